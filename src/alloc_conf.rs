@@ -1,0 +1,344 @@
+//! `PYTORCH_CUDA_ALLOC_CONF`: the options of PyTorch's caching allocator, parsed as PyTorch parses them.
+//!
+//! The grammar is a comma-separated list of `key:value` with white space ignored, lists in brackets, and booleans that
+//! are exactly `True` or `False`. An unknown key is an error, as it is in PyTorch. Where PyTorch's versions read the
+//! same text differently, [`TorchVersion`] decides.
+
+use crate::units::{Bytes, GIB, MIB};
+
+/// A release of PyTorch, as far as the allocator's behaviour depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TorchVersion {
+    /// 2 in 2.11.
+    pub major: u16,
+    /// 11 in 2.11.
+    pub minor: u16,
+}
+
+impl TorchVersion {
+    /// The version that our models were checked against, and the default.
+    pub const V2_11: Self = Self { major: 2, minor: 11 };
+
+    /// Whether this is 2.`minor` or later.
+    #[must_use]
+    pub fn is_at_least(self, minor: u16) -> bool {
+        self >= Self { major: 2, minor }
+    }
+}
+
+impl Default for TorchVersion {
+    fn default() -> Self {
+        Self::V2_11
+    }
+}
+
+impl std::str::FromStr for TorchVersion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parts = text.split('.').map(|part| part.parse::<u16>().ok());
+        match (parts.next().flatten(), parts.next().flatten()) {
+            (Some(2), Some(minor @ 1..)) => Ok(Self { major: 2, minor }),
+            _ => Err(format!("{text:?} is not a version of PyTorch from 2.1 on, such as 2.11")),
+        }
+    }
+}
+
+impl std::fmt::Display for TorchVersion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// Why a configuration text was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("allocator configuration {text:?}: {reason}")]
+pub struct ConfError {
+    text: String,
+    reason: String,
+}
+
+/// The options that change what the allocator decides. Sizes in bytes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AllocConf {
+    /// The text that this was read from.
+    pub text: String,
+    /// `max_split_size_mb`: larger blocks are not split, nor used for smaller requests. `None`: no limit.
+    pub max_split_size: Option<Bytes>,
+    /// `max_non_split_rounding_mb`: how much larger than an oversize request a cached block may be.
+    pub max_non_split_rounding: Bytes,
+    /// `garbage_collection_threshold`: share of the memory limit from which cached blocks are given back; 0 is off.
+    pub garbage_collection_threshold: f64,
+    /// `roundup_power2_divisions`, one for each power of two from 1 MiB to 32 GiB; 0 and 1 are off.
+    pub roundup_power2_divisions: [u32; 16],
+    /// `expandable_segments`.
+    pub expandable_segments: bool,
+    /// `large_segment_size_mb` (2.11 and later): the segment for requests from 1 MiB up to 10 MiB.
+    pub large_segment_size: Bytes,
+    /// `per_process_memory_fraction` (2.10 and later): share of the device's memory that may be held.
+    pub memory_fraction: Option<f64>,
+}
+
+const DEFAULT_LARGE_SEGMENT: Bytes = 20 * MIB;
+
+impl Default for AllocConf {
+    fn default() -> Self {
+        Self {
+            text: String::new(),
+            max_split_size: None,
+            max_non_split_rounding: DEFAULT_LARGE_SEGMENT,
+            garbage_collection_threshold: 0.0,
+            roundup_power2_divisions: [0; 16],
+            expandable_segments: false,
+            large_segment_size: DEFAULT_LARGE_SEGMENT,
+            memory_fraction: None,
+        }
+    }
+}
+
+/// Options of PyTorch that change nothing in a simulation; accepted with any value.
+const WITHOUT_EFFECT: [&str; 8] = [
+    "release_lock_on_cudamalloc",
+    "pinned_use_cuda_host_register",
+    "pinned_num_register_threads",
+    "pinned_use_background_threads",
+    "pinned_reserve_segment_size_mb",
+    "graph_capture_record_stream_reuse",
+    "throw_on_cudamalloc_oom",
+    "pinned_max_register_threads",
+];
+
+impl AllocConf {
+    /// Reads a configuration text as the given version of PyTorch does.
+    ///
+    /// # Errors
+    /// Says which key or value is wrong, and what would be right.
+    pub fn parse(text: &str, version: TorchVersion) -> Result<Self, ConfError> {
+        let fail = |reason: String| ConfError { text: text.to_owned(), reason };
+        let compact: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+        let pairs = split_pairs(&compact).map_err(fail)?;
+        let mut conf = Self { text: text.to_owned(), ..Self::default() };
+        // PyTorch reads this one first, whatever its place, since two others depend on it.
+        for (_, value) in pairs.iter().filter(|(key, _)| *key == "large_segment_size_mb") {
+            conf.large_segment_size = large_segment(value, version).map_err(fail)?;
+            conf.max_non_split_rounding = conf.large_segment_size;
+        }
+        for (key, value) in pairs {
+            conf.apply(key, value, version).map_err(fail)?;
+        }
+        Ok(conf)
+    }
+
+    fn apply(&mut self, key: &str, value: &str, version: TorchVersion) -> Result<(), String> {
+        match key {
+            "large_segment_size_mb" => {}
+            "max_split_size_mb" => {
+                self.max_split_size = Some(at_least_segment(key, value, self.large_segment_size)?);
+            }
+            "max_non_split_rounding_mb" if version.is_at_least(6) => {
+                self.max_non_split_rounding =
+                    at_least_segment(key, value, self.large_segment_size)?;
+            }
+            "garbage_collection_threshold" => {
+                self.garbage_collection_threshold = fraction(key, value, false)?;
+            }
+            "per_process_memory_fraction" if version.is_at_least(10) => {
+                self.memory_fraction = Some(fraction(key, value, true)?);
+            }
+            "roundup_power2_divisions" => {
+                self.roundup_power2_divisions = divisions(value, version)?;
+            }
+            "expandable_segments" => self.expandable_segments = boolean(key, value)?,
+            "backend" if value == "native" => {}
+            "backend" => {
+                return Err(format!(
+                    "backend:{value} is another allocator, which is not simulated"
+                ));
+            }
+            _ if WITHOUT_EFFECT.contains(&key) => {}
+            _ => return Err(format!("PyTorch {version} has no option {key:?}")),
+        }
+        Ok(())
+    }
+
+    /// Divisions of the power of two for a request of `size` bytes: slot floor(log2 size) - 20, clamped to the table.
+    #[inline]
+    #[must_use]
+    pub fn divisions_for(&self, size: Bytes) -> u32 {
+        let log2 = size.max(1).ilog2();
+        self.roundup_power2_divisions[log2.saturating_sub(20).min(15) as usize]
+    }
+}
+
+/// Cuts `a:1,b:[x:1,y:2]` into its pairs; commas inside brackets do not separate.
+fn split_pairs(compact: &str) -> Result<Vec<(&str, &str)>, String> {
+    let mut pairs = Vec::new();
+    let mut rest = compact;
+    while !rest.is_empty() {
+        let (key, after) = rest
+            .split_once(':')
+            .ok_or_else(|| format!("{rest:?} has no value: write key:value"))?;
+        let end = if after.starts_with('[') {
+            after.find(']').ok_or_else(|| format!("the list of {key:?} has no closing bracket"))?
+                + 1
+        } else {
+            after.find(',').unwrap_or(after.len())
+        };
+        pairs.push((key, &after[..end]));
+        rest = &after[end..];
+        rest = match rest.strip_prefix(',') {
+            Some(more) => more,
+            None if rest.is_empty() => rest,
+            None => {
+                return Err(format!("{rest:?} follows the list of {key:?}: a comma is missing"));
+            }
+        };
+    }
+    Ok(pairs)
+}
+
+fn whole(key: &str, value: &str) -> Result<u64, String> {
+    value.parse().map_err(|_| format!("{key} is {value:?}, but must be a whole number"))
+}
+
+fn at_least_segment(key: &str, value: &str, segment: Bytes) -> Result<Bytes, String> {
+    let mib = whole(key, value)?;
+    match mib.checked_mul(MIB) {
+        Some(size) if size >= segment => Ok(size),
+        _ => Err(format!("{key} is {value}, but must be at least {}", segment / MIB)),
+    }
+}
+
+fn large_segment(value: &str, version: TorchVersion) -> Result<Bytes, String> {
+    let key = "large_segment_size_mb";
+    if !version.is_at_least(11) {
+        return Err(format!("PyTorch {version} has no option {key:?}"));
+    }
+    match whole(key, value)? {
+        mib @ 11..=0xffff_ffff => Ok(mib * MIB),
+        _ => Err(format!("{key} is {value}, but must be above 10")),
+    }
+}
+
+fn fraction(key: &str, value: &str, one_allowed: bool) -> Result<f64, String> {
+    match value.parse::<f64>() {
+        Ok(share) if share > 0.0 && (share < 1.0 || one_allowed && share == 1.0) => Ok(share),
+        _ => Err(format!("{key} is {value}, but must be between 0 and 1")),
+    }
+}
+
+fn boolean(key: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "True" => Ok(true),
+        "False" => Ok(false),
+        _ => Err(format!("{key} is {value:?}, but must be True or False")),
+    }
+}
+
+/// `8`, or `[256:1,512:2,>:8]`: the first key fills the slots below it too, `>` those after the last one.
+fn divisions(value: &str, version: TorchVersion) -> Result<[u32; 16], String> {
+    let Some(list) = value.strip_prefix('[') else { return Ok([division(value)?; 16]) };
+    let list = list.strip_suffix(']').unwrap_or(list);
+    let mut table = [0; 16];
+    let mut last = None;
+    for item in list.split(',') {
+        let (key, count) = item
+            .split_once(':')
+            .ok_or_else(|| format!("{item:?} in roundup_power2_divisions is not size:divisions"))?;
+        let count = division(count)?;
+        if key == ">" {
+            let after_last = usize::from(version.is_at_least(11) && last.is_some());
+            let from = match last {
+                Some(slot) => slot + after_last,
+                None => usize::from(version.is_at_least(11)),
+            };
+            table.iter_mut().skip(from).for_each(|slot| *slot = count);
+            continue;
+        }
+        let slot = division_slot(key)?;
+        let from = if last.is_none() { 0 } else { slot };
+        table[from..=slot].fill(count);
+        last = Some(slot);
+    }
+    Ok(table)
+}
+
+fn division_slot(key: &str) -> Result<usize, String> {
+    match key.parse::<u64>() {
+        Ok(mib) if mib.is_power_of_two() => Ok((mib.ilog2() as usize).min(15)),
+        _ => Err(format!("{key:?} in roundup_power2_divisions is not a power of two (in MB)")),
+    }
+}
+
+fn division(count: &str) -> Result<u32, String> {
+    match count.parse::<u32>() {
+        Ok(count) if count == 0 || count.is_power_of_two() => Ok(count),
+        _ => Err(format!("roundup_power2_divisions of {count:?} is not 0 or a power of two")),
+    }
+}
+
+/// Memory of the device that is assumed where nothing is known: that of the largest card of today, 288 GB.
+pub const DEFAULT_TOTAL_MEMORY: Bytes = 288 * GIB;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<AllocConf, ConfError> {
+        AllocConf::parse(text, TorchVersion::V2_11)
+    }
+
+    #[test]
+    fn every_option_is_understood() {
+        let conf = parse(
+            "max_split_size_mb:128, garbage_collection_threshold:0.6,expandable_segments:True,\
+             roundup_power2_divisions:4,large_segment_size_mb:64,per_process_memory_fraction:0.5",
+        )
+        .unwrap();
+        assert_eq!(conf.max_split_size, Some(128 * MIB));
+        assert_eq!(conf.garbage_collection_threshold, 0.6);
+        assert!(conf.expandable_segments);
+        assert_eq!(conf.roundup_power2_divisions, [4; 16]);
+        assert_eq!((conf.large_segment_size, conf.max_non_split_rounding), (64 * MIB, 64 * MIB));
+        assert_eq!(conf.memory_fraction, Some(0.5));
+        assert_eq!(parse("").unwrap(), AllocConf::default());
+    }
+
+    #[test]
+    fn division_lists_fill_as_in_2_11_and_as_before() {
+        let text = "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]";
+        let expected = [1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 4, 8, 8, 8, 8, 8];
+        assert_eq!(parse(text).unwrap().roundup_power2_divisions, expected);
+        let older = AllocConf::parse(text, TorchVersion { major: 2, minor: 8 }).unwrap();
+        assert_eq!(older.roundup_power2_divisions[10], 8);
+    }
+
+    #[test]
+    fn what_pytorch_refuses_is_refused() {
+        for text in [
+            "max_split_size_mb:10",
+            "max_split_size_mb:x",
+            "expandable_segments:true",
+            "garbage_collection_threshold:1.5",
+            "roundup_power2_divisions:3",
+            "roundup_power2_divisions:[256:1",
+            "large_segment_size_mb:10",
+            "backend:cudaMallocAsync",
+            "no_such_option:1",
+            "max_split_size_mb",
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn options_of_later_versions_are_unknown_to_earlier_ones() {
+        let old = TorchVersion { major: 2, minor: 5 };
+        assert!(AllocConf::parse("max_non_split_rounding_mb:64", old).is_err());
+        assert!(AllocConf::parse("large_segment_size_mb:64", old).is_err());
+        assert_eq!("2.11".parse(), Ok(TorchVersion::V2_11));
+        assert_eq!("2.11.0+cu130".parse(), Ok(TorchVersion::V2_11));
+        assert!("1.13".parse::<TorchVersion>().is_err());
+    }
+}

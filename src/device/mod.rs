@@ -1,0 +1,137 @@
+//! The device port: all that an allocator may ask of a GPU.
+//!
+//! CUDA has two ways to give out memory. `cuMemAlloc` gives memory and an address at once. The virtual memory
+//! management calls take the two apart, which is what stitching lives on:
+//!
+//! ```text
+//!   reserve(6 MiB)          create(2 MiB) = h0   create(4 MiB) = h1        map(at, [h1, h0]); set_access(at, 6 MiB)
+//!   ┌──────────────────┐    ┌────┐ ┌─────────┐                             ┌─────────┬────┐
+//!   │ addresses only   │    │ h0 │ │   h1    │   memory, no address   ──▶  │   h1    │ h0 │  one contiguous tensor
+//!   └──────────────────┘    └────┘ └─────────┘                             └─────────┴────┘
+//! ```
+//!
+//! A handle is mapped whole, at as many addresses as one likes at the same time; its memory goes back to the device
+//! when it has been released *and* its last mapping is gone. An allocator is *handed* a `&mut dyn Device` with each
+//! request, so the same object runs against [`SimDevice`], a recording or a real GPU.
+
+mod counted;
+mod faulty;
+mod simulated;
+
+pub use counted::{CallCounts, Counted};
+pub use faulty::Faulty;
+pub use simulated::{AddressPolicy, SimDevice};
+
+use crate::units::{Bytes, Size};
+
+/// The smallest unit of physical memory that a GPU maps: `cuMemGetAllocationGranularity` says 2 MiB on every card
+/// that we know of.
+pub const GRANULE: Bytes = 2 << 20;
+
+/// An address in the GPU's virtual address space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct DevicePtr(pub u64);
+
+impl DevicePtr {
+    /// The address `bytes` further on.
+    #[inline]
+    #[must_use]
+    pub const fn offset(self, bytes: Bytes) -> Self {
+        Self(self.0 + bytes)
+    }
+}
+
+impl std::fmt::Display for DevicePtr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// One `cuMemCreate` result: physical memory without an address. Devices may hand out the number of a handle again
+/// once its memory is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HandleId(pub u32);
+
+/// Why the device did not do what it was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    /// There is not enough physical memory (or address space) left.
+    #[error("device out of memory: {} asked for, {} free", Size(*.requested), Size(*.free))]
+    OutOfMemory {
+        /// Bytes asked for.
+        requested: Bytes,
+        /// Bytes that were free.
+        free: Bytes,
+    },
+    /// The driver refused a call for another reason; nothing can be done about it here.
+    #[error("{call} failed: {reason}")]
+    Driver {
+        /// The driver's name of the call.
+        call: &'static str,
+        /// What the driver said.
+        reason: String,
+    },
+}
+
+/// Physical memory of a device, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Not held by anybody.
+    pub free: Bytes,
+    /// Of the device as a whole.
+    pub total: Bytes,
+}
+
+/// What an allocator may ask of a GPU: CUDA's memory calls, one method each, and nothing else.
+///
+/// A call that returns an error has changed nothing. Calls that only give back return nothing: a correct allocator
+/// cannot make them fail, so implementations treat a failure as a bug (simulation) or keep the first error (GPU).
+pub trait Device {
+    /// `cuMemGetInfo`.
+    fn memory_info(&self) -> MemoryInfo;
+
+    /// `cuMemAlloc`: memory and an address at once.
+    ///
+    /// # Errors
+    /// Out of memory, or a driver error.
+    fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError>;
+
+    /// `cuMemFree`. Waits until the GPU is idle.
+    fn free(&mut self, at: DevicePtr);
+
+    /// `cuMemAddressReserve`: addresses without memory. `size` is a multiple of [`GRANULE`].
+    ///
+    /// # Errors
+    /// No address space left, or a driver error.
+    fn reserve(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError>;
+
+    /// `cuMemAddressFree` of one whole reservation, with nothing mapped in it.
+    fn unreserve(&mut self, at: DevicePtr, size: Bytes);
+
+    /// `cuMemCreate`: memory without an address. `size` is a multiple of [`GRANULE`].
+    ///
+    /// # Errors
+    /// Out of memory, or a driver error.
+    fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError>;
+
+    /// `cuMemRelease`. The memory itself stays until the last mapping of the handle is gone.
+    fn release(&mut self, handle: HandleId);
+
+    /// `cuMemMap`, one call for each of `handles`, side by side from `at`.
+    ///
+    /// # Errors
+    /// A driver error; what this call had mapped is unmapped again.
+    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<(), DeviceError>;
+
+    /// `cuMemSetAccess`: makes a fully mapped range readable and writable, in one call.
+    ///
+    /// # Errors
+    /// A driver error.
+    fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<(), DeviceError>;
+
+    /// `cuMemUnmap` of whole mappings. Does *not* wait for the GPU.
+    fn unmap(&mut self, at: DevicePtr, size: Bytes);
+
+    /// `cuCtxSynchronize`: waits until the GPU has done all that was queued.
+    fn synchronize(&mut self);
+}

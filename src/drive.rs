@@ -1,0 +1,138 @@
+//! The only event loop: a trace through an allocator on a device.
+//!
+//! It knows nothing of files, policies or clocks, and it does not hash: an event names its allocation by a dense
+//! number, and `live` holds the block of each. Out of memory is a result; the program that we replay is taken to go
+//! on without the memory that it did not get.
+
+use std::ops::{ControlFlow, Range};
+
+use crate::allocator::{AllocError, Allocator, BlockId, Request, Usage};
+use crate::device::{Device, DeviceError};
+use crate::trace::{Event, EventKind, PoolId, Trace};
+use crate::units::Bytes;
+
+/// What to do when the allocator has no memory for a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnOom {
+    /// Go on without it; its free is skipped.
+    #[default]
+    Skip,
+    /// End the run there.
+    Stop,
+}
+
+/// One request that was not served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Oom {
+    /// Index of the event.
+    pub event: usize,
+    /// Bytes asked for.
+    pub requested: Bytes,
+    /// The allocator's usage at that moment.
+    pub usage: Usage,
+}
+
+/// What happened in a run.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// Requests that were not served, in order.
+    pub ooms: Vec<Oom>,
+    /// Events that were carried out.
+    pub events: usize,
+}
+
+/// Watches a run from outside; called after each event. It is a type parameter of the loop, so that
+/// watching nothing costs nothing.
+pub trait Observer {
+    /// Event number `index` was carried out.
+    fn after(&mut self, index: usize, event: &Event, allocator: &dyn Allocator);
+}
+
+/// Watches nothing.
+impl Observer for () {
+    #[inline]
+    fn after(&mut self, _: usize, _: &Event, _: &dyn Allocator) {}
+}
+
+/// A replay in progress: which block holds which allocation, and what happened so far.
+#[derive(Debug, Clone)]
+pub struct Replay<'t> {
+    trace: &'t Trace,
+    live: Vec<Option<BlockId>>,
+    on_oom: OnOom,
+    /// What happened so far.
+    pub outcome: Outcome,
+}
+
+impl<'t> Replay<'t> {
+    /// A replay that has not begun.
+    #[must_use]
+    pub fn new(trace: &'t Trace, on_oom: OnOom) -> Self {
+        let live = vec![None; trace.allocs as usize];
+        Self { trace, live, on_oom, outcome: Outcome::default() }
+    }
+
+    /// Carries out the events in `range`, which begins where the last one ended, and says whether to go on.
+    ///
+    /// # Errors
+    /// If the device fails in another way than by running out of memory.
+    pub fn advance<O: Observer>(
+        &mut self,
+        range: Range<usize>,
+        allocator: &mut dyn Allocator,
+        device: &mut dyn Device,
+        observer: &mut O,
+    ) -> Result<ControlFlow<()>, DeviceError> {
+        for index in range {
+            let event = self.trace.events[index];
+            match event.kind {
+                EventKind::Malloc | EventKind::Attempt => {
+                    self.malloc(index, &event, allocator, device)?;
+                }
+                EventKind::Free => {
+                    if let Some(block) = self.live[event.alloc.0 as usize].take() {
+                        allocator.free(device, block);
+                    }
+                }
+                EventKind::FreeRequested => {
+                    if let Some(block) = self.live[event.alloc.0 as usize] {
+                        allocator.free_requested(block);
+                    }
+                }
+                EventKind::FreeCompleted => {
+                    if let Some(block) = self.live[event.alloc.0 as usize].take() {
+                        allocator.free_completed(device, block);
+                    }
+                }
+                EventKind::Trim if event.pool == PoolId::DEFAULT => allocator.trim(device),
+                EventKind::Trim => allocator.release_pool(device, event.pool),
+            }
+            self.outcome.events = index + 1;
+            observer.after(index, &event, allocator);
+            if self.on_oom == OnOom::Stop && !self.outcome.ooms.is_empty() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    #[inline]
+    fn malloc(
+        &mut self,
+        index: usize,
+        event: &Event,
+        allocator: &mut dyn Allocator,
+        device: &mut dyn Device,
+    ) -> Result<(), DeviceError> {
+        let request = Request { size: event.size, stream: event.stream, pool: event.pool };
+        match allocator.malloc(device, request) {
+            Ok(given) if event.kind == EventKind::Attempt => allocator.free(device, given.block),
+            Ok(given) => self.live[event.alloc.0 as usize] = Some(given.block),
+            Err(AllocError::Device(error)) => return Err(error),
+            Err(AllocError::OutOfMemory { requested, usage }) => {
+                self.outcome.ooms.push(Oom { event: index, requested, usage });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,177 @@
+//! Records: what a trace file says about one device, entry by entry, before anything is made of it.
+//!
+//! The words are PyTorch's (`torch.cuda.memory._snapshot()`), since that is what nearly all traces are; the other
+//! formats fill in what they know. Two things are already settled here: stream handles are numbered in ascending order
+//! ([`StreamId`]), and so are pool ids ([`PoolId`]), so that an entry is 32 bytes without a pointer.
+
+use super::{PoolId, StreamId};
+use crate::alloc_conf::AllocConf;
+use crate::units::Bytes;
+
+/// What an entry of `device_traces` says happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Action {
+    /// A block was handed out; `size` is the request, unrounded.
+    Alloc,
+    /// The client freed a block; `size` is the request.
+    FreeRequested,
+    /// The block became reusable; `size` is the request.
+    FreeCompleted,
+    /// A segment came from `cudaMalloc`.
+    SegmentAlloc,
+    /// A segment went back with `cudaFree`.
+    SegmentFree,
+    /// A range of an expandable segment was mapped.
+    SegmentMap,
+    /// A range of an expandable segment was unmapped.
+    SegmentUnmap,
+    /// A snapshot was taken; `size` is the sum of active block bytes.
+    Snapshot,
+    /// A request failed; `size` is the *rounded* request, `addr` the device's free bytes.
+    Oom,
+}
+
+impl Action {
+    /// Every action, in the order of the enum.
+    pub const ALL: [Self; 9] = [
+        Self::Alloc,
+        Self::FreeRequested,
+        Self::FreeCompleted,
+        Self::SegmentAlloc,
+        Self::SegmentFree,
+        Self::SegmentMap,
+        Self::SegmentUnmap,
+        Self::Snapshot,
+        Self::Oom,
+    ];
+
+    /// PyTorch's name of the action.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Alloc => "alloc",
+            Self::FreeRequested => "free_requested",
+            Self::FreeCompleted => "free_completed",
+            Self::SegmentAlloc => "segment_alloc",
+            Self::SegmentFree => "segment_free",
+            Self::SegmentMap => "segment_map",
+            Self::SegmentUnmap => "segment_unmap",
+            Self::Snapshot => "snapshot",
+            Self::Oom => "oom",
+        }
+    }
+
+    /// The action with PyTorch's name `name`, if it is one of ours.
+    #[must_use]
+    pub fn from_name(name: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|action| action.name().as_bytes() == name)
+    }
+}
+
+/// One entry of a device's history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Address of the block or segment; free bytes of the device in an `Oom`.
+    pub addr: u64,
+    /// Bytes; see [`Action`] for which.
+    pub size: Bytes,
+    /// Microseconds since 1970, or 0 where the file does not say.
+    pub time_us: u64,
+    /// Number of the call stack ([`Records::stacks`]), or [`Entry::NO_STACK`].
+    pub stack: u32,
+    /// The stream.
+    pub stream: StreamId,
+    /// What happened.
+    pub action: Action,
+    /// The pool, if [`Records::has_pools`]; otherwise the default one.
+    pub pool: PoolId,
+}
+
+impl Entry {
+    /// The entry was recorded without a call stack, or stacks were skipped.
+    pub const NO_STACK: u32 = u32::MAX;
+}
+
+const _: () = assert!(size_of::<Entry>() == 32);
+
+/// State of a block in the final `segments`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BlockState {
+    /// Handed out and not freed.
+    Allocated,
+    /// Freed by the client, still used by a stream.
+    PendingFree,
+    /// Free.
+    Inactive,
+}
+
+/// A block of a final segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentBlock {
+    /// Where it begins.
+    pub address: u64,
+    /// Its real size.
+    pub size: Bytes,
+    /// What the client asked for; a stale leftover in an inactive block.
+    pub requested: Bytes,
+    /// Its state.
+    pub state: BlockState,
+}
+
+/// A segment that was held when the snapshot was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    /// Where it begins.
+    pub address: u64,
+    /// Its size, the sum of its blocks.
+    pub size: Bytes,
+    /// The stream that it belongs to.
+    pub stream: StreamId,
+    /// The pool that it belongs to.
+    pub pool: PoolId,
+    /// Whether it is for small requests (up to 1 MiB after rounding).
+    pub is_small: bool,
+    /// Whether it is a mapped range of an expandable segment.
+    pub is_expandable: bool,
+    /// Its blocks in address order, without gaps.
+    pub blocks: Vec<SegmentBlock>,
+}
+
+/// A named moment of the program, from `record_function` or an optimizer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Annotation {
+    /// The name, such as `Optimizer.step#AdamW.step`.
+    pub name: String,
+    /// Whether it marks the start (or the end) of the named span.
+    pub is_start: bool,
+    /// Microseconds since 1970.
+    pub time_us: u64,
+}
+
+/// What a file says about one device.
+#[derive(Debug, Clone, Default)]
+pub struct Records {
+    /// Index of the device.
+    pub device: u32,
+    /// The history, oldest entry first.
+    pub entries: Vec<Entry>,
+    /// The segments at the end, in address order. Empty where the format has none.
+    pub segments: Vec<Segment>,
+    /// Whether the file describes the state at the end (`segments`), even if that is "nothing held".
+    pub has_segments: bool,
+    /// Whether the entries say which pool they belong to (PyTorch 2.12 and later).
+    pub has_pools: bool,
+    /// Annotations of this device in order of time.
+    pub annotations: Vec<Annotation>,
+    /// The allocator's settings when the snapshot was taken, if the file has them.
+    pub settings: Option<AllocConf>,
+    /// Handle of each [`StreamId`], ascending.
+    pub streams: Vec<u64>,
+    /// PyTorch's id of each [`PoolId`]; the first is `(0, 0)`, the default pool.
+    pub pools: Vec<(u64, u64)>,
+    /// Call stacks as `file:line function` lines, innermost frame first. Empty unless they were asked for.
+    pub stacks: Vec<String>,
+    /// Entries of a kind that we do not know, which were left out.
+    pub unknown_actions: u64,
+}
