@@ -114,10 +114,18 @@ impl AllocConf {
     /// # Errors
     /// Says which key or value is wrong, and what would be right.
     pub fn parse(text: &str, version: TorchVersion) -> Result<Self, ConfError> {
+        Self { text: text.to_owned(), ..Self::default() }.with(text, version)
+    }
+
+    /// These options, but for those that the text names.
+    ///
+    /// # Errors
+    /// As [`AllocConf::parse`].
+    pub fn with(&self, text: &str, version: TorchVersion) -> Result<Self, ConfError> {
         let fail = |reason: String| ConfError { text: text.to_owned(), reason };
         let compact: String = text.chars().filter(|c| !c.is_whitespace()).collect();
         let pairs = split_pairs(&compact).map_err(fail)?;
-        let mut conf = Self { text: text.to_owned(), ..Self::default() };
+        let mut conf = self.clone();
         // PyTorch reads this one first, whatever its place, since two others depend on it.
         for (_, value) in pairs.iter().filter(|(key, _)| *key == "large_segment_size_mb") {
             conf.large_segment_size = large_segment(value, version).map_err(fail)?;

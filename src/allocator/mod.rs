@@ -5,18 +5,22 @@
 //! its line in [`ALL`](registry::ALL); the command line, the tables, the property tests and the benchmarks take it up
 //! from there.
 
+mod bound;
+mod caching;
 mod ledger;
 mod native;
 mod registry;
 mod slab;
 
+pub use bound::PagedBound;
+pub use caching::{Caching, round_request, segment_size};
 pub use ledger::Ledger;
 pub use native::Native;
 pub use registry::{ALL, Environment, OptionError, OptionSpec, Options, Spec, find};
 pub use slab::{NIL, Slab, SlabIndex};
 
 use crate::device::{Device, DeviceError, DevicePtr};
-use crate::trace::{PoolId, StreamId};
+use crate::trace::{Layout, PoolId, StreamId};
 use crate::units::{Bytes, Size};
 
 /// What a client asks for.
@@ -61,6 +65,19 @@ pub struct Usage {
     pub active: Bytes,
     /// Physical memory held from the device, used or not (c10: `reserved_bytes`).
     pub reserved: Bytes,
+}
+
+impl std::ops::Add for Usage {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            requested: self.requested + other.requested,
+            allocated: self.allocated + other.allocated,
+            active: self.active + other.active,
+            reserved: self.reserved + other.reserved,
+        }
+    }
 }
 
 impl Usage {
@@ -160,6 +177,19 @@ pub trait Allocator: Send {
 
     /// Releases a private pool: its memory goes back as soon as it is free. The default has no such pools.
     fn release_pool(&mut self, _device: &mut dyn Device, _pool: PoolId) {}
+
+    /// Takes over the memory that a recording held when it began, and returns the active blocks in address order.
+    /// `None`: this allocator works otherwise than PyTorch's; what was live is requested from it anew.
+    ///
+    /// # Errors
+    /// If the device does not have that memory.
+    fn restore(
+        &mut self,
+        _device: &mut dyn Device,
+        _layout: &Layout,
+    ) -> Result<Option<Vec<BlockId>>, DeviceError> {
+        Ok(None)
+    }
 
     /// The present numbers; cheap enough to be read after every event.
     fn usage(&self) -> Usage;

@@ -3,7 +3,7 @@
 //! An option is written `allocator.name=value`, such as `gmlake.fragment_limit=128MiB`. Every allocator takes its
 //! options out of an [`Options`] bag by name and type; what is left over in the end was unknown.
 
-use super::{Allocator, Native};
+use super::{Allocator, Caching, Native, PagedBound};
 use crate::alloc_conf::{AllocConf, TorchVersion};
 use crate::units::{Bytes, parse_size};
 
@@ -48,12 +48,85 @@ pub struct Spec {
 }
 
 /// Every allocator, in the order of all tables.
-pub const ALL: &[Spec] = &[Spec {
-    name: "native",
-    summary: "every request to cuMemAlloc, every free to cuMemFree",
-    options: &[],
-    build: |_, _| Ok(Box::new(Native::new())),
-}];
+pub const ALL: &[Spec] = &[
+    Spec {
+        name: "caching",
+        summary: "PyTorch's caching allocator (best fit with coalescing)",
+        options: CACHING_OPTIONS,
+        build: |options, environment| build_caching(options, environment, false),
+    },
+    Spec {
+        name: "expandable",
+        summary: "PyTorch's caching allocator with expandable_segments:True",
+        options: CACHING_OPTIONS,
+        build: |options, environment| build_caching(options, environment, true),
+    },
+    Spec {
+        name: "native",
+        summary: "every request to cuMemAlloc, every free to cuMemFree",
+        options: &[],
+        build: |_, _| Ok(Box::new(Native::new())),
+    },
+    Spec {
+        name: "bound",
+        summary: "lower bound: the bytes that are live",
+        options: &[],
+        build: |_, _| Ok(Box::new(Native::with_rounding(1))),
+    },
+    Spec {
+        name: "bound-2mib",
+        summary: "lower bound in pages of 2 MiB, with PyTorch's small pool",
+        options: &[],
+        build: |_, environment| Ok(Box::new(PagedBound::new(environment))),
+    },
+];
+
+/// PyTorch's options, under PyTorch's names; those not given are as in the recording or in `--alloc-conf`.
+const CACHING_OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "max_split_size_mb",
+        default: "as recorded",
+        help: "blocks of this many MiB or more are not split",
+    },
+    OptionSpec {
+        name: "max_non_split_rounding_mb",
+        default: "as recorded",
+        help: "how many MiB larger than an oversize request a cached block may be",
+    },
+    OptionSpec {
+        name: "garbage_collection_threshold",
+        default: "as recorded",
+        help: "share of the memory limit from which old cached blocks are released",
+    },
+    OptionSpec {
+        name: "roundup_power2_divisions",
+        default: "as recorded",
+        help: "round requests up to this many steps between powers of two",
+    },
+    OptionSpec {
+        name: "large_segment_size_mb",
+        default: "as recorded",
+        help: "segment for requests from 1 MiB up to 10 MiB",
+    },
+];
+
+fn build_caching(
+    options: &mut Options,
+    environment: &Environment,
+    expandable: bool,
+) -> Result<Box<dyn Allocator>, OptionError> {
+    let mut environment = environment.clone();
+    let given: Vec<String> = CACHING_OPTIONS
+        .iter()
+        .filter_map(|spec| options.take(spec.name).map(|value| format!("{}:{value}", spec.name)))
+        .collect();
+    environment.conf = environment
+        .conf
+        .with(&given.join(","), environment.version)
+        .map_err(|error| OptionError::Conf(error.to_string()))?;
+    environment.conf.expandable_segments = expandable;
+    Ok(Box::new(Caching::new(&environment)))
+}
 
 /// The allocator with this name.
 #[must_use]
@@ -97,6 +170,9 @@ pub enum OptionError {
         /// All that there are.
         known: String,
     },
+    /// PyTorch would refuse the value.
+    #[error("{0}")]
+    Conf(String),
     /// The value is of the wrong kind.
     #[error("option {name} is {value:?}, but must be {expected}")]
     Value {

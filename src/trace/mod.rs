@@ -11,8 +11,10 @@
 
 mod event;
 mod ingest;
+mod layout;
 mod records;
 
 pub use event::{AllocId, Event, EventKind, PoolId, StreamId};
 pub use ingest::{Labels, StartBlock, Step, Trace, Warning, WarningKind, ingest};
+pub use layout::Layout;
 pub use records::{Action, Annotation, BlockState, Entry, Records, Segment, SegmentBlock};

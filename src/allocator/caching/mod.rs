@@ -1,0 +1,419 @@
+//! `caching`: PyTorch's CUDA caching allocator, decision for decision.
+//!
+//! Memory comes from the device in *segments* and is cut into *blocks*. A freed block stays; it merges with free
+//! neighbours in its segment and waits for a request that it fits best:
+//!
+//! ```text
+//!   request ──round──▶ best fit among the free blocks of (pool, stream) ──▶ split off what is too much ──▶ block
+//!                          │ none
+//!                          ▼
+//!                      collect garbage ─▶ new segment ─▶ release oversize, retry ─▶ release all, retry ─▶ out of memory
+//! ```
+//!
+//! What is lost: a free block of 19 MiB between two live ones serves no request for 20 MiB, although ten such blocks
+//! may lie about. With [`expandable`] segments, a pool's memory is one long range of addresses to which pages are
+//! mapped as needed, so that there is little between which to lie.
+//!
+//! Source: `c10/cuda/CUDACachingAllocator.cpp` of PyTorch 2.11, behaviour only. Every decision is compared with
+//! recordings of the real one by `gmlake-sim verify`. Where earlier versions decided otherwise, see [`TorchVersion`].
+
+mod block;
+mod expandable;
+mod free_index;
+mod pool;
+mod reclaim;
+mod restore;
+mod sizes;
+
+pub use sizes::{SMALL_MAX, round_request, segment_size};
+
+use block::{Block, BlockState, Blocks};
+use expandable::Reservation;
+use pool::{Pool, pool_index};
+use sizes::MIN_BLOCK;
+
+use super::{
+    AllocError, Allocation, Allocator, BlockId, BlockUse, BlockView, Counter, Environment, Ledger,
+    NIL, Request, Slab, SlabIndex, Usage,
+};
+use crate::alloc_conf::{AllocConf, TorchVersion};
+use crate::device::{Device, DeviceError, DevicePtr};
+use crate::trace::{Layout, PoolId, StreamId};
+use crate::units::Bytes;
+
+/// PyTorch's caching allocator, with or without expandable segments.
+#[derive(Debug, Clone)]
+pub struct Caching {
+    conf: AllocConf,
+    version: TorchVersion,
+    total_memory: Bytes,
+    /// Most bytes that may be held (`set_per_process_memory_fraction`).
+    limit: Option<Bytes>,
+    blocks: Blocks,
+    pools: Vec<Pool>,
+    reservations: Slab<Reservation>,
+    /// Private pools that are no longer in use: a flush releases them too.
+    freeable: Vec<PoolId>,
+    pending: usize,
+    ledger: Ledger,
+    retries: u64,
+    splits: u64,
+    merges: u64,
+}
+
+/// What a search looks for.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    pool: u16,
+    stream: StreamId,
+    /// The request, rounded.
+    size: Bytes,
+    /// Whether expandable segments are on for this request.
+    expandable: bool,
+}
+
+impl Caching {
+    /// An allocator that holds nothing, with PyTorch's settings `environment.conf`.
+    #[must_use]
+    pub fn new(environment: &Environment) -> Self {
+        let fraction = environment.memory_fraction.or(environment.conf.memory_fraction);
+        Self {
+            conf: environment.conf.clone(),
+            version: environment.version,
+            total_memory: environment.total_memory,
+            limit: memory_limit(fraction, environment.total_memory, environment.version),
+            blocks: Blocks::default(),
+            pools: (0..2).map(Pool::new).collect(),
+            reservations: Slab::default(),
+            freeable: Vec::new(),
+            pending: 0,
+            ledger: Ledger::default(),
+            retries: 0,
+            splits: 0,
+            merges: 0,
+        }
+    }
+
+    /// The block size for a request of `size` bytes.
+    #[must_use]
+    pub fn round(&self, size: Bytes) -> Bytes {
+        round_request(size, &self.conf)
+    }
+
+    /// Switches expandable segments on or off, as `torch.cuda.memory._set_allocator_settings` does at run time.
+    pub fn set_expandable(&mut self, on: bool) {
+        self.conf.expandable_segments = on;
+    }
+
+    /// Most bytes that may be held, if there is a limit.
+    #[must_use]
+    pub fn limit(&self) -> Option<Bytes> {
+        self.limit
+    }
+
+    /// Sets the limit to an exact number of bytes.
+    pub fn set_limit(&mut self, limit: Option<Bytes>) {
+        self.limit = limit;
+    }
+
+    /// Whether a free block would serve the request, without taking it.
+    #[must_use]
+    pub fn would_fit(&self, request: Request) -> bool {
+        let wanted = self.wanted(request);
+        self.pools.len() > usize::from(wanted.pool) && self.search(wanted).is_some()
+    }
+
+    fn wanted(&self, request: Request) -> Wanted {
+        let size = round_request(request.size, &self.conf);
+        let pool = pool_index(request.pool, size <= SMALL_MAX);
+        let expandable = self.conf.expandable_segments
+            && (request.pool == PoolId::DEFAULT || self.version.is_at_least(6));
+        Wanted { pool, stream: request.stream, size, expandable }
+    }
+
+    fn collects_garbage(&self) -> bool {
+        self.limit.is_some() && self.conf.garbage_collection_threshold > 0.0
+    }
+
+    /// Best fit, and what PyTorch makes of it: the position of the block to take.
+    #[inline]
+    fn search(&self, wanted: Wanted) -> Option<free_index::Cursor> {
+        let free = &self.pools[usize::from(wanted.pool)].free;
+        let mut at = free.best_fit(wanted.stream, wanted.size)?;
+        if self.blocks[free.block(at)].is_expandable() {
+            at = self.step_over_expandable(free, at, wanted.expandable)?;
+        }
+        let size = self.blocks[free.block(at)].size;
+        // A block that is too large ends the search, even if one that would do follows: so does PyTorch.
+        match self.conf.max_split_size {
+            Some(max) if wanted.size < max && size >= max => None,
+            Some(max)
+                if wanted.size >= max && size >= wanted.size + self.conf.max_non_split_rounding =>
+            {
+                None
+            }
+            _ => Some(at),
+        }
+    }
+
+    /// Takes the best block out of the free index.
+    #[inline]
+    fn find(&mut self, wanted: Wanted) -> Option<SlabIndex> {
+        if self.collects_garbage() {
+            self.pools[usize::from(wanted.pool)].searches += 1;
+        }
+        let at = self.search(wanted)?;
+        let free = &mut self.pools[usize::from(wanted.pool)].free;
+        let block = free.block(at);
+        free.remove_at(at);
+        Some(block)
+    }
+
+    /// Memory for a request that no free block fits, from the cheapest source to the last.
+    #[cold]
+    fn obtain(
+        &mut self,
+        device: &mut dyn Device,
+        wanted: Wanted,
+        requested: Bytes,
+    ) -> Result<SlabIndex, AllocError> {
+        if self.collects_garbage() {
+            self.collect_garbage(device);
+        }
+        if let Some(block) = self.grow(device, wanted)? {
+            return Ok(block);
+        }
+        if self.release_oversize(device, wanted)
+            && let Some(block) = self.grow(device, wanted)?
+        {
+            return Ok(block);
+        }
+        self.flush(device);
+        self.retries += 1;
+        // PyTorch does not search again here, although the flush may have freed a block that fits.
+        match self.grow(device, wanted)? {
+            Some(block) => Ok(block),
+            None => Err(AllocError::OutOfMemory { requested, usage: self.ledger.now() }),
+        }
+    }
+
+    /// New memory from the device, out of the free index; `None` if there is none.
+    fn grow(
+        &mut self,
+        device: &mut dyn Device,
+        wanted: Wanted,
+    ) -> Result<Option<SlabIndex>, DeviceError> {
+        let size = segment_size(wanted.size, &self.conf);
+        if self.limit.is_some_and(|limit| self.ledger.now().reserved + size > limit) {
+            return Ok(None);
+        }
+        if wanted.expandable {
+            return self.grow_expandable(device, wanted);
+        }
+        match device.malloc(size) {
+            Ok(at) => {
+                self.ledger.grow(size);
+                Ok(Some(self.add_segment(at.0, size, wanted.pool, wanted.stream)))
+            }
+            Err(DeviceError::OutOfMemory { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn add_segment(&mut self, at: u64, size: Bytes, pool: u16, stream: StreamId) -> SlabIndex {
+        self.blocks.insert(Block {
+            at,
+            size,
+            requested: 0,
+            free_since: 0,
+            prev: NIL,
+            next: NIL,
+            reservation: NIL,
+            pool,
+            stream,
+            state: BlockState::Free,
+        })
+    }
+
+    /// Whether a block of `size` bytes is cut for the request, rather than given whole.
+    #[inline]
+    fn should_split(&self, wanted: Wanted, size: Bytes) -> bool {
+        let rest = size - wanted.size;
+        if wanted.pool.is_multiple_of(2) || wanted.expandable {
+            rest >= MIN_BLOCK
+        } else {
+            rest > SMALL_MAX && self.conf.max_split_size.is_none_or(|max| wanted.size < max)
+        }
+    }
+
+    /// Gives a block, which is in no index, to the client, and puts back what is too much.
+    #[inline]
+    fn hand_out(&mut self, block: SlabIndex, wanted: Wanted, requested: Bytes) -> Allocation {
+        let size = self.blocks[block].size;
+        let given = if self.should_split(wanted, size) {
+            self.splits += 1;
+            let front = self.blocks.split_front(block, wanted.size);
+            self.put_back(block);
+            front
+        } else {
+            block
+        };
+        let entry = &mut self.blocks[given];
+        entry.state = BlockState::Allocated;
+        entry.requested = requested;
+        let (at, size) = (DevicePtr(entry.at), entry.size);
+        self.ledger.malloc(requested, size);
+        Allocation { at, size, block: self.blocks.id(given) }
+    }
+
+    /// Puts a block into its pool's free index.
+    #[inline]
+    fn put_back(&mut self, index: SlabIndex) {
+        let block = &mut self.blocks[index];
+        let pool = &mut self.pools[usize::from(block.pool)];
+        block.state = BlockState::Free;
+        block.free_since = pool.searches;
+        pool.free.insert(block.stream, block.size, block.at, index);
+    }
+
+    fn take_out(&mut self, index: SlabIndex) {
+        let block = &self.blocks[index];
+        self.pools[usize::from(block.pool)].free.remove(block.stream, block.size, block.at);
+    }
+
+    /// Ends a block's use: it merges with its free neighbours and waits for the next request.
+    #[inline]
+    fn complete(&mut self, index: SlabIndex) {
+        let Block { requested, size, .. } = self.blocks[index];
+        self.ledger.free_completed(requested, size);
+        self.blocks.retire(index);
+        self.merge_neighbours(index);
+        self.put_back(index);
+    }
+
+    #[inline]
+    fn merge_neighbours(&mut self, index: SlabIndex) {
+        let Block { prev, next, .. } = self.blocks[index];
+        if prev != NIL && self.blocks[prev].state == BlockState::Free {
+            self.take_out(prev);
+            self.blocks.absorb_prev(index);
+            self.merges += 1;
+        }
+        if next != NIL && self.blocks[next].state == BlockState::Free {
+            self.take_out(next);
+            self.blocks.absorb_next(index);
+            self.merges += 1;
+        }
+    }
+
+    fn pool_entry(&mut self, index: u16) {
+        while self.pools.len() <= usize::from(index) {
+            self.pools.push(Pool::new(self.pools.len() as u16));
+        }
+    }
+}
+
+/// The limit of `set_per_process_memory_fraction`. Up to 2.9 a fraction of 1 is a limit too.
+fn memory_limit(fraction: Option<f64>, total: Bytes, version: TorchVersion) -> Option<Bytes> {
+    let fraction = fraction?;
+    let is_limit = fraction < 1.0 || !version.is_at_least(10);
+    is_limit.then_some((fraction * total as f64) as Bytes)
+}
+
+impl Allocator for Caching {
+    #[inline]
+    fn malloc(
+        &mut self,
+        device: &mut dyn Device,
+        request: Request,
+    ) -> Result<Allocation, AllocError> {
+        let wanted = self.wanted(request);
+        if usize::from(wanted.pool) >= self.pools.len() {
+            self.pool_entry(wanted.pool);
+        }
+        let block = match self.find(wanted) {
+            Some(block) => block,
+            None => self.obtain(device, wanted, request.size)?,
+        };
+        Ok(self.hand_out(block, wanted, request.size))
+    }
+
+    #[inline]
+    fn free_requested(&mut self, block: BlockId) {
+        let index = self.blocks.expect(block);
+        let entry = &mut self.blocks[index];
+        assert_eq!(entry.state, BlockState::Allocated, "{block:?} was freed twice");
+        entry.state = BlockState::Pending;
+        self.pending += 1;
+        self.ledger.free_requested(entry.size);
+    }
+
+    #[inline]
+    fn free_completed(&mut self, _device: &mut dyn Device, block: BlockId) {
+        if let Some(index) = self.blocks.find(block) {
+            assert_eq!(self.blocks[index].state, BlockState::Pending, "{block:?} was not freed");
+            self.pending -= 1;
+            self.complete(index);
+        }
+    }
+
+    #[inline]
+    fn free(&mut self, _device: &mut dyn Device, block: BlockId) {
+        let index = self.blocks.expect(block);
+        let entry = &self.blocks[index];
+        assert_eq!(entry.state, BlockState::Allocated, "{block:?} was freed twice");
+        self.ledger.free_requested(entry.size);
+        self.complete(index);
+    }
+
+    fn trim(&mut self, device: &mut dyn Device) {
+        self.flush(device);
+    }
+
+    fn release_pool(&mut self, device: &mut dyn Device, pool: PoolId) {
+        self.flush_private(device, pool);
+    }
+
+    fn restore(
+        &mut self,
+        device: &mut dyn Device,
+        layout: &Layout,
+    ) -> Result<Option<Vec<BlockId>>, DeviceError> {
+        self.restore_layout(device, layout).map(Some)
+    }
+
+    fn usage(&self) -> Usage {
+        self.ledger.now()
+    }
+
+    fn peak(&self) -> Usage {
+        self.ledger.peak()
+    }
+
+    fn retries(&self) -> u64 {
+        self.retries
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        vec![("splits", self.splits), ("merges", self.merges)]
+    }
+
+    fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
+        let mut segment = DevicePtr(0);
+        for index in self.blocks.by_address() {
+            let Block { at, size, prev, stream, .. } = self.blocks[index];
+            let (state, requested) = match self.blocks[index].state {
+                BlockState::Allocated => (BlockUse::Allocated, self.blocks[index].requested),
+                BlockState::Pending => (BlockUse::Pending, self.blocks[index].requested),
+                BlockState::Free => (BlockUse::Free, 0),
+                BlockState::Unmapped | BlockState::Vacant => continue,
+            };
+            if prev == NIL || self.blocks[prev].state == BlockState::Unmapped {
+                segment = DevicePtr(at);
+            }
+            let block = (state != BlockUse::Free).then(|| self.blocks.id(index));
+            let at = DevicePtr(at);
+            visit(BlockView { block, at, size, requested, stream, state, segment });
+        }
+    }
+}
