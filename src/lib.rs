@@ -4,5 +4,6 @@ pub mod allocator;
 pub mod device;
 pub mod drive;
 pub mod metrics;
+pub mod sim;
 pub mod trace;
 pub mod units;

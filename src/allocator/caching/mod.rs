@@ -105,6 +105,18 @@ impl Caching {
         self.conf.expandable_segments = on;
     }
 
+    /// Whether expandable segments are on.
+    #[must_use]
+    pub fn is_expandable(&self) -> bool {
+        self.conf.expandable_segments
+    }
+
+    /// The segment that would be asked from the device for a request of `size` bytes.
+    #[must_use]
+    pub fn segment_for(&self, size: Bytes) -> Bytes {
+        segment_size(self.round(size), &self.conf)
+    }
+
     /// Most bytes that may be held, if there is a limit.
     #[must_use]
     pub fn limit(&self) -> Option<Bytes> {

@@ -1,0 +1,15 @@
+//! Recordings of PyTorch's own allocator: verifying our model against them, and learning from them.
+//!
+//! A snapshot holds every decision that PyTorch took: where each block was placed, when memory came and went, when it
+//! ran out. [`verify`] does it all again and compares; on the way it finds what the entries do not say in words: what
+//! was live when the recording began, when the program emptied its cache, which pool a request was served from.
+
+mod device;
+mod infer;
+mod lifetimes;
+mod start;
+mod verify;
+
+pub use infer::verify;
+pub use start::{StartState, state_at};
+pub use verify::{Difference, Verification};

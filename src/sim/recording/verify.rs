@@ -1,0 +1,512 @@
+//! Verification: the model does all again, and every decision is compared with PyTorch's own.
+//!
+//! Only requests and frees go in, one operation at a time. An operation is a run of entries that one call of PyTorch
+//! wrote:
+//!
+//! ```text
+//!   free_completed 0xa…    ┐ streams that were done by now
+//!   segment_free   0xb…    │ memory given back, if there was too little         one malloc
+//!   segment_alloc  0xc…    │ the driver's answer: handed to the model
+//!   alloc          0xc…    ┘ compared with where the model puts it
+//! ```
+//!
+//! After a difference the model is set to the recorded state (see [`state_at`](super::start::state_at)) and goes on
+//! behind the operation, so that one slip is counted once.
+
+use std::time::Instant;
+
+use rustc_hash::FxHashMap;
+
+use super::device::{Problem, RecordedDevice};
+use super::lifetimes::Lifetimes;
+use super::start::{StartState, state_at};
+use crate::allocator::{AllocError, Allocator, BlockId, Caching, Environment, Request, Usage};
+use crate::device::{CallCounts, Counted};
+use crate::metrics::Timeline;
+use crate::trace::{
+    Action, BlockState, Entry, Labels, Layout, PoolId, Records, Segment, StartBlock,
+};
+use crate::units::Bytes;
+
+/// One thing in which the model did otherwise than PyTorch.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Difference {
+    /// Index of the entry; one past the last for the final state.
+    pub entry: usize,
+    /// What PyTorch did.
+    pub recorded: String,
+    /// What the model did.
+    pub model: String,
+}
+
+/// Differences that are kept with their words; all are counted.
+const KEPT: usize = 100;
+/// After so many differences the model is not put right any more: it is another allocator.
+const HOPELESS: u64 = 1000;
+
+/// What a verification found.
+#[derive(Debug, Clone, Default)]
+pub struct Verification {
+    /// Entries compared, by [`Action`].
+    pub compared: [u64; Action::ALL.len()],
+    /// Final segments compared.
+    pub segments: u64,
+    /// Final blocks compared.
+    pub blocks: u64,
+    /// How many differences there were.
+    pub difference_count: u64,
+    /// The first of them.
+    pub differences: Vec<Difference>,
+    /// What the program did beside requests and frees, as found on the way.
+    pub labels: Labels,
+    /// The state at the first entry.
+    pub start: StartState,
+    /// Segments that must have belonged to a private pool, although the recording does not say so.
+    pub inferred_private: usize,
+    /// The memory limit (`set_per_process_memory_fraction`) that the model ran with.
+    pub limit: Option<Bytes>,
+    /// Peaks of the model, which are PyTorch's own where nothing differs.
+    pub peak: Usage,
+    /// The model's usage at the end.
+    pub usage: Usage,
+    /// Times that PyTorch gave everything back and tried again.
+    pub retries: u64,
+    /// Driver calls.
+    pub device_calls: CallCounts,
+    /// Memory over time, one point for each entry.
+    pub timeline: Timeline,
+    /// Time that the replay took, in nanoseconds.
+    pub elapsed_ns: u64,
+}
+
+/// Replays the recording on the model with the given environment, whose limit may have been inferred.
+#[must_use]
+pub fn replay(
+    records: &Records,
+    environment: &Environment,
+    limit: Option<Bytes>,
+    lifetimes: &Lifetimes,
+) -> Verification {
+    let begin = Instant::now();
+    let mut verifier = Verifier::new(records, environment, limit, lifetimes);
+    verifier.start();
+    verifier.run();
+    verifier.finish(begin)
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Live {
+    block: BlockId,
+    is_pending: bool,
+}
+
+struct Verifier<'a> {
+    records: &'a Records,
+    entries: &'a [Entry],
+    environment: &'a Environment,
+    limit: Option<Bytes>,
+    lifetimes: &'a Lifetimes,
+    model: Caching,
+    device: Counted<RecordedDevice<'a>>,
+    live: FxHashMap<u64, Live>,
+    pending: usize,
+    /// Peaks of the models before the present one.
+    peak: Usage,
+    report: Verification,
+}
+
+impl<'a> Verifier<'a> {
+    fn new(
+        records: &'a Records,
+        environment: &'a Environment,
+        limit: Option<Bytes>,
+        lifetimes: &'a Lifetimes,
+    ) -> Self {
+        let entries = &records.entries[..];
+        let report = Verification {
+            limit,
+            timeline: Timeline::for_events(entries.len()),
+            ..Verification::default()
+        };
+        Self {
+            records,
+            entries,
+            environment,
+            limit,
+            lifetimes,
+            model: Caching::new(environment),
+            device: Counted::new(RecordedDevice::new(entries)),
+            live: FxHashMap::default(),
+            pending: 0,
+            peak: Usage::default(),
+            report,
+        }
+    }
+
+    fn start(&mut self) {
+        let start = state_at(self.records, 0, &self.environment.conf);
+        self.restore(&start.layout);
+        self.report.labels.start = start_blocks(&start.layout);
+        self.report.start = start;
+        if let Some(on) = first_growth(self.entries) {
+            self.model.set_expandable(on);
+        }
+    }
+
+    /// Sets the model to a recorded state.
+    fn restore(&mut self, layout: &Layout) {
+        let expandable = self.model.is_expandable();
+        self.peak = self.peak.max(self.model.peak());
+        self.model = Caching::new(self.environment);
+        self.model.set_expandable(expandable);
+        self.model.set_limit(self.limit);
+        let plain = layout.segments.iter().filter(|segment| !segment.is_expandable);
+        let addresses = plain.map(|segment| segment.address);
+        let addresses: Vec<u64> = addresses.chain(layout.reservations.iter().copied()).collect();
+        self.device.device.restoring = Some(addresses.into_iter());
+        let restored = self.model.restore(&mut self.device, layout);
+        self.device.device.restoring = None;
+        let blocks = restored.ok().flatten().expect("a recorded device does not run out of memory");
+        self.live.clear();
+        self.pending = 0;
+        for ((_, block), id) in layout.active().zip(blocks) {
+            let is_pending = block.state == BlockState::PendingFree;
+            self.live.insert(block.address, Live { block: id, is_pending });
+            self.pending += usize::from(is_pending);
+        }
+    }
+
+    fn run(&mut self) {
+        while let Some(entry) = self.entries.get(self.device.device.next) {
+            let first = self.device.device.next;
+            match entry.action {
+                Action::Alloc => self.malloc(first, entry),
+                Action::FreeRequested => self.free(entry),
+                Action::Snapshot => self.snapshot(entry),
+                _ => self.operation(first),
+            }
+            if self.device.device.problem.is_some() {
+                self.differ_and_resume(first);
+            }
+            let usage = self.model.usage();
+            for _ in first..self.device.device.next {
+                self.report.timeline.push(usage);
+            }
+        }
+        if self.report.difference_count <= HOPELESS {
+            self.compare_final_state();
+        }
+    }
+
+    #[inline]
+    fn accept(&mut self, entry: &Entry) {
+        self.report.compared[entry.action as usize] += 1;
+        self.device.device.next += 1;
+    }
+
+    #[inline]
+    fn free(&mut self, entry: &Entry) {
+        let Some(live) = self.live.get(&entry.addr).copied().filter(|live| !live.is_pending) else {
+            return self.device.device.differ("nothing is allocated there".to_owned());
+        };
+        self.accept(entry);
+        match self.entries.get(self.device.device.next) {
+            Some(next) if next.action == Action::FreeCompleted && next.addr == entry.addr => {
+                self.live.remove(&entry.addr);
+                self.model.free(&mut self.device, live.block);
+                self.accept(next);
+            }
+            _ => {
+                self.live.insert(entry.addr, Live { is_pending: true, ..live });
+                self.pending += 1;
+                self.model.free_requested(live.block);
+            }
+        }
+    }
+
+    fn complete(&mut self, entry: &Entry) {
+        match self.live.remove(&entry.addr).filter(|live| live.is_pending) {
+            Some(live) => {
+                self.pending -= 1;
+                self.model.free_completed(&mut self.device, live.block);
+                self.accept(entry);
+            }
+            None => self.device.device.differ("no free is pending there".to_owned()),
+        }
+    }
+
+    fn snapshot(&mut self, entry: &Entry) {
+        let active = self.model.usage().active;
+        if active == entry.size {
+            self.accept(entry);
+        } else {
+            self.device.device.differ(format!("{active} bytes are active"));
+        }
+    }
+
+    /// A run of entries that is not a plain malloc or free.
+    #[cold]
+    fn operation(&mut self, first: usize) {
+        let ends = |entry: &Entry| {
+            let ends = [Action::Alloc, Action::Oom, Action::FreeRequested, Action::Snapshot];
+            ends.contains(&entry.action)
+        };
+        let length = self.entries[first..].iter().position(ends);
+        let last = first + length.unwrap_or(self.entries.len() - first);
+        while let Some(entry) = self.next_before(last).filter(|e| e.action == Action::FreeCompleted)
+        {
+            self.complete(entry);
+            if self.device.device.problem.is_some() {
+                return;
+            }
+        }
+        match self.entries.get(last) {
+            Some(entry) if matches!(entry.action, Action::Alloc | Action::Oom) => {
+                while self.gives_back_before(last) && self.is_empty_cache(last, entry) {
+                    self.empty_cache();
+                }
+                if self.device.device.problem.is_none() {
+                    self.malloc(last, entry);
+                }
+            }
+            _ => {
+                while self.next_before(last).is_some() && self.device.device.problem.is_none() {
+                    self.empty_cache();
+                }
+            }
+        }
+    }
+
+    fn next_before(&self, last: usize) -> Option<&'a Entry> {
+        self.entries[..last].get(self.device.device.next)
+    }
+
+    fn gives_back_before(&self, last: usize) -> bool {
+        let mut entries = self.entries[self.device.device.next.min(last)..last].iter();
+        self.device.device.problem.is_none()
+            && entries.any(|e| matches!(e.action, Action::SegmentFree | Action::SegmentUnmap))
+    }
+
+    /// Whether memory given back before a malloc was given back by the program (`empty_cache`) and not by the malloc:
+    /// if a block fits, the malloc needed none; if the limit was reached, it did.
+    fn is_empty_cache(&self, last: usize, entry: &Entry) -> bool {
+        let request = self.request(last, entry);
+        if self.model.would_fit(request) {
+            return true;
+        }
+        let conf = &self.environment.conf;
+        let reserved = self.model.usage().reserved;
+        if let Some(limit) = self.limit {
+            let threshold = conf.garbage_collection_threshold;
+            if threshold > 0.0 && reserved > (threshold * limit as f64) as Bytes {
+                return false;
+            }
+            if reserved + self.model.segment_for(request.size) > limit {
+                return false;
+            }
+        }
+        conf.max_split_size.is_none() && entry.action != Action::Oom
+    }
+
+    /// The program emptied the cache, or a private pool was released.
+    fn empty_cache(&mut self) {
+        let first = self.device.device.next;
+        let pool = match self.entries.get(first) {
+            Some(entry) if entry.action != Action::FreeCompleted => {
+                self.lifetimes.pool_at(first, entry)
+            }
+            _ => PoolId::DEFAULT,
+        };
+        if pool == PoolId::DEFAULT {
+            self.model.trim(&mut self.device);
+        } else {
+            self.model.release_pool(&mut self.device, pool);
+        }
+        self.settle(first);
+        if self.device.device.next == first {
+            self.device.device.differ("emptying the cache gives nothing back".to_owned());
+        } else {
+            self.report.labels.trims.push((first, pool));
+        }
+    }
+
+    /// Counts what an operation took from the recording, and the frees that waiting for the GPU completed.
+    fn settle(&mut self, first: usize) {
+        for entry in &self.entries[first..self.device.device.next] {
+            self.report.compared[entry.action as usize] += 1;
+        }
+        for addr in std::mem::take(&mut self.device.device.synchronized) {
+            match self.live.remove(&addr).filter(|live| live.is_pending) {
+                Some(_) => self.pending -= 1,
+                None => self.device.device.differ(format!("no free is pending at {addr:#x}")),
+            }
+        }
+    }
+
+    fn request(&self, index: usize, entry: &Entry) -> Request {
+        let pool = match entry.action {
+            Action::Alloc => self.lifetimes.pool_at(index, entry),
+            _ => entry.pool,
+        };
+        Request { size: entry.size, stream: entry.stream, pool }
+    }
+
+    /// The malloc whose last entry is number `last`: an `alloc` or an `oom`.
+    #[inline]
+    fn malloc(&mut self, last: usize, entry: &Entry) {
+        let first = self.device.device.next;
+        if first != last {
+            self.follow_option(first, last);
+        }
+        let request = self.request(last, entry);
+        let outcome = self.model.malloc(&mut self.device, request);
+        if first != self.device.device.next {
+            self.settle(first);
+        }
+        if self.device.device.problem.is_some() {
+            return;
+        }
+        match outcome {
+            Ok(given) if entry.action == Action::Alloc && self.device.device.next == last => {
+                if given.at.0 != entry.addr {
+                    return self.device.device.differ(format!("alloc at {}", given.at));
+                }
+                self.live.insert(entry.addr, Live { block: given.block, is_pending: false });
+                self.accept(entry);
+                if request.pool != entry.pool {
+                    self.report.labels.pools.push((last, request.pool));
+                }
+            }
+            Err(AllocError::OutOfMemory { .. })
+                if entry.action == Action::Oom && self.device.device.next == last =>
+            {
+                self.accept(entry);
+            }
+            Ok(given) => self.device.device.differ(format!("alloc at {}", given.at)),
+            Err(error) => self.device.device.differ(error.to_string()),
+        }
+    }
+
+    /// Expandable segments can be switched at run time; how memory grows tells whether they were on.
+    fn follow_option(&mut self, first: usize, last: usize) {
+        if let Some(on) = first_growth(&self.entries[first..last]) {
+            self.model.set_expandable(on);
+        }
+    }
+
+    #[cold]
+    fn differ_and_resume(&mut self, first: usize) {
+        let Some(Problem { entry, model }) = self.device.device.problem.clone() else { return };
+        self.note(entry, model);
+        let ends = |e: &Entry| {
+            matches!(e.action, Action::Alloc | Action::Oom | Action::FreeRequested)
+                || e.action == Action::Snapshot
+        };
+        let from = entry.max(first);
+        let length = self.entries[from.min(self.entries.len())..].iter().position(ends);
+        let resume = length.map_or(self.entries.len(), |length| from + length + 1);
+        if self.report.difference_count > HOPELESS {
+            self.device.device.resume(self.entries.len());
+            return;
+        }
+        let state = state_at(self.records, resume, &self.environment.conf);
+        self.restore(&state.layout);
+        self.device.device.resume(resume);
+    }
+
+    fn note(&mut self, entry: usize, model: String) {
+        self.report.difference_count += 1;
+        if self.report.differences.len() < KEPT {
+            let recorded = self.entries.get(entry).map_or("the end".to_owned(), describe);
+            self.report.differences.push(Difference { entry, recorded, model });
+        }
+    }
+
+    fn compare_final_state(&mut self) {
+        if !self.records.has_segments {
+            return;
+        }
+        let mut model = self.model.segments().into_iter().peekable();
+        for recorded in &self.records.segments {
+            self.report.segments += 1;
+            self.report.blocks += recorded.blocks.len() as u64;
+            while let Some(extra) = model.next_if(|segment| segment.address < recorded.address) {
+                self.note_segment(None, Some(&extra));
+            }
+            match model.next_if(|segment| segment.address == recorded.address) {
+                Some(found) if same_segment(recorded, &found) => {}
+                found => self.note_segment(Some(recorded), found.as_ref()),
+            }
+        }
+        for extra in model {
+            self.note_segment(None, Some(&extra));
+        }
+    }
+
+    fn note_segment(&mut self, recorded: Option<&Segment>, model: Option<&Segment>) {
+        let describe = |segment: Option<&Segment>| match segment {
+            None => "no segment there at the end".to_owned(),
+            Some(s) => {
+                format!("segment {:#x} of {} bytes, {} blocks", s.address, s.size, s.blocks.len())
+            }
+        };
+        self.report.difference_count += 1;
+        if self.report.differences.len() < KEPT {
+            let entry = self.entries.len();
+            let (recorded, model) = (describe(recorded), describe(model));
+            self.report.differences.push(Difference { entry, recorded, model });
+        }
+    }
+
+    fn finish(mut self, begin: Instant) -> Verification {
+        self.report.timeline.finish();
+        self.report.peak = self.peak.max(self.model.peak());
+        self.report.usage = self.model.usage();
+        self.report.retries = self.model.retries();
+        self.report.device_calls = self.device.calls;
+        self.report.inferred_private = self.lifetimes.inferred();
+        self.report.elapsed_ns = begin.elapsed().as_nanos() as u64;
+        self.report
+    }
+}
+
+fn start_blocks(layout: &Layout) -> Vec<StartBlock> {
+    let block = |(segment, block): (&Segment, &crate::trace::SegmentBlock)| StartBlock {
+        address: block.address,
+        requested: block.requested,
+        stream: segment.stream,
+        pool: segment.pool,
+        is_pending: block.state == BlockState::PendingFree,
+    };
+    layout.active().map(block).collect()
+}
+
+/// Whether the first growth among the entries is of an expandable segment.
+fn first_growth(entries: &[Entry]) -> Option<bool> {
+    entries.iter().find_map(|entry| match entry.action {
+        Action::SegmentMap => Some(true),
+        Action::SegmentAlloc => Some(false),
+        _ => None,
+    })
+}
+
+/// Requested sizes are compared in active blocks only: what is left in a free one is stale.
+fn same_segment(recorded: &Segment, model: &Segment) -> bool {
+    let same_block = |(a, b): (&crate::trace::SegmentBlock, &crate::trace::SegmentBlock)| {
+        let same_request = a.state == BlockState::Inactive || a.requested == b.requested;
+        (a.address, a.size, a.state) == (b.address, b.size, b.state) && same_request
+    };
+    let Segment { size, stream, pool, is_small, is_expandable, .. } = *recorded;
+    (size, stream, pool, is_small, is_expandable)
+        == (model.size, model.stream, model.pool, model.is_small, model.is_expandable)
+        && recorded.blocks.len() == model.blocks.len()
+        && recorded.blocks.iter().zip(&model.blocks).all(same_block)
+}
+
+fn describe(entry: &Entry) -> String {
+    let name = entry.action.name();
+    match entry.action {
+        Action::Oom => format!("{name} of {} bytes", entry.size),
+        _ => format!("{name} of {} bytes at {:#x}", entry.size, entry.addr),
+    }
+}
