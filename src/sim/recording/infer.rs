@@ -1,11 +1,13 @@
 //! What a recording leaves open: the memory limit, and the pools of segments that are gone.
 //!
-//! Both are found in the same way: assume, replay, and see whether anything contradicts.
+//! Both are found in the same way: assume, replay, and see whether anything contradicts. A replay that only asks for
+//! the first contradiction ends there, so that a wrong assumption costs little.
 
 use std::collections::BTreeSet;
 
 use super::lifetimes::Lifetimes;
-use super::verify::{Verification, replay};
+use super::start::state_at;
+use super::verify::{Assumed, HOPELESS, Verification, replay};
 use crate::allocator::{Environment, segment_size};
 use crate::trace::{Action, Records};
 use crate::units::Bytes;
@@ -13,25 +15,48 @@ use crate::units::Bytes;
 /// Memory of an NVIDIA H200 as its device properties state it, in bytes.
 const H200_MEMORY: Bytes = 150_109_880_320;
 
-/// Replays tried to find out which segments were private.
-const POOL_TRIALS: usize = 400;
+/// Entries replayed at most in search of private segments.
+const POOL_EFFORT: usize = 20_000_000;
 
 /// Verifies a recording, inferring what it does not say.
 #[must_use]
 pub fn verify(records: &Records, environment: &Environment) -> Verification {
-    let mut best: Option<Verification> = None;
-    for limit in limits(records, environment) {
-        let found = with_pools(records, environment, limit);
-        let is_better =
-            best.as_ref().is_none_or(|best| found.difference_count < best.difference_count);
-        if is_better {
-            best = Some(found);
+    let lifetimes = Lifetimes::new(records, &BTreeSet::new());
+    let limit = find_limit(records, environment, &lifetimes);
+    let assumed = Assumed { limit, lifetimes: &lifetimes, patience: HOPELESS };
+    let found = replay(records, environment, assumed);
+    if found.difference_count == 0 || records.has_pools {
+        return found;
+    }
+    let mut search = PoolSearch::new(records, environment, limit);
+    match search.run(&mut BTreeSet::new()) {
+        Some(private) => {
+            let lifetimes = Lifetimes::new(records, &private);
+            replay(records, environment, Assumed { lifetimes: &lifetimes, ..assumed })
         }
-        if best.as_ref().is_some_and(|best| best.difference_count == 0) {
-            break;
+        None => found,
+    }
+}
+
+/// The memory limit under which the recording makes sense longest.
+fn find_limit(
+    records: &Records,
+    environment: &Environment,
+    lifetimes: &Lifetimes,
+) -> Option<Bytes> {
+    let candidates = limits(records, environment);
+    if let [only] = candidates[..] {
+        return only;
+    }
+    let mut best = (0, None);
+    for limit in candidates {
+        let trial = replay(records, environment, Assumed { limit, lifetimes, patience: 0 });
+        let Some(first) = trial.differences.first() else { return limit };
+        if first.entry > best.0 {
+            best = (first.entry, limit);
         }
     }
-    best.unwrap_or_default()
+    best.1
 }
 
 /// Limits to try, the most likely first. Without a limit in the environment, requests that failed tell that there was
@@ -51,20 +76,16 @@ fn limits(records: &Records, environment: &Environment) -> Vec<Option<Bytes>> {
     let mut limits = Vec::new();
     for total in [environment.total_memory, H200_MEMORY] {
         let percent = (1..100).map(|percent| (f64::from(percent) / 100.0 * total as f64) as Bytes);
-        limits.extend(percent.filter(within));
+        limits.extend(percent.filter(within).map(Some));
     }
-    limits.push(least);
-    limits.push(most.saturating_sub(1).min(least.saturating_mul(2)));
-    let mut limits: Vec<_> = limits.into_iter().map(Some).collect();
-    limits.push(None);
-    limits.dedup();
+    limits.extend([Some(least), None]);
     limits
 }
 
 /// The most that was held (a limit is at least that), and the least that would have been held if a failed request had
 /// been served (a limit is below that).
 fn limit_bounds(records: &Records, environment: &Environment) -> (Bytes, Bytes) {
-    let start = super::start::state_at(records, 0, &environment.conf);
+    let start = state_at(records, 0, &environment.conf);
     let mut held: Bytes = start.layout.segments.iter().map(|segment| segment.size).sum();
     let (mut least, mut most) = (held, Bytes::MAX);
     for entry in &records.entries {
@@ -79,30 +100,61 @@ fn limit_bounds(records: &Records, environment: &Environment) -> (Bytes, Bytes) 
     (least, most.max(least + 1))
 }
 
-/// Replays with the pools that are known. Where that contradicts the recording, some segments that are gone at the end
-/// must have been private: chronological backtracking over them, the latest before the contradiction first.
-fn with_pools(records: &Records, environment: &Environment, limit: Option<Bytes>) -> Verification {
-    let mut private = BTreeSet::new();
-    let mut fixed = BTreeSet::new();
-    let lifetimes = Lifetimes::new(records, &private);
-    let mut best = replay(records, environment, limit, &lifetimes);
-    let candidates = lifetimes.undetermined().to_vec();
-    for _ in 0..POOL_TRIALS {
-        let Some(contradiction) = best.differences.first().map(|difference| difference.entry)
-        else {
-            break;
-        };
-        let open = |index: &&usize| **index < contradiction && !fixed.contains(*index);
-        let Some(&last) = candidates.iter().rfind(open) else { break };
-        fixed.insert(last);
-        private.insert(last);
-        let found = replay(records, environment, limit, &Lifetimes::new(records, &private));
-        let later = found.differences.first().is_none_or(|first| first.entry > contradiction);
-        if later {
-            best = found;
-        } else {
-            private.remove(&last);
+/// Which of the segments that are gone at the end were private: chronological backtracking. A contradiction is
+/// resolved by making one segment private that was created before it (or by it), the latest first; where none of them
+/// resolves it, an earlier choice was wrong.
+struct PoolSearch<'a> {
+    records: &'a Records,
+    environment: &'a Environment,
+    limit: Option<Bytes>,
+    candidates: Vec<usize>,
+    trials: usize,
+}
+
+impl<'a> PoolSearch<'a> {
+    fn new(records: &'a Records, environment: &'a Environment, limit: Option<Bytes>) -> Self {
+        let candidates = Lifetimes::new(records, &BTreeSet::new()).undetermined().to_vec();
+        let trials = POOL_EFFORT / records.entries.len().max(1);
+        Self { records, environment, limit, candidates, trials }
+    }
+
+    /// Private segments that explain the recording, on top of those in `private`.
+    fn run(&mut self, private: &mut BTreeSet<usize>) -> Option<BTreeSet<usize>> {
+        match self.first_contradiction(private) {
+            None => Some(private.clone()),
+            Some(contradiction) => self.resolve(contradiction, private),
         }
     }
-    best
+
+    fn resolve(
+        &mut self,
+        contradiction: usize,
+        private: &mut BTreeSet<usize>,
+    ) -> Option<BTreeSet<usize>> {
+        let before = self.candidates.partition_point(|&index| index <= contradiction);
+        for number in (0..before).rev() {
+            let candidate = self.candidates[number];
+            if self.trials == 0 || !private.insert(candidate) {
+                continue;
+            }
+            let found = match self.first_contradiction(private) {
+                None => Some(private.clone()),
+                Some(later) if later > contradiction => self.resolve(later, private),
+                Some(_) => None,
+            };
+            if found.is_some() {
+                return found;
+            }
+            private.remove(&candidate);
+        }
+        None
+    }
+
+    fn first_contradiction(&mut self, private: &BTreeSet<usize>) -> Option<usize> {
+        self.trials = self.trials.saturating_sub(1);
+        let lifetimes = Lifetimes::new(self.records, private);
+        let assumed = Assumed { limit: self.limit, lifetimes: &lifetimes, patience: 0 };
+        let trial = replay(self.records, self.environment, assumed);
+        trial.differences.first().map(|difference| difference.entry)
+    }
 }

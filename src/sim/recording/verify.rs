@@ -42,7 +42,7 @@ pub struct Difference {
 /// Differences that are kept with their words; all are counted.
 const KEPT: usize = 100;
 /// After so many differences the model is not put right any more: it is another allocator.
-const HOPELESS: u64 = 1000;
+pub(super) const HOPELESS: u64 = 1000;
 
 /// What a verification found.
 #[derive(Debug, Clone, Default)]
@@ -79,16 +79,25 @@ pub struct Verification {
     pub elapsed_ns: u64,
 }
 
-/// Replays the recording on the model with the given environment, whose limit may have been inferred.
-#[must_use]
-pub fn replay(
+/// What is assumed about a recording while it is replayed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Assumed<'a> {
+    /// The memory limit.
+    pub limit: Option<Bytes>,
+    /// The pools of segments.
+    pub lifetimes: &'a Lifetimes,
+    /// Differences after which the replay ends; 0 to learn only where the first one is.
+    pub patience: u64,
+}
+
+/// Replays the recording on the model.
+pub(super) fn replay(
     records: &Records,
     environment: &Environment,
-    limit: Option<Bytes>,
-    lifetimes: &Lifetimes,
+    assumed: Assumed<'_>,
 ) -> Verification {
     let begin = Instant::now();
-    let mut verifier = Verifier::new(records, environment, limit, lifetimes);
+    let mut verifier = Verifier::new(records, environment, assumed);
     verifier.start();
     verifier.run();
     verifier.finish(begin)
@@ -104,8 +113,7 @@ struct Verifier<'a> {
     records: &'a Records,
     entries: &'a [Entry],
     environment: &'a Environment,
-    limit: Option<Bytes>,
-    lifetimes: &'a Lifetimes,
+    assumed: Assumed<'a>,
     model: Caching,
     device: Counted<RecordedDevice<'a>>,
     live: FxHashMap<u64, Live>,
@@ -116,15 +124,10 @@ struct Verifier<'a> {
 }
 
 impl<'a> Verifier<'a> {
-    fn new(
-        records: &'a Records,
-        environment: &'a Environment,
-        limit: Option<Bytes>,
-        lifetimes: &'a Lifetimes,
-    ) -> Self {
+    fn new(records: &'a Records, environment: &'a Environment, assumed: Assumed<'a>) -> Self {
         let entries = &records.entries[..];
         let report = Verification {
-            limit,
+            limit: assumed.limit,
             timeline: Timeline::for_events(entries.len()),
             ..Verification::default()
         };
@@ -132,8 +135,7 @@ impl<'a> Verifier<'a> {
             records,
             entries,
             environment,
-            limit,
-            lifetimes,
+            assumed,
             model: Caching::new(environment),
             device: Counted::new(RecordedDevice::new(entries)),
             live: FxHashMap::default(),
@@ -159,7 +161,7 @@ impl<'a> Verifier<'a> {
         self.peak = self.peak.max(self.model.peak());
         self.model = Caching::new(self.environment);
         self.model.set_expandable(expandable);
-        self.model.set_limit(self.limit);
+        self.model.set_limit(self.assumed.limit);
         let plain = layout.segments.iter().filter(|segment| !segment.is_expandable);
         let addresses = plain.map(|segment| segment.address);
         let addresses: Vec<u64> = addresses.chain(layout.reservations.iter().copied()).collect();
@@ -193,7 +195,7 @@ impl<'a> Verifier<'a> {
                 self.report.timeline.push(usage);
             }
         }
-        if self.report.difference_count <= HOPELESS {
+        if self.report.difference_count <= self.assumed.patience {
             self.compare_final_state();
         }
     }
@@ -296,7 +298,7 @@ impl<'a> Verifier<'a> {
         }
         let conf = &self.environment.conf;
         let reserved = self.model.usage().reserved;
-        if let Some(limit) = self.limit {
+        if let Some(limit) = self.assumed.limit {
             let threshold = conf.garbage_collection_threshold;
             if threshold > 0.0 && reserved > (threshold * limit as f64) as Bytes {
                 return false;
@@ -313,7 +315,7 @@ impl<'a> Verifier<'a> {
         let first = self.device.device.next;
         let pool = match self.entries.get(first) {
             Some(entry) if entry.action != Action::FreeCompleted => {
-                self.lifetimes.pool_at(first, entry)
+                self.assumed.lifetimes.pool_at(first, entry)
             }
             _ => PoolId::DEFAULT,
         };
@@ -345,7 +347,7 @@ impl<'a> Verifier<'a> {
 
     fn request(&self, index: usize, entry: &Entry) -> Request {
         let pool = match entry.action {
-            Action::Alloc => self.lifetimes.pool_at(index, entry),
+            Action::Alloc => self.assumed.lifetimes.pool_at(index, entry),
             _ => entry.pool,
         };
         Request { size: entry.size, stream: entry.stream, pool }
@@ -405,7 +407,7 @@ impl<'a> Verifier<'a> {
         let from = entry.max(first);
         let length = self.entries[from.min(self.entries.len())..].iter().position(ends);
         let resume = length.map_or(self.entries.len(), |length| from + length + 1);
-        if self.report.difference_count > HOPELESS {
+        if self.report.difference_count > self.assumed.patience {
             self.device.device.resume(self.entries.len());
             return;
         }
@@ -464,7 +466,7 @@ impl<'a> Verifier<'a> {
         self.report.usage = self.model.usage();
         self.report.retries = self.model.retries();
         self.report.device_calls = self.device.calls;
-        self.report.inferred_private = self.lifetimes.inferred();
+        self.report.inferred_private = self.assumed.lifetimes.inferred();
         self.report.elapsed_ns = begin.elapsed().as_nanos() as u64;
         self.report
     }
