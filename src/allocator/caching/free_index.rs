@@ -1,41 +1,44 @@
 //! The index of free blocks: exact best fit.
 //!
 //! PyTorch keeps the free blocks of a pool in one ordered set with the key (stream, size, address), all ascending, and
-//! takes the first that is not less than (stream, request, 0). This is that set, laid out for speed: one list for each
-//! stream, cut into leaves of sorted keys that fit a few cache lines.
+//! takes the first that is not less than (stream, request, 0). This is that set, laid out for speed. Each stream has
+//! bins by size, 16 to a power of two, and a bit for each bin that is not empty:
 //!
 //! ```text
-//!   stream 0   maxima  [ 1 MiB@a0 │ 24 MiB@f0 │  ∞      ]      which leaf: binary search here,
-//!              leaves  [ .. .. .. │ .. .. ..  │ .. ..   ]      then inside the leaf
+//!   occupied   0 0 1 0 0 1 1 0 ...         the next bin that has blocks: count trailing zeros
+//!   bins           │     │ └ [ 18 MiB@c0 ]
+//!                  │     └── [ 17 MiB@a0, 17 MiB@f0, 17.5 MiB@b0 ]      sorted by size, then address
+//!                  └──────── [ 14 MiB@d0 ]
 //! ```
 //!
-//! The obvious version, a `BTreeSet`, is the reference in the tests.
+//! A bin is short, so that searching it and moving its keys costs little; and bins are in order, so that the first key
+//! at or above the request, in its own bin or else the next occupied one, is exactly PyTorch's choice. The obvious
+//! version, a `BTreeSet`, is the reference in the tests.
 
 use crate::allocator::SlabIndex;
 use crate::trace::StreamId;
 use crate::units::Bytes;
 
-/// Keys in a full leaf. Half of them move when one is inserted: 32 keys of 32 bytes are 1 KiB.
-const LEAF: usize = 64;
-
 /// A free block's place in the order of its stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Key {
-    /// Size in the upper half, address in the lower.
-    rank: u128,
+    size: Bytes,
+    at: u64,
     block: SlabIndex,
 }
 
-#[inline]
-fn rank(size: Bytes, at: u64) -> u128 {
-    u128::from(size) << 64 | u128::from(at)
+impl Key {
+    #[inline]
+    fn is_below(&self, size: Bytes, at: u64) -> bool {
+        self.size < size || (self.size == size && self.at < at)
+    }
 }
 
 /// A position in the index, good until the next change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
     list: usize,
-    leaf: usize,
+    bin: usize,
     slot: usize,
 }
 
@@ -56,7 +59,7 @@ impl FreeIndex {
                 list
             }
         };
-        self.lists[list].insert(Key { rank: rank(size, at), block });
+        self.lists[list].insert(Key { size, at, block });
     }
 
     /// Takes a block out.
@@ -66,10 +69,11 @@ impl FreeIndex {
     #[inline]
     pub fn remove(&mut self, stream: StreamId, size: Bytes, at: u64) {
         let list = self.list_of(stream).expect("a free block's stream has a list");
-        let (leaf, slot) = self.lists[list].lower_bound(rank(size, at));
-        let key = self.lists[list].leaves[leaf].get(slot);
-        assert_eq!(key.map(|key| key.rank), Some(rank(size, at)), "block is not in the free index");
-        self.lists[list].remove(leaf, slot);
+        let bin = bin_of(size);
+        let slot = self.lists[list].slot(bin, size, at);
+        let key = self.lists[list].bins[bin].get(slot);
+        assert!(key.is_some_and(|key| (key.size, key.at) == (size, at)), "block is not free");
+        self.lists[list].remove(bin, slot);
     }
 
     /// The smallest block of `stream` with at least `size` bytes; among equals the one with the lowest address.
@@ -77,39 +81,35 @@ impl FreeIndex {
     #[must_use]
     pub fn best_fit(&self, stream: StreamId, size: Bytes) -> Option<Cursor> {
         let list = self.list_of(stream)?;
-        let (leaf, slot) = self.lists[list].lower_bound(rank(size, 0));
-        self.valid(Cursor { list, leaf, slot })
+        let bin = bin_of(size);
+        let slot = self.lists[list].slot(bin, size, 0);
+        self.valid(Cursor { list, bin, slot })
     }
 
     /// The next block of the same stream.
     #[inline]
     #[must_use]
     pub fn next(&self, at: Cursor) -> Option<Cursor> {
-        let leaves = &self.lists[at.list].leaves;
-        if at.slot + 1 < leaves[at.leaf].len() {
-            Some(Cursor { slot: at.slot + 1, ..at })
-        } else {
-            self.valid(Cursor { leaf: at.leaf + 1, slot: 0, ..at })
-        }
+        self.valid(Cursor { slot: at.slot + 1, ..at })
     }
 
     /// The block at a position.
     #[inline]
     #[must_use]
     pub fn block(&self, at: Cursor) -> SlabIndex {
-        self.lists[at.list].leaves[at.leaf][at.slot].block
+        self.lists[at.list].bins[at.bin][at.slot].block
     }
 
     /// Takes out the block at a position.
     #[inline]
     pub fn remove_at(&mut self, at: Cursor) {
-        self.lists[at.list].remove(at.leaf, at.slot);
+        self.lists[at.list].remove(at.bin, at.slot);
     }
 
     /// Every block in the order of the index.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = SlabIndex> + '_ {
-        let leaves = self.lists.iter().flat_map(|list| &list.leaves);
-        leaves.flat_map(|leaf| leaf.iter().map(|key| key.block))
+        let bins = self.lists.iter().flat_map(|list| &list.bins);
+        bins.flat_map(|bin| bin.iter().map(|key| key.block))
     }
 
     /// The blocks of `stream` that are smaller than `size`, from the largest down.
@@ -119,9 +119,9 @@ impl FreeIndex {
         size: Bytes,
     ) -> impl Iterator<Item = SlabIndex> + '_ {
         let list = self.list_of(stream).map(|list| &self.lists[list]);
-        let leaves = list.into_iter().flat_map(|list| list.leaves.iter().rev());
-        let keys = leaves.flat_map(|leaf| leaf.iter().rev());
-        keys.filter(move |key| key.rank < rank(size, 0)).map(|key| key.block)
+        let bins = list.into_iter().flat_map(|list| list.bins.iter().rev());
+        let keys = bins.flat_map(|bin| bin.iter().rev());
+        keys.filter(move |key| key.size < size).map(|key| key.block)
     }
 
     #[inline]
@@ -129,75 +129,76 @@ impl FreeIndex {
         self.lists.iter().position(|list| list.stream == stream)
     }
 
+    /// The position itself, or the first of the next bin that is not empty.
     #[inline]
     fn valid(&self, at: Cursor) -> Option<Cursor> {
-        let leaves = &self.lists[at.list].leaves;
-        leaves.get(at.leaf).is_some_and(|leaf| at.slot < leaf.len()).then_some(at)
+        let list = &self.lists[at.list];
+        if at.slot < list.bins[at.bin].len() {
+            return Some(at);
+        }
+        let bin = list.occupied_after(at.bin)?;
+        Some(Cursor { bin, slot: 0, ..at })
     }
 }
 
-/// The free blocks of one stream. `maxima[i]` is the last key of `leaves[i]`; no leaf is empty.
+/// Bins for each power of two, as a power of two.
+const STEP_BITS: u32 = 4;
+/// Sizes from 512 bytes to 2^47: 39 powers of two, in whole words of the bitmap.
+const WORDS: usize = 10;
+const BINS: usize = WORDS * 64;
+
+/// The bin of a size: its power of two, and the four bits behind the leading one.
+#[inline]
+fn bin_of(size: Bytes) -> usize {
+    let power = size.max(512).ilog2();
+    let step = (size >> (power - STEP_BITS)) as usize & ((1 << STEP_BITS) - 1);
+    (((power - 9) as usize) << STEP_BITS | step).min(BINS - 1)
+}
+
+/// The free blocks of one stream.
 #[derive(Debug, Clone)]
 struct StreamList {
     stream: StreamId,
-    maxima: Vec<u128>,
-    leaves: Vec<Vec<Key>>,
+    occupied: [u64; WORDS],
+    bins: Vec<Vec<Key>>,
 }
 
 impl StreamList {
     fn new(stream: StreamId) -> Self {
-        Self { stream, maxima: Vec::new(), leaves: Vec::new() }
+        Self { stream, occupied: [0; WORDS], bins: vec![Vec::new(); BINS] }
     }
 
-    /// Leaf and slot of the first key not below `rank`; one past the last leaf if there is none.
+    /// Slot of the first key of a bin that is not below (size, at).
     #[inline]
-    fn lower_bound(&self, rank: u128) -> (usize, usize) {
-        let leaf = self.maxima.partition_point(|&max| max < rank);
-        match self.leaves.get(leaf) {
-            Some(keys) => (leaf, keys.partition_point(|key| key.rank < rank)),
-            None => (leaf, 0),
+    fn slot(&self, bin: usize, size: Bytes, at: u64) -> usize {
+        self.bins[bin].partition_point(|key| key.is_below(size, at))
+    }
+
+    #[inline]
+    fn occupied_after(&self, bin: usize) -> Option<usize> {
+        let first = bin + 1;
+        let mut word = first / 64;
+        let mut bits = self.occupied.get(word)? & (u64::MAX << (first % 64));
+        while bits == 0 {
+            word += 1;
+            bits = *self.occupied.get(word)?;
         }
+        Some(word * 64 + bits.trailing_zeros() as usize)
     }
 
     #[inline]
     fn insert(&mut self, key: Key) {
-        let (mut leaf, mut slot) = self.lower_bound(key.rank);
-        if leaf == self.leaves.len() {
-            // Larger than all: it goes to the end of the last leaf.
-            if leaf == 0 {
-                self.leaves.push(Vec::with_capacity(LEAF));
-                self.maxima.push(key.rank);
-            } else {
-                leaf -= 1;
-                self.maxima[leaf] = key.rank;
-            }
-            slot = self.leaves[leaf].len();
-        }
-        self.leaves[leaf].insert(slot, key);
-        if self.leaves[leaf].len() == LEAF {
-            self.split(leaf);
-        }
-    }
-
-    #[cold]
-    fn split(&mut self, leaf: usize) {
-        let mut upper = Vec::with_capacity(LEAF);
-        upper.extend(self.leaves[leaf].drain(LEAF / 2..));
-        let middle = self.leaves[leaf][LEAF / 2 - 1].rank;
-        self.leaves.insert(leaf + 1, upper);
-        self.maxima.insert(leaf, middle);
+        let bin = bin_of(key.size);
+        let slot = self.slot(bin, key.size, key.at);
+        self.bins[bin].insert(slot, key);
+        self.occupied[bin / 64] |= 1 << (bin % 64);
     }
 
     #[inline]
-    fn remove(&mut self, leaf: usize, slot: usize) {
-        let keys = &mut self.leaves[leaf];
-        keys.remove(slot);
-        match keys.last() {
-            Some(last) => self.maxima[leaf] = last.rank,
-            None => {
-                self.leaves.remove(leaf);
-                self.maxima.remove(leaf);
-            }
+    fn remove(&mut self, bin: usize, slot: usize) {
+        self.bins[bin].remove(slot);
+        if self.bins[bin].is_empty() {
+            self.occupied[bin / 64] &= !(1 << (bin % 64));
         }
     }
 }
@@ -229,7 +230,7 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_the_obvious_set(
-            steps in prop::collection::vec((0u16..3, 1u64..40, 0u32..2), 1..700)
+            steps in prop::collection::vec((0u16..3, prop_oneof![1u64..40, 1u64..1 << 47], 0u32..2), 1..700)
         ) {
             let (mut fast, mut obvious) = (FreeIndex::default(), Obvious::default());
             for (number, &(stream, size, remove)) in steps.iter().enumerate() {
