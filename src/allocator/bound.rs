@@ -29,7 +29,7 @@ impl PagedBound {
     #[must_use]
     pub fn new(environment: &Environment) -> Self {
         let conf = AllocConf::default();
-        let stock = Environment { conf, memory_fraction: None, ..environment.clone() };
+        let stock = Environment { conf, memory_fraction: None, limit: None, ..environment.clone() };
         let large = Native::with_rounding(GRANULE);
         Self { small: Caching::new(&stock), large, peak: Usage::default() }
     }

@@ -18,6 +18,8 @@ pub struct Environment {
     pub total_memory: Bytes,
     /// Share of the device's memory that the process may hold (`set_per_process_memory_fraction`); `None`: no limit.
     pub memory_fraction: Option<f64>,
+    /// The same limit in bytes, where it is known more exactly than its fraction.
+    pub limit: Option<Bytes>,
 }
 
 /// One option of an allocator.

@@ -81,7 +81,9 @@ impl Caching {
             conf: environment.conf.clone(),
             version: environment.version,
             total_memory: environment.total_memory,
-            limit: memory_limit(fraction, environment.total_memory, environment.version),
+            limit: environment
+                .limit
+                .or_else(|| memory_limit(fraction, environment.total_memory, environment.version)),
             blocks: Blocks::default(),
             pools: (0..2).map(Pool::new).collect(),
             reservations: Slab::default(),
@@ -115,17 +117,6 @@ impl Caching {
     #[must_use]
     pub fn segment_for(&self, size: Bytes) -> Bytes {
         segment_size(self.round(size), &self.conf)
-    }
-
-    /// Most bytes that may be held, if there is a limit.
-    #[must_use]
-    pub fn limit(&self) -> Option<Bytes> {
-        self.limit
-    }
-
-    /// Sets the limit to an exact number of bytes.
-    pub fn set_limit(&mut self, limit: Option<Bytes>) {
-        self.limit = limit;
     }
 
     /// Whether a free block would serve the request, without taking it.

@@ -30,6 +30,10 @@ pub(super) struct RecordedDevice<'a> {
     pub restoring: Option<std::vec::IntoIter<u64>>,
     /// Frees that were completed by waiting for the GPU.
     pub synchronized: Vec<u64>,
+    /// Memory held, as the recording says.
+    held: Bytes,
+    /// The least memory that would have been held if a request had not been refused by the driver.
+    pub least_refused: Option<Bytes>,
     /// A `segment_unmap` of which some pages were unmapped: the next address.
     unmapping: Option<u64>,
     handles: Vec<Bytes>,
@@ -44,6 +48,8 @@ impl<'a> RecordedDevice<'a> {
             problem: None,
             restoring: None,
             synchronized: Vec::new(),
+            held: 0,
+            least_refused: None,
             unmapping: None,
             handles: Vec::new(),
             recycled: Vec::new(),
@@ -57,9 +63,10 @@ impl<'a> RecordedDevice<'a> {
         self.problem.get_or_insert(Problem { entry, model });
     }
 
-    /// Forgets a difference, to go on at `entry`.
-    pub(super) fn resume(&mut self, entry: usize) {
+    /// Forgets a difference, to go on at `entry` with `held` bytes.
+    pub(super) fn resume(&mut self, entry: usize, held: Bytes) {
         self.next = entry;
+        self.held = held;
         self.problem = None;
         self.unmapping = None;
         self.synchronized.clear();
@@ -84,6 +91,10 @@ impl<'a> RecordedDevice<'a> {
         };
         if let Some(entry) = self.peek().filter(matches).filter(|_| self.problem.is_none()) {
             self.next += 1;
+            match action {
+                Action::SegmentFree => self.held = self.held.saturating_sub(size),
+                _ => self.held += size,
+            }
             return Some(entry);
         }
         let place = at.map_or(String::new(), |at| format!(" at {at:#x}"));
@@ -91,7 +102,9 @@ impl<'a> RecordedDevice<'a> {
         None
     }
 
-    fn refuse<T>(&self, requested: Bytes) -> Result<T, DeviceError> {
+    fn refuse<T>(&mut self, requested: Bytes) -> Result<T, DeviceError> {
+        let wanted = self.held + requested;
+        self.least_refused = Some(self.least_refused.map_or(wanted, |least| least.min(wanted)));
         Err(DeviceError::OutOfMemory { requested, free: 0 })
     }
 }
@@ -185,6 +198,7 @@ impl Device for RecordedDevice<'_> {
         let end = at.0 + size;
         let is_last = end == entry.addr + entry.size;
         self.unmapping = (!is_last).then_some(end);
+        self.held = self.held.saturating_sub(size);
         self.next += usize::from(is_last);
     }
 

@@ -22,41 +22,33 @@ const POOL_EFFORT: usize = 20_000_000;
 #[must_use]
 pub fn verify(records: &Records, environment: &Environment) -> Verification {
     let lifetimes = Lifetimes::new(records, &BTreeSet::new());
-    let limit = find_limit(records, environment, &lifetimes);
-    let assumed = Assumed { limit, lifetimes: &lifetimes, patience: HOPELESS };
-    let found = replay(records, environment, assumed);
+    let found = with_limit(records, environment, &lifetimes);
     if found.difference_count == 0 || records.has_pools {
         return found;
     }
-    let mut search = PoolSearch::new(records, environment, limit);
+    let mut search = PoolSearch::new(records, environment, found.limit);
     match search.run(&mut BTreeSet::new()) {
         Some(private) => {
             let lifetimes = Lifetimes::new(records, &private);
-            replay(records, environment, Assumed { lifetimes: &lifetimes, ..assumed })
+            let assumed = Assumed { limit: found.limit, lifetimes: &lifetimes, patience: HOPELESS };
+            replay(records, environment, assumed)
         }
         None => found,
     }
 }
 
-/// The memory limit under which the recording makes sense longest.
-fn find_limit(
-    records: &Records,
-    environment: &Environment,
-    lifetimes: &Lifetimes,
-) -> Option<Bytes> {
+/// A replay under the memory limit with which the recording makes sense longest.
+fn with_limit(records: &Records, environment: &Environment, lifetimes: &Lifetimes) -> Verification {
     let candidates = limits(records, environment);
-    if let [only] = candidates[..] {
-        return only;
-    }
-    let mut best = (0, None);
-    for limit in candidates {
+    let mut best = (0, candidates[0]);
+    for &limit in candidates.iter().filter(|_| candidates.len() > 1) {
         let trial = replay(records, environment, Assumed { limit, lifetimes, patience: 0 });
-        let Some(first) = trial.differences.first() else { return limit };
+        let Some(first) = trial.differences.first() else { return trial };
         if first.entry > best.0 {
             best = (first.entry, limit);
         }
     }
-    best.1
+    replay(records, environment, Assumed { limit: best.1, lifetimes, patience: HOPELESS })
 }
 
 /// Limits to try, the most likely first. Without a limit in the environment, requests that failed tell that there was

@@ -65,6 +65,8 @@ pub struct Verification {
     pub inferred_private: usize,
     /// The memory limit (`set_per_process_memory_fraction`) that the model ran with.
     pub limit: Option<Bytes>,
+    /// Memory of the device, as far as the driver's refusals tell: the most that was held, where the driver refused more.
+    pub capacity: Option<Bytes>,
     /// Peaks of the model, which are PyTorch's own where nothing differs.
     pub peak: Usage,
     /// The model's usage at the end.
@@ -112,7 +114,7 @@ struct Live {
 struct Verifier<'a> {
     records: &'a Records,
     entries: &'a [Entry],
-    environment: &'a Environment,
+    environment: Environment,
     assumed: Assumed<'a>,
     model: Caching,
     device: Counted<RecordedDevice<'a>>,
@@ -124,7 +126,9 @@ struct Verifier<'a> {
 }
 
 impl<'a> Verifier<'a> {
-    fn new(records: &'a Records, environment: &'a Environment, assumed: Assumed<'a>) -> Self {
+    fn new(records: &'a Records, environment: &Environment, assumed: Assumed<'a>) -> Self {
+        let limit = assumed.limit;
+        let environment = Environment { limit, memory_fraction: None, ..environment.clone() };
         let entries = &records.entries[..];
         let report = Verification {
             limit: assumed.limit,
@@ -134,9 +138,9 @@ impl<'a> Verifier<'a> {
         Self {
             records,
             entries,
+            model: Caching::new(&environment),
             environment,
             assumed,
-            model: Caching::new(environment),
             device: Counted::new(RecordedDevice::new(entries)),
             live: FxHashMap::default(),
             pending: 0,
@@ -148,6 +152,7 @@ impl<'a> Verifier<'a> {
     fn start(&mut self) {
         let start = state_at(self.records, 0, &self.environment.conf);
         self.restore(&start.layout);
+        self.device.device.resume(0, self.model.usage().reserved);
         self.report.labels.start = start_blocks(&start.layout);
         self.report.start = start;
         if let Some(on) = first_growth(self.entries) {
@@ -159,9 +164,8 @@ impl<'a> Verifier<'a> {
     fn restore(&mut self, layout: &Layout) {
         let expandable = self.model.is_expandable();
         self.peak = self.peak.max(self.model.peak());
-        self.model = Caching::new(self.environment);
+        self.model = Caching::new(&self.environment);
         self.model.set_expandable(expandable);
-        self.model.set_limit(self.assumed.limit);
         let plain = layout.segments.iter().filter(|segment| !segment.is_expandable);
         let addresses = plain.map(|segment| segment.address);
         let addresses: Vec<u64> = addresses.chain(layout.reservations.iter().copied()).collect();
@@ -408,12 +412,12 @@ impl<'a> Verifier<'a> {
         let length = self.entries[from.min(self.entries.len())..].iter().position(ends);
         let resume = length.map_or(self.entries.len(), |length| from + length + 1);
         if self.report.difference_count > self.assumed.patience {
-            self.device.device.resume(self.entries.len());
+            self.device.device.resume(self.entries.len(), 0);
             return;
         }
         let state = state_at(self.records, resume, &self.environment.conf);
         self.restore(&state.layout);
-        self.device.device.resume(resume);
+        self.device.device.resume(resume, self.model.usage().reserved);
     }
 
     fn note(&mut self, entry: usize, model: String) {
@@ -464,6 +468,9 @@ impl<'a> Verifier<'a> {
         self.report.timeline.finish();
         self.report.peak = self.peak.max(self.model.peak());
         self.report.usage = self.model.usage();
+        let least_refused = self.device.device.least_refused;
+        let most_held = self.report.peak.reserved;
+        self.report.capacity = least_refused.filter(|&least| least > most_held).map(|_| most_held);
         self.report.retries = self.model.retries();
         self.report.device_calls = self.device.calls;
         self.report.inferred_private = self.assumed.lifetimes.inferred();
