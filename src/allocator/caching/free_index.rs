@@ -46,6 +46,9 @@ pub struct Cursor {
 #[derive(Debug, Clone, Default)]
 pub struct FreeIndex {
     lists: Vec<StreamList>,
+    /// In tests and fuzzing, the obvious set goes along, and every answer is compared with its own.
+    #[cfg(any(test, fuzzing))]
+    twin: twin::Twin,
 }
 
 impl FreeIndex {
@@ -60,6 +63,8 @@ impl FreeIndex {
             }
         };
         self.lists[list].insert(Key { size, at, block });
+        #[cfg(any(test, fuzzing))]
+        self.twin.insert(stream, size, at, block);
     }
 
     /// Takes a block out.
@@ -74,6 +79,8 @@ impl FreeIndex {
         let key = self.lists[list].bins[bin].get(slot);
         assert!(key.is_some_and(|key| (key.size, key.at) == (size, at)), "block is not free");
         self.lists[list].remove(bin, slot);
+        #[cfg(any(test, fuzzing))]
+        self.twin.remove(stream, size, at);
     }
 
     /// The smallest block of `stream` with at least `size` bytes; among equals the one with the lowest address.
@@ -83,14 +90,24 @@ impl FreeIndex {
         let list = self.list_of(stream)?;
         let bin = bin_of(size);
         let slot = self.lists[list].slot(bin, size, 0);
-        self.valid(Cursor { list, bin, slot })
+        let found = self.valid(Cursor { list, bin, slot });
+        #[cfg(any(test, fuzzing))]
+        assert_eq!(found.map(|at| self.block(at)), self.twin.best_fit(stream, size));
+        found
     }
 
     /// The next block of the same stream.
     #[inline]
     #[must_use]
     pub fn next(&self, at: Cursor) -> Option<Cursor> {
-        self.valid(Cursor { slot: at.slot + 1, ..at })
+        let next = self.valid(Cursor { slot: at.slot + 1, ..at });
+        #[cfg(any(test, fuzzing))]
+        {
+            let key = &self.lists[at.list].bins[at.bin][at.slot];
+            let after = self.twin.after(self.lists[at.list].stream, key.size, key.at);
+            assert_eq!(next.map(|at| self.block(at)), after);
+        }
+        next
     }
 
     /// The block at a position.
@@ -103,6 +120,11 @@ impl FreeIndex {
     /// Takes out the block at a position.
     #[inline]
     pub fn remove_at(&mut self, at: Cursor) {
+        #[cfg(any(test, fuzzing))]
+        {
+            let key = &self.lists[at.list].bins[at.bin][at.slot];
+            self.twin.remove(self.lists[at.list].stream, key.size, key.at);
+        }
         self.lists[at.list].remove(at.bin, at.slot);
     }
 
@@ -203,56 +225,82 @@ impl StreamList {
     }
 }
 
+/// The obvious version: the set as PyTorch has it.
+#[cfg(any(test, fuzzing))]
+mod twin {
+    use std::collections::BTreeMap;
+    use std::ops::Bound::{Excluded, Unbounded};
+
+    use super::{Bytes, SlabIndex, StreamId};
+
+    #[derive(Debug, Clone, Default)]
+    pub(super) struct Twin {
+        pub(super) set: BTreeMap<(StreamId, Bytes, u64), SlabIndex>,
+    }
+
+    impl Twin {
+        pub(super) fn insert(&mut self, stream: StreamId, size: Bytes, at: u64, block: SlabIndex) {
+            assert_eq!(self.set.insert((stream, size, at), block), None, "block was free already");
+        }
+
+        pub(super) fn remove(&mut self, stream: StreamId, size: Bytes, at: u64) {
+            assert!(self.set.remove(&(stream, size, at)).is_some(), "block was not free");
+        }
+
+        pub(super) fn best_fit(&self, stream: StreamId, size: Bytes) -> Option<SlabIndex> {
+            let (key, &block) = self.set.range((stream, size, 0)..).next()?;
+            (key.0 == stream).then_some(block)
+        }
+
+        pub(super) fn after(&self, stream: StreamId, size: Bytes, at: u64) -> Option<SlabIndex> {
+            let behind = (Excluded((stream, size, at)), Unbounded);
+            let (key, &block) = self.set.range(behind).next()?;
+            (key.0 == stream).then_some(block)
+        }
+
+        pub(super) fn smaller_than(&self, stream: StreamId, size: Bytes) -> Vec<SlabIndex> {
+            let range = (stream, 0, 0)..(stream, size, 0);
+            self.set.range(range).rev().map(|(_, &block)| block).collect()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use proptest::prelude::*;
 
     use super::*;
 
-    /// What the index is compared with: the set as PyTorch has it.
-    #[derive(Default)]
-    struct Obvious(BTreeSet<(StreamId, Bytes, u64, SlabIndex)>);
-
-    impl Obvious {
-        fn best_fit(&self, stream: StreamId, size: Bytes) -> Option<SlabIndex> {
-            let first = self.0.range((stream, size, 0, 0)..).next()?;
-            (first.0 == stream).then_some(first.3)
-        }
-
-        fn smaller_than(&self, stream: StreamId, size: Bytes) -> Vec<SlabIndex> {
-            let range = (stream, 0, 0, 0)..(stream, size, 0, 0);
-            self.0.range(range).rev().map(|key| key.3).collect()
-        }
+    /// A size among few, so that there are ties, or any at all.
+    fn size() -> impl Strategy<Value = Bytes> {
+        prop_oneof![1u64..40, 1u64..1 << 47]
     }
 
     proptest! {
+        /// The comparison itself is inside the index.
         #[test]
         fn agrees_with_the_obvious_set(
-            steps in prop::collection::vec((0u16..3, prop_oneof![1u64..40, 1u64..1 << 47], 0u32..2), 1..700)
+            steps in prop::collection::vec((0u16..3, size(), 0u32..3), 1..700)
         ) {
-            let (mut fast, mut obvious) = (FreeIndex::default(), Obvious::default());
-            for (number, &(stream, size, remove)) in steps.iter().enumerate() {
+            let mut index = FreeIndex::default();
+            for (number, &(stream, size, action)) in steps.iter().enumerate() {
                 let (stream, block) = (StreamId(stream), number as SlabIndex);
-                let fit = fast.best_fit(stream, size);
-                prop_assert_eq!(fit.map(|at| fast.block(at)), obvious.best_fit(stream, size));
-                if let (1, Some(at)) = (remove, fit) {
-                    let next = fast.next(at).map(|next| fast.block(next));
-                    let key = *obvious.0.iter().find(|key| key.3 == fast.block(at)).unwrap();
-                    let after = (std::ops::Bound::Excluded(key), std::ops::Bound::Unbounded);
-                    let follower = obvious.0.range(after).next().filter(|key| key.0 == stream);
-                    prop_assert_eq!(next, follower.map(|key| key.3));
-                    if number % 2 == 0 { fast.remove_at(at) } else { fast.remove(stream, key.1, key.2) }
-                    obvious.0.remove(&key);
-                } else {
-                    let at = u64::from(block.wrapping_mul(2_654_435_761));
-                    fast.insert(stream, size, at, block);
-                    obvious.0.insert((stream, size, at, block));
+                match (action, index.best_fit(stream, size)) {
+                    (1, Some(at)) => index.remove_at(index.next(at).unwrap_or(at)),
+                    (2, Some(at)) => {
+                        let found = index.block(at);
+                        let mut keys = index.twin.set.iter();
+                        let key = *keys.find(|(_, block)| **block == found).unwrap().0;
+                        index.remove(key.0, key.1, key.2);
+                    }
+                    _ => {
+                        let at = u64::from(block.wrapping_mul(2_654_435_761));
+                        index.insert(stream, size, at, block);
+                    }
                 }
-                prop_assert!(fast.iter().eq(obvious.0.iter().map(|key| key.3)));
-                let smaller: Vec<_> = fast.smaller_than(stream, size).collect();
-                prop_assert_eq!(smaller, obvious.smaller_than(stream, size));
+                prop_assert!(index.iter().eq(index.twin.set.values().copied()));
+                let smaller: Vec<_> = index.smaller_than(stream, size).collect();
+                prop_assert_eq!(smaller, index.twin.smaller_than(stream, size));
             }
         }
     }

@@ -24,6 +24,8 @@ mod pool;
 mod reclaim;
 mod restore;
 mod sizes;
+#[cfg(test)]
+mod tests;
 
 pub use sizes::{SMALL_MAX, round_request, segment_size};
 

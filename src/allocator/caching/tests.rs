@@ -1,0 +1,222 @@
+//! Stories: a few lines of requests, and the memory map that PyTorch makes of them.
+//!
+//! `a NAME BYTES [STREAM]` asks for memory, `f NAME` gives it back, `e` empties the cache. The answers are offsets from
+//! the first address of the segment or reservation, and the driver calls in between.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::*;
+use crate::device::{AddressPolicy, SimDevice};
+use crate::units::{GIB, MIB};
+
+fn environment(conf: &str, total_memory: Bytes) -> Environment {
+    Environment {
+        conf: AllocConf::parse(conf, TorchVersion::V2_11).unwrap(),
+        version: TorchVersion::V2_11,
+        total_memory,
+        memory_fraction: None,
+        limit: None,
+    }
+}
+
+/// Runs a script and tells what came of each line: where a block was placed, and what is held then.
+fn tell(conf: &str, capacity: Bytes, script: &str) -> String {
+    let mut model = Caching::new(&environment(conf, capacity));
+    let mut device = SimDevice::with_policy(capacity, AddressPolicy::Ascending);
+    let mut live = BTreeMap::new();
+    let mut story = String::new();
+    for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let outcome = match words[..] {
+            ["a", name, size, ..] => {
+                let stream = StreamId(words.get(3).map_or(0, |stream| stream.parse().unwrap()));
+                let size = size.parse().unwrap();
+                let request = Request { size, stream, pool: PoolId::DEFAULT };
+                match model.malloc(&mut device, request) {
+                    Ok(given) => {
+                        live.insert(name, given.block);
+                        let segment = segment_of(&model, given.at);
+                        format!("{:#x}+{:#x} ({} B)", segment, given.at.0 - segment, given.size)
+                    }
+                    Err(error) => error.to_string(),
+                }
+            }
+            ["f", name] => {
+                model.free(&mut device, live.remove(name).unwrap());
+                String::new()
+            }
+            _ => {
+                model.trim(&mut device);
+                String::new()
+            }
+        };
+        let held = model.usage().reserved / MIB;
+        writeln!(story, "{line:<16} {outcome:<36} held {held} MiB").unwrap();
+    }
+    story
+}
+
+fn segment_of(model: &Caching, at: DevicePtr) -> u64 {
+    let mut found = 0;
+    model.walk(&mut |view| {
+        if view.at == at {
+            found = view.segment.0;
+        }
+    });
+    found
+}
+
+#[test]
+fn small_requests_share_2_mib_and_larger_ones_20_mib() {
+    let story = tell(
+        "",
+        GIB,
+        "
+        a a 100
+        a b 1000000
+        a c 1048577
+        a d 12058625
+        f a
+        a e 513
+    ",
+    );
+    insta::assert_snapshot!(story, @r"
+        a a 100          0x100000000+0x0 (512 B)              held 2 MiB
+        a b 1000000      0x100000000+0x200 (1000448 B)        held 2 MiB
+        a c 1048577      0x100400000+0x0 (1049088 B)          held 22 MiB
+        a d 12058625     0x100400000+0x100200 (12059136 B)    held 22 MiB
+        f a                                                   held 22 MiB
+        a e 513          0x100000000+0xf4600 (1024 B)         held 22 MiB
+        ");
+}
+
+#[test]
+fn when_memory_is_short_the_whole_cache_goes_back() {
+    let story = tell(
+        "",
+        100 * MIB,
+        "
+        a a 41943040
+        a b 41943040
+        f a
+        f b
+        a c 52428800
+        a d 62914560
+    ",
+    );
+    insta::assert_snapshot!(story, @r"
+        a a 41943040     0x100000000+0x0 (41943040 B)         held 40 MiB
+        a b 41943040     0x102a00000+0x0 (41943040 B)         held 80 MiB
+        f a                                                   held 80 MiB
+        f b                                                   held 80 MiB
+        a c 52428800     0x105400000+0x0 (52428800 B)         held 50 MiB
+        a d 62914560     out of memory: 60 MiB requested, 50 MiB in use, 50 MiB held held 50 MiB
+        ");
+}
+
+#[test]
+fn oversize_blocks_are_neither_split_nor_used_for_less() {
+    let story = tell(
+        "max_split_size_mb:64",
+        GIB,
+        "
+        a a 104857600
+        f a
+        a b 31457280
+        a c 94371840
+        a d 73400320
+    ",
+    );
+    insta::assert_snapshot!(story, @r"
+        a a 104857600    0x100000000+0x0 (104857600 B)        held 100 MiB
+        f a                                                   held 100 MiB
+        a b 31457280     0x106600000+0x0 (31457280 B)         held 130 MiB
+        a c 94371840     0x100000000+0x0 (104857600 B)        held 130 MiB
+        a d 73400320     0x108600000+0x0 (73400320 B)         held 200 MiB
+        ");
+}
+
+/// The vector of the recorded facts: pages are mapped as they are needed, and only whole free pages go back.
+#[test]
+fn expandable_segments_grow_by_pages() {
+    let story = tell(
+        "expandable_segments:True",
+        80 * GIB,
+        "
+        a a 3145728
+        a b 31457280
+        f a
+        a c 5242880
+        f b
+        a d 47185920
+        f c
+        e
+        a e 22020096
+    ",
+    );
+    insta::assert_snapshot!(story, @r"
+        a a 3145728      0x100000000+0x0 (3145728 B)          held 20 MiB
+        a b 31457280     0x100000000+0x300000 (31457280 B)    held 40 MiB
+        f a                                                   held 40 MiB
+        a c 5242880      0x100000000+0x2100000 (5242880 B)    held 40 MiB
+        f b                                                   held 40 MiB
+        a d 47185920     0x100000000+0x2600000 (47185920 B)   held 100 MiB
+        f c                                                   held 100 MiB
+        e                                                     held 80 MiB
+        a e 22020096     0x100000000+0x0 (22020096 B)         held 100 MiB
+        ");
+}
+
+#[test]
+fn streams_do_not_share_free_memory() {
+    let story = tell(
+        "",
+        GIB,
+        "
+        a a 31457280 1
+        f a
+        a b 31457280 2
+        a c 31457280 1
+    ",
+    );
+    insta::assert_snapshot!(story, @r"
+        a a 31457280 1   0x100000000+0x0 (31457280 B)         held 30 MiB
+        f a                                                   held 30 MiB
+        a b 31457280 2   0x102000000+0x0 (31457280 B)         held 60 MiB
+        a c 31457280 1   0x100000000+0x0 (31457280 B)         held 60 MiB
+        ");
+}
+
+/// A limit of memory is a limit although the device has more.
+#[test]
+fn a_fraction_of_the_memory_is_a_limit() {
+    let limited = Environment { memory_fraction: Some(0.5), ..environment("", 100 * MIB) };
+    let mut model = Caching::new(&limited);
+    let mut device = SimDevice::new(GIB);
+    let request = |size| Request { size, stream: StreamId(0), pool: PoolId::DEFAULT };
+    assert!(model.malloc(&mut device, request(40 * MIB)).is_ok());
+    let refused = model.malloc(&mut device, request(20 * MIB));
+    assert!(matches!(refused, Err(AllocError::OutOfMemory { .. })));
+    assert_eq!(model.retries(), 1);
+    let whole = Environment { memory_fraction: Some(1.0), ..limited.clone() };
+    assert_eq!(Caching::new(&whole).limit, None);
+    let older = Environment { version: TorchVersion { major: 2, minor: 8 }, ..whole };
+    assert_eq!(Caching::new(&older).limit, Some(100 * MIB));
+}
+
+/// Blocks that a flush completed are known by stale ids from then on.
+#[test]
+fn a_flush_completes_what_other_streams_used() {
+    let mut model = Caching::new(&environment("", 100 * MIB));
+    let mut device = SimDevice::new(100 * MIB);
+    let request = Request { size: 60 * MIB, stream: StreamId(0), pool: PoolId::DEFAULT };
+    let first = model.malloc(&mut device, request).unwrap();
+    model.free_requested(first.block);
+    let second = model.malloc(&mut device, request).unwrap();
+    model.free_completed(&mut device, first.block);
+    assert_eq!(model.usage().active, 60 * MIB);
+    model.free(&mut device, second.block);
+    model.trim(&mut device);
+    assert!(device.is_pristine());
+}
