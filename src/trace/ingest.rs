@@ -44,6 +44,8 @@ pub enum WarningKind {
     UnknownAction,
     /// A size of zero or above 2^47 bytes; the entry was left out.
     AbsurdSize,
+    /// The configuration text of the recorded allocator is not understood.
+    Settings,
 }
 
 impl WarningKind {
@@ -63,6 +65,9 @@ impl WarningKind {
             }
             Self::UnknownAction => "entry of an unknown kind: ignored",
             Self::AbsurdSize => "size of zero or beyond any GPU: entry ignored",
+            Self::Settings => {
+                "recorded allocator settings not understood: options that only they name are defaults"
+            }
         }
     }
 }
@@ -335,13 +340,7 @@ impl<'a> Ingest<'a> {
     }
 
     fn finish(mut self) -> Trace {
-        if self.records.unknown_actions > 0 {
-            self.trace.warnings.push(Warning {
-                kind: WarningKind::UnknownAction,
-                count: self.records.unknown_actions,
-                first: "see `inspect`".to_owned(),
-            });
-        }
+        self.trace.warnings.extend(self.records.warnings.iter().cloned());
         self.trace.warnings.sort_by_key(|warning| warning.kind);
         self.trace
     }

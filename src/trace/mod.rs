@@ -9,12 +9,24 @@
 //! [`Records`] keep every recorded entry, PyTorch's own decisions included: they are the truth that our models are
 //! verified against. A [`Trace`] keeps only what the *program* did: requests, frees, calls of `empty_cache`.
 
+mod error;
 mod event;
+mod format;
 mod ingest;
+mod input;
 mod layout;
+mod load;
+mod numbers;
+mod pickle;
 mod records;
+mod settings;
+mod stacks;
+mod torch;
 
+pub use error::{Position, TraceError};
 pub use event::{AllocId, Event, EventKind, PoolId, StreamId};
+pub use format::TraceFormat;
 pub use ingest::{Labels, StartBlock, Step, Trace, Warning, WarningKind, ingest};
 pub use layout::Layout;
+pub use load::{LoadOptions, choose_device, load, load_bytes};
 pub use records::{Action, Annotation, BlockState, Entry, Records, Segment, SegmentBlock};

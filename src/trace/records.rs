@@ -4,7 +4,7 @@
 //! formats fill in what they know. Two things are already settled here: stream handles are numbered in ascending order
 //! ([`StreamId`]), and so are pool ids ([`PoolId`]), so that an entry is 32 bytes without a pointer.
 
-use super::{PoolId, StreamId};
+use super::{PoolId, StreamId, Warning};
 use crate::alloc_conf::AllocConf;
 use crate::units::Bytes;
 
@@ -174,4 +174,6 @@ pub struct Records {
     pub stacks: Vec<String>,
     /// Entries of a kind that we do not know, which were left out.
     pub unknown_actions: u64,
+    /// What the reader had to assume.
+    pub warnings: Vec<Warning>,
 }

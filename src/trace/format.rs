@@ -1,0 +1,61 @@
+//! Formats: every kind of file that we read, told by its content.
+
+use super::error::excerpt;
+use super::load::LoadOptions;
+use super::{Position, Records, TraceError, pickle};
+
+/// A kind of trace file.
+#[derive(Debug, Clone, Copy)]
+pub struct TraceFormat {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub help: &'static str,
+    detect: fn(&[u8]) -> bool,
+    read: fn(&[u8], &LoadOptions) -> Result<Vec<Records>, TraceError>,
+}
+
+impl TraceFormat {
+    /// Every format. To add one, write its file and its line here.
+    pub const ALL: &'static [Self] = &[Self {
+        name: "pickle",
+        help: "PyTorch's memory snapshot (torch.cuda.memory._dump_snapshot)",
+        detect: is_pickle,
+        read: pickle::read,
+    }];
+
+    /// The format of a content, by its first bytes.
+    ///
+    /// # Errors
+    /// If it is none of ours.
+    pub fn detect(bytes: &[u8]) -> Result<&'static Self, TraceError> {
+        Self::ALL.iter().find(|format| (format.detect)(bytes)).ok_or_else(|| unknown(bytes))
+    }
+
+    /// Reads a content of this format.
+    ///
+    /// # Errors
+    /// If it is damaged, or is no trace after all.
+    pub fn read(&self, bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, TraceError> {
+        (self.read)(bytes, options)
+    }
+}
+
+/// Protocol 2 and later begin with 0x80; the others are told only to be refused by name.
+fn is_pickle(bytes: &[u8]) -> bool {
+    const PROTOCOL_0_OR_1: [&[u8]; 4] = [b"(d", b"(l", b"}q", b"]q"];
+    bytes.first() == Some(&0x80) || PROTOCOL_0_OR_1.iter().any(|head| bytes.starts_with(head))
+}
+
+fn unknown(bytes: &[u8]) -> TraceError {
+    let what = match bytes {
+        [b'P', b'K', 3, 4, ..] => "a zip archive (of torch.save?)".to_owned(),
+        [b'<', ..] => "a web page; its snapshot cannot be taken out of it".to_owned(),
+        [b'{' | b'[', ..] => "JSON, but neither a snapshot nor a profiler's trace".to_owned(),
+        [0, ..] => "zeros".to_owned(),
+        _ => format!("it begins with {:?}", excerpt(&bytes[..bytes.len().min(16)])),
+    };
+    let names: Vec<&str> = TraceFormat::ALL.iter().map(|format| format.name).collect();
+    let remedy = format!("formats are: {}", names.join(", "));
+    TraceError::new(Position::File, format!("is no trace: {what}"), &remedy)
+}

@@ -1,0 +1,93 @@
+//! `load`: a file's records; `choose_device`: those of the one device that a run is about.
+
+use std::path::Path;
+
+use super::format::TraceFormat;
+use super::input::Input;
+use super::{Position, Records, TraceError};
+use crate::alloc_conf::TorchVersion;
+use crate::units::{Bytes, GIB};
+
+/// How to read a trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// Keep the call stacks; otherwise they are skipped.
+    pub stacks: bool,
+    /// A file whose content is larger than this, after decompression, is refused.
+    pub max_bytes: Bytes,
+    /// The version of PyTorch whose rules the allocator's configuration text follows.
+    pub torch_version: TorchVersion,
+}
+
+impl Default for LoadOptions {
+    /// No stacks, at most 4 GiB (a pickle of some 50 million entries), and the newest version that we know.
+    fn default() -> Self {
+        Self { stacks: false, max_bytes: 4 * GIB, torch_version: TorchVersion::default() }
+    }
+}
+
+/// Reads a file in any of our formats, plain or compressed: one [`Records`] for each device that has entries or
+/// segments, in order of device. `-` is standard input.
+///
+/// # Errors
+/// If the file cannot be read, is in none of our formats, or is damaged.
+pub fn load(path: &Path, options: &LoadOptions) -> Result<Vec<Records>, TraceError> {
+    let read = || {
+        let input = Input::open(path, options.max_bytes)?;
+        TraceFormat::detect(input.bytes())?.read(input.bytes(), options)
+    };
+    read().map_err(|error| error.in_file(path))
+}
+
+/// Like [`load`], from the content of a file, plain or compressed.
+///
+/// # Errors
+/// As [`load`], with `-` for the path.
+pub fn load_bytes(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, TraceError> {
+    let input = Input::from_bytes(bytes, options.max_bytes)?;
+    TraceFormat::detect(input.bytes())?.read(input.bytes(), options)
+}
+
+/// The records of `device`, or of the only device with entries.
+///
+/// # Errors
+/// If there are no entries at all, none of that device, or several devices have some and none was chosen.
+pub fn choose_device(
+    records: Vec<Records>,
+    device: Option<u32>,
+    path: &Path,
+) -> Result<Records, TraceError> {
+    let fail = |problem: String, remedy: &str| {
+        Err(TraceError::new(Position::File, problem, remedy).in_file(path))
+    };
+    let mut recorded: Vec<Records> =
+        records.into_iter().filter(|device| !device.entries.is_empty()).collect();
+    if recorded.is_empty() {
+        return fail(
+            "no events: recording was never enabled, or was stopped before the snapshot".to_owned(),
+            "call torch.cuda.memory._record_memory_history(max_entries=sys.maxsize) before the job",
+        );
+    }
+    let found = match device {
+        Some(wanted) => recorded.iter().position(|device| device.device == wanted),
+        None => (recorded.len() == 1).then_some(0),
+    };
+    match (found, device) {
+        (Some(place), _) => Ok(recorded.swap_remove(place)),
+        (None, Some(wanted)) => {
+            let problem = format!("no events of device {wanted}, only of {}", list(&recorded));
+            fail(problem, "choose one of these with --device")
+        }
+        (None, None) => {
+            let problem = format!("events of several devices: {}", list(&recorded));
+            fail(problem, "choose one of them with --device")
+        }
+    }
+}
+
+/// `device 0 (12 entries), device 3 (5 entries)`.
+fn list(records: &[Records]) -> String {
+    let one =
+        |device: &Records| format!("device {} ({} entries)", device.device, device.entries.len());
+    records.iter().map(one).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,134 @@
+//! Numbers: stream handles, pool ids and call stacks, each stored once and known by a small number.
+//!
+//! While a file is read, things are numbered as they appear; when a device is complete, what it uses is numbered
+//! anew in ascending order, because PyTorch orders its pools by stream handle.
+
+use std::hash::Hash;
+
+use rustc_hash::FxHashMap;
+
+use super::{Position, TraceError};
+
+/// Distinct values, numbered in order of appearance.
+#[derive(Debug, Clone)]
+pub(super) struct Interner<T> {
+    values: Vec<T>,
+    number_of: FxHashMap<T, u32>,
+}
+
+impl<T> Default for Interner<T> {
+    fn default() -> Self {
+        Self { values: Vec::new(), number_of: FxHashMap::default() }
+    }
+}
+
+impl<T: Clone + Eq + Hash> Interner<T> {
+    /// The value's number.
+    pub(super) fn intern(&mut self, value: T) -> u32 {
+        let next = self.values.len() as u32;
+        match self.number_of.get(&value) {
+            Some(&number) => number,
+            None => {
+                self.values.push(value.clone());
+                self.number_of.insert(value, next);
+                next
+            }
+        }
+    }
+
+    /// All values; each one's place is its number.
+    pub(super) fn values(&self) -> &[T] {
+        &self.values
+    }
+}
+
+/// The streams and pools of a file, in order of appearance.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Numbers {
+    streams: Interner<u64>,
+    pools: Interner<(u64, u64)>,
+    last_stream: Option<(u64, u16)>,
+    /// Whether any trace entry named its pool.
+    pub(super) entries_have_pools: bool,
+}
+
+impl Numbers {
+    /// The provisional number of a stream handle.
+    #[inline]
+    pub(super) fn stream(&mut self, handle: u64) -> Result<u16, TraceError> {
+        match self.last_stream {
+            Some((last, number)) if last == handle => Ok(number),
+            _ => self.other_stream(handle),
+        }
+    }
+
+    fn other_stream(&mut self, handle: u64) -> Result<u16, TraceError> {
+        let number = u16::try_from(self.streams.intern(handle))
+            .map_err(|_| too_many("more than 65,536 streams"))?;
+        self.last_stream = Some((handle, number));
+        Ok(number)
+    }
+
+    /// The provisional number of a pool id; the default pool is always number 0.
+    pub(super) fn pool(&mut self, id: (u64, u64)) -> Result<u8, TraceError> {
+        self.pools.intern((0, 0));
+        u8::try_from(self.pools.intern(id)).map_err(|_| too_many("more than 256 memory pools"))
+    }
+
+    /// The final order of the streams that `used` names: their handles, ascending, and the place of each number.
+    pub(super) fn sort_streams(&self, used: &[bool]) -> (Vec<u64>, Vec<u16>) {
+        sort_used(self.streams.values(), used)
+    }
+
+    /// The same for pools; the default pool is there in any case.
+    pub(super) fn sort_pools(&self, used: &[bool]) -> (Vec<(u64, u64)>, Vec<u16>) {
+        if self.pools.values().is_empty() {
+            return (vec![(0, 0)], vec![0]);
+        }
+        let mut used = used.to_vec();
+        used.resize(self.pools.values().len(), false);
+        used[0] = true;
+        sort_used(self.pools.values(), &used)
+    }
+}
+
+/// The used values in ascending order, and for each number its place among them.
+fn sort_used<T: Ord + Copy>(values: &[T], used: &[bool]) -> (Vec<T>, Vec<u16>) {
+    let is_used = |number: usize| used.get(number).copied().unwrap_or(false);
+    let mut order: Vec<usize> = (0..values.len()).filter(|&number| is_used(number)).collect();
+    order.sort_by_key(|&number| values[number]);
+    let mut place = vec![0; values.len()];
+    for (at, &number) in order.iter().enumerate() {
+        place[number] = at as u16;
+    }
+    (order.into_iter().map(|number| values[number]).collect(), place)
+}
+
+fn too_many(problem: &str) -> TraceError {
+    TraceError::new(Position::File, problem, "no real recording has so many: is the file damaged?")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_numbered_by_handle_and_only_those_that_are_used() {
+        let mut numbers = Numbers::default();
+        let given: Vec<u16> =
+            [70, 0, 50, 70, 60].map(|handle| numbers.stream(handle).unwrap()).to_vec();
+        assert_eq!(given, [0, 1, 2, 0, 3]);
+        let (handles, place) = numbers.sort_streams(&[true, true, true, false]);
+        assert_eq!(handles, [0, 50, 70]);
+        assert_eq!(place[..3], [2, 0, 1]);
+    }
+
+    #[test]
+    fn the_default_pool_is_first() {
+        let mut numbers = Numbers::default();
+        assert_eq!(numbers.sort_pools(&[]).0, [(0, 0)]);
+        assert_eq!(numbers.pool((0, 7)).unwrap(), 1);
+        assert_eq!(numbers.sort_pools(&[false, true]).0, [(0, 0), (0, 7)]);
+        assert!((1..=255).map(|id| numbers.pool((id, 0))).any(|given| given.is_err()));
+    }
+}

@@ -1,0 +1,93 @@
+//! Trace entries and stack frames, told by their keys the moment their dict is filled.
+//!
+//! Nearly all dicts of a snapshot are trace entries. As values they would take 128 bytes each; known by their keys they
+//! become a [`RawEntry`] of 32 at once. This decides nothing about their *meaning*: only those that are later found in
+//! `device_traces` count, and a dict that merely looks like one is either well-formed and ignored elsewhere, or kept in
+//! the general form, so that the error can say what is wrong with it.
+
+use super::super::TraceError;
+use super::super::numbers::Numbers;
+use super::super::torch::{RawAction, RawEntry};
+use super::value::{Heap, Value, text};
+
+/// Keys and values in turn, as they lie on the stack.
+#[derive(Clone, Copy)]
+pub(super) struct Pairs<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) heap: &'a Heap,
+    pub(super) items: &'a [Value],
+}
+
+const HAS_ACTION: u8 = 1;
+const HAS_ADDRESS: u8 = 2;
+const HAS_SIZE: u8 = 4;
+
+impl Pairs<'_> {
+    /// The trace entry, if the keys are an entry's and all values are of the right kind.
+    pub(super) fn entry(&self, numbers: &mut Numbers) -> Result<Option<RawEntry>, TraceError> {
+        let mut entry = RawEntry::default();
+        let is_complete = HAS_ACTION | HAS_ADDRESS | HAS_SIZE;
+        Ok(match self.apply(&mut entry, numbers)? {
+            Ok(seen) if seen == is_complete => Some(entry),
+            _ => None,
+        })
+    }
+
+    /// Whether these are the items of a stack frame.
+    pub(super) fn is_frame(&self) -> bool {
+        let has = |name: &[u8]| self.keys().any(|key| text(self.bytes, key) == Some(name));
+        has(b"filename") && has(b"line") && has(b"name")
+    }
+
+    /// Sets the fields of `entry` that are among the items. Returns which of the necessary ones were there, or the key
+    /// whose value is of the wrong kind.
+    #[inline]
+    pub(super) fn apply(
+        &self,
+        entry: &mut RawEntry,
+        numbers: &mut Numbers,
+    ) -> Result<Result<u8, &'static str>, TraceError> {
+        let mut seen = 0;
+        for pair in self.items.chunks_exact(2) {
+            let (Some(key), value) = (text(self.bytes, pair[0]), pair[1]) else { continue };
+            match (key, value, value.as_u64()) {
+                (b"action", Value::Str { .. }, _) => {
+                    let name = text(self.bytes, value).unwrap_or_default();
+                    entry.action = RawAction::from_name(name);
+                    seen |= HAS_ACTION;
+                }
+                (b"addr" | b"device_free", _, Some(addr)) => {
+                    entry.addr = addr;
+                    seen |= HAS_ADDRESS;
+                }
+                (b"size", _, Some(size)) => {
+                    entry.size = size;
+                    seen |= HAS_SIZE;
+                }
+                (b"stream", _, Some(handle)) => entry.stream = numbers.stream(handle)?,
+                (b"time_us", _, Some(time)) => entry.time_us = time,
+                (b"frames", Value::List(list) | Value::Tuple(list), _) => entry.stack = list,
+                (b"frames", Value::None, _) => {}
+                (b"pool_id", ..) => match self.heap.pair(value) {
+                    Some(pool) => {
+                        entry.pool = numbers.pool(pool)?;
+                        numbers.entries_have_pools = true;
+                    }
+                    None => return Ok(Err("pool_id")),
+                },
+                (b"action", ..) => return Ok(Err("action")),
+                (b"addr" | b"device_free", ..) => return Ok(Err("addr")),
+                (b"size", ..) => return Ok(Err("size")),
+                (b"stream", ..) => return Ok(Err("stream")),
+                (b"time_us", ..) => return Ok(Err("time_us")),
+                (b"frames", ..) => return Ok(Err("frames")),
+                _ => {}
+            }
+        }
+        Ok(Ok(seen))
+    }
+
+    fn keys(&self) -> impl Iterator<Item = Value> {
+        self.items.chunks_exact(2).map(|pair| pair[0])
+    }
+}

@@ -1,0 +1,240 @@
+//! Values: what the machine's stack, memo and containers hold.
+//!
+//! A value is a 16-byte copy. Strings are places in the input; containers are numbers in the tables of a [`Heap`], so
+//! that to fetch a memoized list a million times costs 16 bytes each time, whatever the list holds, and a list that
+//! contains itself is just a number that occurs in its own items.
+
+use super::super::torch::RawEntry;
+use super::super::{Position, TraceError};
+
+/// One Python value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Value {
+    /// A memo number that nothing was stored under.
+    Unset,
+    None,
+    Bool(bool),
+    Int(i64),
+    /// A whole number from 2^63 to 2^64 - 1.
+    Unsigned(u64),
+    /// A whole number beyond 64 bits.
+    Huge,
+    Float(f64),
+    Str {
+        len: u32,
+        at: u64,
+    },
+    List(u32),
+    Tuple(u32),
+    Dict(u32),
+    /// Bytes, sets: legal, but of no use in a trace.
+    Other,
+}
+
+const _: () = assert!(size_of::<Value>() == 16);
+
+impl Value {
+    /// The value's kind, in words.
+    pub(super) fn kind(self) -> &'static str {
+        match self {
+            Self::Unset => "nothing",
+            Self::None => "None",
+            Self::Bool(_) => "a truth value",
+            Self::Int(i) if i < 0 => "a negative number",
+            Self::Int(_) | Self::Unsigned(_) => "a whole number",
+            Self::Huge => "a number beyond 64 bits",
+            Self::Float(_) => "a fractional number",
+            Self::Str { .. } => "a string",
+            Self::List(_) => "a list",
+            Self::Tuple(_) => "a tuple",
+            Self::Dict(_) => "a dict",
+            Self::Other => "bytes or a set",
+        }
+    }
+
+    /// The value as a whole number that is not negative.
+    #[inline]
+    pub(super) fn as_u64(self) -> Option<u64> {
+        match self {
+            Self::Int(i) => u64::try_from(i).ok(),
+            Self::Unsigned(u) => Some(u),
+            _ => None,
+        }
+    }
+}
+
+/// What a dict turned out to be when its first items were set.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Dict {
+    Empty,
+    /// A trace entry, by its number in [`Heap::entries`].
+    Entry(u32),
+    /// A stack frame whose content was not asked for.
+    Frame,
+    /// Anything else, by its number in [`Heap::maps`].
+    Map(u32),
+}
+
+/// A dict of the general kind.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Map {
+    /// Keys and values in turn.
+    pub(super) items: Sequence,
+    /// Byte at which its first items were complete.
+    pub(super) at: u64,
+}
+
+/// A growing sequence of values: a chain of spans in [`Heap::pool`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sequence {
+    head: u32,
+    tail: u32,
+    /// Items were stack frames that were not asked for: they are not here.
+    pub(super) frames_left_out: bool,
+}
+
+impl Sequence {
+    const EMPTY: Self = Self { head: NIL, tail: NIL, frames_left_out: false };
+}
+
+const NIL: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: u32,
+    len: u32,
+    next: u32,
+}
+
+/// More values of one kind than this are refused: 2 GiB of them.
+const MAX_VALUES: usize = 1 << 27;
+
+/// All containers of a pickle.
+#[derive(Default)]
+pub(super) struct Heap {
+    pub(super) entries: Vec<RawEntry>,
+    pub(super) dicts: Vec<Dict>,
+    pub(super) maps: Vec<Map>,
+    pub(super) sequences: Vec<Sequence>,
+    spans: Vec<Span>,
+    pool: Vec<Value>,
+}
+
+impl Heap {
+    /// A new, empty dict.
+    pub(super) fn dict(&mut self) -> Result<Value, TraceError> {
+        push(&mut self.dicts, Dict::Empty).map(Value::Dict)
+    }
+
+    /// A new list or tuple with these items; its number.
+    pub(super) fn sequence(&mut self, items: &[Value]) -> Result<u32, TraceError> {
+        let mut sequence = Sequence::EMPTY;
+        self.extend(&mut sequence, items)?;
+        push(&mut self.sequences, sequence)
+    }
+
+    /// Adds items to a sequence. Often the last span ends where the pool ends, and simply grows.
+    pub(super) fn extend(
+        &mut self,
+        sequence: &mut Sequence,
+        items: &[Value],
+    ) -> Result<(), TraceError> {
+        if items.is_empty() {
+            return Ok(());
+        }
+        let start = self.pool.len();
+        check_room(start + items.len())?;
+        self.pool.extend_from_slice(items);
+        let (start, len) = (start as u32, items.len() as u32);
+        if let Some(last) = self.spans.get_mut(sequence.tail as usize) {
+            if last.start + last.len == start {
+                last.len += len;
+                return Ok(());
+            }
+        }
+        let new = push(&mut self.spans, Span { start, len, next: NIL })?;
+        match self.spans.get_mut(sequence.tail as usize) {
+            Some(last) => last.next = new,
+            None => sequence.head = new,
+        }
+        sequence.tail = new;
+        Ok(())
+    }
+
+    /// The items of a sequence, span by span.
+    pub(super) fn items(&self, sequence: Sequence) -> impl Iterator<Item = Value> {
+        self.slices(sequence).flatten().copied()
+    }
+
+    /// A tuple or list of two whole numbers.
+    pub(super) fn pair(&self, value: Value) -> Option<(u64, u64)> {
+        let (Value::Tuple(id) | Value::List(id)) = value else { return None };
+        let mut items = self.items(self.sequences[id as usize]);
+        match (items.next()?.as_u64(), items.next()?.as_u64(), items.next()) {
+            (Some(first), Some(second), None) => Some((first, second)),
+            _ => None,
+        }
+    }
+
+    /// The item of a dict under `key`; the one set last counts.
+    pub(super) fn get(&self, bytes: &[u8], map: Map, key: &[u8]) -> Option<Value> {
+        let mut found = None;
+        let mut key_matches = None;
+        for value in self.items(map.items) {
+            match key_matches.take() {
+                None => key_matches = Some(text(bytes, value) == Some(key)),
+                Some(true) => found = Some(value),
+                Some(false) => {}
+            }
+        }
+        found
+    }
+
+    /// Adds a trace entry.
+    pub(super) fn entry(&mut self, entry: RawEntry) -> Result<Dict, TraceError> {
+        push(&mut self.entries, entry).map(Dict::Entry)
+    }
+
+    /// A dict of the general kind with these items.
+    pub(super) fn map(&mut self, items: &[Value], at: u64) -> Result<Dict, TraceError> {
+        let mut sequence = Sequence::EMPTY;
+        self.extend(&mut sequence, items)?;
+        push(&mut self.maps, Map { items: sequence, at }).map(Dict::Map)
+    }
+
+    fn slices(&self, sequence: Sequence) -> impl Iterator<Item = &[Value]> {
+        let mut next = sequence.head;
+        std::iter::from_fn(move || {
+            let span = self.spans.get(next as usize)?;
+            next = span.next;
+            Some(&self.pool[span.start as usize..(span.start + span.len) as usize])
+        })
+    }
+}
+
+/// The characters of a string value.
+#[inline]
+pub(super) fn text(bytes: &[u8], value: Value) -> Option<&[u8]> {
+    match value {
+        Value::Str { len, at } => bytes.get(at as usize..at as usize + len as usize),
+        _ => None,
+    }
+}
+
+/// Appends to a table and returns the place as a number.
+pub(super) fn push<T>(table: &mut Vec<T>, item: T) -> Result<u32, TraceError> {
+    check_room(table.len() + 1)?;
+    table.push(item);
+    Ok(table.len() as u32 - 1)
+}
+
+/// Refuses what would not fit in memory.
+pub(super) fn check_room(len: usize) -> Result<(), TraceError> {
+    if len <= MAX_VALUES { Ok(()) } else { Err(too_many()) }
+}
+
+#[cold]
+fn too_many() -> TraceError {
+    let problem = format!("more than {MAX_VALUES} values of one kind");
+    TraceError::new(Position::File, problem, "record fewer events (max_entries)")
+}

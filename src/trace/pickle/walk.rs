@@ -1,0 +1,406 @@
+//! The walk: from the values of a finished pickle to the parts of a snapshot, by path.
+//!
+//! Only here does it matter where a value is: `device_traces[*][*]` are events, the same dict elsewhere is not. The walk
+//! follows the paths that it knows, at most four levels deep, and so terminates on any document, cyclic ones included.
+
+use std::fmt;
+
+use rustc_hash::FxHashMap;
+
+use super::super::error::excerpt;
+use super::super::settings::{RawSettings, TEXT_KEYS};
+use super::super::torch::{RawAction, RawBlock, RawEntry, RawSegment, Snapshot, block_state};
+use super::super::{Annotation, Entry, Position, TraceError};
+use super::value::{Dict, Heap, Map, Sequence, Value, text};
+
+/// A finished pickle.
+pub(super) struct Walk<'a> {
+    bytes: &'a [u8],
+    heap: Heap,
+    want_stacks: bool,
+}
+
+/// Where a value is: a chain on the call stack, written out only for an error.
+#[derive(Clone, Copy)]
+struct Place<'p> {
+    parent: Option<&'p Place<'p>>,
+    part: Part<'p>,
+}
+
+#[derive(Clone, Copy)]
+enum Part<'p> {
+    Root,
+    Key(&'p str),
+    Index(usize),
+}
+
+impl Place<'_> {
+    const ROOT: Place<'static> = Place { parent: None, part: Part::Root };
+
+    fn key<'p>(&'p self, key: &'p str) -> Place<'p> {
+        Place { parent: Some(self), part: Part::Key(key) }
+    }
+
+    fn index(&self, index: usize) -> Place<'_> {
+        Place { parent: Some(self), part: Part::Index(index) }
+    }
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(parent) = self.parent else { return f.write_str("snapshot") };
+        parent.fmt(f)?;
+        match self.part {
+            Part::Root => Ok(()),
+            Part::Key(key) => write!(f, ".{key}"),
+            Part::Index(index) => write!(f, "[{index}]"),
+        }
+    }
+}
+
+const REMEDY: &str = "a file of torch.cuda.memory._dump_snapshot is expected";
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(bytes: &'a [u8], heap: Heap, want_stacks: bool) -> Self {
+        Self { bytes, heap, want_stacks }
+    }
+
+    /// Hands every part of the document to `out`.
+    pub(super) fn snapshot(&self, root: Value, out: &mut Snapshot) -> Result<(), TraceError> {
+        let place = Place::ROOT;
+        if let Value::List(_) | Value::Tuple(_) = root {
+            return self.segments(root, &place, out);
+        }
+        let map = self.map(root, &place)?;
+        let known = ["segments", "device_traces", "external_annotations", "allocator_settings"];
+        let parts = known.map(|key| self.field(map, key));
+        if parts[0].is_none() && parts[1].is_none() {
+            let problem = "holds neither \"segments\" nor \"device_traces\"";
+            return Err(TraceError::new(Position::File, problem, REMEDY));
+        }
+        let [segments, traces, annotations, settings] = parts;
+        if let Some(value) = traces {
+            self.device_traces(value, &place.key(known[1]), out)?;
+        }
+        if let Some(value) = segments {
+            self.segments(value, &place.key(known[0]), out)?;
+        }
+        if let Some(value) = annotations {
+            self.annotations(value, &place.key(known[2]), out)?;
+        }
+        if let Some(value) = settings {
+            out.settings = Some(self.settings(value, &place.key(known[3]))?);
+        }
+        Ok(())
+    }
+
+    fn device_traces(
+        &self,
+        value: Value,
+        place: &Place,
+        out: &mut Snapshot,
+    ) -> Result<(), TraceError> {
+        let mut stacks = StackNumbers::default();
+        for (device, trace) in self.list(value, place)?.enumerate() {
+            let place = place.index(device);
+            let device =
+                u32::try_from(device).map_err(|_| self.wrong(&place, "is one device too many"))?;
+            let entries = self.list(trace, &place)?;
+            for (index, item) in entries.enumerate() {
+                let Some(mut raw) = self.as_entry(item) else {
+                    self.odd_entry(item, device, &place.index(index), out)?;
+                    continue;
+                };
+                raw.stack = self.stack(raw.stack, &mut stacks, &place.index(index), out)?;
+                out.entry(device, &raw)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn as_entry(&self, item: Value) -> Option<RawEntry> {
+        let Value::Dict(dict) = item else { return None };
+        let Dict::Entry(entry) = self.heap.dicts[dict as usize] else { return None };
+        Some(self.heap.entries[entry as usize])
+    }
+
+    /// An entry that was not recognised by its keys: of an unknown kind, or wrong.
+    #[cold]
+    fn odd_entry(
+        &self,
+        item: Value,
+        device: u32,
+        place: &Place,
+        out: &mut Snapshot,
+    ) -> Result<(), TraceError> {
+        let map = self.map(item, place)?;
+        let action = self.string(map, "action", place)?;
+        let action = action.ok_or_else(|| self.wrong_at(place, map.at, "has no \"action\""))?;
+        if RawAction::from_name(action) == RawAction::Unknown {
+            return out.unknown(device, action);
+        }
+        let address = if action == b"oom" { "device_free" } else { "addr" };
+        for key in [address, "size"] {
+            let value = self.whole(map, key, place)?;
+            value.ok_or_else(|| self.wrong_at(place, map.at, &format!("has no {key:?}")))?;
+        }
+        for key in ["stream", "time_us"] {
+            self.whole(map, key, place)?;
+        }
+        Err(self.wrong_at(place, map.at, "has a \"frames\" or \"pool_id\" of the wrong kind"))
+    }
+
+    fn segments(&self, value: Value, place: &Place, out: &mut Snapshot) -> Result<(), TraceError> {
+        for (index, item) in self.list(value, place)?.enumerate() {
+            let place = place.index(index);
+            let map = self.map(item, &place)?;
+            let pool = self.field(map, "segment_pool_id");
+            let pool = pool.map_or(Some((0, 0)), |pool| self.heap.pair(pool));
+            let device = self.whole(map, "device", &place)?.unwrap_or(0);
+            let raw = RawSegment {
+                device: u32::try_from(device)
+                    .map_err(|_| self.wrong(&place, "has an absurd device"))?,
+                address: self.whole(map, "address", &place)?,
+                stream: self.whole(map, "stream", &place)?.unwrap_or(0),
+                pool: pool.ok_or_else(|| {
+                    self.wrong_at(&place, map.at, "has a pool id that is no pair")
+                })?,
+                is_small: self.string(map, "segment_type", &place)? == Some(b"small"),
+                is_expandable: self.field(map, "is_expandable") == Some(Value::Bool(true)),
+                blocks: self.blocks(map, &place, out)?,
+            };
+            let placed = out.segment(&raw);
+            placed.map_err(|error| TraceError { position: position(&place, map.at), ..error })?;
+        }
+        Ok(())
+    }
+
+    fn blocks(
+        &self,
+        segment: Map,
+        place: &Place,
+        out: &mut Snapshot,
+    ) -> Result<Vec<RawBlock>, TraceError> {
+        let place = place.key("blocks");
+        let Some(value) = self.field(segment, "blocks") else {
+            return Err(self.wrong_at(&place, segment.at, "is missing"));
+        };
+        let mut blocks = Vec::new();
+        for (index, item) in self.list(value, &place)?.enumerate() {
+            // Paid for at once: a shared list of blocks must not fill the memory before it is added up.
+            out.spend(1)?;
+            let place = place.index(index);
+            let map = self.map(item, &place)?;
+            let size = self.whole(map, "size", &place)?;
+            let state = self.string(map, "state", &place)?.and_then(block_state);
+            blocks.push(RawBlock {
+                address: self.whole(map, "address", &place)?,
+                size: size.ok_or_else(|| self.wrong_at(&place, map.at, "has no \"size\""))?,
+                state: state
+                    .ok_or_else(|| self.wrong_at(&place, map.at, "has no state that we know"))?,
+                requested: match self.whole(map, "requested_size", &place)? {
+                    None => self.history_size(map),
+                    requested => requested,
+                },
+            });
+        }
+        Ok(blocks)
+    }
+
+    /// PyTorch 2.0 kept the requested size in `history[0].real_size`.
+    fn history_size(&self, block: Map) -> Option<u64> {
+        let history = self.sequence(self.field(block, "history")?)?;
+        let Value::Dict(first) = self.heap.items(history).next()? else { return None };
+        let Dict::Map(first) = self.heap.dicts[first as usize] else { return None };
+        self.field(self.heap.maps[first as usize], "real_size")?.as_u64()
+    }
+
+    fn annotations(
+        &self,
+        value: Value,
+        place: &Place,
+        out: &mut Snapshot,
+    ) -> Result<(), TraceError> {
+        for (index, item) in self.list(value, place)?.enumerate() {
+            let place = place.index(index);
+            let map = self.map(item, &place)?;
+            let name = self.string(map, "name", &place)?.unwrap_or_default();
+            let stage = self.string(map, "stage", &place)?.unwrap_or_default();
+            let time_us = self.whole(map, "time_us", &place)?.unwrap_or(0);
+            // An annotation outside any device has -1 here; it concerns none.
+            let device = self.field(map, "device").and_then(Value::as_u64);
+            let Some(device) = device.and_then(|device| u32::try_from(device).ok()) else {
+                continue;
+            };
+            let name = String::from_utf8_lossy(&name[..name.len().min(MAX_NAME)]).into_owned();
+            let is_start = stage == b"START";
+            out.annotation(device, Annotation { name, is_start, time_us })?;
+        }
+        Ok(())
+    }
+
+    fn settings(&self, value: Value, place: &Place) -> Result<RawSettings, TraceError> {
+        let map = self.map(value, place)?;
+        let text = TEXT_KEYS.iter().find_map(|key| text(self.bytes, self.field(map, key)?));
+        let divisions = self.field(map, "roundup_power2_divisions");
+        Ok(RawSettings {
+            text: text.map(|text| String::from_utf8_lossy(text).into_owned()),
+            max_split_size: match self.field(map, "max_split_size") {
+                Some(Value::Int(limit)) => Some(limit),
+                Some(Value::Unsigned(_)) => Some(-1),
+                _ => None,
+            },
+            garbage_collection_threshold: match self.field(map, "garbage_collection_threshold") {
+                Some(Value::Float(share)) if share.is_finite() => Some(share),
+                _ => None,
+            },
+            expandable_segments: match self.field(map, "expandable_segments") {
+                Some(Value::Bool(expandable)) => Some(expandable),
+                _ => None,
+            },
+            roundup_power2_divisions: divisions
+                .map(|value| self.divisions(value))
+                .unwrap_or_default(),
+        })
+    }
+
+    fn divisions(&self, value: Value) -> Vec<(u64, u64)> {
+        let Ok(map) = self.map(value, &Place::ROOT) else { return Vec::new() };
+        let items: Vec<Value> = self.heap.items(map.items).take(64).collect();
+        let pair = |pair: &[Value]| {
+            let key = std::str::from_utf8(text(self.bytes, pair[0])?).ok()?;
+            Some((key.parse().ok()?, pair[1].as_u64()?))
+        };
+        items.chunks_exact(2).filter_map(pair).collect()
+    }
+
+    /// The number of the stack that the list `list` holds.
+    #[inline]
+    fn stack(
+        &self,
+        list: u32,
+        numbers: &mut StackNumbers,
+        place: &Place,
+        out: &mut Snapshot,
+    ) -> Result<u32, TraceError> {
+        if !self.want_stacks || list == Entry::NO_STACK {
+            return Ok(Entry::NO_STACK);
+        }
+        if let Some(&number) = numbers.stacks.get(&list) {
+            return Ok(number);
+        }
+        let mut frames = Vec::new();
+        let place = place.key("frames");
+        for (index, item) in self.heap.items(self.heap.sequences[list as usize]).enumerate() {
+            frames.push(self.frame(item, numbers, &place.index(index), out)?);
+        }
+        let number = out.stacks.stack(&frames);
+        numbers.stacks.insert(list, number);
+        Ok(number)
+    }
+
+    fn frame(
+        &self,
+        item: Value,
+        numbers: &mut StackNumbers,
+        place: &Place,
+        out: &mut Snapshot,
+    ) -> Result<u32, TraceError> {
+        let Value::Dict(dict) = item else { return Err(self.expected("a dict", item, place)) };
+        if let Some(&number) = numbers.frames.get(&dict) {
+            return Ok(number);
+        }
+        let map = self.map(item, place)?;
+        let part = |key| -> Result<_, TraceError> {
+            let text = self.string(map, key, place)?.unwrap_or(b"?");
+            Ok(String::from_utf8_lossy(&text[..text.len().min(MAX_NAME)]))
+        };
+        let (file, function) = (part("filename")?, part("name")?);
+        let line = self.field(map, "line").and_then(Value::as_u64).unwrap_or(0);
+        out.spend((file.len() + function.len()) as u64)?;
+        let number = out.stacks.frame(&file, line, &function);
+        numbers.frames.insert(dict, number);
+        Ok(number)
+    }
+
+    fn list(&self, value: Value, place: &Place) -> Result<impl Iterator<Item = Value>, TraceError> {
+        let sequence = self.sequence(value).ok_or_else(|| self.expected("a list", value, place))?;
+        if sequence.frames_left_out {
+            return Err(self.wrong(place, "is a list of stack frames"));
+        }
+        Ok(self.heap.items(sequence))
+    }
+
+    fn sequence(&self, value: Value) -> Option<Sequence> {
+        match value {
+            Value::List(id) | Value::Tuple(id) => Some(self.heap.sequences[id as usize]),
+            _ => None,
+        }
+    }
+
+    fn map(&self, value: Value, place: &Place) -> Result<Map, TraceError> {
+        let Value::Dict(dict) = value else { return Err(self.expected("a dict", value, place)) };
+        match self.heap.dicts[dict as usize] {
+            Dict::Map(map) => Ok(self.heap.maps[map as usize]),
+            Dict::Empty => Err(self.wrong(place, "is an empty dict")),
+            Dict::Entry(_) => Err(self.wrong(place, "is a trace entry, which has no place there")),
+            Dict::Frame => Err(self.wrong(place, "is a stack frame, which has no place there")),
+        }
+    }
+
+    /// The value under a key; Python's `None` counts as absent.
+    fn field(&self, map: Map, key: &str) -> Option<Value> {
+        self.heap.get(self.bytes, map, key.as_bytes()).filter(|&value| value != Value::None)
+    }
+
+    fn whole(&self, map: Map, key: &str, place: &Place) -> Result<Option<u64>, TraceError> {
+        let Some(value) = self.field(map, key) else { return Ok(None) };
+        let number = value.as_u64();
+        let wrong =
+            || self.wrong_kind("a whole number from 0 to 2^64 - 1", value, &place.key(key), map.at);
+        number.map(Some).ok_or_else(wrong)
+    }
+
+    fn string(&self, map: Map, key: &str, place: &Place) -> Result<Option<&'a [u8]>, TraceError> {
+        let Some(value) = self.field(map, key) else { return Ok(None) };
+        let wrong = || self.wrong_kind("a string", value, &place.key(key), map.at);
+        text(self.bytes, value).map(Some).ok_or_else(wrong)
+    }
+
+    #[cold]
+    fn wrong_kind(&self, expected: &str, found: Value, place: &Place, at: u64) -> TraceError {
+        let shown = text(self.bytes, found).map(|text| format!(" ({:?})", excerpt(text)));
+        let shown = shown.unwrap_or_default();
+        self.wrong_at(place, at, &format!("is {}{shown}, but must be {expected}", found.kind()))
+    }
+
+    #[cold]
+    fn expected(&self, expected: &str, found: Value, place: &Place) -> TraceError {
+        self.wrong(place, &format!("is {}, but must be {expected}", found.kind()))
+    }
+
+    #[cold]
+    fn wrong(&self, place: &Place, problem: &str) -> TraceError {
+        TraceError::new(Position::File, format!("{place} {problem}"), REMEDY)
+    }
+
+    #[cold]
+    fn wrong_at(&self, place: &Place, at: u64, problem: &str) -> TraceError {
+        TraceError::new(position(place, at), problem, REMEDY)
+    }
+}
+
+/// Longer names are cut.
+const MAX_NAME: usize = 1024;
+
+/// Frames and lists of frames that were met already, by their number in the heap. Shared ones are looked at once.
+#[derive(Default)]
+struct StackNumbers {
+    stacks: FxHashMap<u32, u32>,
+    frames: FxHashMap<u32, u32>,
+}
+
+fn position(place: &Place, at: u64) -> Position {
+    Position::Item(place.to_string(), at)
+}

@@ -1,0 +1,299 @@
+//! PyTorch's snapshot: from its parts, as a pickle or JSON reader finds them, to one [`Records`] per device.
+//!
+//! ```text
+//!   {"segments": [...],              every device's, with a device index each
+//!    "device_traces": [[...], ...],  one list for each device; the place in the list is the device index
+//!    "external_annotations": [...],  with a device index each
+//!    "allocator_settings": {...}}    one for all
+//! ```
+//!
+//! `memory_snapshot()` returns the bare list of segments. What versions of PyTorch do differently (missing `time_us`
+//! before 2.2, missing block addresses before 2.1, `pool_id` from 2.12 on) is settled here. So is the action `free` of
+//! other tools, which stands for `free_requested` and `free_completed` side by side.
+
+use std::collections::BTreeMap;
+
+use super::error::excerpt;
+use super::ingest::{Warning, WarningKind};
+use super::numbers::Numbers;
+use super::settings::RawSettings;
+use super::stacks::Stacks;
+use super::{
+    Action, Annotation, BlockState, Entry, PoolId, Position, Records, Segment, SegmentBlock,
+    StreamId, TraceError,
+};
+use crate::alloc_conf::TorchVersion;
+
+/// The `action` of a trace entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum RawAction {
+    Known(Action),
+    /// A free whose completion is not recorded apart.
+    Free,
+    #[default]
+    Unknown,
+}
+
+impl RawAction {
+    #[inline]
+    pub(super) fn from_name(name: &[u8]) -> Self {
+        match name {
+            b"alloc" => Self::Known(Action::Alloc),
+            b"free_requested" => Self::Known(Action::FreeRequested),
+            b"free_completed" => Self::Known(Action::FreeCompleted),
+            b"free" => Self::Free,
+            _ => Action::from_name(name).map_or(Self::Unknown, Self::Known),
+        }
+    }
+}
+
+/// A trace entry with provisional numbers for stream, pool and stack.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RawEntry {
+    pub(super) addr: u64,
+    pub(super) size: u64,
+    pub(super) time_us: u64,
+    pub(super) stack: u32,
+    pub(super) stream: u16,
+    pub(super) pool: u8,
+    pub(super) action: RawAction,
+}
+
+const _: () = assert!(size_of::<RawEntry>() == 32);
+
+impl Default for RawEntry {
+    fn default() -> Self {
+        let (addr, size, time_us, stack) = (0, 0, 0, Entry::NO_STACK);
+        Self { addr, size, time_us, stack, stream: 0, pool: 0, action: RawAction::Unknown }
+    }
+}
+
+/// A segment as the file has it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RawSegment {
+    pub(super) device: u32,
+    pub(super) address: Option<u64>,
+    pub(super) stream: u64,
+    pub(super) pool: (u64, u64),
+    pub(super) is_small: bool,
+    pub(super) is_expandable: bool,
+    pub(super) blocks: Vec<RawBlock>,
+}
+
+/// A block as the file has it; without an address it follows the one before.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RawBlock {
+    pub(super) address: Option<u64>,
+    pub(super) size: u64,
+    pub(super) requested: Option<u64>,
+    pub(super) state: BlockState,
+}
+
+/// The state that PyTorch calls `name`.
+pub(super) fn block_state(name: &[u8]) -> Option<BlockState> {
+    match name {
+        b"active_allocated" => Some(BlockState::Allocated),
+        // The second is the name in PyTorch's documentation.
+        b"active_pending_free" | b"active_awaiting_free" => Some(BlockState::PendingFree),
+        b"inactive" => Some(BlockState::Inactive),
+        _ => None,
+    }
+}
+
+/// A snapshot in the making.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    pub(super) numbers: Numbers,
+    pub(super) stacks: Stacks,
+    pub(super) settings: Option<RawSettings>,
+    version: TorchVersion,
+    devices: BTreeMap<u32, Device>,
+    /// What the file may still unfold to. Shared objects let a small pickle describe a huge document; an honest one
+    /// writes each entry once.
+    budget: u64,
+}
+
+#[derive(Debug, Default)]
+struct Device {
+    records: Records,
+    unknown_first: Option<(usize, String)>,
+}
+
+impl Snapshot {
+    /// An empty snapshot from a file of `len` bytes.
+    pub(super) fn new(version: TorchVersion, len: usize) -> Self {
+        Self {
+            numbers: Numbers::default(),
+            stacks: Stacks::default(),
+            settings: None,
+            version,
+            devices: BTreeMap::new(),
+            budget: 16 * len as u64 + 4096,
+        }
+    }
+
+
+    /// Adds the next entry of a device's history.
+    #[inline]
+    pub(super) fn entry(&mut self, device: u32, raw: &RawEntry) -> Result<(), TraceError> {
+        self.spend(8)?;
+        let records = &mut self.device(device).records;
+        let entry = |action| Entry {
+            addr: raw.addr,
+            size: raw.size,
+            time_us: raw.time_us,
+            stack: raw.stack,
+            stream: StreamId(raw.stream),
+            action,
+            pool: PoolId(raw.pool),
+        };
+        match raw.action {
+            RawAction::Known(action) => records.entries.push(entry(action)),
+            RawAction::Free => {
+                records.entries.push(entry(Action::FreeRequested));
+                records.entries.push(entry(Action::FreeCompleted));
+            }
+            RawAction::Unknown => self.unknown(device, b"?")?,
+        }
+        Ok(())
+    }
+
+    /// Counts an entry of a kind that we do not know.
+    pub(super) fn unknown(&mut self, device: u32, name: &[u8]) -> Result<(), TraceError> {
+        self.spend(8)?;
+        let device = self.device(device);
+        device.records.unknown_actions += 1;
+        let at = device.records.entries.len();
+        device.unknown_first.get_or_insert_with(|| (at, excerpt(name)));
+        Ok(())
+    }
+
+    /// Adds a segment; `Err` says what is wrong with it.
+    pub(super) fn segment(&mut self, raw: &RawSegment) -> Result<(), TraceError> {
+        self.spend(8 * (1 + raw.blocks.len() as u64))?;
+        let stream = StreamId(self.numbers.stream(raw.stream)?);
+        let pool = PoolId(self.numbers.pool(raw.pool)?);
+        let first = raw.blocks.first().and_then(|block| block.address);
+        let address = raw.address.or(first).unwrap_or(0);
+        let blocks = place_blocks(address, &raw.blocks)?;
+        let size = blocks.iter().map(|block| block.size).sum();
+        let (is_small, is_expandable) = (raw.is_small, raw.is_expandable);
+        let segment = Segment { address, size, stream, pool, is_small, is_expandable, blocks };
+        self.device(raw.device).records.segments.push(segment);
+        Ok(())
+    }
+
+    /// Adds an annotation.
+    pub(super) fn annotation(
+        &mut self,
+        device: u32,
+        annotation: Annotation,
+    ) -> Result<(), TraceError> {
+        self.spend(8 + annotation.name.len() as u64)?;
+        self.device(device).records.annotations.push(annotation);
+        Ok(())
+    }
+
+    /// One record for every device that has entries or segments.
+    pub(super) fn finish(mut self) -> Result<Vec<Records>, TraceError> {
+        let (settings, warning) = match self.settings.take() {
+            Some(raw) => raw.resolve(self.version),
+            None => (None, None),
+        };
+        let mut out = Vec::new();
+        for (index, device) in std::mem::take(&mut self.devices) {
+            let Device { mut records, unknown_first } = device;
+            if records.entries.is_empty() && records.segments.is_empty() {
+                continue;
+            }
+            (records.device, records.has_segments) = (index, true);
+            records.settings.clone_from(&settings);
+            records.warnings.extend(warning.clone());
+            if let Some((at, name)) = unknown_first {
+                let (kind, count) = (WarningKind::UnknownAction, records.unknown_actions);
+                let first = format!("{name:?} before entry {at}");
+                records.warnings.push(Warning { kind, count, first });
+            }
+            records.annotations.sort_by_key(|annotation| annotation.time_us);
+            records.segments.sort_by_key(|segment| segment.address);
+            self.renumber(&mut records)?;
+            out.push(records);
+        }
+        Ok(out)
+    }
+
+    /// Gives streams, pools and stacks of one device their final numbers.
+    fn renumber(&self, records: &mut Records) -> Result<(), TraceError> {
+        let (mut streams, mut pools) = (vec![false; 1 << 16], vec![false; 1 << 8]);
+        let of_entries = records.entries.iter().map(|entry| (entry.stream, entry.pool));
+        let of_segments = records.segments.iter().map(|segment| (segment.stream, segment.pool));
+        for (stream, pool) in of_entries.chain(of_segments) {
+            streams[usize::from(stream.0)] = true;
+            pools[usize::from(pool.0)] = true;
+        }
+        let (handles, stream_place) = self.numbers.sort_streams(&streams);
+        let (ids, pool_place) = self.numbers.sort_pools(&pools);
+        let renumber = |stream: &mut StreamId, pool: &mut PoolId| {
+            stream.0 = stream_place[usize::from(stream.0)];
+            pool.0 = pool_place[usize::from(pool.0)] as u8;
+        };
+        records.entries.iter_mut().for_each(|entry| renumber(&mut entry.stream, &mut entry.pool));
+        for segment in &mut records.segments {
+            renumber(&mut segment.stream, &mut segment.pool);
+        }
+        (records.streams, records.pools) = (handles, ids);
+        records.has_pools = self.numbers.entries_have_pools;
+        records.stacks = self.stacks.renumber(&mut records.entries)?;
+        Ok(())
+    }
+
+    #[inline]
+    fn device(&mut self, index: u32) -> &mut Device {
+        self.devices.entry(index).or_default()
+    }
+
+    /// Takes `cost` from the budget.
+    #[inline]
+    pub(super) fn spend(&mut self, cost: u64) -> Result<(), TraceError> {
+        match self.budget.checked_sub(cost) {
+            Some(left) => self.budget = left,
+            None => {
+                let problem = "describes far more than it contains, by naming the same objects again and again";
+                return Err(TraceError::new(
+                    Position::File,
+                    problem,
+                    "this is no recording of PyTorch",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts blocks at their addresses. Older files have none, so blocks follow each other; gaps, which other tools leave,
+/// become free blocks.
+fn place_blocks(start: u64, raw: &[RawBlock]) -> Result<Vec<SegmentBlock>, TraceError> {
+    let remedy = "a segment's blocks follow each other without overlap: record it again";
+    let fail = |problem: String| TraceError::new(Position::File, problem, remedy);
+    let mut blocks = Vec::with_capacity(raw.len());
+    let mut end = start;
+    for block in raw {
+        let address = block.address.unwrap_or(end);
+        if address < end {
+            return Err(fail(format!(
+                "block at {address:#x} begins before the last one ends, {end:#x}"
+            )));
+        }
+        if address > end {
+            let (size, state) = (address - end, BlockState::Inactive);
+            blocks.push(SegmentBlock { address: end, size, requested: 0, state });
+        }
+        let stop = address.checked_add(block.size);
+        end = stop.ok_or_else(|| fail(format!("block at {address:#x} is {} bytes", block.size)))?;
+        let fallback = if block.state == BlockState::Inactive { 0 } else { block.size };
+        let (size, state) = (block.size, block.state);
+        let requested = block.requested.unwrap_or(fallback);
+        blocks.push(SegmentBlock { address, size, requested, state });
+    }
+    Ok(blocks)
+}
