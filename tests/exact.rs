@@ -1,0 +1,144 @@
+//! Ground truth: PyTorch's own decisions, and its own counters.
+//!
+//! Every trace in `traces/` is a recording of the real allocator. Our model must make each recorded decision again, and
+//! arrive at the counters that `torch.cuda.memory_stats()` showed at the end. Where more recordings lie beside the
+//! checkout (`../shared/traces`, or the folder that `GMLAKE_TRACES` names), they are checked too.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use gmlake::alloc_conf::TorchVersion;
+use gmlake::allocator::Environment;
+use gmlake::sim::recording::{Verification, verify};
+use gmlake::trace::{self, Action, LoadOptions, Records};
+
+fn folders() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let more = std::env::var_os("GMLAKE_TRACES").map(PathBuf::from);
+    vec![root.join("traces"), more.unwrap_or_else(|| root.join("../shared/traces"))]
+}
+
+/// Every recording that has its truth beside it, once, by name.
+fn recordings() -> BTreeMap<String, PathBuf> {
+    let mut found = BTreeMap::new();
+    for folder in folders() {
+        let Ok(files) = std::fs::read_dir(folder) else { continue };
+        for path in files.map(|file| file.unwrap().path()) {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if let Some(name) = name.strip_suffix(".pickle.xz") {
+                found.entry(name.to_owned()).or_insert(path);
+            }
+        }
+    }
+    assert!(found.len() >= 15, "the recordings of traces/ are missing");
+    found
+}
+
+fn load(path: &Path) -> Records {
+    let all = trace::load(path, &LoadOptions::default()).unwrap();
+    trace::choose_device(all, None, path).unwrap()
+}
+
+struct Truth {
+    stats: BTreeMap<String, serde_json::Value>,
+    total_memory: u64,
+}
+
+impl Truth {
+    fn beside(path: &Path) -> Self {
+        let text = path.to_string_lossy().replace(".pickle.xz", ".stats.json");
+        let json: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(text).unwrap()).unwrap();
+        let stats = serde_json::from_value(json["stats"].clone()).unwrap();
+        Self { stats, total_memory: json["total_memory"].as_u64().unwrap() }
+    }
+
+    fn get(&self, name: &str) -> u64 {
+        self.stats[name].as_u64().unwrap()
+    }
+}
+
+fn environment(records: &Records, total_memory: u64) -> Environment {
+    Environment {
+        conf: records.settings.clone().unwrap(),
+        version: TorchVersion::V2_11,
+        total_memory,
+        memory_fraction: None,
+        limit: None,
+    }
+}
+
+/// A recording that began after the program: `late`, or a ring buffer that lost its beginning.
+fn is_incomplete(name: &str) -> bool {
+    name.contains(".late") || name.contains(".ring")
+}
+
+fn check_counters(name: &str, found: &Verification, truth: &Truth) {
+    let peak = found.peak;
+    assert_eq!(peak.reserved, truth.get("reserved_bytes.all.peak"), "{name}: reserved");
+    assert_eq!(peak.active, truth.get("active_bytes.all.peak"), "{name}: active");
+    assert_eq!(peak.allocated, truth.get("allocated_bytes.all.peak"), "{name}: allocated");
+    assert_eq!(peak.requested, truth.get("requested_bytes.all.peak"), "{name}: requested");
+    assert_eq!(found.usage.reserved, truth.get("reserved_bytes.all.current"), "{name}: at the end");
+    assert_eq!(found.usage.active, truth.get("active_bytes.all.current"), "{name}: at the end");
+    assert_eq!(found.retries, truth.get("num_alloc_retries"), "{name}: retries");
+    let ooms = found.compared[Action::Oom as usize];
+    assert_eq!(ooms, truth.get("num_ooms"), "{name}: out of memory");
+}
+
+#[test]
+fn every_recorded_decision_is_made_again() {
+    for (name, path) in recordings() {
+        let (records, truth) = (load(&path), Truth::beside(&path));
+        let found = verify(&records, &environment(&records, truth.total_memory));
+        assert_eq!(found.difference_count, 0, "{name}: {:?}", found.differences.first());
+        assert_eq!(found.compared.iter().sum::<u64>(), records.entries.len() as u64, "{name}");
+        assert_eq!(found.segments, records.segments.len() as u64, "{name}");
+        if !is_incomplete(&name) {
+            assert!(found.start.layout.is_empty(), "{name} began with the program");
+            check_counters(&name, &found, &truth);
+        }
+    }
+}
+
+/// What cannot fail proves nothing: a recording in which one entry was changed is found out.
+#[test]
+fn a_changed_decision_is_a_difference_and_only_one() {
+    let path = &recordings()["streams"];
+    let records = load(path);
+    let total = Truth::beside(path).total_memory;
+    let count = |records: &Records| verify(records, &environment(records, total)).difference_count;
+    let position = |action: Action, nth: usize| {
+        let mut of = records.entries.iter().enumerate().filter(|(_, e)| e.action == action);
+        of.nth(nth).unwrap().0
+    };
+    let mut moved = records.clone();
+    moved.entries[position(Action::Alloc, 60)].addr += 512;
+    assert!(count(&moved) > 0, "a moved block");
+    let mut resized = records.clone();
+    resized.entries[position(Action::SegmentAlloc, 20)].size += 2 << 20;
+    assert!(count(&resized) > 0, "a larger segment");
+    let mut kept = records.clone();
+    kept.segments[0].blocks[0].size += 512;
+    assert_eq!(count(&kept), 1, "another final block");
+}
+
+/// The state at a cut, worked out backwards, is the state that the model has there; and from it the rest is exact.
+#[test]
+fn recordings_that_begin_in_the_middle_are_exact_from_there() {
+    for name in ["opt-1.3b-N", "opt-1.3b-LR.expandable", "streams", "opt-1.3b-RO"] {
+        let path = &recordings()[name];
+        let (records, truth) = (load(path), Truth::beside(path));
+        for percent in [25, 50, 75, 90] {
+            let cut = records.entries.len() * percent / 100;
+            let mut late = records.clone();
+            late.entries.drain(..cut);
+            let found = verify(&late, &environment(&late, truth.total_memory));
+            let first = found.differences.first();
+            assert_eq!(found.difference_count, 0, "{name} from {percent} %: {first:?}");
+            assert!(found.start.decided <= found.start.uncertain);
+        }
+    }
+}
