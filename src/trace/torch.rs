@@ -132,7 +132,6 @@ impl Snapshot {
         }
     }
 
-
     /// Adds the next entry of a device's history.
     #[inline]
     pub(super) fn entry(&mut self, device: u32, raw: &RawEntry) -> Result<(), TraceError> {

@@ -8,8 +8,10 @@ mod device;
 mod infer;
 mod lifetimes;
 mod start;
+mod summary;
 mod verify;
 
 pub use infer::verify;
 pub use start::{StartState, state_at};
+pub use summary::{Compared, VerificationSummary};
 pub use verify::{Difference, Verification};

@@ -1,0 +1,117 @@
+//! A verification in the shape in which it is exported.
+
+use serde::Serialize;
+
+use super::verify::{Difference, Verification};
+use crate::trace::{Action, Records};
+use crate::units::Bytes;
+
+/// What a verification found, for programs; the field names are the names in the JSON export.
+#[derive(Debug, Clone, Serialize)]
+pub struct VerificationSummary {
+    /// The file, as given.
+    pub file: String,
+    /// Index of the device in it.
+    pub device: u32,
+    /// Entries in the recording.
+    pub entries: u64,
+    /// Entries that were compared, by kind.
+    pub compared: Vec<Compared>,
+    /// Segments at the end that were compared.
+    pub final_segments: u64,
+    /// Blocks at the end that were compared.
+    pub final_blocks: u64,
+    /// How many differences there are.
+    pub differences: u64,
+    /// The first of them.
+    pub first_differences: Vec<Difference>,
+    /// Blocks that were live before the recording began.
+    pub start_blocks: u64,
+    /// Of these, blocks whose size the recording leaves open.
+    pub start_uncertain: u64,
+    /// Of these again, blocks whose size was told by what came later; the others were freed undecided.
+    pub start_decided: u64,
+    /// Memory limit that was assumed.
+    pub limit_bytes: Option<Bytes>,
+    /// Memory of the device, as far as refusals of the driver tell.
+    pub capacity_bytes: Option<Bytes>,
+    /// Segments that must have been private, although the recording does not say so.
+    pub inferred_private_segments: u64,
+    /// Times that the program emptied its cache, or released a pool.
+    pub cache_releases: u64,
+    /// Peak of reserved memory.
+    pub reserved_peak_bytes: Bytes,
+    /// Peak of active memory.
+    pub active_peak_bytes: Bytes,
+    /// Times that PyTorch gave everything back and tried again.
+    pub alloc_retries: u64,
+    /// Time that the replay took, in nanoseconds.
+    pub elapsed_ns: u64,
+}
+
+/// How many entries of one kind were compared.
+#[derive(Debug, Clone, Serialize)]
+pub struct Compared {
+    /// PyTorch's name of the kind.
+    pub action: &'static str,
+    /// How many there were.
+    pub count: u64,
+}
+
+impl VerificationSummary {
+    /// The summary of what was found in `records` of `file`.
+    #[must_use]
+    pub fn new(file: &str, records: &Records, found: &Verification) -> Self {
+        let compared = |action: Action| Compared {
+            action: action.name(),
+            count: found.compared[action as usize],
+        };
+        Self {
+            file: file.to_owned(),
+            device: records.device,
+            entries: records.entries.len() as u64,
+            compared: Action::ALL.into_iter().map(compared).collect(),
+            final_segments: found.segments,
+            final_blocks: found.blocks,
+            differences: found.difference_count,
+            first_differences: found.differences.clone(),
+            start_blocks: found.labels.start.len() as u64,
+            start_uncertain: found.start.uncertain as u64,
+            start_decided: found.start.decided as u64,
+            limit_bytes: found.limit,
+            capacity_bytes: found.capacity,
+            inferred_private_segments: found.inferred_private as u64,
+            cache_releases: found.labels.trims.len() as u64,
+            reserved_peak_bytes: found.peak.reserved,
+            active_peak_bytes: found.peak.active,
+            alloc_retries: found.retries,
+            elapsed_ns: found.elapsed_ns,
+        }
+    }
+
+    /// What had to be assumed or stayed open, in words.
+    #[must_use]
+    pub fn assumptions(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        if self.start_blocks > 0 {
+            let undecided = self.start_uncertain - self.start_decided;
+            words.push(format!(
+                "recording began late: {} blocks were live, {undecided} of them of uncertain size",
+                self.start_blocks
+            ));
+        }
+        if let Some(limit) = self.limit_bytes {
+            words.push(format!("memory limit of {limit} bytes"));
+        }
+        if let Some(capacity) = self.capacity_bytes {
+            words.push(format!("the driver refused more than {capacity} bytes"));
+        }
+        if self.inferred_private_segments > 0 {
+            words.push(format!(
+                "{} segments that are gone at the end were of a private pool",
+                self.inferred_private_segments
+            ));
+        }
+        words
+    }
+}
