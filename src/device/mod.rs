@@ -17,10 +17,12 @@
 mod counted;
 mod faulty;
 mod simulated;
+mod watched;
 
 pub use counted::{CallCounts, Counted};
 pub use faulty::Faulty;
 pub use simulated::{AddressPolicy, SimDevice};
+pub use watched::{Extent, Record, Watched};
 
 use crate::units::{Bytes, Size};
 
