@@ -7,6 +7,7 @@
 
 mod bound;
 mod caching;
+mod checked;
 mod ledger;
 mod native;
 mod registry;
@@ -14,6 +15,7 @@ mod slab;
 
 pub use bound::PagedBound;
 pub use caching::{Caching, round_request, segment_size};
+pub use checked::{Checked, Promises};
 pub use ledger::Ledger;
 pub use native::Native;
 pub use registry::{ALL, Environment, OptionError, OptionSpec, Options, Spec, find};

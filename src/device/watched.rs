@@ -108,7 +108,9 @@ impl Record {
             let offset = at.0 - base.0;
             return match offset + size <= whole {
                 true => Ok(vec![Extent { object, offset, size }]),
-                false => Err(format!("{at} + {size} leaves the {whole} bytes of cuMemAlloc {base}")),
+                false => {
+                    Err(format!("{at} + {size} leaves the {whole} bytes of cuMemAlloc {base}"))
+                }
             };
         }
         let mut extents = Vec::new();
@@ -373,8 +375,11 @@ mod tests {
         assert!(record.translate(at, 1).unwrap_err().contains("no access"));
         record.watch(&mut gpu).set_access(at, 4 * MIB).unwrap();
         let extents = record.translate(at.offset(MIB), 2 * MIB).unwrap();
-        let expected = [(0, MIB, MIB), (0, 0, MIB)]
-            .map(|(object, offset, size)| Extent { object, offset, size });
+        let expected = [(0, MIB, MIB), (0, 0, MIB)].map(|(object, offset, size)| Extent {
+            object,
+            offset,
+            size,
+        });
         assert_eq!(extents, expected);
         assert!(record.translate(at, 4 * MIB + 1).unwrap_err().contains("nothing is mapped"));
         assert_eq!((record.physical(), record.recount_physical()), (2 * MIB, 2 * MIB));

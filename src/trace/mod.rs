@@ -21,6 +21,7 @@ mod pickle;
 mod records;
 mod settings;
 mod stacks;
+pub mod synthetic;
 mod torch;
 
 pub use error::{Position, TraceError};
