@@ -7,7 +7,7 @@ mod common;
 
 use common::{ROOMY, checked, defaults, run_checked};
 use gmlake::alloc_conf::{AllocConf, TorchVersion};
-use gmlake::allocator::{ALL, Checked, Environment, OptionSpec, Options, Promises, Spec};
+use gmlake::allocator::{ALL, Checked, Environment, OptionSpec, Options, Spec};
 use gmlake::trace::synthetic::{Op, Script};
 use gmlake::trace::{PoolId, StreamId};
 use gmlake::units::{Bytes, GIB, KIB, MIB};
@@ -86,6 +86,10 @@ fn values(spec: &Spec, option: &OptionSpec) -> Vec<&'static str> {
         ("gmlake-released", "autoGC") => vec!["0", "1", "10000", default],
         ("gmlake-released", "reuseLimit") => vec!["0", "1", "3", default],
         ("gmlake-released", "defragLevel") => vec!["0", "1", "2", default],
+        (_, "max_split_size_mb" | "max_non_split_rounding_mb") => vec!["32", "64", "200"],
+        (_, "garbage_collection_threshold") => vec!["0.05", "0.5", "0.95"],
+        (_, "roundup_power2_divisions") => vec!["1", "4", "[64:8,256:4,>:1]"],
+        (_, "large_segment_size_mb") => vec!["12", "20", "32"],
         _ if ["on", "off"].contains(&default) => vec!["on", "off"],
         _ => vec![default],
     }
@@ -170,7 +174,7 @@ fn promises_hold_under_random_options() {
         let mut options = Options::default();
         pairs.iter().for_each(|(name, value)| options.set(name, value));
         let allocator = spec.build(&options, &environment(&conf, capacity)).unwrap();
-        let allocator = Checked::new(allocator, Promises::of(spec));
+        let allocator = Checked::new(allocator, spec);
         run_checked(allocator, &Script::trace_of(&ops), capacity);
     });
 }

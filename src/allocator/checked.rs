@@ -21,27 +21,12 @@ use super::registry::Spec;
 use super::{
     AllocError, Allocation, Allocator, BlockId, BlockUse, BlockView, Counter, Request, Usage,
 };
-use crate::device::{Device, DevicePtr, Extent, Record};
-use crate::trace::{PoolId, StreamId};
+use crate::device::{Device, DeviceError, DevicePtr, Extent, Record};
+use crate::trace::{BlockState, Layout, PoolId, SegmentBlock, StreamId};
 use crate::units::Bytes;
 
-/// What an allocator promises beyond the port's contract.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Promises {
-    /// Memory comes from the device. Not so in a lower bound, which only computes: its addresses mean nothing.
-    pub is_backed: bool,
-    /// Every address is a multiple of this many bytes.
-    pub alignment: Bytes,
-}
-
-impl Promises {
-    /// Those of an entry in the list of allocators.
-    #[must_use]
-    pub fn of(spec: &Spec) -> Self {
-        let is_backed = !spec.name.starts_with("bound");
-        Self { is_backed, alignment: if is_backed { 512 } else { 1 } }
-    }
-}
+/// Alignment that CUDA promises and PyTorch relies on.
+const ALIGNMENT: Bytes = 512;
 
 #[derive(Debug, Clone)]
 struct Live {
@@ -56,7 +41,7 @@ struct Live {
 /// An allocator under supervision.
 pub struct Checked {
     inner: Box<dyn Allocator>,
-    promises: Promises,
+    alignment: Bytes,
     audit_every: u64,
     calls: u64,
     record: Record,
@@ -71,12 +56,18 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Supervises an allocator that holds nothing yet. Each call is followed by all checks.
+    /// Supervises a new allocator that was made from this entry of the list. Each call is followed by all checks.
     #[must_use]
-    pub fn new(inner: Box<dyn Allocator>, promises: Promises) -> Self {
+    pub fn new(inner: Box<dyn Allocator>, spec: &Spec) -> Self {
+        // The bound of live bytes does not round; memory from it could not be used as it is.
+        Self::with_alignment(inner, if spec.name == "bound" { 1 } else { ALIGNMENT })
+    }
+
+    /// The same for any new allocator, all of whose addresses are multiples of `alignment`.
+    fn with_alignment(inner: Box<dyn Allocator>, alignment: Bytes) -> Self {
         Self {
             inner,
-            promises,
+            alignment,
             audit_every: 1,
             calls: 0,
             record: Record::default(),
@@ -112,9 +103,7 @@ impl Checked {
         let views = self.views();
         self.audit_blocks(&views);
         self.audit_sums(&views);
-        if self.promises.is_backed {
-            views.iter().for_each(|view| self.audit_memory(view));
-        }
+        views.iter().for_each(|view| self.audit_memory(view));
     }
 
     fn views(&self) -> Vec<BlockView> {
@@ -141,10 +130,8 @@ impl Checked {
             found += 1;
         }
         assert_eq!(found, self.live.len(), "walk does not show every block in use just once");
-        if self.promises.is_backed {
-            let sorted = views.is_sorted_by(|a, b| a.at.offset(a.size) <= b.at);
-            assert!(sorted, "walk is not in address order, or blocks overlap: {views:?}");
-        }
+        let sorted = views.is_sorted_by(|a, b| a.at.offset(a.size) <= b.at);
+        assert!(sorted, "walk is not in address order, or blocks overlap: {views:?}");
     }
 
     fn audit_sums(&self, views: &[BlockView]) {
@@ -157,10 +144,8 @@ impl Checked {
         assert_eq!(usage.active, active, "active is not the sum over the blocks in use");
         let requested: Bytes = self.live.values().map(|live| live.requested).sum();
         assert_eq!(self.requested, requested, "the checker is wrong");
-        if self.promises.is_backed {
-            let reserved = active + sum(&[BlockUse::Free]);
-            assert_eq!(usage.reserved, reserved, "reserved is not the sum over all blocks");
-        }
+        let reserved = active + sum(&[BlockUse::Free]);
+        assert_eq!(usage.reserved, reserved, "reserved is not the sum over all blocks");
     }
 
     /// Every block is backed, and memory that is free for the taking is in nobody's use.
@@ -192,9 +177,9 @@ impl Checked {
     fn note_malloc(&mut self, request: Request, given: Allocation) {
         let Allocation { at, size, block } = given;
         assert!(size >= request.size, "{size} bytes for {request:?}");
-        assert!(at.0.is_multiple_of(self.promises.alignment), "{at} for {request:?}: alignment");
+        assert!(at.0.is_multiple_of(self.alignment), "{at} for {request:?}: alignment");
         assert!(!self.live.contains_key(&block), "{block:?} is in use, and was handed out again");
-        let extents = if self.promises.is_backed { self.take(given) } else { Vec::new() };
+        let extents = self.take(given);
         self.requested += request.size;
         let Request { size: requested, stream, .. } = request;
         let live = Live { given, requested, stream, state: BlockUse::Allocated, extents };
@@ -221,8 +206,19 @@ impl Checked {
         let live = live.unwrap_or_else(|| panic!("the free of {block:?}, which is stale, passed"));
         assert_eq!(live.state, BlockUse::Allocated, "the second free of {block:?} passed");
         live.state = BlockUse::Pending;
-        if self.promises.is_backed {
-            self.record.guard_pending(live.given.at);
+        self.record.guard_pending(live.given.at);
+    }
+
+    /// Notes the blocks that a recording began with. What `walk` shows of them is checked by the audit.
+    fn note_restored(&mut self, layout: &Layout, blocks: &[BlockId]) {
+        assert_eq!(layout.active().count(), blocks.len(), "not every active block was restored");
+        for ((segment, block), &id) in layout.active().zip(blocks) {
+            let SegmentBlock { address, size, requested, .. } = *block;
+            let request = Request { size: requested, stream: segment.stream, pool: segment.pool };
+            self.note_malloc(request, Allocation { at: DevicePtr(address), size, block: id });
+            if block.state == BlockState::PendingFree {
+                self.note_free_requested(id);
+            }
         }
     }
 
@@ -230,12 +226,10 @@ impl Checked {
     fn forget(&mut self, block: BlockId) {
         let Some(live) = self.live.remove(&block) else { return };
         self.requested -= live.requested;
-        if self.promises.is_backed {
-            for key in &live.extents {
-                self.in_use.remove(key);
-            }
-            self.record.unguard(live.given.at);
+        for key in &live.extents {
+            self.in_use.remove(key);
         }
+        self.record.unguard(live.given.at);
     }
 
     /// After the device was synchronised, blocks that only waited for a stream may be free: `walk` tells which.
@@ -247,8 +241,7 @@ impl Checked {
         let pending = |view: &BlockView| view.block.filter(|_| view.state == BlockUse::Pending);
         let still: Vec<_> = self.views().iter().filter_map(pending).collect();
         let settled = |(id, live): (&BlockId, &Live)| {
-            let is_over = self.record.is_settled(live.given.at) || !self.promises.is_backed;
-            let is_over = is_over && live.state == BlockUse::Pending && !still.contains(id);
+            let is_over = self.record.is_settled(live.given.at) && !still.contains(id);
             is_over.then_some(*id)
         };
         let settled: Vec<_> = self.live.iter().filter_map(settled).collect();
@@ -273,9 +266,7 @@ impl Checked {
         assert_eq!(requested, self.requested, "requested is not the sum over the blocks in use");
         let ordered = reserved >= active && active >= allocated && active >= requested;
         assert!(ordered, "the numbers are not in order: {usage:?}");
-        if self.promises.is_backed {
-            assert_eq!(reserved, self.record.physical(), "reserved is not what the device gave");
-        }
+        assert_eq!(reserved, self.record.physical(), "reserved is not what the device gave");
     }
 
     fn check_peak(&mut self, peak: Usage) {
@@ -344,6 +335,19 @@ impl Allocator for Checked {
     fn release_pool(&mut self, device: &mut dyn Device, pool: PoolId) {
         self.inner.release_pool(&mut self.record.watch(device), pool);
         self.settle();
+    }
+
+    fn restore(
+        &mut self,
+        device: &mut dyn Device,
+        layout: &Layout,
+    ) -> Result<Option<Vec<BlockId>>, DeviceError> {
+        let restored = self.inner.restore(&mut self.record.watch(device), layout)?;
+        if let Some(blocks) = &restored {
+            self.note_restored(layout, blocks);
+        }
+        self.settle();
+        Ok(restored)
     }
 
     fn usage(&self) -> Usage {
@@ -469,8 +473,7 @@ mod tests {
     fn provoke(flaw: Flaw) -> Result<(), String> {
         let inner = Flawed { native: Native::new(), flaw, first: None, handle: None };
         let script = || {
-            let promises = Promises { is_backed: true, alignment: 512 };
-            let mut checked = Checked::new(Box::new(inner), promises);
+            let mut checked = Checked::with_alignment(Box::new(inner), ALIGNMENT);
             let mut gpu = SimDevice::new(64 * MIB);
             let (stream, pool) = (StreamId(0), PoolId::DEFAULT);
             let request = Request { size: MIB, stream, pool };
@@ -513,8 +516,7 @@ mod tests {
 
     #[test]
     fn two_addresses_of_one_memory_are_in_use_once() {
-        let mut checked =
-            Checked::new(Box::new(Native::new()), Promises { is_backed: true, alignment: 512 });
+        let mut checked = Checked::with_alignment(Box::new(Native::new()), ALIGNMENT);
         let mut gpu = SimDevice::new(64 * MIB);
         let mut watched = checked.record.watch(&mut gpu);
         let handle = watched.create(GRANULE).unwrap();

@@ -15,7 +15,7 @@ mod slab;
 
 pub use bound::PagedBound;
 pub use caching::{Caching, round_request, segment_size};
-pub use checked::{Checked, Promises};
+pub use checked::Checked;
 pub use ledger::Ledger;
 pub use native::Native;
 pub use registry::{ALL, Environment, OptionError, OptionSpec, Options, Spec, find};

@@ -4,9 +4,7 @@
 #![allow(dead_code)]
 
 use gmlake::alloc_conf::{AllocConf, TorchVersion};
-use gmlake::allocator::{
-    Allocator, BlockView, Checked, Environment, Options, Promises, Spec, Usage,
-};
+use gmlake::allocator::{Allocator, BlockView, Checked, Environment, Options, Spec, Usage};
 use gmlake::device::{Device, DeviceError, SimDevice};
 use gmlake::drive::{Observer, OnOom, Outcome, Replay};
 use gmlake::trace::{Event, Trace};
@@ -28,7 +26,7 @@ pub(crate) fn build(spec: &Spec, environment: &Environment) -> Box<dyn Allocator
 
 /// The same under supervision, all checks after each call.
 pub(crate) fn checked(spec: &Spec, environment: &Environment) -> Checked {
-    Checked::new(build(spec, environment), Promises::of(spec))
+    Checked::new(build(spec, environment), spec)
 }
 
 /// A run to its end, whatever the driver does: a request that a driver error hit is skipped, and the error kept.
