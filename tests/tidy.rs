@@ -84,10 +84,12 @@ fn files(folders: &[&str], suffixes: &[&str]) -> Vec<Source> {
     while let Some(path) = open.pop() {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if path.is_dir() && ![".git", "target", "corpus", "artifacts"].contains(&name.as_str()) {
-            open.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            let entries = fs::read_dir(&path).expect("a folder can be listed");
+            open.extend(entries.map(|entry| entry.expect("an entry can be read").path()));
         } else if path.is_file() && suffixes.iter().any(|suffix| name.ends_with(suffix)) {
             let text = fs::read_to_string(&path).unwrap_or_default();
-            let path = path.strip_prefix(root()).unwrap().to_string_lossy().replace('\\', "/");
+            let path = path.strip_prefix(root()).expect("it is below the root");
+            let path = path.to_string_lossy().replace('\\', "/");
             found.push(Source { path, text });
         }
     }
@@ -119,11 +121,11 @@ fn functions(text: &str) -> Vec<(usize, String, usize)> {
             continue;
         }
         let end = format!("{}}}", &line[..line.len() - start.len()]);
-        let closes = |l: &&str| **l == end || (l.trim_start().len() == l.len() && l.ends_with(';'));
+        let closes = |l: &&str| *l == end || (l.trim_start().len() == l.len() && l.ends_with(';'));
         if line.ends_with('}') || line.ends_with(';') {
             continue;
         }
-        let length = lines[index..].iter().position(|l| closes(&l)).unwrap_or(0) + 1;
+        let length = lines[index..].iter().position(closes).unwrap_or(0) + 1;
         found.push((index + 1, start.to_owned(), length));
     }
     found

@@ -1,0 +1,32 @@
+# `just` lists what there is; each line works as well when typed by hand.
+_default:
+    @just --list
+
+# What every change must pass.
+check:
+    .ci/run
+
+# All tests; `just test conformance` for one suite.
+test *suite:
+    cargo test {{ if suite == "" { "" } else { "--test " + suite } }}
+
+# Events per second of every allocator, and load times.
+bench:
+    cargo bench --bench events
+
+# Accepts what the snapshot tests print now; read the difference before committing it.
+bless:
+    BLESS=1 INSTA_UPDATE=always cargo test
+    git diff --stat
+
+# Writes everything in reports/ anew.
+reports:
+    cargo run --release --bin gmlake-sim -- compare traces/*.xz --export-markdown reports/compare.md --export-json reports/compare.json
+
+# Random request scripts under random options, for so many seconds (nightly toolchain, cargo-fuzz).
+fuzz target="allocators" seconds="60":
+    cargo +nightly fuzz run {{target}} -- -max_total_time={{seconds}}
+
+# Licences, duplicate and yanked crates, sources (cargo-deny).
+deny:
+    cargo deny check bans licenses sources
