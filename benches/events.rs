@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use gmlake::alloc_conf::{AllocConf, TorchVersion};
+use gmlake::alloc_conf::TorchVersion;
 use gmlake::allocator::{ALL, Environment, Options, Spec};
 use gmlake::device::{Counted, SimDevice};
 use gmlake::drive::{OnOom, Replay};
@@ -54,7 +54,7 @@ fn report(name: &str, trace: &Trace) {
 fn run(spec: &Spec, trace: &Trace) -> Run {
     let total_memory = 1024 * GIB;
     let environment = Environment {
-        conf: trace.settings.clone().unwrap_or_else(AllocConf::default),
+        conf: trace.settings.clone().unwrap_or_default(),
         version: TorchVersion::V2_11,
         total_memory,
         memory_fraction: None,
@@ -65,6 +65,6 @@ fn run(spec: &Spec, trace: &Trace) -> Run {
     let start = Instant::now();
     let result = replay.advance(0..trace.events.len(), &mut *allocator, &mut gpu, &mut ());
     let time = start.elapsed();
-    result.expect("the simulated driver does not fail");
+    let _ = result.expect("the simulated driver does not fail");
     Run { time, calls: gpu.calls.total(), reserved: allocator.peak().reserved }
 }
