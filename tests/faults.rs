@@ -12,7 +12,7 @@ use gmlake::units::Bytes;
 /// A run in which call number `nth` fails; `false` if there was no such call.
 fn fails_nth(spec: &Spec, trace: &Trace, capacity: Bytes, (nth, as_oom): (u64, bool)) -> bool {
     let mut gpu = Faulty::new(SimDevice::new(capacity), nth, as_oom);
-    let mut allocator = checked(spec, &defaults(capacity)).audit_every(8);
+    let mut allocator = checked(spec, &defaults(capacity)).audit_every(32);
     let (outcome, errors) = run(trace, &mut allocator, &mut gpu, &mut ());
     let name = spec.name;
     if !as_oom && gpu.has_failed() {
@@ -30,12 +30,12 @@ fn fails_nth(spec: &Spec, trace: &Trace, capacity: Bytes, (nth, as_oom): (u64, b
     gpu.has_failed()
 }
 
-/// Fails every call in turn; with many calls, about two hundred of them, evenly spread.
+/// Fails every call in turn; with many calls, about sixty of them, evenly spread.
 fn fail_all(spec: &Spec, trace: &Trace, capacity: Bytes) {
     let mut counted = Counted::new(SimDevice::new(capacity));
     let mut allocator = checked(spec, &defaults(capacity)).audit_every(1000);
     run(trace, &mut allocator, &mut counted, &mut ());
-    let stride = (counted.calls.total() / 200).max(1);
+    let stride = (counted.calls.total() / 60).max(1);
     for as_oom in [true, false] {
         let mut nth = 0;
         while fails_nth(spec, trace, capacity, (nth, as_oom)) {

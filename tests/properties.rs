@@ -78,13 +78,14 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 fn values(spec: &Spec, option: &OptionSpec) -> Vec<&'static str> {
     let default = option.default;
     match (spec.name, option.name) {
-        (_, "fragment_limit" | "fragLimit" | "vmmFragLimit") => {
+        (_, "fragment_limit" | "fragLimit") => {
             vec!["2MiB", "16MiB", "64MiB", "512MiB", "1GiB", default]
         }
         (_, "stitched_limit") => vec!["0", "8MiB", "64MiB", "1GiB", default],
         (_, "chunk") => vec!["2MiB", "4MiB", "32MiB", default],
         ("gmlake-released", "autoGC") => vec!["0", "1", "10000", default],
         ("gmlake-released", "reuseLimit") => vec!["0", "1", "3", default],
+        ("gmlake-released", "reAlloc" | "vmmDefragment") => vec!["0", "1"],
         ("gmlake-released", "defragLevel") => vec!["0", "1", "2", default],
         (_, "max_split_size_mb" | "max_non_split_rounding_mb") => vec!["32", "64", "200"],
         (_, "garbage_collection_threshold") => vec!["0.05", "0.5", "0.95"],
