@@ -5,6 +5,9 @@
 
 mod common;
 
+use std::cell::Cell;
+use std::sync::Once;
+
 use common::{ROOMY, checked, defaults, run_checked};
 use gmlake::alloc_conf::{AllocConf, TorchVersion};
 use gmlake::allocator::{ALL, Checked, Environment, OptionSpec, Options, Spec};
@@ -13,7 +16,7 @@ use gmlake::trace::{PoolId, StreamId};
 use gmlake::units::{Bytes, GIB, KIB, MIB};
 use proptest::prelude::*;
 use proptest::sample::select;
-use proptest::test_runner::{Config, RngSeed, TestRunner};
+use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 
 /// Sizes at and around every threshold of PyTorch's allocator and of the driver.
 const BOUNDARIES: [Bytes; 21] = [
@@ -142,6 +145,27 @@ fn environment(text: &str, total_memory: Bytes) -> Environment {
     Environment { conf, version, total_memory, memory_fraction }
 }
 
+thread_local! {
+    static IS_QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs without a word about each panic on this thread: the search for a small script makes hundreds of them.
+fn quietly<T>(run: impl FnOnce() -> T) -> T {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let loud = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !IS_QUIET.get() {
+                loud(info);
+            }
+        }));
+    });
+    IS_QUIET.set(true);
+    let result = run();
+    IS_QUIET.set(false);
+    result
+}
+
 /// Checks a property of every allocator, and tells of each allocator that fails, with its smallest script.
 fn for_all<S: Strategy>(strategy: impl Fn(&'static Spec) -> S, check: impl Fn(&Spec, S::Value)) {
     let mut failures = Vec::new();
@@ -151,11 +175,16 @@ fn for_all<S: Strategy>(strategy: impl Fn(&'static Spec) -> S, check: impl Fn(&S
         if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
             config.rng_seed = RngSeed::Fixed(0x6c61_6b65);
         }
-        let run = TestRunner::new(config).run(&strategy(spec), |value| {
+        let mut runner = TestRunner::new(config);
+        let keeps_it = |value| {
             check(spec, value);
             Ok(())
-        });
-        failures.extend(run.err().map(|failure| format!("{}: {failure}", spec.name)));
+        };
+        let run = quietly(|| runner.run(&strategy(spec), keeps_it));
+        failures.extend(run.err().map(|failure| match failure {
+            TestError::Fail(why, smallest) => format!("{}: {why}\n  by {smallest:?}", spec.name),
+            TestError::Abort(why) => format!("{}: {why}", spec.name),
+        }));
     }
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
