@@ -58,6 +58,7 @@ fn run(spec: &Spec, trace: &Trace) -> Run {
         version: TorchVersion::V2_11,
         total_memory,
         memory_fraction: None,
+        limit: None,
     };
     let mut allocator = spec.build(&Options::default(), &environment).expect("defaults are valid");
     let mut gpu = Counted::new(SimDevice::new(total_memory));

@@ -2,7 +2,7 @@
 //!
 //! An allocator is a plain state machine. It owns no device, no clock and no I/O: it is handed a [`Device`] with each
 //! request, so that the same object runs in simulation, on a GPU and inside PyTorch. To add one, write its file and
-//! its line in [`ALL`](registry::ALL); the command line, the tables, the property tests and the benchmarks take it up
+//! its line in [`ALL`]; the command line, the tables, the property tests and the benchmarks take it up
 //! from there.
 
 mod bound;

@@ -16,7 +16,7 @@ pub(crate) const ROOMY: Bytes = 512 * GIB;
 /// PyTorch's defaults on a device of this size.
 pub(crate) fn defaults(total_memory: Bytes) -> Environment {
     let (conf, version) = (AllocConf::default(), TorchVersion::V2_11);
-    Environment { conf, version, total_memory, memory_fraction: None }
+    Environment { conf, version, total_memory, memory_fraction: None, limit: None }
 }
 
 /// The allocator with its default options.
