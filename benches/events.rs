@@ -1,20 +1,24 @@
-//! Events per second of every allocator, side by side: `cargo bench --bench events [-- TRACE...]`.
+//! Events per second of every allocator, side by side, and load times: `cargo bench --bench events [-- TRACE...]`.
 //!
+//! Without traces on the command line, those of `traces/` are loaded, and one of them is replayed.
 //! Each trace goes through all allocators in turn, several rounds, so that a slow moment of the machine hits all of
 //! them alike; the best round counts. Only the event loop is timed.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use gmlake::alloc_conf::TorchVersion;
 use gmlake::allocator::{ALL, Environment, Options, Spec};
 use gmlake::device::{Counted, SimDevice};
 use gmlake::drive::{OnOom, Replay};
-use gmlake::trace::Trace;
 use gmlake::trace::synthetic::Program;
+use gmlake::trace::{Labels, LoadOptions, Trace, choose_device, ingest, load};
 use gmlake::units::{GIB, Size};
 
 const ROUNDS: usize = 7;
 const EVENTS: usize = 300_000;
+/// 311,534 recorded entries of a fine-tuning run with sequences of varying length.
+const REPLAYED: &str = "opt-1.3b-LR-var.pickle.xz";
 
 /// One run: the time of the event loop, driver calls, and the reserved peak.
 struct Run {
@@ -24,9 +28,45 @@ struct Run {
 }
 
 fn main() {
+    // Cargo itself adds options such as `--bench`.
+    let given: Vec<PathBuf> =
+        std::env::args().skip(1).filter(|a| !a.starts_with('-')).map(PathBuf::from).collect();
+    let paths = if given.is_empty() { shipped() } else { given.clone() };
+    let mut chosen = Vec::new();
+    println!("{:44} {:>10} {:>10} {:>10}", "load, best of 3", "events", "ms", "ns/event");
+    for path in paths {
+        let (time, trace) =
+            (0..3).map(|_| timed_load(&path)).min_by_key(|run| run.0).expect("3 runs");
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let (events, ns) = (trace.events.len(), time.as_nanos() as f64);
+        println!("{name:44} {events:>10} {:>10.1} {:>10.1}", ns / 1e6, ns / events.max(1) as f64);
+        if !given.is_empty() || name == REPLAYED {
+            chosen.push((name, trace));
+        }
+    }
+    chosen.iter().for_each(|(name, trace)| report(name, trace));
     for program in Program::ALL {
         report(&format!("{program:?}, made up").to_lowercase(), &program.generate(1, EVENTS));
     }
+}
+
+/// The traces that come with the repository, in order of their names.
+fn shipped() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
+    paths.retain(|path| path.to_string_lossy().ends_with(".pickle.xz"));
+    paths.sort();
+    paths
+}
+
+/// From the file to the events, decompression included.
+fn timed_load(path: &Path) -> (Duration, Trace) {
+    let start = Instant::now();
+    let records = load(path, &LoadOptions::default()).expect("a trace that can be read");
+    let records = choose_device(records, None, path).expect("a trace of one device");
+    let trace = ingest(&records, &Labels::default());
+    (start.elapsed(), trace)
 }
 
 fn report(name: &str, trace: &Trace) {
