@@ -12,6 +12,7 @@ use super::{
 };
 use crate::alloc_conf::AllocConf;
 use crate::device::{Device, GRANULE};
+use crate::trace::PoolId;
 
 /// Marks the ids of small blocks.
 const SMALL: SlabIndex = 1 << 31;
@@ -50,13 +51,19 @@ impl Allocator for PagedBound {
         request: Request,
     ) -> Result<Allocation, AllocError> {
         let given = if request.size <= SMALL_MAX {
-            let given = self.small.malloc(device, request)?;
-            Allocation { block: mark_small(given.block), ..given }
+            let marked = |given: Allocation| Allocation { block: mark_small(given.block), ..given };
+            self.small.malloc(device, request).map(marked)
         } else {
-            self.large.malloc(device, request)?
+            self.large.malloc(device, request)
         };
         self.peak = self.peak.max(self.usage());
-        Ok(given)
+        given.map_err(|error| match error {
+            // Each half knows only of itself.
+            AllocError::OutOfMemory { requested, .. } => {
+                AllocError::OutOfMemory { requested, usage: self.usage() }
+            }
+            error => error,
+        })
     }
 
     fn free_requested(&mut self, block: BlockId) {
@@ -83,6 +90,10 @@ impl Allocator for PagedBound {
     fn trim(&mut self, device: &mut dyn Device) {
         self.small.trim(device);
         self.large.trim(device);
+    }
+
+    fn release_pool(&mut self, device: &mut dyn Device, pool: PoolId) {
+        self.small.release_pool(device, pool);
     }
 
     fn usage(&self) -> Usage {

@@ -270,6 +270,17 @@ impl Caching {
         }
     }
 
+    /// Gives back reservations into which nothing was ever mapped, because the device had no memory for the first page.
+    pub(super) fn unreserve_empty(&mut self, device: &mut dyn Device) {
+        let unmapped = self.pools.iter().flat_map(|pool| &pool.unmapped);
+        let empty = unmapped.map(|&(_, _, block)| block);
+        let empty: Vec<_> = empty.filter(|&block| !self.blocks[block].is_split()).collect();
+        for block in empty {
+            self.take_unmapped(block);
+            self.unreserve(device, block);
+        }
+    }
+
     /// Gives back a reservation that is one unmapped block.
     fn unreserve(&mut self, device: &mut dyn Device, block: SlabIndex) {
         let reservation = self.blocks[block].reservation;

@@ -7,7 +7,7 @@
 //!   request ──round──▶ best fit among the free blocks of (pool, stream) ──▶ split off what is too much ──▶ block
 //!                          │ none
 //!                          ▼
-//!                      collect garbage ─▶ new segment ─▶ release oversize, retry ─▶ release all, retry ─▶ out of memory
+//!               collect garbage ─▶ new segment ─▶ release oversize, retry ─▶ release all, retry ─▶ out of memory
 //! ```
 //!
 //! What is lost: a free block of 19 MiB between two live ones serves no request for 20 MiB, although ten such blocks
@@ -311,8 +311,9 @@ impl Caching {
         }
     }
 
+    /// Makes sure that there is a pool at place `index`; small and large pools come in pairs.
     fn pool_entry(&mut self, index: u16) {
-        while self.pools.len() <= usize::from(index) {
+        while self.pools.len() <= usize::from(index | 1) {
             self.pools.push(Pool::new(self.pools.len() as u16));
         }
     }

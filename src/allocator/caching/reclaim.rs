@@ -89,6 +89,7 @@ impl Caching {
         for id in self.freeable.clone() {
             self.release_private(device, id);
         }
+        self.unreserve_empty(device);
     }
 
     /// Releases the private pool `id`, whose owner is gone.

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 use super::lifetimes::Lifetimes;
 use super::start::state_at;
-use super::verify::{Assumed, HOPELESS, Verification, replay};
+use super::verification::Verification;
+use super::verify::{Assumed, HOPELESS, replay};
 use crate::allocator::{Environment, segment_size};
 use crate::trace::{Action, Records};
 use crate::units::Bytes;

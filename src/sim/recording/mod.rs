@@ -5,13 +5,15 @@
 //! was live when the recording began, when the program emptied its cache, which pool a request was served from.
 
 mod device;
+mod ending;
 mod infer;
 mod lifetimes;
 mod start;
 mod summary;
+mod verification;
 mod verify;
 
 pub use infer::verify;
 pub use start::{StartState, state_at};
 pub use summary::{Compared, VerificationSummary};
-pub use verify::{Difference, Verification};
+pub use verification::{Difference, Verification};

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::verify::{Difference, Verification};
+use super::verification::{Difference, Verification};
 use crate::trace::{Action, Records};
 use crate::units::Bytes;
 

@@ -18,68 +18,20 @@ use std::time::Instant;
 use rustc_hash::FxHashMap;
 
 use super::device::{Problem, RecordedDevice};
+use super::ending::differing_segments;
 use super::lifetimes::Lifetimes;
-use super::start::{StartState, state_at};
+use super::start::state_at;
+use super::verification::{Difference, Verification};
 use crate::allocator::{AllocError, Allocator, BlockId, Caching, Environment, Request, Usage};
-use crate::device::{CallCounts, Counted};
+use crate::device::Counted;
 use crate::metrics::Timeline;
-use crate::trace::{
-    Action, BlockState, Entry, Labels, Layout, PoolId, Records, Segment, StartBlock,
-};
+use crate::trace::{Action, BlockState, Entry, Layout, PoolId, Records, Segment, StartBlock};
 use crate::units::Bytes;
-
-/// One thing in which the model did otherwise than PyTorch.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Difference {
-    /// Index of the entry; one past the last for the final state.
-    pub entry: usize,
-    /// What PyTorch did.
-    pub recorded: String,
-    /// What the model did.
-    pub model: String,
-}
 
 /// Differences that are kept with their words; all are counted.
 const KEPT: usize = 100;
 /// After so many differences the model is not put right any more: it is another allocator.
 pub(super) const HOPELESS: u64 = 1000;
-
-/// What a verification found.
-#[derive(Debug, Clone, Default)]
-pub struct Verification {
-    /// Entries compared, by [`Action`].
-    pub compared: [u64; Action::ALL.len()],
-    /// Final segments compared.
-    pub segments: u64,
-    /// Final blocks compared.
-    pub blocks: u64,
-    /// How many differences there were.
-    pub difference_count: u64,
-    /// The first of them.
-    pub differences: Vec<Difference>,
-    /// What the program did beside requests and frees, as found on the way.
-    pub labels: Labels,
-    /// The state at the first entry.
-    pub start: StartState,
-    /// Segments that must have belonged to a private pool, although the recording does not say so.
-    pub inferred_private: usize,
-    /// The memory limit (`set_per_process_memory_fraction`) that the model ran with.
-    pub limit: Option<Bytes>,
-    /// Memory of the device, as far as the driver's refusals tell: the most that was held, where the driver refused more.
-    pub capacity: Option<Bytes>,
-    /// Peaks of the model, which are PyTorch's own where nothing differs.
-    pub peak: Usage,
-    /// The model's usage at the end.
-    pub usage: Usage,
-    /// Times that PyTorch gave everything back and tried again.
-    pub retries: u64,
-    /// Driver calls.
-    pub device_calls: CallCounts,
-    /// Memory over time, one point for each entry.
-    pub timeline: Timeline,
-    /// Time that the replay took, in nanoseconds.
-    pub elapsed_ns: u64,
-}
 
 /// What is assumed about a recording while it is replayed.
 #[derive(Debug, Clone, Copy)]
@@ -200,7 +152,7 @@ impl<'a> Verifier<'a> {
             }
         }
         if self.report.difference_count <= self.assumed.patience {
-            self.compare_final_state();
+            self.compare_end();
         }
     }
 
@@ -421,46 +373,26 @@ impl<'a> Verifier<'a> {
     }
 
     fn note(&mut self, entry: usize, model: String) {
+        let recorded = self.entries.get(entry).map_or("the end".to_owned(), describe);
+        self.keep(Difference { entry, recorded, model });
+    }
+
+    fn keep(&mut self, difference: Difference) {
         self.report.difference_count += 1;
         if self.report.differences.len() < KEPT {
-            let recorded = self.entries.get(entry).map_or("the end".to_owned(), describe);
-            self.report.differences.push(Difference { entry, recorded, model });
+            self.report.differences.push(difference);
         }
     }
 
-    fn compare_final_state(&mut self) {
+    fn compare_end(&mut self) {
         if !self.records.has_segments {
             return;
         }
-        let mut model = self.model.segments().into_iter().peekable();
-        for recorded in &self.records.segments {
-            self.report.segments += 1;
-            self.report.blocks += recorded.blocks.len() as u64;
-            while let Some(extra) = model.next_if(|segment| segment.address < recorded.address) {
-                self.note_segment(None, Some(&extra));
-            }
-            match model.next_if(|segment| segment.address == recorded.address) {
-                Some(found) if same_segment(recorded, &found) => {}
-                found => self.note_segment(Some(recorded), found.as_ref()),
-            }
-        }
-        for extra in model {
-            self.note_segment(None, Some(&extra));
-        }
-    }
-
-    fn note_segment(&mut self, recorded: Option<&Segment>, model: Option<&Segment>) {
-        let describe = |segment: Option<&Segment>| match segment {
-            None => "no segment there at the end".to_owned(),
-            Some(s) => {
-                format!("segment {:#x} of {} bytes, {} blocks", s.address, s.size, s.blocks.len())
-            }
-        };
-        self.report.difference_count += 1;
-        if self.report.differences.len() < KEPT {
-            let entry = self.entries.len();
-            let (recorded, model) = (describe(recorded), describe(model));
-            self.report.differences.push(Difference { entry, recorded, model });
+        self.report.segments = self.records.segments.len() as u64;
+        self.report.blocks = self.records.segments.iter().map(|s| s.blocks.len() as u64).sum();
+        for (recorded, model) in differing_segments(&self.records.segments, &self.model.segments())
+        {
+            self.keep(Difference { entry: self.entries.len(), recorded, model });
         }
     }
 
@@ -497,19 +429,6 @@ fn first_growth(entries: &[Entry]) -> Option<bool> {
         Action::SegmentAlloc => Some(false),
         _ => None,
     })
-}
-
-/// Requested sizes are compared in active blocks only: what is left in a free one is stale.
-fn same_segment(recorded: &Segment, model: &Segment) -> bool {
-    let same_block = |(a, b): (&crate::trace::SegmentBlock, &crate::trace::SegmentBlock)| {
-        let same_request = a.state == BlockState::Inactive || a.requested == b.requested;
-        (a.address, a.size, a.state) == (b.address, b.size, b.state) && same_request
-    };
-    let Segment { size, stream, pool, is_small, is_expandable, .. } = *recorded;
-    (size, stream, pool, is_small, is_expandable)
-        == (model.size, model.stream, model.pool, model.is_small, model.is_expandable)
-        && recorded.blocks.len() == model.blocks.len()
-        && recorded.blocks.iter().zip(&model.blocks).all(same_block)
 }
 
 fn describe(entry: &Entry) -> String {
