@@ -8,18 +8,27 @@
 mod bound;
 mod caching;
 mod checked;
+mod gmlake;
 mod ledger;
 mod native;
 mod registry;
+mod released;
+mod size_order;
 mod slab;
+mod small_pool;
+mod vm_pool;
+mod vmm;
 
 pub use bound::PagedBound;
 pub use caching::{Caching, round_request, segment_size};
 pub use checked::Checked;
+pub use gmlake::{Gmlake, GmlakeOptions};
 pub use ledger::Ledger;
 pub use native::Native;
 pub use registry::{ALL, Environment, OptionError, OptionSpec, Options, Spec, find};
+pub use released::{Released, ReleasedOptions};
 pub use slab::{NIL, Slab, SlabIndex};
+pub use vmm::Vmm;
 
 use crate::device::{Device, DeviceError, DevicePtr};
 use crate::trace::{Layout, PoolId, StreamId};

@@ -3,9 +3,12 @@
 //! An option is written `allocator.name=value`, such as `gmlake.fragment_limit=128MiB`. Every allocator takes its
 //! options out of an [`Options`] bag by name and type; what is left over in the end was unknown.
 
-use super::{Allocator, Caching, Native, PagedBound};
+use super::{
+    Allocator, Caching, Gmlake, GmlakeOptions, Native, PagedBound, Released, ReleasedOptions, Vmm,
+};
 use crate::alloc_conf::{AllocConf, TorchVersion};
-use crate::units::{Bytes, parse_size};
+use crate::device::GRANULE;
+use crate::units::{Bytes, GIB, parse_size};
 
 /// What a run provides beside the allocator's own options.
 #[derive(Debug, Clone)]
@@ -20,6 +23,15 @@ pub struct Environment {
     pub memory_fraction: Option<f64>,
     /// The same limit in bytes, where it is known more exactly than its fraction.
     pub limit: Option<Bytes>,
+}
+
+impl Environment {
+    /// Bytes that the process may hold: the fraction of the device's memory, or no limit.
+    #[must_use]
+    pub fn memory_limit(&self) -> Bytes {
+        let of_fraction = |fraction: f64| (fraction * self.total_memory as f64) as Bytes;
+        self.limit.or(self.memory_fraction.map(of_fraction)).unwrap_or(Bytes::MAX)
+    }
 }
 
 /// One option of an allocator.
@@ -68,6 +80,30 @@ pub const ALL: &[Spec] = &[
         summary: "every request to cuMemAlloc, every free to cuMemFree",
         options: &[],
         build: |_, _| Ok(Box::new(Native::new())),
+    },
+    Spec {
+        name: "vmm",
+        summary: "every request to the virtual memory calls, without a pool",
+        options: Vmm::SPECS,
+        build: |options, _| Ok(Box::new(Vmm::from_options(options)?)),
+    },
+    Spec {
+        name: "gmlake",
+        summary: "GMLake as the paper describes it",
+        options: GmlakeOptions::SPECS,
+        build: |options, environment| {
+            let options = GmlakeOptions::take(options)?;
+            Ok(Box::new(Gmlake::new(options, environment.memory_limit())))
+        },
+    },
+    Spec {
+        name: "gmlake-released",
+        summary: "GMLake as its authors released it",
+        options: ReleasedOptions::SPECS,
+        build: |options, environment| {
+            let options = ReleasedOptions::take(options)?;
+            Ok(Box::new(Released::new(options, environment.memory_limit())))
+        },
     },
     Spec {
         name: "bound",
@@ -228,6 +264,16 @@ impl Options {
     /// If the value is not a size.
     pub fn size(&mut self, name: &str, default: Bytes) -> Result<Bytes, OptionError> {
         self.read(name, default, "a size such as 128MiB", |text| parse_size(text).ok())
+    }
+
+    /// The size of a physical chunk: a multiple of 2 MiB, and at most 1 GiB.
+    ///
+    /// # Errors
+    /// If the value is anything else.
+    pub fn chunk(&mut self, name: &str, default: Bytes) -> Result<Bytes, OptionError> {
+        let valid = |size: &Bytes| (GRANULE..=GIB).contains(size) && size.is_multiple_of(GRANULE);
+        let expected = "a multiple of 2MiB, up to 1GiB";
+        self.read(name, default, expected, |text| parse_size(text).ok().filter(valid))
     }
 
     /// A whole number.

@@ -1,0 +1,64 @@
+//! The knobs of the paper's allocator.
+
+use crate::allocator::{OptionError, OptionSpec, Options};
+use crate::device::GRANULE;
+use crate::units::{Bytes, MIB, TIB};
+
+/// Settings of [`Gmlake`](super::Gmlake); see [`GmlakeOptions::SPECS`] for what they do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GmlakeOptions {
+    /// Free pBlocks below this size, in bytes, are neither split nor stitched.
+    pub fragment_limit: Bytes,
+    /// Address space that sBlocks may take, in bytes, before the least recently used ones go.
+    pub stitched_limit: Bytes,
+    /// Whether the halves of a split pBlock are remembered as an sBlock.
+    pub split_stitch: bool,
+    /// Size of a physical chunk: a multiple of 2 MiB.
+    pub chunk: Bytes,
+}
+
+impl Default for GmlakeOptions {
+    fn default() -> Self {
+        Self { fragment_limit: 128 * MIB, stitched_limit: TIB, split_stitch: true, chunk: GRANULE }
+    }
+}
+
+impl GmlakeOptions {
+    /// The options as a user sees them.
+    pub const SPECS: &'static [OptionSpec] = &[
+        OptionSpec {
+            name: "fragment_limit",
+            default: "128MiB",
+            help: "free pBlocks below this size are neither split nor stitched",
+        },
+        OptionSpec {
+            name: "stitched_limit",
+            default: "1TiB",
+            help: "address space of sBlocks beyond which the least recently used ones are destroyed",
+        },
+        OptionSpec {
+            name: "split_stitch",
+            default: "on",
+            help: "remember the two halves of a split pBlock as an sBlock of the old size",
+        },
+        OptionSpec {
+            name: "chunk",
+            default: "2MiB",
+            help: "size of a physical chunk, a multiple of 2 MiB; large requests are rounded up to it",
+        },
+    ];
+
+    /// Takes the options out of the bag.
+    ///
+    /// # Errors
+    /// If a value is wrong.
+    pub fn take(options: &mut Options) -> Result<Self, OptionError> {
+        let default = Self::default();
+        Ok(Self {
+            fragment_limit: options.size("fragment_limit", default.fragment_limit)?,
+            stitched_limit: options.size("stitched_limit", default.stitched_limit)?,
+            split_stitch: options.switch("split_stitch", default.split_stitch)?,
+            chunk: options.chunk("chunk", default.chunk)?,
+        })
+    }
+}

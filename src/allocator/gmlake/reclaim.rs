@@ -1,0 +1,45 @@
+//! What the paper's allocator gives back: sBlocks by `StitchFree`, memory only when asked to or when there is no more.
+
+use super::Gmlake;
+use crate::allocator::SlabIndex;
+use crate::device::Device;
+
+impl Gmlake {
+    /// `StitchFree`: destroys idle sBlocks, least recently freed first, once their address space passes the limit.
+    pub(super) fn stitch_free(&mut self, device: &mut dyn Device) {
+        let limit = self.options.stitched_limit;
+        if self.front.pool.tally.stitched <= limit {
+            return;
+        }
+        device.synchronize();
+        for index in self.idle_sblocks() {
+            if self.front.pool.tally.stitched <= limit - limit / 8 {
+                return;
+            }
+            if self.front.pool.sblock(index).has_range() {
+                self.front.pool.unstitch(device, index);
+            }
+        }
+    }
+
+    /// Gives back all that no tensor needs. The device must have been synchronised.
+    pub(super) fn give_back(&mut self, device: &mut dyn Device) {
+        for index in self.idle_sblocks() {
+            self.front.pool.unstitch(device, index);
+        }
+        let free: Vec<_> = self.front.pool.free_blocks().collect();
+        for block in free {
+            self.front.release(device, block);
+        }
+        self.front.trim_small(device);
+    }
+
+    /// sBlocks without a tensor, least recently freed first.
+    fn idle_sblocks(&self) -> Vec<SlabIndex> {
+        let pool = &self.front.pool;
+        let idle = |index: &SlabIndex| pool.sblock(*index).is_idle();
+        let mut idle: Vec<_> = pool.sblocks().filter(idle).collect();
+        idle.sort_by_key(|&index| (pool.sblock(index).stamp, pool.sblock(index).at));
+        idle
+    }
+}

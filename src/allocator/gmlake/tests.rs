@@ -1,0 +1,238 @@
+//! The paper's algorithm beside an obvious twin: lists of chunks, searched from end to end as the paper writes it.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::device::{Counted, SimDevice};
+use crate::trace::PoolId;
+use crate::units::{GIB, MIB};
+
+const LOWEST: u64 = 0x1_0000_0000;
+
+/// A block of the twin: its address, and its chunks by number.
+#[derive(Debug, Clone)]
+struct Row {
+    at: u64,
+    chunks: Vec<u32>,
+}
+
+/// Algorithm 1 and the strategy figure, without streams, without `StitchFree`, on a device that is never full.
+struct Plain {
+    pblocks: Vec<Row>,
+    sblocks: Vec<Row>,
+    busy: Vec<bool>,
+    next_address: u64,
+    limit: usize,
+}
+
+impl Plain {
+    fn is_free(&self, row: &Row) -> bool {
+        row.chunks.iter().all(|&chunk| !self.busy[chunk as usize])
+    }
+
+    fn best<'a>(&self, rows: &'a [Row], fits: impl Fn(usize) -> bool) -> Option<&'a Row> {
+        let fitting = rows.iter().filter(|row| fits(row.chunks.len()) && self.is_free(row));
+        fitting.min_by_key(|row| (row.chunks.len(), row.at))
+    }
+
+    fn range(&mut self, chunks: usize) -> u64 {
+        let at = self.next_address;
+        self.next_address += (chunks as u64 + 1) * 2 * MIB;
+        at
+    }
+
+    fn malloc(&mut self, want: usize) -> Vec<u32> {
+        let chunks = self.place(want);
+        chunks.iter().for_each(|&chunk| self.busy[chunk as usize] = true);
+        chunks
+    }
+
+    fn place(&mut self, want: usize) -> Vec<u32> {
+        let exact = |len| len == want;
+        if let Some(row) = self.best(&self.pblocks, exact).or(self.best(&self.sblocks, exact)) {
+            return row.chunks.clone();
+        }
+        if let Some(row) = self.best(&self.pblocks, |len| len > want && len >= self.limit) {
+            let at = row.at;
+            return self.split(at, want);
+        }
+        let fits = |row: &&Row| row.chunks.len() >= self.limit && self.is_free(row);
+        let mut candidates: Vec<_> = self.pblocks.iter().filter(fits).cloned().collect();
+        candidates.sort_by_key(|row| std::cmp::Reverse((row.chunks.len(), row.at)));
+        let mut all = Vec::new();
+        let mut last = None;
+        for row in candidates.into_iter() {
+            if all.len() < want {
+                last = Some((row.at, row.chunks.len()));
+                all.extend(row.chunks);
+            }
+        }
+        if all.is_empty() || all.len() < want {
+            let at = self.range(want - all.len());
+            let fresh: Vec<_> = (self.busy.len() as u32..).take(want - all.len()).collect();
+            self.busy.resize(self.busy.len() + fresh.len(), false);
+            self.pblocks.push(Row { at, chunks: fresh.clone() });
+            if all.is_empty() {
+                return fresh;
+            }
+            all.extend(fresh);
+            last = None;
+        }
+        let at = self.range(want);
+        if let Some((last, len)) = last.filter(|_| all.len() > want) {
+            self.split(last, len - (all.len() - want));
+        }
+        all.truncate(want);
+        self.sblocks.push(Row { at, chunks: all.clone() });
+        all
+    }
+
+    /// Cuts the pBlock at `at` and remembers the whole; returns the first half.
+    fn split(&mut self, at: u64, keep: usize) -> Vec<u32> {
+        let row = self.pblocks.iter_mut().find(|row| row.at == at).unwrap();
+        self.sblocks.push(row.clone());
+        let rest = row.chunks.split_off(keep);
+        let head = row.chunks.clone();
+        self.pblocks.push(Row { at: at + keep as u64 * 2 * MIB, chunks: rest });
+        head
+    }
+}
+
+/// The chunks of a live block, by number in order of creation.
+fn chunks_of(allocator: &Gmlake, block: BlockId) -> Vec<u32> {
+    let pool = &allocator.front.pool;
+    let extents = match allocator.front.place(block) {
+        Place::Primitive(index) => vec![pool.block(index).extent()],
+        Place::Stitched(index) => pool.sblock(index).extents.clone(),
+        Place::Small(_) => Vec::new(),
+    };
+    extents.iter().flat_map(|&extent| pool.handles(extent)).map(|handle| handle.0).collect()
+}
+
+proptest! {
+    #[test]
+    fn serves_every_request_from_the_chunks_that_the_twin_takes(
+        limit in 1..12usize,
+        script in prop::collection::vec((prop::bool::weighted(0.55), 1..40usize, any::<prop::sample::Index>()), 1..150),
+    ) {
+        let fragment_limit = limit as Bytes * 2 * MIB;
+        let options = GmlakeOptions { fragment_limit, ..GmlakeOptions::default() };
+        let mut gmlake = Gmlake::new(options, Bytes::MAX);
+        let mut plain = Plain {
+            pblocks: Vec::new(),
+            sblocks: Vec::new(),
+            busy: Vec::new(),
+            next_address: LOWEST,
+            limit,
+        };
+        let mut gpu = SimDevice::new(100 * GIB);
+        let mut live = Vec::new();
+        for (is_malloc, chunks, pick) in script {
+            if is_malloc || live.is_empty() {
+                let given = malloc(&mut gmlake, &mut gpu, chunks as Bytes * 2 * MIB);
+                let taken = chunks_of(&gmlake, given.block);
+                prop_assert_eq!(&taken, &plain.malloc(chunks));
+                live.push((given.block, taken));
+            } else {
+                let (block, taken) = live.swap_remove(pick.index(live.len()));
+                gmlake.free(&mut gpu, block);
+                taken.iter().for_each(|&chunk| plain.busy[chunk as usize] = false);
+            }
+        }
+    }
+}
+
+fn malloc(gmlake: &mut Gmlake, gpu: &mut dyn Device, size: Bytes) -> Allocation {
+    let request = Request { size, stream: StreamId(0), pool: PoolId::DEFAULT };
+    gmlake.malloc(gpu, request).unwrap()
+}
+
+fn counter(gmlake: &Gmlake, name: &str) -> u64 {
+    gmlake.counters().iter().find(|(other, _)| *other == name).unwrap().1
+}
+
+/// A step of the strategy figure is repeated until only exact matches are left.
+#[test]
+fn a_program_that_repeats_itself_converges_to_exact_matches() {
+    let mut gmlake = Gmlake::new(GmlakeOptions::default(), Bytes::MAX);
+    let mut gpu = Counted::new(SimDevice::new(8 * GIB));
+    let mut calls = Vec::new();
+    for _ in 0..6 {
+        let before = gpu.calls;
+        let first = [600, 300, 500].map(|mib| malloc(&mut gmlake, &mut gpu, mib * MIB).block);
+        gmlake.free(&mut gpu, first[0]);
+        gmlake.free(&mut gpu, first[2]);
+        let second = [1000, 200].map(|mib| malloc(&mut gmlake, &mut gpu, mib * MIB).block);
+        for block in second.into_iter().chain([first[1]]) {
+            gmlake.free(&mut gpu, block);
+        }
+        calls.push((gpu.calls - before).total());
+    }
+    assert!(calls[0] > 0);
+    assert_eq!(calls[3..], [0, 0, 0], "{calls:?}");
+    // 1,500 MiB are live at most; the 100 MiB that the 1,000 MiB left over are below the fragmentation limit.
+    assert_eq!(gmlake.peak().reserved, 1600 * MIB);
+}
+
+/// S2: splitting maps nothing, and the old size is remembered on the old addresses.
+#[test]
+fn split_halves_are_remembered_without_a_driver_call() {
+    let mut gmlake = Gmlake::new(GmlakeOptions::default(), Bytes::MAX);
+    let mut gpu = Counted::new(SimDevice::new(8 * GIB));
+    let whole = malloc(&mut gmlake, &mut gpu, 600 * MIB);
+    gmlake.free(&mut gpu, whole.block);
+    let before = gpu.calls;
+    let half = malloc(&mut gmlake, &mut gpu, 200 * MIB);
+    assert_eq!(half.at, whole.at);
+    gmlake.free(&mut gpu, half.block);
+    let again = malloc(&mut gmlake, &mut gpu, 600 * MIB);
+    assert_eq!((again.at, gpu.calls.total()), (whole.at, before.total()));
+    assert_eq!(counter(&gmlake, "s1_exact_sblock"), 1);
+    assert_eq!(counter(&gmlake, "stitched_bytes"), 0);
+}
+
+/// S5: what the fragmentation limit keeps idle is not lost when memory runs out.
+#[test]
+fn the_fragmentation_limit_is_waived_before_running_out_of_memory() {
+    let mut gmlake = Gmlake::new(GmlakeOptions::default(), Bytes::MAX);
+    let mut gpu = SimDevice::new(200 * MIB);
+    let small = [100, 100].map(|mib| malloc(&mut gmlake, &mut gpu, mib * MIB).block);
+    small.into_iter().for_each(|block| gmlake.free(&mut gpu, block));
+    let given = malloc(&mut gmlake, &mut gpu, 180 * MIB);
+    assert_eq!(counter(&gmlake, "s3_multiple"), 1);
+    assert_eq!((gmlake.retries(), gmlake.usage().reserved), (0, 200 * MIB));
+    gmlake.free(&mut gpu, given.block);
+    let other_stream = Request { size: 200 * MIB, stream: StreamId(1), pool: PoolId::DEFAULT };
+    let given = gmlake.malloc(&mut gpu, other_stream).unwrap();
+    assert_eq!(gmlake.retries(), 1);
+    assert!(matches!(gmlake.malloc(&mut gpu, other_stream), Err(AllocError::OutOfMemory { .. })));
+    gmlake.free(&mut gpu, given.block);
+    gmlake.trim(&mut gpu);
+    assert!(gpu.is_pristine());
+}
+
+/// `StitchFree`: the least recently freed sBlock goes first, and the total stays below the limit.
+#[test]
+fn stitch_free_evicts_in_order_of_use() {
+    let options = GmlakeOptions { stitched_limit: 2500 * MIB, ..GmlakeOptions::default() };
+    let mut gmlake = Gmlake::new(options, Bytes::MAX);
+    let mut gpu = SimDevice::new(80 * GIB);
+    let parts: Vec<_> = (0..4).map(|_| malloc(&mut gmlake, &mut gpu, 500 * MIB).block).collect();
+    parts.into_iter().for_each(|block| gmlake.free(&mut gpu, block));
+    for mib in [1000, 900, 1000, 800] {
+        let block = malloc(&mut gmlake, &mut gpu, mib * MIB).block;
+        gmlake.free(&mut gpu, block);
+    }
+    assert_eq!(counter(&gmlake, "s1_exact_sblock"), 1);
+    assert_eq!(counter(&gmlake, "stitched_bytes"), 1800 * MIB);
+    let sizes = |gmlake: &Gmlake| {
+        let mut sizes = Vec::new();
+        gmlake.walk(&mut |view| {
+            if view.state == crate::allocator::BlockUse::Alias {
+                sizes.push(view.size / MIB);
+            }
+        });
+        sizes
+    };
+    assert!(!sizes(&gmlake).contains(&900), "{:?}", sizes(&gmlake));
+}

@@ -1,0 +1,261 @@
+//! What both GMLakes do alike: the accounts of live tensors, small requests, frees, and the view from outside.
+
+use super::VmPool;
+use super::pblock::BlockState;
+use crate::allocator::small_pool::{SMALL_SEGMENT, SmallPool};
+use crate::allocator::{
+    AllocError, Allocation, BlockId, BlockUse, BlockView, Ledger, Request, Slab, SlabIndex,
+};
+use crate::device::{Device, DeviceError, DevicePtr};
+use crate::trace::StreamId;
+use crate::units::Bytes;
+
+/// Where a tensor lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::allocator) enum Place {
+    /// In a block of the small pool.
+    Small(SlabIndex),
+    /// In a pBlock.
+    Primitive(SlabIndex),
+    /// In an sBlock.
+    Stitched(SlabIndex),
+}
+
+/// A block in a client's hands.
+#[derive(Debug, Clone, Copy)]
+struct Tensor {
+    place: Place,
+    requested: Bytes,
+    size: Bytes,
+    state: BlockUse,
+}
+
+/// Live tensors, small blocks, large blocks.
+#[derive(Debug, Clone)]
+pub(in crate::allocator) struct Front {
+    tensors: Slab<Tensor>,
+    pending: usize,
+    small: SmallPool,
+    /// The large blocks.
+    pub(in crate::allocator) pool: VmPool,
+    /// The accounts.
+    pub(in crate::allocator) ledger: Ledger,
+    /// Times that everything free was given back to try again.
+    pub(in crate::allocator) retries: u64,
+}
+
+impl Front {
+    /// Nothing held, nothing live.
+    pub(in crate::allocator) fn new(pool: VmPool) -> Self {
+        Self {
+            tensors: Slab::default(),
+            pending: 0,
+            small: SmallPool::default(),
+            pool,
+            ledger: Ledger::default(),
+            retries: 0,
+        }
+    }
+
+    /// A small block for a request of `size` bytes (rounded).
+    ///
+    /// # Errors
+    /// Out of memory or a driver error, when a new segment was needed.
+    #[inline]
+    pub(in crate::allocator) fn malloc_small(
+        &mut self,
+        device: &mut dyn Device,
+        size: Bytes,
+        stream: StreamId,
+    ) -> Result<Place, DeviceError> {
+        if let Some(index) = self.small.malloc(size, stream) {
+            return Ok(Place::Small(index));
+        }
+        self.small.grow(device, stream)?;
+        self.ledger.grow(SMALL_SEGMENT);
+        let index = self.small.malloc(size, stream).expect("a new segment fits every small block");
+        Ok(Place::Small(index))
+    }
+
+    /// Hands a block out: `size` bytes for a request.
+    #[inline]
+    pub(in crate::allocator) fn hand_out(
+        &mut self,
+        place: Place,
+        request: Request,
+        size: Bytes,
+    ) -> Allocation {
+        let requested = request.size;
+        let at = self.address(place);
+        let tensor = Tensor { place, requested, size, state: BlockUse::Allocated };
+        let index = self.tensors.insert(tensor);
+        self.ledger.malloc(requested, size);
+        Allocation { at, size, block: self.tensors.id(index) }
+    }
+
+    /// The client lets go of a block which other streams still use.
+    #[inline]
+    pub(in crate::allocator) fn request_free(&mut self, block: BlockId) {
+        let index = self.tensors.expect(block);
+        let tensor = &mut self.tensors[index];
+        assert_eq!(tensor.state, BlockUse::Allocated, "{block:?} was freed twice");
+        tensor.state = BlockUse::Pending;
+        self.pending += 1;
+        self.ledger.free_requested(tensor.size);
+    }
+
+    /// The streams are done with a block.
+    pub(in crate::allocator) fn complete_free(&mut self, block: BlockId) {
+        if let Some(index) = self.tensors.find(block) {
+            assert_eq!(self.tensors[index].state, BlockUse::Pending, "{block:?} was not freed");
+            self.pending -= 1;
+            self.take_back(index, 0);
+        }
+    }
+
+    /// The client lets go of a block that no other stream uses.
+    #[inline]
+    pub(in crate::allocator) fn free(&mut self, block: BlockId) {
+        let index = self.tensors.expect(block);
+        let tensor = &self.tensors[index];
+        assert_eq!(tensor.state, BlockUse::Allocated, "{block:?} was freed twice");
+        self.ledger.free_requested(tensor.size);
+        let now = self.pool.tick();
+        self.take_back(index, now);
+    }
+
+    /// After the device was synchronised: what waited for a stream is free.
+    pub(in crate::allocator) fn complete_all(&mut self) {
+        if self.pending == 0 {
+            return;
+        }
+        for index in 0..self.tensors.len() as SlabIndex {
+            if self.tensors[index].state == BlockUse::Pending {
+                self.take_back(index, 0);
+            }
+        }
+        self.pending = 0;
+    }
+
+    /// Gives free segments of the small pool back.
+    pub(in crate::allocator) fn trim_small(&mut self, device: &mut dyn Device) {
+        let freed = self.small.trim(device);
+        self.ledger.shrink(freed);
+    }
+
+    /// Gives the memory of a free pBlock back.
+    pub(in crate::allocator) fn release(&mut self, device: &mut dyn Device, block: SlabIndex) {
+        self.ledger.shrink(self.pool.bytes(self.pool.block(block).len));
+        self.pool.release(device, block);
+    }
+
+    /// Where a live tensor is.
+    #[cfg(test)]
+    pub(in crate::allocator) fn place(&self, block: BlockId) -> Place {
+        self.tensors[self.tensors.expect(block)].place
+    }
+
+    /// Whether the block was not given back yet.
+    #[cfg(test)]
+    pub(in crate::allocator) fn is_live(&self, block: BlockId) -> bool {
+        self.tensors.find(block).is_some()
+    }
+
+    /// Segments of the small pool.
+    pub(in crate::allocator) fn small_segments(&self) -> u64 {
+        self.small.segments()
+    }
+
+    /// `error` as the answer to a request.
+    pub(in crate::allocator) fn explain(&self, error: DeviceError, requested: Bytes) -> AllocError {
+        match error {
+            DeviceError::OutOfMemory { .. } => {
+                AllocError::OutOfMemory { requested, usage: self.ledger.now() }
+            }
+            other => other.into(),
+        }
+    }
+
+    /// Shows every block in address order. A tensor in an sBlock is shown at the sBlock's addresses, and the pBlocks
+    /// under it as aliases, so that each byte of memory is shown once as allocated, pending or free.
+    pub(in crate::allocator) fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
+        let mut views = Vec::new();
+        self.walk_tensors(&mut views);
+        self.walk_idle(&mut views);
+        views.sort_by_key(|view| (view.at, view.state));
+        views.into_iter().for_each(visit);
+    }
+
+    #[inline]
+    fn take_back(&mut self, index: SlabIndex, stamp: u64) {
+        let Tensor { place, requested, size, .. } = self.tensors[index];
+        self.ledger.free_completed(requested, size);
+        self.tensors[index].state = BlockUse::Free;
+        self.tensors.remove(index);
+        match place {
+            Place::Small(block) => self.small.free(block),
+            Place::Primitive(block) => self.pool.give(block, stamp),
+            Place::Stitched(block) => self.pool.give_stitched(block, stamp),
+        }
+    }
+
+    #[inline]
+    fn address(&self, place: Place) -> DevicePtr {
+        match place {
+            Place::Small(block) => self.small.block(block).at,
+            Place::Primitive(block) => self.pool.block(block).at,
+            Place::Stitched(block) => self.pool.sblock(block).at,
+        }
+    }
+
+    fn walk_tensors(&self, views: &mut Vec<BlockView>) {
+        for index in 0..self.tensors.len() as SlabIndex {
+            let Tensor { place, requested, size, state } = self.tensors[index];
+            if state == BlockUse::Free {
+                continue;
+            }
+            let at = self.address(place);
+            let (stream, segment) = match place {
+                Place::Small(block) => {
+                    (self.small.block(block).stream, self.small.block(block).segment)
+                }
+                Place::Primitive(block) => {
+                    (self.pool.block(block).stream, self.pool.segment_at(block))
+                }
+                Place::Stitched(block) => (self.pool.sblock(block).stream, at),
+            };
+            let block = Some(self.tensors.id(index));
+            views.push(BlockView { block, at, size, requested, stream, state, segment });
+        }
+    }
+
+    fn walk_idle(&self, views: &mut Vec<BlockView>) {
+        let idle = |at, size, stream, state, segment| BlockView {
+            block: None,
+            at,
+            size,
+            requested: 0,
+            stream,
+            state,
+            segment,
+        };
+        for (_, block) in self.small.blocks().filter(|(_, block)| block.is_free) {
+            views.push(idle(block.at, block.size, block.stream, BlockUse::Free, block.segment));
+        }
+        for index in self.pool.blocks() {
+            let block = self.pool.block(index);
+            let state = match block.state {
+                BlockState::Free => BlockUse::Free,
+                BlockState::Held => BlockUse::Alias,
+                BlockState::Used | BlockState::Gone => continue,
+            };
+            let size = self.pool.bytes(block.len);
+            views.push(idle(block.at, size, block.stream, state, self.pool.segment_at(index)));
+        }
+        for index in self.pool.sblocks().filter(|&index| self.pool.sblock(index).is_idle()) {
+            let sblock = self.pool.sblock(index);
+            let size = self.pool.bytes(sblock.len);
+            views.push(idle(sblock.at, size, sblock.stream, BlockUse::Alias, sblock.at));
+        }
+    }
+}

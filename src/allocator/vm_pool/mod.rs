@@ -1,0 +1,131 @@
+//! The virtual memory pool: chunks, pBlocks and sBlocks, the ground that both GMLakes stand on.
+//!
+//! A *segment* is one address range with physical chunks of its own. *pBlocks* cut a segment up without a gap; each is
+//! free, used by a tensor, or held through an sBlock. An *sBlock* is a second address range over chunks of several
+//! pBlocks; it owns no memory, and can serve a request only while all of its chunks are free (paper, section 3.2).
+//!
+//! ```text
+//!   sBlock  s0                ┌───────────────┬───────┐
+//!   sBlock  s1    ┌───────┐   │               │       │  ┌───────────────┐   (s1 maps two extents)
+//!                 └───┬───┘   └───────┬───────┴───┬───┘  └───────┬───────┘
+//!   pieces        ├ {s1}  ┼───────────┼   {s0}    ┼ {} ──────────┼  {s1}  ┤
+//!   pBlocks       ├───────────────┼───────────┼─────────────────────┼──────┤
+//!   chunks        0 1 2 3 4 5 ...                                 a segment
+//! ```
+//!
+//! Nothing here is kept per chunk. A *piece* is a run of chunks over which the same sBlocks lie; it counts its busy
+//! chunks. When that count leaves zero or returns to it, and only then, each sBlock over the piece counts one busy
+//! piece more or fewer; an sBlock is usable when it has none. So what a malloc costs depends on the pieces under the
+//! block, not on its size, and splitting or merging pBlocks touches no piece at all. Pieces are cut only when an
+//! sBlock is made.
+//!
+//! pBlocks are halves of one range after a split: nothing is mapped anew. (The paper gives both halves new addresses
+//! and maps their chunks again; the released code does as we do.) An sBlock over *adjacent* pBlocks of one segment
+//! needs no range of its own either: the segment's addresses are the alias ([`VmPool::remember`]).
+
+mod cuts;
+mod front;
+mod pblock;
+mod piece;
+mod sblock;
+mod segment;
+#[cfg(test)]
+mod tests;
+
+pub(super) use front::{Front, Place};
+#[cfg(test)]
+pub(super) use pblock::BlockState;
+
+use super::size_order::SizeOrder;
+use super::{Slab, SlabIndex};
+use crate::units::Bytes;
+use pblock::PBlock;
+use piece::Piece;
+use sblock::SBlock;
+use segment::Segment;
+
+/// A run of chunks in one segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// The segment.
+    pub(super) segment: SlabIndex,
+    /// First chunk.
+    pub(super) start: u32,
+    /// Number of chunks.
+    pub(super) len: u32,
+}
+
+impl Extent {
+    /// One past the last chunk.
+    #[inline]
+    pub(super) fn end(self) -> u32 {
+        self.start + self.len
+    }
+}
+
+/// What the pool counts of its own doings.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tally {
+    /// Stitched blocks made, remembered ones included.
+    pub(super) created: u64,
+    /// Stitched blocks destroyed.
+    pub(super) destroyed: u64,
+    /// Requests served by a stitched block that was there already.
+    pub(super) reused: u64,
+    /// Chunks mapped into address ranges of pBlocks and sBlocks.
+    pub(super) mapped: u64,
+    /// pBlocks cut in two.
+    pub(super) splits: u64,
+    /// Bytes of address space that sBlocks map in addition to the pBlocks' own.
+    pub(super) stitched: Bytes,
+    /// The most of them at any time.
+    pub(super) stitched_peak: Bytes,
+}
+
+/// pBlocks, sBlocks and the chunks under them.
+#[derive(Debug, Clone)]
+pub(super) struct VmPool {
+    chunk: Bytes,
+    merges: bool,
+    segments: Slab<Segment>,
+    blocks: Slab<PBlock>,
+    pieces: Slab<Piece>,
+    sblocks: Slab<SBlock>,
+    /// For each sBlock the number of pieces under it with a busy chunk; apart from the rest, because every malloc and
+    /// free counts here.
+    busy: Vec<u32>,
+    /// Every free pBlock, and some that were free and are not any more: those are dropped when a search meets them,
+    /// so that a block that comes and goes at the same size costs nothing.
+    free: SizeOrder,
+    /// Every usable sBlock, and some that were usable, likewise.
+    usable: SizeOrder,
+    clock: u64,
+    /// Counts for reports.
+    pub(super) tally: Tally,
+}
+
+impl VmPool {
+    /// An empty pool of chunks of `chunk` bytes; `merges` says whether free neighbours become one pBlock again.
+    pub(super) fn new(chunk: Bytes, merges: bool) -> Self {
+        Self {
+            chunk,
+            merges,
+            segments: Slab::default(),
+            blocks: Slab::default(),
+            pieces: Slab::default(),
+            sblocks: Slab::default(),
+            busy: Vec::new(),
+            free: SizeOrder::default(),
+            usable: SizeOrder::default(),
+            clock: 0,
+            tally: Tally::default(),
+        }
+    }
+
+    /// The time of a free, for "least recently used": later than all before.
+    #[inline]
+    pub(super) fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+}
