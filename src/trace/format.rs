@@ -2,7 +2,7 @@
 
 use super::error::excerpt;
 use super::load::LoadOptions;
-use super::{Position, Records, TraceError, pickle};
+use super::{Position, Records, TraceError, chrome, csv, json, pickle};
 
 /// A kind of trace file.
 #[derive(Debug, Clone, Copy)]
@@ -17,12 +17,32 @@ pub struct TraceFormat {
 
 impl TraceFormat {
     /// Every format. To add one, write its file and its line here.
-    pub const ALL: &'static [Self] = &[Self {
-        name: "pickle",
-        help: "PyTorch's memory snapshot (torch.cuda.memory._dump_snapshot)",
-        detect: is_pickle,
-        read: pickle::read,
-    }];
+    pub const ALL: &'static [Self] = &[
+        Self {
+            name: "pickle",
+            help: "PyTorch's memory snapshot (torch.cuda.memory._dump_snapshot)",
+            detect: is_pickle,
+            read: pickle::read,
+        },
+        Self {
+            name: "json",
+            help: "the same snapshot, or its list of segments, as JSON",
+            detect: |bytes| json_kind(bytes) == Some(JsonKind::Snapshot),
+            read: json::read,
+        },
+        Self {
+            name: "chrome",
+            help: "the PyTorch profiler's Chrome trace, with profile_memory=True",
+            detect: |bytes| json_kind(bytes) == Some(JsonKind::Chrome),
+            read: chrome::read,
+        },
+        Self {
+            name: "csv",
+            help: "one event a row: action,addr,size,stream,time_us, or event,id,size by hand",
+            detect: csv::is_csv,
+            read: csv::read,
+        },
+    ];
 
     /// The format of a content, by its first bytes.
     ///
@@ -45,6 +65,40 @@ impl TraceFormat {
 fn is_pickle(bytes: &[u8]) -> bool {
     const PROTOCOL_0_OR_1: [&[u8]; 4] = [b"(d", b"(l", b"}q", b"]q"];
     bytes.first() == Some(&0x80) || PROTOCOL_0_OR_1.iter().any(|head| bytes.starts_with(head))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum JsonKind {
+    Snapshot,
+    Chrome,
+}
+
+/// Keys that only one kind of document has. Whichever occurs first decides: both write theirs at the very start.
+const JSON_KEYS: [(&[u8], JsonKind); 10] = [
+    (b"segments\"", JsonKind::Snapshot),
+    (b"device_traces\"", JsonKind::Snapshot),
+    (b"allocator_settings\"", JsonKind::Snapshot),
+    (b"external_annotations\"", JsonKind::Snapshot),
+    (b"segment_type\"", JsonKind::Snapshot),
+    (b"total_size\"", JsonKind::Snapshot),
+    (b"traceEvents\"", JsonKind::Chrome),
+    (b"schemaVersion\"", JsonKind::Chrome),
+    (b"deviceProperties\"", JsonKind::Chrome),
+    (b"ph\"", JsonKind::Chrome),
+];
+
+fn json_kind(bytes: &[u8]) -> Option<JsonKind> {
+    let text = bytes.trim_ascii_start();
+    match text.first() {
+        // `memory_snapshot()` when nothing is held.
+        Some(b'[') if text[1..].trim_ascii() == b"]" => return Some(JsonKind::Snapshot),
+        Some(b'{' | b'[') => {}
+        _ => return None,
+    }
+    let quotes = text.iter().enumerate().filter(|&(_, &byte)| byte == b'"');
+    let mut tails = quotes.map(|(at, _)| &text[at + 1..]);
+    let known = |tail: &[u8]| JSON_KEYS.iter().find(|(key, _)| tail.starts_with(key));
+    tails.find_map(|tail| known(tail).map(|&(_, kind)| kind))
 }
 
 fn unknown(bytes: &[u8]) -> TraceError {

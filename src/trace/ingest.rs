@@ -222,13 +222,17 @@ impl<'a> Ingest<'a> {
 
     fn entries(&mut self, labels: &Labels) {
         let entries = &self.records.entries;
-        let mut trims = labels.trims.iter().peekable();
+        let recorded = self.records.trims.iter().map(|&at| (at, PoolId::DEFAULT));
+        let mut trims: Vec<(usize, PoolId)> =
+            labels.trims.iter().copied().chain(recorded).collect();
+        trims.sort_by_key(|&(at, _)| at);
+        let mut trims = trims.into_iter().peekable();
         let mut pools = labels.pools.iter().peekable();
         let mut index = 0;
         while index < entries.len() {
             let entry = entries[index];
             self.last_us = self.last_us.max(entry.time_us.saturating_sub(self.origin_us));
-            while let Some(&(_, pool)) = trims.next_if(|&&(at, _)| at == index) {
+            while let Some((_, pool)) = trims.next_if(|&(at, _)| at == index) {
                 self.push_other(EventKind::Trim, 0, StreamId(0), pool);
             }
             let labelled = pools.next_if(|&&(at, _)| at == index).map(|&(_, pool)| pool);
@@ -244,7 +248,7 @@ impl<'a> Ingest<'a> {
             }
             index += if is_fused { 2 } else { 1 };
         }
-        for &(_, pool) in trims {
+        for (_, pool) in trims {
             self.push_other(EventKind::Trim, 0, StreamId(0), pool);
         }
     }

@@ -9,11 +9,14 @@
 //! [`Records`] keep every recorded entry, PyTorch's own decisions included: they are the truth that our models are
 //! verified against. A [`Trace`] keeps only what the *program* did: requests, frees, calls of `empty_cache`.
 
+mod chrome;
+mod csv;
 mod error;
 mod event;
 mod format;
 mod ingest;
 mod input;
+mod json;
 mod layout;
 mod load;
 mod numbers;
@@ -24,6 +27,7 @@ mod stacks;
 pub mod synthetic;
 mod torch;
 
+pub use csv::write_csv;
 pub use error::{Position, TraceError};
 pub use event::{AllocId, Event, EventKind, PoolId, StreamId};
 pub use format::TraceFormat;

@@ -174,6 +174,8 @@ pub struct Records {
     pub stacks: Vec<String>,
     /// Entries of a kind that we do not know, which were left out.
     pub unknown_actions: u64,
+    /// Entries before which the file says that the program emptied its cache, ascending. PyTorch does not record this.
+    pub trims: Vec<usize>,
     /// What the reader had to assume.
     pub warnings: Vec<Warning>,
 }

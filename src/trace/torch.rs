@@ -106,6 +106,8 @@ pub(super) struct Snapshot {
     pub(super) numbers: Numbers,
     pub(super) stacks: Stacks,
     pub(super) settings: Option<RawSettings>,
+    /// Whether the file describes what was held in the end.
+    pub(super) has_segments: bool,
     version: TorchVersion,
     devices: BTreeMap<u32, Device>,
     /// What the file may still unfold to. Shared objects let a small pickle describe a huge document; an honest one
@@ -126,6 +128,7 @@ impl Snapshot {
             numbers: Numbers::default(),
             stacks: Stacks::default(),
             settings: None,
+            has_segments: false,
             version,
             devices: BTreeMap::new(),
             budget: 16 * len as u64 + 4096,
@@ -205,7 +208,7 @@ impl Snapshot {
             if records.entries.is_empty() && records.segments.is_empty() {
                 continue;
             }
-            (records.device, records.has_segments) = (index, true);
+            (records.device, records.has_segments) = (index, self.has_segments);
             records.settings.clone_from(&settings);
             records.warnings.extend(warning.clone());
             if let Some((at, name)) = unknown_first {

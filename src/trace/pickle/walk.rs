@@ -152,6 +152,7 @@ impl<'a> Walk<'a> {
     }
 
     fn segments(&self, value: Value, place: &Place, out: &mut Snapshot) -> Result<(), TraceError> {
+        out.has_segments = true;
         for (index, item) in self.list(value, place)?.enumerate() {
             let place = place.index(index);
             let map = self.map(item, &place)?;

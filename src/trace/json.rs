@@ -1,0 +1,335 @@
+//! PyTorch's snapshot as JSON: the same dict, as `json.dump(torch.cuda.memory._snapshot(), file)` writes it.
+//!
+//! JSON has no shared objects, so every entry repeats its whole stack and the file is 15 times the pickle. It is read
+//! in one pass over the mapped file, entry by entry: nothing is built that is not kept, and stacks are skipped, or
+//! looked up by their text.
+
+use std::borrow::Cow;
+use std::marker::PhantomData;
+
+use rustc_hash::FxHashMap;
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::load::LoadOptions;
+use super::settings::RawSettings;
+use super::torch::{RawAction, RawBlock, RawEntry, RawSegment, Snapshot, block_state};
+use super::{Annotation, Entry, Position, Records, TraceError};
+
+/// Reads a snapshot in JSON.
+///
+/// # Errors
+/// If the bytes are no JSON, or are no snapshot.
+pub(super) fn read(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, TraceError> {
+    let snapshot = Snapshot::new(options.torch_version, bytes.len());
+    let stacks = options.stacks.then(FxHashMap::default);
+    let mut reader = Reader { snapshot, stacks };
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    json.deserialize_any(Document(&mut reader)).map_err(|error| explain(bytes, &error))?;
+    json.end().map_err(|error| explain(bytes, &error))?;
+    reader.snapshot.finish()
+}
+
+/// What serde says about `bytes`, as an error of ours.
+pub(super) fn explain(bytes: &[u8], error: &serde_json::Error) -> TraceError {
+    let position = Position::Column(error.line() as u64, error.column() as u64);
+    let text = error.to_string();
+    let problem = text.rsplit_once(" at line ").map_or(text.as_str(), |(problem, _)| problem);
+    // Python writes numbers that JSON does not have.
+    let line = bytes.split(|&b| b == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
+    let at = error.column().saturating_sub(2).min(line.len());
+    let near = &line[at..line.len().min(at + 3)];
+    if error.is_syntax() && near.iter().any(|b| b"NI".contains(b)) {
+        let remedy = "write the file without them (json.dump(..., allow_nan=False) finds them)";
+        return TraceError::new(position, "NaN and Infinity are no JSON", remedy);
+    }
+    let remedy = match error.is_eof() {
+        true => "the file is cut off: copy it again, or record it again",
+        false => "a file of json.dump(torch.cuda.memory._snapshot()) is expected",
+    };
+    TraceError::new(position, problem, remedy)
+}
+
+struct Reader<'de> {
+    snapshot: Snapshot,
+    /// The number of each stack by its text in the file, if stacks are wanted.
+    stacks: Option<FxHashMap<&'de str, u32>>,
+}
+
+#[derive(Deserialize)]
+struct JsonEntry<'a> {
+    #[serde(borrow)]
+    action: Cow<'a, str>,
+    addr: Option<u64>,
+    device_free: Option<u64>,
+    size: Option<u64>,
+    stream: Option<u64>,
+    time_us: Option<u64>,
+    pool_id: Option<(u64, u64)>,
+    #[serde(borrow)]
+    frames: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct JsonFrame<'a> {
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    filename: Cow<'a, str>,
+    #[serde(default)]
+    line: u64,
+}
+
+#[derive(Deserialize)]
+struct JsonSegment<'a> {
+    device: Option<u32>,
+    address: Option<u64>,
+    stream: Option<u64>,
+    segment_pool_id: Option<(u64, u64)>,
+    #[serde(borrow)]
+    segment_type: Option<Cow<'a, str>>,
+    is_expandable: Option<bool>,
+    #[serde(borrow)]
+    blocks: Vec<JsonBlock<'a>>,
+}
+
+#[derive(Deserialize)]
+struct JsonBlock<'a> {
+    address: Option<u64>,
+    size: u64,
+    requested_size: Option<u64>,
+    #[serde(borrow)]
+    state: Cow<'a, str>,
+    history: Option<Vec<JsonHistory>>,
+}
+
+#[derive(Deserialize)]
+struct JsonHistory {
+    real_size: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct JsonAnnotation<'a> {
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    stage: Cow<'a, str>,
+    #[serde(default)]
+    device: i64,
+    #[serde(default)]
+    time_us: u64,
+}
+
+#[derive(Deserialize)]
+struct JsonSettings {
+    #[serde(rename = "PYTORCH_CUDA_ALLOC_CONF")]
+    cuda_text: Option<String>,
+    #[serde(rename = "PYTORCH_HIP_ALLOC_CONF")]
+    hip_text: Option<String>,
+    #[serde(rename = "PYTORCH_ALLOC_CONF")]
+    text: Option<String>,
+    max_split_size: Option<serde_json::Number>,
+    garbage_collection_threshold: Option<f64>,
+    expandable_segments: Option<bool>,
+    roundup_power2_divisions: Option<std::collections::BTreeMap<String, u64>>,
+}
+
+impl JsonSettings {
+    fn raw(self) -> RawSettings {
+        let divisions = self.roundup_power2_divisions.unwrap_or_default();
+        let known = divisions.iter().filter_map(|(mib, &count)| Some((mib.parse().ok()?, count)));
+        RawSettings {
+            text: self.cuda_text.or(self.hip_text).or(self.text),
+            max_split_size: self.max_split_size.map(|limit| limit.as_i64().unwrap_or(-1)),
+            garbage_collection_threshold: self.garbage_collection_threshold,
+            expandable_segments: self.expandable_segments,
+            roundup_power2_divisions: known.collect(),
+        }
+    }
+}
+
+impl<'de> Reader<'de> {
+    fn entry(&mut self, device: u32, json: &JsonEntry<'de>) -> Result<(), String> {
+        let action = RawAction::from_name(json.action.as_bytes());
+        if action == RawAction::Unknown {
+            let counted = self.snapshot.unknown(device, json.action.as_bytes());
+            return counted.map_err(|error| error.problem);
+        }
+        let missing = |key: &str| format!("an entry has no {key:?}");
+        let numbers = &mut self.snapshot.numbers;
+        let stream = numbers.stream(json.stream.unwrap_or(0)).map_err(|error| error.problem)?;
+        let pool = match json.pool_id {
+            Some(id) => {
+                numbers.entries_have_pools = true;
+                numbers.pool(id).map_err(|error| error.problem)?
+            }
+            None => 0,
+        };
+        let raw = RawEntry {
+            addr: json.addr.or(json.device_free).ok_or_else(|| missing("addr"))?,
+            size: json.size.ok_or_else(|| missing("size"))?,
+            time_us: json.time_us.unwrap_or(0),
+            stack: self.stack(json.frames)?,
+            stream,
+            pool,
+            action,
+        };
+        self.snapshot.entry(device, &raw).map_err(|error| error.problem)
+    }
+
+    fn stack(&mut self, frames: Option<&'de RawValue>) -> Result<u32, String> {
+        let (Some(stacks), Some(frames)) = (&mut self.stacks, frames) else {
+            return Ok(Entry::NO_STACK);
+        };
+        if let Some(&number) = stacks.get(frames.get()) {
+            return Ok(number);
+        }
+        let parsed: Vec<JsonFrame> =
+            serde_json::from_str(frames.get()).map_err(|error| format!("frames: {error}"))?;
+        let known = &mut self.snapshot.stacks;
+        let numbers: Vec<u32> = parsed
+            .iter()
+            .map(|frame| known.frame(&frame.filename, frame.line, &frame.name))
+            .collect();
+        let number = known.stack(&numbers);
+        stacks.insert(frames.get(), number);
+        Ok(number)
+    }
+
+    fn segment(&mut self, json: JsonSegment) -> Result<(), String> {
+        let mut blocks = Vec::with_capacity(json.blocks.len());
+        for block in json.blocks {
+            let state = block_state(block.state.as_bytes());
+            let old = block.history.and_then(|history| history.first()?.real_size);
+            blocks.push(RawBlock {
+                address: block.address,
+                size: block.size,
+                requested: block.requested_size.or(old),
+                state: state.ok_or_else(|| format!("{:?} is no state of a block", block.state))?,
+            });
+        }
+        let raw = RawSegment {
+            device: json.device.unwrap_or(0),
+            address: json.address,
+            stream: json.stream.unwrap_or(0),
+            pool: json.segment_pool_id.unwrap_or_default(),
+            is_small: json.segment_type.as_deref() == Some("small"),
+            is_expandable: json.is_expandable.unwrap_or(false),
+            blocks,
+        };
+        self.snapshot.segment(&raw).map_err(|error| error.problem)
+    }
+
+    fn annotation(&mut self, json: JsonAnnotation) -> Result<(), String> {
+        let Ok(device) = u32::try_from(json.device) else { return Ok(()) };
+        let (name, is_start) = (json.name.into_owned(), json.stage == "START");
+        let annotation = Annotation { name, is_start, time_us: json.time_us };
+        self.snapshot.annotation(device, annotation).map_err(|error| error.problem)
+    }
+}
+
+/// The whole document: a dict, or a bare list of segments.
+struct Document<'r, 'de>(&'r mut Reader<'de>);
+
+impl<'de> Visitor<'de> for Document<'_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str("a snapshot or a list of segments")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let reader = self.0;
+        while let Some(key) = map.next_key::<Cow<str>>()? {
+            match &*key {
+                "segments" => {
+                    reader.snapshot.has_segments = true;
+                    map.next_value_seed(Each::new(|item| reader.segment(item)))?;
+                }
+                "device_traces" => map.next_value_seed(Traces(reader))?,
+                "external_annotations" => {
+                    map.next_value_seed(Each::new(|item| reader.annotation(item)))?;
+                }
+                "allocator_settings" => {
+                    reader.snapshot.settings =
+                        map.next_value::<Option<JsonSettings>>()?.map(JsonSettings::raw);
+                }
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        self.0.snapshot.has_segments = true;
+        while let Some(segment) = list.next_element()? {
+            self.0.segment(segment).map_err(A::Error::custom)?;
+        }
+        Ok(())
+    }
+}
+
+/// `device_traces`: a list of lists of entries.
+struct Traces<'r, 'de>(&'r mut Reader<'de>);
+
+impl<'de> DeserializeSeed<'de> for Traces<'_, 'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Traces<'_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str("a list with a list of entries for each device")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        let reader = self.0;
+        let mut device = 0;
+        let mut next =
+            |device| list.next_element_seed(Each::new(|item| reader.entry(device, &item)));
+        while next(device)?.is_some() {
+            device += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Hands each item of a list to a function, so that the list is never built.
+pub(super) struct Each<T, F>(F, PhantomData<T>);
+
+impl<T, F: FnMut(T) -> Result<(), String>> Each<T, F> {
+    pub(super) fn new(take: F) -> Self {
+        Self(take, PhantomData)
+    }
+}
+
+impl<'de, T: Deserialize<'de>, F: FnMut(T) -> Result<(), String>> DeserializeSeed<'de>
+    for Each<T, F>
+{
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_seq(self)
+    }
+}
+
+impl<'de, T: Deserialize<'de>, F: FnMut(T) -> Result<(), String>> Visitor<'de> for Each<T, F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
+        while let Some(item) = list.next_element()? {
+            (self.0)(item).map_err(A::Error::custom)?;
+        }
+        Ok(())
+    }
+}
