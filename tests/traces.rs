@@ -1,40 +1,43 @@
-//! The real recordings, read and compared with what PyTorch counted. Skipped where they are not at hand.
+//! The real recordings, read and compared with what PyTorch counted: those of `traces/`, or of the folder that
+//! `GMLAKE_TRACES` names.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use gmlake::trace::{Action, LoadOptions, Records, choose_device, load};
+use gmlake::trace::{Action, Labels, LoadOptions, Records, Trace, choose_device, ingest, load};
+use serde_json::Value;
 
 fn recordings() -> Vec<PathBuf> {
-    let Ok(folder) = std::env::var("GMLAKE_TRACES") else {
-        eprintln!("GMLAKE_TRACES is not set: skipped");
-        return Vec::new();
-    };
-    let entries = std::fs::read_dir(folder).expect("GMLAKE_TRACES is a folder");
+    let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/traces").to_owned();
+    let folder = std::env::var("GMLAKE_TRACES").unwrap_or(ours);
+    let entries = std::fs::read_dir(folder).expect("the folder is there");
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.to_string_lossy().ends_with(".pickle.xz"));
     paths.sort();
+    assert!(!paths.is_empty());
     paths
 }
 
-fn read(path: &Path) -> Records {
+fn read(path: &Path) -> (Records, Value) {
     let records = load(path, &LoadOptions::default()).unwrap();
-    choose_device(records, None, path).unwrap()
+    let stats = path.to_string_lossy().replace(".pickle.xz", ".stats.json");
+    let stats = serde_json::from_slice(&std::fs::read(stats).unwrap()).unwrap();
+    (choose_device(records, None, path).unwrap(), stats)
 }
 
-/// The number of `alloc` entries is PyTorch's own counter, unless recording began late.
+fn name(path: &Path) -> String {
+    path.file_name().unwrap().to_string_lossy().replace(".pickle.xz", "")
+}
+
+/// The number of `alloc` entries is PyTorch's own counter, unless the recording is a part.
 #[test]
 fn every_recording_has_the_allocations_that_pytorch_counted() {
     for path in recordings() {
         let start = Instant::now();
-        let records = read(&path);
-        let took = start.elapsed();
-        let stats = path.to_string_lossy().replace(".pickle.xz", ".stats.json");
-        let stats: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(stats).unwrap()).unwrap();
+        let (records, stats) = read(&path);
+        let (took, name) = (start.elapsed(), name(&path));
         let allocs = records.entries.iter().filter(|e| e.action == Action::Alloc).count() as u64;
         let counted = stats["stats"]["allocation.all.allocated"].as_u64().unwrap();
-        let name = path.file_name().unwrap().to_string_lossy();
         eprintln!("{name}: {} entries, {allocs} allocs, {took:.0?}", records.entries.len());
         let is_partial = name.contains("late") || name.contains("ring");
         assert!(allocs == counted || is_partial && allocs < counted, "{name}");
@@ -42,4 +45,44 @@ fn every_recording_has_the_allocations_that_pytorch_counted() {
         assert_eq!(Some(held), stats["stats"]["reserved_bytes.all.current"].as_u64(), "{name}");
         assert!(records.warnings.is_empty(), "{:?}", records.warnings);
     }
+}
+
+/// The recording script noted when each step began: what we take for a step's beginning must be one, and nearly all
+/// must be found. Without the annotations repetition is all there is to go by, which tells the length of a step but not well
+/// where it begins.
+#[test]
+fn steps_are_where_the_program_was() {
+    let mut found_without = 0;
+    for path in recordings() {
+        let (mut records, stats) = read(&path);
+        let Some(truth) = stats["step_start_us"].as_array() else { continue };
+        let origin = records.entries[0].time_us;
+        let since = |us: &Value| us.as_u64().unwrap().saturating_sub(origin);
+        let truth: Vec<u64> = truth.iter().map(since).collect();
+        let annotated = ingest(&records, &Labels::default());
+        check_steps(&annotated, &truth, 10, &name(&path));
+        records.annotations.clear();
+        let repeated = ingest(&records, &Labels::default());
+        check_steps(&repeated, &truth, 4, &format!("{} without annotations", name(&path)));
+        found_without += usize::from(repeated.steps.len() > 2);
+    }
+    assert!(found_without >= 5, "repetition was found in {found_without} traces only");
+}
+
+/// Compares by events, not by time: the program runs ahead of the GPU and waits for it between two steps.
+/// A beginning may be off by one part in `parts` of a step.
+fn check_steps(trace: &Trace, truth: &[u64], parts: usize, name: &str) {
+    let event_at = |us: u64| trace.times_us.partition_point(|&at| at < us);
+    let truth: Vec<usize> = truth.iter().map(|&us| event_at(us)).filter(|&at| at > 0).collect();
+    let steps = &trace.steps;
+    let starts: Vec<usize> = steps.iter().map(|step| step.start).filter(|&at| at > 0).collect();
+    eprintln!("{name}: {} steps, {} found", truth.len(), steps.len());
+    assert!(steps.windows(2).all(|pair| pair[0].end <= pair[1].start), "{name}: {steps:?}");
+    assert!(steps.iter().all(|step| step.start < step.end), "{name}: {steps:?}");
+    for start in &starts {
+        let distance = truth.iter().map(|at| at.abs_diff(*start)).min().unwrap_or(0);
+        let length = truth.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap_or(usize::MAX);
+        assert!(distance <= length / parts, "{name}: {start} is no beginning; {truth:?}");
+    }
+    assert!(steps.is_empty() || starts.len() + 2 >= truth.len(), "{name}: {steps:?}, {truth:?}");
 }

@@ -14,7 +14,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{Action, AllocId, Entry, Event, EventKind, PoolId, Records, StreamId};
+use super::{Action, AllocId, Entry, Event, EventKind, PoolId, Records, StreamId, steps};
 use crate::alloc_conf::AllocConf;
 use crate::units::Bytes;
 
@@ -345,6 +345,7 @@ impl<'a> Ingest<'a> {
 
     fn finish(mut self) -> Trace {
         self.trace.warnings.extend(self.records.warnings.iter().cloned());
+        self.trace.steps = steps::find(self.records, &self.trace);
         self.trace.warnings.sort_by_key(|warning| warning.kind);
         self.trace
     }

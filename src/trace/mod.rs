@@ -24,6 +24,7 @@ mod pickle;
 mod records;
 mod settings;
 mod stacks;
+mod steps;
 pub mod synthetic;
 mod torch;
 
