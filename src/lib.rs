@@ -4,6 +4,7 @@ pub mod allocator;
 pub mod device;
 pub mod drive;
 pub mod metrics;
+pub mod report;
 pub mod sim;
 pub mod trace;
 pub mod units;

@@ -1,3 +1,18 @@
-//! Simulation: allocators on simulated devices, and recordings as the truth to compare with.
+//! The simulator: recorded traces through allocators on a simulated device.
+//!
+//! ```text
+//!   open ──▶ Opened ──▶ run: one allocator ──▶ RunSummary ──┐
+//!     │                 run: the next one  ──▶ RunSummary ──┴──▶ compare: Comparison, one for each file
+//!     └───────────────▶ inspect: what is in the file
+//! ```
 
+mod compare;
+mod inspect;
+mod open;
 pub mod recording;
+mod run;
+
+pub use compare::{Choice, ChoiceError, Choices, FileError, choose, compare, compare_files};
+pub use inspect::{Inspection, inspect};
+pub use open::{OpenOptions, Opened, open, open_all};
+pub use run::{RunError, Setup, run};

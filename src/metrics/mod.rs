@@ -1,13 +1,24 @@
-//! The result of a run: the one struct that crosses from simulating to showing, and its columns.
+//! The results: the structs that cross from simulating to showing, and their columns.
+//!
+//! ```text
+//!   one trace, one allocator      RunSummary    peaks, calls, counters, steps, Timeline
+//!   one trace, all allocators     Comparison    the runs beside each other, and which of them is the reference
+//!   any table of runs             COLUMNS       name, unit, getter: table, CSV and Markdown are made from it
+//! ```
 //!
 //! Field names of [`RunSummary`] are the names in the JSON export, which is a contract (see the README).
 
-use serde::Serialize;
+mod columns;
+mod comparison;
+mod timeline;
 
-use crate::allocator::{Allocator, Usage};
+pub use columns::{Better, COLUMNS, Column, Row, Unit};
+pub use comparison::{Comparison, Moment};
+pub use timeline::{Timeline, Watch};
+
+use serde::{Serialize, Serializer};
+
 use crate::device::CallCounts;
-use crate::drive::Observer;
-use crate::trace::Event;
 use crate::units::Bytes;
 
 /// Version of the JSON export; raised when a field changes its meaning or goes away.
@@ -27,6 +38,8 @@ pub struct RunSummary {
     pub allocator: String,
     /// Its options that differ from the defaults, as `name=value`.
     pub options: Vec<String>,
+    /// Memory of the simulated device in bytes; `None`: as much as was asked for.
+    pub device_memory_bytes: Option<Bytes>,
     /// Events that were replayed.
     pub events: u64,
     /// Most bytes asked for at any time, unrounded.
@@ -50,6 +63,7 @@ pub struct RunSummary {
     /// Time that the event loop took on this machine, in nanoseconds; `None` for the recording.
     pub host_ns: Option<u64>,
     /// What the allocator counts of its own doings.
+    #[serde(serialize_with = "as_object")]
     pub allocator_counters: Vec<(String, u64)>,
     /// Each training step, where the trace has them.
     pub steps: Vec<StepSummary>,
@@ -61,6 +75,10 @@ pub struct RunSummary {
 /// What happened in one training step.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct StepSummary {
+    /// Index of its first event.
+    pub start_event: u64,
+    /// Index of the event after its last one.
+    pub end_event: u64,
     /// Most active bytes in the step.
     pub active_peak_bytes: Bytes,
     /// Most reserved bytes in the step.
@@ -68,6 +86,7 @@ pub struct StepSummary {
     /// Driver calls made in the step.
     pub device_calls: CallCounts,
     /// What the allocator counted in the step.
+    #[serde(serialize_with = "as_object")]
     pub allocator_counters: Vec<(String, u64)>,
 }
 
@@ -86,54 +105,25 @@ impl RunSummary {
     pub fn host_ns_per_event(&self) -> Option<f64> {
         self.host_ns.filter(|_| self.events > 0).map(|ns| ns as f64 / self.events as f64)
     }
-}
 
-/// Memory over time, thinned out to a fixed number of buckets of consecutive events. A bucket keeps the highest
-/// values inside it, so that no peak is lost.
-#[derive(Debug, Clone, Default)]
-pub struct Timeline {
-    /// Events in each bucket.
-    pub stride: usize,
-    /// Highest usage in each bucket, in order.
-    pub buckets: Vec<Usage>,
-    open: Usage,
-    filled: usize,
-}
-
-impl Timeline {
-    /// Buckets for a plot: more than there are pixels in a chart's width.
-    pub const BUCKETS: usize = 2000;
-
-    /// An empty timeline for a run of `events` events.
+    /// The allocator and its options, as tables and plots name the run.
     #[must_use]
-    pub fn for_events(events: usize) -> Self {
-        let stride = events.div_ceil(Self::BUCKETS).max(1);
-        let buckets = Vec::with_capacity(events.div_ceil(stride));
-        Self { stride, buckets, open: Usage::default(), filled: 0 }
-    }
-
-    /// The state after one more event.
-    #[inline]
-    pub fn push(&mut self, usage: Usage) {
-        self.open = self.open.max(usage);
-        self.filled += 1;
-        if self.filled == self.stride {
-            self.finish();
+    pub fn label(&self) -> String {
+        match self.options.is_empty() {
+            true => self.allocator.clone(),
+            false => format!("{} {}", self.allocator, self.options.join(" ")),
         }
     }
 
-    /// Closes the last bucket.
-    pub fn finish(&mut self) {
-        if self.filled > 0 {
-            self.buckets.push(std::mem::take(&mut self.open));
-            self.filled = 0;
-        }
+    /// Number of the step, from 1, that an event lies in.
+    #[must_use]
+    pub fn step_of(&self, event: u64) -> Option<usize> {
+        let holds = |step: &StepSummary| (step.start_event..step.end_event).contains(&event);
+        self.steps.iter().position(holds).map(|index| index + 1)
     }
 }
 
-impl Observer for Timeline {
-    #[inline]
-    fn after(&mut self, _: usize, _: &Event, allocator: &dyn Allocator) {
-        self.push(allocator.usage());
-    }
+/// Serialises named numbers as a JSON object, in the order given.
+fn as_object<S: Serializer>(pairs: &[(String, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(name, count)| (name, count)))
 }

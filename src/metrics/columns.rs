@@ -1,0 +1,206 @@
+//! The columns of every table of runs: table, CSV and Markdown are all made from [`COLUMNS`].
+
+use super::RunSummary;
+use crate::units::{Grouped, Nanos, Size};
+
+/// One run in a table, and the run that it is compared with.
+#[derive(Debug, Clone, Copy)]
+pub struct Row<'a> {
+    /// The run.
+    pub run: &'a RunSummary,
+    /// The run that it is compared with, which may be the same one.
+    pub reference: Option<&'a RunSummary>,
+}
+
+/// What a column's numbers count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes; may be negative.
+    Bytes,
+    /// A share of one, shown in percent.
+    Share,
+    /// A number of things.
+    Count,
+    /// Nanoseconds.
+    Nanos,
+}
+
+/// Which numbers in a column are good ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Better {
+    /// Higher ones.
+    Higher,
+    /// Lower ones.
+    Lower,
+    /// It says nothing about the allocator.
+    Neither,
+}
+
+/// One column.
+#[derive(Debug, Clone, Copy)]
+pub struct Column {
+    /// Heading for people.
+    pub name: &'static str,
+    /// Heading for programs, with the unit.
+    pub key: &'static str,
+    /// What it counts.
+    pub unit: Unit,
+    /// Which numbers are good.
+    pub better: Better,
+    /// The number, where there is one. Bytes and counts of real runs are far below 2^53, so that they are exact.
+    pub get: fn(&Row<'_>) -> Option<f64>,
+}
+
+/// Every column, in the order of all tables. To add a metric, add its line here.
+pub const COLUMNS: &[Column] = &[
+    Column {
+        name: "peak reserved",
+        key: "reserved_peak_bytes",
+        unit: Unit::Bytes,
+        better: Better::Lower,
+        get: |row| Some(row.run.reserved_peak_bytes as f64),
+    },
+    Column {
+        name: "peak active",
+        key: "active_peak_bytes",
+        unit: Unit::Bytes,
+        better: Better::Neither,
+        get: |row| Some(row.run.active_peak_bytes as f64),
+    },
+    Column {
+        name: "utilization",
+        key: "utilization",
+        unit: Unit::Share,
+        better: Better::Higher,
+        get: |row| Some(row.run.utilization),
+    },
+    Column {
+        name: "fragmentation",
+        key: "fragmentation",
+        unit: Unit::Share,
+        better: Better::Lower,
+        get: |row| Some(row.run.fragmentation),
+    },
+    Column {
+        name: "saved",
+        key: "saved_bytes",
+        unit: Unit::Bytes,
+        better: Better::Higher,
+        get: |row| row.saved(),
+    },
+    Column {
+        name: "saved %",
+        key: "saved_share",
+        unit: Unit::Share,
+        better: Better::Higher,
+        get: |row| {
+            let reference = row.reference?.reserved_peak_bytes as f64;
+            row.saved().filter(|_| reference > 0.0).map(|saved| saved / reference)
+        },
+    },
+    Column {
+        name: "OOMs",
+        key: "oom_count",
+        unit: Unit::Count,
+        better: Better::Lower,
+        get: |row| Some(row.run.oom_count as f64),
+    },
+    Column {
+        name: "retries",
+        key: "alloc_retries",
+        unit: Unit::Count,
+        better: Better::Lower,
+        get: |row| Some(row.run.alloc_retries as f64),
+    },
+    Column {
+        name: "driver calls",
+        key: "device_calls",
+        unit: Unit::Count,
+        better: Better::Lower,
+        get: |row| Some(row.run.device_calls.total() as f64),
+    },
+    Column {
+        name: "host/event",
+        key: "host_ns_per_event",
+        unit: Unit::Nanos,
+        better: Better::Lower,
+        get: |row| row.run.host_ns_per_event(),
+    },
+];
+
+impl Row<'_> {
+    /// Bytes of peak reserved memory that the run needs less than the reference. A run that left out more requests
+    /// than the reference did has not saved their memory, so there is no such number.
+    #[must_use]
+    pub fn saved(&self) -> Option<f64> {
+        let reference = self.reference?;
+        let is_comparable = self.run.oom_count <= reference.oom_count;
+        let saved = reference.reserved_peak_bytes as f64 - self.run.reserved_peak_bytes as f64;
+        is_comparable.then_some(saved)
+    }
+
+    /// Whether this run is the one that the others are compared with.
+    #[must_use]
+    pub fn is_reference(&self) -> bool {
+        self.reference.is_some_and(|reference| std::ptr::eq(reference, self.run))
+    }
+}
+
+impl Unit {
+    /// The number as people read it.
+    #[must_use]
+    pub fn show(self, value: f64) -> String {
+        match self {
+            Self::Bytes if value < 0.0 => format!("-{}", Size(-value as u64)),
+            Self::Bytes => Size(value as u64).to_string(),
+            Self::Share => format!("{:.1} %", 100.0 * value),
+            Self::Count => Grouped(value as u64).to_string(),
+            Self::Nanos => Nanos(value).to_string(),
+        }
+    }
+
+    /// The number as programs read it: bytes and counts whole, shares with six digits.
+    #[must_use]
+    pub fn raw(self, value: f64) -> String {
+        match self {
+            Self::Bytes => format!("{}", value as i64),
+            Self::Count => format!("{}", value as u64),
+            Self::Share => format!("{value:.6}"),
+            Self::Nanos => format!("{value:.2}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::GIB;
+
+    #[test]
+    fn numbers_are_shown_for_people_and_for_programs() {
+        assert_eq!(Unit::Bytes.show(-1.5 * GIB as f64), "-1.50 GiB");
+        assert_eq!(Unit::Share.show(0.3964), "39.6 %");
+        assert_eq!(Unit::Count.show(1_234_567.0), "1,234,567");
+        assert_eq!(Unit::Count.show(123.0), "123");
+        assert_eq!(Unit::Bytes.raw(-2e9), "-2000000000");
+        assert_eq!(Unit::Share.raw(0.5), "0.500000");
+    }
+
+    #[test]
+    fn a_run_that_left_requests_out_has_saved_nothing() {
+        let reference = RunSummary { reserved_peak_bytes: 10 * GIB, ..RunSummary::default() };
+        let mut run = RunSummary { reserved_peak_bytes: 4 * GIB, ..RunSummary::default() };
+        let saved = |run: &RunSummary| Row { run, reference: Some(&reference) }.saved();
+        assert_eq!(saved(&run), Some(6.0 * GIB as f64));
+        run.oom_count = 1;
+        assert_eq!(saved(&run), None);
+    }
+
+    #[test]
+    fn keys_are_unique() {
+        let mut keys: Vec<_> = COLUMNS.iter().map(|column| column.key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), COLUMNS.len());
+    }
+}

@@ -1,0 +1,99 @@
+//! One trace through several allocators, beside each other.
+
+use super::{RECORDED, Row, RunSummary, StepSummary};
+use crate::units::Bytes;
+
+/// A place in a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// Index of the event.
+    pub event: u64,
+    /// Microseconds since the first event.
+    pub time_us: u64,
+}
+
+/// The runs of one trace, in the order of the table, and what they have in common.
+#[derive(Debug, Clone, Default)]
+pub struct Comparison {
+    /// The trace file, as given.
+    pub file: String,
+    /// Index of the device in that file.
+    pub device: u32,
+    /// Memory of the simulated device in bytes; `None`: as much as was asked for.
+    pub device_memory: Option<Bytes>,
+    /// The runs; what the recording says comes first, where it says anything.
+    pub runs: Vec<RunSummary>,
+    /// Name of the allocator that the others are compared with, one of those in `runs`.
+    pub reference: Option<String>,
+    /// Time between the first and the last event in microseconds; 0 if the file has no times.
+    pub span_us: u64,
+    /// The moment at which each bucket of the timelines begins, in microseconds since the first event.
+    pub bucket_times_us: Vec<u64>,
+    /// Where each training step begins.
+    pub step_starts: Vec<Moment>,
+    /// What was assumed about the trace or about the run, one sentence each.
+    pub notes: Vec<String>,
+}
+
+impl Comparison {
+    /// The file's name without folders and without the endings that say how it is written.
+    #[must_use]
+    pub fn title(&self) -> &str {
+        const ENDINGS: [&str; 8] =
+            [".xz", ".gz", ".zst", ".pickle", ".pkl", ".json", ".csv", ".trace"];
+        let mut name = self.file.rsplit('/').next().unwrap_or(&self.file);
+        while let Some(shorter) = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending)) {
+            if shorter.is_empty() {
+                break;
+            }
+            name = shorter;
+        }
+        if name == "-" { "standard input" } else { name }
+    }
+
+    /// The run of the allocator with this name; the first, if it ran with several sets of options.
+    #[must_use]
+    pub fn run(&self, allocator: &str) -> Option<&RunSummary> {
+        self.runs.iter().find(|run| run.allocator == allocator)
+    }
+
+    /// What the recording itself says.
+    #[must_use]
+    pub fn recorded(&self) -> Option<&RunSummary> {
+        self.run(RECORDED)
+    }
+
+    /// The run that the others are compared with.
+    #[must_use]
+    pub fn reference(&self) -> Option<&RunSummary> {
+        self.run(self.reference.as_deref()?)
+    }
+
+    /// The runs as rows of a table.
+    pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        let reference = self.reference();
+        self.runs.iter().map(move |run| Row { run, reference })
+    }
+
+    /// The training steps, as the first simulated run shows them.
+    #[must_use]
+    pub fn steps(&self) -> &[StepSummary] {
+        self.runs.iter().map(|run| &run.steps[..]).max_by_key(|steps| steps.len()).unwrap_or(&[])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_title_is_the_name_without_its_endings() {
+        let title = |file: &str| {
+            Comparison { file: file.to_owned(), ..Comparison::default() }.title().to_owned()
+        };
+        assert_eq!(title("traces/opt-1.3b-LR.pickle.xz"), "opt-1.3b-LR");
+        assert_eq!(title("run.json"), "run");
+        assert_eq!(title(".json"), ".json");
+        assert_eq!(title("-"), "standard input");
+    }
+}

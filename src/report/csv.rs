@@ -1,0 +1,55 @@
+//! CSV: one row for each run, numbers bare, the same columns as the table and each driver call beside.
+
+use std::io::Write;
+
+use super::{Report, ReportError};
+use crate::device::CallCounts;
+use crate::metrics::{COLUMNS, Comparison, Row};
+
+/// A row for each run.
+pub(super) struct Csv;
+
+/// What a row begins with, before [`COLUMNS`].
+const BEFORE: [&str; 8] = [
+    "file",
+    "device",
+    "device_memory_bytes",
+    "allocator",
+    "options",
+    "events",
+    "first_oom_event",
+    "requested_peak_bytes",
+];
+
+impl Report for Csv {
+    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<(), ReportError> {
+        let mut writer = csv::Writer::from_writer(out);
+        let calls = CallCounts::default().rows();
+        let columns = COLUMNS.iter().map(|column| column.key);
+        let heading = BEFORE.into_iter().chain(columns).chain(calls.iter().map(|&(name, _)| name));
+        writer.write_record(heading).map_err(std::io::Error::from)?;
+        for row in comparisons.iter().flat_map(Comparison::rows) {
+            writer.write_record(fields(&row)).map_err(std::io::Error::from)?;
+        }
+        Ok(writer.flush()?)
+    }
+}
+
+fn fields(row: &Row<'_>) -> Vec<String> {
+    let run = row.run;
+    let optional = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
+    let mut fields = vec![
+        run.file.clone(),
+        run.device.to_string(),
+        optional(run.device_memory_bytes),
+        run.allocator.clone(),
+        run.options.join(" "),
+        run.events.to_string(),
+        optional(run.first_oom_event),
+        run.requested_peak_bytes.to_string(),
+    ];
+    let shown = |value: Option<f64>, unit: crate::metrics::Unit| value.map(|v| unit.raw(v));
+    fields.extend(COLUMNS.iter().map(|c| shown((c.get)(row), c.unit).unwrap_or_default()));
+    fields.extend(run.device_calls.rows().iter().map(|(_, count)| count.to_string()));
+    fields
+}

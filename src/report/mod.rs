@@ -1,0 +1,85 @@
+//! Reports: comparisons for people and for programs.
+//!
+//! A report is one file in this folder that implements [`Report`], and one line in [`ReportFormat::ALL`]; the command
+//! line makes `--export-NAME` of it. What columns there are is settled in [`crate::metrics::COLUMNS`], once for all
+//! reports.
+
+mod csv;
+mod json;
+mod markdown;
+mod plot;
+pub mod table;
+mod verdict;
+
+pub use plot::ImageFormat;
+pub use verdict::verdict;
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use crate::metrics::Comparison;
+
+/// A way to write comparisons down.
+pub trait Report: Sync {
+    /// Writes all comparisons.
+    ///
+    /// # Errors
+    /// If `out` cannot be written, or a picture cannot be drawn.
+    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<(), ReportError>;
+}
+
+/// Why a report was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// Writing failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// A picture could not be drawn.
+    #[error("cannot draw the plot: {0}")]
+    Draw(String),
+    /// The file's ending does not say which kind of picture it is to be.
+    #[error("a plot is written as .svg or .png; {0:?} ends in neither")]
+    ImageFormat(String),
+}
+
+/// The kinds of report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReportFormat {
+    /// An object with every number, for programs.
+    Json,
+    /// A row for each run, for spreadsheets.
+    Csv,
+    /// Tables, for pages and pull requests.
+    Markdown,
+    /// Memory over time and utilization, as a picture.
+    Plot,
+}
+
+impl ReportFormat {
+    /// Every kind.
+    pub const ALL: [Self; 4] = [Self::Json, Self::Csv, Self::Markdown, Self::Plot];
+
+    /// Its name on the command line, after `--export-`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Csv => "csv",
+            Self::Markdown => "markdown",
+            Self::Plot => "plot",
+        }
+    }
+
+    /// The report that is to be written to a file of this name.
+    ///
+    /// # Errors
+    /// If a plot's file does not end in `.svg` or `.png`.
+    pub fn report(self, path: &Path) -> Result<Box<dyn Report>, ReportError> {
+        Ok(match self {
+            Self::Json => Box::new(json::Json),
+            Self::Csv => Box::new(csv::Csv),
+            Self::Markdown => Box::new(markdown::Markdown),
+            Self::Plot => Box::new(plot::Plot { format: ImageFormat::of(path)? }),
+        })
+    }
+}

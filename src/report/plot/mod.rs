@@ -1,0 +1,162 @@
+//! Plots: memory over time and the part of it that was used, as SVG or PNG.
+//!
+//! ```text
+//!   ┌─────────────────────────────────────────────┬───────────────────┐
+//!   │ GiB  ┌───────────────── caching             │ caching     39.6 %│    up to three files: a row like this for each;
+//!   │    ┌─┘  ┌────────────── expandable          │ ██████░░░░░░░░░░░ │    more: bars alone
+//!   │ ▁▂▄█▇▂▄▆█▇▂▄▆█▇▂▄▆█▇▂▄                      │ expandable  80.3 %│
+//!   └─────────────────────────────────────────────┴───────────────────┘
+//! ```
+//!
+//! The font is part of the program, so that a picture is the same on every machine. A PNG is drawn at twice its size
+//! and averaged down, which smooths what the drawing library leaves jagged.
+
+mod bars;
+mod overview;
+mod style;
+mod timeline;
+
+use std::io::Write;
+use std::path::Path;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use super::{Report, ReportError};
+use crate::metrics::Comparison;
+use style::{Pen, failed};
+
+/// Kinds of picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImageFormat {
+    /// Scalable, for pages and papers.
+    Svg,
+    /// Pixels.
+    Png,
+}
+
+impl ImageFormat {
+    /// The kind that the file's ending asks for.
+    ///
+    /// # Errors
+    /// If it is neither `.svg` nor `.png`.
+    pub fn of(path: &Path) -> Result<Self, ReportError> {
+        let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
+        match ending.as_deref().and_then(std::ffi::OsStr::to_str) {
+            Some("svg") => Ok(Self::Svg),
+            Some("png") => Ok(Self::Png),
+            _ => Err(ReportError::ImageFormat(path.display().to_string())),
+        }
+    }
+}
+
+/// Memory over time and utilization, as a picture.
+pub(super) struct Plot {
+    pub(super) format: ImageFormat,
+}
+
+/// An area that is drawn on.
+type Area<'a, DB> = DrawingArea<DB, Shift>;
+
+/// Width of every picture in pixels.
+const WIDTH: u32 = 1600;
+/// Height of the panels of one file among others, and of a file that is alone.
+const ROW: u32 = 640;
+const ALONE: u32 = 900;
+/// With more files than this, there is no memory over time.
+const MOST_TIMELINES: usize = 3;
+
+/// How many times larger a PNG is drawn than it is written.
+const SUPERSAMPLING: u32 = 2;
+
+impl Report for Plot {
+    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<(), ReportError> {
+        style::register_font()?;
+        let height = height(comparisons);
+        match self.format {
+            ImageFormat::Svg => out.write_all(svg(comparisons, height)?.as_bytes())?,
+            ImageFormat::Png => png(comparisons, height, out)?,
+        }
+        Ok(())
+    }
+}
+
+fn height(comparisons: &[Comparison]) -> u32 {
+    match comparisons.len() {
+        0 | 1 => ALONE,
+        few @ 2..=MOST_TIMELINES => ROW * few as u32,
+        _ => overview::height(comparisons),
+    }
+}
+
+fn svg(comparisons: &[Comparison], height: u32) -> Result<String, ReportError> {
+    let mut text = String::new();
+    let root = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
+    picture(&root, comparisons, Pen { scale: 1 })?;
+    drop(root);
+    Ok(text)
+}
+
+fn png(comparisons: &[Comparison], height: u32, out: &mut dyn Write) -> Result<(), ReportError> {
+    let large = (WIDTH * SUPERSAMPLING, height * SUPERSAMPLING);
+    let mut pixels = vec![0; 3 * large.0 as usize * large.1 as usize];
+    let root = BitMapBackend::with_buffer(&mut pixels, large).into_drawing_area();
+    picture(&root, comparisons, Pen { scale: SUPERSAMPLING })?;
+    drop(root);
+    let mut encoder = png::Encoder::new(out, WIDTH, height);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Eight);
+    let mut writer = encoder.write_header().map_err(failed)?;
+    writer.write_image_data(&average(&pixels, large.0 as usize)).map_err(failed)?;
+    writer.finish().map_err(failed)
+}
+
+/// Each pixel of the smaller picture is the mean of a square of the larger one.
+fn average(pixels: &[u8], width: usize) -> Vec<u8> {
+    const N: usize = SUPERSAMPLING as usize;
+    let height = pixels.len() / 3 / width;
+    let mut small = Vec::with_capacity(pixels.len() / N / N);
+    for y in (0..height).step_by(N) {
+        for x in (0..width).step_by(N) {
+            for channel in 0..3 {
+                let at = |dx: usize, dy: usize| 3 * ((y + dy) * width + x + dx) + channel;
+                let square = (0..N * N).map(|i| u32::from(pixels[at(i % N, i / N)]));
+                small.push((square.sum::<u32>() / (N * N) as u32) as u8);
+            }
+        }
+    }
+    small
+}
+
+fn picture<DB: DrawingBackend>(
+    root: &Area<'_, DB>,
+    comparisons: &[Comparison],
+    pen: Pen,
+) -> Result<(), ReportError> {
+    root.fill(&WHITE).map_err(failed)?;
+    if comparisons.len() > MOST_TIMELINES {
+        overview::draw(root, comparisons, pen)?;
+    } else {
+        let rows = root.split_evenly((comparisons.len().max(1), 1));
+        for (row, comparison) in rows.iter().zip(comparisons) {
+            panels(row, comparison, pen)?;
+        }
+    }
+    root.present().map_err(failed)
+}
+
+/// The two panels of one file, under their title.
+fn panels<DB: DrawingBackend>(
+    row: &Area<'_, DB>,
+    comparison: &Comparison,
+    pen: Pen,
+) -> Result<(), ReportError> {
+    let (head, body) = row.split_vertically(pen.px(84));
+    pen.text(&head, (28, 18), comparison.title(), &pen.font(30, style::INK))?;
+    let subtitle = super::table::headline(comparison);
+    let subtitle = subtitle.split_once(": ").map_or("", |(_, rest)| rest);
+    pen.text(&head, (28, 54), subtitle, &pen.font(18, style::FAINT_INK))?;
+    let (left, right) = body.split_horizontally(pen.px(WIDTH as i32 - 430));
+    timeline::draw(&left, comparison, pen)?;
+    bars::draw(&right, comparison, pen)
+}

@@ -1,0 +1,141 @@
+//! Colours, sizes and labels that all plots share.
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::metrics::{Comparison, RECORDED, RunSummary};
+use crate::report::ReportError;
+
+/// Text.
+pub(super) const INK: RGBColor = RGBColor(34, 34, 34);
+/// Text that may be overlooked.
+pub(super) const FAINT_INK: RGBColor = RGBColor(110, 110, 110);
+/// Lines that may be overlooked.
+pub(super) const GRID: RGBColor = RGBColor(226, 226, 226);
+/// Memory in use.
+pub(super) const ACTIVE: RGBColor = RGBColor(190, 203, 216);
+/// What went wrong.
+pub(super) const ALARM: RGBColor = RGBColor(190, 20, 30);
+
+const FAMILY: &str = "sans-serif";
+
+/// The colours of Okabe and Ito, which people with any colour vision can tell apart, for the allocators that we know,
+/// so that an allocator looks the same in every picture.
+const COLOURS: [(&str, RGBColor); 8] = [
+    (RECORDED, RGBColor(40, 40, 40)),
+    ("caching", RGBColor(213, 94, 0)),
+    ("expandable", RGBColor(0, 114, 178)),
+    ("gmlake", RGBColor(0, 158, 115)),
+    ("gmlake-released", RGBColor(86, 180, 233)),
+    ("vmm", RGBColor(230, 159, 0)),
+    ("bound", RGBColor(204, 121, 167)),
+    ("native", RGBColor(140, 140, 140)),
+];
+
+/// Colours for allocators that are not in the list above.
+const MORE_COLOURS: [RGBColor; 4] =
+    [RGBColor(118, 42, 131), RGBColor(127, 59, 8), RGBColor(27, 120, 55), RGBColor(64, 0, 255)];
+
+/// Makes the font known to the drawing library, which has none of its own.
+pub(super) fn register_font() -> Result<(), ReportError> {
+    let font = epaint_default_fonts::UBUNTU_LIGHT;
+    plotters::style::register_font(FAMILY, FontStyle::Normal, font)
+        .map_err(|_| ReportError::Draw("the built-in font is damaged".to_owned()))
+}
+
+/// Drawing failed.
+pub(super) fn failed<E: std::fmt::Display>(error: E) -> ReportError {
+    ReportError::Draw(error.to_string())
+}
+
+/// The colour of each run of a comparison.
+pub(super) fn colours(comparison: &Comparison) -> Vec<RGBColor> {
+    let mut more = MORE_COLOURS.into_iter().cycle();
+    let mut colour = |run: &RunSummary| {
+        let known = COLOURS.iter().find(|(name, _)| *name == run.allocator);
+        known.map_or_else(|| more.next().unwrap_or(INK), |&(_, colour)| colour)
+    };
+    comparison.runs.iter().map(&mut colour).collect()
+}
+
+/// Sizes in the pixels of the finished picture, which may be drawn larger.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pen {
+    pub(super) scale: u32,
+}
+
+impl Pen {
+    /// A length in pixels as it is drawn.
+    pub(super) fn px(self, length: i32) -> i32 {
+        length * self.scale as i32
+    }
+
+    /// A line of this width.
+    pub(super) fn line(self, colour: RGBColor, width: u32) -> ShapeStyle {
+        colour.stroke_width(width * self.scale)
+    }
+
+    /// Text of this size.
+    pub(super) fn font(self, size: i32, colour: RGBColor) -> TextStyle<'static> {
+        (FAMILY, self.px(size)).into_font().color(&colour)
+    }
+
+    /// The same text, anchored at its right end and middle.
+    pub(super) fn right(style: &TextStyle<'static>) -> TextStyle<'static> {
+        style.pos(Pos::new(HPos::Right, VPos::Center))
+    }
+
+    /// The same text, anchored at its left end and middle.
+    pub(super) fn left(style: &TextStyle<'static>) -> TextStyle<'static> {
+        style.pos(Pos::new(HPos::Left, VPos::Center))
+    }
+
+    /// The same text, anchored at its middle and bottom.
+    pub(super) fn above(style: &TextStyle<'static>) -> TextStyle<'static> {
+        style.pos(Pos::new(HPos::Center, VPos::Bottom))
+    }
+
+    /// Draws text at a place in finished pixels.
+    pub(super) fn text<DB: DrawingBackend>(
+        self,
+        area: &DrawingArea<DB, Shift>,
+        at: (i32, i32),
+        text: &str,
+        style: &TextStyle<'static>,
+    ) -> Result<(), ReportError> {
+        let at = (self.px(at.0), self.px(at.1));
+        area.draw(&Text::new(text.to_owned(), at, style.clone())).map_err(failed)
+    }
+}
+
+/// Moves labels apart so that none is nearer than `gap` to the next, as little as possible, within `low..=high`.
+/// Takes and returns the places in order of the labels, which may be in any order on the axis.
+pub(super) fn spread(places: &[i32], gap: i32, low: i32, high: i32) -> Vec<i32> {
+    let mut order: Vec<usize> = (0..places.len()).collect();
+    order.sort_by_key(|&index| places[index]);
+    let mut spread = places.to_vec();
+    let mut floor = low;
+    for &index in &order {
+        spread[index] = spread[index].max(floor);
+        floor = spread[index] + gap;
+    }
+    let mut ceiling = high;
+    for &index in order.iter().rev() {
+        spread[index] = spread[index].min(ceiling);
+        ceiling = spread[index] - gap;
+    }
+    spread
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_keep_their_distance_and_their_order() {
+        assert_eq!(spread(&[10, 100, 50], 20, 0, 200), [10, 100, 50]);
+        assert_eq!(spread(&[50, 50, 50], 20, 0, 200), [50, 70, 90]);
+        assert_eq!(spread(&[195, 190], 20, 0, 200), [200, 180]);
+    }
+}

@@ -1,0 +1,268 @@
+//! Memory over time: what was in use as an area, what each allocator held as a line, the names at the lines' ends.
+
+use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+
+use super::style::{self, Pen, failed};
+use crate::metrics::{Comparison, RECORDED, RunSummary};
+use crate::report::ReportError;
+use crate::units::{GIB, Grouped, Size};
+
+/// Room for the names at the right, the scale at the left and below, and the steps' numbers above.
+const RIGHT: i32 = 190;
+const LEFT: i32 = 92;
+const BELOW: i32 = 70;
+const ABOVE: i32 = 30;
+
+/// With more steps than this, their borders would hide the data.
+const MOST_STEPS: usize = 120;
+/// Numbered steps at most.
+const MOST_STEP_NUMBERS: usize = 20;
+
+type Chart<'a, DB> = ChartContext<'a, DB, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+/// Turns events into places on the axis: seconds, or events where the file has no times.
+struct Axis<'a> {
+    comparison: &'a Comparison,
+    has_times: bool,
+    end: f64,
+}
+
+impl<'a> Axis<'a> {
+    fn new(comparison: &'a Comparison) -> Self {
+        let has_times = comparison.span_us > 0;
+        let events = comparison.runs.iter().map(|run| run.events).max().unwrap_or(1);
+        let end = if has_times { comparison.span_us as f64 / 1e6 } else { events.max(1) as f64 };
+        Self { comparison, has_times, end }
+    }
+
+    /// Where bucket `index` of a timeline begins.
+    fn bucket(&self, index: usize, stride: usize) -> f64 {
+        let times = &self.comparison.bucket_times_us;
+        match self.has_times {
+            true => times.get(index).map_or(self.end, |&time| time as f64 / 1e6),
+            false => ((index * stride) as f64).min(self.end),
+        }
+    }
+
+    fn step(&self, moment: &crate::metrics::Moment) -> f64 {
+        if self.has_times { moment.time_us as f64 / 1e6 } else { moment.event as f64 }
+    }
+
+    fn name(&self) -> &'static str {
+        if self.has_times { "seconds since the first event" } else { "events" }
+    }
+
+    fn label(&self, at: f64) -> String {
+        match self.has_times {
+            true if self.end < 2.0 => format!("{at:.2}"),
+            true if self.end < 20.0 => format!("{at:.1}"),
+            _ => Grouped(at as u64).to_string(),
+        }
+    }
+}
+
+/// Draws the panel.
+pub(super) fn draw<DB: DrawingBackend>(
+    area: &DrawingArea<DB, Shift>,
+    comparison: &Comparison,
+    pen: Pen,
+) -> Result<(), ReportError> {
+    let axis = Axis::new(comparison);
+    let highest = comparison.runs.iter().map(|run| run.reserved_peak_bytes).max().unwrap_or(0);
+    let top = (1.06 * gib(highest)).max(1.0 / 1024.0);
+    let mut chart = ChartBuilder::on(area)
+        .margin_top(pen.px(ABOVE))
+        .margin_right(pen.px(RIGHT))
+        .y_label_area_size(pen.px(LEFT))
+        .x_label_area_size(pen.px(BELOW))
+        .build_cartesian_2d(0.0..axis.end, 0.0..top)
+        .map_err(failed)?;
+    mesh(&mut chart, &axis, top, pen)?;
+    steps(&mut chart, area, &axis, top, pen)?;
+    let colours = style::colours(comparison);
+    active_area(&mut chart, &axis)?;
+    for (run, &colour) in comparison.runs.iter().zip(&colours) {
+        reserved_line(&mut chart, run, &axis, colour, pen)?;
+    }
+    capacity(&mut chart, comparison, top, pen)?;
+    names(&chart, area, comparison, &colours, pen)
+}
+
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / GIB as f64
+}
+
+fn mesh<DB: DrawingBackend>(
+    chart: &mut Chart<'_, DB>,
+    axis: &Axis<'_>,
+    top: f64,
+    pen: Pen,
+) -> Result<(), ReportError> {
+    let digits = if top < 0.2 {
+        3
+    } else if top < 8.0 {
+        1
+    } else {
+        0
+    };
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(pen.line(style::GRID, 1))
+        .axis_style(pen.line(style::FAINT_INK, 1))
+        .label_style(pen.font(18, style::INK))
+        .axis_desc_style(pen.font(18, style::INK))
+        .x_labels(10)
+        .y_labels(9)
+        .x_desc(axis.name())
+        .y_desc("GiB of device memory")
+        .x_label_formatter(&|at| axis.label(*at))
+        .y_label_formatter(&|at| format!("{at:.digits$}"))
+        .draw()
+        .map_err(failed)
+}
+
+/// A faint line where each step begins, and the numbers of some of them above the chart.
+fn steps<DB: DrawingBackend>(
+    chart: &mut Chart<'_, DB>,
+    area: &DrawingArea<DB, Shift>,
+    axis: &Axis<'_>,
+    top: f64,
+    pen: Pen,
+) -> Result<(), ReportError> {
+    let starts = &axis.comparison.step_starts;
+    if starts.len() > MOST_STEPS {
+        return Ok(());
+    }
+    let numbered = starts.len().div_ceil(MOST_STEP_NUMBERS).max(1);
+    let font = Pen::above(&pen.font(15, style::FAINT_INK));
+    let origin = area.get_base_pixel();
+    let mut last = i32::MIN;
+    for (index, moment) in starts.iter().enumerate() {
+        let at = axis.step(moment);
+        let border = PathElement::new(vec![(at, 0.0), (at, top)], pen.line(style::GRID, 1));
+        chart.draw_series([border]).map_err(failed)?;
+        let place = chart.plotting_area().map_coordinate(&(at, top));
+        let x = place.0 - origin.0;
+        let text = if index == 0 { "step 1".to_owned() } else { (index + 1).to_string() };
+        if index.is_multiple_of(numbered) && x > last.saturating_add(pen.px(44)) {
+            let at = (x, place.1 - origin.1 - pen.px(4));
+            area.draw(&Text::new(text, at, font.clone())).map_err(failed)?;
+            last = x;
+        }
+    }
+    Ok(())
+}
+
+/// What was in use, from the first run that has a timeline: it is nearly the same for all.
+fn active_area<DB: DrawingBackend>(
+    chart: &mut Chart<'_, DB>,
+    axis: &Axis<'_>,
+) -> Result<(), ReportError> {
+    let with_timeline = |run: &&RunSummary| !run.timeline.buckets.is_empty() && run.oom_count == 0;
+    let runs = &axis.comparison.runs;
+    let Some(run) = runs.iter().find(with_timeline).or_else(|| runs.first()) else { return Ok(()) };
+    let values = run.timeline.buckets.iter().map(|usage| usage.active);
+    let points = staircase(values, axis, run.timeline.stride);
+    chart.draw_series(AreaSeries::new(points, 0.0, style::ACTIVE)).map_err(failed)?;
+    Ok(())
+}
+
+fn reserved_line<DB: DrawingBackend>(
+    chart: &mut Chart<'_, DB>,
+    run: &RunSummary,
+    axis: &Axis<'_>,
+    colour: RGBColor,
+    pen: Pen,
+) -> Result<(), ReportError> {
+    let values = run.timeline.buckets.iter().map(|usage| usage.reserved);
+    let points = staircase(values, axis, run.timeline.stride);
+    // The recording lies under the others and is wider, so that both show where a model agrees with it.
+    let width = if run.allocator == RECORDED { 5 } else { 2 };
+    chart.draw_series([PathElement::new(points, pen.line(colour, width))]).map_err(failed)?;
+    let Some(event) = run.first_oom_event else { return Ok(()) };
+    let bucket = event as usize / run.timeline.stride.max(1);
+    let held = run.timeline.buckets.get(bucket).map_or(0, |usage| usage.reserved);
+    let at = (axis.bucket(bucket, run.timeline.stride), gib(held));
+    let cross = Cross::new(at, pen.px(8), pen.line(style::ALARM, 3));
+    chart.draw_series([cross]).map_err(failed)?;
+    Ok(())
+}
+
+/// Corners of a line that keeps each value until the next begins; equal neighbours are one stair.
+fn staircase(values: impl Iterator<Item = u64>, axis: &Axis<'_>, stride: usize) -> Vec<(f64, f64)> {
+    let mut points: Vec<(f64, f64)> = Vec::new();
+    let mut count = 0;
+    for (index, value) in values.enumerate() {
+        let (at, value) = (axis.bucket(index, stride), gib(value));
+        let last = points.last().map(|&(_, value)| value);
+        if last != Some(value) {
+            points.extend(last.map(|last| (at, last)));
+            points.push((at, value));
+        }
+        count = index + 1;
+    }
+    let last = points.last().map(|&(_, value)| (axis.bucket(count, stride), value));
+    points.extend(last);
+    points
+}
+
+/// The device's memory, where it is near enough to be in the picture.
+fn capacity<DB: DrawingBackend>(
+    chart: &mut Chart<'_, DB>,
+    comparison: &Comparison,
+    top: f64,
+    pen: Pen,
+) -> Result<(), ReportError> {
+    let Some(memory) = comparison.device_memory.filter(|&memory| gib(memory) <= top) else {
+        return Ok(());
+    };
+    let (height, end) = (gib(memory), Axis::new(comparison).end);
+    let line = DashedLineSeries::new(
+        [(0.0, height), (end, height)],
+        pen.px(10),
+        pen.px(7),
+        pen.line(style::ALARM, 1),
+    );
+    chart.draw_series(line).map_err(failed)?;
+    let text = format!("device: {}", Size(memory));
+    let label = EmptyElement::at((0.0, height))
+        + Text::new(text, (pen.px(8), pen.px(-20)), pen.font(16, style::ALARM));
+    chart.draw_series([label]).map_err(failed)?;
+    Ok(())
+}
+
+/// Names at the right ends of the lines, moved apart where lines are close, with a thread from the line to the name.
+fn names<DB: DrawingBackend>(
+    chart: &Chart<'_, DB>,
+    area: &DrawingArea<DB, Shift>,
+    comparison: &Comparison,
+    colours: &[RGBColor],
+    pen: Pen,
+) -> Result<(), ReportError> {
+    let (columns, rows) = chart.plotting_area().get_pixel_range();
+    let origin = area.get_base_pixel();
+    let end = columns.end - origin.0;
+    let (high, low) = (rows.start - origin.1, rows.end - origin.1);
+    let place = |bytes: u64| chart.plotting_area().map_coordinate(&(0.0, gib(bytes))).1 - origin.1;
+    let ends: Vec<i32> = comparison.runs.iter().map(|run| place(held_last(run))).collect();
+    let spread = style::spread(&ends, pen.px(22), high + pen.px(6), low - pen.px(6));
+    for ((run, &colour), (&from, &to)) in
+        comparison.runs.iter().zip(colours).zip(ends.iter().zip(&spread))
+    {
+        let (bend, name) = (end + pen.px(6), end + pen.px(26));
+        let thread =
+            vec![(end, from), (bend, from), (name - pen.px(8), to), (name - pen.px(3), to)];
+        area.draw(&PathElement::new(thread, pen.line(colour, 1))).map_err(failed)?;
+        let font = Pen::left(&pen.font(18, colour));
+        area.draw(&Text::new(run.allocator.clone(), (name, to), font)).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn held_last(run: &RunSummary) -> u64 {
+    run.timeline.buckets.last().map_or(run.reserved_peak_bytes, |usage| usage.reserved)
+}

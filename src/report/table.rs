@@ -1,0 +1,176 @@
+//! The tables on the terminal, one for each file, each with a line above that says what was run.
+
+use comfy_table::{
+    Attribute, Cell, CellAlignment, Color, ContentArrangement, ContentLineStyle, LineStyle, Table,
+    TableStyle,
+};
+
+use super::verdict;
+use crate::metrics::{Better, COLUMNS, Column, Comparison, RECORDED, Row, RunSummary};
+use crate::units::{Grouped, Nanos, Size};
+
+/// What the place where a table is shown can do.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Look {
+    /// Lines may be drawn with box characters; else with ASCII.
+    pub has_boxes: bool,
+    /// Colours are shown.
+    pub has_colour: bool,
+    /// Characters in a line; `None`: as many as needed.
+    pub width: Option<u16>,
+}
+
+const ASCII: TableStyle = TableStyle::new()
+    .header_lines(ContentLineStyle::none().junction(' '))
+    .header_separator(LineStyle::none().fill('-').junction(' '))
+    .content_lines(ContentLineStyle::none().junction(' '));
+
+const BOXES: TableStyle = TableStyle::new()
+    .header_lines(ContentLineStyle::none().junction(' '))
+    .header_separator(LineStyle::none().fill('─').junction(' '))
+    .content_lines(ContentLineStyle::none().junction(' '));
+
+/// Everything that is shown of a comparison: headline, table, details if asked for, and the sentence.
+#[must_use]
+pub fn comparison(comparison: &Comparison, has_details: bool, look: Look) -> String {
+    let mut parts = vec![headline(comparison), runs(comparison, look)];
+    if has_details {
+        parts.push(calls(comparison, look));
+        parts.extend(comparison.runs.iter().filter_map(counters));
+    }
+    parts.push(verdict(comparison));
+    parts.join("\n\n")
+}
+
+/// One line: the file, how much of it was replayed, and on what device.
+#[must_use]
+pub fn headline(comparison: &Comparison) -> String {
+    let events = comparison.runs.iter().map(|run| run.events).max().unwrap_or(0);
+    let mut text = format!("{}, device {}: ", comparison.file, comparison.device);
+    text += &format!("{} events", Grouped(events));
+    match comparison.steps().len() {
+        0 => {}
+        1 => text += " in 1 step",
+        steps => text += &format!(" in {steps} steps"),
+    }
+    if comparison.span_us > 0 {
+        text += &format!(", {}", Nanos(comparison.span_us as f64 * 1e3));
+    }
+    match comparison.device_memory {
+        Some(memory) => text += &format!("; on a device of {}", Size(memory)),
+        None => text += "; on a device whose memory never runs out",
+    }
+    if let Some(reference) = &comparison.reference {
+        text += &format!("; saved: against {reference}");
+    }
+    text
+}
+
+/// The number of a column as people read it; `-` where there is none.
+#[must_use]
+pub fn cell(column: &Column, row: &Row<'_>) -> String {
+    (column.get)(row).map_or_else(|| "-".to_owned(), |value| column.unit.show(value))
+}
+
+/// A table with a heading, its first column to the left and the others to the right.
+#[must_use]
+pub fn plain(heading: Vec<String>, rows: Vec<Vec<String>>, look: Look) -> String {
+    let mut table = empty(look);
+    let columns = heading.len();
+    table.set_header(heading);
+    table.add_rows(rows);
+    finish(table, columns)
+}
+
+fn empty(look: Look) -> Table {
+    let mut table = Table::new();
+    table.load_style(if look.has_boxes { BOXES } else { ASCII });
+    match look.width {
+        Some(width) => {
+            table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);
+        }
+        None => {
+            table.set_content_arrangement(ContentArrangement::Disabled);
+        }
+    }
+    if look.has_colour {
+        table.enforce_styling()
+    } else {
+        table.force_no_tty()
+    };
+    table
+}
+
+/// Sets the columns and prints, without blanks at line ends.
+fn finish(mut table: Table, columns: usize) -> String {
+    for index in 0..columns {
+        if let Some(column) = table.column_mut(index) {
+            column.set_padding((0, 1));
+            let right = if index == 0 { CellAlignment::Left } else { CellAlignment::Right };
+            column.set_cell_alignment(right);
+        }
+    }
+    let lines = table.lines().map(|line| line.trim_end().to_owned());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn runs(comparison: &Comparison, look: Look) -> String {
+    let mut table = empty(look);
+    let mut heading = vec!["allocator".to_owned()];
+    // Two short lines instead of a long one keep the table within a usual terminal.
+    heading.extend(COLUMNS.iter().map(|column| column.name.replacen(' ', "\n", 1)));
+    table.set_header(heading);
+    for row in comparison.rows() {
+        let mut cells = vec![label(&row)];
+        cells.extend(COLUMNS.iter().map(|column| coloured(column, &row, comparison)));
+        table.add_row(cells);
+    }
+    finish(table, COLUMNS.len() + 1)
+}
+
+fn label(row: &Row<'_>) -> Cell {
+    let cell = Cell::new(row.run.label());
+    if row.is_reference() { cell.add_attribute(Attribute::Bold) } else { cell }
+}
+
+/// Red where requests were left out, green where a simulated allocator did best.
+fn coloured(column: &Column, row: &Row<'_>, comparison: &Comparison) -> Cell {
+    let cell = Cell::new(cell(column, row));
+    let Some(value) = (column.get)(row) else { return cell };
+    if column.key == "oom_count" && value > 0.0 {
+        return cell.fg(Color::Red).add_attribute(Attribute::Bold);
+    }
+    let real =
+        comparison.rows().filter(|row| verdict::is_choice(row.run) && row.run.oom_count == 0);
+    let values: Vec<f64> = real.filter_map(|row| (column.get)(&row)).collect();
+    let is_best = match column.better {
+        Better::Higher => values.iter().all(|&other| value >= other),
+        Better::Lower => values.iter().all(|&other| value <= other),
+        Better::Neither => false,
+    };
+    let differs = values.iter().any(|&other| other != value);
+    let is_candidate = verdict::is_choice(row.run) && row.run.oom_count == 0;
+    if is_best && differs && is_candidate { cell.fg(Color::Green) } else { cell }
+}
+
+fn calls(comparison: &Comparison, look: Look) -> String {
+    let mut heading = vec!["driver calls".to_owned()];
+    let names = comparison.runs.first().map(|run| run.device_calls.rows());
+    heading.extend(names.into_iter().flatten().map(|(name, _)| name.replacen('_', "_\n", 1)));
+    let line = |run: &RunSummary| {
+        let mut line = vec![run.label()];
+        line.extend(run.device_calls.rows().iter().map(|&(_, count)| Grouped(count).to_string()));
+        line
+    };
+    let rows = comparison.runs.iter().map(line).collect();
+    plain(heading, rows, look)
+}
+
+fn counters(run: &RunSummary) -> Option<String> {
+    if run.allocator_counters.is_empty() || run.allocator == RECORDED {
+        return None;
+    }
+    let pairs = run.allocator_counters.iter();
+    let texts: Vec<_> = pairs.map(|(name, count)| format!("{name} {}", Grouped(*count))).collect();
+    Some(format!("{}: {}", run.label(), texts.join(", ")))
+}

@@ -1,0 +1,193 @@
+//! The closing sentence: what the table means, in plain words, with numbers that can be acted on.
+
+use crate::metrics::{Comparison, RECORDED, RunSummary};
+use crate::units::{Bytes, Grouped, Size};
+
+/// Rows that nobody would train with: two that call the driver for every request, and a bound that is no allocator.
+const NO_CHOICE: [&str; 4] = [RECORDED, "native", "vmm", "bound"];
+
+/// Savings below this share are not worth a change.
+const NOTICEABLE: f64 = 0.01;
+
+/// Whether the run is of an allocator that one could train with.
+pub(super) fn is_choice(run: &RunSummary) -> bool {
+    !NO_CHOICE.contains(&run.allocator.as_str())
+}
+
+/// One sentence on a comparison.
+#[must_use]
+pub fn verdict(comparison: &Comparison) -> String {
+    let mut clauses = Vec::new();
+    clauses.extend(held(comparison));
+    let failed = choices(comparison).filter(|run| run.oom_count > 0).count();
+    if failed > 0 {
+        clauses.push(out_of_memory(comparison));
+    } else {
+        clauses.extend(alternative(comparison));
+    }
+    clauses.extend(bound(comparison));
+    if clauses.is_empty() {
+        clauses.push("nothing was asked for".to_owned());
+    }
+    format!("{}: {}.", comparison.title(), clauses.join("; "))
+}
+
+fn choices(comparison: &Comparison) -> impl Iterator<Item = &RunSummary> {
+    comparison.runs.iter().filter(|run| is_choice(run))
+}
+
+/// What the reference held to serve what was in use.
+fn held(comparison: &Comparison) -> Option<String> {
+    let run = comparison.reference().filter(|run| run.reserved_peak_bytes > 0)?;
+    let who = match run.allocator.as_str() {
+        RECORDED => "PyTorch held".to_owned(),
+        _ if run.oom_count > 0 => return None,
+        _ => format!("{} holds", run.label()),
+    };
+    let (reserved, active) = (Size(run.reserved_peak_bytes), Size(run.active_peak_bytes));
+    Some(format!("{who} {reserved} to serve {active} ({:.1} % used)", 100.0 * run.utilization))
+}
+
+/// The allocator that needs least, and PyTorch's own setting where that is another one.
+fn alternative(comparison: &Comparison) -> Option<String> {
+    let reference = comparison.reference()?;
+    let others = || choices(comparison).filter(|run| !std::ptr::eq(*run, reference));
+    // Of equals the first one is named: the table goes from the usual to the unusual.
+    let best = others().min_by_key(|run| run.reserved_peak_bytes)?;
+    let Some(saved) = saving(best, reference.reserved_peak_bytes) else {
+        let needs = Size(best.reserved_peak_bytes);
+        return Some(format!(
+            "no other allocator needs noticeably less ({}: {needs})",
+            best.label()
+        ));
+    };
+    let mut text = format!("{} would need {saved}", best.label());
+    let setting = others().find(|run| run.allocator == "expandable");
+    if let Some(setting) = setting.filter(|setting| !std::ptr::eq(*setting, best))
+        && saving(setting, reference.reserved_peak_bytes).is_some()
+    {
+        let needs = Size(setting.reserved_peak_bytes);
+        text += &format!(", and expandable, which is only a setting, {needs}");
+    }
+    Some(text)
+}
+
+/// `30.96 GiB, 31.78 GiB (51 %) less`, if that is noticeable.
+fn saving(run: &RunSummary, reference: Bytes) -> Option<String> {
+    let saved = reference.checked_sub(run.reserved_peak_bytes)?;
+    let share = saved as f64 / reference as f64;
+    let text = || {
+        format!("{}, {} ({:.0} %) less", Size(run.reserved_peak_bytes), Size(saved), 100.0 * share)
+    };
+    (share >= NOTICEABLE).then(text)
+}
+
+/// Who ran out of memory where, and who did not.
+fn out_of_memory(comparison: &Comparison) -> String {
+    let failed: Vec<_> = choices(comparison).filter(|run| run.oom_count > 0).map(failure).collect();
+    let passed = choices(comparison).filter(|run| run.oom_count == 0);
+    let passed: Vec<_> = passed
+        .map(|run| format!("{} gets through with {}", run.label(), Size(run.reserved_peak_bytes)))
+        .collect();
+    let memory = comparison.device_memory.map(|memory| format!("with {}, ", Size(memory)));
+    let rest = match passed.is_empty() {
+        true => "no allocator gets through".to_owned(),
+        false => passed.join(", "),
+    };
+    format!("{}{}; {rest}", memory.unwrap_or_default(), failed.join(", "))
+}
+
+fn failure(run: &RunSummary) -> String {
+    let Some(event) = run.first_oom_event else {
+        return format!("{} runs out of memory", run.label());
+    };
+    let step = run.step_of(event).map(|step| format!(" (step {step})")).unwrap_or_default();
+    format!("{} runs out of memory at event {}{step}", run.label(), Grouped(event))
+}
+
+fn bound(comparison: &Comparison) -> Option<String> {
+    let bound = comparison.run("bound")?.reserved_peak_bytes;
+    match comparison.device_memory {
+        Some(memory) if memory < bound => {
+            Some(format!("at least {} are needed, whatever the allocator", Size(bound)))
+        }
+        _ => Some(format!("no allocator can go below {}", Size(bound))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::StepSummary;
+    use crate::units::GIB;
+
+    fn run(allocator: &str, reserved: f64, active: f64) -> RunSummary {
+        let bytes = |gib: f64| (gib * GIB as f64) as Bytes;
+        let mut run = RunSummary {
+            allocator: allocator.to_owned(),
+            reserved_peak_bytes: bytes(reserved),
+            active_peak_bytes: bytes(active),
+            ..RunSummary::default()
+        };
+        run.set_ratios();
+        run
+    }
+
+    fn comparison(reference: &str, runs: Vec<RunSummary>) -> Comparison {
+        let (file, reference) = ("job.pickle.xz".to_owned(), Some(reference.to_owned()));
+        Comparison { file, reference, runs, ..Comparison::default() }
+    }
+
+    #[test]
+    fn it_says_what_was_held_what_would_do_and_what_cannot_be_beaten() {
+        let runs = vec![
+            run("recorded", 62.74, 24.87),
+            run("native", 24.8, 24.8),
+            run("caching", 62.74, 24.87),
+            run("expandable", 30.96, 24.87),
+            run("bound", 24.5, 24.5),
+        ];
+        insta::assert_snapshot!(verdict(&comparison("recorded", runs)), @"");
+    }
+
+    #[test]
+    fn a_setting_is_named_beside_a_better_allocator() {
+        let runs = vec![
+            run("caching", 60.0, 30.0),
+            run("expandable", 40.0, 30.0),
+            run("gmlake", 33.0, 30.0),
+        ];
+        insta::assert_snapshot!(verdict(&comparison("caching", runs)), @"");
+    }
+
+    #[test]
+    fn where_nothing_helps_it_says_so() {
+        let runs = vec![run("caching", 30.1, 30.0), run("expandable", 30.0, 30.0)];
+        insta::assert_snapshot!(verdict(&comparison("caching", runs)), @"");
+    }
+
+    #[test]
+    fn out_of_memory_comes_with_its_place_and_with_who_gets_through() {
+        let mut failed = run("caching", 40.0, 24.0);
+        failed.oom_count = 3;
+        failed.first_oom_event = Some(123_456);
+        let step = |start_event, end_event| StepSummary {
+            start_event,
+            end_event,
+            ..StepSummary::default()
+        };
+        failed.steps = vec![step(10, 100_000), step(100_000, 200_000)];
+        let runs = vec![run("recorded", 62.74, 24.87), failed, run("expandable", 30.96, 24.87)];
+        let mut comparison = comparison("recorded", runs);
+        comparison.device_memory = Some(40 * GIB);
+        insta::assert_snapshot!(verdict(&comparison), @"");
+        comparison.runs.truncate(2);
+        comparison.runs.push(run("bound", 44.0, 44.0));
+        insta::assert_snapshot!(verdict(&comparison), @"");
+    }
+
+    #[test]
+    fn an_empty_comparison_has_a_sentence_too() {
+        assert_eq!(verdict(&Comparison::default()), ": nothing was asked for.");
+    }
+}

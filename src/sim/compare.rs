@@ -1,0 +1,237 @@
+//! Traces through several allocators, beside each other: one [`Comparison`] for each file.
+//!
+//! Runs are independent of each other, so they are spread over the processor's cores; the order of the results is
+//! that of the request, whichever run ends first. One file is spread by allocator. Of several files, each worker takes
+//! one at a time and runs its allocators one after another, so that no more traces are in memory than there are workers.
+
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+
+use super::open::{OpenOptions, Opened, open};
+use super::run::{RunError, Setup, run};
+use crate::alloc_conf::{AllocConf, DEFAULT_TOTAL_MEMORY, TorchVersion};
+use crate::allocator::{self, Environment, OptionError, Options, Spec};
+use crate::metrics::{Comparison, Moment, RECORDED, RunSummary, Timeline};
+use crate::trace::{Trace, TraceError};
+
+/// An allocator, and the options to run it with.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// The allocator.
+    pub spec: &'static Spec,
+    /// Its options.
+    pub options: Options,
+}
+
+/// Why a choice of allocators was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChoiceError {
+    /// There is no such allocator.
+    #[error("there is no allocator {name:?}; there are: {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// All that there are.
+        known: String,
+    },
+    /// An allocator was named twice.
+    #[error("allocator {0:?} is listed twice")]
+    Twice(String),
+    /// An option is not written as `allocator.option=value`.
+    #[error(
+        "{0:?} is not an option: write allocator.option=value, such as gmlake.fragment_limit=128MiB"
+    )]
+    NoOption(String),
+    /// An option of an allocator that does not run.
+    #[error("option {0:?} is of an allocator that is not among those compared")]
+    NotChosen(String),
+    /// The allocator refused its options.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+}
+
+/// What to compare, and how.
+#[derive(Debug, Clone, Default)]
+pub struct Choices {
+    /// How files are opened.
+    pub open: OpenOptions,
+    /// The allocators, in the order of the table.
+    pub allocators: Vec<Choice>,
+    /// The world that they run in.
+    pub setup: Setup,
+    /// Name of the allocator that the others are compared with; `None`: the recording, else `caching`, else the first.
+    pub reference: Option<String>,
+    /// Whether an assumption about a trace is an error.
+    pub is_strict: bool,
+}
+
+/// Why there is no comparison of a file.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The trace cannot be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// A run came to no result.
+    #[error("{file}: {allocator}: {source}")]
+    Run {
+        /// The file.
+        file: String,
+        /// The allocator.
+        allocator: &'static str,
+        /// What happened.
+        source: RunError,
+    },
+    /// Something had to be assumed about the trace, which was forbidden.
+    #[error("{file}: {assumption} (--strict)")]
+    Assumption {
+        /// The file.
+        file: String,
+        /// The first assumption, with its count.
+        assumption: String,
+    },
+}
+
+/// Takes allocators by name, all there are if no name is given, and options as `allocator.name=value`.
+///
+/// # Errors
+/// If a name, an option or a value is not known; the message says what there is.
+pub fn choose(names: &[String], options: &[String]) -> Result<Vec<Choice>, ChoiceError> {
+    let mut chosen: Vec<Choice> = Vec::new();
+    for name in names {
+        let spec = find(name)?;
+        if chosen.iter().any(|choice| choice.spec.name == spec.name) {
+            return Err(ChoiceError::Twice(name.clone()));
+        }
+        chosen.push(Choice { spec, options: Options::default() });
+    }
+    if names.is_empty() {
+        let all = allocator::ALL.iter();
+        chosen = all.map(|spec| Choice { spec, options: Options::default() }).collect();
+    }
+    for text in options {
+        set_option(&mut chosen, text)?;
+    }
+    for choice in &chosen {
+        choice.spec.build(&choice.options, &any_environment())?;
+    }
+    Ok(chosen)
+}
+
+/// Compares the allocators on a trace that is already open, over all cores.
+///
+/// # Errors
+/// If a run comes to no result. Running out of memory is a result.
+pub fn compare(opened: &Opened, choices: &Choices) -> Result<Comparison, FileError> {
+    check_assumptions(opened, choices)?;
+    let runs: Result<Vec<_>, _> =
+        choices.allocators.par_iter().map(|choice| run_one(opened, choice, choices)).collect();
+    Ok(assemble(opened, choices, runs?))
+}
+
+/// Compares the allocators on each of several files. `done` is called, from any thread, after each file.
+pub fn compare_files(
+    files: &[PathBuf],
+    choices: &Choices,
+    done: impl Fn(&Path) + Sync,
+) -> Vec<Result<Comparison, FileError>> {
+    let run = if files.len() == 1 { compare } else { compare_in_order };
+    let one = |file: &PathBuf| {
+        let opened = open(file, &choices.open).map_err(FileError::from);
+        let result = opened.and_then(|opened| run(&opened, choices));
+        done(file);
+        result
+    };
+    files.par_iter().map(one).collect()
+}
+
+/// As [`compare`], on one core: a worker that waited for others would take up a second file meanwhile.
+fn compare_in_order(opened: &Opened, choices: &Choices) -> Result<Comparison, FileError> {
+    check_assumptions(opened, choices)?;
+    let runs: Result<Vec<_>, _> =
+        choices.allocators.iter().map(|choice| run_one(opened, choice, choices)).collect();
+    Ok(assemble(opened, choices, runs?))
+}
+
+fn check_assumptions(opened: &Opened, choices: &Choices) -> Result<(), FileError> {
+    match opened.trace.warnings.first() {
+        Some(warning) if choices.is_strict => {
+            let (file, assumption) = (opened.file.clone(), warning.to_string());
+            Err(FileError::Assumption { file, assumption })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn find(name: &str) -> Result<&'static Spec, ChoiceError> {
+    allocator::find(name).ok_or_else(|| {
+        let known = allocator::ALL.iter().map(|spec| spec.name).collect::<Vec<_>>().join(", ");
+        ChoiceError::Unknown { name: name.to_owned(), known }
+    })
+}
+
+fn set_option(chosen: &mut [Choice], text: &str) -> Result<(), ChoiceError> {
+    let malformed = || ChoiceError::NoOption(text.to_owned());
+    let (key, value) = text.split_once('=').ok_or_else(malformed)?;
+    let (name, option) = key.trim().split_once('.').ok_or_else(malformed)?;
+    let spec = find(name)?;
+    let choice = chosen.iter_mut().find(|choice| choice.spec.name == spec.name);
+    let choice = choice.ok_or_else(|| ChoiceError::NotChosen(text.to_owned()))?;
+    choice.options.set(option, value.trim());
+    Ok(())
+}
+
+/// Some environment, to find out whether options are right before any file is read.
+fn any_environment() -> Environment {
+    Environment {
+        conf: AllocConf::default(),
+        version: TorchVersion::default(),
+        total_memory: DEFAULT_TOTAL_MEMORY,
+        memory_fraction: None,
+    }
+}
+
+fn run_one(opened: &Opened, choice: &Choice, choices: &Choices) -> Result<RunSummary, FileError> {
+    let file = || opened.file.clone();
+    let mut summary = run(&opened.trace, choice.spec, &choice.options, &choices.setup)
+        .map_err(|source| FileError::Run { file: file(), allocator: choice.spec.name, source })?;
+    summary.file = file();
+    Ok(summary)
+}
+
+fn assemble(opened: &Opened, choices: &Choices, simulated: Vec<RunSummary>) -> Comparison {
+    let trace = &opened.trace;
+    let mut notes: Vec<String> = trace.warnings.iter().map(ToString::to_string).collect();
+    notes.extend(choices.setup.notes(trace));
+    let mut runs: Vec<RunSummary> = opened.recorded.iter().cloned().collect();
+    runs.extend(simulated);
+    let has = |name: &str| runs.iter().any(|run| run.allocator == name);
+    let by_default = [RECORDED, "caching"].into_iter().find(|name| has(name));
+    let reference = match &choices.reference {
+        Some(name) if has(name) => Some(name.clone()),
+        Some(name) => {
+            notes.push(format!("there is no row {name:?} to compare with in this file"));
+            None
+        }
+        None => {
+            by_default.map(str::to_owned).or_else(|| runs.first().map(|run| run.allocator.clone()))
+        }
+    };
+    let stride = Timeline::stride_for(trace.events.len());
+    Comparison {
+        file: opened.file.clone(),
+        device: trace.device,
+        device_memory: choices.setup.device_memory,
+        runs,
+        reference,
+        span_us: trace.span_us(),
+        bucket_times_us: trace.times_us.iter().copied().step_by(stride).collect(),
+        step_starts: trace.steps.iter().map(|step| moment(trace, step.start)).collect(),
+        notes,
+    }
+}
+
+fn moment(trace: &Trace, event: usize) -> Moment {
+    let time_us = trace.times_us.get(event).copied().unwrap_or(trace.span_us());
+    Moment { event: event as u64, time_us }
+}

@@ -1,0 +1,351 @@
+//! What is in a file: its settings, what happened, how large, when it peaked, and what the recording lacks.
+//!
+//! Nothing is simulated here. The events are gone through once for sizes and live bytes, the recorded entries once for
+//! their kinds, the final segments once for what was held.
+
+use serde::Serialize;
+
+use super::Opened;
+use crate::alloc_conf::AllocConf;
+use crate::metrics::{SCHEMA_VERSION, Unit};
+use crate::trace::{
+    Action, BlockState, Event, EventKind, PoolId, Records, StreamId, Trace, WarningKind,
+};
+use crate::units::Bytes;
+
+/// What is in one device's part of a file.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Inspection {
+    /// Version of the JSON export.
+    pub schema_version: u32,
+    /// The file, as given.
+    pub file: String,
+    /// Index of the device.
+    pub device: u32,
+    /// Every device in the file, with its number of entries.
+    pub devices: Vec<DeviceEntries>,
+    /// PyTorch's allocator settings as the file has them, those that differ from the defaults.
+    pub settings: Option<Vec<(String, String)>>,
+    /// Recorded entries by kind, in PyTorch's order; kinds that do not occur are left out.
+    pub entries: Vec<EntryCount>,
+    /// Events that a replay carries out.
+    pub events: u64,
+    /// Requests among them.
+    pub requests: u64,
+    /// Time between the first and the last event in microseconds; 0 if the file has no times.
+    pub span_us: u64,
+    /// Training steps.
+    pub steps: u64,
+    /// The moment at which most bytes were live.
+    pub peak: Option<Peak>,
+    /// Requests by size, in powers of two.
+    pub sizes: Vec<SizeClass>,
+    /// Requests by pool.
+    pub pools: Vec<Share>,
+    /// Requests by stream.
+    pub streams: Vec<Share>,
+    /// What was held at the end, if the file says so.
+    pub segments: Option<SegmentTotals>,
+    /// What the recording lacks, one sentence each; empty for a complete one.
+    pub missing: Vec<String>,
+}
+
+/// A device of the file.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct DeviceEntries {
+    /// Its index.
+    pub device: u32,
+    /// Recorded entries.
+    pub entries: u64,
+}
+
+/// How often a kind of entry occurs.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct EntryCount {
+    /// PyTorch's name of the kind.
+    pub action: &'static str,
+    /// How often.
+    pub count: u64,
+}
+
+/// The moment at which most bytes were live.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Peak {
+    /// Bytes asked for and in use, unrounded.
+    pub requested_bytes: Bytes,
+    /// Blocks in use.
+    pub blocks: u64,
+    /// Index of the event that reached it.
+    pub event: u64,
+    /// Its moment in microseconds since the first event.
+    pub time_us: u64,
+    /// Number of its training step, from 1.
+    pub step: Option<u64>,
+}
+
+/// Requests from `from_bytes` up to, and without, twice as much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct SizeClass {
+    /// The smallest size, a power of two.
+    pub from_bytes: Bytes,
+    /// Requests of these sizes.
+    pub requests: u64,
+    /// Bytes that they asked for, all together.
+    pub bytes: Bytes,
+}
+
+/// What a pool or a stream was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Share {
+    /// PyTorch's id of the pool, or handle of the stream.
+    pub name: String,
+    /// Requests.
+    pub requests: u64,
+    /// Bytes that they asked for, all together.
+    pub bytes: Bytes,
+}
+
+/// What was held when the snapshot was taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct SegmentTotals {
+    /// Segments.
+    pub count: u64,
+    /// Those for small requests.
+    pub small: u64,
+    /// Those that are mapped ranges of expandable segments.
+    pub expandable: u64,
+    /// Bytes of all segments.
+    pub bytes: Bytes,
+    /// Bytes of blocks in use.
+    pub active_bytes: Bytes,
+    /// Bytes of the largest free block.
+    pub largest_free_bytes: Bytes,
+    /// Free blocks.
+    pub free_blocks: u64,
+}
+
+/// Finds out what is in an opened file.
+#[must_use]
+pub fn inspect(opened: &Opened) -> Inspection {
+    let Opened { records, trace, .. } = opened;
+    let by_pool = |event: &Event| usize::from(event.pool.0);
+    let by_stream = |event: &Event| usize::from(event.stream.0);
+    Inspection {
+        schema_version: SCHEMA_VERSION,
+        file: opened.file.clone(),
+        device: records.device,
+        devices: opened
+            .devices
+            .iter()
+            .map(|&(device, entries)| device_line(device, entries))
+            .collect(),
+        settings: records.settings.as_ref().map(settings),
+        entries: entry_counts(records),
+        events: trace.events.len() as u64,
+        requests: trace.requests(),
+        span_us: trace.span_us(),
+        steps: trace.steps.len() as u64,
+        peak: live_peak(trace),
+        sizes: size_classes(trace),
+        pools: shares(trace, by_pool, |pool| pool_name(records, PoolId(pool as u8))),
+        streams: shares(trace, by_stream, |stream| stream_name(trace, StreamId(stream as u16))),
+        segments: records.has_segments.then(|| segment_totals(records)),
+        missing: missing(records, trace),
+    }
+}
+
+fn device_line(device: u32, entries: usize) -> DeviceEntries {
+    DeviceEntries { device, entries: entries as u64 }
+}
+
+/// The settings that differ from PyTorch's defaults, by their names in `PYTORCH_CUDA_ALLOC_CONF`.
+fn settings(conf: &AllocConf) -> Vec<(String, String)> {
+    let default = AllocConf::default();
+    let mut rows = Vec::new();
+    let mut add = |differs: bool, name: &str, value: String| {
+        if differs {
+            rows.push((name.to_owned(), value));
+        }
+    };
+    let size = |bytes: Bytes| Unit::Bytes.show(bytes as f64);
+    add(conf.expandable_segments, "expandable_segments", "True".to_owned());
+    if let Some(limit) = conf.max_split_size {
+        add(true, "max_split_size", size(limit));
+    }
+    let rounding = conf.max_non_split_rounding;
+    add(rounding != default.max_non_split_rounding, "max_non_split_rounding", size(rounding));
+    let segment = conf.large_segment_size;
+    add(segment != default.large_segment_size, "large_segment_size", size(segment));
+    let threshold = conf.garbage_collection_threshold;
+    add(threshold > 0.0, "garbage_collection_threshold", threshold.to_string());
+    let divisions = conf.roundup_power2_divisions;
+    add(divisions.iter().any(|&d| d > 1), "roundup_power2_divisions", format!("{divisions:?}"));
+    if let Some(fraction) = conf.memory_fraction {
+        add(true, "per_process_memory_fraction", fraction.to_string());
+    }
+    rows
+}
+
+fn entry_counts(records: &Records) -> Vec<EntryCount> {
+    let mut counts = [0; Action::ALL.len()];
+    for entry in &records.entries {
+        counts[entry.action as usize] += 1;
+    }
+    let named = |(action, count): (Action, u64)| EntryCount { action: action.name(), count };
+    let mut rows: Vec<_> = Action::ALL.into_iter().zip(counts).map(named).collect();
+    rows.push(EntryCount { action: "of unknown kind", count: records.unknown_actions });
+    rows.retain(|row| row.count > 0);
+    rows
+}
+
+fn live_peak(trace: &Trace) -> Option<Peak> {
+    let (mut live, mut blocks): (Bytes, u64) = (0, 0);
+    let mut peak: Option<Peak> = None;
+    for (index, event) in trace.events.iter().enumerate() {
+        match event.kind {
+            EventKind::Malloc => {
+                live += event.size;
+                blocks += 1;
+                if peak.is_none_or(|peak| live > peak.requested_bytes) {
+                    let (event, time_us) = (index as u64, trace.times_us[index]);
+                    peak = Some(Peak { requested_bytes: live, blocks, event, time_us, step: None });
+                }
+            }
+            EventKind::Free | EventKind::FreeCompleted => {
+                live = live.saturating_sub(event.size);
+                blocks = blocks.saturating_sub(1);
+            }
+            EventKind::FreeRequested | EventKind::Attempt | EventKind::Trim => {}
+        }
+    }
+    let mut peak = peak?;
+    let at = peak.event as usize;
+    let step = trace.steps.iter().position(|step| (step.start..step.end).contains(&at));
+    peak.step = step.map(|index| index as u64 + 1);
+    Some(peak)
+}
+
+fn size_classes(trace: &Trace) -> Vec<SizeClass> {
+    let mut classes = [(0, 0); 64];
+    for event in trace.events.iter().filter(|event| event.kind == EventKind::Malloc) {
+        let class = &mut classes[event.size.max(1).ilog2() as usize];
+        *class = (class.0 + 1, class.1 + event.size);
+    }
+    let named = |(power, (requests, bytes)): (usize, (u64, Bytes))| SizeClass {
+        from_bytes: 1 << power,
+        requests,
+        bytes,
+    };
+    let used = |class: &SizeClass| class.requests > 0;
+    classes.into_iter().enumerate().map(named).filter(used).collect()
+}
+
+/// Requests and bytes by a small number of each event, in ascending order of that number.
+fn shares(
+    trace: &Trace,
+    key: impl Fn(&Event) -> usize,
+    name: impl Fn(usize) -> String,
+) -> Vec<Share> {
+    let mut shares: Vec<(u64, Bytes)> = Vec::new();
+    for event in trace.events.iter().filter(|event| event.kind == EventKind::Malloc) {
+        let key = key(event);
+        if shares.len() <= key {
+            shares.resize(key + 1, (0, 0));
+        }
+        shares[key] = (shares[key].0 + 1, shares[key].1 + event.size);
+    }
+    let named = |(key, (requests, bytes)): (usize, (u64, Bytes))| Share {
+        name: name(key),
+        requests,
+        bytes,
+    };
+    let used = |share: &Share| share.requests > 0;
+    shares.into_iter().enumerate().map(named).filter(used).collect()
+}
+
+fn pool_name(records: &Records, pool: PoolId) -> String {
+    match (pool, records.pools.get(usize::from(pool.0))) {
+        (PoolId::DEFAULT, _) => "default".to_owned(),
+        (_, Some((owner, number))) => format!("({owner}, {number})"),
+        (PoolId(number), None) => format!("private {number}"),
+    }
+}
+
+fn stream_name(trace: &Trace, stream: StreamId) -> String {
+    match trace.streams.get(usize::from(stream.0)) {
+        Some(0) | None => "default".to_owned(),
+        Some(handle) => format!("{handle:#x}"),
+    }
+}
+
+fn segment_totals(records: &Records) -> SegmentTotals {
+    let mut totals = SegmentTotals::default();
+    for segment in &records.segments {
+        totals.count += 1;
+        totals.small += u64::from(segment.is_small);
+        totals.expandable += u64::from(segment.is_expandable);
+        totals.bytes += segment.size;
+        for block in &segment.blocks {
+            if block.state == BlockState::Inactive {
+                totals.free_blocks += 1;
+                totals.largest_free_bytes = totals.largest_free_bytes.max(block.size);
+            } else {
+                totals.active_bytes += block.size;
+            }
+        }
+    }
+    totals
+}
+
+/// What the recording lacks. PyTorch says nothing of it (up to 2.11), so it is told from what does not fit together.
+fn missing(records: &Records, trace: &Trace) -> Vec<String> {
+    let of = |kind: WarningKind| {
+        trace.warnings.iter().find(|warning| warning.kind == kind).map_or(0, |w| w.count)
+    };
+    let (unknown, before) = (of(WarningKind::UnknownFree), of(WarningKind::LiveBefore));
+    let mut missing = Vec::new();
+    if before > 0 {
+        missing.push(format!("{before} blocks were live before the recording began"));
+    }
+    if unknown > 0 {
+        missing.push(format!("{unknown} frees are of blocks that were never seen allocated"));
+    }
+    if (unknown > 0 || before > 0) && is_round(records.entries.len()) {
+        missing.push(format!(
+            "exactly {} entries: a ring buffer that was full, so that the oldest were lost \
+             (record with a larger max_entries)",
+            records.entries.len()
+        ));
+    }
+    missing.extend(missing_kinds(records));
+    if trace.times_us.iter().all(|&time| time == 0) {
+        missing.push("there are no times".to_owned());
+    }
+    missing
+}
+
+/// Kinds of entry that a complete recording would have (`skip_actions` leaves kinds out).
+fn missing_kinds(records: &Records) -> Vec<String> {
+    let has = |action: Action| records.entries.iter().any(|entry| entry.action == action);
+    let allocs = records.entries.iter().filter(|entry| entry.action == Action::Alloc).count();
+    let live = records.segments.iter().flat_map(|segment| &segment.blocks);
+    let live = live.filter(|block| block.state == BlockState::Allocated).count();
+    let mut missing = Vec::new();
+    if !has(Action::FreeCompleted) && allocs > live && records.has_segments {
+        missing.push("there are no frees, although blocks are gone at the end".to_owned());
+    }
+    if !has(Action::SegmentAlloc) && !has(Action::SegmentMap) && has(Action::Alloc) {
+        missing.push(
+            "no segment was seen to be made: PyTorch's own growth is not recorded".to_owned(),
+        );
+    }
+    if !records.has_segments {
+        missing.push("the state at the end (segments) is not in the file".to_owned());
+    }
+    missing
+}
+
+/// Whether a person would have chosen this number as the size of a ring buffer.
+fn is_round(entries: usize) -> bool {
+    entries >= 1000 && (entries.is_multiple_of(1000) || entries.is_power_of_two())
+}

@@ -1,0 +1,353 @@
+//! One trace through one allocator on a simulated device.
+//!
+//! The event loop is [`Replay::advance`] and nothing else. It is called for one stretch of events after another, and
+//! what is measured is read between the stretches, so that the loop itself stays as fast as it can be:
+//!
+//! ```text
+//!   events    ├──────────────────────────────────────────────────────┤
+//!   steps          ├───── 1 ─────┤├───── 2 ──────┤├───── 3 ─────┤          calls and counters at the borders
+//!   buckets   ├──┤├──┤├──┤├──┤├──┤├──┤├──┤├──┤├──┤├──┤├──┤├──┤├──┤├──┤     highest usage, for the plots
+//!   stretches ├──┤├┤├┤├──┤├──┤├─┤├┤ ...
+//! ```
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use crate::alloc_conf::{AllocConf, DEFAULT_TOTAL_MEMORY, TorchVersion};
+use crate::allocator::{Allocator, Counter, Environment, OptionError, Options, Spec, Usage};
+use crate::device::{AddressPolicy, CallCounts, Counted, DeviceError, SimDevice};
+use crate::drive::{OnOom, Outcome, Replay};
+use crate::metrics::{RunSummary, StepSummary, Timeline, Watch};
+use crate::trace::Trace;
+use crate::units::Bytes;
+
+/// Memory of a device that never runs out: more than there are addresses.
+const UNLIMITED: Bytes = 1 << 60;
+
+/// The world in which the allocators run: what they are compared under.
+#[derive(Debug, Clone, Default)]
+pub struct Setup {
+    /// The PyTorch whose behaviour is simulated.
+    pub version: TorchVersion,
+    /// PyTorch's allocator settings; `None`: those of the recording.
+    pub conf: Option<AllocConf>,
+    /// Memory of the device in bytes; `None`: it never runs out.
+    pub device_memory: Option<Bytes>,
+    /// Share of the device's memory that the process may hold; `None`: as the settings say.
+    pub memory_fraction: Option<f64>,
+    /// How the device chooses addresses.
+    pub addresses: AddressPolicy,
+    /// What to do when memory runs out.
+    pub on_oom: OnOom,
+}
+
+/// Why a run came to no result. Running out of memory is a result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RunError {
+    /// An option of the allocator was refused.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    /// The simulated device failed in another way than by running out of memory.
+    #[error("event {event}: {source}")]
+    Device {
+        /// Index of the event.
+        event: usize,
+        /// What the device said.
+        source: DeviceError,
+    },
+}
+
+impl Setup {
+    /// What an allocator gets to know of the world, in a run of `trace`.
+    #[must_use]
+    pub fn environment(&self, trace: &Trace) -> Environment {
+        let recorded = || trace.settings.clone().unwrap_or_default();
+        let conf = self.conf.clone().unwrap_or_else(recorded);
+        let fraction = self.memory_fraction.or(conf.memory_fraction);
+        Environment {
+            version: self.version,
+            total_memory: self.device_memory.unwrap_or(DEFAULT_TOTAL_MEMORY),
+            // A share of a memory that never runs out is no limit.
+            memory_fraction: fraction.filter(|_| self.device_memory.is_some()),
+            conf,
+        }
+    }
+
+    /// What this setup leaves out although the recording or the user asked for it, in words.
+    #[must_use]
+    pub fn notes(&self, trace: &Trace) -> Vec<String> {
+        let settings = self.conf.as_ref().or(trace.settings.as_ref());
+        let fraction = self.memory_fraction.or(settings.and_then(|conf| conf.memory_fraction));
+        match (fraction, self.device_memory) {
+            (Some(fraction), None) => vec![format!(
+                "the memory fraction of {fraction} limits nothing, since the device's memory is \
+                 not known: give --device-memory"
+            )],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Runs a trace through an allocator. The name of the file is left empty.
+///
+/// # Errors
+/// If an option is wrong, or the device fails in another way than by running out of memory.
+pub fn run(
+    trace: &Trace,
+    spec: &Spec,
+    options: &Options,
+    setup: &Setup,
+) -> Result<RunSummary, RunError> {
+    let mut allocator = spec.build(options, &setup.environment(trace))?;
+    let capacity = setup.device_memory.unwrap_or(UNLIMITED);
+    let mut device = Counted::new(SimDevice::with_policy(capacity, setup.addresses.clone()));
+    let mut meter = Meter::new(trace);
+    let begin = Instant::now();
+    let outcome = drive(&mut meter, setup.on_oom, allocator.as_mut(), &mut device)?;
+    let host_ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let mut summary = summarize(trace, allocator.as_ref(), &outcome);
+    summary.allocator = spec.name.to_owned();
+    summary.options = options.rows();
+    summary.device_memory_bytes = setup.device_memory;
+    summary.device_calls = device.calls;
+    summary.host_ns = Some(host_ns);
+    summary.steps = meter.steps;
+    summary.timeline = meter.timeline;
+    Ok(summary)
+}
+
+fn drive(
+    meter: &mut Meter,
+    on_oom: OnOom,
+    allocator: &mut dyn Allocator,
+    device: &mut Counted<SimDevice>,
+) -> Result<Outcome, RunError> {
+    let mut replay = Replay::new(meter.trace, on_oom);
+    let mut start = 0;
+    while start < meter.trace.events.len() {
+        meter.begin(start, allocator, device.calls);
+        let end = meter.stretch_end(start);
+        let flow = replay
+            .advance(start..end, allocator, device, &mut meter.watch)
+            .map_err(|source| RunError::Device { event: replay.outcome.events, source })?;
+        let done = replay.outcome.events;
+        let is_over = flow == ControlFlow::Break(());
+        meter.end(start..done, is_over, allocator, device.calls);
+        start = if is_over { meter.trace.events.len() } else { end };
+    }
+    meter.timeline.finish();
+    Ok(replay.outcome)
+}
+
+fn summarize(trace: &Trace, allocator: &dyn Allocator, outcome: &Outcome) -> RunSummary {
+    let peak = allocator.peak();
+    let owned = |(name, count): Counter| (name.to_owned(), count);
+    let mut summary = RunSummary {
+        device: trace.device,
+        events: outcome.events as u64,
+        requested_peak_bytes: peak.requested,
+        active_peak_bytes: peak.active,
+        reserved_peak_bytes: peak.reserved,
+        oom_count: outcome.ooms.len() as u64,
+        first_oom_event: outcome.ooms.first().map(|oom| oom.event as u64),
+        alloc_retries: allocator.retries(),
+        allocator_counters: allocator.counters().into_iter().map(owned).collect(),
+        ..RunSummary::default()
+    };
+    summary.set_ratios();
+    summary
+}
+
+/// The step that is under way: where it began, and what stood on the counters then.
+struct OpenStep {
+    start: usize,
+    end: usize,
+    highest: Usage,
+    calls: CallCounts,
+    counters: Vec<Counter>,
+}
+
+/// Reads calls, counters and usage between the stretches of a run.
+struct Meter<'t> {
+    trace: &'t Trace,
+    watch: Watch,
+    timeline: Timeline,
+    steps: Vec<StepSummary>,
+    open: Option<OpenStep>,
+}
+
+impl<'t> Meter<'t> {
+    fn new(trace: &'t Trace) -> Self {
+        let timeline = Timeline::for_events(trace.events.len());
+        Self { trace, watch: Watch::default(), timeline, steps: Vec::new(), open: None }
+    }
+
+    /// Opens the next step, if it begins at event `at`.
+    fn begin(&mut self, at: usize, allocator: &dyn Allocator, calls: CallCounts) {
+        let next = self.trace.steps.get(self.steps.len());
+        let Some(step) = next.filter(|step| step.start == at && step.end > at) else { return };
+        let (highest, counters) = (allocator.usage(), allocator.counters());
+        self.open = Some(OpenStep { start: at, end: step.end, highest, calls, counters });
+    }
+
+    /// The next border of a bucket or a step after `start`.
+    fn stretch_end(&self, start: usize) -> usize {
+        let stride = self.timeline.stride;
+        let bucket_end = (start / stride + 1) * stride;
+        let next_step = self.trace.steps.get(self.steps.len()).map(|step| step.start);
+        let border = self.open.as_ref().map(|open| open.end).or(next_step);
+        let step_border = border.filter(|&at| at > start).unwrap_or(usize::MAX);
+        bucket_end.min(step_border).min(self.trace.events.len())
+    }
+
+    /// Takes note of the stretch that was carried out, after which the run may be over.
+    fn end(
+        &mut self,
+        stretch: std::ops::Range<usize>,
+        is_over: bool,
+        allocator: &dyn Allocator,
+        calls: CallCounts,
+    ) {
+        let highest = self.watch.take(allocator.usage());
+        self.timeline.push_many(highest, stretch.len());
+        let Some(mut open) = self.open.take() else { return };
+        open.highest = open.highest.max(highest);
+        if is_over || open.end <= stretch.end {
+            self.steps.push(open.close(stretch.end, allocator, calls));
+        } else {
+            self.open = Some(open);
+        }
+    }
+}
+
+impl OpenStep {
+    fn close(self, end: usize, allocator: &dyn Allocator, calls: CallCounts) -> StepSummary {
+        // The counters come in a fixed order. One that is a level and not a sum may have fallen.
+        let before = self.counters.iter().map(|&(_, count)| count).chain(std::iter::repeat(0));
+        let since = |((name, count), before): (Counter, u64)| {
+            (name.to_owned(), count.saturating_sub(before))
+        };
+        StepSummary {
+            start_event: self.start as u64,
+            end_event: end as u64,
+            active_peak_bytes: self.highest.active,
+            reserved_peak_bytes: self.highest.reserved,
+            device_calls: calls - self.calls,
+            allocator_counters: allocator.counters().into_iter().zip(before).map(since).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocator::find;
+    use crate::drive::Observer;
+    use crate::trace::{AllocId, Event, EventKind, PoolId, Step, StreamId};
+    use crate::units::MIB;
+
+    fn event(kind: EventKind, alloc: u32, size: Bytes) -> Event {
+        let (stream, pool) = (StreamId(0), PoolId::DEFAULT);
+        Event { size, alloc: AllocId(alloc), stream, kind, pool }
+    }
+
+    /// `count` blocks of 1, 2, 3, ... MiB; each is freed when the next but one has come.
+    fn staircase(count: u32, steps: Vec<Step>) -> Trace {
+        let mut events = Vec::new();
+        for alloc in 0..count {
+            events.push(event(EventKind::Malloc, alloc, MIB * u64::from(alloc + 1)));
+            if alloc >= 2 {
+                events.push(event(EventKind::Free, alloc - 2, MIB * u64::from(alloc - 1)));
+            }
+        }
+        Trace { times_us: vec![0; events.len()], events, allocs: count, steps, ..Trace::default() }
+    }
+
+    fn native(trace: &Trace, setup: &Setup) -> RunSummary {
+        run(trace, find("native").unwrap(), &Options::default(), setup).unwrap()
+    }
+
+    /// The obvious twin of the stretches: looks at the allocator after every single event.
+    #[derive(Default)]
+    struct EveryEvent(Vec<Usage>);
+
+    impl Observer for EveryEvent {
+        fn after(&mut self, _: usize, _: &Event, allocator: &dyn Allocator) {
+            self.0.push(allocator.usage());
+        }
+    }
+
+    fn after_every_event(trace: &Trace) -> Vec<Usage> {
+        let mut allocator = crate::allocator::Native::new();
+        let mut device = SimDevice::new(UNLIMITED);
+        let mut seen = EveryEvent::default();
+        let range = 0..trace.events.len();
+        let mut replay = Replay::new(trace, OnOom::Skip);
+        let _ = replay.advance(range, &mut allocator, &mut device, &mut seen).unwrap();
+        seen.0
+    }
+
+    fn highest(usages: &[Usage]) -> Usage {
+        usages.iter().copied().fold(Usage::default(), Usage::max)
+    }
+
+    #[test]
+    fn stretches_see_what_is_seen_after_every_event() {
+        let step = |start, end| Step { start, end };
+        // The second step begins at once, the third after a pause, and the last event is in none.
+        let trace = staircase(3000, vec![step(7, 100), step(100, 2111), step(2500, 5997)]);
+        let seen = after_every_event(&trace);
+        let summary = native(&trace, &Setup::default());
+        let stride = summary.timeline.stride;
+        assert!(stride > 1 && trace.events.len() % stride != 0);
+        for (index, bucket) in summary.timeline.buckets.iter().enumerate() {
+            let begin = (index * stride).saturating_sub(1);
+            let end = ((index + 1) * stride).min(seen.len());
+            assert_eq!(*bucket, highest(&seen[begin..end]), "bucket {index}");
+        }
+        assert_eq!(summary.timeline.buckets.len(), trace.events.len().div_ceil(stride));
+        assert_eq!(summary.steps.len(), 3);
+        for (found, step) in summary.steps.iter().zip(&trace.steps) {
+            let within = highest(&seen[step.start - 1..step.end]);
+            assert_eq!(found.active_peak_bytes, within.active, "{step:?}");
+            assert_eq!(found.reserved_peak_bytes, within.reserved, "{step:?}");
+            let events = &trace.events[step.start..step.end];
+            let mallocs = events.iter().filter(|e| e.kind == EventKind::Malloc).count() as u64;
+            assert_eq!(found.device_calls.mem_alloc, mallocs, "{step:?}");
+        }
+        assert_eq!(summary.active_peak_bytes, highest(&seen).active);
+    }
+
+    #[test]
+    fn a_run_that_stops_closes_its_step_there() {
+        let trace = staircase(100, vec![Step { start: 10, end: 198 }]);
+        let setup =
+            Setup { device_memory: Some(90 * MIB), on_oom: OnOom::Stop, ..Setup::default() };
+        let summary = native(&trace, &setup);
+        let oom = summary.first_oom_event.unwrap();
+        assert_eq!((summary.oom_count, summary.events), (1, oom + 1));
+        assert_eq!(summary.steps[0].end_event, oom + 1);
+        assert_eq!(summary.step_of(oom), Some(1));
+        assert!(summary.reserved_peak_bytes <= 90 * MIB);
+    }
+
+    #[test]
+    fn a_skipped_request_is_counted_and_the_run_goes_on() {
+        let trace = staircase(50, Vec::new());
+        let setup = Setup { device_memory: Some(60 * MIB), ..Setup::default() };
+        let summary = native(&trace, &setup);
+        assert!(summary.oom_count > 1);
+        assert_eq!(summary.events, trace.events.len() as u64);
+    }
+
+    #[test]
+    fn a_fraction_limits_only_a_known_memory() {
+        let trace = staircase(3, Vec::new());
+        let mut setup = Setup { memory_fraction: Some(0.5), ..Setup::default() };
+        assert_eq!(setup.environment(&trace).memory_fraction, None);
+        assert_eq!(setup.notes(&trace).len(), 1);
+        setup.device_memory = Some(80 << 30);
+        assert_eq!(setup.environment(&trace).memory_fraction, Some(0.5));
+        assert!(setup.notes(&trace).is_empty());
+    }
+}
