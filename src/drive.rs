@@ -72,6 +72,18 @@ impl<'t> Replay<'t> {
         Self { trace, live, on_oom, outcome: Outcome::default() }
     }
 
+    /// Takes the first events of the trace as carried out, since the allocator holds the blocks that they ask for
+    /// already (see [`Allocator::restore`]): `blocks` in the order of the allocation ids.
+    ///
+    /// # Panics
+    /// If there are more blocks than allocations.
+    pub fn adopt(&mut self, blocks: &[BlockId]) {
+        for (live, &block) in self.live[..blocks.len()].iter_mut().zip(blocks) {
+            *live = Some(block);
+        }
+        self.outcome.events = self.trace.start_events;
+    }
+
     /// Carries out the events in `range`, which begins where the last one ended, and says whether to go on.
     ///
     /// # Errors

@@ -27,8 +27,6 @@ pub struct Comparison {
     pub reference: Option<String>,
     /// Time between the first and the last event in microseconds; 0 if the file has no times.
     pub span_us: u64,
-    /// The moment at which each bucket of the timelines begins, in microseconds since the first event.
-    pub bucket_times_us: Vec<u64>,
     /// Where each training step begins.
     pub step_starts: Vec<Moment>,
     /// What was assumed about the trace or about the run, one sentence each.

@@ -19,6 +19,8 @@ pub struct Timeline {
     pub stride: usize,
     /// Highest usage in each bucket, in order.
     pub buckets: Vec<Usage>,
+    /// The moment at which each bucket begins, in microseconds since the first event; empty if it is not known.
+    pub times_us: Vec<u64>,
     open: Usage,
     filled: usize,
 }
@@ -30,15 +32,9 @@ impl Timeline {
     /// An empty timeline for a run of `events` events.
     #[must_use]
     pub fn for_events(events: usize) -> Self {
-        let stride = Self::stride_for(events);
+        let stride = events.div_ceil(Self::BUCKETS).max(1);
         let buckets = Vec::with_capacity(events.div_ceil(stride));
-        Self { stride, buckets, open: Usage::default(), filled: 0 }
-    }
-
-    /// Events in a bucket, in a run of `events` events.
-    #[must_use]
-    pub fn stride_for(events: usize) -> usize {
-        events.div_ceil(Self::BUCKETS).max(1)
+        Self { stride, buckets, ..Self::default() }
     }
 
     /// The state after one more event.

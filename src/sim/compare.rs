@@ -9,20 +9,11 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::open::{OpenOptions, Opened, open};
-use super::run::{RunError, Setup, run};
+use super::run::{Choice, RunError, Setup, run};
 use crate::alloc_conf::{AllocConf, DEFAULT_TOTAL_MEMORY, TorchVersion};
 use crate::allocator::{self, Environment, OptionError, Options, Spec};
-use crate::metrics::{Comparison, Moment, RECORDED, RunSummary, Timeline};
+use crate::metrics::{Comparison, Moment, RECORDED, RunSummary};
 use crate::trace::{Trace, TraceError};
-
-/// An allocator, and the options to run it with.
-#[derive(Debug, Clone)]
-pub struct Choice {
-    /// The allocator.
-    pub spec: &'static Spec,
-    /// Its options.
-    pub options: Options,
-}
 
 /// Why a choice of allocators was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -192,11 +183,11 @@ fn any_environment() -> Environment {
 }
 
 fn run_one(opened: &Opened, choice: &Choice, choices: &Choices) -> Result<RunSummary, FileError> {
-    let file = || opened.file.clone();
-    let mut summary = run(&opened.trace, choice.spec, &choice.options, &choices.setup)
-        .map_err(|source| FileError::Run { file: file(), allocator: choice.spec.name, source })?;
-    summary.file = file();
-    Ok(summary)
+    run(opened, choice, &choices.setup).map_err(|source| FileError::Run {
+        file: opened.file.clone(),
+        allocator: choice.spec.name,
+        source,
+    })
 }
 
 fn assemble(opened: &Opened, choices: &Choices, simulated: Vec<RunSummary>) -> Comparison {
@@ -217,7 +208,6 @@ fn assemble(opened: &Opened, choices: &Choices, simulated: Vec<RunSummary>) -> C
             by_default.map(str::to_owned).or_else(|| runs.first().map(|run| run.allocator.clone()))
         }
     };
-    let stride = Timeline::stride_for(trace.events.len());
     Comparison {
         file: opened.file.clone(),
         device: trace.device,
@@ -225,7 +215,6 @@ fn assemble(opened: &Opened, choices: &Choices, simulated: Vec<RunSummary>) -> C
         runs,
         reference,
         span_us: trace.span_us(),
-        bucket_times_us: trace.times_us.iter().copied().step_by(stride).collect(),
         step_starts: trace.steps.iter().map(|step| moment(trace, step.start)).collect(),
         notes,
     }

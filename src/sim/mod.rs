@@ -12,7 +12,9 @@ mod open;
 pub mod recording;
 mod run;
 
-pub use compare::{Choice, ChoiceError, Choices, FileError, choose, compare, compare_files};
-pub use inspect::{Inspection, inspect};
+pub use compare::{ChoiceError, Choices, FileError, choose, compare, compare_files};
+pub use inspect::{
+    DeviceEntries, EntryCount, Inspection, Peak, SegmentTotals, Share, SizeClass, inspect,
+};
 pub use open::{OpenOptions, Opened, open, open_all};
-pub use run::{RunError, Setup, run};
+pub use run::{Choice, RunError, Setup, run};

@@ -4,9 +4,13 @@
 
 use std::path::Path;
 
-use crate::alloc_conf::TorchVersion;
-use crate::metrics::RunSummary;
-use crate::trace::{self, Labels, LoadOptions, Records, Trace, TraceError, ingest};
+use super::recording::{Verification, verify};
+use crate::alloc_conf::{DEFAULT_TOTAL_MEMORY, TorchVersion};
+use crate::allocator::Environment;
+use crate::metrics::{RECORDED, RunSummary};
+use crate::trace::{
+    self, Action, Entry, EventKind, Labels, Layout, LoadOptions, Records, Trace, TraceError, ingest,
+};
 
 /// How a file is opened.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +32,8 @@ pub struct Opened {
     pub records: Records,
     /// What the program did.
     pub trace: Trace,
+    /// What was held when the recording began; empty if it began with the program.
+    pub start: Layout,
     /// What the recording itself says about peaks and calls, if it says enough.
     pub recorded: Option<RunSummary>,
 }
@@ -40,7 +46,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, TraceError> {
     let all = load(path, options)?;
     let devices = devices(&all);
     let records = trace::choose_device(all, options.device, path)?;
-    Ok(prepare(path, devices, records))
+    Ok(prepare(path, devices, records, options))
 }
 
 /// Opens every device of a file that has entries, or the one that was asked for.
@@ -53,10 +59,10 @@ pub fn open_all(path: &Path, options: &OpenOptions) -> Result<Vec<Opened>, Trace
     let is_plain = devices.iter().filter(|&&(_, entries)| entries > 0).count() < 2;
     if options.device.is_some() || is_plain {
         let records = trace::choose_device(all, options.device, path)?;
-        return Ok(vec![prepare(path, devices, records)]);
+        return Ok(vec![prepare(path, devices, records, options)]);
     }
     all.retain(|records| !records.entries.is_empty());
-    Ok(all.into_iter().map(|records| prepare(path, devices.clone(), records)).collect())
+    Ok(all.into_iter().map(|records| prepare(path, devices.clone(), records, options)).collect())
 }
 
 fn load(path: &Path, options: &OpenOptions) -> Result<Vec<Records>, TraceError> {
@@ -68,9 +74,60 @@ fn devices(all: &[Records]) -> Vec<(u32, usize)> {
     all.iter().map(|records| (records.device, records.entries.len())).collect()
 }
 
-/// Makes a trace of the records, and takes from them what only they say.
-fn prepare(path: &Path, devices: Vec<(u32, usize)>, records: Records) -> Opened {
-    let trace = ingest(&records, &Labels::default());
+/// Makes a trace of the records. PyTorch's own decisions tell what the entries do not say in words: what was live at
+/// the beginning, when the cache was emptied, which pool was asked.
+fn prepare(
+    path: &Path,
+    devices: Vec<(u32, usize)>,
+    records: Records,
+    options: &OpenOptions,
+) -> Opened {
     let file = path.display().to_string();
-    Opened { file, devices, records, trace, recorded: None }
+    if !records.has_segments {
+        let trace = ingest(&records, &Labels::default());
+        return Opened { file, devices, records, trace, ..Opened::default() };
+    }
+    let environment = Environment {
+        conf: records.settings.clone().unwrap_or_default(),
+        version: options.version,
+        total_memory: DEFAULT_TOTAL_MEMORY,
+        memory_fraction: None,
+    };
+    let found = verify(&records, &environment);
+    let trace = ingest(&records, &found.labels);
+    let mut recorded = recorded(&records, &found);
+    recorded.file.clone_from(&file);
+    recorded.events = trace.events.len() as u64;
+    recorded.first_oom_event = first_failure(&trace);
+    Opened { file, devices, start: found.start.layout, recorded: Some(recorded), records, trace }
+}
+
+/// The first request that failed in the recording.
+fn first_failure(trace: &Trace) -> Option<u64> {
+    let position = trace.events.iter().position(|event| event.kind == EventKind::Attempt);
+    position.map(|index| index as u64)
+}
+
+/// The recording as a row of the table.
+fn recorded(records: &Records, found: &Verification) -> RunSummary {
+    let is_oom = |entry: &&Entry| entry.action == Action::Oom;
+    let mut timeline = found.timeline.clone();
+    timeline.finish();
+    let origin = records.entries.first().map_or(0, |entry| entry.time_us);
+    let times = records.entries.iter().map(|entry| entry.time_us.saturating_sub(origin));
+    timeline.times_us = times.step_by(timeline.stride.max(1)).collect();
+    let mut summary = RunSummary {
+        device: records.device,
+        allocator: RECORDED.to_owned(),
+        requested_peak_bytes: found.peak.requested,
+        active_peak_bytes: found.peak.active,
+        reserved_peak_bytes: found.peak.reserved,
+        oom_count: records.entries.iter().filter(is_oom).count() as u64,
+        alloc_retries: found.retries,
+        device_calls: found.device_calls,
+        timeline,
+        ..RunSummary::default()
+    };
+    summary.set_ratios();
+    summary
 }

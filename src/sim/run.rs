@@ -13,6 +13,7 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
+use super::open::Opened;
 use crate::alloc_conf::{AllocConf, DEFAULT_TOTAL_MEMORY, TorchVersion};
 use crate::allocator::{Allocator, Counter, Environment, OptionError, Options, Spec, Usage};
 use crate::device::{AddressPolicy, CallCounts, Counted, DeviceError, SimDevice};
@@ -39,6 +40,15 @@ pub struct Setup {
     pub addresses: AddressPolicy,
     /// What to do when memory runs out.
     pub on_oom: OnOom,
+}
+
+/// An allocator, and the options to run it with.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// The allocator.
+    pub spec: &'static Spec,
+    /// Its options.
+    pub options: Options,
 }
 
 /// Why a run came to no result. Running out of memory is a result.
@@ -88,55 +98,83 @@ impl Setup {
     }
 }
 
-/// Runs a trace through an allocator. The name of the file is left empty.
+/// Runs a trace through an allocator.
 ///
 /// # Errors
 /// If an option is wrong, or the device fails in another way than by running out of memory.
-pub fn run(
-    trace: &Trace,
-    spec: &Spec,
-    options: &Options,
-    setup: &Setup,
-) -> Result<RunSummary, RunError> {
-    let mut allocator = spec.build(options, &setup.environment(trace))?;
-    let capacity = setup.device_memory.unwrap_or(UNLIMITED);
-    let mut device = Counted::new(SimDevice::with_policy(capacity, setup.addresses.clone()));
-    let mut meter = Meter::new(trace);
+pub fn run(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary, RunError> {
+    let trace = &opened.trace;
+    let mut stage = Stage::prepare(opened, choice, setup)?;
+    let mut meter = Meter::new(trace, stage.allocator.usage(), stage.replay.outcome.events);
     let begin = Instant::now();
-    let outcome = drive(&mut meter, setup.on_oom, allocator.as_mut(), &mut device)?;
+    drive(&mut meter, &mut stage)?;
     let host_ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    let mut summary = summarize(trace, allocator.as_ref(), &outcome);
-    summary.allocator = spec.name.to_owned();
-    summary.options = options.rows();
+    let mut summary = summarize(trace, stage.allocator.as_ref(), &stage.replay.outcome);
+    summary.file.clone_from(&opened.file);
+    summary.allocator = choice.spec.name.to_owned();
+    summary.options = choice.options.rows();
     summary.device_memory_bytes = setup.device_memory;
-    summary.device_calls = device.calls;
+    summary.device_calls = stage.device.calls;
     summary.host_ns = Some(host_ns);
     summary.steps = meter.steps;
     summary.timeline = meter.timeline;
     Ok(summary)
 }
 
-fn drive(
-    meter: &mut Meter,
-    on_oom: OnOom,
-    allocator: &mut dyn Allocator,
-    device: &mut Counted<SimDevice>,
-) -> Result<Outcome, RunError> {
-    let mut replay = Replay::new(meter.trace, on_oom);
-    let mut start = 0;
+/// All that takes part in a run.
+struct Stage<'t> {
+    allocator: Box<dyn Allocator>,
+    device: Counted<SimDevice>,
+    replay: Replay<'t>,
+}
+
+impl<'t> Stage<'t> {
+    /// The state before the first event: what was live before the recording began is live here too, where PyTorch had
+    /// it if the allocator works like PyTorch's, and by requests that stand at the beginning of the trace otherwise.
+    fn prepare(opened: &'t Opened, choice: &Choice, setup: &Setup) -> Result<Self, RunError> {
+        let mut stage = Self::empty(opened, choice, setup)?;
+        if opened.start.is_empty() {
+            return Ok(stage);
+        }
+        match stage.allocator.restore(&mut stage.device, &opened.start) {
+            Ok(Some(blocks)) => stage.replay.adopt(&blocks),
+            Ok(None) => {}
+            // The device is smaller than that of the recording: let the requests show how far it goes.
+            Err(DeviceError::OutOfMemory { .. }) => stage = Self::empty(opened, choice, setup)?,
+            Err(source) => return Err(RunError::Device { event: 0, source }),
+        }
+        stage.device.calls = CallCounts::default();
+        Ok(stage)
+    }
+
+    fn empty(opened: &'t Opened, choice: &Choice, setup: &Setup) -> Result<Self, RunError> {
+        let trace = &opened.trace;
+        let capacity = setup.device_memory.unwrap_or(UNLIMITED);
+        let device = SimDevice::with_policy(capacity, setup.addresses.clone());
+        Ok(Self {
+            allocator: choice.spec.build(&choice.options, &setup.environment(trace))?,
+            device: Counted::new(device),
+            replay: Replay::new(trace, setup.on_oom),
+        })
+    }
+}
+
+fn drive(meter: &mut Meter, stage: &mut Stage) -> Result<(), RunError> {
+    let Stage { allocator, device, replay } = stage;
+    let mut start = replay.outcome.events;
     while start < meter.trace.events.len() {
-        meter.begin(start, allocator, device.calls);
+        meter.begin(start, allocator.as_ref(), device.calls);
         let end = meter.stretch_end(start);
         let flow = replay
-            .advance(start..end, allocator, device, &mut meter.watch)
+            .advance(start..end, allocator.as_mut(), device, &mut meter.watch)
             .map_err(|source| RunError::Device { event: replay.outcome.events, source })?;
         let done = replay.outcome.events;
         let is_over = flow == ControlFlow::Break(());
-        meter.end(start..done, is_over, allocator, device.calls);
+        meter.end(start..done, is_over, allocator.as_ref(), device.calls);
         start = if is_over { meter.trace.events.len() } else { end };
     }
     meter.timeline.finish();
-    Ok(replay.outcome)
+    Ok(())
 }
 
 fn summarize(trace: &Trace, allocator: &dyn Allocator, outcome: &Outcome) -> RunSummary {
@@ -177,9 +215,14 @@ struct Meter<'t> {
 }
 
 impl<'t> Meter<'t> {
-    fn new(trace: &'t Trace) -> Self {
-        let timeline = Timeline::for_events(trace.events.len());
-        Self { trace, watch: Watch::default(), timeline, steps: Vec::new(), open: None }
+    /// A meter for a run in which `before` events count as carried out, with `usage` as their result.
+    fn new(trace: &'t Trace, usage: Usage, before: usize) -> Self {
+        let mut timeline = Timeline::for_events(trace.events.len());
+        timeline.times_us = trace.times_us.iter().copied().step_by(timeline.stride).collect();
+        (0..before).for_each(|_| timeline.push(usage));
+        let mut watch = Watch::default();
+        watch.take(usage);
+        Self { trace, watch, timeline, steps: Vec::new(), open: None }
     }
 
     /// Opens the next step, if it begins at event `at`.
@@ -264,7 +307,9 @@ mod tests {
     }
 
     fn native(trace: &Trace, setup: &Setup) -> RunSummary {
-        run(trace, find("native").unwrap(), &Options::default(), setup).unwrap()
+        let opened = Opened { trace: trace.clone(), ..Opened::default() };
+        let choice = Choice { spec: find("native").unwrap(), options: Options::default() };
+        run(&opened, &choice, setup).unwrap()
     }
 
     /// The obvious twin of the stretches: looks at the allocator after every single event.

@@ -1,2 +1,60 @@
-//! To come.
-fn main() {}
+//! `gmlake-sim`: how much GPU memory a recorded job needs, and what another allocator would do.
+//!
+//! ```text
+//!   args ──▶ what was typed ──▶ library types ──▶ compare | inspect | allocators ──▶ Done or Refused
+//! ```
+//!
+//! Tables go to standard output, everything else to standard error. The exit code is 0 if all went well, 1 if the
+//! answer is no (memory ran out under `--fail-on-oom`), and 2 if the command or a file was wrong.
+
+mod allocators;
+mod args;
+mod compare;
+mod export;
+mod inspect;
+mod terminal;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command};
+
+/// How a command ended that ran to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// All is well.
+    Yes,
+    /// The run finished, and the answer is no.
+    No,
+    /// Some files could not be used; they were reported on the way.
+    Incomplete,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let result = match &args.command {
+        Command::Compare(args) => compare::main(args),
+        Command::Inspect(args) => inspect::main(args),
+        Command::Allocators => allocators::main(),
+    };
+    match result {
+        Ok(Answer::Yes) => ExitCode::SUCCESS,
+        Ok(Answer::No) => ExitCode::from(1),
+        Ok(Answer::Incomplete) => ExitCode::from(2),
+        // Whoever read our output has had enough of it.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            terminal::complain(&format!("{error:#}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let kind = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<io::Error>().map(io::Error::kind)
+    };
+    error.chain().any(|cause| kind(cause) == Some(io::ErrorKind::BrokenPipe))
+}

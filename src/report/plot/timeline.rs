@@ -5,7 +5,7 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 use super::style::{self, Pen, failed};
-use crate::metrics::{Comparison, RECORDED, RunSummary};
+use crate::metrics::{Comparison, Moment, RECORDED, RunSummary, Timeline};
 use crate::report::ReportError;
 use crate::units::{GIB, Grouped, Size};
 
@@ -37,16 +37,17 @@ impl<'a> Axis<'a> {
         Self { comparison, has_times, end }
     }
 
-    /// Where bucket `index` of a timeline begins.
-    fn bucket(&self, index: usize, stride: usize) -> f64 {
-        let times = &self.comparison.bucket_times_us;
+    /// Where bucket `index` of a timeline begins, or the last one ends.
+    fn bucket(&self, index: usize, timeline: &Timeline) -> f64 {
+        let share = index as f64 / timeline.buckets.len().max(1) as f64;
         match self.has_times {
-            true => times.get(index).map_or(self.end, |&time| time as f64 / 1e6),
-            false => ((index * stride) as f64).min(self.end),
+            true => timeline.times_us.get(index).map_or(self.end, |&time| time as f64 / 1e6),
+            // The recording counts its own entries, which are not our events.
+            false => share * self.end,
         }
     }
 
-    fn step(&self, moment: &crate::metrics::Moment) -> f64 {
+    fn step(&self, moment: &Moment) -> f64 {
         if self.has_times { moment.time_us as f64 / 1e6 } else { moment.event as f64 }
     }
 
@@ -166,7 +167,7 @@ fn active_area<DB: DrawingBackend>(
     let runs = &axis.comparison.runs;
     let Some(run) = runs.iter().find(with_timeline).or_else(|| runs.first()) else { return Ok(()) };
     let values = run.timeline.buckets.iter().map(|usage| usage.active);
-    let points = staircase(values, axis, run.timeline.stride);
+    let points = staircase(values, axis, &run.timeline);
     chart.draw_series(AreaSeries::new(points, 0.0, style::ACTIVE)).map_err(failed)?;
     Ok(())
 }
@@ -179,25 +180,29 @@ fn reserved_line<DB: DrawingBackend>(
     pen: Pen,
 ) -> Result<(), ReportError> {
     let values = run.timeline.buckets.iter().map(|usage| usage.reserved);
-    let points = staircase(values, axis, run.timeline.stride);
+    let points = staircase(values, axis, &run.timeline);
     // The recording lies under the others and is wider, so that both show where a model agrees with it.
     let width = if run.allocator == RECORDED { 5 } else { 2 };
     chart.draw_series([PathElement::new(points, pen.line(colour, width))]).map_err(failed)?;
     let Some(event) = run.first_oom_event else { return Ok(()) };
     let bucket = event as usize / run.timeline.stride.max(1);
     let held = run.timeline.buckets.get(bucket).map_or(0, |usage| usage.reserved);
-    let at = (axis.bucket(bucket, run.timeline.stride), gib(held));
+    let at = (axis.bucket(bucket, &run.timeline), gib(held));
     let cross = Cross::new(at, pen.px(8), pen.line(style::ALARM, 3));
     chart.draw_series([cross]).map_err(failed)?;
     Ok(())
 }
 
 /// Corners of a line that keeps each value until the next begins; equal neighbours are one stair.
-fn staircase(values: impl Iterator<Item = u64>, axis: &Axis<'_>, stride: usize) -> Vec<(f64, f64)> {
+fn staircase(
+    values: impl Iterator<Item = u64>,
+    axis: &Axis<'_>,
+    timeline: &Timeline,
+) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = Vec::new();
     let mut count = 0;
     for (index, value) in values.enumerate() {
-        let (at, value) = (axis.bucket(index, stride), gib(value));
+        let (at, value) = (axis.bucket(index, timeline), gib(value));
         let last = points.last().map(|&(_, value)| value);
         if last != Some(value) {
             points.extend(last.map(|last| (at, last)));
@@ -205,7 +210,7 @@ fn staircase(values: impl Iterator<Item = u64>, axis: &Axis<'_>, stride: usize) 
         }
         count = index + 1;
     }
-    let last = points.last().map(|&(_, value)| (axis.bucket(count, stride), value));
+    let last = points.last().map(|&(_, value)| (axis.bucket(count, timeline), value));
     points.extend(last);
     points
 }

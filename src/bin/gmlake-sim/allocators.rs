@@ -1,0 +1,25 @@
+//! `gmlake-sim allocators`: what there is to choose from.
+
+use std::fmt::Write;
+
+use gmlake::allocator::{ALL, Spec};
+
+use crate::{Answer, terminal};
+
+pub(crate) fn main() -> anyhow::Result<Answer> {
+    let texts: Vec<String> = ALL.iter().map(describe).collect();
+    terminal::print(&texts.join("\n"))?;
+    Ok(Answer::Yes)
+}
+
+/// The allocator's name and summary, and a line for each option.
+fn describe(spec: &Spec) -> String {
+    let mut text = format!("{:<16} {}\n", spec.name, spec.summary);
+    let named = |name: &str| format!("{}.{name}", spec.name);
+    let width = spec.options.iter().map(|option| named(option.name).len()).max().unwrap_or(0);
+    for option in spec.options {
+        let (name, default) = (named(option.name), option.default);
+        let _ = writeln!(text, "    {name:<width$}  {} [default: {default}]", option.help);
+    }
+    text
+}

@@ -1,0 +1,206 @@
+//! The command line: what can be typed. Nothing is decided here; each subcommand turns what was typed into the
+//! library's types, once.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use gmlake::alloc_conf::TorchVersion;
+use gmlake::units::{Bytes, parse_size};
+
+/// How much GPU memory a recorded PyTorch job needs, how much of it is lost, and what another allocator would do.
+#[derive(Debug, Parser)]
+#[command(name = "gmlake-sim", version, propagate_version = true, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run recorded traces through several allocators and compare what each would hold
+    Compare(CompareArgs),
+    /// Show what is in a trace: settings, events, sizes, the peak, and what the recording lacks
+    Inspect(InspectArgs),
+    /// List the allocators with their options and defaults
+    Allocators,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gmlake-sim inspect traces/opt-1.3b-LR-var.pickle.xz
+  gmlake-sim compare traces/opt-1.3b-LR-var.pickle.xz --export-plot memory.png
+  gmlake-sim compare traces/*.xz --device-memory 40GiB --allocators caching,expandable,gmlake
+
+Exit codes: 0 all is well, 1 the answer is no (see --fail-on-oom), 2 wrong usage or input.";
+
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  gmlake-sim compare traces/opt-1.3b-LR-var.pickle.xz
+  gmlake-sim compare snapshot.pickle --device-memory 40GiB --export-json runs.json --export-plot memory.svg
+  gmlake-sim compare rank*.pickle --alloc-conf max_split_size_mb:128 --set caching.roundup_power2_divisions=4
+
+Sizes are binary: 80GB, 80GiB and 80g are the same.
+Exit codes: 0 all is well, 1 memory ran out under --fail-on-oom, 2 wrong usage or input.";
+
+const INSPECT_EXAMPLES: &str = "\
+Examples:
+  gmlake-sim inspect traces/opt-1.3b-LR-var.pickle.xz
+  gmlake-sim inspect snapshot.pickle --device 1
+  xz -dc snapshot.pickle.xz | gmlake-sim inspect - --export-json inspection.json";
+
+/// `gmlake-sim compare`
+#[derive(Debug, Parser)]
+#[command(after_help = COMPARE_EXAMPLES)]
+pub(crate) struct CompareArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    #[command(flatten)]
+    pub(crate) allocators: AllocatorArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// `gmlake-sim inspect`
+#[derive(Debug, Parser)]
+#[command(after_help = INSPECT_EXAMPLES)]
+pub(crate) struct InspectArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// Write what was found as JSON ('-' for standard output, in place of the tables)
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) export_json: Vec<PathBuf>,
+}
+
+/// What is read.
+#[derive(Debug, Parser)]
+#[command(next_help_heading = "Input")]
+pub(crate) struct InputArgs {
+    /// Traces: PyTorch snapshots (pickle or JSON), CSV or profiler traces, also compressed; '-' is standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Device to take from the files [default: the only one with events]
+    #[arg(long, value_name = "N")]
+    pub(crate) device: Option<u32>,
+    /// PyTorch that recorded the files, and that is simulated
+    #[arg(long, value_name = "VERSION", default_value = "2.11")]
+    pub(crate) torch_version: TorchVersion,
+    /// Refuse a file about which anything must be assumed
+    #[arg(long)]
+    pub(crate) strict: bool,
+}
+
+/// The simulated device.
+#[derive(Debug, Parser)]
+#[command(next_help_heading = "Device")]
+pub(crate) struct DeviceArgs {
+    /// Memory of the simulated device, such as 80GiB [default: it never runs out]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) device_memory: Option<Bytes>,
+    /// Share of the device's memory that the job may hold [default: as the settings say]
+    #[arg(long, value_name = "SHARE", value_parser = share, requires = "device_memory")]
+    pub(crate) memory_fraction: Option<f64>,
+    /// Order of the addresses that the device hands out; it decides ties between equal blocks
+    #[arg(long, value_name = "ORDER", default_value = "ascending")]
+    pub(crate) addresses: Addresses,
+    /// What the job does when it gets no memory: go on without it, or end
+    #[arg(long, value_name = "WHAT", default_value = "skip")]
+    pub(crate) on_oom: OnOom,
+}
+
+/// The allocators.
+#[derive(Debug, Parser)]
+#[command(next_help_heading = "Allocators")]
+pub(crate) struct AllocatorArgs {
+    /// Allocators to compare, separated by commas [default: all, see 'gmlake-sim allocators']
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub(crate) allocators: Vec<String>,
+    /// Set an option of an allocator, such as gmlake.fragment_limit=128MiB; may be repeated
+    #[arg(long, value_name = "ALLOCATOR.OPTION=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of the recording]
+    #[arg(long, value_name = "SETTINGS")]
+    pub(crate) alloc_conf: Option<String>,
+    /// Row that the others are compared with [default: recorded, else caching]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) reference: Option<String>,
+}
+
+/// What is written.
+#[derive(Debug, Parser)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct OutputArgs {
+    /// Also show each driver call's count and what the allocators count of their own doings
+    #[arg(long)]
+    pub(crate) details: bool,
+    /// Exit with 1 if memory runs out in any allocator but the bounds
+    #[arg(long)]
+    pub(crate) fail_on_oom: bool,
+    /// Threads to use; 1 measures host times without disturbance [default: one for each core]
+    #[arg(long, value_name = "N")]
+    pub(crate) jobs: Option<std::num::NonZeroUsize>,
+    /// Write every number as JSON; as all exports: may be repeated, '-' for standard output in place of the tables
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export_json: Vec<PathBuf>,
+    /// Write a row for each run as CSV
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export_csv: Vec<PathBuf>,
+    /// Write the tables as Markdown
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export_markdown: Vec<PathBuf>,
+    /// Draw memory over time and utilization, as .svg or .png
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export_plot: Vec<PathBuf>,
+}
+
+/// How the simulated device chooses addresses.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Addresses {
+    /// Each higher than the one before
+    Ascending,
+    /// Each lower than the one before
+    Descending,
+}
+
+/// What the job does when it gets no memory.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum OnOom {
+    /// Go on without it
+    Skip,
+    /// End there
+    Stop,
+}
+
+fn size(text: &str) -> Result<Bytes, String> {
+    match parse_size(text) {
+        Ok(0) => Err("a device without memory serves nothing".to_owned()),
+        Ok(size) => Ok(size),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let valid = |share: &f64| *share > 0.0 && *share <= 1.0;
+    text.parse().ok().filter(valid).ok_or_else(|| "a share is above 0 and at most 1".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent_and_every_option_has_help() {
+        let mut command = Args::command();
+        command.clone().debug_assert();
+        command.build();
+        for subcommand in command.get_subcommands() {
+            for argument in subcommand.get_arguments() {
+                let name = format!("{} {}", subcommand.get_name(), argument.get_id());
+                assert!(argument.get_help().is_some(), "{name} has no help");
+            }
+        }
+    }
+}

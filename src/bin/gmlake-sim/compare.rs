@@ -1,0 +1,176 @@
+//! `gmlake-sim compare`: traces through several allocators, beside each other.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use gmlake::alloc_conf::AllocConf;
+use gmlake::allocator;
+use gmlake::device::AddressPolicy;
+use gmlake::drive;
+use gmlake::metrics::{Comparison, RECORDED};
+use gmlake::report::{Report, ReportFormat, table};
+use gmlake::sim::{Choices, OpenOptions, Setup, choose, compare_files};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::args::{Addresses, CompareArgs, OnOom, OutputArgs};
+use crate::export::Export;
+use crate::{Answer, terminal};
+
+pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
+    let choices = choices(args)?;
+    let exports = open_exports(&args.output)?;
+    check_stdin(&args.input.files)?;
+    let results = run(args, &choices)?;
+    let mut comparisons = Vec::with_capacity(results.len());
+    let mut is_complete = true;
+    for result in results {
+        match result {
+            Ok(comparison) => comparisons.push(comparison),
+            Err(error) => {
+                terminal::complain(&error.to_string());
+                is_complete = false;
+            }
+        }
+    }
+    show(args, &comparisons, &exports)?;
+    write(exports, &comparisons)?;
+    Ok(match is_complete {
+        false => Answer::Incomplete,
+        true if args.output.fail_on_oom && comparisons.iter().any(ran_out) => Answer::No,
+        true => Answer::Yes,
+    })
+}
+
+/// What was typed, as the library understands it.
+fn choices(args: &CompareArgs) -> anyhow::Result<Choices> {
+    let version = args.input.torch_version;
+    let conf = args.allocators.alloc_conf.as_deref();
+    let conf = conf.map(|text| AllocConf::parse(text, version)).transpose()?;
+    let allocators = choose(&args.allocators.allocators, &args.allocators.set)?;
+    let reference = args.allocators.reference.clone();
+    if let Some(name) = &reference
+        && name != RECORDED
+        && !allocators.iter().any(|choice| choice.spec.name == name)
+    {
+        let chosen: Vec<_> = allocators.iter().map(|choice| choice.spec.name).collect();
+        bail!(
+            "there is no row {name:?} to compare with; there are: recorded, {}",
+            chosen.join(", ")
+        );
+    }
+    let setup = Setup {
+        version,
+        conf,
+        device_memory: args.device.device_memory,
+        memory_fraction: args.device.memory_fraction,
+        addresses: match args.device.addresses {
+            Addresses::Ascending => AddressPolicy::Ascending,
+            Addresses::Descending => AddressPolicy::Descending,
+        },
+        on_oom: match args.device.on_oom {
+            OnOom::Skip => drive::OnOom::Skip,
+            OnOom::Stop => drive::OnOom::Stop,
+        },
+    };
+    let open = OpenOptions { device: args.input.device, version };
+    Ok(Choices { open, allocators, setup, reference, is_strict: args.input.strict })
+}
+
+fn open_exports(args: &OutputArgs) -> anyhow::Result<Vec<(Export, Box<dyn Report>)>> {
+    let mut exports = Vec::new();
+    for format in ReportFormat::ALL {
+        let paths = match format {
+            ReportFormat::Json => &args.export_json,
+            ReportFormat::Csv => &args.export_csv,
+            ReportFormat::Markdown => &args.export_markdown,
+            ReportFormat::Plot => &args.export_plot,
+        };
+        for path in paths {
+            let report = format.report(path)?;
+            exports.push((Export::open(path)?, report));
+        }
+    }
+    Ok(exports)
+}
+
+/// Standard input can be read once.
+pub(crate) fn check_stdin(files: &[PathBuf]) -> anyhow::Result<()> {
+    if files.iter().filter(|file| file.as_path() == Path::new("-")).count() > 1 {
+        bail!("standard input ('-') can be read only once");
+    }
+    Ok(())
+}
+
+fn run(
+    args: &CompareArgs,
+    choices: &Choices,
+) -> anyhow::Result<Vec<Result<Comparison, gmlake::sim::FileError>>> {
+    let files = &args.input.files;
+    let bar = progress(files.len());
+    let jobs = args.output.jobs.map_or(0, std::num::NonZeroUsize::get);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(jobs).build();
+    let pool = pool.context("cannot start the worker threads")?;
+    let done = |file: &Path| {
+        bar.set_message(file.display().to_string());
+        bar.inc(1);
+    };
+    let results = pool.install(|| compare_files(files, choices, done));
+    bar.finish_and_clear();
+    Ok(results)
+}
+
+/// A bar on standard error, if that is a terminal and there is something to wait for.
+fn progress(files: usize) -> ProgressBar {
+    if files < 2 {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(files as u64), ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {eta} left  {msg}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+fn show(
+    args: &CompareArgs,
+    comparisons: &[Comparison],
+    exports: &[(Export, Box<dyn Report>)],
+) -> anyhow::Result<()> {
+    for comparison in comparisons {
+        for note in &comparison.notes {
+            terminal::complain(&format!("warning: {}: {note}", comparison.file));
+        }
+    }
+    if exports.iter().any(|(export, _)| export.is_stdout()) {
+        return Ok(());
+    }
+    let look = terminal::look();
+    let texts = comparisons.iter().map(|c| table::comparison(c, args.output.details, look));
+    let text = texts.collect::<Vec<_>>().join("\n\n");
+    if !text.is_empty() {
+        terminal::print(&text)?;
+    }
+    Ok(())
+}
+
+/// Without a single result there is nothing to export.
+fn write(
+    exports: Vec<(Export, Box<dyn Report>)>,
+    comparisons: &[Comparison],
+) -> anyhow::Result<()> {
+    if comparisons.is_empty() {
+        return Ok(());
+    }
+    for (export, report) in exports {
+        export.finish(|out| Ok(report.write(comparisons, out)?))?;
+    }
+    Ok(())
+}
+
+/// Whether memory ran out in an allocator (the recording is not one, it is what happened).
+fn ran_out(comparison: &Comparison) -> bool {
+    let simulated = comparison.runs.iter().filter(|run| allocator::find(&run.allocator).is_some());
+    simulated.filter(|run| !run.allocator.starts_with("bound")).any(|run| run.oom_count > 0)
+}

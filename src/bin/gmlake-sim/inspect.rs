@@ -1,0 +1,174 @@
+//! `gmlake-sim inspect`: what is in a trace.
+
+use anyhow::Result;
+use gmlake::report::table::{Look, plain};
+use gmlake::sim::{Inspection, OpenOptions, SizeClass, inspect, open_all};
+use gmlake::units::{Bytes, Grouped, Nanos, Size};
+
+use crate::args::InspectArgs;
+use crate::compare::check_stdin;
+use crate::export::Export;
+use crate::{Answer, terminal};
+
+pub(crate) fn main(args: &InspectArgs) -> Result<Answer> {
+    let exports = args.export_json.iter().map(|path| Export::open(path));
+    let exports = exports.collect::<Result<Vec<_>>>()?;
+    check_stdin(&args.input.files)?;
+    let options = OpenOptions { device: args.input.device, version: args.input.torch_version };
+    let mut found = Vec::new();
+    let mut answer = Answer::Yes;
+    for file in &args.input.files {
+        match open_all(file, &options) {
+            Ok(all) => found.extend(all.iter().map(inspect)),
+            Err(error) => {
+                terminal::complain(&error.to_string());
+                answer = Answer::Incomplete;
+            }
+        }
+    }
+    for inspection in found.iter().filter(|inspection| !inspection.missing.is_empty()) {
+        if args.input.strict {
+            let (file, missing) = (&inspection.file, inspection.missing.join("; "));
+            terminal::complain(&format!("{file}: {missing} (--strict)"));
+            answer = Answer::Incomplete;
+        }
+    }
+    if !exports.iter().any(Export::is_stdout) && !found.is_empty() {
+        let look = terminal::look();
+        let texts: Vec<_> = found.iter().map(|inspection| describe(inspection, look)).collect();
+        terminal::print(&texts.join("\n\n"))?;
+    }
+    for export in exports.into_iter().filter(|_| !found.is_empty()) {
+        export.finish(|out| {
+            serde_json::to_writer_pretty(&mut *out, &found)?;
+            Ok(out.write_all(b"\n")?)
+        })?;
+    }
+    Ok(answer)
+}
+
+/// Everything about one device, as text.
+fn describe(inspection: &Inspection, look: Look) -> String {
+    let mut parts = vec![summary(inspection, look)];
+    parts.push(entries(inspection, look));
+    if !inspection.sizes.is_empty() {
+        parts.push(sizes(inspection, look));
+    }
+    parts.push(shares(inspection, look));
+    let missing = inspection.missing.iter().map(|sentence| format!("  {sentence}"));
+    parts.push(match inspection.missing.is_empty() {
+        true => "The recording is complete.".to_owned(),
+        false => {
+            format!("Missing from the recording:\n{}", missing.collect::<Vec<_>>().join("\n"))
+        }
+    });
+    parts.join("\n\n")
+}
+
+fn summary(inspection: &Inspection, look: Look) -> String {
+    let Inspection { file, device, .. } = inspection;
+    let mut rows: Vec<(&str, String)> = Vec::new();
+    let others = inspection.devices.iter().filter(|line| line.entries > 0);
+    let others: Vec<_> =
+        others.map(|line| format!("{} ({} entries)", line.device, Grouped(line.entries))).collect();
+    if inspection.devices.len() > 1 {
+        rows.push(("devices with entries", others.join(", ")));
+    }
+    rows.push(("settings", settings(inspection)));
+    let requests = Grouped(inspection.requests);
+    rows.push(("events", format!("{} ({requests} requests)", Grouped(inspection.events))));
+    if inspection.span_us > 0 {
+        rows.push(("span", Nanos(inspection.span_us as f64 * 1e3).to_string()));
+    }
+    rows.push(("training steps", steps(inspection.steps)));
+    rows.extend(inspection.peak.map(|_| ("peak of live bytes", peak(inspection))));
+    rows.extend(inspection.segments.map(|_| ("held at the end", segments(inspection))));
+    let rows = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    left(vec![file.clone(), format!("device {device}")], rows, look)
+}
+
+fn settings(inspection: &Inspection) -> String {
+    match &inspection.settings {
+        None => "not in the file".to_owned(),
+        Some(rows) if rows.is_empty() => "PyTorch's defaults".to_owned(),
+        Some(rows) => rows.iter().map(|(k, v)| format!("{k}:{v}")).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn steps(steps: u64) -> String {
+    if steps == 0 { "none found".to_owned() } else { Grouped(steps).to_string() }
+}
+
+fn peak(inspection: &Inspection) -> String {
+    let Some(peak) = inspection.peak else { return String::new() };
+    let mut text = format!("{} in {} blocks", Size(peak.requested_bytes), Grouped(peak.blocks));
+    text += &format!(", at event {}", Grouped(peak.event));
+    if inspection.span_us > 0 {
+        text += &format!(", {} after the first", Nanos(peak.time_us as f64 * 1e3));
+    }
+    if let Some(step) = peak.step {
+        text += &format!(", in step {step}");
+    }
+    text
+}
+
+fn segments(inspection: &Inspection) -> String {
+    let Some(totals) = inspection.segments else { return String::new() };
+    format!(
+        "{} in {} segments ({} small, {} expandable); {} in use, {} free in {} blocks, the largest {}",
+        Size(totals.bytes),
+        Grouped(totals.count),
+        Grouped(totals.small),
+        Grouped(totals.expandable),
+        Size(totals.active_bytes),
+        Size(totals.bytes - totals.active_bytes),
+        Grouped(totals.free_blocks),
+        Size(totals.largest_free_bytes),
+    )
+}
+
+fn entries(inspection: &Inspection, look: Look) -> String {
+    let heading = vec!["recorded entries".to_owned(), "count".to_owned()];
+    let row = |entry: &gmlake::sim::EntryCount| {
+        vec![entry.action.to_owned(), Grouped(entry.count).to_string()]
+    };
+    plain(heading, inspection.entries.iter().map(row).collect(), look)
+}
+
+fn sizes(inspection: &Inspection, look: Look) -> String {
+    let heading = ["request size", "requests", "share", "bytes", "share of bytes"];
+    let requests: u64 = inspection.sizes.iter().map(|class| class.requests).sum();
+    let bytes: Bytes = inspection.sizes.iter().map(|class| class.bytes).sum();
+    let percent = |part: u64, whole: u64| format!("{:.1} %", 100.0 * part as f64 / whole as f64);
+    let row = |class: &SizeClass| {
+        vec![
+            format!("{} to {}", Size(class.from_bytes), Size(2 * class.from_bytes)),
+            Grouped(class.requests).to_string(),
+            percent(class.requests, requests),
+            Size(class.bytes).to_string(),
+            percent(class.bytes, bytes),
+        ]
+    };
+    let rows = inspection.sizes.iter().map(row).collect();
+    plain(heading.map(str::to_owned).to_vec(), rows, look)
+}
+
+fn shares(inspection: &Inspection, look: Look) -> String {
+    let heading = ["pool or stream", "requests", "bytes"].map(str::to_owned).to_vec();
+    let row = |kind: &str, share: &gmlake::sim::Share| {
+        let name = format!("{kind} {}", share.name);
+        vec![name, Grouped(share.requests).to_string(), Size(share.bytes).to_string()]
+    };
+    let mut rows: Vec<_> = inspection.pools.iter().map(|share| row("pool", share)).collect();
+    rows.extend(inspection.streams.iter().map(|share| row("stream", share)));
+    plain(heading, rows, look)
+}
+
+/// Names and values, all to the left, under a line that says what they are about.
+fn left(heading: Vec<String>, rows: Vec<Vec<String>>, look: Look) -> String {
+    let width = rows.iter().map(|row| row[0].chars().count()).max().unwrap_or(0);
+    let title = heading.join(", ");
+    let rule = if look.has_boxes { "─" } else { "-" }.repeat(title.chars().count());
+    let lines = rows.iter().map(|row| format!("{:<width$}  {}", row[0], row[1]));
+    [title, rule].into_iter().chain(lines).collect::<Vec<_>>().join("\n")
+}

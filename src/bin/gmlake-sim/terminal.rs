@@ -1,0 +1,39 @@
+//! What the terminal can do, and the two places that text goes to.
+
+use std::env;
+use std::io::{self, IsTerminal, Write};
+
+use gmlake::report::table::Look;
+
+/// How tables look on standard output.
+pub(crate) fn look() -> Look {
+    if !io::stdout().is_terminal() {
+        return Look::default();
+    }
+    let width = console_width();
+    Look { has_boxes: has_utf8(), has_colour: env::var_os("NO_COLOR").is_none(), width }
+}
+
+/// Prints to standard output.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+/// Prints a line to standard error, after the program's name.
+pub(crate) fn complain(text: &str) {
+    // There is nobody left to tell if this fails.
+    let _ = writeln!(io::stderr().lock(), "gmlake-sim: {text}");
+}
+
+fn has_utf8() -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(env::var_os);
+    let first = locale.map(|value| value.to_string_lossy().to_lowercase()).find(|v| !v.is_empty());
+    first.is_some_and(|value| value.contains("utf-8") || value.contains("utf8"))
+}
+
+fn console_width() -> Option<u16> {
+    comfy_table::Table::new().width()
+}
