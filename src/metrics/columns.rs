@@ -110,21 +110,21 @@ pub const COLUMNS: &[Column] = &[
         key: "alloc_retries",
         unit: Unit::Count,
         better: Better::Lower,
-        get: |row| Some(row.run.alloc_retries as f64),
+        get: |row| row.of_allocator(row.run.alloc_retries as f64),
     },
     Column {
         name: "driver calls",
         key: "device_calls",
         unit: Unit::Count,
         better: Better::Lower,
-        get: |row| Some(row.run.device_calls.total() as f64),
+        get: |row| row.of_allocator(row.run.device_calls.total() as f64),
     },
     Column {
         name: "host/event",
         key: "host_ns_per_event",
         unit: Unit::Nanos,
         better: Better::Lower,
-        get: |row| row.run.host_ns_per_event(),
+        get: |row| row.of_allocator(row.run.host_ns_per_event()?),
     },
 ];
 
@@ -137,6 +137,11 @@ impl Row<'_> {
         let is_comparable = self.run.oom_count <= reference.oom_count;
         let saved = reference.reserved_peak_bytes as f64 - self.run.reserved_peak_bytes as f64;
         is_comparable.then_some(saved)
+    }
+
+    /// A number that means nothing for a lower bound, which is no allocator.
+    fn of_allocator(&self, value: f64) -> Option<f64> {
+        (!self.run.is_bound()).then_some(value)
     }
 
     /// Whether this run is the one that the others are compared with.

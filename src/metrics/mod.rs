@@ -115,6 +115,12 @@ impl RunSummary {
         }
     }
 
+    /// Whether this is a lower bound: a row like the others, but of no allocator, so that it makes no calls.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        self.allocator.starts_with("bound")
+    }
+
     /// Number of the step, from 1, that an event lies in.
     #[must_use]
     pub fn step_of(&self, event: u64) -> Option<usize> {

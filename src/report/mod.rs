@@ -12,6 +12,7 @@ pub mod table;
 mod verdict;
 
 pub use plot::ImageFormat;
+use verdict::is_choice;
 pub use verdict::verdict;
 
 use std::io::{self, Write};

@@ -5,7 +5,7 @@ use comfy_table::{
     TableStyle,
 };
 
-use super::verdict;
+use super::{is_choice, verdict};
 use crate::metrics::{Better, COLUMNS, Column, Comparison, RECORDED, Row, RunSummary};
 use crate::units::{Grouped, Nanos, Size};
 
@@ -33,7 +33,11 @@ const BOXES: TableStyle = TableStyle::new()
 /// Everything that is shown of a comparison: headline, table, details if asked for, and the sentence.
 #[must_use]
 pub fn comparison(comparison: &Comparison, has_details: bool, look: Look) -> String {
-    let mut parts = vec![headline(comparison), runs(comparison, look)];
+    let mut headline = headline(comparison);
+    if let Some(reference) = &comparison.reference {
+        headline += &format!("; saved: against {reference}");
+    }
+    let mut parts = vec![headline, runs(comparison, look)];
     if has_details {
         parts.push(calls(comparison, look));
         parts.extend(comparison.runs.iter().filter_map(counters));
@@ -59,9 +63,6 @@ pub fn headline(comparison: &Comparison) -> String {
     match comparison.device_memory {
         Some(memory) => text += &format!("; on a device of {}", Size(memory)),
         None => text += "; on a device whose memory never runs out",
-    }
-    if let Some(reference) = &comparison.reference {
-        text += &format!("; saved: against {reference}");
     }
     text
 }
@@ -140,8 +141,7 @@ fn coloured(column: &Column, row: &Row<'_>, comparison: &Comparison) -> Cell {
     if column.key == "oom_count" && value > 0.0 {
         return cell.fg(Color::Red).add_attribute(Attribute::Bold);
     }
-    let real =
-        comparison.rows().filter(|row| verdict::is_choice(row.run) && row.run.oom_count == 0);
+    let real = comparison.rows().filter(|row| is_choice(row.run) && row.run.oom_count == 0);
     let values: Vec<f64> = real.filter_map(|row| (column.get)(&row)).collect();
     let is_best = match column.better {
         Better::Higher => values.iter().all(|&other| value >= other),
@@ -149,7 +149,7 @@ fn coloured(column: &Column, row: &Row<'_>, comparison: &Comparison) -> Cell {
         Better::Neither => false,
     };
     let differs = values.iter().any(|&other| other != value);
-    let is_candidate = verdict::is_choice(row.run) && row.run.oom_count == 0;
+    let is_candidate = is_choice(row.run) && row.run.oom_count == 0;
     if is_best && differs && is_candidate { cell.fg(Color::Green) } else { cell }
 }
 
@@ -162,7 +162,7 @@ fn calls(comparison: &Comparison, look: Look) -> String {
         line.extend(run.device_calls.rows().iter().map(|&(_, count)| Grouped(count).to_string()));
         line
     };
-    let rows = comparison.runs.iter().map(line).collect();
+    let rows = comparison.runs.iter().filter(|run| !run.is_bound()).map(line).collect();
     plain(heading, rows, look)
 }
 

@@ -3,15 +3,15 @@
 use crate::metrics::{Comparison, RECORDED, RunSummary};
 use crate::units::{Bytes, Grouped, Size};
 
-/// Rows that nobody would train with: two that call the driver for every request, and a bound that is no allocator.
-const NO_CHOICE: [&str; 4] = [RECORDED, "native", "vmm", "bound"];
+/// Rows that nobody would train with: what has happened, and two that call the driver for every request.
+const NO_CHOICE: [&str; 3] = [RECORDED, "native", "vmm"];
 
 /// Savings below this share are not worth a change.
 const NOTICEABLE: f64 = 0.01;
 
 /// Whether the run is of an allocator that one could train with.
 pub(super) fn is_choice(run: &RunSummary) -> bool {
-    !NO_CHOICE.contains(&run.allocator.as_str())
+    !NO_CHOICE.contains(&run.allocator.as_str()) && !run.is_bound()
 }
 
 /// One sentence on a comparison.

@@ -7,6 +7,7 @@ use std::path::Path;
 use super::recording::{Verification, verify};
 use crate::alloc_conf::{DEFAULT_TOTAL_MEMORY, TorchVersion};
 use crate::allocator::Environment;
+use crate::device::CallCounts;
 use crate::metrics::{RECORDED, RunSummary};
 use crate::trace::{
     self, Action, Entry, EventKind, Labels, Layout, LoadOptions, Records, Trace, TraceError, ingest,
@@ -108,6 +109,19 @@ fn first_failure(trace: &Trace) -> Option<u64> {
     position.map(|index| index as u64)
 }
 
+/// Driver calls in the recording. Calls of the virtual memory management are those of the model, which knows how large
+/// the pages are; the others are entries of their own.
+fn recorded_calls(records: &Records, found: &Verification) -> CallCounts {
+    let count = |action: Action| {
+        records.entries.iter().filter(|entry| entry.action == action).count() as u64
+    };
+    CallCounts {
+        mem_alloc: count(Action::SegmentAlloc),
+        mem_free: count(Action::SegmentFree),
+        ..found.device_calls
+    }
+}
+
 /// The recording as a row of the table.
 fn recorded(records: &Records, found: &Verification) -> RunSummary {
     let is_oom = |entry: &&Entry| entry.action == Action::Oom;
@@ -124,7 +138,7 @@ fn recorded(records: &Records, found: &Verification) -> RunSummary {
         reserved_peak_bytes: found.peak.reserved,
         oom_count: records.entries.iter().filter(is_oom).count() as u64,
         alloc_retries: found.retries,
-        device_calls: found.device_calls,
+        device_calls: recorded_calls(records, found),
         timeline,
         ..RunSummary::default()
     };

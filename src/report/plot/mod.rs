@@ -154,6 +154,7 @@ fn panels<DB: DrawingBackend>(
     let (head, body) = row.split_vertically(pen.px(84));
     pen.text(&head, (28, 18), comparison.title(), &pen.font(30, style::INK))?;
     let subtitle = super::table::headline(comparison);
+    // The file's name is the title already.
     let subtitle = subtitle.split_once(": ").map_or("", |(_, rest)| rest);
     pen.text(&head, (28, 54), subtitle, &pen.font(18, style::FAINT_INK))?;
     let (left, right) = body.split_horizontally(pen.px(WIDTH as i32 - 430));

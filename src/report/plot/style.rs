@@ -22,7 +22,7 @@ const FAMILY: &str = "sans-serif";
 
 /// The colours of Okabe and Ito, which people with any colour vision can tell apart, for the allocators that we know,
 /// so that an allocator looks the same in every picture.
-const COLOURS: [(&str, RGBColor); 8] = [
+const COLOURS: [(&str, RGBColor); 9] = [
     (RECORDED, RGBColor(40, 40, 40)),
     ("caching", RGBColor(213, 94, 0)),
     ("expandable", RGBColor(0, 114, 178)),
@@ -30,6 +30,7 @@ const COLOURS: [(&str, RGBColor); 8] = [
     ("gmlake-released", RGBColor(86, 180, 233)),
     ("vmm", RGBColor(230, 159, 0)),
     ("bound", RGBColor(204, 121, 167)),
+    ("bound-2mib", RGBColor(221, 170, 200)),
     ("native", RGBColor(140, 140, 140)),
 ];
 

@@ -11,8 +11,8 @@ use crate::units::{GIB, Grouped, Size};
 
 /// Room for the names at the right, the scale at the left and below, and the steps' numbers above.
 const RIGHT: i32 = 190;
-const LEFT: i32 = 92;
-const BELOW: i32 = 70;
+const LEFT: i32 = 84;
+const BELOW: i32 = 58;
 const ABOVE: i32 = 30;
 
 /// With more steps than this, their borders would hide the data.
@@ -80,15 +80,34 @@ pub(super) fn draw<DB: DrawingBackend>(
         .x_label_area_size(pen.px(BELOW))
         .build_cartesian_2d(0.0..axis.end, 0.0..top)
         .map_err(failed)?;
+    active_area(&mut chart, &axis)?;
     mesh(&mut chart, &axis, top, pen)?;
     steps(&mut chart, area, &axis, top, pen)?;
-    let colours = style::colours(comparison);
-    active_area(&mut chart, &axis)?;
-    for (run, &colour) in comparison.runs.iter().zip(&colours) {
-        reserved_line(&mut chart, run, &axis, colour, pen)?;
+    let lines = lines(comparison);
+    for (run, colour) in &lines {
+        if run.is_bound() {
+            let name = format!("lower bound: {}", Size(run.reserved_peak_bytes));
+            level(&mut chart, &axis, run.reserved_peak_bytes, (*colour, &name), pen)?;
+        } else {
+            reserved_line(&mut chart, run, &axis, *colour, pen)?;
+        }
     }
-    capacity(&mut chart, comparison, top, pen)?;
-    names(&chart, area, comparison, &colours, pen)
+    if let Some(memory) = comparison.device_memory.filter(|&memory| gib(memory) <= top) {
+        let name = format!("device: {}", Size(memory));
+        level(&mut chart, &axis, memory, (style::ALARM, &name), pen)?;
+    }
+    pen.text(area, (LEFT - 52, 4), "GiB", &pen.font(18, style::INK))?;
+    names(&chart, area, comparison, &lines, pen)
+}
+
+/// The runs that get a line. What calls the driver for every request holds just what is in use, which is shown as an
+/// area already; of the bounds, the lowest is a level.
+fn lines(comparison: &Comparison) -> Vec<(&RunSummary, RGBColor)> {
+    let runs = comparison.runs.iter().zip(style::colours(comparison));
+    let is_line = |run: &RunSummary| {
+        run.allocator == RECORDED || run.allocator == "bound" || crate::report::is_choice(run)
+    };
+    runs.filter(|(run, _)| is_line(run)).collect()
 }
 
 fn gib(bytes: u64) -> f64 {
@@ -119,7 +138,6 @@ fn mesh<DB: DrawingBackend>(
         .x_labels(10)
         .y_labels(9)
         .x_desc(axis.name())
-        .y_desc("GiB of device memory")
         .x_label_formatter(&|at| axis.label(*at))
         .y_label_formatter(&|at| format!("{at:.digits$}"))
         .draw()
@@ -215,27 +233,21 @@ fn staircase(
     points
 }
 
-/// The device's memory, where it is near enough to be in the picture.
-fn capacity<DB: DrawingBackend>(
+/// A dashed line across the chart, with its name on it.
+fn level<DB: DrawingBackend>(
     chart: &mut Chart<'_, DB>,
-    comparison: &Comparison,
-    top: f64,
+    axis: &Axis<'_>,
+    bytes: u64,
+    (colour, name): (RGBColor, &str),
     pen: Pen,
 ) -> Result<(), ReportError> {
-    let Some(memory) = comparison.device_memory.filter(|&memory| gib(memory) <= top) else {
-        return Ok(());
-    };
-    let (height, end) = (gib(memory), Axis::new(comparison).end);
-    let line = DashedLineSeries::new(
-        [(0.0, height), (end, height)],
-        pen.px(10),
-        pen.px(7),
-        pen.line(style::ALARM, 1),
-    );
+    let height = gib(bytes);
+    let ends = [(0.0, height), (axis.end, height)];
+    let line = DashedLineSeries::new(ends, pen.px(10), pen.px(7), pen.line(colour, 2));
     chart.draw_series(line).map_err(failed)?;
-    let text = format!("device: {}", Size(memory));
-    let label = EmptyElement::at((0.0, height))
-        + Text::new(text, (pen.px(8), pen.px(-20)), pen.font(16, style::ALARM));
+    let at = (pen.px(8), pen.px(-21));
+    let label =
+        EmptyElement::at((0.0, height)) + Text::new(name.to_owned(), at, pen.font(17, colour));
     chart.draw_series([label]).map_err(failed)?;
     Ok(())
 }
@@ -245,7 +257,7 @@ fn names<DB: DrawingBackend>(
     chart: &Chart<'_, DB>,
     area: &DrawingArea<DB, Shift>,
     comparison: &Comparison,
-    colours: &[RGBColor],
+    lines: &[(&RunSummary, RGBColor)],
     pen: Pen,
 ) -> Result<(), ReportError> {
     let (columns, rows) = chart.plotting_area().get_pixel_range();
@@ -253,17 +265,22 @@ fn names<DB: DrawingBackend>(
     let end = columns.end - origin.0;
     let (high, low) = (rows.start - origin.1, rows.end - origin.1);
     let place = |bytes: u64| chart.plotting_area().map_coordinate(&(0.0, gib(bytes))).1 - origin.1;
-    let ends: Vec<i32> = comparison.runs.iter().map(|run| place(held_last(run))).collect();
+    let mut named: Vec<(String, RGBColor, i32)> = lines
+        .iter()
+        .filter(|(run, _)| !run.is_bound())
+        .map(|(run, colour)| (run.allocator.clone(), *colour, place(held_last(run))))
+        .collect();
+    let active = comparison.runs.first().and_then(|run| run.timeline.buckets.last());
+    named.extend(active.map(|last| ("active".to_owned(), style::FAINT_INK, place(last.active))));
+    let ends: Vec<i32> = named.iter().map(|&(_, _, at)| at).collect();
     let spread = style::spread(&ends, pen.px(22), high + pen.px(6), low - pen.px(6));
-    for ((run, &colour), (&from, &to)) in
-        comparison.runs.iter().zip(colours).zip(ends.iter().zip(&spread))
-    {
-        let (bend, name) = (end + pen.px(6), end + pen.px(26));
+    for ((name, colour, from), to) in named.into_iter().zip(spread) {
+        let (bend, text) = (end + pen.px(6), end + pen.px(26));
         let thread =
-            vec![(end, from), (bend, from), (name - pen.px(8), to), (name - pen.px(3), to)];
+            vec![(end, from), (bend, from), (text - pen.px(8), to), (text - pen.px(3), to)];
         area.draw(&PathElement::new(thread, pen.line(colour, 1))).map_err(failed)?;
         let font = Pen::left(&pen.font(18, colour));
-        area.draw(&Text::new(run.allocator.clone(), (name, to), font)).map_err(failed)?;
+        area.draw(&Text::new(name, (text, to), font)).map_err(failed)?;
     }
     Ok(())
 }
