@@ -156,6 +156,9 @@ fn panels<DB: DrawingBackend>(
     let subtitle = super::table::headline(comparison);
     // The file's name is the title already.
     let subtitle = subtitle.split_once(": ").map_or("", |(_, rest)| rest);
+    let has_oom = comparison.runs.iter().any(|run| run.oom_count > 0);
+    let legend = if has_oom { "; a cross marks the first OOM" } else { "" };
+    let subtitle = &format!("{subtitle}{legend}");
     pen.text(&head, (28, 54), subtitle, &pen.font(18, style::FAINT_INK))?;
     let (left, right) = body.split_horizontally(pen.px(WIDTH as i32 - 430));
     timeline::draw(&left, comparison, pen)?;

@@ -6,8 +6,8 @@ use plotters::prelude::*;
 
 use super::style::{self, Pen, failed};
 use crate::metrics::{Comparison, Moment, RECORDED, RunSummary, Timeline};
-use crate::report::ReportError;
-use crate::units::{GIB, Grouped, Size};
+use crate::report::{ReportError, is_choice};
+use crate::units::{Bytes, GIB, Grouped, Size};
 
 /// Room for the names at the right, the scale at the left and below, and the steps' numbers above.
 const RIGHT: i32 = 190;
@@ -83,31 +83,49 @@ pub(super) fn draw<DB: DrawingBackend>(
     active_area(&mut chart, &axis)?;
     mesh(&mut chart, &axis, top, pen)?;
     steps(&mut chart, area, &axis, top, pen)?;
+    let levels = levels(comparison, top);
+    for (bytes, colour, _) in &levels {
+        level(&mut chart, &axis, *bytes, *colour, pen)?;
+    }
     let lines = lines(comparison);
     for (run, colour) in &lines {
-        if run.is_bound() {
-            let name = format!("lower bound: {}", Size(run.reserved_peak_bytes));
-            level(&mut chart, &axis, run.reserved_peak_bytes, (*colour, &name), pen)?;
-        } else {
-            reserved_line(&mut chart, run, &axis, *colour, pen)?;
-        }
-    }
-    if let Some(memory) = comparison.device_memory.filter(|&memory| gib(memory) <= top) {
-        let name = format!("device: {}", Size(memory));
-        level(&mut chart, &axis, memory, (style::ALARM, &name), pen)?;
+        reserved_line(&mut chart, run, &axis, *colour, pen)?;
     }
     pen.text(area, (LEFT - 52, 4), "GiB", &pen.font(18, style::INK))?;
-    names(&chart, area, comparison, &lines, pen)
+    let mut named: Vec<Name> = lines
+        .iter()
+        .map(|(run, colour)| (held_last(run), *colour, run.allocator.clone()))
+        .collect();
+    named.extend(levels);
+    let active = comparison.runs.first().and_then(|run| run.timeline.buckets.last());
+    named.extend(active.map(|last| (last.active, style::FAINT_INK, "active".to_owned())));
+    names(&chart, area, named, pen)
 }
 
+/// A height in bytes, a colour and a name.
+type Name = (Bytes, RGBColor, String);
+
 /// The runs that get a line. What calls the driver for every request holds just what is in use, which is shown as an
-/// area already; of the bounds, the lowest is a level.
+/// area already; bounds are levels.
 fn lines(comparison: &Comparison) -> Vec<(&RunSummary, RGBColor)> {
     let runs = comparison.runs.iter().zip(style::colours(comparison));
-    let is_line = |run: &RunSummary| {
-        run.allocator == RECORDED || run.allocator == "bound" || crate::report::is_choice(run)
-    };
+    let is_line = |run: &RunSummary| run.allocator == RECORDED || is_choice(run);
     runs.filter(|(run, _)| is_line(run)).collect()
+}
+
+/// What is the same all the time: the lowest bound, and the device's memory where it is near enough to be shown.
+fn levels(comparison: &Comparison, top: f64) -> Vec<Name> {
+    let mut levels = Vec::new();
+    let bound = comparison.runs.iter().zip(style::colours(comparison));
+    let bound =
+        bound.filter(|(run, _)| run.is_bound()).min_by_key(|(run, _)| run.reserved_peak_bytes);
+    levels.extend(bound.map(|(run, colour)| {
+        let bytes = run.reserved_peak_bytes;
+        (bytes, colour, format!("bound {}", Size(bytes)))
+    }));
+    let memory = comparison.device_memory.filter(|&memory| gib(memory) <= top);
+    levels.extend(memory.map(|bytes| (bytes, style::ALARM, format!("device {}", Size(bytes)))));
+    levels
 }
 
 fn gib(bytes: u64) -> f64 {
@@ -233,22 +251,17 @@ fn staircase(
     points
 }
 
-/// A dashed line across the chart, with its name on it.
+/// A dashed line across the chart.
 fn level<DB: DrawingBackend>(
     chart: &mut Chart<'_, DB>,
     axis: &Axis<'_>,
-    bytes: u64,
-    (colour, name): (RGBColor, &str),
+    bytes: Bytes,
+    colour: RGBColor,
     pen: Pen,
 ) -> Result<(), ReportError> {
-    let height = gib(bytes);
-    let ends = [(0.0, height), (axis.end, height)];
+    let ends = [(0.0, gib(bytes)), (axis.end, gib(bytes))];
     let line = DashedLineSeries::new(ends, pen.px(10), pen.px(7), pen.line(colour, 2));
     chart.draw_series(line).map_err(failed)?;
-    let at = (pen.px(8), pen.px(-21));
-    let label =
-        EmptyElement::at((0.0, height)) + Text::new(name.to_owned(), at, pen.font(17, colour));
-    chart.draw_series([label]).map_err(failed)?;
     Ok(())
 }
 
@@ -256,25 +269,18 @@ fn level<DB: DrawingBackend>(
 fn names<DB: DrawingBackend>(
     chart: &Chart<'_, DB>,
     area: &DrawingArea<DB, Shift>,
-    comparison: &Comparison,
-    lines: &[(&RunSummary, RGBColor)],
+    names: Vec<Name>,
     pen: Pen,
 ) -> Result<(), ReportError> {
     let (columns, rows) = chart.plotting_area().get_pixel_range();
     let origin = area.get_base_pixel();
     let end = columns.end - origin.0;
     let (high, low) = (rows.start - origin.1, rows.end - origin.1);
-    let place = |bytes: u64| chart.plotting_area().map_coordinate(&(0.0, gib(bytes))).1 - origin.1;
-    let mut named: Vec<(String, RGBColor, i32)> = lines
-        .iter()
-        .filter(|(run, _)| !run.is_bound())
-        .map(|(run, colour)| (run.allocator.clone(), *colour, place(held_last(run))))
-        .collect();
-    let active = comparison.runs.first().and_then(|run| run.timeline.buckets.last());
-    named.extend(active.map(|last| ("active".to_owned(), style::FAINT_INK, place(last.active))));
-    let ends: Vec<i32> = named.iter().map(|&(_, _, at)| at).collect();
+    let place =
+        |bytes: Bytes| chart.plotting_area().map_coordinate(&(0.0, gib(bytes))).1 - origin.1;
+    let ends: Vec<i32> = names.iter().map(|&(bytes, ..)| place(bytes)).collect();
     let spread = style::spread(&ends, pen.px(22), high + pen.px(6), low - pen.px(6));
-    for ((name, colour, from), to) in named.into_iter().zip(spread) {
+    for (((_, colour, name), from), to) in names.into_iter().zip(ends).zip(spread) {
         let (bend, text) = (end + pen.px(6), end + pen.px(26));
         let thread =
             vec![(end, from), (bend, from), (text - pen.px(8), to), (text - pen.px(3), to)];

@@ -1,0 +1,317 @@
+//! The command line as users meet it: exit codes, what goes to which stream, and every exported file.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command as Process, Stdio};
+
+use assert_cmd::Command;
+use predicates::prelude::*;
+use predicates::str::contains;
+use serde_json::{Value, json};
+
+const MIB: u64 = 1 << 20;
+
+fn gmlake_sim() -> Command {
+    Command::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"))
+}
+
+/// A job on a caching allocator: 3 MiB, 30 MiB, and 4 MiB in the place of the first.
+///
+/// ```text
+///   segment A, 20 MiB   [ 3 |            ]  then  [ 4 |           ]
+///   segment B, 30 MiB   [ 30             ]
+/// ```
+fn snapshot() -> Value {
+    let (a, b) = (0x7f00_0000_0000_u64, 0x7f00_1000_0000_u64);
+    let steps = [
+        ("segment_alloc", a, 20 * MIB),
+        ("alloc", a, 3 * MIB),
+        ("segment_alloc", b, 30 * MIB),
+        ("alloc", b, 30 * MIB),
+        ("free_requested", a, 3 * MIB),
+        ("free_completed", a, 3 * MIB),
+        ("alloc", a, 4 * MIB),
+    ];
+    let entry = |(index, &(action, addr, size)): (usize, &(&str, u64, u64))| {
+        let time_us = 1_700_000_000_000_000 + 250_000 * index as u64;
+        json!({"action": action, "addr": addr, "size": size, "stream": 0, "time_us": time_us})
+    };
+    let in_a =
+        vec![block(a, 4 * MIB, "active_allocated"), block(a + 4 * MIB, 16 * MIB, "inactive")];
+    let in_b = vec![block(b, 30 * MIB, "active_allocated")];
+    json!({
+        "segments": [segment(a, 20 * MIB, in_a), segment(b, 30 * MIB, in_b)],
+        "device_traces": [steps.iter().enumerate().map(entry).collect::<Vec<_>>()],
+        "allocator_settings": { "PYTORCH_CUDA_ALLOC_CONF": "" },
+        "external_annotations": []
+    })
+}
+
+fn block(address: u64, size: u64, state: &str) -> Value {
+    json!({"address": address, "size": size, "requested_size": size, "state": state, "frames": []})
+}
+
+fn segment(address: u64, size: u64, blocks: Vec<Value>) -> Value {
+    json!({
+        "device": 0, "address": address, "total_size": size, "stream": 0, "segment_type": "large",
+        "segment_pool_id": [0, 0], "is_expandable": false, "frames": [], "blocks": blocks
+    })
+}
+
+/// A folder with the job in `job.json`.
+fn folder() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let job = folder.path().join("job.json");
+    fs::write(&job, snapshot().to_string()).unwrap();
+    (folder, job)
+}
+
+/// The error is one line that begins with the program's name.
+fn one_line(text: &str) -> impl Predicate<str> {
+    contains(text.to_owned())
+        .and(predicate::str::starts_with("gmlake-sim: "))
+        .and(predicate::function(|text: &str| text.lines().count() == 1))
+}
+
+fn json_file(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn help_has_groups_and_examples_to_paste() {
+    gmlake_sim().arg("--help").assert().success().stdout(contains("Examples:"));
+    let help = gmlake_sim().args(["compare", "--help"]).assert().success();
+    let help = String::from_utf8_lossy(&help.get_output().stdout).into_owned();
+    for text in ["Input:", "Device:", "Allocators:", "Output:", "Examples:", "--export-plot"] {
+        assert!(help.contains(text), "{text}");
+    }
+    let examples = gmlake_sim().args(["inspect", "--help"]).assert().success();
+    examples.stdout(contains("  gmlake-sim inspect ").count(2).and(contains("| gmlake-sim")));
+}
+
+#[test]
+fn compare_prints_a_table_and_a_sentence() {
+    let (_folder, job) = folder();
+    let mut run = gmlake_sim();
+    run.arg("compare").arg(&job).args(["--allocators", "caching,native"]);
+    run.assert()
+        .success()
+        .stderr("")
+        .stdout(contains("memory never runs out"))
+        .stdout(contains("\nrecorded "))
+        .stdout(contains("\ncaching "))
+        .stdout(contains("job: PyTorch held 50 MiB to serve 34 MiB (68.0 % used); "));
+}
+
+#[test]
+fn wrong_usage_names_what_there_is_and_exits_with_2() {
+    let (_folder, job) = folder();
+    let cases: [(&[&str], &str); 9] = [
+        (&["--allocators", "cashing"], "there is no allocator \"cashing\"; there are: caching, "),
+        (&["--allocators", "native,native"], "listed twice"),
+        (&["--set", "native.speed=2"], "native has no option \"speed\"; it has"),
+        (&["--set", "speed"], "write allocator.option=value"),
+        (&["--allocators", "native", "--set", "caching.x=1"], "not among those compared"),
+        (&["--set", "caching.max_split_size_mb=few"], "few"),
+        (&["--alloc-conf", "max_split:1"], "max_split"),
+        (&["--reference", "best"], "there are: recorded, caching, "),
+        (&["--export-plot", "memory.pdf"], ".svg or .png"),
+    ];
+    for (arguments, message) in cases {
+        let run = gmlake_sim().arg("compare").arg(&job).args(arguments).assert();
+        run.code(2).stdout("").stderr(one_line(message));
+    }
+    for arguments in [["--device-memory", "much"], ["--memory-fraction", "0.5"]] {
+        gmlake_sim().arg("compare").arg(&job).args(arguments).assert().code(2).stdout("");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_named_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (missing, empty) = (folder.path().join("no.pickle"), folder.path().join("empty.json"));
+    fs::write(&empty, "").unwrap();
+    for command in ["compare", "inspect"] {
+        for path in [&missing, &empty, &folder.path().to_owned()] {
+            let run = gmlake_sim().arg(command).arg(path).assert().code(2).stdout("");
+            run.stderr(one_line(&path.display().to_string()));
+        }
+    }
+}
+
+#[test]
+fn a_bad_file_among_good_ones_is_reported_and_the_others_are_shown_in_order() {
+    let (folder, job) = folder();
+    let (other, json) = (folder.path().join("another.json"), folder.path().join("runs.json"));
+    fs::copy(&job, &other).unwrap();
+    let mut run = gmlake_sim();
+    run.arg("compare").arg(&job).arg("missing.json").arg(&other);
+    run.args(["--allocators", "native", "--export-json"]).arg(&json);
+    run.assert().code(2).stderr(one_line("missing.json")).stdout(contains("another: "));
+    let document = json_file(&json);
+    let files = document["runs"].as_array().unwrap().iter().map(|run| run["file"].clone());
+    let expected = [&job, &job, &other, &other].map(|path| path.display().to_string());
+    assert_eq!(files.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn every_export_is_written() {
+    let (folder, job) = folder();
+    let path = |name: &str| folder.path().join(name);
+    let mut run = gmlake_sim();
+    run.arg("compare").arg(&job).arg("--export-json").arg(path("a.json"));
+    run.arg("--export-json").arg(path("b.json")).arg("--export-csv").arg(path("a.csv"));
+    run.arg("--export-markdown").arg(path("a.md")).arg("--export-plot").arg(path("a.svg"));
+    run.arg("--export-plot").arg(path("a.png")).assert().success();
+    let document = json_file(&path("a.json"));
+    assert_eq!(document, json_file(&path("b.json")));
+    let runs = document["runs"].as_array().unwrap().len();
+    assert_eq!(runs, 1 + gmlake::allocator::ALL.len());
+    let mut csv = csv::Reader::from_path(path("a.csv")).unwrap();
+    assert_eq!(csv.records().map(Result::unwrap).count(), runs);
+    let markdown = fs::read_to_string(path("a.md")).unwrap();
+    assert!(markdown.starts_with("### job\n"), "{markdown}");
+    let svg = fs::read_to_string(path("a.svg")).unwrap();
+    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+    let png = fs::read(path("a.png")).unwrap();
+    assert!(png.starts_with(b"\x89PNG\r\n\x1a\n") && png.len() > 5_000);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 7, "nothing else is left behind");
+}
+
+#[test]
+fn the_json_has_the_names_of_the_contract() {
+    let (_folder, job) = folder();
+    let run = gmlake_sim().arg("compare").arg(&job).args(["--export-json", "-"]).assert().success();
+    let document: Value = serde_json::from_slice(&run.get_output().stdout).unwrap();
+    assert_eq!(document["schema_version"], 1);
+    assert_eq!(document["tool_version"], env!("CARGO_PKG_VERSION"));
+    let (recorded, caching) = (&document["runs"][0], &document["runs"][1]);
+    assert_eq!(recorded["allocator"], "recorded");
+    for run in [recorded, caching] {
+        assert_eq!(run["reserved_peak_bytes"], 50 * MIB);
+        assert_eq!(run["active_peak_bytes"], 34 * MIB);
+        assert_eq!(run["requested_peak_bytes"], 34 * MIB);
+        assert_eq!(run["utilization"], 0.68);
+        assert_eq!(run["device_calls"]["mem_alloc"], 2);
+        assert_eq!(run["device_calls"].as_object().unwrap().len(), 9);
+        assert_eq!((&run["oom_count"], &run["first_oom_event"]), (&json!(0), &Value::Null));
+        for key in ["file", "device", "options", "events", "fragmentation", "alloc_retries"] {
+            assert!(!run[key].is_null(), "{key}");
+        }
+    }
+    assert_eq!(recorded["host_ns"], Value::Null);
+    assert!(caching["host_ns"].is_u64() && caching["allocator_counters"].is_object());
+}
+
+#[test]
+fn an_export_that_cannot_be_written_is_refused_before_any_work() {
+    let (folder, _) = folder();
+    for path in [folder.path().join("no/such/folder/a.json"), folder.path().to_owned()] {
+        // The trace does not exist either, which would be found out later.
+        let mut run = gmlake_sim();
+        run.args(["compare", "missing.json", "--export-json"]).arg(&path);
+        run.assert().code(2).stderr(one_line(&format!("cannot write {}", path.display())));
+    }
+}
+
+#[test]
+fn a_run_without_a_result_leaves_no_file_and_keeps_the_old_one() {
+    let (folder, _) = folder();
+    let (old, new) = (folder.path().join("old.json"), folder.path().join("new.csv"));
+    fs::write(&old, "old").unwrap();
+    let mut run = gmlake_sim();
+    run.args(["compare", "missing.json", "--export-json"]).arg(&old).arg("--export-csv").arg(&new);
+    run.assert().code(2);
+    assert_eq!(fs::read_to_string(&old).unwrap(), "old");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "job.json and old.json");
+}
+
+#[test]
+fn running_out_of_memory_is_a_result_and_an_answer_if_one_is_wanted() {
+    let (_folder, job) = folder();
+    let run = |memory: &str, more: &[&str]| {
+        let mut run = gmlake_sim();
+        run.arg("compare").arg(&job).args(["--device-memory", memory]).args(more);
+        run.assert()
+    };
+    let sentence = "caching runs out of memory at event ";
+    run("32MiB", &[]).success().stdout(contains(sentence)).stdout(contains("device of 32 MiB"));
+    run("32MiB", &["--fail-on-oom"]).code(1).stdout(contains(sentence));
+    run("32MiB", &["--fail-on-oom", "--on-oom", "stop"]).code(1);
+    run("1GiB", &["--fail-on-oom"]).success();
+}
+
+#[test]
+fn strict_refuses_what_had_to_be_assumed() {
+    let (folder, _) = folder();
+    let mut snapshot = snapshot();
+    let entries = snapshot["device_traces"][0].as_array_mut().unwrap();
+    let mut stray = entries[4].clone();
+    stray["addr"] = Value::from(0x1234_5600);
+    entries.insert(4, stray);
+    let path = folder.path().join("stray.json");
+    fs::write(&path, snapshot.to_string()).unwrap();
+    let lax = gmlake_sim().arg("compare").arg(&path).assert().success();
+    lax.stderr(contains("gmlake-sim: warning: ").and(contains("stray.json")));
+    let strict = gmlake_sim().arg("compare").arg(&path).arg("--strict").assert().code(2).stdout("");
+    strict.stderr(one_line("(--strict)"));
+}
+
+#[test]
+fn standard_input_is_a_file_that_can_be_read_once() {
+    let mut run = gmlake_sim();
+    run.args(["inspect", "-"]).write_stdin(snapshot().to_string());
+    run.assert().success().stdout(contains("34 MiB in 2 blocks"));
+    gmlake_sim().args(["compare", "-", "-"]).assert().code(2).stderr(one_line("only once"));
+}
+
+#[test]
+fn inspect_shows_and_exports_what_is_in_the_file() {
+    let (folder, job) = folder();
+    let json = folder.path().join("inspection.json");
+    let run = gmlake_sim().arg("inspect").arg(&job).arg("--export-json").arg(&json).assert();
+    run.success()
+        .stdout(contains("PyTorch's defaults"))
+        .stdout(contains("segment_alloc"))
+        .stdout(contains("The recording is complete."))
+        .stdout(contains("2 MiB to 4 MiB"));
+    let found = json_file(&json);
+    assert_eq!(found[0]["peak"]["requested_bytes"], 34 * MIB);
+    assert_eq!(found[0]["segments"]["bytes"], 50 * MIB);
+    assert_eq!(found[0]["segments"]["largest_free_bytes"], 16 * MIB);
+    assert_eq!(found[0]["requests"], 3);
+}
+
+#[test]
+fn allocators_lists_every_one_with_its_options() {
+    let list = gmlake_sim().arg("allocators").assert().success();
+    let text = String::from_utf8_lossy(&list.get_output().stdout).into_owned();
+    for spec in gmlake::allocator::ALL {
+        assert!(text.contains(spec.summary), "{}", spec.name);
+        for option in spec.options {
+            assert!(text.contains(&format!("{}.{}", spec.name, option.name)));
+        }
+    }
+}
+
+/// `gmlake-sim inspect ... | head -1` is no failure.
+#[test]
+fn a_reader_that_has_had_enough_is_no_error() {
+    let (_folder, job) = folder();
+    let mut child = Process::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"))
+        .args(["inspect", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Nobody reads any more before the program has anything to say.
+    drop(child.stdout.take());
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&fs::read(&job).unwrap()).unwrap();
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
