@@ -59,11 +59,52 @@ fn segment(address: u64, size: u64, blocks: Vec<Value>) -> Value {
     })
 }
 
-/// A folder with the job in `job.json`.
+/// The value as Python's `pickle` writes it in protocol 2; pairs of numbers are tuples.
+fn pickle(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::Null => out.push(b'N'),
+        Value::Bool(yes) => out.push(if *yes { 0x88 } else { 0x89 }),
+        Value::Number(number) => {
+            out.extend([0x8a, 8]);
+            out.extend(number.as_i64().unwrap().to_le_bytes());
+        }
+        Value::String(text) => {
+            out.push(b'X');
+            out.extend((text.len() as u32).to_le_bytes());
+            out.extend(text.as_bytes());
+        }
+        Value::Array(items) if items.len() == 2 && items.iter().all(Value::is_u64) => {
+            items.iter().for_each(|item| pickle(item, out));
+            out.push(0x86);
+        }
+        Value::Array(items) => {
+            out.extend(b"](");
+            items.iter().for_each(|item| pickle(item, out));
+            out.push(b'e');
+        }
+        Value::Object(pairs) => {
+            out.extend(b"}(");
+            for (key, value) in pairs {
+                pickle(&Value::from(key.as_str()), out);
+                pickle(value, out);
+            }
+            out.push(b'u');
+        }
+    }
+}
+
+fn pickled(value: &Value) -> Vec<u8> {
+    let mut out = vec![0x80, 2];
+    pickle(value, &mut out);
+    out.push(b'.');
+    out
+}
+
+/// A folder with the job in `job.pickle`.
 fn folder() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
-    let job = folder.path().join("job.json");
-    fs::write(&job, snapshot().to_string()).unwrap();
+    let job = folder.path().join("job.pickle");
+    fs::write(&job, pickled(&snapshot())).unwrap();
     (folder, job)
 }
 
@@ -130,7 +171,7 @@ fn wrong_usage_names_what_there_is_and_exits_with_2() {
 #[test]
 fn what_cannot_be_read_is_named_once() {
     let folder = tempfile::tempdir().unwrap();
-    let (missing, empty) = (folder.path().join("no.pickle"), folder.path().join("empty.json"));
+    let (missing, empty) = (folder.path().join("no.pickle"), folder.path().join("empty.pickle"));
     fs::write(&empty, "").unwrap();
     for command in ["compare", "inspect"] {
         for path in [&missing, &empty, &folder.path().to_owned()] {
@@ -143,7 +184,7 @@ fn what_cannot_be_read_is_named_once() {
 #[test]
 fn a_bad_file_among_good_ones_is_reported_and_the_others_are_shown_in_order() {
     let (folder, job) = folder();
-    let (other, json) = (folder.path().join("another.json"), folder.path().join("runs.json"));
+    let (other, json) = (folder.path().join("another.pickle"), folder.path().join("runs.json"));
     fs::copy(&job, &other).unwrap();
     let mut run = gmlake_sim();
     run.arg("compare").arg(&job).arg("missing.json").arg(&other);
@@ -224,7 +265,7 @@ fn a_run_without_a_result_leaves_no_file_and_keeps_the_old_one() {
     run.args(["compare", "missing.json", "--export-json"]).arg(&old).arg("--export-csv").arg(&new);
     run.assert().code(2);
     assert_eq!(fs::read_to_string(&old).unwrap(), "old");
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "job.json and old.json");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "job.pickle and old.json");
 }
 
 #[test]
@@ -250,10 +291,10 @@ fn strict_refuses_what_had_to_be_assumed() {
     let mut stray = entries[4].clone();
     stray["addr"] = Value::from(0x1234_5600);
     entries.insert(4, stray);
-    let path = folder.path().join("stray.json");
-    fs::write(&path, snapshot.to_string()).unwrap();
+    let path = folder.path().join("stray.pickle");
+    fs::write(&path, pickled(&snapshot)).unwrap();
     let lax = gmlake_sim().arg("compare").arg(&path).assert().success();
-    lax.stderr(contains("gmlake-sim: warning: ").and(contains("stray.json")));
+    lax.stderr(contains("gmlake-sim: warning: ").and(contains("stray.pickle")));
     let strict = gmlake_sim().arg("compare").arg(&path).arg("--strict").assert().code(2).stdout("");
     strict.stderr(one_line("(--strict)"));
 }
@@ -261,7 +302,7 @@ fn strict_refuses_what_had_to_be_assumed() {
 #[test]
 fn standard_input_is_a_file_that_can_be_read_once() {
     let mut run = gmlake_sim();
-    run.args(["inspect", "-"]).write_stdin(snapshot().to_string());
+    run.args(["inspect", "-"]).write_stdin(pickled(&snapshot()));
     run.assert().success().stdout(contains("34 MiB in 2 blocks"));
     gmlake_sim().args(["compare", "-", "-"]).assert().code(2).stderr(one_line("only once"));
 }

@@ -179,6 +179,7 @@ fn any_environment() -> Environment {
         version: TorchVersion::default(),
         total_memory: DEFAULT_TOTAL_MEMORY,
         memory_fraction: None,
+        limit: None,
     }
 }
 
@@ -193,6 +194,7 @@ fn run_one(opened: &Opened, choice: &Choice, choices: &Choices) -> Result<RunSum
 fn assemble(opened: &Opened, choices: &Choices, simulated: Vec<RunSummary>) -> Comparison {
     let trace = &opened.trace;
     let mut notes: Vec<String> = trace.warnings.iter().map(ToString::to_string).collect();
+    notes.extend(opened.notes.iter().cloned());
     notes.extend(choices.setup.notes(trace));
     let mut runs: Vec<RunSummary> = opened.recorded.iter().cloned().collect();
     runs.extend(simulated);

@@ -12,6 +12,7 @@ use crate::metrics::{RECORDED, RunSummary};
 use crate::trace::{
     self, Action, Entry, EventKind, Labels, Layout, LoadOptions, Records, Trace, TraceError, ingest,
 };
+use crate::units::Size;
 
 /// How a file is opened.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +36,8 @@ pub struct Opened {
     pub trace: Trace,
     /// What was held when the recording began; empty if it began with the program.
     pub start: Layout,
+    /// What our model of PyTorch had to assume to follow the recording, one sentence each.
+    pub notes: Vec<String>,
     /// What the recording itself says about peaks and calls, if it says enough.
     pub recorded: Option<RunSummary>,
 }
@@ -93,6 +96,7 @@ fn prepare(
         version: options.version,
         total_memory: DEFAULT_TOTAL_MEMORY,
         memory_fraction: None,
+        limit: None,
     };
     let found = verify(&records, &environment);
     let trace = ingest(&records, &found.labels);
@@ -100,7 +104,23 @@ fn prepare(
     recorded.file.clone_from(&file);
     recorded.events = trace.events.len() as u64;
     recorded.first_oom_event = first_failure(&trace);
-    Opened { file, devices, start: found.start.layout, recorded: Some(recorded), records, trace }
+    let (notes, start, recorded) = (notes(&found), found.start.layout, Some(recorded));
+    Opened { file, devices, records, trace, start, notes, recorded }
+}
+
+fn notes(found: &Verification) -> Vec<String> {
+    let mut notes = Vec::new();
+    if found.difference_count > 0 {
+        notes.push(format!(
+            "our model of PyTorch decides otherwise than the recording in {} places, so that its \
+             peaks may be off",
+            found.difference_count
+        ));
+    }
+    notes.extend(found.limit.map(|limit| {
+        format!("PyTorch ran under a memory limit of {}; set one with --device-memory", Size(limit))
+    }));
+    notes
 }
 
 /// The first request that failed in the recording.

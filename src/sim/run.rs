@@ -79,6 +79,7 @@ impl Setup {
             total_memory: self.device_memory.unwrap_or(DEFAULT_TOTAL_MEMORY),
             // A share of a memory that never runs out is no limit.
             memory_fraction: fraction.filter(|_| self.device_memory.is_some()),
+            limit: None,
             conf,
         }
     }
