@@ -147,7 +147,7 @@ mod tests {
             run("expandable", 30.96, 24.87),
             run("bound", 24.5, 24.5),
         ];
-        insta::assert_snapshot!(verdict(&comparison("recorded", runs)), @"");
+        insta::assert_snapshot!(verdict(&comparison("recorded", runs)), @"job: PyTorch held 62.74 GiB to serve 24.87 GiB (39.6 % used); expandable would need 30.96 GiB, 31.78 GiB (51 %) less; no allocator can go below 24.50 GiB.");
     }
 
     #[test]
@@ -157,13 +157,13 @@ mod tests {
             run("expandable", 40.0, 30.0),
             run("gmlake", 33.0, 30.0),
         ];
-        insta::assert_snapshot!(verdict(&comparison("caching", runs)), @"");
+        insta::assert_snapshot!(verdict(&comparison("caching", runs)), @"job: caching holds 60 GiB to serve 30 GiB (50.0 % used); gmlake would need 33 GiB, 27 GiB (45 %) less, and expandable, which is only a setting, 40 GiB.");
     }
 
     #[test]
     fn where_nothing_helps_it_says_so() {
         let runs = vec![run("caching", 30.1, 30.0), run("expandable", 30.0, 30.0)];
-        insta::assert_snapshot!(verdict(&comparison("caching", runs)), @"");
+        insta::assert_snapshot!(verdict(&comparison("caching", runs)), @"job: caching holds 30.10 GiB to serve 30 GiB (99.7 % used); no other allocator needs noticeably less (expandable: 30 GiB).");
     }
 
     #[test]
@@ -180,10 +180,10 @@ mod tests {
         let runs = vec![run("recorded", 62.74, 24.87), failed, run("expandable", 30.96, 24.87)];
         let mut comparison = comparison("recorded", runs);
         comparison.device_memory = Some(40 * GIB);
-        insta::assert_snapshot!(verdict(&comparison), @"");
+        insta::assert_snapshot!(verdict(&comparison), @"job: PyTorch held 62.74 GiB to serve 24.87 GiB (39.6 % used); with 40 GiB, caching runs out of memory at event 123,456 (step 2); expandable gets through with 30.96 GiB.");
         comparison.runs.truncate(2);
         comparison.runs.push(run("bound", 44.0, 44.0));
-        insta::assert_snapshot!(verdict(&comparison), @"");
+        insta::assert_snapshot!(verdict(&comparison), @"job: PyTorch held 62.74 GiB to serve 24.87 GiB (39.6 % used); with 40 GiB, caching runs out of memory at event 123,456 (step 2); no allocator gets through; at least 44 GiB are needed, whatever the allocator.");
     }
 
     #[test]
