@@ -129,12 +129,12 @@ pub const COLUMNS: &[Column] = &[
 ];
 
 impl Row<'_> {
-    /// Bytes of peak reserved memory that the run needs less than the reference. A run that left out more requests
-    /// than the reference did has not saved their memory, so there is no such number.
+    /// Bytes of peak reserved memory that the run needs less than the reference. Where one of them left out more
+    /// requests than the other, they did not do the same work, and there is no such number.
     #[must_use]
     pub fn saved(&self) -> Option<f64> {
         let reference = self.reference?;
-        let is_comparable = self.run.oom_count <= reference.oom_count;
+        let is_comparable = self.run.oom_count == reference.oom_count;
         let saved = reference.reserved_peak_bytes as f64 - self.run.reserved_peak_bytes as f64;
         is_comparable.then_some(saved)
     }

@@ -45,7 +45,14 @@ fn held(comparison: &Comparison) -> Option<String> {
         _ => format!("{} holds", run.label()),
     };
     let (reserved, active) = (Size(run.reserved_peak_bytes), Size(run.active_peak_bytes));
-    Some(format!("{who} {reserved} to serve {active} ({:.1} % used)", 100.0 * run.utilization))
+    let used = 100.0 * run.utilization;
+    let mut text = format!("{who} {reserved} to serve {active} ({used:.1} % used)");
+    match run.oom_count {
+        0 => {}
+        1 => text += " and left one request out",
+        ooms => text += &format!(" and left {} requests out", Grouped(ooms)),
+    }
+    Some(text)
 }
 
 /// The allocator that needs least, and PyTorch's own setting where that is another one.
@@ -54,6 +61,10 @@ fn alternative(comparison: &Comparison) -> Option<String> {
     let others = || choices(comparison).filter(|run| !std::ptr::eq(*run, reference));
     // Of equals the first one is named: the table goes from the usual to the unusual.
     let best = others().min_by_key(|run| run.reserved_peak_bytes)?;
+    if reference.oom_count > best.oom_count {
+        let needs = Size(best.reserved_peak_bytes);
+        return Some(format!("to serve all, {} would need {needs}", best.label()));
+    }
     let Some(saved) = saving(best, reference.reserved_peak_bytes) else {
         let needs = Size(best.reserved_peak_bytes);
         return Some(format!(
@@ -158,6 +169,14 @@ mod tests {
             run("gmlake", 33.0, 30.0),
         ];
         insta::assert_snapshot!(verdict(&comparison("caching", runs)), @"job: caching holds 60 GiB to serve 30 GiB (50.0 % used); gmlake would need 33 GiB, 27 GiB (45 %) less, and expandable, which is only a setting, 40 GiB.");
+    }
+
+    #[test]
+    fn a_recording_that_ran_out_of_memory_is_no_measure() {
+        let mut recorded = run("recorded", 27.63, 27.3);
+        recorded.oom_count = 49;
+        let runs = vec![recorded, run("caching", 42.69, 30.0), run("expandable", 32.07, 29.97)];
+        insta::assert_snapshot!(verdict(&comparison("recorded", runs)), @"");
     }
 
     #[test]

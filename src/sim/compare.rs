@@ -14,6 +14,7 @@ use crate::alloc_conf::{AllocConf, DEFAULT_TOTAL_MEMORY, TorchVersion};
 use crate::allocator::{self, Environment, OptionError, Options, Spec};
 use crate::metrics::{Comparison, Moment, RECORDED, RunSummary};
 use crate::trace::{Trace, TraceError};
+use crate::units::Size;
 
 /// Why a choice of allocators was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -196,6 +197,12 @@ fn assemble(opened: &Opened, choices: &Choices, simulated: Vec<RunSummary>) -> C
     let mut notes: Vec<String> = trace.warnings.iter().map(ToString::to_string).collect();
     notes.extend(opened.notes.iter().cloned());
     notes.extend(choices.setup.notes(trace));
+    if let Some(limit) = opened.limit.filter(|_| choices.setup.device_memory.is_none()) {
+        let limit = Size(limit);
+        notes.push(format!(
+            "PyTorch ran within {limit}; to run so too, give --device-memory {limit}"
+        ));
+    }
     let mut runs: Vec<RunSummary> = opened.recorded.iter().cloned().collect();
     runs.extend(simulated);
     let has = |name: &str| runs.iter().any(|run| run.allocator == name);

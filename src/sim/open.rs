@@ -12,7 +12,7 @@ use crate::metrics::{RECORDED, RunSummary};
 use crate::trace::{
     self, Action, Entry, EventKind, Labels, Layout, LoadOptions, Records, Trace, TraceError, ingest,
 };
-use crate::units::Size;
+use crate::units::Bytes;
 
 /// How a file is opened.
 #[derive(Debug, Clone, Default)]
@@ -36,6 +36,8 @@ pub struct Opened {
     pub trace: Trace,
     /// What was held when the recording began; empty if it began with the program.
     pub start: Layout,
+    /// The memory limit that PyTorch must have run under, in bytes.
+    pub limit: Option<Bytes>,
     /// What our model of PyTorch had to assume to follow the recording, one sentence each.
     pub notes: Vec<String>,
     /// What the recording itself says about peaks and calls, if it says enough.
@@ -104,23 +106,19 @@ fn prepare(
     recorded.file.clone_from(&file);
     recorded.events = trace.events.len() as u64;
     recorded.first_oom_event = first_failure(&trace);
-    let (notes, start, recorded) = (notes(&found), found.start.layout, Some(recorded));
-    Opened { file, devices, records, trace, start, notes, recorded }
+    let (notes, limit) = (notes(&found), found.limit);
+    let (start, recorded) = (found.start.layout, Some(recorded));
+    Opened { file, devices, records, trace, start, limit, notes, recorded }
 }
 
 fn notes(found: &Verification) -> Vec<String> {
-    let mut notes = Vec::new();
-    if found.difference_count > 0 {
-        notes.push(format!(
-            "our model of PyTorch decides otherwise than the recording in {} places, so that its \
-             peaks may be off",
-            found.difference_count
-        ));
+    match found.difference_count {
+        0 => Vec::new(),
+        count => vec![format!(
+            "our model of PyTorch decides otherwise than the recording in {count} places, so that \
+             its peaks may be off"
+        )],
     }
-    notes.extend(found.limit.map(|limit| {
-        format!("PyTorch ran under a memory limit of {}; set one with --device-memory", Size(limit))
-    }));
-    notes
 }
 
 /// The first request that failed in the recording.

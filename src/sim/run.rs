@@ -19,7 +19,7 @@ use crate::allocator::{Allocator, Counter, Environment, OptionError, Options, Sp
 use crate::device::{AddressPolicy, CallCounts, Counted, DeviceError, SimDevice};
 use crate::drive::{OnOom, Outcome, Replay};
 use crate::metrics::{RunSummary, StepSummary, Timeline, Watch};
-use crate::trace::Trace;
+use crate::trace::{Layout, Trace};
 use crate::units::Bytes;
 
 /// Memory of a device that never runs out: more than there are addresses.
@@ -130,11 +130,12 @@ struct Stage<'t> {
 }
 
 impl<'t> Stage<'t> {
-    /// The state before the first event: what was live before the recording began is live here too, where PyTorch had
-    /// it if the allocator works like PyTorch's, and by requests that stand at the beginning of the trace otherwise.
+    /// The state before the first event: what was live before the recording began is live here too. The allocator that
+    /// the recording ran on has it where PyTorch had it, with all that was cached. Another one would not have cached
+    /// the same: it gets the requests that stand at the beginning of the trace.
     fn prepare(opened: &'t Opened, choice: &Choice, setup: &Setup) -> Result<Self, RunError> {
         let mut stage = Self::empty(opened, choice, setup)?;
-        if opened.start.is_empty() {
+        if opened.start.is_empty() || choice.spec.name != recorded_by(&opened.start) {
             return Ok(stage);
         }
         match stage.allocator.restore(&mut stage.device, &opened.start) {
@@ -158,6 +159,12 @@ impl<'t> Stage<'t> {
             replay: Replay::new(trace, setup.on_oom),
         })
     }
+}
+
+/// Name of the allocator that a recording with this beginning ran on.
+fn recorded_by(start: &Layout) -> &'static str {
+    let is_expandable = start.segments.iter().any(|segment| segment.is_expandable);
+    if is_expandable { "expandable" } else { "caching" }
 }
 
 fn drive(meter: &mut Meter, stage: &mut Stage) -> Result<(), RunError> {
