@@ -66,7 +66,7 @@ fn pickle(value: &Value, out: &mut Vec<u8>) {
         Value::Bool(yes) => out.push(if *yes { 0x88 } else { 0x89 }),
         Value::Number(number) => {
             out.extend([0x8a, 8]);
-            out.extend(number.as_i64().unwrap().to_le_bytes());
+            out.extend(number.as_i64().expect("a whole number").to_le_bytes());
         }
         Value::String(text) => {
             out.push(b'X');
@@ -102,9 +102,9 @@ fn pickled(value: &Value) -> Vec<u8> {
 
 /// A folder with the job in `job.pickle`.
 fn folder() -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("there is a place for temporary files");
     let job = folder.path().join("job.pickle");
-    fs::write(&job, pickled(&snapshot())).unwrap();
+    fs::write(&job, pickled(&snapshot())).expect("the folder is ours");
     (folder, job)
 }
 
@@ -116,7 +116,8 @@ fn one_line(text: &str) -> impl Predicate<str> {
 }
 
 fn json_file(path: &Path) -> Value {
-    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+    let bytes = fs::read(path).expect("the file is there");
+    serde_json::from_slice(&bytes).expect("it is JSON")
 }
 
 #[test]

@@ -63,12 +63,13 @@ fn tiny() -> Comparison {
 
 fn written(format: ReportFormat, path: &str, comparisons: &[Comparison]) -> Vec<u8> {
     let mut out = Vec::new();
-    format.report(Path::new(path)).unwrap().write(comparisons, &mut out).unwrap();
+    let report = format.report(Path::new(path)).expect("a name with the right ending");
+    report.write(comparisons, &mut out).expect("memory can be written");
     out
 }
 
 fn text(format: ReportFormat) -> String {
-    String::from_utf8(written(format, "x", &[tiny()])).unwrap()
+    String::from_utf8(written(format, "x", &[tiny()])).expect("reports are text")
 }
 
 #[test]
@@ -228,7 +229,7 @@ fn plots_of_any_number_of_files_have_their_size() {
 fn a_plot_of_nothing_much_is_drawn_too() {
     let empty = Comparison { runs: vec![RunSummary::default()], ..Comparison::default() };
     for path in ["x.svg", "x.png"] {
-        assert!(!written(ReportFormat::Plot, path, &[empty.clone()]).is_empty());
+        assert!(!written(ReportFormat::Plot, path, std::slice::from_ref(&empty)).is_empty());
     }
     assert!(ReportFormat::Plot.report(Path::new("x.pdf")).is_err());
 }

@@ -352,7 +352,7 @@ mod tests {
         let seen = after_every_event(&trace);
         let summary = native(&trace, &Setup::default());
         let stride = summary.timeline.stride;
-        assert!(stride > 1 && trace.events.len() % stride != 0);
+        assert!(stride > 1 && !trace.events.len().is_multiple_of(stride));
         for (index, bucket) in summary.timeline.buckets.iter().enumerate() {
             let begin = (index * stride).saturating_sub(1);
             let end = ((index + 1) * stride).min(seen.len());

@@ -19,7 +19,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run recorded traces through several allocators and compare what each would hold
-    Compare(CompareArgs),
+    Compare(Box<CompareArgs>),
     /// Show what is in a trace: settings, events, sizes, the peak, and what the recording lacks
     Inspect(InspectArgs),
     /// List the allocators with their options and defaults
