@@ -83,6 +83,12 @@ pub fn plain(heading: Vec<String>, rows: Vec<Vec<String>>, look: Look) -> String
     finish(table, columns)
 }
 
+/// Characters in a line of the terminal, if standard output is one.
+#[must_use]
+pub fn terminal_width() -> Option<u16> {
+    Table::new().width()
+}
+
 fn empty(look: Look) -> Table {
     let mut table = Table::new();
     table.load_style(if look.has_boxes { BOXES } else { ASCII });

@@ -149,6 +149,11 @@ mod tests {
         Comparison { file, reference, runs, ..Comparison::default() }
     }
 
+    /// The sentence, a clause a line.
+    fn clauses(comparison: &Comparison) -> String {
+        verdict(comparison).replace("; ", ";\n").replace("), ", "),\n")
+    }
+
     #[test]
     fn it_says_what_was_held_what_would_do_and_what_cannot_be_beaten() {
         let runs = vec![
@@ -158,7 +163,11 @@ mod tests {
             run("expandable", 30.96, 24.87),
             run("bound", 24.5, 24.5),
         ];
-        insta::assert_snapshot!(verdict(&comparison("recorded", runs)), @"job: PyTorch held 62.74 GiB to serve 24.87 GiB (39.6 % used); expandable would need 30.96 GiB, 31.78 GiB (51 %) less; no allocator can go below 24.50 GiB.");
+        insta::assert_snapshot!(clauses(&comparison("recorded", runs)), @r#"
+    job: PyTorch held 62.74 GiB to serve 24.87 GiB (39.6 % used);
+    expandable would need 30.96 GiB, 31.78 GiB (51 %) less;
+    no allocator can go below 24.50 GiB.
+    "#);
     }
 
     #[test]
@@ -168,7 +177,10 @@ mod tests {
             run("expandable", 40.0, 30.0),
             run("gmlake", 33.0, 30.0),
         ];
-        insta::assert_snapshot!(verdict(&comparison("caching", runs)), @"job: caching holds 60 GiB to serve 30 GiB (50.0 % used); gmlake would need 33 GiB, 27 GiB (45 %) less, and expandable, which is only a setting, 40 GiB.");
+        insta::assert_snapshot!(clauses(&comparison("caching", runs)), @r#"
+    job: caching holds 60 GiB to serve 30 GiB (50.0 % used);
+    gmlake would need 33 GiB, 27 GiB (45 %) less, and expandable, which is only a setting, 40 GiB.
+    "#);
     }
 
     #[test]
@@ -176,13 +188,19 @@ mod tests {
         let mut recorded = run("recorded", 27.63, 27.3);
         recorded.oom_count = 49;
         let runs = vec![recorded, run("caching", 42.69, 30.0), run("expandable", 32.07, 29.97)];
-        insta::assert_snapshot!(verdict(&comparison("recorded", runs)), @"");
+        insta::assert_snapshot!(clauses(&comparison("recorded", runs)), @r#"
+    job: PyTorch held 27.63 GiB to serve 27.30 GiB (98.8 % used) and left 49 requests out;
+    to serve all, expandable would need 32.07 GiB.
+    "#);
     }
 
     #[test]
     fn where_nothing_helps_it_says_so() {
         let runs = vec![run("caching", 30.1, 30.0), run("expandable", 30.0, 30.0)];
-        insta::assert_snapshot!(verdict(&comparison("caching", runs)), @"job: caching holds 30.10 GiB to serve 30 GiB (99.7 % used); no other allocator needs noticeably less (expandable: 30 GiB).");
+        insta::assert_snapshot!(clauses(&comparison("caching", runs)), @r#"
+    job: caching holds 30.10 GiB to serve 30 GiB (99.7 % used);
+    no other allocator needs noticeably less (expandable: 30 GiB).
+    "#);
     }
 
     #[test]
@@ -199,10 +217,19 @@ mod tests {
         let runs = vec![run("recorded", 62.74, 24.87), failed, run("expandable", 30.96, 24.87)];
         let mut comparison = comparison("recorded", runs);
         comparison.device_memory = Some(40 * GIB);
-        insta::assert_snapshot!(verdict(&comparison), @"job: PyTorch held 62.74 GiB to serve 24.87 GiB (39.6 % used); with 40 GiB, caching runs out of memory at event 123,456 (step 2); expandable gets through with 30.96 GiB.");
+        insta::assert_snapshot!(clauses(&comparison), @r#"
+    job: PyTorch held 62.74 GiB to serve 24.87 GiB (39.6 % used);
+    with 40 GiB, caching runs out of memory at event 123,456 (step 2);
+    expandable gets through with 30.96 GiB.
+    "#);
         comparison.runs.truncate(2);
         comparison.runs.push(run("bound", 44.0, 44.0));
-        insta::assert_snapshot!(verdict(&comparison), @"job: PyTorch held 62.74 GiB to serve 24.87 GiB (39.6 % used); with 40 GiB, caching runs out of memory at event 123,456 (step 2); no allocator gets through; at least 44 GiB are needed, whatever the allocator.");
+        insta::assert_snapshot!(clauses(&comparison), @r#"
+    job: PyTorch held 62.74 GiB to serve 24.87 GiB (39.6 % used);
+    with 40 GiB, caching runs out of memory at event 123,456 (step 2);
+    no allocator gets through;
+    at least 44 GiB are needed, whatever the allocator.
+    "#);
     }
 
     #[test]

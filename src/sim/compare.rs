@@ -1,8 +1,9 @@
 //! Traces through several allocators, beside each other: one [`Comparison`] for each file.
 //!
 //! Runs are independent of each other, so they are spread over the processor's cores; the order of the results is
-//! that of the request, whichever run ends first. One file is spread by allocator. Of several files, each worker takes
-//! one at a time and runs its allocators one after another, so that no more traces are in memory than there are workers.
+//! that of the request, whichever run ends first. One file is spread by allocator. Of several files, each worker
+//! takes one at a time and runs its allocators one after another, so that no more traces are in memory than there
+//! are workers.
 
 use std::path::{Path, PathBuf};
 

@@ -37,8 +37,8 @@ Exit codes: 0 all is well, 1 the answer is no (see --fail-on-oom), 2 wrong usage
 const COMPARE_EXAMPLES: &str = "\
 Examples:
   gmlake-sim compare traces/opt-1.3b-LR-var.pickle.xz
-  gmlake-sim compare snapshot.pickle --device-memory 40GiB --export-json runs.json --export-plot memory.svg
-  gmlake-sim compare rank*.pickle --alloc-conf max_split_size_mb:128 --set caching.roundup_power2_divisions=4
+  gmlake-sim compare job.pickle --device-memory 40GiB --export-json runs.json --export-plot job.svg
+  gmlake-sim compare rank*.pickle --alloc-conf max_split_size_mb:128 --reference caching
 
 Sizes are binary: 80GB, 80GiB and 80g are the same.
 Exit codes: 0 all is well, 1 memory ran out under --fail-on-oom, 2 wrong usage or input.";

@@ -3,15 +3,15 @@
 use std::env;
 use std::io::{self, IsTerminal, Write};
 
-use gmlake::report::table::Look;
+use gmlake::report::table::{Look, terminal_width};
 
 /// How tables look on standard output.
 pub(crate) fn look() -> Look {
     if !io::stdout().is_terminal() {
         return Look::default();
     }
-    let width = console_width();
-    Look { has_boxes: has_utf8(), has_colour: env::var_os("NO_COLOR").is_none(), width }
+    let has_colour = env::var_os("NO_COLOR").is_none();
+    Look { has_boxes: has_utf8(), has_colour, width: terminal_width() }
 }
 
 /// Prints to standard output.
@@ -32,8 +32,4 @@ fn has_utf8() -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(env::var_os);
     let first = locale.map(|value| value.to_string_lossy().to_lowercase()).find(|v| !v.is_empty());
     first.is_some_and(|value| value.contains("utf-8") || value.contains("utf8"))
-}
-
-fn console_width() -> Option<u16> {
-    comfy_table::Table::new().width()
 }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   ┌─────────────────────────────────────────────┬───────────────────┐
-//!   │ GiB  ┌───────────────── caching             │ caching     39.6 %│    up to three files: a row like this for each;
-//!   │    ┌─┘  ┌────────────── expandable          │ ██████░░░░░░░░░░░ │    more: bars alone
+//!   │ GiB  ┌───────────────── caching             │ caching     39.6 %│   up to three files: a row for each;
+//!   │    ┌─┘  ┌────────────── expandable          │ ██████░░░░░░░░░░░ │   more: bars alone
 //!   │ ▁▂▄█▇▂▄▆█▇▂▄▆█▇▂▄▆█▇▂▄                      │ expandable  80.3 %│
 //!   └─────────────────────────────────────────────┴───────────────────┘
 //! ```
