@@ -11,7 +11,8 @@ fn recordings() -> Vec<PathBuf> {
     let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/traces").to_owned();
     let folder = std::env::var("GMLAKE_TRACES").unwrap_or(ours);
     let entries = std::fs::read_dir(folder).expect("the folder is there");
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<PathBuf> =
+        entries.map(|entry| entry.expect("it can be listed").path()).collect();
     paths.retain(|path| path.to_string_lossy().ends_with(".pickle.xz"));
     paths.sort();
     assert!(!paths.is_empty());
@@ -19,14 +20,15 @@ fn recordings() -> Vec<PathBuf> {
 }
 
 fn read(path: &Path) -> (Records, Value) {
-    let records = load(path, &LoadOptions::default()).unwrap();
+    let records = load(path, &LoadOptions::default()).expect("a good recording");
     let stats = path.to_string_lossy().replace(".pickle.xz", ".stats.json");
-    let stats = serde_json::from_slice(&std::fs::read(stats).unwrap()).unwrap();
-    (choose_device(records, None, path).unwrap(), stats)
+    let stats = std::fs::read(stats).expect("the truth lies beside it");
+    let stats = serde_json::from_slice(&stats).expect("JSON");
+    (choose_device(records, None, path).expect("one device"), stats)
 }
 
 fn name(path: &Path) -> String {
-    path.file_name().unwrap().to_string_lossy().replace(".pickle.xz", "")
+    path.file_name().expect("a file").to_string_lossy().replace(".pickle.xz", "")
 }
 
 /// The number of `alloc` entries is PyTorch's own counter, unless the recording is a part.

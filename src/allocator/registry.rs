@@ -6,7 +6,7 @@
 use super::{
     Allocator, Caching, Gmlake, GmlakeOptions, Native, PagedBound, Released, ReleasedOptions, Vmm,
 };
-use crate::alloc_conf::{AllocConf, TorchVersion};
+use crate::alloc_conf::{AllocConf, DEFAULT_TOTAL_MEMORY, TorchVersion};
 use crate::device::GRANULE;
 use crate::units::{Bytes, GIB, parse_size};
 
@@ -34,6 +34,20 @@ impl Environment {
     }
 }
 
+impl Environment {
+    /// These settings, on the PyTorch and the device that are assumed where nothing is known, without a limit.
+    #[must_use]
+    pub fn new(conf: AllocConf) -> Self {
+        Self {
+            conf,
+            version: TorchVersion::default(),
+            total_memory: DEFAULT_TOTAL_MEMORY,
+            memory_fraction: None,
+            limit: None,
+        }
+    }
+}
+
 /// One option of an allocator.
 #[derive(Debug, Clone, Copy)]
 pub struct OptionSpec {
@@ -57,6 +71,8 @@ pub struct Spec {
     pub summary: &'static str,
     /// Its options.
     pub options: &'static [OptionSpec],
+    /// Whether it keeps to [`Environment::limit`] itself, as PyTorch does; any other is given a device of that size.
+    pub keeps_limit: bool,
     /// Makes it.
     pub build: Build,
 }
@@ -67,30 +83,35 @@ pub const ALL: &[Spec] = &[
         name: "caching",
         summary: "PyTorch's caching allocator (best fit with coalescing)",
         options: CACHING_OPTIONS,
+        keeps_limit: true,
         build: |options, environment| build_caching(options, environment, false),
     },
     Spec {
         name: "expandable",
         summary: "PyTorch's caching allocator with expandable_segments:True",
         options: CACHING_OPTIONS,
+        keeps_limit: true,
         build: |options, environment| build_caching(options, environment, true),
     },
     Spec {
         name: "native",
         summary: "every request to cuMemAlloc, every free to cuMemFree",
         options: &[],
+        keeps_limit: false,
         build: |_, _| Ok(Box::new(Native::new())),
     },
     Spec {
         name: "vmm",
         summary: "every request to the virtual memory calls, without a pool",
         options: Vmm::SPECS,
+        keeps_limit: false,
         build: |options, _| Ok(Box::new(Vmm::from_options(options)?)),
     },
     Spec {
         name: "gmlake",
         summary: "GMLake as the paper describes it",
         options: GmlakeOptions::SPECS,
+        keeps_limit: false,
         build: |options, environment| {
             let options = GmlakeOptions::take(options)?;
             Ok(Box::new(Gmlake::new(options, environment.memory_limit())))
@@ -100,6 +121,7 @@ pub const ALL: &[Spec] = &[
         name: "gmlake-released",
         summary: "GMLake as its authors released it",
         options: ReleasedOptions::SPECS,
+        keeps_limit: false,
         build: |options, environment| {
             let options = ReleasedOptions::take(options)?;
             Ok(Box::new(Released::new(options, environment.memory_limit())))
@@ -109,12 +131,14 @@ pub const ALL: &[Spec] = &[
         name: "bound",
         summary: "lower bound: the bytes that are live",
         options: &[],
+        keeps_limit: false,
         build: |_, _| Ok(Box::new(Native::with_rounding(1))),
     },
     Spec {
         name: "bound-2mib",
         summary: "lower bound in pages of 2 MiB, with PyTorch's small pool",
         options: &[],
+        keeps_limit: false,
         build: |_, environment| Ok(Box::new(PagedBound::new(environment))),
     },
 ];

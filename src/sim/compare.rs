@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::open::{OpenOptions, Opened, open};
-use super::run::{Choice, RunError, Setup, run};
-use crate::alloc_conf::{AllocConf, DEFAULT_TOTAL_MEMORY, TorchVersion};
+use super::run::{Choice, RunError, run};
+use super::setup::Setup;
+use crate::alloc_conf::AllocConf;
 use crate::allocator::{self, Environment, OptionError, Options, Spec};
 use crate::metrics::{Comparison, Moment, RECORDED, RunSummary};
 use crate::trace::{Trace, TraceError};
-use crate::units::Size;
 
 /// Why a choice of allocators was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -106,7 +106,7 @@ pub fn choose(names: &[String], options: &[String]) -> Result<Vec<Choice>, Choic
         set_option(&mut chosen, text)?;
     }
     for choice in &chosen {
-        choice.spec.build(&choice.options, &any_environment())?;
+        choice.spec.build(&choice.options, &Environment::new(AllocConf::default()))?;
     }
     Ok(chosen)
 }
@@ -174,17 +174,6 @@ fn set_option(chosen: &mut [Choice], text: &str) -> Result<(), ChoiceError> {
     Ok(())
 }
 
-/// Some environment, to find out whether options are right before any file is read.
-fn any_environment() -> Environment {
-    Environment {
-        conf: AllocConf::default(),
-        version: TorchVersion::default(),
-        total_memory: DEFAULT_TOTAL_MEMORY,
-        memory_fraction: None,
-        limit: None,
-    }
-}
-
 fn run_one(opened: &Opened, choice: &Choice, choices: &Choices) -> Result<RunSummary, FileError> {
     run(opened, choice, &choices.setup).map_err(|source| FileError::Run {
         file: opened.file.clone(),
@@ -197,13 +186,7 @@ fn assemble(opened: &Opened, choices: &Choices, simulated: Vec<RunSummary>) -> C
     let trace = &opened.trace;
     let mut notes: Vec<String> = trace.warnings.iter().map(ToString::to_string).collect();
     notes.extend(opened.notes.iter().cloned());
-    notes.extend(choices.setup.notes(trace));
-    if let Some(limit) = opened.limit.filter(|_| choices.setup.device_memory.is_none()) {
-        let limit = Size(limit);
-        notes.push(format!(
-            "PyTorch ran within {limit}; to run so too, give --device-memory {limit}"
-        ));
-    }
+    notes.extend(choices.setup.notes(opened));
     let mut runs: Vec<RunSummary> = opened.recorded.iter().cloned().collect();
     runs.extend(simulated);
     let has = |name: &str| runs.iter().any(|run| run.allocator == name);
@@ -221,7 +204,7 @@ fn assemble(opened: &Opened, choices: &Choices, simulated: Vec<RunSummary>) -> C
     Comparison {
         file: opened.file.clone(),
         device: trace.device,
-        device_memory: choices.setup.device_memory,
+        device_memory: choices.setup.memory(opened),
         runs,
         reference,
         span_us: trace.span_us(),

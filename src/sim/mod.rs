@@ -11,10 +11,12 @@ mod inspect;
 mod open;
 pub mod recording;
 mod run;
+mod setup;
 
 pub use compare::{ChoiceError, Choices, FileError, choose, compare, compare_files};
 pub use inspect::{
     DeviceEntries, EntryCount, Inspection, Peak, SegmentTotals, Share, SizeClass, inspect,
 };
 pub use open::{OpenOptions, Opened, open, open_all};
-pub use run::{Choice, RunError, Setup, run};
+pub use run::{Choice, RunError, run};
+pub use setup::{Memory, Setup};

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use super::recording::{Verification, verify};
-use crate::alloc_conf::{DEFAULT_TOTAL_MEMORY, TorchVersion};
+use crate::alloc_conf::TorchVersion;
 use crate::allocator::Environment;
 use crate::device::CallCounts;
 use crate::metrics::{RECORDED, RunSummary};
@@ -38,10 +38,21 @@ pub struct Opened {
     pub start: Layout,
     /// The memory limit that PyTorch must have run under, in bytes.
     pub limit: Option<Bytes>,
+    /// The device's memory in bytes, where the driver refused to give more.
+    pub capacity: Option<Bytes>,
     /// What our model of PyTorch had to assume to follow the recording, one sentence each.
     pub notes: Vec<String>,
     /// What the recording itself says about peaks and calls, if it says enough.
     pub recorded: Option<RunSummary>,
+}
+
+impl Opened {
+    /// Name of the allocator that the recording ran on.
+    #[must_use]
+    pub fn recorded_by(&self) -> &'static str {
+        let is_expandable = self.trace.settings.as_ref().is_some_and(|c| c.expandable_segments);
+        if is_expandable { "expandable" } else { "caching" }
+    }
 }
 
 /// Opens one device of a file.
@@ -93,22 +104,17 @@ fn prepare(
         let trace = ingest(&records, &Labels::default());
         return Opened { file, devices, records, trace, ..Opened::default() };
     }
-    let environment = Environment {
-        conf: records.settings.clone().unwrap_or_default(),
-        version: options.version,
-        total_memory: DEFAULT_TOTAL_MEMORY,
-        memory_fraction: None,
-        limit: None,
-    };
+    let conf = records.settings.clone().unwrap_or_default();
+    let environment = Environment { version: options.version, ..Environment::new(conf) };
     let found = verify(&records, &environment);
     let trace = ingest(&records, &found.labels);
     let mut recorded = recorded(&records, &found);
     recorded.file.clone_from(&file);
     recorded.events = trace.events.len() as u64;
     recorded.first_oom_event = first_failure(&trace);
-    let (notes, limit) = (notes(&found), found.limit);
+    let (notes, limit, capacity) = (notes(&found), found.limit, found.capacity);
     let (start, recorded) = (found.start.layout, Some(recorded));
-    Opened { file, devices, records, trace, start, limit, notes, recorded }
+    Opened { file, devices, records, trace, start, limit, capacity, notes, recorded }
 }
 
 fn notes(found: &Verification) -> Vec<String> {

@@ -14,33 +14,12 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use super::open::Opened;
-use crate::alloc_conf::{AllocConf, DEFAULT_TOTAL_MEMORY, TorchVersion};
-use crate::allocator::{Allocator, Counter, Environment, OptionError, Options, Spec, Usage};
-use crate::device::{AddressPolicy, CallCounts, Counted, DeviceError, SimDevice};
-use crate::drive::{OnOom, Outcome, Replay};
+use super::setup::Setup;
+use crate::allocator::{Allocator, Counter, OptionError, Options, Spec, Usage};
+use crate::device::{CallCounts, Counted, DeviceError, SimDevice};
+use crate::drive::{Outcome, Replay};
 use crate::metrics::{RunSummary, StepSummary, Timeline, Watch};
-use crate::trace::{Layout, Trace};
-use crate::units::Bytes;
-
-/// Memory of a device that never runs out: more than there are addresses.
-const UNLIMITED: Bytes = 1 << 60;
-
-/// The world in which the allocators run: what they are compared under.
-#[derive(Debug, Clone, Default)]
-pub struct Setup {
-    /// The PyTorch whose behaviour is simulated.
-    pub version: TorchVersion,
-    /// PyTorch's allocator settings; `None`: those of the recording.
-    pub conf: Option<AllocConf>,
-    /// Memory of the device in bytes; `None`: it never runs out.
-    pub device_memory: Option<Bytes>,
-    /// Share of the device's memory that the process may hold; `None`: as the settings say.
-    pub memory_fraction: Option<f64>,
-    /// How the device chooses addresses.
-    pub addresses: AddressPolicy,
-    /// What to do when memory runs out.
-    pub on_oom: OnOom,
-}
+use crate::trace::Trace;
 
 /// An allocator, and the options to run it with.
 #[derive(Debug, Clone)]
@@ -67,38 +46,6 @@ pub enum RunError {
     },
 }
 
-impl Setup {
-    /// What an allocator gets to know of the world, in a run of `trace`.
-    #[must_use]
-    pub fn environment(&self, trace: &Trace) -> Environment {
-        let recorded = || trace.settings.clone().unwrap_or_default();
-        let conf = self.conf.clone().unwrap_or_else(recorded);
-        let fraction = self.memory_fraction.or(conf.memory_fraction);
-        Environment {
-            version: self.version,
-            total_memory: self.device_memory.unwrap_or(DEFAULT_TOTAL_MEMORY),
-            // A share of a memory that never runs out is no limit.
-            memory_fraction: fraction.filter(|_| self.device_memory.is_some()),
-            limit: None,
-            conf,
-        }
-    }
-
-    /// What this setup leaves out although the recording or the user asked for it, in words.
-    #[must_use]
-    pub fn notes(&self, trace: &Trace) -> Vec<String> {
-        let settings = self.conf.as_ref().or(trace.settings.as_ref());
-        let fraction = self.memory_fraction.or(settings.and_then(|conf| conf.memory_fraction));
-        match (fraction, self.device_memory) {
-            (Some(fraction), None) => vec![format!(
-                "the memory fraction of {fraction} limits nothing, since the device's memory is \
-                 not known: give --device-memory"
-            )],
-            _ => Vec::new(),
-        }
-    }
-}
-
 /// Runs a trace through an allocator.
 ///
 /// # Errors
@@ -114,7 +61,7 @@ pub fn run(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary
     summary.file.clone_from(&opened.file);
     summary.allocator = choice.spec.name.to_owned();
     summary.options = choice.options.rows();
-    summary.device_memory_bytes = setup.device_memory;
+    summary.device_memory_bytes = setup.memory(opened);
     summary.device_calls = stage.device.calls;
     summary.host_ns = Some(host_ns);
     summary.steps = meter.steps;
@@ -135,7 +82,7 @@ impl<'t> Stage<'t> {
     /// the same: it gets the requests that stand at the beginning of the trace.
     fn prepare(opened: &'t Opened, choice: &Choice, setup: &Setup) -> Result<Self, RunError> {
         let mut stage = Self::empty(opened, choice, setup)?;
-        if opened.start.is_empty() || choice.spec.name != recorded_by(&opened.start) {
+        if opened.start.is_empty() || choice.spec.name != opened.recorded_by() {
             return Ok(stage);
         }
         match stage.allocator.restore(&mut stage.device, &opened.start) {
@@ -150,21 +97,12 @@ impl<'t> Stage<'t> {
     }
 
     fn empty(opened: &'t Opened, choice: &Choice, setup: &Setup) -> Result<Self, RunError> {
-        let trace = &opened.trace;
-        let capacity = setup.device_memory.unwrap_or(UNLIMITED);
-        let device = SimDevice::with_policy(capacity, setup.addresses.clone());
         Ok(Self {
-            allocator: choice.spec.build(&choice.options, &setup.environment(trace))?,
-            device: Counted::new(device),
-            replay: Replay::new(trace, setup.on_oom),
+            allocator: choice.spec.build(&choice.options, &setup.environment(opened))?,
+            device: Counted::new(setup.device(opened, choice)),
+            replay: Replay::new(&opened.trace, setup.on_oom),
         })
     }
-}
-
-/// Name of the allocator that a recording with this beginning ran on.
-fn recorded_by(start: &Layout) -> &'static str {
-    let is_expandable = start.segments.iter().any(|segment| segment.is_expandable);
-    if is_expandable { "expandable" } else { "caching" }
 }
 
 fn drive(meter: &mut Meter, stage: &mut Stage) -> Result<(), RunError> {
@@ -293,9 +231,10 @@ impl OpenStep {
 mod tests {
     use super::*;
     use crate::allocator::find;
-    use crate::drive::Observer;
+    use crate::drive::{Observer, OnOom};
+    use crate::sim::setup::{Memory, UNLIMITED};
     use crate::trace::{AllocId, Event, EventKind, PoolId, Step, StreamId};
-    use crate::units::MIB;
+    use crate::units::{Bytes, MIB};
 
     fn event(kind: EventKind, alloc: u32, size: Bytes) -> Event {
         let (stream, pool) = (StreamId(0), PoolId::DEFAULT);
@@ -375,7 +314,7 @@ mod tests {
     fn a_run_that_stops_closes_its_step_there() {
         let trace = staircase(100, vec![Step { start: 10, end: 198 }]);
         let setup =
-            Setup { device_memory: Some(90 * MIB), on_oom: OnOom::Stop, ..Setup::default() };
+            Setup { memory: Memory::Bytes(90 * MIB), on_oom: OnOom::Stop, ..Setup::default() };
         let summary = native(&trace, &setup);
         let oom = summary.first_oom_event.unwrap();
         assert_eq!((summary.oom_count, summary.events), (1, oom + 1));
@@ -387,20 +326,9 @@ mod tests {
     #[test]
     fn a_skipped_request_is_counted_and_the_run_goes_on() {
         let trace = staircase(50, Vec::new());
-        let setup = Setup { device_memory: Some(60 * MIB), ..Setup::default() };
+        let setup = Setup { memory: Memory::Bytes(60 * MIB), ..Setup::default() };
         let summary = native(&trace, &setup);
         assert!(summary.oom_count > 1);
         assert_eq!(summary.events, trace.events.len() as u64);
-    }
-
-    #[test]
-    fn a_fraction_limits_only_a_known_memory() {
-        let trace = staircase(3, Vec::new());
-        let mut setup = Setup { memory_fraction: Some(0.5), ..Setup::default() };
-        assert_eq!(setup.environment(&trace).memory_fraction, None);
-        assert_eq!(setup.notes(&trace).len(), 1);
-        setup.device_memory = Some(80 << 30);
-        assert_eq!(setup.environment(&trace).memory_fraction, Some(0.5));
-        assert!(setup.notes(&trace).is_empty());
     }
 }

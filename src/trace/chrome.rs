@@ -38,7 +38,6 @@ pub(super) fn read(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, 
     // The events of different threads are written one thread after another.
     moments.sort_by(|a, b| a.ts.total_cmp(&b.ts));
     let mut snapshot = Snapshot::new(options.torch_version, bytes.len());
-    snapshot.numbers.stream(0)?;
     for moment in &moments {
         snapshot.entry(moment.device, &moment.entry())?;
     }

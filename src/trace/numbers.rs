@@ -42,14 +42,24 @@ impl<T: Clone + Eq + Hash> Interner<T> {
     }
 }
 
-/// The streams and pools of a file, in order of appearance.
-#[derive(Debug, Clone, Default)]
+/// The streams and pools of a file, in order of appearance. Stream 0 and the default pool have number 0, so that it
+/// stands for those that are not named.
+#[derive(Debug, Clone)]
 pub(super) struct Numbers {
     streams: Interner<u64>,
     pools: Interner<(u64, u64)>,
     last_stream: Option<(u64, u16)>,
     /// Whether any trace entry named its pool.
     pub(super) entries_have_pools: bool,
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        let (mut streams, mut pools) = (Interner::default(), Interner::default());
+        streams.intern(0);
+        pools.intern((0, 0));
+        Self { streams, pools, last_stream: None, entries_have_pools: false }
+    }
 }
 
 impl Numbers {
@@ -69,9 +79,8 @@ impl Numbers {
         Ok(number)
     }
 
-    /// The provisional number of a pool id; the default pool is always number 0.
+    /// The provisional number of a pool id.
     pub(super) fn pool(&mut self, id: (u64, u64)) -> Result<u8, TraceError> {
-        self.pools.intern((0, 0));
         u8::try_from(self.pools.intern(id)).map_err(|_| too_many("more than 256 memory pools"))
     }
 
@@ -82,9 +91,6 @@ impl Numbers {
 
     /// The same for pools; the default pool is there in any case.
     pub(super) fn sort_pools(&self, used: &[bool]) -> (Vec<(u64, u64)>, Vec<u16>) {
-        if self.pools.values().is_empty() {
-            return (vec![(0, 0)], vec![0]);
-        }
         let mut used = used.to_vec();
         used.resize(self.pools.values().len(), false);
         used[0] = true;
@@ -117,10 +123,10 @@ mod tests {
         let mut numbers = Numbers::default();
         let given: Vec<u16> =
             [70, 0, 50, 70, 60].map(|handle| numbers.stream(handle).unwrap()).to_vec();
-        assert_eq!(given, [0, 1, 2, 0, 3]);
+        assert_eq!(given, [1, 0, 2, 1, 3]);
         let (handles, place) = numbers.sort_streams(&[true, true, true, false]);
         assert_eq!(handles, [0, 50, 70]);
-        assert_eq!(place[..3], [2, 0, 1]);
+        assert_eq!(place[..3], [0, 2, 1]);
     }
 
     #[test]

@@ -101,7 +101,7 @@ fn step_optimizer(annotations: &[Annotation]) -> Option<&str> {
     }
     let most = counts.iter().map(|&(_, count)| count).max()?;
     let runs_in_every_step = |name: &str| counts.iter().any(|&(n, c)| n == name && 2 * c >= most);
-    ends().map(|end| end.name.as_str()).filter(|name| runs_in_every_step(name)).last()
+    ends().map(|end| end.name.as_str()).rfind(|name| runs_in_every_step(name))
 }
 
 /// Calls with next to nothing between them belong to one step that has several optimizers. What is little is measured

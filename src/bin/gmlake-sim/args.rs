@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use gmlake::alloc_conf::TorchVersion;
+use gmlake::sim::Memory;
 use gmlake::units::{Bytes, parse_size};
 
 /// How much GPU memory a recorded PyTorch job needs, how much of it is lost, and what another allocator would do.
@@ -22,6 +23,8 @@ pub(crate) enum Command {
     Compare(Box<CompareArgs>),
     /// Show what is in a trace: settings, events, sizes, the peak, and what the recording lacks
     Inspect(InspectArgs),
+    /// Check our model against every decision of PyTorch's own allocator in a recording
+    Verify(VerifyArgs),
     /// List the allocators with their options and defaults
     Allocators,
 }
@@ -31,6 +34,7 @@ Examples:
   gmlake-sim inspect traces/opt-1.3b-LR-var.pickle.xz
   gmlake-sim compare traces/opt-1.3b-LR-var.pickle.xz --export-plot memory.png
   gmlake-sim compare traces/*.xz --device-memory 40GiB --allocators caching,expandable,gmlake
+  gmlake-sim verify traces/*.pickle.xz
 
 Exit codes: 0 all is well, 1 the answer is no (see --fail-on-oom), 2 wrong usage or input.";
 
@@ -74,6 +78,32 @@ pub(crate) struct InspectArgs {
     pub(crate) export_json: Vec<PathBuf>,
 }
 
+const VERIFY_EXAMPLES: &str = "\
+Examples:
+  gmlake-sim verify traces/*.pickle.xz
+  gmlake-sim verify snapshot.pickle --memory-fraction 0.5 --device-memory 80GiB
+  gmlake-sim verify rank*.pickle --torch-version 2.8 --export-json verification.json
+
+Exit codes: 0 nothing differs, 1 something differs, 2 wrong usage or input.";
+
+/// `gmlake-sim verify`
+#[derive(Debug, Parser)]
+#[command(after_help = VERIFY_EXAMPLES)]
+pub(crate) struct VerifyArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// Memory of the device that the recording was made on, as its properties state it [default: not known]
+    #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = "Device")]
+    pub(crate) device_memory: Option<Bytes>,
+    /// Share of it that the job was allowed to hold [default: inferred]
+    #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Device")]
+    #[arg(requires = "device_memory")]
+    pub(crate) memory_fraction: Option<f64>,
+    /// Write what was found as JSON ('-' for standard output, in place of the table)
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) export_json: Vec<PathBuf>,
+}
+
 /// What is read.
 #[derive(Debug, Parser)]
 #[command(next_help_heading = "Input")]
@@ -96,15 +126,16 @@ pub(crate) struct InputArgs {
 #[derive(Debug, Parser)]
 #[command(next_help_heading = "Device")]
 pub(crate) struct DeviceArgs {
-    /// Memory of the simulated device, such as 80GiB [default: it never runs out]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub(crate) device_memory: Option<Bytes>,
+    /// Memory of the simulated device, such as 80GiB, or 'unlimited' [default: as the recording tells]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub(crate) device_memory: Option<Memory>,
     /// Share of the device's memory that the job may hold [default: as the settings say]
     #[arg(long, value_name = "SHARE", value_parser = share, requires = "device_memory")]
     pub(crate) memory_fraction: Option<f64>,
-    /// Order of the addresses that the device hands out; it decides ties between equal blocks
-    #[arg(long, value_name = "ORDER", default_value = "ascending")]
-    pub(crate) addresses: Addresses,
+    /// Addresses that the device hands out; they decide ties between equal blocks [default: as recorded for the
+    /// allocator that was recorded, ascending for others]
+    #[arg(long, value_name = "ORDER")]
+    pub(crate) addresses: Option<Addresses>,
     /// What the job does when it gets no memory: go on without it, or end
     #[arg(long, value_name = "WHAT", default_value = "skip")]
     pub(crate) on_oom: OnOom,
@@ -173,12 +204,17 @@ pub(crate) enum OnOom {
     Stop,
 }
 
-fn size(text: &str) -> Result<Bytes, String> {
+fn memory(text: &str) -> Result<Memory, String> {
     match parse_size(text) {
+        _ if text == "unlimited" => Ok(Memory::Unlimited),
         Ok(0) => Err("a device without memory serves nothing".to_owned()),
-        Ok(size) => Ok(size),
+        Ok(size) => Ok(Memory::Bytes(size)),
         Err(error) => Err(error.to_string()),
     }
+}
+
+fn bytes(text: &str) -> Result<Bytes, String> {
+    parse_size(text).map_err(|error| error.to_string())
 }
 
 fn share(text: &str) -> Result<f64, String> {

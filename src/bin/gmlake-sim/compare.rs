@@ -62,12 +62,12 @@ fn choices(args: &CompareArgs) -> anyhow::Result<Choices> {
     let setup = Setup {
         version,
         conf,
-        device_memory: args.device.device_memory,
+        memory: args.device.device_memory.unwrap_or_default(),
         memory_fraction: args.device.memory_fraction,
-        addresses: match args.device.addresses {
+        addresses: args.device.addresses.map(|addresses| match addresses {
             Addresses::Ascending => AddressPolicy::Ascending,
             Addresses::Descending => AddressPolicy::Descending,
-        },
+        }),
         on_oom: match args.device.on_oom {
             OnOom::Skip => drive::OnOom::Skip,
             OnOom::Stop => drive::OnOom::Stop,

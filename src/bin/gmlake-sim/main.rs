@@ -1,11 +1,11 @@
 //! `gmlake-sim`: how much GPU memory a recorded job needs, and what another allocator would do.
 //!
 //! ```text
-//!   args ──▶ what was typed ──▶ library types ──▶ compare | inspect | allocators ──▶ Done or Refused
+//!   args ──▶ what was typed ──▶ library types ──▶ compare | inspect | verify | allocators ──▶ Done or Refused
 //! ```
 //!
 //! Tables go to standard output, everything else to standard error. The exit code is 0 if all went well, 1 if the
-//! answer is no (memory ran out under `--fail-on-oom`), and 2 if the command or a file was wrong.
+//! answer is no (memory ran out under `--fail-on-oom`, a verification differs), and 2 if the command or a file was wrong.
 
 mod allocators;
 mod args;
@@ -13,6 +13,7 @@ mod compare;
 mod export;
 mod inspect;
 mod terminal;
+mod verify;
 
 use std::io;
 use std::process::ExitCode;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
     let result = match &args.command {
         Command::Compare(args) => compare::main(args),
         Command::Inspect(args) => inspect::main(args),
+        Command::Verify(args) => verify::main(args),
         Command::Allocators => allocators::main(),
     };
     match result {

@@ -28,7 +28,8 @@ impl Pairs<'_> {
         let mut entry = RawEntry::default();
         let is_complete = HAS_ACTION | HAS_ADDRESS | HAS_SIZE;
         Ok(match self.apply(&mut entry, numbers)? {
-            Ok(seen) if seen == is_complete => Some(entry),
+            // Those of an unknown kind keep their name for the warning.
+            Ok(seen) if seen == is_complete && entry.action != RawAction::Unknown => Some(entry),
             _ => None,
         })
     }

@@ -146,11 +146,12 @@ impl Heap {
         check_room(start + items.len())?;
         self.pool.extend_from_slice(items);
         let (start, len) = (start as u32, items.len() as u32);
-        if let Some(last) = self.spans.get_mut(sequence.tail as usize) {
-            if last.start + last.len == start {
+        match self.spans.get_mut(sequence.tail as usize) {
+            Some(last) if last.start + last.len == start => {
                 last.len += len;
                 return Ok(());
             }
+            _ => {}
         }
         let new = push(&mut self.spans, Span { start, len, next: NIL })?;
         match self.spans.get_mut(sequence.tail as usize) {

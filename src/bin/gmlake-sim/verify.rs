@@ -1,0 +1,124 @@
+//! `gmlake-sim verify`: PyTorch's own decisions, made again and compared.
+
+use std::path::Path;
+
+use anyhow::Result;
+use gmlake::allocator::Environment;
+use gmlake::report::table::{Look, plain};
+use gmlake::sim::recording::{VerificationSummary, verify};
+use gmlake::trace::{self, LoadOptions};
+use gmlake::units::Grouped;
+use rayon::prelude::*;
+
+use crate::args::VerifyArgs;
+use crate::compare::check_stdin;
+use crate::export::Export;
+use crate::{Answer, terminal};
+
+/// Differences that are printed for each file.
+const SHOWN: usize = 5;
+
+pub(crate) fn main(args: &VerifyArgs) -> Result<Answer> {
+    let exports = args.export_json.iter().map(|path| Export::open(path));
+    let exports = exports.collect::<Result<Vec<_>>>()?;
+    check_stdin(&args.input.files)?;
+    let results: Vec<_> = args.input.files.par_iter().map(|file| verify_file(file, args)).collect();
+    let mut found = Vec::new();
+    let mut answer = Answer::Yes;
+    for result in results {
+        match result {
+            Ok(summary) => found.push(summary),
+            Err(error) => {
+                terminal::complain(&format!("{error:#}"));
+                answer = Answer::Incomplete;
+            }
+        }
+    }
+    if answer == Answer::Yes && found.iter().any(|summary| summary.differences > 0) {
+        answer = Answer::No;
+    }
+    if !exports.iter().any(Export::is_stdout) && !found.is_empty() {
+        terminal::print(&describe(&found, terminal::look()))?;
+    }
+    for export in exports.into_iter().filter(|_| !found.is_empty()) {
+        export.finish(|out| {
+            serde_json::to_writer_pretty(&mut *out, &found)?;
+            Ok(out.write_all(b"\n")?)
+        })?;
+    }
+    Ok(answer)
+}
+
+fn verify_file(file: &Path, args: &VerifyArgs) -> Result<VerificationSummary> {
+    let version = args.input.torch_version;
+    let options = LoadOptions { torch_version: version, ..LoadOptions::default() };
+    let records = trace::choose_device(trace::load(file, &options)?, args.input.device, file)?;
+    anyhow::ensure!(
+        records.has_segments,
+        "{}: there is nothing to verify: only a PyTorch snapshot holds PyTorch's own decisions",
+        file.display()
+    );
+    let conf = records.settings.clone().unwrap_or_default();
+    let mut environment = Environment { version, ..Environment::new(conf) };
+    environment.memory_fraction = args.memory_fraction;
+    environment.total_memory = args.device_memory.unwrap_or(environment.total_memory);
+    let found = verify(&records, &environment);
+    Ok(VerificationSummary::new(&file.display().to_string(), &records, &found))
+}
+
+/// A row for each file, what was assumed, the first differences, and one sentence.
+fn describe(found: &[VerificationSummary], look: Look) -> String {
+    let heading =
+        ["file", "entries", "requests", "segment events", "out of memory", "final blocks"];
+    let heading = heading.into_iter().chain(["differences", "entries/s"]).map(str::to_owned);
+    let rows = found.iter().map(row).collect();
+    let mut parts = vec![plain(heading.collect(), rows, look)];
+    for summary in found {
+        let words = summary.assumptions();
+        if !words.is_empty() {
+            parts.push(format!("{}: {}", summary.file, words.join("; ")));
+        }
+        for difference in summary.first_differences.iter().take(SHOWN) {
+            parts.push(format!(
+                "{}, entry {}: PyTorch: {}; model: {}",
+                summary.file, difference.entry, difference.recorded, difference.model
+            ));
+        }
+    }
+    parts.push(verdict(found));
+    parts.join("\n")
+}
+
+fn row(summary: &VerificationSummary) -> Vec<String> {
+    let count = |names: &[&str]| {
+        let of = summary.compared.iter().filter(|compared| names.contains(&compared.action));
+        Grouped(of.map(|compared| compared.count).sum()).to_string()
+    };
+    let seconds = summary.elapsed_ns as f64 / 1e9;
+    vec![
+        summary.file.clone(),
+        Grouped(summary.entries).to_string(),
+        count(&["alloc", "oom"]),
+        count(&["segment_alloc", "segment_free", "segment_map", "segment_unmap"]),
+        count(&["oom"]),
+        Grouped(summary.final_blocks).to_string(),
+        Grouped(summary.differences).to_string(),
+        format!("{:.1} million", summary.entries as f64 / 1e6 / seconds.max(1e-9)),
+    ]
+}
+
+fn verdict(found: &[VerificationSummary]) -> String {
+    let entries = Grouped(found.iter().map(|summary| summary.entries).sum());
+    let differences: u64 = found.iter().map(|summary| summary.differences).sum();
+    let files = match found.len() {
+        1 => "1 recording".to_owned(),
+        files => format!("{files} recordings"),
+    };
+    match differences {
+        0 => format!("Exact: all {entries} recorded decisions in {files} were made again."),
+        _ => format!(
+            "Not exact: {} differences in {entries} entries of {files}.",
+            Grouped(differences)
+        ),
+    }
+}

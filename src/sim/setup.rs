@@ -1,0 +1,175 @@
+//! The world in which allocators are compared: PyTorch's settings, the device's memory, its addresses.
+//!
+//! By default it is the world of the recording. If PyTorch ran under a limit, all run under it; and the allocator that
+//! was recorded, if it runs with the recorded settings, gets the recorded addresses: best fit breaks ties by address,
+//! so that only then it can decide everything as it did. Any other run is a what-if, for which nobody knows the
+//! addresses: they ascend, or as the user says.
+
+use super::open::Opened;
+use super::run::Choice;
+use crate::alloc_conf::{AllocConf, TorchVersion};
+use crate::allocator::{Environment, Options};
+use crate::device::{AddressPolicy, DevicePtr, SimDevice};
+use crate::drive::OnOom;
+use crate::trace::Action;
+use crate::units::{Bytes, Size};
+
+/// Memory of a device that never runs out: more than there are addresses.
+pub(super) const UNLIMITED: Bytes = 1 << 60;
+
+/// How much memory the device has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Memory {
+    /// As much as the recording shows that there was; without end if it shows none.
+    #[default]
+    AsRecorded,
+    /// It never runs out.
+    Unlimited,
+    /// So many bytes.
+    Bytes(Bytes),
+}
+
+/// What the allocators are compared under.
+#[derive(Debug, Clone, Default)]
+pub struct Setup {
+    /// The PyTorch whose behaviour is simulated.
+    pub version: TorchVersion,
+    /// PyTorch's allocator settings; `None`: those of the recording.
+    pub conf: Option<AllocConf>,
+    /// Memory of the device.
+    pub memory: Memory,
+    /// Share of the device's memory that the process may hold; `None`: as the settings say.
+    pub memory_fraction: Option<f64>,
+    /// How the device chooses addresses; `None`: as recorded where that is possible, ascending otherwise.
+    pub addresses: Option<AddressPolicy>,
+    /// What to do when memory runs out.
+    pub on_oom: OnOom,
+}
+
+impl Setup {
+    /// Bytes that a run may hold, if there is an end to it.
+    #[must_use]
+    pub fn memory(&self, opened: &Opened) -> Option<Bytes> {
+        match self.memory {
+            Memory::AsRecorded => opened.limit.or(opened.capacity),
+            Memory::Unlimited => None,
+            Memory::Bytes(bytes) => Some(match self.fraction(opened) {
+                Some(fraction) => (fraction * bytes as f64) as Bytes,
+                None => bytes,
+            }),
+        }
+    }
+
+    /// What an allocator gets to know of the world.
+    #[must_use]
+    pub fn environment(&self, opened: &Opened) -> Environment {
+        let mut environment = Environment {
+            version: self.version,
+            limit: self.limit(opened),
+            ..Environment::new(self.conf(opened))
+        };
+        // What remains of the settings' fraction would be a share of a memory that never runs out.
+        environment.conf.memory_fraction = None;
+        if let Memory::Bytes(bytes) = self.memory {
+            environment.total_memory = bytes;
+        }
+        environment
+    }
+
+    /// The device for one allocator.
+    #[must_use]
+    pub(super) fn device(&self, opened: &Opened, choice: &Choice) -> SimDevice {
+        let limit = self.limit(opened).filter(|_| !choice.spec.keeps_limit);
+        let physical = match self.memory {
+            Memory::AsRecorded => opened.capacity,
+            Memory::Unlimited => None,
+            Memory::Bytes(bytes) => Some(bytes),
+        };
+        let policy = self.addresses.clone().unwrap_or_else(|| self.best_addresses(opened, choice));
+        SimDevice::with_policy(limit.or(physical).unwrap_or(UNLIMITED), policy)
+    }
+
+    /// What a reader of the results should know of this setup, in words.
+    #[must_use]
+    pub fn notes(&self, opened: &Opened) -> Vec<String> {
+        let fraction = self.fraction(opened);
+        let recorded = opened.limit.or(opened.capacity).map(Size);
+        match (self.memory, recorded, fraction) {
+            (Memory::AsRecorded, Some(memory), _) => vec![format!(
+                "PyTorch ran within {memory}, as the requests tell that it could not serve, and so \
+                 do all here; --device-memory sets another limit, or 'unlimited'"
+            )],
+            (Memory::AsRecorded | Memory::Unlimited, _, Some(fraction)) => vec![format!(
+                "the memory fraction of {fraction} limits nothing, since the device's memory is \
+                 not known: give --device-memory"
+            )],
+            _ => Vec::new(),
+        }
+    }
+
+    /// A limit below the device's memory.
+    fn limit(&self, opened: &Opened) -> Option<Bytes> {
+        match self.memory {
+            Memory::AsRecorded => opened.limit,
+            Memory::Unlimited => None,
+            Memory::Bytes(_) => self.fraction(opened).and(self.memory(opened)),
+        }
+    }
+
+    fn conf(&self, opened: &Opened) -> AllocConf {
+        let recorded = || opened.trace.settings.clone().unwrap_or_default();
+        self.conf.clone().unwrap_or_else(recorded)
+    }
+
+    /// A share of all the memory is no limit, but up to 2.9 PyTorch took it for one.
+    fn fraction(&self, opened: &Opened) -> Option<f64> {
+        let fraction = self.memory_fraction.or(self.conf(opened).memory_fraction);
+        fraction.filter(|&fraction| fraction < 1.0 || !self.version.is_at_least(10))
+    }
+
+    fn best_addresses(&self, opened: &Opened, choice: &Choice) -> AddressPolicy {
+        let as_recorded = choice.spec.name == opened.recorded_by()
+            && choice.options == Options::default()
+            && self.conf.is_none();
+        if !as_recorded {
+            return AddressPolicy::Ascending;
+        }
+        let start = opened.start.segments.iter().filter(|segment| !segment.is_expandable);
+        let start = start.map(|segment| (DevicePtr(segment.address), segment.size));
+        let entries = opened.records.entries.iter();
+        let grown = entries.filter(|entry| entry.action == Action::SegmentAlloc);
+        let grown = grown.map(|entry| (DevicePtr(entry.addr), entry.size));
+        AddressPolicy::Recorded(start.chain(grown).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::GIB;
+
+    #[test]
+    fn a_fraction_limits_only_a_known_memory() {
+        let opened = Opened::default();
+        let mut setup = Setup { memory_fraction: Some(0.5), ..Setup::default() };
+        assert_eq!(setup.environment(&opened).limit, None);
+        assert_eq!(setup.notes(&opened).len(), 1);
+        setup.memory = Memory::Bytes(80 * GIB);
+        assert_eq!(setup.environment(&opened).limit, Some(40 * GIB));
+        assert!(setup.notes(&opened).is_empty());
+        setup.memory_fraction = Some(1.0);
+        assert_eq!(setup.environment(&opened).limit, None);
+    }
+
+    #[test]
+    fn the_recorded_limit_holds_unless_another_is_given() {
+        let opened = Opened { limit: Some(20 * GIB), ..Opened::default() };
+        let mut setup = Setup::default();
+        assert_eq!(setup.memory(&opened), Some(20 * GIB));
+        assert_eq!(setup.notes(&opened).len(), 1);
+        setup.memory = Memory::Unlimited;
+        assert_eq!(setup.memory(&opened), None);
+        setup.memory = Memory::Bytes(GIB);
+        assert_eq!(setup.memory(&opened), Some(GIB));
+    }
+}
