@@ -39,8 +39,6 @@
 
 mod options;
 mod reclaim;
-#[cfg(test)]
-mod tests;
 
 pub use options::GmlakeOptions;
 
@@ -329,3 +327,6 @@ impl Allocator for Gmlake {
         self.front.walk(visit);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,8 +32,6 @@
 
 mod options;
 mod reclaim;
-#[cfg(test)]
-mod stories;
 
 pub use options::ReleasedOptions;
 
@@ -381,3 +379,6 @@ impl Allocator for Released {
 fn segment_size(size: Bytes) -> Bytes {
     if size < LARGE_REQUEST { LARGE_SEGMENT } else { size }
 }
+
+#[cfg(test)]
+mod stories;

@@ -29,8 +29,6 @@ mod pblock;
 mod piece;
 mod sblock;
 mod segment;
-#[cfg(test)]
-mod tests;
 
 pub(super) use front::{Front, Place};
 #[cfg(test)]
@@ -129,3 +127,6 @@ impl VmPool {
         self.clock
     }
 }
+
+#[cfg(test)]
+mod tests;
