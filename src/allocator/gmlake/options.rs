@@ -34,7 +34,7 @@ impl GmlakeOptions {
         OptionSpec {
             name: "stitched_limit",
             default: "1TiB",
-            help: "address space of sBlocks beyond which the least recently used ones are destroyed",
+            help: "address space of sBlocks beyond which the least recently used ones go",
         },
         OptionSpec {
             name: "split_stitch",
@@ -44,7 +44,7 @@ impl GmlakeOptions {
         OptionSpec {
             name: "chunk",
             default: "2MiB",
-            help: "size of a physical chunk, a multiple of 2 MiB; large requests are rounded up to it",
+            help: "size of a physical chunk, a multiple of 2 MiB",
         },
     ];
 

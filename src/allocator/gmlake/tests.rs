@@ -109,11 +109,16 @@ fn chunks_of(allocator: &Gmlake, block: BlockId) -> Vec<u32> {
     extents.iter().flat_map(|&extent| pool.handles(extent)).map(|handle| handle.0).collect()
 }
 
+/// Whether it is a request, for how many chunks, and otherwise which block is freed.
+fn step() -> impl Strategy<Value = (bool, usize, prop::sample::Index)> {
+    (prop::bool::weighted(0.55), 1..40usize, any::<prop::sample::Index>())
+}
+
 proptest! {
     #[test]
     fn serves_every_request_from_the_chunks_that_the_twin_takes(
         limit in 1..12usize,
-        script in prop::collection::vec((prop::bool::weighted(0.55), 1..40usize, any::<prop::sample::Index>()), 1..150),
+        script in prop::collection::vec(step(), 1..150),
     ) {
         let fragment_limit = limit as Bytes * 2 * MIB;
         let options = GmlakeOptions { fragment_limit, ..GmlakeOptions::default() };

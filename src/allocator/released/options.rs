@@ -49,7 +49,7 @@ impl ReleasedOptions {
         OptionSpec {
             name: "defragLevel",
             default: "0",
-            help: "0: stitch before asking for new memory, 1: after that failed, 2: after a flush too, more: (almost) never",
+            help: "0: stitch before new memory, 1: when there is none, 2: after a flush",
         },
         OptionSpec {
             name: "autoGC",
@@ -59,7 +59,7 @@ impl ReleasedOptions {
         OptionSpec {
             name: "reAlloc",
             default: "0",
-            help: "1: ask for new memory only for what free pBlocks lack, and stitch (the paper's S4)",
+            help: "1: new memory only for what free pBlocks lack, then stitch (paper: S4)",
         },
         OptionSpec {
             name: "vmmDefragment",

@@ -177,13 +177,21 @@ impl Front {
     }
 
     /// Shows every block in address order. A tensor in an sBlock is shown at the sBlock's addresses, and the pBlocks
-    /// under it as aliases, so that each byte of memory is shown once as allocated, pending or free.
+    /// under it as aliases, so that each byte of memory is shown once as allocated, pending or free. Each address is
+    /// shown once, too: an idle sBlock on the addresses of its segment is not shown, and when it is in use, its
+    /// pBlocks are not.
     pub(in crate::allocator) fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
         let mut views = Vec::new();
         self.walk_tensors(&mut views);
         self.walk_idle(&mut views);
         views.sort_by_key(|view| (view.at, view.state));
-        views.into_iter().for_each(visit);
+        let mut end = DevicePtr(0);
+        for view in views {
+            if view.state != BlockUse::Alias || view.at >= end {
+                end = view.at.offset(view.size);
+                visit(view);
+            }
+        }
     }
 
     #[inline]
@@ -252,8 +260,8 @@ impl Front {
             let size = self.pool.bytes(block.len);
             views.push(idle(block.at, size, block.stream, state, self.pool.segment_at(index)));
         }
-        for index in self.pool.sblocks().filter(|&index| self.pool.sblock(index).is_idle()) {
-            let sblock = self.pool.sblock(index);
+        let sblocks = self.pool.sblocks().map(|index| self.pool.sblock(index));
+        for sblock in sblocks.filter(|sblock| sblock.is_idle() && sblock.has_range()) {
             let size = self.pool.bytes(sblock.len);
             views.push(idle(sblock.at, size, sblock.stream, BlockUse::Alias, sblock.at));
         }

@@ -169,10 +169,8 @@ impl VmPool {
         for &extent in &extents {
             self.strip(index, extent);
         }
+        self.unlist_sblock(index);
         let sblock = &mut self.sblocks[index];
-        if std::mem::take(&mut sblock.is_listed) {
-            self.usable.remove(sblock.key(index));
-        }
         let (at, mapped, reserved) = (sblock.at, sblock.len, sblock.reserved);
         sblock.len = 0;
         self.sblocks.remove(index);
@@ -230,6 +228,14 @@ impl VmPool {
         }
     }
 
+    /// Takes an sBlock off the list, if it is there; before its length changes, and before it goes.
+    fn unlist_sblock(&mut self, index: SlabIndex) {
+        let sblock = &mut self.sblocks[index];
+        if std::mem::take(&mut sblock.is_listed) {
+            self.usable.remove(sblock.key(index));
+        }
+    }
+
     /// Gives up the unused chunks of an sBlock that a tensor uses.
     fn shed(&mut self, device: &mut dyn Device, index: SlabIndex) {
         let SBlock { at, len, used, .. } = self.sblocks[index];
@@ -245,6 +251,7 @@ impl VmPool {
             let (start, len) = (extent.start + skip, extent.len - skip);
             self.strip(index, Extent { segment: extent.segment, start, len });
         }
+        self.unlist_sblock(index);
         let sblock = &mut self.sblocks[index];
         sblock.extents = kept;
         sblock.len = used;
