@@ -148,8 +148,10 @@ fn simulate(opened: &Opened, allocator: &str) -> RunSummary {
 fn the_recorded_allocator_simulated_reaches_the_recorded_peaks() {
     for (name, path) in recordings() {
         let opened = open(&path, &OpenOptions::default()).unwrap();
-        // Where expandable segments were switched at run time, no single allocator was recorded.
-        if is_incomplete(&name) || name == "pools" {
+        // Where expandable segments were switched at run time, no single allocator was recorded; and where others used
+        // the device, too, the driver refused memory as no simulated device would.
+        if is_incomplete(&name) || name == "pools" || !opened.notes.is_empty() {
+            assert!(!name.starts_with("zero3") && !name.ends_with("-LR"), "{name} is complete");
             continue;
         }
         let truth = Truth::beside(&path);

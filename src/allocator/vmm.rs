@@ -89,7 +89,7 @@ impl Vmm {
         match self.back(device, at, count, &mut handles) {
             Ok(()) => Ok((at, handles)),
             Err(error) => {
-                handles.into_iter().for_each(|handle| device.release(handle));
+                device.release_each(&handles);
                 device.unreserve(at, size);
                 Err(error)
             }
@@ -104,17 +104,11 @@ impl Vmm {
         count: u64,
         handles: &mut Vec<HandleId>,
     ) -> Result<(), DeviceError> {
-        for _ in 0..count {
-            handles.push(device.create(self.chunk)?);
-        }
+        device.create_each(self.chunk, count as usize, handles)?;
         device.map(at, handles)?;
-        for number in 0..count {
-            if let Err(error) = device.set_access(at.offset(number * self.chunk), self.chunk) {
-                device.unmap(at, count * self.chunk);
-                return Err(error);
-            }
-        }
-        Ok(())
+        device
+            .set_access_each(at, self.chunk, count as usize)
+            .inspect_err(|_| device.unmap(at, count * self.chunk))
     }
 
     fn complete(&mut self, device: &mut dyn Device, index: SlabIndex) {
@@ -126,9 +120,7 @@ impl Vmm {
         self.ledger.free_completed(block.requested, size);
         self.ledger.shrink(size);
         device.unmap(block.at, size);
-        for handle in std::mem::take(&mut block.handles) {
-            device.release(handle);
-        }
+        device.release_each(&std::mem::take(&mut block.handles));
         device.unreserve(block.at, size);
         self.blocks.remove(index);
     }

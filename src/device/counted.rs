@@ -149,6 +149,34 @@ impl<D: Device> Device for Counted<D> {
         self.device.unmap(at, size);
     }
 
+    fn create_each(
+        &mut self,
+        size: Bytes,
+        count: usize,
+        handles: &mut Vec<HandleId>,
+    ) -> Result<(), DeviceError> {
+        let before = handles.len();
+        let outcome = self.device.create_each(size, count, handles);
+        // The call that failed was made, too.
+        self.calls.create += (handles.len() - before + usize::from(outcome.is_err())) as u64;
+        outcome
+    }
+
+    fn release_each(&mut self, handles: &[HandleId]) {
+        self.calls.release += handles.len() as u64;
+        self.device.release_each(handles);
+    }
+
+    fn set_access_each(
+        &mut self,
+        at: DevicePtr,
+        size: Bytes,
+        count: usize,
+    ) -> Result<(), DeviceError> {
+        self.calls.set_access += count as u64;
+        self.device.set_access_each(at, size, count)
+    }
+
     fn synchronize(&mut self) {
         self.device.synchronize();
     }

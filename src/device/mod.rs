@@ -134,6 +134,38 @@ pub trait Device {
     /// `cuMemUnmap` of whole mappings. Does *not* wait for the GPU.
     fn unmap(&mut self, at: DevicePtr, size: Bytes);
 
+    /// `count` calls of [`Device::create`], one after the other. Allocators that work in chunks make very many of them,
+    /// and a simulated device can make them at once.
+    ///
+    /// # Errors
+    /// That of the first call that fails; the handles of the calls before it are in `handles`.
+    fn create_each(
+        &mut self,
+        size: Bytes,
+        count: usize,
+        handles: &mut Vec<HandleId>,
+    ) -> Result<(), DeviceError> {
+        (0..count).try_for_each(|_| self.create(size).map(|handle| handles.push(handle)))
+    }
+
+    /// A call of [`Device::release`] for each of `handles`.
+    fn release_each(&mut self, handles: &[HandleId]) {
+        handles.iter().for_each(|&handle| self.release(handle));
+    }
+
+    /// A call of [`Device::set_access`] for each of `count` chunks of `size` bytes, side by side from `at`.
+    ///
+    /// # Errors
+    /// That of the first call that fails.
+    fn set_access_each(
+        &mut self,
+        at: DevicePtr,
+        size: Bytes,
+        count: usize,
+    ) -> Result<(), DeviceError> {
+        (0..count as u64).try_for_each(|number| self.set_access(at.offset(number * size), size))
+    }
+
     /// `cuCtxSynchronize`: waits until the GPU has done all that was queued.
     fn synchronize(&mut self);
 }

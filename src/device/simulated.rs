@@ -167,6 +167,22 @@ impl SimDevice {
         (reservation, (offset / GRANULE) as usize)
     }
 
+    #[inline]
+    fn new_handle(&mut self, size: Bytes) -> HandleId {
+        let handle = Handle { size, mappings: 0, released: false };
+        match self.recycled.pop() {
+            Some(id) => {
+                self.handles[id.0 as usize] = handle;
+                id
+            }
+            None => {
+                self.handles.push(handle);
+                HandleId(self.handles.len() as u32 - 1)
+            }
+        }
+    }
+
+    #[inline]
     fn drop_if_dead(&mut self, id: HandleId) {
         let handle = self.handles[id.0 as usize];
         if handle.released && handle.mappings == 0 {
@@ -218,17 +234,7 @@ impl Device for SimDevice {
     fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError> {
         assert!(size > 0 && size.is_multiple_of(GRANULE), "create of {size}");
         self.take_memory(size)?;
-        let handle = Handle { size, mappings: 0, released: false };
-        Ok(match self.recycled.pop() {
-            Some(id) => {
-                self.handles[id.0 as usize] = handle;
-                id
-            }
-            None => {
-                self.handles.push(handle);
-                HandleId(self.handles.len() as u32 - 1)
-            }
-        })
+        Ok(self.new_handle(size))
     }
 
     fn release(&mut self, handle: HandleId) {
@@ -286,6 +292,30 @@ impl Device for SimDevice {
         self.locate(at, size).0.slots = slots;
     }
 
+    fn create_each(
+        &mut self,
+        size: Bytes,
+        count: usize,
+        handles: &mut Vec<HandleId>,
+    ) -> Result<(), DeviceError> {
+        assert!(size > 0 && size.is_multiple_of(GRANULE), "create of {size}");
+        let fits = ((self.capacity - self.used) / size).min(count as u64) as usize;
+        if fits > 0 {
+            self.take_memory(size * fits as u64)?;
+        }
+        handles.extend((0..fits).map(|_| self.new_handle(size)));
+        if fits < count { self.take_memory(size) } else { Ok(()) }
+    }
+
+    fn set_access_each(
+        &mut self,
+        at: DevicePtr,
+        size: Bytes,
+        count: usize,
+    ) -> Result<(), DeviceError> {
+        self.set_access(at, size * count as u64)
+    }
+
     fn synchronize(&mut self) {}
 }
 
@@ -320,6 +350,20 @@ mod tests {
         gpu.free(first);
         assert!(gpu.is_pristine());
         assert_eq!(gpu.peak_used(), 2 * MIB);
+    }
+
+    #[test]
+    fn calls_made_at_once_are_as_calls_made_one_by_one() {
+        let (mut at_once, mut one_by_one) = (SimDevice::new(7 * MIB), SimDevice::new(7 * MIB));
+        let (mut some, mut same) = (Vec::new(), Vec::new());
+        let outcome = at_once.create_each(2 * MIB, 5, &mut some);
+        let refused = (0..5)
+            .try_for_each(|_| one_by_one.create(2 * MIB).map(|handle| same.push(handle)))
+            .unwrap_err();
+        assert_eq!((outcome, &some), (Err(refused), &same));
+        assert_eq!(at_once.used(), one_by_one.used());
+        at_once.release_each(&some);
+        assert!(at_once.is_pristine());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::metrics::{RECORDED, RunSummary};
 use crate::trace::{
     self, Action, Entry, EventKind, Labels, Layout, LoadOptions, Records, Trace, TraceError, ingest,
 };
-use crate::units::Bytes;
+use crate::units::{Bytes, Size};
 
 /// How a file is opened.
 #[derive(Debug, Clone, Default)]
@@ -118,13 +118,22 @@ fn prepare(
 }
 
 fn notes(found: &Verification) -> Vec<String> {
-    match found.difference_count {
-        0 => Vec::new(),
-        count => vec![format!(
-            "our model of PyTorch decides otherwise than the recording in {count} places, so that \
-             its peaks may be off"
-        )],
+    let mut notes = Vec::new();
+    if found.difference_count > 0 {
+        notes.push(format!(
+            "our model of PyTorch decides otherwise than the recording in {} places, so that its \
+             peaks may be off",
+            found.difference_count
+        ));
     }
+    if let (Some(refused), None, None) = (found.least_refused, found.limit, found.capacity) {
+        notes.push(format!(
+            "the driver once refused to give {} in all, and gave more at other times: something \
+             else used the device then, which is not simulated",
+            Size(refused)
+        ));
+    }
+    notes
 }
 
 /// The first request that failed in the recording.

@@ -39,7 +39,7 @@ impl VmPool {
         match self.place(device, &[&handles]) {
             Ok(at) => Ok(self.add_segment(at, len, stream, handles)),
             Err(error) => {
-                handles.into_iter().for_each(|handle| device.release(handle));
+                device.release_each(&handles);
                 Err(error)
             }
         }
@@ -74,9 +74,7 @@ impl VmPool {
             device.free(at);
         } else {
             device.unmap(at, bytes);
-            for &handle in &segment.handles[extent.start as usize..extent.end() as usize] {
-                device.release(handle);
-            }
+            device.release_each(&segment.handles[extent.start as usize..extent.end() as usize]);
         }
         self.blocks[block].state = BlockState::Gone;
         if self.segments[extent.segment].backed == 0 {
@@ -115,16 +113,13 @@ impl VmPool {
 
     fn create(&self, device: &mut dyn Device, len: u32) -> Result<Vec<HandleId>, DeviceError> {
         let mut handles = Vec::with_capacity(len as usize);
-        for _ in 0..len {
-            match device.create(self.chunk) {
-                Ok(handle) => handles.push(handle),
-                Err(error) => {
-                    handles.into_iter().for_each(|handle| device.release(handle));
-                    return Err(error);
-                }
+        match device.create_each(self.chunk, len as usize, &mut handles) {
+            Ok(()) => Ok(handles),
+            Err(error) => {
+                device.release_each(&handles);
+                Err(error)
             }
         }
-        Ok(handles)
     }
 
     /// Reserves a range and maps the runs of handles into it, one after the other.
@@ -161,9 +156,7 @@ impl VmPool {
             let at = base.offset(*mapped);
             device.map(at, run)?;
             *mapped += run.len() as Bytes * self.chunk;
-            for number in 0..run.len() as Bytes {
-                device.set_access(at.offset(number * self.chunk), self.chunk)?;
-            }
+            device.set_access_each(at, self.chunk, run.len())?;
         }
         Ok(())
     }

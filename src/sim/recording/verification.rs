@@ -41,6 +41,8 @@ pub struct Verification {
     pub limit: Option<Bytes>,
     /// Memory of the device, as far as the driver's refusals tell: the most that was held where it refused more.
     pub capacity: Option<Bytes>,
+    /// The least memory that would have been held if the driver had not refused a request.
+    pub least_refused: Option<Bytes>,
     /// Peaks of the model, which are PyTorch's own where nothing differs.
     pub peak: Usage,
     /// The model's usage at the end.

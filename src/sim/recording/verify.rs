@@ -401,6 +401,7 @@ impl<'a> Verifier<'a> {
         self.report.peak = self.peak.max(self.model.peak());
         self.report.usage = self.model.usage();
         let least_refused = self.device.device.least_refused;
+        self.report.least_refused = least_refused;
         let most_held = self.report.peak.reserved;
         self.report.capacity = least_refused.filter(|&least| least > most_held).map(|_| most_held);
         self.report.retries = self.model.retries();
