@@ -50,8 +50,8 @@ fn every_recording_has_the_allocations_that_pytorch_counted() {
 }
 
 /// The recording script noted when each step began: what we take for a step's beginning must be one, and nearly all
-/// must be found. Without the annotations repetition is all there is to go by, which tells the length of a step but not well
-/// where it begins.
+/// must be found. Without the annotations repetition is all there is to go by, which tells the length of a step, but
+/// less well where it begins.
 #[test]
 fn steps_are_where_the_program_was() {
     let mut found_without = 0;

@@ -160,9 +160,10 @@ impl Packing {
 /// Maps a file into memory.
 #[allow(unsafe_code)]
 fn map(file: &File) -> io::Result<memmap2::Mmap> {
-    // SAFETY: the mapping is private and only read. Should another process change the file meanwhile, the readers see
-    // other bytes, which they check like all others; should it cut the file short, the kernel ends us with SIGBUS, which
-    // is no undefined behaviour. No reference to the bytes outlives the mapping, which `Input` owns.
+    // SAFETY: the mapping is private and only read, and `Input` owns it, so that no reference to the bytes outlives it.
+    // Rust asks that nobody changes the bytes meanwhile, which no program can promise for a file: we rely on recordings
+    // not being rewritten while they are read. Every byte is checked when it is used, none is trusted from an earlier
+    // look; should the file be cut short, the kernel ends the program (SIGBUS).
     unsafe { memmap2::Mmap::map(file) }
 }
 

@@ -1,7 +1,7 @@
 //! `allocator_settings`: what the snapshot says about the allocator's options.
 //!
-//! The dict has the values in force, but not all of them: the size of large segments, the rounding of unsplit blocks and
-//! the memory fraction are only in the configuration text. So the text is read first, and the dict's values win.
+//! The dict has the values in force, but not all of them: the size of large segments, the rounding of unsplit blocks
+//! and the memory fraction are only in the configuration text. So the text is read first, and the dict's values win.
 
 use super::ingest::{Warning, WarningKind};
 use crate::alloc_conf::{AllocConf, TorchVersion};

@@ -260,7 +260,7 @@ impl Snapshot {
         match self.budget.checked_sub(cost) {
             Some(left) => self.budget = left,
             None => {
-                let problem = "describes far more than it contains, by naming the same objects again and again";
+                let problem = "describes far more than it contains, by repeating shared objects";
                 return Err(TraceError::new(
                     Position::File,
                     problem,

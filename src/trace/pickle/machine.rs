@@ -10,16 +10,16 @@
 //! What would import or call something (GLOBAL, REDUCE, ...) is refused by name, so that nothing can be executed.
 //! The operations are those of CPython's `pickletools`; protocols 0 and 1 are refused as a whole.
 
-use super::super::error::excerpt;
+use super::super::TraceError;
 use super::super::numbers::Numbers;
-use super::super::{Position, TraceError};
+use super::code::Code;
 use super::entry;
-use super::value::{Dict, Heap, Value, check_room, text};
+use super::refusal::{SAVE_AGAIN, refusal};
+use super::value::{Dict, Heap, Value, check_room};
 
 /// A pickle being run.
 pub(super) struct Machine<'a> {
-    bytes: &'a [u8],
-    at: usize,
+    code: Code<'a>,
     stack: Vec<Value>,
     marks: Vec<u32>,
     /// Place of the last mark: what lies below is not to be popped.
@@ -33,8 +33,7 @@ pub(super) struct Machine<'a> {
 impl<'a> Machine<'a> {
     pub(super) fn new(bytes: &'a [u8], want_stacks: bool) -> Self {
         Self {
-            bytes,
-            at: 0,
+            code: Code::new(bytes),
             stack: Vec::new(),
             marks: Vec::new(),
             floor: 0,
@@ -49,40 +48,40 @@ impl<'a> Machine<'a> {
     pub(super) fn run(&mut self) -> Result<Value, TraceError> {
         self.protocol()?;
         loop {
-            let op = self.byte()?;
+            let op = self.code.byte()?;
             match op {
                 b'.' => return self.pop(),
                 b'h' => {
-                    let id = self.byte()?;
+                    let id = self.code.byte()?;
                     self.get(usize::from(id))?;
                 }
                 b'j' => {
-                    let id = self.number::<4>()?;
+                    let id = self.code.number::<4>()?;
                     self.get(id as usize)?;
                 }
                 0x94 => self.put(self.memo.len())?,
                 b'q' => {
-                    let id = self.byte()?;
+                    let id = self.code.byte()?;
                     self.put(usize::from(id))?;
                 }
                 b'r' => {
-                    let id = self.number::<4>()?;
+                    let id = self.code.number::<4>()?;
                     self.put(id as usize)?;
                 }
                 b'K' => {
-                    let value = self.byte()?;
+                    let value = self.code.byte()?;
                     self.push(Value::Int(i64::from(value)))?;
                 }
                 b'M' => {
-                    let value = self.number::<2>()?;
+                    let value = self.code.number::<2>()?;
                     self.push(Value::Int(value as i64))?;
                 }
                 b'J' => {
-                    let value = self.number::<4>()? as u32 as i32;
+                    let value = self.code.number::<4>()? as u32 as i32;
                     self.push(Value::Int(i64::from(value)))?;
                 }
                 0x8a => {
-                    let len = self.byte()?;
+                    let len = self.code.byte()?;
                     self.long(usize::from(len))?;
                 }
                 b'(' => self.mark()?,
@@ -102,23 +101,29 @@ impl<'a> Machine<'a> {
     }
 
     fn protocol(&mut self) -> Result<(), TraceError> {
-        match (self.byte()?, self.bytes.get(1)) {
-            (0x80, Some(2..=5)) => self.at = 2,
+        match (self.code.byte()?, self.code.bytes.get(1)) {
+            (0x80, Some(2..=5)) => self.code.at = 2,
             (0x80, Some(version)) => {
                 let problem = format!("pickle protocol {version} is not one of 2 to 5");
-                return Err(self.fail(0, problem, SAVE_AGAIN));
+                return Err(self.code.fail(0, problem, SAVE_AGAIN));
             }
-            (0x80, None) => return Err(self.truncated()),
-            _ => return Err(self.fail(0, "pickle protocol 0 or 1, not one of 2 to 5", SAVE_AGAIN)),
+            (0x80, None) => return Err(self.code.truncated()),
+            _ => {
+                return Err(self.code.fail(
+                    0,
+                    "pickle protocol 0 or 1, not one of 2 to 5",
+                    SAVE_AGAIN,
+                ));
+            }
         }
         Ok(())
     }
 
     fn rarer(&mut self, op: u8) -> Result<(), TraceError> {
         match op {
-            0x80 => drop(self.take(1)?),
+            0x80 => drop(self.code.take(1)?),
             // The length of a frame is only a hint for reading ahead.
-            0x95 => drop(self.take(8)?),
+            0x95 => drop(self.code.take(8)?),
             b']' => self.new_list(self.stack.len())?,
             b')' => self.new_tuple(self.stack.len())?,
             0x85..=0x87 => self.new_tuple(self.above(usize::from(op - 0x84))?)?,
@@ -159,23 +164,23 @@ impl<'a> Machine<'a> {
             b'N' => self.push(Value::None),
             0x88 | 0x89 => self.push(Value::Bool(op == 0x88)),
             b'G' => {
-                let value = f64::from_bits(self.number::<8>()?.swap_bytes());
+                let value = f64::from_bits(self.code.number::<8>()?.swap_bytes());
                 self.push(Value::Float(value))
             }
             0x8b => {
-                let len = self.number::<4>()?;
+                let len = self.code.number::<4>()?;
                 self.long(len as usize)
             }
             0x8c | b'U' => {
-                let len = self.byte()?;
+                let len = self.code.byte()?;
                 self.string(u64::from(len))
             }
             b'X' | b'T' => {
-                let len = self.number::<4>()?;
+                let len = self.code.number::<4>()?;
                 self.string(len)
             }
             0x8d => {
-                let len = self.number::<8>()?;
+                let len = self.code.number::<8>()?;
                 self.string(len)
             }
             b'C' | b'B' | 0x8e | 0x96 => self.opaque_bytes(op),
@@ -186,73 +191,14 @@ impl<'a> Machine<'a> {
                 // ADDITEMS leaves the set that lies below the mark, FROZENSET pushes a new one.
                 if op == 0x91 { self.push(Value::Other) } else { self.top().map(drop) }
             }
-            _ => Err(self.refuse(op)),
+            _ => Err(refusal(op, &self.code, &self.stack)),
         }
-    }
-
-    /// The error for an operation that a snapshot has no use for.
-    #[cold]
-    fn refuse(&mut self, op: u8) -> TraceError {
-        let at = self.at - 1;
-        let objects = |what: String| {
-            let remedy = "a snapshot is plain data: nothing in this file was executed";
-            self.fail(at, format!("contains Python objects: {what}"), remedy)
-        };
-        match op {
-            b'c' | b'i' => {
-                let mut lines = self.bytes[self.at..].split(|&b| b == b'\n').map(excerpt);
-                let module = lines.next().unwrap_or_default();
-                objects(format!("{module}.{}", lines.next().unwrap_or_default()))
-            }
-            0x93 => {
-                let name = |value: Option<&Value>| {
-                    excerpt(value.and_then(|&v| text(self.bytes, v)).unwrap_or(b"?"))
-                };
-                let (last, above) = (self.stack.len().wrapping_sub(1), &self.stack);
-                let module = name(above.get(last.wrapping_sub(1)));
-                objects(format!("{module}.{}", name(above.get(last))))
-            }
-            _ => match OBJECT_OPERATIONS.iter().find(|(code, _)| *code == op) {
-                Some((_, name)) => objects((*name).to_owned()),
-                None if b"ILSVFpg".contains(&op) => {
-                    let problem = format!("text operation {:?} of protocol 0", char::from(op));
-                    self.fail(at, problem, SAVE_AGAIN)
-                }
-                None => {
-                    let problem = format!("{op:#04x} is no pickle operation");
-                    self.fail(at, problem, "the file is damaged, or no pickle")
-                }
-            },
-        }
-    }
-
-    #[inline]
-    fn byte(&mut self) -> Result<u8, TraceError> {
-        let Some(&byte) = self.bytes.get(self.at) else { return Err(self.truncated()) };
-        self.at += 1;
-        Ok(byte)
-    }
-
-    #[inline]
-    fn take(&mut self, len: usize) -> Result<&'a [u8], TraceError> {
-        let rest = &self.bytes[self.at..];
-        let Some(taken) = rest.get(..len) else { return Err(self.truncated()) };
-        self.at += len;
-        Ok(taken)
-    }
-
-    /// A little-endian number of `N` bytes, at most 8.
-    #[inline]
-    fn number<const N: usize>(&mut self) -> Result<u64, TraceError> {
-        let mut wide = [0; 8];
-        wide[..N].copy_from_slice(self.take(N)?);
-        Ok(u64::from_le_bytes(wide))
     }
 
     /// A little-endian number in two's complement, of any length.
     #[inline]
     fn long(&mut self, len: usize) -> Result<(), TraceError> {
-        let digits = self.take(len)?;
+        let digits = self.code.take(len)?;
         let value = match (digits, digits.last()) {
             (_, None) => Value::Int(0),
             (digits, Some(top)) if len <= 8 => {
@@ -272,21 +218,21 @@ impl<'a> Machine<'a> {
     }
 
     fn string(&mut self, len: u64) -> Result<(), TraceError> {
-        let at = self.at as u64;
+        let at = self.code.at as u64;
         let Ok(short) = u32::try_from(len) else {
-            return Err(self.fail(self.at, "string above 4 GiB", "the file is damaged"));
+            return Err(self.code.fail(self.code.at, "string above 4 GiB", "the file is damaged"));
         };
-        self.take(short as usize)?;
+        self.code.take(short as usize)?;
         self.push(Value::Str { len: short, at })
     }
 
     fn opaque_bytes(&mut self, op: u8) -> Result<(), TraceError> {
         let len = match op {
-            b'C' => u64::from(self.byte()?),
-            b'B' => self.number::<4>()?,
-            _ => self.number::<8>()?,
+            b'C' => u64::from(self.code.byte()?),
+            b'B' => self.code.number::<4>()?,
+            _ => self.code.number::<8>()?,
         };
-        self.take(usize::try_from(len).unwrap_or(usize::MAX))?;
+        self.code.take(usize::try_from(len).unwrap_or(usize::MAX))?;
         self.push(Value::Other)
     }
 
@@ -315,7 +261,7 @@ impl<'a> Machine<'a> {
     fn above(&self, count: usize) -> Result<usize, TraceError> {
         match self.stack.len().checked_sub(count) {
             Some(at) if at >= self.floor => Ok(at),
-            _ => Err(self.damaged("takes more from the stack than is there")),
+            _ => Err(self.code.damaged("takes more from the stack than is there")),
         }
     }
 
@@ -332,7 +278,7 @@ impl<'a> Machine<'a> {
     #[inline]
     fn pop_mark(&mut self) -> Result<usize, TraceError> {
         let Some(below) = self.marks.pop() else {
-            return Err(self.damaged("needs a mark, but there is none"));
+            return Err(self.code.damaged("needs a mark, but there is none"));
         };
         Ok(std::mem::replace(&mut self.floor, below as usize))
     }
@@ -341,7 +287,7 @@ impl<'a> Machine<'a> {
     fn get(&mut self, id: usize) -> Result<(), TraceError> {
         match self.memo.get(id) {
             Some(&value) if value != Value::Unset => self.push(value),
-            _ => Err(self.damaged(&format!("memo {id} was never set"))),
+            _ => Err(self.code.damaged(&format!("memo {id} was never set"))),
         }
     }
 
@@ -350,8 +296,8 @@ impl<'a> Machine<'a> {
         let top = self.top()?;
         if id >= self.memo.len() {
             // Whoever numbers honestly uses a number per store, each of which takes a byte or more.
-            if id > self.bytes.len() {
-                return Err(self.damaged(&format!("memo number {id} is absurd")));
+            if id > self.code.bytes.len() {
+                return Err(self.code.damaged(&format!("memo number {id} is absurd")));
             }
             check_room(id + 1)?;
             self.memo.resize(id + 1, Value::Unset);
@@ -393,10 +339,12 @@ impl<'a> Machine<'a> {
             None => Value::Unset,
         };
         let Value::Dict(dict) = dict else {
-            return Err(self.damaged(&format!("sets items of {}, not of a dict", dict.kind())));
+            return Err(self
+                .code
+                .damaged(&format!("sets items of {}, not of a dict", dict.kind())));
         };
         if !(self.stack.len() - at).is_multiple_of(2) {
-            return Err(self.damaged("sets a key without a value"));
+            return Err(self.code.damaged("sets a key without a value"));
         }
         self.fill(dict as usize, at)?;
         self.stack.truncate(at);
@@ -408,11 +356,11 @@ impl<'a> Machine<'a> {
         match self.heap.dicts[dict] {
             Dict::Empty if items.is_empty() => {}
             Dict::Empty => {
-                let pairs = entry::Pairs { bytes: self.bytes, heap: &self.heap, items };
+                let pairs = entry::Pairs { bytes: self.code.bytes, heap: &self.heap, items };
                 self.heap.dicts[dict] = match pairs.entry(&mut self.numbers)? {
                     Some(entry) => self.heap.entry(entry)?,
                     None if !self.want_stacks && pairs.is_frame() => Dict::Frame,
-                    None => self.heap.map(items, self.at as u64)?,
+                    None => self.heap.map(items, self.code.at as u64)?,
                 };
             }
             Dict::Map(map) => {
@@ -422,12 +370,12 @@ impl<'a> Machine<'a> {
             }
             Dict::Frame => {}
             Dict::Entry(entry) => {
-                let pairs = entry::Pairs { bytes: self.bytes, heap: &self.heap, items };
+                let pairs = entry::Pairs { bytes: self.code.bytes, heap: &self.heap, items };
                 let mut changed = self.heap.entries[entry as usize];
                 if let Err(key) = pairs.apply(&mut changed, &mut self.numbers)? {
                     let problem =
                         format!("changes the {key:?} of a trace entry into what it cannot be");
-                    return Err(self.damaged(&problem));
+                    return Err(self.code.damaged(&problem));
                 }
                 self.heap.entries[entry as usize] = changed;
             }
@@ -452,7 +400,9 @@ impl<'a> Machine<'a> {
                 }
                 self.heap.sequences[list as usize] = grown;
             }
-            other => return Err(self.damaged(&format!("appends to {}, not a list", other.kind()))),
+            other => {
+                return Err(self.code.damaged(&format!("appends to {}, not a list", other.kind())));
+            }
         }
         self.stack.truncate(at);
         Ok(())
@@ -461,38 +411,4 @@ impl<'a> Machine<'a> {
     fn is_left_out(&self, item: Value) -> bool {
         matches!(item, Value::Dict(dict) if matches!(self.heap.dicts[dict as usize], Dict::Frame))
     }
-
-    #[cold]
-    fn truncated(&self) -> TraceError {
-        let remedy = "copy the file again, or record it again";
-        self.fail(self.bytes.len(), "the pickle ends in the middle", remedy)
-    }
-
-    #[cold]
-    fn damaged(&self, problem: &str) -> TraceError {
-        self.fail(self.at.saturating_sub(1), problem, "the pickle is damaged: record it again")
-    }
-
-    #[cold]
-    fn fail(&self, at: usize, problem: impl Into<String>, remedy: &str) -> TraceError {
-        TraceError::new(Position::Byte(at as u64), problem, remedy)
-    }
 }
-
-const SAVE_AGAIN: &str = "save it again with pickle.dump(snapshot, file, protocol=4)";
-
-/// Operations that make or fetch objects, with their names.
-const OBJECT_OPERATIONS: [(u8, &str); 12] = [
-    (b'R', "REDUCE"),
-    (b'b', "BUILD"),
-    (b'o', "OBJ"),
-    (b'P', "PERSID"),
-    (b'Q', "BINPERSID"),
-    (0x81, "NEWOBJ"),
-    (0x92, "NEWOBJ_EX"),
-    (0x82, "EXT1"),
-    (0x83, "EXT2"),
-    (0x84, "EXT4"),
-    (0x97, "NEXT_BUFFER"),
-    (0x98, "READONLY_BUFFER"),
-];

@@ -13,8 +13,10 @@
 //! Nothing recurses, so no nesting and no cycle can exhaust the call stack; every table has a limit; and what is
 //! unfolded from shared objects is bounded by the length of the file.
 
+mod code;
 mod entry;
 mod machine;
+mod refusal;
 mod value;
 mod walk;
 

@@ -1,7 +1,7 @@
 //! The walk: from the values of a finished pickle to the parts of a snapshot, by path.
 //!
-//! Only here does it matter where a value is: `device_traces[*][*]` are events, the same dict elsewhere is not. The walk
-//! follows the paths that it knows, at most four levels deep, and so terminates on any document, cyclic ones included.
+//! Only here does it matter where a value is: `device_traces[*][*]` are events, the same dict elsewhere is not. The
+//! walk follows the paths that it knows, at most four levels deep, and so ends on any document, cyclic ones included.
 
 use std::fmt;
 

@@ -1,0 +1,54 @@
+//! The code: the bytes of a pickle, read from front to back.
+
+use super::super::{Position, TraceError};
+
+/// A pickle's bytes, and how far they are read.
+pub(super) struct Code<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) at: usize,
+}
+
+impl<'a> Code<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    #[inline]
+    pub(super) fn byte(&mut self) -> Result<u8, TraceError> {
+        let Some(&byte) = self.bytes.get(self.at) else { return Err(self.truncated()) };
+        self.at += 1;
+        Ok(byte)
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self, len: usize) -> Result<&'a [u8], TraceError> {
+        let rest = &self.bytes[self.at..];
+        let Some(taken) = rest.get(..len) else { return Err(self.truncated()) };
+        self.at += len;
+        Ok(taken)
+    }
+
+    /// A little-endian number of `N` bytes, at most 8.
+    #[inline]
+    pub(super) fn number<const N: usize>(&mut self) -> Result<u64, TraceError> {
+        let mut wide = [0; 8];
+        wide[..N].copy_from_slice(self.take(N)?);
+        Ok(u64::from_le_bytes(wide))
+    }
+
+    #[cold]
+    pub(super) fn truncated(&self) -> TraceError {
+        let remedy = "copy the file again, or record it again";
+        self.fail(self.bytes.len(), "the pickle ends in the middle", remedy)
+    }
+
+    #[cold]
+    pub(super) fn damaged(&self, problem: &str) -> TraceError {
+        self.fail(self.at.saturating_sub(1), problem, "the pickle is damaged: record it again")
+    }
+
+    #[cold]
+    pub(super) fn fail(&self, at: usize, problem: impl Into<String>, remedy: &str) -> TraceError {
+        TraceError::new(Position::Byte(at as u64), problem, remedy)
+    }
+}
