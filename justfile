@@ -19,9 +19,11 @@ bless:
     BLESS=1 INSTA_UPDATE=always cargo test
     git diff --stat
 
-# Writes everything in reports/ anew.
-reports:
-    cargo run --release --bin gmlake-sim -- compare traces/*.xz --export-markdown reports/compare.md --export-json reports/compare.json
+# Writes everything in reports/ anew; more folders with recordings give more rows.
+reports *folders:
+    cargo run --release --bin gmlake-sim -- compare traces/opt-1.3b-LR-var.pickle.xz --export-plot reports/opt-1.3b-LR-var.png --export-markdown reports/opt-1.3b-LR-var.md
+    cargo run --release --bin gmlake-sim -- compare traces/*.xz --export-markdown reports/compare.md
+    cargo run --release --example reports -- traces {{folders}}
 
 # Random request scripts under random options, for so many seconds (nightly toolchain, cargo-fuzz).
 fuzz target="allocators" seconds="60":

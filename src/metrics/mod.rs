@@ -65,6 +65,9 @@ pub struct RunSummary {
     /// What the allocator counts of its own doings.
     #[serde(serialize_with = "as_object")]
     pub allocator_counters: Vec<(String, u64)>,
+    /// The last training step, counted from 1, in which a driver call was made or an sBlock came to be; `None` if that
+    /// went on to the last step, or there are no steps. GMLake is said to converge after a few.
+    pub converged_after_step: Option<u64>,
     /// Each training step, where the trace has them.
     pub steps: Vec<StepSummary>,
     /// Memory over time, for plots.
@@ -90,7 +93,21 @@ pub struct StepSummary {
     pub allocator_counters: Vec<(String, u64)>,
 }
 
+impl StepSummary {
+    /// Whether the allocator still had to do with the driver, or stitched.
+    fn is_busy(&self) -> bool {
+        let created = self.allocator_counters.iter().find(|(name, _)| name == "sblocks_created");
+        self.device_calls.total() > 0 || created.is_some_and(|&(_, count)| count > 0)
+    }
+}
+
 impl RunSummary {
+    /// Fills in after which step the allocator had settled.
+    pub fn set_convergence(&mut self) {
+        let busy = self.steps.iter().rposition(StepSummary::is_busy).map_or(0, |last| last + 1);
+        self.converged_after_step = (busy < self.steps.len()).then_some(busy as u64);
+    }
+
     /// Fills in the ratios from the peaks. A run that held nothing has lost nothing.
     pub fn set_ratios(&mut self) {
         self.utilization = match self.reserved_peak_bytes {

@@ -173,10 +173,23 @@ fn calls(comparison: &Comparison, look: Look) -> String {
 }
 
 fn counters(run: &RunSummary) -> Option<String> {
-    if run.allocator_counters.is_empty() || run.allocator == RECORDED {
+    if run.allocator == RECORDED || run.is_bound() {
         return None;
     }
     let pairs = run.allocator_counters.iter();
-    let texts: Vec<_> = pairs.map(|(name, count)| format!("{name} {}", Grouped(*count))).collect();
-    Some(format!("{}: {}", run.label(), texts.join(", ")))
+    let mut texts: Vec<_> =
+        pairs.map(|(name, count)| format!("{name} {}", Grouped(*count))).collect();
+    texts.extend(convergence(run));
+    (!texts.is_empty()).then(|| format!("{}: {}", run.label(), texts.join(", ")))
+}
+
+/// After which training step no driver call was made any more, in words.
+fn convergence(run: &RunSummary) -> Option<String> {
+    let steps = run.steps.len();
+    Some(match run.converged_after_step {
+        _ if steps == 0 => return None,
+        Some(0) => "no driver call in any step".to_owned(),
+        Some(step) => format!("no driver call after step {step} of {steps}"),
+        None => format!("driver calls up to the last of {steps} steps"),
+    })
 }

@@ -65,6 +65,7 @@ pub fn run(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary
     summary.device_calls = stage.device.calls;
     summary.host_ns = Some(host_ns);
     summary.steps = meter.steps;
+    summary.set_convergence();
     summary.timeline = meter.timeline;
     Ok(summary)
 }

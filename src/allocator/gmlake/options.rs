@@ -9,6 +9,8 @@ use crate::units::{Bytes, MIB, TIB};
 pub struct GmlakeOptions {
     /// Free pBlocks below this size, in bytes, are neither split nor stitched.
     pub fragment_limit: Bytes,
+    /// Whether the limit is asked of the request instead: smaller ones are served without stitching, from any block.
+    pub limit_requests: bool,
     /// Address space that sBlocks may take, in bytes, before the least recently used ones go.
     pub stitched_limit: Bytes,
     /// Whether the halves of a split pBlock are remembered as an sBlock.
@@ -19,7 +21,13 @@ pub struct GmlakeOptions {
 
 impl Default for GmlakeOptions {
     fn default() -> Self {
-        Self { fragment_limit: 128 * MIB, stitched_limit: TIB, split_stitch: true, chunk: GRANULE }
+        Self {
+            fragment_limit: 128 * MIB,
+            limit_requests: false,
+            stitched_limit: TIB,
+            split_stitch: true,
+            chunk: GRANULE,
+        }
     }
 }
 
@@ -30,6 +38,11 @@ impl GmlakeOptions {
             name: "fragment_limit",
             default: "128MiB",
             help: "free pBlocks below this size are neither split nor stitched",
+        },
+        OptionSpec {
+            name: "limit_requests",
+            default: "off",
+            help: "apply fragment_limit to requests, as the released code does, and not to blocks",
         },
         OptionSpec {
             name: "stitched_limit",
@@ -56,6 +69,7 @@ impl GmlakeOptions {
         let default = Self::default();
         Ok(Self {
             fragment_limit: options.size("fragment_limit", default.fragment_limit)?,
+            limit_requests: options.switch("limit_requests", default.limit_requests)?,
             stitched_limit: options.size("stitched_limit", default.stitched_limit)?,
             split_stitch: options.switch("split_stitch", default.split_stitch)?,
             chunk: options.chunk("chunk", default.chunk)?,

@@ -23,6 +23,7 @@ struct Plain {
     busy: Vec<bool>,
     next_address: u64,
     limit: usize,
+    on_requests: bool,
 }
 
 impl Plain {
@@ -52,11 +53,13 @@ impl Plain {
         if let Some(row) = self.best(&self.pblocks, exact).or(self.best(&self.sblocks, exact)) {
             return row.chunks.clone();
         }
-        if let Some(row) = self.best(&self.pblocks, |len| len > want && len >= self.limit) {
+        let least = if self.on_requests { 1 } else { self.limit };
+        if let Some(row) = self.best(&self.pblocks, |len| len > want && len >= least) {
             let at = row.at;
             return self.split(at, want);
         }
-        let fits = |row: &&Row| row.chunks.len() >= self.limit && self.is_free(row);
+        let is_stitched = !self.on_requests || want >= self.limit;
+        let fits = |row: &&Row| is_stitched && row.chunks.len() >= least && self.is_free(row);
         let mut candidates: Vec<_> = self.pblocks.iter().filter(fits).cloned().collect();
         candidates.sort_by_key(|row| std::cmp::Reverse((row.chunks.len(), row.at)));
         let mut all = Vec::new();
@@ -118,10 +121,12 @@ proptest! {
     #[test]
     fn serves_every_request_from_the_chunks_that_the_twin_takes(
         limit in 1..12usize,
+        on_requests in any::<bool>(),
         script in prop::collection::vec(step(), 1..150),
     ) {
         let fragment_limit = limit as Bytes * 2 * MIB;
-        let options = GmlakeOptions { fragment_limit, ..GmlakeOptions::default() };
+        let limit_requests = on_requests;
+        let options = GmlakeOptions { fragment_limit, limit_requests, ..GmlakeOptions::default() };
         let mut gmlake = Gmlake::new(options, Bytes::MAX);
         let mut plain = Plain {
             pblocks: Vec::new(),
@@ -129,6 +134,7 @@ proptest! {
             busy: Vec::new(),
             next_address: LOWEST,
             limit,
+            on_requests,
         };
         let mut gpu = SimDevice::new(100 * GIB);
         let mut live = Vec::new();

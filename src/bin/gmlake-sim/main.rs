@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Tables go to standard output, everything else to standard error. The exit code is 0 if all went well, 1 if the
-//! answer is no (memory ran out under `--fail-on-oom`, a verification differs), and 2 if the command or a file was wrong.
+//! answer is no (memory ran out under `--fail-on-oom`, or a verification found a difference), and 2 if the command or a
+//! file was wrong.
 
 mod allocators;
 mod args;

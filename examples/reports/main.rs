@@ -1,0 +1,105 @@
+//! Writes the tables of `reports/`: `cargo run --release --example reports -- traces [MORE-FOLDERS...]`.
+//!
+//! Every table carries the command that made it. Traces are taken from the folders by name, the first folder first;
+//! rows whose trace is not at hand are left out.
+
+mod addresses;
+mod stitching;
+mod verification;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use gmlake::allocator::{Options, find};
+use gmlake::device::AddressPolicy;
+use gmlake::metrics::RunSummary;
+use gmlake::sim::{Choice, Memory, OpenOptions, Opened, Setup, open, run};
+
+/// The traces at hand, by name.
+pub(crate) struct Traces {
+    paths: BTreeMap<String, PathBuf>,
+}
+
+impl Traces {
+    fn find(folders: &[String]) -> Result<Self> {
+        let mut paths = BTreeMap::new();
+        for folder in folders {
+            let files = std::fs::read_dir(folder).with_context(|| folder.clone())?;
+            for file in files {
+                let path = file?.path();
+                let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+                if let Some(name) = name.as_deref().and_then(|name| name.strip_suffix(".pickle.xz"))
+                {
+                    paths.entry(name.to_owned()).or_insert(path);
+                }
+            }
+        }
+        Ok(Self { paths })
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.paths.keys().map(String::as_str)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> Option<&Path> {
+        self.paths.get(name).map(PathBuf::as_path)
+    }
+
+    pub(crate) fn open(&self, name: &str) -> Result<Option<Opened>> {
+        let Some(path) = self.path(name) else { return Ok(None) };
+        Ok(Some(open(path, &OpenOptions::default())?))
+    }
+}
+
+/// One run with options written as on the command line, on a device of 141 GiB.
+pub(crate) fn simulate(
+    opened: &Opened,
+    allocator: &str,
+    options: &[(&str, &str)],
+    addresses: Option<AddressPolicy>,
+) -> Result<RunSummary> {
+    let mut bag = Options::default();
+    options.iter().for_each(|(name, value)| bag.set(name, value));
+    let spec = find(allocator).with_context(|| format!("no allocator {allocator}"))?;
+    let memory = Memory::Bytes(141 << 30);
+    let setup = Setup { memory, addresses, ..Setup::default() };
+    Ok(run(opened, &Choice { spec, options: bag }, &setup)?)
+}
+
+/// A Markdown table.
+pub(crate) struct Table {
+    text: String,
+}
+
+impl Table {
+    pub(crate) fn new(heading: &[&str]) -> Self {
+        let rule: Vec<_> = heading.iter().map(|_| "---:").collect();
+        let mut text = format!("| {} |\n", heading.join(" | "));
+        let _ = writeln!(text, "| :--- | {} |", rule[1..].join(" | "));
+        Self { text }
+    }
+
+    pub(crate) fn row(&mut self, cells: &[String]) {
+        let _ = writeln!(self.text, "| {} |", cells.join(" | "));
+    }
+
+    pub(crate) fn text(self) -> String {
+        self.text + "\n"
+    }
+}
+
+/// Bytes in GiB with two digits, as in the paper's tables.
+pub(crate) fn gib(bytes: u64) -> String {
+    format!("{:.2}", bytes as f64 / f64::from(1 << 30))
+}
+
+fn main() -> Result<()> {
+    let folders: Vec<String> = std::env::args().skip(1).collect();
+    let traces = Traces::find(&folders)?;
+    std::fs::write("reports/verification.md", verification::report(&traces)?)?;
+    std::fs::write("reports/addresses.md", addresses::report(&traces)?)?;
+    std::fs::write("reports/gmlake.md", stitching::report(&traces)?)?;
+    Ok(())
+}
