@@ -7,12 +7,11 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use gmlake::alloc_conf::TorchVersion;
 use gmlake::allocator::{ALL, Environment, Options, Spec};
 use gmlake::device::{Counted, SimDevice};
 use gmlake::drive::{OnOom, Replay};
 use gmlake::trace::synthetic::Program;
-use gmlake::trace::{Labels, LoadOptions, Trace, choose_device, ingest, load};
+use gmlake::trace::{EventKind, Labels, LoadOptions, Trace, choose_device, ingest, load};
 use gmlake::units::{GIB, Size};
 
 const ROUNDS: usize = 7;
@@ -44,7 +43,10 @@ fn main() {
             chosen.push((name, trace));
         }
     }
-    chosen.iter().for_each(|(name, trace)| report(name, trace));
+    for (name, trace) in &chosen {
+        report(name, trace);
+        report(&format!("{name}, ten times in a row"), &repeated(trace, 10));
+    }
     for program in Program::ALL {
         report(&format!("{program:?}, made up").to_lowercase(), &program.generate(1, EVENTS));
     }
@@ -67,6 +69,33 @@ fn timed_load(path: &Path) -> (Duration, Trace) {
     let records = choose_device(records, None, path).expect("a trace of one device");
     let trace = ingest(&records, &Labels::default());
     (start.elapsed(), trace)
+}
+
+/// The trace so many times in a row, each time with new allocations; what is left at the end of a round is freed.
+fn repeated(trace: &Trace, times: u32) -> Trace {
+    let mut long = Trace { allocs: trace.allocs * times, events: Vec::new(), ..trace.clone() };
+    for round in 0..times {
+        let mut live = vec![None; trace.allocs as usize];
+        for event in &trace.events {
+            let has_block = !matches!(event.kind, EventKind::Attempt | EventKind::Trim);
+            let mut event = *event;
+            if has_block {
+                let ends = matches!(event.kind, EventKind::Free | EventKind::FreeCompleted);
+                live[event.alloc.0 as usize] = (!ends).then_some(event);
+                event.alloc.0 += round * trace.allocs;
+            }
+            long.events.push(event);
+        }
+        for mut left in live.into_iter().flatten() {
+            left.alloc.0 += round * trace.allocs;
+            left.kind = match left.kind {
+                EventKind::FreeRequested => EventKind::FreeCompleted,
+                _ => EventKind::Free,
+            };
+            long.events.push(left);
+        }
+    }
+    long
 }
 
 fn report(name: &str, trace: &Trace) {
@@ -93,13 +122,8 @@ fn report(name: &str, trace: &Trace) {
 
 fn run(spec: &Spec, trace: &Trace) -> Run {
     let total_memory = 1024 * GIB;
-    let environment = Environment {
-        conf: trace.settings.clone().unwrap_or_default(),
-        version: TorchVersion::V2_11,
-        total_memory,
-        memory_fraction: None,
-        limit: None,
-    };
+    let conf = trace.settings.clone().unwrap_or_default();
+    let environment = Environment { total_memory, ..Environment::new(conf) };
     let mut allocator = spec.build(&Options::default(), &environment).expect("defaults are valid");
     let mut gpu = Counted::new(SimDevice::new(total_memory));
     let mut replay = Replay::new(trace, OnOom::Skip);
