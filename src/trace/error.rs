@@ -59,6 +59,12 @@ impl TraceError {
     }
 }
 
+impl From<Box<Self>> for TraceError {
+    fn from(boxed: Box<Self>) -> Self {
+        *boxed
+    }
+}
+
 /// A path on one line.
 fn shown(path: &Path) -> String {
     path.to_string_lossy().chars().map(|c| if c.is_control() { '?' } else { c }).collect()

@@ -1,6 +1,7 @@
 //! The code: the bytes of a pickle, read from front to back.
 
 use super::super::{Position, TraceError};
+use super::value::Fallible;
 
 /// A pickle's bytes, and how far they are read.
 pub(super) struct Code<'a> {
@@ -14,14 +15,14 @@ impl<'a> Code<'a> {
     }
 
     #[inline]
-    pub(super) fn byte(&mut self) -> Result<u8, TraceError> {
+    pub(super) fn byte(&mut self) -> Fallible<u8> {
         let Some(&byte) = self.bytes.get(self.at) else { return Err(self.truncated()) };
         self.at += 1;
         Ok(byte)
     }
 
     #[inline]
-    pub(super) fn take(&mut self, len: usize) -> Result<&'a [u8], TraceError> {
+    pub(super) fn take(&mut self, len: usize) -> Fallible<&'a [u8]> {
         let rest = &self.bytes[self.at..];
         let Some(taken) = rest.get(..len) else { return Err(self.truncated()) };
         self.at += len;
@@ -30,25 +31,30 @@ impl<'a> Code<'a> {
 
     /// A little-endian number of `N` bytes, at most 8.
     #[inline]
-    pub(super) fn number<const N: usize>(&mut self) -> Result<u64, TraceError> {
+    pub(super) fn number<const N: usize>(&mut self) -> Fallible<u64> {
         let mut wide = [0; 8];
         wide[..N].copy_from_slice(self.take(N)?);
         Ok(u64::from_le_bytes(wide))
     }
 
     #[cold]
-    pub(super) fn truncated(&self) -> TraceError {
+    pub(super) fn truncated(&self) -> Box<TraceError> {
         let remedy = "copy the file again, or record it again";
         self.fail(self.bytes.len(), "the pickle ends in the middle", remedy)
     }
 
     #[cold]
-    pub(super) fn damaged(&self, problem: &str) -> TraceError {
+    pub(super) fn damaged(&self, problem: impl Into<String>) -> Box<TraceError> {
         self.fail(self.at.saturating_sub(1), problem, "the pickle is damaged: record it again")
     }
 
     #[cold]
-    pub(super) fn fail(&self, at: usize, problem: impl Into<String>, remedy: &str) -> TraceError {
-        TraceError::new(Position::Byte(at as u64), problem, remedy)
+    pub(super) fn fail(
+        &self,
+        at: usize,
+        problem: impl Into<String>,
+        remedy: &str,
+    ) -> Box<TraceError> {
+        Box::new(TraceError::new(Position::Byte(at as u64), problem, remedy))
     }
 }

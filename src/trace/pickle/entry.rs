@@ -5,10 +5,9 @@
 //! `device_traces` count, and a dict that merely looks like one is either well-formed and ignored elsewhere, or kept in
 //! the general form, so that the error can say what is wrong with it.
 
-use super::super::TraceError;
 use super::super::numbers::Numbers;
 use super::super::torch::{RawAction, RawEntry};
-use super::value::{Heap, Value, text};
+use super::value::{Fallible, Heap, Value, text};
 
 /// Keys and values in turn, as they lie on the stack.
 #[derive(Clone, Copy)]
@@ -24,7 +23,7 @@ const HAS_SIZE: u8 = 4;
 
 impl Pairs<'_> {
     /// The trace entry, if the keys are an entry's and all values are of the right kind.
-    pub(super) fn entry(&self, numbers: &mut Numbers) -> Result<Option<RawEntry>, TraceError> {
+    pub(super) fn entry(&self, numbers: &mut Numbers) -> Fallible<Option<RawEntry>> {
         let mut entry = RawEntry::default();
         let is_complete = HAS_ACTION | HAS_ADDRESS | HAS_SIZE;
         Ok(match self.apply(&mut entry, numbers)? {
@@ -47,41 +46,42 @@ impl Pairs<'_> {
         &self,
         entry: &mut RawEntry,
         numbers: &mut Numbers,
-    ) -> Result<Result<u8, &'static str>, TraceError> {
+    ) -> Fallible<Result<u8, &'static str>> {
         let mut seen = 0;
         for pair in self.items.chunks_exact(2) {
             let (Some(key), value) = (text(self.bytes, pair[0]), pair[1]) else { continue };
-            match (key, value, value.as_u64()) {
-                (b"action", Value::Str { .. }, _) => {
-                    let name = text(self.bytes, value).unwrap_or_default();
+            match (key, value.as_u64()) {
+                (b"action", _) => {
+                    let Some(name) = text(self.bytes, value) else { return Ok(Err("action")) };
                     entry.action = RawAction::from_name(name);
                     seen |= HAS_ACTION;
                 }
-                (b"addr" | b"device_free", _, Some(addr)) => {
+                (b"addr" | b"device_free", Some(addr)) => {
                     entry.addr = addr;
                     seen |= HAS_ADDRESS;
                 }
-                (b"size", _, Some(size)) => {
+                (b"size", Some(size)) => {
                     entry.size = size;
                     seen |= HAS_SIZE;
                 }
-                (b"stream", _, Some(handle)) => entry.stream = numbers.stream(handle)?,
-                (b"time_us", _, Some(time)) => entry.time_us = time,
-                (b"frames", Value::List(list) | Value::Tuple(list), _) => entry.stack = list,
-                (b"frames", Value::None, _) => {}
-                (b"pool_id", ..) => match self.heap.pair(value) {
+                (b"stream", Some(handle)) => entry.stream = numbers.stream(handle)?,
+                (b"time_us", Some(time)) => entry.time_us = time,
+                (b"frames", _) => match value {
+                    Value::List(list) | Value::Tuple(list) => entry.stack = list,
+                    Value::None => {}
+                    _ => return Ok(Err("frames")),
+                },
+                (b"pool_id", _) => match self.heap.pair(value) {
                     Some(pool) => {
                         entry.pool = numbers.pool(pool)?;
                         numbers.entries_have_pools = true;
                     }
                     None => return Ok(Err("pool_id")),
                 },
-                (b"action", ..) => return Ok(Err("action")),
-                (b"addr" | b"device_free", ..) => return Ok(Err("addr")),
-                (b"size", ..) => return Ok(Err("size")),
-                (b"stream", ..) => return Ok(Err("stream")),
-                (b"time_us", ..) => return Ok(Err("time_us")),
-                (b"frames", ..) => return Ok(Err("frames")),
+                (b"addr" | b"device_free", None) => return Ok(Err("addr")),
+                (b"size", None) => return Ok(Err("size")),
+                (b"stream", None) => return Ok(Err("stream")),
+                (b"time_us", None) => return Ok(Err("time_us")),
                 _ => {}
             }
         }

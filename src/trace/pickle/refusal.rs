@@ -12,7 +12,7 @@ pub(super) const SAVE_AGAIN: &str = "save it again with pickle.dump(snapshot, fi
 
 /// The error for an operation that a snapshot has no use for.
 #[cold]
-pub(super) fn refusal(op: u8, code: &Code, stack: &[Value]) -> TraceError {
+pub(super) fn refusal(op: u8, code: &Code, stack: &[Value]) -> Box<TraceError> {
     let at = code.at - 1;
     let objects = |what: String| {
         let remedy = "a snapshot is plain data: nothing in this file was executed";

@@ -7,6 +7,9 @@
 use super::super::torch::RawEntry;
 use super::super::{Position, TraceError};
 
+/// A result that is one word long where it is good: the machine makes millions of them.
+pub(super) type Fallible<T> = Result<T, Box<TraceError>>;
+
 /// One Python value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Value {
@@ -122,23 +125,19 @@ pub(super) struct Heap {
 
 impl Heap {
     /// A new, empty dict.
-    pub(super) fn dict(&mut self) -> Result<Value, TraceError> {
+    pub(super) fn dict(&mut self) -> Fallible<Value> {
         push(&mut self.dicts, Dict::Empty).map(Value::Dict)
     }
 
     /// A new list or tuple with these items; its number.
-    pub(super) fn sequence(&mut self, items: &[Value]) -> Result<u32, TraceError> {
+    pub(super) fn sequence(&mut self, items: &[Value]) -> Fallible<u32> {
         let mut sequence = Sequence::EMPTY;
         self.extend(&mut sequence, items)?;
         push(&mut self.sequences, sequence)
     }
 
     /// Adds items to a sequence. Often the last span ends where the pool ends, and simply grows.
-    pub(super) fn extend(
-        &mut self,
-        sequence: &mut Sequence,
-        items: &[Value],
-    ) -> Result<(), TraceError> {
+    pub(super) fn extend(&mut self, sequence: &mut Sequence, items: &[Value]) -> Fallible<()> {
         if items.is_empty() {
             return Ok(());
         }
@@ -192,12 +191,12 @@ impl Heap {
     }
 
     /// Adds a trace entry.
-    pub(super) fn entry(&mut self, entry: RawEntry) -> Result<Dict, TraceError> {
+    pub(super) fn entry(&mut self, entry: RawEntry) -> Fallible<Dict> {
         push(&mut self.entries, entry).map(Dict::Entry)
     }
 
     /// A dict of the general kind with these items.
-    pub(super) fn map(&mut self, items: &[Value], at: u64) -> Result<Dict, TraceError> {
+    pub(super) fn map(&mut self, items: &[Value], at: u64) -> Fallible<Dict> {
         let mut sequence = Sequence::EMPTY;
         self.extend(&mut sequence, items)?;
         push(&mut self.maps, Map { items: sequence, at }).map(Dict::Map)
@@ -223,19 +222,21 @@ pub(super) fn text(bytes: &[u8], value: Value) -> Option<&[u8]> {
 }
 
 /// Appends to a table and returns the place as a number.
-pub(super) fn push<T>(table: &mut Vec<T>, item: T) -> Result<u32, TraceError> {
+#[inline]
+pub(super) fn push<T>(table: &mut Vec<T>, item: T) -> Fallible<u32> {
     check_room(table.len() + 1)?;
     table.push(item);
     Ok(table.len() as u32 - 1)
 }
 
 /// Refuses what would not fit in memory.
-pub(super) fn check_room(len: usize) -> Result<(), TraceError> {
+#[inline]
+pub(super) fn check_room(len: usize) -> Fallible<()> {
     if len <= MAX_VALUES { Ok(()) } else { Err(too_many()) }
 }
 
 #[cold]
-fn too_many() -> TraceError {
+fn too_many() -> Box<TraceError> {
     let problem = format!("more than {MAX_VALUES} values of one kind");
-    TraceError::new(Position::File, problem, "record fewer events (max_entries)")
+    Box::new(TraceError::new(Position::File, problem, "record fewer events (max_entries)"))
 }
