@@ -198,7 +198,7 @@ impl<'a> Machine<'a> {
     /// A little-endian number in two's complement, of any length.
     #[inline]
     fn long(&mut self, len: usize) -> Fallible<()> {
-        // Addresses and times make this the busiest of all: eight bytes at once, of which the upper ones are shifted out.
+        // Addresses and times make this the busiest of all: eight bytes at once, the upper ones shifted out.
         let ahead = self.code.bytes.get(self.code.at..).and_then(|rest| rest.first_chunk::<8>());
         let value = match ahead {
             Some(&word) if (1..=8).contains(&len) => {
