@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
+use super::choice::Choice;
 use super::open::{OpenOptions, Opened, open};
-use super::run::{Choice, RunError, run};
+use super::run::{RunError, run};
 use super::setup::Setup;
 use crate::alloc_conf::AllocConf;
 use crate::allocator::{self, Environment, OptionError, Options, Spec};

@@ -6,6 +6,7 @@
 //!     └───────────────▶ inspect: what is in the file
 //! ```
 
+mod choice;
 mod compare;
 mod inspect;
 mod open;
@@ -13,10 +14,11 @@ pub mod recording;
 mod run;
 mod setup;
 
+pub use choice::Choice;
 pub use compare::{ChoiceError, Choices, FileError, choose, compare, compare_files};
 pub use inspect::{
     DeviceEntries, EntryCount, Inspection, Peak, SegmentTotals, Share, SizeClass, inspect,
 };
 pub use open::{OpenOptions, Opened, open, open_all};
-pub use run::{Choice, RunError, run};
+pub use run::{RunError, run};
 pub use setup::{Memory, Setup};

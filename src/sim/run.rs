@@ -13,22 +13,14 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
+use super::choice::Choice;
 use super::open::Opened;
 use super::setup::Setup;
-use crate::allocator::{Allocator, Counter, OptionError, Options, Spec, Usage};
+use crate::allocator::{Allocator, Counter, OptionError, Usage};
 use crate::device::{CallCounts, Counted, DeviceError, SimDevice};
 use crate::drive::{Outcome, Replay};
 use crate::metrics::{RunSummary, StepSummary, Timeline, Watch};
 use crate::trace::Trace;
-
-/// An allocator, and the options to run it with.
-#[derive(Debug, Clone)]
-pub struct Choice {
-    /// The allocator.
-    pub spec: &'static Spec,
-    /// Its options.
-    pub options: Options,
-}
 
 /// Why a run came to no result. Running out of memory is a result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -231,7 +223,7 @@ impl OpenStep {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocator::find;
+    use crate::allocator::{Options, find};
     use crate::drive::{Observer, OnOom};
     use crate::sim::setup::{Memory, UNLIMITED};
     use crate::trace::{AllocId, Event, EventKind, PoolId, Step, StreamId};

@@ -5,8 +5,8 @@
 //! so that only then it can decide everything as it did. Any other run is a what-if, for which nobody knows the
 //! addresses: they ascend, or as the user says.
 
+use super::choice::Choice;
 use super::open::Opened;
-use super::run::Choice;
 use crate::alloc_conf::{AllocConf, TorchVersion};
 use crate::allocator::{Environment, Options};
 use crate::device::{AddressPolicy, DevicePtr, SimDevice};

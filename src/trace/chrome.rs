@@ -17,7 +17,7 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::json::{Each, explain};
-use super::load::LoadOptions;
+use super::options::LoadOptions;
 use super::torch::{RawAction, RawEntry, Snapshot};
 use super::{Action, Entry, Position, Records, TraceError};
 

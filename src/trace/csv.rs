@@ -25,7 +25,7 @@ use ::csv::{ReaderBuilder, StringRecord, Trim, WriterBuilder};
 use rustc_hash::FxHashMap;
 
 use super::error::excerpt;
-use super::load::LoadOptions;
+use super::options::LoadOptions;
 use super::torch::{RawAction, RawEntry, Snapshot};
 use super::{Action, Entry, Position, Records, TraceError};
 use crate::units::parse_size;

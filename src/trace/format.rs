@@ -1,7 +1,7 @@
 //! Formats: every kind of file that we read, told by its content.
 
 use super::error::excerpt;
-use super::load::LoadOptions;
+use super::options::LoadOptions;
 use super::{Position, Records, TraceError, chrome, csv, json, pickle};
 
 /// A kind of trace file.

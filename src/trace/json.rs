@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::load::LoadOptions;
+use super::options::LoadOptions;
 use super::settings::RawSettings;
 use super::torch::{RawAction, RawBlock, RawEntry, RawSegment, Snapshot, block_state};
 use super::{Annotation, Entry, Position, Records, TraceError};

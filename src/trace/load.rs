@@ -4,27 +4,7 @@ use std::path::Path;
 
 use super::format::TraceFormat;
 use super::input::Input;
-use super::{Position, Records, TraceError};
-use crate::alloc_conf::TorchVersion;
-use crate::units::{Bytes, GIB};
-
-/// How to read a trace.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoadOptions {
-    /// Keep the call stacks; otherwise they are skipped.
-    pub stacks: bool,
-    /// A file whose content is larger than this, after decompression, is refused.
-    pub max_bytes: Bytes,
-    /// The version of PyTorch whose rules the allocator's configuration text follows.
-    pub torch_version: TorchVersion,
-}
-
-impl Default for LoadOptions {
-    /// No stacks, at most 4 GiB (a pickle of some 50 million entries), and the newest version that we know.
-    fn default() -> Self {
-        Self { stacks: false, max_bytes: 4 * GIB, torch_version: TorchVersion::default() }
-    }
-}
+use super::{LoadOptions, Position, Records, TraceError};
 
 /// Reads a file in any of our formats, plain or compressed: one [`Records`] for each device that has entries or
 /// segments, in order of device. `-` is standard input.

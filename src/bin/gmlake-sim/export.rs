@@ -6,6 +6,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use serde::Serialize;
 
 /// A file that is to be written. Dropped before [`Export::finish`], it leaves nothing behind.
 pub(crate) struct Export {
@@ -65,6 +66,17 @@ impl Export {
         fs::rename(path, &self.target)?;
         Ok(())
     }
+}
+
+/// Writes what was found as JSON to every file; without a result there is nothing to write.
+pub(crate) fn write_json<T: Serialize>(exports: Vec<Export>, found: &[T]) -> anyhow::Result<()> {
+    for export in exports.into_iter().filter(|_| !found.is_empty()) {
+        export.finish(|out| {
+            serde_json::to_writer_pretty(&mut *out, found)?;
+            Ok(out.write_all(b"\n")?)
+        })?;
+    }
+    Ok(())
 }
 
 impl Drop for Export {

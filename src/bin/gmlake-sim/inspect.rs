@@ -7,7 +7,7 @@ use gmlake::units::{Bytes, Grouped, Nanos, Size};
 
 use crate::args::InspectArgs;
 use crate::compare::check_stdin;
-use crate::export::Export;
+use crate::export::{self, Export};
 use crate::{Answer, terminal};
 
 pub(crate) fn main(args: &InspectArgs) -> Result<Answer> {
@@ -38,12 +38,7 @@ pub(crate) fn main(args: &InspectArgs) -> Result<Answer> {
         let texts: Vec<_> = found.iter().map(|inspection| describe(inspection, look)).collect();
         terminal::print(&texts.join("\n\n"))?;
     }
-    for export in exports.into_iter().filter(|_| !found.is_empty()) {
-        export.finish(|out| {
-            serde_json::to_writer_pretty(&mut *out, &found)?;
-            Ok(out.write_all(b"\n")?)
-        })?;
-    }
+    export::write_json(exports, &found)?;
     Ok(answer)
 }
 

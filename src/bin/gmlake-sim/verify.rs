@@ -12,7 +12,7 @@ use rayon::prelude::*;
 
 use crate::args::VerifyArgs;
 use crate::compare::check_stdin;
-use crate::export::Export;
+use crate::export::{self, Export};
 use crate::{Answer, terminal};
 
 /// Differences that are printed for each file.
@@ -40,12 +40,7 @@ pub(crate) fn main(args: &VerifyArgs) -> Result<Answer> {
     if !exports.iter().any(Export::is_stdout) && !found.is_empty() {
         terminal::print(&describe(&found, terminal::look()))?;
     }
-    for export in exports.into_iter().filter(|_| !found.is_empty()) {
-        export.finish(|out| {
-            serde_json::to_writer_pretty(&mut *out, &found)?;
-            Ok(out.write_all(b"\n")?)
-        })?;
-    }
+    export::write_json(exports, &found)?;
     Ok(answer)
 }
 

@@ -20,7 +20,7 @@ mod refusal;
 mod value;
 mod walk;
 
-use super::load::LoadOptions;
+use super::options::LoadOptions;
 use super::torch::Snapshot;
 use super::{Records, TraceError};
 
