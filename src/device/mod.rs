@@ -14,14 +14,24 @@
 //! when it has been released *and* its last mapping is gone. An allocator is *handed* a `&mut dyn Device` with each
 //! request, so the same object runs against [`SimDevice`], a recording or a real GPU.
 
+mod call;
+mod cost;
 mod counted;
+mod extents;
 mod faulty;
+mod logged;
 mod simulated;
+mod timed;
 mod watched;
 
+pub use call::{Call, PerCall};
+pub use cost::{Bill, CallCost, Priced, Profile, ProfileError};
 pub use counted::{CallCounts, Counted};
+pub use extents::Amount;
 pub use faulty::Faulty;
+pub use logged::{CallLog, Ending, LogEntry, Logged, Place};
 pub use simulated::{AddressPolicy, SimDevice};
+pub use timed::{Histogram, Timed};
 pub use watched::{Extent, Record, Watched};
 
 use crate::units::{Bytes, Size};

@@ -31,6 +31,9 @@ pub enum AddressPolicy {
     /// The k-th `malloc` gets the k-th recorded address as long as the sizes agree; from the first difference on, and
     /// for reservations, as `Ascending`.
     Recorded(VecDeque<(DevicePtr, Bytes)>),
+    /// The k-th `malloc` or `reserve` gets the k-th of these addresses, those of another device, as long as the sizes
+    /// agree; from the first difference on as `Ascending`.
+    Answers(VecDeque<(DevicePtr, Bytes)>),
 }
 
 const LOWEST: u64 = 0x1_0000_0000;
@@ -128,6 +131,12 @@ impl SimDevice {
     fn take_addresses(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
         let step = round_up(size, GRANULE).saturating_add(GRANULE);
         let exhausted = DeviceError::OutOfMemory { requested: size, free: 0 };
+        if let AddressPolicy::Answers(queue) = &mut self.policy {
+            match queue.pop_front() {
+                Some((at, answered)) if answered == size => return Ok(at),
+                _ => self.policy = AddressPolicy::Ascending,
+            }
+        }
         if self.policy == AddressPolicy::Descending {
             let next = self.next_address.checked_sub(step).ok_or_else(|| exhausted.clone())?;
             self.next_address = next;

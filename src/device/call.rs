@@ -1,0 +1,197 @@
+//! The driver's calls by name, and tables with one entry for each.
+
+use std::ops::{AddAssign, Index, IndexMut, Sub};
+
+use serde::{Deserialize, Serialize};
+
+/// One of the driver calls behind the device port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Call {
+    /// `cuMemAlloc`
+    MemAlloc,
+    /// `cuMemFree`
+    MemFree,
+    /// `cuMemAddressReserve`
+    AddressReserve,
+    /// `cuMemAddressFree`
+    AddressFree,
+    /// `cuMemCreate`
+    Create,
+    /// `cuMemRelease`
+    Release,
+    /// `cuMemMap`
+    Map,
+    /// `cuMemSetAccess`
+    SetAccess,
+    /// `cuMemUnmap`
+    Unmap,
+    /// `cuCtxSynchronize`
+    Synchronize,
+}
+
+impl Call {
+    /// All calls, in the order of every table.
+    pub const ALL: [Self; 10] = [
+        Self::MemAlloc,
+        Self::MemFree,
+        Self::AddressReserve,
+        Self::AddressFree,
+        Self::Create,
+        Self::Release,
+        Self::Map,
+        Self::SetAccess,
+        Self::Unmap,
+        Self::Synchronize,
+    ];
+
+    /// The name in our exports, which is that of the field in [`PerCall`].
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MemAlloc => "mem_alloc",
+            Self::MemFree => "mem_free",
+            Self::AddressReserve => "address_reserve",
+            Self::AddressFree => "address_free",
+            Self::Create => "create",
+            Self::Release => "release",
+            Self::Map => "map",
+            Self::SetAccess => "set_access",
+            Self::Unmap => "unmap",
+            Self::Synchronize => "synchronize",
+        }
+    }
+
+    /// The driver's name.
+    #[must_use]
+    pub const fn driver_name(self) -> &'static str {
+        match self {
+            Self::MemAlloc => "cuMemAlloc",
+            Self::MemFree => "cuMemFree",
+            Self::AddressReserve => "cuMemAddressReserve",
+            Self::AddressFree => "cuMemAddressFree",
+            Self::Create => "cuMemCreate",
+            Self::Release => "cuMemRelease",
+            Self::Map => "cuMemMap",
+            Self::SetAccess => "cuMemSetAccess",
+            Self::Unmap => "cuMemUnmap",
+            Self::Synchronize => "cuCtxSynchronize",
+        }
+    }
+}
+
+/// One value for each driver call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PerCall<T> {
+    /// Of `cuMemAlloc`.
+    pub mem_alloc: T,
+    /// Of `cuMemFree`.
+    pub mem_free: T,
+    /// Of `cuMemAddressReserve`.
+    pub address_reserve: T,
+    /// Of `cuMemAddressFree`.
+    pub address_free: T,
+    /// Of `cuMemCreate`.
+    pub create: T,
+    /// Of `cuMemRelease`.
+    pub release: T,
+    /// Of `cuMemMap`.
+    pub map: T,
+    /// Of `cuMemSetAccess`.
+    pub set_access: T,
+    /// Of `cuMemUnmap`.
+    pub unmap: T,
+    /// Of `cuCtxSynchronize`.
+    pub synchronize: T,
+}
+
+impl<T> Index<Call> for PerCall<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, call: Call) -> &T {
+        match call {
+            Call::MemAlloc => &self.mem_alloc,
+            Call::MemFree => &self.mem_free,
+            Call::AddressReserve => &self.address_reserve,
+            Call::AddressFree => &self.address_free,
+            Call::Create => &self.create,
+            Call::Release => &self.release,
+            Call::Map => &self.map,
+            Call::SetAccess => &self.set_access,
+            Call::Unmap => &self.unmap,
+            Call::Synchronize => &self.synchronize,
+        }
+    }
+}
+
+impl<T> IndexMut<Call> for PerCall<T> {
+    #[inline]
+    fn index_mut(&mut self, call: Call) -> &mut T {
+        match call {
+            Call::MemAlloc => &mut self.mem_alloc,
+            Call::MemFree => &mut self.mem_free,
+            Call::AddressReserve => &mut self.address_reserve,
+            Call::AddressFree => &mut self.address_free,
+            Call::Create => &mut self.create,
+            Call::Release => &mut self.release,
+            Call::Map => &mut self.map,
+            Call::SetAccess => &mut self.set_access,
+            Call::Unmap => &mut self.unmap,
+            Call::Synchronize => &mut self.synchronize,
+        }
+    }
+}
+
+impl<T> PerCall<T> {
+    /// Every call with its value, in order.
+    pub fn rows(&self) -> impl Iterator<Item = (Call, &T)> {
+        Call::ALL.into_iter().map(|call| (call, &self[call]))
+    }
+}
+
+impl PerCall<u64> {
+    /// The sum over all calls.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.rows().map(|(_, value)| value).sum()
+    }
+}
+
+impl AddAssign for PerCall<u64> {
+    fn add_assign(&mut self, other: Self) {
+        for call in Call::ALL {
+            self[call] += other[call];
+        }
+    }
+}
+
+impl Sub for PerCall<u64> {
+    type Output = Self;
+
+    /// What came since `earlier`.
+    fn sub(mut self, earlier: Self) -> Self {
+        for call in Call::ALL {
+            self[call] -= earlier[call];
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_fields() {
+        let mut table = PerCall::default();
+        for (value, call) in (1..).zip(Call::ALL) {
+            table[call] = value;
+        }
+        let json = serde_json::to_value(table).unwrap();
+        for call in Call::ALL {
+            assert_eq!(json[call.name()], table[call], "{call:?}");
+        }
+        assert_eq!((table - table).total(), 0);
+    }
+}

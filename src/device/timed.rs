@@ -1,0 +1,188 @@
+//! Measures how long each driver call takes, by the host's clock.
+
+use std::time::Instant;
+
+use super::call::{Call, PerCall};
+use super::{Device, DeviceError, DevicePtr, HandleId, MemoryInfo};
+use crate::units::Bytes;
+
+/// Buckets for each doubling of the time: 3 % apart.
+const STEPS: usize = 32;
+
+/// Durations, sorted into buckets that grow with them, so that any number of calls takes the same memory. Count,
+/// total and maximum are exact; quantiles are good to 3 %.
+#[derive(Debug, Clone, Default)]
+pub struct Histogram {
+    /// Durations so far.
+    pub count: u64,
+    /// Their sum in nanoseconds.
+    pub total_ns: u64,
+    /// The longest in nanoseconds.
+    pub max_ns: u64,
+    buckets: Vec<u64>,
+}
+
+impl Histogram {
+    /// Adds `count` durations of together `total_ns` nanoseconds, taken to be equal.
+    pub fn record(&mut self, count: u64, total_ns: u64) {
+        let Some(each) = total_ns.checked_div(count) else { return };
+        self.count += count;
+        self.total_ns += total_ns;
+        self.max_ns = self.max_ns.max(each);
+        let bucket = bucket(each);
+        if self.buckets.len() <= bucket {
+            self.buckets.resize(bucket + 1, 0);
+        }
+        self.buckets[bucket] += count;
+    }
+
+    /// The duration in nanoseconds that a share `q` of all does not exceed; `None` if there are none.
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> Option<u64> {
+        let rank = ((q * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
+        let mut seen = 0;
+        let found = self.buckets.iter().position(|&count| {
+            seen += count;
+            seen >= rank
+        })?;
+        Some(highest(found).min(self.max_ns))
+    }
+}
+
+/// Below `STEPS` nanoseconds each has its own bucket; above, the leading bits count.
+fn bucket(ns: u64) -> usize {
+    let Some(octave) = (ns / STEPS as u64).checked_ilog2() else { return ns as usize };
+    STEPS * (octave as usize + 1) + ((ns >> octave) as usize - STEPS)
+}
+
+/// The longest duration in a bucket.
+fn highest(bucket: usize) -> u64 {
+    let (octave, step) = (bucket / STEPS, (bucket % STEPS) as u64);
+    match octave.checked_sub(1) {
+        None => step,
+        Some(shift) => ((STEPS as u64 + step + 1) << shift) - 1,
+    }
+}
+
+/// A device whose calls are timed.
+#[derive(Debug, Clone)]
+pub struct Timed<D> {
+    /// The device itself.
+    pub device: D,
+    /// The durations so far. A `map` of several handles counts as so many calls of equal length.
+    pub times: PerCall<Histogram>,
+}
+
+impl<D> Timed<D> {
+    /// A device without a call so far.
+    pub fn new(device: D) -> Self {
+        Self { device, times: PerCall::default() }
+    }
+
+    /// Nanoseconds spent so far, by call.
+    #[must_use]
+    pub fn nanos(&self) -> PerCall<u64> {
+        let mut nanos = PerCall::default();
+        for (call, times) in self.times.rows() {
+            nanos[call] = times.total_ns;
+        }
+        nanos
+    }
+
+    fn time<T>(&mut self, call: Call, count: usize, run: impl FnOnce(&mut D) -> T) -> T {
+        let start = Instant::now();
+        let result = run(&mut self.device);
+        self.times[call].record(count as u64, start.elapsed().as_nanos() as u64);
+        result
+    }
+}
+
+impl<D: Device> Device for Timed<D> {
+    fn memory_info(&self) -> MemoryInfo {
+        self.device.memory_info()
+    }
+
+    fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
+        self.time(Call::MemAlloc, 1, |device| device.malloc(size))
+    }
+
+    fn free(&mut self, at: DevicePtr) {
+        self.time(Call::MemFree, 1, |device| device.free(at));
+    }
+
+    fn reserve(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
+        self.time(Call::AddressReserve, 1, |device| device.reserve(size))
+    }
+
+    fn unreserve(&mut self, at: DevicePtr, size: Bytes) {
+        self.time(Call::AddressFree, 1, |device| device.unreserve(at, size));
+    }
+
+    fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError> {
+        self.time(Call::Create, 1, |device| device.create(size))
+    }
+
+    fn release(&mut self, handle: HandleId) {
+        self.time(Call::Release, 1, |device| device.release(handle));
+    }
+
+    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<(), DeviceError> {
+        self.time(Call::Map, handles.len(), |device| device.map(at, handles))
+    }
+
+    fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<(), DeviceError> {
+        self.time(Call::SetAccess, 1, |device| device.set_access(at, size))
+    }
+
+    fn unmap(&mut self, at: DevicePtr, size: Bytes) {
+        self.time(Call::Unmap, 1, |device| device.unmap(at, size));
+    }
+
+    fn synchronize(&mut self) {
+        self.time(Call::Synchronize, 1, Device::synchronize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::SimDevice;
+    use crate::units::MIB;
+
+    #[test]
+    fn quantiles_are_those_of_a_sorted_list_to_three_per_cent() {
+        let mut histogram = Histogram::default();
+        let mut sorted: Vec<u64> = (0..2000_u64).map(|i| i * i * 37 % 9_000_011).collect();
+        sorted.iter().for_each(|&ns| histogram.record(1, ns));
+        sorted.sort_unstable();
+        for q in [0.01, 0.1, 0.5, 0.9, 0.99, 1.0] {
+            let exact = sorted[(q * sorted.len() as f64).ceil() as usize - 1];
+            let found = histogram.quantile(q).unwrap();
+            assert!(found >= exact && found as f64 <= exact as f64 * 1.04, "{q}: {found} {exact}");
+        }
+        assert_eq!(histogram.total_ns, sorted.iter().sum::<u64>());
+        assert_eq!(Histogram::default().quantile(0.5), None);
+    }
+
+    #[test]
+    fn buckets_join_without_gap_or_overlap() {
+        for number in 0..1000 {
+            assert_eq!(bucket(highest(number)), number);
+            assert_eq!(bucket(highest(number) + 1), number + 1);
+        }
+        assert_eq!(highest(bucket(u64::MAX)), u64::MAX);
+    }
+
+    #[test]
+    fn a_map_counts_each_handle() {
+        let mut gpu = Timed::new(SimDevice::new(8 * MIB));
+        let at = gpu.reserve(4 * MIB).unwrap();
+        let handles = [gpu.create(2 * MIB).unwrap(), gpu.create(2 * MIB).unwrap()];
+        gpu.map(at, &handles).unwrap();
+        gpu.map(at.offset(4 * MIB), &[]).unwrap();
+        assert_eq!((gpu.times.create.count, gpu.times.map.count), (2, 2));
+        assert!(gpu.create(8 * MIB).is_err());
+        assert_eq!(gpu.times.create.count, 3);
+        assert_eq!(gpu.nanos().create, gpu.times.create.total_ns);
+    }
+}

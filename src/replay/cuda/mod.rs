@@ -1,0 +1,15 @@
+//! CUDA: the driver's calls, a GPU behind the device port, patterns in its memory, and load on its queue.
+//!
+//! Nothing above this module knows that CUDA exists, and nothing below [`driver`] is unsafe.
+
+mod background;
+mod device;
+pub(super) mod driver;
+mod gpu;
+mod pattern;
+
+pub use background::{Background, Queue};
+pub use device::CudaDevice;
+pub use driver::DriverError;
+pub use gpu::{Gpu, GpuError};
+pub use pattern::{Coverage, Painter, Stamp};
