@@ -45,6 +45,7 @@ pub mod allocator;
 pub mod device;
 pub mod drive;
 pub mod metrics;
+pub mod replay;
 pub mod report;
 pub mod sim;
 pub mod trace;

@@ -255,8 +255,11 @@ mod tests {
 
     #[test]
     fn a_bad_profile_is_refused_with_a_reason() {
-        let negative = include_str!("profiles/h200.json")
-            .replacen("\"per_call_ns\": ", "\"per_call_ns\": -", 1);
+        let negative = include_str!("profiles/h200.json").replacen(
+            "\"per_call_ns\": ",
+            "\"per_call_ns\": -",
+            1,
+        );
         for text in ["", "{}", "{\"name\": 3}", negative.as_str()] {
             let error = Profile::from_json(text).unwrap_err().to_string();
             assert!(error.starts_with("not a device profile: ") && !error.contains('\n'));

@@ -60,7 +60,7 @@ fn highest(bucket: usize) -> u64 {
     let (octave, step) = (bucket / STEPS, (bucket % STEPS) as u64);
     match octave.checked_sub(1) {
         None => step,
-        Some(shift) => ((STEPS as u64 + step + 1) << shift) - 1,
+        Some(shift) => ((STEPS as u64 + step) << shift) + ((1 << shift) - 1),
     }
 }
 

@@ -1,1 +1,50 @@
-fn main() {}
+//! `gmlake-replay`: the simulated allocators on a real GPU, and what its memory calls cost.
+//!
+//! Exit codes: 0 if all went well, 1 if a run ended early or found something wrong, 2 if it could not begin.
+
+mod args;
+mod calibrate;
+mod run;
+mod show;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::Parser;
+
+use args::{Args, Command};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    // The first Ctrl-C lets the run end in order, the second ends the program.
+    let handler = move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    };
+    if let Err(error) = ctrlc::set_handler(handler) {
+        eprintln!("gmlake-replay: Ctrl-C will not end a run in order: {error}");
+    }
+    let result = match args.command() {
+        Command::Calibrate(options) => calibrate::calibrate(&options, &stop),
+        Command::Run(options) => run::run(&options, &stop),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "gmlake-replay: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let is_pipe = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(is_pipe))
+}

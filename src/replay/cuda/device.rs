@@ -140,8 +140,8 @@ impl Device for CudaDevice {
     }
 
     fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError> {
-        let physical = driver::create(self.gpu.ordinal(), size)
-            .map_err(|error| self.explain(error, size))?;
+        let physical =
+            driver::create(self.gpu.ordinal(), size).map_err(|error| self.explain(error, size))?;
         let handle = Some(Handle { physical, size });
         Ok(match self.vacant.pop() {
             Some(id) => {
@@ -179,7 +179,8 @@ impl Device for CudaDevice {
     }
 
     fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<(), DeviceError> {
-        driver::set_access(self.gpu.ordinal(), at.0, size).map_err(|error| self.explain(error, size))
+        driver::set_access(self.gpu.ordinal(), at.0, size)
+            .map_err(|error| self.explain(error, size))
     }
 
     fn unmap(&mut self, at: DevicePtr, size: Bytes) {

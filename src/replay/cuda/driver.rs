@@ -151,7 +151,8 @@ pub fn device_name(device: Ordinal) -> Result<String> {
 /// # Errors
 /// What the driver says.
 pub fn has_vmm(device: Ordinal) -> Result<bool> {
-    use sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED as VMM;
+    const VMM: sys::CUdevice_attribute =
+        sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
     let mut value: c_int = 0;
     // SAFETY: writes one int to a variable that outlives the call.
     let code = unsafe { sys::cuDeviceGetAttribute(&raw mut value, VMM, device) };
@@ -288,7 +289,8 @@ fn properties(device: Ordinal) -> sys::CUmemAllocationProp {
 /// # Errors
 /// What the driver says.
 pub fn granularity(device: Ordinal) -> Result<Bytes> {
-    use sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM as MINIMUM;
+    const MINIMUM: sys::CUmemAllocationGranularity_flags =
+        sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
     let (mut size, wanted) = (0_usize, properties(device));
     // SAFETY: reads one struct and writes one size, both of which outlive the call.
     let code =
@@ -358,9 +360,8 @@ pub fn fill(at: u64, value: u32, words: u64, rows: u64, pitch: Bytes) -> Result<
         return check("cuMemsetD32", unsafe { sys::cuMemsetD32_v2(at, value, words as usize) });
     }
     // SAFETY: as above.
-    let code = unsafe {
-        sys::cuMemsetD2D32_v2(at, pitch as usize, value, words as usize, rows as usize)
-    };
+    let code =
+        unsafe { sys::cuMemsetD2D32_v2(at, pitch as usize, value, words as usize, rows as usize) };
     check("cuMemsetD2D32", code)
 }
 
@@ -474,7 +475,17 @@ pub fn launch(kernel: Kernel, grid: [u32; 2], block: u32, parameters: &[u64]) ->
         let stream = ptr::null_mut();
         let [x, y] = grid;
         sys::cuLaunchKernel(
-            kernel.function, x, y, 1, block, 1, 1, 0, stream, pointers, ptr::null_mut(),
+            kernel.function,
+            x,
+            y,
+            1,
+            block,
+            1,
+            1,
+            0,
+            stream,
+            pointers,
+            ptr::null_mut(),
         )
     };
     check("cuLaunchKernel", code)

@@ -151,8 +151,7 @@ impl Painter {
         for (at, words, rows) in self.areas(stamp.size, stamp.at.0) {
             let blocks = words.div_ceil(u64::from(THREADS)).min(BLOCKS) as u32;
             let grid = [blocks, rows.min(BLOCKS) as u32];
-            let parameters =
-                [at, words, rows, GRANULE, u64::from(stamp.value), self.counter];
+            let parameters = [at, words, rows, GRANULE, u64::from(stamp.value), self.counter];
             driver::launch(self.kernel, grid, THREADS, &parameters)?;
         }
         let mut bytes = [0; 8];

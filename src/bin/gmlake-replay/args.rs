@@ -1,0 +1,142 @@
+//! The command line, as it is typed.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// Runs GPU memory allocators on a real GPU, and measures what its memory calls cost.
+#[derive(Debug, Parser)]
+#[command(version, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    short: RunArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gmlake-replay --device 0                                  what the memory calls of this GPU cost
+  gmlake-replay --device 0 traces/opt-1.3b-LR.pickle.xz     a trace through every allocator
+  gmlake-replay calibrate --seconds 120 --out mine.json     a profile for gmlake-sim
+  gmlake-replay run --verify all --allocators gmlake,caching traces/*.xz";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Measures every memory call against size and number of handles, and fits a device profile
+    Calibrate(CalibrateArgs),
+    /// Replays traces through allocators
+    Run(RunArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CalibrateArgs {
+    /// Index of the GPU
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) device: u32,
+    /// Write the profile here, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Write all measurements here, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export_json: Option<PathBuf>,
+    /// Time to spend, in seconds
+    #[arg(long, value_name = "N", default_value_t = 60.0, value_parser = positive)]
+    pub(crate) seconds: f64,
+    /// Name of the profile
+    #[arg(long, value_name = "NAME", default_value = "measured")]
+    pub(crate) name: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// PyTorch snapshots, or other traces
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Index of the GPU
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) device: u32,
+    /// Index of the device in the trace, if it has several
+    #[arg(long, value_name = "N")]
+    pub(crate) trace_device: Option<u32>,
+    /// Allocators, separated by commas [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) allocators: Vec<String>,
+    /// Option of an allocator, as allocator.option=value
+    #[arg(long = "set", value_name = "OPTION")]
+    pub(crate) options: Vec<String>,
+    /// How fast events follow each other
+    #[arg(long, value_name = "PACE", default_value = "max")]
+    pub(crate) speed: Speed,
+    /// How much memory to write and check
+    #[arg(long, value_name = "WHAT", default_value = "none")]
+    pub(crate) verify: Verify,
+    /// Multiply every size by this
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = positive)]
+    pub(crate) scale: f64,
+    /// Keep this much work queued on the GPU, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 0.0, value_parser = not_negative)]
+    pub(crate) background_load: f64,
+    /// End each run after this many seconds
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) max_seconds: Option<f64>,
+    /// Prices to hold against the clock: h200, a100-paper or a file
+    #[arg(long, value_name = "PROFILE", default_value = "h200")]
+    pub(crate) profile: String,
+    /// Write all results here, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export_json: Option<PathBuf>,
+    /// Write every device call here, handles and addresses made canonical
+    #[arg(long, value_name = "FILE")]
+    pub(crate) call_log: Option<PathBuf>,
+}
+
+/// How fast events follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Speed {
+    /// At the recorded times
+    AsRecorded,
+    /// One right after the other
+    Max,
+}
+
+/// How much memory to write and check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Verify {
+    /// Nothing
+    None,
+    /// 4 KiB of every 2 MiB
+    Sample,
+    /// Every byte
+    All,
+}
+
+impl Args {
+    /// Without a subcommand: replay if there is a trace, else a short calibration.
+    pub(crate) fn command(self) -> Command {
+        match self.command {
+            Some(command) => command,
+            None if self.short.files.is_empty() => Command::Calibrate(CalibrateArgs {
+                device: self.short.device,
+                out: None,
+                export_json: self.short.export_json,
+                seconds: 20.0,
+                name: "measured".to_owned(),
+            }),
+            None => Command::Run(self.short),
+        }
+    }
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    let valid = |number: &f64| number.is_finite() && (0.0..1e6).contains(number);
+    text.parse().ok().filter(valid).ok_or_else(|| "not a number from 0 to a million".to_owned())
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    not_negative(text)
+        .ok()
+        .filter(|&number| number > 0.0)
+        .ok_or_else(|| "not a number above 0 and up to a million".to_owned())
+}

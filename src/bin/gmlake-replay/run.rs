@@ -1,0 +1,167 @@
+//! `run`: traces through allocators, one after another.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use gmlake::alloc_conf::{DEFAULT_TOTAL_MEMORY, TorchVersion};
+use gmlake::allocator::{self, Environment, Options, Spec};
+use gmlake::device::Profile;
+use gmlake::replay::cuda::{Coverage, Gpu};
+use gmlake::replay::{Choice, Pace, Plan, ReplaySummary, replay, scaled};
+use gmlake::sim::recording::verify;
+use gmlake::trace::{self, Labels, LoadOptions, Trace, ingest};
+
+use crate::args::{RunArgs, Speed, Verify};
+use crate::show;
+
+/// Whether everything was as it should be.
+pub(crate) fn run(args: &RunArgs, stop: &AtomicBool) -> Result<bool> {
+    if args.files.is_empty() {
+        bail!("no trace to replay: name a FILE");
+    }
+    let choices = choose(args)?;
+    let plan = plan(args)?;
+    // Whether there is a GPU at all is told before anything is read.
+    drop(Gpu::open(args.device)?);
+    let mut json = create(args.export_json.as_deref())?;
+    let mut log = create(args.call_log.as_deref())?;
+    let mut summaries: Vec<ReplaySummary> = Vec::new();
+    let mut is_clean = true;
+    for file in &args.files {
+        let trace = open(file, args)?;
+        let first = summaries.len();
+        for choice in &choices {
+            if stop.load(Ordering::Relaxed) {
+                is_clean = false;
+                break;
+            }
+            let name = choice.spec.name;
+            let mut summary = replay(&trace, choice, &plan, stop)
+                .with_context(|| format!("{}: {name}", file.display()))?;
+            summary.file = file.display().to_string();
+            is_clean &= summary.is_clean();
+            if let Some(log) = &mut log {
+                write_log(log, &summary)?;
+            }
+            show::run(&summary)?;
+            summary.log = Default::default();
+            summaries.push(summary);
+            if let Some(json) = &mut json {
+                write_json(json, &summaries)?;
+            }
+        }
+        show::overview(&summaries[first..])?;
+    }
+    Ok(is_clean)
+}
+
+fn choose(args: &RunArgs) -> Result<Vec<Choice>> {
+    let find = |name: &str| -> Result<&'static Spec> {
+        allocator::find(name).with_context(|| {
+            let known: Vec<_> = allocator::ALL.iter().map(|spec| spec.name).collect();
+            format!("there is no allocator {name:?}; there are: {}", known.join(", "))
+        })
+    };
+    let mut chosen: Vec<&Spec> =
+        args.allocators.iter().map(|name| find(name)).collect::<Result<_>>()?;
+    if chosen.is_empty() {
+        chosen = allocator::ALL.iter().collect();
+    }
+    let mut choices: Vec<_> =
+        chosen.into_iter().map(|spec| Choice { spec, options: Options::default() }).collect();
+    for text in &args.options {
+        let pair =
+            text.split_once('=').and_then(|(key, value)| Some((key.split_once('.')?, value)));
+        let Some(((name, option), value)) = pair else {
+            bail!("{text:?} is not an option: write allocator.option=value");
+        };
+        let choice = choices.iter_mut().find(|choice| choice.spec.name == name);
+        let choice = choice.with_context(|| format!("{text:?}: {name} is not replayed"))?;
+        choice.options.set(option, value);
+    }
+    Ok(choices)
+}
+
+fn plan(args: &RunArgs) -> Result<Plan> {
+    let profile = match Profile::built_in(&args.profile) {
+        Some(profile) => profile,
+        None => {
+            let text = std::fs::read_to_string(&args.profile).with_context(|| {
+                let names = Profile::built_in_names().join(" or ");
+                format!("profile {:?} is neither {names} nor a file", args.profile)
+            })?;
+            Profile::from_json(&text).with_context(|| args.profile.clone())?
+        }
+    };
+    Ok(Plan {
+        device: args.device,
+        pace: match args.speed {
+            Speed::AsRecorded => Pace::AsRecorded,
+            Speed::Max => Pace::Max,
+        },
+        verify: match args.verify {
+            Verify::None => None,
+            Verify::Sample => Some(Coverage::Sample),
+            Verify::All => Some(Coverage::All),
+        },
+        background: Duration::from_secs_f64(args.background_load / 1e3),
+        limit: args.max_seconds.map(Duration::from_secs_f64),
+        profile,
+    })
+}
+
+/// Reads a trace; what its entries leave open is found by replaying the recording.
+fn open(path: &Path, args: &RunArgs) -> Result<Trace> {
+    let records = trace::load(path, &LoadOptions::default())?;
+    let records = trace::choose_device(records, args.trace_device, path)?;
+    let labels = if records.has_segments {
+        let environment = Environment {
+            conf: records.settings.clone().unwrap_or_default(),
+            version: TorchVersion::default(),
+            total_memory: DEFAULT_TOTAL_MEMORY,
+            memory_fraction: None,
+            limit: None,
+        };
+        verify(&records, &environment).labels
+    } else {
+        Labels::default()
+    };
+    let trace = ingest(&records, &labels);
+    for warning in &trace.warnings {
+        eprintln!("gmlake-replay: {}: {warning}", path.display());
+    }
+    Ok(if args.scale == 1.0 { trace } else { scaled(&trace, args.scale) })
+}
+
+/// A file is opened before anything runs, so that a wrong path costs nothing.
+fn create(path: Option<&Path>) -> Result<Option<File>> {
+    let open =
+        |path| File::create(path).with_context(|| format!("cannot write {}", Path::display(path)));
+    path.map(open).transpose()
+}
+
+/// All results so far, in place of those of before: what is on disk is always whole.
+fn write_json(file: &mut File, summaries: &[ReplaySummary]) -> Result<()> {
+    use std::io::Seek;
+    file.rewind()?;
+    file.set_len(0)?;
+    let mut out = BufWriter::new(file);
+    serde_json::to_writer_pretty(&mut out, summaries)?;
+    writeln!(out)?;
+    out.flush()?;
+    Ok(())
+}
+
+fn write_log(file: &mut File, summary: &ReplaySummary) -> Result<()> {
+    let mut out = BufWriter::new(file);
+    writeln!(out, "# {} {}", summary.file, summary.allocator)?;
+    for entry in &summary.log.entries {
+        writeln!(out, "{entry}")?;
+    }
+    out.flush()?;
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! Replay: the same allocators, on a real GPU.
+//!
+//! ```text
+//!             ┌────────── Logged ─ Timed ─ CudaDevice ── libcuda        what the calls took
+//!   Trace ────┤ same allocator code, same loop                             ║ equal call by call
+//!             └────────── Logged ─ Priced ─ SimDevice ── its addresses  what they should have taken
+//! ```
+//!
+//! Each run is made twice: on the GPU, where every driver call is timed and every allocation can be stamped with a
+//! pattern of its own; and on the simulated device, which is given the addresses that the GPU handed out. Both must
+//! make the same calls, and the cost model is held against the clock.
+
+pub mod calibrate;
+pub mod cuda;
+mod run;
+mod stamped;
+mod summary;
+mod twin;
+mod workload;
+
+pub use run::{Choice, Pace, Plan, ReplayError, replay};
+pub use stamped::Verified;
+pub use summary::{CallRow, LogDifference, ReplaySummary, StepReplay};
+pub use workload::{peak_requested, scaled};

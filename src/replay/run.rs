@@ -1,0 +1,357 @@
+//! One trace through one allocator on the GPU, measured, checked, and compared with its simulated twin.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::cuda::{Background, Coverage, CudaDevice, DriverError, Gpu, GpuError, Painter};
+use super::stamped::Stamped;
+use super::summary::{LogDifference, ReplaySummary, StepReplay};
+use super::twin::{Twin, simulate};
+use super::workload::peak_requested;
+use crate::alloc_conf::TorchVersion;
+use crate::allocator::{Allocator, Environment, OptionError, Options, Spec};
+use crate::device::{
+    AddressPolicy, Device, DeviceError, Logged, MemoryInfo, Profile, SimDevice, Timed,
+};
+use crate::drive::{OnOom, Replay};
+use crate::trace::Trace;
+use crate::units::{Bytes, Size};
+
+/// An allocator and its options.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// Which allocator.
+    pub spec: &'static Spec,
+    /// Options that differ from the defaults.
+    pub options: Options,
+}
+
+/// How fast events follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// At the recorded times.
+    AsRecorded,
+    /// One right after the other.
+    Max,
+}
+
+/// How to replay.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Index of the GPU.
+    pub device: u32,
+    /// How fast.
+    pub pace: Pace,
+    /// How much memory is written and checked; `None`: none.
+    pub verify: Option<Coverage>,
+    /// Work to keep queued on the GPU; zero: none.
+    pub background: Duration,
+    /// A run that takes longer ends there; `None`: no limit.
+    pub limit: Option<Duration>,
+    /// Prices to hold against the clock.
+    pub profile: Profile,
+}
+
+/// Why there is no result. Out of memory, and a driver that fails on the way, are results.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// There is no GPU to work with.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    /// The driver failed before the first event.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// The GPU does not have the memory.
+    #[error(
+        "the trace needs at least {} at once, and the GPU has {} free of {}; try --scale {:.2}",
+        Size(*.needed), Size(.memory.free), Size(.memory.total),
+        (0.9 * .memory.free as f64 / *.needed as f64 * 100.0).floor() / 100.0
+    )]
+    TooLarge {
+        /// Most bytes that are live at once.
+        needed: Bytes,
+        /// The GPU's memory.
+        memory: MemoryInfo,
+    },
+    /// The allocator refused its options.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+}
+
+/// Why a run ended before its trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Stop {
+    /// Between two events: the user, or the clock.
+    Asked(String),
+    /// In the middle of one.
+    Broken(String),
+}
+
+type Gear = Logged<Timed<CudaDevice>>;
+
+/// Replays a trace in a context of its own. `stop` ends the run at the next event when it becomes true.
+///
+/// # Errors
+/// If the run cannot begin. What stops it on the way is in the summary, with the results until then.
+pub fn replay(
+    trace: &Trace,
+    choice: &Choice,
+    plan: &Plan,
+    stop: &AtomicBool,
+) -> Result<ReplaySummary, ReplayError> {
+    let gpu = Gpu::open(plan.device)?;
+    let environment = environment(trace, gpu.memory()?.total);
+    let build = || choice.spec.build(&choice.options, &environment);
+    let device = CudaDevice::new(gpu.clone());
+    let _load = match plan.background {
+        Duration::ZERO => None,
+        span => Some(Background::start(&gpu, span)?),
+    };
+    let mut client = match plan.verify {
+        None => Client::Plain(build()?),
+        Some(coverage) => {
+            let painter = Painter::new(&gpu, coverage)?;
+            Client::Stamped(Box::new(Stamped::new(build()?, painter, device.synchronizations())))
+        }
+    };
+    let memory = gpu.memory()?;
+    let needed = peak_requested(trace);
+    if needed > memory.free {
+        return Err(ReplayError::TooLarge { needed, memory });
+    }
+    let mut gear = Logged::new(Timed::new(device));
+    let mut run = Run::new(trace, memory.free);
+    run.go(plan, &mut client, &mut gear, stop);
+    let mut summary = run.summary(&client, &gear);
+    summary.gpu = gpu.name.clone();
+    summary.allocator = choice.spec.name.to_owned();
+    // A run that broke ended in the middle of an event, which a twin would carry out.
+    summary.profile.clone_from(&plan.profile.name);
+    match run.stopped {
+        Some(Stop::Broken(_)) => summary.set_calls(&gear.device, None),
+        _ => compare(
+            &mut summary,
+            trace,
+            plan,
+            &Given { capacity: memory.free, build: &build },
+            &gear,
+        )?,
+    }
+    if let Err(error) = gear.device.device.close() {
+        summary.stopped.get_or_insert(format!("giving memory back: {error}"));
+    }
+    summary.log = gear.log;
+    Ok(summary)
+}
+
+/// The world as the allocator sees it: the recorded settings, on this GPU.
+fn environment(trace: &Trace, total_memory: Bytes) -> Environment {
+    Environment {
+        conf: trace.settings.clone().unwrap_or_default(),
+        version: TorchVersion::default(),
+        total_memory,
+        memory_fraction: None,
+        limit: None,
+    }
+}
+
+/// Who makes the requests: with or without writing to the memory.
+enum Client {
+    Plain(Box<dyn Allocator>),
+    Stamped(Box<Stamped>),
+}
+
+impl Client {
+    fn allocator(&mut self) -> &mut dyn Allocator {
+        match self {
+            Self::Plain(allocator) => allocator.as_mut(),
+            Self::Stamped(stamped) => stamped.as_mut(),
+        }
+    }
+
+    fn shown(&self) -> &dyn Allocator {
+        match self {
+            Self::Plain(allocator) => allocator.as_ref(),
+            Self::Stamped(stamped) => stamped.as_ref(),
+        }
+    }
+
+    fn error(&self) -> Option<&DriverError> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Stamped(stamped) => stamped.error.as_ref(),
+        }
+    }
+}
+
+/// A run in progress.
+struct Run<'t> {
+    trace: &'t Trace,
+    replay: Replay<'t>,
+    /// Free memory before the first event.
+    baseline: Bytes,
+    physical_peak: Bytes,
+    reserved_peak: Bytes,
+    elapsed_ns: u64,
+    steps: Vec<StepReplay>,
+    stopped: Option<Stop>,
+}
+
+impl<'t> Run<'t> {
+    fn new(trace: &'t Trace, baseline: Bytes) -> Self {
+        Self {
+            trace,
+            replay: Replay::new(trace, OnOom::Skip),
+            baseline,
+            physical_peak: 0,
+            reserved_peak: 0,
+            elapsed_ns: 0,
+            steps: Vec::new(),
+            stopped: None,
+        }
+    }
+
+    fn go(&mut self, plan: &Plan, client: &mut Client, gear: &mut Gear, stop: &AtomicBool) {
+        let start = Instant::now();
+        let mut steps = self.trace.steps.iter().peekable();
+        let mut mark = None;
+        for index in 0..self.trace.events.len() {
+            if steps.peek().is_some_and(|step| step.start == index) {
+                mark = steps.next().map(|step| (step.end, reading(gear)));
+            }
+            if let Some(reason) = reason_to_stop(plan, start, stop) {
+                self.stopped = Some(Stop::Asked(reason));
+                break;
+            }
+            if plan.pace == Pace::AsRecorded {
+                self.wait_for(index, start);
+            }
+            self.event(index, client, gear);
+            if self.stopped.is_some() {
+                break;
+            }
+            if let Some((_, before)) = mark.take_if(|(end, _)| *end == index + 1) {
+                self.steps.push(since(before, gear));
+            }
+        }
+        if let Some((_, before)) = mark {
+            self.steps.push(since(before, gear));
+        }
+        if let Client::Stamped(stamped) = client {
+            stamped.check_all();
+        }
+    }
+
+    fn wait_for(&self, index: usize, start: Instant) {
+        let due = Duration::from_micros(self.trace.times_us.get(index).copied().unwrap_or(0));
+        std::thread::sleep(due.saturating_sub(start.elapsed()));
+    }
+
+    fn event(&mut self, index: usize, client: &mut Client, gear: &mut Gear) {
+        let start = Instant::now();
+        let result = self.replay.advance(index..index + 1, client.allocator(), gear, &mut ());
+        self.elapsed_ns += start.elapsed().as_nanos() as u64;
+        let failure = result.err().map(|error| error.to_string());
+        let failure = failure.or_else(|| gear.device.device.first_error().map(ToString::to_string));
+        let failure = failure.or_else(|| client.error().map(ToString::to_string));
+        self.stopped = failure.map(|reason| Stop::Broken(format!("event {index}: {reason}")));
+        // The driver is only asked when there is more than ever: asking takes time.
+        let reserved = client.shown().usage().reserved;
+        if reserved > self.reserved_peak {
+            self.reserved_peak = reserved;
+            let free = gear.memory_info().free;
+            self.physical_peak = self.physical_peak.max(self.baseline.saturating_sub(free));
+        }
+    }
+
+    fn summary(&self, client: &Client, gear: &Gear) -> ReplaySummary {
+        let allocator = client.shown();
+        let verified = match client {
+            Client::Plain(_) => None,
+            Client::Stamped(stamped) => Some(stamped.verified.clone()),
+        };
+        let elsewhere = match client {
+            Client::Plain(_) => 0,
+            Client::Stamped(stamped) => stamped.elapsed_ns,
+        };
+        ReplaySummary {
+            events: self.replay.outcome.events as u64,
+            trace_events: self.trace.events.len() as u64,
+            stopped: self
+                .stopped
+                .as_ref()
+                .map(|(Stop::Asked(why) | Stop::Broken(why))| why.clone()),
+            oom_count: self.replay.outcome.ooms.len() as u64,
+            alloc_retries: allocator.retries(),
+            allocator_ns: self.elapsed_ns.saturating_sub(elsewhere),
+            driver_ns: gear.device.nanos().total(),
+            active_peak_bytes: allocator.peak().active,
+            reserved_peak_bytes: allocator.peak().reserved,
+            physical_peak_bytes: self.physical_peak,
+            verified,
+            steps: self.steps.clone(),
+            ..ReplaySummary::default()
+        }
+    }
+}
+
+fn reason_to_stop(plan: &Plan, start: Instant, stop: &AtomicBool) -> Option<String> {
+    if stop.load(Ordering::Relaxed) {
+        return Some("interrupted".to_owned());
+    }
+    let limit = plan.limit.filter(|&limit| start.elapsed() > limit)?;
+    Some(format!("time limit of {} s reached", limit.as_secs_f64()))
+}
+
+/// Driver calls and nanoseconds so far.
+fn reading(gear: &Gear) -> (u64, u64) {
+    let count = gear.device.times.rows().map(|(_, times)| times.count).sum();
+    (count, gear.device.nanos().total())
+}
+
+fn since((calls, driver_ns): (u64, u64), gear: &Gear) -> StepReplay {
+    let now = reading(gear);
+    StepReplay { calls: now.0 - calls, driver_ns: now.1 - driver_ns, predicted_ns: 0 }
+}
+
+/// What the twins are given.
+struct Given<'a> {
+    /// Memory that was free.
+    capacity: Bytes,
+    /// Makes the allocator anew.
+    build: &'a dyn Fn() -> Result<Box<dyn Allocator>, OptionError>,
+}
+
+/// Runs the twins: one with the GPU's addresses, which must make the same calls; one with its own, whose peak is what
+/// the simulator tells its users.
+fn compare(
+    summary: &mut ReplaySummary,
+    trace: &Trace,
+    plan: &Plan,
+    given: &Given<'_>,
+    gear: &Gear,
+) -> Result<(), ReplayError> {
+    let twin = |policy: AddressPolicy| -> Result<Result<Twin, DeviceError>, OptionError> {
+        let device = SimDevice::with_policy(given.capacity, policy);
+        let events = summary.events as usize;
+        Ok(simulate(trace, events, (given.build)()?.as_mut(), device, &plan.profile))
+    };
+    let addresses = AddressPolicy::Answers(gear.log.answers.clone().into());
+    let (same, own) = (twin(addresses)?, twin(AddressPolicy::Ascending)?);
+    if let Ok(own) = own {
+        summary.simulated_peak_bytes = own.peak_used;
+    }
+    let Ok(same) = same else { return Ok(()) };
+    summary.set_calls(&gear.device, Some(&same.bill.nanos));
+    for (step, ns) in summary.steps.iter_mut().zip(same.step_ns) {
+        step.predicted_ns = ns;
+    }
+    summary.compared_calls = gear.log.entries.len() as u64;
+    let difference = gear.log.first_difference(&same.log);
+    summary.log_difference = difference.map(|(call, replay, simulation)| LogDifference {
+        call: call as u64,
+        replay,
+        simulation,
+    });
+    Ok(())
+}
