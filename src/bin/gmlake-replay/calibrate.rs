@@ -1,14 +1,154 @@
-//! `calibrate`: what the memory calls of this GPU cost.
+//! `calibrate`: what the memory calls of this GPU cost, beside the paper's.
 
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use gmlake::device::{CallCost, Profile};
+use gmlake::replay::calibrate::{
+    self, Calibration, LATENCY_TOTALS, PAPER_TABLE_1, Sample, latency, latency_chunks,
+    native_latency, table_1,
+};
 use gmlake::replay::cuda::Gpu;
+use gmlake::units::{Nanos, Size};
+use serde::Serialize;
 
 use crate::args::CalibrateArgs;
+use crate::show::{nanos, row, table};
 
-pub(crate) fn calibrate(args: &CalibrateArgs, _stop: &AtomicBool) -> Result<bool> {
+/// Whether it ran to its end.
+pub(crate) fn calibrate(args: &CalibrateArgs, stop: &AtomicBool) -> Result<bool> {
     let gpu = Gpu::open(args.device)?;
-    println!("{}", gpu.name);
-    Ok(true)
+    let mut out = create(args.out.as_deref())?;
+    let mut json = create(args.export_json.as_deref())?;
+    println!("GPU {}: {}, driver for CUDA {}\n", gpu.index, gpu.name, gpu.cuda);
+    let budget = Duration::from_secs_f64(args.seconds);
+    let found = calibrate::calibrate(&gpu, &args.name, budget, stop)?;
+    write(out.as_mut(), &found.profile)?;
+    write(json.as_mut(), &found)?;
+    prices(&found)?;
+    paper_table(&found.samples)?;
+    latencies(&found.samples)?;
+    busy(&found.samples)?;
+    probes(&found)?;
+    if let Some(reason) = &found.stopped {
+        println!("stopped early: {reason}");
+    }
+    Ok(found.stopped.is_none())
+}
+
+fn create(path: Option<&Path>) -> Result<Option<File>> {
+    let open =
+        |path| File::create(path).with_context(|| format!("cannot write {}", Path::display(path)));
+    path.map(open).transpose()
+}
+
+fn write(file: Option<&mut File>, value: &impl Serialize) -> Result<()> {
+    if let Some(file) = file {
+        serde_json::to_writer_pretty(&mut *file, value)?;
+        writeln!(file)?;
+    }
+    Ok(())
+}
+
+/// The fitted lines.
+fn prices(found: &Calibration) -> io::Result<()> {
+    println!("Prices on an idle GPU, medians of {} rounds", found.rounds);
+    let mut rows = vec![row(["call", "per call", "per handle", "per MiB", "fit error"])];
+    let price = |ns: f64| if ns == 0.0 { "-".to_owned() } else { Nanos(ns).to_string() };
+    let mut push = |name: &str, cost: &CallCost| {
+        let error = cost.fit_error.map_or("-".to_owned(), |e| format!("{:.1} %", e * 100.0));
+        let prices = [cost.per_call_ns, cost.per_handle_ns, cost.per_mib_ns].map(price);
+        let [call, handle, mib] = prices;
+        rows.push(vec![name.to_owned(), call, handle, mib, error]);
+    };
+    let Profile { calls, small_mem_alloc, small_mem_free, .. } = &found.profile;
+    for (call, cost) in calls.rows().filter(|(_, cost)| cost.fit_error.is_some()) {
+        push(call.driver_name(), cost);
+    }
+    push("cuMemAlloc, up to 1 MiB", small_mem_alloc);
+    push("cuMemFree, up to 1 MiB", small_mem_free);
+    table(&rows)
+}
+
+/// The paper's Table 1 beside ours.
+fn paper_table(samples: &[Sample]) -> io::Result<()> {
+    let Some(here) = table_1(samples) else {
+        println!("Table 1 of the paper needs 8 GiB of free memory\n");
+        return Ok(());
+    };
+    println!("2 GiB in chunks, in units of one cuMemAlloc (Table 1 of the paper: A100, CUDA 11.4)");
+    let head = ["call", "2 MiB", "paper", "128 MiB", "paper", "1024 MiB", "paper"];
+    let mut rows = vec![row(head)];
+    for (ours, theirs) in here.iter().zip(PAPER_TABLE_1) {
+        let mut cells = vec![ours.call.to_owned()];
+        for (here, there) in ours.ratios.iter().zip(theirs.ratios) {
+            cells.extend([format!("{here:.3}"), there.to_string()]);
+        }
+        rows.push(cells);
+    }
+    table(&rows)
+}
+
+/// The paper's latency figure; of its values the text only gives "over 100 times" for chunks of 2 MiB.
+fn latencies(samples: &[Sample]) -> io::Result<()> {
+    println!("Time to build a block out of chunks, and how many cuMemAllocs that is");
+    println!("(the paper: over 100 cuMemAllocs in chunks of 2 MiB)");
+    let mut rows = vec![vec!["chunk".to_owned()]];
+    rows[0]
+        .extend(LATENCY_TOTALS.iter().flat_map(|&total| [Size(total).to_string(), String::new()]));
+    let mut native = vec!["cuMemAlloc".to_owned()];
+    for total in LATENCY_TOTALS {
+        let time = native_latency(samples, total).map_or("-".to_owned(), nanos);
+        native.extend([time, String::new()]);
+    }
+    rows.push(native);
+    for chunk in latency_chunks() {
+        let mut cells = vec![Size(chunk).to_string()];
+        for total in LATENCY_TOTALS {
+            let time = latency(samples, total, chunk);
+            let ratio = time.zip(native_latency(samples, total));
+            cells.push(time.map_or("-".to_owned(), nanos));
+            cells
+                .push(ratio.map_or(String::new(), |(a, b)| format!("{:.1}x", a as f64 / b as f64)));
+        }
+        rows.push(cells);
+    }
+    table(&rows)
+}
+
+/// Calls that were also measured while the queue was full.
+fn busy(samples: &[Sample]) -> io::Result<()> {
+    println!("With 8 ms and more queued on the GPU");
+    let mut rows = vec![row(["call", "handles", "size", "idle", "busy", "p90"])];
+    for loaded in samples.iter().filter(|sample| sample.busy) {
+        let is_same = |sample: &&Sample| {
+            !sample.busy
+                && (sample.call, sample.handles, sample.size, sample.chunk)
+                    == (loaded.call, loaded.handles, loaded.size, loaded.chunk)
+        };
+        let idle = samples.iter().find(is_same).map_or("-".to_owned(), |s| nanos(s.p50_ns));
+        rows.push(vec![
+            loaded.call.to_owned(),
+            loaded.handles.to_string(),
+            Size(loaded.size).to_string(),
+            idle,
+            nanos(loaded.p50_ns),
+            nanos(loaded.p90_ns),
+        ]);
+    }
+    table(&rows)
+}
+
+fn probes(found: &Calibration) -> io::Result<()> {
+    println!("What the driver accepts");
+    let mut rows = Vec::new();
+    for probe in &found.probes {
+        let note = if probe.as_expected { "" } else { "NOT as modelled" };
+        rows.push(row([probe.question, &probe.answer, note]));
+    }
+    table(&rows)
 }

@@ -1,0 +1,115 @@
+//! The paper's Table 1 and its latency figure, out of the samples.
+
+use super::measure::Sample;
+use crate::device::Call;
+use crate::units::{Bytes, GIB, MIB};
+
+/// A row of Table 1: what one call costs in all, in units of one `cuMemAlloc` of the same size.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Table1Row {
+    /// The call.
+    pub call: &'static str,
+    /// In chunks of 2, 128 and 1024 MiB.
+    pub ratios: [f64; 3],
+}
+
+/// Table 1 of the paper: 2 GiB on an A100 under CUDA 11.4.
+pub const PAPER_TABLE_1: [Table1Row; 5] = [
+    Table1Row { call: "address_reserve", ratios: [0.003, 0.003, 0.002] },
+    Table1Row { call: "create", ratios: [18.1, 0.89, 0.79] },
+    Table1Row { call: "map", ratios: [0.70, 0.01, 0.002] },
+    Table1Row { call: "set_access", ratios: [96.8, 8.2, 0.7] },
+    Table1Row { call: "total", ratios: [115.4, 9.1, 1.5] },
+];
+
+const TABLE_1_CHUNKS: [Bytes; 3] = [2 * MIB, 128 * MIB, GIB];
+
+/// Sizes of the blocks in the paper's latency figure.
+pub const LATENCY_TOTALS: [Bytes; 3] = [512 * MIB, GIB, 2 * GIB];
+
+/// Sizes of the chunks in the paper's latency figure.
+#[must_use]
+pub fn latency_chunks() -> Vec<Bytes> {
+    (1..=10).map(|power| MIB << power).collect()
+}
+
+/// The same table here; `None` if 2 GiB were not measured.
+#[must_use]
+pub fn table_1(samples: &[Sample]) -> Option<Vec<Table1Row>> {
+    let unit = native_latency(samples, 2 * GIB)? as f64;
+    let mut rows = Vec::new();
+    let mut total = [0.0; 3];
+    for call in [Call::AddressReserve, Call::Create, Call::Map, Call::SetAccess] {
+        let mut ratios = [0.0; 3];
+        for (place, chunk) in TABLE_1_CHUNKS.into_iter().enumerate() {
+            ratios[place] = part(samples, call, 2 * GIB, chunk)? as f64 / unit;
+            total[place] += ratios[place];
+        }
+        rows.push(Table1Row { call: call.name(), ratios });
+    }
+    rows.push(Table1Row { call: "total", ratios: total });
+    Some(rows)
+}
+
+/// Nanoseconds that it takes to build a block of `size` out of chunks of `chunk`; `None` if that was not measured.
+#[must_use]
+pub fn latency(samples: &[Sample], size: Bytes, chunk: Bytes) -> Option<u64> {
+    let calls = [Call::AddressReserve, Call::Create, Call::Map, Call::SetAccess];
+    calls.into_iter().map(|call| part(samples, call, size, chunk)).sum()
+}
+
+/// Nanoseconds of one `cuMemAlloc`; `None` if that was not measured.
+#[must_use]
+pub fn native_latency(samples: &[Sample], size: Bytes) -> Option<u64> {
+    let wanted = |sample: &&Sample| {
+        sample.call == Call::MemAlloc.name() && sample.size == size && !sample.busy
+    };
+    samples.iter().find(wanted).map(|sample| sample.p50_ns)
+}
+
+/// One call's share in building a block. `cuMemCreate` is measured chunk by chunk, the others over the block.
+fn part(samples: &[Sample], call: Call, size: Bytes, chunk: Bytes) -> Option<u64> {
+    let measured = if call == Call::Create { chunk } else { size };
+    let times = if call == Call::Create { size / chunk } else { 1 };
+    let wanted = |sample: &&Sample| {
+        let is_call = sample.call == call.name() && !sample.busy;
+        is_call && sample.size == measured && sample.chunk == chunk
+    };
+    samples.iter().find(wanted).map(|sample| sample.p50_ns * times)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(call: Call, size: Bytes, chunk: Bytes, p50_ns: u64) -> Sample {
+        let (call, handles) = (call.name(), 1);
+        let (p10_ns, p90_ns) = (p50_ns, p50_ns);
+        Sample { call, handles, size, chunk, busy: false, count: 1, p10_ns, p50_ns, p90_ns }
+    }
+
+    #[test]
+    fn the_paper_adds_up() {
+        for place in 0..3 {
+            let sum: f64 = PAPER_TABLE_1[..4].iter().map(|row| row.ratios[place]).sum();
+            assert!((sum / PAPER_TABLE_1[4].ratios[place] - 1.0).abs() < 0.02, "{sum}");
+        }
+    }
+
+    #[test]
+    fn the_table_is_normalised_by_one_malloc() {
+        let mut samples = vec![sample(Call::MemAlloc, 2 * GIB, 2 * GIB, 100)];
+        for chunk in TABLE_1_CHUNKS {
+            samples.push(sample(Call::Create, chunk, chunk, 5));
+            for call in [Call::AddressReserve, Call::Map, Call::SetAccess] {
+                samples.push(sample(call, 2 * GIB, chunk, 10));
+            }
+        }
+        let rows = table_1(&samples).unwrap();
+        assert_eq!(rows[1].ratios, [51.2, 0.8, 0.1]);
+        assert!((rows[4].ratios[0] - 51.5).abs() < 1e-9);
+        assert_eq!(latency(&samples, 2 * GIB, GIB), Some(40));
+        assert_eq!(latency(&samples, GIB, GIB), None);
+        assert_eq!(table_1(&samples[1..]), None);
+    }
+}

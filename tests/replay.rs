@@ -1,0 +1,305 @@
+//! `gmlake-replay` from outside, on a driver of our own: `mock_libcuda`, which this test compiles.
+//!
+//! The real program runs, loads the mock as it would load the driver, and is told to fail in many ways. Without a C++
+//! compiler these tests say so and pass; what needs no driver is tested in any case.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use gmlake::allocator::ALL;
+use gmlake::device::Profile;
+use gmlake::replay::cuda::{Gpu, GpuError};
+use serde_json::Value;
+
+const STREAMS: &str = "traces/streams.pickle.xz";
+const GRAPHS: &str = "traces/graphs.pickle.xz";
+
+/// The folder with the compiled mock; `None` without a compiler.
+fn mock() -> Option<&'static Path> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    FOLDER.get_or_init(build).as_deref()
+}
+
+fn build() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mock_libcuda");
+    fs::create_dir_all(&folder).unwrap();
+    let library = folder.join("libcuda.so.1");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mock_libcuda/mock.cpp");
+    let compile = |compiler: &str| {
+        let mut command = Command::new(compiler);
+        command.args([
+            "-std=c++17",
+            "-O1",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-shared",
+            "-fPIC",
+            "-o",
+        ]);
+        command.arg(&library).arg(&source).status()
+    };
+    let Some(status) = ["c++", "g++", "clang++"].into_iter().find_map(|name| compile(name).ok())
+    else {
+        eprintln!("skipped: there is no C++ compiler to build the mock driver with");
+        return None;
+    };
+    assert!(status.success(), "the mock driver does not compile");
+    // Of the names that are looked for, this is the first.
+    fs::copy(&library, folder.join("libcuda.so")).unwrap();
+    Some(folder)
+}
+
+/// One run of the program on the mock.
+struct Run {
+    output: Output,
+    /// What the mock reported at the end.
+    report: String,
+    /// What the program exported.
+    json: Value,
+}
+
+impl Run {
+    fn code(&self) -> i32 {
+        self.output.status.code().unwrap_or(-1)
+    }
+
+    fn errors(&self) -> String {
+        String::from_utf8_lossy(&self.output.stderr).into_owned()
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.output.stdout).into_owned()
+    }
+
+    /// Nothing was left behind, no rule was broken, nothing panicked.
+    #[track_caller]
+    fn assert_tidy(&self) {
+        let left = "0 violations; left: 0 reservations, 0 mappings, 0 handles, 0 buffers, \
+                    0 streams, 0 modules, 0 contexts, 0 bytes";
+        assert!(self.report.trim_end().ends_with(left), "{}", self.report);
+        assert!(!self.errors().contains("panicked"), "{}", self.errors());
+    }
+}
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gmlake-replay"));
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    command
+}
+
+/// The program with the mock's settings; `None` without the mock.
+fn on_mock(arguments: &[&str], settings: &[(&str, &str)]) -> Option<Run> {
+    let folder = mock()?;
+    let scratch = tempfile::tempdir().unwrap();
+    let (report, json) = (scratch.path().join("report"), scratch.path().join("json"));
+    let mut command = program();
+    command.args(arguments).arg("--export-json").arg(&json);
+    command.env("LD_LIBRARY_PATH", folder).env("MOCK_CUDA_REPORT", &report);
+    command.envs(settings.iter().copied());
+    let output = command.output().unwrap();
+    let json = fs::read_to_string(&json).unwrap_or_default();
+    Some(Run {
+        output,
+        report: fs::read_to_string(&report).unwrap_or_default(),
+        json: serde_json::from_str(&json).unwrap_or(Value::Null),
+    })
+}
+
+fn replay(trace: &str, more: &[&str], settings: &[(&str, &str)]) -> Option<Run> {
+    let arguments = [&["run", trace, "--scale", "0.01"], more].concat();
+    on_mock(&arguments, settings)
+}
+
+#[test]
+fn without_a_driver_one_clear_line_and_exit_code_2() {
+    if !matches!(Gpu::open(0), Err(GpuError::NoDriver)) {
+        return eprintln!("skipped: this machine has a driver");
+    }
+    for arguments in [&["run", "x"][..], &["--device", "0"], &["calibrate"]] {
+        let output = program().args(arguments).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert_eq!(
+            errors,
+            "gmlake-replay: no NVIDIA driver: libcuda.so.1 is not on this machine\n"
+        );
+        assert!(output.stdout.is_empty());
+    }
+}
+
+/// Each allocator makes the calls of its simulation, and every byte that it hands out is its client's alone.
+#[test]
+fn every_allocator_replays_as_simulated_and_keeps_its_memory_apart() {
+    for trace in [STREAMS, GRAPHS] {
+        let Some(run) = replay(trace, &["--verify", "all"], &[]) else { return };
+        assert_eq!(run.code(), 0, "{}{}", run.text(), run.errors());
+        run.assert_tidy();
+        let summaries = run.json.as_array().unwrap();
+        assert_eq!(summaries.len(), ALL.len());
+        for (summary, spec) in summaries.iter().zip(ALL) {
+            let name = spec.name;
+            assert_eq!(summary["allocator"], name);
+            assert_eq!(summary["log_difference"], Value::Null, "{name}");
+            assert_eq!(summary["verified"]["corrupted_bytes"], 0, "{name}");
+            assert!(
+                summary["verified"]["checks"].as_u64()
+                    >= summary["verified"]["allocations"].as_u64()
+            );
+            assert!(summary["compared_calls"].as_u64().unwrap() > 20, "{name}");
+            assert!(summary["predicted_driver_ns"].as_u64().unwrap() > 0, "{name}");
+            let peak = &summary["physical_peak_bytes"];
+            assert_eq!(peak, &summary["reserved_peak_bytes"], "{name}");
+            assert_eq!(peak, &summary["simulated_peak_bytes"], "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_sample_of_each_page_is_checked_too() {
+    let more = ["--verify", "sample", "--allocators", "gmlake,native", "--background-load", "0.2"];
+    let Some(run) = replay(STREAMS, &more, &[]) else { return };
+    assert_eq!(run.code(), 0, "{}{}", run.text(), run.errors());
+    run.assert_tidy();
+    let waits = |place: usize| run.json[place]["wait_ns"].as_u64().unwrap();
+    assert!(waits(1) > 0, "cuMemFree waits for the queue");
+}
+
+/// On a GPU that is too small for the cache, allocators flush and retry, and the simulation does the same.
+#[test]
+fn short_of_memory_replay_and_simulation_still_agree() {
+    let Some(run) = replay(STREAMS, &["--verify", "all"], &[("MOCK_CUDA_MEMORY", "112000000")])
+    else {
+        return;
+    };
+    run.assert_tidy();
+    let summaries = run.json.as_array().unwrap();
+    let retries: u64 = summaries.iter().map(|s| s["alloc_retries"].as_u64().unwrap()).sum();
+    assert!(retries > 0, "the memory was not short enough");
+    for summary in summaries {
+        assert_eq!(summary["log_difference"], Value::Null, "{}", summary["allocator"]);
+        assert_eq!(summary["verified"]["corrupted_bytes"], 0, "{}", summary["allocator"]);
+    }
+}
+
+/// Memory that another process takes away in the middle of a stitch, and calls that fail for no reason that we know.
+#[test]
+fn failing_calls_end_in_order() {
+    let calls =
+        ["cuMemCreate:9:2", "cuMemMap:9:700", "cuMemSetAccess:9:700", "cuMemAddressReserve:4:2"];
+    let names = "vmm,gmlake,gmlake-released,expandable";
+    for call in calls {
+        let settings = [("MOCK_CUDA_FAIL", call)];
+        let more = ["--verify", "all", "--allocators", names];
+        let Some(run) = replay(STREAMS, &more, &settings) else { return };
+        assert_eq!(run.code(), 1, "{call}: {}{}", run.text(), run.errors());
+        run.assert_tidy();
+        assert_eq!(run.json.as_array().unwrap().len(), 4, "{call}: results so far are kept");
+        let stopped = run.json[0]["stopped"].as_str().unwrap_or_default().to_owned();
+        let is_oom = call.ends_with(":2");
+        assert_eq!(stopped.contains("CUDA_ERROR_ILLEGAL_ADDRESS"), !is_oom, "{call}: {stopped}");
+        assert_eq!(run.json[0]["oom_count"].as_u64() > Some(0), is_oom, "{call}");
+    }
+}
+
+/// A device that goes away fails every call, those that give back among them.
+#[test]
+fn a_device_that_disappears_is_reported() {
+    for call in ["cuMemUnmap:3:700", "cuCtxSynchronize:1:700", "cuMemFree:2:700"] {
+        let more = ["--allocators", "expandable,native"];
+        let Some(run) = replay(STREAMS, &more, &[("MOCK_CUDA_FAIL", call)]) else { return };
+        assert_eq!(run.code(), 1, "{call}: {}{}", run.text(), run.errors());
+        assert!(run.text().contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{call}: {}", run.text());
+        assert!(!run.errors().contains("panicked"), "{call}: {}", run.errors());
+    }
+}
+
+#[test]
+fn a_byte_that_changes_is_found() {
+    let settings = [("MOCK_CUDA_CORRUPT", "30")];
+    let more = ["--verify", "all", "--allocators", "caching"];
+    let Some(run) = replay(STREAMS, &more, &settings) else { return };
+    assert_eq!(run.code(), 1);
+    run.assert_tidy();
+    assert_eq!(run.json[0]["verified"]["corrupted_bytes"].as_u64().unwrap() % 4, 0);
+    assert!(run.text().contains("first: 4 of "), "{}", run.text());
+}
+
+#[test]
+fn what_cannot_begin_says_why_in_one_line() {
+    let cases: [(&[&str], &[(&str, &str)], &str); 7] = [
+        (&["run", STREAMS], &[("MOCK_CUDA_DEVICES", "0")], "CUDA_ERROR_NO_DEVICE"),
+        (&["run", STREAMS, "--device", "1"], &[], "there is no GPU 1: the driver has 1"),
+        (&["run", STREAMS], &[("MOCK_CUDA_NO_VMM", "1")], "has no virtual memory management"),
+        (&["run", STREAMS], &[("MOCK_CUDA_MEMORY", "64000000")], "try --scale 0."),
+        (&["run", "no-such-file"], &[], "no-such-file"),
+        (&["run", STREAMS, "--allocators", "magic"], &[], "there is no allocator \"magic\""),
+        (&["run", STREAMS, "--profile", "magic"], &[], "neither h200 or a100-paper nor a file"),
+    ];
+    for (arguments, settings, expected) in cases {
+        let Some(run) = on_mock(arguments, settings) else { return };
+        assert_eq!(run.code(), 2, "{arguments:?}: {}", run.errors());
+        assert!(run.errors().contains(expected), "{expected:?} is not in {:?}", run.errors());
+        assert_eq!(run.errors().lines().count(), 1, "{}", run.errors());
+    }
+}
+
+/// Ctrl-C: what was found so far is printed, and everything is given back.
+#[test]
+fn an_interrupt_keeps_the_results() {
+    let Some(folder) = mock() else { return };
+    let scratch = tempfile::tempdir().unwrap();
+    let report = scratch.path().join("report");
+    let mut command = program();
+    // At the recorded pace, and behind a queue that is never empty, this takes far longer than we wait.
+    command.args(["run", "traces/opt-1.3b-LR-var.ring20k.pickle.xz", "--scale", "0.0001"]);
+    command.args(["--allocators", "native", "--background-load", "20"]);
+    command.env("LD_LIBRARY_PATH", folder).env("MOCK_CUDA_REPORT", &report);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let run = Run { output, report: fs::read_to_string(&report).unwrap(), json: Value::Null };
+    assert_eq!(run.code(), 1, "{}", run.errors());
+    assert!(run.text().contains("events: interrupted"), "{}", run.text());
+    run.assert_tidy();
+}
+
+#[test]
+fn calibration_writes_a_profile_that_can_be_used() {
+    let scratch = tempfile::tempdir().unwrap();
+    let profile = scratch.path().join("profile.json");
+    let path = profile.to_str().unwrap();
+    let arguments = ["calibrate", "--seconds", "1", "--name", "mock", "--out", path];
+    let settings = [("MOCK_CUDA_MEMORY", "9000000000")];
+    let Some(run) = on_mock(&arguments, &settings) else { return };
+    assert_eq!(run.code(), 0, "{}{}", run.text(), run.errors());
+    run.assert_tidy();
+    assert!(!run.text().contains("NOT as modelled"), "{}", run.text());
+    assert!(run.text().contains("Table 1 of the paper"), "{}", run.text());
+    let written = Profile::from_json(&fs::read_to_string(&profile).unwrap()).unwrap();
+    assert_eq!(written.name, "mock");
+    assert!(written.calls.map.per_handle_ns > 0.0);
+    let more = ["--allocators", "gmlake", "--profile", path];
+    let run = replay(STREAMS, &more, &[]).unwrap();
+    assert_eq!((run.code(), &run.json[0]["profile"]), (0, &Value::from("mock")));
+}
+
+/// The log that is written is that of the simulation too, so it can be read without knowing any address.
+#[test]
+fn the_call_log_is_canonical() {
+    let scratch = tempfile::tempdir().unwrap();
+    let log = scratch.path().join("log");
+    let more = ["--allocators", "expandable", "--call-log", log.to_str().unwrap()];
+    let Some(run) = replay(STREAMS, &more, &[]) else { return };
+    assert_eq!(run.code(), 0);
+    let log = fs::read_to_string(&log).unwrap();
+    let mut lines = log.lines();
+    assert_eq!(lines.next(), Some("# traces/streams.pickle.xz expandable"));
+    assert!(lines.next().unwrap().starts_with("address_reserve r0 "), "{log}");
+    assert!(log.contains("\nmap r0 h0\nset_access r0 "), "{log}");
+}
