@@ -254,7 +254,7 @@ fn an_interrupt_keeps_the_results() {
     let scratch = tempfile::tempdir().unwrap();
     let report = scratch.path().join("report");
     let mut command = program();
-    // At the recorded pace, and behind a queue that is never empty, this takes far longer than we wait.
+    // Behind a queue that is never empty, thousands of frees take far longer than we wait.
     command.args(["run", "traces/opt-1.3b-LR-var.ring20k.pickle.xz", "--scale", "0.0001"]);
     command.args(["--allocators", "native", "--background-load", "20"]);
     command.env("LD_LIBRARY_PATH", folder).env("MOCK_CUDA_REPORT", &report);

@@ -132,9 +132,10 @@ impl SimDevice {
         let step = round_up(size, GRANULE).saturating_add(GRANULE);
         let exhausted = DeviceError::OutOfMemory { requested: size, free: 0 };
         if let AddressPolicy::Answers(queue) = &mut self.policy {
-            match queue.pop_front() {
-                Some((at, answered)) if answered == size => return Ok(at),
-                _ => self.policy = AddressPolicy::Ascending,
+            let answer = queue.pop_front().filter(|&(_, answered)| answered == size);
+            match answer.filter(|&(at, _)| self.is_vacant(at, size)) {
+                Some((at, _)) => return Ok(at),
+                None => self.leave_answers(),
             }
         }
         if self.policy == AddressPolicy::Descending {
@@ -146,6 +147,22 @@ impl SimDevice {
         let next = self.next_address.checked_add(step).ok_or_else(|| exhausted.clone())?;
         self.next_address = next;
         Ok(at)
+    }
+
+    /// Whether nothing that is live lies between `at` and `at + size`.
+    fn is_vacant(&self, at: DevicePtr, size: Bytes) -> bool {
+        let reservation = self.reservations.range(..at.offset(size)).next_back();
+        reservation.is_none_or(|(base, reservation)| base.0 + reservation.size <= at.0)
+            && !self.mallocs.contains_key(&at)
+    }
+
+    /// Goes on above everything that is live.
+    fn leave_answers(&mut self) {
+        let reserved = self.reservations.iter().map(|(base, entry)| base.0 + entry.size);
+        let allocated = self.mallocs.iter().map(|(base, size)| base.0 + size);
+        let highest = reserved.chain(allocated).max().unwrap_or(0).max(LOWEST);
+        self.next_address = round_up(highest, GRANULE) + GRANULE;
+        self.policy = AddressPolicy::Ascending;
     }
 
     fn malloc_address(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {

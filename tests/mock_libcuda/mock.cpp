@@ -2,8 +2,9 @@
 //
 // Physical memory is one memfd; a mapping is an mmap of a piece of it, so two addresses of one handle are the same
 // memory. The rules are those probed on an H200: handles are mapped whole, a call over half a mapping is refused, a
-// released handle lives until its last mapping is gone. What a correct program never does is counted as a violation,
-// and what it leaves behind is reported at the end.
+// released handle lives until its last mapping is gone. What a correct program never does is counted as a violation
+// (what a program may well try, to see whether the driver allows it, is only refused), and what it leaves behind is
+// reported at the end.
 //
 // Environment:
 //   MOCK_CUDA_MEMORY=BYTES      memory of the GPU (default 1 GiB)
@@ -424,9 +425,8 @@ Result cuMemAddressFree(uint64_t at, size_t size) {
     ENTER("cuMemAddressFree");
     State &s = state();
     auto found = s.reservations.find(at);
-    if (found == s.reservations.end() || found->second != size) {
-        return violation("cuMemAddressFree", "not a whole reservation");
-    }
+    if (found == s.reservations.end()) return violation("cuMemAddressFree", "unknown address");
+    if (found->second != size) return kInvalidValue;
     auto mapping = s.mappings.lower_bound(at);
     if (mapping != s.mappings.end() && mapping->first < at + size) {
         return violation("cuMemAddressFree", "still mapped");
@@ -466,7 +466,6 @@ Result cuMemMap(uint64_t at, size_t size, size_t offset, uint64_t handle, unsign
     if (at % kGranule || flags || !is_reserved(at, size)) return violation("cuMemMap", "arguments");
     auto next = s.mappings.lower_bound(at);
     bool overlaps = next != s.mappings.end() && next->first < at + size;
-    // Mapping over a mapping is refused; that it was tried is only known to be wrong when it is not a probe.
     if (overlaps || !is_whole(at, size)) return kInvalidValue;
     int flags_ = MAP_SHARED | MAP_FIXED;
     void *place = mmap(reinterpret_cast<void *>(at), size, PROT_NONE, flags_, s.file, found->second.offset);

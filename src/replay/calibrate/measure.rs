@@ -47,7 +47,8 @@ pub(super) const SMALL_LIMIT: Bytes = MIB;
 pub(super) const SMALL_SIZES: [Bytes; 5] = [512, 16 * KIB, 128 * KIB, 512 * KIB, MIB];
 /// How many of them are held at once.
 const SMALL_BATCH: u32 = 64;
-const ALLOC_SIZES: [Bytes; 7] = [2 * MIB, 20 * MIB, 64 * MIB, 128 * MIB, 512 * MIB, GIB, 2 * GIB];
+const ALLOC_SIZES: [Bytes; 8] =
+    [2 * MIB, 20 * MIB, 32 * MIB, 64 * MIB, 128 * MIB, 512 * MIB, GIB, 2 * GIB];
 const RESERVE_SIZES: [Bytes; 4] = [2 * MIB, 512 * MIB, 16 * GIB, 256 * GIB];
 /// Work that is queued before each call on a busy GPU.
 const QUEUED: Duration = Duration::from_millis(8);

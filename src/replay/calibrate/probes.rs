@@ -39,8 +39,10 @@ pub(super) fn run(gpu: &Gpu) -> Result<Vec<Probe>, DriverError> {
     let ground = Ground { ordinal, at, size, one, two };
     let mut probes = Vec::new();
     let found = ground.ask(&mut probes);
-    // Whatever was mapped when a call failed goes with the reservation.
-    let _ = driver::unmap(at, size);
+    if found.is_err() {
+        // Something may still be mapped, and would keep the reservation.
+        let _ = driver::unmap(at, size);
+    }
     let given_back = [driver::release(one), driver::release(two), driver::address_free(at, size)];
     found?;
     given_back.into_iter().collect::<Result<(), _>>()?;

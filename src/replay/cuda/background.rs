@@ -43,11 +43,12 @@ impl Queue {
         Ok(queue)
     }
 
-    /// Fills the queue so that the GPU is busy for at least about `span` from now.
+    /// Fills the queue so that the GPU is busy for at least about `span` from now, or for as long as the queue can
+    /// hold. Returns how long that is.
     ///
     /// # Errors
     /// What the driver says.
-    pub fn fill(&mut self, span: Duration) -> Result<(), DriverError> {
+    pub fn fill(&mut self, span: Duration) -> Result<Duration, DriverError> {
         let now = Instant::now();
         if !driver::stream_is_busy(self.stream)? {
             self.busy_until = now;
@@ -59,7 +60,7 @@ impl Queue {
             self.push(count as u32)?;
             self.busy_until = now + left + self.each * count as u32;
         }
-        Ok(())
+        Ok(self.busy_until.saturating_duration_since(now))
     }
 
     /// Whether the GPU is at it.
@@ -114,8 +115,9 @@ impl Background {
             // Load that fails is load that is missing: the replay itself meets the same error and reports it.
             let mut go_on = gpu.bind().is_ok();
             while go_on && !stopped.load(Ordering::Relaxed) {
-                go_on = queue.fill(span).is_ok();
-                thread::sleep(span / 2);
+                let queued = queue.fill(span);
+                go_on = queued.is_ok();
+                thread::sleep(queued.unwrap_or_default() / 3);
             }
         };
         Ok(Self { stop, thread: Some(thread::spawn(work)) })
