@@ -74,8 +74,19 @@ pub struct Profile {
 
 /// Why a profile was refused.
 #[derive(Debug, thiserror::Error)]
-#[error("not a device profile: {0}; write one with `gmlake-replay calibrate --out FILE`")]
-pub struct ProfileError(String);
+pub enum ProfileError {
+    /// The file cannot be read.
+    #[error("profile {name:?} is neither {} nor a file that can be read", Profile::built_in_names().join(" nor "))]
+    Read {
+        /// What was asked for.
+        name: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The content is none.
+    #[error("not a device profile: {0}; write one with `gmlake-replay calibrate --out FILE`")]
+    Content(String),
+}
 
 /// Name and content of each profile that comes with this program.
 const BUILT_IN: [(&str, &str); 2] = [
@@ -97,13 +108,29 @@ impl Profile {
         Some(Self::from_json(text).expect("a test reads every profile that we ship"))
     }
 
+    /// The built-in profile of this name, or the one in the file of this name.
+    ///
+    /// # Errors
+    /// If it is neither.
+    pub fn open(name: &str) -> Result<Self, ProfileError> {
+        if let Some(profile) = Self::built_in(name) {
+            return Ok(profile);
+        }
+        let text = std::fs::read_to_string(name)
+            .map_err(|source| ProfileError::Read { name: name.to_owned(), source })?;
+        Self::from_json(&text).map_err(|error| match error {
+            ProfileError::Content(problem) => ProfileError::Content(format!("{name}: {problem}")),
+            read @ ProfileError::Read { .. } => read,
+        })
+    }
+
     /// Reads a profile from JSON.
     ///
     /// # Errors
     /// If it is not JSON, lacks a call, or holds a price that is negative or not a number.
     pub fn from_json(text: &str) -> Result<Self, ProfileError> {
         let profile: Self =
-            serde_json::from_str(text).map_err(|error| ProfileError(error.to_string()))?;
+            serde_json::from_str(text).map_err(|error| ProfileError::Content(error.to_string()))?;
         let costs = profile.calls.rows().map(|(call, cost)| (call.name(), cost)).chain([
             ("small_mem_alloc", &profile.small_mem_alloc),
             ("small_mem_free", &profile.small_mem_free),
@@ -111,11 +138,13 @@ impl Profile {
         for (name, cost) in costs {
             let prices = [cost.per_call_ns, cost.per_handle_ns, cost.per_mib_ns];
             if prices.iter().any(|price| !price.is_finite() || *price < 0.0) {
-                return Err(ProfileError(format!("price of {name} is negative or not a number")));
+                let problem = format!("price of {name} is negative or not a number");
+                return Err(ProfileError::Content(problem));
             }
         }
         if !profile.stream_wait_ns.is_finite() || profile.stream_wait_ns < 0.0 {
-            return Err(ProfileError("stream_wait_ns is negative or not a number".to_owned()));
+            let problem = "stream_wait_ns is negative or not a number".to_owned();
+            return Err(ProfileError::Content(problem));
         }
         Ok(profile)
     }
@@ -148,23 +177,28 @@ pub struct Priced<D> {
     pub device: D,
     /// What the calls so far have cost.
     pub bill: Bill,
-    profile: Profile,
+    profile: Option<Profile>,
     extents: Extents,
 }
 
 impl<D> Priced<D> {
-    /// A device that has cost nothing yet.
-    pub fn new(device: D, profile: Profile) -> Self {
+    /// A device that has cost nothing yet; without a profile it never will, and nothing is kept of its calls.
+    pub fn new(device: D, profile: Option<Profile>) -> Self {
         Self { device, bill: Bill::default(), profile, extents: Extents::default() }
     }
 
     fn charge(&mut self, call: Call, amount: Amount) {
-        let mut price = self.profile.price(call, amount);
+        self.charge_each(call, amount, 1);
+    }
+
+    fn charge_each(&mut self, call: Call, amount: Amount, count: usize) {
+        let Some(profile) = &self.profile else { return };
+        let mut price = profile.price(call, amount);
         if matches!(call, Call::MemFree | Call::Synchronize) {
-            self.bill.stream_waits += 1;
-            price += self.profile.stream_wait_ns;
+            self.bill.stream_waits += count as u64;
+            price += profile.stream_wait_ns;
         }
-        self.bill.nanos[call] += price.round() as u64;
+        self.bill.nanos[call] += price.round() as u64 * count as u64;
     }
 }
 
@@ -176,13 +210,17 @@ impl<D: Device> Device for Priced<D> {
     fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
         self.charge(Call::MemAlloc, Amount { handles: 1, size });
         let at = self.device.malloc(size)?;
-        self.extents.malloc(at, size);
+        if self.profile.is_some() {
+            self.extents.malloc(at, size);
+        }
         Ok(at)
     }
 
     fn free(&mut self, at: DevicePtr) {
-        let amount = self.extents.free(at);
-        self.charge(Call::MemFree, amount);
+        if self.profile.is_some() {
+            let amount = self.extents.free(at);
+            self.charge(Call::MemFree, amount);
+        }
         self.device.free(at);
     }
 
@@ -199,7 +237,9 @@ impl<D: Device> Device for Priced<D> {
     fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError> {
         self.charge(Call::Create, Amount { handles: 1, size });
         let handle = self.device.create(size)?;
-        self.extents.create(handle, size);
+        if self.profile.is_some() {
+            self.extents.create(handle, size);
+        }
         Ok(handle)
     }
 
@@ -211,7 +251,9 @@ impl<D: Device> Device for Priced<D> {
     fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<(), DeviceError> {
         self.charge(Call::Map, self.extents.of(handles));
         self.device.map(at, handles)?;
-        self.extents.map(at, handles);
+        if self.profile.is_some() {
+            self.extents.map(at, handles);
+        }
         Ok(())
     }
 
@@ -221,9 +263,53 @@ impl<D: Device> Device for Priced<D> {
     }
 
     fn unmap(&mut self, at: DevicePtr, size: Bytes) {
-        let amount = self.extents.unmap(at, size);
-        self.charge(Call::Unmap, amount);
+        if self.profile.is_some() {
+            let amount = self.extents.unmap(at, size);
+            self.charge(Call::Unmap, amount);
+        }
         self.device.unmap(at, size);
+    }
+
+    fn create_each(
+        &mut self,
+        size: Bytes,
+        count: usize,
+        handles: &mut Vec<HandleId>,
+    ) -> Result<(), DeviceError> {
+        let before = handles.len();
+        let outcome = self.device.create_each(size, count, handles);
+        if self.profile.is_some() {
+            let made = &handles[before..];
+            made.iter().for_each(|&handle| self.extents.create(handle, size));
+            // The call that failed was made, too.
+            let calls = made.len() + usize::from(outcome.is_err());
+            self.charge_each(Call::Create, Amount { handles: 1, size }, calls);
+        }
+        outcome
+    }
+
+    fn release_each(&mut self, handles: &[HandleId]) {
+        if self.profile.is_some() {
+            for &handle in handles {
+                self.charge(Call::Release, self.extents.of(&[handle]));
+            }
+        }
+        self.device.release_each(handles);
+    }
+
+    fn set_access_each(
+        &mut self,
+        at: DevicePtr,
+        size: Bytes,
+        count: usize,
+    ) -> Result<(), DeviceError> {
+        if self.profile.is_some() {
+            for number in 0..count as u64 {
+                let amount = self.extents.within(at.offset(number * size), size);
+                self.charge(Call::SetAccess, amount);
+            }
+        }
+        self.device.set_access_each(at, size, count)
     }
 
     fn synchronize(&mut self) {
@@ -278,7 +364,7 @@ mod tests {
         profile.calls.set_access = cost(1.0, 100.0, 10.0);
         profile.calls.unmap = cost(0.0, 1.0, 0.0);
         profile.calls.mem_free = cost(0.0, 0.0, 3.0);
-        let mut gpu = Priced::new(SimDevice::new(GIB), profile);
+        let mut gpu = Priced::new(SimDevice::new(GIB), Some(profile));
         let at = gpu.reserve(8 * MIB).unwrap();
         let handles = [gpu.create(2 * MIB).unwrap(), gpu.create(6 * MIB).unwrap()];
         gpu.map(at, &handles).unwrap();
@@ -292,6 +378,36 @@ mod tests {
         assert_eq!(gpu.bill.nanos.mem_free, 12 + 7_000_000);
         assert_eq!(gpu.bill.stream_waits, 1);
         assert_eq!(gpu.bill.nanos.total(), 281 + 121 + 2 + 7_000_012);
+    }
+
+    #[test]
+    fn calls_made_at_once_cost_what_they_cost_one_by_one() {
+        let bill = |at_once: bool| {
+            let mut gpu = Priced::new(SimDevice::new(8 * MIB), Profile::built_in("h200"));
+            let at = gpu.reserve(8 * MIB).unwrap();
+            let mut handles = Vec::new();
+            if at_once {
+                gpu.create_each(2 * MIB, 5, &mut handles).unwrap_err();
+            } else {
+                handles.extend((0..4).map(|_| gpu.create(2 * MIB).unwrap()));
+                gpu.create(2 * MIB).unwrap_err();
+            }
+            gpu.map(at, &handles).unwrap();
+            if at_once {
+                gpu.set_access_each(at, 2 * MIB, 4).unwrap();
+            } else {
+                (0..4).for_each(|i| gpu.set_access(at.offset(i * 2 * MIB), 2 * MIB).unwrap());
+            }
+            gpu.unmap(at, 8 * MIB);
+            if at_once {
+                gpu.release_each(&handles);
+            } else {
+                handles.into_iter().for_each(|handle| gpu.release(handle));
+            }
+            gpu.bill
+        };
+        assert_eq!(bill(true), bill(false));
+        assert!(bill(true).nanos.total() > 0);
     }
 
     /// The paper's Table 1 (2 GiB in chunks of 2 and 128 MiB), which its profile is made to follow.

@@ -1,4 +1,4 @@
-//! The columns of every table of runs: table, CSV and Markdown are all made from [`COLUMNS`].
+//! The columns of every table of runs: table, CSV and Markdown are all made from [`columns`].
 
 use super::RunSummary;
 use crate::units::{Grouped, Nanos, Size};
@@ -51,8 +51,8 @@ pub struct Column {
     pub get: fn(&Row<'_>) -> Option<f64>,
 }
 
-/// Every column, in the order of all tables. To add a metric, add its line here.
-pub const COLUMNS: &[Column] = &[
+/// The columns of every run, in the order of all tables. To add a metric, add its line here.
+const COLUMNS: &[Column] = &[
     Column {
         name: "peak reserved",
         key: "reserved_peak_bytes",
@@ -127,6 +127,35 @@ pub const COLUMNS: &[Column] = &[
         get: |row| row.of_allocator(row.run.host_ns_per_event()?),
     },
 ];
+
+/// Columns of runs whose driver calls were priced.
+const PRICED: &[Column] = &[
+    Column {
+        name: "driver time",
+        key: "predicted_driver_ns",
+        unit: Unit::Nanos,
+        better: Better::Lower,
+        get: |row| {
+            let prices = row.run.prices.as_ref()?;
+            row.of_allocator(prices.predicted_driver_ns.total as f64)
+        },
+    },
+    Column {
+        name: "of run",
+        key: "predicted_driver_share",
+        unit: Unit::Share,
+        better: Better::Lower,
+        get: |row| row.of_allocator(row.run.prices.as_ref()?.share()?),
+    },
+];
+
+/// The columns for these runs, in the order of all tables.
+pub fn columns<'a>(
+    runs: impl IntoIterator<Item = &'a RunSummary>,
+) -> impl Iterator<Item = &'static Column> + Clone {
+    let is_priced = runs.into_iter().any(|run| run.prices.is_some());
+    COLUMNS.iter().chain(PRICED.iter().filter(move |_| is_priced))
+}
 
 impl Row<'_> {
     /// Bytes of peak reserved memory that the run needs less than the reference. Where one of them left out more

@@ -3,17 +3,19 @@
 //! ```text
 //!   one trace, one allocator      RunSummary    peaks, calls, counters, steps, Timeline
 //!   one trace, all allocators     Comparison    the runs beside each other, and which of them is the reference
-//!   any table of runs             COLUMNS       name, unit, getter: table, CSV and Markdown are made from it
+//!   any table of runs             columns       name, unit, getter: table, CSV and Markdown are made from it
 //! ```
 //!
 //! Field names of [`RunSummary`] are the names in the JSON export, which is a contract (see the README).
 
 mod columns;
 mod comparison;
+mod prices;
 mod timeline;
 
-pub use columns::{Better, COLUMNS, Column, Row, Unit};
+pub use columns::{Better, Column, Row, Unit, columns};
 pub use comparison::{Comparison, Moment};
+pub use prices::{CallNanos, Prices};
 pub use timeline::{Timeline, Watch};
 
 use serde::{Serialize, Serializer};
@@ -65,6 +67,9 @@ pub struct RunSummary {
     /// What the allocator counts of its own doings.
     #[serde(serialize_with = "as_object")]
     pub allocator_counters: Vec<(String, u64)>,
+    /// What the driver calls would have cost; absent if nobody asked.
+    #[serde(flatten)]
+    pub prices: Option<Prices>,
     /// The last training step, counted from 1, in which a driver call was made or an sBlock came to be; `None` if that
     /// went on to the last step, or there are no steps. GMLake is said to converge after a few.
     pub converged_after_step: Option<u64>,
@@ -88,6 +93,9 @@ pub struct StepSummary {
     pub reserved_peak_bytes: Bytes,
     /// Driver calls made in the step.
     pub device_calls: CallCounts,
+    /// What they would have cost, in nanoseconds; absent if nobody asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub predicted_driver_ns: Option<CallNanos>,
     /// What the allocator counted in the step.
     #[serde(serialize_with = "as_object")]
     pub allocator_counters: Vec<(String, u64)>,

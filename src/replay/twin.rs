@@ -25,7 +25,7 @@ pub(super) fn simulate(
     device: SimDevice,
     profile: &Profile,
 ) -> Result<Twin, DeviceError> {
-    let mut device = Logged::new(Priced::new(device, profile.clone()));
+    let mut device = Logged::new(Priced::new(device, Some(profile.clone())));
     let mut replay = Replay::new(trace, OnOom::Skip);
     let mut step_ns = Vec::new();
     let mut at = 0;

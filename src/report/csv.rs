@@ -4,12 +4,12 @@ use std::io::Write;
 
 use super::{Report, ReportError};
 use crate::device::CallCounts;
-use crate::metrics::{COLUMNS, Comparison, Row};
+use crate::metrics::{Column, Comparison, Row, columns};
 
 /// A row for each run.
 pub(super) struct Csv;
 
-/// What a row begins with, before [`COLUMNS`].
+/// What a row begins with, before the columns of all tables.
 const BEFORE: [&str; 8] = [
     "file",
     "device",
@@ -25,17 +25,18 @@ impl Report for Csv {
     fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<(), ReportError> {
         let mut writer = csv::Writer::from_writer(out);
         let calls = CallCounts::default().rows();
-        let columns = COLUMNS.iter().map(|column| column.key);
-        let heading = BEFORE.into_iter().chain(columns).chain(calls.iter().map(|&(name, _)| name));
+        let columns = columns(comparisons.iter().flat_map(|comparison| &comparison.runs));
+        let keys = columns.clone().map(|column| column.key);
+        let heading = BEFORE.into_iter().chain(keys).chain(calls.iter().map(|&(name, _)| name));
         writer.write_record(heading).map_err(std::io::Error::from)?;
         for row in comparisons.iter().flat_map(Comparison::rows) {
-            writer.write_record(fields(&row)).map_err(std::io::Error::from)?;
+            writer.write_record(fields(&row, columns.clone())).map_err(std::io::Error::from)?;
         }
         Ok(writer.flush()?)
     }
 }
 
-fn fields(row: &Row<'_>) -> Vec<String> {
+fn fields(row: &Row<'_>, columns: impl Iterator<Item = &'static Column>) -> Vec<String> {
     let run = row.run;
     let optional = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
     let mut fields = vec![
@@ -49,7 +50,7 @@ fn fields(row: &Row<'_>) -> Vec<String> {
         run.requested_peak_bytes.to_string(),
     ];
     let shown = |value: Option<f64>, unit: crate::metrics::Unit| value.map(|v| unit.raw(v));
-    fields.extend(COLUMNS.iter().map(|c| shown((c.get)(row), c.unit).unwrap_or_default()));
+    fields.extend(columns.map(|c| shown((c.get)(row), c.unit).unwrap_or_default()));
     fields.extend(run.device_calls.rows().iter().map(|(_, count)| count.to_string()));
     fields
 }

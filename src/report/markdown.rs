@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use super::{Report, ReportError, table, verdict};
-use crate::metrics::{COLUMNS, Comparison};
+use crate::metrics::{Comparison, columns};
 
 /// Tables for pages and pull requests.
 pub(super) struct Markdown;
@@ -23,10 +23,11 @@ impl Report for Markdown {
 
 fn write_table(comparison: &Comparison, out: &mut dyn Write) -> Result<(), ReportError> {
     let mut lines = vec![vec!["allocator".to_owned()]];
-    lines[0].extend(COLUMNS.iter().map(|column| column.name.to_owned()));
+    let columns = columns(&comparison.runs);
+    lines[0].extend(columns.clone().map(|column| column.name.to_owned()));
     for row in comparison.rows() {
         let mut line = vec![escape(&row.run.label())];
-        line.extend(COLUMNS.iter().map(|column| table::cell(column, &row)));
+        line.extend(columns.clone().map(|column| table::cell(column, &row)));
         lines.push(line);
     }
     let longest = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();

@@ -6,7 +6,7 @@ use comfy_table::{
 };
 
 use super::{is_choice, verdict};
-use crate::metrics::{Better, COLUMNS, Column, Comparison, RECORDED, Row, RunSummary};
+use crate::metrics::{Better, Column, Comparison, RECORDED, Row, RunSummary, columns};
 use crate::units::{Grouped, Nanos, Size};
 
 /// What the place where a table is shown can do.
@@ -63,6 +63,9 @@ pub fn headline(comparison: &Comparison) -> String {
     match comparison.device_memory {
         Some(memory) => text += &format!("; on a device of {}", Size(memory)),
         None => text += "; on a device whose memory never runs out",
+    }
+    if let Some(prices) = comparison.runs.iter().find_map(|run| run.prices.as_ref()) {
+        text += &format!("; driver time by profile {}", prices.profile);
     }
     text
 }
@@ -124,15 +127,16 @@ fn finish(mut table: Table, columns: usize) -> String {
 fn runs(comparison: &Comparison, look: Look) -> String {
     let mut table = empty(look);
     let mut heading = vec!["allocator".to_owned()];
+    let columns = columns(&comparison.runs);
     // Two short lines instead of a long one keep the table within a usual terminal.
-    heading.extend(COLUMNS.iter().map(|column| column.name.replacen(' ', "\n", 1)));
+    heading.extend(columns.clone().map(|column| column.name.replacen(' ', "\n", 1)));
     table.set_header(heading);
     for row in comparison.rows() {
         let mut cells = vec![label(&row)];
-        cells.extend(COLUMNS.iter().map(|column| coloured(column, &row, comparison)));
+        cells.extend(columns.clone().map(|column| coloured(column, &row, comparison)));
         table.add_row(cells);
     }
-    finish(table, COLUMNS.len() + 1)
+    finish(table, columns.count() + 1)
 }
 
 fn label(row: &Row<'_>) -> Cell {

@@ -17,9 +17,9 @@ use super::choice::Choice;
 use super::open::Opened;
 use super::setup::Setup;
 use crate::allocator::{Allocator, Counter, OptionError, Usage};
-use crate::device::{CallCounts, Counted, DeviceError, SimDevice};
+use crate::device::{Bill, CallCounts, Counted, DeviceError, Priced, SimDevice};
 use crate::drive::{Outcome, Replay};
-use crate::metrics::{RunSummary, StepSummary, Timeline, Watch};
+use crate::metrics::{Prices, RunSummary, StepSummary, Timeline, Watch};
 use crate::trace::Trace;
 
 /// Why a run came to no result. Running out of memory is a result.
@@ -56,7 +56,14 @@ pub fn run(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary
     summary.device_memory_bytes = setup.memory(opened);
     summary.device_calls = stage.device.calls;
     summary.host_ns = Some(host_ns);
+    summary.prices = setup.profile.as_ref().map(|profile| {
+        let recorded_wall_ns = Some(trace.span_us() * 1000).filter(|&ns| ns > 0);
+        Prices::new(&profile.name, stage.device.device.bill, recorded_wall_ns)
+    });
     summary.steps = meter.steps;
+    if setup.profile.is_none() {
+        summary.steps.iter_mut().for_each(|step| step.predicted_driver_ns = None);
+    }
     summary.set_convergence();
     summary.timeline = meter.timeline;
     Ok(summary)
@@ -65,7 +72,7 @@ pub fn run(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary
 /// All that takes part in a run.
 struct Stage<'t> {
     allocator: Box<dyn Allocator>,
-    device: Counted<SimDevice>,
+    device: Counted<Priced<SimDevice>>,
     replay: Replay<'t>,
 }
 
@@ -86,13 +93,14 @@ impl<'t> Stage<'t> {
             Err(source) => return Err(RunError::Device { event: 0, source }),
         }
         stage.device.calls = CallCounts::default();
+        stage.device.device.bill = Bill::default();
         Ok(stage)
     }
 
     fn empty(opened: &'t Opened, choice: &Choice, setup: &Setup) -> Result<Self, RunError> {
         Ok(Self {
             allocator: choice.spec.build(&choice.options, &setup.environment(opened))?,
-            device: Counted::new(setup.device(opened, choice)),
+            device: Counted::new(Priced::new(setup.device(opened, choice), setup.profile.clone())),
             replay: Replay::new(&opened.trace, setup.on_oom),
         })
     }
@@ -102,18 +110,25 @@ fn drive(meter: &mut Meter, stage: &mut Stage) -> Result<(), RunError> {
     let Stage { allocator, device, replay } = stage;
     let mut start = replay.outcome.events;
     while start < meter.trace.events.len() {
-        meter.begin(start, allocator.as_ref(), device.calls);
+        meter.begin(start, allocator.as_ref(), reading(device));
         let end = meter.stretch_end(start);
         let flow = replay
             .advance(start..end, allocator.as_mut(), device, &mut meter.watch)
             .map_err(|source| RunError::Device { event: replay.outcome.events, source })?;
         let done = replay.outcome.events;
         let is_over = flow == ControlFlow::Break(());
-        meter.end(start..done, is_over, allocator.as_ref(), device.calls);
+        meter.end(start..done, is_over, allocator.as_ref(), reading(device));
         start = if is_over { meter.trace.events.len() } else { end };
     }
     meter.timeline.finish();
     Ok(())
+}
+
+/// Calls so far, and what they have cost.
+type Reading = (CallCounts, Bill);
+
+fn reading(device: &Counted<Priced<SimDevice>>) -> Reading {
+    (device.calls, device.device.bill)
 }
 
 fn summarize(trace: &Trace, allocator: &dyn Allocator, outcome: &Outcome) -> RunSummary {
@@ -140,7 +155,7 @@ struct OpenStep {
     start: usize,
     end: usize,
     highest: Usage,
-    calls: CallCounts,
+    calls: Reading,
     counters: Vec<Counter>,
 }
 
@@ -165,7 +180,7 @@ impl<'t> Meter<'t> {
     }
 
     /// Opens the next step, if it begins at event `at`.
-    fn begin(&mut self, at: usize, allocator: &dyn Allocator, calls: CallCounts) {
+    fn begin(&mut self, at: usize, allocator: &dyn Allocator, calls: Reading) {
         let next = self.trace.steps.get(self.steps.len());
         let Some(step) = next.filter(|step| step.start == at && step.end > at) else { return };
         let (highest, counters) = (allocator.usage(), allocator.counters());
@@ -188,7 +203,7 @@ impl<'t> Meter<'t> {
         stretch: std::ops::Range<usize>,
         is_over: bool,
         allocator: &dyn Allocator,
-        calls: CallCounts,
+        calls: Reading,
     ) {
         let highest = self.watch.take(allocator.usage());
         self.timeline.push_many(highest, stretch.len());
@@ -203,7 +218,7 @@ impl<'t> Meter<'t> {
 }
 
 impl OpenStep {
-    fn close(self, end: usize, allocator: &dyn Allocator, calls: CallCounts) -> StepSummary {
+    fn close(self, end: usize, allocator: &dyn Allocator, calls: Reading) -> StepSummary {
         // The counters come in a fixed order. One that is a level and not a sum may have fallen.
         let before = self.counters.iter().map(|&(_, count)| count).chain(std::iter::repeat(0));
         let since = |((name, count), before): (Counter, u64)| {
@@ -214,7 +229,8 @@ impl OpenStep {
             end_event: end as u64,
             active_peak_bytes: self.highest.active,
             reserved_peak_bytes: self.highest.reserved,
-            device_calls: calls - self.calls,
+            device_calls: calls.0 - self.calls.0,
+            predicted_driver_ns: Some((calls.1.nanos - self.calls.1.nanos).into()),
             allocator_counters: allocator.counters().into_iter().zip(before).map(since).collect(),
         }
     }

@@ -9,7 +9,7 @@ use super::choice::Choice;
 use super::open::Opened;
 use crate::alloc_conf::{AllocConf, TorchVersion};
 use crate::allocator::{Environment, Options};
-use crate::device::{AddressPolicy, DevicePtr, SimDevice};
+use crate::device::{AddressPolicy, DevicePtr, Profile, SimDevice};
 use crate::drive::OnOom;
 use crate::trace::Action;
 use crate::units::{Bytes, Size};
@@ -44,6 +44,8 @@ pub struct Setup {
     pub addresses: Option<AddressPolicy>,
     /// What to do when memory runs out.
     pub on_oom: OnOom,
+    /// What the driver's calls cost; `None`: they are counted only.
+    pub profile: Option<Profile>,
 }
 
 impl Setup {

@@ -539,10 +539,10 @@ Result cuMemsetD8Async(uint64_t at, unsigned char value, size_t count, void *str
     auto found = state().streams.find(reinterpret_cast<uint64_t>(stream));
     if (found == state().streams.end()) return violation("cuMemsetD8Async", "unknown stream");
     if (!is_accessible(at, count)) return violation("cuMemsetD8Async", "range", kIllegalAddress);
-    // Only the ends are written; the time is that of a GPU which writes 4 TB/s.
+    // Only the ends are written; the time is that of a small GPU, which writes 200 GB/s.
     *reinterpret_cast<unsigned char *>(at) = *reinterpret_cast<unsigned char *>(at + count - 1) = value;
     auto start = std::max(found->second, Clock::now());
-    found->second = start + std::chrono::nanoseconds(count / 4000 + 1);
+    found->second = start + std::chrono::nanoseconds(count / 200 + 1);
     return kSuccess;
 }
 

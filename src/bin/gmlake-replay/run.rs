@@ -7,13 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use gmlake::alloc_conf::{DEFAULT_TOTAL_MEMORY, TorchVersion};
-use gmlake::allocator::{self, Environment, Options, Spec};
+use gmlake::allocator::{self, Options, Spec};
 use gmlake::device::Profile;
 use gmlake::replay::cuda::{Coverage, Gpu};
 use gmlake::replay::{Choice, Pace, Plan, ReplaySummary, replay, scaled};
-use gmlake::sim::recording::verify;
-use gmlake::trace::{self, Labels, LoadOptions, Trace, ingest};
+use gmlake::sim::{self, OpenOptions};
+use gmlake::trace::Trace;
 
 use crate::args::{RunArgs, Speed, Verify};
 use crate::show;
@@ -87,16 +86,7 @@ fn choose(args: &RunArgs) -> Result<Vec<Choice>> {
 }
 
 fn plan(args: &RunArgs) -> Result<Plan> {
-    let profile = match Profile::built_in(&args.profile) {
-        Some(profile) => profile,
-        None => {
-            let text = std::fs::read_to_string(&args.profile).with_context(|| {
-                let names = Profile::built_in_names().join(" or ");
-                format!("profile {:?} is neither {names} nor a file", args.profile)
-            })?;
-            Profile::from_json(&text).with_context(|| args.profile.clone())?
-        }
-    };
+    let profile = Profile::open(&args.profile)?;
     Ok(Plan {
         device: args.device,
         pace: match args.speed {
@@ -116,25 +106,13 @@ fn plan(args: &RunArgs) -> Result<Plan> {
 
 /// Reads a trace; what its entries leave open is found by replaying the recording.
 fn open(path: &Path, args: &RunArgs) -> Result<Trace> {
-    let records = trace::load(path, &LoadOptions::default())?;
-    let records = trace::choose_device(records, args.trace_device, path)?;
-    let labels = if records.has_segments {
-        let environment = Environment {
-            conf: records.settings.clone().unwrap_or_default(),
-            version: TorchVersion::default(),
-            total_memory: DEFAULT_TOTAL_MEMORY,
-            memory_fraction: None,
-            limit: None,
-        };
-        verify(&records, &environment).labels
-    } else {
-        Labels::default()
-    };
-    let trace = ingest(&records, &labels);
-    for warning in &trace.warnings {
+    let options = OpenOptions { device: args.trace_device, ..OpenOptions::default() };
+    let opened = sim::open(path, &options)?;
+    for warning in &opened.trace.warnings {
         eprintln!("gmlake-replay: {}: {warning}", path.display());
     }
-    Ok(if args.scale == 1.0 { trace } else { scaled(&trace, args.scale) })
+    let is_whole = args.scale == 1.0;
+    Ok(if is_whole { opened.trace } else { scaled(&opened.trace, args.scale) })
 }
 
 /// A file is opened before anything runs, so that a wrong path costs nothing.

@@ -139,6 +139,9 @@ pub(crate) struct DeviceArgs {
     /// What the job does when it gets no memory: go on without it, or end
     #[arg(long, value_name = "WHAT", default_value = "skip")]
     pub(crate) on_oom: OnOom,
+    /// Predict the time in driver calls: h200, a100-paper, or a file that gmlake-replay calibrate wrote
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) profile: Option<String>,
 }
 
 /// The allocators.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use gmlake::alloc_conf::AllocConf;
 use gmlake::allocator;
-use gmlake::device::AddressPolicy;
+use gmlake::device::{AddressPolicy, Profile};
 use gmlake::drive;
 use gmlake::metrics::{Comparison, RECORDED};
 use gmlake::report::{Report, ReportFormat, table};
@@ -72,6 +72,7 @@ fn choices(args: &CompareArgs) -> anyhow::Result<Choices> {
             OnOom::Skip => drive::OnOom::Skip,
             OnOom::Stop => drive::OnOom::Stop,
         },
+        profile: args.device.profile.as_deref().map(Profile::open).transpose()?,
     };
     let open = OpenOptions { device: args.input.device, version };
     Ok(Choices { open, allocators, setup, reference, is_strict: args.input.strict })

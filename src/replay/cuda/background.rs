@@ -12,6 +12,9 @@ use crate::units::{Bytes, GIB, MIB};
 /// The driver takes about a thousand launches before it makes the host wait.
 const MOST_QUEUED: u32 = 600;
 
+/// How long the load may sleep, since what it knows of the queue is an estimate.
+const LONGEST_NAP: Duration = Duration::from_millis(2);
+
 /// A stream, and memory to keep it busy with.
 #[derive(Debug)]
 pub struct Queue {
@@ -117,7 +120,7 @@ impl Background {
             while go_on && !stopped.load(Ordering::Relaxed) {
                 let queued = queue.fill(span);
                 go_on = queued.is_ok();
-                thread::sleep(queued.unwrap_or_default() / 3);
+                thread::sleep((queued.unwrap_or_default() / 3).min(LONGEST_NAP));
             }
         };
         Ok(Self { stop, thread: Some(thread::spawn(work)) })
