@@ -357,3 +357,24 @@ fn a_reader_that_has_had_enough_is_no_error() {
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }
+
+/// The profile is named wherever its numbers are.
+#[test]
+fn a_profile_prices_the_driver_calls() {
+    let trace = "traces/streams.pickle.xz";
+    let run = |more: &[&str]| gmlake_sim().args(["compare", trace]).args(more).output().unwrap();
+    let text = |output: &[u8]| String::from_utf8_lossy(output).into_owned();
+    let allocators = ["--allocators", "caching,native", "--profile"];
+    let table = text(&run(&[&allocators[..], &["a100-paper"]].concat()).stdout);
+    assert!(table.contains("driver time by profile a100-paper"), "{table}");
+    let json = run(&[&allocators[..], &["h200", "--export-json", "-"]].concat()).stdout;
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let text_of = json.to_string();
+    assert!(text_of.contains("\"profile\":\"h200\""), "{text_of}");
+    for field in ["predicted_driver_ns", "stream_waits", "recorded_wall_ns"] {
+        assert!(text_of.contains(field), "{field} is not in {text_of}");
+    }
+    let refused = run(&[&allocators[..], &["nope"]].concat());
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("neither h200 nor a100-paper"));
+}

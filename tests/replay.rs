@@ -3,6 +3,8 @@
 //! The real program runs, loads the mock as it would load the driver, and is told to fail in many ways. Without a C++
 //! compiler these tests say so and pass; what needs no driver is tested in any case.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -230,7 +232,8 @@ fn a_byte_that_changes_is_found() {
 
 #[test]
 fn what_cannot_begin_says_why_in_one_line() {
-    let cases: [(&[&str], &[(&str, &str)], &str); 7] = [
+    type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], &'a str);
+    let cases: [Case<'_>; 7] = [
         (&["run", STREAMS], &[("MOCK_CUDA_DEVICES", "0")], "CUDA_ERROR_NO_DEVICE"),
         (&["run", STREAMS, "--device", "1"], &[], "there is no GPU 1: the driver has 1"),
         (&["run", STREAMS], &[("MOCK_CUDA_NO_VMM", "1")], "has no virtual memory management"),

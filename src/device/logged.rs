@@ -119,25 +119,19 @@ impl CallLog {
         handles.iter().map(|handle| number(handle).unwrap_or(u32::MAX)).collect()
     }
 
-    fn push<T>(
-        &mut self,
-        call: Call,
-        place: Place,
-        size: Bytes,
-        handles: Box<[u32]>,
-        result: &Result<T, DeviceError>,
-    ) {
-        let ending = match result {
+    /// A call that cannot fail.
+    fn push(&mut self, call: Call, place: Place, size: Bytes, handles: Box<[u32]>) {
+        self.entries.push(LogEntry { call, place, size, handles, ending: Ending::Done });
+    }
+
+    /// How the last call ended.
+    fn end<T>(&mut self, result: &Result<T, DeviceError>) {
+        let last = self.entries.last_mut().expect("a call was just pushed");
+        last.ending = match result {
             Ok(_) => Ending::Done,
             Err(DeviceError::OutOfMemory { .. }) => Ending::OutOfMemory,
             Err(_) => Ending::Failed,
         };
-        self.entries.push(LogEntry { call, place, size, handles, ending });
-    }
-
-    /// A call that cannot fail.
-    fn push_done(&mut self, call: Call, place: Place, size: Bytes, handles: Box<[u32]>) {
-        self.push(call, place, size, handles, &Ok(()));
     }
 
     fn malloc(&mut self, size: Bytes, result: &Result<DevicePtr, DeviceError>) {
@@ -148,7 +142,8 @@ impl CallLog {
             self.mallocs_made += 1;
             self.answers.push((*at, size));
         }
-        self.push(Call::MemAlloc, place, size, Box::default(), result);
+        self.push(Call::MemAlloc, place, size, Box::default());
+        self.end(result);
     }
 
     fn reserve(&mut self, size: Bytes, result: &Result<DevicePtr, DeviceError>) {
@@ -159,7 +154,8 @@ impl CallLog {
             self.reservations_made += 1;
             self.answers.push((*at, size));
         }
-        self.push(Call::AddressReserve, place, size, Box::default(), result);
+        self.push(Call::AddressReserve, place, size, Box::default());
+        self.end(result);
     }
 
     fn create(&mut self, size: Bytes, result: &Result<HandleId, DeviceError>) {
@@ -171,7 +167,8 @@ impl CallLog {
             numbers = Box::new([self.handles_made]) as Box<[u32]>;
             self.handles_made += 1;
         }
-        self.push(Call::Create, Place::Nowhere, size, numbers, result);
+        self.push(Call::Create, Place::Nowhere, size, numbers);
+        self.end(result);
     }
 }
 
@@ -204,7 +201,7 @@ impl<D: Device> Device for Logged<D> {
 
     fn free(&mut self, at: DevicePtr) {
         let place = self.log.mallocs.remove(&at).map_or(Place::Nowhere, Place::Malloc);
-        self.log.push_done(Call::MemFree, place, 0, Box::default());
+        self.log.push(Call::MemFree, place, 0, Box::default());
         self.device.free(at);
     }
 
@@ -217,7 +214,7 @@ impl<D: Device> Device for Logged<D> {
     fn unreserve(&mut self, at: DevicePtr, size: Bytes) {
         let place = self.log.place(at);
         self.log.reservations.remove(&at);
-        self.log.push_done(Call::AddressFree, place, size, Box::default());
+        self.log.push(Call::AddressFree, place, size, Box::default());
         self.device.unreserve(at, size);
     }
 
@@ -229,31 +226,33 @@ impl<D: Device> Device for Logged<D> {
 
     fn release(&mut self, handle: HandleId) {
         let numbers = self.log.numbers(&[handle]);
-        self.log.push_done(Call::Release, Place::Nowhere, 0, numbers);
+        self.log.push(Call::Release, Place::Nowhere, 0, numbers);
         self.device.release(handle);
     }
 
     fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<(), DeviceError> {
         let (place, numbers) = (self.log.place(at), self.log.numbers(handles));
         let result = self.device.map(at, handles);
-        self.log.push(Call::Map, place, 0, numbers, &result);
+        self.log.push(Call::Map, place, 0, numbers);
+        self.log.end(&result);
         result
     }
 
     fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<(), DeviceError> {
         let place = self.log.place(at);
         let result = self.device.set_access(at, size);
-        self.log.push(Call::SetAccess, place, size, Box::default(), &result);
+        self.log.push(Call::SetAccess, place, size, Box::default());
+        self.log.end(&result);
         result
     }
 
     fn unmap(&mut self, at: DevicePtr, size: Bytes) {
-        self.log.push_done(Call::Unmap, self.log.place(at), size, Box::default());
+        self.log.push(Call::Unmap, self.log.place(at), size, Box::default());
         self.device.unmap(at, size);
     }
 
     fn synchronize(&mut self) {
-        self.log.push_done(Call::Synchronize, Place::Nowhere, 0, Box::default());
+        self.log.push(Call::Synchronize, Place::Nowhere, 0, Box::default());
         self.device.synchronize();
     }
 }
