@@ -1,7 +1,7 @@
 //! Reports: comparisons for people and for programs.
 //!
 //! A report is one file in this folder that implements [`Report`], and one line in [`ReportFormat::ALL`]; the command
-//! line makes `--export-NAME` of it. What columns there are is settled in [`crate::metrics::COLUMNS`], once for all
+//! line makes `--export-NAME` of it. What columns there are is settled in `metrics::COLUMNS`, once for all
 //! reports.
 
 mod csv;

@@ -1,6 +1,6 @@
 //! CUDA: the driver's calls, a GPU behind the device port, patterns in its memory, and load on its queue.
 //!
-//! Nothing above this module knows that CUDA exists, and nothing below [`driver`] is unsafe.
+//! Nothing above this module knows that CUDA exists, and nothing below `driver` is unsafe.
 
 mod background;
 mod device;
