@@ -378,3 +378,25 @@ fn a_profile_prices_the_driver_calls() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("neither h200 nor a100-paper"));
 }
+
+/// `verify` says yes, no, or that there is nothing to verify.
+#[test]
+fn a_verification_is_an_exit_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, content: String| {
+        let path = folder.path().join(name);
+        fs::write(&path, content).unwrap();
+        path
+    };
+    let exact = snapshot();
+    let mut moved = exact.clone();
+    let address = moved["device_traces"][0][6]["addr"].as_u64().unwrap();
+    moved["device_traces"][0][6]["addr"] = json!(address + 4096);
+    let exact = write("exact.json", exact.to_string());
+    let moved = write("moved.json", moved.to_string());
+    let csv = write("hand.csv", "event,id,size,stream\nalloc,a,1,0\n".to_owned());
+    let verify = |path: &PathBuf| gmlake_sim().arg("verify").arg(path).assert();
+    verify(&exact).code(0).stdout(contains("Exact: all 7 recorded decisions"));
+    verify(&moved).code(1).stdout(contains("Not exact")).stdout(contains("entry 6"));
+    verify(&csv).code(2).stderr(contains("nothing to verify"));
+}

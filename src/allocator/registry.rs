@@ -26,11 +26,19 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Bytes that the process may hold: the fraction of the device's memory, or no limit.
+    /// The share of the device's memory that limits the process, if any does: that of the run, else of the settings.
+    /// All of it is no limit, but up to 2.9 PyTorch took it for one.
     #[must_use]
-    pub fn memory_limit(&self) -> Bytes {
+    pub fn fraction(&self) -> Option<f64> {
+        let fraction = self.memory_fraction.or(self.conf.memory_fraction);
+        fraction.filter(|&fraction| fraction < 1.0 || !self.version.is_at_least(10))
+    }
+
+    /// Bytes that the process may hold, if there is a limit.
+    #[must_use]
+    pub fn memory_limit(&self) -> Option<Bytes> {
         let of_fraction = |fraction: f64| (fraction * self.total_memory as f64) as Bytes;
-        self.limit.or(self.memory_fraction.map(of_fraction)).unwrap_or(Bytes::MAX)
+        self.limit.or_else(|| self.fraction().map(of_fraction))
     }
 }
 
@@ -114,7 +122,8 @@ pub const ALL: &[Spec] = &[
         keeps_limit: false,
         build: |options, environment| {
             let options = GmlakeOptions::take(options)?;
-            Ok(Box::new(Gmlake::new(options, environment.memory_limit())))
+            let limit = environment.memory_limit().unwrap_or(Bytes::MAX);
+            Ok(Box::new(Gmlake::new(options, limit)))
         },
     },
     Spec {
@@ -124,7 +133,8 @@ pub const ALL: &[Spec] = &[
         keeps_limit: false,
         build: |options, environment| {
             let options = ReleasedOptions::take(options)?;
-            Ok(Box::new(Released::new(options, environment.memory_limit())))
+            let limit = environment.memory_limit().unwrap_or(Bytes::MAX);
+            Ok(Box::new(Released::new(options, limit)))
         },
     },
     Spec {

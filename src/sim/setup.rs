@@ -55,26 +55,17 @@ impl Setup {
         match self.memory {
             Memory::AsRecorded => opened.limit.or(opened.capacity),
             Memory::Unlimited => None,
-            Memory::Bytes(bytes) => Some(match self.fraction(opened) {
-                Some(fraction) => (fraction * bytes as f64) as Bytes,
-                None => bytes,
-            }),
+            Memory::Bytes(bytes) => Some(self.limit(opened).unwrap_or(bytes)),
         }
     }
 
     /// What an allocator gets to know of the world.
     #[must_use]
     pub fn environment(&self, opened: &Opened) -> Environment {
-        let mut environment = Environment {
-            version: self.version,
-            limit: self.limit(opened),
-            ..Environment::new(self.conf(opened))
-        };
+        let limit = self.limit(opened);
+        let mut environment = Environment { memory_fraction: None, limit, ..self.given(opened) };
         // What remains of the settings' fraction would be a share of a memory that never runs out.
         environment.conf.memory_fraction = None;
-        if let Memory::Bytes(bytes) = self.memory {
-            environment.total_memory = bytes;
-        }
         environment
     }
 
@@ -94,7 +85,7 @@ impl Setup {
     /// What a reader of the results should know of this setup, in words.
     #[must_use]
     pub fn notes(&self, opened: &Opened) -> Vec<String> {
-        let fraction = self.fraction(opened);
+        let fraction = self.given(opened).fraction();
         let recorded = opened.limit.or(opened.capacity).map(Size);
         match (self.memory, recorded, fraction) {
             (Memory::AsRecorded, Some(memory), _) => vec![format!(
@@ -114,7 +105,7 @@ impl Setup {
         match self.memory {
             Memory::AsRecorded => opened.limit,
             Memory::Unlimited => None,
-            Memory::Bytes(_) => self.fraction(opened).and(self.memory(opened)),
+            Memory::Bytes(_) => self.given(opened).memory_limit(),
         }
     }
 
@@ -123,10 +114,17 @@ impl Setup {
         self.conf.clone().unwrap_or_else(recorded)
     }
 
-    /// A share of all the memory is no limit, but up to 2.9 PyTorch took it for one.
-    fn fraction(&self, opened: &Opened) -> Option<f64> {
-        let fraction = self.memory_fraction.or(self.conf(opened).memory_fraction);
-        fraction.filter(|&fraction| fraction < 1.0 || !self.version.is_at_least(10))
+    /// The environment that the user and the settings describe, whether it can be kept to or not.
+    fn given(&self, opened: &Opened) -> Environment {
+        let mut environment = Environment {
+            version: self.version,
+            memory_fraction: self.memory_fraction,
+            ..Environment::new(self.conf(opened))
+        };
+        if let Memory::Bytes(bytes) = self.memory {
+            environment.total_memory = bytes;
+        }
+        environment
     }
 
     fn best_addresses(&self, opened: &Opened, choice: &Choice) -> AddressPolicy {

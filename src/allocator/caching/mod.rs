@@ -78,14 +78,11 @@ impl Caching {
     /// An allocator that holds nothing, with PyTorch's settings `environment.conf`.
     #[must_use]
     pub fn new(environment: &Environment) -> Self {
-        let fraction = environment.memory_fraction.or(environment.conf.memory_fraction);
         Self {
             conf: environment.conf.clone(),
             version: environment.version,
             total_memory: environment.total_memory,
-            limit: environment
-                .limit
-                .or_else(|| memory_limit(fraction, environment.total_memory, environment.version)),
+            limit: environment.memory_limit(),
             blocks: Blocks::default(),
             pools: (0..2).map(Pool::new).collect(),
             reservations: Slab::default(),
@@ -317,13 +314,6 @@ impl Caching {
             self.pools.push(Pool::new(self.pools.len() as u16));
         }
     }
-}
-
-/// The limit of `set_per_process_memory_fraction`. Up to 2.9 a fraction of 1 is a limit too.
-fn memory_limit(fraction: Option<f64>, total: Bytes, version: TorchVersion) -> Option<Bytes> {
-    let fraction = fraction?;
-    let is_limit = fraction < 1.0 || !version.is_at_least(10);
-    is_limit.then_some((fraction * total as f64) as Bytes)
 }
 
 impl Allocator for Caching {

@@ -55,9 +55,8 @@ fn with_limit(records: &Records, environment: &Environment, lifetimes: &Lifetime
 /// Limits to try, the most likely first. Without a limit in the environment, requests that failed tell that there was
 /// one: it lies between the most that was ever held and what the least of them would have needed.
 fn limits(records: &Records, environment: &Environment) -> Vec<Option<Bytes>> {
-    let fraction = environment.memory_fraction.or(environment.conf.memory_fraction);
-    if let Some(fraction) = fraction.filter(|&fraction| fraction < 1.0) {
-        return vec![Some((fraction * environment.total_memory as f64) as Bytes)];
+    if let Some(limit) = environment.memory_limit() {
+        return vec![Some(limit)];
     }
     let is_limited = environment.conf.garbage_collection_threshold > 0.0
         || records.entries.iter().any(|entry| entry.action == Action::Oom);

@@ -205,11 +205,7 @@ impl<'a> Verifier<'a> {
     /// A run of entries that is not a plain malloc or free.
     #[cold]
     fn operation(&mut self, first: usize) {
-        let ends = |entry: &Entry| {
-            let ends = [Action::Alloc, Action::Oom, Action::FreeRequested, Action::Snapshot];
-            ends.contains(&entry.action)
-        };
-        let length = self.entries[first..].iter().position(ends);
+        let length = self.entries[first..].iter().position(ends_operation);
         let last = first + length.unwrap_or(self.entries.len() - first);
         while let Some(entry) = self.next_before(last).filter(|e| e.action == Action::FreeCompleted)
         {
@@ -356,12 +352,8 @@ impl<'a> Verifier<'a> {
     fn differ_and_resume(&mut self, first: usize) {
         let Some(Problem { entry, model }) = self.device.device.problem.clone() else { return };
         self.note(entry, model);
-        let ends = |e: &Entry| {
-            matches!(e.action, Action::Alloc | Action::Oom | Action::FreeRequested)
-                || e.action == Action::Snapshot
-        };
         let from = entry.max(first);
-        let length = self.entries[from.min(self.entries.len())..].iter().position(ends);
+        let length = self.entries[from.min(self.entries.len())..].iter().position(ends_operation);
         let resume = length.map_or(self.entries.len(), |length| from + length + 1);
         if self.report.difference_count > self.assumed.patience {
             self.device.device.resume(self.entries.len(), 0);
@@ -430,6 +422,12 @@ fn first_growth(entries: &[Entry]) -> Option<bool> {
         Action::SegmentAlloc => Some(false),
         _ => None,
     })
+}
+
+/// Whether an operation of PyTorch ends with this entry, or a new one begins with it.
+fn ends_operation(entry: &Entry) -> bool {
+    let ends = [Action::Alloc, Action::Oom, Action::FreeRequested, Action::Snapshot];
+    ends.contains(&entry.action)
 }
 
 fn describe(entry: &Entry) -> String {
