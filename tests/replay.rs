@@ -81,7 +81,7 @@ impl Run {
     #[track_caller]
     fn assert_tidy(&self) {
         let left = "0 violations; left: 0 reservations, 0 mappings, 0 handles, 0 buffers, \
-                    0 streams, 0 modules, 0 contexts, 0 bytes";
+                    0 streams, 0 events, 0 modules, 0 contexts, 0 bytes";
         assert!(self.report.trim_end().ends_with(left), "{}", self.report);
         assert!(!self.errors().contains("panicked"), "{}", self.errors());
     }

@@ -27,11 +27,17 @@ pub enum Call {
     Unmap,
     /// `cuCtxSynchronize`
     Synchronize,
+    /// `cuEventRecord`
+    EventRecord,
+    /// `cuEventQuery`
+    EventQuery,
+    /// `cuStreamWaitEvent`
+    StreamWait,
 }
 
 impl Call {
     /// All calls, in the order of every table.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::MemAlloc,
         Self::MemFree,
         Self::AddressReserve,
@@ -42,6 +48,9 @@ impl Call {
         Self::SetAccess,
         Self::Unmap,
         Self::Synchronize,
+        Self::EventRecord,
+        Self::EventQuery,
+        Self::StreamWait,
     ];
 
     /// The name in our exports, which is that of the field in [`PerCall`].
@@ -58,6 +67,9 @@ impl Call {
             Self::SetAccess => "set_access",
             Self::Unmap => "unmap",
             Self::Synchronize => "synchronize",
+            Self::EventRecord => "event_record",
+            Self::EventQuery => "event_query",
+            Self::StreamWait => "stream_wait",
         }
     }
 
@@ -75,6 +87,9 @@ impl Call {
             Self::SetAccess => "cuMemSetAccess",
             Self::Unmap => "cuMemUnmap",
             Self::Synchronize => "cuCtxSynchronize",
+            Self::EventRecord => "cuEventRecord",
+            Self::EventQuery => "cuEventQuery",
+            Self::StreamWait => "cuStreamWaitEvent",
         }
     }
 }
@@ -103,6 +118,15 @@ pub struct PerCall<T> {
     pub unmap: T,
     /// Of `cuCtxSynchronize`.
     pub synchronize: T,
+    /// Of `cuEventRecord`.
+    #[serde(default)]
+    pub event_record: T,
+    /// Of `cuEventQuery`.
+    #[serde(default)]
+    pub event_query: T,
+    /// Of `cuStreamWaitEvent`.
+    #[serde(default)]
+    pub stream_wait: T,
 }
 
 impl<T> Index<Call> for PerCall<T> {
@@ -121,6 +145,9 @@ impl<T> Index<Call> for PerCall<T> {
             Call::SetAccess => &self.set_access,
             Call::Unmap => &self.unmap,
             Call::Synchronize => &self.synchronize,
+            Call::EventRecord => &self.event_record,
+            Call::EventQuery => &self.event_query,
+            Call::StreamWait => &self.stream_wait,
         }
     }
 }
@@ -139,6 +166,9 @@ impl<T> IndexMut<Call> for PerCall<T> {
             Call::SetAccess => &mut self.set_access,
             Call::Unmap => &mut self.unmap,
             Call::Synchronize => &mut self.synchronize,
+            Call::EventRecord => &mut self.event_record,
+            Call::EventQuery => &mut self.event_query,
+            Call::StreamWait => &mut self.stream_wait,
         }
     }
 }

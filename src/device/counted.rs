@@ -2,7 +2,8 @@
 
 use std::ops::{Add, Sub};
 
-use super::{Device, DeviceError, DevicePtr, HandleId, MemoryInfo};
+use super::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo};
+use crate::trace::StreamId;
 use crate::units::Bytes;
 
 /// How often each driver call was made, failed calls included.
@@ -83,6 +84,42 @@ impl Sub for CallCounts {
     }
 }
 
+/// How often streams were put in order. These calls touch no memory, and are counted beside those that do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct FenceCounts {
+    /// `cuEventRecord`
+    pub event_record: u64,
+    /// `cuEventQuery`
+    pub event_query: u64,
+    /// `cuStreamWaitEvent`
+    pub stream_wait: u64,
+}
+
+impl FenceCounts {
+    /// Name and count of every call, in the order of the fields.
+    #[must_use]
+    pub fn rows(&self) -> [(&'static str, u64); 3] {
+        [
+            ("event_record", self.event_record),
+            ("event_query", self.event_query),
+            ("stream_wait", self.stream_wait),
+        ]
+    }
+}
+
+impl Sub for FenceCounts {
+    type Output = Self;
+
+    /// The calls made since `earlier`.
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            event_record: self.event_record - earlier.event_record,
+            event_query: self.event_query - earlier.event_query,
+            stream_wait: self.stream_wait - earlier.stream_wait,
+        }
+    }
+}
+
 /// A device whose calls are counted.
 #[derive(Debug, Clone)]
 pub struct Counted<D> {
@@ -90,12 +127,14 @@ pub struct Counted<D> {
     pub device: D,
     /// The calls so far.
     pub calls: CallCounts,
+    /// The fences so far.
+    pub fences: FenceCounts,
 }
 
 impl<D> Counted<D> {
     /// Starts at zero calls.
     pub fn new(device: D) -> Self {
-        Self { device, calls: CallCounts::default() }
+        Self { device, calls: CallCounts::default(), fences: FenceCounts::default() }
     }
 }
 
@@ -179,5 +218,28 @@ impl<D: Device> Device for Counted<D> {
 
     fn synchronize(&mut self) {
         self.device.synchronize();
+    }
+
+    fn fence(&mut self, stream: StreamId) -> Fence {
+        self.fences.event_record += 1;
+        self.device.fence(stream)
+    }
+
+    fn reached(&mut self, fence: Fence) -> bool {
+        self.fences.event_query += 1;
+        self.device.reached(fence)
+    }
+
+    fn stream_wait(&mut self, stream: StreamId, fence: Fence) {
+        self.fences.stream_wait += 1;
+        self.device.stream_wait(stream, fence);
+    }
+
+    fn drop_fence(&mut self, fence: Fence) {
+        self.device.drop_fence(fence);
+    }
+
+    fn elapse(&mut self, events: u64) {
+        self.device.elapse(events);
     }
 }

@@ -1,6 +1,7 @@
 //! Makes the n-th fallible call of a device fail, to see what an allocator does then.
 
-use super::{Device, DeviceError, DevicePtr, HandleId, MemoryInfo};
+use super::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo};
+use crate::trace::StreamId;
 use crate::units::Bytes;
 
 /// A device on which chosen calls fail. Calls that only give back never fail, as on a real device.
@@ -83,5 +84,25 @@ impl<D: Device> Device for Faulty<D> {
 
     fn synchronize(&mut self) {
         self.device.synchronize();
+    }
+
+    fn fence(&mut self, stream: StreamId) -> Fence {
+        self.device.fence(stream)
+    }
+
+    fn reached(&mut self, fence: Fence) -> bool {
+        self.device.reached(fence)
+    }
+
+    fn stream_wait(&mut self, stream: StreamId, fence: Fence) {
+        self.device.stream_wait(stream, fence);
+    }
+
+    fn drop_fence(&mut self, fence: Fence) {
+        self.device.drop_fence(fence);
+    }
+
+    fn elapse(&mut self, events: u64) {
+        self.device.elapse(events);
     }
 }

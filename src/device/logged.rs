@@ -18,7 +18,8 @@ use std::fmt;
 use rustc_hash::FxHashMap;
 
 use super::call::Call;
-use super::{Device, DeviceError, DevicePtr, HandleId, MemoryInfo};
+use super::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo};
+use crate::trace::StreamId;
 use crate::units::{Bytes, Size};
 
 /// Where a call acts.
@@ -54,6 +55,8 @@ pub struct LogEntry {
     pub size: Bytes,
     /// Numbers of the handles that it names or gave.
     pub handles: Box<[u32]>,
+    /// The stream and the fence that it is about.
+    pub order: Option<(Option<StreamId>, Fence)>,
     /// How it ended.
     pub ending: Ending,
 }
@@ -71,6 +74,10 @@ impl fmt::Display for LogEntry {
             write!(f, " {}", Size(self.size))?;
         }
         self.handles.iter().try_for_each(|handle| write!(f, " h{handle}"))?;
+        if let Some((stream, fence)) = self.order {
+            stream.map_or(Ok(()), |stream| write!(f, " s{}", stream.0))?;
+            write!(f, " f{}", fence.0)?;
+        }
         match self.ending {
             Ending::Done => Ok(()),
             Ending::OutOfMemory => f.write_str(": out of memory"),
@@ -86,6 +93,8 @@ pub struct CallLog {
     pub entries: Vec<LogEntry>,
     /// Address and size of each allocation and reservation, in order.
     pub answers: Vec<(DevicePtr, Bytes)>,
+    /// Whether the GPU had got to the fence, each time it was asked.
+    pub reached: Vec<bool>,
     handles: Vec<u32>,
     handles_made: u32,
     mallocs: FxHashMap<DevicePtr, u32>,
@@ -121,7 +130,15 @@ impl CallLog {
 
     /// A call that cannot fail.
     fn push(&mut self, call: Call, place: Place, size: Bytes, handles: Box<[u32]>) {
-        self.entries.push(LogEntry { call, place, size, handles, ending: Ending::Done });
+        let ending = Ending::Done;
+        self.entries.push(LogEntry { call, place, size, handles, order: None, ending });
+    }
+
+    /// A call about the order between streams.
+    fn order(&mut self, call: Call, stream: Option<StreamId>, fence: Fence) {
+        self.push(call, Place::Nowhere, 0, Box::default());
+        let last = self.entries.last_mut().expect("a call was just pushed");
+        last.order = Some((stream, fence));
     }
 
     /// How the last call ended.
@@ -254,6 +271,32 @@ impl<D: Device> Device for Logged<D> {
     fn synchronize(&mut self) {
         self.log.push(Call::Synchronize, Place::Nowhere, 0, Box::default());
         self.device.synchronize();
+    }
+
+    fn fence(&mut self, stream: StreamId) -> Fence {
+        let fence = self.device.fence(stream);
+        self.log.order(Call::EventRecord, Some(stream), fence);
+        fence
+    }
+
+    fn reached(&mut self, fence: Fence) -> bool {
+        let reached = self.device.reached(fence);
+        self.log.order(Call::EventQuery, None, fence);
+        self.log.reached.push(reached);
+        reached
+    }
+
+    fn stream_wait(&mut self, stream: StreamId, fence: Fence) {
+        self.log.order(Call::StreamWait, Some(stream), fence);
+        self.device.stream_wait(stream, fence);
+    }
+
+    fn drop_fence(&mut self, fence: Fence) {
+        self.device.drop_fence(fence);
+    }
+
+    fn elapse(&mut self, events: u64) {
+        self.device.elapse(events);
     }
 }
 

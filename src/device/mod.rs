@@ -19,6 +19,7 @@ mod cost;
 mod counted;
 mod extents;
 mod faulty;
+mod fence;
 mod logged;
 mod simulated;
 mod timed;
@@ -26,14 +27,16 @@ mod watched;
 
 pub use call::{Call, PerCall};
 pub use cost::{Bill, CallCost, Priced, Profile, ProfileError};
-pub use counted::{CallCounts, Counted};
+pub use counted::{CallCounts, Counted, FenceCounts};
 pub use extents::Amount;
 pub use faulty::Faulty;
+pub use fence::Fence;
 pub use logged::{CallLog, Ending, LogEntry, Logged, Place};
 pub use simulated::{AddressPolicy, SimDevice};
 pub use timed::{Histogram, Timed};
 pub use watched::{Extent, Record, Watched};
 
+use crate::trace::StreamId;
 use crate::units::{Bytes, Size};
 
 /// The smallest unit of physical memory that a GPU maps: `cuMemGetAllocationGranularity` says 2 MiB on every card
@@ -178,4 +181,19 @@ pub trait Device {
 
     /// `cuCtxSynchronize`: waits until the GPU has done all that was queued.
     fn synchronize(&mut self);
+
+    /// `cuEventRecord`: the end of what is queued on `stream` now.
+    fn fence(&mut self, stream: StreamId) -> Fence;
+
+    /// `cuEventQuery`: whether the GPU has got to a fence. Does not wait.
+    fn reached(&mut self, fence: Fence) -> bool;
+
+    /// `cuStreamWaitEvent`: what is queued on `stream` from now on begins after `fence`. The host does not wait.
+    fn stream_wait(&mut self, stream: StreamId, fence: Fence);
+
+    /// Gives a fence back. A stream that waits for it goes on waiting.
+    fn drop_fence(&mut self, fence: Fence);
+
+    /// The program has gone on by so many events: the only clock that a simulated GPU has. A real one has its own.
+    fn elapse(&mut self, _events: u64) {}
 }

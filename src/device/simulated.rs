@@ -16,7 +16,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rustc_hash::FxHashMap;
 
-use super::{Device, DeviceError, DevicePtr, GRANULE, HandleId, MemoryInfo};
+use super::fence::Queue;
+use super::{Device, DeviceError, DevicePtr, Fence, GRANULE, HandleId, MemoryInfo};
+use crate::trace::StreamId;
 use crate::units::{Bytes, TIB, round_up};
 
 /// How the simulated device chooses addresses. They matter only where an allocator breaks ties between equal blocks
@@ -71,6 +73,7 @@ pub struct SimDevice {
     reservations: BTreeMap<DevicePtr, Reservation>,
     handles: Vec<Handle>,
     recycled: Vec<HandleId>,
+    queue: Queue,
 }
 
 impl SimDevice {
@@ -94,7 +97,20 @@ impl SimDevice {
             reservations: BTreeMap::new(),
             handles: Vec::new(),
             recycled: Vec::new(),
+            queue: Queue::default(),
         }
+    }
+
+    /// The same device, whose GPU lags so many events behind the program. A new one does all at once.
+    #[must_use]
+    pub fn lagging(self, events: u64) -> Self {
+        Self { queue: Queue::lagging(events), ..self }
+    }
+
+    /// The same device, which says of its fences what another one said when it was asked.
+    #[must_use]
+    pub fn answering(self, reached: VecDeque<bool>) -> Self {
+        Self { queue: Queue::answering(reached), ..self }
     }
 
     /// Physical memory in use, in bytes.
@@ -109,13 +125,14 @@ impl SimDevice {
         self.peak_used
     }
 
-    /// Whether everything was given back: no memory, no reservation, no handle.
+    /// Whether everything was given back: no memory, no reservation, no handle, no fence.
     #[must_use]
     pub fn is_pristine(&self) -> bool {
         self.used == 0
             && self.mallocs.is_empty()
             && self.reservations.is_empty()
             && self.recycled.len() == self.handles.len()
+            && self.queue.is_empty()
     }
 
     fn take_memory(&mut self, size: Bytes) -> Result<(), DeviceError> {
@@ -342,7 +359,29 @@ impl Device for SimDevice {
         self.set_access(at, size * count as u64)
     }
 
-    fn synchronize(&mut self) {}
+    fn synchronize(&mut self) {
+        self.queue.finish();
+    }
+
+    fn fence(&mut self, _stream: StreamId) -> Fence {
+        self.queue.record()
+    }
+
+    fn reached(&mut self, fence: Fence) -> bool {
+        self.queue.reached(fence)
+    }
+
+    fn stream_wait(&mut self, _stream: StreamId, fence: Fence) {
+        self.queue.assert_known(fence);
+    }
+
+    fn drop_fence(&mut self, fence: Fence) {
+        self.queue.forget(fence);
+    }
+
+    fn elapse(&mut self, events: u64) {
+        self.queue.elapse(events);
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use super::call::{Call, PerCall};
-use super::{Device, DeviceError, DevicePtr, HandleId, MemoryInfo};
+use super::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo};
+use crate::trace::StreamId;
 use crate::units::Bytes;
 
 /// Buckets for each doubling of the time: 3 % apart.
@@ -140,6 +141,26 @@ impl<D: Device> Device for Timed<D> {
 
     fn synchronize(&mut self) {
         self.time(Call::Synchronize, 1, Device::synchronize);
+    }
+
+    fn fence(&mut self, stream: StreamId) -> Fence {
+        self.time(Call::EventRecord, 1, |device| device.fence(stream))
+    }
+
+    fn reached(&mut self, fence: Fence) -> bool {
+        self.time(Call::EventQuery, 1, |device| device.reached(fence))
+    }
+
+    fn stream_wait(&mut self, stream: StreamId, fence: Fence) {
+        self.time(Call::StreamWait, 1, |device| device.stream_wait(stream, fence));
+    }
+
+    fn drop_fence(&mut self, fence: Fence) {
+        self.device.drop_fence(fence);
+    }
+
+    fn elapse(&mut self, events: u64) {
+        self.device.elapse(events);
     }
 }
 

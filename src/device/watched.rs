@@ -15,7 +15,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Device, DeviceError, DevicePtr, GRANULE, HandleId, MemoryInfo};
+use super::{Device, DeviceError, DevicePtr, Fence, GRANULE, HandleId, MemoryInfo};
+use crate::trace::StreamId;
 use crate::units::Bytes;
 
 /// A piece of physical memory.
@@ -349,6 +350,26 @@ impl Device for Watched<'_> {
     fn synchronize(&mut self) {
         self.record.synchronisations += 1;
         self.device.synchronize();
+    }
+
+    fn fence(&mut self, stream: StreamId) -> Fence {
+        self.device.fence(stream)
+    }
+
+    fn reached(&mut self, fence: Fence) -> bool {
+        self.device.reached(fence)
+    }
+
+    fn stream_wait(&mut self, stream: StreamId, fence: Fence) {
+        self.device.stream_wait(stream, fence);
+    }
+
+    fn drop_fence(&mut self, fence: Fence) {
+        self.device.drop_fence(fence);
+    }
+
+    fn elapse(&mut self, events: u64) {
+        self.device.elapse(events);
     }
 }
 

@@ -20,7 +20,7 @@ pub use timeline::{Timeline, Watch};
 
 use serde::{Serialize, Serializer};
 
-use crate::device::CallCounts;
+use crate::device::{CallCounts, FenceCounts};
 use crate::units::Bytes;
 
 /// Version of the JSON export; raised when a field changes its meaning or goes away.
@@ -62,6 +62,8 @@ pub struct RunSummary {
     pub alloc_retries: u64,
     /// Driver calls made.
     pub device_calls: CallCounts,
+    /// Calls that put streams in order.
+    pub fence_calls: FenceCounts,
     /// Time that the event loop took on this machine, in nanoseconds; `None` for the recording.
     pub host_ns: Option<u64>,
     /// What the allocator counts of its own doings.
@@ -93,6 +95,8 @@ pub struct StepSummary {
     pub reserved_peak_bytes: Bytes,
     /// Driver calls made in the step.
     pub device_calls: CallCounts,
+    /// Calls that put streams in order, made in the step.
+    pub fence_calls: FenceCounts,
     /// What they would have cost, in nanoseconds; absent if nobody asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub predicted_driver_ns: Option<CallNanos>,

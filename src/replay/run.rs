@@ -332,7 +332,9 @@ fn compare(
     gear: &Gear,
 ) -> Result<(), ReplayError> {
     let twin = |policy: AddressPolicy| -> Result<Result<Twin, DeviceError>, OptionError> {
-        let device = SimDevice::with_policy(given.capacity, policy);
+        // A GPU is asked how far it is, and the simulation cannot know: it gets the same answers.
+        let device = SimDevice::with_policy(given.capacity, policy)
+            .answering(gear.log.reached.clone().into());
         let events = summary.events as usize;
         Ok(simulate(trace, events, (given.build)()?.as_mut(), device, &plan.profile))
     };

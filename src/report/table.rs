@@ -6,6 +6,7 @@ use comfy_table::{
 };
 
 use super::{is_choice, verdict};
+use crate::device::FenceCounts;
 use crate::metrics::{Better, Column, Comparison, RECORDED, Row, RunSummary, columns};
 use crate::units::{Grouped, Nanos, Size};
 
@@ -167,9 +168,15 @@ fn calls(comparison: &Comparison, look: Look) -> String {
     let mut heading = vec!["driver calls".to_owned()];
     let names = comparison.runs.first().map(|run| run.device_calls.rows());
     heading.extend(names.into_iter().flatten().map(|(name, _)| name.replacen('_', "_\n", 1)));
+    // Few allocators put streams in order, and the table is wide enough.
+    let has_fences = comparison.runs.iter().any(|run| run.fence_calls != FenceCounts::default());
+    let fences = |run: &RunSummary| run.fence_calls.rows().into_iter().filter(|_| has_fences);
+    let names = comparison.runs.first().map(fences);
+    heading.extend(names.into_iter().flatten().map(|(name, _)| name.replacen('_', "_\n", 1)));
     let line = |run: &RunSummary| {
         let mut line = vec![run.label()];
-        line.extend(run.device_calls.rows().iter().map(|&(_, count)| Grouped(count).to_string()));
+        let counts = run.device_calls.rows().into_iter().chain(fences(run));
+        line.extend(counts.map(|(_, count)| Grouped(count).to_string()));
         line
     };
     let rows = comparison.runs.iter().filter(|run| !run.is_bound()).map(line).collect();

@@ -21,4 +21,4 @@ pub use inspect::{
 };
 pub use open::{OpenOptions, Opened, open, open_all};
 pub use run::{RunError, run};
-pub use setup::{Memory, Setup};
+pub use setup::{DEFAULT_GPU_LAG, Memory, Setup};

@@ -17,7 +17,7 @@ use super::choice::Choice;
 use super::open::Opened;
 use super::setup::Setup;
 use crate::allocator::{Allocator, Counter, OptionError, Usage};
-use crate::device::{Bill, CallCounts, Counted, DeviceError, Priced, SimDevice};
+use crate::device::{Bill, CallCounts, Counted, DeviceError, FenceCounts, Priced, SimDevice};
 use crate::drive::{Outcome, Replay};
 use crate::metrics::{Prices, RunSummary, StepSummary, Timeline, Watch};
 use crate::trace::Trace;
@@ -55,6 +55,7 @@ pub fn run(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary
     summary.options = choice.options.rows();
     summary.device_memory_bytes = setup.memory(opened);
     summary.device_calls = stage.device.calls;
+    summary.fence_calls = stage.device.fences;
     summary.host_ns = Some(host_ns);
     summary.prices = setup.profile.as_ref().map(|profile| {
         let recorded_wall_ns = Some(trace.span_us() * 1000).filter(|&ns| ns > 0);
@@ -93,6 +94,7 @@ impl<'t> Stage<'t> {
             Err(source) => return Err(RunError::Device { event: 0, source }),
         }
         stage.device.calls = CallCounts::default();
+        stage.device.fences = FenceCounts::default();
         stage.device.device.bill = Bill::default();
         Ok(stage)
     }
@@ -125,10 +127,15 @@ fn drive(meter: &mut Meter, stage: &mut Stage) -> Result<(), RunError> {
 }
 
 /// Calls so far, and what they have cost.
-type Reading = (CallCounts, Bill);
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    calls: CallCounts,
+    fences: FenceCounts,
+    bill: Bill,
+}
 
 fn reading(device: &Counted<Priced<SimDevice>>) -> Reading {
-    (device.calls, device.device.bill)
+    Reading { calls: device.calls, fences: device.fences, bill: device.device.bill }
 }
 
 fn summarize(trace: &Trace, allocator: &dyn Allocator, outcome: &Outcome) -> RunSummary {
@@ -229,8 +236,9 @@ impl OpenStep {
             end_event: end as u64,
             active_peak_bytes: self.highest.active,
             reserved_peak_bytes: self.highest.reserved,
-            device_calls: calls.0 - self.calls.0,
-            predicted_driver_ns: Some((calls.1.nanos - self.calls.1.nanos).into()),
+            device_calls: calls.calls - self.calls.calls,
+            fence_calls: calls.fences - self.calls.fences,
+            predicted_driver_ns: Some((calls.bill.nanos - self.calls.bill.nanos).into()),
             allocator_counters: allocator.counters().into_iter().zip(before).map(since).collect(),
         }
     }

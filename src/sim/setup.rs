@@ -17,6 +17,10 @@ use crate::units::{Bytes, Size};
 /// Memory of a device that never runs out: more than there are addresses.
 pub(super) const UNLIMITED: Bytes = 1 << 60;
 
+/// How many events a GPU is taken to lag behind the program that feeds it: about a layer of a large model. It only
+/// decides whether memory that another stream freed can be had as it is or after a stream-side wait.
+pub const DEFAULT_GPU_LAG: u64 = 2000;
+
 /// How much memory the device has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Memory {
@@ -44,6 +48,8 @@ pub struct Setup {
     pub addresses: Option<AddressPolicy>,
     /// What to do when memory runs out.
     pub on_oom: OnOom,
+    /// How many events the GPU lags behind the program; `None`: [`DEFAULT_GPU_LAG`].
+    pub gpu_lag: Option<u64>,
     /// What the driver's calls cost; `None`: they are counted only.
     pub profile: Option<Profile>,
 }
@@ -80,6 +86,7 @@ impl Setup {
         };
         let policy = self.addresses.clone().unwrap_or_else(|| self.best_addresses(opened, choice));
         SimDevice::with_policy(limit.or(physical).unwrap_or(UNLIMITED), policy)
+            .lagging(self.gpu_lag.unwrap_or(DEFAULT_GPU_LAG))
     }
 
     /// What a reader of the results should know of this setup, in words.

@@ -80,6 +80,7 @@ struct State {
     std::map<uint64_t, Mapping> mappings;
     std::map<uint64_t, Buffer> buffers;
     std::map<uint64_t, Clock::time_point> streams;  // busy until
+    std::map<uint64_t, Clock::time_point> events;   // reached at
     std::map<uint64_t, bool> modules;
     std::map<std::string, long> calls;
 };
@@ -219,6 +220,14 @@ bool is_plain(const Properties *wanted) {
            wanted->location.id == 0 && !wanted->windows && !memcmp(wanted->flags, none, 8);
 }
 
+// When a stream will have done all that is queued on it; null if there is no such stream.
+Clock::time_point *busy_until(void *stream) {
+    static Clock::time_point never_busy;  // the default stream: its calls are done when they return
+    if (!stream) return &never_busy;
+    auto found = state().streams.find(reinterpret_cast<uint64_t>(stream));
+    return found == state().streams.end() ? nullptr : &found->second;
+}
+
 // The memset of the number given in MOCK_CUDA_CORRUPT leaves one byte wrong.
 void corrupt(uint64_t at) {
     if (++state().memsets == number("MOCK_CUDA_CORRUPT", 0)) *reinterpret_cast<uint8_t *>(at) ^= 1;
@@ -233,10 +242,10 @@ void report() {
     for (auto &call : s.calls) calls += call.second;
     fprintf(out,
             "mock: %ld calls, %u violations%s%s; left: %zu reservations, %zu mappings, %zu handles, "
-            "%zu buffers, %zu streams, %zu modules, %d contexts, %llu bytes\n",
+            "%zu buffers, %zu streams, %zu events, %zu modules, %d contexts, %llu bytes\n",
             calls, s.violations, s.violations ? ", first: " : "", s.first_violation.c_str(),
             s.reservations.size(), s.mappings.size(), s.handles.size(), s.buffers.size(),
-            s.streams.size(), s.modules.size(), s.contexts, (unsigned long long)s.used);
+            s.streams.size(), s.events.size(), s.modules.size(), s.contexts, (unsigned long long)s.used);
     if (path) fclose(out);
 }
 
@@ -340,7 +349,8 @@ Result cuDevicePrimaryCtxRelease_v2(int) {
     std::lock_guard<std::recursive_mutex> guard(s.lock);
     if (s.contexts == 0) return violation("cuDevicePrimaryCtxRelease", "once too often");
     if (--s.contexts > 0) return kSuccess;
-    if (!s.reservations.empty() || !s.handles.empty() || !s.buffers.empty() || !s.streams.empty() || !s.modules.empty()) {
+    if (!s.reservations.empty() || !s.handles.empty() || !s.buffers.empty() || !s.streams.empty() || !s.events.empty() ||
+        !s.modules.empty()) {
         return violation("cuDevicePrimaryCtxRelease", "something is left in the context", kSuccess);
     }
     return kSuccess;
@@ -584,6 +594,48 @@ Result cuStreamSynchronize(void *stream) {
         done = found->second;
     }
     wait_until(done);
+    return kSuccess;
+}
+
+Result cuEventCreate(void **event, unsigned flags) {
+    ENTER("cuEventCreate");
+    if (flags != 2) return violation("cuEventCreate", "an event that takes the time");
+    uint64_t id = state().next_object++;
+    state().events[id] = Clock::time_point{};
+    *event = reinterpret_cast<void *>(id);
+    return kSuccess;
+}
+
+Result cuEventDestroy_v2(void *event) {
+    ENTER("cuEventDestroy");
+    bool known = state().events.erase(reinterpret_cast<uint64_t>(event)) == 1;
+    return known ? kSuccess : violation("cuEventDestroy", "unknown event");
+}
+
+Result cuEventRecord(void *event, void *stream) {
+    ENTER("cuEventRecord");
+    auto found = state().events.find(reinterpret_cast<uint64_t>(event));
+    if (found == state().events.end()) return violation("cuEventRecord", "unknown event");
+    Clock::time_point *busy = busy_until(stream);
+    if (!busy) return violation("cuEventRecord", "unknown stream");
+    found->second = *busy;
+    return kSuccess;
+}
+
+Result cuEventQuery(void *event) {
+    ENTER("cuEventQuery");
+    auto found = state().events.find(reinterpret_cast<uint64_t>(event));
+    if (found == state().events.end()) return violation("cuEventQuery", "unknown event");
+    return Clock::now() < found->second ? kNotReady : kSuccess;
+}
+
+Result cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
+    ENTER("cuStreamWaitEvent");
+    auto found = state().events.find(reinterpret_cast<uint64_t>(event));
+    if (found == state().events.end()) return violation("cuStreamWaitEvent", "unknown event");
+    Clock::time_point *busy = busy_until(stream);
+    if (!busy || flags) return violation("cuStreamWaitEvent", "unknown stream, or flags");
+    *busy = std::max(*busy, found->second);
     return kSuccess;
 }
 

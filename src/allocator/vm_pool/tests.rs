@@ -11,7 +11,7 @@ use crate::allocator::{
     Request, SlabIndex,
 };
 use crate::device::{
-    Device, DeviceError, DevicePtr, Faulty, GRANULE, HandleId, MemoryInfo, SimDevice,
+    Device, DeviceError, DevicePtr, Faulty, Fence, GRANULE, HandleId, MemoryInfo, SimDevice,
 };
 use crate::trace::{PoolId, StreamId};
 use crate::units::{Bytes, MIB};
@@ -69,6 +69,26 @@ impl<D: Device> Device for Mirror<D> {
 
     fn synchronize(&mut self) {
         self.device.synchronize();
+    }
+
+    fn fence(&mut self, stream: StreamId) -> Fence {
+        self.device.fence(stream)
+    }
+
+    fn reached(&mut self, fence: Fence) -> bool {
+        self.device.reached(fence)
+    }
+
+    fn stream_wait(&mut self, stream: StreamId, fence: Fence) {
+        self.device.stream_wait(stream, fence);
+    }
+
+    fn drop_fence(&mut self, fence: Fence) {
+        self.device.drop_fence(fence);
+    }
+
+    fn elapse(&mut self, events: u64) {
+        self.device.elapse(events);
     }
 }
 

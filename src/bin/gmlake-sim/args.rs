@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use gmlake::alloc_conf::TorchVersion;
-use gmlake::sim::Memory;
+use gmlake::sim::{DEFAULT_GPU_LAG, Memory};
 use gmlake::units::{Bytes, parse_size};
 
 /// How much GPU memory a recorded PyTorch job needs, how much of it is lost, and what another allocator would do.
@@ -139,6 +139,9 @@ pub(crate) struct DeviceArgs {
     /// What the job does when it gets no memory: go on without it, or end
     #[arg(long, value_name = "WHAT", default_value = "skip")]
     pub(crate) on_oom: OnOom,
+    /// How many events the GPU lags behind the program, for allocators that let streams wait for each other
+    #[arg(long, value_name = "EVENTS", default_value_t = DEFAULT_GPU_LAG)]
+    pub(crate) gpu_lag: u64,
     /// Predict the time in driver calls: h200, a100-paper, or a file that gmlake-replay calibrate wrote
     #[arg(long, value_name = "PROFILE")]
     pub(crate) profile: Option<String>,

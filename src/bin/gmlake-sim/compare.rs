@@ -72,6 +72,7 @@ fn choices(args: &CompareArgs) -> anyhow::Result<Choices> {
             OnOom::Skip => drive::OnOom::Skip,
             OnOom::Stop => drive::OnOom::Stop,
         },
+        gpu_lag: Some(args.device.gpu_lag),
         profile: args.device.profile.as_deref().map(Profile::open).transpose()?,
     };
     let open = OpenOptions { device: args.input.device, version };

@@ -7,10 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::driver::{self, DriverError, PhysicalHandle};
+use super::driver::{self, DriverError, PhysicalHandle, Stream};
 use super::gpu::Gpu;
-use crate::device::{Device, DeviceError, DevicePtr, HandleId, MemoryInfo};
+use super::order::Order;
+use crate::device::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo};
+use crate::trace::StreamId;
 use crate::units::Bytes;
+
+/// What is given out when the driver has none; it is never reached. The failure is kept as the first error.
+const NO_FENCE: Fence = Fence(u32::MAX);
 
 #[derive(Debug, Clone, Copy)]
 struct Handle {
@@ -27,6 +32,7 @@ pub struct CudaDevice {
     mallocs: BTreeSet<DevicePtr>,
     reservations: BTreeMap<DevicePtr, Bytes>,
     mappings: BTreeMap<DevicePtr, Bytes>,
+    order: Order,
     first_error: Option<DriverError>,
     synchronizations: Arc<AtomicU64>,
 }
@@ -42,6 +48,7 @@ impl CudaDevice {
             mallocs: BTreeSet::new(),
             reservations: BTreeMap::new(),
             mappings: BTreeMap::new(),
+            order: Order::default(),
             first_error: None,
             synchronizations: Arc::default(),
         }
@@ -52,6 +59,12 @@ impl CudaDevice {
     #[must_use]
     pub fn first_error(&self) -> Option<&DriverError> {
         self.first_error.as_ref()
+    }
+
+    /// Lets a stream's number mean a stream that the program owns, by its handle with the driver. A number that was
+    /// not registered gets a stream of its own.
+    pub fn register_stream(&mut self, id: StreamId, handle: u64) {
+        self.order.register(id, Stream::from_raw(handle));
     }
 
     /// Counts the calls of [`Device::synchronize`], for those who must know that all frees are complete.
@@ -79,6 +92,8 @@ impl CudaDevice {
         for at in std::mem::take(&mut self.mallocs) {
             self.note(driver::mem_free(at.0));
         }
+        let first_error = &mut self.first_error;
+        self.order.close(|result| drop(result.map_err(|error| first_error.get_or_insert(error))));
         self.vacant.clear();
         self.first_error.take().map_or(Ok(()), Err)
     }
@@ -193,5 +208,35 @@ impl Device for CudaDevice {
     fn synchronize(&mut self) {
         self.synchronizations.fetch_add(1, Ordering::Relaxed);
         self.note(driver::synchronize());
+    }
+
+    fn fence(&mut self, stream: StreamId) -> Fence {
+        self.order.record(stream).unwrap_or_else(|error| {
+            self.note(Err(error));
+            NO_FENCE
+        })
+    }
+
+    fn reached(&mut self, fence: Fence) -> bool {
+        if fence == NO_FENCE {
+            return false;
+        }
+        self.order.reached(fence).unwrap_or_else(|error| {
+            self.note(Err(error));
+            false
+        })
+    }
+
+    fn stream_wait(&mut self, stream: StreamId, fence: Fence) {
+        if fence != NO_FENCE {
+            let result = self.order.wait(stream, fence);
+            self.note(result);
+        }
+    }
+
+    fn drop_fence(&mut self, fence: Fence) {
+        if fence != NO_FENCE {
+            self.order.forget(fence);
+        }
     }
 }

@@ -61,6 +61,20 @@ pub struct Stream(sys::CUstream);
 // SAFETY: a stream is a handle that the driver looks up, and its interface is thread-safe.
 unsafe impl Send for Stream {}
 
+/// An event. The driver allows its use from any thread.
+#[derive(Debug, Clone, Copy)]
+pub struct Event(sys::CUevent);
+// SAFETY: an event is a handle that the driver looks up, and its interface is thread-safe.
+unsafe impl Send for Event {}
+
+impl Stream {
+    /// The stream with this handle, which somebody else made; 0 is the default stream.
+    #[must_use]
+    pub fn from_raw(handle: u64) -> Self {
+        Self(handle as sys::CUstream)
+    }
+}
+
 /// A loaded module with one kernel. The driver allows its use from any thread.
 #[derive(Debug, Clone, Copy)]
 pub struct Kernel {
@@ -424,6 +438,57 @@ pub fn stream_is_busy(stream: Stream) -> Result<bool> {
         CUresult::CUDA_ERROR_NOT_READY => Ok(true),
         code => check("cuStreamQuery", code).map(|()| false),
     }
+}
+
+/// An event that knows whether it was reached, but not when.
+///
+/// # Errors
+/// What the driver says.
+pub fn event_create() -> Result<Event> {
+    let mut event: sys::CUevent = ptr::null_mut();
+    let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
+    // SAFETY: writes one pointer to a variable that outlives the call.
+    check("cuEventCreate", unsafe { sys::cuEventCreate(&raw mut event, flags) })?;
+    Ok(Event(event))
+}
+
+/// Ends an event. Streams that wait for it go on waiting.
+///
+/// # Errors
+/// What the driver says.
+pub fn event_destroy(event: Event) -> Result<()> {
+    // SAFETY: the handle came from the driver.
+    check("cuEventDestroy", unsafe { sys::cuEventDestroy_v2(event.0) })
+}
+
+/// Lets an event be the end of what is queued on a stream now.
+///
+/// # Errors
+/// What the driver says.
+pub fn event_record(event: Event, stream: Stream) -> Result<()> {
+    // SAFETY: both handles came from the driver, or from the owner of the stream, who keeps it.
+    check("cuEventRecord", unsafe { sys::cuEventRecord(event.0, stream.0) })
+}
+
+/// Whether the GPU has got to an event.
+///
+/// # Errors
+/// What the driver says.
+pub fn event_is_reached(event: Event) -> Result<bool> {
+    // SAFETY: the handle came from the driver.
+    match unsafe { sys::cuEventQuery(event.0) } {
+        CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+        code => check("cuEventQuery", code).map(|()| true),
+    }
+}
+
+/// Lets what is queued on a stream from now on begin after an event. The host does not wait.
+///
+/// # Errors
+/// What the driver says.
+pub fn stream_wait(stream: Stream, event: Event) -> Result<()> {
+    // SAFETY: both handles came from the driver, or from the owner of the stream, who keeps it.
+    check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(stream.0, event.0, 0) })
 }
 
 /// Queues a memset on a stream.

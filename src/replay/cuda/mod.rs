@@ -6,6 +6,7 @@ mod background;
 mod device;
 pub(super) mod driver;
 mod gpu;
+mod order;
 mod pattern;
 
 pub use background::{Background, Queue};
