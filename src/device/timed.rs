@@ -72,12 +72,20 @@ pub struct Timed<D> {
     pub device: D,
     /// The durations so far. A `map` of several handles counts as so many calls of equal length.
     pub times: PerCall<Histogram>,
+    /// The duration of each call in nanoseconds, in the order of the calls; `None`: not kept.
+    pub each: Option<Vec<u32>>,
 }
 
 impl<D> Timed<D> {
     /// A device without a call so far.
     pub fn new(device: D) -> Self {
-        Self { device, times: PerCall::default() }
+        Self { device, times: PerCall::default(), each: None }
+    }
+
+    /// The same device, which also keeps the duration of each call.
+    #[must_use]
+    pub fn keeping_each(self, keep: bool) -> Self {
+        Self { each: keep.then(Vec::new), ..self }
     }
 
     /// Nanoseconds spent so far, by call.
@@ -93,7 +101,11 @@ impl<D> Timed<D> {
     fn time<T>(&mut self, call: Call, count: usize, run: impl FnOnce(&mut D) -> T) -> T {
         let start = Instant::now();
         let result = run(&mut self.device);
-        self.times[call].record(count as u64, start.elapsed().as_nanos() as u64);
+        let ns = start.elapsed().as_nanos() as u64;
+        self.times[call].record(count as u64, ns);
+        if let Some(each) = &mut self.each {
+            each.push(u32::try_from(ns).unwrap_or(u32::MAX));
+        }
         result
     }
 }

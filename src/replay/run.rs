@@ -48,6 +48,8 @@ pub struct Plan {
     pub background: Duration,
     /// A run that takes longer ends there; `None`: no limit.
     pub limit: Option<Duration>,
+    /// Whether the duration of each call is kept.
+    pub keep_times: bool,
     /// Prices to hold against the clock.
     pub profile: Profile,
 }
@@ -119,7 +121,7 @@ pub fn replay(
     if needed > memory.free {
         return Err(ReplayError::TooLarge { needed, memory });
     }
-    let mut gear = Logged::new(Timed::new(device));
+    let mut gear = Logged::new(Timed::new(device).keeping_each(plan.keep_times));
     let mut run = Run::new(trace, memory.free);
     run.go(plan, &mut client, &mut gear, stop);
     let mut summary = run.summary(&client, &gear);
@@ -141,6 +143,7 @@ pub fn replay(
         summary.stopped.get_or_insert(format!("giving memory back: {error}"));
     }
     summary.log = gear.log;
+    summary.times_ns = gear.device.each.unwrap_or_default();
     Ok(summary)
 }
 

@@ -58,6 +58,9 @@ pub struct ReplaySummary {
     /// The device calls; not exported with the rest.
     #[serde(skip)]
     pub log: CallLog,
+    /// How long each of them took in nanoseconds, if that was kept; not exported with the rest.
+    #[serde(skip)]
+    pub times_ns: Vec<u32>,
 }
 
 /// Durations of one driver call.

@@ -90,6 +90,9 @@ pub(crate) struct RunArgs {
     /// Write every device call here, handles and addresses made canonical
     #[arg(long, value_name = "FILE")]
     pub(crate) call_log: Option<PathBuf>,
+    /// Write how long every device call took here, as CSV
+    #[arg(long, value_name = "FILE")]
+    pub(crate) call_times: Option<PathBuf>,
 }
 
 /// How fast events follow each other.

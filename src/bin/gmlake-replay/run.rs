@@ -28,6 +28,10 @@ pub(crate) fn run(args: &RunArgs, stop: &AtomicBool) -> Result<bool> {
     drop(Gpu::open(args.device)?);
     let mut json = create(args.export_json.as_deref())?;
     let mut log = create(args.call_log.as_deref())?;
+    let mut times = create(args.call_times.as_deref())?;
+    if let Some(times) = &mut times {
+        writeln!(times, "file,allocator,call,handles,bytes,ns")?;
+    }
     let mut summaries: Vec<ReplaySummary> = Vec::new();
     let mut is_clean = true;
     for file in &args.files {
@@ -46,8 +50,12 @@ pub(crate) fn run(args: &RunArgs, stop: &AtomicBool) -> Result<bool> {
             if let Some(log) = &mut log {
                 write_log(log, &summary)?;
             }
+            if let Some(times) = &mut times {
+                write_times(times, &summary)?;
+            }
             show::run(&summary)?;
             summary.log = Default::default();
+            summary.times_ns = Vec::new();
             summaries.push(summary);
             if let Some(json) = &mut json {
                 write_json(json, &summaries)?;
@@ -100,6 +108,7 @@ fn plan(args: &RunArgs) -> Result<Plan> {
         },
         background: Duration::from_secs_f64(args.background_load / 1e3),
         limit: args.max_seconds.map(Duration::from_secs_f64),
+        keep_times: args.call_times.is_some(),
         profile,
     })
 }
@@ -139,6 +148,18 @@ fn write_log(file: &mut File, summary: &ReplaySummary) -> Result<()> {
     writeln!(out, "# {} {}", summary.file, summary.allocator)?;
     for entry in &summary.log.entries {
         writeln!(out, "{entry}")?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// A line for each call. Bytes are those that the call names: a map names its handles.
+fn write_times(file: &mut File, summary: &ReplaySummary) -> Result<()> {
+    let mut out = BufWriter::new(file);
+    for (entry, ns) in summary.log.entries.iter().zip(&summary.times_ns) {
+        let (call, handles) = (entry.call.name(), entry.handles.len());
+        let (file, allocator) = (&summary.file, &summary.allocator);
+        writeln!(out, "{file},{allocator},{call},{handles},{},{ns}", entry.size)?;
     }
     out.flush()?;
     Ok(())

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::CalibrationError;
 use crate::device::{Call, Device, GRANULE};
 use crate::replay::cuda::{CudaDevice, Queue};
+use crate::trace::StreamId;
 use crate::units::{Bytes, GIB, KIB, MIB};
 
 /// A block of `count` chunks.
@@ -50,6 +51,8 @@ const SMALL_BATCH: u32 = 64;
 const ALLOC_SIZES: [Bytes; 8] =
     [2 * MIB, 20 * MIB, 32 * MIB, 64 * MIB, 128 * MIB, 512 * MIB, GIB, 2 * GIB];
 const RESERVE_SIZES: [Bytes; 4] = [2 * MIB, 512 * MIB, 16 * GIB, 256 * GIB];
+/// How often streams are put in order in a round.
+const FENCES: u32 = 16;
 /// Work that is queued before each call on a busy GPU.
 const QUEUED: Duration = Duration::from_millis(8);
 
@@ -87,6 +90,7 @@ impl Bench {
             let at = self.time((Call::AddressReserve, 0, size, 0, false), |d| d.reserve(size))?;
             self.time((Call::AddressFree, 0, size, 0, false), |d| d.unreserve(at, size));
         }
+        self.order();
         for shape in shapes(self.most) {
             if over() {
                 break;
@@ -149,6 +153,18 @@ impl Bench {
         blocks.into_iter().for_each(|block| self.device.free(block));
         average(Call::MemFree, start);
         Ok(())
+    }
+
+    /// Two streams put in order.
+    fn order(&mut self) {
+        let (first, second) = (StreamId(0), StreamId(1));
+        for _ in 0..FENCES {
+            let key = |call| (call, 0, 0, 0, false);
+            let fence = self.time(key(Call::EventRecord), |d| d.fence(first));
+            self.time(key(Call::StreamWait), |d| d.stream_wait(second, fence));
+            self.time(key(Call::EventQuery), |d| d.reached(fence));
+            self.device.drop_fence(fence);
+        }
     }
 
     fn alloc(&mut self, size: Bytes, queue: Option<&mut Queue>) -> Result<(), CalibrationError> {

@@ -5,6 +5,7 @@
 //! measured once before any is measured again, so that a machine that changes its pace changes it for all; the first
 //! round is a warm-up and is thrown away. Afterwards some of it is done again while the GPU's queue is full.
 
+mod churn;
 mod fit;
 mod measure;
 mod probes;
@@ -18,8 +19,10 @@ use serde::Serialize;
 use super::cuda::{CudaDevice, DriverError, Gpu, Queue};
 use crate::device::{Call, DeviceError, PerCall, Profile};
 use crate::units::Bytes;
+use churn::Churn;
 use fit::{Point, fit};
 use measure::{Bench, SMALL_LIMIT, SMALL_SIZES};
+pub use churn::Observation;
 pub use measure::{Sample, Shape};
 pub use probes::Probe;
 pub use tables::{
@@ -41,6 +44,8 @@ pub struct Calibration {
     pub profile: Profile,
     /// Every combination that was measured.
     pub samples: Vec<Sample>,
+    /// Every call in the churn.
+    pub churn: Vec<Observation>,
     /// What the driver accepts.
     pub probes: Vec<Probe>,
 }
@@ -88,10 +93,12 @@ pub fn calibrate(
     bench.busy_rounds(&mut queue, &|| start.elapsed() > budget || stop.load(Ordering::Relaxed))?;
     drop(queue);
     let samples = bench.finish();
+    let is_over = || start.elapsed() > budget.mul_f64(1.5) || stop.load(Ordering::Relaxed);
+    let churn = Churn::new(CudaDevice::new(gpu.clone())).run(free / 5 * 2, &is_over)?;
     let stopped = stop.load(Ordering::Relaxed).then(|| "interrupted".to_owned());
     let profile = profile(gpu, name, rounds, &samples);
     let (gpu, cuda) = (gpu.name.clone(), gpu.cuda.clone());
-    Ok(Calibration { gpu, cuda, rounds, stopped, profile, samples, probes })
+    Ok(Calibration { gpu, cuda, rounds, stopped, profile, samples, churn, probes })
 }
 
 fn rounds(
