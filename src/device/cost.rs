@@ -291,8 +291,9 @@ impl<D: Device> Device for Priced<D> {
 
     fn release_each(&mut self, handles: &[HandleId]) {
         if self.profile.is_some() {
-            for &handle in handles {
-                self.charge(Call::Release, self.extents.of(&[handle]));
+            let rows: Vec<_> = self.extents.rows(handles).collect();
+            for (size, count) in rows {
+                self.charge_each(Call::Release, Amount { handles: 1, size }, count);
             }
         }
         self.device.release_each(handles);
@@ -304,7 +305,9 @@ impl<D: Device> Device for Priced<D> {
         size: Bytes,
         count: usize,
     ) -> Result<(), DeviceError> {
-        if self.profile.is_some() {
+        if self.extents.are_side_by_side(at, size, count) {
+            self.charge_each(Call::SetAccess, Amount { handles: 1, size }, count);
+        } else if self.profile.is_some() {
             for number in 0..count as u64 {
                 let amount = self.extents.within(at.offset(number * size), size);
                 self.charge(Call::SetAccess, amount);
