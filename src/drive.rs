@@ -63,6 +63,7 @@ pub struct Replay<'t> {
     trace: &'t Trace,
     live: Vec<Option<BlockId>>,
     on_oom: OnOom,
+    is_hurried: bool,
     /// What happened so far.
     pub outcome: Outcome,
 }
@@ -72,7 +73,13 @@ impl<'t> Replay<'t> {
     #[must_use]
     pub fn new(trace: &'t Trace, on_oom: OnOom) -> Self {
         let live = vec![None; trace.allocs as usize];
-        Self { trace, live, on_oom, outcome: Outcome::default() }
+        Self { trace, live, on_oom, is_hurried: false, outcome: Outcome::default() }
+    }
+
+    /// The same replay, one event right after the other: the device is told of no time in between.
+    #[must_use]
+    pub fn hurried(self) -> Self {
+        Self { is_hurried: true, ..self }
     }
 
     /// Takes the first events of the trace as carried out, since the allocator holds the blocks that they ask for
@@ -124,7 +131,7 @@ impl<'t> Replay<'t> {
             }
             self.outcome.events = index + 1;
             if index.is_multiple_of(CLOCK) {
-                device.elapse(CLOCK as u64);
+                device.elapse(CLOCK as u64, self.recorded_ns(index));
             }
             observer.after(index, &event, allocator);
             if self.on_oom == OnOom::Stop && !self.outcome.ooms.is_empty() {
@@ -132,6 +139,13 @@ impl<'t> Replay<'t> {
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Time that the recorded program took for the last events of the clock.
+    fn recorded_ns(&self, index: usize) -> u64 {
+        let at = |index: usize| self.trace.times_us.get(index).copied().unwrap_or(0);
+        let us = at(index).saturating_sub(at(index.saturating_sub(CLOCK)));
+        if self.is_hurried { 0 } else { us * 1000 }
     }
 
     #[inline]

@@ -200,7 +200,8 @@ mod tests {
                 if what < 2 {
                     runs.unmap(base, 32 * MIB);
                     twin.unmap(base, 32 * MIB);
-                    let handles: Vec<_> = (0..count).map(|i| HandleId((i % 3 == what) as u32)).collect();
+                    let handles: Vec<_> =
+                        (0..count).map(|i| HandleId((i % 3 == what) as u32)).collect();
                     let sizes: Vec<_> = handles.iter().map(|&handle| runs.size(handle)).collect();
                     runs.map(base, &handles);
                     twin.map(base, &sizes);
@@ -208,7 +209,8 @@ mod tests {
                     proptest::prop_assert_eq!(runs.unmap(at, size).handles, twin.unmap(at, size));
                 }
                 proptest::prop_assert_eq!(runs.within(at, size).handles, twin.within(at, size));
-                let all = (0..count as u64).all(|i| twin.0.get(&at.offset(i * 2 * MIB)) == Some(&(2 * MIB)));
+                let is_here = |i| twin.0.get(&at.offset(i * 2 * MIB)) == Some(&(2 * MIB));
+                let all = (0..count as u64).all(is_here);
                 if runs.are_side_by_side(at, 2 * MIB, count) {
                     proptest::prop_assert!(all);
                 }

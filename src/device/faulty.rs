@@ -102,7 +102,7 @@ impl<D: Device> Device for Faulty<D> {
         self.device.drop_fence(fence);
     }
 
-    fn elapse(&mut self, events: u64) {
-        self.device.elapse(events);
+    fn elapse(&mut self, events: u64, ns: u64) {
+        self.device.elapse(events, ns);
     }
 }

@@ -15,25 +15,28 @@
 //! request, so the same object runs against [`SimDevice`], a recording or a real GPU.
 
 mod call;
-mod cost;
 mod counted;
 mod extents;
 mod faulty;
 mod fence;
 mod logged;
+mod priced;
+mod profile;
 mod simulated;
 mod timed;
 mod watched;
+mod zeroing;
 
 pub use call::{Call, PerCall};
-pub use cost::{Bill, CallCost, Priced, Profile, ProfileError};
 pub use counted::{CallCounts, Counted, FenceCounts};
 pub use extents::Amount;
 pub use faulty::Faulty;
 pub use fence::Fence;
 pub use logged::{CallLog, Ending, LogEntry, Logged, Place};
+pub use priced::{Bill, Priced};
+pub use profile::{Line, Profile, ProfileError};
 pub use simulated::{AddressPolicy, SimDevice};
-pub use timed::{Histogram, Timed};
+pub use timed::{Histogram, Observation, Timed};
 pub use watched::{Extent, Record, Watched};
 
 use crate::trace::StreamId;
@@ -194,6 +197,7 @@ pub trait Device {
     /// Gives a fence back. A stream that waits for it goes on waiting.
     fn drop_fence(&mut self, fence: Fence);
 
-    /// The program has gone on by so many events: the only clock that a simulated GPU has. A real one has its own.
-    fn elapse(&mut self, _events: u64) {}
+    /// The program has gone on by so many events, in so many nanoseconds (zero where nobody knows): the clock of a
+    /// simulated GPU. A real one has its own.
+    fn elapse(&mut self, _events: u64, _ns: u64) {}
 }

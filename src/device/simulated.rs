@@ -379,7 +379,7 @@ impl Device for SimDevice {
         self.queue.forget(fence);
     }
 
-    fn elapse(&mut self, events: u64) {
+    fn elapse(&mut self, events: u64, _ns: u64) {
         self.queue.elapse(events);
     }
 }

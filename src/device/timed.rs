@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::call::{Call, PerCall};
+use super::extents::{Amount, Extents};
 use super::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo};
 use crate::trace::StreamId;
 use crate::units::Bytes;
@@ -65,6 +66,24 @@ fn highest(bucket: usize) -> u64 {
     }
 }
 
+/// One call: what it was about, and how long it took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Observation {
+    /// The call.
+    pub call: Call,
+    /// Handles and bytes that it was about.
+    pub amount: Amount,
+    /// Nanoseconds that it took.
+    pub ns: u64,
+}
+
+/// Every call by itself, and the sizes that it takes to know what a call is about.
+#[derive(Debug, Clone, Default)]
+struct Notes {
+    calls: Vec<Observation>,
+    extents: Extents,
+}
+
 /// A device whose calls are timed.
 #[derive(Debug, Clone)]
 pub struct Timed<D> {
@@ -72,20 +91,24 @@ pub struct Timed<D> {
     pub device: D,
     /// The durations so far. A `map` of several handles counts as so many calls of equal length.
     pub times: PerCall<Histogram>,
-    /// The duration of each call in nanoseconds, in the order of the calls; `None`: not kept.
-    pub each: Option<Vec<u32>>,
+    notes: Option<Notes>,
 }
 
 impl<D> Timed<D> {
     /// A device without a call so far.
     pub fn new(device: D) -> Self {
-        Self { device, times: PerCall::default(), each: None }
+        Self { device, times: PerCall::default(), notes: None }
     }
 
-    /// The same device, which also keeps the duration of each call.
+    /// The same device, which also keeps each call by itself.
     #[must_use]
-    pub fn keeping_each(self, keep: bool) -> Self {
-        Self { each: keep.then(Vec::new), ..self }
+    pub fn observing(self, each: bool) -> Self {
+        Self { notes: each.then(Notes::default), ..self }
+    }
+
+    /// Each call so far, in order, if they were kept.
+    pub fn take_observations(&mut self) -> Vec<Observation> {
+        self.notes.as_mut().map(|notes| std::mem::take(&mut notes.calls)).unwrap_or_default()
     }
 
     /// Nanoseconds spent so far, by call.
@@ -98,17 +121,35 @@ impl<D> Timed<D> {
         nanos
     }
 
-    fn time<T>(&mut self, call: Call, count: usize, run: impl FnOnce(&mut D) -> T) -> T {
+    fn time<T>(
+        &mut self,
+        call: Call,
+        about: impl FnOnce(&mut Extents) -> Amount,
+        run: impl FnOnce(&mut D) -> T,
+    ) -> T {
+        let amount = self.notes.as_mut().map(|notes| about(&mut notes.extents));
+        self.time_all(call, 1, amount, run)
+    }
+
+    fn time_all<T>(
+        &mut self,
+        call: Call,
+        count: usize,
+        amount: Option<Amount>,
+        run: impl FnOnce(&mut D) -> T,
+    ) -> T {
         let start = Instant::now();
         let result = run(&mut self.device);
         let ns = start.elapsed().as_nanos() as u64;
         self.times[call].record(count as u64, ns);
-        if let Some(each) = &mut self.each {
-            each.push(u32::try_from(ns).unwrap_or(u32::MAX));
+        if let Some((notes, amount)) = self.notes.as_mut().zip(amount) {
+            notes.calls.push(Observation { call, amount, ns });
         }
         result
     }
 }
+
+const NOTHING: fn(&mut Extents) -> Amount = |_| Amount { handles: 0, size: 0 };
 
 impl<D: Device> Device for Timed<D> {
     fn memory_info(&self) -> MemoryInfo {
@@ -116,63 +157,83 @@ impl<D: Device> Device for Timed<D> {
     }
 
     fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
-        self.time(Call::MemAlloc, 1, |device| device.malloc(size))
+        let about = |_: &mut Extents| Amount { handles: 1, size };
+        let at = self.time(Call::MemAlloc, about, |device| device.malloc(size))?;
+        if let Some(notes) = &mut self.notes {
+            notes.extents.malloc(at, size);
+        }
+        Ok(at)
     }
 
     fn free(&mut self, at: DevicePtr) {
-        self.time(Call::MemFree, 1, |device| device.free(at));
+        self.time(Call::MemFree, |extents| extents.free(at), |device| device.free(at));
     }
 
     fn reserve(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
-        self.time(Call::AddressReserve, 1, |device| device.reserve(size))
+        let about = |_: &mut Extents| Amount { handles: 0, size };
+        self.time(Call::AddressReserve, about, |device| device.reserve(size))
     }
 
     fn unreserve(&mut self, at: DevicePtr, size: Bytes) {
-        self.time(Call::AddressFree, 1, |device| device.unreserve(at, size));
+        let about = |_: &mut Extents| Amount { handles: 0, size };
+        self.time(Call::AddressFree, about, |device| device.unreserve(at, size));
     }
 
     fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError> {
-        self.time(Call::Create, 1, |device| device.create(size))
+        let about = |_: &mut Extents| Amount { handles: 1, size };
+        let handle = self.time(Call::Create, about, |device| device.create(size))?;
+        if let Some(notes) = &mut self.notes {
+            notes.extents.create(handle, size);
+        }
+        Ok(handle)
     }
 
     fn release(&mut self, handle: HandleId) {
-        self.time(Call::Release, 1, |device| device.release(handle));
+        let about = |extents: &mut Extents| extents.of(&[handle]);
+        self.time(Call::Release, about, |device| device.release(handle));
     }
 
     fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<(), DeviceError> {
-        self.time(Call::Map, handles.len(), |device| device.map(at, handles))
+        let amount = self.notes.as_ref().map(|notes| notes.extents.of(handles));
+        self.time_all(Call::Map, handles.len(), amount, |device| device.map(at, handles))?;
+        if let Some(notes) = &mut self.notes {
+            notes.extents.map(at, handles);
+        }
+        Ok(())
     }
 
     fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<(), DeviceError> {
-        self.time(Call::SetAccess, 1, |device| device.set_access(at, size))
+        let about = |extents: &mut Extents| extents.within(at, size);
+        self.time(Call::SetAccess, about, |device| device.set_access(at, size))
     }
 
     fn unmap(&mut self, at: DevicePtr, size: Bytes) {
-        self.time(Call::Unmap, 1, |device| device.unmap(at, size));
+        let about = |extents: &mut Extents| extents.unmap(at, size);
+        self.time(Call::Unmap, about, |device| device.unmap(at, size));
     }
 
     fn synchronize(&mut self) {
-        self.time(Call::Synchronize, 1, Device::synchronize);
+        self.time(Call::Synchronize, NOTHING, Device::synchronize);
     }
 
     fn fence(&mut self, stream: StreamId) -> Fence {
-        self.time(Call::EventRecord, 1, |device| device.fence(stream))
+        self.time(Call::EventRecord, NOTHING, |device| device.fence(stream))
     }
 
     fn reached(&mut self, fence: Fence) -> bool {
-        self.time(Call::EventQuery, 1, |device| device.reached(fence))
+        self.time(Call::EventQuery, NOTHING, |device| device.reached(fence))
     }
 
     fn stream_wait(&mut self, stream: StreamId, fence: Fence) {
-        self.time(Call::StreamWait, 1, |device| device.stream_wait(stream, fence));
+        self.time(Call::StreamWait, NOTHING, |device| device.stream_wait(stream, fence));
     }
 
     fn drop_fence(&mut self, fence: Fence) {
         self.device.drop_fence(fence);
     }
 
-    fn elapse(&mut self, events: u64) {
-        self.device.elapse(events);
+    fn elapse(&mut self, events: u64, ns: u64) {
+        self.device.elapse(events, ns);
     }
 }
 
@@ -195,6 +256,36 @@ mod tests {
         }
         assert_eq!(histogram.total_ns, sorted.iter().sum::<u64>());
         assert_eq!(Histogram::default().quantile(0.5), None);
+    }
+
+    #[test]
+    fn what_each_call_was_about_is_kept() {
+        let mut gpu = Timed::new(SimDevice::new(16 * MIB)).observing(true);
+        let at = gpu.reserve(6 * MIB).unwrap();
+        let handles = [gpu.create(2 * MIB).unwrap(), gpu.create(4 * MIB).unwrap()];
+        gpu.map(at, &handles).unwrap();
+        gpu.set_access(at, 6 * MIB).unwrap();
+        gpu.unmap(at, 6 * MIB);
+        gpu.release(handles[1]);
+        let block = gpu.malloc(3 * MIB).unwrap();
+        gpu.free(block);
+        let seen: Vec<_> = gpu
+            .take_observations()
+            .iter()
+            .map(|seen| (seen.call, seen.amount.handles, seen.amount.size / MIB))
+            .collect();
+        let expected = [
+            (Call::AddressReserve, 0, 6),
+            (Call::Create, 1, 2),
+            (Call::Create, 1, 4),
+            (Call::Map, 2, 6),
+            (Call::SetAccess, 2, 6),
+            (Call::Unmap, 2, 6),
+            (Call::Release, 1, 4),
+            (Call::MemAlloc, 1, 3),
+            (Call::MemFree, 1, 3),
+        ];
+        assert_eq!(seen, expected);
     }
 
     #[test]

@@ -368,8 +368,8 @@ impl Device for Watched<'_> {
         self.device.drop_fence(fence);
     }
 
-    fn elapse(&mut self, events: u64) {
-        self.device.elapse(events);
+    fn elapse(&mut self, events: u64, ns: u64) {
+        self.device.elapse(events, ns);
     }
 }
 

@@ -121,7 +121,7 @@ pub fn replay(
     if needed > memory.free {
         return Err(ReplayError::TooLarge { needed, memory });
     }
-    let mut gear = Logged::new(Timed::new(device).keeping_each(plan.keep_times));
+    let mut gear = Logged::new(Timed::new(device).observing(plan.keep_times));
     let mut run = Run::new(trace, memory.free);
     run.go(plan, &mut client, &mut gear, stop);
     let mut summary = run.summary(&client, &gear);
@@ -143,7 +143,7 @@ pub fn replay(
         summary.stopped.get_or_insert(format!("giving memory back: {error}"));
     }
     summary.log = gear.log;
-    summary.times_ns = gear.device.each.unwrap_or_default();
+    summary.observations = gear.device.take_observations();
     Ok(summary)
 }
 

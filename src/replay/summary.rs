@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::stamped::Verified;
-use crate::device::{Call, CallLog, PerCall, Timed};
+use crate::device::{Call, CallLog, Observation, PerCall, Timed};
 use crate::units::Bytes;
 
 /// One trace through one allocator on a GPU. Field names are the names in the JSON export.
@@ -58,9 +58,9 @@ pub struct ReplaySummary {
     /// The device calls; not exported with the rest.
     #[serde(skip)]
     pub log: CallLog,
-    /// How long each of them took in nanoseconds, if that was kept; not exported with the rest.
+    /// Each of them with its time, if that was kept; not exported with the rest.
     #[serde(skip)]
-    pub times_ns: Vec<u32>,
+    pub observations: Vec<Observation>,
 }
 
 /// Durations of one driver call.

@@ -26,7 +26,7 @@ pub(super) fn simulate(
     profile: &Profile,
 ) -> Result<Twin, DeviceError> {
     let mut device = Logged::new(Priced::new(device, Some(profile.clone())));
-    let mut replay = Replay::new(trace, OnOom::Skip);
+    let mut replay = Replay::new(trace, OnOom::Skip).hurried();
     let mut step_ns = Vec::new();
     let mut at = 0;
     for step in trace.steps.iter().filter(|step| step.start < events) {

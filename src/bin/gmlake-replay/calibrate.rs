@@ -7,13 +7,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use gmlake::device::{CallCost, Profile};
+use gmlake::device::Profile;
 use gmlake::replay::calibrate::{
     self, Calibration, LATENCY_TOTALS, PAPER_TABLE_1, Sample, latency, latency_chunks,
     native_latency, table_1,
 };
 use gmlake::replay::cuda::Gpu;
-use gmlake::units::{Nanos, Size};
+use gmlake::units::{Grouped, Nanos, Size};
 use serde::Serialize;
 
 use crate::args::CalibrateArgs;
@@ -30,7 +30,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs, stop: &AtomicBool) -> Result<bool>
     write(out.as_mut(), &found.profile)?;
     write(json.as_mut(), &found)?;
     prices(&found)?;
-    paper_table(&found.samples)?;
+    paper_table(&found.samples, found.rounds)?;
     latencies(&found.samples)?;
     busy(&found.samples)?;
     probes(&found)?;
@@ -56,31 +56,44 @@ fn write(file: Option<&mut File>, value: &impl Serialize) -> Result<()> {
 
 /// The fitted lines.
 fn prices(found: &Calibration) -> io::Result<()> {
-    println!("Prices on an idle GPU, medians of {} rounds", found.rounds);
-    let mut rows = vec![row(["call", "per call", "per handle", "per MiB", "fit error"])];
+    println!(
+        "Prices on an idle GPU, by {} calls of made-up programs through every allocator",
+        Grouped(found.observed)
+    );
+    let mut rows = vec![row(["call", "up to", "per call", "per handle", "per MiB", "fit error"])];
     let price = |ns: f64| if ns == 0.0 { "-".to_owned() } else { Nanos(ns).to_string() };
-    let mut push = |name: &str, cost: &CallCost| {
-        let error = cost.fit_error.map_or("-".to_owned(), |e| format!("{:.1} %", e * 100.0));
-        let prices = [cost.per_call_ns, cost.per_handle_ns, cost.per_mib_ns].map(price);
-        let [call, handle, mib] = prices;
-        rows.push(vec![name.to_owned(), call, handle, mib, error]);
-    };
-    let Profile { calls, small_mem_alloc, small_mem_free, .. } = &found.profile;
-    for (call, cost) in calls.rows().filter(|(_, cost)| cost.fit_error.is_some()) {
-        push(call.driver_name(), cost);
+    let Profile { calls, zeroing_ns_per_mib, .. } = &found.profile;
+    for (call, lines) in calls.rows() {
+        for line in lines {
+            let mut cells = vec![call.driver_name().to_owned()];
+            cells.push(line.up_to.map_or("-".to_owned(), |size| Size(size).to_string()));
+            cells.extend([line.per_call_ns, line.per_handle_ns, line.per_mib_ns].map(price));
+            let error = line.fit_error.map(|error| format!("{:.1} %", error * 100.0));
+            cells.push(error.unwrap_or("-".to_owned()));
+            rows.push(cells);
+        }
     }
-    push("cuMemAlloc, up to 1 MiB", small_mem_alloc);
-    push("cuMemFree, up to 1 MiB", small_mem_free);
-    table(&rows)
+    table(&rows)?;
+    match *zeroing_ns_per_mib {
+        0.0 => println!("memory that was freed is handed out again without a wait\n"),
+        ns => println!(
+            "memory that was freed is zeroed at {:.0} GiB/s before it is handed out again\n",
+            1e9 / (ns * 1024.0)
+        ),
+    }
+    Ok(())
 }
 
 /// The paper's Table 1 beside ours.
-fn paper_table(samples: &[Sample]) -> io::Result<()> {
+fn paper_table(samples: &[Sample], rounds: u64) -> io::Result<()> {
     let Some(here) = table_1(samples) else {
         println!("Table 1 of the paper needs 8 GiB of free memory\n");
         return Ok(());
     };
-    println!("2 GiB in chunks, in units of one cuMemAlloc (Table 1 of the paper: A100, CUDA 11.4)");
+    println!(
+        "2 GiB in chunks, in units of one cuMemAlloc: medians of {rounds} rounds on an empty GPU\n\
+         (beside it Table 1 of the paper: A100, CUDA 11.4)"
+    );
     let head = ["call", "2 MiB", "paper", "128 MiB", "paper", "1024 MiB", "paper"];
     let mut rows = vec![row(head)];
     for (ours, theirs) in here.iter().zip(PAPER_TABLE_1) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use gmlake::allocator::{self, Options, Spec};
-use gmlake::device::Profile;
+use gmlake::device::{Amount, Observation, Profile};
 use gmlake::replay::cuda::{Coverage, Gpu};
 use gmlake::replay::{Choice, Pace, Plan, ReplaySummary, replay, scaled};
 use gmlake::sim::{self, OpenOptions};
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &RunArgs, stop: &AtomicBool) -> Result<bool> {
             }
             show::run(&summary)?;
             summary.log = Default::default();
-            summary.times_ns = Vec::new();
+            summary.observations = Vec::new();
             summaries.push(summary);
             if let Some(json) = &mut json {
                 write_json(json, &summaries)?;
@@ -153,13 +153,13 @@ fn write_log(file: &mut File, summary: &ReplaySummary) -> Result<()> {
     Ok(())
 }
 
-/// A line for each call. Bytes are those that the call names: a map names its handles.
+/// A line for each call.
 fn write_times(file: &mut File, summary: &ReplaySummary) -> Result<()> {
     let mut out = BufWriter::new(file);
-    for (entry, ns) in summary.log.entries.iter().zip(&summary.times_ns) {
-        let (call, handles) = (entry.call.name(), entry.handles.len());
-        let (file, allocator) = (&summary.file, &summary.allocator);
-        writeln!(out, "{file},{allocator},{call},{handles},{},{ns}", entry.size)?;
+    let (file, allocator) = (&summary.file, &summary.allocator);
+    for Observation { call, amount, ns } in &summary.observations {
+        let (call, Amount { handles, size }) = (call.name(), amount);
+        writeln!(out, "{file},{allocator},{call},{handles},{size},{ns}")?;
     }
     out.flush()?;
     Ok(())

@@ -1,9 +1,21 @@
 //! Fits the cost model: least squares of the relative error, with no price below zero.
 //!
-//! With three prices there are seven sets of prices that are not zero. Each is solved for itself, and the best that
-//! has no negative price is taken: small enough to be obvious.
+//! Calls that were about the same are put together, and their mean is one point: what a program pays is the sum, so
+//! the middle is no substitute for the mean, but the few calls that took ten times as long as the middle are set aside.
+//! With three prices there are seven sets of prices that are not zero. Each is solved for itself, and the best that has
+//! no negative price is taken: small enough to be obvious.
 
-use crate::device::CallCost;
+use std::collections::BTreeMap;
+
+use crate::device::{Call, Line, Observation};
+use crate::units::{Bytes, MIB};
+
+/// What a call is about where one line does not do for all: up to a page's half, up to a page table's worth, beyond.
+const BORDERS: [Option<Bytes>; 3] = [Some(MIB), Some(48 * MIB), None];
+/// So many calls make a point.
+const LEAST: usize = 20;
+/// Calls that took so many times the middle are set aside.
+const OUTLIER: u64 = 10;
 
 /// One measurement of a call.
 #[derive(Debug, Clone, Copy)]
@@ -23,16 +35,68 @@ impl Point {
     }
 }
 
+/// The lines of one call: one for all sizes if it is about handles, whose number says most; else one between each two
+/// borders that has points.
+pub(super) fn lines(call: Call, seen: &[Observation]) -> Vec<Line> {
+    let points = points(call, seen);
+    if matches!(call, Call::Map | Call::SetAccess | Call::Unmap) {
+        return if points.is_empty() { Vec::new() } else { vec![fit(&points)] };
+    }
+    let mut lines: Vec<Line> = Vec::new();
+    let mut least = 0.0;
+    for border in BORDERS {
+        let most = border.map_or(f64::INFINITY, |size| size as f64 / MIB as f64);
+        let inside = |point: &&Point| point.mib <= most && (point.mib > least || least == 0.0);
+        let some: Vec<Point> = points.iter().filter(inside).copied().collect();
+        if !some.is_empty() {
+            lines.push(Line { up_to: border, ..fit(&some) });
+            least = most;
+        }
+    }
+    // Whatever is larger than all that was seen costs as the largest that was.
+    if let Some(last) = lines.last_mut() {
+        last.up_to = None;
+    }
+    lines
+}
+
+/// The mean of all calls about as many handles and as many bytes, to the nearest power of two.
+fn points(call: Call, seen: &[Observation]) -> Vec<Point> {
+    let mut groups: BTreeMap<(u32, u32), Vec<&Observation>> = BTreeMap::new();
+    for one in seen.iter().filter(|one| one.call == call && one.ns > 0) {
+        let amount = one.amount;
+        let key =
+            (u64::BITS - amount.handles.leading_zeros(), (amount.size * 3 / 2).max(1).ilog2());
+        groups.entry(key).or_default().push(one);
+    }
+    groups.into_values().filter(|group| group.len() >= LEAST).map(mean).collect()
+}
+
+fn mean(mut group: Vec<&Observation>) -> Point {
+    group.sort_unstable_by_key(|one| one.ns);
+    let most = group[group.len() / 2].ns * OUTLIER;
+    group.retain(|one| one.ns <= most);
+    let of = |get: &dyn Fn(&Observation) -> f64| {
+        group.iter().map(|one| get(one)).sum::<f64>() / group.len() as f64
+    };
+    Point {
+        handles: of(&|one| one.amount.handles as f64),
+        mib: of(&|one| one.amount.size as f64 / MIB as f64),
+        ns: of(&|one| one.ns as f64),
+    }
+}
+
 /// The best prices; all zero if there are no points.
-pub(super) fn fit(points: &[Point]) -> CallCost {
+pub(super) fn fit(points: &[Point]) -> Line {
     let points: Vec<_> = points.iter().filter(|point| point.ns > 0.0).copied().collect();
     let candidates = (1..8_u8).filter_map(|set| {
         let prices = solve(&points, set)?;
         Some((error(&points, prices), prices))
     });
     match candidates.min_by(|a, b| a.0.total_cmp(&b.0)) {
-        None => CallCost::default(),
-        Some((error, [call, handle, mib])) => CallCost {
+        None => Line::default(),
+        Some((error, [call, handle, mib])) => Line {
+            up_to: None,
             per_call_ns: round(call),
             per_handle_ns: round(handle),
             per_mib_ns: round(mib),
@@ -105,6 +169,7 @@ fn eliminate(rows: &mut [[f64; 4]]) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Amount;
 
     fn grid(price: impl Fn(f64, f64) -> f64) -> Vec<Point> {
         let sizes = [(1.0, 2.0), (4.0, 8.0), (64.0, 128.0), (1.0, 512.0), (16.0, 2048.0)];
@@ -121,6 +186,28 @@ mod tests {
     }
 
     #[test]
+    fn lines_are_told_apart_by_size_and_outliers_are_set_aside() {
+        let one = |size: Bytes, ns| Observation {
+            call: Call::MemAlloc,
+            amount: Amount { handles: 1, size },
+            ns,
+        };
+        let mut seen = Vec::new();
+        for turn in 0..30 {
+            seen.push(one(512, 2000 + turn));
+            seen.push(one(2 * MIB, 40_000));
+            seen.push(one(512 * MIB, if turn == 7 { 8_000_000 } else { 90_000 }));
+        }
+        let lines = lines(Call::MemAlloc, &seen);
+        let borders: Vec<_> = lines.iter().map(|line| line.up_to).collect();
+        assert_eq!(borders, BORDERS);
+        let price = |line: &Line, size| line.of(Amount { handles: 1, size });
+        assert!((price(&lines[0], 512) - 2014.5).abs() < 1.0, "{lines:?}");
+        assert!((price(&lines[2], 512 * MIB) - 90_000.0).abs() < 1.0, "{lines:?}");
+        assert!(super::lines(Call::Map, &seen).is_empty());
+    }
+
+    #[test]
     fn no_price_is_negative() {
         let cost = fit(&grid(|handles, mib| (1000.0 * handles - 0.1 * mib).max(10.0)));
         assert!(cost.per_call_ns >= 0.0 && cost.per_handle_ns > 0.0 && cost.per_mib_ns >= 0.0);
@@ -134,6 +221,6 @@ mod tests {
             .to_vec();
         let cost = fit(&points);
         assert!((cost.per_call_ns + cost.per_handle_ns - 6500.0).abs() < 1.0, "{cost:?}");
-        assert_eq!(fit(&[]), CallCost::default());
+        assert_eq!(fit(&[]), Line::default());
     }
 }

@@ -43,9 +43,8 @@ pub struct Sample {
     pub p90_ns: u64,
 }
 
-/// Up to this size, `cuMemAlloc`s share pages.
-pub(super) const SMALL_LIMIT: Bytes = MIB;
-pub(super) const SMALL_SIZES: [Bytes; 5] = [512, 16 * KIB, 128 * KIB, 512 * KIB, MIB];
+/// Sizes at which `cuMemAlloc`s share pages.
+const SMALL_SIZES: [Bytes; 5] = [512, 16 * KIB, 128 * KIB, 512 * KIB, MIB];
 /// How many of them are held at once.
 const SMALL_BATCH: u32 = 64;
 const ALLOC_SIZES: [Bytes; 8] =

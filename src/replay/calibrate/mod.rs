@@ -1,15 +1,19 @@
 //! Calibration: what the memory calls of this GPU cost, and what its driver accepts.
 //!
-//! Blocks are built and taken down again in every combination of chunk size and number of chunks, each call is timed
-//! through the same port that the allocators use, and a line is fitted through the medians. All combinations are
-//! measured once before any is measured again, so that a machine that changes its pace changes it for all; the first
-//! round is a warm-up and is thrown away. Afterwards some of it is done again while the GPU's queue is full.
+//! First blocks are built and taken down again in every combination of chunk size and number of chunks: the paper's
+//! Table 1 and latency figure, medians on an empty device. All combinations are measured once before any is measured
+//! again, so that a machine that changes its pace changes it for all; the first round is a warm-up and is thrown away.
+//! Some of it is done again while the GPU's queue is full.
+//!
+//! The prices do not come from there: they are fitted to the calls of made-up programs ([`programs`]), and the speed at
+//! which the driver zeroes memory is measured by itself ([`zeroing`]).
 
-mod churn;
 mod fit;
 mod measure;
 mod probes;
+mod programs;
 mod tables;
+mod zeroing;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,12 +21,10 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::cuda::{CudaDevice, DriverError, Gpu, Queue};
-use crate::device::{Call, DeviceError, PerCall, Profile};
+use crate::device::{Amount, Call, DeviceError, Line, Observation, PerCall, Profile};
 use crate::units::Bytes;
-use churn::Churn;
-use fit::{Point, fit};
-use measure::{Bench, SMALL_LIMIT, SMALL_SIZES};
-pub use churn::Observation;
+use fit::lines;
+use measure::Bench;
 pub use measure::{Sample, Shape};
 pub use probes::Probe;
 pub use tables::{
@@ -44,8 +46,8 @@ pub struct Calibration {
     pub profile: Profile,
     /// Every combination that was measured.
     pub samples: Vec<Sample>,
-    /// Every call in the churn.
-    pub churn: Vec<Observation>,
+    /// Calls of the made-up programs, to which the prices were fitted.
+    pub observed: u64,
     /// What the driver accepts.
     pub probes: Vec<Probe>,
 }
@@ -87,18 +89,21 @@ pub fn calibrate(
     }
     let probes = probes::run(gpu)?;
     let mut bench = Bench::new(CudaDevice::new(gpu.clone()), free / 4);
-    // The last part of the time is for a busy GPU.
-    let rounds = rounds(&mut bench, start, budget.mul_f64(0.7), stop)?;
+    // A third of the time for empty rounds, some for a busy GPU, and half for the programs.
+    let rounds = rounds(&mut bench, start, budget.mul_f64(0.35), stop)?;
+    let is_over = |share: f64| {
+        move || start.elapsed() > budget.mul_f64(share) || stop.load(Ordering::Relaxed)
+    };
     let mut queue = Queue::new(gpu)?;
-    bench.busy_rounds(&mut queue, &|| start.elapsed() > budget || stop.load(Ordering::Relaxed))?;
+    bench.busy_rounds(&mut queue, &is_over(0.5))?;
     drop(queue);
     let samples = bench.finish();
-    let is_over = || start.elapsed() > budget.mul_f64(1.5) || stop.load(Ordering::Relaxed);
-    let churn = Churn::new(CudaDevice::new(gpu.clone())).run(free / 5 * 2, &is_over)?;
+    let observations = programs::observe(gpu, &is_over(1.0))?;
     let stopped = stop.load(Ordering::Relaxed).then(|| "interrupted".to_owned());
-    let profile = profile(gpu, name, rounds, &samples);
+    let profile = profile(gpu, name, &samples, &observations)?;
     let (gpu, cuda) = (gpu.name.clone(), gpu.cuda.clone());
-    Ok(Calibration { gpu, cuda, rounds, stopped, profile, samples, churn, probes })
+    let observed = observations.len() as u64;
+    Ok(Calibration { gpu, cuda, rounds, stopped, profile, samples, observed, probes })
 }
 
 fn rounds(
@@ -118,38 +123,46 @@ fn rounds(
     Ok(rounds)
 }
 
-/// Lines through the medians of an idle GPU.
-fn profile(gpu: &Gpu, name: &str, rounds: u64, samples: &[Sample]) -> Profile {
-    let points = |call: Call, is_small: bool| -> Vec<Point> {
-        let wanted = |sample: &&Sample| {
-            let is_alloc = matches!(call, Call::MemAlloc | Call::MemFree);
-            sample.call == call.name()
-                && !sample.busy
-                && (is_alloc && sample.size <= SMALL_LIMIT) == is_small
-        };
-        let point = |sample: &Sample| Point {
-            handles: sample.handles as f64,
-            mib: sample.size as f64 / f64::from(1 << 20),
-            ns: sample.p50_ns as f64,
-        };
-        samples.iter().filter(wanted).map(point).collect()
-    };
-    let mut calls = PerCall::default();
+/// Prices by what was observed; fences by the rounds, where they were made.
+fn profile(
+    gpu: &Gpu,
+    name: &str,
+    samples: &[Sample],
+    seen: &[Observation],
+) -> Result<Profile, CalibrationError> {
+    let mut calls: PerCall<Vec<Line>> = PerCall::default();
     for call in Call::ALL {
-        calls[call] = fit(&points(call, false));
+        calls[call] = lines(call, seen);
     }
-    Profile {
+    for call in [Call::EventRecord, Call::EventQuery, Call::StreamWait] {
+        calls[call] = samples.iter().filter(|one| one.call == call.name()).map(flat).collect();
+    }
+    // Waiting for a queue that is empty costs next to nothing, and for one that is not, what is in it.
+    calls.synchronize.clear();
+    let memory = gpu.memory()?;
+    let mut profile = Profile {
         name: name.to_owned(),
         device: format!("{}, driver for CUDA {}", gpu.name, gpu.cuda),
         source: format!(
-            "gmlake-replay calibrate: medians of {rounds} rounds on an idle GPU, fitted by least relative squares"
+            "gmlake-replay calibrate: {} calls of made-up programs through every allocator on an \
+             idle GPU, fitted by least relative squares",
+            seen.len()
         ),
         calls,
-        small_limit: SMALL_LIMIT,
-        small_mem_alloc: fit(&points(Call::MemAlloc, true)),
-        small_mem_free: fit(&points(Call::MemFree, true)),
+        memory: memory.total,
+        zeroing_ns_per_mib: 0.0,
         stream_wait_ns: 0.0,
-    }
+    };
+    let turn = Amount { handles: 1, size: zeroing::piece(memory.free) };
+    let call_ns = profile.price(Call::MemAlloc, turn) + profile.price(Call::MemFree, turn);
+    profile.zeroing_ns_per_mib = (zeroing::measure(gpu, call_ns)? * 10.0).round() / 10.0;
+    Ok(profile)
 }
 
-const _: () = assert!(SMALL_SIZES[SMALL_SIZES.len() - 1] <= SMALL_LIMIT);
+/// A price that depends on nothing: how far the tenth and the ninetieth percentile are from the median is its error.
+fn flat(sample: &Sample) -> Line {
+    let median = sample.p50_ns as f64;
+    let off = |ns: u64| (ns as f64 / median - 1.0).powi(2);
+    let error = ((off(sample.p10_ns) + off(sample.p90_ns)) / 2.0).sqrt();
+    Line { per_call_ns: median, fit_error: Some((error * 1e4).round() / 1e4), ..Line::default() }
+}

@@ -1,0 +1,76 @@
+//! The calls as allocators make them: made-up programs through real allocators.
+//!
+//! A call that is repeated on an empty device finds all that it needs in the caches of the host and of the driver. In a
+//! program it comes after others, on a device that holds much, for memory that was never used or was just given back,
+//! and takes up to twice as long. So the prices are fitted to calls in their natural surroundings: made-up traces
+//! (training with varying lengths, random churn, combs made to fragment) through every allocator that keeps memory.
+
+use crate::alloc_conf::AllocConf;
+use crate::allocator::{ALL, Environment, Options, Spec};
+use crate::device::{Observation, Timed};
+use crate::drive::{OnOom, Replay};
+use crate::replay::calibrate::CalibrationError;
+use crate::replay::cuda::{CudaDevice, Gpu};
+use crate::trace::Trace;
+use crate::trace::synthetic::Program;
+
+/// Events of each program.
+const EVENTS: usize = 4000;
+/// Events between two looks at the clock.
+const STRIDE: usize = 64;
+
+/// Runs programs, each with another seed, until `over` says so; all allocators get their turn at least once.
+pub(super) fn observe(
+    gpu: &Gpu,
+    over: &dyn Fn() -> bool,
+) -> Result<Vec<Observation>, CalibrationError> {
+    let mut seen = Vec::new();
+    let mut seed = 0;
+    while seed == 0 || !over() {
+        for program in Program::ALL {
+            let trace = program.generate(seed, EVENTS);
+            for spec in ALL.iter().filter(|spec| is_real(spec)) {
+                if seed == 0 || !over() {
+                    seen.extend(run(gpu, spec, &trace, over)?);
+                }
+            }
+        }
+        seed += 1;
+    }
+    Ok(seen)
+}
+
+/// Allocators, not bounds; and not the one that makes a call for each 2 MiB of every request, which alone would take
+/// all the time.
+fn is_real(spec: &Spec) -> bool {
+    !spec.name.starts_with("bound") && spec.name != "vmm"
+}
+
+/// One program through one allocator, in pieces, so that it can be cut short.
+fn run(
+    gpu: &Gpu,
+    spec: &Spec,
+    trace: &Trace,
+    over: &dyn Fn() -> bool,
+) -> Result<Vec<Observation>, CalibrationError> {
+    let mut environment = Environment::new(AllocConf::default());
+    environment.total_memory = gpu.memory()?.total;
+    let mut allocator = spec
+        .build(&Options::default(), &environment)
+        .expect("an allocator can be built with its own defaults");
+    let mut device = Timed::new(CudaDevice::new(gpu.clone())).observing(true);
+    let mut replay = Replay::new(trace, OnOom::Skip);
+    let length = trace.events.len();
+    for start in (0..length).step_by(STRIDE) {
+        let range = start..length.min(start + STRIDE);
+        let _ = replay.advance(range, allocator.as_mut(), &mut device, &mut ())?;
+        if let Some(error) = device.device.first_error() {
+            return Err(error.clone().into());
+        }
+        if start > length / 4 && over() {
+            break;
+        }
+    }
+    device.device.close()?;
+    Ok(device.take_observations())
+}
