@@ -29,6 +29,8 @@ pub struct ReplaySummary {
     pub allocator_ns: u64,
     /// Time in driver calls, in nanoseconds.
     pub driver_ns: u64,
+    /// The same in each of the runs of which this is the median, in ascending order.
+    pub driver_ns_of_runs: Vec<u64>,
     /// The same by the cost model, in nanoseconds.
     pub predicted_driver_ns: u64,
     /// The profile that it rests on.
@@ -105,6 +107,18 @@ pub struct LogDifference {
 }
 
 impl ReplaySummary {
+    /// The run with the median driver time, of several that did the same; `None` if there are none. What went wrong in
+    /// any of them is kept.
+    #[must_use]
+    pub fn median(mut runs: Vec<Self>) -> Option<Self> {
+        runs.sort_by_key(|run| run.driver_ns);
+        let times = runs.iter().map(|run| run.driver_ns).collect();
+        let wrong = runs.iter().position(|run| !run.is_clean());
+        let middle = wrong.unwrap_or(runs.len() / 2);
+        let run = (middle < runs.len()).then(|| runs.swap_remove(middle))?;
+        Some(Self { driver_ns_of_runs: times, ..run })
+    }
+
     /// Whether nothing is wrong: the trace ended, memory kept what was written, the simulation agreed.
     #[must_use]
     pub fn is_clean(&self) -> bool {
@@ -135,5 +149,22 @@ impl ReplaySummary {
         let over = |call: Call| timed.times[call].total_ns.saturating_sub(predicted[call]);
         self.wait_ns = if is_predicted { waits.into_iter().map(over).sum() } else { 0 };
         self.stream_waits = waits.into_iter().map(|call| timed.times[call].count).sum();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_shown_unless_something_went_wrong() {
+        let run = |driver_ns| ReplaySummary { driver_ns, ..ReplaySummary::default() };
+        let runs = vec![run(5), run(9), run(1)];
+        let shown = ReplaySummary::median(runs.clone()).unwrap();
+        assert_eq!((shown.driver_ns, shown.driver_ns_of_runs), (5, vec![1, 5, 9]));
+        let mut runs = runs;
+        runs[1].stopped = Some("interrupted".to_owned());
+        assert_eq!(ReplaySummary::median(runs).unwrap().driver_ns, 9);
+        assert!(ReplaySummary::median(Vec::new()).is_none());
     }
 }

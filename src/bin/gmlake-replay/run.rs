@@ -38,13 +38,10 @@ pub(crate) fn run(args: &RunArgs, stop: &AtomicBool) -> Result<bool> {
         let trace = open(file, args)?;
         let first = summaries.len();
         for choice in &choices {
-            if stop.load(Ordering::Relaxed) {
-                is_clean = false;
-                break;
-            }
-            let name = choice.spec.name;
-            let mut summary = replay(&trace, choice, &plan, stop)
-                .with_context(|| format!("{}: {name}", file.display()))?;
+            let runs = repeat(&trace, choice, &plan, args.repeat, stop);
+            let runs = runs.with_context(|| format!("{}: {}", file.display(), choice.spec.name))?;
+            is_clean &= runs.len() == args.repeat as usize;
+            let Some(mut summary) = ReplaySummary::median(runs) else { break };
             summary.file = file.display().to_string();
             is_clean &= summary.is_clean();
             if let Some(log) = &mut log {
@@ -54,8 +51,7 @@ pub(crate) fn run(args: &RunArgs, stop: &AtomicBool) -> Result<bool> {
                 write_times(times, &summary)?;
             }
             show::run(&summary)?;
-            summary.log = Default::default();
-            summary.observations = Vec::new();
+            (summary.log, summary.observations) = Default::default();
             summaries.push(summary);
             if let Some(json) = &mut json {
                 write_json(json, &summaries)?;
@@ -64,6 +60,24 @@ pub(crate) fn run(args: &RunArgs, stop: &AtomicBool) -> Result<bool> {
         show::overview(&summaries[first..])?;
     }
     Ok(is_clean)
+}
+
+/// The same run again and again, until the user has had enough.
+fn repeat(
+    trace: &Trace,
+    choice: &Choice,
+    plan: &Plan,
+    times: u32,
+    stop: &AtomicBool,
+) -> Result<Vec<ReplaySummary>> {
+    let mut runs = Vec::new();
+    for _ in 0..times {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        runs.push(replay(trace, choice, plan, stop)?);
+    }
+    Ok(runs)
 }
 
 fn choose(args: &RunArgs) -> Result<Vec<Choice>> {
