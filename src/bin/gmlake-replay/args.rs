@@ -79,7 +79,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "MS", default_value_t = 0.0, value_parser = not_negative)]
     pub(crate) background_load: f64,
     /// Replay each allocator this often, and show the run whose driver time is the median
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repeat: u32,
     /// End each run after this many seconds
     #[arg(long, value_name = "N", value_parser = positive)]
