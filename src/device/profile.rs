@@ -68,6 +68,10 @@ pub struct Profile {
     /// Time that the driver takes to zero a MiB of freed memory; zero if not stated.
     #[serde(default)]
     pub zeroing_ns_per_mib: f64,
+    /// What a small fixed piece of work took beside the measurements, in nanoseconds; zero if not stated. A machine that
+    /// takes longer for it takes longer for everything.
+    #[serde(default)]
+    pub probe_ns: f64,
     /// Added each time that a call waits for work queued on the GPU; zero if not stated.
     #[serde(default)]
     pub stream_wait_ns: f64,
@@ -139,6 +143,7 @@ impl Profile {
         let others = [
             ("stream_wait_ns", profile.stream_wait_ns),
             ("zeroing_ns_per_mib", profile.zeroing_ns_per_mib),
+            ("probe_ns", profile.probe_ns),
         ];
         let is_wrong = |(_, price): &(&str, f64)| !price.is_finite() || *price < 0.0;
         if let Some((name, _)) = of_calls.chain(others).find(is_wrong) {
@@ -146,6 +151,20 @@ impl Profile {
             return Err(ProfileError::Content(problem));
         }
         Ok(profile)
+    }
+
+    /// The same prices on a machine that is `pace` times as slow. The zeroing is the GPU's own, and stays.
+    #[must_use]
+    pub fn at_pace(&self, pace: f64) -> Self {
+        let mut slower = self.clone();
+        for call in Call::ALL {
+            for line in &mut slower.calls[call] {
+                line.per_call_ns *= pace;
+                line.per_handle_ns *= pace;
+                line.per_mib_ns *= pace;
+            }
+        }
+        slower
     }
 
     /// The price of one call in nanoseconds, waiting for the GPU not included. A `map` is one call for each handle.

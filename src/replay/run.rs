@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::cuda::{Background, Coverage, CudaDevice, DriverError, Gpu, GpuError, Painter};
+use super::probe::probe;
 use super::stamped::Stamped;
 use super::summary::{LogDifference, ReplaySummary, StepReplay};
 use super::twin::{Twin, simulate};
@@ -102,6 +103,7 @@ pub fn replay(
     stop: &AtomicBool,
 ) -> Result<ReplaySummary, ReplayError> {
     let gpu = Gpu::open(plan.device)?;
+    let before = pace(&gpu, &plan.profile);
     let environment = environment(trace, gpu.memory()?.total);
     let build = || choice.spec.build(&choice.options, &environment);
     let device = CudaDevice::new(gpu.clone());
@@ -127,24 +129,30 @@ pub fn replay(
     let mut summary = run.summary(&client, &gear);
     summary.gpu = gpu.name.clone();
     summary.allocator = choice.spec.name.to_owned();
-    // A run that broke ended in the middle of an event, which a twin would carry out.
     summary.profile.clone_from(&plan.profile.name);
-    match run.stopped {
-        Some(Stop::Broken(_)) => summary.set_calls(&gear.device, None),
-        _ => compare(
-            &mut summary,
-            trace,
-            plan,
-            &Given { capacity: memory.free, build: &build },
-            &gear,
-        )?,
-    }
     if let Err(error) = gear.device.device.close() {
         summary.stopped.get_or_insert(format!("giving memory back: {error}"));
+    }
+    // A run that broke ended in the middle of an event, which a twin would carry out.
+    match run.stopped {
+        Some(Stop::Broken(_)) => summary.set_calls(&gear.device, None),
+        _ => {
+            let after = pace(&gpu, &plan.profile);
+            summary.pace = before.zip(after).map(|(before, after)| before.midpoint(after));
+            let given = Given { capacity: memory.free, build: &build };
+            compare(&mut summary, trace, plan, &given, &gear)?;
+        }
     }
     summary.log = gear.log;
     summary.observations = gear.device.take_observations();
     Ok(summary)
+}
+
+/// How slow the machine is now, in units of the machine that the profile was measured on; `None` if the profile does
+/// not say, or there is no memory to try.
+fn pace(gpu: &Gpu, profile: &Profile) -> Option<f64> {
+    let now = (profile.probe_ns > 0.0).then(|| probe(&mut CudaDevice::new(gpu.clone())).ok())?;
+    now.map(|ns| ns / profile.probe_ns)
 }
 
 /// The world as the allocator sees it: the recorded settings, on this GPU.
@@ -334,17 +342,19 @@ fn compare(
     given: &Given<'_>,
     gear: &Gear,
 ) -> Result<(), ReplayError> {
-    let twin = |policy: AddressPolicy| -> Result<Result<Twin, DeviceError>, OptionError> {
+    type Outcome = Result<Result<Twin, DeviceError>, OptionError>;
+    let twin = |policy: AddressPolicy, profile: &Profile| -> Outcome {
         // A GPU is asked how far it is, and the simulation cannot know: it gets the same answers.
         let device = SimDevice::with_policy(given.capacity, policy)
             .answering(gear.log.reached.clone().into());
         let events = summary.events as usize;
-        Ok(simulate(trace, events, (given.build)()?.as_mut(), device, &plan.profile))
+        Ok(simulate(trace, events, (given.build)()?.as_mut(), device, profile))
     };
     let addresses = AddressPolicy::Answers(gear.log.answers.clone().into());
-    let (same, own) = (twin(addresses)?, twin(AddressPolicy::Ascending)?);
-    if let Ok(own) = own {
+    let same = twin(addresses, &plan.profile.at_pace(summary.pace.unwrap_or(1.0)))?;
+    if let Ok(own) = twin(AddressPolicy::Ascending, &plan.profile)? {
         summary.simulated_peak_bytes = own.peak_used;
+        summary.profile_driver_ns = own.bill.nanos.total();
     }
     let Ok(same) = same else { return Ok(()) };
     summary.set_calls(&gear.device, Some(&same.bill.nanos));

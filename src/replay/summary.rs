@@ -31,10 +31,14 @@ pub struct ReplaySummary {
     pub driver_ns: u64,
     /// The same in each of the runs of which this is the median, in ascending order.
     pub driver_ns_of_runs: Vec<u64>,
-    /// The same by the cost model, in nanoseconds.
+    /// The same by the cost model at the machine's pace, in nanoseconds.
     pub predicted_driver_ns: u64,
+    /// The same by the profile as it is, in nanoseconds.
+    pub profile_driver_ns: u64,
     /// The profile that it rests on.
     pub profile: String,
+    /// How slow the machine was beside the run, in units of the machine that the profile was measured on.
+    pub pace: Option<f64>,
     /// How much longer than priced `cuMemFree` and `cuCtxSynchronize` took: they wait for the GPU, in nanoseconds.
     pub wait_ns: u64,
     /// Calls that wait for the GPU.

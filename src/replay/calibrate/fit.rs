@@ -8,10 +8,20 @@
 use std::collections::BTreeMap;
 
 use crate::device::{Call, Line, Observation};
-use crate::units::{Bytes, MIB};
+use crate::units::{Bytes, KIB, MIB};
 
-/// What a call is about where one line does not do for all: up to a page's half, up to a page table's worth, beyond.
-const BORDERS: [Option<Bytes>; 3] = [Some(MIB), Some(48 * MIB), None];
+/// Where one line ends and the next begins: small allocations share pages of 2 MiB, and beyond about 48 MiB the driver
+/// takes other ways; the other borders let lines follow a bend.
+const BORDERS: [Option<Bytes>; 8] = [
+    Some(4 * KIB),
+    Some(64 * KIB),
+    Some(512 * KIB),
+    Some(MIB),
+    Some(12 * MIB),
+    Some(48 * MIB),
+    Some(512 * MIB),
+    None,
+];
 /// So many calls make a point.
 const LEAST: usize = 20;
 /// Calls that took so many times the middle are set aside.
@@ -35,23 +45,26 @@ impl Point {
     }
 }
 
-/// The lines of one call: one for all sizes if it is about handles, whose number says most; else one between each two
-/// borders that has points.
+/// The lines of one call, one between each two borders that has calls. The error of each is told by calls that it has
+/// not seen: a line through the even ones, held against the odd ones.
 pub(super) fn lines(call: Call, seen: &[Observation]) -> Vec<Line> {
-    let points = points(call, seen);
-    if matches!(call, Call::Map | Call::SetAccess | Call::Unmap) {
-        return if points.is_empty() { Vec::new() } else { vec![fit(&points)] };
-    }
+    let seen: Vec<_> = seen.iter().filter(|one| one.call == call && one.ns > 0).collect();
     let mut lines: Vec<Line> = Vec::new();
-    let mut least = 0.0;
+    let mut least = 0;
     for border in BORDERS {
-        let most = border.map_or(f64::INFINITY, |size| size as f64 / MIB as f64);
-        let inside = |point: &&Point| point.mib <= most && (point.mib > least || least == 0.0);
-        let some: Vec<Point> = points.iter().filter(inside).copied().collect();
-        if !some.is_empty() {
-            lines.push(Line { up_to: border, ..fit(&some) });
-            least = most;
+        let range = least..=border.unwrap_or(Bytes::MAX);
+        let inside = seen.iter().filter(|one| range.contains(&one.amount.size)).copied();
+        let inside: Vec<_> = inside.collect();
+        let all = points(&inside);
+        if all.is_empty() {
+            continue;
         }
+        let half = |first| inside.iter().skip(first).step_by(2).copied().collect::<Vec<_>>();
+        let (even, odd) = (points(&half(0)), points(&half(1)));
+        let fit_error = Some(fit(&even).error(&odd)).filter(|error| error.is_finite());
+        let line = fit(&all);
+        lines.push(Line { up_to: border, fit_error: fit_error.or(line.fit_error), ..line });
+        least = border.map_or(0, |size| size + 1);
     }
     // Whatever is larger than all that was seen costs as the largest that was.
     if let Some(last) = lines.last_mut() {
@@ -61,9 +74,9 @@ pub(super) fn lines(call: Call, seen: &[Observation]) -> Vec<Line> {
 }
 
 /// The mean of all calls about as many handles and as many bytes, to the nearest power of two.
-fn points(call: Call, seen: &[Observation]) -> Vec<Point> {
+fn points(seen: &[&Observation]) -> Vec<Point> {
     let mut groups: BTreeMap<(u32, u32), Vec<&Observation>> = BTreeMap::new();
-    for one in seen.iter().filter(|one| one.call == call && one.ns > 0) {
+    for &one in seen {
         let amount = one.amount;
         let key =
             (u64::BITS - amount.handles.leading_zeros(), (amount.size * 3 / 2).max(1).ilog2());
@@ -102,6 +115,14 @@ pub(super) fn fit(points: &[Point]) -> Line {
             per_mib_ns: round(mib),
             fit_error: Some((error * 1e4).round() / 1e4),
         },
+    }
+}
+
+impl Line {
+    /// How far points lie from it, relative to them; not a number if there are none.
+    fn error(&self, points: &[Point]) -> f64 {
+        let error = error(points, [self.per_call_ns, self.per_handle_ns, self.per_mib_ns]);
+        (error * 1e4).round() / 1e4
     }
 }
 
@@ -193,16 +214,17 @@ mod tests {
             ns,
         };
         let mut seen = Vec::new();
-        for turn in 0..30 {
+        for turn in 0..60 {
             seen.push(one(512, 2000 + turn));
             seen.push(one(2 * MIB, 40_000));
             seen.push(one(512 * MIB, if turn == 7 { 8_000_000 } else { 90_000 }));
         }
         let lines = lines(Call::MemAlloc, &seen);
         let borders: Vec<_> = lines.iter().map(|line| line.up_to).collect();
-        assert_eq!(borders, BORDERS);
+        assert_eq!(borders, [Some(4 * KIB), Some(12 * MIB), None]);
+        assert!(lines.iter().all(|line| line.fit_error.is_some_and(|error| error < 0.01)));
         let price = |line: &Line, size| line.of(Amount { handles: 1, size });
-        assert!((price(&lines[0], 512) - 2014.5).abs() < 1.0, "{lines:?}");
+        assert!((price(&lines[0], 512) - 2029.5).abs() < 1.0, "{lines:?}");
         assert!((price(&lines[2], 512 * MIB) - 90_000.0).abs() < 1.0, "{lines:?}");
         assert!(super::lines(Call::Map, &seen).is_empty());
     }

