@@ -162,7 +162,7 @@ fn every_allocator_replays_as_simulated_and_keeps_its_memory_apart() {
 
 #[test]
 fn a_sample_of_each_page_is_checked_too() {
-    let more = ["--verify", "sample", "--allocators", "gmlake,native", "--background-load", "0.2"];
+    let more = ["--verify", "sample", "--allocators", "gmlake,native", "--background-load", "3"];
     let Some(run) = replay(STREAMS, &more, &[]) else { return };
     assert_eq!(run.code(), 0, "{}{}", run.text(), run.errors());
     run.assert_tidy();
