@@ -1,6 +1,8 @@
-//! Events per second of every allocator, side by side, and load times: `cargo bench --bench events [-- TRACE...]`.
+//! Events per second of every allocator, side by side, and load times:
+//! `cargo bench --bench events [-- TRACE... ALLOCATOR...]`.
 //!
-//! Without traces on the command line, those of `traces/` are loaded, and one of them is replayed.
+//! Without traces on the command line, those of `traces/` are loaded, and one of them is replayed; without allocators,
+//! all of them take part, the paper's with its fragmentation limit at 2 MiB too, where it stitches most.
 //! Each trace goes through all allocators in turn, several rounds, so that a slow moment of the machine hits all of
 //! them alike; the best round counts. Only the event loop is timed.
 
@@ -19,6 +21,13 @@ const EVENTS: usize = 300_000;
 /// 311,534 recorded entries of a fine-tuning run with sequences of varying length.
 const REPLAYED: &str = "opt-1.3b-LR-var.pickle.xz";
 
+/// What takes part: an allocator with one option set, or none.
+#[derive(Clone, Copy)]
+struct Row {
+    spec: &'static Spec,
+    option: Option<(&'static str, &'static str)>,
+}
+
 /// One run: the time of the event loop, driver calls, and the reserved peak.
 struct Run {
     time: Duration,
@@ -28,8 +37,11 @@ struct Run {
 
 fn main() {
     // Cargo itself adds options such as `--bench`.
-    let given: Vec<PathBuf> =
-        std::env::args().skip(1).filter(|a| !a.starts_with('-')).map(PathBuf::from).collect();
+    let words = std::env::args().skip(1).filter(|word| !word.starts_with('-'));
+    let (names, given): (Vec<String>, Vec<String>) =
+        words.partition(|word| ALL.iter().any(|spec| spec.name == word.as_str()));
+    let given: Vec<PathBuf> = given.into_iter().map(PathBuf::from).collect();
+    let rows = rows(&names);
     let paths = if given.is_empty() { shipped() } else { given.clone() };
     let mut chosen = Vec::new();
     println!("{:44} {:>10} {:>10} {:>10}", "load, best of 3", "events", "ms", "ns/event");
@@ -44,12 +56,28 @@ fn main() {
         }
     }
     for (name, trace) in &chosen {
-        report(name, trace);
-        report(&format!("{name}, ten times in a row"), &repeated(trace, 10));
+        report(&rows, name, trace);
+        report(&rows, &format!("{name}, ten times in a row"), &repeated(trace, 10));
     }
     for program in Program::ALL {
-        report(&format!("{program:?}, made up").to_lowercase(), &program.generate(1, EVENTS));
+        report(
+            &rows,
+            &format!("{program:?}, made up").to_lowercase(),
+            &program.generate(1, EVENTS),
+        );
     }
+}
+
+/// The allocators with these names, or all.
+fn rows(names: &[String]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for spec in ALL.iter().filter(|spec| names.is_empty() || names.iter().any(|n| n == spec.name)) {
+        rows.push(Row { spec, option: None });
+        if spec.name == "gmlake" {
+            rows.push(Row { spec, option: Some(("fragment_limit", "2MiB")) });
+        }
+    }
+    rows
 }
 
 /// The traces that come with the repository, in order of their names.
@@ -98,33 +126,44 @@ fn repeated(trace: &Trace, times: u32) -> Trace {
     long
 }
 
-fn report(name: &str, trace: &Trace) {
+fn report(rows: &[Row], name: &str, trace: &Trace) {
     let events = trace.events.len();
     println!("\n{name}: {events} events, best of {ROUNDS}");
     println!("{:16} {:>10} {:>12} {:>12} {:>12}", "", "ns/event", "Mevents/s", "calls", "reserved");
-    let mut best: Vec<Option<Run>> = ALL.iter().map(|_| None).collect();
+    let mut best: Vec<Option<Run>> = rows.iter().map(|_| None).collect();
     for _ in 0..ROUNDS {
-        for (spec, best) in ALL.iter().zip(&mut best) {
-            let run = run(spec, trace);
+        for (row, best) in rows.iter().zip(&mut best) {
+            let run = run(row, trace);
             if best.as_ref().is_none_or(|best| run.time < best.time) {
                 *best = Some(run);
             }
         }
     }
-    for (spec, run) in ALL.iter().zip(best) {
+    for (row, run) in rows.iter().zip(best) {
         let Run { time, calls, reserved } = run.expect("there was a round");
         let ns = time.as_nanos() as f64 / events as f64;
-        let rate = 1e3 / ns;
+        let (label, rate) = (row.label(), 1e3 / ns);
         let reserved = Size(reserved).to_string();
-        println!("{:16} {ns:>10.1} {rate:>12.2} {calls:>12} {reserved:>12}", spec.name);
+        println!("{label:16} {ns:>10.1} {rate:>12.2} {calls:>12} {reserved:>12}");
     }
 }
 
-fn run(spec: &Spec, trace: &Trace) -> Run {
+impl Row {
+    fn label(&self) -> String {
+        let value = self.option.map_or(String::new(), |(_, value)| format!(" {value}"));
+        format!("{}{value}", self.spec.name)
+    }
+}
+
+fn run(row: &Row, trace: &Trace) -> Run {
     let total_memory = 1024 * GIB;
     let conf = trace.settings.clone().unwrap_or_default();
     let environment = Environment { total_memory, ..Environment::new(conf) };
-    let mut allocator = spec.build(&Options::default(), &environment).expect("defaults are valid");
+    let mut options = Options::default();
+    if let Some((name, value)) = row.option {
+        options.set(name, value);
+    }
+    let mut allocator = row.spec.build(&options, &environment).expect("the options are valid");
     let mut gpu = Counted::new(SimDevice::new(total_memory));
     let mut replay = Replay::new(trace, OnOom::Skip);
     let start = Instant::now();

@@ -177,15 +177,7 @@ impl Gmlake {
     /// Free pBlocks of at least `limit` chunks from the largest on, until they suffice; says how many chunks they have.
     fn find_candidates(&mut self, stream: StreamId, chunks: u32, limit: u32) -> u32 {
         self.candidates.clear();
-        let mut found = 0;
-        for (block, len) in self.front.pool.largest_first(stream) {
-            if len < limit || found >= chunks {
-                break;
-            }
-            found += len;
-            self.candidates.push(block);
-        }
-        found
+        self.front.pool.gather(stream, chunks, limit, &mut self.candidates)
     }
 
     /// S3, and the end of S4: stitches the candidates, of which the last may be cut.

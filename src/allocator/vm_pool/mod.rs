@@ -8,27 +8,25 @@
 //!   sBlock  s0                ┌───────────────┬───────┐
 //!   sBlock  s1    ┌───────┐   │               │       │  ┌───────────────┐   (s1 maps two extents)
 //!                 └───┬───┘   └───────┬───────┴───┬───┘  └───────┬───────┘
-//!   pieces        ├ {s1}  ┼───────────┼   {s0}    ┼ {} ──────────┼  {s1}  ┤
 //!   pBlocks       ├───────────────┼───────────┼─────────────────────┼──────┤
 //!   chunks        0 1 2 3 4 5 ...                                 a segment
 //! ```
 //!
-//! Nothing here is kept per chunk. A *piece* is a run of chunks over which the same sBlocks lie; it counts its busy
-//! chunks. When that count leaves zero or returns to it, and only then, each sBlock over the piece counts one busy
-//! piece more or fewer; an sBlock is usable when it has none. So what a malloc costs depends on the pieces under the
-//! block, not on its size, and splitting or merging pBlocks touches no piece at all. Pieces are cut only when an
-//! sBlock is made.
+//! No step walks over chunks: pBlocks are found and chunks are marked as busy through bits, 64 chunks (128 MiB) a word.
+//! What a malloc costs depends on the pBlocks that it takes, and not on the sBlocks over them: these are told when
+//! chunks become free, and only those that waited for them ([`watch`]).
 //!
 //! pBlocks are halves of one range after a split: nothing is mapped anew. (The paper gives both halves new addresses
 //! and maps their chunks again; the released code does as we do.) An sBlock over *adjacent* pBlocks of one segment
 //! needs no range of its own either: the segment's addresses are the alias ([`VmPool::remember`]).
 
+mod chunk_set;
 mod cuts;
 mod front;
 mod pblock;
-mod piece;
 mod sblock;
 mod segment;
+mod watch;
 
 pub(super) use front::{Front, Place};
 #[cfg(test)]
@@ -38,7 +36,6 @@ use super::size_order::SizeOrder;
 use super::{Slab, SlabIndex};
 use crate::units::Bytes;
 use pblock::PBlock;
-use piece::Piece;
 use sblock::SBlock;
 use segment::Segment;
 
@@ -58,6 +55,11 @@ impl Extent {
     #[inline]
     pub(super) fn end(self) -> u32 {
         self.start + self.len
+    }
+
+    /// Whether the two share a chunk.
+    pub(super) fn meets(self, other: Self) -> bool {
+        self.segment == other.segment && self.start < other.end() && other.start < self.end()
     }
 }
 
@@ -87,15 +89,11 @@ pub(super) struct VmPool {
     merges: bool,
     segments: Slab<Segment>,
     blocks: Slab<PBlock>,
-    pieces: Slab<Piece>,
     sblocks: Slab<SBlock>,
-    /// For each sBlock the number of pieces under it with a busy chunk; apart from the rest, because every malloc and
-    /// free counts here.
-    busy: Vec<u32>,
     /// Every free pBlock, and some that were free and are not any more: those are dropped when a search meets them,
     /// so that a block that comes and goes at the same size costs nothing.
     free: SizeOrder,
-    /// Every usable sBlock, and some that were usable, likewise.
+    /// Every usable sBlock, and some that were usable, likewise: see [`watch`].
     usable: SizeOrder,
     clock: u64,
     /// Counts for reports.
@@ -110,9 +108,7 @@ impl VmPool {
             merges,
             segments: Slab::default(),
             blocks: Slab::default(),
-            pieces: Slab::default(),
             sblocks: Slab::default(),
-            busy: Vec::new(),
             free: SizeOrder::default(),
             usable: SizeOrder::default(),
             clock: 0,

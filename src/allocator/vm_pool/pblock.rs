@@ -95,6 +95,31 @@ impl VmPool {
         all.filter(|&(index, _)| self.blocks[index].state == BlockState::Free)
     }
 
+    /// Free pBlocks of a stream with at least `least` chunks, from the largest on, until they have `chunks` chunks;
+    /// they are put into `found`. Says how many they have.
+    pub(in crate::allocator) fn gather(
+        &mut self,
+        stream: StreamId,
+        chunks: u32,
+        least: u32,
+        found: &mut Vec<SlabIndex>,
+    ) -> u32 {
+        let (mut sum, mut stale) = (0, Vec::new());
+        for key in self.free.largest_first(stream) {
+            if key.units() < least || sum >= chunks {
+                break;
+            }
+            if self.blocks[key.index()].state == BlockState::Free {
+                sum += key.units();
+                found.push(key.index());
+            } else {
+                stale.push(key.index());
+            }
+        }
+        stale.into_iter().for_each(|block| self.unlist(block));
+        sum
+    }
+
     /// Every free pBlock by (stream, size, address).
     pub(in crate::allocator) fn free_blocks(&self) -> impl Iterator<Item = SlabIndex> {
         let all = self.free.iter().map(SizeKey::index);
@@ -116,8 +141,26 @@ impl VmPool {
     #[inline]
     pub(in crate::allocator) fn give(&mut self, block: SlabIndex, stamp: u64) {
         debug_assert_eq!(self.blocks[block].state, BlockState::Used);
-        self.vacate(self.blocks[block].extent());
+        let extent = self.blocks[block].extent();
+        self.vacate(extent);
+        self.wake(extent);
         self.settle(block, stamp);
+    }
+
+    /// Chunks of `extent` that a tensor uses, counted from the pBlocks.
+    #[cfg(test)]
+    pub(in crate::allocator) fn busy_chunks(&self, extent: Extent) -> u32 {
+        let mut busy = 0;
+        let mut at = extent.start;
+        while at < extent.end() {
+            let block = &self.blocks[self.segments[extent.segment].blocks.find(at)];
+            let stop = block.extent().end().min(extent.end());
+            if matches!(block.state, BlockState::Used | BlockState::Held) {
+                busy += stop - at;
+            }
+            at = stop;
+        }
+        busy
     }
 
     /// Whether the pBlock is a whole segment.

@@ -1,9 +1,10 @@
-//! sBlocks, and the pieces that tell which of them are usable.
+//! sBlocks: how they are made, used, and destroyed.
 
 use super::pblock::BlockState;
+use super::watch::Watch;
 use super::{Extent, VmPool};
-use crate::allocator::size_order::{SizeKey, SizeOrder};
-use crate::allocator::{Slab, SlabIndex};
+use crate::allocator::SlabIndex;
+use crate::allocator::size_order::SizeKey;
 use crate::device::{Device, DeviceError, DevicePtr};
 use crate::trace::StreamId;
 
@@ -24,7 +25,7 @@ pub(in crate::allocator) struct SBlock {
     pub(in crate::allocator) extents: Vec<Extent>,
     /// Chunks in the address range that it reserved; 0 if it lives on its segment's.
     reserved: u32,
-    is_listed: bool,
+    pub(super) watch: Watch,
 }
 
 impl SBlock {
@@ -39,7 +40,7 @@ impl SBlock {
         self.reserved > 0
     }
 
-    fn key(&self, index: SlabIndex) -> SizeKey {
+    pub(super) fn key(&self, index: SlabIndex) -> SizeKey {
         SizeKey::new(self.stream, self.len, self.at, index)
     }
 }
@@ -48,7 +49,7 @@ impl VmPool {
     /// Whether an sBlock could serve a request: it is idle and all of its chunks are free.
     #[inline]
     pub(in crate::allocator) fn is_usable(&self, index: SlabIndex) -> bool {
-        self.busy[index as usize] == 0 && self.sblocks[index].is_idle()
+        self.sblocks[index].is_idle() && self.busy_chunk(index).is_none()
     }
 
     /// An sBlock by its number.
@@ -72,11 +73,14 @@ impl VmPool {
     ) -> Option<SlabIndex> {
         loop {
             let key = self.usable.best_fit(stream, chunks).filter(|key| key.units() <= most)?;
-            if self.is_usable(key.index()) {
-                return Some(key.index());
+            let index = key.index();
+            if self.is_usable(index) {
+                return Some(index);
             }
-            self.sblocks[key.index()].is_listed = false;
-            self.usable.remove(key);
+            self.unwatch(index);
+            if self.sblocks[index].is_idle() {
+                self.watch(index);
+            }
         }
     }
 
@@ -108,7 +112,7 @@ impl VmPool {
             stamp,
             extents,
             reserved: chunks,
-            is_listed: false,
+            watch: Watch::Off,
         }))
     }
 
@@ -123,11 +127,9 @@ impl VmPool {
             stamp,
             extents: vec![extent],
             reserved: 0,
-            is_listed: false,
+            watch: Watch::Off,
         });
-        if self.is_usable(index) {
-            Self::list_sblock(&mut self.sblocks, &mut self.usable, index);
-        }
+        self.watch(index);
         index
     }
 
@@ -151,6 +153,9 @@ impl VmPool {
         sblock.stamp = sblock.stamp.max(stamp);
         for extent in prefix(&extents, chunks) {
             self.vacate(extent);
+        }
+        for extent in prefix(&extents, chunks) {
+            self.wake(extent);
             let mut at = extent.start;
             while at < extent.end() {
                 let block = self.segments[extent.segment].blocks.find(at);
@@ -160,6 +165,9 @@ impl VmPool {
             }
         }
         self.sblocks[index].extents = extents;
+        if self.sblocks[index].watch == Watch::Off {
+            self.watch(index);
+        }
     }
 
     /// Destroys an idle sBlock, which nothing on the GPU may use any more.
@@ -167,9 +175,9 @@ impl VmPool {
         debug_assert!(self.sblocks[index].is_idle(), "an sBlock in use was destroyed");
         let extents = std::mem::take(&mut self.sblocks[index].extents);
         for &extent in &extents {
-            self.strip(index, extent);
+            self.segments[extent.segment].over.remove(&index);
         }
-        self.unlist_sblock(index);
+        self.unwatch(index);
         let sblock = &mut self.sblocks[index];
         let (at, mapped, reserved) = (sblock.at, sblock.len, sblock.reserved);
         sblock.len = 0;
@@ -184,10 +192,8 @@ impl VmPool {
 
     /// Destroys every idle sBlock over the chunks of `extent`, and takes their unused chunks from those in use.
     pub(super) fn uncover(&mut self, device: &mut dyn Device, extent: Extent) {
-        let mut over = Vec::new();
-        self.for_pieces(extent, |piece| over.extend_from_slice(&piece.over));
-        over.sort_unstable();
-        over.dedup();
+        let mut over: Vec<_> = self.segments[extent.segment].over.iter().copied().collect();
+        over.retain(|&index| self.sblocks[index].extents.iter().any(|own| own.meets(extent)));
         for index in over {
             if self.sblocks[index].is_idle() {
                 self.unstitch(device, index);
@@ -205,35 +211,11 @@ impl VmPool {
 
     fn add_sblock(&mut self, sblock: SBlock) -> SlabIndex {
         self.tally.created += 1;
-        let extents = sblock.extents.clone();
         let index = self.sblocks.insert(sblock);
-        self.busy.resize(self.sblocks.len(), 0);
-        self.busy[index as usize] = 0;
-        for extent in extents {
-            self.cover(index, extent);
+        for extent in &self.sblocks[index].extents {
+            self.segments[extent.segment].over.insert(index);
         }
         index
-    }
-
-    /// Makes a usable sBlock known to searches. Called while a piece is borrowed, so it takes the two fields apart.
-    #[inline]
-    pub(super) fn list_sblock(
-        sblocks: &mut Slab<SBlock>,
-        usable: &mut SizeOrder,
-        index: SlabIndex,
-    ) {
-        let sblock = &mut sblocks[index];
-        if !std::mem::replace(&mut sblock.is_listed, true) {
-            usable.insert(sblock.key(index));
-        }
-    }
-
-    /// Takes an sBlock off the list, if it is there; before its length changes, and before it goes.
-    fn unlist_sblock(&mut self, index: SlabIndex) {
-        let sblock = &mut self.sblocks[index];
-        if std::mem::take(&mut sblock.is_listed) {
-            self.usable.remove(sblock.key(index));
-        }
     }
 
     /// Gives up the unused chunks of an sBlock that a tensor uses.
@@ -244,14 +226,13 @@ impl VmPool {
         }
         let all = std::mem::take(&mut self.sblocks[index].extents);
         let kept: Vec<_> = prefix(&all, used).collect();
-        let last = kept[kept.len() - 1];
-        self.cut_piece(last.segment, last.end());
-        for (place, extent) in all.iter().enumerate() {
-            let skip = kept.get(place).map_or(0, |kept| kept.len);
-            let (start, len) = (extent.start + skip, extent.len - skip);
-            self.strip(index, Extent { segment: extent.segment, start, len });
+        for extent in &all {
+            self.segments[extent.segment].over.remove(&index);
         }
-        self.unlist_sblock(index);
+        for extent in &kept {
+            self.segments[extent.segment].over.insert(index);
+        }
+        self.unwatch(index);
         let sblock = &mut self.sblocks[index];
         sblock.extents = kept;
         sblock.len = used;

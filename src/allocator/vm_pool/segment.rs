@@ -1,8 +1,10 @@
 //! Segments: where the pool's memory comes from and goes back to. Every driver call of the pool is made here.
 
+use std::collections::BTreeSet;
+
 use super::cuts::Cuts;
 use super::pblock::{BlockState, PBlock};
-use super::piece::Piece;
+use super::watch::Occupancy;
 use super::{Extent, VmPool};
 use crate::allocator::SlabIndex;
 use crate::device::{Device, DeviceError, DevicePtr, HandleId};
@@ -21,7 +23,9 @@ pub(super) struct Segment {
     /// One for each chunk; none if the segment came from `cuMemAlloc`.
     pub(super) handles: Vec<HandleId>,
     pub(super) blocks: Cuts,
-    pub(super) pieces: Cuts,
+    pub(super) occupancy: Occupancy,
+    /// The sBlocks that map chunks of it.
+    pub(super) over: BTreeSet<SlabIndex>,
 }
 
 impl VmPool {
@@ -168,14 +172,19 @@ impl VmPool {
         stream: StreamId,
         handles: Vec<HandleId>,
     ) -> SlabIndex {
-        let (blocks, pieces) = (Cuts::default(), Cuts::default());
-        let segment = Segment { at, stream, len, backed: len, handles, blocks, pieces };
-        let segment = self.segments.insert(segment);
+        let segment = self.segments.insert(Segment {
+            at,
+            stream,
+            len,
+            backed: len,
+            handles,
+            blocks: Cuts::default(),
+            occupancy: Occupancy::new(len),
+            over: BTreeSet::new(),
+        });
         let extent = Extent { segment, start: 0, len };
         let block = self.blocks.insert(PBlock::free(extent, at, stream));
-        let piece = self.pieces.insert(Piece::bare(extent));
         self.segments[segment].blocks = Cuts::new(len, block);
-        self.segments[segment].pieces = Cuts::new(len, piece);
         self.list(block);
         block
     }
@@ -191,12 +200,6 @@ impl VmPool {
             let block = self.segments[index].blocks.find(at);
             at += self.blocks[block].len;
             self.blocks.remove(block);
-        }
-        at = 0;
-        while at < end {
-            let piece = self.segments[index].pieces.find(at);
-            at += self.pieces[piece].len;
-            self.pieces.remove(piece);
         }
         self.segments.remove(index);
     }

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::pblock::BlockState;
+use super::sblock::SBlock;
+use super::watch::Watch;
 use super::{Extent, Front, Place, VmPool};
+use crate::allocator::size_order::SizeKey;
 use crate::allocator::{
     AllocError, Allocator, BlockId, BlockUse, Gmlake, GmlakeOptions, Released, ReleasedOptions,
     Request, SlabIndex,
@@ -177,15 +180,54 @@ fn check_sblocks<D>(
         assert_eq!(all.len(), sblock.len as usize);
         let is_free = all.iter().all(|chunk| !used.contains_key(chunk));
         assert_eq!(pool.is_usable(index), is_free && sblock.used == 0);
-        if pool.is_usable(index) {
-            let mut pool = pool.clone();
-            let found = pool.usable_fit(sblock.stream, sblock.len, sblock.len);
-            assert!(found.is_some_and(|found| pool.sblock(found).at <= sblock.at));
-        }
         let handles = sblock.extents.iter().flat_map(|&extent| pool.handles(extent));
         for (number, handle) in handles.enumerate() {
             let at = sblock.at.offset(number as Bytes * GRANULE);
             assert_eq!(mirror.mapped.get(&at), Some(&handle), "{at} of sBlock {index}");
+        }
+    }
+}
+
+/// A search for sBlocks finds the one that a look at all of them does. It is made in a copy of the pool: searching
+/// moves sBlocks from one list to another.
+fn check_searches(pool: &VmPool) {
+    let mut searched = pool.clone();
+    for index in pool.sblocks() {
+        let SBlock { stream, len, .. } = *pool.sblock(index);
+        for (least, most) in [(len, len), (len, 2 * len), (len + 1, u32::MAX)] {
+            let fits = |index: &SlabIndex| {
+                let other = pool.sblock(*index);
+                let is_wanted = other.stream == stream && (least..=most).contains(&other.len);
+                is_wanted && other.used == 0 && is_unused(pool, other)
+            };
+            let order = |index: &SlabIndex| (pool.sblock(*index).len, pool.sblock(*index).at);
+            let best = pool.sblocks().filter(fits).min_by_key(order);
+            assert_eq!(searched.usable_fit(stream, least, most), best, "{least} to {most} chunks");
+        }
+        check_watches(&searched);
+    }
+}
+
+fn is_unused(pool: &VmPool, sblock: &SBlock) -> bool {
+    sblock.extents.iter().all(|&extent| pool.busy_chunks(extent) == 0)
+}
+
+/// Each sBlock is watched at one place, and that is a good one.
+fn check_watches(pool: &VmPool) {
+    let listed: Vec<_> = pool.usable.iter().map(SizeKey::index).collect();
+    for index in pool.sblocks() {
+        let sblock = pool.sblock(index);
+        assert_eq!(listed.contains(&index), sblock.watch == Watch::Listed);
+        match sblock.watch {
+            Watch::Off => assert!(sblock.used > 0, "sBlock {index} waits for nothing"),
+            Watch::Listed => {}
+            Watch::Parked { segment, chunk, .. } => {
+                assert_eq!(sblock.used, 0);
+                let under = Extent { segment, start: chunk, len: 1 };
+                assert_eq!(pool.busy_chunks(under), 1, "sBlock {index} waits for a free chunk");
+                assert!(sblock.extents.iter().any(|own| own.meets(under)));
+                assert!(pool.parked(segment, chunk).contains(&index), "{index} is not woken");
+            }
         }
     }
 }
@@ -195,6 +237,8 @@ fn check<D>(front: &Front, live: &[BlockId], mirror: &Mirror<D>) {
     let used = used_chunks(front, live);
     check_blocks(&front.pool, &used);
     check_sblocks(&front.pool, &used, mirror);
+    check_watches(&front.pool);
+    check_searches(&front.pool);
     let mut shown = 0;
     front.walk(&mut |view| shown += if view.state == BlockUse::Alias { 0 } else { view.size });
     assert_eq!(shown, front.ledger.now().reserved, "each byte held is shown once");
