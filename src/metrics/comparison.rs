@@ -37,16 +37,7 @@ impl Comparison {
     /// The file's name without folders and without the endings that say how it is written.
     #[must_use]
     pub fn title(&self) -> &str {
-        const ENDINGS: [&str; 8] =
-            [".xz", ".gz", ".zst", ".pickle", ".pkl", ".json", ".csv", ".trace"];
-        let mut name = self.file.rsplit('/').next().unwrap_or(&self.file);
-        while let Some(shorter) = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending)) {
-            if shorter.is_empty() {
-                break;
-            }
-            name = shorter;
-        }
-        if name == "-" { "standard input" } else { name }
+        title_of(&self.file)
     }
 
     /// The run of the allocator with this name; the first, if it ran with several sets of options.
@@ -78,6 +69,20 @@ impl Comparison {
     pub fn steps(&self) -> &[StepSummary] {
         self.runs.iter().map(|run| &run.steps[..]).max_by_key(|steps| steps.len()).unwrap_or(&[])
     }
+}
+
+/// A file's name without folders and without the endings that say how it is written.
+#[must_use]
+pub fn title_of(file: &str) -> &str {
+    const ENDINGS: [&str; 8] = [".xz", ".gz", ".zst", ".pickle", ".pkl", ".json", ".csv", ".trace"];
+    let mut name = file.rsplit('/').next().unwrap_or(file);
+    while let Some(shorter) = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending)) {
+        if shorter.is_empty() {
+            break;
+        }
+        name = shorter;
+    }
+    if name == "-" { "standard input" } else { name }
 }
 
 #[cfg(test)]

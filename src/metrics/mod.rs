@@ -3,6 +3,7 @@
 //! ```text
 //!   one trace, one allocator      RunSummary    peaks, calls, counters, steps, Timeline
 //!   one trace, all allocators     Comparison    the runs beside each other, and which of them is the reference
+//!   one trace, many devices       Plan          the smallest device that runs it, and on which cards it runs
 //!   any table of runs             columns       name, unit, getter: table, CSV and Markdown are made from it
 //! ```
 //!
@@ -10,12 +11,18 @@
 
 mod columns;
 mod comparison;
+mod fit;
+mod plan;
 mod prices;
+mod series;
 mod timeline;
 
 pub use columns::{Better, Column, Row, Unit, columns};
-pub use comparison::{Comparison, Moment};
+pub use comparison::{Comparison, Moment, title_of};
+pub use fit::{JobFit, RankFit};
+pub use plan::{JobPlan, Need, Plan, Shortage, Target, Trial, Verdict};
 pub use prices::{CallNanos, Prices};
+pub use series::{Limit, Series};
 pub use timeline::{Timeline, Watch};
 
 use serde::{Serialize, Serializer};

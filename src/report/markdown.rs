@@ -30,6 +30,11 @@ fn write_table(comparison: &Comparison, out: &mut dyn Write) -> Result<(), Repor
         line.extend(columns.clone().map(|column| table::cell(column, &row)));
         lines.push(line);
     }
+    write_lines(&lines, out)
+}
+
+/// A table of a heading and rows, its first column to the left and the others to the right.
+pub(super) fn write_lines(lines: &[Vec<String>], out: &mut dyn Write) -> Result<(), ReportError> {
     let longest = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
     let widths: Vec<usize> = (0..lines[0].len()).map(|c| longest(c).unwrap_or(0)).collect();
     for (index, line) in lines.iter().enumerate() {
@@ -49,7 +54,7 @@ fn write_table(comparison: &Comparison, out: &mut dyn Write) -> Result<(), Repor
 }
 
 /// Names come from files and users; what Markdown would take for its own is marked.
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         if matches!(c, '|' | '*' | '_' | '`' | '<' | '\\') {

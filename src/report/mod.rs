@@ -7,13 +7,15 @@
 mod csv;
 mod json;
 mod markdown;
+pub mod plan;
 mod plot;
+pub mod section;
 pub mod table;
 mod verdict;
 
 pub use plot::ImageFormat;
-use verdict::is_choice;
 pub use verdict::verdict;
+use verdict::{is_choice, is_choice_of_name};
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -11,7 +11,12 @@ const NOTICEABLE: f64 = 0.01;
 
 /// Whether the run is of an allocator that one could train with.
 pub(super) fn is_choice(run: &RunSummary) -> bool {
-    !NO_CHOICE.contains(&run.allocator.as_str()) && !run.is_bound()
+    is_choice_of_name(&run.allocator)
+}
+
+/// The same, of an allocator's name.
+pub(super) fn is_choice_of_name(allocator: &str) -> bool {
+    !NO_CHOICE.contains(&allocator) && !allocator.starts_with("bound")
 }
 
 /// One sentence on a comparison.

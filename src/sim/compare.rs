@@ -13,6 +13,7 @@ use super::choice::Choice;
 use super::open::{OpenOptions, Opened, open};
 use super::run::{RunError, run};
 use super::setup::Setup;
+use super::spread::Spread;
 use crate::alloc_conf::AllocConf;
 use crate::allocator::{self, Environment, OptionError, Options, Spec};
 use crate::metrics::{Comparison, Moment, RECORDED, RunSummary};
@@ -117,10 +118,7 @@ pub fn choose(names: &[String], options: &[String]) -> Result<Vec<Choice>, Choic
 /// # Errors
 /// If a run comes to no result. Running out of memory is a result.
 pub fn compare(opened: &Opened, choices: &Choices) -> Result<Comparison, FileError> {
-    check_assumptions(opened, choices)?;
-    let runs: Result<Vec<_>, _> =
-        choices.allocators.par_iter().map(|choice| run_one(opened, choice, choices)).collect();
-    Ok(assemble(opened, choices, runs?))
+    compare_spread(opened, choices, Spread::AllCores)
 }
 
 /// Compares the allocators on each of several files. `done` is called, from any thread, after each file.
@@ -129,25 +127,28 @@ pub fn compare_files(
     choices: &Choices,
     done: impl Fn(&Path) + Sync,
 ) -> Vec<Result<Comparison, FileError>> {
-    let run = if files.len() == 1 { compare } else { compare_in_order };
+    let spread = Spread::of_files(files.len());
     let one = |file: &PathBuf| {
         let opened = open(file, &choices.open).map_err(FileError::from);
-        let result = opened.and_then(|opened| run(&opened, choices));
+        let result = opened.and_then(|opened| compare_spread(&opened, choices, spread));
         done(file);
         result
     };
     files.par_iter().map(one).collect()
 }
 
-/// As [`compare`], on one core: a worker that waited for others would take up a second file meanwhile.
-fn compare_in_order(opened: &Opened, choices: &Choices) -> Result<Comparison, FileError> {
+fn compare_spread(
+    opened: &Opened,
+    choices: &Choices,
+    spread: Spread,
+) -> Result<Comparison, FileError> {
     check_assumptions(opened, choices)?;
-    let runs: Result<Vec<_>, _> =
-        choices.allocators.iter().map(|choice| run_one(opened, choice, choices)).collect();
-    Ok(assemble(opened, choices, runs?))
+    let one = |choice: &Choice| run_one(opened, choice, &choices.setup);
+    Ok(assemble(opened, choices, spread.map(&choices.allocators, one)?))
 }
 
-fn check_assumptions(opened: &Opened, choices: &Choices) -> Result<(), FileError> {
+/// Whether the trace may be used, if nothing may be assumed about it.
+pub(super) fn check_assumptions(opened: &Opened, choices: &Choices) -> Result<(), FileError> {
     match opened.trace.warnings.first() {
         Some(warning) if choices.is_strict => {
             let (file, assumption) = (opened.file.clone(), warning.to_string());
@@ -175,8 +176,13 @@ fn set_option(chosen: &mut [Choice], text: &str) -> Result<(), ChoiceError> {
     Ok(())
 }
 
-fn run_one(opened: &Opened, choice: &Choice, choices: &Choices) -> Result<RunSummary, FileError> {
-    run(opened, choice, &choices.setup).map_err(|source| FileError::Run {
+/// One run, whose error names the file and the allocator.
+pub(super) fn run_one(
+    opened: &Opened,
+    choice: &Choice,
+    setup: &Setup,
+) -> Result<RunSummary, FileError> {
+    run(opened, choice, setup).map_err(|source| FileError::Run {
         file: opened.file.clone(),
         allocator: choice.spec.name,
         source,

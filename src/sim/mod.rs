@@ -3,16 +3,21 @@
 //! ```text
 //!   open ──▶ Opened ──▶ run: one allocator ──▶ RunSummary ──┐
 //!     │                 run: the next one  ──▶ RunSummary ──┴──▶ compare: Comparison, one for each file
-//!     └───────────────▶ inspect: what is in the file
+//!     ├───────────────▶ inspect: what is in the file
+//!     └─ files of a job ─▶ plan: the smallest device that runs it, and the cards that do
 //! ```
 
 mod choice;
 mod compare;
 mod inspect;
+pub mod job;
+mod names;
 mod open;
+pub mod plan;
 pub mod recording;
 mod run;
 mod setup;
+mod spread;
 
 pub use choice::Choice;
 pub use compare::{ChoiceError, Choices, FileError, choose, compare, compare_files};

@@ -1,12 +1,16 @@
 //! The command line: what can be typed. Nothing is decided here; each subcommand turns what was typed into the
 //! library's types, once.
 
+mod planning;
+
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use gmlake::alloc_conf::TorchVersion;
 use gmlake::sim::{DEFAULT_GPU_LAG, Memory};
 use gmlake::units::{Bytes, parse_size};
+
+pub(crate) use planning::{CardArgs, DataArgs, FitsArgs, PlanArgs, capacity};
 
 /// How much GPU memory a recorded PyTorch job needs, how much of it is lost, and what another allocator would do.
 #[derive(Debug, Parser)]
@@ -21,6 +25,10 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Run recorded traces through several allocators and compare what each would hold
     Compare(Box<CompareArgs>),
+    /// Find the smallest device memory that runs a job, and the cards that do
+    Plan(Box<PlanArgs>),
+    /// Answer with the exit code whether a job fits a device
+    Fits(FitsArgs),
     /// Show what is in a trace: settings, events, sizes, the peak, and what the recording lacks
     Inspect(InspectArgs),
     /// Check our model against every decision of PyTorch's own allocator in a recording
@@ -34,9 +42,10 @@ Examples:
   gmlake-sim inspect traces/opt-1.3b-LR-var.pickle.xz
   gmlake-sim compare traces/opt-1.3b-LR-var.pickle.xz --export-plot memory.png
   gmlake-sim compare traces/*.xz --device-memory 40GiB --allocators caching,expandable,gmlake
+  gmlake-sim plan traces/opt-1.3b-LR-var.pickle.xz
   gmlake-sim verify traces/*.pickle.xz
 
-Exit codes: 0 all is well, 1 the answer is no (see --fail-on-oom), 2 wrong usage or input.";
+Exit codes: 0 all is well, 1 the answer is no (see --fail-on-oom and fits), 2 wrong usage or input.";
 
 const COMPARE_EXAMPLES: &str = "\
 Examples:
@@ -63,6 +72,9 @@ pub(crate) struct CompareArgs {
     pub(crate) device: DeviceArgs,
     #[command(flatten)]
     pub(crate) allocators: AllocatorArgs,
+    /// Row that the others are compared with [default: recorded, else caching]
+    #[arg(long, value_name = "NAME", help_heading = "Allocators")]
+    pub(crate) reference: Option<String>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -160,9 +172,6 @@ pub(crate) struct AllocatorArgs {
     /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of the recording]
     #[arg(long, value_name = "SETTINGS")]
     pub(crate) alloc_conf: Option<String>,
-    /// Row that the others are compared with [default: recorded, else caching]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) reference: Option<String>,
 }
 
 /// What is written.
@@ -211,11 +220,9 @@ pub(crate) enum OnOom {
 }
 
 fn memory(text: &str) -> Result<Memory, String> {
-    match parse_size(text) {
-        _ if text == "unlimited" => Ok(Memory::Unlimited),
-        Ok(0) => Err("a device without memory serves nothing".to_owned()),
-        Ok(size) => Ok(Memory::Bytes(size)),
-        Err(error) => Err(error.to_string()),
+    match text {
+        "unlimited" => Ok(Memory::Unlimited),
+        size => capacity(size).map(Memory::Bytes),
     }
 }
 

@@ -1,9 +1,8 @@
 //! `gmlake-sim compare`: traces through several allocators, beside each other.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use gmlake::alloc_conf::AllocConf;
 use gmlake::allocator;
 use gmlake::device::{AddressPolicy, Profile};
@@ -11,11 +10,10 @@ use gmlake::drive;
 use gmlake::metrics::{Comparison, RECORDED};
 use gmlake::report::{Report, ReportFormat, table};
 use gmlake::sim::{Choices, OpenOptions, Setup, choose, compare_files};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::{Addresses, CompareArgs, OnOom, OutputArgs};
 use crate::export::Export;
-use crate::{Answer, terminal};
+use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
     let choices = choices(args)?;
@@ -48,7 +46,7 @@ fn choices(args: &CompareArgs) -> anyhow::Result<Choices> {
     let conf = args.allocators.alloc_conf.as_deref();
     let conf = conf.map(|text| AllocConf::parse(text, version)).transpose()?;
     let allocators = choose(&args.allocators.allocators, &args.allocators.set)?;
-    let reference = args.allocators.reference.clone();
+    let reference = args.reference.clone();
     if let Some(name) = &reference
         && name != RECORDED
         && !allocators.iter().any(|choice| choice.spec.name == name)
@@ -109,10 +107,8 @@ fn run(
     choices: &Choices,
 ) -> anyhow::Result<Vec<Result<Comparison, gmlake::sim::FileError>>> {
     let files = &args.input.files;
-    let bar = progress(files.len());
-    let jobs = args.output.jobs.map_or(0, std::num::NonZeroUsize::get);
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(jobs).build();
-    let pool = pool.context("cannot start the worker threads")?;
+    let bar = work::progress(files.len());
+    let pool = work::pool(args.output.jobs)?;
     let done = |file: &Path| {
         bar.set_message(file.display().to_string());
         bar.inc(1);
@@ -120,19 +116,6 @@ fn run(
     let results = pool.install(|| compare_files(files, choices, done));
     bar.finish_and_clear();
     Ok(results)
-}
-
-/// A bar on standard error, if that is a terminal and there is something to wait for.
-fn progress(files: usize) -> ProgressBar {
-    if files < 2 {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::with_draw_target(Some(files as u64), ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {eta} left  {msg}") {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }
 
 fn show(

@@ -6,7 +6,10 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use gmlake::report::ReportError;
 use serde::Serialize;
+
+use crate::args::DataArgs;
 
 /// A file that is to be written. Dropped before [`Export::finish`], it leaves nothing behind.
 pub(crate) struct Export {
@@ -65,6 +68,41 @@ impl Export {
         out.flush()?;
         fs::rename(path, &self.target)?;
         Ok(())
+    }
+}
+
+/// The files of a command that writes its results in three forms.
+pub(crate) struct Exports {
+    json: Vec<Export>,
+    csv: Vec<Export>,
+    markdown: Vec<Export>,
+}
+
+impl Exports {
+    /// Makes sure that the files can be written.
+    pub(crate) fn open(args: &DataArgs) -> anyhow::Result<Self> {
+        let open = |paths: &[PathBuf]| paths.iter().map(|path| Export::open(path)).collect();
+        let json: anyhow::Result<_> = open(&args.export_json);
+        let (csv, markdown): (anyhow::Result<_>, anyhow::Result<_>) =
+            (open(&args.export_csv), open(&args.export_markdown));
+        Ok(Self { json: json?, csv: csv?, markdown: markdown? })
+    }
+
+    /// Whether one of them is standard output.
+    pub(crate) fn has_stdout(&self) -> bool {
+        self.json.iter().chain(&self.csv).chain(&self.markdown).any(Export::is_stdout)
+    }
+
+    /// Writes all of them.
+    pub(crate) fn finish(
+        self,
+        json: impl Fn(&mut dyn Write) -> Result<(), ReportError>,
+        csv: impl Fn(&mut dyn Write) -> Result<(), ReportError>,
+        markdown: impl Fn(&mut dyn Write) -> Result<(), ReportError>,
+    ) -> anyhow::Result<()> {
+        self.json.into_iter().try_for_each(|file| file.finish(|out| Ok(json(out)?)))?;
+        self.csv.into_iter().try_for_each(|file| file.finish(|out| Ok(csv(out)?)))?;
+        self.markdown.into_iter().try_for_each(|file| file.finish(|out| Ok(markdown(out)?)))
     }
 }
 

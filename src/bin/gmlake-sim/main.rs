@@ -1,7 +1,7 @@
 //! `gmlake-sim`: how much GPU memory a recorded job needs, and what another allocator would do.
 //!
 //! ```text
-//!   args ──▶ what was typed ──▶ library types ──▶ compare | inspect | verify | allocators ──▶ Done or Refused
+//!   args ──▶ what was typed ──▶ library types ──▶ compare | plan | fits | inspect | ... ──▶ an Answer
 //! ```
 //!
 //! Tables go to standard output, everything else to standard error. The exit code is 0 if all went well, 1 if the
@@ -12,9 +12,12 @@ mod allocators;
 mod args;
 mod compare;
 mod export;
+mod fits;
 mod inspect;
+mod plan;
 mod terminal;
 mod verify;
+mod work;
 
 use std::io;
 use std::process::ExitCode;
@@ -38,6 +41,8 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let result = match &args.command {
         Command::Compare(args) => compare::main(args),
+        Command::Plan(args) => plan::main(args),
+        Command::Fits(args) => fits::main(args),
         Command::Inspect(args) => inspect::main(args),
         Command::Verify(args) => verify::main(args),
         Command::Allocators => allocators::main(),

@@ -1,0 +1,144 @@
+//! What can be typed after `plan` and `fits`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::Parser;
+use gmlake::units::{Bytes, TIB, parse_size};
+
+use super::{AllocatorArgs, InputArgs};
+
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  gmlake-sim plan traces/opt-1.3b-LR-var.pickle.xz
+  gmlake-sim plan ranks/ --cards H100-80GB,H200 --allocators caching,expandable
+  gmlake-sim plan b32.pickle b96.pickle b160.pickle --by batch=32,96,160 --device-memory 80GiB
+
+Files whose names differ only in the rank are one job, and so is what a folder or a quoted pattern holds. Jobs whose names
+differ in one number make a series. Exit codes: 0 all is well, 2 wrong usage or input, some of which may have been left out.";
+
+/// `gmlake-sim plan`
+#[derive(Debug, Parser)]
+#[command(after_help = PLAN_EXAMPLES)]
+pub(crate) struct PlanArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// Quantity in which the jobs differ, with the value of each or to be read from the names [default: read from the
+    /// names, if they differ in one number]
+    #[arg(long, value_name = "NAME[=VALUE,...]", help_heading = "Input")]
+    pub(crate) by: Option<String>,
+    #[command(flatten)]
+    pub(crate) cards: CardArgs,
+    /// Sizes to answer for, such as 80GiB, beside the cards; they are what the job may hold, without a reserve
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = capacity)]
+    #[arg(help_heading = "Device")]
+    pub(crate) device_memory: Vec<Bytes>,
+    /// How fine the smallest memory is to be
+    #[arg(long, value_name = "SIZE", value_parser = capacity, default_value = "2MiB")]
+    #[arg(help_heading = "Device")]
+    pub(crate) resolution: Bytes,
+    #[command(flatten)]
+    pub(crate) allocators: AllocatorArgs,
+    #[command(flatten)]
+    pub(crate) output: DataArgs,
+}
+
+const FITS_EXAMPLES: &str = "\
+Examples:
+  gmlake-sim fits job.pickle --device-memory 80GiB --allocator expandable
+  gmlake-sim fits 'ranks/*.pickle' --card H100-80GB --allocator expandable && sbatch train.sh
+
+Exit codes: 0 it fits, 1 it does not, 2 wrong usage or input; 1 also if a rank does not fit while another cannot be read.";
+
+/// `gmlake-sim fits`
+#[derive(Debug, Parser)]
+#[command(after_help = FITS_EXAMPLES)]
+#[command(group = clap::ArgGroup::new("where").required(true).args(["device_memory", "card"]))]
+pub(crate) struct FitsArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// Memory that the job may hold, such as 80GiB
+    #[arg(long, value_name = "SIZE", value_parser = capacity, help_heading = "Device")]
+    pub(crate) device_memory: Option<Bytes>,
+    /// Card of the catalogue that 'gmlake-sim plan' shows; the reserve is taken off
+    #[arg(long, value_name = "NAME", help_heading = "Device")]
+    pub(crate) card: Option<String>,
+    /// Memory of the card that is left to the CUDA context and to NCCL
+    #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "1.5GiB")]
+    #[arg(help_heading = "Device", conflicts_with = "device_memory")]
+    pub(crate) reserve: Bytes,
+    /// Allocator that the job runs with
+    #[arg(long, value_name = "NAME", default_value = "caching", help_heading = "Allocators")]
+    pub(crate) allocator: String,
+    /// Set an option of the allocator, such as gmlake.fragment_limit=128MiB; may be repeated
+    #[arg(long, value_name = "ALLOCATOR.OPTION=VALUE", help_heading = "Allocators")]
+    pub(crate) set: Vec<String>,
+    /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of the recording]
+    #[arg(long, value_name = "SETTINGS", help_heading = "Allocators")]
+    pub(crate) alloc_conf: Option<String>,
+    /// Threads to use [default: one for each core]
+    #[arg(long, value_name = "N", help_heading = "Output")]
+    pub(crate) jobs: Option<NonZeroUsize>,
+}
+
+/// Which files belong together.
+#[derive(Debug, Parser)]
+#[command(next_help_heading = "Input")]
+pub(crate) struct JobArgs {
+    /// Take all files as the ranks of one job, whatever their names
+    #[arg(long)]
+    pub(crate) job: bool,
+}
+
+/// The cards.
+#[derive(Debug, Parser)]
+#[command(next_help_heading = "Device")]
+pub(crate) struct CardArgs {
+    /// Cards to answer for: names of the catalogue, 'all' or 'none' [default: all]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub(crate) cards: Vec<String>,
+    /// Another catalogue of cards: CSV with name, marketing_gb, usable and source
+    #[arg(long, value_name = "FILE")]
+    pub(crate) catalogue: Option<PathBuf>,
+    /// Memory of each card that is left to the CUDA context and to NCCL
+    #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "1.5GiB")]
+    pub(crate) reserve: Bytes,
+}
+
+/// What is written.
+#[derive(Debug, Parser)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct DataArgs {
+    /// Threads to use [default: one for each core]
+    #[arg(long, value_name = "N")]
+    pub(crate) jobs: Option<NonZeroUsize>,
+    /// Write every number as JSON; as all exports: may be repeated, '-' for standard output in place of the tables
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export_json: Vec<PathBuf>,
+    /// Write the rows as CSV
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export_csv: Vec<PathBuf>,
+    /// Write the tables as Markdown
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export_markdown: Vec<PathBuf>,
+}
+
+/// More memory than any device has: a slip of the unit.
+const MOST_MEMORY: Bytes = 1024 * TIB;
+
+/// A size that a device may have.
+pub(crate) fn capacity(text: &str) -> Result<Bytes, String> {
+    match bytes(text)? {
+        0 => Err("a device without memory serves nothing".to_owned()),
+        size if size > MOST_MEMORY => Err("no device has more than 1024TiB".to_owned()),
+        size => Ok(size),
+    }
+}
+
+fn bytes(text: &str) -> Result<Bytes, String> {
+    parse_size(text).map_err(|error| error.to_string())
+}

@@ -1,0 +1,65 @@
+//! `gmlake-sim fits`: one line, and an exit code for schedulers.
+
+use std::path::Path;
+
+use anyhow::bail;
+use gmlake::metrics::Target;
+use gmlake::report::plan as report;
+use gmlake::sim::job::{Job, jobs};
+use gmlake::sim::plan::{Card, fit_job};
+use gmlake::units::Size;
+
+use crate::args::{AllocatorArgs, FitsArgs};
+use crate::compare::check_stdin;
+use crate::plan::{catalogue, choices, tell_of_gaps};
+use crate::{Answer, terminal, work};
+
+pub(crate) fn main(args: &FitsArgs) -> anyhow::Result<Answer> {
+    check_stdin(&args.input.files)?;
+    let allocators = AllocatorArgs {
+        allocators: vec![args.allocator.clone()],
+        set: args.set.clone(),
+        alloc_conf: args.alloc_conf.clone(),
+    };
+    let choices = choices(&args.input, &allocators)?;
+    let target = target(args)?;
+    let job = one_job(args)?;
+    tell_of_gaps(&job);
+    let bar = work::progress(job.ranks.len());
+    let done = |_: &Path| bar.inc(1);
+    let pool = work::pool(args.jobs)?;
+    let fit = pool.install(|| fit_job(&job, &choices, target.capacity_bytes, done));
+    bar.finish_and_clear();
+    for failure in &fit.failures {
+        terminal::complain(failure);
+    }
+    if let Some(worst) = fit.worst() {
+        terminal::print(&report::fit_line(&job.name, &args.allocator, &target, worst, &fit))?;
+    }
+    Ok(match fit.worst() {
+        Some(worst) if !worst.trial.runs() => Answer::No,
+        Some(_) if fit.failures.is_empty() => Answer::Yes,
+        _ => Answer::Incomplete,
+    })
+}
+
+fn target(args: &FitsArgs) -> anyhow::Result<Target> {
+    match (args.device_memory, &args.card) {
+        (Some(size), _) => Ok(Target { name: Size(size).to_string(), capacity_bytes: size }),
+        (None, Some(name)) => Ok(Card::find(&catalogue(None)?, name)?.target(args.reserve)?),
+        (None, None) => bail!("give --device-memory or --card"),
+    }
+}
+
+fn one_job(args: &FitsArgs) -> anyhow::Result<Job> {
+    let mut found = jobs(&args.input.files, args.job.job)?;
+    if let [first, other, ..] = &found[..] {
+        bail!(
+            "a mix of jobs, such as {:?} and {:?}: fits answers for one job at a time (--job takes \
+             all files as one)",
+            first.name,
+            other.name
+        );
+    }
+    found.pop().ok_or_else(|| anyhow::anyhow!("no files"))
+}

@@ -1,0 +1,144 @@
+//! `gmlake-sim plan`: how much memory a job needs, and on which cards it runs.
+
+use std::fs::File;
+use std::path::Path;
+
+use anyhow::Context;
+use gmlake::alloc_conf::AllocConf;
+use gmlake::metrics::{JobPlan, Series, Target};
+use gmlake::report::plan as report;
+use gmlake::report::section::{self, Section};
+use gmlake::sim::job::{Job, jobs, quantity};
+use gmlake::sim::plan::{Card, PlanOptions, plan_job};
+use gmlake::sim::{Choices, OpenOptions, Setup, choose};
+use gmlake::units::Size;
+
+use crate::args::{AllocatorArgs, CardArgs, InputArgs, PlanArgs};
+use crate::compare::check_stdin;
+use crate::export::Exports;
+use crate::{Answer, terminal, work};
+
+/// Missing ranks that are named.
+const NAMED: usize = 8;
+
+pub(crate) fn main(args: &PlanArgs) -> anyhow::Result<Answer> {
+    check_stdin(&args.input.files)?;
+    let options = PlanOptions {
+        choices: choices(&args.input, &args.allocators)?,
+        targets: targets(args)?,
+        resolution: args.resolution,
+    };
+    let jobs = jobs(&args.input.files, args.job.job)?;
+    let by = quantity(&jobs, args.by.as_deref())?;
+    let exports = Exports::open(&args.output)?;
+    let (plans, answer) = run(args, &jobs, &options)?;
+    let series = by.filter(|_| plans.iter().all(|job| !job.ranks.is_empty()));
+    let series = series.map(|(quantity, values)| series_of(quantity, &values, &plans));
+    let sections = sections(&plans, series.as_ref());
+    if !exports.has_stdout() && !sections.is_empty() {
+        terminal::print(&section::text(&sections, terminal::look()))?;
+    }
+    if plans.iter().any(|job| !job.ranks.is_empty()) {
+        exports.finish(
+            |out| report::write_json(&plans, series.as_ref(), out),
+            |out| report::write_csv(&plans, out),
+            |out| section::write_markdown(&sections, out),
+        )?;
+    }
+    Ok(answer)
+}
+
+/// Allocators and how files are read, for commands that set the device's memory themselves.
+pub(crate) fn choices(input: &InputArgs, args: &AllocatorArgs) -> anyhow::Result<Choices> {
+    let version = input.torch_version;
+    let conf = args.alloc_conf.as_deref();
+    let conf = conf.map(|text| AllocConf::parse(text, version)).transpose()?;
+    Ok(Choices {
+        open: OpenOptions { device: input.device, version },
+        allocators: choose(&args.allocators, &args.set)?,
+        setup: Setup { version, conf, ..Setup::default() },
+        reference: None,
+        is_strict: input.strict,
+    })
+}
+
+/// The catalogue, built in or from a file.
+pub(crate) fn catalogue(path: Option<&Path>) -> anyhow::Result<Vec<Card>> {
+    let Some(path) = path else { return Ok(Card::built_in()) };
+    let name = path.display();
+    let file = File::open(path).with_context(|| format!("{name}: cannot be read"))?;
+    Card::read(file).with_context(|| name.to_string())
+}
+
+/// Tells of the ranks of a job that are not there.
+pub(crate) fn tell_of_gaps(job: &Job) {
+    let missing: Vec<String> = job.missing(NAMED).iter().map(u64::to_string).collect();
+    if !missing.is_empty() {
+        let ranks = missing.join(", ");
+        terminal::complain(&format!("warning: {}: no file of rank {ranks}", job.name));
+    }
+}
+
+fn targets(args: &PlanArgs) -> anyhow::Result<Vec<Target>> {
+    let sizes = args.device_memory.iter();
+    let mut targets: Vec<Target> =
+        sizes.map(|&size| Target { name: Size(size).to_string(), capacity_bytes: size }).collect();
+    targets.extend(cards(&args.cards)?);
+    Ok(targets)
+}
+
+fn cards(args: &CardArgs) -> anyhow::Result<Vec<Target>> {
+    let known = catalogue(args.catalogue.as_deref())?;
+    let names: Vec<&str> = args.cards.iter().map(String::as_str).collect();
+    let chosen: Vec<&Card> = match names[..] {
+        [] | ["all"] => known.iter().collect(),
+        ["none"] => Vec::new(),
+        _ => names.iter().map(|name| Card::find(&known, name)).collect::<Result<_, _>>()?,
+    };
+    Ok(chosen.into_iter().map(|card| card.target(args.reserve)).collect::<Result<_, _>>()?)
+}
+
+fn run(
+    args: &PlanArgs,
+    jobs: &[Job],
+    options: &PlanOptions,
+) -> anyhow::Result<(Vec<JobPlan>, Answer)> {
+    let files: usize = jobs.iter().map(|job| job.ranks.len()).sum();
+    let bar = work::progress(files);
+    let done = |file: &Path| {
+        bar.set_message(file.display().to_string());
+        bar.inc(1);
+    };
+    let pool = work::pool(args.output.jobs)?;
+    // Jobs one after the other: each keeps all cores busy, with one file in memory for each.
+    let plans: Vec<JobPlan> =
+        pool.install(|| jobs.iter().map(|job| plan_job(job, options, done)).collect());
+    bar.finish_and_clear();
+    let mut answer = Answer::Yes;
+    for (job, plan) in jobs.iter().zip(&plans) {
+        tell_of_gaps(job);
+        for rank in &plan.ranks {
+            for note in &rank.notes {
+                terminal::complain(&format!("warning: {}: {note}", rank.file));
+            }
+        }
+        for failure in &plan.failures {
+            terminal::complain(failure);
+            answer = Answer::Incomplete;
+        }
+    }
+    Ok((plans, answer))
+}
+
+fn series_of(quantity: String, values: &[f64], plans: &[JobPlan]) -> Series {
+    let mut pairs: Vec<(f64, &JobPlan)> = values.iter().copied().zip(plans).collect();
+    pairs.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let values = pairs.iter().map(|&(value, _)| value).collect();
+    Series { quantity, values, jobs: pairs.into_iter().map(|(_, job)| job.clone()).collect() }
+}
+
+fn sections(plans: &[JobPlan], series: Option<&Series>) -> Vec<Section> {
+    let mut sections: Vec<Section> = plans.iter().flat_map(report::job_sections).collect();
+    sections.extend(series.map(report::series_section).unwrap_or_default());
+    sections
+}

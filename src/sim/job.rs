@@ -1,0 +1,360 @@
+//! Jobs: which files belong together, read from their names.
+//!
+//! A training job on many GPUs leaves a trace for each rank. Files whose names differ only in the rank are one job, and
+//! so is what one folder or one pattern holds:
+//!
+//! ```text
+//!   opt-13b.r0.pickle   opt-13b.r1.pickle        one job of two ranks, by "r0" and "r1" (or rank0, rank_0, rank-0)
+//!   opt-1.3b.b32.r0.pickle  opt-1.3b.b96.r0.pickle   two jobs, which differ in "b": a series
+//!   snapshots/                                   one job; an error if the files in it are of several
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::names::{self, Name};
+
+/// A file of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankFile {
+    /// Number of the rank, if the name tells one.
+    pub number: Option<u64>,
+    /// The file.
+    pub path: PathBuf,
+}
+
+/// Files that belong together.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Job {
+    /// The name that the files share, with a `*` in place of the rank if there are several.
+    pub name: String,
+    /// The files, in the order of their ranks.
+    pub ranks: Vec<RankFile>,
+}
+
+/// Why files do not make jobs.
+#[derive(Debug, thiserror::Error)]
+pub enum JobError {
+    /// A folder cannot be listed.
+    #[error("{folder}: cannot be listed: {source}")]
+    Folder {
+        /// The folder.
+        folder: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A folder without a trace in it.
+    #[error(
+        "{0}: no trace in this folder: no file ends in .pickle, .pkl, .json or .csv, plain or compressed"
+    )]
+    Empty(String),
+    /// Nothing has a name like this.
+    #[error("{0}: no file matches this pattern")]
+    NoMatch(String),
+    /// It is no pattern either.
+    #[error("{0}: not a pattern: {1}")]
+    Pattern(String, String),
+    /// The files are not of one job.
+    #[error(
+        "{place}: a mix of jobs, such as {first:?} and {other:?}, whose names differ in more than the rank: \
+         give the files of one job"
+    )]
+    Mixed {
+        /// Where the files are from.
+        place: String,
+        /// A file.
+        first: String,
+        /// Another one.
+        other: String,
+    },
+    /// Two files are of the same rank.
+    #[error("{first:?} and {other:?} are both rank {rank} of one job")]
+    Twice {
+        /// The rank.
+        rank: u64,
+        /// A file.
+        first: String,
+        /// Another one.
+        other: String,
+    },
+    /// What the jobs differ in is not clear.
+    #[error("{0}")]
+    Quantity(String),
+}
+
+impl Job {
+    /// Ranks that one would expect between the first and the last and that are not there; at most `most`.
+    #[must_use]
+    pub fn missing(&self, most: usize) -> Vec<u64> {
+        let numbers: Vec<u64> = self.ranks.iter().filter_map(|rank| rank.number).collect();
+        let last = numbers.last().copied().unwrap_or(0);
+        let is_missing = |number: &u64| numbers.binary_search(number).is_err();
+        if numbers.len() < 2 {
+            Vec::new()
+        } else {
+            (0..last).filter(is_missing).take(most).collect()
+        }
+    }
+}
+
+/// The jobs that files, folders and patterns stand for. `is_one`: they must be one.
+///
+/// # Errors
+/// If a folder or a pattern holds nothing, or files of several jobs, or one rank twice.
+pub fn jobs(arguments: &[PathBuf], is_one: bool) -> Result<Vec<Job>, JobError> {
+    let mut found = Vec::new();
+    let mut plain = Vec::new();
+    for argument in arguments {
+        match expand(argument)? {
+            Some(files) if is_one => plain.extend(files),
+            Some(files) => found.push(one(&files, &argument.display().to_string())?),
+            None => plain.push(argument.clone()),
+        }
+    }
+    if is_one {
+        return Ok(vec![one(&plain, "the files given")?]);
+    }
+    found.extend(by_name(&plain)?);
+    Ok(found)
+}
+
+/// Whether an argument stands for a job by itself: a folder or a pattern.
+#[must_use]
+pub fn is_many(argument: &Path) -> bool {
+    argument.is_dir() || is_pattern(argument)
+}
+
+/// What the jobs differ in, and the value of each: as `by` says (`batch=32,96,160`), or as their names do (`batch`). `None`
+/// if nobody asked and the names do not differ in one number alone.
+///
+/// # Errors
+/// If the values do not fit the jobs, or the names do not tell them.
+pub fn quantity(jobs: &[Job], by: Option<&str>) -> Result<Option<(String, Vec<f64>)>, JobError> {
+    let wrong = |text: String| Err(JobError::Quantity(text));
+    let (name, values) = match by {
+        None => match names::only_difference(&parsed(jobs)) {
+            Some(found) if jobs.len() > 1 => found,
+            _ => return Ok(None),
+        },
+        Some(by) => match by.split_once('=') {
+            Some((name, values)) => (name.to_owned(), numbers(by, values)?),
+            None => (by.to_owned(), from_names(jobs, by)?),
+        },
+    };
+    if values.len() != jobs.len() {
+        return wrong(format!("{name} has {} values for {} jobs", values.len(), jobs.len()));
+    }
+    let mut sorted = values.clone();
+    sorted.sort_by(f64::total_cmp);
+    if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        return wrong(format!("two jobs have the same {name}, {}", twice[0]));
+    }
+    Ok(Some((name, values)))
+}
+
+fn numbers(by: &str, values: &str) -> Result<Vec<f64>, JobError> {
+    let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
+    let numbers: Option<Vec<f64>> = values.split(',').map(number).collect();
+    numbers.ok_or_else(|| {
+        JobError::Quantity(format!("--by {by}: write a number for each job, as in batch=32,96,160"))
+    })
+}
+
+fn from_names(jobs: &[Job], quantity: &str) -> Result<Vec<f64>, JobError> {
+    let value = |name: Name| {
+        name.value_of(quantity).ok_or_else(|| {
+            JobError::Quantity(format!(
+                "{:?} does not say its {quantity}: give the value of each job, as in \
+                 --by {quantity}=32,96,160",
+                name.text
+            ))
+        })
+    };
+    parsed(jobs).into_iter().map(value).collect()
+}
+
+fn parsed(jobs: &[Job]) -> Vec<Name> {
+    let first = |job: &Job| job.ranks.first().map(|rank| Name::of(&rank.path)).unwrap_or_default();
+    jobs.iter().map(first).collect()
+}
+
+/// The files that a folder or a pattern stands for; `None` for a plain file.
+fn expand(argument: &Path) -> Result<Option<Vec<PathBuf>>, JobError> {
+    if argument.is_dir() {
+        return folder(argument).map(Some);
+    }
+    if !is_pattern(argument) {
+        return Ok(None);
+    }
+    let text = argument.display().to_string();
+    let paths = glob::glob(&text).map_err(|e| JobError::Pattern(text.clone(), e.to_string()))?;
+    let files: Vec<PathBuf> = paths.flatten().filter(|path| !path.is_dir()).collect();
+    if files.is_empty() { Err(JobError::NoMatch(text)) } else { Ok(Some(files)) }
+}
+
+fn is_pattern(argument: &Path) -> bool {
+    let text = argument.to_string_lossy();
+    text.contains(['*', '?', '[']) && !argument.exists()
+}
+
+/// The pickles in a folder; if there are none, its JSON and CSV files.
+fn folder(folder: &Path) -> Result<Vec<PathBuf>, JobError> {
+    let place = folder.display().to_string();
+    let failed = |source| JobError::Folder { folder: place.clone(), source };
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let is_hidden =
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        if !is_hidden && !path.is_dir() {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    for endings in [&["pickle", "pkl"][..], &["json", "csv"]] {
+        let is_one = |path: &&PathBuf| names::has_ending(path, endings);
+        let files: Vec<PathBuf> = paths.iter().filter(is_one).cloned().collect();
+        if !files.is_empty() {
+            return Ok(files);
+        }
+    }
+    Err(JobError::Empty(place))
+}
+
+/// Files grouped by their names without the rank, in the order of the first of each.
+fn by_name(files: &[PathBuf]) -> Result<Vec<Job>, JobError> {
+    let mut groups: Vec<(String, Vec<RankFile>)> = Vec::new();
+    for path in files {
+        let name = Name::of(path);
+        let file = RankFile { number: name.rank(), path: path.clone() };
+        let key = name.without_rank();
+        // Two plain files of the same name are two jobs: somebody wants to see both.
+        let known = groups.iter_mut().find(|(other, _)| *other == key && file.number.is_some());
+        match known {
+            Some((_, group)) => group.push(file),
+            None => groups.push((key, vec![file])),
+        }
+    }
+    groups.into_iter().map(|(name, ranks)| sorted(name, ranks)).collect()
+}
+
+fn sorted(name: String, mut ranks: Vec<RankFile>) -> Result<Job, JobError> {
+    ranks.sort_by_key(|rank| rank.number);
+    if let Some(pair) = ranks.windows(2).find(|pair| pair[0].number == pair[1].number) {
+        return Err(JobError::Twice {
+            rank: pair[0].number.unwrap_or(0),
+            first: pair[0].path.display().to_string(),
+            other: pair[1].path.display().to_string(),
+        });
+    }
+    let name = if ranks.len() == 1 { Name::of(&ranks[0].path).title() } else { name };
+    Ok(Job { name, ranks })
+}
+
+/// All files as one job.
+fn one(files: &[PathBuf], place: &str) -> Result<Job, JobError> {
+    let mut jobs = by_name(files)?;
+    if jobs.len() == 1 {
+        return Ok(jobs.remove(0));
+    }
+    let parsed: Vec<Name> = files.iter().map(|file| Name::of(file)).collect();
+    if parsed.iter().all(|name| name.rank().is_none())
+        && let Some((_, numbers)) = names::only_difference(&parsed)
+    {
+        let number = |(path, &number): (&PathBuf, &f64)| RankFile {
+            number: Some(number as u64),
+            path: path.clone(),
+        };
+        return sorted(place.to_owned(), files.iter().zip(&numbers).map(number).collect());
+    }
+    let (first, other) = (jobs[0].name.clone(), jobs[1].name.clone());
+    Err(JobError::Mixed { place: place.to_owned(), first, other })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(names: &[&str]) -> Vec<PathBuf> {
+        names.iter().map(PathBuf::from).collect()
+    }
+
+    fn found(names: &[&str]) -> Vec<(String, Vec<Option<u64>>)> {
+        let jobs = jobs(&paths(names), false).unwrap();
+        let numbers = |job: &Job| job.ranks.iter().map(|rank| rank.number).collect();
+        jobs.iter().map(|job| (job.name.clone(), numbers(job))).collect()
+    }
+
+    #[test]
+    fn ranks_of_one_name_are_a_job_in_the_order_of_their_numbers() {
+        let names = ["a/opt.b8.r10.pickle.xz", "a/opt.b8.r2.pickle.xz", "a/opt.b9.r0.pickle.xz"];
+        let expected = [
+            ("opt.b8.r*".to_owned(), vec![Some(2), Some(10)]),
+            ("opt.b9.r0".to_owned(), vec![Some(0)]),
+        ];
+        assert_eq!(found(&names), expected);
+        let names = ["x/rank0/snap.pickle", "x/rank1/snap.pickle"];
+        assert_eq!(found(&names), [("x/rank*/snap".to_owned(), vec![Some(0), Some(1)])]);
+    }
+
+    #[test]
+    fn files_without_ranks_stay_apart_unless_told_otherwise() {
+        let names = ["snap_0.pickle", "snap_1.pickle"];
+        assert_eq!(found(&names).len(), 2);
+        let one = jobs(&paths(&names), true).unwrap();
+        assert_eq!((one.len(), one[0].ranks.len()), (1, 2));
+        let mixed = jobs(&paths(&["a.r0.pickle", "b.r0.pickle"]), true).unwrap_err().to_string();
+        assert!(mixed.contains("a mix of jobs, such as \"a.r0\" and \"b.r0\""), "{mixed}");
+        let twice = jobs(&paths(&["a.r0.pickle", "a.r0.pickle.xz"]), false).unwrap_err();
+        assert!(twice.to_string().contains("both rank 0"), "{twice}");
+    }
+
+    #[test]
+    fn gaps_between_ranks_are_noticed() {
+        let gaps = jobs(&paths(&["a.r1.pickle", "a.r3.pickle"]), false).unwrap();
+        assert_eq!(gaps[0].missing(9), [0, 2]);
+        assert!(jobs(&paths(&["a.r3.pickle"]), false).unwrap()[0].missing(9).is_empty());
+    }
+
+    #[test]
+    fn what_jobs_differ_in_is_read_from_their_names_or_given() {
+        let named = jobs(&paths(&["o-w4.b160.r0.pickle", "o-w4.b32.r0.pickle"]), false).unwrap();
+        let expected = Some(("b".to_owned(), vec![160.0, 32.0]));
+        assert_eq!(quantity(&named, None).unwrap(), expected);
+        let expected = Some(("batch".to_owned(), vec![160.0, 32.0]));
+        assert_eq!(quantity(&named, Some("batch")).unwrap(), expected);
+        let given = quantity(&named, Some("length=7,5.5")).unwrap();
+        assert_eq!(given, Some(("length".to_owned(), vec![7.0, 5.5])));
+        for (by, words) in [
+            ("batch=1", "1 values for 2 jobs"),
+            ("batch=1,x", "write a number for each job"),
+            ("batch=1,1", "the same batch, 1"),
+            ("length", "does not say its length"),
+        ] {
+            let error = quantity(&named, Some(by)).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        let unlike = jobs(&paths(&["opt.r0.pickle", "glm.r0.pickle"]), false).unwrap();
+        assert_eq!(quantity(&unlike, None).unwrap(), None);
+    }
+
+    #[test]
+    fn a_folder_or_a_pattern_is_one_job() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let error = jobs(&[folder.path().to_owned()], false).unwrap_err().to_string();
+        assert!(error.contains("no trace in this folder"), "{error}");
+        for name in ["s.rank0.pickle.gz", "s.rank1.pickle", "s.rank1.stats.json", ".hidden.pickle"]
+        {
+            fs::write(at(name), "x").unwrap();
+        }
+        let from_folder = jobs(&[folder.path().to_owned()], false).unwrap();
+        let from_pattern = jobs(&[at("s.rank*.pickle*")], false).unwrap();
+        assert_eq!(from_folder, from_pattern);
+        assert_eq!(from_folder[0].ranks.len(), 2);
+        let nothing = jobs(&[at("t*")], false).unwrap_err().to_string();
+        assert!(nothing.contains("no file matches"), "{nothing}");
+        fs::write(at("other.rank0.pickle"), "x").unwrap();
+        assert!(jobs(&[folder.path().to_owned()], false).is_err());
+    }
+}

@@ -1,0 +1,163 @@
+//! The catalogue of cards: what a program may use of each, and where that figure comes from.
+//!
+//! The size in a card's name is no size: a "141 GB" H200 shows a program 139.80 GiB, and of that the CUDA context and
+//! NCCL take their part before the first tensor. The catalogue is `cards.csv` beside this file; `--cards FILE` reads
+//! another one in the same form.
+
+use serde::Deserialize;
+
+use crate::metrics::Target;
+use crate::units::{Bytes, GIB, Size, parse_size};
+
+/// What is left free on a card by default: for the CUDA context with its kernels and libraries, 0.75 GiB in our own H200
+/// recordings (PyTorch's out-of-memory messages: memory in use less what PyTorch holds), and for one NCCL communicator,
+/// 0.53 to 0.67 GiB (github.com/NVIDIA/nccl/issues/964).
+pub const DEFAULT_RESERVE: Bytes = 3 * GIB / 2;
+
+const BUILT_IN: &str = include_str!("cards.csv");
+
+/// A card.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Card {
+    /// Its name.
+    pub name: String,
+    /// The size that it is sold under, in GB.
+    pub marketing_gb: u32,
+    /// Bytes that the driver reports to a program.
+    pub usable_bytes: Bytes,
+    /// Where that figure comes from.
+    pub source: String,
+}
+
+/// Why a catalogue was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum CardError {
+    /// The file cannot be read, or a line of it.
+    #[error("catalogue of cards: {0}")]
+    Csv(#[from] csv::Error),
+    /// A card's memory is not a size, or leaves nothing after the reserve.
+    #[error("catalogue of cards: {card}: {problem}")]
+    Card {
+        /// The card.
+        card: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// There is no such card.
+    #[error("there is no card {name:?}; there are: {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// All that there are.
+        known: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    name: String,
+    marketing_gb: u32,
+    usable: String,
+    source: String,
+}
+
+impl Card {
+    /// The cards that come with this program.
+    #[must_use]
+    pub fn built_in() -> Vec<Self> {
+        Self::read(BUILT_IN.as_bytes()).expect("a test reads the catalogue that we ship")
+    }
+
+    /// Reads a catalogue: CSV with the columns `name`, `marketing_gb`, `usable` and `source`; `#` begins a comment.
+    ///
+    /// # Errors
+    /// If a line is not understood.
+    pub fn read(text: impl std::io::Read) -> Result<Vec<Self>, CardError> {
+        let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text);
+        reader.deserialize().map(|line| Self::from_line(line?)).collect()
+    }
+
+    /// The card of this name, whatever its case, and with or without blanks.
+    ///
+    /// # Errors
+    /// If there is none; the message says which there are.
+    pub fn find<'a>(cards: &'a [Self], name: &str) -> Result<&'a Self, CardError> {
+        let plain = |name: &str| name.to_lowercase().replace([' ', '-'], "");
+        cards.iter().find(|card| plain(&card.name) == plain(name)).ok_or_else(|| {
+            let known = cards.iter().map(|card| card.name.as_str()).collect::<Vec<_>>().join(", ");
+            CardError::Unknown { name: name.to_owned(), known }
+        })
+    }
+
+    /// What a job may hold on this card beside a reserve.
+    ///
+    /// # Errors
+    /// If the reserve leaves nothing.
+    pub fn target(&self, reserve: Bytes) -> Result<Target, CardError> {
+        let capacity_bytes = self.usable_bytes.checked_sub(reserve).filter(|&left| left > 0);
+        let capacity_bytes = capacity_bytes.ok_or_else(|| {
+            let (usable, reserve) = (Size(self.usable_bytes), Size(reserve));
+            self.wrong(format!("a reserve of {reserve} leaves nothing of {usable}"))
+        })?;
+        Ok(Target { name: self.name.clone(), capacity_bytes })
+    }
+
+    fn from_line(line: Line) -> Result<Self, CardError> {
+        let Line { name, marketing_gb, usable, source } = line;
+        let card = Self { name, marketing_gb, usable_bytes: 0, source };
+        match parse_size(&usable) {
+            Ok(usable_bytes @ 1..) => Ok(Self { usable_bytes, ..card }),
+            Ok(0) => Err(card.wrong("a card without memory".to_owned())),
+            Err(error) => Err(card.wrong(error.to_string())),
+        }
+    }
+
+    fn wrong(&self, problem: String) -> CardError {
+        CardError::Card { card: self.name.clone(), problem }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_catalogue_has_every_size_below_its_marketing_one_and_with_a_source() {
+        let cards = Card::built_in();
+        for size in [24, 32, 40, 48, 80, 94, 96, 141, 180, 192, 288] {
+            assert!(cards.iter().any(|card| card.marketing_gb == size), "{size} GB");
+        }
+        for card in &cards {
+            let gib = u64::from(card.marketing_gb) * GIB;
+            // No card gives more than its name says, and none keeps a tenth to itself.
+            assert!(card.usable_bytes <= gib && card.usable_bytes > gib * 9 / 10, "{card:?}");
+            assert!(card.source.len() > 10, "{card:?}");
+        }
+    }
+
+    #[test]
+    fn a_card_is_found_by_its_name_however_it_is_written() {
+        let cards = Card::built_in();
+        for name in ["H100 80GB", "h100-80gb", "H10080GB"] {
+            assert_eq!(Card::find(&cards, name).unwrap().marketing_gb, 80);
+        }
+        let error = Card::find(&cards, "H900").unwrap_err().to_string();
+        assert!(error.contains("RTX 4090, RTX 5090"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_catalogue_is_refused_in_one_line() {
+        for (text, words) in [
+            ("name,usable\nA,1GiB\n", "marketing_gb"),
+            ("name,marketing_gb,usable,source\nA,80,much,x\n", "A: \"much\" is not a size"),
+            ("name,marketing_gb,usable,source\nA,80,0,x\n", "without memory"),
+        ] {
+            let error = Card::read(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(words) && !error.contains('\n'), "{error}");
+        }
+        let card = &Card::built_in()[0];
+        assert!(card.target(100 * GIB).unwrap_err().to_string().contains("leaves nothing"));
+        assert_eq!(card.target(0).unwrap().capacity_bytes, card.usable_bytes);
+    }
+}

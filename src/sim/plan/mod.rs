@@ -1,0 +1,184 @@
+//! Capacity planning: the smallest device that runs a trace under each allocator, and the cards that do.
+//!
+//! Every answer is a run. On a device of a given size the allocators do what they do there: flush their caches, try
+//! again, stitch, wait for streams. [`search`] looks for the smallest size, and each card is tried by itself, since more
+//! memory does not always help.
+//!
+//! ```text
+//!   trace ──▶ run without a limit ──▶ ceiling ┐
+//!                │                            ├─▶ search ──▶ smallest, and why one step less fails
+//!                └─ most bytes live ─▶ floor  ┘
+//!   trace ──▶ run on each card ──▶ fits, and with how much to spare; or OOM at which step and event
+//! ```
+
+mod cards;
+mod search;
+
+pub use cards::{Card, CardError, DEFAULT_RESERVE};
+
+use std::path::Path;
+
+use rayon::prelude::*;
+
+use super::choice::Choice;
+use super::compare::{Choices, FileError, check_assumptions, run_one};
+use super::job::{Job, RankFile};
+use super::open::{Opened, open};
+use super::setup::{Memory, Setup};
+use super::spread::Spread;
+use crate::device::GRANULE;
+use crate::drive::OnOom;
+use crate::metrics::{JobFit, JobPlan, Need, Plan, RankFit, Target, Trial, Verdict};
+use crate::units::Bytes;
+use search::Search;
+
+/// What a plan is to tell.
+#[derive(Debug, Clone)]
+pub struct PlanOptions {
+    /// Allocators, and how files are read. The memory in its setup is not used.
+    pub choices: Choices,
+    /// The devices to answer for.
+    pub targets: Vec<Target>,
+    /// How fine the smallest size is to be, in bytes.
+    pub resolution: Bytes,
+}
+
+/// As finely as GPUs give memory out.
+pub const DEFAULT_RESOLUTION: Bytes = GRANULE;
+
+/// Plans one trace over all cores.
+///
+/// # Errors
+/// If a run comes to no result. Running out of memory is a result.
+pub fn plan(opened: &Opened, options: &PlanOptions) -> Result<Plan, FileError> {
+    plan_spread(opened, options, Spread::AllCores)
+}
+
+/// Plans every rank of a job, over all cores; a worker has one file in memory at a time. A file that cannot be used is
+/// told of in the result. `done` is called, from any thread, after each file.
+pub fn plan_job(job: &Job, options: &PlanOptions, done: impl Fn(&Path) + Sync) -> JobPlan {
+    let spread = Spread::of_files(job.ranks.len());
+    let one = |rank: &RankFile| {
+        let opened = open(&rank.path, &options.choices.open).map_err(FileError::from);
+        let result = opened.and_then(|opened| plan_spread(&opened, options, spread));
+        done(&rank.path);
+        result.map(|plan| Plan { rank: rank.number, ..plan }).map_err(|error| error.to_string())
+    };
+    let results: Vec<_> = job.ranks.par_iter().map(one).collect();
+    let mut plan = JobPlan { name: job.name.clone(), ..JobPlan::default() };
+    for result in results {
+        match result {
+            Ok(rank) => plan.ranks.push(rank),
+            Err(failure) => plan.failures.push(failure),
+        }
+    }
+    plan
+}
+
+/// Runs every rank of a job on a device of `capacity` bytes, with the first of the allocators. As [`plan_job`].
+pub fn fit_job(
+    job: &Job,
+    choices: &Choices,
+    capacity: Bytes,
+    done: impl Fn(&Path) + Sync,
+) -> JobFit {
+    let one = |file: &RankFile| {
+        let opened = open(&file.path, &choices.open).map_err(FileError::from);
+        let trial = opened.and_then(|opened| {
+            check_assumptions(&opened, choices)?;
+            choices
+                .allocators
+                .first()
+                .map(|choice| trial(&opened, choice, choices, capacity))
+                .transpose()
+        });
+        done(&file.path);
+        let shown = file.path.display().to_string();
+        let fit = |trial| RankFit { rank: file.number, file: shown, trial };
+        trial.map(|trial| trial.map(fit)).map_err(|error| error.to_string())
+    };
+    let results: Vec<_> = job.ranks.par_iter().map(one).collect();
+    let mut fit = JobFit::default();
+    for result in results {
+        match result {
+            Ok(rank) => fit.ranks.extend(rank),
+            Err(failure) => fit.failures.push(failure),
+        }
+    }
+    fit
+}
+
+fn plan_spread(opened: &Opened, options: &PlanOptions, spread: Spread) -> Result<Plan, FileError> {
+    check_assumptions(opened, &options.choices)?;
+    let allocators = &options.choices.allocators;
+    let mut needs = spread.map(allocators, |choice| need(opened, choice, options))?;
+    let pairs: Vec<(&Choice, &Target)> =
+        allocators.iter().flat_map(|c| options.targets.iter().map(move |t| (c, t))).collect();
+    let trials = spread.map(&pairs, |(choice, target)| {
+        trial(opened, choice, &options.choices, target.capacity_bytes)
+    })?;
+    for (need, trials) in needs.iter_mut().zip(trials.chunks(options.targets.len().max(1))) {
+        need.verdicts = trials.iter().map(|&trial| verdict(need, trial)).collect();
+    }
+    Ok(assemble(opened, options, needs))
+}
+
+/// One run on a device of `capacity` bytes, which ends where memory runs out.
+///
+/// # Errors
+/// If the run comes to no result.
+pub fn trial(
+    opened: &Opened,
+    choice: &Choice,
+    choices: &Choices,
+    capacity: Bytes,
+) -> Result<Trial, FileError> {
+    let (memory, on_oom) = (Memory::Bytes(capacity), OnOom::Stop);
+    let setup = Setup { memory, on_oom, ..choices.setup.clone() };
+    Ok(Trial::new(capacity, &run_one(opened, choice, &setup)?))
+}
+
+fn need(opened: &Opened, choice: &Choice, options: &PlanOptions) -> Result<Need, FileError> {
+    let choices = &options.choices;
+    let unlimited = Setup { memory: Memory::Unlimited, ..choices.setup.clone() };
+    let unlimited = run_one(opened, choice, &unlimited)?;
+    let search = Search {
+        floor: unlimited.requested_peak_bytes,
+        ceiling: unlimited.reserved_peak_bytes,
+        step: options.resolution,
+    };
+    let found = search.smallest(|capacity| trial(opened, choice, choices, capacity))?;
+    Ok(Need {
+        allocator: choice.spec.name.to_owned(),
+        options: choice.options.rows(),
+        requested_peak_bytes: unlimited.requested_peak_bytes,
+        unlimited_bytes: unlimited.reserved_peak_bytes,
+        smallest: found.smallest,
+        below: found.below,
+        runs: found.runs,
+        verdicts: Vec::new(),
+    })
+}
+
+fn verdict(need: &Need, trial: Trial) -> Verdict {
+    let smallest = need.smallest_bytes().filter(|_| trial.runs());
+    let spare_bytes = smallest.map(|least| trial.capacity_bytes.saturating_sub(least));
+    Verdict { trial, spare_bytes }
+}
+
+fn assemble(opened: &Opened, options: &PlanOptions, needs: Vec<Need>) -> Plan {
+    let trace = &opened.trace;
+    let mut notes: Vec<String> = trace.warnings.iter().map(ToString::to_string).collect();
+    notes.extend(opened.notes.iter().cloned());
+    Plan {
+        file: opened.file.clone(),
+        rank: None,
+        device: trace.device,
+        events: trace.events.len() as u64,
+        steps: trace.steps.len() as u64,
+        resolution_bytes: options.resolution,
+        targets: options.targets.clone(),
+        needs,
+        notes,
+    }
+}
