@@ -1,5 +1,6 @@
 //! Counts the driver calls that pass through to a device.
 
+use std::cell::Cell;
 use std::ops::{Add, Sub};
 
 use super::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo};
@@ -129,17 +130,27 @@ pub struct Counted<D> {
     pub calls: CallCounts,
     /// The fences so far.
     pub fences: FenceCounts,
+    /// Times that somebody asked how much memory there is. Who never asks learns of it by refusals only.
+    inquiries: Cell<u64>,
 }
 
 impl<D> Counted<D> {
     /// Starts at zero calls.
     pub fn new(device: D) -> Self {
-        Self { device, calls: CallCounts::default(), fences: FenceCounts::default() }
+        let (calls, fences) = (CallCounts::default(), FenceCounts::default());
+        Self { device, calls, fences, inquiries: Cell::new(0) }
+    }
+
+    /// Times that somebody asked how much memory there is.
+    #[must_use]
+    pub fn inquiries(&self) -> u64 {
+        self.inquiries.get()
     }
 }
 
 impl<D: Device> Device for Counted<D> {
     fn memory_info(&self) -> MemoryInfo {
+        self.inquiries.set(self.inquiries.get() + 1);
         self.device.memory_info()
     }
 

@@ -71,6 +71,9 @@ pub struct RunSummary {
     pub device_calls: CallCounts,
     /// Calls that put streams in order.
     pub fence_calls: FenceCounts,
+    /// Times that the allocator asked how much memory the device has.
+    #[serde(skip)]
+    pub memory_inquiries: u64,
     /// Time that the event loop took on this machine, in nanoseconds; `None` for the recording.
     pub host_ns: Option<u64>,
     /// What the allocator counts of its own doings.

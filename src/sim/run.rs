@@ -56,6 +56,7 @@ pub fn run(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary
     summary.device_memory_bytes = setup.memory(opened);
     summary.device_calls = stage.device.calls;
     summary.fence_calls = stage.device.fences;
+    summary.memory_inquiries = stage.device.inquiries();
     summary.host_ns = Some(host_ns);
     summary.prices = setup.profile.as_ref().map(|profile| {
         let recorded_wall_ns = Some(trace.span_us() * 1000).filter(|&ns| ns > 0);

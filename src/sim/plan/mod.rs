@@ -28,7 +28,7 @@ use super::setup::{Memory, Setup};
 use super::spread::Spread;
 use crate::device::GRANULE;
 use crate::drive::OnOom;
-use crate::metrics::{JobFit, JobPlan, Need, Plan, RankFit, Target, Trial, Verdict};
+use crate::metrics::{JobFit, JobPlan, Need, Plan, RankFit, RunSummary, Target, Trial, Verdict};
 use crate::units::Bytes;
 use search::Search;
 
@@ -111,16 +111,38 @@ pub fn fit_job(
 fn plan_spread(opened: &Opened, options: &PlanOptions, spread: Spread) -> Result<Plan, FileError> {
     check_assumptions(opened, &options.choices)?;
     let allocators = &options.choices.allocators;
-    let mut needs = spread.map(allocators, |choice| need(opened, choice, options))?;
-    let pairs: Vec<(&Choice, &Target)> =
-        allocators.iter().flat_map(|c| options.targets.iter().map(move |t| (c, t))).collect();
-    let trials = spread.map(&pairs, |(choice, target)| {
-        trial(opened, choice, &options.choices, target.capacity_bytes)
+    let needed = spread.map(allocators, |choice| need(opened, choice, options))?;
+    let pairs: Vec<(&Choice, &Needed, &Target)> = allocators
+        .iter()
+        .zip(&needed)
+        .flat_map(|(choice, needed)| options.targets.iter().map(move |t| (choice, needed, t)))
+        .collect();
+    let trials = spread.map(&pairs, |(choice, needed, target)| {
+        match needed.known(target.capacity_bytes) {
+            Some(trial) => Ok(trial),
+            None => trial(opened, choice, &options.choices, target.capacity_bytes),
+        }
     })?;
+    let mut needs: Vec<Need> = needed.into_iter().map(|needed| needed.need).collect();
     for (need, trials) in needs.iter_mut().zip(trials.chunks(options.targets.len().max(1))) {
         need.verdicts = trials.iter().map(|&trial| verdict(need, trial)).collect();
     }
     Ok(assemble(opened, options, needs))
+}
+
+/// A need, and what is known of larger devices without a run.
+struct Needed {
+    need: Need,
+    /// The run without a limit, if on every device that does not refuse it memory it would go the same way.
+    unrefused: Option<Trial>,
+}
+
+impl Needed {
+    /// The run on a device of `capacity` bytes, where it must be the one without a limit.
+    fn known(&self, capacity: Bytes) -> Option<Trial> {
+        let same = self.unrefused.filter(|trial| trial.reserved_peak_bytes <= capacity)?;
+        Some(Trial { capacity_bytes: capacity, ..same })
+    }
 }
 
 /// One run on a device of `capacity` bytes, which ends where memory runs out.
@@ -138,17 +160,18 @@ pub fn trial(
     Ok(Trial::new(capacity, &run_one(opened, choice, &setup)?))
 }
 
-fn need(opened: &Opened, choice: &Choice, options: &PlanOptions) -> Result<Need, FileError> {
+fn need(opened: &Opened, choice: &Choice, options: &PlanOptions) -> Result<Needed, FileError> {
     let choices = &options.choices;
     let unlimited = Setup { memory: Memory::Unlimited, ..choices.setup.clone() };
     let unlimited = run_one(opened, choice, &unlimited)?;
+    let unrefused = unrefused(opened, choice, &choices.setup, &unlimited);
     let search = Search {
         floor: unlimited.requested_peak_bytes,
         ceiling: unlimited.reserved_peak_bytes,
         step: options.resolution,
     };
     let found = search.smallest(|capacity| trial(opened, choice, choices, capacity))?;
-    Ok(Need {
+    let need = Need {
         allocator: choice.spec.name.to_owned(),
         options: choice.options.rows(),
         requested_peak_bytes: unlimited.requested_peak_bytes,
@@ -157,7 +180,23 @@ fn need(opened: &Opened, choice: &Choice, options: &PlanOptions) -> Result<Need,
         below: found.below,
         runs: found.runs,
         verdicts: Vec::new(),
-    })
+    };
+    Ok(Needed { need, unrefused })
+}
+
+/// The run without a limit, if it shows how a run on any device goes that has all it asks for: the allocator never asked
+/// how much memory there is, is not told by PyTorch's settings, and no share of the memory is its limit.
+fn unrefused(
+    opened: &Opened,
+    choice: &Choice,
+    setup: &Setup,
+    unlimited: &RunSummary,
+) -> Option<Trial> {
+    let capacity = unlimited.reserved_peak_bytes;
+    let limited = Setup { memory: Memory::Bytes(capacity), ..setup.clone() };
+    let is_free = limited.memory(opened) == Some(capacity);
+    let knows = choice.spec.keeps_limit || unlimited.memory_inquiries > 0;
+    (is_free && !knows).then(|| Trial::new(capacity, unlimited))
 }
 
 fn verdict(need: &Need, trial: Trial) -> Verdict {

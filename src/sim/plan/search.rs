@@ -8,6 +8,7 @@
 //! ```text
 //!   floor                                                 ceiling
 //!     │  ×     ×     ×     ×     ×     ×  × × ×✓ ✓     ✓     ✓        bisection: ✓ runs, × runs out of memory
+//!     │                                                 ×           a step below the ceiling: who keeps no cache ends here
 //!     │     ?     ?     ?     ?     ?     ?                           scouts: if one runs, the border below it is sought
 //!     live bytes: nothing runs below                      what the run held whose memory never ran out
 //! ```
@@ -54,7 +55,10 @@ impl Search {
         if !probe.climb(self.ceiling.div_ceil(probe.step).max(floor + 1))? {
             return Ok(probe.found);
         }
-        probe.bisect(floor)?;
+        // Who keeps no cache needs what it held, to the step: one run more tells.
+        if probe.best() > floor + 1 && probe.runs(probe.best() - 1)? {
+            probe.bisect(floor)?;
+        }
         probe.scout(floor)?;
         probe.settle()?;
         Ok(probe.found)
@@ -72,11 +76,15 @@ impl<E, F: FnMut(Bytes) -> Result<Trial, E>> Probe<F> {
     fn runs(&mut self, size: u64) -> Result<bool, E> {
         let trial = (self.try_at)(size * self.step)?;
         self.found.runs += 1;
+        let found = &mut self.found;
         if trial.runs() {
-            self.found.smallest = Some(trial);
-        } else {
-            self.found.below = Some(trial);
+            found.smallest = Some(trial);
         }
+        // Of the sizes that do not run, the largest below the smallest that does is kept.
+        let candidates = found.below.into_iter().chain((!trial.runs()).then_some(trial));
+        let least = found.smallest.map_or(Bytes::MAX, |smallest| smallest.capacity_bytes);
+        let lower = candidates.filter(|below| below.capacity_bytes < least);
+        found.below = lower.max_by_key(|below| below.capacity_bytes);
         Ok(trial.runs())
     }
 
@@ -126,7 +134,10 @@ impl<E, F: FnMut(Bytes) -> Result<Trial, E>> Probe<F> {
 
     /// Makes sure that the size below the best was run, and that it does not run.
     fn settle(&mut self) -> Result<(), E> {
-        while self.best() > 1 && self.runs(self.best() - 1)? {}
+        let is_known = |probe: &Self| {
+            probe.found.below.is_some_and(|t| t.capacity_bytes == (probe.best() - 1) * probe.step)
+        };
+        while self.best() > 1 && !is_known(self) && self.runs(self.best() - 1)? {}
         Ok(())
     }
 }
