@@ -15,7 +15,9 @@ mod fit;
 mod plan;
 mod prices;
 mod series;
+mod sweep;
 mod timeline;
+mod tuning;
 
 pub use columns::{Better, Column, Row, Unit, columns};
 pub use comparison::{Comparison, Moment, title_of};
@@ -23,7 +25,9 @@ pub use fit::{JobFit, RankFit};
 pub use plan::{JobPlan, Need, Plan, Shortage, Target, Trial, Verdict};
 pub use prices::{CallNanos, Prices};
 pub use series::{Limit, Series};
+pub use sweep::{Axis, Setting, Sweep, SweepRow};
 pub use timeline::{Timeline, Watch};
+pub use tuning::{Tried, Tuning};
 
 use serde::{Serialize, Serializer};
 

@@ -83,8 +83,6 @@ pub struct Need {
     pub allocator: String,
     /// Its options that differ from the defaults, as `name=value`.
     pub options: Vec<String>,
-    /// Most bytes that were asked for at any time, unrounded: no device can be smaller.
-    pub requested_peak_bytes: Bytes,
     /// What it holds at most if memory never runs out, in bytes.
     pub unlimited_bytes: Bytes,
     /// The run on the smallest device that was found to serve every request; `None` if no size tried does.
@@ -133,6 +131,8 @@ pub struct Plan {
     pub events: u64,
     /// Training steps in the trace.
     pub steps: u64,
+    /// Most bytes in use at any time, unrounded, without those that the program had given back: no device can be smaller.
+    pub live_peak_bytes: Bytes,
     /// How finely the smallest capacities were searched, in bytes.
     pub resolution_bytes: Bytes,
     /// The devices that were asked about.

@@ -106,7 +106,6 @@ mod tests {
         let need = Need {
             allocator: "caching".to_owned(),
             options: Vec::new(),
-            requested_peak_bytes: need * GIB,
             unlimited_bytes: need * GIB,
             smallest: Some(trial(need)),
             below: None,

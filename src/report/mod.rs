@@ -10,10 +10,12 @@ mod markdown;
 pub mod plan;
 mod plot;
 pub mod section;
+pub mod sweep;
 pub mod table;
+pub mod tune;
 mod verdict;
 
-pub use plot::ImageFormat;
+pub use plot::{ImageFormat, write_sweep};
 pub use verdict::verdict;
 use verdict::{is_choice, is_choice_of_name};
 
@@ -40,6 +42,9 @@ pub enum ReportError {
     /// A picture could not be drawn.
     #[error("cannot draw the plot: {0}")]
     Draw(String),
+    /// Data could not be encoded.
+    #[error("cannot encode the data: {0}")]
+    Data(String),
     /// The file's ending does not say which kind of picture it is to be.
     #[error("a plot is written as .svg or .png; {0:?} ends in neither")]
     ImageFormat(String),

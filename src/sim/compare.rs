@@ -142,15 +142,15 @@ fn compare_spread(
     choices: &Choices,
     spread: Spread,
 ) -> Result<Comparison, FileError> {
-    check_assumptions(opened, choices)?;
+    check_assumptions(opened, choices.is_strict)?;
     let one = |choice: &Choice| run_one(opened, choice, &choices.setup);
     Ok(assemble(opened, choices, spread.map(&choices.allocators, one)?))
 }
 
 /// Whether the trace may be used, if nothing may be assumed about it.
-pub(super) fn check_assumptions(opened: &Opened, choices: &Choices) -> Result<(), FileError> {
+pub(super) fn check_assumptions(opened: &Opened, is_strict: bool) -> Result<(), FileError> {
     match opened.trace.warnings.first() {
-        Some(warning) if choices.is_strict => {
+        Some(warning) if is_strict => {
             let (file, assumption) = (opened.file.clone(), warning.to_string());
             Err(FileError::Assumption { file, assumption })
         }
@@ -158,7 +158,8 @@ pub(super) fn check_assumptions(opened: &Opened, choices: &Choices) -> Result<()
     }
 }
 
-fn find(name: &str) -> Result<&'static Spec, ChoiceError> {
+/// The allocator of this name; the error says which there are.
+pub(super) fn find(name: &str) -> Result<&'static Spec, ChoiceError> {
     allocator::find(name).ok_or_else(|| {
         let known = allocator::ALL.iter().map(|spec| spec.name).collect::<Vec<_>>().join(", ");
         ChoiceError::Unknown { name: name.to_owned(), known }

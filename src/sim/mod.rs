@@ -18,6 +18,8 @@ pub mod recording;
 mod run;
 mod setup;
 mod spread;
+pub mod sweep;
+mod tune;
 
 pub use choice::Choice;
 pub use compare::{ChoiceError, Choices, FileError, choose, compare, compare_files};
@@ -26,4 +28,9 @@ pub use inspect::{
 };
 pub use open::{OpenOptions, Opened, open, open_all};
 pub use run::{RunError, run};
+<<<<<<< HEAD
 pub use setup::{DEFAULT_GPU_LAG, Memory, Setup};
+=======
+pub use setup::{Memory, Setup};
+pub use tune::{TuneOptions, tune};
+>>>>>>> 2bf3db5 (Sweeps over any option, device and profile; a search over PyTorch's settings)

@@ -2,6 +2,7 @@
 //! library's types, once.
 
 mod planning;
+mod sweeping;
 
 use std::path::PathBuf;
 
@@ -11,6 +12,7 @@ use gmlake::sim::{DEFAULT_GPU_LAG, Memory};
 use gmlake::units::{Bytes, parse_size};
 
 pub(crate) use planning::{CardArgs, DataArgs, FitsArgs, PlanArgs, capacity};
+pub(crate) use sweeping::{SweepArgs, SweepOutputArgs, TuneArgs};
 
 /// How much GPU memory a recorded PyTorch job needs, how much of it is lost, and what another allocator would do.
 #[derive(Debug, Parser)]
@@ -29,6 +31,10 @@ pub(crate) enum Command {
     Plan(Box<PlanArgs>),
     /// Answer with the exit code whether a job fits a device
     Fits(FitsArgs),
+    /// Run a grid of options, devices and profiles
+    Sweep(Box<SweepArgs>),
+    /// Find the best PYTORCH_CUDA_ALLOC_CONF for a trace
+    Tune(TuneArgs),
     /// Show what is in a trace: settings, events, sizes, the peak, and what the recording lacks
     Inspect(InspectArgs),
     /// Check our model against every decision of PyTorch's own allocator in a recording

@@ -11,7 +11,7 @@ use gmlake::metrics::{Comparison, RECORDED};
 use gmlake::report::{Report, ReportFormat, table};
 use gmlake::sim::{Choices, OpenOptions, Setup, choose, compare_files};
 
-use crate::args::{Addresses, CompareArgs, OnOom, OutputArgs};
+use crate::args::{Addresses, CompareArgs, DeviceArgs, InputArgs, OnOom, OutputArgs};
 use crate::export::Export;
 use crate::{Answer, terminal, work};
 
@@ -42,9 +42,6 @@ pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
 
 /// What was typed, as the library understands it.
 fn choices(args: &CompareArgs) -> anyhow::Result<Choices> {
-    let version = args.input.torch_version;
-    let conf = args.allocators.alloc_conf.as_deref();
-    let conf = conf.map(|text| AllocConf::parse(text, version)).transpose()?;
     let allocators = choose(&args.allocators.allocators, &args.allocators.set)?;
     let reference = args.reference.clone();
     if let Some(name) = &reference
@@ -57,24 +54,34 @@ fn choices(args: &CompareArgs) -> anyhow::Result<Choices> {
             chosen.join(", ")
         );
     }
-    let setup = Setup {
+    let setup = setup(&args.input, &args.device, args.allocators.alloc_conf.as_deref())?;
+    let open = OpenOptions { device: args.input.device, version: args.input.torch_version };
+    Ok(Choices { open, allocators, setup, reference, is_strict: args.input.strict })
+}
+
+/// The world that was typed.
+pub(crate) fn setup(
+    input: &InputArgs,
+    device: &DeviceArgs,
+    conf: Option<&str>,
+) -> anyhow::Result<Setup> {
+    let version = input.torch_version;
+    Ok(Setup {
         version,
-        conf,
-        memory: args.device.device_memory.unwrap_or_default(),
-        memory_fraction: args.device.memory_fraction,
-        addresses: args.device.addresses.map(|addresses| match addresses {
+        conf: conf.map(|text| AllocConf::parse(text, version)).transpose()?,
+        memory: device.device_memory.unwrap_or_default(),
+        memory_fraction: device.memory_fraction,
+        addresses: device.addresses.map(|addresses| match addresses {
             Addresses::Ascending => AddressPolicy::Ascending,
             Addresses::Descending => AddressPolicy::Descending,
         }),
-        on_oom: match args.device.on_oom {
+        on_oom: match device.on_oom {
             OnOom::Skip => drive::OnOom::Skip,
             OnOom::Stop => drive::OnOom::Stop,
         },
-        gpu_lag: Some(args.device.gpu_lag),
-        profile: args.device.profile.as_deref().map(Profile::open).transpose()?,
-    };
-    let open = OpenOptions { device: args.input.device, version };
-    Ok(Choices { open, allocators, setup, reference, is_strict: args.input.strict })
+        gpu_lag: Some(device.gpu_lag),
+        profile: device.profile.as_deref().map(Profile::open).transpose()?,
+    })
 }
 
 fn open_exports(args: &OutputArgs) -> anyhow::Result<Vec<(Export, Box<dyn Report>)>> {

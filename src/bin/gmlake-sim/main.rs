@@ -15,7 +15,9 @@ mod export;
 mod fits;
 mod inspect;
 mod plan;
+mod sweep;
 mod terminal;
+mod tune;
 mod verify;
 mod work;
 
@@ -38,11 +40,21 @@ enum Answer {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        // Help and version are answers.
+        Err(error) if !error.use_stderr() || shows_help(&error) => error.exit(),
+        Err(error) => {
+            terminal::complain(&one_line(&error.to_string()));
+            return ExitCode::from(2);
+        }
+    };
     let result = match &args.command {
         Command::Compare(args) => compare::main(args),
         Command::Plan(args) => plan::main(args),
         Command::Fits(args) => fits::main(args),
+        Command::Sweep(args) => sweep::main(args),
+        Command::Tune(args) => tune::main(args),
         Command::Inspect(args) => inspect::main(args),
         Command::Verify(args) => verify::main(args),
         Command::Allocators => allocators::main(),
@@ -58,6 +70,19 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Whether somebody typed a command alone and gets its help.
+fn shows_help(error: &clap::Error) -> bool {
+    error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+}
+
+/// What clap says of a wrong command line, without the advice that everybody knows.
+fn one_line(error: &str) -> String {
+    let is_advice = |line: &&str| !["Usage:", "For more"].iter().any(|word| line.starts_with(word));
+    let lines = error.lines().map(str::trim).take_while(is_advice).filter(|line| !line.is_empty());
+    let text = lines.collect::<Vec<_>>().join(" ");
+    text.strip_prefix("error: ").unwrap_or(&text).to_owned()
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

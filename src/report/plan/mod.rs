@@ -78,8 +78,10 @@ fn needs(job: &JobPlan, first: &Plan) -> Section {
         1 => format!("{} events in {} steps", Grouped(events), first.steps),
         ranks => format!("{ranks} ranks, {} events; the rank that needs most", Grouped(events)),
     };
+    let live = job.ranks.iter().map(|plan| plan.live_peak_bytes).max().unwrap_or(0);
+    title += &format!("; {} live at the peak", Size(live));
     title += &format!("; the smallest device memory that runs it, to {resolution}");
-    let mut heading = vec!["allocator", "smallest", "unlimited", "live", "retries", "driver calls"];
+    let mut heading = vec!["allocator", "smallest", "unlimited", "retries", "driver calls"];
     heading.push("with one step less");
     if job.ranks.len() > 1 {
         heading.splice(2..2, ["at rank", "spread"]);
@@ -105,7 +107,6 @@ fn need_row(need: &Need) -> Vec<String> {
         need.label(),
         need.smallest_bytes().map_or_else(|| "none found".to_owned(), |b| Size(b).to_string()),
         Size(need.unlimited_bytes).to_string(),
-        Size(need.requested_peak_bytes).to_string(),
         of(grouped, smallest.and_then(|trial| is_real(trial.alloc_retries))),
         of(grouped, smallest.and_then(|trial| is_real(trial.device_calls))),
         below.map_or_else(dash, |shortage| format!("OOM in {}", place(shortage))),

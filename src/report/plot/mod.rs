@@ -14,6 +14,7 @@
 mod bars;
 mod overview;
 mod style;
+mod sweep;
 mod timeline;
 
 use std::io::Write;
@@ -25,6 +26,8 @@ use plotters::prelude::*;
 use super::{Report, ReportError};
 use crate::metrics::Comparison;
 use style::{Pen, failed};
+use sweep::Picture;
+pub use sweep::write_sweep;
 
 /// Kinds of picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,14 +74,34 @@ const SUPERSAMPLING: u32 = 2;
 
 impl Report for Plot {
     fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<(), ReportError> {
-        style::register_font()?;
-        let height = height(comparisons);
-        match self.format {
-            ImageFormat::Svg => out.write_all(svg(comparisons, height)?.as_bytes())?,
-            ImageFormat::Png => png(comparisons, height, out)?,
-        }
-        Ok(())
+        write_picture(self.format, height(comparisons), out, &Overview { comparisons })
     }
+}
+
+/// Comparisons, as this picture shows them.
+struct Overview<'a> {
+    comparisons: &'a [Comparison],
+}
+
+impl Picture for Overview<'_> {
+    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError> {
+        picture(root, self.comparisons, pen)
+    }
+}
+
+/// Draws a picture of the usual width.
+fn write_picture(
+    format: ImageFormat,
+    height: u32,
+    out: &mut dyn Write,
+    picture: &impl Picture,
+) -> Result<(), ReportError> {
+    style::register_font()?;
+    match format {
+        ImageFormat::Svg => out.write_all(svg(picture, height)?.as_bytes())?,
+        ImageFormat::Png => png(picture, height, out)?,
+    }
+    Ok(())
 }
 
 fn height(comparisons: &[Comparison]) -> u32 {
@@ -89,19 +112,19 @@ fn height(comparisons: &[Comparison]) -> u32 {
     }
 }
 
-fn svg(comparisons: &[Comparison], height: u32) -> Result<String, ReportError> {
+fn svg(picture: &impl Picture, height: u32) -> Result<String, ReportError> {
     let mut text = String::new();
     let root = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
-    picture(&root, comparisons, Pen { scale: 1 })?;
+    drawn(&root, picture, Pen { scale: 1 })?;
     drop(root);
     Ok(text)
 }
 
-fn png(comparisons: &[Comparison], height: u32, out: &mut dyn Write) -> Result<(), ReportError> {
+fn png(picture: &impl Picture, height: u32, out: &mut dyn Write) -> Result<(), ReportError> {
     let large = (WIDTH * SUPERSAMPLING, height * SUPERSAMPLING);
     let mut pixels = vec![0; 3 * large.0 as usize * large.1 as usize];
     let root = BitMapBackend::with_buffer(&mut pixels, large).into_drawing_area();
-    picture(&root, comparisons, Pen { scale: SUPERSAMPLING })?;
+    drawn(&root, picture, Pen { scale: SUPERSAMPLING })?;
     drop(root);
     let mut encoder = png::Encoder::new(out, WIDTH, height);
     encoder.set_color(png::ColorType::Rgb);
@@ -128,12 +151,22 @@ fn average(pixels: &[u8], width: usize) -> Vec<u8> {
     small
 }
 
+/// A picture on white ground.
+fn drawn<DB: DrawingBackend>(
+    root: &Area<'_, DB>,
+    picture: &impl Picture,
+    pen: Pen,
+) -> Result<(), ReportError> {
+    root.fill(&WHITE).map_err(failed)?;
+    picture.draw(root, pen)?;
+    root.present().map_err(failed)
+}
+
 fn picture<DB: DrawingBackend>(
     root: &Area<'_, DB>,
     comparisons: &[Comparison],
     pen: Pen,
 ) -> Result<(), ReportError> {
-    root.fill(&WHITE).map_err(failed)?;
     if comparisons.len() > MOST_TIMELINES {
         overview::draw(root, comparisons, pen)?;
     } else {
@@ -142,7 +175,7 @@ fn picture<DB: DrawingBackend>(
             panels(row, comparison, pen)?;
         }
     }
-    root.present().map_err(failed)
+    Ok(())
 }
 
 /// The two panels of one file, under their title.

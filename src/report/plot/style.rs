@@ -35,7 +35,7 @@ const COLOURS: [(&str, RGBColor); 9] = [
 ];
 
 /// Colours for allocators that are not in the list above.
-const MORE_COLOURS: [RGBColor; 4] =
+pub(super) const MORE_COLOURS: [RGBColor; 4] =
     [RGBColor(118, 42, 131), RGBColor(127, 59, 8), RGBColor(27, 120, 55), RGBColor(64, 0, 255)];
 
 /// Makes the font known to the drawing library, which has none of its own.
@@ -50,13 +50,16 @@ pub(super) fn failed<E: std::fmt::Display>(error: E) -> ReportError {
     ReportError::Draw(error.to_string())
 }
 
+/// The colour of an allocator that has one of its own.
+pub(super) fn known(allocator: &str) -> Option<RGBColor> {
+    COLOURS.iter().find(|(name, _)| *name == allocator).map(|&(_, colour)| colour)
+}
+
 /// The colour of each run of a comparison.
 pub(super) fn colours(comparison: &Comparison) -> Vec<RGBColor> {
     let mut more = MORE_COLOURS.into_iter().cycle();
-    let mut colour = |run: &RunSummary| {
-        let known = COLOURS.iter().find(|(name, _)| *name == run.allocator);
-        known.map_or_else(|| more.next().unwrap_or(INK), |&(_, colour)| colour)
-    };
+    let mut colour =
+        |run: &RunSummary| known(&run.allocator).or_else(|| more.next()).unwrap_or(INK);
     comparison.runs.iter().map(&mut colour).collect()
 }
 

@@ -7,11 +7,12 @@
 //! ```text
 //!   trace ──▶ run without a limit ──▶ ceiling ┐
 //!                │                            ├─▶ search ──▶ smallest, and why one step less fails
-//!                └─ most bytes live ─▶ floor  ┘
+//!     └────── most bytes live ─────────▶ floor  ┘
 //!   trace ──▶ run on each card ──▶ fits, and with how much to spare; or OOM at which step and event
 //! ```
 
 mod cards;
+mod floor;
 mod search;
 
 pub use cards::{Card, CardError, DEFAULT_RESERVE};
@@ -85,7 +86,7 @@ pub fn fit_job(
     let one = |file: &RankFile| {
         let opened = open(&file.path, &choices.open).map_err(FileError::from);
         let trial = opened.and_then(|opened| {
-            check_assumptions(&opened, choices)?;
+            check_assumptions(&opened, choices.is_strict)?;
             choices
                 .allocators
                 .first()
@@ -109,9 +110,10 @@ pub fn fit_job(
 }
 
 fn plan_spread(opened: &Opened, options: &PlanOptions, spread: Spread) -> Result<Plan, FileError> {
-    check_assumptions(opened, &options.choices)?;
+    check_assumptions(opened, options.choices.is_strict)?;
     let allocators = &options.choices.allocators;
-    let needed = spread.map(allocators, |choice| need(opened, choice, options))?;
+    let live_peak = floor::live_peak(&opened.trace);
+    let needed = spread.map(allocators, |choice| need(opened, choice, options, live_peak))?;
     let pairs: Vec<(&Choice, &Needed, &Target)> = allocators
         .iter()
         .zip(&needed)
@@ -127,7 +129,7 @@ fn plan_spread(opened: &Opened, options: &PlanOptions, spread: Spread) -> Result
     for (need, trials) in needs.iter_mut().zip(trials.chunks(options.targets.len().max(1))) {
         need.verdicts = trials.iter().map(|&trial| verdict(need, trial)).collect();
     }
-    Ok(assemble(opened, options, needs))
+    Ok(Plan { live_peak_bytes: live_peak, ..assemble(opened, options, needs) })
 }
 
 /// A need, and what is known of larger devices without a run.
@@ -160,13 +162,18 @@ pub fn trial(
     Ok(Trial::new(capacity, &run_one(opened, choice, &setup)?))
 }
 
-fn need(opened: &Opened, choice: &Choice, options: &PlanOptions) -> Result<Needed, FileError> {
+fn need(
+    opened: &Opened,
+    choice: &Choice,
+    options: &PlanOptions,
+    live_peak: Bytes,
+) -> Result<Needed, FileError> {
     let choices = &options.choices;
     let unlimited = Setup { memory: Memory::Unlimited, ..choices.setup.clone() };
     let unlimited = run_one(opened, choice, &unlimited)?;
     let unrefused = unrefused(opened, choice, &choices.setup, &unlimited);
     let search = Search {
-        floor: unlimited.requested_peak_bytes,
+        floor: live_peak,
         ceiling: unlimited.reserved_peak_bytes,
         step: options.resolution,
     };
@@ -174,7 +181,6 @@ fn need(opened: &Opened, choice: &Choice, options: &PlanOptions) -> Result<Neede
     let need = Need {
         allocator: choice.spec.name.to_owned(),
         options: choice.options.rows(),
-        requested_peak_bytes: unlimited.requested_peak_bytes,
         unlimited_bytes: unlimited.reserved_peak_bytes,
         smallest: found.smallest,
         below: found.below,
@@ -215,6 +221,7 @@ fn assemble(opened: &Opened, options: &PlanOptions, needs: Vec<Need>) -> Plan {
         device: trace.device,
         events: trace.events.len() as u64,
         steps: trace.steps.len() as u64,
+        live_peak_bytes: 0,
         resolution_bytes: options.resolution,
         targets: options.targets.clone(),
         needs,

@@ -132,12 +132,14 @@ impl<E, F: FnMut(Bytes) -> Result<Trial, E>> Probe<F> {
         Ok(())
     }
 
-    /// Makes sure that the size below the best was run, and that it does not run.
+    /// Makes sure that the size below the best was run, and that it does not run. If it does, the floor was none.
     fn settle(&mut self) -> Result<(), E> {
         let is_known = |probe: &Self| {
             probe.found.below.is_some_and(|t| t.capacity_bytes == (probe.best() - 1) * probe.step)
         };
-        while self.best() > 1 && !is_known(self) && self.runs(self.best() - 1)? {}
+        if self.best() > 1 && !is_known(self) && self.runs(self.best() - 1)? {
+            self.bisect(0)?;
+        }
         Ok(())
     }
 }

@@ -1,0 +1,97 @@
+//! What can be typed after `sweep` and `tune`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::Parser;
+use gmlake::units::Bytes;
+
+use super::{DeviceArgs, InputArgs, capacity};
+
+const SWEEP_EXAMPLES: &str = "\
+Examples:
+  gmlake-sim sweep job.pickle --set gmlake.fragment_limit=2MiB..1GiB:x2 --plot limit.svg
+  gmlake-sim sweep job.pickle --set caching.max_split_size_mb=default,64,128,256 --set device-memory=24GiB..80GiB:+8GiB
+  gmlake-sim sweep ranks/*.pickle --allocators caching,expandable --set profile=h200,a100-paper --export-csv all.csv
+
+An axis is an option of an allocator, device-memory, profile or alloc-conf (values separated by ';'). A sweep that is stopped
+goes on when the same command is given again: what is done is kept in a journal beside the first export until all is.";
+
+/// `gmlake-sim sweep`
+#[derive(Debug, Parser)]
+#[command(after_help = SWEEP_EXAMPLES)]
+pub(crate) struct SweepArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    /// Vary something: a list (1,2,4), a range times (2MiB..1GiB:x2) or plus (0..64MiB:+8MiB); may be repeated
+    #[arg(long, value_name = "NAME=VALUES", required = true, help_heading = "Grid")]
+    pub(crate) set: Vec<String>,
+    /// Allocators to run, separated by commas [default: those that have an axis, else all]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', help_heading = "Grid")]
+    pub(crate) allocators: Vec<String>,
+    /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of the recording]
+    #[arg(long, value_name = "SETTINGS", help_heading = "Grid")]
+    pub(crate) alloc_conf: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: SweepOutputArgs,
+}
+
+/// What is written.
+#[derive(Debug, Parser)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct SweepOutputArgs {
+    /// Threads to use [default: one for each core]
+    #[arg(long, value_name = "N")]
+    pub(crate) jobs: Option<NonZeroUsize>,
+    /// Write every number as JSON; as all exports: may be repeated, '-' for standard output in place of the table
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export_json: Vec<PathBuf>,
+    /// Write a row for each run as CSV
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export_csv: Vec<PathBuf>,
+    /// Write a row for each run as Parquet
+    #[cfg(feature = "parquet")]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export_parquet: Vec<PathBuf>,
+    /// Write the table as Markdown
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export_markdown: Vec<PathBuf>,
+    /// Draw peak reserved memory over one axis or two, as .svg or .png
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Vec<PathBuf>,
+    /// Keep what is done in this file until all is [default: the first export's name and .journal]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) journal: Option<PathBuf>,
+}
+
+const TUNE_EXAMPLES: &str = "\
+Examples:
+  gmlake-sim tune traces/opt-1.3b-LR-var.pickle.xz
+  gmlake-sim tune job.pickle --device-memory 40GiB --export-json tuning.json
+
+Settings that PyTorch knows from --torch-version on are tried in every combination; times are predicted from --profile.";
+
+/// `gmlake-sim tune`
+#[derive(Debug, Parser)]
+#[command(after_help = TUNE_EXAMPLES)]
+pub(crate) struct TuneArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// Memory of the device that the job is to run on, such as 80GiB [default: it never runs out]
+    #[arg(long, value_name = "SIZE", value_parser = capacity, help_heading = "Device")]
+    pub(crate) device_memory: Option<Bytes>,
+    /// What the driver's calls cost: h200, a100-paper, or a file that gmlake-replay calibrate wrote
+    #[arg(long, value_name = "PROFILE", default_value = "h200", help_heading = "Device")]
+    pub(crate) profile: String,
+    /// Memory that a simpler or cheaper setting may cost more than the best one, as a share of it
+    #[arg(long, value_name = "SHARE", default_value_t = 0.01, help_heading = "Output")]
+    pub(crate) tolerance: f64,
+    /// Threads to use [default: one for each core]
+    #[arg(long, value_name = "N", help_heading = "Output")]
+    pub(crate) jobs: Option<NonZeroUsize>,
+    /// Write every setting that was tried as JSON ('-' for standard output, in place of the tables)
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) export_json: Vec<PathBuf>,
+}

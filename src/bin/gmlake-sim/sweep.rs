@@ -1,0 +1,115 @@
+//! `gmlake-sim sweep`: a grid of options, devices and profiles.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+use gmlake::metrics::Sweep;
+use gmlake::report::{ImageFormat, ReportError, section, sweep as report, write_sweep};
+use gmlake::sim::OpenOptions;
+use gmlake::sim::sweep::{Grid, Journal, SweepPlan, sweep};
+
+use crate::args::{SweepArgs, SweepOutputArgs};
+use crate::compare::{check_stdin, setup};
+use crate::export::Export;
+use crate::{Answer, terminal, work};
+
+type Write = dyn Fn(&Sweep, &mut dyn std::io::Write) -> Result<(), ReportError>;
+
+pub(crate) fn main(args: &SweepArgs) -> anyhow::Result<Answer> {
+    check_stdin(&args.input.files)?;
+    let base = setup(&args.input, &args.device, args.alloc_conf.as_deref())?;
+    let grid = Grid::new(&args.allocators, &args.set, &base)?;
+    let exports = exports(&args.output)?;
+    let open = OpenOptions { device: args.input.device, version: args.input.torch_version };
+    let journal = journal(&args.output)?;
+    let plan = SweepPlan { grid, open, is_strict: args.input.strict, journal };
+    let (rows, answer) = run(args, &plan)?;
+    let found = Sweep { axes: plan.grid.axes.clone(), rows };
+    if !exports.iter().any(|(export, _)| export.is_stdout()) && !found.rows.is_empty() {
+        terminal::print(&section::text(&report::sections(&found), terminal::look()))?;
+    }
+    if found.rows.is_empty() {
+        return Ok(answer);
+    }
+    for (export, write) in exports {
+        export.finish(|out| Ok(write(&found, out)?))?;
+    }
+    // A file that could not be used keeps the others' results in the journal, for when it can.
+    if let Some(journal) = plan.journal.filter(|_| answer == Answer::Yes) {
+        journal.finish()?;
+    }
+    Ok(answer)
+}
+
+fn run(
+    args: &SweepArgs,
+    plan: &SweepPlan,
+) -> anyhow::Result<(Vec<gmlake::metrics::SweepRow>, Answer)> {
+    let kept = plan.journal.as_ref().map_or(0, Journal::len);
+    if kept > 0 {
+        terminal::complain(&format!("going on with {kept} runs of an earlier sweep"));
+    }
+    let bar = work::progress(args.input.files.len() * plan.grid.points.len());
+    let pool = work::pool(args.output.jobs)?;
+    let results = pool.install(|| sweep(&args.input.files, plan, |_| bar.inc(1)));
+    bar.finish_and_clear();
+    let (mut rows, mut answer) = (Vec::new(), Answer::Yes);
+    for result in results {
+        match result {
+            Ok(found) => rows.extend(found),
+            Err(error) => {
+                terminal::complain(&error.to_string());
+                answer = Answer::Incomplete;
+            }
+        }
+    }
+    Ok((rows, answer))
+}
+
+fn exports(args: &SweepOutputArgs) -> anyhow::Result<Vec<(Export, Box<Write>)>> {
+    let mut exports: Vec<(Export, Box<Write>)> = Vec::new();
+    for path in &args.export_json {
+        exports.push((Export::open(path)?, Box::new(report::write_json)));
+    }
+    for path in &args.export_csv {
+        exports.push((Export::open(path)?, Box::new(report::write_csv)));
+    }
+    #[cfg(feature = "parquet")]
+    for path in &args.export_parquet {
+        exports.push((Export::open(path)?, Box::new(report::write_parquet)));
+    }
+    for path in &args.export_markdown {
+        let write = |sweep: &Sweep, out: &mut dyn std::io::Write| {
+            section::write_markdown(&report::sections(sweep), out)
+        };
+        exports.push((Export::open(path)?, Box::new(write)));
+    }
+    for path in &args.plot {
+        let format = ImageFormat::of(path)?;
+        exports.push((
+            Export::open(path)?,
+            Box::new(move |sweep, out| write_sweep(sweep, format, out)),
+        ));
+    }
+    Ok(exports)
+}
+
+/// The journal, if there is a file that it can stand beside or one was named. Its name does not change from run to run.
+fn journal(args: &SweepOutputArgs) -> anyhow::Result<Option<Journal>> {
+    let lists = [&args.export_csv, &args.export_json, &args.export_markdown, &args.plot];
+    let first = lists.into_iter().flatten().find(|path| path.as_os_str() != "-");
+    #[cfg(feature = "parquet")]
+    let first = first.or_else(|| args.export_parquet.iter().find(|path| path.as_os_str() != "-"));
+    let beside = |path: &PathBuf| {
+        let mut name = path.clone().into_os_string();
+        name.push(".journal");
+        PathBuf::from(name)
+    };
+    // Nothing can stand beside a pipe or a device.
+    let plain = first.filter(|path| !path.exists() || path.is_file());
+    match args.journal.clone().or_else(|| plain.map(beside)) {
+        Some(path) if path.is_dir() => bail!("{}: a journal is a file", path.display()),
+        Some(path) => Ok(Some(Journal::open(&path)?)),
+        None => Ok(None),
+    }
+}

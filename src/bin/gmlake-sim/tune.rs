@@ -1,0 +1,57 @@
+//! `gmlake-sim tune`: the best settings of PyTorch for a trace.
+
+use anyhow::bail;
+use gmlake::device::Profile;
+use gmlake::metrics::Tuning;
+use gmlake::report::{section, tune as report};
+use gmlake::sim::{Memory, OpenOptions, Setup, TuneOptions, open, tune};
+
+use crate::args::TuneArgs;
+use crate::compare::check_stdin;
+use crate::export::{self, Export};
+use crate::{Answer, terminal, work};
+
+pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
+    check_stdin(&args.input.files)?;
+    if !(0.0..=1.0).contains(&args.tolerance) {
+        bail!("--tolerance is {}, but must be a share from 0 to 1", args.tolerance);
+    }
+    let version = args.input.torch_version;
+    let options = TuneOptions {
+        setup: Setup { version, ..Setup::default() },
+        memory: args.device_memory.map_or(Memory::Unlimited, Memory::Bytes),
+        profile: Profile::open(&args.profile)?,
+        tolerance: args.tolerance,
+    };
+    let exports = args.export_json.iter().map(|path| Export::open(path));
+    let exports = exports.collect::<anyhow::Result<Vec<_>>>()?;
+    let open_options = OpenOptions { device: args.input.device, version };
+    let bar = work::progress(args.input.files.len());
+    let pool = work::pool(args.jobs)?;
+    let (mut found, mut answer) = (Vec::new(), Answer::Yes);
+    for file in &args.input.files {
+        let result = open(file, &open_options).map_err(anyhow::Error::from).and_then(|opened| {
+            if let Some(warning) = opened.trace.warnings.first().filter(|_| args.input.strict) {
+                bail!("{}: {warning} (--strict)", opened.file);
+            }
+            Ok(pool.install(|| tune(&opened, &options))?)
+        });
+        bar.inc(1);
+        match result {
+            Ok(tuning) => found.push(tuning),
+            Err(error) => {
+                terminal::complain(&format!("{error:#}"));
+                answer = Answer::Incomplete;
+            }
+        }
+    }
+    bar.finish_and_clear();
+    if !exports.iter().any(Export::is_stdout) && !found.is_empty() {
+        let look = terminal::look();
+        let texts: Vec<String> =
+            found.iter().map(|t: &Tuning| section::text(&report::sections(t), look)).collect();
+        terminal::print(&texts.join("\n\n"))?;
+    }
+    export::write_json(exports, &found)?;
+    Ok(answer)
+}

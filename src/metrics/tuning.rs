@@ -1,0 +1,85 @@
+//! What a search over PyTorch's settings has found.
+
+use serde::Serialize;
+
+use super::{RunSummary, Shortage};
+use crate::units::Bytes;
+
+/// One setting, and what the trace did under it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Tried {
+    /// The value of `PYTORCH_CUDA_ALLOC_CONF`; empty: PyTorch's defaults.
+    pub conf: String,
+    /// Most physical memory held.
+    pub reserved_peak_bytes: Bytes,
+    /// Requests that were not served.
+    pub oom_count: u64,
+    /// The first of them.
+    pub shortage: Option<Shortage>,
+    /// Times that the allocator gave everything back and tried again.
+    pub alloc_retries: u64,
+    /// Driver calls made.
+    pub device_calls: u64,
+    /// What they would have cost in nanoseconds.
+    pub predicted_driver_ns: u64,
+    /// The same as a share of the time that the recorded program ran.
+    pub predicted_driver_share: Option<f64>,
+}
+
+impl Tried {
+    /// What a run under a setting has shown.
+    #[must_use]
+    pub fn new(conf: &str, run: &RunSummary) -> Self {
+        let step = |event| run.step_of(event).map(|step| step as u64);
+        let prices = run.prices.as_ref();
+        Self {
+            conf: conf.to_owned(),
+            reserved_peak_bytes: run.reserved_peak_bytes,
+            oom_count: run.oom_count,
+            shortage: run.first_oom_event.map(|event| Shortage { event, step: step(event) }),
+            alloc_retries: run.alloc_retries,
+            device_calls: run.device_calls.total(),
+            predicted_driver_ns: prices.map_or(0, |prices| prices.predicted_driver_ns.total),
+            predicted_driver_share: prices.and_then(super::Prices::share),
+        }
+    }
+
+    /// Number of options that are set.
+    #[must_use]
+    pub fn options(&self) -> usize {
+        // A list in brackets has commas and colons too, but only one name of an option with an underscore.
+        self.conf.split(',').filter(|part| part.contains('_')).count()
+    }
+
+    /// Whether this needs noticeably more memory than `other`, or leaves more requests out.
+    #[must_use]
+    pub fn is_worse_than(&self, other: &Self) -> bool {
+        const NOTICEABLE: f64 = 1.05;
+        let limit = other.reserved_peak_bytes as f64 * NOTICEABLE;
+        self.oom_count > other.oom_count
+            || self.oom_count == other.oom_count && self.reserved_peak_bytes as f64 > limit
+    }
+}
+
+/// The settings that were tried on a trace.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Tuning {
+    /// The trace file, as given.
+    pub file: String,
+    /// Memory of the device in bytes; `None`: it never runs out.
+    pub device_memory_bytes: Option<Bytes>,
+    /// Name of the device profile that priced the driver calls.
+    pub profile: String,
+    /// What the recording ran with, under the recorded addresses.
+    pub recorded: Tried,
+    /// PyTorch's defaults.
+    pub default: Tried,
+    /// The setting to take.
+    pub best: Tried,
+    /// Each option with each value by itself.
+    pub alone: Vec<Tried>,
+    /// Each option with each value beside those of the best setting.
+    pub beside_best: Vec<Tried>,
+    /// Everything that was tried.
+    pub tried: Vec<Tried>,
+}

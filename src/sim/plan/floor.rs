@@ -1,0 +1,54 @@
+//! The least memory that any allocator needs: the bytes in use at the busiest moment.
+
+use crate::trace::{EventKind, Trace};
+use crate::units::Bytes;
+
+/// Most bytes that were in use at any time. A block that the program has given back, and that another stream may still
+/// read, does not count: an allocator that runs short can wait for that stream.
+pub(super) fn live_peak(trace: &Trace) -> Bytes {
+    let mut sizes: Vec<Bytes> = vec![0; trace.allocs as usize];
+    let (mut live, mut peak) = (0, 0);
+    for event in &trace.events {
+        match event.kind {
+            EventKind::Malloc => {
+                sizes[event.alloc.0 as usize] = event.size;
+                live += event.size;
+                peak = live.max(peak);
+            }
+            EventKind::Attempt => peak = (live + event.size).max(peak),
+            EventKind::Free | EventKind::FreeRequested | EventKind::FreeCompleted => {
+                live -= std::mem::take(&mut sizes[event.alloc.0 as usize]);
+            }
+            EventKind::Trim => {}
+        }
+    }
+    peak
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{AllocId, Event, PoolId, StreamId};
+
+    #[test]
+    fn what_was_given_back_is_not_in_use() {
+        let event = |kind, alloc, size| Event {
+            size,
+            alloc: AllocId(alloc),
+            stream: StreamId(0),
+            kind,
+            pool: PoolId::DEFAULT,
+        };
+        let mut trace = Trace { allocs: 3, ..Trace::default() };
+        trace.events = vec![
+            event(EventKind::Malloc, 0, 10),
+            event(EventKind::FreeRequested, 0, 10),
+            event(EventKind::Malloc, 1, 15),
+            event(EventKind::FreeCompleted, 0, 10),
+            event(EventKind::Attempt, 2, 2),
+            event(EventKind::Free, 1, 15),
+            event(EventKind::Malloc, 2, 3),
+        ];
+        assert_eq!(live_peak(&trace), 17);
+    }
+}

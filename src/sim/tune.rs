@@ -1,0 +1,293 @@
+//! The best `PYTORCH_CUDA_ALLOC_CONF` for a trace, by trying.
+//!
+//! PyTorch has few options, and a run takes some milliseconds: all combinations of a coarse grid are run, and then, from
+//! the best of them, each option by itself over finer values, until none improves on it:
+//!
+//! ```text
+//!   expandable_segments        -  True
+//!   max_split_size_mb          -  32  64  128  256  512  1024  ...            every combination,
+//!   roundup_power2_divisions   -  2  4  8  16  [256:1,512:2,1024:4,>:8]       then one at a time
+//!   large_segment_size_mb      -  32  64  128                  (2.11)
+//!   max_non_split_rounding_mb  -  64  256  1024                (2.6; matters only beside max_split_size_mb)
+//!   garbage_collection_threshold  -  0.6  0.8                  (acts only under a memory fraction)
+//! ```
+//!
+//! What is best is a judgement, made in [`pick`]: on a device that runs out, first to get through, then to do it with little
+//! time in driver calls; on one that does not, to hold little memory, and of settings that hold about the same the
+//! cheaper, then the simpler one.
+
+use rayon::prelude::*;
+
+use super::choice::Choice;
+use super::compare::{FileError, run_one};
+use super::open::Opened;
+use super::setup::{Memory, Setup};
+use crate::alloc_conf::AllocConf;
+use crate::allocator::{Options, find};
+use crate::device::{AddressPolicy, Profile};
+use crate::metrics::{Tried, Tuning};
+
+/// Driver times closer than this are the same: predictions are no better.
+const SAME_TIME: f64 = 1.25;
+/// Rounds of the finer search at most; two are usual.
+const MOST_ROUNDS: usize = 8;
+
+/// What to tune for.
+#[derive(Debug, Clone)]
+pub struct TuneOptions {
+    /// The PyTorch that is to run; its memory, settings and profile are those of the other fields.
+    pub setup: Setup,
+    /// The device.
+    pub memory: Memory,
+    /// What its driver's calls cost.
+    pub profile: Profile,
+    /// Memory that a cheaper or simpler setting may hold more than the best one, as a share of it.
+    pub tolerance: f64,
+}
+
+/// An option of PyTorch, and values to try; the default is to leave it out.
+struct Knob {
+    name: &'static str,
+    coarse: &'static [&'static str],
+    finer: &'static [&'static str],
+}
+
+/// What there is to turn. PyTorch's versions know different ones: those that are refused are left out.
+const KNOBS: [Knob; 5] = [
+    Knob { name: "expandable_segments", coarse: &["True"], finer: &[] },
+    Knob {
+        name: "max_split_size_mb",
+        coarse: &["32", "64", "128", "256", "512", "1024"],
+        finer: &["20", "48", "96", "192", "384", "768", "1536", "2048", "4096"],
+    },
+    Knob {
+        name: "roundup_power2_divisions",
+        coarse: &["2", "4", "8", "16", "[256:1,512:2,1024:4,>:8]"],
+        finer: &["1", "32", "64"],
+    },
+    Knob {
+        name: "large_segment_size_mb",
+        coarse: &["32", "64", "128"],
+        finer: &["12", "16", "24", "48", "96", "256", "512"],
+    },
+    Knob { name: "max_non_split_rounding_mb", coarse: &[], finer: &["64", "256", "1024"] },
+];
+
+/// Acts only where PyTorch keeps to a limit of its own.
+const COLLECTION: Knob = Knob {
+    name: "garbage_collection_threshold",
+    coarse: &["0.6", "0.8"],
+    finer: &["0.5", "0.7", "0.9", "0.95"],
+};
+
+/// A value for some knobs, in their order; `None`: left out.
+type Turned = Vec<Option<&'static str>>;
+
+/// Searches the settings for one trace, over all cores.
+///
+/// # Errors
+/// If a run comes to no result. Running out of memory is a result.
+pub fn tune(opened: &Opened, options: &TuneOptions) -> Result<Tuning, FileError> {
+    let bench = Bench::new(opened, options);
+    let mut tried = bench.try_all(&bench.grid())?;
+    let default = tried.first().cloned().unwrap_or_default();
+    let mut best = pick(&tried, options).cloned().unwrap_or_default();
+    let mut beside_best = Vec::new();
+    for _ in 0..MOST_ROUNDS {
+        beside_best = bench.try_all(&bench.beside(&best.conf))?;
+        tried.extend(beside_best.iter().cloned());
+        let next = pick(&tried, options).cloned().unwrap_or_default();
+        if next.conf == best.conf {
+            break;
+        }
+        best = next;
+    }
+    tried.sort_by(|a, b| a.conf.cmp(&b.conf));
+    tried.dedup_by(|a, b| a.conf == b.conf);
+    Ok(Tuning {
+        file: opened.file.clone(),
+        device_memory_bytes: bench.setup.memory(opened),
+        profile: options.profile.name.clone(),
+        recorded: bench.recorded()?,
+        alone: bench
+            .try_all(&bench.beside(""))?
+            .into_iter()
+            .filter(|t| !t.conf.is_empty())
+            .collect(),
+        default,
+        best,
+        beside_best,
+        tried,
+    })
+}
+
+/// The setting to take of those that were tried.
+fn pick<'t>(tried: &'t [Tried], options: &TuneOptions) -> Option<&'t Tried> {
+    let least_ooms = tried.iter().map(|t| t.oom_count).min()?;
+    let runs = || tried.iter().filter(|t| t.oom_count == least_ooms);
+    let least_memory = runs().map(|t| t.reserved_peak_bytes).min()?;
+    let is_scarce = matches!(options.memory, Memory::Bytes(_));
+    let enough = least_memory as f64 * (1.0 + options.tolerance);
+    let small = || runs().filter(|t| is_scarce || t.reserved_peak_bytes as f64 <= enough);
+    let least_time = small().map(|t| t.predicted_driver_ns).min()? as f64;
+    let cheap = small().filter(|t| t.predicted_driver_ns as f64 <= least_time * SAME_TIME);
+    cheap.min_by_key(|t| (t.options(), t.reserved_peak_bytes, t.predicted_driver_ns))
+}
+
+/// Where settings are tried.
+struct Bench<'a> {
+    opened: &'a Opened,
+    setup: Setup,
+    knobs: Vec<Knob>,
+}
+
+impl<'a> Bench<'a> {
+    fn new(opened: &'a Opened, options: &TuneOptions) -> Self {
+        let profile = Some(options.profile.clone());
+        let setup = Setup { memory: options.memory, profile, conf: None, ..options.setup.clone() };
+        let mut knobs = Vec::from(KNOBS);
+        if setup.environment(opened).memory_limit().is_some() {
+            knobs.push(COLLECTION);
+        }
+        Self { opened, setup, knobs }
+    }
+
+    /// Every combination of the coarse values; the defaults come first.
+    fn grid(&self) -> Vec<String> {
+        let mut grid: Vec<Turned> = vec![Vec::new()];
+        for knob in &self.knobs {
+            let values: Vec<_> =
+                std::iter::once(None).chain(knob.coarse.iter().copied().map(Some)).collect();
+            grid = grid
+                .iter()
+                .flat_map(|turned| values.iter().map(|&value| [&turned[..], &[value]].concat()))
+                .collect();
+        }
+        grid.iter().filter_map(|turned| self.text(turned)).collect()
+    }
+
+    /// The setting with each knob turned to each of its values, or left out.
+    fn beside(&self, conf: &str) -> Vec<String> {
+        let now: Turned = self.knobs.iter().map(|knob| knob.value_in(conf)).collect();
+        let mut all = vec![conf.to_owned()];
+        for (index, knob) in self.knobs.iter().enumerate() {
+            let values = knob.coarse.iter().chain(knob.finer).copied().map(Some);
+            for value in values.chain([None]).filter(|&value| value != now[index]) {
+                let mut turned = now.clone();
+                turned[index] = value;
+                all.extend(self.text(&turned));
+            }
+        }
+        all
+    }
+
+    /// The setting as PyTorch reads it; `None` if this version refuses it.
+    fn text(&self, turned: &Turned) -> Option<String> {
+        let pairs = self.knobs.iter().zip(turned);
+        let texts = pairs.filter_map(|(knob, value)| Some(format!("{}:{}", knob.name, (*value)?)));
+        let text = texts.collect::<Vec<_>>().join(",");
+        AllocConf::parse(&text, self.setup.version).is_ok().then_some(text)
+    }
+
+    fn try_all(&self, confs: &[String]) -> Result<Vec<Tried>, FileError> {
+        confs.par_iter().map(|conf| self.try_one(conf)).collect()
+    }
+
+    fn try_one(&self, text: &str) -> Result<Tried, FileError> {
+        let conf = AllocConf::parse(text, self.setup.version).unwrap_or_default();
+        let name = if conf.expandable_segments { "expandable" } else { "caching" };
+        let setup = Setup {
+            conf: Some(conf),
+            // All with the same addresses, so that no setting owes anything to them.
+            addresses: self.setup.addresses.clone().or(Some(AddressPolicy::Ascending)),
+            ..self.setup.clone()
+        };
+        Ok(Tried::new(text, &self.run(name, &setup)?))
+    }
+
+    fn recorded(&self) -> Result<Tried, FileError> {
+        let conf = self.opened.trace.settings.as_ref().map_or("", |conf| conf.text.as_str());
+        Ok(Tried::new(conf, &self.run(self.opened.recorded_by(), &self.setup)?))
+    }
+
+    fn run(&self, name: &str, setup: &Setup) -> Result<crate::metrics::RunSummary, FileError> {
+        let spec = find(name).expect("PyTorch's own allocators are on the list");
+        run_one(self.opened, &Choice { spec, options: Options::default() }, setup)
+    }
+}
+
+impl Knob {
+    /// This knob's value in a setting that is made of ours.
+    fn value_in(&self, conf: &str) -> Option<&'static str> {
+        let mut values = self.coarse.iter().chain(self.finer).copied();
+        values.find(|value| {
+            let text = format!("{}:{value}", self.name);
+            conf == text
+                || conf.starts_with(&format!("{text},"))
+                || conf.ends_with(&format!(",{text}"))
+                || conf.contains(&format!(",{text},"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tried(conf: &str, reserved: u64, ns: u64, ooms: u64) -> Tried {
+        Tried {
+            conf: conf.to_owned(),
+            reserved_peak_bytes: reserved,
+            predicted_driver_ns: ns,
+            oom_count: ooms,
+            ..Tried::default()
+        }
+    }
+
+    fn options(memory: Memory) -> TuneOptions {
+        let profile = Profile::built_in("h200").unwrap();
+        TuneOptions { setup: Setup::default(), memory, profile, tolerance: 0.01 }
+    }
+
+    #[test]
+    fn little_memory_first_then_little_time_then_few_options() {
+        let all = [
+            tried("", 200, 10, 0),
+            tried("a_a:1", 1005, 10, 0),
+            tried("b_b:1", 100, 900, 0),
+            tried("b_b:1,c_c:1", 100, 100, 0),
+            tried("b_b:1,c_c:1,d_d:1", 99, 99, 0),
+        ];
+        let options = options(Memory::Unlimited);
+        assert_eq!(pick(&all[..3], &options).unwrap().conf, "b_b:1");
+        let best = pick(&all, &options).unwrap();
+        assert_eq!((best.conf.as_str(), best.options()), ("b_b:1,c_c:1,d_d:1", 3));
+        let lax = TuneOptions { tolerance: 0.05, ..options };
+        assert_eq!(pick(&all, &lax).unwrap().conf, "b_b:1,c_c:1");
+    }
+
+    #[test]
+    fn on_a_device_that_runs_out_getting_through_comes_first_and_time_second() {
+        let all = [tried("", 50, 1, 3), tried("a_a:1", 90, 9, 0), tried("b_b:1", 60, 100, 0)];
+        assert_eq!(pick(&all, &options(Memory::Bytes(100))).unwrap().conf, "a_a:1");
+        assert!(pick(&[], &options(Memory::Unlimited)).is_none());
+    }
+
+    #[test]
+    fn settings_are_made_and_found_again_and_old_versions_know_fewer() {
+        let opened = Opened::default();
+        let new = Bench::new(&opened, &options(Memory::Unlimited));
+        let grid = new.grid();
+        assert_eq!((grid.len(), grid[0].as_str()), (2 * 6 * 4 + 6 * (2 * 4 * 7 + 2 * 2), ""));
+        let turned = "max_split_size_mb:128,roundup_power2_divisions:[256:1,512:2,1024:4,>:8]";
+        assert!(grid.iter().any(|conf| conf == turned));
+        assert_eq!(new.knobs[1].value_in(turned), Some("128"));
+        assert_eq!(new.knobs[2].value_in(turned), Some("[256:1,512:2,1024:4,>:8]"));
+        assert_eq!(new.knobs[0].value_in(turned), None);
+        assert!(new.beside("").iter().any(|conf| conf == "large_segment_size_mb:12"));
+        let mut old = options(Memory::Unlimited);
+        old.setup.version = "2.5".parse().unwrap();
+        let old = Bench::new(&opened, &old).grid();
+        assert!(old.iter().all(|conf| !conf.contains("large_segment")) && old.len() == 2 * 7 * 6);
+    }
+}
