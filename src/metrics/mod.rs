@@ -12,6 +12,7 @@
 mod columns;
 mod comparison;
 mod fit;
+mod job;
 mod plan;
 mod prices;
 mod series;
@@ -22,6 +23,7 @@ mod tuning;
 pub use columns::{Better, Column, Row, Unit, columns};
 pub use comparison::{Comparison, Moment, title_of};
 pub use fit::{JobFit, RankFit};
+pub use job::{JobComparison, RankComparison, Spread};
 pub use plan::{JobPlan, Need, Plan, Shortage, Target, Trial, Verdict};
 pub use prices::{CallNanos, Prices};
 pub use series::{Limit, Series};

@@ -44,11 +44,25 @@ impl Tried {
         }
     }
 
-    /// Number of options that are set.
+    /// The options that are set, each as `name:value`.
     #[must_use]
-    pub fn options(&self) -> usize {
-        // A list in brackets has commas and colons too, but only one name of an option with an underscore.
-        self.conf.split(',').filter(|part| part.contains('_')).count()
+    pub fn options(&self) -> Vec<&str> {
+        let (mut depth, mut from, mut options) = (0_i32, 0, Vec::new());
+        for (at, c) in self.conf.char_indices() {
+            match c {
+                '[' => depth += 1,
+                ']' => depth -= 1,
+                // What stands in brackets stays together.
+                ',' if depth == 0 => {
+                    options.push(&self.conf[from..at]);
+                    from = at + 1;
+                }
+                _ => {}
+            }
+        }
+        options.push(&self.conf[from..]);
+        options.retain(|option| !option.is_empty());
+        options
     }
 
     /// Whether this needs noticeably more memory than `other`, or leaves more requests out.
@@ -76,10 +90,24 @@ pub struct Tuning {
     pub default: Tried,
     /// The setting to take.
     pub best: Tried,
-    /// Each option with each value by itself.
+    /// Each option with each of its usual values by itself.
     pub alone: Vec<Tried>,
-    /// Each option with each value beside those of the best setting.
+    /// The best setting with one option changed, added or left out, to each of its usual values.
     pub beside_best: Vec<Tried>,
     /// Everything that was tried.
     pub tried: Vec<Tried>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_one_option() {
+        let tried = |conf: &str| Tried { conf: conf.to_owned(), ..Tried::default() };
+        let conf = "expandable_segments:True,roundup_power2_divisions:[256:1,>:2],a_b:1";
+        let options = ["expandable_segments:True", "roundup_power2_divisions:[256:1,>:2]", "a_b:1"];
+        assert_eq!(tried(conf).options(), options);
+        assert!(tried("").options().is_empty());
+    }
 }

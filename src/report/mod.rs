@@ -5,6 +5,7 @@
 //! reports.
 
 mod csv;
+pub mod job;
 mod json;
 mod markdown;
 pub mod plan;

@@ -6,7 +6,7 @@ use crate::metrics::{Tried, Tuning, title_of};
 use crate::units::{Grouped, Nanos, Size};
 
 /// Harmful settings that are shown, the worst first.
-const MOST_WARNINGS: usize = 8;
+const MOST_WARNINGS: usize = 12;
 
 /// The tables, what to paste, and the warnings.
 #[must_use]
@@ -14,15 +14,26 @@ pub fn sections(tuning: &Tuning) -> Vec<Section> {
     let mut sections = vec![figures(tuning), Section::words(advice(tuning))];
     let alone = harmful(&tuning.alone, &tuning.default);
     if !alone.is_empty() {
-        let title = "Harmful here, each alone instead of PyTorch's defaults:";
+        let title = "Harmful here, alone instead of PyTorch's defaults:";
         sections.push(table(title, alone.iter().map(|tried| (tried.conf.clone(), *tried))));
     }
     let beside = harmful(&tuning.beside_best, &tuning.best);
     if !beside.is_empty() && !tuning.best.conf.is_empty() {
-        let title = "Harmful beside or instead of a part of the best setting:";
-        sections.push(table(title, beside.iter().map(|tried| (name(&tried.conf), *tried))));
+        let title = format!("Harmful as a change of {}:", tuning.best.conf);
+        let change = |tried: &&Tried| change(&tuning.best, tried);
+        sections.push(table(&title, beside.iter().map(|tried| (change(tried), *tried))));
     }
     sections
+}
+
+/// In what a setting differs from another.
+fn change(from: &Tried, to: &Tried) -> String {
+    let (old, new) = (from.options(), to.options());
+    let added = new.iter().filter(|option| !old.contains(option)).map(|o| format!("with {o}"));
+    let name = |option: &str| option.split(':').next().unwrap_or_default().to_owned();
+    let is_gone = |option: &&&str| new.iter().all(|other| name(other) != name(option));
+    let gone = old.iter().filter(is_gone).map(|option| format!("without {option}"));
+    added.chain(gone).collect::<Vec<_>>().join(", ")
 }
 
 /// The line to paste into a shell.

@@ -22,7 +22,7 @@ pub mod sweep;
 mod tune;
 
 pub use choice::Choice;
-pub use compare::{ChoiceError, Choices, FileError, choose, compare, compare_files};
+pub use compare::{ChoiceError, Choices, FileError, choose, compare, compare_files, compare_job};
 pub use inspect::{
     DeviceEntries, EntryCount, Inspection, Peak, SegmentTotals, Share, SizeClass, inspect,
 };

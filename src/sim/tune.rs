@@ -12,9 +12,9 @@
 //!   garbage_collection_threshold  -  0.6  0.8                  (acts only under a memory fraction)
 //! ```
 //!
-//! What is best is a judgement, made in [`pick`]: on a device that runs out, first to get through, then to do it with little
-//! time in driver calls; on one that does not, to hold little memory, and of settings that hold about the same the
-//! cheaper, then the simpler one.
+//! What is best is a judgement, made in [`pick`]: first to get through; then to hold little memory, where one per cent of the
+//! run's time spent in the driver weighs as much as one per cent of memory, and so does each option that is set. Where a
+//! device is given, memory is there to be used, and only time and options weigh.
 
 use rayon::prelude::*;
 
@@ -27,8 +27,6 @@ use crate::allocator::{Options, find};
 use crate::device::{AddressPolicy, Profile};
 use crate::metrics::{Tried, Tuning};
 
-/// Driver times closer than this are the same: predictions are no better.
-const SAME_TIME: f64 = 1.25;
 /// Rounds of the finer search at most; two are usual.
 const MOST_ROUNDS: usize = 8;
 
@@ -41,8 +39,8 @@ pub struct TuneOptions {
     pub memory: Memory,
     /// What its driver's calls cost.
     pub profile: Profile,
-    /// Memory that a cheaper or simpler setting may hold more than the best one, as a share of it.
-    pub tolerance: f64,
+    /// Memory that an option must save to be worth setting, as a share.
+    pub worth: f64,
 }
 
 /// An option of PyTorch, and values to try; the default is to leave it out.
@@ -92,10 +90,8 @@ pub fn tune(opened: &Opened, options: &TuneOptions) -> Result<Tuning, FileError>
     let mut tried = bench.try_all(&bench.grid())?;
     let default = tried.first().cloned().unwrap_or_default();
     let mut best = pick(&tried, options).cloned().unwrap_or_default();
-    let mut beside_best = Vec::new();
     for _ in 0..MOST_ROUNDS {
-        beside_best = bench.try_all(&bench.beside(&best.conf))?;
-        tried.extend(beside_best.iter().cloned());
+        tried.extend(bench.try_all(&bench.beside(&best.conf, true))?);
         let next = pick(&tried, options).cloned().unwrap_or_default();
         if next.conf == best.conf {
             break;
@@ -109,29 +105,28 @@ pub fn tune(opened: &Opened, options: &TuneOptions) -> Result<Tuning, FileError>
         device_memory_bytes: bench.setup.memory(opened),
         profile: options.profile.name.clone(),
         recorded: bench.recorded()?,
-        alone: bench
-            .try_all(&bench.beside(""))?
-            .into_iter()
-            .filter(|t| !t.conf.is_empty())
-            .collect(),
+        alone: bench.try_all(&bench.beside("", false))?,
+        beside_best: bench.try_all(&bench.beside(&best.conf, false))?,
         default,
         best,
-        beside_best,
         tried,
     })
 }
 
 /// The setting to take of those that were tried.
 fn pick<'t>(tried: &'t [Tried], options: &TuneOptions) -> Option<&'t Tried> {
-    let least_ooms = tried.iter().map(|t| t.oom_count).min()?;
-    let runs = || tried.iter().filter(|t| t.oom_count == least_ooms);
-    let least_memory = runs().map(|t| t.reserved_peak_bytes).min()?;
+    let least_ooms = tried.iter().map(|tried| tried.oom_count).min()?;
     let is_scarce = matches!(options.memory, Memory::Bytes(_));
-    let enough = least_memory as f64 * (1.0 + options.tolerance);
-    let small = || runs().filter(|t| is_scarce || t.reserved_peak_bytes as f64 <= enough);
-    let least_time = small().map(|t| t.predicted_driver_ns).min()? as f64;
-    let cheap = small().filter(|t| t.predicted_driver_ns as f64 <= least_time * SAME_TIME);
-    cheap.min_by_key(|t| (t.options(), t.reserved_peak_bytes, t.predicted_driver_ns))
+    let weight = |tried: &Tried| {
+        let memory = if is_scarce { 1.0 } else { tried.reserved_peak_bytes as f64 };
+        let time = tried.predicted_driver_share.unwrap_or(0.0);
+        memory * (1.0 + time + options.worth * tried.options().len() as f64)
+    };
+    let runs = tried.iter().filter(|tried| tried.oom_count == least_ooms);
+    runs.min_by(|a, b| {
+        let by_weight = weight(a).total_cmp(&weight(b));
+        by_weight.then_with(|| a.reserved_peak_bytes.cmp(&b.reserved_peak_bytes))
+    })
 }
 
 /// Where settings are tried.
@@ -166,12 +161,13 @@ impl<'a> Bench<'a> {
         grid.iter().filter_map(|turned| self.text(turned)).collect()
     }
 
-    /// The setting with each knob turned to each of its values, or left out.
-    fn beside(&self, conf: &str) -> Vec<String> {
+    /// The settings that differ from this one in one knob.
+    fn beside(&self, conf: &str, is_fine: bool) -> Vec<String> {
         let now: Turned = self.knobs.iter().map(|knob| knob.value_in(conf)).collect();
-        let mut all = vec![conf.to_owned()];
+        let mut all = Vec::new();
         for (index, knob) in self.knobs.iter().enumerate() {
-            let values = knob.coarse.iter().chain(knob.finer).copied().map(Some);
+            let finer = knob.finer.iter().filter(|_| is_fine);
+            let values = knob.coarse.iter().chain(finer).copied().map(Some);
             for value in values.chain([None]).filter(|&value| value != now[index]) {
                 let mut turned = now.clone();
                 turned[index] = value;
@@ -234,11 +230,11 @@ impl Knob {
 mod tests {
     use super::*;
 
-    fn tried(conf: &str, reserved: u64, ns: u64, ooms: u64) -> Tried {
+    fn tried(conf: &str, reserved: u64, share: f64, ooms: u64) -> Tried {
         Tried {
             conf: conf.to_owned(),
             reserved_peak_bytes: reserved,
-            predicted_driver_ns: ns,
+            predicted_driver_share: Some(share),
             oom_count: ooms,
             ..Tried::default()
         }
@@ -246,29 +242,29 @@ mod tests {
 
     fn options(memory: Memory) -> TuneOptions {
         let profile = Profile::built_in("h200").unwrap();
-        TuneOptions { setup: Setup::default(), memory, profile, tolerance: 0.01 }
+        TuneOptions { setup: Setup::default(), memory, profile, worth: 0.01 }
     }
 
     #[test]
-    fn little_memory_first_then_little_time_then_few_options() {
+    fn an_option_must_save_what_it_is_worth() {
         let all = [
-            tried("", 200, 10, 0),
-            tried("a_a:1", 1005, 10, 0),
-            tried("b_b:1", 100, 900, 0),
-            tried("b_b:1,c_c:1", 100, 100, 0),
-            tried("b_b:1,c_c:1,d_d:1", 99, 99, 0),
+            tried("", 1000, 0.0, 0),
+            tried("a_a:1", 995, 0.0, 0),
+            tried("b_b:1", 500, 0.0, 0),
+            tried("b_b:1,c_c:1", 497, 0.0, 0),
+            tried("b_b:1,d_d:1", 450, 0.2, 0),
+            tried("e_e:1", 100, 0.0, 1),
         ];
         let options = options(Memory::Unlimited);
-        assert_eq!(pick(&all[..3], &options).unwrap().conf, "b_b:1");
-        let best = pick(&all, &options).unwrap();
-        assert_eq!((best.conf.as_str(), best.options()), ("b_b:1,c_c:1,d_d:1", 3));
-        let lax = TuneOptions { tolerance: 0.05, ..options };
-        assert_eq!(pick(&all, &lax).unwrap().conf, "b_b:1,c_c:1");
+        assert_eq!(pick(&all[..2], &options).unwrap().conf, "");
+        assert_eq!(pick(&all, &options).unwrap().conf, "b_b:1");
+        let eager = TuneOptions { worth: 0.001, ..options };
+        assert_eq!(pick(&all, &eager).unwrap().conf, "b_b:1,c_c:1");
     }
 
     #[test]
     fn on_a_device_that_runs_out_getting_through_comes_first_and_time_second() {
-        let all = [tried("", 50, 1, 3), tried("a_a:1", 90, 9, 0), tried("b_b:1", 60, 100, 0)];
+        let all = [tried("", 50, 0.0, 3), tried("a_a:1", 90, 0.1, 0), tried("b_b:1", 60, 0.3, 0)];
         assert_eq!(pick(&all, &options(Memory::Bytes(100))).unwrap().conf, "a_a:1");
         assert!(pick(&[], &options(Memory::Unlimited)).is_none());
     }
@@ -284,7 +280,7 @@ mod tests {
         assert_eq!(new.knobs[1].value_in(turned), Some("128"));
         assert_eq!(new.knobs[2].value_in(turned), Some("[256:1,512:2,1024:4,>:8]"));
         assert_eq!(new.knobs[0].value_in(turned), None);
-        assert!(new.beside("").iter().any(|conf| conf == "large_segment_size_mb:12"));
+        assert!(new.beside("", true).iter().any(|conf| conf == "large_segment_size_mb:12"));
         let mut old = options(Memory::Unlimited);
         old.setup.version = "2.5".parse().unwrap();
         let old = Bench::new(&opened, &old).grid();

@@ -11,7 +11,7 @@ use gmlake::alloc_conf::TorchVersion;
 use gmlake::sim::{DEFAULT_GPU_LAG, Memory};
 use gmlake::units::{Bytes, parse_size};
 
-pub(crate) use planning::{CardArgs, DataArgs, FitsArgs, PlanArgs, capacity};
+pub(crate) use planning::{CardArgs, DataArgs, FitsArgs, JobArgs, PlanArgs, capacity};
 pub(crate) use sweeping::{SweepArgs, SweepOutputArgs, TuneArgs};
 
 /// How much GPU memory a recorded PyTorch job needs, how much of it is lost, and what another allocator would do.
@@ -75,6 +75,8 @@ pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
     #[command(flatten)]
+    pub(crate) job: JobArgs,
+    #[command(flatten)]
     pub(crate) device: DeviceArgs,
     #[command(flatten)]
     pub(crate) allocators: AllocatorArgs,
@@ -126,7 +128,8 @@ pub(crate) struct VerifyArgs {
 #[derive(Debug, Parser)]
 #[command(next_help_heading = "Input")]
 pub(crate) struct InputArgs {
-    /// Traces: PyTorch snapshots (pickle or JSON), CSV or profiler traces, also compressed; '-' is standard input
+    /// Traces: PyTorch snapshots (pickle or JSON), CSV or profiler traces, also compressed; '-' is standard input; for
+    /// compare, plan and fits also a folder or a quoted pattern, whose files are the ranks of one job
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Device to take from the files [default: the only one with events]

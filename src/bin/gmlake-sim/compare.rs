@@ -7,18 +7,23 @@ use gmlake::alloc_conf::AllocConf;
 use gmlake::allocator;
 use gmlake::device::{AddressPolicy, Profile};
 use gmlake::drive;
-use gmlake::metrics::{Comparison, RECORDED};
-use gmlake::report::{Report, ReportFormat, table};
-use gmlake::sim::{Choices, OpenOptions, Setup, choose, compare_files};
+use gmlake::metrics::{Comparison, JobComparison, RECORDED};
+use gmlake::report::{self, Report, ReportFormat, section, table};
+use gmlake::sim::job::{is_many, jobs};
+use gmlake::sim::{Choices, OpenOptions, Setup, choose, compare_files, compare_job};
 
 use crate::args::{Addresses, CompareArgs, DeviceArgs, InputArgs, OnOom, OutputArgs};
 use crate::export::Export;
+use crate::plan::tell_of_gaps;
 use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
     let choices = choices(args)?;
     let exports = open_exports(&args.output)?;
     check_stdin(&args.input.files)?;
+    if args.job.job || args.input.files.iter().any(|file| is_many(file)) {
+        return main_of_jobs(args, &choices, exports);
+    }
     let results = run(args, &choices)?;
     let mut comparisons = Vec::with_capacity(results.len());
     let mut is_complete = true;
@@ -33,11 +38,46 @@ pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
     }
     show(args, &comparisons, &exports)?;
     write(exports, &comparisons)?;
-    Ok(match is_complete {
+    Ok(answer(args, &comparisons, is_complete))
+}
+
+fn answer(args: &CompareArgs, comparisons: &[Comparison], is_complete: bool) -> Answer {
+    match is_complete {
         false => Answer::Incomplete,
         true if args.output.fail_on_oom && comparisons.iter().any(ran_out) => Answer::No,
         true => Answer::Yes,
-    })
+    }
+}
+
+/// The same with files that are the ranks of jobs: tables of jobs instead of one for each file.
+fn main_of_jobs(
+    args: &CompareArgs,
+    choices: &Choices,
+    exports: Vec<(Export, Box<dyn Report>)>,
+) -> anyhow::Result<Answer> {
+    let jobs = jobs(&args.input.files, args.job.job)?;
+    let bar = work::progress(jobs.iter().map(|job| job.ranks.len()).sum());
+    let pool = work::pool(args.output.jobs)?;
+    let done = |_: &Path| bar.inc(1);
+    let found: Vec<JobComparison> =
+        pool.install(|| jobs.iter().map(|job| compare_job(job, choices, done)).collect());
+    bar.finish_and_clear();
+    jobs.iter().for_each(tell_of_gaps);
+    found.iter().flat_map(|job| &job.failures).for_each(|failure| terminal::complain(failure));
+    let is_complete = found.iter().all(|job| job.failures.is_empty());
+    let sections: Vec<_> = found.iter().flat_map(report::job::sections).collect();
+    let ranks = found.into_iter().flat_map(|job| job.ranks).map(|rank| rank.comparison);
+    let comparisons: Vec<Comparison> = ranks.collect();
+    terminal::tell_of_notes(comparisons.iter().flat_map(notes_of));
+    if !exports.iter().any(|(export, _)| export.is_stdout()) && !sections.is_empty() {
+        terminal::print(&section::text(&sections, terminal::look()))?;
+    }
+    write(exports, &comparisons)?;
+    Ok(answer(args, &comparisons, is_complete))
+}
+
+fn notes_of(comparison: &Comparison) -> impl Iterator<Item = (&str, &str)> {
+    comparison.notes.iter().map(|note| (comparison.file.as_str(), note.as_str()))
 }
 
 /// What was typed, as the library understands it.
@@ -130,11 +170,7 @@ fn show(
     comparisons: &[Comparison],
     exports: &[(Export, Box<dyn Report>)],
 ) -> anyhow::Result<()> {
-    for comparison in comparisons {
-        for note in &comparison.notes {
-            terminal::complain(&format!("warning: {}: {note}", comparison.file));
-        }
-    }
+    terminal::tell_of_notes(comparisons.iter().flat_map(notes_of));
     if exports.iter().any(|(export, _)| export.is_stdout()) {
         return Ok(());
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use gmlake::alloc_conf::AllocConf;
-use gmlake::metrics::{JobPlan, Series, Target};
+use gmlake::metrics::{JobPlan, Plan, Series, Target};
 use gmlake::report::plan as report;
 use gmlake::report::section::{self, Section};
 use gmlake::sim::job::{Job, jobs, quantity};
@@ -117,17 +117,17 @@ fn run(
     let mut answer = Answer::Yes;
     for (job, plan) in jobs.iter().zip(&plans) {
         tell_of_gaps(job);
-        for rank in &plan.ranks {
-            for note in &rank.notes {
-                terminal::complain(&format!("warning: {}: {note}", rank.file));
-            }
-        }
+        terminal::tell_of_notes(plan.ranks.iter().flat_map(notes_of));
         for failure in &plan.failures {
             terminal::complain(failure);
             answer = Answer::Incomplete;
         }
     }
     Ok((plans, answer))
+}
+
+fn notes_of(plan: &Plan) -> impl Iterator<Item = (&str, &str)> {
+    plan.notes.iter().map(|note| (plan.file.as_str(), note.as_str()))
 }
 
 fn series_of(quantity: String, values: &[f64], plans: &[JobPlan]) -> Series {

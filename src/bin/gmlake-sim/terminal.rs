@@ -28,6 +28,21 @@ pub(crate) fn complain(text: &str) {
     let _ = writeln!(io::stderr().lock(), "gmlake-sim: {text}");
 }
 
+/// Warns of each note, once for all files that share it. Takes pairs of file and note.
+pub(crate) fn tell_of_notes<'a>(notes: impl Iterator<Item = (&'a str, &'a str)>) {
+    let mut told: Vec<(&str, &str, usize)> = Vec::new();
+    for (file, note) in notes {
+        match told.iter_mut().find(|(_, known, _)| *known == note) {
+            Some((_, _, files)) => *files += 1,
+            None => told.push((file, note, 1)),
+        }
+    }
+    for (file, note, files) in told {
+        let more = if files > 1 { format!(" and {} more", files - 1) } else { String::new() };
+        complain(&format!("warning: {file}{more}: {note}"));
+    }
+}
+
 fn has_utf8() -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(env::var_os);
     let first = locale.map(|value| value.to_string_lossy().to_lowercase()).find(|v| !v.is_empty());

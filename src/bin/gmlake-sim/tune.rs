@@ -13,15 +13,15 @@ use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
     check_stdin(&args.input.files)?;
-    if !(0.0..=1.0).contains(&args.tolerance) {
-        bail!("--tolerance is {}, but must be a share from 0 to 1", args.tolerance);
+    if !(0.0..=1.0).contains(&args.worth) {
+        bail!("--worth is {}, but must be a share from 0 to 1", args.worth);
     }
     let version = args.input.torch_version;
     let options = TuneOptions {
         setup: Setup { version, ..Setup::default() },
         memory: args.device_memory.map_or(Memory::Unlimited, Memory::Bytes),
         profile: Profile::open(&args.profile)?,
-        tolerance: args.tolerance,
+        worth: args.worth,
     };
     let exports = args.export_json.iter().map(|path| Export::open(path));
     let exports = exports.collect::<anyhow::Result<Vec<_>>>()?;

@@ -12,7 +12,7 @@ use crate::metrics::{JobFit, JobPlan, Need, Plan, RankFit, Shortage, Target, Ver
 use crate::units::{Grouped, Size};
 
 /// Rows of a table of ranks; the ranks that need most come first.
-const MOST_RANKS: usize = 16;
+pub(super) const MOST_RANKS: usize = 16;
 
 /// All that is shown of a job: a headline, what the allocators need, the ranks if there are several, and the cards.
 #[must_use]

@@ -242,13 +242,13 @@ impl HeatMaps<'_> {
     ) -> Result<(), ReportError> {
         let title = format!("{}: peak reserved memory", panel.name);
         pen.text(area, (28, 18), &title, &pen.font(28, style::INK))?;
-        let legend = "darker is more; a cross marks runs that left requests out";
+        let legend = "darker is more; grey with a cross: requests were left out";
         pen.text(area, (28, 54), legend, &pen.font(18, style::FAINT_INK))?;
-        let sizes: Vec<f64> = panel.rows.iter().map(|row| gib(row)).collect();
-        let range = (
-            sizes.iter().copied().fold(f64::MAX, f64::min),
-            sizes.iter().copied().fold(0.0, f64::max),
-        );
+        // Who left requests out did less, and is no measure for the others.
+        let served = panel.rows.iter().filter(|row| row.oom_count == 0);
+        let range = served.fold((f64::MAX, 0.0), |(least, most): (f64, f64), row| {
+            (least.min(gib(row)), most.max(gib(row)))
+        });
         for (column, x) in self.x.values.iter().enumerate() {
             for (line, y) in self.y.values.iter().enumerate() {
                 let row = panel.rows.iter().find(|row| {
@@ -283,19 +283,21 @@ impl HeatMaps<'_> {
         (least, most): (f64, f64),
         pen: Pen,
     ) -> Result<(), ReportError> {
+        let has_oom = row.oom_count > 0;
         let share = if most > least { (gib(row) - least) / (most - least) } else { 0.0 };
+        let colour = if has_oom { style::GRID } else { shade(share) };
         let ((left, bottom), (right, top)) =
             (self.corner(column, line), self.corner(column + 1, line + 1));
         let corners =
             [(pen.px(left + 1), pen.px(top + 1)), (pen.px(right - 1), pen.px(bottom - 1))];
-        area.draw(&Rectangle::new(corners, shade(share).filled())).map_err(failed)?;
+        area.draw(&Rectangle::new(corners, colour.filled())).map_err(failed)?;
         let middle = ((left + right) / 2, (top + bottom) / 2);
-        if row.oom_count > 0 {
+        if has_oom {
             let at = (pen.px(middle.0), pen.px(middle.1 - 16));
             area.draw(&Cross::new(at, pen.px(7), pen.line(style::ALARM, 3))).map_err(failed)?;
         }
         if self.x.values.len() <= MOST_LABELS {
-            let ink = if share > 0.5 { WHITE } else { style::INK };
+            let ink = if share > 0.5 && !has_oom { WHITE } else { style::INK };
             let font = Pen::above(&pen.font(15, ink));
             let text = Size(row.reserved_peak_bytes).to_string();
             pen.text(area, (middle.0, middle.1 + 14), &text, &font)?;
