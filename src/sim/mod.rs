@@ -28,9 +28,5 @@ pub use inspect::{
 };
 pub use open::{OpenOptions, Opened, open, open_all};
 pub use run::{RunError, run};
-<<<<<<< HEAD
 pub use setup::{DEFAULT_GPU_LAG, Memory, Setup};
-=======
-pub use setup::{Memory, Setup};
 pub use tune::{TuneOptions, tune};
->>>>>>> 2bf3db5 (Sweeps over any option, device and profile; a search over PyTorch's settings)
