@@ -48,5 +48,6 @@ pub mod metrics;
 pub mod replay;
 pub mod report;
 pub mod sim;
+pub mod torch;
 pub mod trace;
 pub mod units;

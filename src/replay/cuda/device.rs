@@ -61,6 +61,11 @@ impl CudaDevice {
         self.first_error.as_ref()
     }
 
+    /// The same, for those who go on after it: the next failure will be the first again.
+    pub fn take_error(&mut self) -> Option<DriverError> {
+        self.first_error.take()
+    }
+
     /// Lets a stream's number mean a stream that the program owns, by its handle with the driver. A number that was
     /// not registered gets a stream of its own.
     pub fn register_stream(&mut self, id: StreamId, handle: u64) {

@@ -40,6 +40,12 @@ impl DriverError {
     pub fn is_out_of_memory(&self) -> bool {
         self.name == "CUDA_ERROR_OUT_OF_MEMORY"
     }
+
+    /// Whether the driver is on its way out, with everything that it held: the process ends.
+    #[must_use]
+    pub fn is_farewell(&self) -> bool {
+        ["CUDA_ERROR_DEINITIALIZED", "CUDA_ERROR_CONTEXT_IS_DESTROYED"].contains(&self.name.as_str())
+    }
 }
 
 type Result<T> = std::result::Result<T, DriverError>;
@@ -48,12 +54,19 @@ type Result<T> = std::result::Result<T, DriverError>;
 pub type Ordinal = i32;
 
 /// A context. The driver allows its use from any thread.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Context(sys::CUcontext);
 // SAFETY: a context is a handle that the driver looks up, and its interface is thread-safe.
 unsafe impl Send for Context {}
 // SAFETY: as above; we never read through the pointer.
 unsafe impl Sync for Context {}
+
+impl Context {
+    /// The context with this handle, which is not null.
+    pub(super) fn from_raw(handle: sys::CUcontext) -> Self {
+        Self(handle)
+    }
+}
 
 /// A stream. The driver allows its use from any thread.
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +86,11 @@ impl Stream {
     pub fn from_raw(handle: u64) -> Self {
         Self(handle as sys::CUstream)
     }
+
+    /// Its handle.
+    pub(super) fn raw(self) -> sys::CUstream {
+        self.0
+    }
 }
 
 /// A loaded module with one kernel. The driver allows its use from any thread.
@@ -83,6 +101,13 @@ pub struct Kernel {
 }
 // SAFETY: module and function are handles that the driver looks up, and its interface is thread-safe.
 unsafe impl Send for Kernel {}
+
+impl Kernel {
+    /// Its function.
+    pub(super) fn function(self) -> sys::CUfunction {
+        self.function
+    }
+}
 
 /// Number of a physical allocation with the driver.
 pub type PhysicalHandle = u64;
@@ -105,8 +130,9 @@ fn error(call: &'static str, code: CUresult) -> DriverError {
     DriverError { call, name, text: text.unwrap_or_default() }
 }
 
+/// The driver's answer as a `Result`.
 #[inline]
-fn check(call: &'static str, code: CUresult) -> Result<()> {
+pub(super) fn check(call: &'static str, code: CUresult) -> Result<()> {
     if code == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(error(call, code)) }
 }
 

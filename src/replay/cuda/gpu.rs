@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::driver::{self, Context, DriverError, Ordinal};
+use super::guest;
 use crate::device::{GRANULE, MemoryInfo};
 use crate::units::{Bytes, Size};
 
@@ -106,6 +107,19 @@ impl Gpu {
         driver::set_current(self.shared.context)
     }
 
+    /// Makes the context current on this thread until the answer is dropped, and what was current before again then.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn enter(&self) -> Result<Entered, DriverError> {
+        let before = guest::current()?;
+        if before == Some(self.shared.context) {
+            return Ok(Entered(Before::Same));
+        }
+        self.bind()?;
+        Ok(Entered(before.map_or(Before::None, Before::Other)))
+    }
+
     /// Free and total memory.
     ///
     /// # Errors
@@ -118,5 +132,28 @@ impl Gpu {
     /// The GPU's number with the driver.
     pub(in crate::replay) fn ordinal(&self) -> Ordinal {
         self.shared.ordinal
+    }
+}
+
+/// What was current before.
+#[derive(Debug)]
+enum Before {
+    Same,
+    None,
+    Other(Context),
+}
+
+/// A visit to a GPU's context: see [`Gpu::enter`].
+#[derive(Debug)]
+pub struct Entered(Before);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        // A driver that refuses this refuses everything, and the owner of the thread will hear of it.
+        let _ = match self.0 {
+            Before::Same => Ok(()),
+            Before::None => guest::set_none(),
+            Before::Other(context) => driver::set_current(context),
+        };
     }
 }

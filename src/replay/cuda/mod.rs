@@ -6,11 +6,15 @@ mod background;
 mod device;
 pub(super) mod driver;
 mod gpu;
+mod guest;
 mod order;
 mod pattern;
+mod poison;
 
 pub use background::{Background, Queue};
 pub use device::CudaDevice;
 pub use driver::DriverError;
-pub use gpu::{Gpu, GpuError};
+pub use gpu::{Entered, Gpu, GpuError};
+pub use guest::{Relaxed, is_capturing};
 pub use pattern::{Coverage, Painter, Stamp};
+pub use poison::Poison;

@@ -97,9 +97,10 @@ END:
 }
 ";
 
-const THREADS: u32 = 256;
+/// Threads in a block of the kernel.
+pub(super) const THREADS: u32 = 256;
 /// Enough blocks to fill any GPU that there is.
-const BLOCKS: u64 = 2048;
+pub(super) const BLOCKS: u64 = 2048;
 const SAMPLED: Bytes = 4 * KIB;
 const WORD: Bytes = 4;
 
@@ -121,7 +122,7 @@ impl Painter {
     /// # Errors
     /// What the driver says.
     pub fn new(gpu: &Gpu, coverage: Coverage) -> Result<Self, DriverError> {
-        let kernel = driver::load_kernel(PTX, c"count_mismatches")?;
+        let kernel = load_counter()?;
         let counter = driver::mem_alloc(8)?;
         // The driver loads code when it is first used, and that takes memory: use all of it now, so that no replay's
         // peak has it.
@@ -191,6 +192,11 @@ impl Painter {
         };
         whole.into_iter().chain([rest]).filter(|&(_, words, rows)| words > 0 && rows > 0)
     }
+}
+
+/// The kernel that counts mismatches.
+pub(super) fn load_counter() -> Result<Kernel, DriverError> {
+    driver::load_kernel(PTX, c"count_mismatches")
 }
 
 impl Drop for Painter {

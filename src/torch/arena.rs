@@ -1,0 +1,526 @@
+//! One GPU: the allocator, its device, and who holds what.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustc_hash::FxHashMap;
+
+use super::conf::Conf;
+use super::debug::Debug;
+use super::graph::{GraphPool, Owner};
+use super::journal::Journal;
+use super::pending::{Freed, Pending};
+use super::stats::Tallied;
+use super::streams::Streams;
+use crate::alloc_conf::AllocConf;
+use crate::allocator::{AllocError, Allocation, Allocator, BlockId, Environment, Request, Usage};
+use crate::device::{Device, Limited, Timed};
+use crate::replay::cuda::{CudaDevice, DriverError, Entered, Gpu, Relaxed, is_capturing};
+use crate::trace::{Action, Entry, PoolId, StreamId};
+use crate::units::{Bytes, Size};
+
+/// Why a request was not served.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// There is no memory, whatever is given back.
+    #[error("{0}")]
+    OutOfMemory(String),
+    /// Anything else: the driver failed, or something is not supported.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<DriverError> for Failure {
+    fn from(error: DriverError) -> Self {
+        Self::Other(format!("CUDA error: {error}"))
+    }
+}
+
+/// A block in the program's hands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Live {
+    pub(super) block: BlockId,
+    pub(super) owner: Owner,
+    pub(super) stream: StreamId,
+    pub(super) requested: Bytes,
+    pub(super) size: Bytes,
+}
+
+/// All that the plug-in knows about one GPU. Not thread-safe by itself: [`super::Process`] has the lock.
+pub struct Arena {
+    pub(super) gpu: Gpu,
+    pub(super) conf: Conf,
+    pub(super) device: Timed<Limited<CudaDevice>>,
+    pub(super) main: Box<dyn Allocator>,
+    pub(super) pools: Vec<Option<GraphPool>>,
+    pub(super) live: FxHashMap<u64, Live>,
+    /// Streams that a block was lent to.
+    uses: FxHashMap<u64, Vec<StreamId>>,
+    pub(super) pending: Pending,
+    /// Frees that came during a capture, when no fence may be recorded.
+    held_back: Vec<(Freed, Vec<StreamId>)>,
+    pub(super) streams: Streams,
+    synchronizations: Arc<AtomicU64>,
+    /// How many of them this knows of.
+    seen: u64,
+    pub(super) debug: Option<Debug>,
+    pub(super) journal: Journal,
+    pub(super) tallied: Tallied,
+    pub(super) peak: Usage,
+}
+
+/// While the GPU's context is current on this thread, and a capture elsewhere is no hindrance.
+struct Here {
+    // Fields go in this order: the mode first, then the context.
+    _mode: Option<Relaxed>,
+    _context: Entered,
+}
+
+impl Arena {
+    /// Opens a GPU. Its primary context is shared with PyTorch.
+    ///
+    /// # Errors
+    /// If there is no such GPU, or no driver; the text says which.
+    pub fn open(index: u32, conf: &Conf) -> Result<Self, String> {
+        let before = Gpu::open(index).map_err(|error| error.to_string())?;
+        let total_memory = before.memory().map_err(|error| error.to_string())?.total;
+        let environment =
+            Environment { total_memory, ..Environment::new(AllocConf::default()) };
+        let main = conf.spec.build(&conf.options, &environment).map_err(|e| e.to_string())?;
+        let device = CudaDevice::new(before.clone());
+        let debug = match conf.poison {
+            true => Some(Debug::new().map_err(|error| error.to_string())?),
+            false => None,
+        };
+        Ok(Self {
+            gpu: before,
+            synchronizations: device.synchronizations(),
+            device: Timed::new(Limited::new(device)),
+            main,
+            pools: Vec::new(),
+            live: FxHashMap::default(),
+            uses: FxHashMap::default(),
+            pending: Pending::default(),
+            held_back: Vec::new(),
+            streams: Streams::default(),
+            seen: 0,
+            debug,
+            journal: Journal::new(conf.history),
+            conf: conf.clone(),
+            tallied: Tallied::default(),
+            peak: Usage::default(),
+        })
+    }
+
+    /// Memory for `size` bytes, to be used on the stream with this handle first. `size` is not zero.
+    ///
+    /// # Errors
+    /// Out of memory, after everything that can be given back was; or what the driver says.
+    pub fn malloc(&mut self, size: Bytes, stream: u64) -> Result<u64, Failure> {
+        let _here = self.enter()?;
+        self.complete_reached();
+        let owner = self.owner(stream)?;
+        let id = self.number(stream)?;
+        let request = Request { size, stream: id, pool: PoolId::DEFAULT };
+        let mut outcome = self.request(owner, request);
+        if matches!(outcome, Err(AllocError::OutOfMemory { .. })) && self.reclaim() {
+            outcome = self.request(owner, request);
+        }
+        self.complete_if_synchronized();
+        let error = self.driver_error();
+        // Giving up, an allocator waits for the GPU, and a capture fails that.
+        let is_hopeless = outcome.is_err() && self.is_any_begun();
+        if let Some(error) = error.filter(|_| !is_hopeless) {
+            if let Ok(allocation) = outcome {
+                self.free_block(owner, allocation.block);
+            }
+            return Err(error.into());
+        }
+        match outcome {
+            Ok(allocation) => Ok(self.hand_out(owner, request, allocation)),
+            Err(error) => Err(self.explain(owner, request, &error)),
+        }
+    }
+
+    /// Takes a block back, and says whether it was one of ours. Never fails: what the driver says is kept until the
+    /// next request, and when the driver has gone, its memory has gone with it.
+    pub fn free(&mut self, at: u64) -> bool {
+        let Some(live) = self.live.remove(&at) else { return false };
+        let uses = if self.uses.is_empty() { None } else { self.uses.remove(&at) };
+        self.tallied.frees += 1;
+        self.tallied.freed_bytes_total += live.requested;
+        let Ok(_here) = self.enter() else { return true };
+        let Live { block, owner, stream, requested: size, .. } = live;
+        let freed = Freed { at, size, stream, block, owner };
+        self.note(Action::FreeRequested, &freed);
+        match uses {
+            None => {
+                self.poison(at, &live);
+                self.free_block(owner, block);
+                self.note(Action::FreeCompleted, &freed);
+                self.gone(owner);
+            }
+            Some(uses) => self.wait_for(freed, uses),
+        }
+        true
+    }
+
+    /// Lends a block to another stream: its memory is not reused before that stream is done with what is queued when
+    /// the block is freed. Says whether the block is one of ours.
+    pub fn record_stream(&mut self, at: u64, stream: u64) -> bool {
+        let Some(&Live { stream: own, .. }) = self.live.get(&at) else { return false };
+        if let Ok(id) = self.number(stream)
+            && id != own
+        {
+            let uses = self.uses.entry(at).or_default();
+            if !uses.contains(&id) {
+                uses.push(id);
+                self.tallied.recorded_uses += 1;
+            }
+        }
+        true
+    }
+
+    /// Gives back all that no block needs (`torch.cuda.empty_cache`). Nothing happens during a capture, which must
+    /// not wait for the GPU.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn trim(&mut self) -> Result<(), Failure> {
+        let _here = self.enter()?;
+        if !self.is_any_begun() {
+            self.trim_all();
+        }
+        self.driver_error().map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// Holds no more than this share of the GPU's memory from now on; 1 or more: as much as there is.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn set_fraction(&mut self, fraction: f64) -> Result<(), Failure> {
+        let _here = self.enter()?;
+        let total = self.gpu.memory()?.total;
+        let limit = (fraction.max(0.0) * total as f64) as Bytes;
+        self.device.device.limit = if fraction < 1.0 { limit } else { Bytes::MAX };
+        Ok(())
+    }
+
+    /// The block that an address is in: where it begins, and how many bytes it has.
+    #[must_use]
+    pub fn base(&self, at: u64) -> Option<(u64, Bytes)> {
+        let mut blocks = self.live.iter().map(|(&base, live)| (base, live.size));
+        blocks.find(|&(base, size)| base <= at && at - base < size)
+    }
+
+    /// Memory for a capture comes from the pool of this number from now on.
+    pub fn begin_pool(&mut self, id: (u64, u64)) {
+        let place = self.find_pool(id).unwrap_or_else(|| {
+            self.tallied.graph_pools += 1;
+            let vacant = self.pools.iter().position(Option::is_none).unwrap_or(self.pools.len());
+            self.pools.resize_with(self.pools.len().max(vacant + 1), || None);
+            self.pools[vacant] = Some(GraphPool::new(id));
+            vacant
+        });
+        let pool = self.pools[place].as_mut().expect("it was found, or made");
+        pool.users += 1;
+        pool.is_begun = true;
+    }
+
+    /// The capture is over.
+    pub fn end_pool(&mut self, id: (u64, u64)) {
+        if let Some(pool) = self.find_pool(id).and_then(|place| self.pools[place].as_mut()) {
+            pool.is_begun = false;
+        }
+        let Ok(_here) = self.enter() else { return };
+        self.release_held_back();
+        self.dissolve_pools();
+    }
+
+    /// A graph that was captured with this pool is gone.
+    pub fn release_pool(&mut self, id: (u64, u64)) {
+        if let Some(pool) = self.find_pool(id).and_then(|place| self.pools[place].as_mut()) {
+            pool.users = pool.users.saturating_sub(1);
+        }
+        let Ok(_here) = self.enter() else { return };
+        self.dissolve_pools();
+    }
+
+    /// The peaks begin anew.
+    pub fn reset_peak(&mut self) {
+        self.peak = self.usage();
+    }
+
+    /// Keeps so many events from now on; 0: records nothing more.
+    pub fn set_history(&mut self, capacity: usize) {
+        self.journal.resize(capacity);
+    }
+
+    /// The numbers of the allocator and of all pools.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let pools = self.pools.iter().flatten();
+        pools.fold(self.main.usage(), |sum, pool| sum + pool.allocator.usage())
+    }
+
+    fn enter(&self) -> Result<Here, DriverError> {
+        let _context = self.gpu.enter()?;
+        let _mode = self.is_any_begun().then(Relaxed::enter).transpose()?;
+        Ok(Here { _mode, _context })
+    }
+
+    fn is_any_begun(&self) -> bool {
+        self.pools.iter().flatten().any(|pool| pool.is_begun)
+    }
+
+    fn find_pool(&self, id: (u64, u64)) -> Option<usize> {
+        let is_it = |pool: &Option<GraphPool>| pool.as_ref().is_some_and(|pool| pool.id == id);
+        self.pools.iter().position(is_it)
+    }
+
+    /// Who serves a request on this stream.
+    fn owner(&self, stream: u64) -> Result<Owner, Failure> {
+        if self.pools.is_empty() || !self.is_any_begun() || !is_capturing(stream)? {
+            return Ok(Owner::Main);
+        }
+        let is_begun = |pool: &Option<GraphPool>| pool.as_ref().is_some_and(|pool| pool.is_begun);
+        let mut begun = (0..self.pools.len()).filter(|&place| is_begun(&self.pools[place]));
+        match (begun.next(), begun.next()) {
+            (Some(place), None) => Ok(Owner::Graph(place as u32)),
+            _ => Err(Failure::Other(
+                "gmlake: two CUDA graphs are being captured on one GPU at the same time, and it \
+                 cannot be told which one this memory is for; capture them one after the other"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    fn number(&mut self, handle: u64) -> Result<StreamId, Failure> {
+        let too_many = || Failure::Other("gmlake: more than 65536 streams were used".to_owned());
+        let (id, is_new) = self.streams.number(handle).ok_or_else(too_many)?;
+        if is_new {
+            self.device.device.device.register_stream(id, handle);
+        }
+        Ok(id)
+    }
+
+    /// The allocator of an owner, and the device that it is handed.
+    fn on<T>(
+        &mut self,
+        owner: Owner,
+        run: impl FnOnce(&mut dyn Allocator, &mut dyn Device) -> T,
+    ) -> T {
+        let allocator = match owner {
+            Owner::Main => &mut self.main,
+            Owner::Graph(place) => {
+                let pool = self.pools[place as usize].as_mut();
+                &mut pool.expect("a pool lives as long as its blocks").allocator
+            }
+        };
+        match &mut self.debug {
+            None => run(allocator.as_mut(), &mut self.device),
+            Some(debug) => run(allocator.as_mut(), &mut debug.record.watch(&mut self.device)),
+        }
+    }
+
+    fn request(&mut self, owner: Owner, request: Request) -> Result<Allocation, AllocError> {
+        self.on(owner, |allocator, device| allocator.malloc(device, request))
+    }
+
+    fn free_block(&mut self, owner: Owner, block: BlockId) {
+        self.on(owner, |allocator, device| allocator.free(device, block));
+    }
+
+    fn hand_out(&mut self, owner: Owner, request: Request, allocation: Allocation) -> u64 {
+        let Request { size: requested, stream, .. } = request;
+        let Allocation { at, size, block } = allocation;
+        if owner == Owner::Main
+            && let Some(debug) = &mut self.debug
+            && let Err(error) = debug.handed_out(self.streams.handle(stream), at, size)
+        {
+            eprintln!("gmlake: poison: {error}");
+        }
+        if let Owner::Graph(place) = owner {
+            let pool = self.pools[place as usize].as_mut();
+            pool.expect("it has just served a request").live += 1;
+        }
+        let live = Live { block, owner, stream, requested, size };
+        let before = self.live.insert(at.0, live);
+        assert!(before.is_none(), "{at} was handed out twice: {before:?} and {live:?}");
+        self.tallied.mallocs += 1;
+        self.tallied.requested_bytes_total += requested;
+        self.peak = self.peak.max(self.usage());
+        self.note(Action::Alloc, &Freed { at: at.0, size: requested, stream, block, owner });
+        at.0
+    }
+
+    /// A free that other streams hold up.
+    fn wait_for(&mut self, freed: Freed, uses: Vec<StreamId>) {
+        self.tallied.deferred_frees += 1;
+        self.on(freed.owner, |allocator, _| allocator.free_requested(freed.block));
+        if self.is_any_begun() {
+            self.held_back.push((freed, uses));
+        } else {
+            self.pending.push(&mut self.device, freed, &uses);
+        }
+    }
+
+    /// Completes the frees whose streams have got there. A capture must not be disturbed by asking.
+    #[inline]
+    fn complete_reached(&mut self) {
+        if self.pending.is_empty() || self.is_any_begun() {
+            return;
+        }
+        let done = self.pending.reached(&mut self.device);
+        self.complete(done);
+    }
+
+    /// After an allocator waited for the GPU, all frees are complete, and it may have found out itself.
+    #[inline]
+    fn complete_if_synchronized(&mut self) {
+        let now = self.synchronizations.load(Ordering::Relaxed);
+        if now != std::mem::replace(&mut self.seen, now) && !self.pending.is_empty() {
+            let done = self.pending.drain(&mut self.device);
+            self.complete(done);
+        }
+    }
+
+    fn complete(&mut self, done: Vec<Freed>) {
+        for freed in done {
+            self.on(freed.owner, |allocator, device| {
+                allocator.free_completed(device, freed.block);
+            });
+            self.note(Action::FreeCompleted, &freed);
+            self.gone(freed.owner);
+        }
+    }
+
+    fn release_held_back(&mut self) {
+        if self.is_any_begun() {
+            return;
+        }
+        for (freed, uses) in std::mem::take(&mut self.held_back) {
+            self.pending.push(&mut self.device, freed, &uses);
+        }
+    }
+
+    /// One block less of its owner.
+    #[inline]
+    fn gone(&mut self, owner: Owner) {
+        let Owner::Graph(place) = owner else { return };
+        let pool = self.pools[place as usize].as_mut().expect("it had a block until now");
+        pool.live -= 1;
+        if pool.is_over() {
+            self.dissolve_pools();
+        }
+    }
+
+    /// Gives back the memory of pools that no graph will use any more.
+    fn dissolve_pools(&mut self) {
+        if self.is_any_begun() {
+            return;
+        }
+        for place in 0..self.pools.len() {
+            let Some(pool) = &self.pools[place] else { continue };
+            let (is_unused, is_over) = (pool.users == 0, pool.is_over());
+            if is_unused {
+                self.on(Owner::Graph(place as u32), |allocator, device| allocator.trim(device));
+            }
+            if is_over {
+                self.pools[place] = None;
+            }
+        }
+        self.complete_if_synchronized();
+    }
+
+    /// Waits for the GPU, and gives back what the graphs' pools and the allocator do not need. Says whether there is
+    /// any use in asking again: an allocator alone has done all this before it gave up.
+    #[cold]
+    fn reclaim(&mut self) -> bool {
+        let is_alone = self.pools.iter().all(Option::is_none) && self.pending.is_empty();
+        if is_alone || self.is_any_begun() {
+            return false;
+        }
+        self.device.synchronize();
+        self.complete_if_synchronized();
+        self.trim_all();
+        true
+    }
+
+    fn trim_all(&mut self) {
+        for place in 0..self.pools.len() {
+            if self.pools[place].as_ref().is_some_and(|pool| pool.users == 0) {
+                self.on(Owner::Graph(place as u32), |allocator, device| allocator.trim(device));
+            }
+        }
+        self.on(Owner::Main, |allocator, device| allocator.trim(device));
+        self.complete_if_synchronized();
+        if let Some(debug) = &mut self.debug {
+            debug.forget();
+        }
+    }
+
+    fn poison(&mut self, at: u64, live: &Live) {
+        if live.owner != Owner::Main || self.is_any_begun() {
+            return;
+        }
+        let stream = self.streams.handle(live.stream);
+        if let Some(debug) = &mut self.debug
+            && let Err(error) = debug.freed(stream, crate::device::DevicePtr(at), live.size)
+            && !error.is_farewell()
+        {
+            eprintln!("gmlake: poison: {error}");
+        }
+    }
+
+    /// What the driver said to a call that could not return it.
+    #[inline]
+    fn driver_error(&mut self) -> Option<DriverError> {
+        let device = &mut self.device.device.device;
+        device.first_error()?;
+        device.take_error().filter(|error| !error.is_farewell())
+    }
+
+    #[inline]
+    fn note(&mut self, action: Action, what: &Freed) {
+        if !self.journal.is_on() {
+            return;
+        }
+        let pool = match what.owner {
+            Owner::Main => PoolId::DEFAULT,
+            Owner::Graph(place) => PoolId(u8::try_from(place + 1).unwrap_or(u8::MAX)),
+        };
+        let Freed { at: addr, size, stream, .. } = *what;
+        let stack = Entry::NO_STACK;
+        self.journal.note(action, Entry { addr, size, time_us: 0, stack, stream, action, pool });
+    }
+
+    #[cold]
+    fn explain(&mut self, owner: Owner, request: Request, error: &AllocError) -> Failure {
+        let AllocError::OutOfMemory { .. } = error else {
+            return Failure::Other(format!("CUDA error: {error}"));
+        };
+        self.tallied.num_ooms += 1;
+        let memory = self.device.memory_info();
+        let block = BlockId { index: 0, generation: 0 };
+        let Request { size, stream, .. } = request;
+        self.note(Action::Oom, &Freed { at: memory.free, size, stream, block, owner });
+        let usage = self.usage();
+        let limit = match self.device.device.limit {
+            Bytes::MAX => String::new(),
+            limit => format!(" of the {} that this process may hold", Size(limit)),
+        };
+        Failure::OutOfMemory(format!(
+            "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free{limit}. \
+             gmlake ({}) holds {}, of which {} are in tensors and {} wait for a stream.",
+            Size(size),
+            self.gpu.index,
+            Size(memory.total),
+            Size(memory.free),
+            self.conf.spec.name,
+            Size(usage.reserved),
+            Size(usage.allocated),
+            Size(usage.active - usage.allocated),
+        ))
+    }
+}

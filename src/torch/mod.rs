@@ -1,0 +1,46 @@
+//! The plug-in: the allocators of this library inside a stock PyTorch.
+//!
+//! PyTorch can load its allocator from a shared library (`torch.cuda.memory.CUDAPluggableAllocator`). Ours exports the
+//! functions that it wants, and behind them runs the same allocator, on the same device port, as in every simulation:
+//!
+//! ```text
+//!   torch ──▶ gmlake_malloc(size, device, stream)                             one for the process
+//!                  │                                                            │
+//!   c_interface.rs │ no panic crosses; out of memory becomes torch's exception  ▼
+//!   ───────────────┼───────────────────────────────────────────────────────  Process
+//!                  ▼                                                            │ one for each GPU, behind a lock
+//!               Arena  address ─▶ block; streams ─▶ numbers; uses ─▶ fences ◀───┘
+//!                  │
+//!                  ▼
+//!               Allocator ──▶ Timed<Limited<CudaDevice>>
+//! ```
+//!
+//! What PyTorch leaves to the plug-in, and how it is kept here:
+//!
+//! - **Streams.** Memory freed on a stream is reused on that stream at once: what comes later runs later. A block that
+//!   `Tensor.record_stream` lent to other streams is only `free_requested` at first; a fence goes into each of those
+//!   streams, and when all have been reached, the free is complete.
+//! - **Unmapping** does not wait for the GPU, so the allocators synchronise before they take a mapping away.
+//! - **CUDA graphs.** What a graph uses must stay where it is for as long as the graph lives. Memory asked for on a
+//!   captured stream comes from an allocator of its own, which is dissolved when the last graph of its pool has gone.
+//! - **The end.** Frees may come when the driver has gone already: nothing here needs it then, and nothing is dropped.
+//!
+//! The library's own history takes the place of PyTorch's, which there is none of with an allocator from outside.
+
+mod arena;
+mod conf;
+mod debug;
+mod graph;
+mod journal;
+mod pending;
+mod process;
+mod snapshot;
+mod stats;
+mod streams;
+
+pub use arena::{Arena, Failure};
+pub use conf::{Conf, ConfError, DEFAULT_ALLOCATOR};
+pub use graph::GraphPool;
+pub use journal::Journal;
+pub use process::Process;
+pub use stats::{Stats, Tallied};

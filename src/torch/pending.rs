@@ -1,0 +1,138 @@
+//! Frees that wait for other streams.
+//!
+//! A stream works in order, so its fences are reached in order: only the first of each stream is asked for.
+//!
+//! ```text
+//!   stream 1   fence of a ─ fence of c ─ ...     a waits for streams 1 and 2, c for 1 only
+//!   stream 2   fence of a ─ ...
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::graph::Owner;
+use crate::allocator::BlockId;
+use crate::device::{Device, Fence};
+use crate::trace::StreamId;
+use crate::units::Bytes;
+
+/// A block that its client let go of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Freed {
+    /// Its address.
+    pub(super) at: u64,
+    /// Bytes asked for.
+    pub(super) size: Bytes,
+    /// The stream that it was asked for on.
+    pub(super) stream: StreamId,
+    /// The block.
+    pub(super) block: BlockId,
+    /// Whose it is.
+    pub(super) owner: Owner,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    freed: Freed,
+    /// Fences that have not been reached.
+    left: usize,
+}
+
+/// The frees that wait, in the order in which they came.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    waiting: BTreeMap<u64, Waiting>,
+    fences: BTreeMap<StreamId, VecDeque<(Fence, u64)>>,
+    next: u64,
+}
+
+impl Pending {
+    /// A free that waits for what is queued on these streams now.
+    pub(super) fn push(&mut self, device: &mut dyn Device, freed: Freed, streams: &[StreamId]) {
+        self.next += 1;
+        for &stream in streams {
+            let fence = device.fence(stream);
+            self.fences.entry(stream).or_default().push_back((fence, self.next));
+        }
+        self.waiting.insert(self.next, Waiting { freed, left: streams.len() });
+    }
+
+    /// The frees that wait no longer, in the order in which that was found out.
+    pub(super) fn reached(&mut self, device: &mut dyn Device) -> Vec<Freed> {
+        let mut done = Vec::new();
+        for queue in self.fences.values_mut() {
+            while let Some(&(fence, number)) = queue.front()
+                && device.reached(fence)
+            {
+                queue.pop_front();
+                device.drop_fence(fence);
+                let waiting = self.waiting.get_mut(&number).expect("a fence belongs to a free");
+                waiting.left -= 1;
+                if waiting.left == 0 {
+                    done.extend(self.waiting.remove(&number).map(|waiting| waiting.freed));
+                }
+            }
+        }
+        done
+    }
+
+    /// All of them, oldest first: the device was synchronised.
+    pub(super) fn drain(&mut self, device: &mut dyn Device) -> Vec<Freed> {
+        for (fence, _) in std::mem::take(&mut self.fences).into_values().flatten() {
+            device.drop_fence(fence);
+        }
+        std::mem::take(&mut self.waiting).into_values().map(|waiting| waiting.freed).collect()
+    }
+
+    /// Whether none waits.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::SimDevice;
+    use crate::units::MIB;
+
+    fn freed(at: u64) -> Freed {
+        let block = BlockId { index: at as u32, generation: 0 };
+        Freed { at, size: MIB, stream: StreamId(0), block, owner: Owner::Main }
+    }
+
+    fn addresses(freed: Vec<Freed>) -> Vec<u64> {
+        freed.into_iter().map(|freed| freed.at).collect()
+    }
+
+    #[test]
+    fn a_free_is_complete_when_the_last_of_its_streams_got_there() {
+        let mut gpu = SimDevice::new(MIB).lagging(10);
+        let mut pending = Pending::default();
+        pending.push(&mut gpu, freed(1), &[StreamId(1), StreamId(2)]);
+        gpu.elapse(5);
+        pending.push(&mut gpu, freed(2), &[StreamId(1)]);
+        assert_eq!(addresses(pending.reached(&mut gpu)), []);
+        gpu.elapse(5);
+        assert_eq!(addresses(pending.reached(&mut gpu)), [1]);
+        assert_eq!(pending.len(), 1);
+        gpu.elapse(5);
+        assert_eq!(addresses(pending.reached(&mut gpu)), [2]);
+        assert!(pending.is_empty() && gpu.is_pristine());
+    }
+
+    #[test]
+    fn after_a_wait_for_everything_all_are_complete() {
+        let mut gpu = SimDevice::new(MIB).lagging(10);
+        let mut pending = Pending::default();
+        pending.push(&mut gpu, freed(1), &[StreamId(2), StreamId(1)]);
+        pending.push(&mut gpu, freed(2), &[StreamId(1)]);
+        assert_eq!(addresses(pending.drain(&mut gpu)), [1, 2]);
+        assert!(pending.is_empty() && gpu.is_pristine());
+    }
+}

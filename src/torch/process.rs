@@ -1,0 +1,165 @@
+//! All GPUs of a process, each behind a lock of its own.
+//!
+//! PyTorch calls from any thread, without its interpreter's lock, and with any GPU current. It may also call in a
+//! process that was forked off: nothing of a GPU works there, and a lock may be held by a thread that is not there.
+//! So a forked process forgets what it is told.
+
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::arena::{Arena, Failure};
+use super::conf::Conf;
+use super::snapshot;
+use super::stats::Stats;
+use crate::units::Bytes;
+
+/// More GPUs than one machine has.
+const MOST: usize = 128;
+
+type Opened = OnceLock<Result<Mutex<Arena>, String>>;
+
+/// The plug-in's state.
+pub struct Process {
+    conf: Conf,
+    id: u32,
+    arenas: Vec<Opened>,
+}
+
+static PROCESS: OnceLock<Result<Process, String>> = OnceLock::new();
+
+impl Process {
+    /// Settles the configuration. Only the first call does, and the first use does if no call came before.
+    ///
+    /// # Errors
+    /// What is wrong with the text, or that there is a configuration already.
+    pub fn configure(text: &str) -> Result<(), String> {
+        let conf = Conf::parse(text).map_err(|error| error.to_string())?;
+        let mut is_new = false;
+        let process = PROCESS.get_or_init(|| {
+            is_new = true;
+            Ok(Self::new(conf))
+        });
+        match process {
+            Ok(process) if is_new || process.conf.text == text => Ok(()),
+            Ok(process) => Err(format!("gmlake is already in use, with {:?}", process.conf.text)),
+            Err(error) => Err(error.clone()),
+        }
+    }
+
+    /// The state; configured by `GMLAKE_CONF` if by nothing else.
+    ///
+    /// # Errors
+    /// What is wrong with `GMLAKE_CONF`.
+    pub fn get() -> Result<&'static Self, Failure> {
+        let process = PROCESS.get_or_init(|| {
+            let text = std::env::var("GMLAKE_CONF").unwrap_or_default();
+            Conf::parse(&text).map(Self::new).map_err(|error| format!("GMLAKE_CONF: {error}"))
+        });
+        process.as_ref().map_err(|error| Failure::Other(format!("gmlake: {error}")))
+    }
+
+    fn new(conf: Conf) -> Self {
+        let arenas = std::iter::repeat_with(OnceLock::new).take(MOST).collect();
+        Self { conf, id: std::process::id(), arenas }
+    }
+
+    /// Memory on a GPU; 0 for nothing.
+    ///
+    /// # Errors
+    /// Out of memory, or no such GPU, or what the driver says.
+    pub fn malloc(&self, size: Bytes, device: i32, stream: u64) -> Result<u64, Failure> {
+        if size == 0 {
+            return Ok(0);
+        }
+        self.arena(device)?.malloc(size, stream)
+    }
+
+    /// Takes memory back. An address that nobody was given is counted and otherwise left alone.
+    pub fn free(&self, at: u64, device: i32) {
+        if at == 0 || self.is_forked() {
+            return;
+        }
+        let Ok(mut arena) = self.arena(device) else { return };
+        if !arena.free(at) {
+            arena.tallied.unknown_frees += 1;
+            if arena.tallied.unknown_frees == 1 {
+                eprintln!("gmlake: free of {at:#x} on GPU {device}, which was not handed out");
+            }
+        }
+    }
+
+    /// Lends a block to another stream; see [`Arena::record_stream`].
+    pub fn record_stream(&self, at: u64, stream: u64) {
+        if at != 0 && !self.is_forked() {
+            // Addresses are unique among all GPUs.
+            let _ = self.opened().any(|mut arena| arena.record_stream(at, stream));
+        }
+    }
+
+    /// The block that an address is in.
+    #[must_use]
+    pub fn base(&self, at: u64) -> Option<(u64, Bytes)> {
+        self.opened().find_map(|arena| arena.base(at))
+    }
+
+    /// Gives back what no block needs, on every GPU in use.
+    ///
+    /// # Errors
+    /// The first failure, after all have been tried.
+    pub fn trim(&self) -> Result<(), Failure> {
+        let results: Vec<_> = self.opened().map(|mut arena| arena.trim()).collect();
+        results.into_iter().collect()
+    }
+
+    /// What is known about every GPU in use.
+    #[must_use]
+    pub fn stats(&self) -> Vec<Stats> {
+        self.opened().map(|arena| arena.stats()).collect()
+    }
+
+    /// Something to be done on every GPU in use.
+    pub fn each(&self, mut run: impl FnMut(&mut Arena)) {
+        self.opened().for_each(|mut arena| run(&mut arena));
+    }
+
+    /// Writes the recorded history and what is held now as a PyTorch snapshot, in JSON.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn snapshot(&self, path: &std::path::Path) -> std::io::Result<()> {
+        let arenas: Vec<_> = self.opened().collect();
+        snapshot::write(path, &arenas)
+    }
+
+    /// One GPU, opened when it is first asked for.
+    ///
+    /// # Errors
+    /// If there is no such GPU, or no driver, or this process was forked off.
+    pub fn arena(&self, device: i32) -> Result<MutexGuard<'_, Arena>, Failure> {
+        let index = usize::try_from(device).ok().filter(|&index| index < MOST && !self.is_forked());
+        let Some(index) = index else {
+            return Err(Failure::Other(format!("gmlake: no GPU {device} in this process")));
+        };
+        let opened = self.arenas[index].get_or_init(|| {
+            Arena::open(index as u32, &self.conf).map(Mutex::new)
+        });
+        match opened {
+            Ok(arena) => Ok(lock(arena)),
+            Err(error) => Err(Failure::Other(format!("gmlake: {error}"))),
+        }
+    }
+
+    fn opened(&self) -> impl Iterator<Item = MutexGuard<'_, Arena>> {
+        let is_forked = self.is_forked();
+        let arenas = self.arenas.iter().filter_map(OnceLock::get).filter(move |_| !is_forked);
+        arenas.filter_map(|arena| arena.as_ref().ok()).map(lock)
+    }
+
+    fn is_forked(&self) -> bool {
+        std::process::id() != self.id
+    }
+}
+
+/// A thread that panicked has ended the process: nobody comes here after it.
+fn lock(arena: &Mutex<Arena>) -> MutexGuard<'_, Arena> {
+    arena.lock().unwrap_or_else(PoisonError::into_inner)
+}
