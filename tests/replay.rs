@@ -6,9 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use gmlake::allocator::ALL;
@@ -16,44 +14,11 @@ use gmlake::device::Profile;
 use gmlake::replay::cuda::{Gpu, GpuError};
 use serde_json::Value;
 
+mod common;
+use common::cpp::mock;
+
 const STREAMS: &str = "traces/streams.pickle.xz";
 const GRAPHS: &str = "traces/graphs.pickle.xz";
-
-/// The folder with the compiled mock; `None` without a compiler.
-fn mock() -> Option<&'static Path> {
-    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
-    FOLDER.get_or_init(build).as_deref()
-}
-
-fn build() -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mock_libcuda");
-    fs::create_dir_all(&folder).unwrap();
-    let library = folder.join("libcuda.so.1");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mock_libcuda/mock.cpp");
-    let compile = |compiler: &str| {
-        let mut command = Command::new(compiler);
-        command.args([
-            "-std=c++17",
-            "-O1",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-shared",
-            "-fPIC",
-            "-o",
-        ]);
-        command.arg(&library).arg(&source).status()
-    };
-    let Some(status) = ["c++", "g++", "clang++"].into_iter().find_map(|name| compile(name).ok())
-    else {
-        eprintln!("skipped: there is no C++ compiler to build the mock driver with");
-        return None;
-    };
-    assert!(status.success(), "the mock driver does not compile");
-    // Of the names that are looked for, this is the first.
-    fs::copy(&library, folder.join("libcuda.so")).unwrap();
-    Some(folder)
-}
 
 /// One run of the program on the mock.
 struct Run {

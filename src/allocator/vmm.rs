@@ -165,16 +165,16 @@ impl Allocator for Vmm {
         self.ledger.free_requested(size);
     }
 
+    /// The other streams are done, but its own may not be, and `unmap` does not wait for the GPU: so we do.
     fn free_completed(&mut self, device: &mut dyn Device, block: BlockId) {
         if let Some(index) = self.blocks.find(block) {
+            device.synchronize();
             self.complete(device, index);
         }
     }
 
-    /// The memory was used on its own stream until now, and `unmap` does not wait for the GPU: so we do.
     fn free(&mut self, device: &mut dyn Device, block: BlockId) {
         self.free_requested(block);
-        device.synchronize();
         self.free_completed(device, block);
     }
 

@@ -82,18 +82,13 @@ impl Arena {
     /// # Errors
     /// If there is no such GPU, or no driver; the text says which.
     pub fn open(index: u32, conf: &Conf) -> Result<Self, String> {
-        let before = Gpu::open(index).map_err(|error| error.to_string())?;
-        let total_memory = before.memory().map_err(|error| error.to_string())?.total;
-        let environment =
-            Environment { total_memory, ..Environment::new(AllocConf::default()) };
+        let gpu = Gpu::open_as_guest(index).map_err(|error| error.to_string())?;
+        let (total_memory, debug) = inspect(&gpu, conf).map_err(|error| error.to_string())?;
+        let environment = Environment { total_memory, ..Environment::new(AllocConf::default()) };
         let main = conf.spec.build(&conf.options, &environment).map_err(|e| e.to_string())?;
-        let device = CudaDevice::new(before.clone());
-        let debug = match conf.poison {
-            true => Some(Debug::new().map_err(|error| error.to_string())?),
-            false => None,
-        };
+        let device = CudaDevice::new(gpu.clone());
         Ok(Self {
-            gpu: before,
+            gpu,
             synchronizations: device.synchronizations(),
             device: Timed::new(Limited::new(device)),
             main,
@@ -187,7 +182,10 @@ impl Arena {
     /// # Errors
     /// What the driver says.
     pub fn trim(&mut self) -> Result<(), Failure> {
-        let _here = self.enter()?;
+        let _here = match self.enter() {
+            Err(error) if error.is_farewell() => return Ok(()),
+            here => here?,
+        };
         if !self.is_any_begun() {
             self.trim_all();
         }
@@ -441,13 +439,13 @@ impl Arena {
         if is_alone || self.is_any_begun() {
             return false;
         }
-        self.device.synchronize();
-        self.complete_if_synchronized();
         self.trim_all();
         true
     }
 
     fn trim_all(&mut self) {
+        self.device.synchronize();
+        self.complete_if_synchronized();
         for place in 0..self.pools.len() {
             if self.pools[place].as_ref().is_some_and(|pool| pool.users == 0) {
                 self.on(Owner::Graph(place as u32), |allocator, device| allocator.trim(device));
@@ -523,4 +521,11 @@ impl Arena {
             Size(usage.active - usage.allocated),
         ))
     }
+}
+
+/// The GPU's memory, and the poisoner if there is to be one.
+fn inspect(gpu: &Gpu, conf: &Conf) -> Result<(Bytes, Option<Debug>), DriverError> {
+    let _here = gpu.enter()?;
+    let debug = conf.poison.then(Debug::new).transpose()?;
+    Ok((gpu.memory()?.total, debug))
 }

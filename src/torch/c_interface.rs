@@ -89,8 +89,7 @@ pub unsafe extern "C" fn gmlake_base(at: *mut c_void, size: *mut usize) -> *mut 
 pub extern "C" fn gmlake_record_stream(at: *mut c_void, stream: Stream) {
     guarded(|| {
         if let Ok(process) = Process::get() {
-            process
-                .record_stream(at.expose_provenance() as u64, stream.expose_provenance() as u64);
+            process.record_stream(at.expose_provenance() as u64, stream.expose_provenance() as u64);
         }
     });
 }
@@ -100,7 +99,9 @@ pub extern "C" fn gmlake_record_stream(at: *mut c_void, stream: Stream) {
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_begin_pool(device: c_int, high: u64, low: u64, _filter: *const c_void) {
     guarded(|| {
-        complain(Process::get().and_then(|p| p.arena(device)).map(|mut a| a.begin_pool((high, low))));
+        complain(
+            Process::get().and_then(|p| p.arena(device)).map(|mut a| a.begin_pool((high, low))),
+        );
     });
 }
 
@@ -322,7 +323,8 @@ mod exception {
     impl Parts {
         fn find() -> Option<Self> {
             let runtime = |name| symbol(c"libstdc++.so.6", name);
-            let class = |name| symbol(c"libc10_cuda.so", name).or_else(|| symbol(c"libc10.so", name));
+            let class =
+                |name| symbol(c"libc10_cuda.so", name).or_else(|| symbol(c"libc10.so", name));
             let vtable: *const Destructor = class(OOM_VTABLE)?.cast();
             // SAFETY: each name is that of a function with this signature. A vtable begins with two words that are not
             // for calls; the first function after them is the destructor.

@@ -139,9 +139,8 @@ impl Process {
         let Some(index) = index else {
             return Err(Failure::Other(format!("gmlake: no GPU {device} in this process")));
         };
-        let opened = self.arenas[index].get_or_init(|| {
-            Arena::open(index as u32, &self.conf).map(Mutex::new)
-        });
+        let opened = self.arenas[index]
+            .get_or_init(|| Arena::open(index as u32, &self.conf).map(Mutex::new));
         match opened {
             Ok(arena) => Ok(lock(arena)),
             Err(error) => Err(Failure::Other(format!("gmlake: {error}"))),

@@ -3,6 +3,8 @@
 // Each test binary uses its own part of this.
 #![allow(dead_code)]
 
+pub(crate) mod cpp;
+
 use gmlake::alloc_conf::{AllocConf, TorchVersion};
 use gmlake::allocator::{Allocator, BlockView, Checked, Environment, Options, Spec, Usage};
 use gmlake::device::{Device, DeviceError, SimDevice};

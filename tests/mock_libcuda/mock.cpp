@@ -8,7 +8,7 @@
 //
 // Environment:
 //   MOCK_CUDA_MEMORY=BYTES      memory of the GPU (default 1 GiB)
-//   MOCK_CUDA_DEVICES=N         how many GPUs there are (default 1)
+//   MOCK_CUDA_DEVICES=N         how many GPUs there are, each with that memory (default 1)
 //   MOCK_CUDA_NO_VMM=1          the GPU has no virtual memory management
 //   MOCK_CUDA_FAIL=CALL:N:CODE  the N-th CALL (from 1) and all later ones return CODE
 //   MOCK_CUDA_CORRUPT=N         the N-th memset writes one wrong byte
@@ -23,6 +23,7 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -37,6 +38,7 @@ enum Result : unsigned {
     kInvalidValue = 1,
     kOutOfMemory = 2,
     kNotInitialized = 3,
+    kDeinitialized = 4,
     kNoDevice = 100,
     kInvalidDevice = 101,
     kInvalidContext = 201,
@@ -44,6 +46,8 @@ enum Result : unsigned {
     kNotReady = 600,
     kIllegalAddress = 700,
     kNotSupported = 801,
+    kCaptureUnsupported = 900,
+    kCaptureImplicit = 906,
 };
 
 using Clock = std::chrono::steady_clock;
@@ -60,16 +64,21 @@ struct Properties {
 };
 struct Access { Location location; unsigned flags; };
 
-struct Physical { uint64_t offset, size; bool released; int mappings; };
+struct Physical { uint64_t offset, size; int device; bool released; int mappings; };
 struct Mapping { uint64_t size, handle; bool accessible; };
-struct Buffer { uint64_t offset, size, backing; };
+struct Buffer { uint64_t offset, size, backing; int device; };
+
+constexpr int kMostDevices = 8;
+
+// A GPU; its address is the handle of its primary context.
+struct Gpu { uint64_t used; int contexts; };
 
 struct State {
     std::recursive_mutex lock;
-    bool initialized = false;
-    int contexts = 0;
+    bool initialized = false, gone = false;
+    Gpu gpus[kMostDevices] = {};
     int file = -1;
-    uint64_t total = 1u << 30, used = 0;
+    uint64_t total = 1u << 30;
     uint64_t next_handle = 0x1000, next_object = 0x100;
     uint64_t memsets = 0;
     unsigned violations = 0;
@@ -81,8 +90,20 @@ struct State {
     std::map<uint64_t, Buffer> buffers;
     std::map<uint64_t, Clock::time_point> streams;  // busy until
     std::map<uint64_t, Clock::time_point> events;   // reached at
+    std::set<uint64_t> captured;                    // streams
     std::map<uint64_t, bool> modules;
     std::map<std::string, long> calls;
+
+    uint64_t used() const {
+        uint64_t sum = 0;
+        for (auto &gpu : gpus) sum += gpu.used;
+        return sum;
+    }
+    int contexts() const {
+        int sum = 0;
+        for (auto &gpu : gpus) sum += gpu.contexts;
+        return sum;
+    }
 };
 
 State &state() {
@@ -90,7 +111,10 @@ State &state() {
     return *one;
 }
 
-thread_local bool has_context = false;
+thread_local Gpu *current = nullptr;
+thread_local int capture_mode = 0;  // global; 2 is relaxed
+
+int device_of(const Gpu *gpu) { return int(gpu - state().gpus); }
 
 uint64_t number(const char *name, uint64_t otherwise) {
     const char *text = getenv(name);
@@ -119,8 +143,17 @@ Result injected(const char *call) {
 #define ENTER(call)                                                                  \
     std::lock_guard<std::recursive_mutex> guard(state().lock);                       \
     if (!state().initialized) return violation(call, "before cuInit", kNotInitialized); \
-    if (!has_context) return violation(call, "without a context", kInvalidContext);  \
+    if (state().gone) return kDeinitialized;                                         \
+    if (!current) return violation(call, "without a context", kInvalidContext);      \
     if (Result fault = injected(call)) return fault
+
+// The same for a call that is not allowed while a stream is captured, unless the thread is relaxed about it.
+#define ENTER_UNSAFE(call)                                                       \
+    ENTER(call);                                                                 \
+    if (!state().captured.empty() && capture_mode != 2) {                        \
+        return violation(call, "while a stream is captured", kCaptureUnsupported); \
+    }                                                                            \
+    static_assert(true, "")
 
 bool take(uint64_t size, uint64_t &offset) {
     State &s = state();
@@ -155,7 +188,7 @@ void drop_if_dead(uint64_t handle) {
     State &s = state();
     auto found = s.handles.find(handle);
     if (!found->second.released || found->second.mappings) return;
-    s.used -= found->second.size;
+    s.gpus[found->second.device].used -= found->second.size;
     give_back(found->second.offset, found->second.size);
     s.handles.erase(found);
 }
@@ -217,7 +250,7 @@ Clock::time_point all_done() {
 bool is_plain(const Properties *wanted) {
     static const unsigned char none[8] = {};
     return wanted && wanted->type == 1 && wanted->handle_types == 0 && wanted->location.type == 1 &&
-           wanted->location.id == 0 && !wanted->windows && !memcmp(wanted->flags, none, 8);
+           wanted->location.id >= 0 && wanted->location.id < kMostDevices && !wanted->windows && !memcmp(wanted->flags, none, 8);
 }
 
 // When a stream will have done all that is queued on it; null if there is no such stream.
@@ -245,7 +278,7 @@ void report() {
             "%zu buffers, %zu streams, %zu events, %zu modules, %d contexts, %llu bytes\n",
             calls, s.violations, s.violations ? ", first: " : "", s.first_violation.c_str(),
             s.reservations.size(), s.mappings.size(), s.handles.size(), s.buffers.size(),
-            s.streams.size(), s.events.size(), s.modules.size(), s.contexts, (unsigned long long)s.used);
+            s.streams.size(), s.events.size(), s.modules.size(), s.contexts(), (unsigned long long)s.used());
     if (path) fclose(out);
 }
 
@@ -279,7 +312,7 @@ Result cuInit(unsigned flags) {
     s.total = number("MOCK_CUDA_MEMORY", s.total);
     s.file = memfd_create("mock-gpu", 0);
     // Pages are larger than small allocations: the file has room for the waste.
-    uint64_t room = s.total * 16;
+    uint64_t room = s.total * 16 * number("MOCK_CUDA_DEVICES", 1);
     if (s.file < 0 || ftruncate(s.file, room)) return kOutOfMemory;
     s.holes[0] = room;
     s.initialized = true;
@@ -293,6 +326,7 @@ Result cuGetErrorName(Result code, const char **name) {
         case kInvalidValue: *name = "CUDA_ERROR_INVALID_VALUE"; break;
         case kOutOfMemory: *name = "CUDA_ERROR_OUT_OF_MEMORY"; break;
         case kNotInitialized: *name = "CUDA_ERROR_NOT_INITIALIZED"; break;
+        case kDeinitialized: *name = "CUDA_ERROR_DEINITIALIZED"; break;
         case kNoDevice: *name = "CUDA_ERROR_NO_DEVICE"; break;
         case kInvalidDevice: *name = "CUDA_ERROR_INVALID_DEVICE"; break;
         case kInvalidContext: *name = "CUDA_ERROR_INVALID_CONTEXT"; break;
@@ -300,6 +334,8 @@ Result cuGetErrorName(Result code, const char **name) {
         case kNotReady: *name = "CUDA_ERROR_NOT_READY"; break;
         case kIllegalAddress: *name = "CUDA_ERROR_ILLEGAL_ADDRESS"; break;
         case kNotSupported: *name = "CUDA_ERROR_NOT_SUPPORTED"; break;
+        case kCaptureUnsupported: *name = "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"; break;
+        case kCaptureImplicit: *name = "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"; break;
         default: *name = nullptr; return kInvalidValue;
     }
     return kSuccess;
@@ -336,19 +372,21 @@ Result cuDeviceGetAttribute(int *value, int attribute, int) {
     return kSuccess;
 }
 
-Result cuDevicePrimaryCtxRetain(void **context, int) {
+Result cuDevicePrimaryCtxRetain(void **context, int device) {
     std::lock_guard<std::recursive_mutex> guard(state().lock);
     if (Result fault = injected("cuDevicePrimaryCtxRetain")) return fault;
-    state().contexts++;
-    *context = &state();
+    if (device < 0 || uint64_t(device) >= number("MOCK_CUDA_DEVICES", 1)) return kInvalidDevice;
+    state().gpus[device].contexts++;
+    *context = &state().gpus[device];
     return kSuccess;
 }
 
-Result cuDevicePrimaryCtxRelease_v2(int) {
+Result cuDevicePrimaryCtxRelease_v2(int device) {
     State &s = state();
     std::lock_guard<std::recursive_mutex> guard(s.lock);
-    if (s.contexts == 0) return violation("cuDevicePrimaryCtxRelease", "once too often");
-    if (--s.contexts > 0) return kSuccess;
+    if (s.gpus[device].contexts == 0) return violation("cuDevicePrimaryCtxRelease", "once too often");
+    s.gpus[device].contexts--;
+    if (s.contexts() > 0) return kSuccess;
     if (!s.reservations.empty() || !s.handles.empty() || !s.buffers.empty() || !s.streams.empty() || !s.events.empty() ||
         !s.modules.empty()) {
         return violation("cuDevicePrimaryCtxRelease", "something is left in the context", kSuccess);
@@ -357,13 +395,26 @@ Result cuDevicePrimaryCtxRelease_v2(int) {
 }
 
 Result cuCtxSetCurrent(void *context) {
-    has_context = context == &state() && state().contexts > 0;
-    return has_context ? kSuccess : violation("cuCtxSetCurrent", "no such context", kInvalidContext);
+    if (state().gone) return kDeinitialized;
+    current = nullptr;
+    if (!context) return kSuccess;
+    for (auto &gpu : state().gpus) {
+        if (context == &gpu && gpu.contexts > 0) current = &gpu;
+    }
+    return current ? kSuccess : violation("cuCtxSetCurrent", "no such context", kInvalidContext);
+}
+
+Result cuCtxGetCurrent(void **context) {
+    *context = current;
+    return state().gone ? kDeinitialized : kSuccess;
 }
 
 Result cuCtxSynchronize() {
     {
         ENTER("cuCtxSynchronize");
+        if (!state().captured.empty()) {
+            return violation("cuCtxSynchronize", "while a stream is captured", kCaptureUnsupported);
+        }
     }
     wait_until(all_done());
     return kSuccess;
@@ -372,7 +423,7 @@ Result cuCtxSynchronize() {
 Result cuMemGetInfo_v2(size_t *free, size_t *total) {
     ENTER("cuMemGetInfo");
     *total = state().total;
-    *free = state().total - state().used;
+    *free = state().total - current->used;
     return kSuccess;
 }
 
@@ -383,10 +434,10 @@ Result cuMemGetAllocationGranularity(size_t *size, const Properties *wanted, uns
 }
 
 Result cuMemAlloc_v2(uint64_t *at, size_t size) {
-    ENTER("cuMemAlloc");
+    ENTER_UNSAFE("cuMemAlloc");
     State &s = state();
     if (!size) return violation("cuMemAlloc", "of nothing");
-    if (size > s.total - s.used) return kOutOfMemory;
+    if (size > s.total - current->used) return kOutOfMemory;
     uint64_t offset, backing = (size + kPage - 1) / kPage * kPage;
     if (!take(backing, offset)) return kOutOfMemory;
     void *place = mmap(nullptr, backing, PROT_READ | PROT_WRITE, MAP_SHARED, s.file, offset);
@@ -395,14 +446,14 @@ Result cuMemAlloc_v2(uint64_t *at, size_t size) {
         return kOutOfMemory;
     }
     *at = reinterpret_cast<uint64_t>(place);
-    s.buffers[*at] = {offset, size, backing};
-    s.used += size;
+    s.buffers[*at] = {offset, size, backing, device_of(current)};
+    current->used += size;
     return kSuccess;
 }
 
 Result cuMemFree_v2(uint64_t at) {
     {
-        ENTER("cuMemFree");
+        ENTER_UNSAFE("cuMemFree");
     }
     wait_until(all_done());
     State &s = state();
@@ -411,7 +462,7 @@ Result cuMemFree_v2(uint64_t at) {
     if (found == s.buffers.end()) return violation("cuMemFree", "unknown address");
     munmap(reinterpret_cast<void *>(at), found->second.backing);
     give_back(found->second.offset, found->second.backing);
-    s.used -= found->second.size;
+    s.gpus[found->second.device].used -= found->second.size;
     s.buffers.erase(found);
     return kSuccess;
 }
@@ -447,14 +498,16 @@ Result cuMemAddressFree(uint64_t at, size_t size) {
 }
 
 Result cuMemCreate(uint64_t *handle, size_t size, const Properties *wanted, unsigned long long flags) {
-    ENTER("cuMemCreate");
+    ENTER_UNSAFE("cuMemCreate");
     State &s = state();
     if (!is_plain(wanted) || flags || !size || size % kGranule) return violation("cuMemCreate", "arguments");
+    int device = wanted->location.id;
+    if (device_of(current) != device) return violation("cuMemCreate", "on another GPU than the current one");
     uint64_t offset;
-    if (size > s.total - s.used || !take(size, offset)) return kOutOfMemory;
-    s.used += size;
+    if (size > s.total - current->used || !take(size, offset)) return kOutOfMemory;
+    current->used += size;
     *handle = s.next_handle++;
-    s.handles[*handle] = {offset, size, false, 0};
+    s.handles[*handle] = {offset, size, device, false, 0};
     return kSuccess;
 }
 
@@ -487,7 +540,7 @@ Result cuMemMap(uint64_t at, size_t size, size_t offset, uint64_t handle, unsign
 
 Result cuMemSetAccess(uint64_t at, size_t size, const Access *access, size_t count) {
     ENTER("cuMemSetAccess");
-    if (count != 1 || access->location.type != 1 || access->location.id != 0 || access->flags != 3) {
+    if (count != 1 || access->location.type != 1 || access->location.id != device_of(current) || access->flags != 3) {
         return violation("cuMemSetAccess", "arguments");
     }
     if (!is_whole(at, size)) return kInvalidValue;
@@ -556,6 +609,17 @@ Result cuMemsetD8Async(uint64_t at, unsigned char value, size_t count, void *str
     return kSuccess;
 }
 
+// As cuMemsetD8Async, but everything is written.
+Result cuMemsetD32Async(uint64_t at, unsigned value, size_t count, void *stream) {
+    ENTER("cuMemsetD32Async");
+    Clock::time_point *busy = busy_until(stream);
+    if (!busy) return violation("cuMemsetD32Async", "unknown stream");
+    if (at % 4 || !is_accessible(at, count * 4)) return violation("cuMemsetD32Async", "range", kIllegalAddress);
+    std::fill_n(reinterpret_cast<uint32_t *>(at), count, value);
+    *busy = std::max(*busy, Clock::now()) + std::chrono::nanoseconds(count / 50 + 1);
+    return kSuccess;
+}
+
 Result cuMemcpyDtoH_v2(void *target, uint64_t at, size_t size) {
     ENTER("cuMemcpyDtoH");
     if (!is_accessible(at, size)) return violation("cuMemcpyDtoH", "range", kIllegalAddress);
@@ -589,9 +653,9 @@ Result cuStreamSynchronize(void *stream) {
     Clock::time_point done;
     {
         ENTER("cuStreamSynchronize");
-        auto found = state().streams.find(reinterpret_cast<uint64_t>(stream));
-        if (found == state().streams.end()) return violation("cuStreamSynchronize", "unknown stream");
-        done = found->second;
+        Clock::time_point *busy = busy_until(stream);
+        if (!busy) return violation("cuStreamSynchronize", "unknown stream");
+        done = *busy;
     }
     wait_until(done);
     return kSuccess;
@@ -618,12 +682,15 @@ Result cuEventRecord(void *event, void *stream) {
     if (found == state().events.end()) return violation("cuEventRecord", "unknown event");
     Clock::time_point *busy = busy_until(stream);
     if (!busy) return violation("cuEventRecord", "unknown stream");
+    if (state().captured.count(reinterpret_cast<uint64_t>(stream))) {
+        return violation("cuEventRecord", "of ours in a stream that is captured");
+    }
     found->second = *busy;
     return kSuccess;
 }
 
 Result cuEventQuery(void *event) {
-    ENTER("cuEventQuery");
+    ENTER_UNSAFE("cuEventQuery");
     auto found = state().events.find(reinterpret_cast<uint64_t>(event));
     if (found == state().events.end()) return violation("cuEventQuery", "unknown event");
     return Clock::now() < found->second ? kNotReady : kSuccess;
@@ -638,6 +705,42 @@ Result cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
     *busy = std::max(*busy, found->second);
     return kSuccess;
 }
+
+Result cuStreamIsCapturing(void *stream, int *status) {
+    ENTER("cuStreamIsCapturing");
+    if (!stream && !state().captured.empty()) return kCaptureImplicit;
+    if (!busy_until(stream)) return violation("cuStreamIsCapturing", "unknown stream");
+    *status = state().captured.count(reinterpret_cast<uint64_t>(stream)) ? 1 : 0;
+    return kSuccess;
+}
+
+Result cuThreadExchangeStreamCaptureMode(int *mode) {
+    if (state().gone) return kDeinitialized;
+    if (*mode < 0 || *mode > 2) return violation("cuThreadExchangeStreamCaptureMode", "mode");
+    std::swap(*mode, capture_mode);
+    return kSuccess;
+}
+
+// For tests alone: a stream is captured from now on, or no more; the driver goes, as at the end of a process.
+void mock_capture(void *stream, int on) {
+    std::lock_guard<std::recursive_mutex> guard(state().lock);
+    uint64_t id = reinterpret_cast<uint64_t>(stream);
+    on ? void(state().captured.insert(id)) : void(state().captured.erase(id));
+}
+
+void mock_go_away() {
+    std::lock_guard<std::recursive_mutex> guard(state().lock);
+    state().gone = true;
+}
+
+// For tests alone: keeps a stream busy for so many milliseconds more.
+void mock_work(void *stream, int milliseconds) {
+    std::lock_guard<std::recursive_mutex> guard(state().lock);
+    Clock::time_point *busy = busy_until(stream);
+    if (busy) *busy = std::max(*busy, Clock::now()) + std::chrono::milliseconds(milliseconds);
+}
+
+unsigned mock_violations() { return state().violations; }
 
 Result cuModuleLoadData(void **module, const void *image) {
     ENTER("cuModuleLoadData");

@@ -44,7 +44,8 @@ impl DriverError {
     /// Whether the driver is on its way out, with everything that it held: the process ends.
     #[must_use]
     pub fn is_farewell(&self) -> bool {
-        ["CUDA_ERROR_DEINITIALIZED", "CUDA_ERROR_CONTEXT_IS_DESTROYED"].contains(&self.name.as_str())
+        ["CUDA_ERROR_DEINITIALIZED", "CUDA_ERROR_CONTEXT_IS_DESTROYED"]
+            .contains(&self.name.as_str())
     }
 }
 

@@ -99,6 +99,16 @@ impl Gpu {
         Ok(Self { index, name, cuda, shared })
     }
 
+    /// Opens a GPU, and leaves current on this thread what is.
+    ///
+    /// # Errors
+    /// As for [`Self::open`].
+    pub fn open_as_guest(index: u32) -> Result<Self, GpuError> {
+        driver::load().map_err(|error| error.map_or(GpuError::NoDriver, GpuError::Unusable))?;
+        let _back = Entered(guest::current()?.map_or(Before::None, Before::Other));
+        Self::open(index)
+    }
+
     /// Makes the context current on this thread, which is another than that which opened the GPU.
     ///
     /// # Errors

@@ -49,12 +49,7 @@ impl Poison {
     ///
     /// # Errors
     /// What the driver says.
-    pub fn check(
-        &mut self,
-        stream: u64,
-        at: DevicePtr,
-        size: Bytes,
-    ) -> Result<Bytes, DriverError> {
+    pub fn check(&mut self, stream: u64, at: DevicePtr, size: Bytes) -> Result<Bytes, DriverError> {
         let (stream, words) = (Stream::from_raw(stream), size / WORD);
         let blocks = words.div_ceil(pattern::THREADS.into()).clamp(1, pattern::BLOCKS) as u32;
         let parameters = [at.0, words, 1, GRANULE, u64::from(PATTERN), self.counter];
