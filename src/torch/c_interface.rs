@@ -147,7 +147,7 @@ pub unsafe extern "C" fn gmlake_configure(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gmlake_stats(out: *mut c_char, room: usize) -> usize {
     let text = guarded(|| {
-        let stats = Process::get().map(Process::stats).unwrap_or_default();
+        let stats = Process::in_use().map(Process::stats).unwrap_or_default();
         serde_json::to_string(&stats).expect("names and numbers are JSON")
     });
     // SAFETY: the caller promises the room.
@@ -163,8 +163,11 @@ pub extern "C" fn gmlake_reset_peak(device: c_int) {
 /// Keeps so many events of every GPU that is in use, from now on; 0: records no more.
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_record(entries: usize) {
-    let each = |process: &Process| process.each(|arena| arena.set_history(entries));
-    guarded(|| complain(Process::get().map(each)));
+    guarded(|| {
+        if let Some(process) = Process::in_use() {
+            process.each(|arena| arena.set_history(entries));
+        }
+    });
 }
 
 /// Writes a snapshot. Returns as [`gmlake_configure`] does.
@@ -179,23 +182,19 @@ pub unsafe extern "C" fn gmlake_snapshot(
 ) -> usize {
     // SAFETY: the caller promises a string.
     let path = unsafe { CStr::from_ptr(path) }.to_string_lossy();
-    let write = || match Process::get() {
-        Ok(process) => process.snapshot(Path::new(path.as_ref())).map_err(|e| e.to_string()),
-        Err(failure) => Err(failure.to_string()),
-    };
+    let write = || Process::snapshot(Path::new(path.as_ref()));
     let error = guarded(write).err().map(|error| format!("{path}: {error}")).unwrap_or_default();
     // SAFETY: the caller promises the room.
     unsafe { hand_over(&error, message, room) }
 }
 
-/// Opens a GPU, to see whether there is one. Returns as [`gmlake_configure`] does.
+/// Looks whether there is a GPU to work with. Returns as [`gmlake_configure`] does.
 ///
 /// # Safety
 /// `message` has room for `room` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gmlake_check(device: c_int, message: *mut c_char, room: usize) -> usize {
-    let open = || Process::get().and_then(|process| process.arena(device)).map(drop);
-    let error = guarded(open).err().map(|error| error.to_string()).unwrap_or_default();
+    let error = guarded(|| Process::check(device)).err().unwrap_or_default();
     // SAFETY: the caller promises the room.
     unsafe { hand_over(&error, message, room) }
 }

@@ -4,12 +4,14 @@
 //! process that was forked off: nothing of a GPU works there, and a lock may be held by a thread that is not there.
 //! So a forked process forgets what it is told.
 
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::arena::{Arena, Failure};
 use super::conf::Conf;
 use super::snapshot;
 use super::stats::Stats;
+use crate::replay::cuda::Gpu;
 use crate::units::Bytes;
 
 /// More GPUs than one machine has.
@@ -55,6 +57,22 @@ impl Process {
             Conf::parse(&text).map(Self::new).map_err(|error| format!("GMLAKE_CONF: {error}"))
         });
         process.as_ref().map_err(|error| Failure::Other(format!("gmlake: {error}")))
+    }
+
+    /// The state, if there is any yet.
+    #[must_use]
+    pub fn in_use() -> Option<&'static Self> {
+        PROCESS.get().and_then(|process| process.as_ref().ok())
+    }
+
+    /// Looks whether there is a GPU to work with, and nothing else: which allocator it will be is still open. The
+    /// context stays, for PyTorch to use next.
+    ///
+    /// # Errors
+    /// If there is no such GPU, or no driver; the text says which.
+    pub fn check(device: i32) -> Result<(), String> {
+        let index = u32::try_from(device).unwrap_or(u32::MAX);
+        Gpu::open_as_guest(index).map(std::mem::forget).map_err(|error| format!("gmlake: {error}"))
     }
 
     fn new(conf: Conf) -> Self {
@@ -125,8 +143,8 @@ impl Process {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn snapshot(&self, path: &std::path::Path) -> std::io::Result<()> {
-        let arenas: Vec<_> = self.opened().collect();
+    pub fn snapshot(path: &Path) -> std::io::Result<()> {
+        let arenas: Vec<_> = Self::in_use().into_iter().flat_map(Self::opened).collect();
         snapshot::write(path, &arenas)
     }
 

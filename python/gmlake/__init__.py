@@ -1,0 +1,33 @@
+"""GPU memory allocators for stock PyTorch.
+
+    import gmlake
+    gmlake.enable()                      # before anything is put on a GPU
+
+From then on all GPU memory of this process comes from the allocator that was chosen: GMLake as its paper describes it,
+or another one of `gmlake-sim`'s. `python -m gmlake run train.py` does the same for a script that is left as it is.
+"""
+
+from ._plugin import (
+    NotEnabled,
+    check,
+    enable,
+    enabled,
+    record_history,
+    reset_peak,
+    snapshot,
+    stats,
+)
+from ._record import record
+
+__version__ = "0.1.0"
+__all__ = [
+    "NotEnabled",
+    "check",
+    "enable",
+    "enabled",
+    "record",
+    "record_history",
+    "reset_peak",
+    "snapshot",
+    "stats",
+]

@@ -1,0 +1,55 @@
+"""`python -m gmlake run [--allocator NAME] [--conf ...] SCRIPT ...`: an unchanged script on another allocator."""
+
+import argparse
+import atexit
+import json
+import os
+import runpy
+import sys
+
+from . import NotEnabled, check, enable, snapshot, stats
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m gmlake", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="run a script with its GPU memory from another allocator")
+    run.add_argument("--allocator", help="such as lake, gmlake, caching; see gmlake-sim allocators")
+    run.add_argument("--conf", default="", metavar="NAME=VALUE,...", help="options, as in GMLAKE_CONF")
+    run.add_argument("--stats", action="store_true", help="print what the allocator counted when the script ends")
+    run.add_argument("--snapshot", metavar="FILE", help="record, and write a snapshot when the script ends")
+    run.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
+    run.add_argument("script", metavar="SCRIPT", help="the script")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    commands.add_parser("check", help="say whether there is a GPU to work with")
+    given = parser.parse_args()
+    if given.command == "check":
+        problem = check()
+        sys.exit(f"gmlake: {problem.removeprefix('gmlake: ')}" if problem else print("gmlake: ready"))
+    options = dict(piece.split("=", 1) for piece in given.conf.split(",") if "=" in piece)
+    if given.snapshot:
+        options.setdefault("record", "on")
+    try:
+        enable(given.allocator, **options)
+    except (NotEnabled, ValueError) as error:
+        sys.exit(str(error))
+    atexit.register(at_end, given)
+    sys.argv = [given.script, *given.arguments]
+    if given.module:
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(given.script, run_name="__main__", alter_sys=True)
+    else:
+        sys.path.insert(0, os.path.dirname(os.path.abspath(given.script)))
+        runpy.run_path(given.script, run_name="__main__")
+
+
+def at_end(given):
+    if given.snapshot:
+        rank = os.environ.get("RANK")
+        snapshot(given.snapshot if rank is None else f"{given.snapshot}.r{rank}")
+    if given.stats:
+        print(json.dumps(stats(), indent=1), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""What the installed package does without PyTorch and without a GPU. Plain Python: no test framework is needed.
+
+A small stand-in for PyTorch shows what is asked of the real one.
+"""
+
+import ctypes
+import importlib.util
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import types
+from pathlib import Path
+
+import gmlake
+
+HERE = Path(gmlake.__file__).parent
+
+
+def raises(kind, text, call, *arguments, **options):
+    try:
+        call(*arguments, **options)
+    except kind as error:
+        assert text in str(error), f"{text!r} is not in {str(error)!r}"
+    else:
+        raise AssertionError(f"no {kind.__name__}")
+
+
+def in_a_process(code, **environment):
+    """Runs Python code in a process of its own, since an allocator is chosen once."""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_it_is_installed_and_not_the_sources():
+    assert "site-packages" in str(HERE) and (HERE / "libgmlake_torch.so").exists(), HERE
+
+
+def test_a_wrong_name_or_option_is_said():
+    raises(ValueError, 'there is no allocator "magic"; there are: ', gmlake.enable, "magic")
+    raises(ValueError, 'has no option "magic"; it has: ', gmlake.enable, "gmlake", magic=1)
+    raises(ValueError, "must be a size", gmlake.enable, "gmlake", fragment_limit="much")
+    assert not gmlake.enabled()
+
+
+def test_without_pytorch_enable_says_so():
+    if importlib.util.find_spec("torch"):
+        return
+    print(in_a_process("import gmlake\ntry: gmlake.enable()\nexcept gmlake.NotEnabled as e: assert 'not installed' in str(e)"))
+
+
+def test_without_a_gpu_there_is_a_sentence():
+    problem = gmlake.check()
+    print("   ", problem or "there is a GPU")
+    assert problem == "" or problem.startswith("gmlake: ")
+    assert gmlake.stats() == [] or problem == ""
+
+
+class Inner:
+    """Notes the hooks that are set."""
+
+    def __init__(self):
+        self.hooks = {}
+
+    def __getattr__(self, name):
+        if not name.startswith("set_"):
+            raise AttributeError(name)
+        return lambda address: self.hooks.__setitem__(name, address)
+
+
+def stand_in():
+    """A module with what enable touches of PyTorch."""
+    torch = types.ModuleType("torch")
+    torch.__version__ = "2.11.0"
+    torch._C = types.SimpleNamespace(_cuda_customAllocator=None)
+    seen = {}
+
+    class Pluggable:
+        def __init__(self, *arguments):
+            seen["arguments"], seen["inner"] = arguments, Inner()
+
+        def allocator(self):
+            return seen["inner"]
+
+    memory = types.SimpleNamespace(
+        CUDAPluggableAllocator=Pluggable, change_current_allocator=lambda it: seen.__setitem__("current", it)
+    )
+    torch.cuda = types.SimpleNamespace(memory=memory, is_initialized=lambda: False)
+    return torch, seen
+
+
+def test_every_hook_is_set_to_a_function_of_the_library():
+    sys.modules["torch"], seen = stand_in()
+    plugin = gmlake._plugin
+    original, plugin.check = plugin.check, lambda device: ""
+    try:
+        gmlake.enable("gmlake", fragment_limit="2MiB", poison=False)
+        gmlake.enable("gmlake", fragment_limit="2MiB", poison=False)  # twice is once
+        assert gmlake.enabled()
+    finally:
+        plugin.check = original
+        del sys.modules["torch"]
+    assert seen["arguments"] == (str(HERE / "libgmlake_torch.so"), "gmlake_malloc", "gmlake_free")
+    library = ctypes.CDLL(seen["arguments"][0])
+    for setter, name in plugin.HOOKS.items():
+        address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+        assert seen["inner"].hooks[setter] == address, setter
+    assert seen["current"] is plugin._state["allocator"]
+    raises(ValueError, "already in use", gmlake.enable, "caching")
+
+
+def test_a_snapshot_of_nothing_is_a_snapshot():
+    with tempfile.TemporaryDirectory() as folder:
+        gmlake.snapshot(f"{folder}/a.json")
+        with open(f"{folder}/a.json") as file:
+            content = json.load(file)
+        gmlake.snapshot(f"{folder}/a.pickle")
+        with open(f"{folder}/a.pickle", "rb") as file:
+            assert pickle.load(file) == content
+        assert sorted(os.listdir(folder)) == ["a.json", "a.pickle"]
+        assert content["segments"] == [] and content["device_traces"] == [], content
+        raises(OSError, "No such file", gmlake.snapshot, f"{folder}/none/a.pickle")
+
+
+def test_options_come_from_the_environment_and_the_call():
+    conf = gmlake._plugin._configuration
+    os.environ["GMLAKE_CONF"] = "allocator=gmlake, fragment_limit=4MiB,record=on"
+    try:
+        assert conf(None, {}) == "allocator=gmlake,fragment_limit=4MiB,record=on"
+        assert conf("gmlake", {"fragment_limit": "2MiB"}) == "allocator=gmlake,fragment_limit=2MiB,record=on"
+        assert conf("caching", {"poison": True}) == "record=on,allocator=caching,poison=on"
+    finally:
+        del os.environ["GMLAKE_CONF"]
+    assert conf(None, {}) == ""
+
+
+def test_the_command_line():
+    run = [sys.executable, "-m", "gmlake"]
+    done = subprocess.run([*run, "run", "--allocator", "magic", "x.py"], capture_output=True, text=True)
+    assert done.returncode == 1 and "there is no allocator" in done.stderr, done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    done = subprocess.run([*run, "check"], capture_output=True, text=True)
+    assert (done.returncode == 0) == (gmlake.check() == ""), done.stderr
+
+
+if __name__ == "__main__":
+    for name, test in list(globals().items()):
+        if name.startswith("test_"):
+            test()
+            print("ok", name)
