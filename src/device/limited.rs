@@ -110,8 +110,8 @@ impl<D: Device> Device for Limited<D> {
         self.device.drop_fence(fence);
     }
 
-    fn elapse(&mut self, events: u64) {
-        self.device.elapse(events);
+    fn elapse(&mut self, events: u64, ns: u64) {
+        self.device.elapse(events, ns);
     }
 }
 

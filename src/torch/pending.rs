@@ -115,13 +115,13 @@ mod tests {
         let mut gpu = SimDevice::new(MIB).lagging(10);
         let mut pending = Pending::default();
         pending.push(&mut gpu, freed(1), &[StreamId(1), StreamId(2)]);
-        gpu.elapse(5);
+        gpu.elapse(5, 0);
         pending.push(&mut gpu, freed(2), &[StreamId(1)]);
         assert_eq!(addresses(pending.reached(&mut gpu)), []);
-        gpu.elapse(5);
+        gpu.elapse(5, 0);
         assert_eq!(addresses(pending.reached(&mut gpu)), [1]);
         assert_eq!(pending.len(), 1);
-        gpu.elapse(5);
+        gpu.elapse(5, 0);
         assert_eq!(addresses(pending.reached(&mut gpu)), [2]);
         assert!(pending.is_empty() && gpu.is_pristine());
     }
