@@ -17,6 +17,7 @@
 
 use std::collections::BTreeMap;
 
+use super::afterlife::{Afterlife, LastUse};
 use super::registry::Spec;
 use super::{
     AllocError, Allocation, Allocator, BlockId, BlockUse, BlockView, Counter, Request, Usage,
@@ -34,6 +35,8 @@ struct Live {
     requested: Bytes,
     stream: StreamId,
     state: BlockUse,
+    /// When the client let go of it, in moments of the device's order.
+    let_go: Option<u64>,
     /// Keys of its entries in `Checked::in_use`.
     extents: Vec<(u64, Bytes)>,
 }
@@ -48,6 +51,7 @@ pub struct Checked {
     live: BTreeMap<BlockId, Live>,
     /// Physical extents in use by live and pending blocks: start to end and block.
     in_use: BTreeMap<(u64, Bytes), (Bytes, BlockId)>,
+    afterlife: Afterlife,
     synchronisations: u64,
     requested: Bytes,
     /// Highest usage seen, and the peak last reported.
@@ -73,6 +77,7 @@ impl Checked {
             record: Record::default(),
             live: BTreeMap::new(),
             in_use: BTreeMap::new(),
+            afterlife: Afterlife::default(),
             synchronisations: 0,
             requested: 0,
             seen: Usage::default(),
@@ -179,24 +184,27 @@ impl Checked {
         assert!(size >= request.size, "{size} bytes for {request:?}");
         assert!(at.0.is_multiple_of(self.alignment), "{at} for {request:?}: alignment");
         assert!(!self.live.contains_key(&block), "{block:?} is in use, and was handed out again");
-        let extents = self.take(given);
+        let extents = self.take(given, request.stream);
         self.requested += request.size;
         let Request { size: requested, stream, .. } = request;
-        let live = Live { given, requested, stream, state: BlockUse::Allocated, extents };
+        let (state, let_go) = (BlockUse::Allocated, None);
+        let live = Live { given, requested, stream, state, let_go, extents };
         self.live.insert(block, live);
     }
 
     /// Marks the memory behind an allocation as in use, and says where it is.
-    fn take(&mut self, given: Allocation) -> Vec<(u64, Bytes)> {
+    fn take(&mut self, given: Allocation, stream: StreamId) -> Vec<(u64, Bytes)> {
         let mut taken = Vec::new();
         for extent in self.extents(given.at, given.size) {
             if let Some(user) = self.user_of(extent) {
                 panic!("{given:?} shares {extent:?} with {:?}", self.live.get(&user));
             }
+            self.afterlife.take(extent, stream, self.record.order());
             let key = (extent.object, extent.offset);
             self.in_use.insert(key, (extent.offset + extent.size, given.block));
             taken.push(key);
         }
+        self.record.note_reused(given.at, given.size);
         self.record.guard(given.at, given.size);
         taken
     }
@@ -206,6 +214,7 @@ impl Checked {
         let live = live.unwrap_or_else(|| panic!("the free of {block:?}, which is stale, passed"));
         assert_eq!(live.state, BlockUse::Allocated, "the second free of {block:?} passed");
         live.state = BlockUse::Pending;
+        live.let_go = Some(self.record.order().now());
         self.record.guard_pending(live.given.at);
     }
 
@@ -226,10 +235,15 @@ impl Checked {
     fn forget(&mut self, block: BlockId) {
         let Some(live) = self.live.remove(&block) else { return };
         self.requested -= live.requested;
-        for key in &live.extents {
-            self.in_use.remove(key);
-        }
+        let freed = live.extents.iter().filter_map(|&(object, offset)| {
+            let (end, _) = self.in_use.remove(&(object, offset))?;
+            Some(Extent { object, offset, size: end - offset })
+        });
+        let moment = live.let_go.unwrap_or(self.record.order().now());
+        let last = LastUse { stream: live.stream, moment };
+        self.afterlife.free(freed.collect::<Vec<_>>().into_iter(), last);
         self.record.unguard(live.given.at);
+        self.record.note_freed(live.given.at, live.given.size, live.stream, moment);
     }
 
     /// After the device was synchronised, blocks that only waited for a stream may be free: `walk` tells which.
@@ -526,10 +540,12 @@ mod tests {
         watched.set_access(at, 2 * GRANULE).unwrap();
         let id = |index| BlockId { index, generation: 0 };
         let half = |n: u64| at.offset(GRANULE * n + MIB);
-        checked.take(Allocation { at, size: MIB, block: id(0) });
-        checked.take(Allocation { at: half(1), size: MIB, block: id(1) });
+        checked.take(Allocation { at, size: MIB, block: id(0) }, StreamId(0));
+        checked.take(Allocation { at: half(1), size: MIB, block: id(1) }, StreamId(0));
         let again = Allocation { at: half(0), size: 512, block: id(2) };
-        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| checked.take(again)));
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            checked.take(again, StreamId(0))
+        }));
         assert!(caught.is_err());
     }
 }

@@ -5,6 +5,7 @@
 //! its line in [`ALL`]; the command line, the tables, the property tests and the benchmarks take it up
 //! from there.
 
+mod afterlife;
 mod bound;
 mod caching;
 mod checked;

@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Device, DeviceError, DevicePtr, Fence, GRANULE, HandleId, MemoryInfo};
+use super::{Device, DeviceError, DevicePtr, Fence, GRANULE, HandleId, MemoryInfo, Order};
 use crate::trace::StreamId;
 use crate::units::Bytes;
 
@@ -65,6 +65,9 @@ pub struct Record {
     objects: u64,
     physical: Bytes,
     synchronisations: u64,
+    order: Order,
+    /// Ranges of addresses that were freed, with the stream that used them last, and when.
+    freed: BTreeMap<DevicePtr, (Bytes, StreamId, u64)>,
 }
 
 impl Record {
@@ -86,10 +89,39 @@ impl Record {
         mallocs + self.handles.values().map(|handle| handle.size).sum::<Bytes>()
     }
 
-    /// Whether nothing is held: no memory, no addresses.
+    /// Whether nothing is held: no memory, no addresses, no fence.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.mallocs.is_empty() && self.handles.is_empty() && self.reservations.is_empty()
+        let has_memory = !self.mallocs.is_empty() || !self.handles.is_empty();
+        !has_memory && self.reservations.is_empty() && self.order.is_empty()
+    }
+
+    /// What has happened before what.
+    #[must_use]
+    pub fn order(&self) -> &Order {
+        &self.order
+    }
+
+    /// A range was freed that a stream had used until then: its mapping may only go when the stream is done.
+    pub fn note_freed(&mut self, at: DevicePtr, size: Bytes, stream: StreamId, moment: u64) {
+        self.freed.insert(at, (size, stream, moment));
+    }
+
+    /// A range is in use again.
+    pub fn note_reused(&mut self, at: DevicePtr, size: Bytes) {
+        // What remains of a longer range is forgotten with it: fewer checks, and none that is wrong.
+        let inside: Vec<_> = self.freed.range(at..at.offset(size)).map(|(&at, _)| at).collect();
+        for at in inside {
+            self.freed.remove(&at);
+        }
+    }
+
+    fn assert_done(&mut self, call: &str, at: DevicePtr, size: Bytes) {
+        for (&place, &(_, stream, moment)) in self.freed.range(at..at.offset(size)) {
+            let is_done = self.order.has_happened(stream, moment);
+            assert!(is_done, "{call} of {at} + {size}: {stream:?} may still be using {place}");
+        }
+        self.note_reused(at, size);
     }
 
     /// How often the device was synchronised.
@@ -278,6 +310,8 @@ impl Device for Watched<'_> {
         let entry = self.record.mallocs.remove(&at);
         let (_, size) = entry.unwrap_or_else(|| panic!("cuMemFree of {at}, which is not held"));
         self.record.assert_unused("cuMemFree", at, size);
+        // The call itself waits for the GPU.
+        self.record.note_reused(at, size);
         self.record.physical -= size;
         self.device.free(at);
     }
@@ -339,6 +373,7 @@ impl Device for Watched<'_> {
 
     fn unmap(&mut self, at: DevicePtr, size: Bytes) {
         self.record.assert_unused("cuMemUnmap", at, size);
+        self.record.assert_done("cuMemUnmap", at, size);
         for (base, mapping) in self.record.whole_mappings("cuMemUnmap", at, size) {
             self.record.mappings.remove(&base);
             self.record.handle(mapping.handle).mappings -= 1;
@@ -349,22 +384,31 @@ impl Device for Watched<'_> {
 
     fn synchronize(&mut self) {
         self.record.synchronisations += 1;
+        self.record.order.synchronize();
         self.device.synchronize();
     }
 
     fn fence(&mut self, stream: StreamId) -> Fence {
-        self.device.fence(stream)
+        let fence = self.device.fence(stream);
+        self.record.order.record(fence, stream);
+        fence
     }
 
     fn reached(&mut self, fence: Fence) -> bool {
-        self.device.reached(fence)
+        let reached = self.device.reached(fence);
+        if reached {
+            self.record.order.reached(fence);
+        }
+        reached
     }
 
     fn stream_wait(&mut self, stream: StreamId, fence: Fence) {
+        self.record.order.wait(stream, fence);
         self.device.stream_wait(stream, fence);
     }
 
     fn drop_fence(&mut self, fence: Fence) {
+        self.record.order.forget(fence);
         self.device.drop_fence(fence);
     }
 
