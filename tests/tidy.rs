@@ -13,7 +13,12 @@ const WIDTH: usize = 100;
 const PROSE_WIDTH: usize = 120;
 
 /// Files that may say `unsafe`; each block then says why it is sound.
-const UNSAFE_FILES: &[&str] = &["src/replay/cuda/driver.rs", "src/trace/input.rs"];
+const UNSAFE_FILES: &[&str] = &[
+    "src/replay/cuda/driver.rs",
+    "src/replay/cuda/guest.rs",
+    "src/torch/c_interface.rs",
+    "src/trace/input.rs",
+];
 
 /// Which of our modules a module may use, from the bottom up.
 const LAYERS: &[(&str, &[&str])] = &[
@@ -27,6 +32,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("report", &["units", "alloc_conf", "trace", "device", "allocator", "metrics"]),
     ("sim", &["units", "alloc_conf", "trace", "device", "allocator", "drive", "metrics"]),
     ("replay", &["units", "alloc_conf", "trace", "device", "allocator", "drive", "metrics"]),
+    ("torch", &["units", "alloc_conf", "trace", "device", "allocator", "replay"]),
 ];
 
 /// What a lower module may use of `trace`: plain data.

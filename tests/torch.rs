@@ -13,6 +13,7 @@ use std::sync::OnceLock;
 mod common;
 use common::cpp::{compile, folder, mock};
 use gmlake::allocator::ALL;
+use gmlake::sim::{OpenOptions, open};
 
 /// The shared library, built as the tests are.
 fn library() -> &'static Path {
@@ -147,4 +148,47 @@ fn a_wrong_configuration_is_an_exception() {
     let errors = String::from_utf8_lossy(&output.stderr);
     let expected = "gmlake: GMLAKE_CONF: there is no allocator \"magic\"; there are: ";
     assert!(!output.status.success() && errors.contains(expected), "{errors}");
+}
+
+/// What the plug-in writes is read like any recording, and says what the program did.
+#[test]
+fn a_snapshot_is_a_trace() {
+    let scratch = tempfile::tempdir().unwrap();
+    for name in allocators() {
+        let file = scratch.path().join(format!("{name}.json"));
+        let conf = format!("allocator={name},record=on");
+        let Some(_) = check(&conf, &["snapshot", file.to_str().unwrap()]) else { return };
+        let written: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        assert_eq!(written["gmlake"][0]["stats"]["allocator"], *name);
+        for device in 0..2 {
+            let opened =
+                open(&file, &OpenOptions { device: Some(device), ..OpenOptions::default() });
+            let opened = opened.unwrap();
+            let names: Vec<_> =
+                opened.records.entries.iter().map(|e| (e.action.name(), e.size)).collect();
+            let (five, seven) = (5 << 20, 7 << 20);
+            let expected = [
+                &[("alloc", five), ("alloc", 1000), ("free_requested", five)][..],
+                &[("free_completed", five), ("free_requested", 1000)][..],
+            ]
+            .concat();
+            match device {
+                0 => assert_eq!(names[..5], expected, "{name}"),
+                _ => assert_eq!(names, [("alloc", seven)], "{name}"),
+            }
+            assert_eq!(opened.notes, Vec::<String>::new(), "{name}");
+            let stats = &written["gmlake"][device as usize]["stats"];
+            let sum = |key: &str| -> u64 {
+                let segments = written["segments"].as_array().unwrap().iter();
+                let ours = segments.filter(|segment| segment["device"] == device);
+                ours.map(|segment| segment[key].as_u64().unwrap()).sum()
+            };
+            let reserved = stats["current"]["reserved"].as_u64().unwrap();
+            assert_eq!(
+                (sum("total_size"), sum("active_size")),
+                (reserved, stats["current"]["active"].as_u64().unwrap()),
+                "{name}"
+            );
+        }
+    }
 }

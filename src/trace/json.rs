@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use super::options::LoadOptions;
 use super::settings::RawSettings;
-use super::torch::{RawAction, RawBlock, RawEntry, RawSegment, Snapshot, block_state};
+use super::torch::{FOREIGN, RawAction, RawBlock, RawEntry, RawSegment, Snapshot, block_state};
 use super::{Annotation, Entry, Position, Records, TraceError};
 
 /// Reads a snapshot in JSON.
@@ -255,7 +255,10 @@ impl<'de> Visitor<'de> for Document<'_, 'de> {
                     reader.snapshot.settings =
                         map.next_value::<Option<JsonSettings>>()?.map(JsonSettings::raw);
                 }
-                _ => drop(map.next_value::<IgnoredAny>()?),
+                key => {
+                    reader.snapshot.is_foreign |= key == FOREIGN;
+                    map.next_value::<IgnoredAny>()?;
+                }
             }
         }
         Ok(())

@@ -24,6 +24,10 @@ use super::{
 };
 use crate::alloc_conf::TorchVersion;
 
+/// The key that this library's own snapshots have beside PyTorch's. What they hold is not PyTorch's doing, so that its
+/// segments say nothing about what PyTorch would have decided.
+pub(super) const FOREIGN: &str = "gmlake";
+
 /// The `action` of a trace entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum RawAction {
@@ -108,6 +112,8 @@ pub(super) struct Snapshot {
     pub(super) settings: Option<RawSettings>,
     /// Whether the file describes what was held in the end.
     pub(super) has_segments: bool,
+    /// Whether another allocator than PyTorch's was at work.
+    pub(super) is_foreign: bool,
     version: TorchVersion,
     devices: BTreeMap<u32, Device>,
     /// What the file may still unfold to. Shared objects let a small pickle describe a huge document; an honest one
@@ -129,6 +135,7 @@ impl Snapshot {
             stacks: Stacks::default(),
             settings: None,
             has_segments: false,
+            is_foreign: false,
             version,
             devices: BTreeMap::new(),
             budget: 16 * len as u64 + 4096,
@@ -208,7 +215,11 @@ impl Snapshot {
             if records.entries.is_empty() && records.segments.is_empty() {
                 continue;
             }
-            (records.device, records.has_segments) = (index, self.has_segments);
+            if self.is_foreign {
+                records.segments.clear();
+            }
+            let has_segments = self.has_segments && !self.is_foreign;
+            (records.device, records.has_segments) = (index, has_segments);
             records.settings.clone_from(&settings);
             records.warnings.extend(warning.clone());
             if let Some((at, name)) = unknown_first {

@@ -9,7 +9,9 @@ use rustc_hash::FxHashMap;
 
 use super::super::error::excerpt;
 use super::super::settings::{RawSettings, TEXT_KEYS};
-use super::super::torch::{RawAction, RawBlock, RawEntry, RawSegment, Snapshot, block_state};
+use super::super::torch::{
+    FOREIGN, RawAction, RawBlock, RawEntry, RawSegment, Snapshot, block_state,
+};
 use super::super::{Annotation, Entry, Position, TraceError};
 use super::value::{Dict, Heap, Map, Sequence, Value, text};
 
@@ -78,6 +80,7 @@ impl<'a> Walk<'a> {
             let problem = "holds neither \"segments\" nor \"device_traces\"";
             return Err(TraceError::new(Position::File, problem, REMEDY));
         }
+        out.is_foreign |= self.field(map, FOREIGN).is_some();
         let [segments, traces, annotations, settings] = parts;
         if let Some(value) = traces {
             self.device_traces(value, &place.key(known[1]), out)?;
