@@ -262,7 +262,8 @@ fn unsafe_stands_in_few_places_and_says_why() {
                     .push(format!("{}:{number}: unsafe in a file that is not listed", source.path));
             }
             let above = lines[..number - 1].iter().rev().take(8);
-            if !above.clone().any(|above| above.contains("SAFETY:")) {
+            let says_why = |above: &&str| above.contains("SAFETY:") || above.contains("# Safety");
+            if !above.clone().any(says_why) {
                 found.push(format!("{}:{number}: no SAFETY comment", source.path));
             }
         }

@@ -18,6 +18,7 @@ PROFILE = os.environ.get("GMLAKE_PROFILE", "release")
 get_requires_for_build_wheel = maturin.get_requires_for_build_wheel
 get_requires_for_build_sdist = maturin.get_requires_for_build_sdist
 build_sdist = maturin.build_sdist
+prepare_metadata_for_build_wheel = maturin.prepare_metadata_for_build_wheel
 
 
 def build_library():

@@ -204,7 +204,7 @@ def _answer_queries(torch):
     memory = torch.cuda.memory
 
     def index(device):
-        return torch.cuda._utils._get_device_index(device, optional=True)
+        return memory._get_device_index(device, optional=True)
 
     def nested(device=None):
         if not torch.cuda.is_initialized():

@@ -10,12 +10,13 @@ use super::debug::Debug;
 use super::graph::{GraphPool, Owner};
 use super::journal::Journal;
 use super::pending::{Freed, Pending};
+use super::say;
 use super::stats::Tallied;
 use super::streams::Streams;
 use crate::alloc_conf::AllocConf;
 use crate::allocator::{AllocError, Allocation, Allocator, BlockId, Environment, Request, Usage};
 use crate::device::{Device, Limited, Timed};
-use crate::replay::cuda::{CudaDevice, DriverError, Entered, Gpu, Relaxed, is_capturing};
+use crate::replay::cuda::{CudaDevice, DriverError, Entered, Gpu, Relaxed};
 use crate::trace::{Action, Entry, PoolId, StreamId};
 use crate::units::{Bytes, Size};
 
@@ -58,7 +59,7 @@ pub struct Arena {
     uses: FxHashMap<u64, Vec<StreamId>>,
     pub(super) pending: Pending,
     /// Frees that came during a capture, when no fence may be recorded.
-    held_back: Vec<(Freed, Vec<StreamId>)>,
+    pub(super) held_back: Vec<(Freed, Vec<StreamId>)>,
     pub(super) streams: Streams,
     synchronizations: Arc<AtomicU64>,
     /// How many of them this knows of.
@@ -70,7 +71,7 @@ pub struct Arena {
 }
 
 /// While the GPU's context is current on this thread, and a capture elsewhere is no hindrance.
-struct Here {
+pub(super) struct Here {
     // Fields go in this order: the mode first, then the context.
     _mode: Option<Relaxed>,
     _context: Entered,
@@ -211,39 +212,6 @@ impl Arena {
         blocks.find(|&(base, size)| base <= at && at - base < size)
     }
 
-    /// Memory for a capture comes from the pool of this number from now on.
-    pub fn begin_pool(&mut self, id: (u64, u64)) {
-        let place = self.find_pool(id).unwrap_or_else(|| {
-            self.tallied.graph_pools += 1;
-            let vacant = self.pools.iter().position(Option::is_none).unwrap_or(self.pools.len());
-            self.pools.resize_with(self.pools.len().max(vacant + 1), || None);
-            self.pools[vacant] = Some(GraphPool::new(id));
-            vacant
-        });
-        let pool = self.pools[place].as_mut().expect("it was found, or made");
-        pool.users += 1;
-        pool.is_begun = true;
-    }
-
-    /// The capture is over.
-    pub fn end_pool(&mut self, id: (u64, u64)) {
-        if let Some(pool) = self.find_pool(id).and_then(|place| self.pools[place].as_mut()) {
-            pool.is_begun = false;
-        }
-        let Ok(_here) = self.enter() else { return };
-        self.release_held_back();
-        self.dissolve_pools();
-    }
-
-    /// A graph that was captured with this pool is gone.
-    pub fn release_pool(&mut self, id: (u64, u64)) {
-        if let Some(pool) = self.find_pool(id).and_then(|place| self.pools[place].as_mut()) {
-            pool.users = pool.users.saturating_sub(1);
-        }
-        let Ok(_here) = self.enter() else { return };
-        self.dissolve_pools();
-    }
-
     /// The peaks begin anew.
     pub fn reset_peak(&mut self) {
         self.peak = self.usage();
@@ -261,36 +229,11 @@ impl Arena {
         pools.fold(self.main.usage(), |sum, pool| sum + pool.allocator.usage())
     }
 
-    fn enter(&self) -> Result<Here, DriverError> {
+    /// Makes the GPU's context current on this thread until the answer is dropped.
+    pub(super) fn enter(&self) -> Result<Here, DriverError> {
         let _context = self.gpu.enter()?;
         let _mode = self.is_any_begun().then(Relaxed::enter).transpose()?;
         Ok(Here { _mode, _context })
-    }
-
-    fn is_any_begun(&self) -> bool {
-        self.pools.iter().flatten().any(|pool| pool.is_begun)
-    }
-
-    fn find_pool(&self, id: (u64, u64)) -> Option<usize> {
-        let is_it = |pool: &Option<GraphPool>| pool.as_ref().is_some_and(|pool| pool.id == id);
-        self.pools.iter().position(is_it)
-    }
-
-    /// Who serves a request on this stream.
-    fn owner(&self, stream: u64) -> Result<Owner, Failure> {
-        if self.pools.is_empty() || !self.is_any_begun() || !is_capturing(stream)? {
-            return Ok(Owner::Main);
-        }
-        let is_begun = |pool: &Option<GraphPool>| pool.as_ref().is_some_and(|pool| pool.is_begun);
-        let mut begun = (0..self.pools.len()).filter(|&place| is_begun(&self.pools[place]));
-        match (begun.next(), begun.next()) {
-            (Some(place), None) => Ok(Owner::Graph(place as u32)),
-            _ => Err(Failure::Other(
-                "gmlake: two CUDA graphs are being captured on one GPU at the same time, and it \
-                 cannot be told which one this memory is for; capture them one after the other"
-                    .to_owned(),
-            )),
-        }
     }
 
     fn number(&mut self, handle: u64) -> Result<StreamId, Failure> {
@@ -302,8 +245,8 @@ impl Arena {
         Ok(id)
     }
 
-    /// The allocator of an owner, and the device that it is handed.
-    fn on<T>(
+    /// Runs something on the allocator of an owner, and the device that it is handed.
+    pub(super) fn on<T>(
         &mut self,
         owner: Owner,
         run: impl FnOnce(&mut dyn Allocator, &mut dyn Device) -> T,
@@ -336,7 +279,7 @@ impl Arena {
             && let Some(debug) = &mut self.debug
             && let Err(error) = debug.handed_out(self.streams.handle(stream), at, size)
         {
-            eprintln!("gmlake: poison: {error}");
+            say(&format!("gmlake: poison: {error}"));
         }
         if let Owner::Graph(place) = owner {
             let pool = self.pools[place as usize].as_mut();
@@ -375,7 +318,7 @@ impl Arena {
 
     /// After an allocator waited for the GPU, all frees are complete, and it may have found out itself.
     #[inline]
-    fn complete_if_synchronized(&mut self) {
+    pub(super) fn complete_if_synchronized(&mut self) {
         let now = self.synchronizations.load(Ordering::Relaxed);
         if now != std::mem::replace(&mut self.seen, now) && !self.pending.is_empty() {
             let done = self.pending.drain(&mut self.device);
@@ -391,44 +334,6 @@ impl Arena {
             self.note(Action::FreeCompleted, &freed);
             self.gone(freed.owner);
         }
-    }
-
-    fn release_held_back(&mut self) {
-        if self.is_any_begun() {
-            return;
-        }
-        for (freed, uses) in std::mem::take(&mut self.held_back) {
-            self.pending.push(&mut self.device, freed, &uses);
-        }
-    }
-
-    /// One block less of its owner.
-    #[inline]
-    fn gone(&mut self, owner: Owner) {
-        let Owner::Graph(place) = owner else { return };
-        let pool = self.pools[place as usize].as_mut().expect("it had a block until now");
-        pool.live -= 1;
-        if pool.is_over() {
-            self.dissolve_pools();
-        }
-    }
-
-    /// Gives back the memory of pools that no graph will use any more.
-    fn dissolve_pools(&mut self) {
-        if self.is_any_begun() {
-            return;
-        }
-        for place in 0..self.pools.len() {
-            let Some(pool) = &self.pools[place] else { continue };
-            let (is_unused, is_over) = (pool.users == 0, pool.is_over());
-            if is_unused {
-                self.on(Owner::Graph(place as u32), |allocator, device| allocator.trim(device));
-            }
-            if is_over {
-                self.pools[place] = None;
-            }
-        }
-        self.complete_if_synchronized();
     }
 
     /// Waits for the GPU, and gives back what the graphs' pools and the allocator do not need. Says whether there is
@@ -467,7 +372,7 @@ impl Arena {
             && let Err(error) = debug.freed(stream, crate::device::DevicePtr(at), live.size)
             && !error.is_farewell()
         {
-            eprintln!("gmlake: poison: {error}");
+            say(&format!("gmlake: poison: {error}"));
         }
     }
 

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::say;
 use crate::device::{DevicePtr, Extent, Record};
 use crate::replay::cuda::{DriverError, Poison};
 use crate::units::Bytes;
@@ -123,7 +124,7 @@ impl Debug {
         }
         self.findings.corrupted_bytes += wrong;
         let text = format!("{wrong} of {size} freed bytes at {at} were written to");
-        eprintln!("gmlake: {text}");
+        say(&format!("gmlake: {text}"));
         self.findings.first.get_or_insert(text);
     }
 }

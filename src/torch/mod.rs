@@ -38,9 +38,17 @@ mod snapshot;
 mod stats;
 mod streams;
 
+use std::io::Write;
+
 pub use arena::{Arena, Failure};
 pub use conf::{Conf, ConfError, DEFAULT_ALLOCATOR};
 pub use graph::GraphPool;
 pub use journal::Journal;
 pub use process::Process;
 pub use stats::{Stats, Tallied};
+
+/// Says something on standard error, if there is one: the program that we are in may have closed it.
+pub fn say(text: &str) {
+    // Nobody is left to hear that nobody is left.
+    let _ = writeln!(std::io::stderr(), "{text}");
+}

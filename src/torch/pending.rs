@@ -117,7 +117,7 @@ mod tests {
         pending.push(&mut gpu, freed(1), &[StreamId(1), StreamId(2)]);
         gpu.elapse(5, 0);
         pending.push(&mut gpu, freed(2), &[StreamId(1)]);
-        assert_eq!(addresses(pending.reached(&mut gpu)), Vec::<u64>::new());
+        assert!(pending.reached(&mut gpu).is_empty());
         gpu.elapse(5, 0);
         assert_eq!(addresses(pending.reached(&mut gpu)), [1]);
         assert_eq!(pending.len(), 1);

@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::arena::{Arena, Failure};
 use super::conf::Conf;
-use super::snapshot;
 use super::stats::Stats;
+use super::{say, snapshot};
 use crate::replay::cuda::Gpu;
 use crate::units::Bytes;
 
@@ -100,7 +100,7 @@ impl Process {
         if !arena.free(at) {
             arena.tallied.unknown_frees += 1;
             if arena.tallied.unknown_frees == 1 {
-                eprintln!("gmlake: free of {at:#x} on GPU {device}, which was not handed out");
+                say(&format!("gmlake: GPU {device}: free of {at:#x}, which was not handed out"));
             }
         }
     }

@@ -33,7 +33,10 @@ pub(super) fn write<A: Deref<Target = Arena>>(path: &Path, arenas: &[A]) -> Resu
 fn write_to<A: Deref<Target = Arena>>(mut out: impl Write, arenas: &[A]) -> Result<(), Error> {
     let about: Vec<_> = arenas
         .iter()
-        .map(|arena| json!({"conf": arena.conf.text, "dropped_entries": arena.journal.dropped(), "stats": arena.stats()}))
+        .map(|arena| {
+            let dropped = arena.journal.dropped();
+            json!({"conf": arena.conf.text, "dropped_entries": dropped, "stats": arena.stats()})
+        })
         .collect();
     write!(out, "{{\"gmlake\":")?;
     serde_json::to_writer(&mut out, &about)?;
@@ -135,7 +138,13 @@ fn block(view: &BlockView) -> serde_json::Value {
         BlockUse::Pending => "active_pending_free",
         BlockUse::Free | BlockUse::Alias => "inactive",
     };
-    json!({"address": view.at.0, "size": view.size, "requested_size": view.requested, "state": state, "frames": []})
+    json!({
+        "address": view.at.0,
+        "size": view.size,
+        "requested_size": view.requested,
+        "state": state,
+        "frames": [],
+    })
 }
 
 /// The blocks of each segment in address order, cut where they are not contiguous. Aliases own no memory and are left

@@ -34,7 +34,7 @@ pub(crate) fn compile(source: &str, output: &Path, more: &[&str]) -> bool {
 /// Each test binary has a folder of its own: they run side by side.
 pub(crate) fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(env!("CARGO_CRATE_NAME")).join(name);
-    fs::create_dir_all(&folder).unwrap();
+    fs::create_dir_all(&folder).expect("the folder for tests can be written to");
     folder
 }
 
@@ -43,6 +43,6 @@ fn build_mock() -> Option<PathBuf> {
     let library = folder.join("libcuda.so.1");
     compile("mock_libcuda/mock.cpp", &library, &["-shared", "-fPIC"]).then_some(())?;
     // Of the names that are looked for, this is the first.
-    fs::copy(&library, folder.join("libcuda.so")).unwrap();
+    fs::copy(&library, folder.join("libcuda.so")).expect("so can one in it");
     Some(folder)
 }

@@ -1,7 +1,7 @@
 """Fine-tuning on stock PyTorch and on ours: losses, step times, memory; simulated against real; and under a cap.
 
 usage: finetune.py OUT SECONDS, with ALLOCATORS, and optionally CAPS="0.19 0.2" (shares of the GPU's memory to try),
-STEPS (10), LARGE_STEPS (4). The table is in OUT/finetune.md, the numbers in OUT/finetune.json.
+STEPS (8), LARGE_STEPS (4). The table is in OUT/finetune.md, the numbers in OUT/finetune.json.
 """
 
 import json
@@ -18,7 +18,7 @@ OUT, LIMIT = Path(sys.argv[1]), float(sys.argv[2])
 HERE = Path(__file__).parent
 OURS = os.environ["ALLOCATORS"].split()
 MODES = ["stock", OURS[0], *OURS[1:], "expandable"]
-STEPS, LARGE_STEPS = os.environ.get("STEPS", "10"), os.environ.get("LARGE_STEPS", "4")
+STEPS, LARGE_STEPS = os.environ.get("STEPS", "8"), os.environ.get("LARGE_STEPS", "4")
 CAPS = os.environ.get("CAPS", "0.19").split()
 START = time.time()
 SCRATCH = Path(tempfile.mkdtemp())

@@ -9,6 +9,8 @@ import torch
 
 engine, file = sys.argv[1:]
 torch.use_deterministic_algorithms(True, warn_only=True)
+torch.utils.deterministic.fill_uninitialized_memory = False
+os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
 
 
 class Block(torch.nn.Module):

@@ -33,6 +33,7 @@ if OURS:
     gmlake.enable(given.mode, record=bool(given.trace))
 # The same order of additions in every run: losses can then be compared digit by digit.
 torch.use_deterministic_algorithms(True, warn_only=True)
+torch.utils.deterministic.fill_uninitialized_memory = False
 torch.manual_seed(0)
 
 from model import MODELS, Batches, build  # noqa: E402
