@@ -1,9 +1,11 @@
-//! Writes the tables of `reports/`: `cargo run --release --example reports -- traces [MORE-FOLDERS...]`.
+//! Writes the tables of `reports/`, and pictures beside them: `cargo run --release --example reports -- traces [MORE-FOLDERS...]`.
 //!
 //! Every table carries the command that made it. Traces are taken from the folders by name, the first folder first;
 //! rows whose trace is not at hand are left out.
 
 mod addresses;
+mod paper;
+mod published;
 mod stitching;
 mod verification;
 
@@ -101,5 +103,6 @@ fn main() -> Result<()> {
     std::fs::write("reports/verification.md", verification::report(&traces)?)?;
     std::fs::write("reports/addresses.md", addresses::report(&traces)?)?;
     std::fs::write("reports/gmlake.md", stitching::report(&traces)?)?;
+    std::fs::write("reports/paper.md", paper::report(&traces)?)?;
     Ok(())
 }

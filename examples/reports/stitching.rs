@@ -4,6 +4,7 @@ use anyhow::Result;
 use gmlake::device::AddressPolicy;
 use gmlake::metrics::RunSummary;
 
+use crate::published::{Published, SCALE_OUT, STRATEGIES};
 use crate::{Table, Traces, gib, simulate};
 
 const HEAD: &str = "\
@@ -28,17 +29,10 @@ const RELEASED: [(&str, &[(&str, &str)]); 3] = [
 const LIMITS: [&str; 10] =
     ["2MiB", "4MiB", "8MiB", "16MiB", "32MiB", "64MiB", "128MiB", "256MiB", "512MiB", "1GiB"];
 
-/// Utilization in the paper, digitised from its figures: PyTorch and GMLake.
-const PAPER: [(&str, &str, f64, f64); 8] = [
-    ("opt-1.3b-N", "OPT-1.3B, no strategy", 0.927, 0.965),
-    ("opt-1.3b-R", "OPT-1.3B, recomputation", 0.662, 0.881),
-    ("opt-1.3b-LR", "OPT-1.3B, LoRA and recomputation", 0.640, 0.891),
-    ("opt-1.3b-RO", "OPT-1.3B, recomputation and offload", 0.635, 0.881),
-    ("opt-1.3b-LRO", "OPT-1.3B, all three", 0.635, 0.876),
-    ("zero3-opt-13b-LR-w1.r0", "OPT-13B, 1 GPU", 0.876, 0.969),
-    ("zero3-opt-13b-LR-w2.r0", "OPT-13B, 2 GPUs", 0.777, 0.898),
-    ("zero3-opt-13b-LR-w4.r0", "OPT-13B, 4 GPUs", 0.787, 0.900),
-];
+/// The workloads of the paper that were recorded on one model at a time.
+fn workloads() -> impl Iterator<Item = &'static Published> {
+    STRATEGIES.iter().chain(&SCALE_OUT)
+}
 
 pub(crate) fn report(traces: &Traces) -> Result<String> {
     let parts = [claims(traces)?, convergence(traces)?, limits(traces)?, ties(traces)?];
@@ -63,7 +57,7 @@ fn claims(traces: &Traces) -> Result<String> {
         "released, limit 2 MiB, reAlloc",
     ];
     let mut table = Table::new(&heading);
-    for (name, workload, pytorch, gmlake) in PAPER {
+    for Published { trace: name, workload, utilization: [pytorch, gmlake], .. } in workloads() {
         let Some(opened) = traces.open(name)? else { continue };
         let of = |allocator: &str, options: &[(&str, &str)]| -> Result<String> {
             Ok(ratio(simulate(&opened, allocator, options, None)?.utilization))
@@ -71,8 +65,8 @@ fn claims(traces: &Traces) -> Result<String> {
         let recorded = opened.recorded.as_ref().map_or(0.0, |recorded| recorded.utilization);
         table.row(&[
             format!("{workload} (`{name}`)"),
-            ratio(pytorch),
-            ratio(gmlake),
+            ratio(*pytorch),
+            ratio(*gmlake),
             ratio(recorded),
             of("expandable", &[])?,
             of("gmlake", &[])?,
@@ -94,7 +88,7 @@ fn claims(traces: &Traces) -> Result<String> {
 fn convergence(traces: &Traces) -> Result<String> {
     let heading = ["trace", "steps", "gmlake", "gmlake, limit 2 MiB", "gmlake-released", "caching"];
     let mut table = Table::new(&heading);
-    let names = PAPER.iter().map(|(name, ..)| *name).chain(["opt-1.3b-LR-var"]);
+    let names = workloads().map(|row| row.trace).chain(["opt-1.3b-LR-var"]);
     for name in names {
         let Some(opened) = traces.open(name)? else { continue };
         let of = |allocator: &str, options: &[(&str, &str)]| -> Result<String> {
@@ -168,7 +162,7 @@ fn ties(traces: &Traces) -> Result<String> {
     ];
     let mut table = Table::new(&heading);
     let (mut rows, mut changed) = (0, 0);
-    let names = PAPER.iter().map(|(name, ..)| *name);
+    let names = workloads().map(|row| row.trace);
     for name in names.chain(["opt-1.3b-LR-var", "fsdp2-gpt-neox-20b-LR-w4.r0", "generate-7b"]) {
         let Some(opened) = traces.open(name)? else { continue };
         for (setting, options) in RELEASED {

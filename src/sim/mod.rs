@@ -4,6 +4,7 @@
 //!   open ──▶ Opened ──▶ run: one allocator ──▶ RunSummary ──┐
 //!     │                 run: the next one  ──▶ RunSummary ──┴──▶ compare: Comparison, one for each file
 //!     ├───────────────▶ inspect: what is in the file
+//!     ├───────────────▶ transcribe: one run as PyTorch would have recorded it
 //!     └─ files of a job ─▶ plan: the smallest device that runs it, and the cards that do
 //! ```
 
@@ -19,6 +20,7 @@ mod run;
 mod setup;
 mod spread;
 pub mod sweep;
+mod transcript;
 mod tune;
 
 pub use choice::Choice;
@@ -29,4 +31,5 @@ pub use inspect::{
 pub use open::{OpenOptions, Opened, open, open_all};
 pub use run::{RunError, run};
 pub use setup::{DEFAULT_GPU_LAG, Memory, Setup};
+pub use transcript::transcribe;
 pub use tune::{TuneOptions, tune};

@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     /// Check our model against every decision of PyTorch's own allocator in a recording
     Verify(VerifyArgs),
+    /// Write a simulated run as PyTorch would have recorded it, or the lifetimes in a trace, for other tools
+    Export(Box<ExportArgs>),
     /// List the allocators with their options and defaults
     Allocators,
 }
@@ -50,6 +52,7 @@ Examples:
   gmlake-sim compare traces/*.xz --device-memory 40GiB --allocators caching,expandable,gmlake
   gmlake-sim plan traces/opt-1.3b-LR-var.pickle.xz
   gmlake-sim verify traces/*.pickle.xz
+  gmlake-sim export traces/opt-1.3b-LR-var.pickle.xz --allocator gmlake --out gmlake.pickle
 
 Exit codes: 0 all is well, 1 the answer is no (see --fail-on-oom and fits), 2 wrong usage or input.";
 
@@ -122,6 +125,58 @@ pub(crate) struct VerifyArgs {
     /// Write what was found as JSON ('-' for standard output, in place of the table)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) export_json: Vec<PathBuf>,
+}
+
+const EXPORT_EXAMPLES: &str = "\
+Examples:
+  gmlake-sim export job.pickle --allocator gmlake --out gmlake.pickle
+  gmlake-sim export job.pickle --allocator caching --alloc-conf max_split_size_mb:128 --out split.pickle
+  gmlake-sim export job.pickle --format minimalloc --out lifetimes.csv
+
+A snapshot opens in PyTorch's viewer (pytorch.org/memory_viz, torch/cuda/_memory_viz.py), and here.";
+
+/// `gmlake-sim export`
+#[derive(Debug, Parser)]
+#[command(after_help = EXPORT_EXAMPLES)]
+pub(crate) struct ExportArgs {
+    /// Trace: a PyTorch snapshot (pickle or JSON), CSV or profiler trace, also compressed; '-' is standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// File to write ('-' for standard output)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+    /// What to write
+    #[arg(long, value_name = "FORMAT", default_value = "snapshot")]
+    pub(crate) format: ExportFormat,
+    /// Device to take from the file [default: the only one with events]
+    #[arg(long, value_name = "N")]
+    pub(crate) device: Option<u32>,
+    /// PyTorch that recorded the file, and that is simulated
+    #[arg(long, value_name = "VERSION", default_value = "2.11")]
+    pub(crate) torch_version: TorchVersion,
+    /// Allocator to simulate, see 'gmlake-sim allocators' [default: the one that was recorded]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) allocator: Option<String>,
+    /// Set an option of the allocator, such as gmlake.fragment_limit=2MiB; may be repeated
+    #[arg(long, value_name = "ALLOCATOR.OPTION=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of the recording]
+    #[arg(long, value_name = "SETTINGS")]
+    pub(crate) alloc_conf: Option<String>,
+    /// Memory of the simulated device, such as 80GiB, or 'unlimited' [default: as the recording tells]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub(crate) device_memory: Option<Memory>,
+}
+
+/// What `export` writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// PyTorch's memory snapshot, as a pickle
+    Snapshot,
+    /// The same entries as a table: action,addr,size,stream,time_us,pool
+    Csv,
+    /// When each allocation lives, whatever the allocator: id,lower,upper,size
+    Minimalloc,
 }
 
 /// What is read.

@@ -17,6 +17,7 @@ mod inspect;
 mod plan;
 mod sweep;
 mod terminal;
+mod transcribe;
 mod tune;
 mod verify;
 mod work;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         Command::Tune(args) => tune::main(args),
         Command::Inspect(args) => inspect::main(args),
         Command::Verify(args) => verify::main(args),
+        Command::Export(args) => transcribe::main(args),
         Command::Allocators => allocators::main(),
     };
     match result {

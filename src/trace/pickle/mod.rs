@@ -19,6 +19,9 @@ mod machine;
 mod refusal;
 mod value;
 mod walk;
+mod write;
+
+pub(super) use write::{Pickler, Value};
 
 use super::options::LoadOptions;
 use super::torch::Snapshot;

@@ -1,0 +1,258 @@
+//! What an allocator holds from the device, as the segments that PyTorch would list.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use rustc_hash::FxHashMap;
+
+use crate::allocator::{BlockUse, BlockView};
+use crate::device::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo};
+use crate::trace::{Action, BlockState, PoolId, Segment, SegmentBlock, StreamId};
+use crate::units::{Bytes, MIB};
+
+/// Requests up to here, rounded, come from segments of their own.
+const SMALL: Bytes = MIB;
+
+/// Whom a range of addresses was obtained for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Owner {
+    pub(super) stream: StreamId,
+    pub(super) pool: PoolId,
+    is_small: bool,
+    is_expandable: bool,
+}
+
+/// What was asked of the device since it was last looked at.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    /// Whether the allocator waited for the GPU.
+    pub(super) has_waited: bool,
+    /// What it obtained and gave back, in order.
+    pub(super) made: Vec<(Action, Range<u64>, Owner)>,
+}
+
+/// The ranges of addresses that the allocator holds.
+#[derive(Debug, Default)]
+pub(super) struct Ground {
+    /// Ends and owners of allocations and reservations, by address.
+    ranges: BTreeMap<u64, (u64, Owner)>,
+    /// Ends of the parts that have memory under them, by address; neighbours in one range are one part.
+    mapped: BTreeMap<u64, u64>,
+    sizes: FxHashMap<HandleId, Bytes>,
+    asking: Owner,
+    calls: Calls,
+}
+
+impl Ground {
+    /// A request of this stream and pool comes next.
+    pub(super) fn begin(&mut self, stream: StreamId, pool: PoolId) {
+        self.asking = Owner { stream, pool, ..Owner::default() };
+    }
+
+    /// A block of `size` bytes is at `at`: that tells whether its segment is one for small requests.
+    pub(super) fn hand_out(&mut self, at: u64, size: Bytes) {
+        if let Some((_, (_, owner))) = self.ranges.range_mut(..=at).next_back() {
+            owner.is_small = size <= SMALL;
+        }
+    }
+
+    /// What was asked since the last time.
+    pub(super) fn take_calls(&mut self) -> Calls {
+        std::mem::take(&mut self.calls)
+    }
+
+    /// The mapped parts as segments, with `views` (in address order) as their blocks and free blocks in between.
+    pub(super) fn segments(&self, views: &[BlockView]) -> Vec<Segment> {
+        let segment = |(&start, &end): (&u64, &u64)| {
+            let owner = self.owner(start);
+            let first = views.partition_point(|view| view.at.0 < start);
+            let inside = views[first..].iter().take_while(|view| view.at.0 < end);
+            Segment {
+                address: start,
+                size: end - start,
+                stream: owner.stream,
+                pool: owner.pool,
+                is_small: owner.is_small,
+                is_expandable: owner.is_expandable,
+                blocks: blocks(start..end, inside),
+            }
+        };
+        self.mapped.iter().map(segment).collect()
+    }
+
+    fn owner(&self, at: u64) -> Owner {
+        let range = self.ranges.range(..=at).next_back();
+        range.map_or(Owner::default(), |(_, &(_, owner))| owner)
+    }
+
+    fn obtain(&mut self, at: u64, size: Bytes, is_expandable: bool) {
+        let owner = Owner { is_expandable, ..self.asking };
+        self.ranges.insert(at, (at + size, owner));
+    }
+
+    /// Memory is under `range` from now on. It joins its neighbours in the same reservation.
+    fn map(&mut self, action: Action, range: Range<u64>) {
+        self.calls.made.push((action, range.clone(), self.owner(range.start)));
+        let (mut start, mut end) = (range.start, range.end);
+        let before = self.mapped.range(..start).next_back().map(|(&at, &end)| (at, end));
+        let (base, limit) = self.bounds(start);
+        if let Some((at, _)) = before.filter(|&(at, end)| end == start && at >= base) {
+            start = at;
+        }
+        if end < limit {
+            end = self.mapped.remove(&end).unwrap_or(end);
+        }
+        self.mapped.insert(start, end);
+    }
+
+    fn unmap(&mut self, action: Action, range: Range<u64>) {
+        // Pages of one range are given back one by one; PyTorch writes them down as one.
+        let base = self.bounds(range.start).0;
+        let owner = self.owner(range.start);
+        match self.calls.made.last_mut() {
+            Some((last, part, _))
+                if (*last, part.end) == (action, range.start) && part.start >= base =>
+            {
+                part.end = range.end;
+            }
+            _ => self.calls.made.push((action, range.clone(), owner)),
+        }
+        let Some((&start, &end)) = self.mapped.range(..=range.start).next_back() else { return };
+        self.mapped.remove(&start);
+        if start < range.start {
+            self.mapped.insert(start, range.start);
+        }
+        if range.end < end {
+            self.mapped.insert(range.end, end);
+        }
+    }
+
+    /// The allocation or reservation around an address.
+    fn bounds(&self, at: u64) -> (u64, u64) {
+        let range = self.ranges.range(..=at).next_back();
+        range.map_or((at, at), |(&start, &(end, _))| (start, end))
+    }
+}
+
+/// The blocks of one segment, without a gap.
+fn blocks<'v>(range: Range<u64>, views: impl Iterator<Item = &'v BlockView>) -> Vec<SegmentBlock> {
+    let free = |at: Range<u64>| SegmentBlock {
+        address: at.start,
+        size: at.end - at.start,
+        requested: 0,
+        state: BlockState::Inactive,
+    };
+    let (mut blocks, mut at) = (Vec::new(), range.start);
+    for view in views {
+        if at < view.at.0 {
+            blocks.push(free(at..view.at.0));
+        }
+        let state = match view.state {
+            BlockUse::Allocated => BlockState::Allocated,
+            BlockUse::Pending => BlockState::PendingFree,
+            BlockUse::Free | BlockUse::Alias => BlockState::Inactive,
+        };
+        let (size, requested) = (view.size, view.requested);
+        blocks.push(SegmentBlock { address: view.at.0, size, requested, state });
+        at = view.at.0 + size;
+    }
+    if at < range.end {
+        blocks.push(free(at..range.end));
+    }
+    blocks
+}
+
+/// A device whose calls are noted.
+pub(super) struct Tap<'a> {
+    device: &'a mut dyn Device,
+    ground: &'a mut Ground,
+}
+
+impl<'a> Tap<'a> {
+    /// Notes the calls to `device` in `ground`.
+    pub(super) fn new(device: &'a mut dyn Device, ground: &'a mut Ground) -> Self {
+        Self { device, ground }
+    }
+}
+
+impl Device for Tap<'_> {
+    fn memory_info(&self) -> MemoryInfo {
+        self.device.memory_info()
+    }
+
+    fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
+        let at = self.device.malloc(size)?;
+        self.ground.obtain(at.0, size, false);
+        self.ground.map(Action::SegmentAlloc, at.0..at.0 + size);
+        Ok(at)
+    }
+
+    fn free(&mut self, at: DevicePtr) {
+        let (start, end) = self.ground.bounds(at.0);
+        self.ground.unmap(Action::SegmentFree, start..end);
+        self.ground.ranges.remove(&start);
+        self.device.free(at);
+    }
+
+    fn reserve(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
+        let at = self.device.reserve(size)?;
+        self.ground.obtain(at.0, size, true);
+        Ok(at)
+    }
+
+    fn unreserve(&mut self, at: DevicePtr, size: Bytes) {
+        self.ground.ranges.remove(&at.0);
+        self.device.unreserve(at, size);
+    }
+
+    fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError> {
+        let handle = self.device.create(size)?;
+        self.ground.sizes.insert(handle, size);
+        Ok(handle)
+    }
+
+    fn release(&mut self, handle: HandleId) {
+        self.device.release(handle);
+    }
+
+    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<(), DeviceError> {
+        self.device.map(at, handles)?;
+        let size = handles.iter().map(|handle| self.ground.sizes[handle]).sum::<Bytes>();
+        self.ground.map(Action::SegmentMap, at.0..at.0 + size);
+        Ok(())
+    }
+
+    fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<(), DeviceError> {
+        self.device.set_access(at, size)
+    }
+
+    fn unmap(&mut self, at: DevicePtr, size: Bytes) {
+        self.ground.unmap(Action::SegmentUnmap, at.0..at.0 + size);
+        self.device.unmap(at, size);
+    }
+
+    fn synchronize(&mut self) {
+        self.ground.calls.has_waited = true;
+        self.device.synchronize();
+    }
+
+    fn fence(&mut self, stream: StreamId) -> Fence {
+        self.device.fence(stream)
+    }
+
+    fn reached(&mut self, fence: Fence) -> bool {
+        self.device.reached(fence)
+    }
+
+    fn stream_wait(&mut self, stream: StreamId, fence: Fence) {
+        self.device.stream_wait(stream, fence);
+    }
+
+    fn drop_fence(&mut self, fence: Fence) {
+        self.device.drop_fence(fence);
+    }
+
+    fn elapse(&mut self, events: u64, ns: u64) {
+        self.device.elapse(events, ns);
+    }
+}

@@ -1,0 +1,231 @@
+//! A simulated run, written down as PyTorch would have recorded it.
+//!
+//! ```text
+//!   Replay ──malloc──▶ Scribe ──malloc──▶ the allocator ──cuMemAlloc──▶ Tap ──▶ the simulated device
+//!                        │ alloc, free_requested, ...                    │ segment_alloc, segment_map, ...
+//!                        └──────────────▶ entries, in PyTorch's order ◀──┘
+//! ```
+//!
+//! The result is [`Records`], as if read from a file: written as a snapshot, PyTorch's viewer shows what another
+//! allocator would have done. PyTorch's own allocator, simulated, gives a recording that `gmlake-sim verify` accepts.
+//!
+//! For allocators that stitch, a segment is a *mapped range of addresses*. Memory that is mapped twice is shown twice,
+//! and as free where a tensor uses it through the other range: the segments add up to more than the memory held.
+
+mod ground;
+
+use super::choice::Choice;
+use super::open::Opened;
+use super::run::RunError;
+use super::setup::Setup;
+use crate::alloc_conf::AllocConf;
+use crate::allocator::{
+    AllocError, Allocation, Allocator, BlockId, BlockUse, BlockView, Request, Usage, round_request,
+};
+use crate::device::{AddressPolicy, Device};
+use crate::drive::Replay;
+use crate::trace::{Action, Entry, PoolId, Records, StreamId};
+use crate::units::Bytes;
+use ground::{Ground, Tap};
+use rustc_hash::FxHashMap;
+
+/// Runs a trace through an allocator, and returns what PyTorch would have recorded of it. Where the recording began in
+/// the middle, what was live then is requested first.
+///
+/// # Errors
+/// If an option is wrong, or the device fails in another way than by running out of memory.
+pub fn transcribe(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<Records, RunError> {
+    let mut setup = setup.clone();
+    if !opened.start.is_empty() {
+        setup.addresses.get_or_insert(AddressPolicy::Ascending);
+    }
+    let environment = setup.environment(opened);
+    let conf = settings(choice, &environment.conf, environment.version);
+    let origin_us = opened.records.entries.first().map_or(0, |entry| entry.time_us);
+    let mut scribe = Scribe {
+        inner: choice.spec.build(&choice.options, &environment)?,
+        ground: Ground::default(),
+        entries: Vec::with_capacity(2 * opened.trace.events.len()),
+        given: FxHashMap::default(),
+        pending: Vec::new(),
+        now_us: origin_us,
+        conf,
+    };
+    let mut device = setup.device(opened, choice);
+    let mut replay = Replay::new(&opened.trace, setup.on_oom);
+    for event in 0..opened.trace.events.len() {
+        scribe.now_us = origin_us + opened.trace.times_us.get(event).copied().unwrap_or(0);
+        let next = replay.advance(event..event + 1, &mut scribe, &mut device, &mut ());
+        if next.map_err(|source| RunError::Device { event, source })?.is_break() {
+            break;
+        }
+    }
+    Ok(scribe.finish(opened))
+}
+
+/// The settings that the run had, as its snapshot should tell.
+fn settings(
+    choice: &Choice,
+    conf: &AllocConf,
+    version: crate::alloc_conf::TorchVersion,
+) -> AllocConf {
+    let is_pytorch = ["caching", "expandable"].contains(&choice.spec.name);
+    if !is_pytorch {
+        return AllocConf::default();
+    }
+    let options = choice.options.rows().join(",").replace('=', ":");
+    let mut conf = conf.with(&options, version).unwrap_or_else(|_| conf.clone());
+    conf.expandable_segments = choice.spec.name == "expandable";
+    conf
+}
+
+/// A block in the program's hands.
+#[derive(Debug, Clone, Copy)]
+struct Given {
+    at: u64,
+    requested: Bytes,
+    stream: StreamId,
+    pool: PoolId,
+}
+
+/// An allocator whose doings are written down.
+struct Scribe {
+    inner: Box<dyn Allocator>,
+    ground: Ground,
+    entries: Vec<Entry>,
+    given: FxHashMap<BlockId, Given>,
+    /// Freed by the program, and not yet by the streams.
+    pending: Vec<BlockId>,
+    now_us: u64,
+    conf: AllocConf,
+}
+
+impl Scribe {
+    fn write(&mut self, action: Action, addr: u64, size: Bytes, stream: StreamId, pool: PoolId) {
+        let (time_us, stack) = (self.now_us, Entry::NO_STACK);
+        self.entries.push(Entry { addr, size, time_us, stack, stream, action, pool });
+    }
+
+    fn write_given(&mut self, action: Action, given: Given) {
+        self.write(action, given.at, given.requested, given.stream, given.pool);
+    }
+
+    /// Writes what the allocator asked of the device, after the frees that it completed by waiting for the GPU.
+    fn write_calls(&mut self) {
+        let calls = self.ground.take_calls();
+        if calls.has_waited && !self.pending.is_empty() {
+            self.write_completed();
+        }
+        for (action, range, place) in calls.made {
+            self.write(action, range.start, range.end - range.start, place.stream, place.pool);
+        }
+    }
+
+    fn write_completed(&mut self) {
+        let mut waiting = Vec::new();
+        self.inner.walk(&mut |view| {
+            waiting.extend(view.block.filter(|_| view.state == BlockUse::Pending));
+        });
+        let pending = std::mem::take(&mut self.pending);
+        let (left, completed) = pending.into_iter().partition(|block| waiting.contains(block));
+        self.pending = left;
+        let completed: Vec<BlockId> = completed;
+        for block in completed {
+            if let Some(given) = self.given.remove(&block) {
+                self.write_given(Action::FreeCompleted, given);
+            }
+        }
+    }
+
+    fn finish(self, opened: &Opened) -> Records {
+        let mut views = Vec::new();
+        self.inner.walk(&mut |view| views.push(view));
+        Records {
+            device: opened.trace.device,
+            has_pools: self.entries.iter().any(|entry| entry.pool != PoolId::DEFAULT),
+            segments: self.ground.segments(&views),
+            entries: self.entries,
+            has_segments: true,
+            annotations: opened.records.annotations.clone(),
+            settings: Some(self.conf),
+            streams: opened.trace.streams.clone(),
+            pools: opened.records.pools.clone(),
+            ..Records::default()
+        }
+    }
+}
+
+impl Allocator for Scribe {
+    fn malloc(
+        &mut self,
+        device: &mut dyn Device,
+        request: Request,
+    ) -> Result<Allocation, AllocError> {
+        let Request { size, stream, pool } = request;
+        self.ground.begin(stream, pool);
+        let result = self.inner.malloc(&mut Tap::new(device, &mut self.ground), request);
+        self.write_calls();
+        match &result {
+            Ok(given) => {
+                self.ground.hand_out(given.at.0, given.size);
+                let given_out = Given { at: given.at.0, requested: size, stream, pool };
+                self.given.insert(given.block, given_out);
+                self.write_given(Action::Alloc, given_out);
+            }
+            Err(AllocError::OutOfMemory { .. }) => {
+                let free = device.memory_info().free;
+                self.write(Action::Oom, free, round_request(size, &self.conf), stream, pool);
+            }
+            Err(AllocError::Device(_)) => {}
+        }
+        result
+    }
+
+    fn free_requested(&mut self, block: BlockId) {
+        if let Some(&given) = self.given.get(&block) {
+            self.write_given(Action::FreeRequested, given);
+        }
+        self.pending.push(block);
+        self.inner.free_requested(block);
+    }
+
+    fn free_completed(&mut self, device: &mut dyn Device, block: BlockId) {
+        self.inner.free_completed(&mut Tap::new(device, &mut self.ground), block);
+        self.pending.retain(|&other| other != block);
+        if let Some(given) = self.given.remove(&block) {
+            self.write_given(Action::FreeCompleted, given);
+        }
+        self.write_calls();
+    }
+
+    fn free(&mut self, device: &mut dyn Device, block: BlockId) {
+        if let Some(given) = self.given.remove(&block) {
+            self.write_given(Action::FreeRequested, given);
+            self.write_given(Action::FreeCompleted, given);
+        }
+        self.inner.free(&mut Tap::new(device, &mut self.ground), block);
+        self.write_calls();
+    }
+
+    fn trim(&mut self, device: &mut dyn Device) {
+        self.inner.trim(&mut Tap::new(device, &mut self.ground));
+        self.write_calls();
+    }
+
+    fn release_pool(&mut self, device: &mut dyn Device, pool: PoolId) {
+        self.inner.release_pool(&mut Tap::new(device, &mut self.ground), pool);
+        self.write_calls();
+    }
+
+    fn usage(&self) -> Usage {
+        self.inner.usage()
+    }
+
+    fn peak(&self) -> Usage {
+        self.inner.peak()
+    }
+
+    fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
+        self.inner.walk(visit);
+    }
+}

@@ -1,0 +1,145 @@
+//! A pickle writer for plain data: dicts, lists, text and numbers in protocol 4, without the optional frames.
+//!
+//! Texts come again and again (keys, names of actions), so each is written once and referred to by its number from
+//! then on, as PyTorch's own pickles do. `MemoryViz.js`, which PyTorch's viewer runs, knows no other opcodes than those.
+
+use std::io::{self, Write};
+
+use rustc_hash::FxHashMap;
+
+/// Items between two marks. CPython's own pickler collects as many.
+const BATCH: usize = 1000;
+
+/// Writes one pickle.
+pub(in crate::trace) struct Pickler<W> {
+    out: W,
+    memo: FxHashMap<String, u32>,
+}
+
+/// A value that can be written.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::trace) enum Value<'a> {
+    Text(&'a str),
+    Int(i128),
+    Float(f64),
+    Bool(bool),
+    Pair(u64, u64),
+}
+
+impl From<u64> for Value<'_> {
+    fn from(value: u64) -> Self {
+        Self::Int(i128::from(value))
+    }
+}
+
+impl<W: Write> Pickler<W> {
+    /// Begins a pickle.
+    pub(in crate::trace) fn new(mut out: W) -> io::Result<Self> {
+        out.write_all(b"\x80\x04")?;
+        Ok(Self { out, memo: FxHashMap::default() })
+    }
+
+    /// Ends it, after its one value.
+    pub(in crate::trace) fn finish(mut self) -> io::Result<()> {
+        self.out.write_all(b".")?;
+        self.out.flush()
+    }
+
+    /// A dict; `items` writes keys and values in turn, with [`Pickler::item`] or by [`Pickler::key`] and a container.
+    pub(in crate::trace) fn dict(
+        &mut self,
+        items: impl FnOnce(&mut Self) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.out.write_all(b"}(")?;
+        items(self)?;
+        self.out.write_all(b"u")
+    }
+
+    /// A list of what `write` writes for each of `items`.
+    pub(in crate::trace) fn list<T>(
+        &mut self,
+        items: impl IntoIterator<Item = T>,
+        mut write: impl FnMut(&mut Self, T) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.out.write_all(b"]")?;
+        let mut items = items.into_iter().peekable();
+        while items.peek().is_some() {
+            self.out.write_all(b"(")?;
+            items.by_ref().take(BATCH).try_for_each(|item| write(self, item))?;
+            self.out.write_all(b"e")?;
+        }
+        Ok(())
+    }
+
+    /// A key of a dict and its value.
+    pub(in crate::trace) fn item<'a>(
+        &mut self,
+        key: &str,
+        value: impl Into<Value<'a>>,
+    ) -> io::Result<()> {
+        self.key(key)?;
+        self.value(value.into())
+    }
+
+    /// A key of a dict, whose value comes next.
+    pub(in crate::trace) fn key(&mut self, key: &str) -> io::Result<()> {
+        self.text(key)
+    }
+
+    fn value(&mut self, value: Value<'_>) -> io::Result<()> {
+        match value {
+            Value::Text(text) => self.text(text),
+            Value::Int(number) => self.int(number),
+            Value::Bool(value) => self.out.write_all(if value { b"\x88" } else { b"\x89" }),
+            Value::Float(value) => {
+                self.out.write_all(b"G")?;
+                self.out.write_all(&value.to_be_bytes())
+            }
+            Value::Pair(left, right) => {
+                self.int(left.into())?;
+                self.int(right.into())?;
+                self.out.write_all(b"\x86")
+            }
+        }
+    }
+
+    fn text(&mut self, text: &str) -> io::Result<()> {
+        if let Some(&number) = self.memo.get(text) {
+            return match u8::try_from(number) {
+                Ok(number) => self.out.write_all(&[b'h', number]),
+                Err(_) => self.with_u32(b'j', number),
+            };
+        }
+        match u8::try_from(text.len()) {
+            Ok(len) => self.out.write_all(&[0x8c, len])?,
+            Err(_) => self.with_u32(b'X', text.len() as u32)?,
+        }
+        self.out.write_all(text.as_bytes())?;
+        self.out.write_all(b"\x94")?;
+        self.memo.insert(text.to_owned(), self.memo.len() as u32);
+        Ok(())
+    }
+
+    /// The shortest form that holds the number.
+    fn int(&mut self, number: i128) -> io::Result<()> {
+        if let Ok(small) = u8::try_from(number) {
+            return self.out.write_all(&[b'K', small]);
+        }
+        if let Ok(small) = u16::try_from(number) {
+            let [low, high] = small.to_le_bytes();
+            return self.out.write_all(&[b'M', low, high]);
+        }
+        if let Ok(small) = i32::try_from(number) {
+            return self.with_u32(b'J', small as u32);
+        }
+        let bits = 129 - number.unsigned_abs().leading_zeros();
+        let len = bits.div_ceil(8) as usize;
+        self.out.write_all(&[0x8a, len as u8])?;
+        self.out.write_all(&number.to_le_bytes()[..len])
+    }
+
+    fn with_u32(&mut self, code: u8, number: u32) -> io::Result<()> {
+        self.out.write_all(&[code])?;
+        self.out.write_all(&number.to_le_bytes())
+    }
+}
