@@ -8,7 +8,7 @@ use std::ops::{ControlFlow, Range};
 
 use crate::allocator::{AllocError, Allocator, BlockId, Request, Usage};
 use crate::device::{Device, DeviceError};
-use crate::trace::{Event, EventKind, PoolId, Trace};
+use crate::trace::{AllocId, Event, EventKind, PoolId, Trace};
 use crate::units::Bytes;
 
 /// The device's clock is told of so many events at a time: being told of each would cost more than most events.
@@ -92,6 +92,24 @@ impl<'t> Replay<'t> {
             *live = Some(block);
         }
         self.outcome.events = self.trace.start_events;
+    }
+
+    /// Event number `index` of the trace.
+    #[must_use]
+    pub fn event(&self, index: usize) -> &'t Event {
+        &self.trace.events[index]
+    }
+
+    /// The block of an allocation that is live.
+    #[must_use]
+    pub fn block(&self, alloc: AllocId) -> Option<BlockId> {
+        self.live.get(alloc.0 as usize).copied().flatten()
+    }
+
+    /// Every live allocation with its block, in order.
+    pub fn live(&self) -> impl Iterator<Item = (AllocId, BlockId)> + '_ {
+        let all = self.live.iter().zip(0..);
+        all.filter_map(|(block, alloc)| block.map(|block| (AllocId(alloc), block)))
     }
 
     /// Carries out the events in `range`, which begins where the last one ended, and says whether to go on.

@@ -4,18 +4,18 @@ use std::path::Path;
 
 use gmlake::allocator::Usage;
 use gmlake::device::CallCounts;
-use gmlake::metrics::{Comparison, Moment, RECORDED, RunSummary, StepSummary, Timeline};
+use gmlake::metrics::{Comparison, Moment, RECORDED, Range, RunSummary, StepSummary, Timeline};
 use gmlake::report::{ReportFormat, table};
 use gmlake::units::{Bytes, GIB, MIB};
 
 fn run(allocator: &str, reserved: Bytes, active: Bytes) -> RunSummary {
-    let mut timeline = Timeline::for_events(4);
+    let mut timeline = Timeline::new(4_000_000, Usage::default());
     for share in 1..=4 {
         let part = |bytes: Bytes| bytes * share / 4;
         let (active, reserved) = (part(active), part(reserved));
-        timeline.push(Usage { requested: active, allocated: active, active, reserved });
+        let usage = Usage { requested: active, allocated: active, active, reserved };
+        timeline.push((share - 1) * 1_000_000, Range::of(usage), usage);
     }
-    timeline.times_us = vec![0, 1_000_000, 2_000_000, 3_000_000];
     let mut run = RunSummary {
         file: "jobs/tiny_job.pickle.xz".to_owned(),
         allocator: allocator.to_owned(),

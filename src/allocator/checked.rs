@@ -20,7 +20,8 @@ use std::collections::BTreeMap;
 use super::afterlife::{Afterlife, LastUse};
 use super::registry::Spec;
 use super::{
-    AllocError, Allocation, Allocator, BlockId, BlockUse, BlockView, Counter, Request, Usage,
+    AllocError, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, Counter, Request,
+    Usage,
 };
 use crate::device::{Device, DeviceError, DevicePtr, Extent, Record};
 use crate::trace::{BlockState, Layout, PoolId, SegmentBlock, StreamId};
@@ -151,6 +152,9 @@ impl Checked {
         assert_eq!(self.requested, requested, "the checker is wrong");
         let reserved = active + sum(&[BlockUse::Free]);
         assert_eq!(usage.reserved, reserved, "reserved is not the sum over all blocks");
+        let physical = views.iter().filter(|view| view.kind != BlockKind::Stitched);
+        let physical: Bytes = physical.map(|view| view.size).sum();
+        assert_eq!(usage.reserved, physical, "reserved is not the sum over what is not stitched");
     }
 
     /// Every block is backed, and memory that is free for the taking is in nobody's use.

@@ -93,6 +93,18 @@ impl std::ops::Add for Usage {
 }
 
 impl Usage {
+    /// The smaller of each pair of numbers.
+    #[inline]
+    #[must_use]
+    pub fn min(self, other: Self) -> Self {
+        Self {
+            requested: self.requested.min(other.requested),
+            allocated: self.allocated.min(other.allocated),
+            active: self.active.min(other.active),
+            reserved: self.reserved.min(other.reserved),
+        }
+    }
+
     /// The larger of each pair of numbers.
     #[inline]
     #[must_use]
@@ -115,11 +127,26 @@ pub enum BlockUse {
     Pending,
     /// Free, and ready to serve a request.
     Free,
-    /// A stitched range of addresses over memory that other blocks own (GMLake's idle sBlock).
+    /// Addresses over memory that is shown elsewhere: an idle stitched range (GMLake's sBlock), or a block whose memory
+    /// a tensor uses through such a range.
     Alias,
 }
 
+/// What kind of memory a block is, in [`Allocator::walk`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BlockKind {
+    /// Part of a pool that serves only small requests.
+    Small,
+    /// Any other memory.
+    Large,
+    /// A range of addresses of its own over memory that other blocks own (GMLake's sBlock): those are shown, too, as
+    /// [`BlockUse::Alias`] while a tensor uses them through this one.
+    Stitched,
+}
+
 /// One block, as shown by [`Allocator::walk`].
+///
+/// The sizes of all blocks that are no alias add up to [`Usage::reserved`]; so do those of all that are not stitched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockView {
     /// Its number, if it is allocated or pending.
@@ -134,6 +161,10 @@ pub struct BlockView {
     pub stream: StreamId,
     /// Its state.
     pub state: BlockUse,
+    /// The pool that it belongs to.
+    pub pool: PoolId,
+    /// Its kind of memory.
+    pub kind: BlockKind,
     /// First address of the segment (contiguous range held from the device) that it is part of.
     pub segment: DevicePtr,
 }

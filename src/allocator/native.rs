@@ -6,11 +6,11 @@
 //! Memory is charged in units of 512 bytes; how the driver packs small allocations into its pages is not modelled.
 
 use super::{
-    AllocError, Allocation, Allocator, BlockId, BlockUse, BlockView, Ledger, Request, Slab,
-    SlabIndex, Usage,
+    AllocError, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, Ledger, Request,
+    Slab, SlabIndex, Usage,
 };
 use crate::device::{Device, DeviceError, DevicePtr};
-use crate::trace::StreamId;
+use crate::trace::{PoolId, StreamId};
 use crate::units::{Bytes, round_up};
 
 /// Alignment of what `cuMemAlloc` returns.
@@ -150,7 +150,9 @@ impl Allocator for Native {
         for index in indices {
             let Block { at, size, requested, stream, state } = self.blocks[index];
             let block = Some(self.blocks.id(index));
-            visit(BlockView { block, at, size, requested, stream, state, segment: at });
+            let (pool, kind) = (PoolId::DEFAULT, BlockKind::Large);
+            let segment = at;
+            visit(BlockView { block, at, size, requested, stream, state, pool, kind, segment });
         }
     }
 }

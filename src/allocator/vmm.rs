@@ -9,11 +9,11 @@
 //! ```
 
 use super::{
-    AllocError, Allocation, Allocator, BlockId, BlockUse, BlockView, Ledger, OptionError,
-    OptionSpec, Options, Request, Slab, SlabIndex, Usage,
+    AllocError, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, Ledger,
+    OptionError, OptionSpec, Options, Request, Slab, SlabIndex, Usage,
 };
 use crate::device::{Device, DeviceError, DevicePtr, GRANULE, HandleId};
-use crate::trace::StreamId;
+use crate::trace::{PoolId, StreamId};
 use crate::units::{Bytes, round_up};
 
 #[derive(Debug, Clone)]
@@ -199,7 +199,9 @@ impl Allocator for Vmm {
         for index in indices {
             let Block { at, requested, stream, state, .. } = self.blocks[index];
             let (block, size) = (Some(self.blocks.id(index)), self.size(index));
-            visit(BlockView { block, at, size, requested, stream, state, segment: at });
+            let (pool, kind) = (PoolId::DEFAULT, BlockKind::Large);
+            let segment = at;
+            visit(BlockView { block, at, size, requested, stream, state, pool, kind, segment });
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One trace through several allocators, beside each other.
 
 use super::{RECORDED, Row, RunSummary, StepSummary};
+use crate::trace::Trace;
 use crate::units::Bytes;
 
 /// A place in a trace.
@@ -10,6 +11,15 @@ pub struct Moment {
     pub event: u64,
     /// Microseconds since the first event.
     pub time_us: u64,
+}
+
+impl Moment {
+    /// The moment of event number `event`.
+    #[must_use]
+    pub fn of(trace: &Trace, event: usize) -> Self {
+        let time_us = trace.times_us.get(event).copied().unwrap_or(trace.span_us());
+        Self { event: event as u64, time_us }
+    }
 }
 
 /// The runs of one trace, in the order of the table, and what they have in common.

@@ -9,10 +9,12 @@
 //!
 //! Field names of [`RunSummary`] are the names in the JSON export, which is a contract (see the README).
 
+mod causes;
 mod columns;
 mod comparison;
 mod fit;
 mod job;
+mod peak;
 mod plan;
 mod prices;
 mod series;
@@ -20,15 +22,17 @@ mod sweep;
 mod timeline;
 mod tuning;
 
+pub use causes::{Cause, Causes, Growth};
 pub use columns::{Better, Column, Row, Unit, columns};
 pub use comparison::{Comparison, Moment, title_of};
 pub use fit::{JobFit, RankFit};
 pub use job::{JobComparison, RankComparison, Spread};
+pub use peak::{Peak, PeakBlock};
 pub use plan::{JobPlan, Need, Plan, Shortage, Target, Trial, Verdict};
 pub use prices::{CallNanos, Prices};
 pub use series::{Limit, Series};
 pub use sweep::{Axis, Setting, Sweep, SweepRow};
-pub use timeline::{Timeline, Watch};
+pub use timeline::{Range, Timeline, Watch};
 pub use tuning::{Tried, Tuning};
 
 use serde::{Serialize, Serializer};
@@ -96,6 +100,16 @@ pub struct RunSummary {
     /// Memory over time, for plots.
     #[serde(skip)]
     pub timeline: Timeline,
+    /// When the first event was not served, in microseconds since the first event.
+    #[serde(skip)]
+    pub first_oom_us: Option<u64>,
+    /// Index of the event in which most memory was reserved, the first if there are several; `None`: it was so at
+    /// the beginning, or it is not known.
+    #[serde(skip)]
+    pub peak_event: Option<u64>,
+    /// What was held after that event, if somebody asked.
+    #[serde(skip)]
+    pub peak: Option<Peak>,
 }
 
 /// What happened in one training step.

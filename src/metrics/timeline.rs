@@ -1,87 +1,145 @@
-//! Memory over time, thinned out to a fixed number of buckets.
+//! Memory over time, thinned out to a few thousand buckets of equal duration.
 //!
-//! A chart has some two thousand pixels and a trace has some hundred thousand events. A bucket stands for a number of
-//! consecutive events and keeps the highest values inside it, so that no peak is lost:
+//! A chart has some two thousand pixels and a trace has some hundred thousand events. A bucket stands for a stretch of
+//! time, and keeps the lowest and the highest value inside it and at its beginning, so that no peak is lost, no valley
+//! either, and each is drawn where it was:
 //!
 //! ```text
-//!   usage      ▁▂▇▂ ▁▁▂▁ ▃▅▃▁          the event loop only raises a running maximum ([`Watch`]), at requests;
-//!   buckets     7    2    5             the buckets are closed outside of it, a thousand times less often
+//!   events     ▁▂▇▂▁▂▁▂▁▃▅▃▁▂▁ ▂      ▂         training is busy, then it waits; the event loop raises and lowers
+//!   time       |       |       |       |         a running range ([`Watch`]), and the buckets are closed outside of
+//!   buckets     1..7    1..5    1..2    2..2     it, a hundred times less often
 //! ```
+//!
+//! Buckets of equally many *events* would be long where little happens: a peak at the end of such a bucket would be
+//! drawn at its beginning, and two timelines that count other things (a recording its entries, a run its events) would
+//! be drawn beside each other. Where a file has no times, there is nothing but the count.
 
 use crate::allocator::{Allocator, Usage};
 use crate::drive::Observer;
 use crate::trace::{Event, EventKind};
+use crate::units::Bytes;
 
-/// Memory over time, in buckets of equally many events.
-#[derive(Debug, Clone, Default)]
+/// The lowest and the highest value of each number within a stretch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Range {
+    /// The lowest values.
+    pub low: Usage,
+    /// The highest values.
+    pub high: Usage,
+}
+
+impl Range {
+    /// Nothing but one state.
+    #[must_use]
+    pub const fn of(usage: Usage) -> Self {
+        Self { low: usage, high: usage }
+    }
+
+    /// Both stretches as one.
+    #[inline]
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { low: self.low.min(other.low), high: self.high.max(other.high) }
+    }
+}
+
+/// Memory over time, in buckets of equal duration.
+#[derive(Debug, Clone)]
 pub struct Timeline {
-    /// Events in each bucket.
-    pub stride: usize,
-    /// Highest usage in each bucket, in order.
-    pub buckets: Vec<Usage>,
-    /// The moment at which each bucket begins, in microseconds since the first event; empty if it is not known.
-    pub times_us: Vec<u64>,
-    open: Usage,
-    filled: usize,
+    /// Where the axis ends: microseconds since the first event, or the number of the last event if there are no times.
+    pub end: u64,
+    /// Length of each bucket, in the same unit.
+    pub width: u64,
+    /// What was seen in each bucket, in order. A run that ended early has fewer.
+    pub buckets: Vec<Range>,
+    last: Usage,
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Self::new(0, Usage::default())
+    }
 }
 
 impl Timeline {
-    /// Buckets for a plot: more than there are pixels in a chart's width.
-    pub const BUCKETS: usize = 2000;
+    /// Buckets at most: more than there are pixels in a chart's width, so that one can zoom in.
+    pub const BUCKETS: u64 = 4800;
 
-    /// An empty timeline for a run of `events` events.
+    /// The timeline of a run that ends at `end` (microseconds, or the number of its last event) and begins with
+    /// `start`.
     #[must_use]
-    pub fn for_events(events: usize) -> Self {
-        let stride = events.div_ceil(Self::BUCKETS).max(1);
-        let buckets = Vec::with_capacity(events.div_ceil(stride));
-        Self { stride, buckets, ..Self::default() }
+    pub fn new(end: u64, start: Usage) -> Self {
+        Self { end, width: end / Self::BUCKETS + 1, buckets: Vec::new(), last: start }
     }
 
-    /// The state after one more event.
-    #[inline]
-    pub fn push(&mut self, usage: Usage) {
-        self.push_many(usage, 1);
+    /// Where bucket number `index` begins.
+    #[must_use]
+    pub fn start_of(&self, index: usize) -> u64 {
+        index as u64 * self.width
     }
 
-    /// The highest state in `events` more events, which must not reach over the end of a bucket.
-    #[inline]
-    pub fn push_many(&mut self, highest: Usage, events: usize) {
-        self.open = self.open.max(highest);
-        self.filled += events;
-        debug_assert!(self.filled <= self.stride, "{} events in a bucket", self.filled);
-        if self.filled == self.stride {
-            self.finish();
+    /// Where the bucket that holds `at` ends.
+    #[must_use]
+    pub fn border_after(&self, at: u64) -> u64 {
+        (at / self.width + 1) * self.width
+    }
+
+    /// Adds what was `seen` in a stretch that lies within one bucket, and at whose end the usage is `now`. Until the
+    /// stretch begins, all stays as it was. A stretch that begins before the last one is counted with that.
+    pub fn push(&mut self, at: u64, seen: Range, now: Usage) {
+        let bucket = at.min(self.end) / self.width;
+        while self.buckets.len() as u64 <= bucket {
+            self.buckets.push(Range::of(self.last));
         }
+        if let Some(open) = self.buckets.last_mut() {
+            *open = open.and(seen);
+        }
+        self.last = now;
     }
 
-    /// Closes the last bucket.
-    pub fn finish(&mut self) {
-        if self.filled > 0 {
-            self.buckets.push(std::mem::take(&mut self.open));
-            self.filled = 0;
-        }
+    /// The highest reserved memory, in bytes, and where the first bucket begins that has it; `None` if it is empty.
+    #[must_use]
+    pub fn peak(&self) -> Option<(u64, Bytes)> {
+        let highest = self.buckets.iter().map(|bucket| bucket.high.reserved).max()?;
+        let index = self.buckets.iter().position(|bucket| bucket.high.reserved == highest)?;
+        Some((self.start_of(index), highest))
     }
 }
 
-/// Watches a run for its highest usage. Usage only grows when something is requested, so nothing is looked at after
-/// any other event.
-#[derive(Debug, Clone, Default)]
+/// Watches a run for its lowest and highest usage, and for the event at which most was reserved.
+#[derive(Debug, Clone)]
 pub struct Watch {
-    highest: Usage,
+    seen: Range,
+    most: Bytes,
+    /// Index of the first event in which as much was reserved as never before or after; `None`: it was so at the
+    /// beginning.
+    pub peak_event: Option<usize>,
 }
 
 impl Watch {
-    /// The highest usage since the last call, where `now` is the present one, at which the next stretch begins.
-    pub fn take(&mut self, now: Usage) -> Usage {
-        std::mem::replace(&mut self.highest, now).max(now)
+    /// A watch over a run that begins with `usage`.
+    #[must_use]
+    pub fn new(usage: Usage) -> Self {
+        Self { seen: Range::of(usage), most: usage.reserved, peak_event: None }
+    }
+
+    /// What was seen since the last call, where `now` is the present usage, with which the next stretch begins.
+    pub fn take(&mut self, now: Usage) -> Range {
+        std::mem::replace(&mut self.seen, Range::of(now))
     }
 }
 
 impl Observer for Watch {
     #[inline]
-    fn after(&mut self, _: usize, event: &Event, allocator: &dyn Allocator) {
-        if matches!(event.kind, EventKind::Malloc | EventKind::Attempt) {
-            self.highest = self.highest.max(allocator.usage());
+    fn after(&mut self, index: usize, event: &Event, allocator: &dyn Allocator) {
+        let now = allocator.usage();
+        self.seen = self.seen.and(Range::of(now));
+        // What an attempt gets is given back before we look, but it was held.
+        let most = if event.kind == EventKind::Attempt { allocator.peak() } else { now }.reserved;
+        if most > self.most {
+            self.most = most;
+            self.peak_event = Some(index);
+            self.seen.high.reserved = self.seen.high.reserved.max(most);
         }
     }
 }
@@ -90,16 +148,40 @@ impl Observer for Watch {
 mod tests {
     use super::*;
 
+    fn usage(reserved: Bytes) -> Usage {
+        Usage { reserved, ..Usage::default() }
+    }
+
+    fn ranges(timeline: &Timeline) -> Vec<(Bytes, Bytes)> {
+        timeline.buckets.iter().map(|b| (b.low.reserved, b.high.reserved)).collect()
+    }
+
     #[test]
-    fn buckets_keep_the_highest_values_and_the_last_may_be_short() {
-        let mut timeline = Timeline::for_events(2 * Timeline::BUCKETS + 1);
-        assert_eq!(timeline.stride, 3);
-        for reserved in [1, 7, 2, 4] {
-            timeline.push(Usage { reserved, ..Usage::default() });
+    fn a_bucket_keeps_its_lowest_and_highest_values_and_begins_as_the_one_before_ended() {
+        let mut timeline = Timeline::new(3 * Timeline::BUCKETS - 1, usage(2));
+        assert_eq!(timeline.width, 3);
+        for (at, reserved) in [(0, 1), (1, 7), (2, 4), (3, 5), (9, 3)] {
+            timeline.push(at, Range::of(usage(reserved)), usage(reserved));
         }
-        timeline.finish();
-        timeline.finish();
-        let reserved: Vec<_> = timeline.buckets.iter().map(|usage| usage.reserved).collect();
-        assert_eq!(reserved, [7, 4]);
+        assert_eq!(ranges(&timeline), [(1, 7), (4, 5), (5, 5), (3, 5)]);
+        assert_eq!(timeline.peak(), Some((0, 7)));
+    }
+
+    #[test]
+    fn time_that_runs_backwards_or_beyond_the_end_loses_nothing() {
+        let mut timeline = Timeline::new(1, usage(0));
+        for (at, reserved) in [(1, 3), (0, 9), (70, 1)] {
+            timeline.push(at, Range::of(usage(reserved)), usage(reserved));
+        }
+        assert_eq!(ranges(&timeline), [(0, 0), (0, 9)]);
+    }
+
+    #[test]
+    fn there_are_never_more_buckets_than_that() {
+        for end in [0, 1, 4799, 4800, 4801, 9600, 52_000_000] {
+            let mut timeline = Timeline::new(end, usage(0));
+            timeline.push(end, Range::of(usage(1)), usage(1));
+            assert!(timeline.buckets.len() as u64 <= Timeline::BUCKETS, "{end}");
+        }
     }
 }

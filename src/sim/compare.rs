@@ -12,13 +12,14 @@ use rayon::prelude::*;
 use super::choice::Choice;
 use super::job::{Job, RankFile};
 use super::open::{OpenOptions, Opened, open};
+use super::peak::at_peak;
 use super::run::{RunError, run};
 use super::setup::Setup;
 use super::spread::Spread;
 use crate::alloc_conf::AllocConf;
 use crate::allocator::{self, Environment, OptionError, Options, Spec};
 use crate::metrics::{Comparison, JobComparison, Moment, RECORDED, RankComparison, RunSummary};
-use crate::trace::{Trace, TraceError};
+use crate::trace::TraceError;
 
 /// Why a choice of allocators was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -60,6 +61,8 @@ pub struct Choices {
     pub reference: Option<String>,
     /// Whether an assumption about a trace is an error.
     pub is_strict: bool,
+    /// Whether the runs are to keep what was held at their peaks, at up to twice the price.
+    pub has_peaks: bool,
 }
 
 /// Why there is no comparison of a file.
@@ -166,7 +169,10 @@ fn compare_spread(
     spread: Spread,
 ) -> Result<Comparison, FileError> {
     check_assumptions(opened, choices.is_strict)?;
-    let one = |choice: &Choice| run_one(opened, choice, &choices.setup);
+    let one = |choice: &Choice| {
+        let summary = run_one(opened, choice, &choices.setup)?;
+        if choices.has_peaks { with_peak(opened, choice, choices, summary) } else { Ok(summary) }
+    };
     Ok(assemble(opened, choices, spread.map(&choices.allocators, one)?))
 }
 
@@ -206,11 +212,23 @@ pub(super) fn run_one(
     choice: &Choice,
     setup: &Setup,
 ) -> Result<RunSummary, FileError> {
-    run(opened, choice, setup).map_err(|source| FileError::Run {
-        file: opened.file.clone(),
-        allocator: choice.spec.name,
-        source,
-    })
+    run(opened, choice, setup).map_err(|source| failed(opened, choice, source))
+}
+
+/// A run, and what was held at its peak.
+fn with_peak(
+    opened: &Opened,
+    choice: &Choice,
+    choices: &Choices,
+    mut run: RunSummary,
+) -> Result<RunSummary, FileError> {
+    let peak = at_peak(opened, choice, &choices.setup, &run);
+    run.peak = Some(peak.map_err(|source| failed(opened, choice, source))?);
+    Ok(run)
+}
+
+fn failed(opened: &Opened, choice: &Choice, source: RunError) -> FileError {
+    FileError::Run { file: opened.file.clone(), allocator: choice.spec.name, source }
 }
 
 fn assemble(opened: &Opened, choices: &Choices, simulated: Vec<RunSummary>) -> Comparison {
@@ -239,12 +257,7 @@ fn assemble(opened: &Opened, choices: &Choices, simulated: Vec<RunSummary>) -> C
         runs,
         reference,
         span_us: trace.span_us(),
-        step_starts: trace.steps.iter().map(|step| moment(trace, step.start)).collect(),
+        step_starts: trace.steps.iter().map(|step| Moment::of(trace, step.start)).collect(),
         notes,
     }
-}
-
-fn moment(trace: &Trace, event: usize) -> Moment {
-    let time_us = trace.times_us.get(event).copied().unwrap_or(trace.span_us());
-    Moment { event: event as u64, time_us }
 }

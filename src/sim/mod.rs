@@ -14,6 +14,7 @@ mod inspect;
 pub mod job;
 mod names;
 mod open;
+mod peak;
 pub mod plan;
 pub mod recording;
 mod run;
@@ -29,6 +30,7 @@ pub use inspect::{
     DeviceEntries, EntryCount, Inspection, Peak, SegmentTotals, Share, SizeClass, inspect,
 };
 pub use open::{OpenOptions, Opened, open, open_all};
+pub use peak::at_peak;
 pub use run::{RunError, run};
 pub use setup::{DEFAULT_GPU_LAG, Memory, Setup};
 pub use transcript::transcribe;

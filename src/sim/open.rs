@@ -112,6 +112,8 @@ fn prepare(
     recorded.file.clone_from(&file);
     recorded.events = trace.events.len() as u64;
     recorded.first_oom_event = first_failure(&trace);
+    let time_of = |event: u64| trace.times_us.get(event as usize).copied();
+    recorded.first_oom_us = recorded.first_oom_event.and_then(time_of);
     let (notes, limit, capacity) = (notes(&found), found.limit, found.capacity);
     let (start, recorded) = (found.start.layout, Some(recorded));
     Opened { file, devices, records, trace, start, limit, capacity, notes, recorded }
@@ -158,11 +160,6 @@ fn recorded_calls(records: &Records, found: &Verification) -> CallCounts {
 /// The recording as a row of the table.
 fn recorded(records: &Records, found: &Verification) -> RunSummary {
     let is_oom = |entry: &&Entry| entry.action == Action::Oom;
-    let mut timeline = found.timeline.clone();
-    timeline.finish();
-    let origin = records.entries.first().map_or(0, |entry| entry.time_us);
-    let times = records.entries.iter().map(|entry| entry.time_us.saturating_sub(origin));
-    timeline.times_us = times.step_by(timeline.stride.max(1)).collect();
     let mut summary = RunSummary {
         device: records.device,
         allocator: RECORDED.to_owned(),
@@ -172,7 +169,7 @@ fn recorded(records: &Records, found: &Verification) -> RunSummary {
         oom_count: records.entries.iter().filter(is_oom).count() as u64,
         alloc_retries: found.retries,
         device_calls: recorded_calls(records, found),
-        timeline,
+        timeline: found.timeline.clone(),
         ..RunSummary::default()
     };
     summary.set_ratios();

@@ -16,11 +16,11 @@ use std::time::Instant;
 use super::choice::Choice;
 use super::open::Opened;
 use super::setup::Setup;
-use crate::allocator::{Allocator, Counter, OptionError, Usage};
+use crate::allocator::{AllocError, Allocator, BlockId, Counter, OptionError, Request, Usage};
 use crate::device::{Bill, CallCounts, Counted, DeviceError, FenceCounts, Priced, SimDevice};
 use crate::drive::{Outcome, Replay};
-use crate::metrics::{Prices, RunSummary, StepSummary, Timeline, Watch};
-use crate::trace::Trace;
+use crate::metrics::{Prices, Range, RunSummary, StepSummary, Timeline, Watch};
+use crate::trace::{EventKind, Trace};
 
 /// Why a run came to no result. Running out of memory is a result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -67,22 +67,27 @@ pub fn run(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary
         summary.steps.iter_mut().for_each(|step| step.predicted_driver_ns = None);
     }
     summary.set_convergence();
+    summary.peak_event = meter.watch.peak_event.map(|event| event as u64);
     summary.timeline = meter.timeline;
     Ok(summary)
 }
 
 /// All that takes part in a run.
-struct Stage<'t> {
-    allocator: Box<dyn Allocator>,
+pub(super) struct Stage<'t> {
+    pub(super) allocator: Box<dyn Allocator>,
     device: Counted<Priced<SimDevice>>,
-    replay: Replay<'t>,
+    pub(super) replay: Replay<'t>,
 }
 
 impl<'t> Stage<'t> {
     /// The state before the first event: what was live before the recording began is live here too. The allocator that
     /// the recording ran on has it where PyTorch had it, with all that was cached. Another one would not have cached
     /// the same: it gets the requests that stand at the beginning of the trace.
-    fn prepare(opened: &'t Opened, choice: &Choice, setup: &Setup) -> Result<Self, RunError> {
+    pub(super) fn prepare(
+        opened: &'t Opened,
+        choice: &Choice,
+        setup: &Setup,
+    ) -> Result<Self, RunError> {
         let mut stage = Self::empty(opened, choice, setup)?;
         if opened.start.is_empty() || choice.spec.name != opened.recorded_by() {
             return Ok(stage);
@@ -98,6 +103,29 @@ impl<'t> Stage<'t> {
         stage.device.fences = FenceCounts::default();
         stage.device.device.bill = Bill::default();
         Ok(stage)
+    }
+
+    /// Carries out the events up to number `last`, that one included, without looking, and says which block that one
+    /// got. Where it is an attempt, it is left with what it got.
+    pub(super) fn run_through(&mut self, last: usize) -> Result<Option<BlockId>, RunError> {
+        let Self { allocator, device, replay } = self;
+        let failed = |event, source| RunError::Device { event, source };
+        let event = replay.event(last);
+        let is_attempt = event.kind == EventKind::Attempt;
+        let range = replay.outcome.events..last + usize::from(!is_attempt);
+        // A run that ended early did so after its peak.
+        let _ = replay
+            .advance(range, allocator.as_mut(), device, &mut ())
+            .map_err(|source| failed(replay.outcome.events, source))?;
+        if !is_attempt {
+            return Ok(replay.block(event.alloc).filter(|_| event.kind == EventKind::Malloc));
+        }
+        let request = Request { size: event.size, stream: event.stream, pool: event.pool };
+        match allocator.malloc(device, request) {
+            Ok(given) => Ok(Some(given.block)),
+            Err(AllocError::OutOfMemory { .. }) => Ok(None),
+            Err(AllocError::Device(source)) => Err(failed(last, source)),
+        }
     }
 
     fn empty(opened: &'t Opened, choice: &Choice, setup: &Setup) -> Result<Self, RunError> {
@@ -123,7 +151,6 @@ fn drive(meter: &mut Meter, stage: &mut Stage) -> Result<(), RunError> {
         meter.end(start..done, is_over, allocator.as_ref(), reading(device));
         start = if is_over { meter.trace.events.len() } else { end };
     }
-    meter.timeline.finish();
     Ok(())
 }
 
@@ -149,6 +176,7 @@ fn summarize(trace: &Trace, allocator: &dyn Allocator, outcome: &Outcome) -> Run
         active_peak_bytes: peak.active,
         reserved_peak_bytes: peak.reserved,
         oom_count: outcome.ooms.len() as u64,
+        first_oom_us: outcome.ooms.first().and_then(|oom| trace.times_us.get(oom.event).copied()),
         first_oom_event: outcome.ooms.first().map(|oom| oom.event as u64),
         alloc_retries: allocator.retries(),
         allocator_counters: allocator.counters().into_iter().map(owned).collect(),
@@ -179,12 +207,28 @@ struct Meter<'t> {
 impl<'t> Meter<'t> {
     /// A meter for a run in which `before` events count as carried out, with `usage` as their result.
     fn new(trace: &'t Trace, usage: Usage, before: usize) -> Self {
-        let mut timeline = Timeline::for_events(trace.events.len());
-        timeline.times_us = trace.times_us.iter().copied().step_by(timeline.stride).collect();
-        (0..before).for_each(|_| timeline.push(usage));
-        let mut watch = Watch::default();
-        watch.take(usage);
+        let last = trace.events.len().saturating_sub(1) as u64;
+        let end = if trace.span_us() > 0 { trace.span_us() } else { last };
+        let mut timeline = Timeline::new(end, usage);
+        if before > 0 {
+            timeline.push(0, Range::of(usage), usage);
+        }
+        let watch = Watch::new(usage);
         Self { trace, watch, timeline, steps: Vec::new(), open: None }
+    }
+
+    /// Where an event lies on the timeline's axis.
+    fn place(&self, event: usize) -> u64 {
+        if self.trace.span_us() > 0 { self.trace.times_us[event] } else { event as u64 }
+    }
+
+    /// The first event after `start` that lies in a later bucket.
+    fn bucket_end(&self, start: usize) -> usize {
+        let border = self.timeline.border_after(self.place(start));
+        match self.trace.span_us() {
+            0 => border as usize,
+            _ => start + self.trace.times_us[start..].partition_point(|&time| time < border),
+        }
     }
 
     /// Opens the next step, if it begins at event `at`.
@@ -197,12 +241,10 @@ impl<'t> Meter<'t> {
 
     /// The next border of a bucket or a step after `start`.
     fn stretch_end(&self, start: usize) -> usize {
-        let stride = self.timeline.stride;
-        let bucket_end = (start / stride + 1) * stride;
         let next_step = self.trace.steps.get(self.steps.len()).map(|step| step.start);
         let border = self.open.as_ref().map(|open| open.end).or(next_step);
         let step_border = border.filter(|&at| at > start).unwrap_or(usize::MAX);
-        bucket_end.min(step_border).min(self.trace.events.len())
+        self.bucket_end(start).min(step_border).min(self.trace.events.len())
     }
 
     /// Takes note of the stretch that was carried out, after which the run may be over.
@@ -213,10 +255,11 @@ impl<'t> Meter<'t> {
         allocator: &dyn Allocator,
         calls: Reading,
     ) {
-        let highest = self.watch.take(allocator.usage());
-        self.timeline.push_many(highest, stretch.len());
+        let now = allocator.usage();
+        let seen = self.watch.take(now);
+        self.timeline.push(self.place(stretch.start), seen, now);
         let Some(mut open) = self.open.take() else { return };
-        open.highest = open.highest.max(highest);
+        open.highest = open.highest.max(seen.high);
         if is_over || open.end <= stretch.end {
             self.steps.push(open.close(stretch.end, allocator, calls));
         } else {
@@ -251,7 +294,7 @@ mod tests {
     use crate::allocator::{Options, find};
     use crate::drive::{Observer, OnOom};
     use crate::sim::setup::{Memory, UNLIMITED};
-    use crate::trace::{AllocId, Event, EventKind, PoolId, Step, StreamId};
+    use crate::trace::{AllocId, Event, PoolId, Step, StreamId};
     use crate::units::{Bytes, MIB};
 
     fn event(kind: EventKind, alloc: u32, size: Bytes) -> Event {
@@ -301,6 +344,41 @@ mod tests {
         usages.iter().copied().fold(Usage::default(), Usage::max)
     }
 
+    /// The obvious twin of the buckets: all events whose places lie in one, and the state that it begins with.
+    fn check_buckets(timeline: &Timeline, seen: &[Usage], place: impl Fn(usize) -> u64) {
+        let mut before = Usage::default();
+        for (index, bucket) in timeline.buckets.iter().enumerate() {
+            let stretch = timeline.start_of(index)..timeline.start_of(index + 1);
+            let inside = (0..seen.len()).filter(|&event| stretch.contains(&place(event)));
+            let inside: Vec<Usage> = inside.map(|event| seen[event]).collect();
+            let all = || inside.iter().copied().chain([before]);
+            assert_eq!(bucket.high, all().fold(before, Usage::max), "bucket {index}");
+            assert_eq!(bucket.low, all().fold(before, Usage::min), "bucket {index}");
+            before = inside.last().copied().unwrap_or(before);
+        }
+        assert_eq!(timeline.buckets.len() as u64, timeline.end / timeline.width + 1);
+    }
+
+    fn first_highest(seen: &[Usage]) -> u64 {
+        let most = highest(seen).reserved;
+        seen.iter().position(|usage| usage.reserved == most).unwrap() as u64
+    }
+
+    #[test]
+    fn buckets_are_of_equal_time() {
+        let mut trace = staircase(3000, Vec::new());
+        // Quick and slow by turns, with a long pause in the middle.
+        let pace = |event: usize| if event / 500 % 2 == 0 { 1 } else { 40 };
+        let mut time = 0;
+        for event in 0..trace.events.len() {
+            time += pace(event) + if event == 3000 { 100_000 } else { 0 };
+            trace.times_us[event] = time;
+        }
+        let seen = after_every_event(&trace);
+        let summary = native(&trace, &Setup::default());
+        check_buckets(&summary.timeline, &seen, |event| trace.times_us[event]);
+    }
+
     #[test]
     fn stretches_see_what_is_seen_after_every_event() {
         let step = |start, end| Step { start, end };
@@ -308,14 +386,9 @@ mod tests {
         let trace = staircase(3000, vec![step(7, 100), step(100, 2111), step(2500, 5997)]);
         let seen = after_every_event(&trace);
         let summary = native(&trace, &Setup::default());
-        let stride = summary.timeline.stride;
-        assert!(stride > 1 && !trace.events.len().is_multiple_of(stride));
-        for (index, bucket) in summary.timeline.buckets.iter().enumerate() {
-            let begin = (index * stride).saturating_sub(1);
-            let end = ((index + 1) * stride).min(seen.len());
-            assert_eq!(*bucket, highest(&seen[begin..end]), "bucket {index}");
-        }
-        assert_eq!(summary.timeline.buckets.len(), trace.events.len().div_ceil(stride));
+        check_buckets(&summary.timeline, &seen, |event| event as u64);
+        assert!(summary.timeline.width > 1);
+        assert_eq!(summary.peak_event, Some(first_highest(&seen)));
         assert_eq!(summary.steps.len(), 3);
         for (found, step) in summary.steps.iter().zip(&trace.steps) {
             let within = highest(&seen[step.start - 1..step.end]);

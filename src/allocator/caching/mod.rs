@@ -35,8 +35,8 @@ use pool::{Pool, pool_index};
 use sizes::MIN_BLOCK;
 
 use super::{
-    AllocError, Allocation, Allocator, BlockId, BlockUse, BlockView, Counter, Environment, Ledger,
-    NIL, Request, Slab, SlabIndex, Usage,
+    AllocError, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, Counter,
+    Environment, Ledger, NIL, Request, Slab, SlabIndex, Usage,
 };
 use crate::alloc_conf::{AllocConf, TorchVersion};
 use crate::device::{Device, DeviceError, DevicePtr};
@@ -409,7 +409,9 @@ impl Allocator for Caching {
             }
             let block = (state != BlockUse::Free).then(|| self.blocks.id(index));
             let at = DevicePtr(at);
-            visit(BlockView { block, at, size, requested, stream, state, segment });
+            let Pool { id: pool, is_small, .. } = self.pools[usize::from(self.blocks[index].pool)];
+            let kind = if is_small { BlockKind::Small } else { BlockKind::Large };
+            visit(BlockView { block, at, size, requested, stream, state, pool, kind, segment });
         }
     }
 }

@@ -2,12 +2,13 @@
 
 use super::VmPool;
 use super::pblock::BlockState;
-use crate::allocator::small_pool::{SMALL_SEGMENT, SmallPool};
+use crate::allocator::small_pool::{SMALL_SEGMENT, SmallBlock, SmallPool};
 use crate::allocator::{
-    AllocError, Allocation, BlockId, BlockUse, BlockView, Ledger, Request, Slab, SlabIndex,
+    AllocError, Allocation, BlockId, BlockKind, BlockUse, BlockView, Ledger, Request, Slab,
+    SlabIndex,
 };
 use crate::device::{Device, DeviceError, DevicePtr};
-use crate::trace::StreamId;
+use crate::trace::{PoolId, StreamId};
 use crate::units::Bytes;
 
 /// Where a tensor lives.
@@ -223,32 +224,56 @@ impl Front {
                 continue;
             }
             let at = self.address(place);
-            let (stream, segment) = match place {
+            let (stream, kind, segment) = match place {
                 Place::Small(block) => {
-                    (self.small.block(block).stream, self.small.block(block).segment)
+                    let block = self.small.block(block);
+                    (block.stream, BlockKind::Small, block.segment)
                 }
                 Place::Primitive(block) => {
-                    (self.pool.block(block).stream, self.pool.segment_at(block))
+                    let segment = self.pool.segment_at(block);
+                    (self.pool.block(block).stream, BlockKind::Large, segment)
                 }
-                Place::Stitched(block) => (self.pool.sblock(block).stream, at),
+                Place::Stitched(block) => {
+                    let sblock = self.pool.sblock(block);
+                    let (kind, segment) = match sblock.has_range() {
+                        true => (BlockKind::Stitched, at),
+                        false => (BlockKind::Large, self.pool.home_of(sblock)),
+                    };
+                    (sblock.stream, kind, segment)
+                }
             };
             let block = Some(self.tensors.id(index));
-            views.push(BlockView { block, at, size, requested, stream, state, segment });
+            let pool = PoolId::DEFAULT;
+            views.push(BlockView {
+                block,
+                at,
+                size,
+                requested,
+                stream,
+                state,
+                pool,
+                kind,
+                segment,
+            });
         }
     }
 
     fn walk_idle(&self, views: &mut Vec<BlockView>) {
-        let idle = |at, size, stream, state, segment| BlockView {
+        let nothing = BlockView {
             block: None,
-            at,
-            size,
+            at: DevicePtr(0),
+            size: 0,
             requested: 0,
-            stream,
-            state,
-            segment,
+            stream: StreamId(0),
+            state: BlockUse::Free,
+            pool: PoolId::DEFAULT,
+            kind: BlockKind::Large,
+            segment: DevicePtr(0),
         };
         for (_, block) in self.small.blocks().filter(|(_, block)| block.is_free) {
-            views.push(idle(block.at, block.size, block.stream, BlockUse::Free, block.segment));
+            let SmallBlock { at, size, stream, segment, .. } = *block;
+            let kind = BlockKind::Small;
+            views.push(BlockView { at, size, stream, kind, segment, ..nothing });
         }
         for index in self.pool.blocks() {
             let block = self.pool.block(index);
@@ -257,13 +282,15 @@ impl Front {
                 BlockState::Held => BlockUse::Alias,
                 BlockState::Used | BlockState::Gone => continue,
             };
-            let size = self.pool.bytes(block.len);
-            views.push(idle(block.at, size, block.stream, state, self.pool.segment_at(index)));
+            let (at, stream) = (block.at, block.stream);
+            let (size, segment) = (self.pool.bytes(block.len), self.pool.segment_at(index));
+            views.push(BlockView { at, size, stream, state, segment, ..nothing });
         }
         let sblocks = self.pool.sblocks().map(|index| self.pool.sblock(index));
         for sblock in sblocks.filter(|sblock| sblock.is_idle() && sblock.has_range()) {
-            let size = self.pool.bytes(sblock.len);
-            views.push(idle(sblock.at, size, sblock.stream, BlockUse::Alias, sblock.at));
+            let (at, size, stream) = (sblock.at, self.pool.bytes(sblock.len), sblock.stream);
+            let (state, kind) = (BlockUse::Alias, BlockKind::Stitched);
+            views.push(BlockView { at, size, stream, state, kind, segment: at, ..nothing });
         }
     }
 }

@@ -58,6 +58,11 @@ impl VmPool {
         &self.sblocks[index]
     }
 
+    /// Address of the segment that the first chunk of an sBlock is part of.
+    pub(in crate::allocator) fn home_of(&self, sblock: &SBlock) -> DevicePtr {
+        sblock.extents.first().map_or(sblock.at, |extent| self.segments[extent.segment].at)
+    }
+
     /// Numbers of all sBlocks that exist.
     pub(in crate::allocator) fn sblocks(&self) -> impl Iterator<Item = SlabIndex> {
         (0..self.sblocks.len() as SlabIndex).filter(|&index| self.sblocks[index].len > 0)

@@ -96,7 +96,14 @@ fn choices(args: &CompareArgs) -> anyhow::Result<Choices> {
     }
     let setup = setup(&args.input, &args.device, args.allocators.alloc_conf.as_deref())?;
     let open = OpenOptions { device: args.input.device, version: args.input.torch_version };
-    Ok(Choices { open, allocators, setup, reference, is_strict: args.input.strict })
+    Ok(Choices {
+        open,
+        allocators,
+        setup,
+        reference,
+        is_strict: args.input.strict,
+        has_peaks: false,
+    })
 }
 
 /// The world that was typed.

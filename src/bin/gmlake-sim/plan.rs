@@ -59,6 +59,7 @@ pub(crate) fn choices(input: &InputArgs, args: &AllocatorArgs) -> anyhow::Result
         setup: Setup { version, conf, ..Setup::default() },
         reference: None,
         is_strict: input.strict,
+        has_peaks: false,
     })
 }
 

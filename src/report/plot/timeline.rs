@@ -5,7 +5,7 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 use super::style::{self, Pen, failed};
-use crate::metrics::{Comparison, Moment, RECORDED, RunSummary, Timeline};
+use crate::metrics::{Comparison, Moment, RECORDED, Range, RunSummary, Timeline};
 use crate::report::{ReportError, is_choice};
 use crate::units::{Bytes, GIB, Grouped, Size};
 
@@ -37,14 +37,20 @@ impl<'a> Axis<'a> {
         Self { comparison, has_times, end }
     }
 
-    /// Where bucket `index` of a timeline begins, or the last one ends.
-    fn bucket(&self, index: usize, timeline: &Timeline) -> f64 {
-        let share = index as f64 / timeline.buckets.len().max(1) as f64;
-        match self.has_times {
-            true => timeline.times_us.get(index).map_or(self.end, |&time| time as f64 / 1e6),
+    /// Where a place on a timeline's own axis lies.
+    fn place(&self, at: u64, timeline: &Timeline) -> f64 {
+        let share = at as f64 / (timeline.end + 1) as f64;
+        let place = match self.has_times {
+            true => at as f64 / 1e6,
             // The recording counts its own entries, which are not our events.
             false => share * self.end,
-        }
+        };
+        place.min(self.end)
+    }
+
+    /// Where bucket `index` of a timeline begins, or the last one ends.
+    fn bucket(&self, index: usize, timeline: &Timeline) -> f64 {
+        self.place(timeline.start_of(index), timeline)
     }
 
     fn step(&self, moment: &Moment) -> f64 {
@@ -98,7 +104,7 @@ pub(super) fn draw<DB: DrawingBackend>(
         .collect();
     named.extend(levels);
     let active = comparison.runs.first().and_then(|run| run.timeline.buckets.last());
-    named.extend(active.map(|last| (last.active, style::FAINT_INK, "active".to_owned())));
+    named.extend(active.map(|last| (last.high.active, style::FAINT_INK, "active".to_owned())));
     names(&chart, area, named, pen)
 }
 
@@ -194,7 +200,7 @@ fn steps<DB: DrawingBackend>(
     Ok(())
 }
 
-/// What was in use, from the first run that has a timeline: it is nearly the same for all.
+/// The most that was in use, from the first run that has a timeline: it is nearly the same for all.
 fn active_area<DB: DrawingBackend>(
     chart: &mut Chart<'_, DB>,
     axis: &Axis<'_>,
@@ -202,8 +208,7 @@ fn active_area<DB: DrawingBackend>(
     let with_timeline = |run: &&RunSummary| !run.timeline.buckets.is_empty() && run.oom_count == 0;
     let runs = &axis.comparison.runs;
     let Some(run) = runs.iter().find(with_timeline).or_else(|| runs.first()) else { return Ok(()) };
-    let values = run.timeline.buckets.iter().map(|usage| usage.active);
-    let points = staircase(values, axis, &run.timeline);
+    let points = staircase(&run.timeline, axis, |bucket| (bucket.high.active, bucket.high.active));
     chart.draw_series(AreaSeries::new(points, 0.0, style::ACTIVE)).map_err(failed)?;
     Ok(())
 }
@@ -215,39 +220,42 @@ fn reserved_line<DB: DrawingBackend>(
     colour: RGBColor,
     pen: Pen,
 ) -> Result<(), ReportError> {
-    let values = run.timeline.buckets.iter().map(|usage| usage.reserved);
-    let points = staircase(values, axis, &run.timeline);
+    let points =
+        staircase(&run.timeline, axis, |bucket| (bucket.low.reserved, bucket.high.reserved));
     // The recording lies under the others and is wider, so that both show where a model agrees with it.
     let width = if run.allocator == RECORDED { 5 } else { 2 };
     chart.draw_series([PathElement::new(points, pen.line(colour, width))]).map_err(failed)?;
     let Some(event) = run.first_oom_event else { return Ok(()) };
-    let bucket = event as usize / run.timeline.stride.max(1);
-    let held = run.timeline.buckets.get(bucket).map_or(0, |usage| usage.reserved);
-    let at = (axis.bucket(bucket, &run.timeline), gib(held));
+    let place = if axis.has_times { run.first_oom_us } else { Some(event) };
+    let at = place.unwrap_or(event);
+    let bucket = (at / run.timeline.width) as usize;
+    let held = run.timeline.buckets.get(bucket).map_or(0, |range| range.high.reserved);
+    let at = (axis.place(at, &run.timeline), gib(held));
     let cross = Cross::new(at, pen.px(8), pen.line(style::ALARM, 3));
     chart.draw_series([cross]).map_err(failed)?;
     Ok(())
 }
 
-/// Corners of a line that keeps each value until the next begins; equal neighbours are one stair.
+/// Corners of a line that goes through the lowest and the highest value of each bucket, and keeps its value where the
+/// two are one; equal neighbours are one stair.
 fn staircase(
-    values: impl Iterator<Item = u64>,
-    axis: &Axis<'_>,
     timeline: &Timeline,
+    axis: &Axis<'_>,
+    values: impl Fn(&Range) -> (Bytes, Bytes),
 ) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = Vec::new();
-    let mut count = 0;
-    for (index, value) in values.enumerate() {
-        let (at, value) = (axis.bucket(index, timeline), gib(value));
-        let last = points.last().map(|&(_, value)| value);
-        if last != Some(value) {
-            points.extend(last.map(|last| (at, last)));
-            points.push((at, value));
+    for (index, bucket) in timeline.buckets.iter().enumerate() {
+        let (low, high) = values(bucket);
+        let (at, low, high) = (axis.bucket(index, timeline), gib(low), gib(high));
+        let last = points.last().map_or(low, |&(_, value)| value);
+        if points.is_empty() || last != low || last != high {
+            // From where the line is to the nearer end first, so that a bucket that only rises is one stair.
+            let (near, far) = if last - low <= high - last { (low, high) } else { (high, low) };
+            points.extend([(at, last), (at, near), (at, far)]);
         }
-        count = index + 1;
     }
-    let last = points.last().map(|&(_, value)| (axis.bucket(count, timeline), value));
-    points.extend(last);
+    let last = points.last().copied();
+    points.extend(last.map(|(_, value)| (axis.bucket(timeline.buckets.len(), timeline), value)));
     points
 }
 
@@ -292,5 +300,5 @@ fn names<DB: DrawingBackend>(
 }
 
 fn held_last(run: &RunSummary) -> u64 {
-    run.timeline.buckets.last().map_or(run.reserved_peak_bytes, |usage| usage.reserved)
+    run.timeline.buckets.last().map_or(run.reserved_peak_bytes, |last| last.high.reserved)
 }

@@ -24,7 +24,7 @@ use super::start::state_at;
 use super::verification::{Difference, Verification};
 use crate::allocator::{AllocError, Allocator, BlockId, Caching, Environment, Request, Usage};
 use crate::device::Counted;
-use crate::metrics::Timeline;
+use crate::metrics::{Range, Timeline};
 use crate::trace::{Action, BlockState, Entry, Layout, PoolId, Records, Segment, StartBlock};
 use crate::units::Bytes;
 
@@ -82,11 +82,7 @@ impl<'a> Verifier<'a> {
         let limit = assumed.limit;
         let environment = Environment { limit, memory_fraction: None, ..environment.clone() };
         let entries = &records.entries[..];
-        let report = Verification {
-            limit: assumed.limit,
-            timeline: Timeline::for_events(entries.len()),
-            ..Verification::default()
-        };
+        let report = Verification { limit: assumed.limit, ..Verification::default() };
         Self {
             records,
             entries,
@@ -104,6 +100,7 @@ impl<'a> Verifier<'a> {
     fn start(&mut self) {
         let start = state_at(self.records, 0, &self.environment.conf);
         self.restore(&start.layout);
+        self.report.timeline = Timeline::new(axis_end(self.entries), self.model.usage());
         self.device.device.resume(0, self.model.usage().reserved);
         self.report.labels.start = start_blocks(&start.layout);
         self.report.start = start;
@@ -147,9 +144,8 @@ impl<'a> Verifier<'a> {
                 self.differ_and_resume(first);
             }
             let usage = self.model.usage();
-            for _ in first..self.device.device.next {
-                self.report.timeline.push(usage);
-            }
+            let at = place_of(self.entries, first);
+            self.report.timeline.push(at, Range::of(usage), usage);
         }
         if self.report.difference_count <= self.assumed.patience {
             self.compare_end();
@@ -389,7 +385,6 @@ impl<'a> Verifier<'a> {
     }
 
     fn finish(mut self, begin: Instant) -> Verification {
-        self.report.timeline.finish();
         self.report.peak = self.peak.max(self.model.peak());
         self.report.usage = self.model.usage();
         let least_refused = self.device.device.least_refused;
@@ -402,6 +397,20 @@ impl<'a> Verifier<'a> {
         self.report.elapsed_ns = begin.elapsed().as_nanos() as u64;
         self.report
     }
+}
+
+/// Where an entry lies in time, in microseconds; its number, if the entries have no times.
+fn place_of(entries: &[Entry], index: usize) -> u64 {
+    let since = |entry: &Entry| entry.time_us.saturating_sub(entries[0].time_us);
+    match entries.last().map(since) {
+        Some(0) | None => index as u64,
+        Some(_) => since(&entries[index]),
+    }
+}
+
+/// The place of the last entry.
+fn axis_end(entries: &[Entry]) -> u64 {
+    if entries.is_empty() { 0 } else { place_of(entries, entries.len() - 1) }
 }
 
 fn start_blocks(layout: &Layout) -> Vec<StartBlock> {

@@ -1,0 +1,261 @@
+//! Causes: why memory is reserved that nobody has asked for. Every byte of it has exactly one.
+//!
+//! At the moment at which most memory is reserved, an allocator holds more than the program asked for. Each block that
+//! it then shows ([`Allocator::walk`](crate::allocator::Allocator::walk)) is looked at beside the request that forced
+//! it to grow to that size: whatever is free and did not serve that request was of no use there, and there is a reason.
+//!
+//! ```text
+//!   reserved   ████ requested ████▒▒ rounding ▒▒░░░░░░░░░░░░░░░░░░░░░ free ░░░░░░░░░░░░░░░░░░░░░░░
+//!                                                              │ the first that holds:
+//!                1. of another pool than the request asked ────┼─▶ wrong pool
+//!                2. for small requests, and this one is large ─┼─▶ small pool
+//!                3. on another stream than the request ────────┼─▶ other stream
+//!                4. beside memory in use, in one segment ──────┼─▶ split remainder
+//!                5. smaller than what the request took ────────┼─▶ too small
+//!                6. large enough all the same ─────────────────┴─▶ same stream
+//! ```
+//!
+//! - **Rounding**: a block that is in use (or waits for a stream) is larger than what was asked for.
+//! - **Wrong pool**: a private pool (CUDA graphs, `MemPool`), or another one than that of the request; also the pool
+//!   for large requests, if the request was a small one.
+//! - **Small pool**: memory that serves only requests up to 1 MiB.
+//! - **Other stream**: right pool, but cached for another stream. Its work could still use the memory.
+//! - **Split remainder**: a hole. Other parts of its segment are in use, so that it cannot go back to the device; the
+//!   rest of a segment that the request itself was just cut from is one, too.
+//! - **Too small**: a whole segment, free, cached on the right stream in the right pool, smaller than the block that
+//!   the request took. Emptying the cache would give it back.
+//! - **Same stream**: a whole segment, free, and large enough. The allocator left it aside by its own rules.
+//!
+//! An idle stitched range ([`BlockUse::Alias`]) owns no memory and has no part in this. Since the blocks that are no
+//! alias add up to [`Usage::reserved`](crate::allocator::Usage::reserved), the causes add up to reserved minus
+//! requested, to the byte.
+
+use rustc_hash::FxHashSet;
+
+use crate::allocator::{BlockKind, BlockUse, BlockView};
+use crate::device::DevicePtr;
+use crate::trace::{PoolId, StreamId};
+use crate::units::Bytes;
+
+/// Why a byte is reserved that nobody has asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// Its block is in use, and larger than what was asked for.
+    Rounding,
+    /// Free, in a segment of which other parts are in use.
+    Remainder,
+    /// A free segment, too small for the request.
+    TooSmall,
+    /// A free segment that was large enough.
+    SameStream,
+    /// Free, on another stream.
+    OtherStream,
+    /// Free, in a pool for small requests only.
+    SmallPool,
+    /// Free, in a pool that the request could not use.
+    WrongPool,
+}
+
+impl Cause {
+    /// All causes, in the order of every table.
+    pub const ALL: [Self; 7] = [
+        Self::Rounding,
+        Self::Remainder,
+        Self::TooSmall,
+        Self::SameStream,
+        Self::OtherStream,
+        Self::SmallPool,
+        Self::WrongPool,
+    ];
+
+    /// A short name for people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rounding => "rounding",
+            Self::Remainder => "split remainders",
+            Self::TooSmall => "too small",
+            Self::SameStream => "same stream",
+            Self::OtherStream => "other stream",
+            Self::SmallPool => "small pool",
+            Self::WrongPool => "wrong pool",
+        }
+    }
+
+    /// What it means, in one sentence.
+    #[must_use]
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::Rounding => "in use, but more than was asked for",
+            Self::Remainder => {
+                "free holes in segments that are partly in use: nothing gives them back"
+            }
+            Self::TooSmall => "free segments, too small for the request that forced the growth",
+            Self::SameStream => "free segments that were large enough, left aside by the rules",
+            Self::OtherStream => "free, but cached for another stream",
+            Self::SmallPool => "free, but kept for requests up to 1 MiB",
+            Self::WrongPool => "free, but in a pool that the request could not use",
+        }
+    }
+}
+
+/// The request that made an allocator hold more than ever before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Growth {
+    /// Bytes asked for.
+    pub requested: Bytes,
+    /// Bytes of the block that it got; those asked for, if it got none.
+    pub taken: Bytes,
+    /// Its stream.
+    pub stream: StreamId,
+    /// Its pool.
+    pub pool: PoolId,
+    /// Whether it was served by a pool for small requests.
+    pub is_small: bool,
+}
+
+/// Bytes by cause.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Causes {
+    bytes: [Bytes; Cause::ALL.len()],
+}
+
+impl Causes {
+    /// Takes the blocks that an allocator shows apart; `growth` is `None` if it held so much from the beginning.
+    #[must_use]
+    pub fn of(blocks: &[BlockView], growth: Option<&Growth>) -> Self {
+        let occupied = occupied(blocks);
+        let mut causes = Self::default();
+        for block in blocks {
+            let (cause, bytes) = match block.state {
+                BlockUse::Alias => continue,
+                BlockUse::Allocated | BlockUse::Pending => {
+                    (Cause::Rounding, block.size - block.requested)
+                }
+                BlockUse::Free => {
+                    let is_hole = occupied.contains(&block.segment);
+                    (cause_of_free(block, is_hole, growth), block.size)
+                }
+            };
+            causes.bytes[cause as usize] += bytes;
+        }
+        causes
+    }
+
+    /// Bytes with this cause.
+    #[must_use]
+    pub fn bytes(&self, cause: Cause) -> Bytes {
+        self.bytes[cause as usize]
+    }
+
+    /// Every cause with its bytes, in order.
+    pub fn rows(&self) -> impl Iterator<Item = (Cause, Bytes)> {
+        Cause::ALL.into_iter().map(|cause| (cause, self.bytes(cause)))
+    }
+
+    /// All of it: reserved minus requested.
+    #[must_use]
+    pub fn total(&self) -> Bytes {
+        self.bytes.iter().sum()
+    }
+}
+
+/// The segments of which a part is in use, be it through stitched addresses.
+fn occupied(blocks: &[BlockView]) -> FxHashSet<DevicePtr> {
+    let own = blocks.iter().filter(|block| block.kind != BlockKind::Stitched);
+    own.filter(|block| block.state != BlockUse::Free).map(|block| block.segment).collect()
+}
+
+fn cause_of_free(block: &BlockView, is_hole: bool, growth: Option<&Growth>) -> Cause {
+    let pool = growth.map_or(PoolId::DEFAULT, |growth| growth.pool);
+    let wants_small = growth.is_some_and(|growth| growth.is_small);
+    let is_small = block.kind == BlockKind::Small;
+    if block.pool != pool || (wants_small && !is_small) {
+        return Cause::WrongPool;
+    }
+    if is_small && !wants_small {
+        return Cause::SmallPool;
+    }
+    if growth.is_some_and(|growth| growth.stream != block.stream) {
+        return Cause::OtherStream;
+    }
+    if is_hole {
+        return Cause::Remainder;
+    }
+    match growth {
+        Some(growth) if block.size < growth.taken => Cause::TooSmall,
+        _ => Cause::SameStream,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{KIB, MIB};
+
+    fn block(state: BlockUse, at: u64, size: Bytes, segment: u64) -> BlockView {
+        BlockView {
+            block: None,
+            at: DevicePtr(at * MIB),
+            size,
+            requested: if state == BlockUse::Free { 0 } else { size - KIB },
+            stream: StreamId(0),
+            state,
+            pool: PoolId::DEFAULT,
+            kind: BlockKind::Large,
+            segment: DevicePtr(segment * MIB),
+        }
+    }
+
+    const GROWTH: Growth = Growth {
+        requested: 30 * MIB,
+        taken: 32 * MIB,
+        stream: StreamId(0),
+        pool: PoolId::DEFAULT,
+        is_small: false,
+    };
+
+    /// What the causes of a single free block are, by rules that come after each other.
+    fn cause(block: BlockView, growth: Option<&Growth>) -> Cause {
+        let causes = Causes::of(&[block], growth);
+        let (cause, bytes) = causes.rows().find(|&(_, bytes)| bytes > 0).unwrap();
+        assert_eq!((bytes, causes.total()), (block.size, block.size));
+        cause
+    }
+
+    #[test]
+    fn every_rule_finds_its_blocks_and_the_first_one_wins() {
+        let free = block(BlockUse::Free, 0, 20 * MIB, 0);
+        let large = BlockView { size: 32 * MIB, ..free };
+        let elsewhere = BlockView { stream: StreamId(1), ..free };
+        let small = BlockView { kind: BlockKind::Small, ..elsewhere };
+        let private = BlockView { pool: PoolId(1), ..small };
+        assert_eq!(cause(free, Some(&GROWTH)), Cause::TooSmall);
+        assert_eq!(cause(large, Some(&GROWTH)), Cause::SameStream);
+        assert_eq!(cause(elsewhere, Some(&GROWTH)), Cause::OtherStream);
+        assert_eq!(cause(small, Some(&GROWTH)), Cause::SmallPool);
+        assert_eq!(cause(private, Some(&GROWTH)), Cause::WrongPool);
+        let wants_small = Growth { is_small: true, ..GROWTH };
+        assert_eq!(cause(free, Some(&wants_small)), Cause::WrongPool);
+        assert_eq!(cause(small, Some(&wants_small)), Cause::OtherStream);
+        assert_eq!(cause(elsewhere, None), Cause::SameStream);
+        assert_eq!(cause(small, None), Cause::SmallPool);
+        assert_eq!(cause(private, None), Cause::WrongPool);
+    }
+
+    #[test]
+    fn a_hole_is_a_remainder_whatever_occupies_its_segment() {
+        for state in [BlockUse::Allocated, BlockUse::Pending, BlockUse::Alias] {
+            let blocks = [block(state, 0, MIB, 0), block(BlockUse::Free, 1, MIB, 0)];
+            let causes = Causes::of(&blocks, Some(&GROWTH));
+            assert_eq!(causes.bytes(Cause::Remainder), MIB, "{state:?}");
+            let rounding = if state == BlockUse::Alias { 0 } else { KIB };
+            assert_eq!(causes.bytes(Cause::Rounding), rounding, "{state:?}");
+        }
+        // A stitched range has addresses of its own, beside the segments.
+        let mut range = block(BlockUse::Alias, 0, MIB, 0);
+        range.kind = BlockKind::Stitched;
+        let causes = Causes::of(&[range, block(BlockUse::Free, 1, MIB, 0)], Some(&GROWTH));
+        assert_eq!(causes.bytes(Cause::TooSmall), MIB);
+    }
+}
