@@ -82,6 +82,20 @@ impl Cause {
         }
     }
 
+    /// What the bytes are, to be read after "some of it".
+    #[must_use]
+    pub const fn phrase(self) -> &'static str {
+        match self {
+            Self::Rounding => "by rounding",
+            Self::Remainder => "in holes between blocks in use",
+            Self::TooSmall => "in free segments that are too small",
+            Self::SameStream => "in free segments that were left aside",
+            Self::OtherStream => "cached for other streams",
+            Self::SmallPool => "in the small pool",
+            Self::WrongPool => "in other pools",
+        }
+    }
+
     /// What it means, in one sentence.
     #[must_use]
     pub const fn meaning(self) -> &'static str {

@@ -5,9 +5,11 @@
 //! reports.
 
 mod csv;
+mod html;
 pub mod job;
 mod json;
 mod markdown;
+mod palette;
 pub mod plan;
 mod plot;
 pub mod section;
@@ -16,7 +18,8 @@ pub mod table;
 pub mod tune;
 mod verdict;
 
-pub use plot::{ImageFormat, write_sweep};
+pub use html::Page;
+pub use plot::{CHARTS, Chart, ImageFormat, write_sweep};
 pub use verdict::verdict;
 use verdict::{is_choice, is_choice_of_name};
 

@@ -145,12 +145,22 @@ fn label(row: &Row<'_>) -> Cell {
     if row.is_reference() { cell.add_attribute(Attribute::Bold) } else { cell }
 }
 
-/// Red where requests were left out, green where a simulated allocator did best.
-fn coloured(column: &Column, row: &Row<'_>, comparison: &Comparison) -> Cell {
-    let cell = Cell::new(cell(column, row));
-    let Some(value) = (column.get)(row) else { return cell };
+/// How a number stands among those of its column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Requests were left out.
+    Alarm,
+    /// A simulated allocator did best, and not all did the same.
+    Best,
+    /// Neither.
+    Usual,
+}
+
+/// How the number of `row` stands in `column`.
+pub(super) fn standing(column: &Column, row: &Row<'_>, comparison: &Comparison) -> Standing {
+    let Some(value) = (column.get)(row) else { return Standing::Usual };
     if column.key == "oom_count" && value > 0.0 {
-        return cell.fg(Color::Red).add_attribute(Attribute::Bold);
+        return Standing::Alarm;
     }
     let real = comparison.rows().filter(|row| is_choice(row.run) && row.run.oom_count == 0);
     let values: Vec<f64> = real.filter_map(|row| (column.get)(&row)).collect();
@@ -161,7 +171,17 @@ fn coloured(column: &Column, row: &Row<'_>, comparison: &Comparison) -> Cell {
     };
     let differs = values.iter().any(|&other| other != value);
     let is_candidate = is_choice(row.run) && row.run.oom_count == 0;
-    if is_best && differs && is_candidate { cell.fg(Color::Green) } else { cell }
+    if is_best && differs && is_candidate { Standing::Best } else { Standing::Usual }
+}
+
+/// Red where requests were left out, green where a simulated allocator did best.
+fn coloured(column: &Column, row: &Row<'_>, comparison: &Comparison) -> Cell {
+    let cell = Cell::new(cell(column, row));
+    match standing(column, row, comparison) {
+        Standing::Alarm => cell.fg(Color::Red).add_attribute(Attribute::Bold),
+        Standing::Best => cell.fg(Color::Green),
+        Standing::Usual => cell,
+    }
 }
 
 fn calls(comparison: &Comparison, look: Look) -> String {

@@ -1,6 +1,7 @@
 //! The command line: what can be typed. Nothing is decided here; each subcommand turns what was typed into the
 //! library's types, once.
 
+mod pages;
 mod planning;
 mod sweeping;
 
@@ -11,6 +12,7 @@ use gmlake::alloc_conf::TorchVersion;
 use gmlake::sim::{DEFAULT_GPU_LAG, Memory};
 use gmlake::units::{Bytes, parse_size};
 
+pub(crate) use pages::{PlotArgs, ReportArgs};
 pub(crate) use planning::{CardArgs, DataArgs, FitsArgs, JobArgs, PlanArgs, capacity};
 pub(crate) use sweeping::{SweepArgs, SweepOutputArgs, TuneArgs};
 
@@ -35,6 +37,10 @@ pub(crate) enum Command {
     Sweep(Box<SweepArgs>),
     /// Find the best PYTORCH_CUDA_ALLOC_CONF for a trace
     Tune(TuneArgs),
+    /// Write a page with everything about recorded traces: charts that can be zoomed, tables, one verdict
+    Report(Box<ReportArgs>),
+    /// Draw one chart of the report, for a paper or a slide
+    Plot(Box<PlotArgs>),
     /// Show what is in a trace: settings, events, sizes, the peak, and what the recording lacks
     Inspect(InspectArgs),
     /// Check our model against every decision of PyTorch's own allocator in a recording
@@ -49,6 +55,7 @@ const EXAMPLES: &str = "\
 Examples:
   gmlake-sim inspect traces/opt-1.3b-LR-var.pickle.xz
   gmlake-sim compare traces/opt-1.3b-LR-var.pickle.xz --export-plot memory.png
+  gmlake-sim report traces/opt-1.3b-LR-var.pickle.xz --out report.html
   gmlake-sim compare traces/*.xz --device-memory 40GiB --allocators caching,expandable,gmlake
   gmlake-sim plan traces/opt-1.3b-LR-var.pickle.xz
   gmlake-sim verify traces/*.pickle.xz

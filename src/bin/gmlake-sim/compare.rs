@@ -1,5 +1,6 @@
 //! `gmlake-sim compare`: traces through several allocators, beside each other.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
@@ -12,30 +13,22 @@ use gmlake::report::{self, Report, ReportFormat, section, table};
 use gmlake::sim::job::{is_many, jobs};
 use gmlake::sim::{Choices, OpenOptions, Setup, choose, compare_files, compare_job};
 
-use crate::args::{Addresses, CompareArgs, DeviceArgs, InputArgs, OnOom, OutputArgs};
+use crate::args::{
+    Addresses, AllocatorArgs, CompareArgs, DeviceArgs, InputArgs, OnOom, OutputArgs,
+};
 use crate::export::Export;
 use crate::plan::tell_of_gaps;
 use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
-    let choices = choices(args)?;
+    let reference = args.reference.clone();
+    let choices = choices(&args.input, &args.device, &args.allocators, reference)?;
     let exports = open_exports(&args.output)?;
     check_stdin(&args.input.files)?;
     if args.job.job || args.input.files.iter().any(|file| is_many(file)) {
         return main_of_jobs(args, &choices, exports);
     }
-    let results = run(args, &choices)?;
-    let mut comparisons = Vec::with_capacity(results.len());
-    let mut is_complete = true;
-    for result in results {
-        match result {
-            Ok(comparison) => comparisons.push(comparison),
-            Err(error) => {
-                terminal::complain(&error.to_string());
-                is_complete = false;
-            }
-        }
-    }
+    let (comparisons, is_complete) = run(&args.input.files, args.output.jobs, &choices)?;
     show(args, &comparisons, &exports)?;
     write(exports, &comparisons)?;
     Ok(answer(args, &comparisons, is_complete))
@@ -81,9 +74,14 @@ fn notes_of(comparison: &Comparison) -> impl Iterator<Item = (&str, &str)> {
 }
 
 /// What was typed, as the library understands it.
-fn choices(args: &CompareArgs) -> anyhow::Result<Choices> {
-    let allocators = choose(&args.allocators.allocators, &args.allocators.set)?;
-    let reference = args.reference.clone();
+pub(crate) fn choices(
+    input: &InputArgs,
+    device: &DeviceArgs,
+    allocators: &AllocatorArgs,
+    reference: Option<String>,
+) -> anyhow::Result<Choices> {
+    let conf = allocators.alloc_conf.as_deref();
+    let allocators = choose(&allocators.allocators, &allocators.set)?;
     if let Some(name) = &reference
         && name != RECORDED
         && !allocators.iter().any(|choice| choice.spec.name == name)
@@ -94,16 +92,9 @@ fn choices(args: &CompareArgs) -> anyhow::Result<Choices> {
             chosen.join(", ")
         );
     }
-    let setup = setup(&args.input, &args.device, args.allocators.alloc_conf.as_deref())?;
-    let open = OpenOptions { device: args.input.device, version: args.input.torch_version };
-    Ok(Choices {
-        open,
-        allocators,
-        setup,
-        reference,
-        is_strict: args.input.strict,
-        has_peaks: false,
-    })
+    let setup = setup(input, device, conf)?;
+    let open = OpenOptions { device: input.device, version: input.torch_version };
+    Ok(Choices { open, allocators, setup, reference, is_strict: input.strict, has_peaks: false })
 }
 
 /// The world that was typed.
@@ -156,20 +147,30 @@ pub(crate) fn check_stdin(files: &[PathBuf]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn run(
-    args: &CompareArgs,
+/// Compares the allocators on every file, and says whether every file could be used.
+pub(crate) fn run(
+    files: &[PathBuf],
+    jobs: Option<NonZeroUsize>,
     choices: &Choices,
-) -> anyhow::Result<Vec<Result<Comparison, gmlake::sim::FileError>>> {
-    let files = &args.input.files;
+) -> anyhow::Result<(Vec<Comparison>, bool)> {
     let bar = work::progress(files.len());
-    let pool = work::pool(args.output.jobs)?;
+    let pool = work::pool(jobs)?;
     let done = |file: &Path| {
         bar.set_message(file.display().to_string());
         bar.inc(1);
     };
     let results = pool.install(|| compare_files(files, choices, done));
     bar.finish_and_clear();
-    Ok(results)
+    let mut comparisons = Vec::with_capacity(results.len());
+    for result in results {
+        match result {
+            Ok(comparison) => comparisons.push(comparison),
+            Err(error) => terminal::complain(&error.to_string()),
+        }
+    }
+    let is_complete = comparisons.len() == files.len();
+    terminal::tell_of_notes(comparisons.iter().flat_map(notes_of));
+    Ok((comparisons, is_complete))
 }
 
 fn show(
@@ -177,7 +178,6 @@ fn show(
     comparisons: &[Comparison],
     exports: &[(Export, Box<dyn Report>)],
 ) -> anyhow::Result<()> {
-    terminal::tell_of_notes(comparisons.iter().flat_map(notes_of));
     if exports.iter().any(|(export, _)| export.is_stdout()) {
         return Ok(());
     }

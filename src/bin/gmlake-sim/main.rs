@@ -14,7 +14,9 @@ mod compare;
 mod export;
 mod fits;
 mod inspect;
+mod page;
 mod plan;
+mod plot;
 mod sweep;
 mod terminal;
 mod transcribe;
@@ -56,6 +58,8 @@ fn main() -> ExitCode {
         Command::Fits(args) => fits::main(args),
         Command::Sweep(args) => sweep::main(args),
         Command::Tune(args) => tune::main(args),
+        Command::Report(args) => page::main(args),
+        Command::Plot(args) => plot::main(args),
         Command::Inspect(args) => inspect::main(args),
         Command::Verify(args) => verify::main(args),
         Command::Export(args) => transcribe::main(args),

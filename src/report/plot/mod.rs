@@ -12,7 +12,10 @@
 //! and averaged down, which smooths what the drawing library leaves jagged.
 
 mod bars;
+mod latency;
+mod map;
 mod overview;
+mod single;
 mod style;
 mod sweep;
 mod timeline;
@@ -26,7 +29,6 @@ use plotters::prelude::*;
 use super::{Report, ReportError};
 use crate::metrics::Comparison;
 use style::{Pen, failed};
-use sweep::Picture;
 pub use sweep::write_sweep;
 
 /// Kinds of picture.
@@ -53,9 +55,52 @@ impl ImageFormat {
     }
 }
 
+/// A chart that can be drawn by itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Chart {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it shows, in one line.
+    pub summary: &'static str,
+    draw: fn(ImageFormat, &[Comparison], &mut dyn Write) -> Result<(), ReportError>,
+}
+
+/// The charts. To add one, write its file and its line here.
+pub const CHARTS: &[Chart] = &[
+    Chart { name: "timeline", summary: "memory over time", draw: single::timelines },
+    Chart { name: "utilization", summary: "peaks, and what was in use", draw: single::utilization },
+    Chart { name: "latency", summary: "time in driver calls, step by step", draw: latency::write },
+    Chart { name: "map", summary: "the memory at the peak, block by block", draw: map::write },
+];
+
+impl Chart {
+    /// The report that is this chart as a picture.
+    #[must_use]
+    pub fn report(&self, format: ImageFormat) -> Box<dyn Report> {
+        Box::new(Drawn { chart: *self, format })
+    }
+}
+
+struct Drawn {
+    chart: Chart,
+    format: ImageFormat,
+}
+
+impl Report for Drawn {
+    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<(), ReportError> {
+        (self.chart.draw)(self.format, comparisons, out)
+    }
+}
+
 /// Memory over time and utilization, as a picture.
 pub(super) struct Plot {
     pub(super) format: ImageFormat,
+}
+
+/// Something that can be drawn in any format.
+trait Picture {
+    /// Draws it on white ground.
+    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError>;
 }
 
 /// An area that is drawn on.
@@ -85,7 +130,14 @@ struct Overview<'a> {
 
 impl Picture for Overview<'_> {
     fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError> {
-        picture(root, self.comparisons, pen)
+        if self.comparisons.len() > MOST_TIMELINES {
+            return overview::draw(root, self.comparisons, pen);
+        }
+        let rows = root.split_evenly((self.comparisons.len().max(1), 1));
+        for (row, comparison) in rows.iter().zip(self.comparisons) {
+            panels(row, comparison, pen)?;
+        }
+        Ok(())
     }
 }
 
@@ -162,28 +214,24 @@ fn drawn<DB: DrawingBackend>(
     root.present().map_err(failed)
 }
 
-fn picture<DB: DrawingBackend>(
-    root: &Area<'_, DB>,
-    comparisons: &[Comparison],
-    pen: Pen,
-) -> Result<(), ReportError> {
-    if comparisons.len() > MOST_TIMELINES {
-        overview::draw(root, comparisons, pen)?;
-    } else {
-        let rows = root.split_evenly((comparisons.len().max(1), 1));
-        for (row, comparison) in rows.iter().zip(comparisons) {
-            panels(row, comparison, pen)?;
-        }
-    }
-    Ok(())
-}
-
 /// The two panels of one file, under their title.
 fn panels<DB: DrawingBackend>(
     row: &Area<'_, DB>,
     comparison: &Comparison,
     pen: Pen,
 ) -> Result<(), ReportError> {
+    let body = titled(row, comparison, pen)?;
+    let (left, right) = body.split_horizontally(pen.px(WIDTH as i32 - 430));
+    timeline::draw(&left, comparison, pen)?;
+    bars::draw(&right, comparison, pen)
+}
+
+/// Writes the title of one file, and leaves the room below it.
+fn titled<'a, DB: DrawingBackend>(
+    row: &Area<'a, DB>,
+    comparison: &Comparison,
+    pen: Pen,
+) -> Result<Area<'a, DB>, ReportError> {
     let (head, body) = row.split_vertically(pen.px(84));
     pen.text(&head, (28, 18), comparison.title(), &pen.font(30, style::INK))?;
     let subtitle = super::table::headline(comparison);
@@ -193,7 +241,5 @@ fn panels<DB: DrawingBackend>(
     let legend = if has_oom { "; a cross marks the first OOM" } else { "" };
     let subtitle = &format!("{subtitle}{legend}");
     pen.text(&head, (28, 54), subtitle, &pen.font(18, style::FAINT_INK))?;
-    let (left, right) = body.split_horizontally(pen.px(WIDTH as i32 - 430));
-    timeline::draw(&left, comparison, pen)?;
-    bars::draw(&right, comparison, pen)
+    Ok(body)
 }

@@ -4,8 +4,9 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::metrics::{Comparison, RECORDED, RunSummary};
+use crate::metrics::Comparison;
 use crate::report::ReportError;
+use crate::report::palette::{self, Colour};
 
 /// Text.
 pub(super) const INK: RGBColor = RGBColor(34, 34, 34);
@@ -19,24 +20,6 @@ pub(super) const ACTIVE: RGBColor = RGBColor(190, 203, 216);
 pub(super) const ALARM: RGBColor = RGBColor(190, 20, 30);
 
 const FAMILY: &str = "sans-serif";
-
-/// The colours of Okabe and Ito, which people with any colour vision can tell apart, for the allocators that we know,
-/// so that an allocator looks the same in every picture.
-const COLOURS: [(&str, RGBColor); 9] = [
-    (RECORDED, RGBColor(40, 40, 40)),
-    ("caching", RGBColor(213, 94, 0)),
-    ("expandable", RGBColor(0, 114, 178)),
-    ("gmlake", RGBColor(0, 158, 115)),
-    ("gmlake-released", RGBColor(86, 180, 233)),
-    ("vmm", RGBColor(230, 159, 0)),
-    ("bound", RGBColor(204, 121, 167)),
-    ("bound-2mib", RGBColor(221, 170, 200)),
-    ("native", RGBColor(140, 140, 140)),
-];
-
-/// Colours for allocators that are not in the list above.
-pub(super) const MORE_COLOURS: [RGBColor; 4] =
-    [RGBColor(118, 42, 131), RGBColor(127, 59, 8), RGBColor(27, 120, 55), RGBColor(64, 0, 255)];
 
 /// Makes the font known to the drawing library, which has none of its own.
 pub(super) fn register_font() -> Result<(), ReportError> {
@@ -52,15 +35,23 @@ pub(super) fn failed<E: std::fmt::Display>(error: E) -> ReportError {
 
 /// The colour of an allocator that has one of its own.
 pub(super) fn known(allocator: &str) -> Option<RGBColor> {
-    COLOURS.iter().find(|(name, _)| *name == allocator).map(|&(_, colour)| colour)
+    palette::known(allocator).map(on_paper)
+}
+
+/// Colours for lines that are of no allocator that we know.
+pub(super) fn more_colours() -> [RGBColor; 4] {
+    palette::MORE_COLOURS.map(on_paper)
 }
 
 /// The colour of each run of a comparison.
 pub(super) fn colours(comparison: &Comparison) -> Vec<RGBColor> {
-    let mut more = MORE_COLOURS.into_iter().cycle();
-    let mut colour =
-        |run: &RunSummary| known(&run.allocator).or_else(|| more.next()).unwrap_or(INK);
-    comparison.runs.iter().map(&mut colour).collect()
+    palette::colours(comparison).into_iter().map(on_paper).collect()
+}
+
+/// A colour as it is drawn: pictures are white.
+pub(super) fn on_paper(colour: Colour) -> RGBColor {
+    let (red, green, blue) = colour.light;
+    RGBColor(red, green, blue)
 }
 
 /// Sizes in the pixels of the finished picture, which may be drawn larger.

@@ -16,7 +16,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::style::{self, Pen, failed};
-use super::{Area, ImageFormat, WIDTH, write_picture};
+use super::{Area, ImageFormat, Picture, WIDTH, write_picture};
 use crate::metrics::{Axis, Sweep, SweepRow, title_of};
 use crate::report::ReportError;
 use crate::units::{GIB, Size};
@@ -62,11 +62,6 @@ pub fn write_sweep(
             varied.len()
         ))),
     }
-}
-
-/// Something to draw, on any kind of picture.
-pub(super) trait Picture {
-    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError>;
 }
 
 struct Curves<'a> {
@@ -126,7 +121,7 @@ impl Picture for Curves<'_> {
         let most = self.sweep.rows.iter().map(gib).fold(0.0, f64::max).max(1e-3) * 1.08;
         let frame = Frame { columns: self.x.values.len(), most };
         frame.scale(root, self.x, pen)?;
-        let mut more = style::MORE_COLOURS.into_iter().cycle();
+        let mut more = style::more_colours().into_iter().cycle();
         let colours: Vec<RGBColor> = lines
             .iter()
             .map(|line| style::known(line.allocator).or_else(|| more.next()))

@@ -1,0 +1,68 @@
+//! What can be typed after `report` and `plot`.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use gmlake::report::{CHARTS, Chart};
+
+use super::{AllocatorArgs, DeviceArgs, InputArgs};
+
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  gmlake-sim report traces/opt-1.3b-LR-var.pickle.xz
+  gmlake-sim report before.pickle after.pickle --out both.html --profile a100-paper
+
+The page needs no network: it can be mailed, and opens from disk. Exit codes: 0 all is well, 2 wrong usage or input.";
+
+/// `gmlake-sim report`
+#[derive(Debug, Parser)]
+#[command(after_help = REPORT_EXAMPLES)]
+pub(crate) struct ReportArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    #[command(flatten)]
+    pub(crate) allocators: AllocatorArgs,
+    /// Row that the others are compared with [default: recorded, else caching]
+    #[arg(long, value_name = "NAME", help_heading = "Allocators")]
+    pub(crate) reference: Option<String>,
+    /// Where the page goes ('-' for standard output)
+    #[arg(long, value_name = "FILE", default_value = "report.html", help_heading = "Output")]
+    pub(crate) out: PathBuf,
+    /// Threads to use [default: one for each core]
+    #[arg(long, value_name = "N", help_heading = "Output")]
+    pub(crate) jobs: Option<std::num::NonZeroUsize>,
+}
+
+const PLOT_EXAMPLES: &str = "\
+Examples:
+  gmlake-sim plot traces/opt-1.3b-LR-var.pickle.xz --chart map --out map.svg
+  gmlake-sim plot traces/opt-1.3b-LR-var.pickle.xz --chart latency --profile a100-paper --out latency.png
+
+Exit codes: 0 all is well, 2 wrong usage or input.";
+
+/// `gmlake-sim plot`
+#[derive(Debug, Parser)]
+#[command(after_help = PLOT_EXAMPLES)]
+pub(crate) struct PlotArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    #[command(flatten)]
+    pub(crate) allocators: AllocatorArgs,
+    /// What to draw
+    #[arg(long, value_name = "NAME", value_parser = chart_names(), help_heading = "Output")]
+    pub(crate) chart: String,
+    /// The picture, which ends in .svg or .png
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) out: PathBuf,
+}
+
+/// The charts as the command line offers them, each with what it shows.
+fn chart_names() -> PossibleValuesParser {
+    let value = |chart: &Chart| PossibleValue::new(chart.name).help(chart.summary);
+    PossibleValuesParser::new(CHARTS.iter().map(value))
+}

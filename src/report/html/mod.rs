@@ -1,0 +1,322 @@
+//! The page: one HTML file that holds everything, opens from disk and asks nobody for anything.
+//!
+//! ```text
+//!   Comparison ──▶ words and tables, written here      ─┐
+//!              ──▶ data.rs: what the charts show, JSON ─┼─▶ page.html ─▶ report.html
+//!   page.css, js/*.js: part of the program             ─┘
+//! ```
+//!
+//! The charts are drawn by a few hundred lines of our own. A library would have to be copied into the repository (no
+//! crate embeds a small one), and the best small one, uPlot, draws neither rectangles nor bars over steps, which is
+//! half of this page. What can be read without charts is in the HTML itself; each chart has its numbers in a table
+//! behind it.
+
+mod data;
+mod encode;
+
+use std::fmt::Write as _;
+use std::io::Write;
+
+use super::palette::{self, Colour, Rgb};
+use super::{Report, ReportError, is_choice, table, verdict};
+use crate::metrics::{Cause, Column, Comparison, RunSummary, columns};
+use crate::units::{Nanos, Size};
+
+const PAGE: &str = include_str!("page.html");
+const SECTION: &str = include_str!("section.html");
+const STYLE: &str = include_str!("page.css");
+/// In the order in which they need each other.
+const SCRIPTS: [&str; 8] = [
+    include_str!("js/decode.js"),
+    include_str!("js/dom.js"),
+    include_str!("js/timeline.js"),
+    include_str!("js/causes.js"),
+    include_str!("js/map.js"),
+    include_str!("js/latency.js"),
+    include_str!("js/convergence.js"),
+    include_str!("js/main.js"),
+];
+
+/// A page with a section for each file.
+#[derive(Debug, Clone, Default)]
+pub struct Page {
+    /// The command that made it, as a user would type it; shown at the end.
+    pub command: String,
+}
+
+impl Report for Page {
+    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<(), ReportError> {
+        let title = match comparisons {
+            [one] => one.title().to_owned(),
+            many => format!("{} recordings", many.len()),
+        };
+        let sections: Vec<String> =
+            comparisons.iter().enumerate().map(|(index, one)| section(index, one)).collect();
+        let page = fill(
+            PAGE,
+            &[
+                ("title", &escape(&title)),
+                ("style", STYLE),
+                ("colours", &colours(comparisons)),
+                ("contents", &contents(comparisons)),
+                ("sections", &sections.join("\n")),
+                ("causes", &causes()),
+                ("command", &escape(&self.command)),
+                ("version", env!("CARGO_PKG_VERSION")),
+                ("data", &data(comparisons)?),
+                ("script", &SCRIPTS.join("\n")),
+            ],
+        );
+        Ok(out.write_all(page.as_bytes())?)
+    }
+}
+
+/// Puts each value where its name stands in double braces. Values are not looked through again.
+fn fill(template: &str, values: &[(&str, &str)]) -> String {
+    let mut text = String::with_capacity(template.len());
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once("{{") {
+        let (name, behind) = after.split_once("}}").unwrap_or((after, ""));
+        let value = values.iter().find(|(other, _)| *other == name);
+        let (_, value) = value.expect("our templates name only what there is");
+        text += before;
+        text += value;
+        rest = behind;
+    }
+    text + rest
+}
+
+/// Text as HTML, also within quotes.
+fn escape(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => safe += "&amp;",
+            '<' => safe += "&lt;",
+            '>' => safe += "&gt;",
+            '"' => safe += "&quot;",
+            '\'' => safe += "&#39;",
+            other => safe.push(other),
+        }
+    }
+    safe
+}
+
+fn data(comparisons: &[Comparison]) -> Result<String, ReportError> {
+    let files: Vec<_> = comparisons.iter().map(data::File::new).collect();
+    let text = serde_json::to_string(&files).map_err(std::io::Error::from)?;
+    // A name that contains "</script>" must not end the script.
+    Ok(text.replace('<', "\\u003c"))
+}
+
+fn hex((red, green, blue): Rgb) -> String {
+    format!("#{red:02x}{green:02x}{blue:02x}")
+}
+
+/// The colours as variables: `--run-FILE-ROW` and `--cause-NUMBER`, for light and dark pages.
+fn colours(comparisons: &[Comparison]) -> String {
+    let mut all: Vec<(String, Colour)> = Vec::new();
+    for (file, comparison) in comparisons.iter().enumerate() {
+        let rows = palette::colours(comparison).into_iter().enumerate();
+        all.extend(rows.map(|(row, colour)| (format!("--run-{file}-{row}"), colour)));
+    }
+    let causes = Cause::ALL.into_iter().enumerate();
+    all.extend(causes.map(|(n, cause)| (format!("--cause-{n}"), palette::of_cause(cause))));
+    let list = |pick: fn(&Colour) -> Rgb| {
+        let one = |(name, colour): &(String, Colour)| format!("{name}:{}", hex(pick(colour)));
+        all.iter().map(one).collect::<Vec<_>>().join(";")
+    };
+    let (light, dark) = (list(|colour| colour.light), list(|colour| colour.dark));
+    format!(":root{{{light}}}@media (prefers-color-scheme:dark){{:root{{{dark}}}}}")
+}
+
+/// Links to the sections, if there are several.
+fn contents(comparisons: &[Comparison]) -> String {
+    if comparisons.len() < 2 {
+        return String::new();
+    }
+    let mut text = String::from("<nav aria-label=\"Recordings\"><ol>");
+    for (index, comparison) in comparisons.iter().enumerate() {
+        let (title, held) = (escape(comparison.title()), comparison.reference());
+        let held = held.map(|run| format!(" <span>{}</span>", Size(run.reserved_peak_bytes)));
+        let held = held.unwrap_or_default();
+        let _ = write!(text, "<li><a href=\"#file-{index}\">{title}</a>{held}</li>");
+    }
+    text + "</ol></nav>"
+}
+
+fn section(index: usize, comparison: &Comparison) -> String {
+    let sentence = verdict(comparison);
+    // The title stands above it already.
+    let title = comparison.title();
+    let words = sentence.strip_prefix(&format!("{title}: ")).unwrap_or(&sentence);
+    let about = table::headline(comparison);
+    let about = about.split_once(": ").map_or("", |(_, rest)| rest);
+    let reference = comparison.reference.as_deref().unwrap_or("no other row");
+    fill(
+        SECTION,
+        &[
+            ("index", &index.to_string()),
+            ("title", &escape(title)),
+            ("about", &escape(about)),
+            ("verdict", &verdict_html(words)),
+            ("facts", &facts(comparison)),
+            ("table", &runs(index, comparison)),
+            ("reference", &escape(reference)),
+            ("notes", &notes(comparison)),
+        ],
+    )
+}
+
+/// The sentence, its first letter a capital, its clauses a line each, the first one louder than the others.
+fn verdict_html(words: &str) -> String {
+    let mut letters = words.chars();
+    let first = letters.next().map(|letter| letter.to_uppercase().collect::<String>());
+    let words = first.unwrap_or_default() + letters.as_str();
+    let (head, rest) = words.split_once("; ").unwrap_or((words.trim_end_matches('.'), ""));
+    let rest = rest.trim_end_matches('.').split("; ").filter(|clause| !clause.is_empty());
+    let rest: String =
+        rest.map(|clause| format!("<span>{}.</span> ", escape(&capital(clause)))).collect();
+    let sentence = format!("<strong>{}.</strong> {rest}", escape(head));
+    // A number and its unit stay on one line.
+    ["B", "KiB", "MiB", "GiB", "TiB"].iter().fold(sentence, |text, unit| {
+        let ends = [" ", ",", ".", ";"].iter();
+        ends.fold(text, |text, end| {
+            text.replace(&format!(" {unit}{end}"), &format!("&nbsp;{unit}{end}"))
+        })
+    })
+}
+
+/// Names of allocators stay as they are.
+fn capital(clause: &str) -> String {
+    match clause.strip_prefix("no ") {
+        Some(rest) => format!("No {rest}"),
+        None => clause.to_owned(),
+    }
+}
+
+/// The few numbers that the sentence does not say: what was held in vain and why, and what the way out would cost.
+fn facts(comparison: &Comparison) -> String {
+    let mut facts: Vec<(String, String)> = Vec::new();
+    facts.extend(comparison.reference().and_then(|run| in_vain(comparison, run)));
+    let served = comparison.runs.iter().filter(|run| is_choice(run) && run.oom_count == 0);
+    if let Some(best) = served.min_by_key(|run| run.reserved_peak_bytes) {
+        let label = best.label();
+        facts.push((Size(best.reserved_peak_bytes).to_string(), format!("would do with {label}")));
+        let prices = best.prices.as_ref();
+        facts.extend(prices.map(|prices| {
+            let share = prices.share().map(|share| format!(", {:.1} % of the run", 100.0 * share));
+            let what = format!("in driver calls for that{}", share.unwrap_or_default());
+            (Nanos(prices.predicted_driver_ns.total as f64).to_string(), what)
+        }));
+    }
+    let item = |(number, what): &(String, String)| {
+        format!("<div><dt>{}</dt><dd>{}</dd></div>", escape(what), escape(number))
+    };
+    facts.iter().map(item).collect()
+}
+
+/// What a run held at its peak that nobody had asked for, and the largest part of it. Of a recording, we know that from
+/// the model that follows it.
+fn in_vain(comparison: &Comparison, run: &RunSummary) -> Option<(String, String)> {
+    let held = run.reserved_peak_bytes;
+    let mut twins = comparison.runs.iter().filter(|twin| twin.reserved_peak_bytes == held);
+    let peak = twins.find_map(|twin| twin.peak.as_ref()).filter(|peak| peak.causes.total() > 0)?;
+    let (cause, bytes) = peak.causes.rows().max_by_key(|&(_, bytes)| bytes)?;
+    let share = 100.0 * bytes as f64 / peak.causes.total() as f64;
+    let what = format!("held in vain at the peak, {share:.0} % of it {}", cause.phrase());
+    Some((Size(peak.causes.total()).to_string(), what))
+}
+
+fn notes(comparison: &Comparison) -> String {
+    let item = |note: &String| format!("<li>{}</li>", escape(note));
+    let items: String = comparison.notes.iter().map(item).collect();
+    match items.is_empty() {
+        true => String::new(),
+        false => format!("<aside><h3>Assumed</h3><ul>{items}</ul></aside>"),
+    }
+}
+
+/// Columns that say the same as another one, or nothing in this comparison, only make the table wider.
+fn is_shown(column: &Column, comparison: &Comparison) -> bool {
+    match column.key {
+        "fragmentation" | "host_ns_per_event" => false,
+        "oom_count" | "alloc_retries" => {
+            comparison.rows().any(|row| (column.get)(&row).unwrap_or(0.0) > 0.0)
+        }
+        _ => true,
+    }
+}
+
+/// The comparison as a table; the bar in the first column is the peak, its dark part what was in use.
+fn runs(index: usize, comparison: &Comparison) -> String {
+    let columns: Vec<_> = columns(&comparison.runs).filter(|c| is_shown(c, comparison)).collect();
+    let mut text =
+        String::from("<table class=\"runs\"><thead><tr><th scope=\"col\">allocator</th>");
+    for column in &columns {
+        let _ = write!(text, "<th scope=\"col\">{}</th>", escape(column.name));
+    }
+    text += "</tr></thead><tbody>";
+    let most = comparison.runs.iter().map(|run| run.reserved_peak_bytes).max().unwrap_or(0).max(1);
+    for (number, row) in comparison.rows().enumerate() {
+        let class = if row.is_reference() { " class=\"reference\"" } else { "" };
+        let label = escape(&row.run.label());
+        let bar = bar(row.run, most);
+        let _ = write!(
+            text,
+            "<tr{class} style=\"--run:var(--run-{index}-{number})\"><th scope=\"row\">{label}{bar}</th>"
+        );
+        for column in &columns {
+            let cell = escape(&table::cell(column, &row));
+            let class = match table::standing(column, &row, comparison) {
+                table::Standing::Best => " class=\"best\"",
+                table::Standing::Alarm => " class=\"alarm\"",
+                table::Standing::Usual => "",
+            };
+            let _ = write!(text, "<td{class}>{cell}</td>");
+        }
+        text += "</tr>";
+    }
+    text + "</tbody></table>"
+}
+
+fn bar(run: &RunSummary, most: u64) -> String {
+    let share = |bytes: u64| 100.0 * bytes as f64 / most as f64;
+    let used = run.active_peak_bytes.min(run.reserved_peak_bytes);
+    format!(
+        "<i class=\"bar\" style=\"--held:{:.2}%;--used:{:.2}%\"></i>",
+        share(run.reserved_peak_bytes),
+        share(used)
+    )
+}
+
+/// What each cause means, as a list that is also the legend.
+fn causes() -> String {
+    let item = |(number, cause): (usize, Cause)| {
+        let (name, meaning) = (cause.name(), cause.meaning());
+        format!("<dt style=\"--swatch:var(--cause-{number})\">{name}</dt><dd>{meaning}</dd>")
+    };
+    Cause::ALL.into_iter().enumerate().map(item).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_are_filled_once() {
+        let values = [("a", "{{b}}"), ("b", "2")];
+        assert_eq!(fill("<{{a}}|{{b}}>", &values), "<{{b}}|2>");
+    }
+
+    #[test]
+    fn names_cannot_break_out_of_the_page() {
+        let name = "</script><img src=x onerror=\"alert('&')\">";
+        let comparison = Comparison { file: name.to_owned(), ..Comparison::default() };
+        let mut page = Vec::new();
+        Page::default().write(&[comparison], &mut page).unwrap();
+        let page = String::from_utf8(page).unwrap();
+        assert!(!page.contains("<img"));
+        assert_eq!(page.matches("</script>").count(), 2, "one for the data, one for the code");
+    }
+}

@@ -1,0 +1,68 @@
+//! The colours of all pictures and pages, so that an allocator looks the same in each.
+//!
+//! Those of Okabe and Ito, which people with any colour vision can tell apart; on a dark page the dark ones among them
+//! are lighter. Causes have other colours than allocators have (Paul Tol's muted scheme), so that nobody takes the one
+//! for the other.
+
+use crate::metrics::{Cause, Comparison, RECORDED};
+
+/// Red, green and blue.
+pub(super) type Rgb = (u8, u8, u8);
+
+/// A colour on a light page, and the one that stands for it on a dark page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Colour {
+    /// On white.
+    pub(super) light: Rgb,
+    /// On near-black.
+    pub(super) dark: Rgb,
+}
+
+const fn both(light: Rgb, dark: Rgb) -> Colour {
+    Colour { light, dark }
+}
+
+const COLOURS: [(&str, Colour); 9] = [
+    (RECORDED, both((40, 40, 40), (226, 226, 226))),
+    ("caching", both((213, 94, 0), (235, 122, 40))),
+    ("expandable", both((0, 114, 178), (58, 150, 214))),
+    ("gmlake", both((0, 158, 115), (26, 184, 140))),
+    ("gmlake-released", both((86, 180, 233), (130, 205, 250))),
+    ("vmm", both((230, 159, 0), (240, 176, 40))),
+    ("bound", both((204, 121, 167), (222, 146, 188))),
+    ("bound-2mib", both((221, 170, 200), (176, 128, 156))),
+    ("native", both((140, 140, 140), (150, 150, 150))),
+];
+
+/// Colours for allocators that are not in the list above.
+pub(super) const MORE_COLOURS: [Colour; 4] = [
+    both((118, 42, 131), (178, 110, 190)),
+    both((127, 59, 8), (190, 120, 70)),
+    both((27, 120, 55), (90, 174, 97)),
+    both((64, 0, 255), (140, 110, 255)),
+];
+
+/// The colour of an allocator that has one of its own.
+pub(super) fn known(allocator: &str) -> Option<Colour> {
+    COLOURS.iter().find(|(name, _)| *name == allocator).map(|&(_, colour)| colour)
+}
+
+/// The colour of each run of a comparison.
+pub(super) fn colours(comparison: &Comparison) -> Vec<Colour> {
+    let mut more = MORE_COLOURS.into_iter().cycle();
+    let mut colour = |name: &str| known(name).or_else(|| more.next()).unwrap_or(COLOURS[0].1);
+    comparison.runs.iter().map(|run| colour(&run.allocator)).collect()
+}
+
+/// The colour of a cause.
+pub(super) const fn of_cause(cause: Cause) -> Colour {
+    match cause {
+        Cause::Rounding => both((154, 154, 154), (130, 130, 130)),
+        Cause::Remainder => both((204, 102, 119), (214, 116, 132)),
+        Cause::TooSmall => both((221, 204, 119), (214, 194, 100)),
+        Cause::SameStream => both((153, 153, 51), (160, 160, 70)),
+        Cause::OtherStream => both((51, 34, 136), (124, 108, 214)),
+        Cause::SmallPool => both((136, 204, 238), (110, 180, 220)),
+        Cause::WrongPool => both((170, 68, 153), (190, 96, 174)),
+    }
+}

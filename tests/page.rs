@@ -1,0 +1,290 @@
+//! The report as people use it: a real browser opens it, looks at every chart, points, drags and presses keys.
+//!
+//! Without Chromium these tests say so and pass; with `GMLAKE_NEEDS_BROWSER=1` they fail then. `SCREENSHOTS=FOLDER`
+//! keeps pictures of the page.
+
+#[path = "common/browser.rs"]
+mod browser;
+
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::time::Instant;
+
+use assert_cmd::Command;
+use browser::Browser;
+use serde_json::{Value, json};
+
+const CHARTS: [&str; 5] = ["timeline", "causes", "map", "latency", "convergence"];
+
+fn browser() -> Option<Browser> {
+    let found = browser::find();
+    if found.is_none() {
+        assert!(std::env::var_os("GMLAKE_NEEDS_BROWSER").is_none(), "there is no Chromium");
+        eprintln!("SKIPPED: no Chromium on this machine, the page was not looked at in a browser");
+    }
+    found.map(|path| Browser::start(&path))
+}
+
+fn folder() -> &'static Path {
+    static FOLDER: LazyLock<tempfile::TempDir> =
+        LazyLock::new(|| tempfile::tempdir().expect("there is a place for temporary files"));
+    FOLDER.path()
+}
+
+fn report(name: &str, inputs: &[PathBuf], more: &[&str]) -> PathBuf {
+    let out = folder().join(name);
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"));
+    command.arg("report").args(inputs).args(more).arg("--out").arg(&out).assert().success();
+    out
+}
+
+fn trace(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("traces").join(format!("{name}.pickle.xz"))
+}
+
+/// The page of the example that is everywhere.
+fn example() -> &'static Path {
+    static PAGE: LazyLock<PathBuf> =
+        LazyLock::new(|| report("example.html", &[trace("opt-1.3b-LR-var")], &[]));
+    &PAGE
+}
+
+/// The middle of the drawing surface of a chart, scrolled into view.
+fn middle(browser: &mut Browser, chart: &str) -> (f64, f64) {
+    let place = browser.evaluate(&format!(
+        "(() => {{ const node = document.querySelector('[data-chart={chart}] .surface, [data-chart={chart}] .stack');
+           node.scrollIntoView({{ block: 'center', behavior: 'instant' }});
+           const box = node.getBoundingClientRect();
+           return [box.left + box.width / 2, box.top + Math.min(box.height, 400) / 2]; }})()"
+    ));
+    browser.settle();
+    (place[0].as_f64().unwrap(), place[1].as_f64().unwrap())
+}
+
+fn tip(browser: &mut Browser) -> String {
+    browser.settle();
+    let text = browser.evaluate(
+        "tip.hidden ? '' : tip.innerText".replace("tip", "document.getElementById('tip')").as_str(),
+    );
+    text.as_str().unwrap().to_owned()
+}
+
+/// How many colours a chart's surface shows: a canvas pixel by pixel, a drawing shape by shape.
+fn colours(browser: &mut Browser, chart: &str) -> u64 {
+    let script = format!(
+        "(() => {{ const found = new Set();
+           for (const canvas of document.querySelectorAll('[data-chart={chart}] canvas')) {{
+             const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+             const words = new Uint32Array(data.buffer);
+             for (const word of words) found.add(word);
+           }}
+           for (const node of document.querySelectorAll('[data-chart={chart}] svg *, [data-chart={chart}] .stack i')) {{
+             const style = getComputedStyle(node);
+             found.add(style.fill + style.stroke + style.backgroundColor);
+           }}
+           return found.size; }})()"
+    );
+    browser.evaluate(&script).as_u64().unwrap()
+}
+
+fn needed_width(browser: &mut Browser) -> u64 {
+    browser.evaluate("document.documentElement.scrollWidth").as_u64().unwrap()
+}
+
+/// Nothing that scrolls the page sideways, nothing on the console, nothing asked for but the page itself.
+fn check_quiet(browser: &mut Browser, what: &str) {
+    let (needed, width) = (needed_width(browser), browser.width);
+    assert!(needed <= width, "{what}: the page is {needed} wide in a window of {width}");
+    assert_eq!(browser.complaints, [""; 0], "{what}");
+    let foreign = browser
+        .requests
+        .iter()
+        .filter(|url| !url.starts_with("file://") && !url.starts_with("data:"));
+    assert_eq!(foreign.count(), 0, "{what}: {:?}", browser.requests);
+}
+
+#[test]
+fn every_chart_draws_at_both_widths() {
+    let Some(mut browser) = browser() else { return };
+    for (width, height) in [(1280, 900), (390, 844)] {
+        browser.open(example(), width, height);
+        for chart in CHARTS {
+            let state = format!("document.querySelector('[data-chart={chart}]').dataset.state");
+            assert_eq!(browser.evaluate(&state), "drawn", "{chart} at {width}");
+            let seen = colours(&mut browser, chart);
+            assert!(seen >= 5, "{chart} at {width} has {seen} colours");
+        }
+        check_quiet(&mut browser, &format!("at {width}"));
+        keep(&mut browser, &format!("report-{width}"));
+    }
+}
+
+/// Keeps a picture of the whole page, if somebody asked.
+fn keep(browser: &mut Browser, name: &str) {
+    if let Some(folder) = std::env::var_os("SCREENSHOTS") {
+        let path = Path::new(&folder).join(format!("{name}.png"));
+        std::fs::write(path, browser.screenshot(None)).expect("the folder is there");
+    }
+}
+
+#[test]
+fn a_dark_screen_gets_a_dark_page() {
+    let Some(mut browser) = browser() else { return };
+    browser.open(example(), 1280, 900);
+    let shade = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]";
+    let light = browser.evaluate(shade).as_u64().unwrap();
+    let features = json!([{"name": "prefers-color-scheme", "value": "dark"}]);
+    browser.call("Emulation.setEmulatedMedia", json!({ "features": features }));
+    browser.settle();
+    let dark = browser.evaluate(shade).as_u64().unwrap();
+    assert!(light > 230 && dark < 40, "{light} {dark}");
+    for chart in CHARTS {
+        assert!(colours(&mut browser, chart) >= 5, "{chart}");
+    }
+    check_quiet(&mut browser, "dark");
+    keep(&mut browser, "report-dark");
+}
+
+#[test]
+fn hovering_reads_each_chart() {
+    let Some(mut browser) = browser() else { return };
+    browser.open(example(), 1280, 900);
+    let expected = [
+        ("timeline", ["recorded", "GiB", "in use"]),
+        ("causes", ["requested", "rounding", "made it grow"]),
+        ("map", ["size", "segment", "stream"]),
+        ("latency", ["Step", "calls", "native"]),
+        ("convergence", ["step", "driver calls", ""]),
+    ];
+    for (chart, words) in expected {
+        let (x, y) = middle(&mut browser, chart);
+        browser.mouse("mouseMoved", x - 200.0, y);
+        browser.mouse("mouseMoved", x - 210.0, y);
+        let text = tip(&mut browser);
+        assert!(words.iter().all(|word| text.contains(word)), "{chart}: {text:?}");
+        browser.mouse("mouseMoved", 5.0, 5.0);
+        assert_eq!(tip(&mut browser), "", "{chart}: the tip goes with the pointer");
+    }
+    check_quiet(&mut browser, "after hovering");
+}
+
+#[test]
+fn what_is_wrong_with_a_page_is_noticed() {
+    let Some(mut browser) = browser() else { return };
+    let page = folder().join("bad.html");
+    let body = "<div style='width:700px'>wide</div><img src='http://localhost:9/x.png'><script>nothing()</script>";
+    std::fs::write(&page, body).unwrap();
+    browser.open(&page, 390, 800);
+    assert!(needed_width(&mut browser) >= 700);
+    assert!(browser.complaints.iter().any(|text| text.contains("nothing is not defined")));
+    assert!(browser.requests.iter().any(|url| url.starts_with("http://localhost")));
+}
+
+fn shown(browser: &mut Browser) -> (f64, f64) {
+    browser.settle();
+    let chart = "document.querySelector('[data-chart=timeline] .chart').dataset";
+    let shown = browser.evaluate(&format!("[+{chart}.from, +{chart}.to]"));
+    (shown[0].as_f64().unwrap(), shown[1].as_f64().unwrap())
+}
+
+#[test]
+fn the_timeline_zooms_by_dragging_by_buttons_and_by_keys() {
+    let Some(mut browser) = browser() else { return };
+    browser.open(example(), 1280, 900);
+    let whole = shown(&mut browser);
+    assert!(whole.0 == 0.0 && whole.1 > 50e6, "{whole:?}: 52 seconds");
+    let (x, y) = middle(&mut browser, "timeline");
+    browser.mouse("mouseMoved", x - 100.0, y);
+    browser.mouse("mousePressed", x - 100.0, y);
+    browser.mouse("mouseMoved", x, y);
+    browser.mouse("mouseReleased", x, y);
+    let dragged = shown(&mut browser);
+    assert!(dragged.0 > 0.0 && dragged.1 < whole.1, "{dragged:?}");
+    assert!((dragged.1 - dragged.0) / (whole.1 - whole.0) < 0.15, "{dragged:?}");
+    browser.evaluate("document.querySelector('[data-chart=timeline] .surface').focus()");
+    browser.key("0");
+    assert_eq!(shown(&mut browser), whole);
+    browser.key("+");
+    let keyed = shown(&mut browser);
+    assert!(keyed.1 - keyed.0 < 0.6 * (whole.1 - whole.0), "{keyed:?}");
+    browser.key("ArrowRight");
+    assert!(tip(&mut browser).contains("GiB"), "the keyboard reads values, too");
+    browser.evaluate("document.querySelector('[aria-label=\"Show all\"]').click()");
+    assert_eq!(shown(&mut browser), whole);
+    browser.evaluate("document.querySelector('[aria-label=\"Zoom to the peak\"]').click()");
+    let (from, to) = shown(&mut browser);
+    // PyTorch's 62.74 GiB are reached a quarter of a minute in, and again read from the tip.
+    assert!(to - from < 0.11 * whole.1, "{from} {to}");
+    assert!(tip(&mut browser).contains("62.74 GiB"));
+    check_quiet(&mut browser, "after zooming");
+}
+
+#[test]
+fn what_the_page_decodes_is_what_was_simulated() {
+    let Some(mut browser) = browser() else { return };
+    browser.open(example(), 1280, 900);
+    let data = browser.evaluate("document.getElementById('data').textContent");
+    let data: Value = serde_json::from_str(data.as_str().unwrap()).unwrap();
+    let run = |label: &str| {
+        let runs = data[0]["runs"].as_array().unwrap();
+        runs.iter().find(|run| run["label"] == label).cloned().unwrap()
+    };
+    let caching = run("caching");
+    let lost: u64 =
+        caching["peak"]["causes"].as_array().unwrap().iter().map(|b| b.as_u64().unwrap()).sum();
+    let number = |value: &Value| value.as_u64().unwrap();
+    assert_eq!(lost, number(&caching["peak"]["reserved"]) - number(&caching["peak"]["requested"]));
+    // The table behind the map is computed from the decoded blocks.
+    browser.evaluate("document.querySelector('[data-chart=map] details').open = true");
+    browser.evaluate("document.querySelector('[data-chart=timeline] details').open = true");
+    browser.settle();
+    let rows = browser.evaluate(
+        "[...document.querySelectorAll('[data-chart=map] details tbody tr')].map((row) => row.innerText)",
+    );
+    let native =
+        rows.as_array().unwrap().iter().find(|row| row.as_str().unwrap().starts_with("native"));
+    let native = native.expect("native has a map").as_str().unwrap().to_owned();
+    assert!(native.contains("\t0 B\t0 B\t0"), "native has nothing free: {native:?}");
+    let highest = browser.evaluate(
+        "[...document.querySelectorAll('[data-chart=timeline] details tbody tr')].map((row) => row.cells[1].innerText)",
+    );
+    assert!(highest.as_array().unwrap().contains(&json!("62.74 GiB")), "{highest}");
+}
+
+#[test]
+fn odd_recordings_make_whole_pages() {
+    let Some(mut browser) = browser() else { return };
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let by_hand = report("by_hand.html", &[data.join("by_hand.csv")], &[]);
+    let oom = report("oom.html", &[trace("opt-1.3b-N")], &["--device-memory", "8GiB"]);
+    let both = report(
+        "both.html",
+        &[trace("graphs"), trace("streams")],
+        &["--allocators", "caching,gmlake"],
+    );
+    for page in [by_hand, oom, both] {
+        for width in [1280, 390] {
+            browser.open(&page, width, 800);
+            let what = format!("{} at {width}", page.display());
+            let states = browser.evaluate(
+                "[...document.querySelectorAll('[data-chart]')].map((node) => node.dataset.state)",
+            );
+            let states = states.as_array().unwrap();
+            assert!(
+                !states.is_empty() && states.iter().all(|state| state == "drawn"),
+                "{what}: {states:?}"
+            );
+            check_quiet(&mut browser, &what);
+        }
+    }
+}
+
+/// Bounds that people feel: the page of a long trace, in bytes, and that it is there quickly (this is a test build, on a
+/// busy machine; the release build is measured in reports/benchmarks.md).
+#[test]
+fn the_page_is_small() {
+    let begin = Instant::now();
+    let size = std::fs::metadata(example()).unwrap().len();
+    eprintln!("{size} bytes in {:.1?}", begin.elapsed());
+    assert!(size < 1_000_000, "{size} bytes for 207,407 events");
+}
