@@ -60,29 +60,83 @@ fn strategies(traces: &Traces) -> Result<String> {
     let one = beside(traces, &STRATEGIES)?;
     let four = beside(traces, &STRATEGIES_ZERO3)?;
     Ok(format!(
-        "## Memory-saving strategies\n\nN none, L LoRA, R recomputation, O offload. Ours first on one GPU:\n\n{one}\n\
-         With ZeRO-3 on four GPUs, as the paper's were:\n\n{four}\n\
-         *Agrees:* without a strategy PyTorch loses little; every strategy costs it 20 to 30 points, on one GPU and on four, \
-         and\nthe utilization under PyTorch is that of the paper to a few points. Stitching wins most of it back on one GPU: \
-         the paper's\nrules, once blocks of 2 MiB may be stitched, 99 % and more. *Does not:* the released code stays at 79 % \
-         for RO, and with\nZeRO-3 at 70 to 82 % where the paper has 88 %.\n"
+        "## Memory-saving strategies
+
+N none, L LoRA, R recomputation, O offload. Ours first on one GPU:
+
+{one}\
+With ZeRO-3 on four GPUs, as the paper's were:
+
+{four}\
+*Agrees:* without a strategy PyTorch loses little; every strategy costs it 19 to 29 points, and on four GPUs its
+utilization is the paper's within four points. Stitching wins most of that back on one GPU: the paper's rules reach 99 %
+and more, once blocks of 2 MiB may be stitched. *Does not:* the released code stays at 79 % for RO, and with ZeRO-3 at 82 %
+for R and 70 % for LRO, where the paper has 88 %.
+"
     ))
 }
 
 fn scale_out(traces: &Traces) -> Result<String> {
+    let mut table =
+        Table::new(&["recording", "live at once", "streams' own peaks, added", "so at most"]);
+    for Published { trace, .. } in &SCALE_OUT {
+        let Some(opened) = traces.open(trace)? else { continue };
+        let (together, apart) = peaks(&opened);
+        let most = format!("{:.1} %", 100.0 * together as f64 / apart.max(1) as f64);
+        let held = |bytes: u64| format!("{} GiB", gib(bytes));
+        table.row(&[format!("`{trace}`"), held(together), held(apart), most]);
+    }
     Ok(format!(
-        "## GPU scale-out\n\n{}\n*Agrees:* more GPUs, smaller shards, more fragmentation under PyTorch. *Does not:* stitching \
-         reaches 97 % on one GPU and\nonly 82 to 86 % on two and four, not 90 %: communication runs on streams of its own, and \
-         no free block moves from one\nstream to another in either GMLake.\n",
-        beside(traces, &SCALE_OUT)?
+        "## GPU scale-out
+
+{}\
+*Agrees:* more GPUs, smaller shards, more fragmentation under PyTorch. *Does not:* stitching reaches 97 % on one GPU and
+only 82 to 86 % on two and four, not 90 %. Communication runs on a stream of its own, and no free block moves from one
+stream to another in either GMLake; that alone sets an end to what stitching can reach:
+
+{}",
+        beside(traces, &SCALE_OUT)?,
+        table.text()
     ))
+}
+
+/// The most bytes that live at one time, and the sum of what each stream has at most.
+fn peaks(opened: &Opened) -> (u64, u64) {
+    let trace = &opened.trace;
+    let mut held = vec![(0, 0); trace.allocs as usize];
+    let mut streams = vec![(0, 0); trace.streams.len().max(1)];
+    let (mut now, mut peak) = (0_u64, 0);
+    for event in &trace.events {
+        let place = &mut held[event.alloc.0 as usize];
+        match event.kind {
+            EventKind::Malloc => *place = (event.size, usize::from(event.stream.0)),
+            EventKind::Free | EventKind::FreeCompleted => {
+                let (size, stream) = std::mem::take(place);
+                now -= size;
+                streams[stream].0 -= size;
+                continue;
+            }
+            EventKind::Attempt | EventKind::FreeRequested | EventKind::Trim => continue,
+        }
+        now += event.size;
+        peak = peak.max(now);
+        let (of_stream, most) = &mut streams[usize::from(event.stream.0)];
+        *of_stream += event.size;
+        *most = (*most).max(*of_stream);
+    }
+    (peak, streams.iter().map(|(_, most)| most).sum())
 }
 
 fn platforms(traces: &Traces) -> Result<String> {
     Ok(format!(
-        "## Platforms\n\nThe paper's FSDP row is GLM-10B; our recordings under FSDP are of two other models. Colossal-AI was \
-         not recorded.\n\n{}\n*Agrees:* every platform fragments under PyTorch, FSDP more than DeepSpeed, and stitching saves \
-         a few points to twenty.\n*Does not:* nothing here comes near the 33 % that the paper reports for Colossal-AI.\n",
+        "## Platforms
+
+The paper's FSDP row is GLM-10B; our recordings under FSDP are of two other models. Colossal-AI was not recorded.
+
+{}\
+*Agrees:* every platform fragments under PyTorch, FSDP more than DeepSpeed, and stitching as released wins 7 to 18 points
+back. *Does not:* nothing here comes near the 33 % that the paper reports for Colossal-AI.
+",
         beside(traces, &PLATFORMS)?
     ))
 }
@@ -105,11 +159,15 @@ fn batches(traces: &Traces) -> Result<String> {
     }
     let [_, most] = FIRST_OOM.reserved;
     Ok(format!(
-        "## Batch sizes, and running out of memory\n\n{}\n{}\n*Agrees:* under PyTorch utilization stays between 64 and 67 % \
-         at every batch size, as in the paper; the paper's rules gain\nthe more the larger the batch. A batch that PyTorch cannot run \
-         is run by stitching (in the paper {} with {:.0} GB;\nhere, on 60 GiB). *Does not:* what PyTorch holds without a limit says \
-         little of where it runs out: of 86 GiB a flush and a\nretry leave 68 GiB on a device of 80. And the released code runs out \
-         where expandable segments, which the paper's PyTorch\ndid not have, do not.\n",
+        "## Batch sizes, and running out of memory
+
+{}{}\
+*Agrees:* under PyTorch utilization stays between 64 and 67 % at every batch size, as in the paper; the paper's rules gain
+the more the larger the batch. A batch that PyTorch cannot run is run by stitching (in the paper {}, with
+{:.0} GB; here on 60 GiB). *Does not:* what PyTorch holds without a limit says little of where it runs out: of 86 GiB a flush and
+a retry leave 68 GiB on a device of 80. And the released code runs out where expandable segments, which the paper's
+PyTorch did not have, do not.
+",
         beside(traces, &BATCHES)?,
         table.text(),
         FIRST_OOM.workload,
@@ -119,7 +177,8 @@ fn batches(traces: &Traces) -> Result<String> {
 
 fn fate(run: &RunSummary) -> String {
     match run.oom_count {
-        0 => format!("fits: {} GiB, {} retries", gib(run.reserved_peak_bytes), run.alloc_retries),
+        0 if run.alloc_retries == 0 => format!("{} GiB", gib(run.reserved_peak_bytes)),
+        0 => format!("{} GiB, retries: {}", gib(run.reserved_peak_bytes), run.alloc_retries),
         ooms => format!("**{ooms} OOMs**"),
     }
 }
@@ -129,11 +188,17 @@ fn over_time(traces: &Traces) -> Result<String> {
     let Some(opened) = traces.open(trace)? else { return Ok(String::new()) };
     draw(&[compare_on(&opened, &ALL_FOUR, gib * GIB)?], "reports/paper-oom.png")?;
     Ok(format!(
-        "## Memory over time, where PyTorch runs out\n\nThe paper shows GPT-NeoX-20B with a batch of 72: PyTorch ends after \
-         200 s, GMLake goes on and is stable after four\niterations. Here `{trace}` on {gib} GiB:\n\n![Memory over time \
-         on {gib} GiB](paper-oom.png)\n\nBy hand: `gmlake-sim compare traces/{trace}.pickle.xz --device-memory {gib}GiB \
-         --allocators\n{} --set gmlake.fragment_limit=2MiB --export-plot paper-oom.png`. A simulation goes\non after an OOM, \
-         without the tensor that could not be had; a real job ends there.\n",
+        "## Memory over time, where PyTorch runs out
+
+The paper shows GPT-NeoX-20B with a batch of 72: PyTorch ends after 200 s, GMLake goes on and is stable after four
+iterations. Here `{trace}` on {gib} GiB:
+
+![Memory over time on {gib} GiB](paper-oom.png)
+
+By hand: `gmlake-sim compare traces/{trace}.pickle.xz --device-memory {gib}GiB --allocators
+{} --set gmlake.fragment_limit=2MiB --export-plot paper-oom.png`. A simulation goes
+on after an OOM, without the tensor that could not be had; a real job ends there.
+",
         ALL_FOUR.join(","),
     ))
 }
@@ -162,10 +227,15 @@ fn allocations(traces: &Traces) -> Result<String> {
         ]);
     }
     Ok(format!(
-        "## Allocation counts and sizes\n\nThe paper, GPT-NeoX-20B: 46 thousand allocations of 93 MB on average without a \
-         strategy, 76 thousand of 85 MB with LR.\n\n{}\n*Agrees:* strategies make more allocations, up to twice or three times \
-         as many a step, and with ZeRO-3 and all of them\nsmaller ones. *Does not:* on one GPU they are larger on average: the \
-         batches are larger there, since strategies make room.\n",
+        "## Allocation counts and sizes
+
+The paper, GPT-NeoX-20B: 46 thousand allocations of 93 MB on average without a strategy, 76 thousand of 85 MB with LR.
+
+{}\
+*Agrees:* strategies make more allocations, up to twice or three times as many a step, and with ZeRO-3 at equal batch size
+all of them together smaller ones. *Does not:* on one GPU they are larger on average. The batch is larger there: the
+largest tensor with a strategy has four times the bytes of the largest without.
+",
         table.text()
     ))
 }

@@ -137,10 +137,10 @@ pub(crate) struct VerifyArgs {
 const EXPORT_EXAMPLES: &str = "\
 Examples:
   gmlake-sim export job.pickle --allocator gmlake --out gmlake.pickle
-  gmlake-sim export job.pickle --allocator caching --alloc-conf max_split_size_mb:128 --out split.pickle
+  gmlake-sim export job.pickle --alloc-conf max_split_size_mb:128 --out split.pickle
   gmlake-sim export job.pickle --format minimalloc --out lifetimes.csv
 
-A snapshot opens in PyTorch's viewer (pytorch.org/memory_viz, torch/cuda/_memory_viz.py), and here.";
+A snapshot opens in PyTorch's viewer (pytorch.org/memory_viz, _memory_viz.py), and here.";
 
 /// `gmlake-sim export`
 #[derive(Debug, Parser)]

@@ -1,0 +1,210 @@
+//! What other tools get: simulated runs as snapshots, and lifetimes as tables.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use gmlake::allocator::{ALL, Environment, Options, find};
+use gmlake::sim::recording::verify;
+use gmlake::sim::{Choice, OpenOptions, Opened, Setup, open, run, transcribe};
+use gmlake::trace::{
+    Action, BlockState, LoadOptions, Records, choose_device, load_bytes, write_minimalloc,
+    write_snapshot,
+};
+use predicates::str::contains;
+
+fn gmlake_sim() -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"));
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    command
+}
+
+/// Streams, private pools, graphs, a memory limit with retries and OOMs, expandable segments, a late beginning, plain.
+const TRACES: [&str; 8] = [
+    "streams",
+    "graphs",
+    "pools",
+    "detection.expandable-cap20pct",
+    "opt-1.3b-LR-var.gc60-cap16pct",
+    "opt-1.3b-LR-var.ring20k",
+    "opt-1.3b-LR.expandable",
+    "opt-1.3b-N",
+];
+
+fn opened(name: &str) -> Opened {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
+    open(&folder.join(format!("{name}.pickle.xz")), &OpenOptions::default()).unwrap()
+}
+
+/// The run, written and read back.
+fn exported(opened: &Opened, allocator: &str) -> Records {
+    let choice = Choice { spec: find(allocator).unwrap(), options: Options::default() };
+    let written = transcribe(opened, &choice, &Setup::default()).unwrap();
+    let mut bytes = Vec::new();
+    write_snapshot(&written, &mut bytes).unwrap();
+    let all = load_bytes(&bytes, &LoadOptions::default()).unwrap();
+    let read = choose_device(all, None, &PathBuf::from("export")).unwrap();
+    assert_eq!((&read.entries, &read.segments), (&written.entries, &written.segments));
+    read
+}
+
+#[test]
+fn pytorchs_allocator_simulated_is_a_recording_of_pytorch() {
+    for name in TRACES {
+        let opened = opened(name);
+        for allocator in ["caching", "expandable"] {
+            let records = exported(&opened, allocator);
+            let environment = Environment::new(records.settings.clone().unwrap());
+            let found = verify(&records, &environment);
+            assert_eq!(found.difference_count, 0, "{name} under {allocator}");
+        }
+    }
+}
+
+/// All but the moments of segment events, which a simulation cannot know.
+fn decisions(records: &Records) -> Vec<(Action, u64, u64, u16)> {
+    let entries = records.entries.iter().filter(|entry| entry.action != Action::Snapshot);
+    entries.map(|entry| (entry.action, entry.addr, entry.size, entry.stream.0)).collect()
+}
+
+#[test]
+fn what_was_recorded_is_exported_as_it_was() {
+    for name in ["opt-1.3b-N", "streams", "opt-1.3b-RO"] {
+        let opened = opened(name);
+        let records = exported(&opened, opened.recorded_by());
+        assert!(decisions(&records) == decisions(&opened.records), "{name}: entries");
+        assert_eq!(records.annotations, opened.records.annotations);
+        assert_eq!(records.segments.len(), opened.records.segments.len());
+        for (ours, theirs) in records.segments.iter().zip(&opened.records.segments) {
+            assert_eq!(
+                (ours.address, ours.size, ours.stream, ours.is_small, ours.is_expandable),
+                (theirs.address, theirs.size, theirs.stream, theirs.is_small, theirs.is_expandable),
+                "{name}"
+            );
+            for (ours, theirs) in ours.blocks.iter().zip(&theirs.blocks) {
+                assert_eq!(ours.address, theirs.address, "{name}");
+                assert_eq!((ours.size, ours.state), (theirs.size, theirs.state), "{name}");
+            }
+            assert_eq!(ours.blocks.len(), theirs.blocks.len(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn every_allocators_snapshot_is_whole() {
+    for name in ["streams", "detection.expandable-cap20pct", "opt-1.3b-LR-var.ring20k"] {
+        let opened = opened(name);
+        for spec in ALL {
+            let records = exported(&opened, spec.name);
+            let choice = Choice { spec, options: Options::default() };
+            let result = run(&opened, &choice, &Setup::default()).unwrap();
+            let count = |action| records.entries.iter().filter(|e| e.action == action).count();
+            let ooms = count(Action::Oom);
+            assert_eq!(
+                (count(Action::Alloc) + ooms) as u64,
+                opened.trace.requests(),
+                "{name} under {}",
+                spec.name
+            );
+            if opened.start.is_empty() {
+                assert_eq!(ooms as u64, result.oom_count, "{name} under {}", spec.name);
+            }
+            check_segments(&records, &format!("{name} under {}", spec.name));
+        }
+    }
+}
+
+/// Blocks cover their segments, and what is active in the end was handed out and not completed.
+fn check_segments(records: &Records, label: &str) {
+    let mut live = std::collections::BTreeMap::new();
+    for entry in &records.entries {
+        match entry.action {
+            Action::Alloc => assert_eq!(live.insert(entry.addr, entry.size), None, "{label}"),
+            Action::FreeCompleted => {
+                assert_eq!(live.remove(&entry.addr), Some(entry.size), "{label}");
+            }
+            _ => {}
+        }
+    }
+    let mut end = 0;
+    for segment in &records.segments {
+        assert!(segment.address >= end, "{label}: segments overlap");
+        let mut at = segment.address;
+        for block in &segment.blocks {
+            assert_eq!(block.address, at, "{label}: a gap");
+            at += block.size;
+            if block.state != BlockState::Inactive {
+                assert_eq!(live.remove(&block.address), Some(block.requested), "{label}");
+            }
+        }
+        end = segment.address + segment.size;
+        assert_eq!(at, end, "{label}: blocks do not fill their segment");
+    }
+    assert!(live.is_empty(), "{label}: live, and in no segment: {live:?}");
+}
+
+#[test]
+fn lifetimes_add_up_to_the_lower_bound() {
+    let opened = opened("opt-1.3b-N");
+    let mut text = Vec::new();
+    write_minimalloc(&opened.trace, &mut text).unwrap();
+    let mut changes = Vec::new();
+    let mut reader = csv::Reader::from_reader(&text[..]);
+    assert_eq!(reader.headers().unwrap(), vec!["id", "lower", "upper", "size"]);
+    for row in reader.records() {
+        let row = row.unwrap();
+        let number = |place: usize| row[place].parse::<i64>().unwrap();
+        assert!(number(1) < number(2) && number(3) > 0);
+        // A place may be used again from `upper` on: what ends goes first.
+        changes.push((number(1), number(3)));
+        changes.push((number(2), -number(3)));
+    }
+    changes.sort_unstable();
+    let (mut live, mut peak) = (0, 0);
+    for (_, change) in changes {
+        live += change;
+        peak = peak.max(live);
+    }
+    let bound = Choice { spec: find("bound").unwrap(), options: Options::default() };
+    let bound = run(&opened, &bound, &Setup::default()).unwrap();
+    assert_eq!(peak as u64, bound.reserved_peak_bytes);
+}
+
+#[test]
+fn the_command_writes_what_the_other_commands_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out.pickle");
+    let out = out.to_str().unwrap();
+    let from = "traces/streams.pickle.xz";
+    gmlake_sim().args(["export", from, "--out", out]).assert().success();
+    gmlake_sim().args(["verify", out]).assert().success().stdout(contains("Exact"));
+    let allocator = ["--allocator", "gmlake", "--set", "gmlake.fragment_limit=2MiB"];
+    gmlake_sim().args(["export", from, "--out", out]).args(allocator).assert().success();
+    gmlake_sim().args(["compare", out, "--allocators", "caching"]).assert().success();
+    let csv = gmlake_sim().args(["export", from, "--out", "-", "--format", "csv"]).assert();
+    csv.success().stdout(contains("action,addr,size,stream,time_us,pool\n"));
+    let csv = gmlake_sim().args(["export", from, "--out", "-", "--format", "minimalloc"]).assert();
+    csv.success().stdout(contains("id,lower,upper,size\nb0,0,"));
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "nothing half-written stays");
+}
+
+#[test]
+fn what_cannot_be_exported_is_refused_in_one_line() {
+    let from = "traces/streams.pickle.xz";
+    let cases: [(&[&str], &str); 5] = [
+        (&["--out", "-", "--format", "minimalloc", "--allocator", "gmlake"], "lifetimes"),
+        (&["--out", "-", "--allocator", "lagoon"], "there is no allocator \"lagoon\""),
+        (&["--out", "-", "--set", "gmlake.chunk=2MiB"], "not among those"),
+        (&["--out", "/no/such/folder/x"], "cannot write"),
+        (&["--out", "-", "--alloc-conf", "no_such:1"], "no_such"),
+    ];
+    for (arguments, words) in cases {
+        let assert = gmlake_sim().args(["export", from]).args(arguments).assert();
+        let assert = assert.code(2).stderr(contains(words));
+        let text = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
+        assert_eq!(text.trim_end().lines().count(), 1, "{text}");
+        assert!(assert.get_output().stdout.is_empty());
+    }
+}
