@@ -177,7 +177,8 @@ impl Browser {
 
     /// Waits until what was asked for is drawn.
     pub(crate) fn settle(&mut self) {
-        let frames = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))";
+        let frames =
+            "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))";
         for _ in 0..2 {
             self.evaluate(frames);
         }

@@ -12,7 +12,7 @@ use gmlake::alloc_conf::TorchVersion;
 use gmlake::sim::{DEFAULT_GPU_LAG, Memory};
 use gmlake::units::{Bytes, parse_size};
 
-pub(crate) use pages::{PlotArgs, ReportArgs};
+pub(crate) use pages::{PlotArgs, ReportArgs, SWEEP};
 pub(crate) use planning::{CardArgs, DataArgs, FitsArgs, JobArgs, PlanArgs, capacity};
 pub(crate) use sweeping::{SweepArgs, SweepOutputArgs, TuneArgs};
 

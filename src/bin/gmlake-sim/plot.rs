@@ -1,14 +1,21 @@
 //! `gmlake-sim plot`: one chart, as a picture.
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use gmlake::report::{CHARTS, ImageFormat};
 
-use crate::args::PlotArgs;
+use crate::args::{PlotArgs, SWEEP};
 use crate::compare::{self, check_stdin};
 use crate::export::Export;
 use crate::{Answer, page};
 
 pub(crate) fn main(args: &PlotArgs) -> anyhow::Result<Answer> {
+    if args.chart == SWEEP {
+        bail!(
+            "a sweep needs to know what is swept: gmlake-sim sweep FILE --set \
+             gmlake.fragment_limit=2MiB..1GiB:x2 --plot {}",
+            args.out.display()
+        );
+    }
     let chart = CHARTS.iter().find(|chart| chart.name == args.chart);
     let chart = chart.context("the command line knows every chart")?;
     let report = chart.report(ImageFormat::of(&args.out)?);

@@ -8,12 +8,16 @@ use gmlake::report::{CHARTS, Chart};
 
 use super::{AllocatorArgs, DeviceArgs, InputArgs};
 
+/// The one chart that is of no single run: `sweep` makes the runs that it shows, and draws it.
+pub(crate) const SWEEP: &str = "sweep";
+
 const REPORT_EXAMPLES: &str = "\
 Examples:
   gmlake-sim report traces/opt-1.3b-LR-var.pickle.xz
   gmlake-sim report before.pickle after.pickle --out both.html --profile a100-paper
 
-The page needs no network: it can be mailed, and opens from disk. Exit codes: 0 all is well, 2 wrong usage or input.";
+The page needs no network: it can be mailed, and opens from disk.
+Exit codes: 0 all is well, 2 wrong usage or input.";
 
 /// `gmlake-sim report`
 #[derive(Debug, Parser)]
@@ -39,7 +43,7 @@ pub(crate) struct ReportArgs {
 const PLOT_EXAMPLES: &str = "\
 Examples:
   gmlake-sim plot traces/opt-1.3b-LR-var.pickle.xz --chart map --out map.svg
-  gmlake-sim plot traces/opt-1.3b-LR-var.pickle.xz --chart latency --profile a100-paper --out latency.png
+  gmlake-sim plot job.pickle --chart latency --profile a100-paper --out latency.png
 
 Exit codes: 0 all is well, 2 wrong usage or input.";
 
@@ -64,5 +68,6 @@ pub(crate) struct PlotArgs {
 /// The charts as the command line offers them, each with what it shows.
 fn chart_names() -> PossibleValuesParser {
     let value = |chart: &Chart| PossibleValue::new(chart.name).help(chart.summary);
-    PossibleValuesParser::new(CHARTS.iter().map(value))
+    let sweep = PossibleValue::new(SWEEP).help("many runs at once, see 'gmlake-sim sweep --plot'");
+    PossibleValuesParser::new(CHARTS.iter().map(value).chain([sweep]))
 }
