@@ -5,6 +5,7 @@
 
 mod addresses;
 mod paper;
+mod planning;
 mod published;
 mod stitching;
 mod verification;
@@ -104,5 +105,6 @@ fn main() -> Result<()> {
     std::fs::write("reports/addresses.md", addresses::report(&traces)?)?;
     std::fs::write("reports/gmlake.md", stitching::report(&traces)?)?;
     std::fs::write("reports/paper.md", paper::report(&traces)?)?;
+    std::fs::write("reports/plan.md", planning::report(&traces)?)?;
     Ok(())
 }

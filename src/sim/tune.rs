@@ -12,7 +12,7 @@
 //!   garbage_collection_threshold  -  0.6  0.8                  (acts only under a memory fraction)
 //! ```
 //!
-//! What is best is a judgement, made in [`pick`]: first to get through; then to hold little memory, where one per cent of the
+//! What is best is a judgement, made in `pick`: first to get through; then to hold little memory, where one per cent of the
 //! run's time spent in the driver weighs as much as one per cent of memory, and so does each option that is set. Where a
 //! device is given, memory is there to be used, and only time and options weigh.
 

@@ -1,14 +1,15 @@
 //! Capacity planning: the smallest device that runs a trace under each allocator, and the cards that do.
 //!
 //! Every answer is a run. On a device of a given size the allocators do what they do there: flush their caches, try
-//! again, stitch, wait for streams. [`search`] looks for the smallest size, and each card is tried by itself, since more
-//! memory does not always help.
+//! again, stitch, wait for streams. `search` looks for the smallest size, and each card is tried by itself, since more
+//! memory does not always help; only where a device has all that is ever asked of it, and the allocator never asks how
+//! much there is, the run without a limit answers for it.
 //!
 //! ```text
 //!   trace ──▶ run without a limit ──▶ ceiling ┐
-//!                │                            ├─▶ search ──▶ smallest, and why one step less fails
-//!     └────── most bytes live ─────────▶ floor  ┘
-//!   trace ──▶ run on each card ──▶ fits, and with how much to spare; or OOM at which step and event
+//!     │                                       ├─▶ search ──▶ smallest, and where one step less fails
+//!     ├─────▶ most bytes live ──────▶ floor   ┘
+//!     └─────▶ run on each card ─────▶ fits, and with how much to spare; or OOM at which step and event
 //! ```
 
 mod cards;

@@ -1,0 +1,259 @@
+//! `plan`, `fits`, `sweep`, `tune` and jobs of many ranks, as users meet them.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use assert_cmd::Command;
+use predicates::prelude::*;
+use predicates::str::contains;
+
+fn gmlake_sim() -> Command {
+    Command::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"))
+}
+
+/// The error is one line that begins with the program's name.
+fn one_line(text: &str) -> impl Predicate<str> + use<> {
+    contains(text.to_owned())
+        .and(predicate::str::starts_with("gmlake-sim: "))
+        .and(predicate::function(|text: &str| text.lines().count() == 1))
+}
+
+/// A job by hand: `count` blocks of `mib` MiB, all live at the end.
+fn job(folder: &Path, name: &str, mib: u64, count: u64) -> PathBuf {
+    let rows = (0..count).map(|id| format!("alloc,b{id},{}MiB,0\n", mib)).collect::<String>();
+    let path = folder.join(name);
+    fs::write(&path, format!("event,id,size,stream\n{rows}")).unwrap();
+    path
+}
+
+#[test]
+fn plan_tells_the_smallest_memory_and_the_cards() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = job(folder.path(), "job.csv", 64, 500);
+    let (json, csv) = (folder.path().join("plan.json"), folder.path().join("plan.csv"));
+    let markdown = folder.path().join("plan.md");
+    let mut run = gmlake_sim();
+    run.arg("plan").arg(&path).args(["--allocators", "caching,bound"]);
+    run.arg("--export-json").arg(&json).arg("--export-csv").arg(&csv);
+    run.arg("--export-markdown").arg(&markdown);
+    run.assert()
+        .success()
+        .stderr("")
+        .stdout(contains("\ncaching    31.25 GiB  31.25 GiB"))
+        .stdout(contains("RTX 5090").and(contains("OOM 477")))
+        .stdout(contains("The smallest of these devices that runs job: A100 40GB: caching."));
+    let document: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let need = &document["jobs"][0]["ranks"][0]["needs"][0];
+    assert_eq!(need["smallest"]["capacity_bytes"], 500 * 64 << 20);
+    assert_eq!(need["below"]["shortage"]["event"], 499);
+    let rows = csv::Reader::from_path(&csv).unwrap().records().count();
+    assert_eq!(rows, 2 * 12);
+    assert!(fs::read_to_string(&markdown).unwrap().contains("| caching   |"));
+}
+
+#[test]
+fn a_series_stops_at_the_data() {
+    let folder = tempfile::tempdir().unwrap();
+    for (batch, count) in [(8, 10), (16, 20), (32, 40)] {
+        job(folder.path(), &format!("net.b{batch}.csv"), 100, count);
+    }
+    let file = |batch: u32| folder.path().join(format!("net.b{batch}.csv"));
+    let mut run = gmlake_sim();
+    run.arg("plan").arg(file(32)).arg(file(8)).arg(file(16));
+    run.args(["--cards", "none", "--device-memory", "3000MiB,500MiB,9GiB"]);
+    run.args(["--allocators", "caching"]).assert().success().stdout(
+        contains("16 to 32, near 24").and(contains("not at 8")).and(contains("runs at 32")),
+    );
+}
+
+#[test]
+fn fits_is_one_line_and_an_exit_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = job(folder.path(), "job.csv", 64, 160);
+    let fits = |more: &[&str]| gmlake_sim().arg("fits").arg(&path).args(more).assert();
+    let line = |text: &str| contains(text.to_owned()).and(contains("\n").count(1));
+    fits(&["--device-memory", "10GiB"])
+        .code(0)
+        .stdout(line("fits: job on 10 GiB with caching: holds at most 10 GiB, 0 B never used"));
+    fits(&["--device-memory", "9GiB", "--allocator", "expandable"]).code(1).stdout(line(
+        "does not fit: job on 9 GiB with expandable: runs out of memory in event 144",
+    ));
+    fits(&["--card", "rtx-4090", "--reserve", "13GiB"]).code(0).stdout(line("RTX 4090 (10.64"));
+    fits(&["--card", "rtx-4090", "--reserve", "14GiB"]).code(1);
+}
+
+#[test]
+fn a_job_of_ranks_is_as_large_as_its_worst() {
+    let folder = tempfile::tempdir().unwrap();
+    for (rank, count) in [(0, 10), (1, 30), (2, 20)] {
+        job(folder.path(), &format!("net.r{rank}.csv"), 64, count);
+    }
+    let compare = |more: &[&str]| {
+        let mut run = gmlake_sim();
+        run.arg("compare").arg(folder.path()).args(["--allocators", "caching"]).args(more);
+        run.assert()
+    };
+    compare(&[])
+        .success()
+        .stdout(contains("net.r*: 3 ranks, 60 events"))
+        .stdout(contains("net.r* needs what its worst rank needs: caching 1.88 GiB (rank 1)."));
+    compare(&["--device-memory", "1GiB", "--fail-on-oom"]).code(1).stdout(contains("in 2 ranks"));
+    fs::write(folder.path().join("net.r7.csv"), "no trace").unwrap();
+    compare(&["--device-memory", "1GiB", "--fail-on-oom"]).code(2).stderr(contains("net.r7.csv"));
+    let fits = |memory: &str| {
+        gmlake_sim().arg("fits").arg(folder.path()).args(["--device-memory", memory]).assert()
+    };
+    fits("1GiB").code(1).stdout(contains("rank 1 of 3 runs out of memory in event 16"));
+    fits("4GiB").code(2).stdout(contains("fits: net.r*")).stderr(contains("no file of rank 3"));
+}
+
+#[test]
+fn what_is_wrong_is_said_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = job(folder.path(), "a.r0.csv", 1, 1);
+    let b = job(folder.path(), "b.r0.csv", 1, 1);
+    let (a, b) = (a.to_str().unwrap(), b.to_str().unwrap());
+    let all = folder.path().to_str().unwrap();
+    let unwritable = "no/such/folder/out.csv";
+    let cases: &[(&[&str], &str)] = &[
+        (&["plan", a, "--device-memory", "0"], "a device without memory serves nothing"),
+        (&["plan", a, "--device-memory", "2000TiB"], "no device has more than 1024TiB"),
+        (&["plan", a, "--resolution", "0"], "serves nothing"),
+        (&["plan", a, "--reserve", "1TiB"], "leaves nothing of 23.64 GiB"),
+        (&["plan", a, "--cards", "H900"], "there is no card \"H900\"; there are: RTX 4090"),
+        (&["plan", a, "--catalogue", "no.csv"], "no.csv: cannot be read"),
+        (&["plan", a, "--catalogue", a], "unknown field"),
+        (&["plan", a, "--allocators", "cashing"], "there is no allocator \"cashing\""),
+        (&["plan", a, "--export-csv", unwritable], "cannot write no/such/folder/out.csv"),
+        (&["plan", all], "a mix of jobs, such as"),
+        (&["plan", a, a, "--job"], "both rank 0"),
+        (&["plan", a, b, "--by", "batch"], "does not say its batch"),
+        (&["plan", a, b, "--by", "batch=1,2,3"], "3 values for 2 jobs"),
+        (&["plan", "no*such"], "no file matches this pattern"),
+        (&["compare", a, b, "--job"], "a mix of jobs"),
+        (&["compare", a, "--device-memory", "0"], "a device without memory"),
+        (&["compare", a, "--frobnicate"], "unexpected argument '--frobnicate' found"),
+        (&["fits", a, b, "--device-memory", "1GiB"], "fits answers for one job at a time"),
+        (&["fits", a], "required arguments were not provided"),
+        (&["fits", a, "--card", "H900"], "there is no card"),
+        (&["fits", a, "--device-memory", "1GiB", "--card", "H200"], "cannot be used with"),
+        (&["fits", "missing.csv", "--device-memory", "1GiB"], "missing.csv"),
+        (&["sweep", a, "--set", "gmlake.fragment_limit"], "write NAME=VALUE"),
+        (&["sweep", a, "--set", "gmlake.speed=1,2"], "gmlake has no option \"speed\""),
+        (&["sweep", a, "--set", "device-memory=1GiB..2GiB"], "write a range as"),
+        (&["sweep", a, "--set", "vmm.chunk=2MiB,4MiB", "--plot", "x.pdf"], ".svg or .png"),
+        (&["sweep", a, "--set", "vmm.chunk=2MiB", "--export-csv", unwritable], "cannot write"),
+        (&["sweep", a, "--set", "vmm.chunk=2MiB", "--journal", a], "not the journal of a sweep"),
+        (&["sweep", a], "required arguments were not provided"),
+        (&["tune", a, "--worth", "2"], "a share from 0 to 1"),
+        (&["tune", a, "--profile", "p100"], "neither h200 nor a100-paper"),
+        (&["tune", "missing.csv"], "missing.csv"),
+    ];
+    for (arguments, message) in cases {
+        let run = gmlake_sim().args(*arguments).assert();
+        let text =
+            format!("{arguments:?}: {:?}", String::from_utf8_lossy(&run.get_output().stderr));
+        assert!(
+            one_line(message).eval(&String::from_utf8_lossy(&run.get_output().stderr)),
+            "{text}"
+        );
+        run.code(2).stdout("");
+    }
+    assert_eq!(fs::read_to_string(a).unwrap(), "event,id,size,stream\nalloc,b0,1MiB,0\n");
+}
+
+const TRACE: &str = "traces/opt-1.3b-N.pickle.xz";
+
+fn sweep(csv: &Path) -> std::process::Command {
+    let mut run = std::process::Command::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"));
+    run.args(["sweep", TRACE, "--jobs", "1", "--profile", "h200", "--export-csv"]).arg(csv);
+    run.args(["--set", "gmlake.fragment_limit=2MiB..1GiB:x2"]);
+    run.args(["--set", "device-memory=60GiB,70GiB,unlimited"]);
+    run.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+    run
+}
+
+/// All columns but the time that it took here.
+fn rows(csv: &Path) -> Vec<Vec<String>> {
+    let mut reader = csv::Reader::from_path(csv).unwrap();
+    let at = reader.headers().unwrap().iter().position(|name| name == "host_ns").unwrap();
+    let cells = |row: csv::StringRecord| {
+        let kept = row.iter().enumerate().filter(|&(index, _)| index != at);
+        kept.map(|(_, cell)| cell.to_owned()).collect()
+    };
+    reader.records().map(|row| cells(row.unwrap())).collect()
+}
+
+#[test]
+fn a_sweep_that_was_killed_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, killed) = (folder.path().join("whole.csv"), folder.path().join("killed.csv"));
+    assert!(sweep(&whole).output().unwrap().status.success());
+    let mut child = sweep(&killed).spawn().unwrap();
+    let journal = folder.path().join("killed.csv.journal");
+    let lines = || fs::read_to_string(&journal).unwrap_or_default().matches('\n').count();
+    let start = Instant::now();
+    while lines() < 5 {
+        assert!(start.elapsed() < Duration::from_secs(60), "nothing was noted");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let done = lines() - 1;
+    assert!(done < 30 && !killed.exists(), "it was killed too late to show anything");
+    let again = sweep(&killed).output().unwrap();
+    let told = String::from_utf8_lossy(&again.stderr).into_owned();
+    assert!(
+        told.contains("going on with ") && told.contains(" runs of an earlier sweep"),
+        "{told}"
+    );
+    assert_eq!(rows(&killed), rows(&whole));
+    assert_eq!(rows(&killed).len(), 30);
+    assert!(!journal.exists(), "a finished sweep leaves no journal");
+    let left = fs::read_dir(folder.path()).unwrap();
+    // The killed one had no time to remove the file that it was going to rename.
+    let named = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(named.filter(|name| !name.starts_with('.')).count(), 2);
+}
+
+#[test]
+fn a_sweep_is_written_in_every_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let mut run = gmlake_sim();
+    run.args(["sweep", "traces/streams.pickle.xz", "--set", "vmm.chunk=2MiB..16MiB:x2"]);
+    run.args(["--set", "device-memory=8GiB,unlimited", "--export-json"]).arg(path("a.json"));
+    run.arg("--export-csv").arg(path("a.csv")).arg("--export-markdown").arg(path("a.md"));
+    run.arg("--plot").arg(path("a.svg")).arg("--plot").arg(path("a.png"));
+    run.assert().success().stdout(contains("streams: 8 runs")).stdout(contains("vmm.chunk"));
+    let document: serde_json::Value =
+        serde_json::from_slice(&fs::read(path("a.json")).unwrap()).unwrap();
+    assert_eq!(document["axes"][0]["values"].as_array().unwrap().len(), 4);
+    assert_eq!(document["rows"].as_array().unwrap().len(), 8);
+    assert_eq!(document["rows"][0]["settings"][1]["value"], "8GiB");
+    assert_eq!(rows(&path("a.csv")).len(), 8);
+    assert!(fs::read_to_string(path("a.svg")).unwrap().starts_with("<svg"));
+    assert!(fs::read(path("a.png")).unwrap().starts_with(b"\x89PNG"));
+}
+
+/// The figures that the README quotes.
+#[test]
+fn tune_finds_what_helps_and_warns_of_what_does_harm() {
+    let trace = "traces/zero3-opt-1.3b-LR-w4.b32.r0.pickle.xz";
+    let run = gmlake_sim().args(["tune", trace, "--export-json", "-"]).assert().success();
+    let found: serde_json::Value = serde_json::from_slice(&run.get_output().stdout).unwrap();
+    let (best, default) = (&found[0]["best"], &found[0]["default"]);
+    let reserved = |tried: &serde_json::Value| tried["reserved_peak_bytes"].as_u64().unwrap();
+    assert!(best["conf"].as_str().unwrap().contains("expandable_segments:True"), "{best}");
+    assert!(reserved(best) < reserved(default) * 9 / 10);
+    let tried = found[0]["tried"].as_array().unwrap();
+    assert!(
+        tried.len() > 200
+            && tried.iter().all(|t| reserved(t) * 102 / 100 > reserved(best) * 98 / 100)
+    );
+    let text = gmlake_sim().args(["tune", trace]).assert().success();
+    text.stdout(contains("\nexport PYTORCH_CUDA_ALLOC_CONF=").and(contains("Harmful here")));
+}
