@@ -47,7 +47,7 @@ fn plan_tells_the_smallest_memory_and_the_cards() {
         .stdout(contains("The smallest of these devices that runs job: A100 40GB: caching."));
     let document: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
     let need = &document["jobs"][0]["ranks"][0]["needs"][0];
-    assert_eq!(need["smallest"]["capacity_bytes"], 500 * 64 << 20);
+    assert_eq!(need["smallest"]["capacity_bytes"], (500_u64 * 64) << 20);
     assert_eq!(need["below"]["shortage"]["event"], 499);
     let rows = csv::Reader::from_path(&csv).unwrap().records().count();
     assert_eq!(rows, 2 * 12);

@@ -30,8 +30,8 @@ const BELOW: i32 = 84;
 const MOST_MARKS: usize = 12;
 /// Panels of a picture at most.
 const MOST_PANELS: usize = 6;
-/// Cells in a row of a heat map up to which each is labelled.
-const MOST_LABELS: usize = 14;
+/// Cells of a heat map that are narrower have no room for a number.
+const NARROW: i32 = 84;
 
 /// Draws peak reserved memory over one axis or two of a sweep; axes with a single value do not count.
 ///
@@ -253,7 +253,9 @@ impl HeatMaps<'_> {
                     is(self.x, x) && is(self.y, y)
                 });
                 if let Some(row) = row {
-                    self.cell(area, (column, line), row, range, pen)?;
+                    let (left, bottom) = self.corner(column, line);
+                    let (right, top) = self.corner(column + 1, line + 1);
+                    cell(area, [(left, top), (right, bottom)], row, range, pen)?;
                 }
             }
         }
@@ -268,36 +270,6 @@ impl HeatMaps<'_> {
         let x = LEFT + 60 + (width * share(column, self.x.values.len())) as i32;
         let y = HEIGHT as i32 - BELOW - (height * share(line, self.y.values.len())) as i32;
         (x, y)
-    }
-
-    fn cell<DB: DrawingBackend>(
-        &self,
-        area: &DrawingArea<DB, Shift>,
-        (column, line): (usize, usize),
-        row: &SweepRow,
-        (least, most): (f64, f64),
-        pen: Pen,
-    ) -> Result<(), ReportError> {
-        let has_oom = row.oom_count > 0;
-        let share = if most > least { (gib(row) - least) / (most - least) } else { 0.0 };
-        let colour = if has_oom { style::GRID } else { shade(share) };
-        let ((left, bottom), (right, top)) =
-            (self.corner(column, line), self.corner(column + 1, line + 1));
-        let corners =
-            [(pen.px(left + 1), pen.px(top + 1)), (pen.px(right - 1), pen.px(bottom - 1))];
-        area.draw(&Rectangle::new(corners, colour.filled())).map_err(failed)?;
-        let middle = ((left + right) / 2, (top + bottom) / 2);
-        if has_oom {
-            let at = (pen.px(middle.0), pen.px(middle.1 - 16));
-            area.draw(&Cross::new(at, pen.px(7), pen.line(style::ALARM, 3))).map_err(failed)?;
-        }
-        if self.x.values.len() <= MOST_LABELS {
-            let ink = if share > 0.5 && !has_oom { WHITE } else { style::INK };
-            let font = Pen::above(&pen.font(15, ink));
-            let text = Size(row.reserved_peak_bytes).to_string();
-            pen.text(area, (middle.0, middle.1 + 14), &text, &font)?;
-        }
-        Ok(())
     }
 
     fn marks<DB: DrawingBackend>(
@@ -323,6 +295,32 @@ impl HeatMaps<'_> {
         let above = Pen::left(&pen.font(18, style::INK));
         pen.text(area, (28, ABOVE - 12), &self.y.name, &above)
     }
+}
+
+/// A cell of a heat map between its left upper corner and its right lower one, `range` being all values of the map in GiB.
+fn cell<DB: DrawingBackend>(
+    area: &DrawingArea<DB, Shift>,
+    [(left, top), (right, bottom)]: [(i32, i32); 2],
+    row: &SweepRow,
+    (least, most): (f64, f64),
+    pen: Pen,
+) -> Result<(), ReportError> {
+    let has_oom = row.oom_count > 0;
+    let share = if most > least { (gib(row) - least) / (most - least) } else { 0.0 };
+    let colour = if has_oom { style::GRID } else { shade(share) };
+    let corners = [(pen.px(left + 1), pen.px(top + 1)), (pen.px(right - 1), pen.px(bottom - 1))];
+    area.draw(&Rectangle::new(corners, colour.filled())).map_err(failed)?;
+    let middle = ((left + right) / 2, (top + bottom) / 2);
+    if has_oom {
+        let at = (pen.px(middle.0), pen.px(middle.1 - 16));
+        area.draw(&Cross::new(at, pen.px(7), pen.line(style::ALARM, 3))).map_err(failed)?;
+    }
+    if right - left < NARROW {
+        return Ok(());
+    }
+    let ink = if share > 0.5 && !has_oom { WHITE } else { style::INK };
+    let font = Pen::above(&pen.font(15, ink));
+    pen.text(area, (middle.0, middle.1 + 14), &Size(row.reserved_peak_bytes).to_string(), &font)
 }
 
 fn heading<DB: DrawingBackend>(
