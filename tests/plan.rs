@@ -1,6 +1,7 @@
 //! Plans on real traces, checked against `compare` on devices of the stated size and one step below.
 //!
-//! Where more recordings lie beside the checkout (`../shared/traces`, or the folder that `GMLAKE_TRACES` names), those of
+//! Where more recordings lie beside the checkout (`../shared/traces`, or the folder that `GMLAKE_TRACES` names),
+//! those of
 //! `reports/plan.md` that are not in `traces/` are checked too.
 
 #![allow(clippy::unwrap_used)]

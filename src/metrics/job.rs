@@ -47,7 +47,8 @@ impl RankComparison {
 }
 
 impl JobComparison {
-    /// Labels of the rows that the ranks have, in the order of the first rank that has them: not every file tells what was
+    /// Labels of the rows that the ranks have, in the order of the first rank that has them: not every file tells
+    /// what was
     /// recorded.
     #[must_use]
     pub fn labels(&self) -> Vec<String> {

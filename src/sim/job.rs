@@ -44,9 +44,7 @@ pub enum JobError {
         source: std::io::Error,
     },
     /// A folder without a trace in it.
-    #[error(
-        "{0}: no trace in this folder: no file ends in .pickle, .pkl, .json or .csv, plain or compressed"
-    )]
+    #[error("{0}: no trace in this folder: no file ends in .pickle, .pkl, .json or .csv")]
     Empty(String),
     /// Nothing has a name like this.
     #[error("{0}: no file matches this pattern")]
@@ -124,7 +122,8 @@ pub fn is_many(argument: &Path) -> bool {
     argument.is_dir() || is_pattern(argument)
 }
 
-/// What the jobs differ in, and the value of each: as `by` says (`batch=32,96,160`), or as their names do (`batch`). `None`
+/// What the jobs differ in, and the value of each: as `by` says (`batch=32,96,160`), or as their names do (`batch`).
+/// `None`
 /// if nobody asked and the names do not differ in one number alone.
 ///
 /// # Errors

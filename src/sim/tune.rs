@@ -1,6 +1,7 @@
 //! The best `PYTORCH_CUDA_ALLOC_CONF` for a trace, by trying.
 //!
-//! PyTorch has few options, and a run takes some milliseconds: all combinations of a coarse grid are run, and then, from
+//! PyTorch has few options, and a run takes some milliseconds: all combinations of a coarse grid are run, and then,
+//! from
 //! the best of them, each option by itself over finer values, until none improves on it:
 //!
 //! ```text
@@ -12,8 +13,10 @@
 //!   garbage_collection_threshold  -  0.6  0.8                  (acts only under a memory fraction)
 //! ```
 //!
-//! What is best is a judgement, made in `pick`: first to get through; then to hold little memory, where one per cent of the
-//! run's time spent in the driver weighs as much as one per cent of memory, and so does each option that is set. Where a
+//! What is best is a judgement, made in `pick`: first to get through; then to hold little memory, where one per cent
+//! of the
+//! run's time spent in the driver weighs as much as one per cent of memory, and so does each option that is set.
+//! Where a
 //! device is given, memory is there to be used, and only time and options weigh.
 
 use rayon::prelude::*;

@@ -61,7 +61,7 @@ Examples:
   gmlake-sim verify traces/*.pickle.xz
   gmlake-sim export traces/opt-1.3b-LR-var.pickle.xz --allocator gmlake --out gmlake.pickle
 
-Exit codes: 0 all is well, 1 the answer is no (see --fail-on-oom and fits), 2 wrong usage or input.";
+Exit codes: 0 all is well, 1 the answer is no (see --fail-on-oom, fits), 2 wrong usage or input.";
 
 const COMPARE_EXAMPLES: &str = "\
 Examples:

@@ -37,8 +37,9 @@ fn needs(series: &Series, labels: &[String]) -> Section {
 
 fn limits(series: &Series, labels: &[String], shown: &[usize], targets: &[Target]) -> Section {
     let title = format!(
-        "Where each allocator stops fitting, by {}: the largest value that runs, the next that does not, and where a \
-         line through what the two need crosses the device; nothing is said outside of the values that were run",
+        "Where each allocator stops fitting, by {}: the largest value that runs, the next that \
+         does not, and where a line through what the two need crosses the device; nothing is \
+         said outside of the values that were run",
         series.quantity
     );
     let mut heading = vec!["device", "for the job"];

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   GiB │╲                        fragment_limit                    each cell is labelled with its value;
-//!       │ ╲___ gmlake              64 │ ▓▓ ▓▒ ▒▒ ░░                 a cross marks runs that left requests out
+//!       │ ╲___ gmlake              64 │ ▓▓ ▓▒ ▒▒ ░░              a cross marks runs that left requests out
 //!       │- - - - - caching          2 │ ▓▒ ▒▒ ▒░ ░░
 //!       └──────────────              └─────────────
 //!         2  4  8  16 MiB               24  40  80 GiB
 //! ```
 //!
-//! Axes show the values in the order given and at equal distances: most ranges are geometric, and some values are names.
+//! Axes show the values in the order given and at equal distances: most ranges are geometric, and some values are
+//! names.
 
 use std::io::Write;
 
@@ -36,7 +37,8 @@ const NARROW: i32 = 84;
 /// Draws peak reserved memory over one axis or two of a sweep; axes with a single value do not count.
 ///
 /// # Errors
-/// If more than two axes are varied, or none, if there are too many files and allocators for a heat map, or `out` cannot
+/// If more than two axes are varied, or none, if there are too many files and allocators for a heat map, or `out`
+/// cannot
 /// be written.
 pub fn write_sweep(
     sweep: &Sweep,
@@ -297,7 +299,8 @@ impl HeatMaps<'_> {
     }
 }
 
-/// A cell of a heat map between its left upper corner and its right lower one, `range` being all values of the map in GiB.
+/// A cell of a heat map between its left upper corner and its right lower one, `range` being all values of the map in
+/// GiB.
 fn cell<DB: DrawingBackend>(
     area: &DrawingArea<DB, Shift>,
     [(left, top), (right, bottom)]: [(i32, i32); 2],

@@ -9,7 +9,8 @@ use serde::Deserialize;
 use crate::metrics::Target;
 use crate::units::{Bytes, GIB, Size, parse_size};
 
-/// What is left free on a card by default: for the CUDA context with its kernels and libraries, 0.75 GiB in our own H200
+/// What is left free on a card by default: for the CUDA context with its kernels and libraries, 0.75 GiB in our own
+/// H200
 /// recordings (PyTorch's out-of-memory messages: memory in use less what PyTorch holds), and for one NCCL communicator,
 /// 0.53 to 0.67 GiB (github.com/NVIDIA/nccl/issues/964).
 pub const DEFAULT_RESERVE: Bytes = 3 * GIB / 2;

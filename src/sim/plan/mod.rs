@@ -191,7 +191,8 @@ fn need(
     Ok(Needed { need, unrefused })
 }
 
-/// The run without a limit, if it shows how a run on any device goes that has all it asks for: the allocator never asked
+/// The run without a limit, if it shows how a run on any device goes that has all it asks for: the allocator never
+/// asked
 /// how much memory there is, is not told by PyTorch's settings, and no share of the memory is its limit.
 fn unrefused(
     opened: &Opened,

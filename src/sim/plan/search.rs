@@ -8,8 +8,8 @@
 //! ```text
 //!   floor                                                 ceiling
 //!     │  ×     ×     ×     ×     ×     ×  × × ×✓ ✓     ✓     ✓        bisection: ✓ runs, × runs out of memory
-//!     │                                                 ×           a step below the ceiling: who keeps no cache ends here
-//!     │     ?     ?     ?     ?     ?     ?                           scouts: if one runs, the border below it is sought
+//!     │                                                 ×        a step below: who keeps no cache ends here
+//!     │     ?     ?     ?     ?     ?     ?                      scouts: if one runs, the border below it is sought
 //!     live bytes: nothing runs below                      what the run held whose memory never ran out
 //! ```
 

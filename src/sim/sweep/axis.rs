@@ -44,8 +44,8 @@ impl AxisError {
 /// If it is not `NAME=VALUES`, a range has no end, or there are far too many values.
 pub(super) fn parse(text: &str) -> Result<Axis, AxisError> {
     let fail = |problem: &str| AxisError::new(text, problem);
-    let usage = "write NAME=VALUE,... with NAME an allocator's option such as gmlake.fragment_limit, \
-                 or device-memory, profile or alloc-conf";
+    let usage = "write NAME=VALUE,... with NAME an allocator's option, such as \
+                 gmlake.fragment_limit, or device-memory, profile or alloc-conf";
     let (name, values) = text.split_once('=').ok_or_else(|| fail(usage))?;
     let name = name.trim();
     kind(name).ok_or_else(|| fail(usage))?;

@@ -14,8 +14,9 @@ Examples:
   gmlake-sim plan ranks/ --cards H100-80GB,H200 --allocators caching,expandable
   gmlake-sim plan b32.pickle b96.pickle b160.pickle --by batch=32,96,160 --device-memory 80GiB
 
-Files whose names differ only in the rank are one job, and so is what a folder or a quoted pattern holds. Jobs whose names
-differ in one number make a series. Exit codes: 0 all is well, 2 wrong usage or input, some of which may have been left out.";
+Files whose names differ only in the rank are one job, and so is what a folder or a quoted
+pattern holds. Jobs whose names differ in one number make a series.
+Exit codes: 0 all is well, 2 wrong usage or input; files that cannot be used are left out.";
 
 /// `gmlake-sim plan`
 #[derive(Debug, Parser)]
@@ -50,7 +51,8 @@ Examples:
   gmlake-sim fits job.pickle --device-memory 80GiB --allocator expandable
   gmlake-sim fits 'ranks/*.pickle' --card H100-80GB --allocator expandable && sbatch train.sh
 
-Exit codes: 0 it fits, 1 it does not, 2 wrong usage or input; 1 also if a rank does not fit while another cannot be read.";
+Exit codes: 0 it fits, 1 it does not (also if another rank cannot be read), 2 wrong usage
+or input.";
 
 /// `gmlake-sim fits`
 #[derive(Debug, Parser)]

@@ -11,11 +11,13 @@ use super::{DeviceArgs, InputArgs, capacity};
 const SWEEP_EXAMPLES: &str = "\
 Examples:
   gmlake-sim sweep job.pickle --set gmlake.fragment_limit=2MiB..1GiB:x2 --plot limit.svg
-  gmlake-sim sweep job.pickle --set caching.max_split_size_mb=default,64,128,256 --set device-memory=24GiB..80GiB:+8GiB
-  gmlake-sim sweep ranks/*.pickle --allocators caching,expandable --set profile=h200,a100-paper --export-csv all.csv
+  gmlake-sim sweep job.pickle --set caching.max_split_size_mb=default,64,128 \\
+      --set device-memory=24GiB..80GiB:+8GiB --export-csv grid.csv
+  gmlake-sim sweep *.pickle --allocators caching,expandable --set profile=h200,a100-paper
 
-An axis is an option of an allocator, device-memory, profile or alloc-conf (values separated by ';'). A sweep that is stopped
-goes on when the same command is given again: what is done is kept in a journal beside the first export until all is.";
+An axis is an option of an allocator, device-memory, profile or alloc-conf (values separated
+by ';'). A sweep that is stopped goes on when the same command is given again: what is done
+is kept in a journal beside the first export until all is.";
 
 /// `gmlake-sim sweep`
 #[derive(Debug, Parser)]
@@ -71,7 +73,8 @@ Examples:
   gmlake-sim tune traces/opt-1.3b-LR-var.pickle.xz
   gmlake-sim tune job.pickle --device-memory 40GiB --export-json tuning.json
 
-Settings that PyTorch knows from --torch-version on are tried in every combination; times are predicted from --profile.";
+The options that PyTorch has in --torch-version are tried in every combination; times are
+predicted from --profile.";
 
 /// `gmlake-sim tune`
 #[derive(Debug, Parser)]
