@@ -6,6 +6,7 @@
 #[path = "common/browser.rs"]
 mod browser;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -30,15 +31,20 @@ fn folder() -> &'static Path {
     FOLDER.path()
 }
 
-fn report(name: &str, inputs: &[PathBuf], more: &[&str]) -> PathBuf {
+/// Written as from the root of the repository, so that the page tells nothing of this machine.
+fn report(name: &str, inputs: &[String], more: &[&str]) -> PathBuf {
     let out = folder().join(name);
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"));
-    command.arg("report").args(inputs).args(more).arg("--out").arg(&out).assert().success();
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    command.arg("report").args(inputs).args(more).args(["--out", "-"]);
+    let found = command.output().expect("it can be started");
+    assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
+    std::fs::write(&out, found.stdout).expect("the folder is ours");
     out
 }
 
-fn trace(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("traces").join(format!("{name}.pickle.xz"))
+fn trace(name: &str) -> String {
+    format!("traces/{name}.pickle.xz")
 }
 
 /// The page of the example that is everywhere.
@@ -50,26 +56,23 @@ fn example() -> &'static Path {
 
 /// The middle of the drawing surface of a chart, scrolled into view.
 fn middle(browser: &mut Browser, chart: &str) -> (f64, f64) {
-    let place = browser.evaluate(&format!(
-        "(() => {{ const node = document.querySelector('[data-chart={chart}] .surface, [data-chart={chart}] .stack');
-           node.scrollIntoView({{ block: 'center', behavior: 'instant' }});
-           const box = node.getBoundingClientRect();
-           return [box.left + box.width / 2, box.top + Math.min(box.height, 400) / 2]; }})()"
-    ));
+    let surface = format!("document.querySelector('[data-chart={chart}] :is(.surface, .stack)')");
+    browser
+        .evaluate(&format!("{surface}.scrollIntoView({{ block: 'center', behavior: 'instant' }})"));
     browser.settle();
-    (place[0].as_f64().unwrap(), place[1].as_f64().unwrap())
+    let place = format!("{surface}.getBoundingClientRect()");
+    let x = browser.number(&format!("{place}.left + {place}.width / 2"));
+    (x, browser.number(&format!("{place}.top + Math.min({place}.height, 400) / 2")))
 }
 
 fn tip(browser: &mut Browser) -> String {
     browser.settle();
-    let text = browser.evaluate(
-        "tip.hidden ? '' : tip.innerText".replace("tip", "document.getElementById('tip')").as_str(),
-    );
-    text.as_str().unwrap().to_owned()
+    let tip = "document.getElementById('tip')";
+    browser.text(&format!("{tip}.hidden ? '' : {tip}.innerText"))
 }
 
 /// How many colours a chart's surface shows: a canvas pixel by pixel, a drawing shape by shape.
-fn colours(browser: &mut Browser, chart: &str) -> u64 {
+fn colours(browser: &mut Browser, chart: &str) -> f64 {
     let script = format!(
         "(() => {{ const found = new Set();
            for (const canvas of document.querySelectorAll('[data-chart={chart}] canvas')) {{
@@ -85,16 +88,16 @@ fn colours(browser: &mut Browser, chart: &str) -> u64 {
            }}
            return found.size; }})()"
     );
-    browser.evaluate(&script).as_u64().unwrap()
+    browser.number(&script)
 }
 
-fn needed_width(browser: &mut Browser) -> u64 {
-    browser.evaluate("document.documentElement.scrollWidth").as_u64().unwrap()
+fn needed_width(browser: &mut Browser) -> f64 {
+    browser.number("document.documentElement.scrollWidth")
 }
 
 /// Nothing that scrolls the page sideways, nothing on the console, nothing asked for but the page itself.
 fn check_quiet(browser: &mut Browser, what: &str) {
-    let (needed, width) = (needed_width(browser), browser.width);
+    let (needed, width) = (needed_width(browser), browser.width as f64);
     assert!(needed <= width, "{what}: the page is {needed} wide in a window of {width}");
     assert_eq!(browser.complaints, [""; 0], "{what}");
     let foreign = browser
@@ -113,7 +116,7 @@ fn every_chart_draws_at_both_widths() {
             let state = format!("document.querySelector('[data-chart={chart}]').dataset.state");
             assert_eq!(browser.evaluate(&state), "drawn", "{chart} at {width}");
             let seen = colours(&mut browser, chart);
-            assert!(seen >= 5, "{chart} at {width} has {seen} colours");
+            assert!(seen >= 5.0, "{chart} at {width} has {seen} colours");
         }
         check_quiet(&mut browser, &format!("at {width}"));
         keep(&mut browser, &format!("report-{width}"));
@@ -124,8 +127,41 @@ fn every_chart_draws_at_both_widths() {
 fn keep(browser: &mut Browser, name: &str) {
     if let Some(folder) = std::env::var_os("SCREENSHOTS") {
         let path = Path::new(&folder).join(format!("{name}.png"));
-        std::fs::write(path, browser.screenshot(None)).expect("the folder is there");
+        std::fs::write(path, smaller(&browser.screenshot())).expect("the folder is there");
     }
+}
+
+/// The picture with 256 colours: those that most pixels have, and the nearest of these for the others.
+fn smaller(picture: &[u8]) -> Vec<u8> {
+    let mut reader =
+        png::Decoder::new(std::io::Cursor::new(picture)).read_info().expect("a picture");
+    let mut pixels = vec![0; reader.output_buffer_size().expect("it fits")];
+    let info = reader.next_frame(&mut pixels).expect("a picture");
+    let samples = info.color_type.samples();
+    let coarse = |pixel: &[u8]| [pixel[0], pixel[1], pixel[2]].map(|c| c.saturating_add(2) & !3);
+    let mut counts: BTreeMap<[u8; 3], (usize, u8)> = BTreeMap::new();
+    pixels.chunks(samples).for_each(|pixel| counts.entry(coarse(pixel)).or_default().0 += 1);
+    let mut palette: Vec<[u8; 3]> = counts.keys().copied().collect();
+    palette.sort_by_key(|colour| std::cmp::Reverse(counts[colour].0));
+    palette.truncate(256);
+    for (colour, (_, place)) in &mut counts {
+        let far = |other: &[u8; 3]| -> u32 {
+            colour.iter().zip(other).map(|(&a, &b)| u32::from(a.abs_diff(b)).pow(2)).sum()
+        };
+        let nearest = (0..palette.len()).min_by_key(|&place| far(&palette[place])).unwrap_or(0);
+        *place = nearest as u8;
+    }
+    let indices: Vec<u8> = pixels.chunks(samples).map(|pixel| counts[&coarse(pixel)].1).collect();
+    let mut out = Vec::new();
+    let mut encoder = png::Encoder::new(&mut out, info.width, info.height);
+    encoder.set_color(png::ColorType::Indexed);
+    encoder.set_palette(palette.concat());
+    encoder.set_compression(png::Compression::High);
+    encoder.set_filter(png::Filter::NoFilter);
+    let mut writer = encoder.write_header().expect("memory");
+    writer.write_image_data(&indices).expect("memory");
+    writer.finish().expect("memory");
+    out
 }
 
 #[test]
@@ -140,7 +176,7 @@ fn a_dark_screen_gets_a_dark_page() {
     let dark = browser.evaluate(shade).as_u64().unwrap();
     assert!(light > 230 && dark < 40, "{light} {dark}");
     for chart in CHARTS {
-        assert!(colours(&mut browser, chart) >= 5, "{chart}");
+        assert!(colours(&mut browser, chart) >= 5.0, "{chart}");
     }
     check_quiet(&mut browser, "dark");
     keep(&mut browser, "report-dark");
@@ -176,7 +212,7 @@ fn what_is_wrong_with_a_page_is_noticed() {
     let body = "<div style='width:700px'>wide</div><img src='http://localhost:9/x.png'><script>nothing()</script>";
     std::fs::write(&page, body).unwrap();
     browser.open(&page, 390, 800);
-    assert!(needed_width(&mut browser) >= 700);
+    assert!(needed_width(&mut browser) >= 700.0);
     assert!(browser.complaints.iter().any(|text| text.contains("nothing is not defined")));
     assert!(browser.requests.iter().any(|url| url.starts_with("http://localhost")));
 }
@@ -184,8 +220,7 @@ fn what_is_wrong_with_a_page_is_noticed() {
 fn shown(browser: &mut Browser) -> (f64, f64) {
     browser.settle();
     let chart = "document.querySelector('[data-chart=timeline] .chart').dataset";
-    let shown = browser.evaluate(&format!("[+{chart}.from, +{chart}.to]"));
-    (shown[0].as_f64().unwrap(), shown[1].as_f64().unwrap())
+    (browser.number(&format!("+{chart}.from")), browser.number(&format!("+{chart}.to")))
 }
 
 #[test]
@@ -255,8 +290,7 @@ fn what_the_page_decodes_is_what_was_simulated() {
 #[test]
 fn odd_recordings_make_whole_pages() {
     let Some(mut browser) = browser() else { return };
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
-    let by_hand = report("by_hand.html", &[data.join("by_hand.csv")], &[]);
+    let by_hand = report("by_hand.html", &["tests/data/by_hand.csv".to_owned()], &[]);
     let oom = report("oom.html", &[trace("opt-1.3b-N")], &["--device-memory", "8GiB"]);
     let both = report(
         "both.html",

@@ -368,7 +368,7 @@ mod tests {
     fn buckets_are_of_equal_time() {
         let mut trace = staircase(3000, Vec::new());
         // Quick and slow by turns, with a long pause in the middle.
-        let pace = |event: usize| if event / 500 % 2 == 0 { 1 } else { 40 };
+        let pace = |event: usize| if (event / 500).is_multiple_of(2) { 1 } else { 40 };
         let mut time = 0;
         for event in 0..trace.events.len() {
             time += pace(event) + if event == 3000 { 100_000 } else { 0 };

@@ -196,6 +196,17 @@ impl Browser {
         result["result"]["value"].clone()
     }
 
+    /// The value of an expression that is a number.
+    pub(crate) fn number(&mut self, expression: &str) -> f64 {
+        self.evaluate(expression).as_f64().unwrap_or_else(|| panic!("{expression} is no number"))
+    }
+
+    /// The value of an expression that is text.
+    pub(crate) fn text(&mut self, expression: &str) -> String {
+        let value = self.evaluate(expression);
+        value.as_str().unwrap_or_else(|| panic!("{expression} is no text")).to_owned()
+    }
+
     /// Moves, presses or releases the mouse; `kind` as the protocol names it.
     pub(crate) fn mouse(&mut self, kind: &str, x: f64, y: f64) {
         let button = if kind == "mouseMoved" { "none" } else { "left" };
@@ -211,12 +222,11 @@ impl Browser {
         self.call("Input.dispatchKeyEvent", json!({"type": "keyUp", "key": key}));
     }
 
-    /// A picture of the whole page, or of the part down to `height`, as PNG.
-    pub(crate) fn screenshot(&mut self, height: Option<f64>) -> Vec<u8> {
+    /// A picture of the whole page, as PNG.
+    pub(crate) fn screenshot(&mut self) -> Vec<u8> {
         let size = self.call("Page.getLayoutMetrics", json!({}))["cssContentSize"].clone();
-        let all = size["height"].as_f64().expect("a number");
-        let height = height.unwrap_or(all).min(all);
-        let clip = json!({"x": 0, "y": 0, "width": size["width"], "height": height, "scale": 1});
+        let (width, height) = (&size["width"], &size["height"]);
+        let clip = json!({"x": 0, "y": 0, "width": width, "height": height, "scale": 1});
         let params = json!({"format": "png", "captureBeyondViewport": true, "clip": clip});
         let picture = self.call("Page.captureScreenshot", params);
         let text = picture["data"].as_str().expect("base64");

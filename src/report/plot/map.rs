@@ -54,7 +54,7 @@ impl Kind {
         Self::Free,
     ];
 
-    /// The kind of a block, where `oldest` is the greatest age of all.
+    /// The kind of a block, where `oldest` is the greatest age at this peak.
     fn of(block: &PeakBlock, peak: &Peak, oldest: u64) -> Self {
         match block.view.state {
             BlockUse::Free => Self::Free,
@@ -125,7 +125,6 @@ struct Map<'a> {
     comparison: &'a Comparison,
     runs: Vec<(&'a RunSummary, &'a Peak)>,
     per_line: Bytes,
-    oldest: u64,
 }
 
 impl<'a> Map<'a> {
@@ -133,9 +132,7 @@ impl<'a> Map<'a> {
         let runs = comparison.runs.iter().filter(|run| !run.is_bound());
         let runs: Vec<_> = runs.filter_map(|run| Some((run, run.peak.as_ref()?))).collect();
         let most = runs.iter().map(|(_, peak)| peak.usage.reserved).max().unwrap_or(0);
-        let ages = runs.iter().flat_map(|(_, peak)| peak.blocks.iter().map(|b| age(b, peak)));
-        let oldest = ages.max().unwrap_or(0);
-        Self { comparison, runs, per_line: most.div_ceil(LINES).max(1), oldest }
+        Self { comparison, runs, per_line: most.div_ceil(LINES).max(1) }
     }
 
     fn lines(&self, peak: &Peak) -> i32 {
@@ -174,11 +171,7 @@ impl<'a> Map<'a> {
         pen: Pen,
     ) -> Result<(), ReportError> {
         let mut left = LEFT;
-        let of = |(_, peak): &(&RunSummary, &'a Peak)| {
-            let peak: &'a Peak = peak;
-            own(peak).map(move |block| Kind::of(block, peak, self.oldest))
-        };
-        let present: Vec<Kind> = self.runs.iter().flat_map(of).collect();
+        let present: Vec<Kind> = self.runs.iter().flat_map(|(_, peak)| kinds(peak)).collect();
         for kind in Kind::ALL.into_iter().filter(|kind| present.contains(kind)) {
             let corners = [(left, top), (left + 14, top + 14)].map(|(x, y)| (pen.px(x), pen.px(y)));
             root.draw(&Rectangle::new(corners, kind.colour().filled())).map_err(failed)?;
@@ -220,9 +213,8 @@ impl<'a> Map<'a> {
         let cells = (peak.usage.reserved as f64 / per_cell).ceil() as usize;
         let mut bytes = vec![[0.0_f64; Kind::ALL.len()]; cells];
         let mut start = 0.0;
-        for block in own(peak) {
-            let end = start + block.view.size as f64;
-            let kind = Kind::of(block, peak, self.oldest) as usize;
+        for (block, kind) in own(peak).zip(kinds(peak)) {
+            let (end, kind) = (start + block.view.size as f64, kind as usize);
             let last = ((end / per_cell).ceil() as usize).min(cells);
             for (cell, all) in
                 bytes[..last].iter_mut().enumerate().skip((start / per_cell) as usize)
@@ -243,6 +235,12 @@ impl<'a> Map<'a> {
 /// Blocks of memory; stitched ranges have none of their own.
 fn own(peak: &Peak) -> impl Iterator<Item = &PeakBlock> {
     peak.blocks.iter().filter(|block| block.view.kind != BlockKind::Stitched)
+}
+
+/// Their kinds.
+fn kinds(peak: &Peak) -> Vec<Kind> {
+    let oldest = own(peak).map(|block| age(block, peak)).max().unwrap_or(0);
+    own(peak).map(|block| Kind::of(block, peak, oldest)).collect()
 }
 
 /// How long before the peak a block was asked for: microseconds, or events where there are no times.

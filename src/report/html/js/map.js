@@ -8,11 +8,10 @@ const mapChart = (root, file) => {
   const runs = file.runs.filter((run) => run.peak && run.peak.memory).map((run) =>
     ({ run, memory: decodeMemory(run.peak.memory), stitched: decodeStitched(run.peak.stitched) }));
   if (!runs.length) return void root.append(el('p', { class: 'empty' }, 'No allocator held any memory.'));
-  const most = Math.max(...runs.map(({ memory }) => memory.size), 1);
-  const oldest = Math.max(...runs.flatMap(({ memory, stitched }) => [...memory.blocks, ...stitched.blocks].map((block) => block.age)), 1);
-  let chosen = 0;
+  const most = Math.max(1, ...runs.map(({ memory }) => memory.size));
+  let chosen = 0, oldest = 1;
 
-  // A hundredth, a tenth, and half of the time up to the peak part the ages.
+  // A hundredth, a tenth, and half of the age of the oldest block part the ages.
   const kindOf = (block) => {
     if (block.state === 1) return 4;
     if (block.state === 2) return 5;
@@ -148,6 +147,7 @@ const mapChart = (root, file) => {
   const build = () => {
     const { run, memory, stitched } = runs[chosen];
     const lines = (width) => width > 720 ? 26 : 34;
+    oldest = [...memory.blocks, ...stitched.blocks].reduce((most, block) => Math.max(most, block.age), 1);
     const main = ribbon(memory, (width) => most / lines(width), `Memory of ${run.label} at its peak`);
     pictures.replaceChildren(main.surface);
     const drawn = [main];
