@@ -127,6 +127,13 @@ fn frees_may_come_when_the_driver_has_gone() {
 }
 
 #[test]
+fn gpus_of_one_process_may_use_each_others_memory() {
+    for name in ["gmlake", "gmlake-released", "expandable", "vmm"] {
+        check(&format!("allocator={name}"), &["peers"]);
+    }
+}
+
+#[test]
 fn poison_finds_a_late_writer() {
     for name in ["gmlake", "caching", "expandable"] {
         let conf = format!("allocator={name},poison=on");

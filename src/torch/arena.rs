@@ -212,6 +212,15 @@ impl Arena {
         blocks.find(|&(base, size)| base <= at && at - base < size)
     }
 
+    /// Lets another GPU of this process use the memory of this one.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn add_peer(&mut self, peer: &Gpu) -> Result<(), DriverError> {
+        let _here = self.enter()?;
+        self.device.device.device.add_peer(peer)
+    }
+
     /// The peaks begin anew.
     pub fn reset_peak(&mut self) {
         self.peak = self.usage();

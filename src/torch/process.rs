@@ -157,11 +157,35 @@ impl Process {
         let Some(index) = index else {
             return Err(Failure::Other(format!("gmlake: no GPU {device} in this process")));
         };
-        let opened = self.arenas[index]
-            .get_or_init(|| Arena::open(index as u32, &self.conf).map(Mutex::new));
-        match opened {
-            Ok(arena) => Ok(lock(arena)),
-            Err(error) => Err(Failure::Other(format!("gmlake: {error}"))),
+        let mut is_new = false;
+        let opened = self.arenas[index].get_or_init(|| {
+            is_new = true;
+            Arena::open(index as u32, &self.conf).map(Mutex::new)
+        });
+        let arena = opened.as_ref().map_err(|error| Failure::Other(format!("gmlake: {error}")))?;
+        if is_new {
+            let gpu = lock(arena).gpu.clone();
+            self.introduce(&gpu);
+        }
+        Ok(lock(arena))
+    }
+
+    /// GPUs of one process use each other's memory, which has to be allowed for mapped memory. One lock at a time.
+    #[cold]
+    fn introduce(&self, gpu: &Gpu) {
+        let others: Vec<_> = self.opened().map(|arena| arena.gpu.clone()).collect();
+        for other in others.iter().filter(|other| other.index != gpu.index) {
+            for mut arena in self.opened() {
+                let peer = match arena.gpu.index {
+                    index if index == gpu.index => other,
+                    index if index == other.index => gpu,
+                    _ => continue,
+                };
+                if let Err(error) = arena.add_peer(peer) {
+                    let pair = (arena.gpu.index, peer.index);
+                    say(&format!("gmlake: memory of GPU {} for GPU {}: {error}", pair.0, pair.1));
+                }
+            }
         }
     }
 

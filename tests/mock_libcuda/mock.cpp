@@ -65,7 +65,7 @@ struct Properties {
 struct Access { Location location; unsigned flags; };
 
 struct Physical { uint64_t offset, size; int device; bool released; int mappings; };
-struct Mapping { uint64_t size, handle; bool accessible; };
+struct Mapping { uint64_t size, handle; bool accessible; unsigned users; };
 struct Buffer { uint64_t offset, size, backing; int device; };
 
 constexpr int kMostDevices = 8;
@@ -372,6 +372,11 @@ Result cuDeviceGetAttribute(int *value, int attribute, int) {
     return kSuccess;
 }
 
+Result cuDeviceCanAccessPeer(int *answer, int from, int memory_of) {
+    *answer = from != memory_of;
+    return kSuccess;
+}
+
 Result cuDevicePrimaryCtxRetain(void **context, int device) {
     std::lock_guard<std::recursive_mutex> guard(state().lock);
     if (Result fault = injected("cuDevicePrimaryCtxRetain")) return fault;
@@ -534,14 +539,20 @@ Result cuMemMap(uint64_t at, size_t size, size_t offset, uint64_t handle, unsign
     void *place = mmap(reinterpret_cast<void *>(at), size, PROT_NONE, flags_, s.file, found->second.offset);
     if (place == MAP_FAILED) return kOutOfMemory;
     found->second.mappings++;
-    s.mappings[at] = {size, handle, false};
+    s.mappings[at] = {size, handle, false, 0};
     return kSuccess;
 }
 
 Result cuMemSetAccess(uint64_t at, size_t size, const Access *access, size_t count) {
     ENTER("cuMemSetAccess");
-    if (count != 1 || access->location.type != 1 || access->location.id != device_of(current) || access->flags != 3) {
-        return violation("cuMemSetAccess", "arguments");
+    if (!count || count > kMostDevices) return violation("cuMemSetAccess", "arguments");
+    unsigned users = 0;
+    for (size_t i = 0; i < count; i++) {
+        bool known = access[i].location.id >= 0 && access[i].location.id < kMostDevices;
+        if (!known || access[i].location.type != 1 || access[i].flags != 3) {
+            return violation("cuMemSetAccess", "arguments");
+        }
+        users |= 1u << access[i].location.id;
     }
     if (!is_whole(at, size)) return kInvalidValue;
     auto &mappings = state().mappings;
@@ -550,7 +561,8 @@ Result cuMemSetAccess(uint64_t at, size_t size, const Access *access, size_t cou
     for (; mapping != mappings.end() && mapping->first < at + size; ++mapping) {
         void *place = reinterpret_cast<void *>(mapping->first);
         if (mprotect(place, mapping->second.size, PROT_READ | PROT_WRITE)) return kOutOfMemory;
-        mapping->second.accessible = true;
+        mapping->second.users |= users;
+        mapping->second.accessible |= users >> state().handles[mapping->second.handle].device & 1;
     }
     return kSuccess;
 }
@@ -738,6 +750,15 @@ void mock_work(void *stream, int milliseconds) {
     std::lock_guard<std::recursive_mutex> guard(state().lock);
     Clock::time_point *busy = busy_until(stream);
     if (busy) *busy = std::max(*busy, Clock::now()) + std::chrono::milliseconds(milliseconds);
+}
+
+// For tests alone: whether a GPU may use the memory mapped at an address.
+int mock_may_use(int device, uint64_t at) {
+    std::lock_guard<std::recursive_mutex> guard(state().lock);
+    auto found = state().mappings.upper_bound(at);
+    if (found == state().mappings.begin()) return 0;
+    --found;
+    return at < found->first + found->second.size ? found->second.users >> device & 1 : 0;
 }
 
 unsigned mock_violations() { return state().violations; }

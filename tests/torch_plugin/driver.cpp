@@ -110,7 +110,7 @@ struct Block { void *at; size_t size; int device; Stream stream; unsigned char v
 
 // Threads on two GPUs that allocate, lend, and free what another thread allocated.
 static void threads() {
-    constexpr int kThreads = 6, kRounds = 300;
+    constexpr int kThreads = 6, kRounds = 200;
     std::mutex lock;
     std::vector<Block> shared;
     std::atomic<unsigned> next{0};
@@ -359,6 +359,17 @@ static void snapshot(const char *path) {
     CHECK(write(path, message, sizeof message) == 0);
 }
 
+// Mapped memory of one GPU can be used by the other as soon as the process uses both, before and after.
+static void peers() {
+    auto *may_use = of<int(int, uint64_t)>(cuda, "mock_may_use");
+    use(0);
+    void *early = take(30 * kMiB, 0, nullptr);
+    CHECK(may_use(0, uint64_t(early)) && !may_use(1, uint64_t(early)));
+    void *other = take(30 * kMiB, 1, nullptr);
+    void *late = take(60 * kMiB, 0, nullptr);
+    for (void *at : {early, other, late}) CHECK(may_use(0, uint64_t(at)) && may_use(1, uint64_t(at)));
+}
+
 static void odds_and_ends() {
     auto *configure = of<size_t(const char *, char *, size_t)>(library, "gmlake_configure");
     char message[30];
@@ -398,7 +409,7 @@ int main(int count, char **arguments) {
     CHECK(cuda && of<int(unsigned)>(cuda, "cuInit")(0) == 0);
     std::map<std::string, std::function<void()>> scenarios{
         {"threads", threads}, {"lending", lending}, {"oom", oom}, {"graph", graph}, {"farewell", farewell},
-        {"poison", poison}, {"odds_and_ends", odds_and_ends}, {"snapshot", [&] { snapshot(arguments[3]); }},
+        {"poison", poison}, {"peers", peers}, {"odds_and_ends", odds_and_ends}, {"snapshot", [&] { snapshot(arguments[3]); }},
     };
     CHECK(scenarios.count(arguments[2]));
     scenarios[arguments[2]]();

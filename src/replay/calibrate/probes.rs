@@ -69,7 +69,12 @@ impl Ground {
             driver::unmap(at, G)?;
         }
         driver::map(at, 2 * G, 0, two)?;
-        push(probes, "set access to half of a mapping", false, &driver::set_access(ordinal, at, G));
+        push(
+            probes,
+            "set access to half of a mapping",
+            false,
+            &driver::set_access(&[ordinal], at, G),
+        );
         push(probes, "map over a mapping", false, &driver::map(at, 2 * G, 0, two));
         let half = driver::unmap(at, G);
         push(probes, "unmap half of a mapping", false, &half);
@@ -79,7 +84,7 @@ impl Ground {
         self.ask_holes(probes)?;
         driver::map(at + 2 * G, G, 0, one)?;
         push(probes, "map a handle at a second address", true, &driver::map(at + 3 * G, G, 0, one));
-        let whole = driver::set_access(ordinal, at, self.size);
+        let whole = driver::set_access(&[ordinal], at, self.size);
         push(probes, "set access over several mappings at once", true, &whole);
         probes.push(self.alias()?);
         let unmapped = driver::unmap(at, self.size);
@@ -93,7 +98,7 @@ impl Ground {
     fn ask_holes(&self, probes: &mut Vec<Probe>) -> Answer {
         let &Self { ordinal, at, one, two, size } = self;
         driver::map(at + 3 * G, G, 0, one)?;
-        let across = driver::set_access(ordinal, at, size);
+        let across = driver::set_access(&[ordinal], at, size);
         push(probes, "set access over a hole", true, &across);
         let across = driver::unmap(at, size);
         push(probes, "unmap over a hole", true, &across);

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::driver::{self, DriverError, PhysicalHandle, Stream};
+use super::driver::{self, DriverError, Ordinal, PhysicalHandle, Stream};
 use super::gpu::Gpu;
+use super::guest;
 use super::order::Order;
 use crate::device::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo};
 use crate::trace::StreamId;
@@ -27,6 +28,8 @@ struct Handle {
 #[derive(Debug)]
 pub struct CudaDevice {
     gpu: Gpu,
+    /// The GPU itself, and those that may use its mapped memory.
+    users: Vec<Ordinal>,
     handles: Vec<Option<Handle>>,
     vacant: Vec<HandleId>,
     mallocs: BTreeSet<DevicePtr>,
@@ -42,6 +45,7 @@ impl CudaDevice {
     #[must_use]
     pub fn new(gpu: Gpu) -> Self {
         Self {
+            users: vec![gpu.ordinal()],
             gpu,
             handles: Vec::new(),
             vacant: Vec::new(),
@@ -64,6 +68,21 @@ impl CudaDevice {
     /// The same, for those who go on after it: the next failure will be the first again.
     pub fn take_error(&mut self) -> Option<DriverError> {
         self.first_error.take()
+    }
+
+    /// Lets another GPU use what is mapped here, now and later, if the hardware can do that. Memory from
+    /// [`Device::malloc`] is opened by other means (`cudaDeviceEnablePeerAccess`), which mapped memory ignores.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn add_peer(&mut self, peer: &Gpu) -> Result<(), DriverError> {
+        let (here, there) = (self.gpu.ordinal(), peer.ordinal());
+        if self.users.contains(&there) || !guest::can_access_peer(there, here)? {
+            return Ok(());
+        }
+        self.users.push(there);
+        let mut mappings = self.mappings.iter();
+        mappings.try_for_each(|(at, &size)| driver::set_access(&[there], at.0, size))
     }
 
     /// Lets a stream's number mean a stream that the program owns, by its handle with the driver. A number that was
@@ -199,8 +218,7 @@ impl Device for CudaDevice {
     }
 
     fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<(), DeviceError> {
-        driver::set_access(self.gpu.ordinal(), at.0, size)
-            .map_err(|error| self.explain(error, size))
+        driver::set_access(&self.users, at.0, size).map_err(|error| self.explain(error, size))
     }
 
     fn unmap(&mut self, at: DevicePtr, size: Bytes) {

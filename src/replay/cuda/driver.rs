@@ -370,15 +370,16 @@ pub fn map(at: u64, size: Bytes, offset: Bytes, handle: PhysicalHandle) -> Resul
     check("cuMemMap", unsafe { sys::cuMemMap(at, size as usize, offset as usize, handle, 0) })
 }
 
-/// Makes mapped memory readable and writable by the GPU.
+/// Makes mapped memory readable and writable by these GPUs.
 ///
 /// # Errors
 /// What the driver says.
-pub fn set_access(device: Ordinal, at: u64, size: Bytes) -> Result<()> {
+pub fn set_access(devices: &[Ordinal], at: u64, size: Bytes) -> Result<()> {
     let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    let access = sys::CUmemAccessDesc { location: location(device), flags };
-    // SAFETY: reads one struct, which outlives the call; the address is checked by the driver.
-    let code = unsafe { sys::cuMemSetAccess(at, size as usize, &raw const access, 1) };
+    let describe = |&device: &Ordinal| sys::CUmemAccessDesc { location: location(device), flags };
+    let access: Vec<_> = devices.iter().map(describe).collect();
+    // SAFETY: reads as many structs as it is told, which outlive the call; the address is checked by the driver.
+    let code = unsafe { sys::cuMemSetAccess(at, size as usize, access.as_ptr(), access.len()) };
     check("cuMemSetAccess", code)
 }
 

@@ -3,12 +3,12 @@
 //! The rules are those of [`super::driver`]: nothing here owns anything, and the driver checks what it is given.
 #![allow(unsafe_code)]
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use cudarc::driver::sys::{self, CUresult};
 
-use super::driver::{Context, DriverError, Kernel, Stream, check};
+use super::driver::{Context, DriverError, Kernel, Ordinal, Stream, check};
 
 type Result<T> = std::result::Result<T, DriverError>;
 
@@ -30,6 +30,17 @@ pub fn current() -> Result<Option<Context>> {
 pub fn set_none() -> Result<()> {
     // SAFETY: a null context is allowed, and means none.
     check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(ptr::null_mut()) })
+}
+
+/// Whether a GPU can read and write another one's memory.
+///
+/// # Errors
+/// What the driver says.
+pub fn can_access_peer(from: Ordinal, memory_of: Ordinal) -> Result<bool> {
+    let mut answer: c_int = 0;
+    // SAFETY: writes one int to a variable that outlives the call.
+    let code = unsafe { sys::cuDeviceCanAccessPeer(&raw mut answer, from, memory_of) };
+    check("cuDeviceCanAccessPeer", code).map(|()| answer != 0)
 }
 
 /// Whether what is queued on the stream with this handle is being captured into a graph. The driver cannot say so of
