@@ -24,7 +24,7 @@ reports *folders:
     cargo run --release --bin gmlake-sim -- compare traces/opt-1.3b-LR-var.pickle.xz --export-plot reports/opt-1.3b-LR-var.png --export-markdown reports/opt-1.3b-LR-var.md
     cargo run --release --bin gmlake-sim -- compare traces/*.xz --export-markdown reports/compare.md
     cargo run --release --bin gmlake-sim -- plot traces/opt-1.3b-LR-var.pickle.xz --chart map --out reports/opt-1.3b-LR-var.map.svg
-    SCREENSHOTS=reports cargo test --test page every_chart
+    SCREENSHOTS=reports cargo test --test page
     cargo run --release --example reports -- traces {{folders}}
 
 # Random request scripts under random options, for so many seconds (nightly toolchain, cargo-fuzz).
