@@ -7,7 +7,7 @@
 //!   moment        1          2                     3
 //!   stream 1   ── ▲ f ────── │ ─────────────────── │      f carries {1: 1}
 //!   stream 2   ── wait f ─── ▲ g ───────────────── │      g carries {1: 1, 2: 2}
-//!   stream 3   ─────────── wait g ──────────────── │      knows of stream 1 up to moment 1, though it never waited for it
+//!   stream 3   ─────────── wait g ──────────────── │      knows of stream 1, too, up to moment 1
 //!   host       ────────────────────── synchronize ─┘      knows of all up to moment 3
 //! ```
 

@@ -205,7 +205,8 @@ def out_of_memory(torch, gmlake):
         assert len(keep) > 3
     keep.clear()
     torch.empty(20 << 30, dtype=torch.uint8, device="cuda")
-    # In the backward pass, which runs on another thread.
+    # In the backward pass, which runs on another thread; what is cached would be stitched together for it.
+    torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction(0.01)
     batch = torch.randn(1000, 512, device="cuda", requires_grad=True)
 
