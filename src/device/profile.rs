@@ -68,8 +68,8 @@ pub struct Profile {
     /// Time that the driver takes to zero a MiB of freed memory; zero if not stated.
     #[serde(default)]
     pub zeroing_ns_per_mib: f64,
-    /// What a small fixed piece of work took beside the measurements, in nanoseconds; zero if not stated. A machine that
-    /// takes longer for it takes longer for everything.
+    /// What a small fixed piece of work took beside the measurements, in nanoseconds; zero if not stated. A machine
+    /// that takes longer for it takes longer for everything.
     #[serde(default)]
     pub probe_ns: f64,
     /// Added each time that a call waits for work queued on the GPU; zero if not stated.

@@ -68,8 +68,8 @@ def simulate(snapshot, mode):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         return dict(failed=done.stderr[-500:])
-    summaries = json.loads(export.read_text())
-    found = next(each for each in summaries if each.get("allocator") == mode)
+    runs = json.loads(export.read_text())["runs"]
+    found = next(run for run in runs if run["allocator"] == mode)
     return dict(reserved_peak_bytes=found["reserved_peak_bytes"], active_peak_bytes=found["active_peak_bytes"])
 
 
