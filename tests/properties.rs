@@ -85,6 +85,11 @@ fn values(spec: &Spec, option: &OptionSpec) -> Vec<&'static str> {
             vec!["2MiB", "16MiB", "64MiB", "512MiB", "1GiB", default]
         }
         (_, "stitched_limit") => vec!["0", "8MiB", "64MiB", "1GiB", default],
+        ("lake", "budget") => vec!["fast", "balanced", "tight"],
+        ("lake", "slack") => vec!["0", "0.005", "0.2"],
+        ("lake", "handle") => vec!["2MiB", "6MiB", "32MiB", "512MiB"],
+        ("lake", "grain") => vec!["0", "1", "4", "64"],
+        ("lake", "views" | "view_scan") => vec!["0", "1", "3", default],
         (_, "chunk") => vec!["2MiB", "4MiB", "32MiB", default],
         ("gmlake-released", "autoGC") => vec!["0", "1", "10000", default],
         ("gmlake-released", "reuseLimit") => vec!["0", "1", "3", default],

@@ -4,7 +4,8 @@
 //! options out of an [`Options`] bag by name and type; what is left over in the end was unknown.
 
 use super::{
-    Allocator, Caching, Gmlake, GmlakeOptions, Native, PagedBound, Released, ReleasedOptions, Vmm,
+    Allocator, Caching, Gmlake, GmlakeOptions, Lake, LakeOptions, Native, PagedBound, Released,
+    ReleasedOptions, Vmm,
 };
 use crate::alloc_conf::{AllocConf, DEFAULT_TOTAL_MEMORY, TorchVersion};
 use crate::device::GRANULE;
@@ -135,6 +136,17 @@ pub const ALL: &[Spec] = &[
             let options = ReleasedOptions::take(options)?;
             let limit = environment.memory_limit().unwrap_or(Bytes::MAX);
             Ok(Box::new(Released::new(options, limit)))
+        },
+    },
+    Spec {
+        name: "lake",
+        summary: "our own: large handles in an arena, stitched where growth would waste memory",
+        options: LakeOptions::SPECS,
+        keeps_limit: false,
+        build: |options, environment| {
+            let options = LakeOptions::take(options)?;
+            let limit = environment.memory_limit().unwrap_or(Bytes::MAX);
+            Ok(Box::new(Lake::new(options, limit)))
         },
     },
     Spec {
@@ -325,6 +337,20 @@ impl Options {
     pub fn number(&mut self, name: &str, default: f64) -> Result<f64, OptionError> {
         let valid = |number: &f64| number.is_finite() && *number >= 0.0;
         self.read(name, default, "a number", |text| text.parse().ok().filter(valid))
+    }
+
+    /// One of a few names, each of which stands for something.
+    ///
+    /// # Errors
+    /// If it is none of them.
+    pub fn name<T>(
+        &mut self,
+        name: &str,
+        default: T,
+        expected: &'static str,
+        meaning: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, OptionError> {
+        self.read(name, default, expected, meaning)
     }
 
     /// `on` or `off`.

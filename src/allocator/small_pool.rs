@@ -83,6 +83,12 @@ impl SmallPool {
         stream: StreamId,
     ) -> Result<(), DeviceError> {
         let at = device.malloc(SMALL_SEGMENT)?;
+        self.adopt(at, stream);
+        Ok(())
+    }
+
+    /// Takes on a segment that is at `at`.
+    pub(crate) fn adopt(&mut self, at: DevicePtr, stream: StreamId) {
         let index = self.blocks.insert(SmallBlock {
             at,
             size: SMALL_SEGMENT,
@@ -95,12 +101,17 @@ impl SmallPool {
         });
         self.segments += 1;
         self.free.insert(self.key(index));
-        Ok(())
     }
 
     /// Takes a block back, and merges it with its free neighbours.
     #[inline]
     pub(crate) fn free(&mut self, index: SlabIndex) {
+        self.merge_back(index);
+    }
+
+    /// The same; returns the number of the merged block.
+    #[inline]
+    fn merge_back(&mut self, index: SlabIndex) -> SlabIndex {
         let SmallBlock { previous, next, .. } = self.blocks[index];
         self.blocks[index].is_free = true;
         let mut index = index;
@@ -114,18 +125,49 @@ impl SmallPool {
             index = previous;
         }
         self.free.insert(self.key(index));
+        index
+    }
+
+    /// Takes a block back. If that leaves its segment free, and the stream has another free one, the segment is handed
+    /// to the caller: its address and its stream.
+    #[inline]
+    pub(crate) fn free_and_take_idle(&mut self, index: SlabIndex) -> Option<(DevicePtr, StreamId)> {
+        let index = self.merge_back(index);
+        let SmallBlock { at, size, stream, .. } = self.blocks[index];
+        if size < SMALL_SEGMENT {
+            return None;
+        }
+        let key = self.key(index);
+        let is_only = self.free.best_fit(stream, units(SMALL_SEGMENT)) == Some(key)
+            && self.free.largest_first(stream).next() == Some(key);
+        if is_only {
+            return None;
+        }
+        self.free.remove(key);
+        self.discard(index);
+        self.segments -= 1;
+        Some((at, stream))
+    }
+
+    /// Hands every segment that is free as a whole to the caller: address and stream.
+    pub(crate) fn take_idle(&mut self) -> Vec<(DevicePtr, StreamId)> {
+        let whole = |key: &SizeKey| key.units() == units(SMALL_SEGMENT);
+        let idle: Vec<_> = self.free.iter().filter(whole).collect();
+        let mut taken = Vec::with_capacity(idle.len());
+        for &key in &idle {
+            self.free.remove(key);
+            let SmallBlock { at, stream, .. } = self.blocks[key.index()];
+            taken.push((at, stream));
+            self.discard(key.index());
+        }
+        self.segments -= idle.len() as u64;
+        taken
     }
 
     /// Gives back every segment that is free as a whole, and says how many bytes those were.
     pub(crate) fn trim(&mut self, device: &mut dyn Device) -> Bytes {
-        let whole = |key: &SizeKey| key.units() == units(SMALL_SEGMENT);
-        let idle: Vec<_> = self.free.iter().filter(whole).collect();
-        for &key in &idle {
-            self.free.remove(key);
-            device.free(self.blocks[key.index()].at);
-            self.discard(key.index());
-        }
-        self.segments -= idle.len() as u64;
+        let idle = self.take_idle();
+        idle.iter().for_each(|&(at, _)| device.free(at));
         idle.len() as u64 * SMALL_SEGMENT
     }
 

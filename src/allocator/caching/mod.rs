@@ -31,6 +31,7 @@ pub use sizes::{SMALL_MAX, round_request, segment_size};
 
 use block::{Block, BlockState, Blocks};
 use expandable::Reservation;
+pub(super) use free_index::FreeIndex;
 use pool::{Pool, pool_index};
 use sizes::MIN_BLOCK;
 

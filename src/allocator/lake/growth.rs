@@ -1,0 +1,161 @@
+//! Growing: new memory from the device, and how much of it is allowed before memory has to be stitched.
+//!
+//! The budget is the most that was ever live, and a little slack. Within it a request that finds no room gets new
+//! memory; beyond it, memory that is free must be put together first. So stitching happens only where it saves memory.
+//!
+//! Handles are sized after the request that needs them: a large one is made of `grain` of them or more, between a
+//! quarter of `handle` and `handle`. Then a request wastes, and a stitch costs, about the same share at every size.
+//! Once the device has refused, handles are small: every byte counts then.
+
+use super::Lake;
+use super::fit::Reach;
+use crate::allocator::{NIL, SlabIndex};
+use crate::device::{Device, DeviceError, DevicePtr, GRANULE, HandleId};
+use crate::trace::StreamId;
+use crate::units::{Bytes, MIB, round_up};
+
+/// The least growth within the budget: requests of a few MiB come in numbers.
+const STEP: Bytes = 32 * MIB;
+
+/// Largest handle once memory is short.
+const SMALL_HANDLE: Bytes = 8 * MIB;
+
+impl Lake {
+    /// Grows for a request as long as reserved memory stays within the budget; `false` if it would not.
+    ///
+    /// # Errors
+    /// A driver error. Out of memory is none: `false`.
+    pub(super) fn grow_within(
+        &mut self,
+        device: &mut dyn Device,
+        stream: StreamId,
+        size: Bytes,
+    ) -> Result<bool, DeviceError> {
+        let budget = (self.live_peak as f64 * (1.0 + self.options.slack)) as Bytes;
+        let reserved = self.ledger.now().reserved;
+        if reserved >= budget {
+            return Ok(false);
+        }
+        let tail = self.tail_free(device, stream, size)?;
+        let missing = round_up(size - tail.min(size - 1), GRANULE);
+        for amount in [missing.max(STEP.min(self.options.handle)), missing] {
+            if reserved + amount <= budget.min(self.limit) {
+                return self.grow_at_tail(device, stream, amount, size);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Bytes that are free at the end of the arena, and may be used by the stream at once.
+    fn tail_free(
+        &mut self,
+        device: &mut dyn Device,
+        stream: StreamId,
+        size: Bytes,
+    ) -> Result<Bytes, DeviceError> {
+        let at = self.arena.place(device, round_up(size, GRANULE).max(STEP))?;
+        let mut handle = self.arena.before(at).unwrap_or(NIL);
+        let mut free = 0;
+        while handle != NIL && free < size && self.is_allowed(handle, stream, Reach::Own) {
+            let entry = &self.pool.handles[handle];
+            let last = &self.pool.pieces[entry.last];
+            if last.is_free {
+                free += last.size;
+            }
+            if !last.is_free || entry.first != entry.last {
+                break;
+            }
+            handle = entry.left;
+        }
+        Ok(free)
+    }
+
+    fn grow_at_tail(
+        &mut self,
+        device: &mut dyn Device,
+        stream: StreamId,
+        amount: Bytes,
+        size: Bytes,
+    ) -> Result<bool, DeviceError> {
+        let new = match self.create(device, stream, (amount, size)) {
+            Err(DeviceError::OutOfMemory { .. }) => return Ok(false),
+            other => other?,
+        };
+        let last = *new.last().expect("at least one handle was made");
+        let run = self.pool.handles[last].run_to;
+        if self.pool.runs[run].size < size {
+            return Ok(false);
+        }
+        self.tally.growths += 1;
+        self.route_from_left(run, size);
+        Ok(true)
+    }
+
+    /// How large the handles for a request should be.
+    fn handle_size(&self, size: Bytes) -> Bytes {
+        let largest = if self.is_short { SMALL_HANDLE } else { self.options.handle };
+        let largest = largest.min(self.options.handle);
+        let least = round_up(largest / 4, GRANULE);
+        round_up(size / self.options.grain.max(1), GRANULE).clamp(least, largest)
+    }
+
+    /// New handles of nearly equal sizes, `amount` bytes for a request of `size` bytes, at the end of the arena.
+    ///
+    /// # Errors
+    /// Out of memory, or a driver error; nothing has changed.
+    pub(super) fn create(
+        &mut self,
+        device: &mut dyn Device,
+        stream: StreamId,
+        (amount, size): (Bytes, Bytes),
+    ) -> Result<Vec<SlabIndex>, DeviceError> {
+        let reserved = self.ledger.now().reserved;
+        if amount > self.limit.saturating_sub(reserved) {
+            let free = self.limit.saturating_sub(reserved);
+            return Err(DeviceError::OutOfMemory { requested: amount, free });
+        }
+        let free = device.memory_info().free;
+        if amount > free {
+            return Err(DeviceError::OutOfMemory { requested: amount, free });
+        }
+        let count = amount.div_ceil(self.handle_size(size));
+        let each = round_up(amount.div_ceil(count), GRANULE);
+        let at = self.arena.place(device, amount)?;
+        let mut made: Vec<(HandleId, Bytes)> = Vec::new();
+        let mut left = amount;
+        let mut outcome = Ok(());
+        while left > 0 && outcome.is_ok() {
+            let size = each.min(left);
+            outcome = device.create(size).map(|id| made.push((id, size)));
+            left -= size;
+        }
+        let ids: Vec<_> = made.iter().map(|&(id, _)| id).collect();
+        let outcome = outcome
+            .and_then(|()| device.map(at, &ids))
+            .and_then(|()| device.set_access(at, amount).inspect_err(|_| device.unmap(at, amount)));
+        if let Err(error) = outcome {
+            device.release_each(&ids);
+            return Err(error);
+        }
+        self.ledger.grow(amount);
+        Ok(self.adopt(stream, at, &made))
+    }
+
+    fn adopt(
+        &mut self,
+        stream: StreamId,
+        mut at: DevicePtr,
+        made: &[(HandleId, Bytes)],
+    ) -> Vec<SlabIndex> {
+        let mut new = Vec::with_capacity(made.len());
+        for &(id, size) in made {
+            let (left, right) = self.arena.fill(at, size);
+            let neighbours = (left.unwrap_or(NIL), right.unwrap_or(NIL));
+            let handle = self.pool.add(id, (at, size), stream, neighbours);
+            self.arena.note(at, handle);
+            new.push(handle);
+            at = at.offset(size);
+        }
+        new
+    }
+}

@@ -1,0 +1,115 @@
+//! The knobs of `lake`: one that matters, those that it sets, and switches to leave parts of it out.
+
+use crate::allocator::{OptionError, OptionSpec, Options};
+use crate::units::{Bytes, MIB};
+
+/// Settings of [`Lake`](super::Lake); see [`LakeOptions::SPECS`] for what they do.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LakeOptions {
+    /// Share of the most bytes ever live by which reserved memory may exceed them before memory is stitched.
+    pub slack: f64,
+    /// The largest handle, in bytes: a multiple of 2 MiB.
+    pub handle: Bytes,
+    /// How many handles a large request should be made of, at least.
+    pub grain: u64,
+    /// Views that are kept.
+    pub views: usize,
+    /// Views that are looked into for one that fits.
+    pub view_scan: usize,
+    /// Whether requests of up to 1 MiB share slabs.
+    pub slabs: bool,
+    /// Whether two partial pieces side by side are used before whole handles.
+    pub pairs: bool,
+    /// Whether large requests go to the other end of a run than small ones.
+    pub sides: bool,
+    /// Whether a stream may be made to wait for another one.
+    pub waits: bool,
+}
+
+impl Default for LakeOptions {
+    fn default() -> Self {
+        Self::of_budget("balanced").expect("it is one of the three")
+    }
+}
+
+const fn switch(name: &'static str, help: &'static str) -> OptionSpec {
+    OptionSpec { name, default: "on", help }
+}
+
+impl LakeOptions {
+    /// The options as a user sees them.
+    pub const SPECS: &'static [OptionSpec] = &[
+        OptionSpec {
+            name: "budget",
+            default: "balanced",
+            help: "fast: fewest driver calls; tight: least memory; balanced: between them",
+        },
+        OptionSpec {
+            name: "slack",
+            default: "by budget",
+            help: "share by which reserved may exceed peak live memory before it is stitched",
+        },
+        OptionSpec {
+            name: "handle",
+            default: "by budget",
+            help: "largest handle of physical memory; smaller ones waste less and cost more",
+        },
+        OptionSpec {
+            name: "grain",
+            default: "by budget",
+            help: "handles that a large request is made of, down to a quarter of the largest size",
+        },
+        OptionSpec { name: "views", default: "4096", help: "stitched ranges that are kept" },
+        OptionSpec {
+            name: "view_scan",
+            default: "64",
+            help: "stitched ranges that are looked into for one that fits",
+        },
+        switch("slabs", "small requests share slabs of 2 MiB"),
+        switch("pairs", "use two partial pieces side by side before whole handles"),
+        switch("sides", "large requests go to the other end of free memory than small ones"),
+        switch("waits", "a stream may wait for another one's memory, rather than grow"),
+    ];
+
+    /// What a budget stands for.
+    fn of_budget(name: &str) -> Option<Self> {
+        let (slack, handle, grain) = match name {
+            "fast" => (0.005, 256 * MIB, 1),
+            "balanced" => (0.005, 128 * MIB, 8),
+            "tight" => (0.002, 32 * MIB, 1),
+            _ => return None,
+        };
+        let all = Self {
+            slack,
+            handle,
+            grain,
+            views: 4096,
+            view_scan: 64,
+            slabs: true,
+            pairs: true,
+            sides: true,
+            waits: true,
+        };
+        Some(all)
+    }
+
+    /// Reads the options that were given, and leaves the others alone.
+    ///
+    /// # Errors
+    /// If a value is wrong.
+    pub fn take(options: &mut Options) -> Result<Self, OptionError> {
+        let expected = "fast, balanced or tight";
+        let default = options.name("budget", Self::default(), expected, Self::of_budget)?;
+        Ok(Self {
+            slack: options.number("slack", default.slack)?,
+            handle: options.chunk("handle", default.handle)?,
+            grain: options.whole("grain", default.grain)?,
+            views: options.whole("views", default.views as u64)? as usize,
+            view_scan: options.whole("view_scan", default.view_scan as u64)? as usize,
+            slabs: options.switch("slabs", default.slabs)?,
+            pairs: options.switch("pairs", default.pairs)?,
+            sides: options.switch("sides", default.sides)?,
+            waits: options.switch("waits", default.waits)?,
+        })
+    }
+}

@@ -1,0 +1,75 @@
+//! Small requests: slabs of 2 MiB out of the arena, cut up as PyTorch does it, and given back when they are empty.
+
+use super::Lake;
+use super::tensors::Place;
+use crate::allocator::SlabIndex;
+use crate::allocator::small_pool::SMALL_SEGMENT;
+use crate::device::{Device, DeviceError, DevicePtr};
+use crate::trace::StreamId;
+use crate::units::Bytes;
+
+impl Lake {
+    /// A block for a request of up to 1 MiB.
+    ///
+    /// # Errors
+    /// Out of memory, or a driver error.
+    #[inline]
+    pub(super) fn malloc_small(
+        &mut self,
+        device: &mut dyn Device,
+        stream: StreamId,
+        size: Bytes,
+    ) -> Result<Place, DeviceError> {
+        if let Some(block) = self.small.malloc(size, stream) {
+            return Ok(Place::Small(block));
+        }
+        self.malloc_slab(device, stream, size)
+    }
+
+    #[cold]
+    fn malloc_slab(
+        &mut self,
+        device: &mut dyn Device,
+        stream: StreamId,
+        size: Bytes,
+    ) -> Result<Place, DeviceError> {
+        if !self.options.slabs {
+            return self.malloc_large(device, stream, size).map(Place::Large);
+        }
+        match self.find(device, stream, SMALL_SEGMENT) {
+            Ok(piece) => {
+                let room = self.room(piece, SMALL_SEGMENT);
+                let at = room.at;
+                self.slabs.insert(at, room);
+                self.small.adopt(at, stream);
+                let block = self.small.malloc(size, stream).expect("a slab fits every small block");
+                Ok(Place::Small(block))
+            }
+            Err(DeviceError::OutOfMemory { .. }) => {
+                self.malloc_large(device, stream, size).map(Place::Large)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes a block back.
+    #[inline]
+    pub(super) fn free_small(&mut self, block: SlabIndex) {
+        if let Some((at, stream)) = self.small.free_and_take_idle(block) {
+            self.give_slab(at, stream);
+        }
+    }
+
+    #[cold]
+    fn give_slab(&mut self, at: DevicePtr, stream: StreamId) {
+        let room = self.slabs.remove(&at).expect("a slab has its room");
+        self.return_room(room, stream);
+    }
+
+    /// Gives back slabs that were kept although they are empty.
+    pub(super) fn drop_idle_slabs(&mut self) {
+        for (at, stream) in self.small.take_idle() {
+            self.give_slab(at, stream);
+        }
+    }
+}

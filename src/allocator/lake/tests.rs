@@ -1,0 +1,179 @@
+//! The fast indexes beside obvious twins, and stories of streams and views.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::device::{Counted, SimDevice};
+use crate::trace::PoolId;
+use crate::units::{GIB, KIB, MIB};
+
+fn lake(options: LakeOptions) -> Lake {
+    Lake::new(options, Bytes::MAX)
+}
+
+fn malloc(lake: &mut Lake, gpu: &mut dyn Device, size: Bytes, stream: u16) -> Allocation {
+    let request = Request { size, stream: StreamId(stream), pool: PoolId::DEFAULT };
+    lake.malloc(gpu, request).expect("there is room")
+}
+
+/// Where a run begins, its size, its owner, and whether it is a pair.
+type PlainRun = (u64, Bytes, StreamId, bool);
+
+/// The obvious twin: goes through all pieces in the order of their addresses.
+fn plain_runs(pool: &Pool) -> Vec<PlainRun> {
+    let mut handles: Vec<_> = pool.held().collect();
+    handles.sort_by_key(|&handle| pool.handles[handle].at);
+    let mut runs: Vec<(PlainRun, usize, u64)> = Vec::new();
+    let mut current: Option<(PlainRun, usize, u64)> = None;
+    let mut last_owner = None;
+    for handle in handles {
+        let entry = &pool.handles[handle];
+        let mut piece = entry.first;
+        while piece != NIL {
+            let part = pool.pieces[piece];
+            let whole = part.size == entry.size;
+            let joins = piece == entry.first && last_owner == Some(entry.owner);
+            match &mut current {
+                Some((run, parts, end)) if part.is_free && joins && *end == part.at.0 => {
+                    run.1 += part.size;
+                    run.3 &= !whole;
+                    *parts += 1;
+                    *end += part.size;
+                }
+                _ => {
+                    runs.extend(current.take());
+                    let run = (part.at.0, part.size, entry.owner, !whole);
+                    current = part.is_free.then_some((run, 1, part.at.0 + part.size));
+                }
+            }
+            piece = part.next;
+        }
+        last_owner = Some(entry.owner);
+    }
+    runs.extend(current);
+    let kept = runs.into_iter().filter(|&((.., is_partial), parts, _)| parts > 1 || !is_partial);
+    kept.map(|(run, ..)| run).collect()
+}
+
+fn indexed_runs(pool: &Pool) -> Vec<PlainRun> {
+    let all = pool.runs_by_size.iter().chain(pool.pairs.iter());
+    let shown = |run: SlabIndex| {
+        let run = pool.runs[run];
+        (run.at, run.size, run.owner, run.is_pair)
+    };
+    let mut runs: Vec<_> = all.map(shown).collect();
+    runs.sort_unstable();
+    runs
+}
+
+fn plain_partials(pool: &Pool) -> Vec<(u64, Bytes)> {
+    let mut partials = Vec::new();
+    for handle in pool.held() {
+        let mut piece = pool.handles[handle].first;
+        while piece != NIL {
+            let part = pool.pieces[piece];
+            if part.is_free && part.size < pool.handles[handle].size {
+                partials.push((part.at.0, part.size));
+            }
+            piece = part.next;
+        }
+    }
+    partials.sort_unstable();
+    partials
+}
+
+/// Whether it is a request, for how many bytes, on which stream, and otherwise which block is freed.
+fn step() -> impl Strategy<Value = (bool, Bytes, u16, prop::sample::Index)> {
+    let size = prop_oneof![1..3 * MIB, 1..40 * MIB, 16 * MIB..300 * MIB];
+    (any::<bool>(), size, 0..3_u16, any::<prop::sample::Index>())
+}
+
+proptest! {
+    #[test]
+    fn runs_and_partial_pieces_are_those_that_the_obvious_twins_find(
+        script in prop::collection::vec(step(), 1..120),
+        handle in prop::sample::select(vec![2 * MIB, 6 * MIB, 32 * MIB, 128 * MIB]),
+    ) {
+        let mut gpu = SimDevice::new(64 * GIB);
+        let mut lake = lake(LakeOptions { handle, ..LakeOptions::default() });
+        let mut live = Vec::new();
+        for (is_malloc, size, stream, pick) in script {
+            if is_malloc || live.is_empty() {
+                live.push(malloc(&mut lake, &mut gpu, size, stream).block);
+            } else {
+                let block = live.swap_remove(pick.index(live.len()));
+                lake.free(&mut gpu, block);
+            }
+            prop_assert_eq!(indexed_runs(&lake.pool), plain_runs(&lake.pool));
+            let indexed = lake.pool.partial.iter().map(|piece| lake.pool.pieces[piece]);
+            let mut indexed: Vec<_> = indexed.map(|piece| (piece.at.0, piece.size)).collect();
+            indexed.sort_unstable();
+            prop_assert_eq!(indexed, plain_partials(&lake.pool));
+        }
+    }
+}
+
+#[test]
+fn neighbours_in_the_arena_join_without_a_driver_call() {
+    let mut gpu = Counted::new(SimDevice::new(GIB));
+    let mut lake = lake(LakeOptions::default());
+    let blocks = [0; 4].map(|_| malloc(&mut lake, &mut gpu, 64 * MIB, 0));
+    blocks.iter().for_each(|block| lake.free(&mut gpu, block.block));
+    let before = gpu.calls.total();
+    let all = malloc(&mut lake, &mut gpu, 256 * MIB, 0);
+    assert_eq!((all.at, gpu.calls.total()), (blocks[0].at, before));
+}
+
+/// Free memory in two places serves one request, and the view serves the next one like it for nothing.
+#[test]
+fn what_is_free_is_composed_and_the_view_is_used_again() {
+    let mut gpu = Counted::new(SimDevice::new(GIB));
+    let mut lake = lake(LakeOptions::default());
+    let blocks = [0; 4].map(|_| malloc(&mut lake, &mut gpu, 64 * MIB, 0));
+    let reserved = lake.usage().reserved;
+    for block in [blocks[0], blocks[2]] {
+        lake.free(&mut gpu, block.block);
+    }
+    let stitched = malloc(&mut lake, &mut gpu, 128 * MIB, 0);
+    assert_eq!((lake.usage().reserved, lake.tally.composed), (reserved, 1));
+    lake.free(&mut gpu, stitched.block);
+    let before = gpu.calls.total();
+    let again = malloc(&mut lake, &mut gpu, 128 * MIB, 0);
+    assert_eq!((again.at, gpu.calls.total()), (stitched.at, before));
+}
+
+/// A stream takes over what another one freed with one fence and one wait, and needs none for the rest of it.
+#[test]
+fn another_streams_memory_costs_one_wait_and_no_growth() {
+    let mut gpu = Counted::new(SimDevice::new(GIB).lagging(1_000_000));
+    let mut lake = lake(LakeOptions::default());
+    let blocks = [0; 4].map(|_| malloc(&mut lake, &mut gpu, 64 * MIB, 0));
+    blocks.iter().for_each(|block| lake.free(&mut gpu, block.block));
+    let (reserved, calls) = (lake.usage().reserved, gpu.calls.total());
+    let taken = [0; 4].map(|_| malloc(&mut lake, &mut gpu, 64 * MIB, 1));
+    assert_eq!((lake.usage().reserved, gpu.calls.total()), (reserved, calls));
+    assert_eq!((gpu.fences.event_record, gpu.fences.stream_wait), (1, 1));
+    assert_eq!(lake.tally.host_waits, 0);
+    taken.iter().for_each(|block| lake.free(&mut gpu, block.block));
+    lake.trim(&mut gpu);
+    assert!(gpu.device.is_pristine());
+}
+
+#[test]
+fn views_are_bounded() {
+    let mut gpu = SimDevice::new(64 * GIB);
+    let mut lake = lake(LakeOptions { views: 8, ..LakeOptions::default() });
+    for round in 0..100_u64 {
+        let sizes = [48, 80 + round % 7, 112, 64 + round % 11, 96];
+        let blocks = sizes.map(|size| malloc(&mut lake, &mut gpu, size * MIB, 0).block);
+        lake.free(&mut gpu, blocks[0]);
+        lake.free(&mut gpu, blocks[2]);
+        lake.free(&mut gpu, blocks[4]);
+        let large = malloc(&mut lake, &mut gpu, (200 + round) * MIB + 3 * KIB, 0).block;
+        for block in [blocks[1], blocks[3], large] {
+            lake.free(&mut gpu, block);
+        }
+        assert!(lake.views.count <= 8 + 2, "{} views after round {round}", lake.views.count);
+    }
+    assert!(lake.tally.views_dropped > 0, "no view was ever dropped");
+}
