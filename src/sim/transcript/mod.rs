@@ -14,6 +14,8 @@
 
 mod ground;
 
+use std::ops::Range;
+
 use super::choice::Choice;
 use super::open::Opened;
 use super::run::RunError;
@@ -101,13 +103,15 @@ struct Scribe {
 }
 
 impl Scribe {
-    fn write(&mut self, action: Action, addr: u64, size: Bytes, stream: StreamId, pool: PoolId) {
+    fn write(&mut self, action: Action, range: Range<u64>, stream: StreamId, pool: PoolId) {
         let (time_us, stack) = (self.now_us, Entry::NO_STACK);
+        let (addr, size) = (range.start, range.end - range.start);
         self.entries.push(Entry { addr, size, time_us, stack, stream, action, pool });
     }
 
     fn write_given(&mut self, action: Action, given: Given) {
-        self.write(action, given.at, given.requested, given.stream, given.pool);
+        let range = given.at..given.at + given.requested;
+        self.write(action, range, given.stream, given.pool);
     }
 
     /// Writes what the allocator asked of the device, after the frees that it completed by waiting for the GPU.
@@ -117,7 +121,7 @@ impl Scribe {
             self.write_completed();
         }
         for (action, range, place) in calls.made {
-            self.write(action, range.start, range.end - range.start, place.stream, place.pool);
+            self.write(action, range, place.stream, place.pool);
         }
     }
 
@@ -174,7 +178,8 @@ impl Allocator for Scribe {
             }
             Err(AllocError::OutOfMemory { .. }) => {
                 let free = device.memory_info().free;
-                self.write(Action::Oom, free, round_request(size, &self.conf), stream, pool);
+                let range = free..free + round_request(size, &self.conf);
+                self.write(Action::Oom, range, stream, pool);
             }
             Err(AllocError::Device(_)) => {}
         }
