@@ -104,7 +104,7 @@ fn main() -> Result<()> {
     std::fs::write("reports/verification.md", verification::report(&traces)?)?;
     std::fs::write("reports/addresses.md", addresses::report(&traces)?)?;
     std::fs::write("reports/gmlake.md", stitching::report(&traces)?)?;
-    std::fs::write("reports/paper.md", paper::report(&traces)?)?;
     std::fs::write("reports/plan.md", planning::report(&traces)?)?;
+    std::fs::write("reports/paper.md", paper::report(&traces)?)?;
     Ok(())
 }

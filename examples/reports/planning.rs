@@ -26,9 +26,17 @@ Made by `cargo run --release --example reports -- traces [more folders]`; each p
 const SINGLE: [&str; 2] = ["opt-1.3b-LR-var", "generate-7b"];
 const SERIES: [(&str, &str); 3] = [
     ("32", "zero3-opt-1.3b-LR-w4.b32.r0"),
-    ("96", "zero3-opt-1.3b-LR-w4.r0"),
+    ("64", "zero3-opt-1.3b-LR-w4.r0"),
     ("160", "zero3-opt-1.3b-LR-w4.b160.r0"),
 ];
+
+const SERIES_HEAD: &str = "\
+## zero3-opt-1.3b-LR-w4 by batch size per GPU
+
+The recording without a `b` in its name has a batch size of 64: its activations have twice the size of those of `b32` and
+two fifths of those of `b160`.
+
+";
 
 pub(crate) fn report(traces: &Traces) -> Result<String> {
     let options = options()?;
@@ -103,7 +111,7 @@ fn series(traces: &Traces, options: &PlanOptions) -> Result<String> {
     }
     let values = here.iter().map(|(batch, ..)| **batch).collect::<Vec<_>>().join(",");
     let files = here.iter().map(|(_, name, _)| format!("{name}.pickle.xz")).collect::<Vec<_>>();
-    let mut text = "## zero3-opt-1.3b-LR-w4 by batch size per GPU\n\n".to_owned();
+    let mut text = SERIES_HEAD.to_owned();
     text += &format!("`gmlake-sim plan {} --by batch={values}`\n\n", files.join(" "));
     let paths: Vec<_> = here.iter().map(|(_, _, path)| path.to_path_buf()).collect();
     let found = jobs(&paths, false)?;
