@@ -107,7 +107,8 @@ fn peaks(opened: &Opened) -> (u64, u64) {
     let mut streams = vec![(0, 0); trace.streams.len().max(1)];
     let (mut now, mut peak) = (0_u64, 0);
     for event in &trace.events {
-        let place = &mut held[event.alloc.0 as usize];
+        // A call of `empty_cache` is about no allocation.
+        let Some(place) = held.get_mut(event.alloc.0 as usize) else { continue };
         match event.kind {
             EventKind::Malloc => *place = (event.size, usize::from(event.stream.0)),
             EventKind::Free | EventKind::FreeCompleted => {

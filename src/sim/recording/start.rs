@@ -187,6 +187,7 @@ impl Assembly<'_> {
         state.decided = told.len();
         apply_sizes(&mut state.layout, &told);
         state.layout.reservations = self.reservations(&state.layout);
+        self.check_pages(&mut state.layout);
         state
     }
 
@@ -233,6 +234,27 @@ impl Assembly<'_> {
         }
         push_gap(&mut blocks, end, base + size);
         Segment { address: base, size, stream, pool, is_small, is_expandable, blocks }
+    }
+
+    /// Ranges of addresses that do not consist of pages are not PyTorch's, as where another allocator was recorded:
+    /// those around such a one are taken as segments, as they are.
+    fn check_pages(&self, layout: &mut Layout) {
+        let Layout { segments, reservations } = layout;
+        for number in (0..reservations.len()).rev() {
+            let base = reservations[number];
+            let next = reservations.get(number + 1).copied().unwrap_or(u64::MAX);
+            let mut inside: Vec<&mut Segment> = segments.iter_mut().collect();
+            inside.retain(|own| own.is_expandable && (base..next).contains(&own.address));
+            let is_small = inside.first().is_some_and(|first| first.is_small);
+            let page = if is_small { 2 * MIB } else { self.conf.large_segment_size };
+            let is_whole = |own: &&mut Segment| {
+                (own.address - base).is_multiple_of(page) && own.size.is_multiple_of(page)
+            };
+            if !inside.iter().all(is_whole) {
+                inside.into_iter().for_each(|own| own.is_expandable = false);
+                reservations.remove(number);
+            }
+        }
     }
 
     /// Lowest address ever seen of each expandable reservation: one for each stream, pool and kind of page.
