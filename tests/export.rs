@@ -187,6 +187,8 @@ fn the_command_writes_what_the_other_commands_read() {
     let allocator = ["--allocator", "gmlake", "--set", "gmlake.fragment_limit=2MiB"];
     gmlake_sim().args(["export", from, "--out", out]).args(allocator).assert().success();
     gmlake_sim().args(["compare", out, "--allocators", "caching"]).assert().success();
+    gmlake_sim().args(["export", from, "--out", out, "--allocator", "native"]).assert().success();
+    gmlake_sim().args(["compare", out, "--allocators", "caching"]).assert().success();
     let csv = gmlake_sim().args(["export", from, "--out", "-", "--format", "csv"]).assert();
     csv.success().stdout(contains("action,addr,size,stream,time_us,pool\n"));
     let csv = gmlake_sim().args(["export", from, "--out", "-", "--format", "minimalloc"]).assert();

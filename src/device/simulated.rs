@@ -70,6 +70,8 @@ pub struct SimDevice {
     policy: AddressPolicy,
     next_address: u64,
     mallocs: FxHashMap<DevicePtr, Bytes>,
+    /// Whether any of them got its address from a recording.
+    has_recorded: bool,
     reservations: BTreeMap<DevicePtr, Reservation>,
     handles: Vec<Handle>,
     recycled: Vec<HandleId>,
@@ -94,6 +96,7 @@ impl SimDevice {
             policy,
             next_address,
             mallocs: FxHashMap::default(),
+            has_recorded: false,
             reservations: BTreeMap::new(),
             handles: Vec::new(),
             recycled: Vec::new(),
@@ -160,10 +163,25 @@ impl SimDevice {
             self.next_address = next;
             return if next >= LOWEST { Ok(DevicePtr(next)) } else { Err(exhausted) };
         }
+        self.step_over_mallocs(size);
         let at = DevicePtr(self.next_address);
         let next = self.next_address.checked_add(step).ok_or_else(|| exhausted.clone())?;
         self.next_address = next;
         Ok(at)
+    }
+
+    /// Recorded addresses may lie where ascending ones come to.
+    fn step_over_mallocs(&mut self, size: Bytes) {
+        if !self.has_recorded {
+            return;
+        }
+        loop {
+            let (at, end) = (self.next_address, self.next_address.saturating_add(size));
+            let meets = |(base, size): &(&DevicePtr, &Bytes)| base.0 < end && at < base.0 + **size;
+            let over = self.mallocs.iter().filter(meets).map(|(base, size)| base.0 + size).max();
+            let Some(over) = over else { return };
+            self.next_address = round_up(over, GRANULE) + GRANULE;
+        }
     }
 
     /// Whether nothing that is live lies between `at` and `at + size`.
@@ -186,6 +204,7 @@ impl SimDevice {
         if let AddressPolicy::Recorded(queue) = &mut self.policy {
             match queue.pop_front() {
                 Some((at, recorded)) if recorded == size && !self.mallocs.contains_key(&at) => {
+                    self.has_recorded = true;
                     return Ok(at);
                 }
                 _ => self.policy = AddressPolicy::Ascending,
@@ -442,6 +461,16 @@ mod tests {
         let mut replay = SimDevice::with_policy(TIB, AddressPolicy::Recorded(recorded.into()));
         assert_eq!(replay.malloc(MIB).unwrap(), DevicePtr(512));
         assert_eq!(replay.malloc(MIB).unwrap(), DevicePtr(0x1_0000_0000));
+    }
+
+    #[test]
+    fn ascending_addresses_step_over_recorded_ones() {
+        let low = DevicePtr(LOWEST + MIB);
+        let policy = AddressPolicy::Recorded([(low, 6 * MIB)].into());
+        let mut gpu = SimDevice::with_policy(TIB, policy);
+        assert_eq!(gpu.malloc(6 * MIB).unwrap(), low);
+        assert_eq!(gpu.malloc(2 * MIB).unwrap(), DevicePtr(LOWEST + 10 * MIB));
+        gpu.free(low);
     }
 
     #[test]
