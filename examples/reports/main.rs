@@ -1,9 +1,11 @@
-//! Writes the tables of `reports/`, and pictures beside them: `cargo run --release --example reports -- traces [MORE-FOLDERS...]`.
+//! Writes the tables of `reports/`, and pictures beside them:
+//! `cargo run --release --example reports -- [REPORT...] traces [MORE-FOLDERS...]`.
 //!
-//! Every table carries the command that made it. Traces are taken from the folders by name, the first folder first;
-//! rows whose trace is not at hand are left out.
+//! Names of reports before the folders choose among them. Every table carries the command that made it. Traces are
+//! taken from the folders by name, the first folder first; rows whose trace is not at hand are left out.
 
 mod addresses;
+mod lake;
 mod paper;
 mod planning;
 mod published;
@@ -98,13 +100,26 @@ pub(crate) fn gib(bytes: u64) -> String {
     format!("{:.2}", bytes as f64 / f64::from(1 << 30))
 }
 
+/// A report, by the name of its file.
+type Report = (&'static str, fn(&Traces) -> Result<String>);
+
+const REPORTS: [Report; 6] = [
+    ("verification", verification::report),
+    ("addresses", addresses::report),
+    ("gmlake", stitching::report),
+    ("lake", lake::report),
+    ("plan", planning::report),
+    ("paper", paper::report),
+];
+
 fn main() -> Result<()> {
-    let folders: Vec<String> = std::env::args().skip(1).collect();
+    let is_report = |name: &String| REPORTS.iter().any(|(report, _)| report == name);
+    let (wanted, folders): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(is_report);
     let traces = Traces::find(&folders)?;
-    std::fs::write("reports/verification.md", verification::report(&traces)?)?;
-    std::fs::write("reports/addresses.md", addresses::report(&traces)?)?;
-    std::fs::write("reports/gmlake.md", stitching::report(&traces)?)?;
-    std::fs::write("reports/plan.md", planning::report(&traces)?)?;
-    std::fs::write("reports/paper.md", paper::report(&traces)?)?;
+    for (name, report) in REPORTS {
+        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
+            std::fs::write(format!("reports/{name}.md"), report(&traces)?)?;
+        }
+    }
     Ok(())
 }

@@ -277,7 +277,9 @@ mod tests {
         let opened = Opened::default();
         let new = Bench::new(&opened, &options(Memory::Unlimited));
         let grid = new.grid();
-        assert_eq!((grid.len(), grid[0].as_str()), (2 * 6 * 4 + 6 * (2 * 4 * 7 + 2 * 2), ""));
+        // PyTorch refuses segments that are larger than what may be split: of the seven sizes that may be, one falls
+        // away with segments of 64 MiB, and another with 128.
+        assert_eq!((grid.len(), grid[0].as_str()), (2 * 6 * (7 + 7 + 6 + 5), ""));
         let turned = "max_split_size_mb:128,roundup_power2_divisions:[256:1,512:2,1024:4,>:8]";
         assert!(grid.iter().any(|conf| conf == turned));
         assert_eq!(new.knobs[1].value_in(turned), Some("128"));

@@ -5,7 +5,7 @@
 //!
 //! Handles are sized after the request that needs them: a large one is made of `grain` of them or more, between a
 //! quarter of `handle` and `handle`. Then a request wastes, and a stitch costs, about the same share at every size.
-//! Once the device has refused, handles are small: every byte counts then.
+//! Once three fifths of the device are held, or it has refused, handles are small: every byte counts then.
 
 use super::Lake;
 use super::fit::Reach;
@@ -16,6 +16,9 @@ use crate::units::{Bytes, MIB, round_up};
 
 /// The least growth within the budget: requests of a few MiB come in numbers.
 const STEP: Bytes = 32 * MIB;
+
+/// Per cent of the device's memory, held by us, from which on memory is short.
+const NEARLY_FULL: Bytes = 60;
 
 /// Largest handle once memory is short.
 const SMALL_HANDLE: Bytes = 8 * MIB;
@@ -91,9 +94,11 @@ impl Lake {
         Ok(true)
     }
 
-    /// How large the handles for a request should be.
-    fn handle_size(&self, size: Bytes) -> Bytes {
-        let largest = if self.is_short { SMALL_HANDLE } else { self.options.handle };
+    /// How large the handles for a request should be, if so much memory is free.
+    fn handle_size(&self, size: Bytes, free: Bytes) -> Bytes {
+        let capacity = (self.ledger.now().reserved + free).min(self.limit);
+        let is_short = self.is_short || self.ledger.now().reserved > capacity / 100 * NEARLY_FULL;
+        let largest = if is_short { SMALL_HANDLE } else { self.options.handle };
         let largest = largest.min(self.options.handle);
         let least = round_up(largest / 4, GRANULE);
         round_up(size / self.options.grain.max(1), GRANULE).clamp(least, largest)
@@ -118,7 +123,7 @@ impl Lake {
         if amount > free {
             return Err(DeviceError::OutOfMemory { requested: amount, free });
         }
-        let count = amount.div_ceil(self.handle_size(size));
+        let count = amount.div_ceil(self.handle_size(size, free));
         let each = round_up(amount.div_ceil(count), GRANULE);
         let at = self.arena.place(device, amount)?;
         let mut made: Vec<(HandleId, Bytes)> = Vec::new();

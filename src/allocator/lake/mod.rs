@@ -7,12 +7,12 @@
 //! bytes, so that large handles waste little.
 //!
 //! ```text
-//!   arena     ├──── h0 ────┼──── h1 ────┼──── h2 ────┼──── h3 ────┤ ...grows to the right
-//!             │ A   │░░░░░░│░░░░░░░░░░░░│░░│    B    │  C   │░░░░░│
-//!                    ╰──────── a run: 1 suffix, 1 whole, 1 prefix
-//!   request   ├───────────── D ───────────────────┤       longer than any run; free memory would do, though
-//!   view      │░ h1 (whole) │░ h3 (suffix)... mapped a second time: [ h3 │ h1 │ h2 ]
-//!                    D = suffix of h3 + whole h1 + prefix of h2, at addresses of its own
+//!   arena    ├──── h0 ────┼──── h1 ────┼──── h2 ────┼──── h3 ────┼──── h4 ────┤ ...grows to the right
+//!            │   A    │░░░│░░░░░░░░░░░░│░░│   B    │   C    │░░░│░░░░│    D   │      ░ free
+//!                     ╰── suffix ─ whole ─ prefix: one run of three ──╯
+//!   E, longer than any run, but not than what is free:
+//!   view     ├──── h3 ────┼──── h1 ────┼──── h4 ────┤  the same memory, mapped a second time
+//!                     │E E E E E E E E E E E E│
 //! ```
 //!
 //! A request of more than 1 MiB goes, in this order, to
@@ -22,7 +22,8 @@
 //!    to the right and smaller ones to the left, so that they do not come to lie between each other;
 //! 3. the shortest run of a *view* made earlier: a part of a view is as good as the whole of it;
 //! 4. new memory, while reserved memory stays within the *budget*: the most bytes that were ever live, and 0.5 %;
-//! 5. a new view, *composed* of free memory: the largest suffix, idle handles from the largest down, the largest prefix;
+//! 5. a new view, *composed* of free memory: the largest suffix, idle handles from the largest down, the largest
+//!    prefix;
 //! 6. a new view with new memory for what is missing: the only way beyond the budget.
 //!
 //! Only 4, 5 and 6 make driver calls; a free makes none. Nothing is unmapped for a request: handles may be mapped any

@@ -62,7 +62,7 @@ impl LakeOptions {
         OptionSpec { name: "views", default: "4096", help: "stitched ranges that are kept" },
         OptionSpec {
             name: "view_scan",
-            default: "64",
+            default: "256",
             help: "stitched ranges that are looked into for one that fits",
         },
         switch("slabs", "small requests share slabs of 2 MiB"),
@@ -84,7 +84,7 @@ impl LakeOptions {
             handle,
             grain,
             views: 4096,
-            view_scan: 64,
+            view_scan: 256,
             slabs: true,
             pairs: true,
             sides: true,

@@ -1,0 +1,232 @@
+//! `reports/lake.md`: what `lake` reaches on each trace, what its parts bring, how robust that is, and how little memory
+//! will do.
+
+use anyhow::{Context, Result};
+use gmlake::allocator::{Options, find};
+use gmlake::device::Profile;
+use gmlake::metrics::RunSummary;
+use gmlake::sim::{Choice, Memory, Opened, Setup, run};
+use rayon::prelude::*;
+
+use crate::{Table, Traces, gib};
+
+const HEAD: &str = include_str!("lake_head.md");
+
+const MIB: u64 = 1 << 20;
+
+/// Recordings under other settings, late or cut short, of a second rank, or not of a program that repeats.
+fn is_comparable(name: &str) -> bool {
+    let others = [".expandable", ".late", ".ring", ".gc", ".split", ".frames", ".r1", ".r2", ".r3"];
+    !others.iter().any(|part| name.contains(part))
+        && !["graphs", "pools", "streams"].contains(&name)
+}
+
+/// One run on a device of so many bytes.
+fn measure(opened: &Opened, (allocator, options): (&str, &str), memory: u64) -> Result<RunSummary> {
+    let mut bag = Options::default();
+    for (name, value) in options.split(',').filter_map(|pair| pair.split_once('=')) {
+        bag.set(name, value);
+    }
+    let spec = find(allocator).with_context(|| format!("no allocator {allocator}"))?;
+    let profile = Profile::built_in("h200");
+    let setup = Setup { memory: Memory::Bytes(memory), profile, ..Setup::default() };
+    Ok(run(opened, &Choice { spec, options: bag }, &setup)?)
+}
+
+const ROOMY: u64 = 141 << 30;
+
+/// Milliseconds of driver time.
+fn driver_ms(run: &RunSummary) -> f64 {
+    run.prices.as_ref().map_or(0.0, |prices| prices.predicted_driver_ns.total as f64 / 1e6)
+}
+
+fn all(opened: &[(String, Opened)], setting: (&str, &str)) -> Result<Vec<RunSummary>> {
+    opened.par_iter().map(|(_, trace)| measure(trace, setting, ROOMY)).collect()
+}
+
+pub(crate) fn report(traces: &Traces) -> Result<String> {
+    let mut opened = Vec::new();
+    for name in traces.names().filter(|name| is_comparable(name)) {
+        opened.extend(traces.open(name)?.map(|trace| (name.to_owned(), trace)));
+    }
+    let parts = [
+        targets(&opened)?,
+        each(&opened)?,
+        ablations(&opened)?,
+        robustness(&mut opened)?,
+        capacities(&opened)?,
+    ];
+    Ok(format!("{HEAD}\n{}", parts.join("\n")))
+}
+
+struct Totals {
+    mean: f64,
+    worst: f64,
+    driver_ms: f64,
+}
+
+fn totals(runs: &[RunSummary]) -> Totals {
+    let utilization = runs.iter().map(|run| run.utilization);
+    Totals {
+        mean: utilization.clone().sum::<f64>() / runs.len() as f64,
+        worst: utilization.fold(1.0, f64::min),
+        driver_ms: runs.iter().map(driver_ms).sum(),
+    }
+}
+
+const SETTINGS: [(&str, &str); 6] = [
+    ("caching", ""),
+    ("expandable", ""),
+    ("gmlake-released", ""),
+    ("lake", "budget=fast"),
+    ("lake", ""),
+    ("lake", "budget=tight"),
+];
+
+fn label((allocator, options): (&str, &str)) -> String {
+    format!("{allocator} {options}").trim().to_owned()
+}
+
+fn targets(opened: &[(String, Opened)]) -> Result<String> {
+    let heading = ["allocator", "mean utilization", "worst", "driver time", "of gmlake-released's"];
+    let mut table = Table::new(&heading);
+    let released = totals(&all(opened, ("gmlake-released", ""))?).driver_ms;
+    for setting in SETTINGS {
+        let Totals { mean, worst, driver_ms } = totals(&all(opened, setting)?);
+        table.row(&[
+            label(setting),
+            format!("{mean:.4}"),
+            format!("{worst:.4}"),
+            format!("{driver_ms:.0} ms"),
+            format!("{:.3}", driver_ms / released),
+        ]);
+    }
+    let count = opened.len();
+    Ok(format!("## All {count} recordings together\n\n{}", table.text()))
+}
+
+fn each(opened: &[(String, Opened)]) -> Result<String> {
+    let heading = [
+        "trace",
+        "expandable",
+        "gmlake-released",
+        "fast",
+        "balanced",
+        "tight",
+        "1 % of the run",
+        "calls in the last step",
+        "stream waits",
+    ];
+    let mut table = Table::new(&heading);
+    let runs: Result<Vec<_>> = SETTINGS[1..].iter().map(|&setting| all(opened, setting)).collect();
+    let runs = runs?;
+    for (place, (name, trace)) in opened.iter().enumerate() {
+        let mut cells = vec![name.clone()];
+        for runs in &runs {
+            let run = &runs[place];
+            cells.push(format!("{:.3}, {:.0} ms", run.utilization, driver_ms(run)));
+        }
+        let balanced = &runs[3][place];
+        let last = balanced
+            .steps
+            .last()
+            .map_or("-".to_owned(), |step| step.device_calls.total().to_string());
+        let waits = balanced.allocator_counters.iter().find(|(name, _)| name == "stream_waits");
+        cells.push(format!("{:.0} ms", trace.trace.span_us() as f64 / 1e5));
+        cells.push(last);
+        cells.push(waits.map_or(0, |(_, count)| *count).to_string());
+        table.row(&cells);
+    }
+    Ok(format!(
+        "## Each recording\n\nUtilization and driver time; calls in the last step and stream-side waits are `balanced`'s.\n\n{}",
+        table.text()
+    ))
+}
+
+const PARTS: [(&str, &str); 9] = [
+    ("balanced", ""),
+    ("no slabs: small requests as they come", "slabs=off"),
+    ("no pairs of partial pieces first", "pairs=off"),
+    ("large and small from the same end", "sides=off"),
+    ("no stream-side waits", "waits=off"),
+    ("views are found only by the size that they served last", "view_scan=0"),
+    ("all handles as large as can be", "grain=1"),
+    ("no slack", "slack=0"),
+    ("slack of 2 %", "slack=0.02"),
+];
+
+fn ablations(opened: &[(String, Opened)]) -> Result<String> {
+    let mut table = Table::new(&["without", "options", "mean", "worst", "driver time"]);
+    for (what, options) in PARTS {
+        let Totals { mean, worst, driver_ms } = totals(&all(opened, ("lake", options))?);
+        let (mean, worst) = (format!("{mean:.4}"), format!("{worst:.4}"));
+        table.row(&[what.into(), options.into(), mean, worst, format!("{driver_ms:.0} ms")]);
+    }
+    Ok(format!("## What each part brings\n\n{}", table.text()))
+}
+
+/// Every size times a factor: neither powers of two nor what the knobs were chosen on.
+fn robustness(opened: &mut [(String, Opened)]) -> Result<String> {
+    let mut table = Table::new(&["sizes times", "handle", "mean", "worst", "driver time"]);
+    let original: Vec<_> = opened.iter().map(|(_, trace)| trace.trace.events.clone()).collect();
+    for factor in [0.9, 1.0, 1.1] {
+        for ((_, trace), events) in opened.iter_mut().zip(&original) {
+            for (event, was) in trace.trace.events.iter_mut().zip(events) {
+                event.size = (was.size as f64 * factor / 512.0).ceil() as u64 * 512;
+            }
+        }
+        for handle in ["102MiB", "128MiB", "154MiB"] {
+            let options = format!("handle={handle}");
+            let Totals { mean, worst, driver_ms } = totals(&all(opened, ("lake", &options))?);
+            let (mean, worst) = (format!("{mean:.4}"), format!("{worst:.4}"));
+            let time = format!("{driver_ms:.0} ms");
+            table.row(&[factor.to_string(), handle.into(), mean, worst, time]);
+        }
+    }
+    for ((_, trace), events) in opened.iter_mut().zip(original) {
+        trace.trace.events = events;
+    }
+    Ok(format!("## Under other sizes\n\n{}", table.text()))
+}
+
+/// The smallest capacity at which a whole trace runs, to a 400th of what is live, and the driver time there.
+fn smallest(opened: &Opened, setting: (&str, &str)) -> Result<(u64, f64)> {
+    let live = measure(opened, ("bound", ""), ROOMY)?.active_peak_bytes;
+    let step = (live / 400).next_multiple_of(2 * MIB);
+    let (mut fails, mut runs) = (live / step, 2 * live / step);
+    let mut time = 0.0;
+    while runs - fails > 1 {
+        let middle = u64::midpoint(fails, runs);
+        let run = measure(opened, setting, middle * step)?;
+        if run.oom_count == 0 {
+            (runs, time) = (middle, driver_ms(&run));
+        } else {
+            fails = middle;
+        }
+    }
+    Ok((runs * step, time))
+}
+
+fn capacities(opened: &[(String, Opened)]) -> Result<String> {
+    let settings = [("caching", ""), ("expandable", ""), ("lake", ""), ("lake", "budget=tight")];
+    let heading = ["trace", "live", "caching", "expandable", "lake", "lake budget=tight"];
+    let mut table = Table::new(&heading);
+    let rows: Result<Vec<_>> = opened
+        .par_iter()
+        .map(|(name, trace)| {
+            let live = measure(trace, ("bound", ""), ROOMY)?.active_peak_bytes;
+            let mut cells = vec![name.clone(), gib(live)];
+            for setting in settings {
+                let (capacity, time) = smallest(trace, setting)?;
+                cells.push(format!("{}, {time:.0} ms", gib(capacity)));
+            }
+            Ok(cells)
+        })
+        .collect();
+    rows?.iter().for_each(|cells| table.row(cells));
+    Ok(format!(
+        "## The smallest device that will do\n\nGiB, found by bisection to 0.25 % of what is live, and the driver time \
+         there.\n\n{}",
+        table.text()
+    ))
+}
