@@ -60,8 +60,8 @@ fn scripts_that_others_carry_out_hardly_ever_fail() {
     assert!(failed * 50 <= possible, "lake fails {failed} of {possible}");
 }
 
-/// What is left of the reserved memory's use after a program of four numbers: tensors of `first` MiB, each followed by a
-/// small one of `pin` MiB; all large ones freed but every `kept`-th; then tensors of `then` MiB up to the same live peak.
+/// Utilization of a program of four numbers: tensors of `first` MiB, each followed by a small one of `pin` MiB; all
+/// large ones freed but every `kept`-th; then tensors of `then` MiB up to the same live peak.
 fn utilization(first: Bytes, pin: Bytes, kept: usize, then: Bytes) -> f64 {
     let mut lake = build(find("lake").expect("it is in the list"), &defaults(ROOMY));
     let mut gpu = SimDevice::new(ROOMY);

@@ -62,7 +62,7 @@ impl LakeOptions {
         OptionSpec { name: "views", default: "4096", help: "stitched ranges that are kept" },
         OptionSpec {
             name: "view_scan",
-            default: "256",
+            default: "by budget",
             help: "stitched ranges that are looked into for one that fits",
         },
         switch("slabs", "small requests share slabs of 2 MiB"),
@@ -73,10 +73,10 @@ impl LakeOptions {
 
     /// What a budget stands for.
     fn of_budget(name: &str) -> Option<Self> {
-        let (slack, handle, grain) = match name {
-            "fast" => (0.005, 256 * MIB, 1),
-            "balanced" => (0.005, 128 * MIB, 8),
-            "tight" => (0.002, 32 * MIB, 1),
+        let (slack, handle, grain, view_scan) = match name {
+            "fast" => (0.005, 256 * MIB, 1, 256),
+            "balanced" => (0.005, 128 * MIB, 8, 256),
+            "tight" => (0.002, 32 * MIB, 1, 64),
             _ => return None,
         };
         let all = Self {
@@ -84,7 +84,7 @@ impl LakeOptions {
             handle,
             grain,
             views: 4096,
-            view_scan: 256,
+            view_scan,
             slabs: true,
             pairs: true,
             sides: true,
