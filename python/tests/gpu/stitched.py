@@ -89,7 +89,7 @@ def bandwidths():
                     kept.append(ms)
     for name, kept in times.items():
         write, read, product = (statistics.median(each) for each in kept)
-        yield name, 2 * SIZE / write / 1e9, 2 * SIZE / read / 1e9, 2 * WIDTH**3 / product / 1e9
+        yield name, 2 * SIZE / write / 1e6, 2 * SIZE / read / 1e6, 2 * WIDTH**3 / product / 1e9
 
 
 def waits():
