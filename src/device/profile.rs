@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `gmlake-replay calibrate` fits the lines and states their error. Two things come on top. Memory that was freed has
-//! to be zeroed before it is handed out again ([`super::zeroing`]). And `cuMemFree` waits until the GPU has done all
+//! to be zeroed before it is handed out again (`zeroing.rs`). And `cuMemFree` waits until the GPU has done all
 //! that was queued: how long depends on the program, not on the driver, so these waits are counted, and priced only by
 //! a stated `stream_wait_ns` for each. None of the other calls waits.
 

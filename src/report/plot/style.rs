@@ -39,7 +39,7 @@ pub(super) fn known(allocator: &str) -> Option<RGBColor> {
 }
 
 /// Colours for lines that are of no allocator that we know.
-pub(super) fn more_colours() -> [RGBColor; 4] {
+pub(super) fn more_colours() -> [RGBColor; 3] {
     palette::MORE_COLOURS.map(on_paper)
 }
 
