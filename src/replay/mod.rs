@@ -8,7 +8,8 @@
 //!
 //! Each run is made twice: on the GPU, where every driver call is timed and every allocation can be stamped with a
 //! pattern of its own; and on the simulated device, which is given the addresses that the GPU handed out. Both must
-//! make the same calls, and the cost model is held against the clock, at the machine's pace of the moment (`probe`).
+//! make the same calls, and the cost model is held against the clock, at the machine's pace of the moment
+//! (`probe.rs`).
 
 pub mod calibrate;
 pub mod cuda;

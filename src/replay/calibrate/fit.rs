@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use crate::device::{Call, Line, Observation};
 use crate::units::{Bytes, KIB, MIB};
 
-/// Where one line ends and the next begins: allocations below 2 MiB share pages, and beyond about 48 MiB the driver takes
-/// other ways; the other borders let lines follow a bend.
+/// Where one line ends and the next begins: allocations below 2 MiB share pages, and beyond about 48 MiB the driver
+/// takes other ways; the other borders let lines follow a bend.
 const BORDERS: [Option<Bytes>; 8] = [
     Some(4 * KIB),
     Some(64 * KIB),
