@@ -107,7 +107,8 @@ fn bad_input_is_one_clear_line_and_leaves_nothing_behind() {
     run(&["report", "--reference", "gone"]).stderr(one_line("there is no row \"gone\""));
     run(&["plot", "--chart", "map", "--out", "x.pdf"]).stderr(one_line(".svg or .png"));
     run(&["plot", "--chart", "pie", "--out", "x.svg"]).stderr(one_line("pie"));
-    run(&["plot", "--chart", "sweep", "--out", "x.svg"]).stderr(one_line("gmlake-sim sweep"));
+    run(&["plot", "--chart", "sweep", "--set", "gmlake.lid=1,2", "--out", "x.svg"])
+        .stderr(one_line("lid"));
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }

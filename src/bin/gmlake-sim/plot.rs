@@ -1,20 +1,19 @@
 //! `gmlake-sim plot`: one chart, as a picture.
 
-use anyhow::{Context, bail};
-use gmlake::report::{CHARTS, ImageFormat};
+use anyhow::Context;
+use gmlake::metrics::Sweep;
+use gmlake::report::{CHARTS, ImageFormat, write_sweep};
+use gmlake::sim::OpenOptions;
+use gmlake::sim::sweep::{Grid, SweepPlan, sweep};
 
 use crate::args::{PlotArgs, SWEEP};
 use crate::compare::{self, check_stdin};
 use crate::export::Export;
-use crate::{Answer, page};
+use crate::{Answer, page, terminal};
 
 pub(crate) fn main(args: &PlotArgs) -> anyhow::Result<Answer> {
     if args.chart == SWEEP {
-        bail!(
-            "a sweep needs to know what is swept: gmlake-sim sweep FILE --set \
-             gmlake.fragment_limit=2MiB..1GiB:x2 --plot {}",
-            args.out.display()
-        );
+        return draw_sweep(args);
     }
     let chart = CHARTS.iter().find(|chart| chart.name == args.chart);
     let chart = chart.context("the command line knows every chart")?;
@@ -28,4 +27,36 @@ pub(crate) fn main(args: &PlotArgs) -> anyhow::Result<Answer> {
     }
     export.finish(|out| Ok(report.write(&comparisons, out)?))?;
     Ok(if is_complete { Answer::Yes } else { Answer::Incomplete })
+}
+
+/// What is swept if nobody says: the knob of the paper.
+const SWEPT: &str = "gmlake.fragment_limit=2MiB..1GiB:x2";
+
+/// The chart of many runs. `gmlake-sim sweep` makes the same one, and keeps a journal of long sweeps.
+fn draw_sweep(args: &PlotArgs) -> anyhow::Result<Answer> {
+    check_stdin(&args.input.files)?;
+    let format = ImageFormat::of(&args.out)?;
+    let base = compare::setup(&args.input, &args.device, args.allocators.alloc_conf.as_deref())?;
+    let swept = [SWEPT.to_owned()];
+    let given = &args.allocators.set;
+    let axes: &[String] = if given.is_empty() { &swept } else { given };
+    let grid = Grid::new(&args.allocators.allocators, axes, &base)?;
+    let open = OpenOptions { device: args.input.device, version: args.input.torch_version };
+    let plan = SweepPlan { grid, open, is_strict: args.input.strict, journal: None };
+    let export = Export::open(&args.out)?;
+    let (mut rows, mut answer) = (Vec::new(), Answer::Yes);
+    for result in sweep(&args.input.files, &plan, |_| {}) {
+        match result {
+            Ok(found) => rows.extend(found),
+            Err(error) => {
+                terminal::complain(&error.to_string());
+                answer = Answer::Incomplete;
+            }
+        }
+    }
+    if !rows.is_empty() {
+        let found = Sweep { axes: plan.grid.axes.clone(), rows };
+        export.finish(|out| Ok(write_sweep(&found, format, out)?))?;
+    }
+    Ok(answer)
 }

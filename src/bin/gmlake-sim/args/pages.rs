@@ -8,7 +8,7 @@ use gmlake::report::{CHARTS, Chart};
 
 use super::{AllocatorArgs, DeviceArgs, InputArgs};
 
-/// The one chart that is of no single run: `sweep` makes the runs that it shows, and draws it.
+/// The one chart that is of no single run.
 pub(crate) const SWEEP: &str = "sweep";
 
 const REPORT_EXAMPLES: &str = "\
@@ -44,6 +44,7 @@ const PLOT_EXAMPLES: &str = "\
 Examples:
   gmlake-sim plot traces/opt-1.3b-LR-var.pickle.xz --chart map --out map.svg
   gmlake-sim plot job.pickle --chart latency --profile a100-paper --out latency.png
+  gmlake-sim plot job.pickle --chart sweep --set gmlake.fragment_limit=2MiB..1GiB:x2 --out sweep.svg
 
 Exit codes: 0 all is well, 2 wrong usage or input.";
 
@@ -68,6 +69,7 @@ pub(crate) struct PlotArgs {
 /// The charts as the command line offers them, each with what it shows.
 fn chart_names() -> PossibleValuesParser {
     let value = |chart: &Chart| PossibleValue::new(chart.name).help(chart.summary);
-    let sweep = PossibleValue::new(SWEEP).help("many runs at once, see 'gmlake-sim sweep --plot'");
+    let sweep = PossibleValue::new(SWEEP)
+        .help("many runs at once: what --set sweeps, or the paper's limit");
     PossibleValuesParser::new(CHARTS.iter().map(value).chain([sweep]))
 }
