@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ops::{Add, Sub};
 
-use super::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo};
+use super::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo, forward};
 use crate::trace::StreamId;
 use crate::units::Bytes;
 
@@ -149,6 +149,8 @@ impl<D> Counted<D> {
 }
 
 impl<D: Device> Device for Counted<D> {
+    forward!(synchronize, drop_fence, elapse);
+
     fn memory_info(&self) -> MemoryInfo {
         self.inquiries.set(self.inquiries.get() + 1);
         self.device.memory_info()
@@ -227,10 +229,6 @@ impl<D: Device> Device for Counted<D> {
         self.device.set_access_each(at, size, count)
     }
 
-    fn synchronize(&mut self) {
-        self.device.synchronize();
-    }
-
     fn fence(&mut self, stream: StreamId) -> Fence {
         self.fences.event_record += 1;
         self.device.fence(stream)
@@ -244,13 +242,5 @@ impl<D: Device> Device for Counted<D> {
     fn stream_wait(&mut self, stream: StreamId, fence: Fence) {
         self.fences.stream_wait += 1;
         self.device.stream_wait(stream, fence);
-    }
-
-    fn drop_fence(&mut self, fence: Fence) {
-        self.device.drop_fence(fence);
-    }
-
-    fn elapse(&mut self, events: u64, ns: u64) {
-        self.device.elapse(events, ns);
     }
 }

@@ -1,7 +1,6 @@
 //! Makes the n-th fallible call of a device fail, to see what an allocator does then.
 
-use super::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo};
-use crate::trace::StreamId;
+use super::{Device, DeviceError, DevicePtr, HandleId, forward};
 use crate::units::Bytes;
 
 /// A device on which chosen calls fail. Calls that only give back never fail, as on a real device.
@@ -37,17 +36,23 @@ impl<D> Faulty<D> {
 }
 
 impl<D: Device> Device for Faulty<D> {
-    fn memory_info(&self) -> MemoryInfo {
-        self.device.memory_info()
-    }
+    forward!(
+        memory_info,
+        free,
+        unreserve,
+        release,
+        unmap,
+        synchronize,
+        fence,
+        reached,
+        stream_wait,
+        drop_fence,
+        elapse
+    );
 
     fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
         self.check("cuMemAlloc", size)?;
         self.device.malloc(size)
-    }
-
-    fn free(&mut self, at: DevicePtr) {
-        self.device.free(at);
     }
 
     fn reserve(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
@@ -55,17 +60,9 @@ impl<D: Device> Device for Faulty<D> {
         self.device.reserve(size)
     }
 
-    fn unreserve(&mut self, at: DevicePtr, size: Bytes) {
-        self.device.unreserve(at, size);
-    }
-
     fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError> {
         self.check("cuMemCreate", size)?;
         self.device.create(size)
-    }
-
-    fn release(&mut self, handle: HandleId) {
-        self.device.release(handle);
     }
 
     fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<(), DeviceError> {
@@ -76,33 +73,5 @@ impl<D: Device> Device for Faulty<D> {
     fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<(), DeviceError> {
         self.check("cuMemSetAccess", size)?;
         self.device.set_access(at, size)
-    }
-
-    fn unmap(&mut self, at: DevicePtr, size: Bytes) {
-        self.device.unmap(at, size);
-    }
-
-    fn synchronize(&mut self) {
-        self.device.synchronize();
-    }
-
-    fn fence(&mut self, stream: StreamId) -> Fence {
-        self.device.fence(stream)
-    }
-
-    fn reached(&mut self, fence: Fence) -> bool {
-        self.device.reached(fence)
-    }
-
-    fn stream_wait(&mut self, stream: StreamId, fence: Fence) {
-        self.device.stream_wait(stream, fence);
-    }
-
-    fn drop_fence(&mut self, fence: Fence) {
-        self.device.drop_fence(fence);
-    }
-
-    fn elapse(&mut self, events: u64, ns: u64) {
-        self.device.elapse(events, ns);
     }
 }

@@ -1,7 +1,6 @@
 //! A device of which a client may hold only so much: `set_per_process_memory_fraction`, for any allocator.
 
-use super::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo};
-use crate::trace::StreamId;
+use super::{Device, DeviceError, DevicePtr, HandleId, MemoryInfo, forward};
 use crate::units::Bytes;
 
 use std::collections::BTreeMap;
@@ -39,6 +38,20 @@ impl<D: Device> Limited<D> {
 }
 
 impl<D: Device> Device for Limited<D> {
+    forward!(
+        reserve,
+        unreserve,
+        map,
+        set_access,
+        unmap,
+        synchronize,
+        fence,
+        reached,
+        stream_wait,
+        drop_fence,
+        elapse
+    );
+
     fn memory_info(&self) -> MemoryInfo {
         let MemoryInfo { free, total } = self.device.memory_info();
         MemoryInfo { free: free.min(self.limit.saturating_sub(self.held)), total }
@@ -57,14 +70,6 @@ impl<D: Device> Device for Limited<D> {
         self.device.free(at);
     }
 
-    fn reserve(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
-        self.device.reserve(size)
-    }
-
-    fn unreserve(&mut self, at: DevicePtr, size: Bytes) {
-        self.device.unreserve(at, size);
-    }
-
     fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError> {
         self.check(size)?;
         let handle = self.device.create(size)?;
@@ -76,42 +81,6 @@ impl<D: Device> Device for Limited<D> {
     fn release(&mut self, handle: HandleId) {
         self.held -= self.handles.remove(&handle).unwrap_or(0);
         self.device.release(handle);
-    }
-
-    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<(), DeviceError> {
-        self.device.map(at, handles)
-    }
-
-    fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<(), DeviceError> {
-        self.device.set_access(at, size)
-    }
-
-    fn unmap(&mut self, at: DevicePtr, size: Bytes) {
-        self.device.unmap(at, size);
-    }
-
-    fn synchronize(&mut self) {
-        self.device.synchronize();
-    }
-
-    fn fence(&mut self, stream: StreamId) -> Fence {
-        self.device.fence(stream)
-    }
-
-    fn reached(&mut self, fence: Fence) -> bool {
-        self.device.reached(fence)
-    }
-
-    fn stream_wait(&mut self, stream: StreamId, fence: Fence) {
-        self.device.stream_wait(stream, fence);
-    }
-
-    fn drop_fence(&mut self, fence: Fence) {
-        self.device.drop_fence(fence);
-    }
-
-    fn elapse(&mut self, events: u64, ns: u64) {
-        self.device.elapse(events, ns);
     }
 }
 

@@ -18,7 +18,7 @@ use std::fmt;
 use rustc_hash::FxHashMap;
 
 use super::call::Call;
-use super::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo};
+use super::{Device, DeviceError, DevicePtr, Fence, HandleId, forward};
 use crate::trace::StreamId;
 use crate::units::{Bytes, Size};
 
@@ -206,9 +206,7 @@ impl<D> Logged<D> {
 }
 
 impl<D: Device> Device for Logged<D> {
-    fn memory_info(&self) -> MemoryInfo {
-        self.device.memory_info()
-    }
+    forward!(memory_info, drop_fence, elapse);
 
     fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
         let result = self.device.malloc(size);
@@ -289,14 +287,6 @@ impl<D: Device> Device for Logged<D> {
     fn stream_wait(&mut self, stream: StreamId, fence: Fence) {
         self.log.order(Call::StreamWait, Some(stream), fence);
         self.device.stream_wait(stream, fence);
-    }
-
-    fn drop_fence(&mut self, fence: Fence) {
-        self.device.drop_fence(fence);
-    }
-
-    fn elapse(&mut self, events: u64, ns: u64) {
-        self.device.elapse(events, ns);
     }
 }
 

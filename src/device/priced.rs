@@ -6,7 +6,7 @@ use super::call::{Call, PerCall};
 use super::extents::{Amount, Extents};
 use super::profile::Profile;
 use super::zeroing::Zeroing;
-use super::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo};
+use super::{Device, DeviceError, DevicePtr, Fence, HandleId, forward};
 use crate::trace::StreamId;
 use crate::units::Bytes;
 
@@ -77,9 +77,7 @@ impl<D> Priced<D> {
 }
 
 impl<D: Device> Device for Priced<D> {
-    fn memory_info(&self) -> MemoryInfo {
-        self.device.memory_info()
-    }
+    forward!(memory_info, drop_fence);
 
     fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
         self.charge(Call::MemAlloc, Amount { handles: 1, size });
@@ -214,10 +212,6 @@ impl<D: Device> Device for Priced<D> {
     fn stream_wait(&mut self, stream: StreamId, fence: Fence) {
         self.charge(Call::StreamWait, Amount::default());
         self.device.stream_wait(stream, fence);
-    }
-
-    fn drop_fence(&mut self, fence: Fence) {
-        self.device.drop_fence(fence);
     }
 
     fn elapse(&mut self, events: u64, ns: u64) {

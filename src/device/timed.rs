@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::call::{Call, PerCall};
 use super::extents::{Amount, Extents};
-use super::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo};
+use super::{Device, DeviceError, DevicePtr, Fence, HandleId, forward};
 use crate::trace::StreamId;
 use crate::units::Bytes;
 
@@ -152,9 +152,7 @@ impl<D> Timed<D> {
 const NOTHING: fn(&mut Extents) -> Amount = |_| Amount { handles: 0, size: 0 };
 
 impl<D: Device> Device for Timed<D> {
-    fn memory_info(&self) -> MemoryInfo {
-        self.device.memory_info()
-    }
+    forward!(memory_info, drop_fence, elapse);
 
     fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
         let about = |_: &mut Extents| Amount { handles: 1, size };
@@ -226,14 +224,6 @@ impl<D: Device> Device for Timed<D> {
 
     fn stream_wait(&mut self, stream: StreamId, fence: Fence) {
         self.time(Call::StreamWait, NOTHING, |device| device.stream_wait(stream, fence));
-    }
-
-    fn drop_fence(&mut self, fence: Fence) {
-        self.device.drop_fence(fence);
-    }
-
-    fn elapse(&mut self, events: u64, ns: u64) {
-        self.device.elapse(events, ns);
     }
 }
 

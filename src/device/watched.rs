@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Device, DeviceError, DevicePtr, Fence, GRANULE, HandleId, MemoryInfo, Order};
+use super::{Device, DeviceError, DevicePtr, Fence, GRANULE, HandleId, Order, forward};
 use crate::trace::StreamId;
 use crate::units::Bytes;
 
@@ -293,9 +293,7 @@ pub struct Watched<'a> {
 }
 
 impl Device for Watched<'_> {
-    fn memory_info(&self) -> MemoryInfo {
-        self.device.memory_info()
-    }
+    forward!(memory_info, elapse);
 
     fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
         let at = self.device.malloc(size)?;
@@ -410,10 +408,6 @@ impl Device for Watched<'_> {
     fn drop_fence(&mut self, fence: Fence) {
         self.record.order.forget(fence);
         self.device.drop_fence(fence);
-    }
-
-    fn elapse(&mut self, events: u64, ns: u64) {
-        self.device.elapse(events, ns);
     }
 }
 

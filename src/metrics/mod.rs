@@ -168,10 +168,7 @@ impl RunSummary {
     /// The allocator and its options, as tables and plots name the run.
     #[must_use]
     pub fn label(&self) -> String {
-        match self.options.is_empty() {
-            true => self.allocator.clone(),
-            false => format!("{} {}", self.allocator, self.options.join(" ")),
-        }
+        label(&self.allocator, &self.options)
     }
 
     /// Whether this is a lower bound: a row like the others, but of no allocator, so that it makes no calls.
@@ -185,6 +182,14 @@ impl RunSummary {
     pub fn step_of(&self, event: u64) -> Option<usize> {
         let holds = |step: &StepSummary| (step.start_event..step.end_event).contains(&event);
         self.steps.iter().position(holds).map(|index| index + 1)
+    }
+}
+
+/// An allocator and its options, as tables and plots name them.
+fn label(allocator: &str, options: &[String]) -> String {
+    match options.is_empty() {
+        true => allocator.to_owned(),
+        false => format!("{allocator} {}", options.join(" ")),
     }
 }
 

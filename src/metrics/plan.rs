@@ -99,10 +99,7 @@ impl Need {
     /// The allocator and its options, as tables name them.
     #[must_use]
     pub fn label(&self) -> String {
-        match self.options.is_empty() {
-            true => self.allocator.clone(),
-            false => format!("{} {}", self.allocator, self.options.join(" ")),
-        }
+        super::label(&self.allocator, &self.options)
     }
 
     /// Bytes of the smallest device that serves every request.

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::choice::Choice;
-use super::job::{Job, RankFile};
+use super::job::Job;
 use super::open::{OpenOptions, Opened, open};
 use super::peak::at_peak;
 use super::run::{RunError, run};
 use super::setup::Setup;
-use super::spread::Spread;
+use super::spread::{Spread, each_rank};
 use crate::alloc_conf::AllocConf;
 use crate::allocator::{self, Environment, OptionError, Options, Spec};
 use crate::metrics::{Comparison, JobComparison, Moment, RECORDED, RankComparison, RunSummary};
@@ -141,27 +141,15 @@ pub fn compare_files(
     files.par_iter().map(one).collect()
 }
 
-/// Compares the allocators on every rank of a job, over all cores; a worker has one file in memory at a time. A file
-/// that
+/// Compares the allocators on every rank of a job, over all cores; a worker has one file in memory at a time. A file that
 /// cannot be used is told of in the result. `done` is called, from any thread, after each file.
 pub fn compare_job(job: &Job, choices: &Choices, done: impl Fn(&Path) + Sync) -> JobComparison {
     let spread = Spread::of_files(job.ranks.len());
-    let one = |file: &RankFile| {
-        let opened = open(&file.path, &choices.open).map_err(FileError::from);
-        let result = opened.and_then(|opened| compare_spread(&opened, choices, spread));
-        done(&file.path);
-        let rank = |comparison| RankComparison::new(file.number, comparison);
-        result.map(rank).map_err(|error| error.to_string())
-    };
-    let results: Vec<_> = job.ranks.par_iter().map(one).collect();
-    let mut found = JobComparison { name: job.name.clone(), ..JobComparison::default() };
-    for result in results {
-        match result {
-            Ok(rank) => found.ranks.push(rank),
-            Err(failure) => found.failures.push(failure),
-        }
-    }
-    found
+    let (ranks, failures) = each_rank(job, &choices.open, done, |file, opened| {
+        let comparison = compare_spread(opened, choices, spread)?;
+        Ok(RankComparison::new(file.number, comparison))
+    });
+    JobComparison { name: job.name.clone(), ranks, failures }
 }
 
 fn compare_spread(

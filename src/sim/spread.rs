@@ -3,7 +3,13 @@
 //! Of several files, each worker takes one at a time and does all its runs itself. If it spread them too, it would take
 //! up a second file while it waits for the others' results, and soon all files were in memory at once.
 
+use std::path::Path;
+
 use rayon::prelude::*;
+
+use super::compare::FileError;
+use super::job::{Job, RankFile};
+use super::open::{OpenOptions, Opened, open};
 
 /// Who does the runs of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,4 +37,29 @@ impl Spread {
             Self::OneCore => items.iter().map(one).collect(),
         }
     }
+}
+
+/// A result for each rank of a job, in order and over all cores, and beside them what is wrong with the files that have
+/// none. A worker has one file in memory at a time; `done` is called, from any thread, after each.
+pub(super) fn each_rank<R: Send>(
+    job: &Job,
+    options: &OpenOptions,
+    done: impl Fn(&Path) + Sync,
+    one: impl Fn(&RankFile, &Opened) -> Result<R, FileError> + Sync,
+) -> (Vec<R>, Vec<String>) {
+    let run = |rank: &RankFile| {
+        let opened = open(&rank.path, options).map_err(FileError::from);
+        let result = opened.and_then(|opened| one(rank, &opened));
+        done(&rank.path);
+        result
+    };
+    let results: Vec<_> = job.ranks.par_iter().map(run).collect();
+    let (mut found, mut failures) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Ok(result) => found.push(result),
+            Err(error) => failures.push(error.to_string()),
+        }
+    }
+    (found, failures)
 }

@@ -1,6 +1,7 @@
 //! Finding room that is mapped already: a piece, a run of the arena, a run of a view. No driver call.
 
 use super::Lake;
+use super::pool::Handle;
 use super::runs::Run;
 use crate::allocator::{NIL, SlabIndex};
 use crate::device::DevicePtr;
@@ -171,39 +172,44 @@ impl Lake {
 
     /// Goes from the beginning of a run on.
     pub(super) fn route_from_left(&mut self, run: SlabIndex, size: Bytes) {
-        let run = &self.pool.runs[run];
-        let pieces = &mut self.route.pieces;
-        pieces.clear();
-        let mut handle = run.first;
-        let mut covered = 0;
-        while covered < size {
-            let entry = &self.pool.handles[handle];
-            let piece = if handle == run.first { entry.last } else { entry.first };
-            pieces.push(piece);
-            covered += self.pool.pieces[piece].size;
-            handle = entry.right;
-        }
-        (self.route.piece, self.route.view, self.route.skip) = (NIL, NIL, 0);
-        self.route.at = DevicePtr(run.at);
+        self.gather(run, size, self.pool.runs[run].first, |handle| handle.right);
+        self.route.skip = 0;
+        self.route.at = DevicePtr(self.pool.runs[run].at);
     }
 
     /// Goes up to the end of a run.
     fn route_from_right(&mut self, run: SlabIndex, size: Bytes) {
+        let covered = self.gather(run, size, self.pool.runs[run].last, |handle| handle.left);
+        self.route.pieces.reverse();
+        self.route.skip = covered - size;
         let run = &self.pool.runs[run];
+        self.route.at = DevicePtr(run.at + run.size - size);
+    }
+
+    /// Takes the pieces of a run, one for each handle from `start` on, until they hold `size` bytes. Says how many they
+    /// hold.
+    #[inline]
+    fn gather(
+        &mut self,
+        run: SlabIndex,
+        size: Bytes,
+        start: SlabIndex,
+        next: impl Fn(&Handle) -> SlabIndex,
+    ) -> Bytes {
+        let first = self.pool.runs[run].first;
         let pieces = &mut self.route.pieces;
         pieces.clear();
-        let mut handle = run.last;
+        let mut handle = start;
         let mut covered = 0;
         while covered < size {
             let entry = &self.pool.handles[handle];
-            let piece = if handle == run.first { entry.last } else { entry.first };
+            let piece = if handle == first { entry.last } else { entry.first };
             pieces.push(piece);
             covered += self.pool.pieces[piece].size;
-            handle = entry.left;
+            handle = next(entry);
         }
-        pieces.reverse();
-        (self.route.piece, self.route.view, self.route.skip) = (NIL, NIL, covered - size);
-        self.route.at = DevicePtr(run.at + run.size - size);
+        (self.route.piece, self.route.view) = (NIL, NIL);
+        covered
     }
 
     /// The shortest run in a view: first in those that served this size before, then in those that are long enough.

@@ -14,7 +14,7 @@ use crate::allocator::{
     Request, SlabIndex,
 };
 use crate::device::{
-    Device, DeviceError, DevicePtr, Faulty, Fence, GRANULE, HandleId, MemoryInfo, SimDevice,
+    Device, DeviceError, DevicePtr, Faulty, GRANULE, HandleId, SimDevice, forward,
 };
 use crate::trace::{PoolId, StreamId};
 use crate::units::{Bytes, MIB};
@@ -26,33 +26,22 @@ struct Mirror<D> {
 }
 
 impl<D: Device> Device for Mirror<D> {
-    fn memory_info(&self) -> MemoryInfo {
-        self.device.memory_info()
-    }
-
-    fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
-        self.device.malloc(size)
-    }
-
-    fn free(&mut self, at: DevicePtr) {
-        self.device.free(at);
-    }
-
-    fn reserve(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
-        self.device.reserve(size)
-    }
-
-    fn unreserve(&mut self, at: DevicePtr, size: Bytes) {
-        self.device.unreserve(at, size);
-    }
-
-    fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError> {
-        self.device.create(size)
-    }
-
-    fn release(&mut self, handle: HandleId) {
-        self.device.release(handle);
-    }
+    forward!(
+        memory_info,
+        malloc,
+        free,
+        reserve,
+        unreserve,
+        create,
+        release,
+        set_access,
+        synchronize,
+        fence,
+        reached,
+        stream_wait,
+        drop_fence,
+        elapse
+    );
 
     fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<(), DeviceError> {
         self.device.map(at, handles)?;
@@ -61,37 +50,9 @@ impl<D: Device> Device for Mirror<D> {
         Ok(())
     }
 
-    fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<(), DeviceError> {
-        self.device.set_access(at, size)
-    }
-
     fn unmap(&mut self, at: DevicePtr, size: Bytes) {
         self.device.unmap(at, size);
         self.mapped.retain(|&place, _| place < at || place >= at.offset(size));
-    }
-
-    fn synchronize(&mut self) {
-        self.device.synchronize();
-    }
-
-    fn fence(&mut self, stream: StreamId) -> Fence {
-        self.device.fence(stream)
-    }
-
-    fn reached(&mut self, fence: Fence) -> bool {
-        self.device.reached(fence)
-    }
-
-    fn stream_wait(&mut self, stream: StreamId, fence: Fence) {
-        self.device.stream_wait(stream, fence);
-    }
-
-    fn drop_fence(&mut self, fence: Fence) {
-        self.device.drop_fence(fence);
-    }
-
-    fn elapse(&mut self, events: u64, ns: u64) {
-        self.device.elapse(events, ns);
     }
 }
 

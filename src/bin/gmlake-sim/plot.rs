@@ -4,12 +4,12 @@ use anyhow::Context;
 use gmlake::metrics::Sweep;
 use gmlake::report::{CHARTS, ImageFormat, write_sweep};
 use gmlake::sim::OpenOptions;
-use gmlake::sim::sweep::{Grid, SweepPlan, sweep};
+use gmlake::sim::sweep::{Grid, SweepPlan};
 
 use crate::args::{PlotArgs, SWEEP};
 use crate::compare::{self, check_stdin};
 use crate::export::Export;
-use crate::{Answer, page, terminal};
+use crate::{Answer, page, sweep};
 
 pub(crate) fn main(args: &PlotArgs) -> anyhow::Result<Answer> {
     if args.chart == SWEEP {
@@ -44,16 +44,7 @@ fn draw_sweep(args: &PlotArgs) -> anyhow::Result<Answer> {
     let open = OpenOptions { device: args.input.device, version: args.input.torch_version };
     let plan = SweepPlan { grid, open, is_strict: args.input.strict, journal: None };
     let export = Export::open(&args.out)?;
-    let (mut rows, mut answer) = (Vec::new(), Answer::Yes);
-    for result in sweep(&args.input.files, &plan, |_| {}) {
-        match result {
-            Ok(found) => rows.extend(found),
-            Err(error) => {
-                terminal::complain(&error.to_string());
-                answer = Answer::Incomplete;
-            }
-        }
-    }
+    let (rows, answer) = sweep::run(&args.input.files, None, &plan)?;
     if !rows.is_empty() {
         let found = Sweep { axes: plan.grid.axes.clone(), rows };
         export.finish(|out| Ok(write_sweep(&found, format, out)?))?;

@@ -1,5 +1,6 @@
 //! `gmlake-sim sweep`: a grid of options, devices and profiles.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::bail;
@@ -23,7 +24,7 @@ pub(crate) fn main(args: &SweepArgs) -> anyhow::Result<Answer> {
     let open = OpenOptions { device: args.input.device, version: args.input.torch_version };
     let journal = journal(&args.output)?;
     let plan = SweepPlan { grid, open, is_strict: args.input.strict, journal };
-    let (rows, answer) = run(args, &plan)?;
+    let (rows, answer) = run(&args.input.files, args.output.jobs, &plan)?;
     let found = Sweep { axes: plan.grid.axes.clone(), rows };
     if !exports.iter().any(|(export, _)| export.is_stdout()) && !found.rows.is_empty() {
         terminal::print(&section::text(&report::sections(&found), terminal::look()))?;
@@ -41,17 +42,19 @@ pub(crate) fn main(args: &SweepArgs) -> anyhow::Result<Answer> {
     Ok(answer)
 }
 
-fn run(
-    args: &SweepArgs,
+/// Makes the runs; what is wrong with a file is told of, and the others go on.
+pub(crate) fn run(
+    files: &[PathBuf],
+    jobs: Option<NonZeroUsize>,
     plan: &SweepPlan,
 ) -> anyhow::Result<(Vec<gmlake::metrics::SweepRow>, Answer)> {
     let kept = plan.journal.as_ref().map_or(0, Journal::len);
     if kept > 0 {
         terminal::complain(&format!("going on with {kept} runs of an earlier sweep"));
     }
-    let bar = work::progress(args.input.files.len() * plan.grid.points.len());
-    let pool = work::pool(args.output.jobs)?;
-    let results = pool.install(|| sweep(&args.input.files, plan, |_| bar.inc(1)));
+    let bar = work::progress(files.len() * plan.grid.points.len());
+    let pool = work::pool(jobs)?;
+    let results = pool.install(|| sweep(files, plan, |_| bar.inc(1)));
     bar.finish_and_clear();
     let (mut rows, mut answer) = (Vec::new(), Answer::Yes);
     for result in results {

@@ -20,14 +20,12 @@ pub use cards::{Card, CardError, DEFAULT_RESERVE};
 
 use std::path::Path;
 
-use rayon::prelude::*;
-
 use super::choice::Choice;
 use super::compare::{Choices, FileError, check_assumptions, run_one};
-use super::job::{Job, RankFile};
-use super::open::{Opened, open};
+use super::job::Job;
+use super::open::Opened;
 use super::setup::{Memory, Setup};
-use super::spread::Spread;
+use super::spread::{Spread, each_rank};
 use crate::device::GRANULE;
 use crate::drive::OnOom;
 use crate::metrics::{JobFit, JobPlan, Need, Plan, RankFit, RunSummary, Target, Trial, Verdict};
@@ -60,21 +58,11 @@ pub fn plan(opened: &Opened, options: &PlanOptions) -> Result<Plan, FileError> {
 /// told of in the result. `done` is called, from any thread, after each file.
 pub fn plan_job(job: &Job, options: &PlanOptions, done: impl Fn(&Path) + Sync) -> JobPlan {
     let spread = Spread::of_files(job.ranks.len());
-    let one = |rank: &RankFile| {
-        let opened = open(&rank.path, &options.choices.open).map_err(FileError::from);
-        let result = opened.and_then(|opened| plan_spread(&opened, options, spread));
-        done(&rank.path);
-        result.map(|plan| Plan { rank: rank.number, ..plan }).map_err(|error| error.to_string())
-    };
-    let results: Vec<_> = job.ranks.par_iter().map(one).collect();
-    let mut plan = JobPlan { name: job.name.clone(), ..JobPlan::default() };
-    for result in results {
-        match result {
-            Ok(rank) => plan.ranks.push(rank),
-            Err(failure) => plan.failures.push(failure),
-        }
-    }
-    plan
+    let (ranks, failures) = each_rank(job, &options.choices.open, done, |file, opened| {
+        let plan = plan_spread(opened, options, spread)?;
+        Ok(Plan { rank: file.number, ..plan })
+    });
+    JobPlan { name: job.name.clone(), ranks, failures }
 }
 
 /// Runs every rank of a job on a device of `capacity` bytes, with the first of the allocators. As [`plan_job`].
@@ -84,30 +72,14 @@ pub fn fit_job(
     capacity: Bytes,
     done: impl Fn(&Path) + Sync,
 ) -> JobFit {
-    let one = |file: &RankFile| {
-        let opened = open(&file.path, &choices.open).map_err(FileError::from);
-        let trial = opened.and_then(|opened| {
-            check_assumptions(&opened, choices.is_strict)?;
-            choices
-                .allocators
-                .first()
-                .map(|choice| trial(&opened, choice, choices, capacity))
-                .transpose()
-        });
-        done(&file.path);
+    let (ranks, failures) = each_rank(job, &choices.open, done, |file, opened| {
+        check_assumptions(opened, choices.is_strict)?;
+        let choice = choices.allocators.first();
+        let trial = choice.map(|choice| trial(opened, choice, choices, capacity)).transpose()?;
         let shown = file.path.display().to_string();
-        let fit = |trial| RankFit { rank: file.number, file: shown, trial };
-        trial.map(|trial| trial.map(fit)).map_err(|error| error.to_string())
-    };
-    let results: Vec<_> = job.ranks.par_iter().map(one).collect();
-    let mut fit = JobFit::default();
-    for result in results {
-        match result {
-            Ok(rank) => fit.ranks.extend(rank),
-            Err(failure) => fit.failures.push(failure),
-        }
-    }
-    fit
+        Ok(trial.map(|trial| RankFit { rank: file.number, file: shown, trial }))
+    });
+    JobFit { ranks: ranks.into_iter().flatten().collect(), failures }
 }
 
 fn plan_spread(opened: &Opened, options: &PlanOptions, spread: Spread) -> Result<Plan, FileError> {

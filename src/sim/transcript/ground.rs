@@ -6,7 +6,7 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 
 use crate::allocator::{BlockUse, BlockView};
-use crate::device::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo};
+use crate::device::{Device, DeviceError, DevicePtr, HandleId, forward};
 use crate::trace::{Action, BlockState, PoolId, Segment, SegmentBlock, StreamId};
 use crate::units::{Bytes, MIB};
 
@@ -176,9 +176,7 @@ impl<'a> Tap<'a> {
 }
 
 impl Device for Tap<'_> {
-    fn memory_info(&self) -> MemoryInfo {
-        self.device.memory_info()
-    }
+    forward!(memory_info, release, set_access, fence, reached, stream_wait, drop_fence, elapse);
 
     fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
         let at = self.device.malloc(size)?;
@@ -211,19 +209,11 @@ impl Device for Tap<'_> {
         Ok(handle)
     }
 
-    fn release(&mut self, handle: HandleId) {
-        self.device.release(handle);
-    }
-
     fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<(), DeviceError> {
         self.device.map(at, handles)?;
         let size = handles.iter().map(|handle| self.ground.sizes[handle]).sum::<Bytes>();
         self.ground.map(Action::SegmentMap, at.0..at.0 + size);
         Ok(())
-    }
-
-    fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<(), DeviceError> {
-        self.device.set_access(at, size)
     }
 
     fn unmap(&mut self, at: DevicePtr, size: Bytes) {
@@ -234,25 +224,5 @@ impl Device for Tap<'_> {
     fn synchronize(&mut self) {
         self.ground.calls.has_waited = true;
         self.device.synchronize();
-    }
-
-    fn fence(&mut self, stream: StreamId) -> Fence {
-        self.device.fence(stream)
-    }
-
-    fn reached(&mut self, fence: Fence) -> bool {
-        self.device.reached(fence)
-    }
-
-    fn stream_wait(&mut self, stream: StreamId, fence: Fence) {
-        self.device.stream_wait(stream, fence);
-    }
-
-    fn drop_fence(&mut self, fence: Fence) {
-        self.device.drop_fence(fence);
-    }
-
-    fn elapse(&mut self, events: u64, ns: u64) {
-        self.device.elapse(events, ns);
     }
 }
