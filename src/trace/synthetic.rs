@@ -209,6 +209,16 @@ impl Program {
     /// Every kind.
     pub const ALL: [Self; 3] = [Self::Training, Self::Churn, Self::Adversarial];
 
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Training => "training",
+            Self::Churn => "churn",
+            Self::Adversarial => "adversarial",
+        }
+    }
+
     /// A trace of at least `events` events. The same seed makes the same trace.
     #[must_use]
     pub fn generate(self, seed: u64, events: usize) -> Trace {

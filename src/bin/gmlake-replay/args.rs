@@ -41,6 +41,9 @@ pub(crate) struct CalibrateArgs {
     /// Write all measurements here, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) export_json: Option<PathBuf>,
+    /// Write how long every call took to which the profile is fitted here, as CSV
+    #[arg(long, value_name = "FILE")]
+    pub(crate) call_times: Option<PathBuf>,
     /// Time to spend, in seconds
     #[arg(long, value_name = "N", default_value_t = 60.0, value_parser = positive)]
     pub(crate) seconds: f64,
@@ -128,6 +131,7 @@ impl Args {
                 device: self.short.device,
                 out: None,
                 export_json: self.short.export_json,
+                call_times: self.short.call_times,
                 seconds: 20.0,
                 name: "measured".to_owned(),
             }),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use gmlake::device::Profile;
 use gmlake::replay::calibrate::{
-    self, Calibration, LATENCY_TOTALS, PAPER_TABLE_1, Sample, latency, latency_chunks,
+    self, Calibration, LATENCY_TOTALS, Observed, PAPER_TABLE_1, Sample, latency, latency_chunks,
     native_latency, table_1,
 };
 use gmlake::replay::cuda::Gpu;
@@ -18,17 +18,24 @@ use serde::Serialize;
 
 use crate::args::CalibrateArgs;
 use crate::show::{nanos, row, table};
+use crate::times;
 
 /// Whether it ran to its end.
 pub(crate) fn calibrate(args: &CalibrateArgs, stop: &AtomicBool) -> Result<bool> {
     let gpu = Gpu::open(args.device)?;
     let mut out = create(args.out.as_deref())?;
     let mut json = create(args.export_json.as_deref())?;
+    let mut call_times = times::create(args.call_times.as_deref())?;
     println!("GPU {}: {}, driver for CUDA {}\n", gpu.index, gpu.name, gpu.cuda);
     let budget = Duration::from_secs_f64(args.seconds);
     let found = calibrate::calibrate(&gpu, &args.name, budget, stop)?;
     write(out.as_mut(), &found.profile)?;
     write(json.as_mut(), &found)?;
+    if let Some(file) = &mut call_times {
+        for Observed { program, allocator, calls } in &found.programs {
+            times::write(file, program, allocator, calls)?;
+        }
+    }
     prices(&found)?;
     paper_table(&found.samples, found.rounds)?;
     latencies(&found.samples)?;

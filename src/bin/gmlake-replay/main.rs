@@ -6,6 +6,7 @@ mod args;
 mod calibrate;
 mod run;
 mod show;
+mod times;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

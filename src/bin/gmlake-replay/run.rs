@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use gmlake::allocator::{self, Options, Spec};
-use gmlake::device::{Amount, Observation, Profile};
+use gmlake::device::Profile;
 use gmlake::replay::cuda::{Coverage, Gpu};
 use gmlake::replay::{Choice, Pace, Plan, ReplaySummary, replay, scaled};
 use gmlake::sim::{self, OpenOptions};
@@ -16,6 +16,7 @@ use gmlake::trace::Trace;
 
 use crate::args::{RunArgs, Speed, Verify};
 use crate::show;
+use crate::times;
 
 /// Whether everything was as it should be.
 pub(crate) fn run(args: &RunArgs, stop: &AtomicBool) -> Result<bool> {
@@ -28,10 +29,7 @@ pub(crate) fn run(args: &RunArgs, stop: &AtomicBool) -> Result<bool> {
     drop(Gpu::open(args.device)?);
     let mut json = create(args.export_json.as_deref())?;
     let mut log = create(args.call_log.as_deref())?;
-    let mut times = create(args.call_times.as_deref())?;
-    if let Some(times) = &mut times {
-        writeln!(times, "file,allocator,call,handles,bytes,ns")?;
-    }
+    let mut call_times = times::create(args.call_times.as_deref())?;
     let mut summaries: Vec<ReplaySummary> = Vec::new();
     let mut is_clean = true;
     for file in &args.files {
@@ -47,8 +45,8 @@ pub(crate) fn run(args: &RunArgs, stop: &AtomicBool) -> Result<bool> {
             if let Some(log) = &mut log {
                 write_log(log, &summary)?;
             }
-            if let Some(times) = &mut times {
-                write_times(times, &summary)?;
+            if let Some(file) = &mut call_times {
+                times::write(file, &summary.file, &summary.allocator, &summary.observations)?;
             }
             show::run(&summary)?;
             (summary.log, summary.observations) = Default::default();
@@ -162,18 +160,6 @@ fn write_log(file: &mut File, summary: &ReplaySummary) -> Result<()> {
     writeln!(out, "# {} {}", summary.file, summary.allocator)?;
     for entry in &summary.log.entries {
         writeln!(out, "{entry}")?;
-    }
-    out.flush()?;
-    Ok(())
-}
-
-/// A line for each call.
-fn write_times(file: &mut File, summary: &ReplaySummary) -> Result<()> {
-    let mut out = BufWriter::new(file);
-    let (file, allocator) = (&summary.file, &summary.allocator);
-    for Observation { call, amount, ns } in &summary.observations {
-        let (call, Amount { handles, size }) = (call.name(), amount);
-        writeln!(out, "{file},{allocator},{call},{handles},{size},{ns}")?;
     }
     out.flush()?;
     Ok(())

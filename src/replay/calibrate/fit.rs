@@ -47,8 +47,9 @@ impl Point {
 
 /// The lines of one call, one between each two borders that has calls. The error of each is told by calls that it has
 /// not seen: a line through the even ones, held against the odd ones.
-pub(super) fn lines(call: Call, seen: &[Observation]) -> Vec<Line> {
-    let seen: Vec<_> = seen.iter().filter(|one| one.call == call && one.ns > 0).collect();
+pub(super) fn lines(call: Call, seen: &[&Observation]) -> Vec<Line> {
+    let seen = seen.iter().filter(|one| one.call == call && one.ns > 0);
+    let seen: Vec<_> = seen.copied().collect();
     let mut lines: Vec<Line> = Vec::new();
     let mut least = 0;
     for border in BORDERS {
@@ -219,6 +220,7 @@ mod tests {
             seen.push(one(2 * MIB, 40_000));
             seen.push(one(512 * MIB, if turn == 7 { 8_000_000 } else { 90_000 }));
         }
+        let seen: Vec<_> = seen.iter().collect();
         let lines = lines(Call::MemAlloc, &seen);
         let borders: Vec<_> = lines.iter().map(|line| line.up_to).collect();
         assert_eq!(borders, [Some(4 * KIB), Some(12 * MIB), None]);

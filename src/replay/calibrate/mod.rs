@@ -27,6 +27,7 @@ use fit::lines;
 use measure::Bench;
 pub use measure::{Sample, Shape};
 pub use probes::Probe;
+pub use programs::Observed;
 pub use tables::{
     LATENCY_TOTALS, PAPER_TABLE_1, Table1Row, latency, latency_chunks, native_latency, table_1,
 };
@@ -48,6 +49,9 @@ pub struct Calibration {
     pub samples: Vec<Sample>,
     /// Calls of the made-up programs, to which the prices were fitted.
     pub observed: u64,
+    /// The calls themselves.
+    #[serde(skip)]
+    pub programs: Vec<Observed>,
     /// What the driver accepts.
     pub probes: Vec<Probe>,
 }
@@ -98,13 +102,14 @@ pub fn calibrate(
     bench.busy_rounds(&mut queue, &is_over(0.5))?;
     drop(queue);
     let samples = bench.finish();
-    let (observations, probe_ns) = programs::observe(gpu, &is_over(1.0))?;
+    let (programs, probe_ns) = programs::observe(gpu, &is_over(1.0))?;
     let stopped = stop.load(Ordering::Relaxed).then(|| "interrupted".to_owned());
-    let mut profile = profile(gpu, name, &samples, &observations)?;
+    let seen: Vec<_> = programs.iter().flat_map(|one| &one.calls).collect();
+    let mut profile = profile(gpu, name, &samples, &seen)?;
     profile.probe_ns = probe_ns.round();
     let (gpu, cuda) = (gpu.name.clone(), gpu.cuda.clone());
-    let observed = observations.len() as u64;
-    Ok(Calibration { gpu, cuda, rounds, stopped, profile, samples, observed, probes })
+    let observed = seen.len() as u64;
+    Ok(Calibration { gpu, cuda, rounds, stopped, profile, samples, observed, programs, probes })
 }
 
 fn rounds(
@@ -129,7 +134,7 @@ fn profile(
     gpu: &Gpu,
     name: &str,
     samples: &[Sample],
-    seen: &[Observation],
+    seen: &[&Observation],
 ) -> Result<Profile, CalibrationError> {
     let mut calls: PerCall<Vec<Line>> = PerCall::default();
     for call in Call::ALL {

@@ -20,12 +20,23 @@ const EVENTS: usize = 4000;
 /// Events between two looks at the clock.
 const STRIDE: usize = 64;
 
+/// The calls of one program through one allocator, in order.
+#[derive(Debug, Clone)]
+pub struct Observed {
+    /// The program.
+    pub program: &'static str,
+    /// The allocator.
+    pub allocator: &'static str,
+    /// What each call took.
+    pub calls: Vec<Observation>,
+}
+
 /// Runs programs, each with another seed, until `over` says so; all allocators get their turn at least once. Also what
 /// the fixed work beside them took, on average, in nanoseconds.
 pub(super) fn observe(
     gpu: &Gpu,
     over: &dyn Fn() -> bool,
-) -> Result<(Vec<Observation>, f64), CalibrationError> {
+) -> Result<(Vec<Observed>, f64), CalibrationError> {
     let (mut seen, mut probes) = (Vec::new(), Vec::new());
     let mut seed = 0;
     while seed == 0 || !over() {
@@ -34,7 +45,9 @@ pub(super) fn observe(
             for spec in ALL.iter().filter(|spec| is_real(spec)) {
                 if seed == 0 || !over() {
                     probes.push(probe(&mut CudaDevice::new(gpu.clone()))?);
-                    seen.extend(run(gpu, spec, &trace, over)?);
+                    let calls = run(gpu, spec, &trace, over)?;
+                    let (program, allocator) = (program.name(), spec.name);
+                    seen.push(Observed { program, allocator, calls });
                 }
             }
         }
