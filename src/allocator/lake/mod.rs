@@ -29,9 +29,10 @@
 //! Only 4, 5 and 6 make driver calls; a free makes none. Nothing is unmapped for a request: handles may be mapped any
 //! number of times, so nobody waits for the GPU.
 //!
-//! *Streams.* Each handle has an owner, and steps 1 to 5 look at the stream's own handles first. Before memory grows
-//! beyond the budget, memory of other streams is taken: first what they are known to be done with, then what the stream
-//! has to wait for, on the GPU ([`streams`]). Who takes an idle handle whole owns it from then on.
+//! *Streams.* Each handle has an owner, and steps 1 to 4 look at the stream's own handles alone. Before anything is
+//! stitched, room is looked for among what other streams own and are known to be done with, which costs nothing; before
+//! memory grows beyond the budget, what the stream has to wait for is taken too, on the GPU ([`streams`]). Who takes an
+//! idle handle whole owns it from then on.
 //!
 //! *Small requests* share slabs of 2 MiB, which are pieces like any other and go back when they are empty.
 //!
@@ -175,8 +176,9 @@ impl Lake {
         Ok(self.occupy(device, stream, size))
     }
 
-    /// What is done when nothing fits, and growth would pass the budget: first what the stream owns is put together,
-    /// then what others own and are done with, then what it has to wait for. Only what is missing then is new.
+    /// What is done when nothing fits, and growth would pass the budget. What others own, are done with, and have in one
+    /// place costs no call. Then what the stream owns is put together, then what others are done with, then what it has
+    /// to wait for. Only what is missing then is new.
     #[cold]
     fn go_beyond(
         &mut self,
@@ -187,12 +189,15 @@ impl Lake {
         let mut reaches = &[Reach::Own][..];
         if self.streams.count() > 1 {
             self.streams.poll(device);
+            if self.fit_foreign(stream, size, Reach::Settled) {
+                return Ok(());
+            }
             let all = &[Reach::Own, Reach::Settled, Reach::Any];
             reaches = if self.options.waits { all } else { &all[..2] };
         }
         let mut recipe = Recipe::default();
         for &reach in reaches {
-            if reach > Reach::Own && self.fit_foreign(stream, size, reach) {
+            if reach == Reach::Any && self.fit_foreign(stream, size, reach) {
                 return Ok(());
             }
             recipe = self.collect(stream, size, reach);

@@ -2,6 +2,8 @@
 //!
 //! Calls that were about the same are put together, and their mean is one point: what a program pays is the sum, so
 //! the middle is no substitute for the mean, but the few calls that took ten times as long as the middle are set aside.
+//! Calls that hand out memory may have waited for it to be zeroed, which has a price of its own: of them, those that
+//! took twice as long as the middle are set aside.
 //! With three prices there are seven sets of prices that are not zero. Each is solved for itself, and the best that has
 //! no negative price is taken: small enough to be obvious.
 
@@ -24,8 +26,11 @@ const BORDERS: [Option<Bytes>; 8] = [
 ];
 /// So many calls make a point.
 const LEAST: usize = 20;
+
 /// Calls that took so many times the middle are set aside.
-const OUTLIER: u64 = 10;
+fn outlier(call: Call) -> u64 {
+    if matches!(call, Call::MemAlloc | Call::Create) { 2 } else { 10 }
+}
 
 /// One measurement of a call.
 #[derive(Debug, Clone, Copy)]
@@ -88,7 +93,8 @@ fn points(seen: &[&Observation]) -> Vec<Point> {
 
 fn mean(mut group: Vec<&Observation>) -> Point {
     group.sort_unstable_by_key(|one| one.ns);
-    let most = group[group.len() / 2].ns * OUTLIER;
+    let Observation { call, ns: middle, .. } = group[group.len() / 2];
+    let most = middle * outlier(*call);
     group.retain(|one| one.ns <= most);
     let of = |get: &dyn Fn(&Observation) -> f64| {
         group.iter().map(|one| get(one)).sum::<f64>() / group.len() as f64

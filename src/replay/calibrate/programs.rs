@@ -4,6 +4,7 @@
 //! program it comes after others, on a device that holds much, for memory that was never used or was just given back,
 //! and takes up to twice as long. So the prices are fitted to calls in their natural surroundings: made-up traces
 //! (training with varying lengths, random churn, combs made to fragment) through every allocator that keeps memory.
+//! Every other one is stretched until it fills a good part of the device, since calls cost more the more is mapped.
 
 use crate::alloc_conf::AllocConf;
 use crate::allocator::{ALL, Environment, Options, Spec};
@@ -12,8 +13,10 @@ use crate::drive::{OnOom, Replay};
 use crate::replay::calibrate::CalibrationError;
 use crate::replay::cuda::{CudaDevice, Gpu};
 use crate::replay::probe::probe;
+use crate::replay::workload::{peak_requested, scaled};
 use crate::trace::Trace;
 use crate::trace::synthetic::Program;
+use crate::units::Bytes;
 
 /// Events of each program.
 const EVENTS: usize = 4000;
@@ -40,8 +43,11 @@ pub(super) fn observe(
     let (mut seen, mut probes) = (Vec::new(), Vec::new());
     let mut seed = 0;
     while seed == 0 || !over() {
-        for program in Program::ALL {
-            let trace = program.generate(seed, EVENTS);
+        for (number, program) in (0..).zip(Program::ALL) {
+            let mut trace = program.generate(seed, EVENTS);
+            if (seed + number) % 2 == 1 {
+                trace = stretched(&trace, gpu.memory()?.free);
+            }
             for spec in ALL.iter().filter(|spec| is_real(spec)) {
                 if seed == 0 || !over() {
                     probes.push(probe(&mut CudaDevice::new(gpu.clone()))?);
@@ -54,6 +60,11 @@ pub(super) fn observe(
         seed += 1;
     }
     Ok((seen, probes.iter().sum::<f64>() / probes.len() as f64))
+}
+
+/// The program with larger sizes, so that it takes a quarter of what is free; smaller ones, if it does not fit.
+fn stretched(trace: &Trace, free: Bytes) -> Trace {
+    scaled(trace, (free / 4) as f64 / peak_requested(trace).max(1) as f64)
 }
 
 /// Allocators, not bounds; and not the one that makes a call for each 2 MiB of every request, which alone would take
