@@ -1,6 +1,6 @@
 """Two GPUs: DDP, FSDP and copies between GPUs, on stock and on ours; the losses must be the same.
 
-usage: distributed.py OUT SECONDS
+usage: distributed.py OUT SECONDS, with ALLOCATORS, and optionally ENGINES ("ddp fsdp2 copies fsdp1")
 """
 
 import json
@@ -57,7 +57,7 @@ def verdict(result):
     return text + (", losses as stock" if same else f", losses off by {max(abs(a - b) for a, b in pairs):.2g}")
 
 
-for engine in ("ddp", "fsdp2", "copies", "fsdp1"):
+for engine in os.environ.get("ENGINES", "ddp fsdp2 copies fsdp1").split():
     for mode in ["stock", OURS[0]]:
         result = run(engine, mode)
         results.append(result)

@@ -1,7 +1,7 @@
 """Fine-tuning on stock PyTorch and on ours: losses, step times, memory; simulated against real; and under a cap.
 
 usage: finetune.py OUT SECONDS, with ALLOCATORS, and optionally CAPS="0.19 0.2" (shares of the GPU's memory to try),
-STEPS (8), LARGE_STEPS (4). The table is in OUT/finetune.md, the numbers in OUT/finetune.json.
+STEPS (8), LARGE_STEPS (4), JOBS ("small large cap"). The table is in OUT/finetune.md, the numbers in OUT/finetune.json.
 """
 
 import json
@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 OURS = os.environ["ALLOCATORS"].split()
 MODES = ["stock", OURS[0], *OURS[1:], "expandable"]
 STEPS, LARGE_STEPS = os.environ.get("STEPS", "8"), os.environ.get("LARGE_STEPS", "4")
+JOBS = os.environ.get("JOBS", "small large cap").split()
 CAPS = os.environ.get("CAPS", "0.19").split()
 START = time.time()
 SCRATCH = Path(tempfile.mkdtemp())
@@ -108,12 +109,14 @@ def write():
 
 small = ("--model", "opt-1.3b", "--batch", "32", "--steps", STEPS)
 large = ("--model", "opt-13b", "--batch", "24", "--steps", LARGE_STEPS)
-for mode in MODES:
-    run("opt-1.3b-LR-var", mode, *small, trace=mode in OURS)
-for mode in MODES[:2]:
-    run("opt-13b-LR-var", mode, *large, trace=mode in OURS)
-for cap in CAPS:
-    for mode in MODES[:2]:
+if "small" in JOBS:
+    for mode in MODES:
+        run("opt-1.3b-LR-var", mode, *small, trace=mode in OURS)
+if "large" in JOBS:
+    for mode in MODES:
+        run("opt-13b-LR-var", mode, *large, trace=mode in OURS)
+for cap in CAPS if "cap" in JOBS else []:
+    for mode in ["stock", "expandable", OURS[0]]:
         run(f"opt-1.3b-LR-var at most {cap}", mode, *small, "--fraction", cap)
 write()
 print((OUT / "finetune.md").read_text())
