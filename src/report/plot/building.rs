@@ -27,9 +27,9 @@ const HEAD: i32 = 84;
 const SPLIT: i32 = 980;
 /// Room for the scale, and for the names between it and the curves.
 const LEFT: i32 = 100;
-const NAMES: i32 = 236;
+const NAMES: i32 = 226;
 /// Room for what one `cuMemAlloc` costs, and for the chunks' sizes.
-const RIGHT: i32 = 170;
+const RIGHT: i32 = 140;
 const BELOW: i32 = 84;
 const ABOVE: i32 = 52;
 /// Marks of the scale at most; if there are more, only powers of ten are written.
@@ -148,7 +148,7 @@ impl Scale {
         }
         let bottom = self.y(self.marks[0]);
         for &chunk in &self.chunks {
-            let (x, font) = (self.x(chunk), Pen::above(&pen.font(15, style::INK)));
+            let (x, font) = (self.x(chunk), Pen::above(&pen.font(14, style::INK)));
             line(area, [(x, ABOVE), (x, bottom)], style::GRID, pen)?;
             pen.text(area, (x, bottom + 26), &whole(Size(chunk)), &font)?;
         }
