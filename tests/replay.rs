@@ -6,12 +6,14 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use gmlake::allocator::ALL;
 use gmlake::device::Profile;
 use gmlake::replay::cuda::{Gpu, GpuError};
+use gmlake::units::Nanos;
 use serde_json::Value;
 
 mod common;
@@ -255,6 +257,79 @@ fn calibration_writes_a_profile_that_can_be_used() {
     let more = ["--allocators", "gmlake", "--profile", path];
     let run = replay(STREAMS, &more, &[]).unwrap();
     assert_eq!((run.code(), &run.json[0]["profile"]), (0, &Value::from("mock")));
+}
+
+/// What lies between tags, after a check that every tag that is opened is closed in order.
+#[track_caller]
+fn texts_of(svg: &str) -> Vec<String> {
+    let (mut open, mut texts) = (Vec::new(), Vec::new());
+    for part in svg.split('<').skip(1) {
+        let (tag, text) = part.split_once('>').expect("a tag ends");
+        let name = tag.trim_start_matches('/').split([' ', '/', '\n']).next().unwrap();
+        assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
+        if tag.starts_with('/') {
+            assert_eq!(open.pop(), Some(name));
+        } else if !tag.ends_with('/') {
+            open.push(name);
+        }
+        texts.extend(Some(text.trim().to_owned()).filter(|text| !text.is_empty()));
+    }
+    assert!(svg.starts_with("<svg ") && open.is_empty(), "{open:?} is not closed");
+    texts
+}
+
+#[test]
+fn calibration_is_drawn_beside_the_paper() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = |name: &str| scratch.path().join(name);
+    let draw = |path: &Path, memory: &str| {
+        let path = path.to_str().unwrap();
+        let arguments = ["calibrate", "--seconds", "0.5", "--export-plot", path];
+        on_mock(&arguments, &[("MOCK_CUDA_MEMORY", memory)])
+    };
+    let Some(run) = draw(&file("large.svg"), "9000000000") else { return };
+    assert_eq!(run.code(), 0, "{}{}", run.text(), run.errors());
+    run.assert_tidy();
+    let texts = texts_of(&fs::read_to_string(file("large.svg")).unwrap());
+    let is_drawn = |wanted: &str| texts.iter().any(|text| text.contains(wanted));
+    let paper = "the paper: over 100 cuMemAllocs in chunks of 2 MiB";
+    for wanted in [run.json["gpu"].as_str().unwrap(), paper, "115.4", "size of the chunks"] {
+        assert!(is_drawn(wanted), "{wanted:?} is not in {texts:?}");
+    }
+    // What one cuMemAlloc took is in the picture as it is in the measurements.
+    let samples = run.json["samples"].as_array().unwrap();
+    let is_unit = |one: &&Value| one["call"] == "mem_alloc" && one["size"] == 2_u64 << 30;
+    let ns = samples.iter().find(is_unit).unwrap()["p50_ns"].as_u64().unwrap();
+    let label = format!("2 GiB: {}", Nanos(ns as f64));
+    assert!(is_drawn(&label), "{label:?} is not in {texts:?}");
+    // A GPU without room for it: one panel says so, the other shows what there was room for.
+    let run = draw(&file("small.svg"), "2300000000").unwrap();
+    assert_eq!(run.code(), 0, "{}{}", run.text(), run.errors());
+    let texts = texts_of(&fs::read_to_string(file("small.svg")).unwrap());
+    assert!(texts.iter().any(|text| text.starts_with("512 MiB: ")), "{texts:?}");
+    assert!(texts.iter().any(|text| text.contains("it needs 8 GiB")), "{texts:?}");
+    let run = draw(&file("small.png"), "2300000000").unwrap();
+    assert_eq!(run.code(), 0, "{}{}", run.text(), run.errors());
+    assert!(fs::read(file("small.png")).unwrap().starts_with(b"\x89PNG"));
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 3, "nothing else is left");
+}
+
+#[test]
+fn a_picture_that_cannot_be_drawn_is_refused_before_the_gpu_is_touched() {
+    let scratch = tempfile::tempdir().unwrap();
+    let cases = [("cost.pdf", ".svg or .png"), ("gone/cost.svg", "cannot write"), ("-", ".svg")];
+    for (name, expected) in cases {
+        for command in [&["calibrate"][..], &["--device", "0"]] {
+            let mut program = program();
+            program.current_dir(scratch.path()).args(command).args(["--export-plot", name]);
+            let output = program.output().unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{name}: {errors}");
+            assert!(errors.contains(expected), "{expected:?} is not in {errors:?}");
+            assert_eq!((errors.lines().count(), output.stdout.len()), (1, 0), "{errors}");
+        }
+    }
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0, "nothing is left");
 }
 
 /// The log that is written is that of the simulation too, so it can be read without knowing any address.

@@ -4,11 +4,13 @@
 //!   one trace, one allocator      RunSummary    peaks, calls, counters, steps, Timeline
 //!   one trace, all allocators     Comparison    the runs beside each other, and which of them is the reference
 //!   one trace, many devices       Plan          the smallest device that runs it, and on which cards it runs
+//!   one GPU's memory calls         Building      what a block costs in chunks, beside the paper's figures
 //!   any table of runs             columns       name, unit, getter: table, CSV and Markdown are made from it
 //! ```
 //!
 //! Field names of [`RunSummary`] are the names in the JSON export, which is a contract (see the README).
 
+mod building;
 mod causes;
 mod columns;
 mod comparison;
@@ -22,6 +24,9 @@ mod sweep;
 mod timeline;
 mod tuning;
 
+pub use building::{
+    BlockTimes, Building, PAPER_LEAST_ALLOCS, PAPER_TABLE_1, TABLE_1_CHUNKS, Table1Row,
+};
 pub use causes::{Cause, Causes, Growth};
 pub use columns::{Better, Column, Row, Unit, columns};
 pub use comparison::{Comparison, Moment, title_of};

@@ -19,7 +19,7 @@ pub mod tune;
 mod verdict;
 
 pub use html::Page;
-pub use plot::{CHARTS, Chart, ImageFormat, write_sweep};
+pub use plot::{CHARTS, Chart, ImageFormat, write_building, write_sweep};
 pub use verdict::verdict;
 use verdict::{is_choice, is_choice_of_name};
 

@@ -12,6 +12,9 @@ pub(crate) struct Args {
     command: Option<Command>,
     #[command(flatten)]
     short: RunArgs,
+    /// Without a FILE: draw the cost of blocks in chunks beside the paper's here, as .svg or .png
+    #[arg(long, value_name = "PICTURE", conflicts_with = "files")]
+    export_plot: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "\
@@ -19,6 +22,7 @@ Examples:
   gmlake-replay --device 0                                  what the memory calls of this GPU cost
   gmlake-replay --device 0 traces/opt-1.3b-LR.pickle.xz     a trace through every allocator
   gmlake-replay calibrate --seconds 120 --out mine.json     a profile for gmlake-sim
+  gmlake-replay calibrate --export-plot cost.svg            its latency beside the paper's
   gmlake-replay run --verify all --allocators gmlake,caching traces/*.xz";
 
 /// What to do.
@@ -41,6 +45,9 @@ pub(crate) struct CalibrateArgs {
     /// Write all measurements here, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) export_json: Option<PathBuf>,
+    /// Draw the cost of blocks in chunks beside the paper's here, as .svg or .png
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export_plot: Option<PathBuf>,
     /// Write how long every call took to which the profile is fitted here, as CSV
     #[arg(long, value_name = "FILE")]
     pub(crate) call_times: Option<PathBuf>,
@@ -131,6 +138,7 @@ impl Args {
                 device: self.short.device,
                 out: None,
                 export_json: self.short.export_json,
+                export_plot: self.export_plot,
                 call_times: self.short.call_times,
                 seconds: 20.0,
                 name: "measured".to_owned(),

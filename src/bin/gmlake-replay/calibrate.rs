@@ -8,20 +8,24 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use gmlake::device::Profile;
+use gmlake::metrics::PAPER_TABLE_1;
 use gmlake::replay::calibrate::{
-    self, Calibration, LATENCY_TOTALS, Observed, PAPER_TABLE_1, Sample, latency, latency_chunks,
+    self, Calibration, LATENCY_TOTALS, Observed, Sample, building, latency, latency_chunks,
     native_latency, table_1,
 };
 use gmlake::replay::cuda::Gpu;
+use gmlake::report::{ImageFormat, write_building};
 use gmlake::units::{Grouped, Nanos, Size};
 use serde::Serialize;
 
 use crate::args::CalibrateArgs;
+use crate::export::Export;
 use crate::show::{nanos, row, table};
 use crate::times;
 
 /// Whether it ran to its end.
 pub(crate) fn calibrate(args: &CalibrateArgs, stop: &AtomicBool) -> Result<bool> {
+    let plot = args.export_plot.as_deref().map(picture).transpose()?;
     let gpu = Gpu::open(args.device)?;
     let mut out = create(args.out.as_deref())?;
     let mut json = create(args.export_json.as_deref())?;
@@ -31,6 +35,9 @@ pub(crate) fn calibrate(args: &CalibrateArgs, stop: &AtomicBool) -> Result<bool>
     let found = calibrate::calibrate(&gpu, &args.name, budget, stop)?;
     write(out.as_mut(), &found.profile)?;
     write(json.as_mut(), &found)?;
+    if let Some((file, format)) = plot {
+        file.finish(|out| Ok(write_building(&building(&found), format, out)?))?;
+    }
     if let Some(file) = &mut call_times {
         for Observed { program, allocator, calls } in &found.programs {
             times::write(file, program, allocator, calls)?;
@@ -45,6 +52,12 @@ pub(crate) fn calibrate(args: &CalibrateArgs, stop: &AtomicBool) -> Result<bool>
         println!("stopped early: {reason}");
     }
     Ok(found.stopped.is_none())
+}
+
+/// A picture's file, and its kind.
+fn picture(path: &Path) -> Result<(Export, ImageFormat)> {
+    let format = ImageFormat::of(path)?;
+    Ok((Export::open(path)?, format))
 }
 
 fn create(path: Option<&Path>) -> Result<Option<File>> {

@@ -4,6 +4,8 @@
 
 mod args;
 mod calibrate;
+#[path = "../common/export.rs"]
+mod export;
 mod run;
 mod show;
 mod times;

@@ -28,9 +28,7 @@ use measure::Bench;
 pub use measure::{Sample, Shape};
 pub use probes::Probe;
 pub use programs::Observed;
-pub use tables::{
-    LATENCY_TOTALS, PAPER_TABLE_1, Table1Row, latency, latency_chunks, native_latency, table_1,
-};
+pub use tables::{LATENCY_TOTALS, building, latency, latency_chunks, native_latency, table_1};
 
 /// What was measured.
 #[derive(Debug, Clone, Serialize)]

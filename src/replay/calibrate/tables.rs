@@ -1,28 +1,10 @@
 //! The paper's Table 1 and its latency figure, out of the samples.
 
+use super::Calibration;
 use super::measure::Sample;
 use crate::device::Call;
+use crate::metrics::{BlockTimes, Building, TABLE_1_CHUNKS, Table1Row};
 use crate::units::{Bytes, GIB, MIB};
-
-/// A row of Table 1: what one call costs in all, in units of one `cuMemAlloc` of the same size.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Table1Row {
-    /// The call.
-    pub call: &'static str,
-    /// In chunks of 2, 128 and 1024 MiB.
-    pub ratios: [f64; 3],
-}
-
-/// Table 1 of the paper: 2 GiB on an A100 under CUDA 11.4.
-pub const PAPER_TABLE_1: [Table1Row; 5] = [
-    Table1Row { call: "address_reserve", ratios: [0.003, 0.003, 0.002] },
-    Table1Row { call: "create", ratios: [18.1, 0.89, 0.79] },
-    Table1Row { call: "map", ratios: [0.70, 0.01, 0.002] },
-    Table1Row { call: "set_access", ratios: [96.8, 8.2, 0.7] },
-    Table1Row { call: "total", ratios: [115.4, 9.1, 1.5] },
-];
-
-const TABLE_1_CHUNKS: [Bytes; 3] = [2 * MIB, 128 * MIB, GIB];
 
 /// Sizes of the blocks in the paper's latency figure.
 pub const LATENCY_TOTALS: [Bytes; 3] = [512 * MIB, GIB, 2 * GIB];
@@ -49,6 +31,27 @@ pub fn table_1(samples: &[Sample]) -> Option<Vec<Table1Row>> {
     }
     rows.push(Table1Row { call: "total", ratios: total });
     Some(rows)
+}
+
+/// Both, as a picture needs them.
+#[must_use]
+pub fn building(found: &Calibration) -> Building {
+    let samples = &found.samples;
+    let block = |size: Bytes| {
+        let native_ns = native_latency(samples, size)?;
+        let of = |chunk| Some((chunk, latency(samples, size, chunk)?));
+        Some(BlockTimes {
+            size,
+            native_ns,
+            chunks: latency_chunks().into_iter().filter_map(of).collect(),
+        })
+    };
+    Building {
+        device: found.profile.device.clone(),
+        rounds: found.rounds,
+        blocks: LATENCY_TOTALS.into_iter().filter_map(block).collect(),
+        table_1: table_1(samples),
+    }
 }
 
 /// Nanoseconds that it takes to build a block of `size` out of chunks of `chunk`; `None` if that was not measured.
@@ -81,6 +84,7 @@ fn part(samples: &[Sample], call: Call, size: Bytes, chunk: Bytes) -> Option<u64
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::PAPER_TABLE_1;
 
     fn sample(call: Call, size: Bytes, chunk: Bytes, p50_ns: u64) -> Sample {
         let (call, handles) = (call.name(), 1);

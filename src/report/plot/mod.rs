@@ -12,12 +12,14 @@
 //! and averaged down, which smooths what the drawing library leaves jagged.
 
 mod bars;
+mod building;
 mod latency;
 mod map;
 mod overview;
 mod single;
 mod style;
 mod sweep;
+mod table_1;
 mod timeline;
 
 use std::io::Write;
@@ -28,6 +30,7 @@ use plotters::prelude::*;
 
 use super::{Report, ReportError};
 use crate::metrics::Comparison;
+pub use building::write_building;
 use style::{Pen, failed};
 pub use sweep::write_sweep;
 
