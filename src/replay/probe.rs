@@ -1,32 +1,69 @@
 //! How quick the machine is just now.
 //!
-//! The same calls take a third longer at one time than at another: driver calls are the host's work, and hosts are
-//! shared, warm up and change their clocks. So a small fixed piece of work is timed beside each replay, and at the
-//! calibration whose prices are held against it; what it takes now, in units of what it took then, is the pace.
+//! The same calls take a third longer at one time than at another, and not for long: driver calls are the host's work,
+//! and hosts are shared, warm up and change their clocks. So a small fixed piece of work is done beside each replay,
+//! again and again, and beside the calibration whose prices are held against it; what it takes now, in units of what it
+//! took then, is the pace.
+//!
+//! ```text
+//!   replay   ├─ calls ─┤▒├─ calls ─┤▒├─ calls ─┤▒├─ calls ...      ▒ the fixed work, after each 2 ms in driver calls
+//! ```
+
+use super::cuda::{CudaDevice, Gpu};
+use crate::device::{Device, DeviceError, GRANULE};
 
 use std::time::Instant;
 
-use super::cuda::CudaDevice;
-use crate::device::{Device, DeviceError, GRANULE};
-
-/// Blocks that are built and taken down.
-const BLOCKS: usize = 16;
-/// Handles in each.
+/// Handles in a block.
 const HANDLES: u64 = 4;
+/// Driver time between two blocks, in nanoseconds.
+const INTERVAL: u64 = 2_000_000;
+/// Blocks that took so many times the middle are hiccups, and set aside.
+const OUTLIER: f64 = 2.0;
 
-/// Nanoseconds that the fixed work takes now: the quicker half of the blocks, so that a hiccup does not count.
-///
-/// # Errors
-/// If the device has not even 8 MiB left, or fails.
-pub fn probe(device: &mut CudaDevice) -> Result<f64, DeviceError> {
-    let mut times = Vec::with_capacity(BLOCKS);
-    for _ in 0..BLOCKS {
-        let start = Instant::now();
-        block(device)?;
-        times.push(start.elapsed().as_nanos() as f64);
+/// Does the fixed work beside a run, and keeps how long it took.
+pub(super) struct Probe {
+    device: CudaDevice,
+    due_ns: u64,
+    times: Vec<f64>,
+}
+
+impl Probe {
+    /// Nothing is done yet.
+    pub(super) fn new(gpu: &Gpu) -> Self {
+        Self { device: CudaDevice::new(gpu.clone()), due_ns: 0, times: Vec::new() }
     }
-    times.sort_by(f64::total_cmp);
-    Ok(times[..BLOCKS / 2].iter().sum::<f64>() / (BLOCKS / 2) as f64)
+
+    /// The run has spent so many nanoseconds in driver calls: does a block, if it is time. On a device without 8 MiB to
+    /// spare there is none.
+    #[inline]
+    pub(super) fn listen(&mut self, driver_ns: u64) {
+        if driver_ns >= self.due_ns {
+            self.due_ns = driver_ns + INTERVAL;
+            self.beat();
+        }
+    }
+
+    fn beat(&mut self) {
+        let start = Instant::now();
+        if block(&mut self.device).is_ok() {
+            self.times.push(start.elapsed().as_nanos() as f64);
+        }
+    }
+
+    /// How long each block took, in nanoseconds, without hiccups.
+    pub(super) fn times(&self) -> Vec<f64> {
+        let mut times = self.times.clone();
+        times.sort_by(f64::total_cmp);
+        let most = times.get(times.len() / 2).map_or(0.0, |middle| middle * OUTLIER);
+        times.retain(|&ns| ns <= most);
+        times
+    }
+}
+
+/// The mean; `None` if there is nothing.
+pub(super) fn mean(times: &[f64]) -> Option<f64> {
+    (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64)
 }
 
 fn block(device: &mut CudaDevice) -> Result<(), DeviceError> {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::cuda::{Background, Coverage, CudaDevice, DriverError, Gpu, GpuError, Painter};
-use super::probe::probe;
+use super::probe::{Probe, mean};
 use super::stamped::Stamped;
 use super::summary::{LogDifference, ReplaySummary, StepReplay};
 use super::twin::{Twin, simulate};
@@ -103,7 +103,6 @@ pub fn replay(
     stop: &AtomicBool,
 ) -> Result<ReplaySummary, ReplayError> {
     let gpu = Gpu::open(plan.device)?;
-    let before = pace(&gpu, &plan.profile);
     let environment = environment(trace, gpu.memory()?.total);
     let build = || choice.spec.build(&choice.options, &environment);
     let device = CudaDevice::new(gpu.clone());
@@ -124,7 +123,7 @@ pub fn replay(
         return Err(ReplayError::TooLarge { needed, memory });
     }
     let mut gear = Logged::new(Timed::new(device).observing(plan.keep_times));
-    let mut run = Run::new(trace, memory.free);
+    let mut run = Run::new(trace, memory.free, Probe::new(&gpu));
     run.go(plan, &mut client, &mut gear, stop);
     let mut summary = run.summary(&client, &gear);
     summary.gpu = gpu.name.clone();
@@ -137,8 +136,7 @@ pub fn replay(
     match run.stopped {
         Some(Stop::Broken(_)) => summary.set_calls(&gear.device, None),
         _ => {
-            let after = pace(&gpu, &plan.profile);
-            summary.pace = before.zip(after).map(|(before, after)| before.midpoint(after));
+            summary.pace = run.pace(&plan.profile);
             let given = Given { capacity: memory.free, build: &build };
             compare(&mut summary, trace, plan, &given, &gear)?;
         }
@@ -146,13 +144,6 @@ pub fn replay(
     summary.log = gear.log;
     summary.observations = gear.device.take_observations();
     Ok(summary)
-}
-
-/// How slow the machine is now, in units of the machine that the profile was measured on; `None` if the profile does
-/// not say, or there is no memory to try.
-fn pace(gpu: &Gpu, profile: &Profile) -> Option<f64> {
-    let now = (profile.probe_ns > 0.0).then(|| probe(&mut CudaDevice::new(gpu.clone())).ok())?;
-    now.map(|ns| ns / profile.probe_ns)
 }
 
 /// The world as the allocator sees it: the recorded settings, on this GPU.
@@ -206,10 +197,11 @@ struct Run<'t> {
     elapsed_ns: u64,
     steps: Vec<StepReplay>,
     stopped: Option<Stop>,
+    probe: Probe,
 }
 
 impl<'t> Run<'t> {
-    fn new(trace: &'t Trace, baseline: Bytes) -> Self {
+    fn new(trace: &'t Trace, baseline: Bytes, probe: Probe) -> Self {
         Self {
             trace,
             replay: Replay::new(trace, OnOom::Skip),
@@ -219,6 +211,7 @@ impl<'t> Run<'t> {
             elapsed_ns: 0,
             steps: Vec::new(),
             stopped: None,
+            probe,
         }
     }
 
@@ -238,6 +231,7 @@ impl<'t> Run<'t> {
                 self.wait_for(index, start);
             }
             self.event(index, client, gear);
+            self.probe.listen(gear.device.nanos().total());
             if self.stopped.is_some() {
                 break;
             }
@@ -251,6 +245,13 @@ impl<'t> Run<'t> {
         if let Client::Stamped(stamped) = client {
             stamped.check_all();
         }
+    }
+
+    /// How slow the machine was, in units of the machine that the profile was measured on; `None` if the profile does not
+    /// say, or there was no memory to try.
+    fn pace(&self, profile: &Profile) -> Option<f64> {
+        let now = mean(&self.probe.times()).filter(|_| profile.probe_ns > 0.0)?;
+        Some(now / profile.probe_ns)
     }
 
     fn wait_for(&self, index: usize, start: Instant) {

@@ -50,17 +50,24 @@ impl Point {
     }
 }
 
-/// The lines of one call, one between each two borders that has calls. The error of each is told by calls that it has
-/// not seen: a line through the even ones, held against the odd ones.
-pub(super) fn lines(call: Call, seen: &[&Observation]) -> Vec<Line> {
-    let seen = seen.iter().filter(|one| one.call == call && one.ns > 0);
-    let seen: Vec<_> = seen.copied().collect();
+/// The lines of one call, one between each two borders that has calls: those of `first`, and where there are too few,
+/// those of `all`. The error of each is told by calls that it has not seen: a line through the even ones, held against
+/// the odd ones.
+pub(super) fn lines(call: Call, first: &[&Observation], all: &[&Observation]) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     let mut least = 0;
     for border in BORDERS {
         let range = least..=border.unwrap_or(Bytes::MAX);
-        let inside = seen.iter().filter(|one| range.contains(&one.amount.size)).copied();
-        let inside: Vec<_> = inside.collect();
+        let is_meant = |one: &&&Observation| {
+            one.call == call && one.ns > 0 && range.contains(&one.amount.size)
+        };
+        let within = |seen: &[&'_ Observation]| -> Vec<Observation> {
+            seen.iter().filter(is_meant).map(|&&one| one).collect()
+        };
+        let mut inside = within(first);
+        if points(&inside).is_empty() {
+            inside = within(all);
+        }
         let all = points(&inside);
         if all.is_empty() {
             continue;
@@ -80,9 +87,9 @@ pub(super) fn lines(call: Call, seen: &[&Observation]) -> Vec<Line> {
 }
 
 /// The mean of all calls about as many handles and as many bytes, to the nearest power of two.
-fn points(seen: &[&Observation]) -> Vec<Point> {
+fn points(seen: &[Observation]) -> Vec<Point> {
     let mut groups: BTreeMap<(u32, u32), Vec<&Observation>> = BTreeMap::new();
-    for &one in seen {
+    for one in seen {
         let amount = one.amount;
         let key =
             (u64::BITS - amount.handles.leading_zeros(), (amount.size * 3 / 2).max(1).ilog2());
@@ -227,14 +234,15 @@ mod tests {
             seen.push(one(512 * MIB, if turn == 7 { 8_000_000 } else { 90_000 }));
         }
         let seen: Vec<_> = seen.iter().collect();
-        let lines = lines(Call::MemAlloc, &seen);
+        let lines = lines(Call::MemAlloc, &seen, &[]);
         let borders: Vec<_> = lines.iter().map(|line| line.up_to).collect();
         assert_eq!(borders, [Some(4 * KIB), Some(12 * MIB), None]);
         assert!(lines.iter().all(|line| line.fit_error.is_some_and(|error| error < 0.01)));
         let price = |line: &Line, size| line.of(Amount { handles: 1, size });
         assert!((price(&lines[0], 512) - 2029.5).abs() < 1.0, "{lines:?}");
         assert!((price(&lines[2], 512 * MIB) - 90_000.0).abs() < 1.0, "{lines:?}");
-        assert!(super::lines(Call::Map, &seen).is_empty());
+        assert!(super::lines(Call::Map, &seen, &seen).is_empty());
+        assert_eq!(super::lines(Call::MemAlloc, &[], &seen), lines, "where there are none, all");
     }
 
     #[test]

@@ -102,11 +102,10 @@ pub fn calibrate(
     let samples = bench.finish();
     let (programs, probe_ns) = programs::observe(gpu, &is_over(1.0))?;
     let stopped = stop.load(Ordering::Relaxed).then(|| "interrupted".to_owned());
-    let seen: Vec<_> = programs.iter().flat_map(|one| &one.calls).collect();
-    let mut profile = profile(gpu, name, &samples, &seen)?;
+    let mut profile = profile(gpu, name, &samples, &programs)?;
     profile.probe_ns = probe_ns.round();
     let (gpu, cuda) = (gpu.name.clone(), gpu.cuda.clone());
-    let observed = seen.len() as u64;
+    let observed = programs.iter().map(|one| one.calls.len() as u64).sum();
     Ok(Calibration { gpu, cuda, rounds, stopped, profile, samples, observed, programs, probes })
 }
 
@@ -132,11 +131,16 @@ fn profile(
     gpu: &Gpu,
     name: &str,
     samples: &[Sample],
-    seen: &[&Observation],
+    programs: &[Observed],
 ) -> Result<Profile, CalibrationError> {
+    let of = |is_wanted: fn(&Observed) -> bool| -> Vec<&Observation> {
+        programs.iter().filter(|one| is_wanted(one)).flat_map(|one| &one.calls).collect()
+    };
+    // Who gives everything back at once waits for zeroing at almost every call, and tells little of the calls themselves.
+    let (pooled, all) = (of(|one| one.allocator != "native"), of(|_| true));
     let mut calls: PerCall<Vec<Line>> = PerCall::default();
     for call in Call::ALL {
-        calls[call] = lines(call, seen);
+        calls[call] = lines(call, &pooled, &all);
     }
     for call in [Call::EventRecord, Call::EventQuery, Call::StreamWait] {
         calls[call] = samples.iter().filter(|one| one.call == call.name()).map(flat).collect();
@@ -150,7 +154,7 @@ fn profile(
         source: format!(
             "gmlake-replay calibrate: {} calls of made-up programs through every allocator on an \
              idle GPU, fitted by least relative squares",
-            seen.len()
+            all.len()
         ),
         calls,
         memory: memory.total,

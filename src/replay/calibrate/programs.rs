@@ -12,7 +12,7 @@ use crate::device::{Observation, Timed};
 use crate::drive::{OnOom, Replay};
 use crate::replay::calibrate::CalibrationError;
 use crate::replay::cuda::{CudaDevice, Gpu};
-use crate::replay::probe::probe;
+use crate::replay::probe::{Probe, mean};
 use crate::replay::workload::{peak_requested, scaled};
 use crate::trace::Trace;
 use crate::trace::synthetic::Program;
@@ -50,8 +50,9 @@ pub(super) fn observe(
             }
             for spec in ALL.iter().filter(|spec| is_real(spec)) {
                 if seed == 0 || !over() {
-                    probes.push(probe(&mut CudaDevice::new(gpu.clone()))?);
-                    let calls = run(gpu, spec, &trace, over)?;
+                    let mut probe = Probe::new(gpu);
+                    let calls = run(gpu, spec, &trace, (over, &mut probe))?;
+                    probes.extend(probe.times());
                     let (program, allocator) = (program.name(), spec.name);
                     seen.push(Observed { program, allocator, calls });
                 }
@@ -59,7 +60,7 @@ pub(super) fn observe(
         }
         seed += 1;
     }
-    Ok((seen, probes.iter().sum::<f64>() / probes.len() as f64))
+    Ok((seen, mean(&probes).unwrap_or(0.0)))
 }
 
 /// The program with larger sizes, so that it takes a quarter of what is free; smaller ones, if it does not fit.
@@ -78,7 +79,7 @@ fn run(
     gpu: &Gpu,
     spec: &Spec,
     trace: &Trace,
-    over: &dyn Fn() -> bool,
+    (over, probe): (&dyn Fn() -> bool, &mut Probe),
 ) -> Result<Vec<Observation>, CalibrationError> {
     let mut environment = Environment::new(AllocConf::default());
     environment.total_memory = gpu.memory()?.total;
@@ -94,6 +95,7 @@ fn run(
         if let Some(error) = device.device.first_error() {
             return Err(error.clone().into());
         }
+        probe.listen(device.nanos().total());
         if start > length / 4 && over() {
             break;
         }
