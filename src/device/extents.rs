@@ -24,6 +24,15 @@ pub struct Amount {
     pub size: Bytes,
 }
 
+impl Amount {
+    /// Bytes of a handle, on average; all bytes, if it is about none.
+    #[inline]
+    #[must_use]
+    pub fn each(self) -> Bytes {
+        self.size / self.handles.max(1)
+    }
+}
+
 /// Handles of one size, mapped side by side.
 #[derive(Debug, Clone, Copy)]
 struct Run {

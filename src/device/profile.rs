@@ -1,7 +1,7 @@
 //! What the driver's calls cost: the model, and the measured profiles.
 //!
 //! A call on an idle GPU is taken to cost a fixed time, plus a time for each handle, plus a time for each MiB; where
-//! one line does not do for all sizes, there are several:
+//! one line does not do for handles of all sizes, there are several:
 //!
 //! ```text
 //!   cuMemSetAccess over 3 handles, 12 MiB  =  per_call + 3 x per_handle + 12 x per_mib
@@ -19,11 +19,11 @@ use super::call::{Call, PerCall};
 use super::extents::Amount;
 use crate::units::{Bytes, MIB};
 
-/// Time that calls of up to a size take on an idle GPU, in nanoseconds.
+/// Time that calls about handles of up to a size take on an idle GPU, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Line {
-    /// The most bytes that a call may be about; `None`: without end.
+    /// The most bytes that each handle may have, or the whole where there are none; `None`: without end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to: Option<Bytes>,
     /// For each call.
@@ -171,7 +171,7 @@ impl Profile {
     #[inline]
     #[must_use]
     pub fn price(&self, call: Call, amount: Amount) -> f64 {
-        let holds = |line: &&Line| line.up_to.is_none_or(|most| amount.size <= most);
+        let holds = |line: &&Line| line.up_to.is_none_or(|most| amount.each() <= most);
         self.calls[call].iter().find(holds).map_or(0.0, |line| line.of(amount))
     }
 }

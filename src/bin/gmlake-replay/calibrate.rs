@@ -39,7 +39,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs, stop: &AtomicBool) -> Result<bool>
         file.finish(|out| Ok(write_building(&building(&found), format, out)?))?;
     }
     if let Some(file) = &mut call_times {
-        for Observed { program, allocator, calls } in &found.programs {
+        for Observed { program, allocator, calls, .. } in &found.programs {
             times::write(file, program, allocator, calls)?;
         }
     }

@@ -53,16 +53,16 @@ impl Point {
 /// The lines of one call, one between each two borders that has calls: those of `first`, and where there are too few,
 /// those of `all`. The error of each is told by calls that it has not seen: a line through the even ones, held against
 /// the odd ones.
-pub(super) fn lines(call: Call, first: &[&Observation], all: &[&Observation]) -> Vec<Line> {
+pub(super) fn lines(call: Call, first: &[Observation], all: &[Observation]) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     let mut least = 0;
     for border in BORDERS {
         let range = least..=border.unwrap_or(Bytes::MAX);
-        let is_meant = |one: &&&Observation| {
-            one.call == call && one.ns > 0 && range.contains(&one.amount.size)
+        let is_meant = |one: &&Observation| {
+            one.call == call && one.ns > 0 && range.contains(&one.amount.each())
         };
-        let within = |seen: &[&'_ Observation]| -> Vec<Observation> {
-            seen.iter().filter(is_meant).map(|&&one| one).collect()
+        let within = |seen: &[Observation]| -> Vec<Observation> {
+            seen.iter().filter(is_meant).copied().collect()
         };
         let mut inside = within(first);
         if points(&inside).is_empty() {
@@ -233,7 +233,6 @@ mod tests {
             seen.push(one(2 * MIB, 40_000));
             seen.push(one(512 * MIB, if turn == 7 { 8_000_000 } else { 90_000 }));
         }
-        let seen: Vec<_> = seen.iter().collect();
         let lines = lines(Call::MemAlloc, &seen, &[]);
         let borders: Vec<_> = lines.iter().map(|line| line.up_to).collect();
         assert_eq!(borders, [Some(4 * KIB), Some(12 * MIB), None]);

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::cuda::{CudaDevice, DriverError, Gpu, Queue};
+use super::probe::mean;
 use crate::device::{Amount, Call, DeviceError, Line, Observation, PerCall, Profile};
 use crate::units::Bytes;
 use fit::lines;
@@ -100,10 +101,9 @@ pub fn calibrate(
     bench.busy_rounds(&mut queue, &is_over(0.5))?;
     drop(queue);
     let samples = bench.finish();
-    let (programs, probe_ns) = programs::observe(gpu, &is_over(1.0))?;
+    let programs = programs::observe(gpu, &is_over(1.0))?;
     let stopped = stop.load(Ordering::Relaxed).then(|| "interrupted".to_owned());
-    let mut profile = profile(gpu, name, &samples, &programs)?;
-    profile.probe_ns = probe_ns.round();
+    let profile = profile(gpu, name, &samples, &programs)?;
     let (gpu, cuda) = (gpu.name.clone(), gpu.cuda.clone());
     let observed = programs.iter().map(|one| one.calls.len() as u64).sum();
     Ok(Calibration { gpu, cuda, rounds, stopped, profile, samples, observed, programs, probes })
@@ -133,14 +133,20 @@ fn profile(
     samples: &[Sample],
     programs: &[Observed],
 ) -> Result<Profile, CalibrationError> {
-    let of = |is_wanted: fn(&Observed) -> bool| -> Vec<&Observation> {
-        programs.iter().filter(|one| is_wanted(one)).flat_map(|one| &one.calls).collect()
+    // The machine changes its pace from program to program; all are brought to their average.
+    let paces: Vec<_> = programs.iter().map(|one| one.probe_ns).collect();
+    let probe_ns = mean(&paces).unwrap_or(0.0);
+    let of = |is_wanted: fn(&Observed) -> bool| -> Vec<Observation> {
+        programs.iter().filter(|one| is_wanted(one)).flat_map(|one| one.at(probe_ns)).collect()
     };
-    // Who gives everything back at once waits for zeroing at almost every call, and tells little of the calls themselves.
-    let (pooled, all) = (of(|one| one.allocator != "native"), of(|_| true));
+    // A price is taken from those who live by the call, where there are such. `native` does not: it gives everything
+    // back at once, and waits for zeroing at almost every call.
+    let (caching, pooled, all) =
+        (of(|one| one.allocator == "caching"), of(|one| one.allocator != "native"), of(|_| true));
     let mut calls: PerCall<Vec<Line>> = PerCall::default();
     for call in Call::ALL {
-        calls[call] = lines(call, &pooled, &all);
+        let is_plain = matches!(call, Call::MemAlloc | Call::MemFree);
+        calls[call] = lines(call, if is_plain { &caching } else { &pooled }, &all);
     }
     for call in [Call::EventRecord, Call::EventQuery, Call::StreamWait] {
         calls[call] = samples.iter().filter(|one| one.call == call.name()).map(flat).collect();
@@ -159,7 +165,7 @@ fn profile(
         calls,
         memory: memory.total,
         zeroing_ns_per_mib: 0.0,
-        probe_ns: 0.0,
+        probe_ns: probe_ns.round(),
         stream_wait_ns: 0.0,
     };
     let turn = Amount { handles: 1, size: zeroing::piece(memory.free) };

@@ -32,15 +32,24 @@ pub struct Observed {
     pub allocator: &'static str,
     /// What each call took.
     pub calls: Vec<Observation>,
+    /// What the fixed work beside them took, on average, in nanoseconds.
+    pub probe_ns: f64,
 }
 
-/// Runs programs, each with another seed, until `over` says so; all allocators get their turn at least once. Also what
-/// the fixed work beside them took, on average, in nanoseconds.
+impl Observed {
+    /// The calls as they would have been, had the fixed work taken `probe_ns`.
+    pub(super) fn at(&self, probe_ns: f64) -> impl Iterator<Item = Observation> + '_ {
+        let share = probe_ns / self.probe_ns;
+        self.calls.iter().map(move |&one| Observation { ns: (one.ns as f64 * share) as u64, ..one })
+    }
+}
+
+/// Runs programs, each with another seed, until `over` says so; all allocators get their turn at least once.
 pub(super) fn observe(
     gpu: &Gpu,
     over: &dyn Fn() -> bool,
-) -> Result<(Vec<Observed>, f64), CalibrationError> {
-    let (mut seen, mut probes) = (Vec::new(), Vec::new());
+) -> Result<Vec<Observed>, CalibrationError> {
+    let mut seen = Vec::new();
     let mut seed = 0;
     while seed == 0 || !over() {
         for (number, program) in (0..).zip(Program::ALL) {
@@ -52,15 +61,15 @@ pub(super) fn observe(
                 if seed == 0 || !over() {
                     let mut probe = Probe::new(gpu);
                     let calls = run(gpu, spec, &trace, (over, &mut probe))?;
-                    probes.extend(probe.times());
+                    let Some(probe_ns) = mean(&probe.times()) else { continue };
                     let (program, allocator) = (program.name(), spec.name);
-                    seen.push(Observed { program, allocator, calls });
+                    seen.push(Observed { program, allocator, calls, probe_ns });
                 }
             }
         }
         seed += 1;
     }
-    Ok((seen, mean(&probes).unwrap_or(0.0)))
+    Ok(seen)
 }
 
 /// The program with larger sizes, so that it takes a quarter of what is free; smaller ones, if it does not fit.
@@ -89,14 +98,13 @@ fn run(
     let mut device = Timed::new(CudaDevice::new(gpu.clone())).observing(true);
     let mut replay = Replay::new(trace, OnOom::Skip);
     let length = trace.events.len();
-    for start in (0..length).step_by(STRIDE) {
-        let range = start..length.min(start + STRIDE);
-        let _ = replay.advance(range, allocator.as_mut(), &mut device, &mut ())?;
+    for index in 0..length {
+        let _ = replay.advance(index..index + 1, allocator.as_mut(), &mut device, &mut ())?;
         if let Some(error) = device.device.first_error() {
             return Err(error.clone().into());
         }
         probe.listen(device.nanos().total());
-        if start > length / 4 && over() {
+        if index > length / 4 && index % STRIDE == 0 && over() {
             break;
         }
     }
