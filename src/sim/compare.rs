@@ -141,8 +141,8 @@ pub fn compare_files(
     files.par_iter().map(one).collect()
 }
 
-/// Compares the allocators on every rank of a job, over all cores; a worker has one file in memory at a time. A file that
-/// cannot be used is told of in the result. `done` is called, from any thread, after each file.
+/// Compares the allocators on every rank of a job, over all cores; a worker has one file in memory at a time. A file
+/// that cannot be used is told of in the result. `done` is called, from any thread, after each file.
 pub fn compare_job(job: &Job, choices: &Choices, done: impl Fn(&Path) + Sync) -> JobComparison {
     let spread = Spread::of_files(job.ranks.len());
     let (ranks, failures) = each_rank(job, &choices.open, done, |file, opened| {
