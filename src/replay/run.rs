@@ -247,8 +247,8 @@ impl<'t> Run<'t> {
         }
     }
 
-    /// How slow the machine was, in units of the machine that the profile was measured on; `None` if the profile does not
-    /// say, or there was no memory to try.
+    /// How slow the machine was, in units of the machine that the profile was measured on; `None` if the profile does
+    /// not say, or there was no memory to try.
     fn pace(&self, profile: &Profile) -> Option<f64> {
         let now = mean(&self.probe.times()).filter(|_| profile.probe_ns > 0.0)?;
         Some(now / profile.probe_ns)

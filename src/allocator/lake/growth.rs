@@ -5,7 +5,7 @@
 //!
 //! Handles are sized after the request that needs them: a large one is made of `grain` of them or more, between a
 //! quarter of `handle` and `handle`. Then a request wastes, and a stitch costs, about the same share at every size.
-//! Once three fifths of the device are held, or it has refused, handles are small: every byte counts then.
+//! Once three eighths of the device are held, or it has refused, handles are small: every byte counts then.
 
 use super::Lake;
 use super::fit::Reach;
@@ -17,8 +17,9 @@ use crate::units::{Bytes, MIB, round_up};
 /// The least growth within the budget: requests of a few MiB come in numbers.
 const STEP: Bytes = 32 * MIB;
 
-/// Per cent of the device's memory, held by us, from which on memory is short.
-const NEARLY_FULL: Bytes = 60;
+/// Per cent of the device's memory, held by us, from which on memory is short. At 60, balanced needs up to 2.5 % more
+/// memory than the best other allocator; at 37, 0.75 %, for 1 to 3 % more driver time on a card that is half empty.
+const NEARLY_FULL: Bytes = 37;
 
 /// Largest handle once memory is short.
 const SMALL_HANDLE: Bytes = 8 * MIB;

@@ -176,9 +176,9 @@ impl Lake {
         Ok(self.occupy(device, stream, size))
     }
 
-    /// What is done when nothing fits, and growth would pass the budget. What others own, are done with, and have in one
-    /// place costs no call. If there is none, what the stream owns is put together, then what others are done with, then
-    /// what it has to wait for. Only what is missing then is new.
+    /// What is done when nothing fits, and growth would pass the budget. What others own, are done with, and have in
+    /// one place costs no call. If there is none, what the stream owns is put together, then what others are done
+    /// with, then what it has to wait for. Only what is missing then is new.
     #[cold]
     fn go_beyond(
         &mut self,
