@@ -22,13 +22,13 @@ const INTERVAL: u64 = 2_000_000;
 const OUTLIER: f64 = 2.0;
 
 /// Does the fixed work beside a run, and keeps how long it took.
-pub(super) struct Probe {
+pub(super) struct PaceProbe {
     device: CudaDevice,
     due_ns: u64,
     times: Vec<f64>,
 }
 
-impl Probe {
+impl PaceProbe {
     /// Nothing is done yet.
     pub(super) fn new(gpu: &Gpu) -> Self {
         Self { device: CudaDevice::new(gpu.clone()), due_ns: 0, times: Vec::new() }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::cuda::{Background, Coverage, CudaDevice, DriverError, Gpu, GpuError, Painter};
-use super::probe::{Probe, mean};
+use super::probe::{PaceProbe, mean};
 use super::stamped::Stamped;
 use super::summary::{LogDifference, ReplaySummary, StepReplay};
 use super::twin::{Twin, simulate};
@@ -123,7 +123,7 @@ pub fn replay(
         return Err(ReplayError::TooLarge { needed, memory });
     }
     let mut gear = Logged::new(Timed::new(device).observing(plan.keep_times));
-    let mut run = Run::new(trace, memory.free, Probe::new(&gpu));
+    let mut run = Run::new(trace, memory.free, PaceProbe::new(&gpu));
     run.go(plan, &mut client, &mut gear, stop);
     let mut summary = run.summary(&client, &gear);
     summary.gpu = gpu.name.clone();
@@ -197,11 +197,11 @@ struct Run<'t> {
     elapsed_ns: u64,
     steps: Vec<StepReplay>,
     stopped: Option<Stop>,
-    probe: Probe,
+    probe: PaceProbe,
 }
 
 impl<'t> Run<'t> {
-    fn new(trace: &'t Trace, baseline: Bytes, probe: Probe) -> Self {
+    fn new(trace: &'t Trace, baseline: Bytes, probe: PaceProbe) -> Self {
         Self {
             trace,
             replay: Replay::new(trace, OnOom::Skip),

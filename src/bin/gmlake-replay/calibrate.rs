@@ -1,17 +1,16 @@
 //! `calibrate`: what the memory calls of this GPU cost, beside the paper's.
 
-use std::fs::File;
-use std::io::{self, Write};
-use std::path::Path;
+use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use gmlake::device::Profile;
 use gmlake::metrics::PAPER_TABLE_1;
 use gmlake::replay::calibrate::{
-    self, Calibration, LATENCY_TOTALS, Observed, Sample, building, latency, latency_chunks,
-    native_latency, table_1,
+    self, Calibration, LATENCY_TOTALS, Sample, building, latency, latency_chunks, native_latency,
+    table_1,
 };
 use gmlake::replay::cuda::Gpu;
 use gmlake::report::{ImageFormat, write_building};
@@ -25,24 +24,12 @@ use crate::times;
 
 /// Whether it ran to its end.
 pub(crate) fn calibrate(args: &CalibrateArgs, stop: &AtomicBool) -> Result<bool> {
-    let plot = args.export_plot.as_deref().map(picture).transpose()?;
+    let files = Files::open(args)?;
     let gpu = Gpu::open(args.device)?;
-    let mut out = create(args.out.as_deref())?;
-    let mut json = create(args.export_json.as_deref())?;
-    let mut call_times = times::create(args.call_times.as_deref())?;
     println!("GPU {}: {}, driver for CUDA {}\n", gpu.index, gpu.name, gpu.cuda);
     let budget = Duration::from_secs_f64(args.seconds);
     let found = calibrate::calibrate(&gpu, &args.name, budget, stop)?;
-    write(out.as_mut(), &found.profile)?;
-    write(json.as_mut(), &found)?;
-    if let Some((file, format)) = plot {
-        file.finish(|out| Ok(write_building(&building(&found), format, out)?))?;
-    }
-    if let Some(file) = &mut call_times {
-        for Observed { program, allocator, calls, .. } in &found.programs {
-            times::write(file, program, allocator, calls)?;
-        }
-    }
+    files.write(&found)?;
     prices(&found)?;
     paper_table(&found.samples, found.rounds)?;
     latencies(&found.samples)?;
@@ -54,24 +41,52 @@ pub(crate) fn calibrate(args: &CalibrateArgs, stop: &AtomicBool) -> Result<bool>
     Ok(found.stopped.is_none())
 }
 
-/// A picture's file, and its kind.
-fn picture(path: &Path) -> Result<(Export, ImageFormat)> {
-    let format = ImageFormat::of(path)?;
-    Ok((Export::open(path)?, format))
+/// What is to be written, each only when it is complete.
+struct Files {
+    profile: Option<Export>,
+    measurements: Option<Export>,
+    call_times: Option<Export>,
+    picture: Option<(Export, ImageFormat)>,
 }
 
-fn create(path: Option<&Path>) -> Result<Option<File>> {
-    let open =
-        |path| File::create(path).with_context(|| format!("cannot write {}", Path::display(path)));
-    path.map(open).transpose()
-}
-
-fn write(file: Option<&mut File>, value: &impl Serialize) -> Result<()> {
-    if let Some(file) = file {
-        serde_json::to_writer_pretty(&mut *file, value)?;
-        writeln!(file)?;
+impl Files {
+    fn open(args: &CalibrateArgs) -> Result<Self> {
+        let open = |path: &Option<PathBuf>| path.as_deref().map(Export::open).transpose();
+        let picture = |path: &PathBuf| -> Result<_> {
+            let format = ImageFormat::of(path)?;
+            Ok((Export::open(path)?, format))
+        };
+        Ok(Self {
+            picture: args.export_plot.as_ref().map(picture).transpose()?,
+            profile: open(&args.out)?,
+            measurements: open(&args.export_json)?,
+            call_times: open(&args.call_times)?,
+        })
     }
-    Ok(())
+
+    fn write(self, found: &Calibration) -> Result<()> {
+        write_json(self.profile, &found.profile)?;
+        write_json(self.measurements, found)?;
+        if let Some((file, format)) = self.picture {
+            file.finish(|out| Ok(write_building(&building(found), format, out)?))?;
+        }
+        if let Some(file) = self.call_times {
+            file.finish(|out| {
+                times::head(out)?;
+                let mut each = found.programs.iter();
+                each.try_for_each(|one| times::write(out, one.program, one.allocator, &one.calls))
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn write_json(file: Option<Export>, value: &impl Serialize) -> Result<()> {
+    let Some(file) = file else { return Ok(()) };
+    file.finish(|out| {
+        serde_json::to_writer_pretty(&mut *out, value)?;
+        Ok(writeln!(out)?)
+    })
 }
 
 /// The fitted lines.

@@ -12,7 +12,7 @@ use crate::device::{Observation, Timed};
 use crate::drive::{OnOom, Replay};
 use crate::replay::calibrate::CalibrationError;
 use crate::replay::cuda::{CudaDevice, Gpu};
-use crate::replay::probe::{Probe, mean};
+use crate::replay::probe::{PaceProbe, mean};
 use crate::replay::workload::{peak_requested, scaled};
 use crate::trace::Trace;
 use crate::trace::synthetic::Program;
@@ -59,7 +59,7 @@ pub(super) fn observe(
             }
             for spec in ALL.iter().filter(|spec| is_real(spec)) {
                 if seed == 0 || !over() {
-                    let mut probe = Probe::new(gpu);
+                    let mut probe = PaceProbe::new(gpu);
                     let calls = run(gpu, spec, &trace, (over, &mut probe))?;
                     let Some(probe_ns) = mean(&probe.times()) else { continue };
                     let (program, allocator) = (program.name(), spec.name);
@@ -88,7 +88,7 @@ fn run(
     gpu: &Gpu,
     spec: &Spec,
     trace: &Trace,
-    (over, probe): (&dyn Fn() -> bool, &mut Probe),
+    (over, probe): (&dyn Fn() -> bool, &mut PaceProbe),
 ) -> Result<Vec<Observation>, CalibrationError> {
     let mut environment = Environment::new(AllocConf::default());
     environment.total_memory = gpu.memory()?.total;
