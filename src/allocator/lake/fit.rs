@@ -251,6 +251,7 @@ impl Lake {
     ) {
         let mut run: Option<Stretch> = None;
         let slots = &self.views.all[view].slots;
+        let end = self.views.all[view].size;
         let offer = |run: Option<Stretch>, best: &mut Option<Stretch>| {
             if let Some(run) = run
                 && run.size >= size
@@ -260,6 +261,10 @@ impl Lake {
             }
         };
         for (place, slot) in slots.iter().enumerate() {
+            // Most views are hardly longer than what is looked for: one tensor in the middle of it, and that is that.
+            if end - run.as_ref().map_or(slot.offset, |run| run.offset) < size {
+                return;
+            }
             let handle = &self.pool.handles[slot.handle];
             let (first, last) = (&self.pool.pieces[handle.first], &self.pool.pieces[handle.last]);
             let allowed = self.is_allowed(slot.handle, stream, reach);
