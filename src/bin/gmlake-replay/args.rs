@@ -48,7 +48,7 @@ pub(crate) struct CalibrateArgs {
     /// Draw the cost of blocks in chunks beside the paper's here, as .svg or .png
     #[arg(long, value_name = "FILE")]
     pub(crate) export_plot: Option<PathBuf>,
-    /// Write how long every call took to which the profile is fitted here, as CSV
+    /// Write the time of every call that the prices are fitted to here, as CSV
     #[arg(long, value_name = "FILE")]
     pub(crate) call_times: Option<PathBuf>,
     /// Time to spend, in seconds
