@@ -6,27 +6,16 @@ mod common;
 use common::{ROOMY, build, defaults, run};
 use gmlake::allocator::{Allocator, Request, find};
 use gmlake::device::SimDevice;
-use gmlake::trace::synthetic::{Op, Script};
+use gmlake::trace::synthetic::{Op, Script, SplitMix64};
 use gmlake::trace::{PoolId, StreamId};
 use gmlake::units::{Bytes, MIB};
 
-/// A small generator of its own, so that the search is the same on every machine.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
-}
-
-fn script(dice: &mut Dice, capacity: Bytes) -> Vec<Op> {
-    let count = 20 + dice.roll(60);
-    let op = |dice: &mut Dice| match dice.roll(5) {
-        0 | 1 => Op::Free(dice.roll(1000) as u32),
+fn script(dice: &mut SplitMix64, capacity: Bytes) -> Vec<Op> {
+    let count = 20 + dice.below(60);
+    let op = |dice: &mut SplitMix64| match dice.below(5) {
+        0 | 1 => Op::Free(dice.below(1000) as u32),
         _ => {
-            let size = (1 + dice.roll(capacity / 3 / (MIB / 2))) * MIB / 2;
+            let size = (1 + dice.below(capacity / 3 / (MIB / 2))) * MIB / 2;
             Op::Malloc(size, StreamId(0), PoolId::DEFAULT)
         }
     };
@@ -44,10 +33,10 @@ fn ooms(name: &str, ops: &[Op], capacity: Bytes) -> usize {
 /// Of scripts that some other allocator with real handles carries out whole, `lake` must carry out nearly all.
 #[test]
 fn scripts_that_others_carry_out_hardly_ever_fail() {
-    let mut dice = Dice(7);
+    let mut dice = SplitMix64::new(7);
     let (mut possible, mut failed) = (0, 0);
     for _ in 0..400 {
-        let capacity = (24 + 2 * dice.roll(60)) * MIB;
+        let capacity = (24 + 2 * dice.below(60)) * MIB;
         let ops = script(&mut dice, capacity);
         let others = ["caching", "expandable", "gmlake", "gmlake-released"];
         if others.iter().any(|name| ooms(name, &ops, capacity) == 0) {
