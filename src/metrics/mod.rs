@@ -4,7 +4,7 @@
 //!   one trace, one allocator      RunSummary    peaks, calls, counters, steps, Timeline
 //!   one trace, all allocators     Comparison    the runs beside each other, and which of them is the reference
 //!   one trace, many devices       Plan          the smallest device that runs it, and on which cards it runs
-//!   one GPU's memory calls         Building      what a block costs in chunks, beside the paper's figures
+//!   one GPU's memory calls        Building      what a block costs in chunks, beside the paper's figures
 //!   any table of runs             columns       name, unit, getter: table, CSV and Markdown are made from it
 //! ```
 //!

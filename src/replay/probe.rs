@@ -51,19 +51,14 @@ impl PaceProbe {
         }
     }
 
-    /// How long each block took, in nanoseconds, without hiccups.
-    pub(super) fn times(&self) -> Vec<f64> {
+    /// How long a block took on average, in nanoseconds, without hiccups; `None` if there was none.
+    pub(super) fn mean(&self) -> Option<f64> {
         let mut times = self.times.clone();
         times.sort_by(f64::total_cmp);
-        let most = times.get(times.len() / 2).map_or(0.0, |middle| middle * OUTLIER);
+        let most = OUTLIER * times.get(times.len() / 2)?;
         times.retain(|&ns| ns <= most);
-        times
+        Some(times.iter().sum::<f64>() / times.len() as f64)
     }
-}
-
-/// The mean; `None` if there is nothing.
-pub(super) fn mean(times: &[f64]) -> Option<f64> {
-    (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64)
 }
 
 fn block(device: &mut CudaDevice) -> Result<(), DeviceError> {

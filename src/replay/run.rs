@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::cuda::{Background, Coverage, CudaDevice, DriverError, Gpu, GpuError, Painter};
-use super::probe::{PaceProbe, mean};
+use super::probe::PaceProbe;
 use super::stamped::Stamped;
 use super::summary::{LogDifference, ReplaySummary, StepReplay};
 use super::twin::{Twin, simulate};
@@ -123,7 +123,9 @@ pub fn replay(
         return Err(ReplayError::TooLarge { needed, memory });
     }
     let mut gear = Logged::new(Timed::new(device).observing(plan.keep_times));
-    let mut run = Run::new(trace, memory.free, PaceProbe::new(&gpu));
+    // A profile that does not say what the fixed work took knows no pace.
+    let probe = (plan.profile.probe_ns > 0.0).then(|| PaceProbe::new(&gpu));
+    let mut run = Run::new(trace, memory.free, probe);
     run.go(plan, &mut client, &mut gear, stop);
     let mut summary = run.summary(&client, &gear);
     summary.gpu = gpu.name.clone();
@@ -197,11 +199,11 @@ struct Run<'t> {
     elapsed_ns: u64,
     steps: Vec<StepReplay>,
     stopped: Option<Stop>,
-    probe: PaceProbe,
+    probe: Option<PaceProbe>,
 }
 
 impl<'t> Run<'t> {
-    fn new(trace: &'t Trace, baseline: Bytes, probe: PaceProbe) -> Self {
+    fn new(trace: &'t Trace, baseline: Bytes, probe: Option<PaceProbe>) -> Self {
         Self {
             trace,
             replay: Replay::new(trace, OnOom::Skip),
@@ -231,7 +233,9 @@ impl<'t> Run<'t> {
                 self.wait_for(index, start);
             }
             self.event(index, client, gear);
-            self.probe.listen(gear.device.nanos().total());
+            if let Some(probe) = &mut self.probe {
+                probe.listen(gear.device.nanos().total());
+            }
             if self.stopped.is_some() {
                 break;
             }
@@ -250,8 +254,7 @@ impl<'t> Run<'t> {
     /// How slow the machine was, in units of the machine that the profile was measured on; `None` if the profile does
     /// not say, or there was no memory to try.
     fn pace(&self, profile: &Profile) -> Option<f64> {
-        let now = mean(&self.probe.times()).filter(|_| profile.probe_ns > 0.0)?;
-        Some(now / profile.probe_ns)
+        Some(self.probe.as_ref()?.mean()? / profile.probe_ns)
     }
 
     fn wait_for(&self, index: usize, start: Instant) {

@@ -17,8 +17,9 @@ use crate::units::{Bytes, MIB, round_up};
 /// The least growth within the budget: requests of a few MiB come in numbers.
 const STEP: Bytes = 32 * MIB;
 
-/// Per cent of the device's memory, held by us, from which on memory is short. At 60, balanced needs up to 2.5 % more
-/// memory than the best other allocator; at 37, 0.75 %, for 1 to 3 % more driver time on a card that is half empty.
+/// Per cent of the device's memory, held by us, from which on memory is short. At 60, balanced needs a device up to
+/// 2.5 % larger than the best other allocator does; at 37, up to 0.75 %, for 3 % more driver time over all recordings
+/// on a card of 141 GiB (`reports/lake.md`).
 const NEARLY_FULL: Bytes = 37;
 
 /// Largest handle once memory is short.

@@ -6,6 +6,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use serde::Serialize;
 
 /// A file that is to be written. Dropped before [`Export::finish`], it leaves nothing behind.
 pub(crate) struct Export {
@@ -42,6 +43,14 @@ impl Export {
     ) -> anyhow::Result<()> {
         let context = format!("cannot write {}", self.target.display());
         self.write(write).context(context)
+    }
+
+    /// Writes a value as JSON.
+    pub(crate) fn finish_json(self, value: &(impl Serialize + ?Sized)) -> anyhow::Result<()> {
+        self.finish(|out| {
+            serde_json::to_writer_pretty(&mut *out, value)?;
+            Ok(writeln!(out)?)
+        })
     }
 
     fn write(

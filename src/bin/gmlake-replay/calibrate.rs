@@ -15,7 +15,6 @@ use gmlake::replay::calibrate::{
 use gmlake::replay::cuda::Gpu;
 use gmlake::report::{ImageFormat, write_building};
 use gmlake::units::{Grouped, Nanos, Size};
-use serde::Serialize;
 
 use crate::args::CalibrateArgs;
 use crate::export::Export;
@@ -65,8 +64,8 @@ impl Files {
     }
 
     fn write(self, found: &Calibration) -> Result<()> {
-        write_json(self.profile, &found.profile)?;
-        write_json(self.measurements, found)?;
+        self.profile.map_or(Ok(()), |file| file.finish_json(&found.profile))?;
+        self.measurements.map_or(Ok(()), |file| file.finish_json(found))?;
         if let Some((file, format)) = self.picture {
             file.finish(|out| Ok(write_building(&building(found), format, out)?))?;
         }
@@ -79,14 +78,6 @@ impl Files {
         }
         Ok(())
     }
-}
-
-fn write_json(file: Option<Export>, value: &impl Serialize) -> Result<()> {
-    let Some(file) = file else { return Ok(()) };
-    file.finish(|out| {
-        serde_json::to_writer_pretty(&mut *out, value)?;
-        Ok(writeln!(out)?)
-    })
 }
 
 /// The fitted lines.

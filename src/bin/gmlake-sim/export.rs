@@ -49,11 +49,6 @@ impl Exports {
 
 /// Writes what was found as JSON to every file; without a result there is nothing to write.
 pub(crate) fn write_json<T: Serialize>(exports: Vec<Export>, found: &[T]) -> anyhow::Result<()> {
-    for export in exports.into_iter().filter(|_| !found.is_empty()) {
-        export.finish(|out| {
-            serde_json::to_writer_pretty(&mut *out, found)?;
-            Ok(out.write_all(b"\n")?)
-        })?;
-    }
-    Ok(())
+    let mut exports = exports.into_iter().filter(|_| !found.is_empty());
+    exports.try_for_each(|export| export.finish_json(found))
 }

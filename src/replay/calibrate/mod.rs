@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::cuda::{CudaDevice, DriverError, Gpu, Queue};
-use super::probe::mean;
 use crate::device::{Amount, Call, DeviceError, Line, Observation, PerCall, Profile};
 use crate::units::Bytes;
 use fit::lines;
@@ -134,19 +133,21 @@ fn profile(
     programs: &[Observed],
 ) -> Result<Profile, CalibrationError> {
     // The machine changes its pace from program to program; all are brought to their average.
-    let paces: Vec<_> = programs.iter().map(|one| one.probe_ns).collect();
-    let probe_ns = mean(&paces).unwrap_or(0.0);
-    let of = |is_wanted: fn(&Observed) -> bool| -> Vec<Observation> {
-        programs.iter().filter(|one| is_wanted(one)).flat_map(|one| one.at(probe_ns)).collect()
+    let probe_ns =
+        programs.iter().map(|one| one.probe_ns).sum::<f64>() / programs.len().max(1) as f64;
+    let of = |call: Call, is_wanted: &dyn Fn(&Observed) -> bool| -> Vec<Observation> {
+        let calls = programs.iter().filter(|one| is_wanted(one)).flat_map(|one| one.at(probe_ns));
+        calls.filter(|one| one.call == call).collect()
     };
-    // A price is taken from those who live by the call, where there are such. `native` does not: it gives everything
-    // back at once, and waits for zeroing at almost every call.
-    let (caching, pooled, all) =
-        (of(|one| one.allocator == "caching"), of(|one| one.allocator != "native"), of(|_| true));
     let mut calls: PerCall<Vec<Line>> = PerCall::default();
     for call in Call::ALL {
-        let is_plain = matches!(call, Call::MemAlloc | Call::MemFree);
-        calls[call] = lines(call, if is_plain { &caching } else { &pooled }, &all);
+        // A price is taken from those who live by the call, where there are such. `native` does not: it gives
+        // everything back at once, and waits for zeroing at almost every call.
+        let lives_by_it = |one: &Observed| match call {
+            Call::MemAlloc | Call::MemFree => one.allocator == "caching",
+            _ => one.allocator != "native",
+        };
+        calls[call] = lines(call, &of(call, &lives_by_it), &of(call, &|_| true));
     }
     for call in [Call::EventRecord, Call::EventQuery, Call::StreamWait] {
         calls[call] = samples.iter().filter(|one| one.call == call.name()).map(flat).collect();
@@ -160,7 +161,7 @@ fn profile(
         source: format!(
             "gmlake-replay calibrate: {} calls of made-up programs through every allocator on an \
              idle GPU, fitted by least relative squares",
-            all.len()
+            programs.iter().map(|one| one.calls.len()).sum::<usize>()
         ),
         calls,
         memory: memory.total,

@@ -12,7 +12,7 @@ use crate::device::{Observation, Timed};
 use crate::drive::{OnOom, Replay};
 use crate::replay::calibrate::CalibrationError;
 use crate::replay::cuda::{CudaDevice, Gpu};
-use crate::replay::probe::{PaceProbe, mean};
+use crate::replay::probe::PaceProbe;
 use crate::replay::workload::{peak_requested, scaled};
 use crate::trace::Trace;
 use crate::trace::synthetic::Program;
@@ -61,7 +61,7 @@ pub(super) fn observe(
                 if seed == 0 || !over() {
                     let mut probe = PaceProbe::new(gpu);
                     let calls = run(gpu, spec, &trace, (over, &mut probe))?;
-                    let Some(probe_ns) = mean(&probe.times()) else { continue };
+                    let Some(probe_ns) = probe.mean() else { continue };
                     let (program, allocator) = (program.name(), spec.name);
                     seen.push(Observed { program, allocator, calls, probe_ns });
                 }

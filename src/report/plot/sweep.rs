@@ -38,8 +38,7 @@ const NARROW: i32 = 84;
 ///
 /// # Errors
 /// If more than two axes are varied, or none, if there are too many files and allocators for a heat map, or `out`
-/// cannot
-/// be written.
+/// cannot be written.
 pub fn write_sweep(
     sweep: &Sweep,
     format: ImageFormat,
