@@ -7,6 +7,8 @@ import pickle
 import warnings
 from pathlib import Path
 
+from . import _queries
+
 LIBRARY = Path(__file__).with_name("libgmlake_torch.so")
 
 _state = {"library": None, "allocator": None}
@@ -133,7 +135,7 @@ def _install(torch):
     if missing:
         warnings.warn(f"gmlake: this PyTorch does not have {', '.join(missing)}", stacklevel=3)
     torch.cuda.memory.change_current_allocator(plugin)
-    _answer_queries(torch)
+    _queries.answer(torch, stats, reset_peak)
     return plugin
 
 
@@ -194,45 +196,3 @@ def snapshot(path):
             entry["pool_id"] = tuple(entry["pool_id"])
     with open(path, "wb") as file:
         pickle.dump(content, file, protocol=4)
-
-
-def _answer_queries(torch):
-    """Lets torch.cuda.memory_allocated and its kin answer from here: PyTorch raises for an allocator from outside.
-
-    All of them look at `memory_stats_as_nested_dict`, of which we know the sums over both pools.
-    """
-    memory = torch.cuda.memory
-
-    def index(device):
-        return memory._get_device_index(device, optional=True)
-
-    def nested(device=None):
-        if not torch.cuda.is_initialized():
-            return {}
-        found = stats(index(device))
-        return _as_pytorch(found) if found else {}
-
-    def reset_peak_stats(device=None):
-        _library().gmlake_reset_peak(index(device))
-
-    memory.memory_stats_as_nested_dict = torch.cuda.memory_stats_as_nested_dict = nested
-    memory.reset_peak_memory_stats = torch.cuda.reset_peak_memory_stats = reset_peak_stats
-    memory.reset_max_memory_allocated = torch.cuda.reset_max_memory_allocated = reset_peak_stats
-    memory.reset_max_memory_cached = torch.cuda.reset_max_memory_cached = reset_peak_stats
-
-
-def _as_pytorch(found):
-    """Our numbers under the names of torch.cuda.memory_stats."""
-    current, peak = found["current"], found["peak"]
-    nested = {
-        f"{name}_bytes": {"all": {"current": current[name], "peak": peak[name]}}
-        for name in ("requested", "allocated", "active", "reserved")
-    }
-    nested["allocated_bytes"]["all"].update(
-        allocated=found["requested_bytes_total"], freed=found["freed_bytes_total"]
-    )
-    nested["allocation"] = {
-        "all": {"current": found["live_blocks"], "allocated": found["mallocs"], "freed": found["frees"]}
-    }
-    nested["num_alloc_retries"], nested["num_ooms"] = found["num_alloc_retries"], found["num_ooms"]
-    return nested

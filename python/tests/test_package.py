@@ -113,6 +113,36 @@ def test_every_hook_is_set_to_a_function_of_the_library():
     raises(ValueError, "already in use", gmlake.enable, "caching")
 
 
+def found():
+    """What `stats` says of one GPU, made up."""
+    bytes_ = dict(requested=3 << 20, allocated=4 << 20, active=4 << 20, reserved=33 << 20)
+    return dict(
+        device=0, allocator="lake", current=bytes_, peak={**bytes_, "reserved": 47 << 30}, live_blocks=1, mallocs=2,
+        frees=1, pending_blocks=0, num_ooms=0, num_alloc_retries=5, requested_bytes_total=9, freed_bytes_total=6,
+        driver_calls={"map": 3}, driver_ns={"map": 5_250_000},
+    )
+
+
+def test_pytorchs_questions_are_answered_from_our_numbers():
+    queries = gmlake._plugin._queries
+    torch, _ = stand_in()
+    torch.cuda.memory._get_device_index = lambda device, optional: device or 0
+    torch.cuda.is_initialized = lambda: True
+    asked = []
+    queries.answer(torch, lambda device: found() if device == 0 else None, asked.append)
+    nested = torch.cuda.memory_stats_as_nested_dict(0)
+    assert nested["reserved_bytes"]["all"] == dict(current=33 << 20, peak=47 << 30), nested
+    assert nested["allocation"]["all"] == dict(current=1, allocated=2, freed=1) and nested["num_alloc_retries"] == 5
+    assert torch.cuda.memory.memory_stats_as_nested_dict(1) == {}
+    text = torch.cuda.memory_summary()
+    assert ["reserved", "33.00", "MiB", "47.00", "GiB"] in [line.split() for line in text.splitlines()], text
+    assert ["map", "3", "5.2", "ms"] in [line.split() for line in text.splitlines()], text
+    assert "driver call" not in torch.cuda.memory_summary(abbreviated=True)
+    assert "no GPU memory" in torch.cuda.memory_summary(1)
+    torch.cuda.reset_peak_memory_stats(1)
+    assert asked == [1]
+
+
 def test_a_snapshot_of_nothing_is_a_snapshot():
     with tempfile.TemporaryDirectory() as folder:
         gmlake.snapshot(f"{folder}/a.json")

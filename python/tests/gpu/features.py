@@ -287,10 +287,13 @@ def snapshots(torch, gmlake):
             assert done.returncode == 0, f"{command[:4]}: {done.stderr[-300:]}"
 
 
-@feature("torch.cuda.memory_summary()", expected="does not")
+@feature("torch.cuda.memory_summary(), in our own form")
 def summary(torch, gmlake):
-    torch.zeros(1, device="cuda")
-    torch.cuda.memory_summary()
+    tensor = torch.zeros(3 << 20, dtype=torch.uint8, device="cuda")
+    text = torch.cuda.memory_summary()
+    rows = {words[0]: words[1:] for words in map(str.split, text.splitlines()) if words}
+    assert rows["requested"] == ["3.00", "MiB", "3.00", "MiB"], text
+    assert tensor.is_cuda and len(text.splitlines()) > len(torch.cuda.memory_summary(abbreviated=True).splitlines())
 
 
 @feature("torch.cuda.memory._record_memory_history (use gmlake.snapshot)", expected="does not")

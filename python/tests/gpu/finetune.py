@@ -1,6 +1,6 @@
 """Fine-tuning on stock PyTorch and on ours: losses, step times, memory; simulated against real; and under a cap.
 
-usage: finetune.py OUT SECONDS, with ALLOCATORS, and optionally CAPS="0.19 0.2" (shares of the GPU's memory to try),
+usage: finetune.py OUT SECONDS, with ALLOCATORS (names, also with options: gmlake,chunk=32MiB), and optionally CAPS="0.19 0.2" (shares of the GPU's memory to try),
 STEPS (8), LARGE_STEPS (4), JOBS ("small large cap"). The table is in OUT/finetune.md, the numbers in OUT/finetune.json.
 """
 
@@ -65,12 +65,14 @@ def run(title, mode, *arguments, trace=False):
 def simulate(snapshot, mode):
     """The same requests on a simulated GPU."""
     export = SCRATCH / "simulated.json"
-    command = ["gmlake-sim", "compare", str(snapshot), "--allocators", mode, "--export-json", str(export)]
+    name, *options = mode.split(",")
+    options = [word for each in options for word in ("--set", f"{name}.{each}")]
+    command = ["gmlake-sim", "compare", str(snapshot), "--allocators", name, *options, "--export-json", str(export)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         return dict(failed=done.stderr[-500:])
     runs = json.loads(export.read_text())["runs"]
-    found = next(run for run in runs if run["allocator"] == mode)
+    found = next(run for run in runs if run["allocator"] == name)
     return dict(reserved_peak_bytes=found["reserved_peak_bytes"], active_peak_bytes=found["active_peak_bytes"])
 
 

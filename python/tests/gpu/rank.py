@@ -79,18 +79,24 @@ def distributed():
     dist.destroy_process_group()
 
 
-def copies():
-    """One process, two GPUs: copies between them both ways, and a model on both."""
+def copies(rounds=30, shapes=10):
+    """One process, two GPUs: copies between them both ways, in the same ten sizes again and again; a model on both."""
     losses, times = [], []
-    for step in range(10):
+    for step in range(rounds):
+        rows = 3000 + step % shapes * 100
+        torch.cuda.synchronize()
         start = time.perf_counter()
-        here = torch.full((3_000_000 + step * 100_000,), float(step), device="cuda:0")
+        here = torch.full((rows, 1000), float(step), device="cuda:0")
         there = here.to("cuda:1")
         back = (there * 2).to("cuda:0", non_blocking=True)
         del there
         losses.append(back.mean(dtype=torch.float64).item())
+        times.append(round(time.perf_counter() - start, 6))
         assert abs(losses[-1] - 2.0 * step) < 1e-9, (step, losses)
-        times.append(time.perf_counter() - start)
+    # Not in one piece on either side: a kernel on one GPU writes to the other's memory itself.
+    here, there = torch.randn(3000, 1000, device="cuda:0"), torch.zeros(1000, 3000, device="cuda:1")
+    there.t()[::2].copy_(here[::2])
+    assert torch.equal(there.t()[::2].cpu(), here[::2].cpu()) and there.t()[1::2].abs().sum().item() == 0
     first, second = torch.nn.Linear(512, 512).to("cuda:0"), torch.nn.Linear(512, 512).to("cuda:1")
     second(first(torch.ones(64, 512, device="cuda:0")).to("cuda:1")).sum().backward()
     assert first.weight.grad.abs().sum().item() > 0

@@ -1,6 +1,6 @@
 """Soak: a training loop of ever-changing shapes on several streams, with freed memory poisoned and looked at.
 
-usage: soak.py OUT SECONDS. Exit code 1 if a byte changed that nobody owned, a result was wrong, or memory grew.
+usage: soak.py OUT SECONDS, with ALLOCATORS, and optionally WIDTH of the model (1024). Exit code 1 if a byte changed that nobody owned, a result was wrong, or memory grew.
 """
 
 import json
@@ -14,27 +14,28 @@ import torch
 import gmlake
 
 OUT, LIMIT = sys.argv[1], float(sys.argv[2])
+WIDTH = int(os.environ.get("WIDTH", "1024"))
 gmlake.enable(os.environ["ALLOCATORS"].split()[0], poison=True)
 random.seed(1)
 torch.manual_seed(1)
 device = torch.device("cuda", 0)
 side = [torch.cuda.Stream() for _ in range(2)]
 model = torch.nn.Sequential(
-    torch.nn.Linear(1024, 4096), torch.nn.GELU(), torch.nn.LayerNorm(4096), torch.nn.Linear(4096, 1024)
+    torch.nn.Linear(WIDTH, 4 * WIDTH), torch.nn.GELU(), torch.nn.LayerNorm(4 * WIDTH), torch.nn.Linear(4 * WIDTH, WIDTH)
 ).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 held, kept, wrong, step = [], [], 0, 0
 start = time.time()
 while time.time() - start < LIMIT - 20:
     rows = random.randrange(1, 9000)
-    batch = torch.randn(rows, 1024, device=device)
+    batch = torch.randn(rows, WIDTH, device=device)
     loss = (model(batch) - batch).square().mean()
     loss.backward()
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     # Lent to a side stream and let go at once: the sums tell whether somebody wrote over it meanwhile.
     number = float(step % 1000)
-    lent = torch.full((random.randrange(1, 3_000_000),), number, device=device)
+    lent = torch.full((random.randrange(1, 3000 * WIDTH),), number, device=device)
     stream = side[step % 2]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -46,7 +47,7 @@ while time.time() - start < LIMIT - 20:
     torch.cuda.current_stream().wait_stream(stream)
     wrong += int(not is_right.item())
     # Some tensors live long, and are compared when they go.
-    kept.append((step, torch.full((random.randrange(1, 2_000_000),), step, device=device, dtype=torch.int32)))
+    kept.append((step, torch.full((random.randrange(1, 2000 * WIDTH),), step, device=device, dtype=torch.int32)))
     if len(kept) > 30:
         value, tensor = kept.pop(random.randrange(len(kept)))
         wrong += int(not (tensor == value).all().item())

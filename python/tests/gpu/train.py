@@ -1,7 +1,8 @@
 """One fine-tuning run on one allocator: losses, times, memory as PyTorch, the allocator and the driver see it.
 
 usage: train.py MODE RESULT.json [--model opt-1.3b] [--batch 32] [--length 1024] [--steps 10] [--fraction F] [--trace FILE]
-MODE: stock, expandable (PyTorch's own with expandable_segments:True), or one of our allocators
+MODE: stock, expandable (PyTorch's own with expandable_segments:True), or one of our allocators, also with options, such
+as gmlake,chunk=32MiB
 """
 
 import argparse
@@ -30,7 +31,8 @@ OURS = given.mode not in ("stock", "expandable")
 if OURS:
     import gmlake
 
-    gmlake.enable(given.mode, record=bool(given.trace))
+    name, *options = given.mode.split(",")
+    gmlake.enable(name, **dict(each.split("=") for each in options), record=bool(given.trace))
 # The same order of additions in every run: losses can then be compared digit by digit.
 torch.use_deterministic_algorithms(True, warn_only=True)
 torch.utils.deterministic.fill_uninitialized_memory = False

@@ -1,0 +1,78 @@
+"""The questions of torch.cuda.memory, answered from our numbers: PyTorch raises for an allocator from outside.
+
+PyTorch splits most of its numbers by its two pools, for small and for large blocks. Our allocators have other parts, so
+there are the sums alone, and a summary of our own.
+"""
+
+BYTES = ("requested", "allocated", "active", "reserved")
+
+
+def answer(torch, stats, reset_peak):
+    """Puts functions that ask `stats` and `reset_peak` in place of PyTorch's.
+
+    memory_allocated, memory_reserved, their maxima and memory_stats all look at `memory_stats_as_nested_dict`.
+    """
+    memory = torch.cuda.memory
+
+    def index(device):
+        return memory._get_device_index(device, optional=True)
+
+    def nested(device=None):
+        found = stats(index(device)) if torch.cuda.is_initialized() else None
+        return as_pytorch(found) if found else {}
+
+    def summary(device=None, abbreviated=False):
+        found = stats(index(device)) if torch.cuda.is_initialized() else None
+        return as_text(found, abbreviated) if found else "gmlake: no GPU memory was asked for yet"
+
+    def reset(device=None):
+        reset_peak(index(device))
+
+    for name, function in {
+        "memory_stats_as_nested_dict": nested,
+        "memory_summary": summary,
+        "reset_peak_memory_stats": reset,
+        "reset_max_memory_allocated": reset,
+        "reset_max_memory_cached": reset,
+    }.items():
+        setattr(memory, name, function)
+        setattr(torch.cuda, name, function)
+
+
+def as_pytorch(found):
+    """Our numbers under the names of torch.cuda.memory_stats."""
+    current, peak = found["current"], found["peak"]
+    nested = {f"{name}_bytes": {"all": {"current": current[name], "peak": peak[name]}} for name in BYTES}
+    nested["allocated_bytes"]["all"].update(
+        allocated=found["requested_bytes_total"], freed=found["freed_bytes_total"]
+    )
+    nested["allocation"] = {
+        "all": {"current": found["live_blocks"], "allocated": found["mallocs"], "freed": found["frees"]}
+    }
+    nested["num_alloc_retries"], nested["num_ooms"] = found["num_alloc_retries"], found["num_ooms"]
+    return nested
+
+
+def as_text(found, abbreviated=False):
+    """The table of torch.cuda.memory_summary; without its driver calls if it is to be short."""
+    lines = [
+        f"GPU {found['device']}, memory by gmlake ({found['allocator']})",
+        f"{'':<12}{'now':>12}{'at most':>12}",
+        *(f"{name:<12}{size(found['current'][name]):>12}{size(found['peak'][name]):>12}" for name in BYTES),
+        f"blocks: {found['live_blocks']} now, {found['mallocs']} handed out, {found['frees']} freed, "
+        f"{found['pending_blocks']} waiting for a stream",
+        f"out of memory: {found['num_ooms']} times; flushes and retries: {found['num_alloc_retries']}",
+    ]
+    if not abbreviated:
+        lines += [f"{'driver call':<24}{'calls':>12}{'time':>12}"]
+        calls, times = found["driver_calls"], found["driver_ns"]
+        lines += [f"{name:<24}{calls[name]:>12}{times[name] / 1e6:>9.1f} ms" for name in calls]
+    return "\n".join(lines)
+
+
+def size(count):
+    """A number of bytes with three digits."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count} B" if unit == "B" else f"{count:.2f} {unit}"
+        count /= 1024
