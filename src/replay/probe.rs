@@ -20,18 +20,33 @@ const HANDLES: u64 = 4;
 const INTERVAL: u64 = 2_000_000;
 /// Blocks that took so many times the middle are hiccups, and set aside.
 const OUTLIER: f64 = 2.0;
+/// Blocks before and after one that have a say in the pace at it: a single one is not worth much.
+const BESIDE: usize = 4;
 
 /// Does the fixed work beside a run, and keeps how long it took.
 pub(super) struct PaceProbe {
     device: CudaDevice,
     due_ns: u64,
-    times: Vec<f64>,
+    beats: Beats,
+}
+
+/// The blocks of one run, in order.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Beats(Vec<Beat>);
+
+/// One block.
+#[derive(Debug, Clone, Copy)]
+struct Beat {
+    /// Driver time of the run until then, in nanoseconds.
+    at_ns: u64,
+    /// What the block took, in nanoseconds.
+    ns: f64,
 }
 
 impl PaceProbe {
     /// Nothing is done yet.
     pub(super) fn new(gpu: &Gpu) -> Self {
-        Self { device: CudaDevice::new(gpu.clone()), due_ns: 0, times: Vec::new() }
+        Self { device: CudaDevice::new(gpu.clone()), due_ns: 0, beats: Beats::default() }
     }
 
     /// The run has spent so many nanoseconds in driver calls: does a block, if it is time. On a device without 8 MiB to
@@ -40,24 +55,47 @@ impl PaceProbe {
     pub(super) fn listen(&mut self, driver_ns: u64) {
         if driver_ns >= self.due_ns {
             self.due_ns = driver_ns + INTERVAL;
-            self.beat();
+            self.beat(driver_ns);
         }
     }
 
-    fn beat(&mut self) {
+    fn beat(&mut self, at_ns: u64) {
         let start = Instant::now();
         if block(&mut self.device).is_ok() {
-            self.times.push(start.elapsed().as_nanos() as f64);
+            let ns = start.elapsed().as_nanos() as f64;
+            self.beats.0.push(Beat { at_ns, ns });
         }
     }
 
     /// How long a block took on average, in nanoseconds, without hiccups; `None` if there was none.
     pub(super) fn mean(&self) -> Option<f64> {
-        let mut times = self.times.clone();
+        self.beats.mean()
+    }
+
+    /// What was seen.
+    pub(super) fn finish(self) -> Beats {
+        self.beats
+    }
+}
+
+impl Beats {
+    /// How long a block took on average, in nanoseconds, without hiccups; `None` if there was none.
+    pub(super) fn mean(&self) -> Option<f64> {
+        let mut times: Vec<_> = self.0.iter().map(|beat| beat.ns).collect();
         times.sort_by(f64::total_cmp);
         let most = OUTLIER * times.get(times.len() / 2)?;
         times.retain(|&ns| ns <= most);
         Some(times.iter().sum::<f64>() / times.len() as f64)
+    }
+
+    /// How long a block took about each time that there was one: until which driver time of the run this holds, and
+    /// the nanoseconds.
+    pub(super) fn local(&self) -> impl Iterator<Item = (u64, f64)> + '_ {
+        self.0.iter().enumerate().map(|(index, beat)| {
+            let around = index.saturating_sub(BESIDE)..(index + BESIDE + 1).min(self.0.len());
+            let near = Self(self.0[around].to_vec());
+            (beat.at_ns, near.mean().unwrap_or(beat.ns))
+        })
     }
 }
 
@@ -74,4 +112,29 @@ fn block(device: &mut CudaDevice) -> Result<(), DeviceError> {
     device.release_each(&handles);
     device.unreserve(at, size);
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pace_is_that_of_the_blocks_around_without_hiccups() {
+        let beat = |index: u64| Beat {
+            at_ns: index * 10,
+            ns: if index == 3 {
+                9000.0
+            } else if index < 20 {
+                100.0
+            } else {
+                200.0
+            },
+        };
+        let beats = Beats((0..40).map(beat).collect());
+        let local: Vec<_> = beats.local().collect();
+        assert_eq!((local[0], local[3], local[39]), ((0, 100.0), (30, 100.0), (390, 200.0)));
+        assert!((100.0..200.0).contains(&local[20].1) && local[15].1 == 100.0);
+        assert!((beats.mean().unwrap() - (19.0 * 100.0 + 20.0 * 200.0) / 39.0).abs() < 1e-9);
+        assert_eq!(Beats::default().mean(), None);
+    }
 }

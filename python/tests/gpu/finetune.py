@@ -1,7 +1,7 @@
 """Fine-tuning on stock PyTorch and on ours: losses, step times, memory; simulated against real; and under a cap.
 
 usage: finetune.py OUT SECONDS, with ALLOCATORS (names, also with options: gmlake,chunk=32MiB), and optionally CAPS="0.19 0.2" (shares of the GPU's memory to try),
-STEPS (8), LARGE_STEPS (4), JOBS ("small large cap"). The table is in OUT/finetune.md, the numbers in OUT/finetune.json.
+STEPS (8), FIXED_STEPS (6), LARGE_STEPS (4), JOBS ("small fixed large cap"). The table is in OUT/finetune.md, the numbers in OUT/finetune.json.
 """
 
 import json
@@ -19,7 +19,8 @@ HERE = Path(__file__).parent
 OURS = os.environ["ALLOCATORS"].split()
 MODES = ["stock", OURS[0], *OURS[1:], "expandable"]
 STEPS, LARGE_STEPS = os.environ.get("STEPS", "8"), os.environ.get("LARGE_STEPS", "4")
-JOBS = os.environ.get("JOBS", "small large cap").split()
+FIXED_STEPS = os.environ.get("FIXED_STEPS", "6")
+JOBS = os.environ.get("JOBS", "small fixed large cap").split()
 CAPS = os.environ.get("CAPS", "0.19").split()
 START = time.time()
 SCRATCH = Path(tempfile.mkdtemp())
@@ -110,10 +111,14 @@ def write():
 
 
 small = ("--model", "opt-1.3b", "--batch", "32", "--steps", STEPS)
+fixed = ("--model", "opt-1.3b", "--batch", "32", "--steps", FIXED_STEPS, "--fixed")
 large = ("--model", "opt-13b", "--batch", "24", "--steps", LARGE_STEPS)
 if "small" in JOBS:
     for mode in MODES:
         run("opt-1.3b-LR-var", mode, *small, trace=mode in OURS)
+if "fixed" in JOBS:
+    for mode in MODES:
+        run("opt-1.3b-LR", mode, *fixed, trace=mode in OURS)
 if "large" in JOBS:
     for mode in MODES:
         run("opt-13b-LR-var", mode, *large, trace=mode in OURS)

@@ -1,6 +1,6 @@
 """One fine-tuning run on one allocator: losses, times, memory as PyTorch, the allocator and the driver see it.
 
-usage: train.py MODE RESULT.json [--model opt-1.3b] [--batch 32] [--length 1024] [--steps 10] [--fraction F] [--trace FILE]
+usage: train.py MODE RESULT.json [--model opt-1.3b] [--batch 32] [--length 1024] [--steps 10] [--fixed] [--fraction F] [--trace FILE]
 MODE: stock, expandable (PyTorch's own with expandable_segments:True), or one of our allocators, also with options, such
 as gmlake,chunk=32MiB
 """
@@ -18,6 +18,7 @@ parser.add_argument("--model", default="opt-1.3b")
 parser.add_argument("--batch", type=int, default=32)
 parser.add_argument("--length", type=int, default=1024)
 parser.add_argument("--steps", type=int, default=10)
+parser.add_argument("--fixed", action="store_true", help="all sequences as long as they may be")
 parser.add_argument("--fraction", type=float, default=1.0)
 parser.add_argument("--trace", help="record, and write a snapshot here (ours only)")
 given = parser.parse_args()
@@ -102,7 +103,7 @@ def steps(result):
     model = build(given.model, "LR")
     parameters = [each for each in model.parameters() if each.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=1e-5)
-    batches = Batches(MODELS[given.model]["vocab_size"], given.batch, given.length)
+    batches = Batches(MODELS[given.model]["vocab_size"], given.batch, given.length, given.fixed)
     for _ in range(given.steps):
         torch.cuda.synchronize()
         start = time.perf_counter()

@@ -86,16 +86,19 @@ fn prices(found: &Calibration) -> io::Result<()> {
         "Prices on an idle GPU, by {} calls of made-up programs through every allocator",
         Grouped(found.observed)
     );
-    let mut rows = vec![row(["call", "up to", "per call", "per handle", "per MiB", "fit error"])];
+    let mut rows =
+        vec![row(["call", "up to", "per call", "per handle", "per MiB", "fit error", "rare"])];
     let price = |ns: f64| if ns == 0.0 { "-".to_owned() } else { Nanos(ns).to_string() };
     let Profile { calls, zeroing_ns_per_mib, .. } = &found.profile;
     for (call, lines) in calls.rows() {
-        for line in lines {
+        for (number, line) in (0..).zip(lines) {
             let mut cells = vec![call.driver_name().to_owned()];
             cells.push(line.up_to.map_or("-".to_owned(), |size| Size(size).to_string()));
             cells.extend([line.per_call_ns, line.per_handle_ns, line.per_mib_ns].map(price));
             let error = line.fit_error.map(|error| format!("{:.1} %", error * 100.0));
             cells.push(error.unwrap_or("-".to_owned()));
+            let rare = format!("+{:.1} %", found.rare[call] * 100.0);
+            cells.push(if number == 0 { rare } else { String::new() });
             rows.push(cells);
         }
     }

@@ -1,46 +1,57 @@
 //! Fits the cost model: least squares of the relative error, with no price below zero.
 //!
-//! Calls that were about the same are put together, and their mean is one point: what a program pays is the sum, so
-//! the middle is no substitute for the mean, but the few calls that took ten times as long as the middle are set aside.
-//! Calls that hand out memory may have waited for it to be zeroed, which has a price of its own: of them, those that
-//! took twice as long as the middle are set aside.
+//! ```text
+//!   ns │             ·  ╱            calls about as many handles of about the same size are one point, their mean,
+//!      │          ·  ╱               which weighs as much as their share in what programs pay: that is a sum.
+//!      │        ╱· ╱
+//!      │  · ── ·  ╎                  One line, if it does; if not, it is cut in two where that helps most,
+//!      └──────────┴───── size        and each half is looked at again.
+//! ```
+//!
+//! Calls that took three times as long as the middle of their point are rare, and too few to show how their time depends
+//! on anything: the lines are fitted without them, and raised by what they cost in all. What took ten times as long is
+//! a hiccup of the machine, and set aside. Calls that hand out memory may have waited for it to be zeroed, which has a
+//! price of its own: of them, all that took twice as long as the middle are set aside.
+//!
 //! With three prices there are seven sets of prices that are not zero. Each is solved for itself, and the best that has
 //! no negative price is taken: small enough to be obvious.
 
 use std::collections::BTreeMap;
 
-use crate::device::{Call, Line, Observation};
-use crate::units::{Bytes, KIB, MIB};
+use crate::device::{Amount, Line};
+use crate::units::MIB;
 
-/// Where one line ends and the next begins: allocations below 2 MiB share pages, and beyond about 48 MiB the driver
-/// takes other ways; the other borders let lines follow a bend.
-const BORDERS: [Option<Bytes>; 8] = [
-    Some(4 * KIB),
-    Some(64 * KIB),
-    Some(512 * KIB),
-    Some(2 * MIB - 1),
-    Some(12 * MIB),
-    Some(48 * MIB),
-    Some(512 * MIB),
-    None,
-];
 /// So many calls make a point.
-const LEAST: usize = 20;
+const LEAST: usize = 40;
+/// A line that is as good as this is not cut.
+const GOOD: f64 = 0.03;
+/// A cut is worth it if it takes away this share of the error.
+const WORTH: f64 = 0.1;
 
-/// Calls that took so many times the middle are set aside.
-fn outlier(call: Call) -> u64 {
-    if matches!(call, Call::MemAlloc | Call::Create) { 2 } else { 10 }
-}
-
-/// One measurement of a call.
+/// One call that was seen.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Point {
-    /// Handles that it was about.
-    pub(super) handles: f64,
-    /// MiB that it was about.
-    pub(super) mib: f64,
+pub(super) struct Seen {
+    /// What it was about.
+    pub(super) amount: Amount,
     /// Nanoseconds that it took.
     pub(super) ns: f64,
+    /// The share of all driver time of its program that this was.
+    pub(super) share: f64,
+}
+
+/// Calls that were about the same.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Point {
+    /// Bytes of each of their handles, as a power of two: this, or up to twice as many.
+    pub(super) octave: u32,
+    /// Handles that they were about.
+    pub(super) handles: f64,
+    /// MiB that they were about.
+    pub(super) mib: f64,
+    /// Nanoseconds that they took.
+    pub(super) ns: f64,
+    /// Their share in what programs pay.
+    pub(super) weight: f64,
 }
 
 impl Point {
@@ -50,108 +61,190 @@ impl Point {
     }
 }
 
-/// The lines of one call, one between each two borders that has calls: those of `first`, and where there are too few,
-/// those of `all`. The error of each is told by calls that it has not seen: a line through the even ones, held against
-/// the odd ones.
-pub(super) fn lines(call: Call, first: &[Observation], all: &[Observation]) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
-    let mut least = 0;
-    for border in BORDERS {
-        let range = least..=border.unwrap_or(Bytes::MAX);
-        let is_meant = |one: &&Observation| {
-            one.call == call && one.ns > 0 && range.contains(&one.amount.each())
-        };
-        let within = |seen: &[Observation]| -> Vec<Observation> {
-            seen.iter().filter(is_meant).copied().collect()
-        };
-        let mut inside = within(first);
-        if points(&inside).is_empty() {
-            inside = within(all);
-        }
-        let all = points(&inside);
-        if all.is_empty() {
-            continue;
-        }
-        let half = |first| inside.iter().skip(first).step_by(2).copied().collect::<Vec<_>>();
-        let (even, odd) = (points(&half(0)), points(&half(1)));
-        let fit_error = Some(fit(&even).error(&odd)).filter(|error| error.is_finite());
-        let line = fit(&all);
-        lines.push(Line { up_to: border, fit_error: fit_error.or(line.fit_error), ..line });
-        least = border.map_or(0, |size| size + 1);
-    }
+/// How long calls may take, in units of the middle of their like.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// Ordinary ones.
+    pub(super) ordinary: f64,
+    /// All that are paid for.
+    pub(super) paid: f64,
+}
+
+/// The lines of one call.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Fitted {
+    /// By ascending size of a handle.
+    pub(super) lines: Vec<Line>,
+    /// How much more all calls took than they would have, had the rare long ones been ordinary; 0.1 is a tenth more.
+    pub(super) rare: f64,
+}
+
+/// Lines through the calls in `first`, and for sizes of which it has too few, through those in `all`. The error of each
+/// is told by calls that it has not seen: lines through the even ones, held against the odd ones.
+pub(super) fn lines<'s>(first: &'s [Seen], all: &'s [Seen], bounds: Bounds) -> Fitted {
+    let groups = merged(groups(first), groups(all));
+    let (mut ordinary_ns, mut beyond_ns) = (0.0, 0.0);
+    let mut keep = |group: Vec<&'s Seen>| {
+        let (kept, rare) = told_apart(group, bounds);
+        let mean = kept.iter().map(|one| one.ns).sum::<f64>() / kept.len() as f64;
+        ordinary_ns += mean * (kept.len() + rare.len()) as f64;
+        beyond_ns += rare.iter().map(|ns| ns - mean).sum::<f64>();
+        kept
+    };
+    let kept: Vec<_> =
+        groups.into_iter().map(|((octave, _), group)| (octave, keep(group))).collect();
+    let of = |is_meant: fn(usize) -> bool| -> Vec<Point> {
+        kept.iter().map(|(octave, group)| mean(*octave, group, is_meant)).collect()
+    };
+    let mut lines = pieces(&of(|_| true));
     // Whatever is larger than all that was seen costs as the largest that was.
     if let Some(last) = lines.last_mut() {
         last.up_to = None;
     }
-    lines
+    judge(&mut lines, &of(|index| index % 2 == 0), &of(|index| index % 2 == 1));
+    let rare = if lines.is_empty() { 0.0 } else { beyond_ns / ordinary_ns };
+    lines.iter_mut().for_each(|line| line.raise(1.0 + rare));
+    Fitted { lines, rare }
 }
 
-/// The mean of all calls about as many handles and as many bytes, to the nearest power of two.
-fn points(seen: &[Observation]) -> Vec<Point> {
-    let mut groups: BTreeMap<(u32, u32), Vec<&Observation>> = BTreeMap::new();
+/// Notes how far lines of the same sizes through the `even` points lie from the `odd` ones.
+fn judge(lines: &mut [Line], even: &[Point], odd: &[Point]) {
+    let mut least = 0;
+    for line in lines {
+        let end = line.up_to.map_or(u64::BITS, |most| (most + 1).ilog2());
+        let within = |points: &[Point]| -> Vec<Point> {
+            points.iter().filter(|point| (least..end).contains(&point.octave)).copied().collect()
+        };
+        line.fit_error = Some(fit(&within(even)).error(&within(odd)));
+        least = end;
+    }
+}
+
+/// Calls about as many handles of about the same size.
+type Groups<'s> = BTreeMap<(u32, u32), Vec<&'s Seen>>;
+
+/// Those of `first`, and those of `all` for sizes that it has none of.
+fn merged<'s>(first: Groups<'s>, mut all: Groups<'s>) -> Groups<'s> {
+    all.retain(|(octave, _), _| first.keys().all(|(other, _)| other != octave));
+    all.extend(first);
+    all
+}
+
+/// Groups by size of a handle and number of handles, both to the power of two below.
+fn groups(seen: &[Seen]) -> Groups<'_> {
+    let mut groups = Groups::new();
     for one in seen {
-        let amount = one.amount;
-        let key =
-            (u64::BITS - amount.handles.leading_zeros(), (amount.size * 3 / 2).max(1).ilog2());
-        groups.entry(key).or_default().push(one);
+        let octave = one.amount.each().max(1).ilog2();
+        let handles = u64::BITS - one.amount.handles.leading_zeros();
+        groups.entry((octave, handles)).or_default().push(one);
     }
-    groups.into_values().filter(|group| group.len() >= LEAST).map(mean).collect()
+    groups.retain(|_, group| group.len() >= LEAST);
+    groups
 }
 
-fn mean(mut group: Vec<&Observation>) -> Point {
-    group.sort_unstable_by_key(|one| one.ns);
-    let Observation { call, ns: middle, .. } = group[group.len() / 2];
-    let most = middle * outlier(*call);
-    group.retain(|one| one.ns <= most);
-    let of = |get: &dyn Fn(&Observation) -> f64| {
-        group.iter().map(|one| get(one)).sum::<f64>() / group.len() as f64
-    };
+/// The ordinary calls, and the nanoseconds of each of the rare ones.
+fn told_apart(group: Vec<&Seen>, bounds: Bounds) -> (Vec<&Seen>, Vec<f64>) {
+    let mut times: Vec<_> = group.iter().map(|one| one.ns).collect();
+    times.sort_unstable_by(f64::total_cmp);
+    let middle = times[times.len() / 2];
+    let (kept, rest): (Vec<&Seen>, Vec<&Seen>) =
+        group.into_iter().partition(|one| one.ns <= bounds.ordinary * middle);
+    let paid = rest.iter().map(|one| one.ns).filter(|&ns| ns <= bounds.paid * middle);
+    (kept, paid.collect())
+}
+
+/// The mean of those whose number is meant.
+fn mean(octave: u32, group: &[&Seen], is_meant: fn(usize) -> bool) -> Point {
+    let meant: Vec<_> = (0..).zip(group).filter(|&(index, _)| is_meant(index)).collect();
+    let sum = |get: &dyn Fn(&Seen) -> f64| meant.iter().map(|(_, one)| get(one)).sum::<f64>();
+    let count = meant.len() as f64;
     Point {
-        handles: of(&|one| one.amount.handles as f64),
-        mib: of(&|one| one.amount.size as f64 / MIB as f64),
-        ns: of(&|one| one.ns as f64),
+        octave,
+        handles: sum(&|one| one.amount.handles as f64) / count,
+        mib: sum(&|one| one.amount.size as f64 / MIB as f64) / count,
+        ns: sum(&|one| one.ns) / count,
+        weight: sum(&|one| one.share),
     }
+}
+
+/// One line through points in order of their size; or two or more, where one does not do.
+fn pieces(points: &[Point]) -> Vec<Line> {
+    let whole = fit(points);
+    let Some(error) = whole.fit_error else { return Vec::new() };
+    let borders = (1..points.len()).filter(|&at| {
+        // Where handles vary, they have to on both sides: else their price could not be told from that of the call.
+        let (left, right) = points.split_at(at);
+        let is_told = is_varied(left) && is_varied(right) || !is_varied(points);
+        points[at - 1].octave != points[at].octave && is_told
+    });
+    let cuts = borders.map(|at| {
+        let (left, right) = points.split_at(at);
+        let errors = [left, right].map(|half| fit(half).square_error(half) * weight(half));
+        ((errors.iter().sum::<f64>() / weight(points)).sqrt(), at)
+    });
+    match cuts.min_by(|a, b| a.0.total_cmp(&b.0)) {
+        Some((after, at)) if error > GOOD && after < (1.0 - WORTH) * error => {
+            let (left, right) = points.split_at(at);
+            let mut lines = pieces(left);
+            if let Some(last) = lines.last_mut() {
+                last.up_to = Some((1 << right[0].octave) - 1);
+            }
+            lines.extend(pieces(right));
+            lines
+        }
+        _ => vec![whole],
+    }
+}
+
+fn is_varied(points: &[Point]) -> bool {
+    points.iter().any(|point| (point.handles - points[0].handles).abs() > 0.5)
+}
+
+fn weight(points: &[Point]) -> f64 {
+    points.iter().map(|point| point.weight).sum()
 }
 
 /// The best prices; all zero if there are no points.
-pub(super) fn fit(points: &[Point]) -> Line {
-    let points: Vec<_> = points.iter().filter(|point| point.ns > 0.0).copied().collect();
+fn fit(points: &[Point]) -> Line {
     let candidates = (1..8_u8).filter_map(|set| {
-        let prices = solve(&points, set)?;
-        Some((error(&points, prices), prices))
+        let [call, handle, mib] = solve(points, set)?.map(round);
+        let line =
+            Line { per_call_ns: call, per_handle_ns: handle, per_mib_ns: mib, ..Line::default() };
+        Some(Line { fit_error: Some(line.error(points)), ..line })
     });
-    match candidates.min_by(|a, b| a.0.total_cmp(&b.0)) {
-        None => Line::default(),
-        Some((error, [call, handle, mib])) => Line {
-            up_to: None,
-            per_call_ns: round(call),
-            per_handle_ns: round(handle),
-            per_mib_ns: round(mib),
-            fit_error: Some((error * 1e4).round() / 1e4),
-        },
-    }
+    let best = candidates.min_by(|a, b| a.error(points).total_cmp(&b.error(points)));
+    best.unwrap_or_default()
 }
 
 impl Line {
-    /// How far points lie from it, relative to them; not a number if there are none.
+    /// All prices times a factor.
+    fn raise(&mut self, factor: f64) {
+        for price in [&mut self.per_call_ns, &mut self.per_handle_ns, &mut self.per_mib_ns] {
+            *price = round(*price * factor);
+        }
+    }
+
+    /// How far points lie from it, relative to them: root of the mean square, to four digits; not a number if there are
+    /// none.
     fn error(&self, points: &[Point]) -> f64 {
-        let error = error(points, [self.per_call_ns, self.per_handle_ns, self.per_mib_ns]);
-        (error * 1e4).round() / 1e4
+        (self.square_error(points).sqrt() * 1e4).round() / 1e4
+    }
+
+    /// The mean square of the relative error, by weight.
+    fn square_error(&self, points: &[Point]) -> f64 {
+        let prices = [self.per_call_ns, self.per_handle_ns, self.per_mib_ns];
+        let square = |point: &Point| {
+            let predicted: f64 =
+                point.factors().iter().zip(prices).map(|(f, price)| f * price).sum();
+            point.weight * (predicted / point.ns - 1.0).powi(2)
+        };
+        points.iter().map(square).sum::<f64>() / weight(points)
     }
 }
 
 /// A hundredth of a nanosecond is far below what was measured.
 fn round(price: f64) -> f64 {
     (price * 100.0).round() / 100.0
-}
-
-/// Root of the mean square of the relative error.
-fn error(points: &[Point], prices: [f64; 3]) -> f64 {
-    let square = |point: &Point| {
-        let predicted: f64 = point.factors().iter().zip(prices).map(|(f, price)| f * price).sum();
-        (predicted / point.ns - 1.0).powi(2)
-    };
-    (points.iter().map(square).sum::<f64>() / points.len() as f64).sqrt()
 }
 
 /// The prices in `set` (a bit for each) with the least error; `None` if they are not determined, or one is negative.
@@ -163,13 +256,15 @@ fn solve(points: &[Point], set: u8) -> Option<[f64; 3]> {
     }
     // Normal equations of the points, each divided by what was measured; the last column is the right side.
     let mut rows = vec![[0.0; 4]; size];
+    let all = weight(points);
     for point in points {
         let factors = point.factors().map(|factor| factor / point.ns);
+        let weight = point.weight / all;
         for (row, &i) in rows.iter_mut().zip(&chosen) {
             for (column, &j) in chosen.iter().enumerate() {
-                row[column] += factors[i] * factors[j];
+                row[column] += weight * factors[i] * factors[j];
             }
-            row[size] += factors[i];
+            row[size] += weight * factors[i];
         }
     }
     eliminate(&mut rows)?;
@@ -205,10 +300,15 @@ fn eliminate(rows: &mut [[f64; 4]]) -> Option<()> {
 mod tests {
     use super::*;
     use crate::device::Amount;
+    use crate::units::{Bytes, KIB};
+
+    fn point(handles: f64, mib: f64, ns: f64) -> Point {
+        Point { octave: 0, handles, mib, ns, weight: ns }
+    }
 
     fn grid(price: impl Fn(f64, f64) -> f64) -> Vec<Point> {
         let sizes = [(1.0, 2.0), (4.0, 8.0), (64.0, 128.0), (1.0, 512.0), (16.0, 2048.0)];
-        sizes.map(|(handles, mib)| Point { handles, mib, ns: price(handles, mib) }).to_vec()
+        sizes.map(|(handles, mib)| point(handles, mib, price(handles, mib))).to_vec()
     }
 
     #[test]
@@ -220,28 +320,53 @@ mod tests {
         assert_eq!(cost.fit_error, Some(0.0));
     }
 
-    #[test]
-    fn lines_are_told_apart_by_size_and_outliers_are_set_aside() {
-        let one = |size: Bytes, ns| Observation {
-            call: Call::MemAlloc,
-            amount: Amount { handles: 1, size },
-            ns,
+    const BOUNDS: Bounds = Bounds { ordinary: 3.0, paid: 10.0 };
+
+    /// Eighty calls of each of four sizes; one of 512 MiB has a hiccup.
+    fn seen() -> Vec<Seen> {
+        let one =
+            |size: Bytes, ns: f64| Seen { amount: Amount { handles: 1, size }, ns, share: 1.0 };
+        let each = |turn| {
+            let last = if turn == 7 { 8_000_000.0 } else { 90_000.0 };
+            let sizes = [512, 128 * KIB, 2 * MIB, 512 * MIB, 1024 * MIB];
+            let times = [2000.0 + f64::from(turn), 2000.0, 40_000.0, last, 500_000.0];
+            sizes.into_iter().zip(times).map(move |(size, ns)| one(size, ns))
         };
-        let mut seen = Vec::new();
-        for turn in 0..60 {
-            seen.push(one(512, 2000 + turn));
-            seen.push(one(2 * MIB, 40_000));
-            seen.push(one(512 * MIB, if turn == 7 { 8_000_000 } else { 90_000 }));
-        }
-        let lines = lines(Call::MemAlloc, &seen, &[]);
+        (0..80).flat_map(each).collect()
+    }
+
+    #[test]
+    fn lines_are_told_apart_by_size_and_hiccups_are_set_aside() {
+        let Fitted { lines, rare } = lines(&seen(), &[], BOUNDS);
         let borders: Vec<_> = lines.iter().map(|line| line.up_to).collect();
-        assert_eq!(borders, [Some(4 * KIB), Some(12 * MIB), None]);
+        assert_eq!(borders, [Some(2 * MIB - 1), Some(1024 * MIB - 1), None]);
         assert!(lines.iter().all(|line| line.fit_error.is_some_and(|error| error < 0.01)));
         let price = |line: &Line, size| line.of(Amount { handles: 1, size });
-        assert!((price(&lines[0], 512) - 2029.5).abs() < 1.0, "{lines:?}");
-        assert!((price(&lines[2], 512 * MIB) - 90_000.0).abs() < 1.0, "{lines:?}");
-        assert!(super::lines(Call::Map, &seen, &seen).is_empty());
-        assert_eq!(super::lines(Call::MemAlloc, &[], &seen), lines, "where there are none, all");
+        assert!((price(&lines[0], 512) - 2020.0).abs() < 21.0, "{lines:?}");
+        assert!((price(&lines[1], 512 * MIB) - 90_000.0).abs() < 1.0, "{lines:?}");
+        assert_eq!(rare, 0.0);
+    }
+
+    #[test]
+    fn where_there_are_no_first_calls_all_are_taken_and_none_give_no_line() {
+        assert_eq!(lines(&[], &[], BOUNDS), Fitted::default());
+        assert_eq!(lines(&[], &seen(), BOUNDS), lines(&seen(), &[], BOUNDS));
+    }
+
+    #[test]
+    fn rare_calls_are_paid_by_all() {
+        let amount = Amount { handles: 1, size: MIB };
+        let one = |turn: u32| {
+            let ns = if turn.is_multiple_of(10) { 5000.0 } else { 1000.0 };
+            Seen { amount, ns, share: ns }
+        };
+        let seen: Vec<_> = (0..100).map(one).collect();
+        let Fitted { lines: found, rare } = lines(&seen, &[], BOUNDS);
+        assert!((rare - 0.4).abs() < 1e-9, "{rare}");
+        let sum: f64 = seen.iter().map(|one| one.ns).sum();
+        assert!((found[0].of(amount) * 100.0 - sum).abs() < 1.0, "{found:?}");
+        let strict = Bounds { ordinary: 2.0, paid: 2.0 };
+        assert!((lines(&seen, &[], strict).lines[0].of(amount) - 1000.0).abs() < 0.1);
     }
 
     #[test]
@@ -253,9 +378,8 @@ mod tests {
 
     #[test]
     fn a_handle_that_never_varies_is_not_told_from_the_call() {
-        let points: Vec<_> = [2.0, 20.0, 512.0]
-            .map(|mib| Point { handles: 1.0, mib, ns: 6500.0 + 14.0 * mib })
-            .to_vec();
+        let points: Vec<_> =
+            [2.0, 20.0, 512.0].map(|mib| point(1.0, mib, 6500.0 + 14.0 * mib)).to_vec();
         let cost = fit(&points);
         assert!((cost.per_call_ns + cost.per_handle_ns - 6500.0).abs() < 1.0, "{cost:?}");
         assert_eq!(fit(&[]), Line::default());

@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::cuda::{CudaDevice, DriverError, Gpu, Queue};
-use crate::device::{Amount, Call, DeviceError, Line, Observation, PerCall, Profile};
+use crate::device::{Amount, Call, DeviceError, Line, PerCall, Profile};
 use crate::units::Bytes;
-use fit::lines;
+use fit::{Bounds, Seen, lines};
 use measure::Bench;
 pub use measure::{Sample, Shape};
 pub use probes::Probe;
@@ -43,6 +43,8 @@ pub struct Calibration {
     pub stopped: Option<String>,
     /// The fitted prices.
     pub profile: Profile,
+    /// How much of each call's price pays for rare long ones: 0.1 is a tenth of what the others cost.
+    pub rare: PerCall<f64>,
     /// Every combination that was measured.
     pub samples: Vec<Sample>,
     /// Calls of the made-up programs, to which the prices were fitted.
@@ -102,10 +104,21 @@ pub fn calibrate(
     let samples = bench.finish();
     let programs = programs::observe(gpu, &is_over(1.0))?;
     let stopped = stop.load(Ordering::Relaxed).then(|| "interrupted".to_owned());
-    let profile = profile(gpu, name, &samples, &programs)?;
+    let (profile, rare) = profile(gpu, name, &samples, &programs)?;
     let (gpu, cuda) = (gpu.name.clone(), gpu.cuda.clone());
     let observed = programs.iter().map(|one| one.calls.len() as u64).sum();
-    Ok(Calibration { gpu, cuda, rounds, stopped, profile, samples, observed, programs, probes })
+    Ok(Calibration {
+        gpu,
+        cuda,
+        rounds,
+        stopped,
+        profile,
+        rare,
+        samples,
+        observed,
+        programs,
+        probes,
+    })
 }
 
 fn rounds(
@@ -131,15 +144,16 @@ fn profile(
     name: &str,
     samples: &[Sample],
     programs: &[Observed],
-) -> Result<Profile, CalibrationError> {
-    // The machine changes its pace from program to program; all are brought to their average.
-    let probe_ns =
-        programs.iter().map(|one| one.probe_ns).sum::<f64>() / programs.len().max(1) as f64;
-    let of = |call: Call, is_wanted: &dyn Fn(&Observed) -> bool| -> Vec<Observation> {
-        let calls = programs.iter().filter(|one| is_wanted(one)).flat_map(|one| one.at(probe_ns));
-        calls.filter(|one| one.call == call).collect()
+) -> Result<(Profile, PerCall<f64>), CalibrationError> {
+    // The machine changes its pace all the time; all calls are brought to the programs' average.
+    let probes: Vec<_> = programs.iter().filter_map(|one| one.beats.mean()).collect();
+    let probe_ns = probes.iter().sum::<f64>() / probes.len().max(1) as f64;
+    let of = |call: Call, is_wanted: &dyn Fn(&Observed) -> bool| -> Vec<Seen> {
+        let programs = programs.iter().filter(|one| is_wanted(one));
+        programs.flat_map(|one| one.at(probe_ns, call)).collect()
     };
     let mut calls: PerCall<Vec<Line>> = PerCall::default();
+    let mut rare: PerCall<f64> = PerCall::default();
     for call in Call::ALL {
         // A price is taken from those who live by the call, where there are such. `native` does not: it gives
         // everything back at once, and waits for zeroing at almost every call.
@@ -147,7 +161,8 @@ fn profile(
             Call::MemAlloc | Call::MemFree => one.allocator == "caching",
             _ => one.allocator != "native",
         };
-        calls[call] = lines(call, &of(call, &lives_by_it), &of(call, &|_| true));
+        let fitted = lines(&of(call, &lives_by_it), &of(call, &|_| true), bounds(call));
+        (calls[call], rare[call]) = (fitted.lines, fitted.rare);
     }
     for call in [Call::EventRecord, Call::EventQuery, Call::StreamWait] {
         calls[call] = samples.iter().filter(|one| one.call == call.name()).map(flat).collect();
@@ -169,10 +184,18 @@ fn profile(
         probe_ns: probe_ns.round(),
         stream_wait_ns: 0.0,
     };
-    let turn = Amount { handles: 1, size: zeroing::piece(memory.free) };
+    let turn = Amount { handles: 1, size: zeroing::piece(memory.free) / 2 };
     let call_ns = profile.price(Call::MemAlloc, turn) + profile.price(Call::MemFree, turn);
     profile.zeroing_ns_per_mib = (zeroing::measure(gpu, call_ns)? * 10.0).round() / 10.0;
-    Ok(profile)
+    Ok((profile, rare))
+}
+
+/// Where memory is handed out, long calls waited for zeroing.
+fn bounds(call: Call) -> Bounds {
+    match call {
+        Call::MemAlloc | Call::Create => Bounds { ordinary: 2.0, paid: 2.0 },
+        _ => Bounds { ordinary: 3.0, paid: 10.0 },
+    }
 }
 
 /// A price that depends on nothing.

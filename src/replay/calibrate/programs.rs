@@ -8,11 +8,12 @@
 
 use crate::alloc_conf::AllocConf;
 use crate::allocator::{ALL, Environment, Options, Spec};
-use crate::device::{Observation, Timed};
+use crate::device::{Call, Observation, Timed};
 use crate::drive::{OnOom, Replay};
 use crate::replay::calibrate::CalibrationError;
+use crate::replay::calibrate::fit::Seen;
 use crate::replay::cuda::{CudaDevice, Gpu};
-use crate::replay::probe::PaceProbe;
+use crate::replay::probe::{Beats, PaceProbe};
 use crate::replay::workload::{peak_requested, scaled};
 use crate::trace::Trace;
 use crate::trace::synthetic::Program;
@@ -32,15 +33,33 @@ pub struct Observed {
     pub allocator: &'static str,
     /// What each call took.
     pub calls: Vec<Observation>,
-    /// What the fixed work beside them took, on average, in nanoseconds.
-    pub probe_ns: f64,
+    /// The fixed work beside them.
+    pub(super) beats: Beats,
 }
 
 impl Observed {
-    /// The calls as they would have been, had the fixed work taken `probe_ns`.
-    pub(super) fn at(&self, probe_ns: f64) -> impl Iterator<Item = Observation> + '_ {
-        let share = probe_ns / self.probe_ns;
-        self.calls.iter().map(move |&one| Observation { ns: (one.ns as f64 * share) as u64, ..one })
+    /// The calls of one kind, as they would have been, had the fixed work beside them taken `probe_ns`.
+    pub(super) fn at(&self, probe_ns: f64, call: Call) -> impl Iterator<Item = Seen> + '_ {
+        let total: u64 = self.calls.iter().map(|one| one.ns).sum();
+        let mut paces = self.beats.local().peekable();
+        let (mut now, mut beside) = (0, probe_ns);
+        self.calls.iter().filter_map(move |one| {
+            now += one.ns;
+            // The first block that came after it; if none did, the last.
+            while let Some(&(until, ns)) = paces.peek() {
+                beside = ns;
+                if until >= now {
+                    break;
+                }
+                paces.next();
+            }
+            let Observation { amount, ns, .. } = *one;
+            (one.call == call && ns > 0).then(|| Seen {
+                amount,
+                ns: ns as f64 * probe_ns / beside,
+                share: ns as f64 / total as f64,
+            })
+        })
     }
 }
 
@@ -61,9 +80,11 @@ pub(super) fn observe(
                 if seed == 0 || !over() {
                     let mut probe = PaceProbe::new(gpu);
                     let calls = run(gpu, spec, &trace, (over, &mut probe))?;
-                    let Some(probe_ns) = probe.mean() else { continue };
+                    if probe.mean().is_none() {
+                        continue;
+                    }
                     let (program, allocator) = (program.name(), spec.name);
-                    seen.push(Observed { program, allocator, calls, probe_ns });
+                    seen.push(Observed { program, allocator, calls, beats: probe.finish() });
                 }
             }
         }

@@ -21,8 +21,8 @@ const MOST_CALLS: f64 = 0.5;
 /// Pieces that are held at a time.
 const HELD: usize = 6;
 
-/// Nanoseconds for a MiB; zero if allocations do not wait. `call_ns` is what an allocation and a free of `piece(free)`
-/// take by themselves.
+/// Nanoseconds for a MiB; zero if allocations do not wait. `call_ns` is what an allocation and a free of half of
+/// `piece(free)`, the average, take by themselves.
 pub(super) fn measure(gpu: &Gpu, call_ns: f64) -> Result<f64, CalibrationError> {
     let memory = gpu.memory()?;
     let mut turns = Turns {
