@@ -35,7 +35,8 @@ pub struct Line {
     /// For each MiB that it is about.
     #[serde(default)]
     pub per_mib_ns: f64,
-    /// How far the measurements lie from this line, relative to them: root of the mean square; `None` if not fitted.
+    /// How far the measurements lie from this line and how uncertain they are, relative to them: root of the mean
+    /// square; `None` if not fitted.
     #[serde(default)]
     pub fit_error: Option<f64>,
 }

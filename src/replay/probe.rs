@@ -10,7 +10,7 @@
 //! ```
 
 use super::cuda::{CudaDevice, Gpu};
-use crate::device::{Device, DeviceError, GRANULE};
+use crate::device::{Device, DeviceError, GRANULE, Observation};
 
 use std::time::Instant;
 
@@ -88,9 +88,27 @@ impl Beats {
         Some(times.iter().sum::<f64>() / times.len() as f64)
     }
 
-    /// How long a block took about each time that there was one: until which driver time of the run this holds, and
-    /// the nanoseconds.
-    pub(super) fn local(&self) -> impl Iterator<Item = (u64, f64)> + '_ {
+    /// How long a block took about the time of each of the run's calls, in nanoseconds: those around the first block
+    /// that came after it. Nothing, if there was none.
+    pub(super) fn beside(&self, calls: &[Observation]) -> Vec<f64> {
+        let mut local = self.local().peekable();
+        let (mut now, mut nearest) = (0, None);
+        let each = calls.iter().map_while(|call| {
+            now += call.ns;
+            while let Some(&(at_ns, ns)) = local.peek() {
+                nearest = Some(ns);
+                if at_ns >= now {
+                    break;
+                }
+                local.next();
+            }
+            nearest
+        });
+        each.collect()
+    }
+
+    /// The time of each block in the run, and how long it and those around it took on average.
+    fn local(&self) -> impl Iterator<Item = (u64, f64)> + '_ {
         self.0.iter().enumerate().map(|(index, beat)| {
             let around = index.saturating_sub(BESIDE)..(index + BESIDE + 1).min(self.0.len());
             let near = Self(self.0[around].to_vec());
@@ -117,6 +135,7 @@ fn block(device: &mut CudaDevice) -> Result<(), DeviceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::{Amount, Call};
 
     #[test]
     fn the_pace_is_that_of_the_blocks_around_without_hiccups() {
@@ -136,5 +155,20 @@ mod tests {
         assert!((100.0..200.0).contains(&local[20].1) && local[15].1 == 100.0);
         assert!((beats.mean().unwrap() - (19.0 * 100.0 + 20.0 * 200.0) / 39.0).abs() < 1e-9);
         assert_eq!(Beats::default().mean(), None);
+    }
+
+    #[test]
+    fn a_call_goes_with_the_block_after_it_and_the_last_one_with_the_last() {
+        let calls = [5, 5, 25, 100].map(|ns| Observation {
+            call: Call::Map,
+            amount: Amount { handles: 1, size: GRANULE },
+            ns,
+        });
+        let far = |at_ns, ns| (0..=2 * BESIDE as u64).map(move |_| Beat { at_ns, ns });
+        let beats = Beats(far(0, 1.0).chain(far(10, 1.0)).chain(far(40, 2.0)).collect());
+        let beside = beats.beside(&calls);
+        assert_eq!((beside.len(), beside[0], beside[3]), (4, 1.0, 2.0));
+        assert!(beside[2] > 1.0 && beside[2] < 2.0, "{beside:?}");
+        assert!(Beats::default().beside(&calls).is_empty());
     }
 }

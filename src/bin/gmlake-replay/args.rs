@@ -23,6 +23,7 @@ Examples:
   gmlake-replay --device 0 traces/opt-1.3b-LR.pickle.xz     a trace through every allocator
   gmlake-replay calibrate --seconds 120 --out mine.json     a profile for gmlake-sim
   gmlake-replay calibrate --export-plot cost.svg            its latency beside the paper's
+  gmlake-replay fit times.csv --profile mine.json           prices again, by what was measured then
   gmlake-replay run --verify all --allocators gmlake,caching traces/*.xz";
 
 /// What to do.
@@ -30,6 +31,8 @@ Examples:
 pub(crate) enum Command {
     /// Measures every memory call against size and number of handles, and fits a device profile
     Calibrate(CalibrateArgs),
+    /// Fits the prices of a profile again, to call times that `calibrate` wrote; needs no GPU
+    Fit(FitArgs),
     /// Replays traces through allocators
     Run(RunArgs),
 }
@@ -57,6 +60,22 @@ pub(crate) struct CalibrateArgs {
     /// Name of the profile
     #[arg(long, value_name = "NAME", default_value = "measured")]
     pub(crate) name: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct FitArgs {
+    /// Times of one or more calibrations of the same GPU, by `calibrate --call-times`
+    #[arg(value_name = "TIMES", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Profile that keeps the rest, zeroing and fences: a file of the same calibration, or a built-in one
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) profile: String,
+    /// Write the profile here, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Name of the profile [default: as before]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]

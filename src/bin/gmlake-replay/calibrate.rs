@@ -6,20 +6,19 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Result;
-use gmlake::device::Profile;
 use gmlake::metrics::PAPER_TABLE_1;
 use gmlake::replay::calibrate::{
-    self, Calibration, LATENCY_TOTALS, Sample, building, latency, latency_chunks, native_latency,
-    table_1,
+    self, Calibration, LATENCY_TOTALS, Sample, building, call_times, latency, latency_chunks,
+    native_latency, table_1,
 };
 use gmlake::replay::cuda::Gpu;
 use gmlake::report::{ImageFormat, write_building};
-use gmlake::units::{Grouped, Nanos, Size};
+use gmlake::units::Size;
 
 use crate::args::CalibrateArgs;
 use crate::export::Export;
+use crate::prices;
 use crate::show::{nanos, row, table};
-use crate::times;
 
 /// Whether it ran to its end.
 pub(crate) fn calibrate(args: &CalibrateArgs, stop: &AtomicBool) -> Result<bool> {
@@ -29,7 +28,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs, stop: &AtomicBool) -> Result<bool>
     let budget = Duration::from_secs_f64(args.seconds);
     let found = calibrate::calibrate(&gpu, &args.name, budget, stop)?;
     files.write(&found)?;
-    prices(&found)?;
+    prices::show(&found.profile, &found.rare, found.observed)?;
     paper_table(&found.samples, found.rounds)?;
     latencies(&found.samples)?;
     busy(&found.samples)?;
@@ -70,47 +69,10 @@ impl Files {
             file.finish(|out| Ok(write_building(&building(found), format, out)?))?;
         }
         if let Some(file) = self.call_times {
-            file.finish(|out| {
-                times::head(out)?;
-                let mut each = found.programs.iter();
-                each.try_for_each(|one| times::write(out, one.program, one.allocator, &one.calls))
-            })?;
+            file.finish(|out| Ok(call_times::write(&found.programs, out)?))?;
         }
         Ok(())
     }
-}
-
-/// The fitted lines.
-fn prices(found: &Calibration) -> io::Result<()> {
-    println!(
-        "Prices on an idle GPU, by {} calls of made-up programs through every allocator",
-        Grouped(found.observed)
-    );
-    let mut rows =
-        vec![row(["call", "up to", "per call", "per handle", "per MiB", "fit error", "rare"])];
-    let price = |ns: f64| if ns == 0.0 { "-".to_owned() } else { Nanos(ns).to_string() };
-    let Profile { calls, zeroing_ns_per_mib, .. } = &found.profile;
-    for (call, lines) in calls.rows() {
-        for (number, line) in (0..).zip(lines) {
-            let mut cells = vec![call.driver_name().to_owned()];
-            cells.push(line.up_to.map_or("-".to_owned(), |size| Size(size).to_string()));
-            cells.extend([line.per_call_ns, line.per_handle_ns, line.per_mib_ns].map(price));
-            let error = line.fit_error.map(|error| format!("{:.1} %", error * 100.0));
-            cells.push(error.unwrap_or("-".to_owned()));
-            let rare = format!("+{:.1} %", found.rare[call] * 100.0);
-            cells.push(if number == 0 { rare } else { String::new() });
-            rows.push(cells);
-        }
-    }
-    table(&rows)?;
-    match *zeroing_ns_per_mib {
-        0.0 => println!("memory that was freed is handed out again without a wait\n"),
-        ns => println!(
-            "memory that was freed is zeroed at {:.0} GiB/s before it is handed out again\n",
-            1e9 / (ns * 1024.0)
-        ),
-    }
-    Ok(())
 }
 
 /// The paper's Table 1 beside ours.

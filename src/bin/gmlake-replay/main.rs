@@ -6,6 +6,8 @@ mod args;
 mod calibrate;
 #[path = "../common/export.rs"]
 mod export;
+mod fit;
+mod prices;
 mod run;
 mod show;
 mod times;
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
     }
     let result = match args.command() {
         Command::Calibrate(options) => calibrate::calibrate(&options, &stop),
+        Command::Fit(options) => fit::fit(&options),
         Command::Run(options) => run::run(&options, &stop),
     };
     match result {

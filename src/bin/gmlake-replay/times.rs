@@ -12,15 +12,10 @@ pub(crate) fn create(path: Option<&Path>) -> Result<Option<File>> {
     let open = |path: &Path| -> Result<File> {
         let cannot = || format!("cannot write {}", path.display());
         let mut file = File::create(path).with_context(cannot)?;
-        head(&mut file).with_context(cannot)?;
+        writeln!(file, "file,allocator,call,handles,bytes,ns").with_context(cannot)?;
         Ok(file)
     };
     path.map(open).transpose()
-}
-
-/// The names of the columns.
-pub(crate) fn head(out: &mut dyn Write) -> Result<()> {
-    Ok(writeln!(out, "file,allocator,call,handles,bytes,ns")?)
 }
 
 /// The calls of one allocator in one trace.

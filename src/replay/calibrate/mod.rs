@@ -8,8 +8,10 @@
 //! The prices do not come from there: they are fitted to the calls of made-up programs (`programs`), and the speed at
 //! which the driver zeroes memory is measured by itself (`zeroing`).
 
+pub mod call_times;
 mod fit;
 mod measure;
+mod prices;
 mod probes;
 mod programs;
 mod tables;
@@ -23,9 +25,9 @@ use serde::Serialize;
 use super::cuda::{CudaDevice, DriverError, Gpu, Queue};
 use crate::device::{Amount, Call, DeviceError, Line, PerCall, Profile};
 use crate::units::Bytes;
-use fit::{Bounds, Seen, lines};
 use measure::Bench;
 pub use measure::{Sample, Shape};
+pub use prices::Prices;
 pub use probes::Probe;
 pub use programs::Observed;
 pub use tables::{LATENCY_TOTALS, building, latency, latency_chunks, native_latency, table_1};
@@ -104,18 +106,17 @@ pub fn calibrate(
     let samples = bench.finish();
     let programs = programs::observe(gpu, &is_over(1.0))?;
     let stopped = stop.load(Ordering::Relaxed).then(|| "interrupted".to_owned());
-    let (profile, rare) = profile(gpu, name, &samples, &programs)?;
-    let (gpu, cuda) = (gpu.name.clone(), gpu.cuda.clone());
-    let observed = programs.iter().map(|one| one.calls.len() as u64).sum();
+    let prices = Prices::fit(&programs);
+    let profile = profile(gpu, name, &samples, &prices)?;
     Ok(Calibration {
-        gpu,
-        cuda,
+        gpu: gpu.name.clone(),
+        cuda: gpu.cuda.clone(),
         rounds,
         stopped,
         profile,
-        rare,
+        rare: prices.rare,
         samples,
-        observed,
+        observed: prices.observed,
         programs,
         probes,
     })
@@ -143,59 +144,24 @@ fn profile(
     gpu: &Gpu,
     name: &str,
     samples: &[Sample],
-    programs: &[Observed],
-) -> Result<(Profile, PerCall<f64>), CalibrationError> {
-    // The machine changes its pace all the time; all calls are brought to the programs' average.
-    let probes: Vec<_> = programs.iter().filter_map(|one| one.beats.mean()).collect();
-    let probe_ns = probes.iter().sum::<f64>() / probes.len().max(1) as f64;
-    let of = |call: Call, is_wanted: &dyn Fn(&Observed) -> bool| -> Vec<Seen> {
-        let programs = programs.iter().filter(|one| is_wanted(one));
-        programs.flat_map(|one| one.at(probe_ns, call)).collect()
-    };
-    let mut calls: PerCall<Vec<Line>> = PerCall::default();
-    let mut rare: PerCall<f64> = PerCall::default();
-    for call in Call::ALL {
-        // A price is taken from those who live by the call, where there are such. `native` does not: it gives
-        // everything back at once, and waits for zeroing at almost every call.
-        let lives_by_it = |one: &Observed| match call {
-            Call::MemAlloc | Call::MemFree => one.allocator == "caching",
-            _ => one.allocator != "native",
-        };
-        let fitted = lines(&of(call, &lives_by_it), &of(call, &|_| true), bounds(call));
-        (calls[call], rare[call]) = (fitted.lines, fitted.rare);
-    }
-    for call in [Call::EventRecord, Call::EventQuery, Call::StreamWait] {
-        calls[call] = samples.iter().filter(|one| one.call == call.name()).map(flat).collect();
-    }
-    // Waiting for a queue that is empty costs next to nothing, and for one that is not, what is in it.
-    calls.synchronize.clear();
+    prices: &Prices,
+) -> Result<Profile, CalibrationError> {
     let memory = gpu.memory()?;
-    let mut profile = Profile {
+    let mut profile = prices.put_into(Profile {
         name: name.to_owned(),
         device: format!("{}, driver for CUDA {}", gpu.name, gpu.cuda),
-        source: format!(
-            "gmlake-replay calibrate: {} calls of made-up programs through every allocator on an \
-             idle GPU, fitted by least relative squares",
-            programs.iter().map(|one| one.calls.len()).sum::<usize>()
-        ),
-        calls,
         memory: memory.total,
-        zeroing_ns_per_mib: 0.0,
-        probe_ns: probe_ns.round(),
-        stream_wait_ns: 0.0,
-    };
+        ..Profile::default()
+    });
+    for call in [Call::EventRecord, Call::EventQuery, Call::StreamWait] {
+        profile.calls[call] =
+            samples.iter().filter(|one| one.call == call.name()).map(flat).collect();
+    }
+    // Half of the largest piece is the average.
     let turn = Amount { handles: 1, size: zeroing::piece(memory.free) / 2 };
     let call_ns = profile.price(Call::MemAlloc, turn) + profile.price(Call::MemFree, turn);
     profile.zeroing_ns_per_mib = (zeroing::measure(gpu, call_ns)? * 10.0).round() / 10.0;
-    Ok((profile, rare))
-}
-
-/// Where memory is handed out, long calls waited for zeroing.
-fn bounds(call: Call) -> Bounds {
-    match call {
-        Call::MemAlloc | Call::Create => Bounds { ordinary: 2.0, paid: 2.0 },
-        _ => Bounds { ordinary: 3.0, paid: 10.0 },
-    }
+    Ok(profile)
 }
 
 /// A price that depends on nothing.

@@ -13,7 +13,7 @@ use crate::drive::{OnOom, Replay};
 use crate::replay::calibrate::CalibrationError;
 use crate::replay::calibrate::fit::Seen;
 use crate::replay::cuda::{CudaDevice, Gpu};
-use crate::replay::probe::{Beats, PaceProbe};
+use crate::replay::probe::PaceProbe;
 use crate::replay::workload::{peak_requested, scaled};
 use crate::trace::Trace;
 use crate::trace::synthetic::Program;
@@ -25,40 +25,34 @@ const EVENTS: usize = 4000;
 const STRIDE: usize = 64;
 
 /// The calls of one program through one allocator, in order.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Observed {
     /// The program.
-    pub program: &'static str,
+    pub program: String,
     /// The allocator.
-    pub allocator: &'static str,
+    pub allocator: String,
     /// What each call took.
     pub calls: Vec<Observation>,
-    /// The fixed work beside them.
-    pub(super) beats: Beats,
+    /// What the fixed work took about the time of each call, in nanoseconds.
+    pub probe_ns: Vec<f64>,
 }
 
 impl Observed {
+    /// What the fixed work took on average over the calls, in nanoseconds.
+    pub(super) fn mean_probe_ns(&self) -> f64 {
+        self.probe_ns.iter().sum::<f64>() / self.probe_ns.len().max(1) as f64
+    }
+
     /// The calls of one kind, as they would have been, had the fixed work beside them taken `probe_ns`.
     pub(super) fn at(&self, probe_ns: f64, call: Call) -> impl Iterator<Item = Seen> + '_ {
         let total: u64 = self.calls.iter().map(|one| one.ns).sum();
-        let mut paces = self.beats.local().peekable();
-        let (mut now, mut beside) = (0, probe_ns);
-        self.calls.iter().filter_map(move |one| {
-            now += one.ns;
-            // The first block that came after it; if none did, the last.
-            while let Some(&(until, ns)) = paces.peek() {
-                beside = ns;
-                if until >= now {
-                    break;
-                }
-                paces.next();
+        let paced = self.calls.iter().zip(&self.probe_ns);
+        paced.filter(move |(one, _)| one.call == call && one.ns > 0).map(move |(one, beside)| {
+            Seen {
+                amount: one.amount,
+                ns: one.ns as f64 * probe_ns / beside,
+                share: one.ns as f64 / total as f64,
             }
-            let Observation { amount, ns, .. } = *one;
-            (one.call == call && ns > 0).then(|| Seen {
-                amount,
-                ns: ns as f64 * probe_ns / beside,
-                share: ns as f64 / total as f64,
-            })
         })
     }
 }
@@ -80,11 +74,12 @@ pub(super) fn observe(
                 if seed == 0 || !over() {
                     let mut probe = PaceProbe::new(gpu);
                     let calls = run(gpu, spec, &trace, (over, &mut probe))?;
-                    if probe.mean().is_none() {
-                        continue;
+                    let probe_ns = probe.finish().beside(&calls);
+                    // Without room for the fixed work, the pace is not known.
+                    if probe_ns.len() == calls.len() {
+                        let (program, allocator) = (program.name().into(), spec.name.into());
+                        seen.push(Observed { program, allocator, calls, probe_ns });
                     }
-                    let (program, allocator) = (program.name(), spec.name);
-                    seen.push(Observed { program, allocator, calls, beats: probe.finish() });
                 }
             }
         }

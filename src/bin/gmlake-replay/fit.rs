@@ -1,0 +1,37 @@
+//! `fit`: prices again, from call times that a calibration wrote. Needs no GPU.
+
+use std::fs::File;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use gmlake::device::Profile;
+use gmlake::replay::calibrate::{Observed, Prices, call_times};
+
+use crate::args::FitArgs;
+use crate::export::Export;
+use crate::prices;
+
+/// Whether it ran to its end.
+pub(crate) fn fit(args: &FitArgs) -> Result<bool> {
+    let out = args.out.as_deref().map(Export::open).transpose()?;
+    let profile = Profile::open(&args.profile)?;
+    let mut programs = Vec::new();
+    for file in &args.files {
+        programs.extend(read(file).with_context(|| file.display().to_string())?);
+    }
+    let found = Prices::fit(&programs);
+    if found.calls.rows().all(|(_, lines)| lines.is_empty()) {
+        bail!("there are too few calls to fit a price to");
+    }
+    let mut profile = found.put_into(profile);
+    if let Some(name) = &args.name {
+        profile.name.clone_from(name);
+    }
+    prices::show(&profile, &found.rare, found.observed)?;
+    out.map_or(Ok(()), |file| file.finish_json(&profile))?;
+    Ok(true)
+}
+
+fn read(file: &Path) -> Result<Vec<Observed>> {
+    Ok(call_times::read(File::open(file)?)?)
+}
