@@ -120,9 +120,12 @@ fn every_allocator_replays_as_simulated_and_keeps_its_memory_apart() {
             );
             assert!(summary["compared_calls"].as_u64().unwrap() > 20, "{name}");
             assert!(summary["predicted_driver_ns"].as_u64().unwrap() > 0, "{name}");
-            let peak = &summary["physical_peak_bytes"];
-            assert_eq!(peak, &summary["reserved_peak_bytes"], "{name}");
-            assert_eq!(peak, &summary["simulated_peak_bytes"], "{name}");
+            let peak = |what: &str| summary[what].as_u64().unwrap();
+            let (physical, reserved) = (peak("physical_peak_bytes"), peak("reserved_peak_bytes"));
+            // Without a pool, small requests reach the driver, which packs them into pages.
+            let has_pool = !["native", "bound"].contains(&name);
+            assert!(physical == reserved || physical > reserved && !has_pool, "{name}");
+            assert_eq!(physical, peak("simulated_peak_bytes"), "{name}");
         }
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! Nothing is cached, so nothing is lost: reserved is what is live. The price is a driver call for each event, and
 //! `cuMemFree` waits for the whole GPU queue: the paper measured a training throughput 9.7 times lower (section 2.2).
-//! Memory is charged in units of 512 bytes; how the driver packs small allocations into its pages is not modelled.
+//! Memory is charged in units of 512 bytes; how the driver packs small allocations into pages is the device's matter
+//! (`device/pages.rs`).
 
 use super::{
     AllocError, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, Ledger, Request,

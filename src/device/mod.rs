@@ -23,6 +23,7 @@ mod forward;
 mod limited;
 mod logged;
 mod order;
+mod pages;
 mod priced;
 mod profile;
 mod simulated;

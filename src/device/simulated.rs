@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use rustc_hash::FxHashMap;
 
 use super::fence::Queue;
+use super::pages::Pages;
 use super::{Device, DeviceError, DevicePtr, Fence, GRANULE, HandleId, MemoryInfo};
 use crate::trace::StreamId;
 use crate::units::{Bytes, TIB, round_up};
@@ -70,6 +71,8 @@ pub struct SimDevice {
     policy: AddressPolicy,
     next_address: u64,
     mallocs: FxHashMap<DevicePtr, Bytes>,
+    /// The pages that they are in, if the device takes whole ones.
+    pages: Option<Pages>,
     /// Whether any of them got its address from a recording.
     has_recorded: bool,
     reservations: BTreeMap<DevicePtr, Reservation>,
@@ -96,6 +99,7 @@ impl SimDevice {
             policy,
             next_address,
             mallocs: FxHashMap::default(),
+            pages: None,
             has_recorded: false,
             reservations: BTreeMap::new(),
             handles: Vec::new(),
@@ -114,6 +118,13 @@ impl SimDevice {
     #[must_use]
     pub fn answering(self, reached: VecDeque<bool>) -> Self {
         Self { queue: Queue::answering(reached), ..self }
+    }
+
+    /// The same device, which packs what `malloc` hands out into pages of 2 MiB, as a driver does. A new one takes just
+    /// what is asked for.
+    #[must_use]
+    pub fn packing(self) -> Self {
+        Self { pages: Some(Pages::default()), ..self }
     }
 
     /// Physical memory in use, in bytes.
@@ -261,14 +272,18 @@ impl Device for SimDevice {
 
     fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
         assert!(size > 0, "malloc of nothing");
-        self.take_memory(size)?;
+        let physical = self.pages.as_ref().map_or(size, |pages| pages.lack(size));
+        self.take_memory(physical)?;
         match self.malloc_address(size) {
             Ok(at) => {
                 self.mallocs.insert(at, size);
+                if let Some(pages) = &mut self.pages {
+                    pages.take(at, size);
+                }
                 Ok(at)
             }
             Err(error) => {
-                self.used -= size;
+                self.used -= physical;
                 Err(error)
             }
         }
@@ -276,7 +291,7 @@ impl Device for SimDevice {
 
     fn free(&mut self, at: DevicePtr) {
         let size = self.mallocs.remove(&at).unwrap_or_else(|| panic!("free of unknown {at}"));
-        self.used -= size;
+        self.used -= self.pages.as_mut().map_or(size, |pages| pages.give(at, size));
     }
 
     fn reserve(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {

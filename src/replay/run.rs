@@ -350,6 +350,7 @@ fn compare(
     let twin = |policy: AddressPolicy, profile: &Profile| -> Outcome {
         // A GPU is asked how far it is, and the simulation cannot know: it gets the same answers.
         let device = SimDevice::with_policy(given.capacity, policy)
+            .packing()
             .answering(gear.log.reached.clone().into());
         let events = summary.events as usize;
         Ok(simulate(trace, events, (given.build)()?.as_mut(), device, profile))

@@ -51,7 +51,7 @@ pub struct ReplaySummary {
     pub reserved_peak_bytes: Bytes,
     /// Most physical memory that the driver missed.
     pub physical_peak_bytes: Bytes,
-    /// Most physical memory that the simulation held, with addresses of its own.
+    /// Most physical memory that the simulated driver held, in whole pages, with addresses of its own.
     pub simulated_peak_bytes: Bytes,
     /// Device calls that were compared with the simulation.
     pub compared_calls: u64,

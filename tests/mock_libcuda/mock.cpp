@@ -26,6 +26,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -68,10 +69,68 @@ struct Physical { uint64_t offset, size; int device; bool released; int mappings
 struct Mapping { uint64_t size, handle; bool accessible; unsigned users; };
 struct Buffer { uint64_t offset, size, backing; int device; };
 
+// A page of 2 MiB that small buffers share, with a flag for each 512 bytes; pages of large buffers are not looked at.
+constexpr uint64_t kUnit = 512, kUnits = kGranule / kUnit;
+struct Page { std::vector<bool> taken = std::vector<bool>(kUnits); unsigned buffers = 0; };
+struct Place { uint64_t page, first, units; };
+
+uint64_t whole_pages(uint64_t size) { return (size + kGranule - 1) / kGranule * kGranule; }
+
+// How an H200's driver packs what cuMemAlloc hands out: into the smallest run of free units that holds it.
+struct Pages {
+    std::map<uint64_t, Page> pages;
+    std::map<uint64_t, Place> places;
+    uint64_t next = 0;
+
+    // The shortest run of free units that holds so many bytes, or a page anew.
+    Place place(uint64_t size) const {
+        uint64_t units = (size + kUnit - 1) / kUnit, shortest = kUnits + 1;
+        Place best = {next, 0, units};
+        for (auto &[number, page] : pages) {
+            for (uint64_t first = 0, end; first < kUnits; first = end + 1) {
+                for (end = first; end < kUnits && !page.taken[end]; end++) {}
+                if (end - first >= units && end - first < shortest) {
+                    shortest = end - first;
+                    best = {number, first, units};
+                }
+            }
+        }
+        return best;
+    }
+
+    // Bytes of pages that a buffer would take beyond those in use.
+    uint64_t lack(uint64_t size) const {
+        bool fits = size < kGranule && place(size).page != next;
+        return fits ? 0 : whole_pages(size);
+    }
+
+    void take(uint64_t at, uint64_t size) {
+        Place best = place(size);
+        if (best.page == next) next++;
+        Page &page = pages[best.page];
+        std::fill_n(page.taken.begin() + best.first, best.units, true);
+        page.buffers++;
+        places[at] = best;
+    }
+
+    void give(uint64_t at) {
+        Place place = places[at];
+        Page &page = pages[place.page];
+        std::fill_n(page.taken.begin() + place.first, place.units, false);
+        if (--page.buffers == 0) pages.erase(place.page);
+        places.erase(at);
+    }
+};
+
 constexpr int kMostDevices = 8;
 
 // A GPU; its address is the handle of its primary context.
-struct Gpu { uint64_t used; int contexts; };
+struct Gpu {
+    uint64_t used;  // bytes in handles, and in large buffers, whose pages are their own
+    int contexts;
+    Pages small;
+    uint64_t held() const { return used + small.pages.size() * kGranule; }
+};
 
 struct State {
     std::recursive_mutex lock;
@@ -96,7 +155,7 @@ struct State {
 
     uint64_t used() const {
         uint64_t sum = 0;
-        for (auto &gpu : gpus) sum += gpu.used;
+        for (auto &gpu : gpus) sum += gpu.held();
         return sum;
     }
     int contexts() const {
@@ -428,7 +487,7 @@ Result cuCtxSynchronize() {
 Result cuMemGetInfo_v2(size_t *free, size_t *total) {
     ENTER("cuMemGetInfo");
     *total = state().total;
-    *free = state().total - current->used;
+    *free = state().total - current->held();
     return kSuccess;
 }
 
@@ -442,7 +501,7 @@ Result cuMemAlloc_v2(uint64_t *at, size_t size) {
     ENTER_UNSAFE("cuMemAlloc");
     State &s = state();
     if (!size) return violation("cuMemAlloc", "of nothing");
-    if (size > s.total - current->used) return kOutOfMemory;
+    if (current->small.lack(size) > s.total - current->held()) return kOutOfMemory;
     uint64_t offset, backing = (size + kPage - 1) / kPage * kPage;
     if (!take(backing, offset)) return kOutOfMemory;
     void *place = mmap(nullptr, backing, PROT_READ | PROT_WRITE, MAP_SHARED, s.file, offset);
@@ -452,7 +511,8 @@ Result cuMemAlloc_v2(uint64_t *at, size_t size) {
     }
     *at = reinterpret_cast<uint64_t>(place);
     s.buffers[*at] = {offset, size, backing, device_of(current)};
-    current->used += size;
+    if (size < kGranule) current->small.take(*at, size);
+    else current->used += whole_pages(size);
     return kSuccess;
 }
 
@@ -467,7 +527,10 @@ Result cuMemFree_v2(uint64_t at) {
     if (found == s.buffers.end()) return violation("cuMemFree", "unknown address");
     munmap(reinterpret_cast<void *>(at), found->second.backing);
     give_back(found->second.offset, found->second.backing);
-    s.gpus[found->second.device].used -= found->second.size;
+    Gpu &gpu = s.gpus[found->second.device];
+    uint64_t size = found->second.size;
+    if (size < kGranule) gpu.small.give(at);
+    else gpu.used -= whole_pages(size);
     s.buffers.erase(found);
     return kSuccess;
 }
@@ -509,7 +572,7 @@ Result cuMemCreate(uint64_t *handle, size_t size, const Properties *wanted, unsi
     int device = wanted->location.id;
     if (device_of(current) != device) return violation("cuMemCreate", "on another GPU than the current one");
     uint64_t offset;
-    if (size > s.total - current->used || !take(size, offset)) return kOutOfMemory;
+    if (size > s.total - current->held() || !take(size, offset)) return kOutOfMemory;
     current->used += size;
     *handle = s.next_handle++;
     s.handles[*handle] = {offset, size, device, false, 0};

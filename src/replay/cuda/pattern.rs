@@ -123,7 +123,8 @@ impl Painter {
     /// What the driver says.
     pub fn new(gpu: &Gpu, coverage: Coverage) -> Result<Self, DriverError> {
         let kernel = load_counter()?;
-        let counter = driver::mem_alloc(8)?;
+        // A page of its own: the driver would let the memory that is looked at share it.
+        let counter = driver::mem_alloc(GRANULE)?;
         // The driver loads code when it is first used, and that takes memory: use all of it now, so that no replay's
         // peak has it.
         driver::fill(counter, 0, 1, 2, WORD)?;
