@@ -26,15 +26,15 @@ const MEASURED: [(&str, usize, f64, Bytes); 9] = [
 
 fn open(name: &str) -> Trace {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("traces/{name}.pickle.xz"));
-    let records = load(&path, &LoadOptions::default()).unwrap();
-    ingest(&choose_device(records, None, &path).unwrap(), &Labels::default())
+    let records = load(&path, &LoadOptions::default()).expect("a trace of ours");
+    ingest(&choose_device(records, None, &path).expect("one device"), &Labels::default())
 }
 
 fn peak(trace: &Trace, events: usize) -> Bytes {
     let mut gpu = SimDevice::new(TIB).packing();
     let mut replay = Replay::new(trace, OnOom::Skip);
     let end = events.min(trace.events.len());
-    let _ = replay.advance(0..end, &mut Native::new(), &mut gpu, &mut ()).unwrap();
+    let _ = replay.advance(0..end, &mut Native::new(), &mut gpu, &mut ()).expect("memory enough");
     gpu.peak_used()
 }
 

@@ -247,7 +247,10 @@ fn calibration_writes_a_profile_that_can_be_used() {
     let scratch = tempfile::tempdir().unwrap();
     let profile = scratch.path().join("profile.json");
     let path = profile.to_str().unwrap();
-    let arguments = ["calibrate", "--seconds", "1", "--name", "mock", "--out", path];
+    let times = scratch.path().join("times.csv");
+    let times = times.to_str().unwrap();
+    let arguments =
+        ["calibrate", "--seconds", "1", "--name", "mock", "--out", path, "--call-times", times];
     let settings = [("MOCK_CUDA_MEMORY", "9000000000")];
     let Some(run) = on_mock(&arguments, &settings) else { return };
     assert_eq!(run.code(), 0, "{}{}", run.text(), run.errors());
@@ -260,6 +263,26 @@ fn calibration_writes_a_profile_that_can_be_used() {
     let more = ["--allocators", "gmlake", "--profile", path];
     let run = replay(STREAMS, &more, &[]).unwrap();
     assert_eq!((run.code(), &run.json[0]["profile"]), (0, &Value::from("mock")));
+    assert_eq!(fitted_again(&[times, "--profile", path], 0), fs::read_to_string(&profile).unwrap());
+    let other = fitted_again(&[times, "--profile", "h200", "--name", "other"], 0);
+    let other = Profile::from_json(&other).unwrap();
+    assert_eq!((other.name.as_str(), other.calls.map), ("other", written.calls.map));
+    let refused = fitted_again(&[path, "--profile", "h200"], 2);
+    assert!(refused.contains("calibrate --call-times"), "{refused}");
+}
+
+/// The profile that `gmlake-replay fit` writes, or its one line of refusal; on a machine without a GPU.
+fn fitted_again(arguments: &[&str], code: i32) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gmlake-replay"));
+    let done = command.arg("fit").args(arguments).args(["--out", "-"]).output().unwrap();
+    let (text, errors) = (done.stdout, String::from_utf8(done.stderr).unwrap());
+    assert_eq!(done.status.code(), Some(code), "{errors}");
+    if code != 0 {
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+        return errors;
+    }
+    let text = String::from_utf8(text).unwrap();
+    text[text.find('{').unwrap()..].to_owned()
 }
 
 /// What lies between tags, after a check that every tag that is opened is closed in order.

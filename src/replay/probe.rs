@@ -88,15 +88,15 @@ impl Beats {
         Some(times.iter().sum::<f64>() / times.len() as f64)
     }
 
-    /// How long a block took about the time of each of the run's calls, in nanoseconds: those around the first block
-    /// that came after it. Nothing, if there was none.
+    /// How long a block took about the time of each of the run's calls, in whole nanoseconds: those around the first
+    /// block that came after it. Nothing, if there was none.
     pub(super) fn beside(&self, calls: &[Observation]) -> Vec<f64> {
         let mut local = self.local().peekable();
         let (mut now, mut nearest) = (0, None);
         let each = calls.iter().map_while(|call| {
             now += call.ns;
             while let Some(&(at_ns, ns)) = local.peek() {
-                nearest = Some(ns);
+                nearest = Some(ns.round());
                 if at_ns >= now {
                     break;
                 }
@@ -165,10 +165,10 @@ mod tests {
             ns,
         });
         let far = |at_ns, ns| (0..=2 * BESIDE as u64).map(move |_| Beat { at_ns, ns });
-        let beats = Beats(far(0, 1.0).chain(far(10, 1.0)).chain(far(40, 2.0)).collect());
+        let beats = Beats(far(0, 100.0).chain(far(10, 100.0)).chain(far(40, 200.0)).collect());
         let beside = beats.beside(&calls);
-        assert_eq!((beside.len(), beside[0], beside[3]), (4, 1.0, 2.0));
-        assert!(beside[2] > 1.0 && beside[2] < 2.0, "{beside:?}");
+        assert_eq!((beside.len(), beside[0], beside[3]), (4, 100.0, 200.0));
+        assert!(beside[2] > 100.0 && beside[2] < 200.0, "{beside:?}");
         assert!(Beats::default().beside(&calls).is_empty());
     }
 }

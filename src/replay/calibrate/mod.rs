@@ -5,8 +5,9 @@
 //! again, so that a machine that changes its pace changes it for all; the first round is a warm-up and is thrown away.
 //! Some of it is done again while the GPU's queue is full.
 //!
-//! The prices do not come from there: they are fitted to the calls of made-up programs (`programs`), and the speed at
-//! which the driver zeroes memory is measured by itself (`zeroing`).
+//! The prices do not come from there: they are fitted (`prices`, `fit`) to the calls of made-up programs (`programs`),
+//! which can be kept (`call_times`) and fitted again; and the speed at which the driver zeroes memory is measured by
+//! itself (`zeroing`).
 
 pub mod call_times;
 mod fit;
