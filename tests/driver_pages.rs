@@ -38,8 +38,8 @@ fn peak(trace: &Trace, events: usize) -> Bytes {
     gpu.peak_used()
 }
 
-/// The last three were checked byte by byte meanwhile, by a counter of eight bytes that was there before: small requests
-/// found room in its page, which is the one page by which they, and one other, are off.
+/// The last three were checked byte by byte meanwhile, by a counter of eight bytes that was there before: small
+/// requests found room in its page, which is the one page by which they are off. One other is, too.
 #[test]
 fn pages_are_packed_as_an_h200_does_to_a_page() {
     for (name, events, factor, driver) in MEASURED {
