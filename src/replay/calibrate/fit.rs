@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Calls that took three times as long as the middle of their point are rare, and too few to show how their time
-//! depends on anything: the lines are fitted without them, and raised by what they cost in all. What took ten times as
-//! long is a hiccup of the machine, and set aside. Calls that hand out memory may have waited for it to be zeroed, which has a
-//! price of its own: of them, all that took twice as long as the middle are set aside.
+//! depends on anything: the lines are fitted without them, and raised by what they cost in all. What took ten times
+//! as long is a hiccup of the machine, and set aside. Calls that hand out memory may have waited for it to be zeroed,
+//! which has a price of its own: of them, all that took twice as long as the middle are set aside.
 //!
 //! With three prices there are seven sets of prices that are not zero. Each is solved for itself, and the best that has
 //! no negative price is taken: small enough to be obvious.
