@@ -143,7 +143,7 @@ fn each(opened: &[(String, Opened)]) -> Result<String> {
     ))
 }
 
-const PARTS: [(&str, &str); 9] = [
+const PARTS: [(&str, &str); 11] = [
     ("balanced", ""),
     ("no slabs: small requests as they come", "slabs=off"),
     ("no pairs of partial pieces first", "pairs=off"),
@@ -153,6 +153,8 @@ const PARTS: [(&str, &str); 9] = [
     ("all handles as large as can be", "grain=1"),
     ("no slack", "slack=0"),
     ("slack of 2 %", "slack=0.02"),
+    ("nothing is stitched up to 4 GiB", "headstart=4GiB"),
+    ("nothing is stitched up to 8 GiB", "headstart=8GiB"),
 ];
 
 fn ablations(opened: &[(String, Opened)]) -> Result<String> {

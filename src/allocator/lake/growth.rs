@@ -2,6 +2,8 @@
 //!
 //! The budget is the most that was ever live, and a little slack. Within it a request that finds no room gets new
 //! memory; beyond it, memory that is free must be put together first. So stitching happens only where it saves memory.
+//! On the way up to the first peak it saves none in the end, but an allocator cannot know that: who knows about how
+//! much a job will need at least can say so (`headstart`).
 //!
 //! Handles are sized after the request that needs them: a large one is made of `grain` of them or more, between a
 //! quarter of `handle` and `handle`. Then a request wastes, and a stitch costs, about the same share at every size.
@@ -36,7 +38,8 @@ impl Lake {
         stream: StreamId,
         size: Bytes,
     ) -> Result<bool, DeviceError> {
-        let budget = (self.live_peak as f64 * (1.0 + self.options.slack)) as Bytes;
+        let needed = (self.live_peak as f64 * (1.0 + self.options.slack)) as Bytes;
+        let budget = needed.max(self.options.headstart);
         let reserved = self.ledger.now().reserved;
         if reserved >= budget {
             return Ok(false);

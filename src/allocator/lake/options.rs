@@ -8,6 +8,8 @@ use crate::units::{Bytes, MIB};
 pub struct LakeOptions {
     /// Share of the most bytes ever live by which reserved memory may exceed them before memory is stitched.
     pub slack: f64,
+    /// Bytes that may be held before anything is stitched, whatever is live.
+    pub headstart: Bytes,
     /// The largest handle, in bytes: a multiple of 2 MiB.
     pub handle: Bytes,
     /// How many handles a large request should be made of, at least.
@@ -50,6 +52,11 @@ impl LakeOptions {
             help: "share by which reserved may exceed peak live memory before it is stitched",
         },
         OptionSpec {
+            name: "headstart",
+            default: "0 B",
+            help: "memory held before anything is stitched: saves calls if a job needs more anyway",
+        },
+        OptionSpec {
             name: "handle",
             default: "by budget",
             help: "largest handle of physical memory; smaller ones waste less and cost more",
@@ -81,6 +88,7 @@ impl LakeOptions {
         };
         let all = Self {
             slack,
+            headstart: 0,
             handle,
             grain,
             views: 4096,
@@ -102,6 +110,7 @@ impl LakeOptions {
         let default = options.name("budget", Self::default(), expected, Self::of_budget)?;
         Ok(Self {
             slack: options.number("slack", default.slack)?,
+            headstart: options.size("headstart", default.headstart)?,
             handle: options.chunk("handle", default.handle)?,
             grain: options.whole("grain", default.grain)?,
             views: options.whole("views", default.views as u64)? as usize,

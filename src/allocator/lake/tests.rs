@@ -177,3 +177,20 @@ fn views_are_bounded() {
     }
     assert!(lake.tally.views_dropped > 0, "no view was ever dropped");
 }
+
+#[test]
+fn nothing_is_stitched_before_the_headstart_is_used_up() {
+    let stitched = |headstart| {
+        let mut gpu = SimDevice::new(GIB);
+        let mut lake = lake(LakeOptions { headstart, ..LakeOptions::default() });
+        let blocks = [0; 3].map(|_| malloc(&mut lake, &mut gpu, 64 * MIB, 0));
+        for end in [0, 2] {
+            lake.free(&mut gpu, blocks[end].block);
+        }
+        malloc(&mut lake, &mut gpu, 128 * MIB, 0);
+        (lake.tally.composed, lake.usage().reserved)
+    };
+    assert_eq!(stitched(0), (1, 192 * MIB));
+    assert_eq!(stitched(256 * MIB), (0, 256 * MIB));
+    assert_eq!(stitched(255 * MIB), (1, 192 * MIB), "what is missing would pass it");
+}
