@@ -8,7 +8,8 @@ use gmlake::allocator::Native;
 use gmlake::device::{GRANULE, SimDevice};
 use gmlake::drive::{OnOom, Replay};
 use gmlake::replay::scaled;
-use gmlake::trace::{Labels, LoadOptions, Trace, choose_device, ingest, load};
+use gmlake::sim::{OpenOptions, open};
+use gmlake::trace::Trace;
 use gmlake::units::{Bytes, TIB};
 
 /// Trace, events, factor of all sizes, and the most that the driver missed.
@@ -24,17 +25,16 @@ const MEASURED: [(&str, usize, f64, Bytes); 9] = [
     ("zero3-opt-13b-LR-w4.r0", 153_920, 0.02, 838_860_800),
 ];
 
-fn open(name: &str) -> Trace {
+fn trace(name: &str) -> Trace {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("traces/{name}.pickle.xz"));
-    let records = load(&path, &LoadOptions::default()).expect("a trace of ours");
-    ingest(&choose_device(records, None, &path).expect("one device"), &Labels::default())
+    open(&path, &OpenOptions::default()).expect("a trace of ours").trace
 }
 
 fn peak(trace: &Trace, events: usize) -> Bytes {
     let mut gpu = SimDevice::new(TIB).packing();
     let mut replay = Replay::new(trace, OnOom::Skip);
-    let end = events.min(trace.events.len());
-    let _ = replay.advance(0..end, &mut Native::new(), &mut gpu, &mut ()).expect("memory enough");
+    let _ =
+        replay.advance(0..events, &mut Native::new(), &mut gpu, &mut ()).expect("memory enough");
     gpu.peak_used()
 }
 
@@ -43,7 +43,7 @@ fn peak(trace: &Trace, events: usize) -> Bytes {
 #[test]
 fn pages_are_packed_as_an_h200_does_to_a_page() {
     for (name, events, factor, driver) in MEASURED {
-        let found = peak(&scaled(&open(name), factor), events);
+        let found = peak(&scaled(&trace(name), factor), events);
         let pages = (found as i64 - driver as i64) / GRANULE as i64;
         println!("{name} x {factor}: {} pages, {pages:+} of the driver's", found / GRANULE);
         assert!((0..=1).contains(&pages), "{name} x {factor}: {found} for {driver}");

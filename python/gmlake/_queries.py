@@ -17,12 +17,15 @@ def answer(torch, stats, reset_peak):
     def index(device):
         return memory._get_device_index(device, optional=True)
 
+    def known(device):
+        return stats(index(device)) if torch.cuda.is_initialized() else None
+
     def nested(device=None):
-        found = stats(index(device)) if torch.cuda.is_initialized() else None
+        found = known(device)
         return as_pytorch(found) if found else {}
 
     def summary(device=None, abbreviated=False):
-        found = stats(index(device)) if torch.cuda.is_initialized() else None
+        found = known(device)
         return as_text(found, abbreviated) if found else "gmlake: no GPU memory was asked for yet"
 
     def reset(device=None):

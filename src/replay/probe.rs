@@ -67,14 +67,9 @@ impl PaceProbe {
         }
     }
 
-    /// How long a block took on average, in nanoseconds, without hiccups; `None` if there was none.
-    pub(super) fn mean(&self) -> Option<f64> {
-        self.beats.mean()
-    }
-
-    /// What was seen.
-    pub(super) fn finish(self) -> Beats {
-        self.beats
+    /// What was seen so far.
+    pub(super) fn beats(&self) -> &Beats {
+        &self.beats
     }
 }
 

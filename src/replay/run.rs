@@ -254,7 +254,7 @@ impl<'t> Run<'t> {
     /// How slow the machine was, in units of the machine that the profile was measured on; `None` if the profile does
     /// not say, or there was no memory to try.
     fn pace(&self, profile: &Profile) -> Option<f64> {
-        Some(self.probe.as_ref()?.mean()? / profile.probe_ns)
+        Some(self.probe.as_ref()?.beats().mean()? / profile.probe_ns)
     }
 
     fn wait_for(&self, index: usize, start: Instant) {

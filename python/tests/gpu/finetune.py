@@ -1,7 +1,8 @@
 """Fine-tuning on stock PyTorch and on ours: losses, step times, memory; simulated against real; and under a cap.
 
-usage: finetune.py OUT SECONDS, with ALLOCATORS (names, also with options: gmlake,chunk=32MiB), and optionally CAPS="0.19 0.2" (shares of the GPU's memory to try),
-STEPS (8), FIXED_STEPS (6), LARGE_STEPS (4), JOBS ("small fixed large cap"). The table is in OUT/finetune.md, the numbers in OUT/finetune.json.
+usage: finetune.py OUT SECONDS, with ALLOCATORS (names, also with options: gmlake,chunk=32MiB), and optionally
+CAPS="0.19 0.2" (shares of the GPU's memory to try), STEPS (8), FIXED_STEPS (6), LARGE_STEPS (4) and
+JOBS ("small fixed large cap"). The table is in OUT/finetune.md, the numbers in OUT/finetune.json.
 """
 
 import json
@@ -111,17 +112,14 @@ def write():
 
 
 small = ("--model", "opt-1.3b", "--batch", "32", "--steps", STEPS)
-fixed = ("--model", "opt-1.3b", "--batch", "32", "--steps", FIXED_STEPS, "--fixed")
-large = ("--model", "opt-13b", "--batch", "24", "--steps", LARGE_STEPS)
-if "small" in JOBS:
-    for mode in MODES:
-        run("opt-1.3b-LR-var", mode, *small, trace=mode in OURS)
-if "fixed" in JOBS:
-    for mode in MODES:
-        run("opt-1.3b-LR", mode, *fixed, trace=mode in OURS)
-if "large" in JOBS:
-    for mode in MODES:
-        run("opt-13b-LR-var", mode, *large, trace=mode in OURS)
+runs = {
+    "small": ("opt-1.3b-LR-var", *small),
+    "fixed": ("opt-1.3b-LR", "--model", "opt-1.3b", "--batch", "32", "--steps", FIXED_STEPS, "--fixed"),
+    "large": ("opt-13b-LR-var", "--model", "opt-13b", "--batch", "24", "--steps", LARGE_STEPS),
+}
+for job, (title, *arguments) in runs.items():
+    for mode in MODES if job in JOBS else []:
+        run(title, mode, *arguments, trace=mode in OURS)
 for cap in CAPS if "cap" in JOBS else []:
     for mode in ["stock", "expandable", OURS[0]]:
         run(f"opt-1.3b-LR-var at most {cap}", mode, *small, "--fraction", cap)

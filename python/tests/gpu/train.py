@@ -1,6 +1,7 @@
 """One fine-tuning run on one allocator: losses, times, memory as PyTorch, the allocator and the driver see it.
 
-usage: train.py MODE RESULT.json [--model opt-1.3b] [--batch 32] [--length 1024] [--steps 10] [--fixed] [--fraction F] [--trace FILE]
+usage: train.py MODE RESULT.json [--model opt-1.3b] [--batch 32] [--length 1024] [--steps 10] [--fixed] [--fraction F]
+                [--trace FILE]
 MODE: stock, expandable (PyTorch's own with expandable_segments:True), or one of our allocators, also with options, such
 as gmlake,chunk=32MiB
 """

@@ -197,10 +197,10 @@ fn fit(points: &[Point]) -> Line {
         let [call, handle, mib] = solve(points, set)?.map(round);
         let line =
             Line { per_call_ns: call, per_handle_ns: handle, per_mib_ns: mib, ..Line::default() };
-        Some(Line { fit_error: Some(line.error(points)), ..line })
+        Some((line.error(points), line))
     });
-    let best = candidates.min_by(|a, b| a.error(points).total_cmp(&b.error(points)));
-    best.unwrap_or_default()
+    let best = candidates.min_by(|a, b| a.0.total_cmp(&b.0));
+    best.map_or(Line::default(), |(error, line)| Line { fit_error: Some(error), ..line })
 }
 
 impl Line {

@@ -74,7 +74,7 @@ pub(super) fn observe(
                 if seed == 0 || !over() {
                     let mut probe = PaceProbe::new(gpu);
                     let calls = run(gpu, spec, &trace, (over, &mut probe))?;
-                    let probe_ns = probe.finish().beside(&calls);
+                    let probe_ns = probe.beats().beside(&calls);
                     // Without room for the fixed work, the pace is not known.
                     if probe_ns.len() == calls.len() {
                         let (program, allocator) = (program.name().into(), spec.name.into());
