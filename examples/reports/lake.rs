@@ -143,7 +143,7 @@ fn each(opened: &[(String, Opened)]) -> Result<String> {
     ))
 }
 
-const PARTS: [(&str, &str); 11] = [
+const PARTS: [(&str, &str); 13] = [
     ("balanced", ""),
     ("no slabs: small requests as they come", "slabs=off"),
     ("no pairs of partial pieces first", "pairs=off"),
@@ -151,6 +151,8 @@ const PARTS: [(&str, &str); 11] = [
     ("no stream-side waits", "waits=off"),
     ("views are found only by the size that they served last", "view_scan=0"),
     ("all handles as large as can be", "grain=1"),
+    ("handles of up to 64 MiB", "handle=64MiB"),
+    ("handles of up to 32 MiB", "handle=32MiB"),
     ("no slack", "slack=0"),
     ("slack of 2 %", "slack=0.02"),
     ("nothing is stitched up to 4 GiB", "headstart=4GiB"),

@@ -139,7 +139,7 @@ pub fn replay(
         Some(Stop::Broken(_)) => summary.set_calls(&gear.device, None),
         _ => {
             summary.pace = run.pace(&plan.profile);
-            let given = Given { capacity: memory.free, build: &build };
+            let given = Given { capacity: memory.free, pauses: &run.pauses, build: &build };
             compare(&mut summary, trace, plan, &given, &gear)?;
         }
     }
@@ -197,6 +197,8 @@ struct Run<'t> {
     physical_peak: Bytes,
     reserved_peak: Bytes,
     elapsed_ns: u64,
+    /// Time before each event, and in it, that was not spent in the driver.
+    pauses: Vec<u64>,
     steps: Vec<StepReplay>,
     stopped: Option<Stop>,
     probe: Option<PaceProbe>,
@@ -211,6 +213,7 @@ impl<'t> Run<'t> {
             physical_peak: 0,
             reserved_peak: 0,
             elapsed_ns: 0,
+            pauses: Vec::new(),
             steps: Vec::new(),
             stopped: None,
             probe,
@@ -219,6 +222,7 @@ impl<'t> Run<'t> {
 
     fn go(&mut self, plan: &Plan, client: &mut Client, gear: &mut Gear, stop: &AtomicBool) {
         let start = Instant::now();
+        let mut clock = (start, gear.device.nanos().total());
         let mut steps = self.trace.steps.iter().peekable();
         let mut mark = None;
         for index in 0..self.trace.events.len() {
@@ -233,6 +237,7 @@ impl<'t> Run<'t> {
                 self.wait_for(index, start);
             }
             self.event(index, client, gear);
+            self.note_pause(&mut clock, gear);
             if let Some(probe) = &mut self.probe {
                 probe.listen(gear.device.nanos().total());
             }
@@ -249,6 +254,14 @@ impl<'t> Run<'t> {
         if let Client::Stamped(stamped) = client {
             stamped.check_all();
         }
+    }
+
+    /// What passed since the last event's end, less the time in the driver.
+    fn note_pause(&mut self, (end, driver_ns): &mut (Instant, u64), gear: &Gear) {
+        let (now, total) = (Instant::now(), gear.device.nanos().total());
+        let passed = now.duration_since(*end).as_nanos() as u64;
+        self.pauses.push(passed.saturating_sub(total - *driver_ns));
+        (*end, *driver_ns) = (now, total);
     }
 
     /// How slow the machine was, in units of the machine that the profile was measured on; `None` if the profile does
@@ -333,6 +346,8 @@ fn since((calls, driver_ns): (u64, u64), gear: &Gear) -> StepReplay {
 struct Given<'a> {
     /// Memory that was free.
     capacity: Bytes,
+    /// Time outside the driver.
+    pauses: &'a [u64],
     /// Makes the allocator anew.
     build: &'a dyn Fn() -> Result<Box<dyn Allocator>, OptionError>,
 }
@@ -347,17 +362,18 @@ fn compare(
     gear: &Gear,
 ) -> Result<(), ReplayError> {
     type Outcome = Result<Result<Twin, DeviceError>, OptionError>;
-    let twin = |policy: AddressPolicy, profile: &Profile| -> Outcome {
+    let twin = |policy: AddressPolicy, profile: &Profile, pauses: &[u64]| -> Outcome {
         // A GPU is asked how far it is, and the simulation cannot know: it gets the same answers.
         let device = SimDevice::with_policy(given.capacity, policy)
             .packing()
             .answering(gear.log.reached.clone().into());
         let events = summary.events as usize;
-        Ok(simulate(trace, events, (given.build)()?.as_mut(), device, profile))
+        Ok(simulate(trace, (events, pauses), (given.build)()?.as_mut(), device, profile))
     };
     let addresses = AddressPolicy::Answers(gear.log.answers.clone().into());
-    let same = twin(addresses, &plan.profile.at_pace(summary.pace.unwrap_or(1.0)))?;
-    if let Ok(own) = twin(AddressPolicy::Ascending, &plan.profile)? {
+    let profile = plan.profile.at_pace(summary.pace.unwrap_or(1.0));
+    let same = twin(addresses, &profile, given.pauses)?;
+    if let Ok(own) = twin(AddressPolicy::Ascending, &plan.profile, &[])? {
         summary.simulated_peak_bytes = own.peak_used;
         summary.profile_driver_ns = own.bill.nanos.total();
     }
