@@ -83,7 +83,7 @@ impl LakeOptions {
         let (slack, handle, grain, view_scan) = match name {
             "fast" => (0.005, 256 * MIB, 1, 256),
             "balanced" => (0.005, 128 * MIB, 8, 256),
-            "tight" => (0.002, 32 * MIB, 1, 64),
+            "tight" => (0.003, 32 * MIB, 8, 256),
             _ => return None,
         };
         let all = Self {
