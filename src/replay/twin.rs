@@ -86,11 +86,13 @@ mod tests {
 
     fn driver_ns(pauses: &[u64]) -> u64 {
         let native = allocator::find("native").expect("it is in the list");
-        let mut native = native.build(&Options::default(), &Environment::new(AllocConf::default())).unwrap();
-        let profile = Profile::open("h200").unwrap();
+        let environment = Environment::new(AllocConf::default());
+        let mut native = native.build(&Options::default(), &environment).expect("no options");
+        let profile = Profile::open("h200").expect("it is built in");
         let device = SimDevice::new(profile.memory);
         let trace = asks_for_dirty_memory();
-        simulate(&trace, (3, pauses), native.as_mut(), device, &profile).unwrap().bill.nanos.total()
+        let twin = simulate(&trace, (3, pauses), native.as_mut(), device, &profile);
+        twin.expect("there is room").bill.nanos.total()
     }
 
     #[test]
