@@ -7,25 +7,34 @@
 //!
 //! Handles are sized after the request that needs them: a large one is made of `grain` of them or more, between a
 //! quarter of `handle` and `handle`. Then a request wastes, and a stitch costs, about the same share at every size.
-//! Once three eighths of the device are held, or it has refused, handles are small: every byte counts then.
+//! On a device of less than 96 GiB handles are smaller in proportion, and once three fifths of a device are held, or it
+//! has refused, they are small: every byte counts then.
 
 use super::Lake;
 use super::fit::Reach;
 use crate::allocator::{NIL, SlabIndex};
 use crate::device::{Device, DeviceError, DevicePtr, GRANULE, HandleId};
 use crate::trace::StreamId;
-use crate::units::{Bytes, MIB, round_up};
+use crate::units::{Bytes, GIB, MIB, round_up};
 
 /// The least growth within the budget: requests of a few MiB come in numbers.
 const STEP: Bytes = 32 * MIB;
 
-/// Per cent of the device's memory, held by us, from which on memory is short. At 60, balanced needs a device up to
-/// 2.5 % larger than the best other allocator does; at 37, up to 0.75 %, for 3 % more driver time over all recordings
-/// on a card of 141 GiB (`reports/lake.md`).
-const NEARLY_FULL: Bytes = 37;
+/// Memory of a device on which handles are as large as the options say; with half of it they are half as large. A handle
+/// that a small tensor keeps from being whole costs the same share of any device then.
+const FULL_SIZE: Bytes = 128 * GIB;
+
+/// Per cent of the device's memory, held by us, from which on memory is short.
+const NEARLY_FULL: Bytes = 60;
 
 /// Largest handle once memory is short.
 const SMALL_HANDLE: Bytes = 8 * MIB;
+
+/// The power of two that is nearest to so many bytes.
+const fn nearest_power_of_two(bytes: Bytes) -> Bytes {
+    let above = bytes.next_power_of_two();
+    if bytes < above / 4 * 3 { above / 2 } else { above }
+}
 
 impl Lake {
     /// Grows for a request as long as reserved memory stays within the budget; `false` if it would not.
@@ -103,8 +112,10 @@ impl Lake {
     fn handle_size(&self, size: Bytes, free: Bytes) -> Bytes {
         let capacity = (self.ledger.now().reserved + free).min(self.limit);
         let is_short = self.is_short || self.ledger.now().reserved > capacity / 100 * NEARLY_FULL;
-        let largest = if is_short { SMALL_HANDLE } else { self.options.handle };
-        let largest = largest.min(self.options.handle);
+        let scale = FULL_SIZE / nearest_power_of_two(capacity.min(FULL_SIZE));
+        let scaled = round_up(self.options.handle / scale, GRANULE);
+        let small = SMALL_HANDLE.min(self.options.handle);
+        let largest = if is_short { small } else { scaled.max(small) };
         let least = round_up(largest / 4, GRANULE);
         round_up(size / self.options.grain.max(1), GRANULE).clamp(least, largest)
     }

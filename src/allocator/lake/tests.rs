@@ -194,3 +194,15 @@ fn nothing_is_stitched_before_the_headstart_is_used_up() {
     assert_eq!(stitched(256 * MIB), (0, 256 * MIB));
     assert_eq!(stitched(255 * MIB), (1, 192 * MIB), "what is missing would pass it");
 }
+
+#[test]
+fn handles_are_in_proportion_to_the_device() {
+    let handles = |memory| {
+        let mut gpu = SimDevice::new(memory);
+        let mut lake = lake(LakeOptions::default());
+        malloc(&mut lake, &mut gpu, 2 * GIB, 0);
+        lake.pool.count
+    };
+    assert_eq!([141, 96, 80, 40, 24, 10].map(|gib| handles(gib * GIB)), [16, 16, 32, 64, 64, 256]);
+    assert_eq!(handles(3 * GIB), 256, "never smaller than when memory is short");
+}
