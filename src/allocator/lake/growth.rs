@@ -20,8 +20,8 @@ use crate::units::{Bytes, GIB, MIB, round_up};
 /// The least growth within the budget: requests of a few MiB come in numbers.
 const STEP: Bytes = 32 * MIB;
 
-/// Memory of a device on which handles are as large as the options say; with half of it they are half as large. A handle
-/// that a small tensor keeps from being whole costs the same share of any device then.
+/// Memory of a device on which handles are as large as the options say; with half of it they are half as large. So a
+/// handle that a small tensor keeps from being whole costs the same share of any device.
 const FULL_SIZE: Bytes = 128 * GIB;
 
 /// Per cent of the device's memory, held by us, from which on memory is short.
