@@ -3,7 +3,7 @@
 //! Between two events of the replay time passes outside the driver: in the allocator, in checks, until an event is due.
 //! The driver zeroes freed memory meanwhile, so the twin's clock is moved on by these *pauses*.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 
 use crate::allocator::Allocator;
 use crate::device::{Bill, CallLog, Device, DeviceError, Logged, Priced, Profile, SimDevice};
@@ -30,36 +30,18 @@ pub(super) fn simulate(
 ) -> Result<Twin, DeviceError> {
     let mut device = Logged::new(Priced::new(device, Some(profile.clone())));
     let mut replay = Replay::new(trace, OnOom::Skip).hurried();
-    let mut step_ns = Vec::new();
-    let mut at = 0;
-    let mut advance = |range, device: &mut Logged<Priced<SimDevice>>| {
-        advance(&mut replay, range, pauses, allocator, device)
-    };
-    for step in trace.steps.iter().filter(|step| step.start < events) {
-        advance(at..step.start, &mut device)?;
-        let before = device.device.bill.nanos.total();
-        at = step.end.min(events);
-        advance(step.start..at, &mut device)?;
-        step_ns.push(device.device.bill.nanos.total() - before);
+    // The bill after so many events.
+    let mut bills = vec![0];
+    for index in 0..events {
+        device.elapse(0, pauses.get(index).copied().unwrap_or(0));
+        let flow = replay.advance(index..index + 1, allocator, &mut device, &mut ())?;
+        debug_assert_eq!(flow, ControlFlow::Continue(()), "out of memory is skipped");
+        bills.push(device.device.bill.nanos.total());
     }
-    advance(at..events, &mut device)?;
+    let reached = trace.steps.iter().filter(|step| step.start < events);
+    let step_ns = reached.map(|step| bills[step.end.min(events)] - bills[step.start]).collect();
     let Priced { device: simulated, bill, .. } = device.device;
     Ok(Twin { log: device.log, bill, step_ns, peak_used: simulated.peak_used() })
-}
-
-fn advance(
-    replay: &mut Replay<'_>,
-    range: Range<usize>,
-    pauses: &[u64],
-    allocator: &mut dyn Allocator,
-    device: &mut dyn Device,
-) -> Result<(), DeviceError> {
-    for index in range {
-        device.elapse(0, pauses.get(index).copied().unwrap_or(0));
-        let flow = replay.advance(index..index + 1, allocator, device, &mut ())?;
-        debug_assert_eq!(flow, ControlFlow::Continue(()), "out of memory is skipped");
-    }
-    Ok(())
 }
 
 #[cfg(test)]

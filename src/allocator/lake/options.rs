@@ -10,7 +10,7 @@ pub struct LakeOptions {
     pub slack: f64,
     /// Bytes that may be held before anything is stitched, whatever is live.
     pub headstart: Bytes,
-    /// The largest handle, in bytes: a multiple of 2 MiB.
+    /// The largest handle on a device of 96 GiB or more, in bytes: a multiple of 2 MiB.
     pub handle: Bytes,
     /// How many handles a large request should be made of, at least.
     pub grain: u64,
@@ -59,7 +59,7 @@ impl LakeOptions {
         OptionSpec {
             name: "handle",
             default: "by budget",
-            help: "largest handle of physical memory; smaller ones waste less and cost more",
+            help: "largest handle on a device of 96 GiB or more; smaller ones waste less and cost more",
         },
         OptionSpec {
             name: "grain",
