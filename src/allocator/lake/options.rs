@@ -59,7 +59,7 @@ impl LakeOptions {
         OptionSpec {
             name: "handle",
             default: "by budget",
-            help: "largest handle on a device of 96 GiB or more; smaller ones waste less and cost more",
+            help: "largest handle, on 96 GiB and more; smaller ones waste less and cost more",
         },
         OptionSpec {
             name: "grain",
