@@ -22,6 +22,14 @@ pub(super) struct Recipe {
     pub(super) size: Bytes,
 }
 
+impl Recipe {
+    /// How many handles it takes.
+    pub(super) fn handles(&self) -> u64 {
+        let ends = [self.suffix, self.prefix].into_iter().flatten();
+        (self.wholes.len() + ends.count()) as u64
+    }
+}
+
 impl Lake {
     /// Collects free memory for `size` bytes, whole handles from the largest down; it may come to less.
     pub(super) fn collect(&self, stream: StreamId, size: Bytes, reach: Reach) -> Recipe {

@@ -2,39 +2,36 @@
 //!
 //! The budget is the most that was ever live, and a little slack. Within it a request that finds no room gets new
 //! memory; beyond it, memory that is free must be put together first. So stitching happens only where it saves memory.
-//! On the way up to the first peak it saves none in the end, but an allocator cannot know that: who knows about how
-//! much a job will need at least can say so (`headstart`).
 //!
-//! Handles are sized after the request that needs them: a large one is made of `grain` of them or more, between a
-//! quarter of `handle` and `handle`. Then a request wastes, and a stitch costs, about the same share at every size.
-//! On a device of less than 96 GiB handles are smaller in proportion, and once three fifths of a device are held, or it
-//! has refused, they are small: every byte counts then.
+//! On the way up to the first peak it saves none in the end. An allocator cannot know how far up that is, but while live
+//! memory is at its record, what it takes now will likely be needed a little later anyway. So it grows then, if that
+//! takes no more than a fair *price* for each mapping that it saves: a fifth of a handle. Who knows about how much a job
+//! will need at least can say so (`headstart`).
+//!
+//! ```text
+//!   live        ▁▂▃▄▅▆▇█▇▅▃▂▁▂▃▅▆▇█▇▅▃▂▁
+//!               ├──────┤                   at its record: grow, if that is cheap
+//!                       ├────────┤         below it: stitch
+//!                                 ├┤       at it again: what was stitched on the way fits by now
+//! ```
 
 use super::Lake;
+use super::compose::Recipe;
 use super::fit::Reach;
+use super::handle_size::SMALL;
 use crate::allocator::{NIL, SlabIndex};
 use crate::device::{Device, DeviceError, DevicePtr, GRANULE, HandleId};
 use crate::trace::StreamId;
-use crate::units::{Bytes, GIB, MIB, round_up};
+use crate::units::{Bytes, MIB, round_up};
 
 /// The least growth within the budget: requests of a few MiB come in numbers.
 const STEP: Bytes = 32 * MIB;
 
-/// Memory of a device on which handles are as large as the options say; with half of it they are half as large. So a
-/// handle that a small tensor keeps from being whole costs the same share of any device.
-const FULL_SIZE: Bytes = 128 * GIB;
+/// Per cent of the most bytes ever live, from which on live memory counts as being at its record.
+const AT_RECORD: Bytes = 99;
 
-/// Per cent of the device's memory, held by us, from which on memory is short.
-const NEARLY_FULL: Bytes = 60;
-
-/// Largest handle once memory is short.
-const SMALL_HANDLE: Bytes = 8 * MIB;
-
-/// The power of two that is nearest to so many bytes.
-const fn nearest_power_of_two(bytes: Bytes) -> Bytes {
-    let above = bytes.next_power_of_two();
-    if bytes < above / 4 * 3 { above / 2 } else { above }
-}
+/// Per cent of the most bytes ever live, that growth at a record may come to.
+const BEYOND_RECORD: Bytes = 105;
 
 impl Lake {
     /// Grows for a request as long as reserved memory stays within the budget; `false` if it would not.
@@ -108,16 +105,37 @@ impl Lake {
         Ok(true)
     }
 
-    /// How large the handles for a request should be, if so much memory is free.
-    fn handle_size(&self, size: Bytes, free: Bytes) -> Bytes {
-        let capacity = (self.ledger.now().reserved + free).min(self.limit);
-        let is_short = self.is_short || self.ledger.now().reserved > capacity / 100 * NEARLY_FULL;
-        let scale = FULL_SIZE / nearest_power_of_two(capacity.min(FULL_SIZE));
-        let scaled = round_up(self.options.handle / scale, GRANULE);
-        let small = SMALL_HANDLE.min(self.options.handle);
-        let largest = if is_short { small } else { scaled.max(small) };
-        let least = round_up(largest / 4, GRANULE);
-        round_up(size / self.options.grain.max(1), GRANULE).clamp(least, largest)
+    /// Grows at a record of live memory instead of stitching what a recipe says, if that is worth its price.
+    ///
+    /// # Errors
+    /// A driver error. Out of memory is none: `false`.
+    pub(super) fn grow_at_record(
+        &mut self,
+        device: &mut dyn Device,
+        stream: StreamId,
+        (size, recipe): (Bytes, &Recipe),
+    ) -> Result<bool, DeviceError> {
+        let live = self.ledger.now().active + size;
+        let is_short = self.largest <= SMALL;
+        if self.options.price <= 0.0 || is_short || live < self.live_peak / 100 * AT_RECORD {
+            return Ok(false);
+        }
+        let tail = self.tail_free(device, stream, size)?;
+        let amount = round_up(size - tail.min(size - 1), GRANULE);
+        let most = (self.live_peak / 100 * BEYOND_RECORD).min(self.limit);
+        if self.ledger.now().reserved + amount > most {
+            return Ok(false);
+        }
+        // What is missing would be new in any case, and mapped twice: in the arena and in the view.
+        let missing = round_up(size.saturating_sub(recipe.size), GRANULE);
+        let each = self.handle_size(size);
+        let stitched = recipe.handles() + 2 * missing.div_ceil(each);
+        let saved = stitched.saturating_sub(amount.div_ceil(each));
+        let price = self.options.price * self.largest as f64;
+        if amount.saturating_sub(missing) as f64 > price * saved as f64 {
+            return Ok(false);
+        }
+        self.grow_at_tail(device, stream, amount, size)
     }
 
     /// New handles of nearly equal sizes, `amount` bytes for a request of `size` bytes, at the end of the arena.
@@ -139,7 +157,8 @@ impl Lake {
         if amount > free {
             return Err(DeviceError::OutOfMemory { requested: amount, free });
         }
-        let count = amount.div_ceil(self.handle_size(size, free));
+        self.largest = self.largest_handle(free);
+        let count = amount.div_ceil(self.handle_size(size));
         let each = round_up(amount.div_ceil(count), GRANULE);
         let at = self.arena.place(device, amount)?;
         let mut made: Vec<(HandleId, Bytes)> = Vec::new();

@@ -23,7 +23,7 @@
 //! 3. the shortest run of a *view* made earlier: a part of a view is as good as the whole of it;
 //! 4. new memory, while reserved memory stays within the *budget*: the most bytes that were ever live, and 0.5 %;
 //! 5. a new view, *composed* of free memory: the largest suffix, idle handles from the largest down, the largest
-//!    prefix;
+//!    prefix; or new memory, if live memory is at its record and that is cheap ([`growth`]);
 //! 6. a new view with new memory for what is missing: the only way beyond the budget.
 //!
 //! Only 4, 5 and 6 make driver calls; a free makes none. Nothing is unmapped for a request: handles may be mapped any
@@ -46,6 +46,7 @@ mod arena;
 mod compose;
 mod fit;
 mod growth;
+mod handle_size;
 mod options;
 mod pool;
 mod reclaim;
@@ -135,6 +136,8 @@ pub struct Lake {
     live_peak: Bytes,
     /// Whether the device has refused memory.
     is_short: bool,
+    /// The largest handle that was made when memory was last taken; none yet: 0.
+    largest: Bytes,
     route: Route,
     tally: Tally,
 }
@@ -157,6 +160,7 @@ impl Lake {
             ledger: Ledger::default(),
             live_peak: 0,
             is_short: false,
+            largest: 0,
             route: Route { piece: NIL, pieces: Vec::new(), skip: 0, at: DevicePtr(0), view: NIL },
             tally: Tally::default(),
         }
@@ -202,9 +206,15 @@ impl Lake {
             }
             recipe = self.collect(stream, size, reach);
             if recipe.size >= size {
-                self.tally.composed += 1;
-                return self.compose(device, &recipe, &[], size);
+                break;
             }
+        }
+        if self.grow_at_record(device, stream, (size, &recipe))? {
+            return Ok(());
+        }
+        if recipe.size >= size {
+            self.tally.composed += 1;
+            return self.compose(device, &recipe, &[], size);
         }
         let missing = round_up(size - recipe.size, GRANULE);
         let new = self.create(device, stream, (missing, size))?;

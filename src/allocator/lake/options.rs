@@ -10,6 +10,8 @@ pub struct LakeOptions {
     pub slack: f64,
     /// Bytes that may be held before anything is stitched, whatever is live.
     pub headstart: Bytes,
+    /// Share of the largest handle that may be taken to save one mapping, while live memory is at its record.
+    pub price: f64,
     /// The largest handle on a device of 96 GiB or more, in bytes: a multiple of 2 MiB.
     pub handle: Bytes,
     /// How many handles a large request should be made of, at least.
@@ -57,6 +59,11 @@ impl LakeOptions {
             help: "memory held before anything is stitched: saves calls if a job needs more anyway",
         },
         OptionSpec {
+            name: "price",
+            default: "by budget",
+            help: "share of a handle to grow by, at a record, for a mapping that it saves; 0: never",
+        },
+        OptionSpec {
             name: "handle",
             default: "by budget",
             help: "largest handle, on 96 GiB and more; smaller ones waste less and cost more",
@@ -69,7 +76,7 @@ impl LakeOptions {
         OptionSpec { name: "views", default: "4096", help: "stitched ranges that are kept" },
         OptionSpec {
             name: "view_scan",
-            default: "by budget",
+            default: "256",
             help: "stitched ranges that are looked into for one that fits",
         },
         switch("slabs", "small requests share slabs of 2 MiB"),
@@ -80,19 +87,20 @@ impl LakeOptions {
 
     /// What a budget stands for.
     fn of_budget(name: &str) -> Option<Self> {
-        let (slack, handle, grain, view_scan) = match name {
-            "fast" => (0.005, 256 * MIB, 1, 256),
-            "balanced" => (0.005, 128 * MIB, 8, 256),
-            "tight" => (0.003, 32 * MIB, 8, 256),
+        let (slack, price, handle, grain) = match name {
+            "fast" => (0.005, 0.0, 256 * MIB, 1),
+            "balanced" => (0.005, 0.2, 128 * MIB, 8),
+            "tight" => (0.003, 0.0, 32 * MIB, 8),
             _ => return None,
         };
         let all = Self {
             slack,
             headstart: 0,
+            price,
             handle,
             grain,
             views: 4096,
-            view_scan,
+            view_scan: 256,
             slabs: true,
             pairs: true,
             sides: true,
@@ -111,6 +119,7 @@ impl LakeOptions {
         Ok(Self {
             slack: options.number("slack", default.slack)?,
             headstart: options.size("headstart", default.headstart)?,
+            price: options.number("price", default.price)?,
             handle: options.chunk("handle", default.handle)?,
             grain: options.whole("grain", default.grain)?,
             views: options.whole("views", default.views as u64)? as usize,

@@ -196,6 +196,25 @@ fn nothing_is_stitched_before_the_headstart_is_used_up() {
 }
 
 #[test]
+fn at_a_record_cheap_growth_saves_a_view() {
+    // Three of the last blocks are free, and one at the beginning: growing by one block saves six mappings.
+    let composed = |price, others_freed: &[usize]| {
+        let mut gpu = SimDevice::new(141 * GIB);
+        let mut lake = lake(LakeOptions { price, ..LakeOptions::default() });
+        let blocks = [0; 100].map(|_| malloc(&mut lake, &mut gpu, 64 * MIB, 0));
+        for &place in [0, 97, 98, 99].iter().chain(others_freed) {
+            lake.free(&mut gpu, blocks[place].block);
+        }
+        malloc(&mut lake, &mut gpu, 256 * MIB, 0);
+        (lake.tally.composed, lake.usage().reserved / MIB)
+    };
+    assert_eq!(composed(0.2, &[]), (0, 6464));
+    assert_eq!(composed(0.08, &[]), (1, 6400), "64 MiB are more than six times 0.08 of 128 MiB");
+    assert_eq!(composed(0.0, &[]), (1, 6400));
+    assert_eq!(composed(0.2, &[10, 20]), (1, 6400), "live memory is below its record");
+}
+
+#[test]
 fn handles_are_in_proportion_to_the_device() {
     let handles = |memory| {
         let mut gpu = SimDevice::new(memory);
@@ -204,5 +223,5 @@ fn handles_are_in_proportion_to_the_device() {
         lake.pool.count
     };
     assert_eq!([141, 96, 80, 40, 24, 10].map(|gib| handles(gib * GIB)), [16, 16, 32, 64, 64, 256]);
-    assert_eq!(handles(3 * GIB), 256, "never smaller than when memory is short");
+    assert_eq!(handles(5 * GIB / 2), 512, "never smaller than when memory is short");
 }

@@ -1,0 +1,54 @@
+//! How large handles are: a trade between the bytes that a handle in use keeps from being whole, and the mappings that
+//! a stitch takes.
+//!
+//! Handles are sized after the request that needs them: a large one is made of `grain` of them or more, between a
+//! quarter of the largest and the largest. Then a request wastes, and a stitch costs, about the same share at every
+//! size.
+//!
+//! ```text
+//!   largest    128 MiB │                      ╭─────── a device of 96 GiB and more
+//!               64 MiB │              ╭───────╯
+//!               32 MiB │      ╭───────╯              half the device, half the handle
+//!                4 MiB │──────┴─────────────────── once half of the device is held, or it has refused
+//! ```
+
+use super::Lake;
+use crate::device::GRANULE;
+use crate::units::{Bytes, GIB, MIB, round_up};
+
+/// Memory of a device on which handles are as large as the options say; with half of it they are half as large. So a
+/// handle that a small tensor keeps from being whole costs the same share of any device.
+const FULL_SIZE: Bytes = 128 * GIB;
+
+/// Per cent of the device's memory, held by us, from which on memory is short, and every byte counts. What is held in
+/// large handles by then can be stitched only where it is free in one place, so it must not be most of the device.
+const NEARLY_FULL: Bytes = 50;
+
+/// The largest handle once memory is short.
+pub(super) const SMALL: Bytes = 4 * MIB;
+
+/// The power of two that is nearest to so many bytes.
+const fn nearest_power_of_two(bytes: Bytes) -> Bytes {
+    let above = bytes.next_power_of_two();
+    if bytes < above / 4 * 3 { above / 2 } else { above }
+}
+
+impl Lake {
+    /// The largest handle to make while the device has so much memory free.
+    pub(super) fn largest_handle(&self, free: Bytes) -> Bytes {
+        let reserved = self.ledger.now().reserved;
+        let capacity = (reserved + free).min(self.limit);
+        let small = SMALL.min(self.options.handle);
+        if self.is_short || reserved > capacity / 100 * NEARLY_FULL {
+            return small;
+        }
+        let scale = FULL_SIZE / nearest_power_of_two(capacity.min(FULL_SIZE));
+        round_up(self.options.handle / scale, GRANULE).max(small)
+    }
+
+    /// How large the handles for a request should be.
+    pub(super) fn handle_size(&self, size: Bytes) -> Bytes {
+        let least = round_up(self.largest / 4, GRANULE);
+        round_up(size / self.options.grain.max(1), GRANULE).clamp(least, self.largest)
+    }
+}
