@@ -155,7 +155,7 @@ const PARTS: [(&str, &str); 13] = [
     ("handles of up to 32 MiB", "handle=32MiB"),
     ("no slack", "slack=0"),
     ("slack of 2 %", "slack=0.02"),
-    ("nothing is stitched up to 4 GiB", "headstart=4GiB"),
+    ("no growth at a record: stitched beyond the slack", "price=0"),
     ("nothing is stitched up to 8 GiB", "headstart=8GiB"),
 ];
 
