@@ -3,10 +3,10 @@
 //! The budget is the most that was ever live, and a little slack. Within it a request that finds no room gets new
 //! memory; beyond it, memory that is free must be put together first. So stitching happens only where it saves memory.
 //!
-//! On the way up to the first peak it saves none in the end. An allocator cannot know how far up that is, but while live
-//! memory is at its record, what it takes now will likely be needed a little later anyway. So it grows then, if that
-//! takes no more than a fair *price* for each mapping that it saves: a fifth of a handle. Who knows about how much a job
-//! will need at least can say so (`headstart`).
+//! On the way up to the first peak it saves none in the end. An allocator cannot know how far up that is, but while
+//! live memory is at its record, what it takes now will likely be needed a little later anyway. So it grows then, if
+//! that takes no more than a fair *price* for each mapping that it saves: a fifth of a handle. Who knows about how much
+//! a job will need at least can say so (`headstart`).
 //!
 //! ```text
 //!   live        ▁▂▃▄▅▆▇█▇▅▃▂▁▂▃▅▆▇█▇▅▃▂▁

@@ -61,7 +61,7 @@ impl LakeOptions {
         OptionSpec {
             name: "price",
             default: "by budget",
-            help: "share of a handle to grow by, at a record, for a mapping that it saves; 0: never",
+            help: "share of a handle to grow by, at a record, for each mapping saved; 0: never",
         },
         OptionSpec {
             name: "handle",
