@@ -5,6 +5,7 @@
 //! reports.
 
 mod csv;
+mod export;
 mod html;
 pub mod job;
 mod json;
@@ -18,6 +19,7 @@ pub mod table;
 pub mod tune;
 mod verdict;
 
+pub use export::{Export, ExportError};
 pub use html::Page;
 pub use plot::{CHARTS, Chart, ImageFormat, write_building, write_sweep};
 pub use verdict::verdict;

@@ -12,11 +12,10 @@ use gmlake::replay::calibrate::{
     native_latency, table_1,
 };
 use gmlake::replay::cuda::Gpu;
-use gmlake::report::{ImageFormat, write_building};
+use gmlake::report::{Export, ImageFormat, write_building};
 use gmlake::units::Size;
 
 use crate::args::CalibrateArgs;
-use crate::export::Export;
 use crate::prices;
 use crate::show::{nanos, row, table};
 

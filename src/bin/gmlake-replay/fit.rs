@@ -6,9 +6,9 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use gmlake::device::Profile;
 use gmlake::replay::calibrate::{Observed, Prices, call_times};
+use gmlake::report::Export;
 
 use crate::args::FitArgs;
-use crate::export::Export;
 use crate::prices;
 
 /// Whether it ran to its end.

@@ -4,8 +4,6 @@
 
 mod args;
 mod calibrate;
-#[path = "../common/export.rs"]
-mod export;
 mod fit;
 mod prices;
 mod run;

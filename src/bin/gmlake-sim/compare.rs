@@ -9,14 +9,13 @@ use gmlake::allocator;
 use gmlake::device::{AddressPolicy, Profile};
 use gmlake::drive;
 use gmlake::metrics::{Comparison, JobComparison, RECORDED};
-use gmlake::report::{self, Report, ReportFormat, section, table};
+use gmlake::report::{self, Export, Report, ReportFormat, section, table};
 use gmlake::sim::job::{is_many, jobs};
 use gmlake::sim::{Choices, OpenOptions, Setup, choose, compare_files, compare_job};
 
 use crate::args::{
     Addresses, AllocatorArgs, CompareArgs, DeviceArgs, InputArgs, OnOom, OutputArgs,
 };
-use crate::export::Export;
 use crate::plan::tell_of_gaps;
 use crate::{Answer, terminal, work};
 

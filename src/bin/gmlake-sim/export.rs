@@ -1,16 +1,12 @@
 //! The files of commands that write their results in several forms.
 
-#[path = "../common/export.rs"]
-mod file;
-
 use std::io::Write;
 use std::path::PathBuf;
 
-use gmlake::report::ReportError;
+use gmlake::report::{Export, ExportError, ReportError};
 use serde::Serialize;
 
 use crate::args::DataArgs;
-pub(crate) use file::Export;
 
 /// The files of a command that writes its results in three forms.
 pub(crate) struct Exports {
@@ -21,12 +17,12 @@ pub(crate) struct Exports {
 
 impl Exports {
     /// Makes sure that the files can be written.
-    pub(crate) fn open(args: &DataArgs) -> anyhow::Result<Self> {
-        let open = |paths: &[PathBuf]| paths.iter().map(|path| Export::open(path)).collect();
-        let json: anyhow::Result<_> = open(&args.export_json);
-        let (csv, markdown): (anyhow::Result<_>, anyhow::Result<_>) =
-            (open(&args.export_csv), open(&args.export_markdown));
-        Ok(Self { json: json?, csv: csv?, markdown: markdown? })
+    pub(crate) fn open(args: &DataArgs) -> Result<Self, ExportError> {
+        Ok(Self {
+            json: open_all(&args.export_json)?,
+            csv: open_all(&args.export_csv)?,
+            markdown: open_all(&args.export_markdown)?,
+        })
     }
 
     /// Whether one of them is standard output.
@@ -40,7 +36,7 @@ impl Exports {
         json: impl Fn(&mut dyn Write) -> Result<(), ReportError>,
         csv: impl Fn(&mut dyn Write) -> Result<(), ReportError>,
         markdown: impl Fn(&mut dyn Write) -> Result<(), ReportError>,
-    ) -> anyhow::Result<()> {
+    ) -> Result<(), ExportError> {
         self.json.into_iter().try_for_each(|file| file.finish(|out| Ok(json(out)?)))?;
         self.csv.into_iter().try_for_each(|file| file.finish(|out| Ok(csv(out)?)))?;
         self.markdown.into_iter().try_for_each(|file| file.finish(|out| Ok(markdown(out)?)))
@@ -48,7 +44,15 @@ impl Exports {
 }
 
 /// Writes what was found as JSON to every file; without a result there is nothing to write.
-pub(crate) fn write_json<T: Serialize>(exports: Vec<Export>, found: &[T]) -> anyhow::Result<()> {
+pub(crate) fn write_json<T: Serialize>(
+    exports: Vec<Export>,
+    found: &[T],
+) -> Result<(), ExportError> {
     let mut exports = exports.into_iter().filter(|_| !found.is_empty());
     exports.try_for_each(|export| export.finish_json(found))
+}
+
+/// Makes sure that the files can be written.
+pub(crate) fn open_all(paths: &[PathBuf]) -> Result<Vec<Export>, ExportError> {
+    paths.iter().map(|path| Export::open(path)).collect()
 }

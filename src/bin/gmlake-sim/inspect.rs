@@ -1,18 +1,18 @@
 //! `gmlake-sim inspect`: what is in a trace.
 
 use anyhow::Result;
+use gmlake::report::Export;
 use gmlake::report::table::{Look, plain};
 use gmlake::sim::{Inspection, OpenOptions, SizeClass, inspect, open_all};
 use gmlake::units::{Bytes, Grouped, Nanos, Size};
 
 use crate::args::InspectArgs;
 use crate::compare::check_stdin;
-use crate::export::{self, Export};
+use crate::export;
 use crate::{Answer, terminal};
 
 pub(crate) fn main(args: &InspectArgs) -> Result<Answer> {
-    let exports = args.export_json.iter().map(|path| Export::open(path));
-    let exports = exports.collect::<Result<Vec<_>>>()?;
+    let exports = export::open_all(&args.export_json)?;
     check_stdin(&args.input.files)?;
     let options = OpenOptions { device: args.input.device, version: args.input.torch_version };
     let mut found = Vec::new();

@@ -1,12 +1,11 @@
 //! `gmlake-sim report`: one page with everything about some traces.
 
 use gmlake::device::Profile;
-use gmlake::report::{Page, Report};
+use gmlake::report::{Export, Page, Report};
 use gmlake::sim::Choices;
 
 use crate::args::{AllocatorArgs, DeviceArgs, InputArgs, ReportArgs};
 use crate::compare::{self, check_stdin};
-use crate::export::Export;
 use crate::{Answer, terminal};
 
 /// Whose prices are taken if nobody names another: those that we measured.

@@ -2,13 +2,12 @@
 
 use anyhow::Context;
 use gmlake::metrics::Sweep;
-use gmlake::report::{CHARTS, ImageFormat, write_sweep};
+use gmlake::report::{CHARTS, Export, ImageFormat, write_sweep};
 use gmlake::sim::OpenOptions;
 use gmlake::sim::sweep::{Grid, SweepPlan};
 
 use crate::args::{PlotArgs, SWEEP};
 use crate::compare::{self, check_stdin};
-use crate::export::Export;
 use crate::{Answer, page, sweep};
 
 pub(crate) fn main(args: &PlotArgs) -> anyhow::Result<Answer> {

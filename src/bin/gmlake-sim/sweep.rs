@@ -5,13 +5,12 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use gmlake::metrics::Sweep;
-use gmlake::report::{ImageFormat, ReportError, section, sweep as report, write_sweep};
+use gmlake::report::{Export, ImageFormat, ReportError, section, sweep as report, write_sweep};
 use gmlake::sim::OpenOptions;
 use gmlake::sim::sweep::{Grid, Journal, SweepPlan, sweep};
 
 use crate::args::{SweepArgs, SweepOutputArgs};
 use crate::compare::{check_stdin, setup};
-use crate::export::Export;
 use crate::{Answer, terminal, work};
 
 type Write = dyn Fn(&Sweep, &mut dyn std::io::Write) -> Result<(), ReportError>;

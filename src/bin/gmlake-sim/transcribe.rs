@@ -2,11 +2,11 @@
 
 use anyhow::{Result, ensure};
 use gmlake::alloc_conf::AllocConf;
+use gmlake::report::Export;
 use gmlake::sim::{OpenOptions, Opened, Setup, choose, open, transcribe};
 use gmlake::trace::{Records, write_csv, write_minimalloc, write_snapshot};
 
 use crate::args::{ExportArgs, ExportFormat};
-use crate::export::Export;
 use crate::{Answer, terminal};
 
 pub(crate) fn main(args: &ExportArgs) -> Result<Answer> {

@@ -3,12 +3,12 @@
 use anyhow::bail;
 use gmlake::device::Profile;
 use gmlake::metrics::Tuning;
-use gmlake::report::{section, tune as report};
+use gmlake::report::{Export, section, tune as report};
 use gmlake::sim::{Memory, OpenOptions, Setup, TuneOptions, open, tune};
 
 use crate::args::TuneArgs;
 use crate::compare::check_stdin;
-use crate::export::{self, Export};
+use crate::export;
 use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
@@ -23,8 +23,7 @@ pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
         profile: Profile::open(&args.profile)?,
         worth: args.worth,
     };
-    let exports = args.export_json.iter().map(|path| Export::open(path));
-    let exports = exports.collect::<anyhow::Result<Vec<_>>>()?;
+    let exports = export::open_all(&args.export_json)?;
     let open_options = OpenOptions { device: args.input.device, version };
     let bar = work::progress(args.input.files.len());
     let pool = work::pool(args.jobs)?;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use gmlake::allocator::Environment;
+use gmlake::report::Export;
 use gmlake::report::table::{Look, plain};
 use gmlake::sim::recording::{VerificationSummary, verify};
 use gmlake::trace::{self, LoadOptions};
@@ -12,15 +13,14 @@ use rayon::prelude::*;
 
 use crate::args::VerifyArgs;
 use crate::compare::check_stdin;
-use crate::export::{self, Export};
+use crate::export;
 use crate::{Answer, terminal};
 
 /// Differences that are printed for each file.
 const SHOWN: usize = 5;
 
 pub(crate) fn main(args: &VerifyArgs) -> Result<Answer> {
-    let exports = args.export_json.iter().map(|path| Export::open(path));
-    let exports = exports.collect::<Result<Vec<_>>>()?;
+    let exports = export::open_all(&args.export_json)?;
     check_stdin(&args.input.files)?;
     let results: Vec<_> = args.input.files.par_iter().map(|file| verify_file(file, args)).collect();
     let mut found = Vec::new();

@@ -1,0 +1,159 @@
+//! Exported files: opened before the work begins, so that a typing error costs no time, and written complete or not at
+//! all: what is written goes to a file beside the target, which takes its name when everything is there.
+
+use std::error::Error;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+/// What went wrong while a file was written, of whatever kind.
+type Cause = Box<dyn Error + Send + Sync>;
+
+/// A file that could not be written; its source says why.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}", target.display())]
+pub struct ExportError {
+    target: PathBuf,
+    source: Cause,
+}
+
+/// A file that is to be written. Dropped before [`Export::finish`], it leaves nothing behind.
+#[derive(Debug)]
+pub struct Export {
+    target: PathBuf,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// `-`
+    Stdout,
+    /// A pipe or a device, such as /dev/null: there is nothing that could take its name.
+    Special(File),
+    /// A file beside the target.
+    Beside { file: Option<File>, path: PathBuf },
+}
+
+impl Export {
+    /// Makes sure that the file can be written; `-` is standard output.
+    ///
+    /// # Errors
+    /// If it cannot.
+    pub fn open(target: &Path) -> Result<Self, ExportError> {
+        let target = target.to_owned();
+        match place(&target) {
+            Ok(place) => Ok(Self { target, place }),
+            Err(error) => Err(ExportError { target, source: error.into() }),
+        }
+    }
+
+    /// Whether it goes to standard output.
+    #[must_use]
+    pub fn is_stdout(&self) -> bool {
+        matches!(self.place, Place::Stdout)
+    }
+
+    /// Writes the file and gives it its name.
+    ///
+    /// # Errors
+    /// What `write` returns, or if the disk is full or the like. The file is as it was before.
+    pub fn finish(
+        mut self,
+        write: impl FnOnce(&mut dyn Write) -> Result<(), Cause>,
+    ) -> Result<(), ExportError> {
+        let written = self.write(write);
+        written.map_err(|source| ExportError { target: self.target.clone(), source })
+    }
+
+    /// Writes a value as JSON.
+    ///
+    /// # Errors
+    /// As [`Export::finish`].
+    pub fn finish_json(self, value: &(impl Serialize + ?Sized)) -> Result<(), ExportError> {
+        self.finish(|out| {
+            serde_json::to_writer_pretty(&mut *out, value)?;
+            Ok(writeln!(out)?)
+        })
+    }
+
+    fn write(
+        &mut self,
+        write: impl FnOnce(&mut dyn Write) -> Result<(), Cause>,
+    ) -> Result<(), Cause> {
+        let (file, path) = match &mut self.place {
+            Place::Stdout => {
+                let mut out = BufWriter::new(io::stdout().lock());
+                write(&mut out)?;
+                return Ok(out.flush()?);
+            }
+            Place::Special(file) => {
+                write(file)?;
+                return Ok(file.flush()?);
+            }
+            Place::Beside { file, path } => (file.take().expect("written once"), path),
+        };
+        let mut out = BufWriter::new(file);
+        write(&mut out)?;
+        out.flush()?;
+        fs::rename(path, &self.target)?;
+        Ok(())
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        if let Place::Beside { path, .. } = &self.place {
+            // After a success it has another name by now; after a failure it must not stay.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn place(target: &Path) -> io::Result<Place> {
+    if target == Path::new("-") {
+        return Ok(Place::Stdout);
+    }
+    match fs::metadata(target) {
+        Ok(found) if found.is_dir() => return Err(io::Error::other("it is a directory")),
+        Ok(found) if !found.is_file() => {
+            return Ok(Place::Special(File::options().write(true).open(target)?));
+        }
+        Ok(found) if found.permissions().readonly() => {
+            return Err(io::Error::other("it is write-protected"));
+        }
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let Some(name) = target.file_name() else {
+        return Err(io::Error::other("it is not the name of a file"));
+    };
+    let name = format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id());
+    let path = target.with_file_name(name);
+    let file = File::options().write(true).create_new(true).open(&path)?;
+    Ok(Place::Beside { file: Some(file), path })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_written_leaves_the_file_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("a.json");
+        Export::open(&target).unwrap().finish_json(&[1, 2]).unwrap();
+        let fails = Export::open(&target).unwrap().finish(|out| {
+            out.write_all(b"half")?;
+            Err("no more".into())
+        });
+        assert_eq!(fails.unwrap_err().source().unwrap().to_string(), "no more");
+        drop(Export::open(&target).unwrap());
+        assert_eq!(fs::read_to_string(&target).unwrap(), "[\n  1,\n  2\n]\n");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a file was left behind");
+        let is_a_directory = Export::open(folder.path()).unwrap_err();
+        assert_eq!(is_a_directory.source().unwrap().to_string(), "it is a directory");
+    }
+}
