@@ -3,16 +3,15 @@
 
 use anyhow::{Context, Result};
 use gmlake::allocator::{Options, find};
-use gmlake::device::Profile;
+use gmlake::device::{GRANULE, Profile};
 use gmlake::metrics::RunSummary;
-use gmlake::sim::{Choice, Memory, Opened, Setup, run};
+use gmlake::sim::plan::{PlanOptions, plan};
+use gmlake::sim::{Choice, Choices, Memory, Opened, Setup, run};
 use rayon::prelude::*;
 
 use crate::{Table, Traces, gib};
 
 const HEAD: &str = include_str!("lake_head.md");
-
-const MIB: u64 = 1 << 20;
 
 /// Recordings under other settings, late or cut short, of a second rank, or not of a program that repeats.
 fn is_comparable(name: &str) -> bool {
@@ -21,16 +20,21 @@ fn is_comparable(name: &str) -> bool {
         && !["graphs", "pools", "streams"].contains(&name)
 }
 
-/// One run on a device of so many bytes.
-fn measure(opened: &Opened, (allocator, options): (&str, &str), memory: u64) -> Result<RunSummary> {
+/// An allocator by its name, and its options as `name=value,...`.
+fn choice((allocator, options): (&str, &str)) -> Result<Choice> {
     let mut bag = Options::default();
     for (name, value) in options.split(',').filter_map(|pair| pair.split_once('=')) {
         bag.set(name, value);
     }
     let spec = find(allocator).with_context(|| format!("no allocator {allocator}"))?;
+    Ok(Choice { spec, options: bag })
+}
+
+/// One run on a device of so many bytes.
+fn measure(opened: &Opened, setting: (&str, &str), memory: u64) -> Result<RunSummary> {
     let profile = Profile::built_in("h200");
     let setup = Setup { memory: Memory::Bytes(memory), profile, ..Setup::default() };
-    Ok(run(opened, &Choice { spec, options: bag }, &setup)?)
+    Ok(run(opened, &choice(setting)?, &setup)?)
 }
 
 const ROOMY: u64 = 141 << 30;
@@ -193,44 +197,34 @@ fn robustness(opened: &mut [(String, Opened)]) -> Result<String> {
     Ok(format!("## Under other sizes\n\n{}", table.text()))
 }
 
-/// The smallest capacity at which a whole trace runs, to a 400th of what is live, and the driver time there.
-fn smallest(opened: &Opened, setting: (&str, &str)) -> Result<(u64, f64)> {
+/// The smallest devices on which a whole trace runs, to a thousandth of what is live, and the driver time there.
+fn smallest(name: &str, opened: &Opened) -> Result<Vec<String>> {
+    let settings = [("caching", ""), ("expandable", ""), ("lake", ""), ("lake", "budget=tight")];
+    let allocators = settings.map(choice).into_iter().collect::<Result<_>>()?;
     let live = measure(opened, ("bound", ""), ROOMY)?.active_peak_bytes;
-    let step = (live / 400).next_multiple_of(2 * MIB);
-    let (mut fails, mut runs) = (live / step, 2 * live / step);
-    let mut time = 0.0;
-    while runs - fails > 1 {
-        let middle = u64::midpoint(fails, runs);
-        let run = measure(opened, setting, middle * step)?;
-        if run.oom_count == 0 {
-            (runs, time) = (middle, driver_ms(&run));
-        } else {
-            fails = middle;
-        }
+    let options = PlanOptions {
+        choices: Choices { allocators, ..Choices::default() },
+        targets: Vec::new(),
+        resolution: (live / 1000).next_multiple_of(GRANULE),
+    };
+    let mut cells = vec![name.to_owned(), gib(live)];
+    for (need, setting) in plan(opened, &options)?.needs.iter().zip(settings) {
+        let trial = need.smallest.with_context(|| format!("{name}: {setting:?} never runs"))?;
+        let run = measure(opened, setting, trial.capacity_bytes)?;
+        cells.push(format!("{}, {:.0} ms", gib(trial.capacity_bytes), driver_ms(&run)));
     }
-    Ok((runs * step, time))
+    Ok(cells)
 }
 
 fn capacities(opened: &[(String, Opened)]) -> Result<String> {
-    let settings = [("caching", ""), ("expandable", ""), ("lake", ""), ("lake", "budget=tight")];
     let heading = ["trace", "live", "caching", "expandable", "lake", "lake budget=tight"];
     let mut table = Table::new(&heading);
-    let rows: Result<Vec<_>> = opened
-        .par_iter()
-        .map(|(name, trace)| {
-            let live = measure(trace, ("bound", ""), ROOMY)?.active_peak_bytes;
-            let mut cells = vec![name.clone(), gib(live)];
-            for setting in settings {
-                let (capacity, time) = smallest(trace, setting)?;
-                cells.push(format!("{}, {time:.0} ms", gib(capacity)));
-            }
-            Ok(cells)
-        })
-        .collect();
+    let rows: Result<Vec<_>> =
+        opened.par_iter().map(|(name, trace)| smallest(name, trace)).collect();
     rows?.iter().for_each(|cells| table.row(cells));
     Ok(format!(
-        "## The smallest device that will do\n\nGiB, found by bisection to 0.25 % of what is live, and the driver time \
-         there.\n\n{}",
+        "## The smallest device that will do\n\nGiB, as `gmlake-sim plan` finds it, to 0.1 % of what is live, and the \
+         driver time there.\n\n{}",
         table.text()
     ))
 }
