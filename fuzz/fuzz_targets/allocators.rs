@@ -62,7 +62,7 @@ fn run(data: &mut Unstructured<'_>) -> Result<()> {
 }
 
 fn check(mut allocator: Checked, ops: &[Op], capacity: Bytes, told: &str) {
-    let tell = Tell(format!("{told} on {capacity} bytes: {ops:?}"));
+    let _tell = Tell(format!("{told} on {capacity} bytes: {ops:?}"));
     let trace = Script::trace_of(ops);
     let mut gpu = SimDevice::new(capacity);
     let mut replay = Replay::new(&trace, OnOom::Skip);
@@ -70,7 +70,6 @@ fn check(mut allocator: Checked, ops: &[Op], capacity: Bytes, told: &str) {
     assert!(outcome.is_ok(), "{outcome:?}");
     assert_eq!(allocator.usage(), Usage::default());
     assert!(gpu.is_pristine(), "left behind: {gpu:?}");
-    std::mem::forget(tell);
 }
 
 /// Prints what was run when a panic unwinds past it.
@@ -78,7 +77,9 @@ struct Tell(String);
 
 impl Drop for Tell {
     fn drop(&mut self) {
-        eprintln!("{}", self.0);
+        if std::thread::panicking() {
+            eprintln!("{}", self.0);
+        }
     }
 }
 
