@@ -376,7 +376,7 @@ fn a_profile_prices_the_driver_calls() {
     }
     let refused = run(&[&allocators[..], &["nope"]].concat());
     assert_eq!(refused.status.code(), Some(2));
-    assert!(text(&refused.stderr).contains("neither h200 nor a100-paper"));
+    assert!(text(&refused.stderr).contains("neither h200 nor h100 nor a100-paper"));
 }
 
 /// `verify` says yes, no, or that there is nothing to verify.

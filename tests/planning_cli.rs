@@ -150,7 +150,7 @@ fn what_is_wrong_is_said_in_one_line() {
         (&["sweep", a, "--set", "vmm.chunk=2MiB", "--journal", a], "not the journal of a sweep"),
         (&["sweep", a], "required arguments were not provided"),
         (&["tune", a, "--worth", "2"], "a share from 0 to 1"),
-        (&["tune", a, "--profile", "p100"], "neither h200 nor a100-paper"),
+        (&["tune", a, "--profile", "p100"], "neither h200 nor h100 nor a100-paper"),
         (&["tune", "missing.csv"], "missing.csv"),
     ];
     for (arguments, message) in cases {

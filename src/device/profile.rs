@@ -95,8 +95,9 @@ pub enum ProfileError {
 }
 
 /// Name and content of each profile that comes with this program.
-const BUILT_IN: [(&str, &str); 2] = [
+const BUILT_IN: [(&str, &str); 3] = [
     ("h200", include_str!("profiles/h200.json")),
+    ("h100", include_str!("profiles/h100.json")),
     ("a100-paper", include_str!("profiles/a100-paper.json")),
 ];
 

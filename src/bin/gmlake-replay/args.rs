@@ -114,7 +114,7 @@ pub(crate) struct RunArgs {
     /// End each run after this many seconds
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) max_seconds: Option<f64>,
-    /// Prices to hold against the clock: h200, a100-paper or a file
+    /// Prices to hold against the clock: h200, h100, a100-paper or a file
     #[arg(long, value_name = "PROFILE", default_value = "h200")]
     pub(crate) profile: String,
     /// Write all results here, as JSON

@@ -225,7 +225,7 @@ pub(crate) struct DeviceArgs {
     /// How many events the GPU lags behind the program, for allocators that let streams wait for each other
     #[arg(long, value_name = "EVENTS", default_value_t = DEFAULT_GPU_LAG)]
     pub(crate) gpu_lag: u64,
-    /// Predict the time in driver calls: h200, a100-paper, or a file that gmlake-replay calibrate wrote
+    /// Predict the time in driver calls: h200, h100, a100-paper, or a file that gmlake-replay calibrate wrote
     #[arg(long, value_name = "PROFILE")]
     pub(crate) profile: Option<String>,
 }

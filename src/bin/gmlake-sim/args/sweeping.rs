@@ -85,7 +85,7 @@ pub(crate) struct TuneArgs {
     /// Memory of the device that the job is to run on, such as 80GiB [default: it never runs out]
     #[arg(long, value_name = "SIZE", value_parser = capacity, help_heading = "Device")]
     pub(crate) device_memory: Option<Bytes>,
-    /// What the driver's calls cost: h200, a100-paper, or a file that gmlake-replay calibrate wrote
+    /// What the driver's calls cost: h200, h100, a100-paper, or a file that gmlake-replay calibrate wrote
     #[arg(long, value_name = "PROFILE", default_value = "h200", help_heading = "Device")]
     pub(crate) profile: String,
     /// Memory that an option must save to be worth setting, as a share; less may be owed to addresses that nobody knows
