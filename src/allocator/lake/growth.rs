@@ -50,8 +50,7 @@ impl Lake {
         if reserved >= budget {
             return Ok(false);
         }
-        let tail = self.tail_free(device, stream, size)?;
-        let missing = round_up(size - tail.min(size - 1), GRANULE);
+        let missing = self.missing_at_tail(device, stream, size)?;
         for amount in [missing.max(STEP.min(self.options.handle)), missing] {
             if reserved + amount <= budget.min(self.limit) {
                 return self.grow_at_tail(device, stream, amount, size);
@@ -60,8 +59,8 @@ impl Lake {
         Ok(false)
     }
 
-    /// Bytes that are free at the end of the arena, and may be used by the stream at once.
-    fn tail_free(
+    /// Bytes by which the arena must grow for a request, beside what is free at its end and the stream may use at once.
+    fn missing_at_tail(
         &mut self,
         device: &mut dyn Device,
         stream: StreamId,
@@ -81,7 +80,7 @@ impl Lake {
             }
             handle = entry.left;
         }
-        Ok(free)
+        Ok(round_up(size - free.min(size - 1), GRANULE))
     }
 
     fn grow_at_tail(
@@ -120,8 +119,7 @@ impl Lake {
         if self.options.price <= 0.0 || is_short || live < self.live_peak / 100 * AT_RECORD {
             return Ok(false);
         }
-        let tail = self.tail_free(device, stream, size)?;
-        let amount = round_up(size - tail.min(size - 1), GRANULE);
+        let amount = self.missing_at_tail(device, stream, size)?;
         let most = (self.live_peak / 100 * BEYOND_RECORD).min(self.limit);
         if self.ledger.now().reserved + amount > most {
             return Ok(false);

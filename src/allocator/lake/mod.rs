@@ -136,7 +136,7 @@ pub struct Lake {
     live_peak: Bytes,
     /// Whether the device has refused memory.
     is_short: bool,
-    /// The largest handle that was made when memory was last taken; none yet: 0.
+    /// How large handles were allowed to be when memory was last taken. Kept, since asking what is free is a call.
     largest: Bytes,
     route: Route,
     tally: Tally,
