@@ -340,22 +340,29 @@ fn allocators_lists_every_one_with_its_options() {
 /// `gmlake-sim inspect ... | head -1` is no failure.
 #[test]
 fn a_reader_that_has_had_enough_is_no_error() {
+    let commands: [&[&str]; 3] = [
+        &["inspect", "-"],
+        &["compare", "-", "--export-json", "-"],
+        &["report", "-", "--out", "-"],
+    ];
     let (_folder, job) = folder();
-    let mut child = Process::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"))
-        .args(["inspect", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // Nobody reads any more before the program has anything to say.
-    drop(child.stdout.take());
-    let mut stdin = child.stdin.take().unwrap();
-    stdin.write_all(&fs::read(&job).unwrap()).unwrap();
-    drop(stdin);
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0));
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    for arguments in commands {
+        let mut child = Process::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"))
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Nobody reads any more before the program has anything to say.
+        drop(child.stdout.take());
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(&fs::read(&job).unwrap()).unwrap();
+        drop(stdin);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{arguments:?}");
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+    }
 }
 
 /// The profile is named wherever its numbers are.

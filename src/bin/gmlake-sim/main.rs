@@ -28,6 +28,7 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
+use gmlake::report::ReportError;
 
 use args::{Args, Command};
 
@@ -93,7 +94,12 @@ fn one_line(error: &str) -> String {
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let kind = |cause: &(dyn std::error::Error + 'static)| {
-        cause.downcast_ref::<io::Error>().map(io::Error::kind)
+        // A report's error stands in for the one it was made of, which is then no link of the chain.
+        let io = match cause.downcast_ref() {
+            Some(ReportError::Io(error)) => Some(error),
+            _ => cause.downcast_ref::<io::Error>(),
+        };
+        io.map(io::Error::kind)
     };
     error.chain().any(|cause| kind(cause) == Some(io::ErrorKind::BrokenPipe))
 }
