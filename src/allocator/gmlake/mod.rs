@@ -6,14 +6,14 @@
 //! ```text
 //!   request      free pBlocks        what is done                                   afterwards known, and remembered
 //!   S1  ████     ████                exact match: hand it out (pBlock or sBlock)
-//!   S2  ███      █████               Split: ███│██                                  sBlock ███+██, the old size
-//!   S3  ██████   ████ ███            Stitch ████+██, Split the last: ██│█           sBlocks ████+██ and ██+█
+//!   S2  ███      █████               Split: ███│██                                  (merge=off: sBlock ███+██)
+//!   S3  ██████   ████ ███            Stitch ████+██, Split the last: ██│█           sBlock ████+██ (and ██+█)
 //!   S4  ████████ ████ ██             Alloc ██, Stitch ████+██+██                    sBlock ████+██+██
 //!   S5  ...and the device is full    out of memory
 //! ```
 //!
-//! An sBlock only ever serves requests of exactly its size, and pBlocks never merge: every size that was ever needed
-//! is remembered, like on a tape. A program that repeats itself meets S1 only, after a few rounds.
+//! An sBlock only ever serves requests of exactly its size: what was ever stitched is remembered, like on a tape. A
+//! program that repeats itself stitches nothing any more, after a few rounds.
 //!
 //! *Where we differ from the paper.* Split gives both halves new addresses there, and maps their chunks again. Here
 //! both halves keep their part of the range, and the sBlock over them is the old range: neither costs a driver call.
@@ -21,6 +21,11 @@
 //!
 //! *Where the paper is silent:*
 //!
+//! - Free neighbours in one address range become one pBlock again, as in the released code; no call is needed. The
+//!   paper has `Split` and no word of its reverse. With `merge=off` what is cut once is cut for good, and an sBlock of
+//!   the old size is what remains of the whole. Then every size stays on the tape, and a program that repeats itself
+//!   meets S1 only, as the paper says. But pieces below the fragmentation limit pile up: where lengths vary, memory
+//!   grows to three times what it is else.
 //! - An sBlock over a pBlock that is split stays, over both halves. It can serve while no chunk of it is in use.
 //! - Among equals, a pBlock goes before an sBlock (which would block others), and lower addresses before higher.
 //! - The fragmentation limit is asked of blocks that are found: a free pBlock below it is neither split nor stitched,
@@ -45,7 +50,7 @@ mod reclaim;
 pub use options::GmlakeOptions;
 
 use super::small_pool::{SMALL_LIMIT, round_small};
-use super::vm_pool::{Front, Place, VmPool};
+use super::vm_pool::{Front, PBlock, Place, VmPool};
 use super::{
     AllocError, Allocation, Allocator, BlockId, BlockView, Counter, Request, SlabIndex, Usage,
 };
@@ -82,7 +87,7 @@ impl Gmlake {
     #[must_use]
     pub fn new(options: GmlakeOptions, memory_limit: Bytes) -> Self {
         Self {
-            front: Front::new(VmPool::new(options.chunk, false)),
+            front: Front::new(VmPool::new(options.chunk, options.merge)),
             options,
             memory_limit,
             states: States::default(),
@@ -164,13 +169,19 @@ impl Gmlake {
         Some(Place::Stitched(sblock))
     }
 
-    /// S2: the head of a larger pBlock. The two halves are remembered as an sBlock of the old size.
+    /// Keeps a pBlock that was just cut as an sBlock of its old size. Halves that merge need none.
+    #[inline]
+    fn remember(&mut self, whole: PBlock) {
+        if self.options.split_stitch && !self.options.merge {
+            self.front.pool.remember(whole.extent(), whole.stamp);
+        }
+    }
+
+    /// S2: the head of a larger pBlock.
     fn split(&mut self, block: SlabIndex, chunks: u32) -> Place {
         let whole = *self.front.pool.block(block);
         self.front.pool.take(block, chunks);
-        if self.options.split_stitch {
-            self.front.pool.remember(whole.extent(), whole.stamp);
-        }
+        self.remember(whole);
         Place::Primitive(block)
     }
 
@@ -191,8 +202,8 @@ impl Gmlake {
         let whole = *self.front.pool.block(last);
         let sblock = self.front.pool.stitch(device, &self.candidates, chunks)?;
         let is_cut = self.front.pool.block(last).len < whole.len;
-        if is_cut && self.options.split_stitch {
-            self.front.pool.remember(whole.extent(), whole.stamp);
+        if is_cut {
+            self.remember(whole);
         }
         self.stitch_free(device);
         Ok(Place::Stitched(sblock))

@@ -11,9 +11,11 @@ pub struct GmlakeOptions {
     pub fragment_limit: Bytes,
     /// Whether the limit is asked of the request instead: smaller ones are served without stitching, from any block.
     pub limit_requests: bool,
+    /// Whether free neighbours in one address range become one pBlock again.
+    pub merge: bool,
     /// Address space that sBlocks may take, in bytes, before the least recently used ones go.
     pub stitched_limit: Bytes,
-    /// Whether the halves of a split pBlock are remembered as an sBlock.
+    /// Whether the halves of a split pBlock, if they do not merge, are remembered as an sBlock.
     pub split_stitch: bool,
     /// Size of a physical chunk: a multiple of 2 MiB.
     pub chunk: Bytes,
@@ -24,6 +26,7 @@ impl Default for GmlakeOptions {
         Self {
             fragment_limit: 128 * MIB,
             limit_requests: false,
+            merge: true,
             stitched_limit: TIB,
             split_stitch: true,
             chunk: GRANULE,
@@ -45,6 +48,11 @@ impl GmlakeOptions {
             help: "apply fragment_limit to requests, as the released code does, and not to blocks",
         },
         OptionSpec {
+            name: "merge",
+            default: "on",
+            help: "free neighbours become one pBlock again; off: cut once is cut for good",
+        },
+        OptionSpec {
             name: "stitched_limit",
             default: "1TiB",
             help: "address space of sBlocks beyond which the least recently used ones go",
@@ -52,7 +60,7 @@ impl GmlakeOptions {
         OptionSpec {
             name: "split_stitch",
             default: "on",
-            help: "remember the two halves of a split pBlock as an sBlock of the old size",
+            help: "with merge=off: remember the halves of a split pBlock as an sBlock of the old size",
         },
         OptionSpec {
             name: "chunk",
@@ -70,6 +78,7 @@ impl GmlakeOptions {
         Ok(Self {
             fragment_limit: options.size("fragment_limit", default.fragment_limit)?,
             limit_requests: options.switch("limit_requests", default.limit_requests)?,
+            merge: options.switch("merge", default.merge)?,
             stitched_limit: options.size("stitched_limit", default.stitched_limit)?,
             split_stitch: options.switch("split_stitch", default.split_stitch)?,
             chunk: options.chunk("chunk", default.chunk)?,

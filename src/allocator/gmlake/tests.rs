@@ -24,6 +24,7 @@ struct Plain {
     next_address: u64,
     limit: usize,
     on_requests: bool,
+    merges: bool,
 }
 
 impl Plain {
@@ -45,7 +46,24 @@ impl Plain {
     fn malloc(&mut self, want: usize) -> Vec<u32> {
         let chunks = self.place(want);
         chunks.iter().for_each(|&chunk| self.busy[chunk as usize] = true);
+        while self.merges && self.part_one() {}
         chunks
+    }
+
+    /// Cuts a pBlock that is in use only in part, if there is one: an sBlock may begin or end inside, once it was
+    /// joined with others.
+    fn part_one(&mut self) -> bool {
+        for row in &mut self.pblocks {
+            let is_busy = |chunk: &u32| self.busy[*chunk as usize];
+            let first = is_busy(&row.chunks[0]);
+            if let Some(len) = row.chunks.iter().position(|chunk| is_busy(chunk) != first) {
+                let chunks = row.chunks.split_off(len);
+                let at = row.at + len as u64 * 2 * MIB;
+                self.pblocks.push(Row { at, chunks });
+                return true;
+            }
+        }
+        false
     }
 
     fn place(&mut self, want: usize) -> Vec<u32> {
@@ -90,10 +108,34 @@ impl Plain {
         all
     }
 
+    fn free(&mut self, chunks: &[u32]) {
+        chunks.iter().for_each(|&chunk| self.busy[chunk as usize] = false);
+        while self.merges && self.join_two() {}
+    }
+
+    /// Makes one pBlock of two free ones side by side, if there are such.
+    fn join_two(&mut self) -> bool {
+        let end = |row: &Row| row.at + row.chunks.len() as u64 * 2 * MIB;
+        for left in 0..self.pblocks.len() {
+            let is_next = |row: &Row| row.at == end(&self.pblocks[left]) && self.is_free(row);
+            if self.is_free(&self.pblocks[left])
+                && let Some(right) = self.pblocks.iter().position(is_next)
+            {
+                let chunks = self.pblocks[right].chunks.clone();
+                self.pblocks[left].chunks.extend(chunks);
+                self.pblocks.remove(right);
+                return true;
+            }
+        }
+        false
+    }
+
     /// Cuts the pBlock at `at` and remembers the whole; returns the first half.
     fn split(&mut self, at: u64, keep: usize) -> Vec<u32> {
         let row = self.pblocks.iter_mut().find(|row| row.at == at).unwrap();
-        self.sblocks.push(row.clone());
+        if !self.merges {
+            self.sblocks.push(row.clone());
+        }
         let rest = row.chunks.split_off(keep);
         let head = row.chunks.clone();
         self.pblocks.push(Row { at: at + keep as u64 * 2 * MIB, chunks: rest });
@@ -122,11 +164,16 @@ proptest! {
     fn serves_every_request_from_the_chunks_that_the_twin_takes(
         limit in 1..12usize,
         on_requests in any::<bool>(),
+        merges in any::<bool>(),
         script in prop::collection::vec(step(), 1..150),
     ) {
         let fragment_limit = limit as Bytes * 2 * MIB;
-        let limit_requests = on_requests;
-        let options = GmlakeOptions { fragment_limit, limit_requests, ..GmlakeOptions::default() };
+        let options = GmlakeOptions {
+            fragment_limit,
+            limit_requests: on_requests,
+            merge: merges,
+            ..GmlakeOptions::default()
+        };
         let mut gmlake = Gmlake::new(options, Bytes::MAX);
         let mut plain = Plain {
             pblocks: Vec::new(),
@@ -135,6 +182,7 @@ proptest! {
             next_address: LOWEST,
             limit,
             on_requests,
+            merges,
         };
         let mut gpu = SimDevice::new(100 * GIB);
         let mut live = Vec::new();
@@ -147,7 +195,7 @@ proptest! {
             } else {
                 let (block, taken) = live.swap_remove(pick.index(live.len()));
                 gmlake.free(&mut gpu, block);
-                taken.iter().for_each(|&chunk| plain.busy[chunk as usize] = false);
+                plain.free(&taken);
             }
         }
     }
@@ -185,10 +233,18 @@ fn a_program_that_repeats_itself_converges_to_exact_matches() {
     assert_eq!(gmlake.peak().reserved, 1600 * MIB);
 }
 
-/// S2: splitting maps nothing, and the old size is remembered on the old addresses.
+/// S2: splitting maps nothing, and the old size is there again afterwards, on the old addresses.
 #[test]
-fn split_halves_are_remembered_without_a_driver_call() {
-    let mut gmlake = Gmlake::new(GmlakeOptions::default(), Bytes::MAX);
+fn split_halves_are_one_again_without_a_driver_call() {
+    assert_eq!(split_and_ask_again(true), ("s1_exact_pblock", 1));
+    // Halves that stay apart are remembered as an sBlock.
+    assert_eq!(split_and_ask_again(false), ("s1_exact_sblock", 1));
+}
+
+/// What served the request for the whole after one for a part of it, and how often it served.
+fn split_and_ask_again(merge: bool) -> (&'static str, u64) {
+    let options = GmlakeOptions { merge, ..GmlakeOptions::default() };
+    let mut gmlake = Gmlake::new(options, Bytes::MAX);
     let mut gpu = Counted::new(SimDevice::new(8 * GIB));
     let whole = malloc(&mut gmlake, &mut gpu, 600 * MIB);
     gmlake.free(&mut gpu, whole.block);
@@ -198,8 +254,32 @@ fn split_halves_are_remembered_without_a_driver_call() {
     gmlake.free(&mut gpu, half.block);
     let again = malloc(&mut gmlake, &mut gpu, 600 * MIB);
     assert_eq!((again.at, gpu.calls.total()), (whole.at, before.total()));
-    assert_eq!(counter(&gmlake, "s1_exact_sblock"), 1);
     assert_eq!(counter(&gmlake, "stitched_bytes"), 0);
+    let kind = ["s1_exact_pblock", "s1_exact_sblock"];
+    let served = kind.map(|name| (name, counter(&gmlake, name)));
+    *served.iter().find(|(_, times)| *times > 0).unwrap()
+}
+
+/// Cut into pieces below the fragmentation limit and freed, memory is whole again, unless pBlocks never merge.
+#[test]
+fn small_pieces_do_not_pile_up() {
+    let reserved = |merge| {
+        let options = GmlakeOptions { merge, ..GmlakeOptions::default() };
+        let mut gmlake = Gmlake::new(options, Bytes::MAX);
+        let mut gpu = SimDevice::new(8 * GIB);
+        for piece in [100, 90, 80, 70] {
+            let whole = malloc(&mut gmlake, &mut gpu, 400 * MIB).block;
+            gmlake.free(&mut gpu, whole);
+            let pieces: Vec<_> = (0..400 / piece)
+                .map(|_| malloc(&mut gmlake, &mut gpu, piece * MIB).block)
+                .collect();
+            pieces.into_iter().for_each(|block| gmlake.free(&mut gpu, block));
+        }
+        gmlake.peak().reserved / MIB
+    };
+    // The fourth round leaves 120 MiB, which are below the limit and not cut: 70 MiB more.
+    assert_eq!(reserved(true), 470);
+    assert!(reserved(false) > 800, "{}", reserved(false));
 }
 
 /// S5: what the fragmentation limit keeps idle is not lost when memory runs out.

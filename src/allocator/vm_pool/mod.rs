@@ -31,11 +31,11 @@ mod watch;
 pub(super) use front::{Front, Place};
 #[cfg(test)]
 pub(super) use pblock::BlockState;
+pub(super) use pblock::PBlock;
 
 use super::size_order::SizeOrder;
 use super::{Slab, SlabIndex};
 use crate::units::Bytes;
-use pblock::PBlock;
 use sblock::SBlock;
 use segment::Segment;
 
