@@ -60,7 +60,7 @@ impl GmlakeOptions {
         OptionSpec {
             name: "split_stitch",
             default: "on",
-            help: "with merge=off: remember the halves of a split pBlock as an sBlock of the old size",
+            help: "with merge=off: remember a split pBlock as an sBlock of its old size",
         },
         OptionSpec {
             name: "chunk",
