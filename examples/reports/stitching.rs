@@ -146,7 +146,8 @@ fn convergence(traces: &Traces) -> Result<String> {
         "caching",
     ];
     let mut table = Table::new(&heading);
-    let names = workloads().map(|row| row.trace).chain(["opt-1.3b-LR-var"]);
+    let more = ["opt-13b-LR", "glm-10b-LR", "opt-1.3b-LR-var"];
+    let names = workloads().map(|row| row.trace).chain(more);
     for name in names {
         let Some(opened) = traces.open(name)? else { continue };
         let of = |allocator: &str, options: &[(&str, &str)]| -> Result<String> {
