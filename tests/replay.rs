@@ -210,7 +210,11 @@ fn what_cannot_begin_says_why_in_one_line() {
         (&["run", STREAMS], &[("MOCK_CUDA_MEMORY", "64000000")], "try --scale 0."),
         (&["run", "no-such-file"], &[], "no-such-file"),
         (&["run", STREAMS, "--allocators", "magic"], &[], "there is no allocator \"magic\""),
-        (&["run", STREAMS, "--profile", "magic"], &[], "neither h200 nor h100 nor a100-paper"),
+        (
+            &["run", STREAMS, "--profile", "magic"],
+            &[],
+            "neither h200 nor h100 nor a100-paper nor a file",
+        ),
     ];
     for (arguments, settings, expected) in cases {
         let Some(run) = on_mock(arguments, settings) else { return };

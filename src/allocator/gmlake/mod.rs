@@ -12,8 +12,8 @@
 //!   S5  ...and the device is full    out of memory
 //! ```
 //!
-//! An sBlock only ever serves requests of exactly its size: what was ever stitched is remembered, like on a tape. A
-//! program that repeats itself stitches nothing any more, after a few rounds.
+//! An sBlock only ever serves requests of exactly its size: what was ever stitched is remembered, like on a tape. Most
+//! programs that repeat themselves stitch nothing any more after a few rounds (`reports/gmlake.md`).
 //!
 //! *Where we differ from the paper.* Split gives both halves new addresses there, and maps their chunks again. Here
 //! both halves keep their part of the range, and the sBlock over them is the old range: neither costs a driver call.

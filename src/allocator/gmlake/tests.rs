@@ -130,7 +130,7 @@ impl Plain {
         false
     }
 
-    /// Cuts the pBlock at `at` and remembers the whole; returns the first half.
+    /// Cuts the pBlock at `at`, and remembers the whole if the halves never merge; returns the first half.
     fn split(&mut self, at: u64, keep: usize) -> Vec<u32> {
         let row = self.pblocks.iter_mut().find(|row| row.at == at).unwrap();
         if !self.merges {
