@@ -2,7 +2,6 @@
 //! will do.
 
 use anyhow::{Context, Result};
-use gmlake::allocator::{Options, find};
 use gmlake::device::{GRANULE, Profile};
 use gmlake::metrics::RunSummary;
 use gmlake::sim::plan::{PlanOptions, plan};
@@ -22,12 +21,8 @@ fn is_comparable(name: &str) -> bool {
 
 /// An allocator by its name, and its options as `name=value,...`.
 fn choice((allocator, options): (&str, &str)) -> Result<Choice> {
-    let mut bag = Options::default();
-    for (name, value) in options.split(',').filter_map(|pair| pair.split_once('=')) {
-        bag.set(name, value);
-    }
-    let spec = find(allocator).with_context(|| format!("no allocator {allocator}"))?;
-    Ok(Choice { spec, options: bag })
+    let pairs: Vec<_> = options.split(',').filter_map(|pair| pair.split_once('=')).collect();
+    crate::choice(allocator, &pairs)
 }
 
 /// One run on a device of so many bytes.

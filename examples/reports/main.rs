@@ -58,6 +58,14 @@ impl Traces {
     }
 }
 
+/// An allocator by its name, with options written as on the command line.
+pub(crate) fn choice(allocator: &str, options: &[(&str, &str)]) -> Result<Choice> {
+    let spec = find(allocator).with_context(|| format!("no allocator {allocator}"))?;
+    let mut bag = Options::default();
+    options.iter().for_each(|(name, value)| bag.set(name, value));
+    Ok(Choice { spec, options: bag })
+}
+
 /// One run with options written as on the command line, on a device of 141 GiB.
 pub(crate) fn simulate(
     opened: &Opened,
@@ -65,12 +73,9 @@ pub(crate) fn simulate(
     options: &[(&str, &str)],
     addresses: Option<AddressPolicy>,
 ) -> Result<RunSummary> {
-    let mut bag = Options::default();
-    options.iter().for_each(|(name, value)| bag.set(name, value));
-    let spec = find(allocator).with_context(|| format!("no allocator {allocator}"))?;
     let memory = Memory::Bytes(141 << 30);
     let setup = Setup { memory, addresses, ..Setup::default() };
-    Ok(run(opened, &Choice { spec, options: bag }, &setup)?)
+    Ok(run(opened, &choice(allocator, options)?, &setup)?)
 }
 
 /// A Markdown table.

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use gmlake::device::AddressPolicy;
 use gmlake::metrics::RunSummary;
+use gmlake::sim::Opened;
 
 use crate::published::{Published, SCALE_OUT, STRATEGIES};
 use crate::{Table, Traces, gib, simulate};
@@ -31,15 +32,39 @@ const MERGING: &str = "\
 
 The paper has a function that splits a pBlock, and no word of its reverse; the released code merges free neighbours. So does
 `gmlake`: both halves keep their part of the addresses, so that it takes no driver call. With `merge=off` what is cut once is cut
-for good, and remembered as an sBlock of the old size. Then, as the paper says, a program that repeats itself meets exact
-matches only, but pieces below the fragmentation limit pile up, and where everything may be stitched (a limit of 2 MiB), larger
-requests are stitched of ever smaller pieces. Merging saves memory on all of these, and mappings on most; not on OPT-13B at the
-default limit, where a block that has merged is cut elsewhere in the next step.
+for good, and remembered as an sBlock of the old size. Then a program that repeats itself should come to exact matches only, as the
+paper says (most do, in the table of convergence). But pieces below the fragmentation limit pile up, and where everything may be
+stitched (a limit of 2 MiB), larger requests are stitched of ever smaller pieces. Merging saves memory on all of these, and mappings
+on most; not on OPT-13B at the default limit, where a block that has merged is cut elsewhere in the next step.
 
 ";
 
 /// The paper to the letter: what is cut once is cut for good.
 const UNMERGED: [(&str, &str); 1] = [("merge", "off")];
+
+/// Everything may be stitched.
+const LOW: [(&str, &str); 1] = [("fragment_limit", "2MiB")];
+
+/// A simulated column: its heading, the allocator, and its options.
+type Column = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+
+const CLAIMS: [Column; 7] = [
+    ("expandable", "expandable", &[]),
+    ("gmlake", "gmlake", &[]),
+    ("gmlake, merge=off", "gmlake", &UNMERGED),
+    ("gmlake, limit on requests", "gmlake", &[("limit_requests", "on")]),
+    ("gmlake, limit 2 MiB", "gmlake", &LOW),
+    ("gmlake-released", "gmlake-released", RELEASED[0].1),
+    ("released, limit 2 MiB, reAlloc", "gmlake-released", RELEASED[2].1),
+];
+
+const CONVERGENCE: [Column; 5] = [
+    ("gmlake", "gmlake", &[]),
+    ("gmlake, merge=off", "gmlake", &UNMERGED),
+    ("gmlake, limit 2 MiB", "gmlake", &LOW),
+    ("gmlake-released", "gmlake-released", RELEASED[0].1),
+    ("caching", "caching", &[]),
+];
 
 const LIMITS: [&str; 10] =
     ["2MiB", "4MiB", "8MiB", "16MiB", "32MiB", "64MiB", "128MiB", "256MiB", "512MiB", "1GiB"];
@@ -55,44 +80,36 @@ pub(crate) fn report(traces: &Traces) -> Result<String> {
     Ok(format!("{HEAD}{}", parts.join("\n")))
 }
 
+fn headings(columns: &[Column]) -> Vec<&'static str> {
+    columns.iter().map(|&(heading, ..)| heading).collect()
+}
+
+/// What `show` says of a recording in each column.
+fn cells(
+    opened: &Opened,
+    columns: &[Column],
+    show: impl Fn(&RunSummary) -> String,
+) -> Result<Vec<String>> {
+    let cell = |&(_, allocator, options): &Column| {
+        simulate(opened, allocator, options, None).map(|run| show(&run))
+    };
+    columns.iter().map(cell).collect()
+}
+
 fn ratio(value: f64) -> String {
     format!("{value:.3}")
 }
 
 fn claims(traces: &Traces) -> Result<String> {
-    let heading = [
-        "workload",
-        "PyTorch (paper)",
-        "GMLake (paper)",
-        "PyTorch recorded",
-        "expandable",
-        "gmlake",
-        "gmlake, merge=off",
-        "gmlake, limit on requests",
-        "gmlake, limit 2 MiB",
-        "gmlake-released",
-        "released, limit 2 MiB, reAlloc",
-    ];
-    let mut table = Table::new(&heading);
+    let heading = ["workload", "PyTorch (paper)", "GMLake (paper)", "PyTorch recorded"];
+    let mut table = Table::new(&[&heading[..], &headings(&CLAIMS)].concat());
     for Published { trace: name, workload, utilization: [pytorch, gmlake], .. } in workloads() {
         let Some(opened) = traces.open(name)? else { continue };
-        let of = |allocator: &str, options: &[(&str, &str)]| -> Result<String> {
-            Ok(ratio(simulate(&opened, allocator, options, None)?.utilization))
-        };
         let recorded = opened.recorded.as_ref().map_or(0.0, |recorded| recorded.utilization);
-        table.row(&[
-            format!("{workload} (`{name}`)"),
-            ratio(*pytorch),
-            ratio(*gmlake),
-            ratio(recorded),
-            of("expandable", &[])?,
-            of("gmlake", &[])?,
-            of("gmlake", &UNMERGED)?,
-            of("gmlake", &[("limit_requests", "on")])?,
-            of("gmlake", &[("fragment_limit", "2MiB")])?,
-            of("gmlake-released", RELEASED[0].1)?,
-            of("gmlake-released", RELEASED[2].1)?,
-        ]);
+        let first = format!("{workload} (`{name}`)");
+        let bars = [*pytorch, *gmlake, recorded].map(ratio);
+        let simulated = cells(&opened, &CLAIMS, |run| ratio(run.utilization))?;
+        table.row(&[&[first], &bars[..], &simulated].concat());
     }
     Ok(format!(
         "## The paper's claims\n\nUtilization: peak active over peak reserved. The paper ran on A100 GPUs with other batch \
@@ -120,7 +137,6 @@ fn merging(traces: &Traces) -> Result<String> {
         let Some(opened) = traces.open(name)? else { continue };
         let of = |options: &[(&str, &str)]| simulate(&opened, "gmlake", options, None);
         let (merged, apart) = (of(&[])?, of(&UNMERGED)?);
-        let low = ("fragment_limit", "2MiB");
         let maps = |run: &RunSummary| run.device_calls.map.to_string();
         table.row(&[
             name.to_owned(),
@@ -128,40 +144,21 @@ fn merging(traces: &Traces) -> Result<String> {
             gib(apart.reserved_peak_bytes),
             maps(&merged),
             maps(&apart),
-            maps(&of(&[low])?),
-            maps(&of(&[low, UNMERGED[0]])?),
+            maps(&of(&LOW)?),
+            maps(&of(&[LOW[0], UNMERGED[0]])?),
         ]);
     }
     Ok(format!("{MERGING}{}", table.text()))
 }
 
 fn convergence(traces: &Traces) -> Result<String> {
-    let heading = [
-        "trace",
-        "steps",
-        "gmlake",
-        "gmlake, merge=off",
-        "gmlake, limit 2 MiB",
-        "gmlake-released",
-        "caching",
-    ];
-    let mut table = Table::new(&heading);
+    let mut table = Table::new(&[&["trace", "steps"][..], &headings(&CONVERGENCE)].concat());
     let more = ["opt-13b-LR", "glm-10b-LR", "opt-1.3b-LR-var"];
     let names = workloads().map(|row| row.trace).chain(more);
     for name in names {
         let Some(opened) = traces.open(name)? else { continue };
-        let of = |allocator: &str, options: &[(&str, &str)]| -> Result<String> {
-            Ok(settled(&simulate(&opened, allocator, options, None)?))
-        };
-        table.row(&[
-            name.to_owned(),
-            opened.trace.steps.len().to_string(),
-            of("gmlake", &[])?,
-            of("gmlake", &UNMERGED)?,
-            of("gmlake", &[("fragment_limit", "2MiB")])?,
-            of("gmlake-released", &[])?,
-            of("caching", &[])?,
-        ]);
+        let first = [name.to_owned(), opened.trace.steps.len().to_string()];
+        table.row(&[&first[..], &cells(&opened, &CONVERGENCE, settled)?].concat());
     }
     Ok(format!(
         "## Convergence\n\nThe last training step in which a driver call was made or an sBlock was created. The paper: after a \
