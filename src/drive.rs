@@ -8,7 +8,7 @@ use std::ops::{ControlFlow, Range};
 
 use crate::allocator::{AllocError, Allocator, BlockId, Request, Usage};
 use crate::device::{Device, DeviceError};
-use crate::trace::{AllocId, Event, EventKind, PoolId, Trace};
+use crate::trace::{AllocId, Event, EventKind, PoolId, StreamId, Trace};
 use crate::units::Bytes;
 
 /// The device's clock is told of so many events at a time: being told of each would cost more than most events.
@@ -64,6 +64,8 @@ pub struct Replay<'t> {
     live: Vec<Option<BlockId>>,
     on_oom: OnOom,
     is_hurried: bool,
+    /// Who may be using what was let go of: a recording does not say which of them.
+    streams: Vec<StreamId>,
     /// What happened so far.
     pub outcome: Outcome,
 }
@@ -73,7 +75,8 @@ impl<'t> Replay<'t> {
     #[must_use]
     pub fn new(trace: &'t Trace, on_oom: OnOom) -> Self {
         let live = vec![None; trace.allocs as usize];
-        Self { trace, live, on_oom, is_hurried: false, outcome: Outcome::default() }
+        let streams = (0..trace.streams.len()).map(|place| StreamId(place as u16)).collect();
+        Self { trace, live, on_oom, is_hurried: false, streams, outcome: Outcome::default() }
     }
 
     /// The same replay, one event right after the other: the device is told of no time in between.
@@ -136,7 +139,7 @@ impl<'t> Replay<'t> {
                 }
                 EventKind::FreeRequested => {
                     if let Some(block) = self.live[event.alloc.0 as usize] {
-                        allocator.free_requested(block);
+                        allocator.free_requested(block, &self.streams);
                     }
                 }
                 EventKind::FreeCompleted => {

@@ -123,9 +123,9 @@ fn with_block(spec: &Spec) -> (Box<dyn Allocator>, SimDevice, BlockId) {
 fn a_second_free_panics_whatever_came_between() {
     type Free = fn(&mut dyn Allocator, &mut SimDevice, BlockId);
     let free: Free = |allocator, gpu, block| allocator.free(gpu, block);
-    let requested: Free = |allocator, _, block| allocator.free_requested(block);
+    let requested: Free = |allocator, _, block| allocator.free_requested(block, &[]);
     let completed: Free = |allocator, gpu, block| {
-        allocator.free_requested(block);
+        allocator.free_requested(block, &[]);
         allocator.free_completed(gpu, block);
     };
     let reused: Free = |allocator, gpu, block| {
@@ -189,7 +189,7 @@ fn what_only_waits_for_a_stream_is_waited_for_before_a_request_fails() {
         let (mut allocator, mut gpu) =
             (checked(spec, &defaults(capacity)), SimDevice::new(capacity));
         let pending = allocator.malloc(&mut gpu, request(200 * MIB)).unwrap().block;
-        allocator.free_requested(pending);
+        allocator.free_requested(pending, &[]);
         let usage = allocator.usage();
         assert!(usage.allocated == 0 && usage.active >= 200 * MIB, "{}: {usage:?}", spec.name);
         let block = allocator.malloc(&mut gpu, request(200 * MIB)).unwrap().block;

@@ -25,47 +25,49 @@ pub(super) struct LastUse {
 /// Physical memory and addresses that were freed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Afterlife {
-    /// Object and offset to the end, and the last use.
-    memory: BTreeMap<(u64, Bytes), (Bytes, LastUse)>,
+    /// Object and offset to the end, and the last use on each stream.
+    memory: BTreeMap<(u64, Bytes), (Bytes, Vec<LastUse>)>,
 }
 
 impl Afterlife {
     /// Memory was freed.
-    pub(super) fn free(&mut self, extents: impl Iterator<Item = Extent>, last: LastUse) {
+    pub(super) fn free(&mut self, extents: impl Iterator<Item = Extent>, uses: &[LastUse]) {
         for Extent { object, offset, size } in extents {
-            self.memory.insert((object, offset), (offset + size, last));
+            self.memory.insert((object, offset), (offset + size, uses.to_vec()));
         }
     }
 
-    /// Memory is handed out to a stream: what stream used it last must be done before.
+    /// Memory is handed out to a stream: the streams that used it last must be done before.
     ///
     /// # Panics
     /// If nothing says that it is.
     pub(super) fn take(&mut self, extent: Extent, stream: StreamId, order: &Order) {
-        for ((object, start), (end, last)) in self.overlapping(extent) {
+        for ((object, start), (end, uses)) in self.overlapping(extent) {
             self.memory.remove(&(object, start));
-            assert!(
-                order.is_before(last.stream, last.moment, stream),
-                "{extent:?} is handed out to {stream:?}, but {last:?} may still be using it"
-            );
+            for last in &uses {
+                assert!(
+                    order.is_before(last.stream, last.moment, stream),
+                    "{extent:?} is handed out to {stream:?}, but {last:?} may still be using it"
+                );
+            }
             let (from, to) = (extent.offset, extent.offset + extent.size);
             if start < from {
-                self.memory.insert((object, start), (from, last));
+                self.memory.insert((object, start), (from, uses.clone()));
             }
             if end > to {
-                self.memory.insert((object, to), (end, last));
+                self.memory.insert((object, to), (end, uses));
             }
         }
     }
 
-    fn overlapping(&self, extent: Extent) -> Vec<((u64, Bytes), (Bytes, LastUse))> {
+    fn overlapping(&self, extent: Extent) -> Vec<((u64, Bytes), (Bytes, Vec<LastUse>))> {
         let Extent { object, offset, size } = extent;
         let before = self.memory.range(..(object, offset)).next_back();
         let inside = self.memory.range((object, offset)..(object, offset + size));
-        let reaches = |&(&(other, _), &(end, _)): &(&(u64, Bytes), &(Bytes, LastUse))| {
-            other == object && end > offset
+        let reaches = |&(&(other, _), (end, _)): &(&(u64, Bytes), &(Bytes, Vec<LastUse>))| {
+            other == object && *end > offset
         };
-        before.into_iter().filter(reaches).chain(inside).map(|(&k, &v)| (k, v)).collect()
+        before.into_iter().filter(reaches).chain(inside).map(|(&k, v)| (k, v.clone())).collect()
     }
 }
 
@@ -80,7 +82,7 @@ mod tests {
     fn freed(stream: u16) -> Afterlife {
         let mut afterlife = Afterlife::default();
         let last = LastUse { stream: StreamId(stream), moment: 0 };
-        afterlife.free([extent(100, 100)].into_iter(), last);
+        afterlife.free([extent(100, 100)].into_iter(), &[last]);
         afterlife
     }
 
@@ -96,6 +98,15 @@ mod tests {
     #[should_panic(expected = "may still be using it")]
     fn another_stream_may_not() {
         freed(1).take(extent(150, 200), StreamId(2), &Order::default());
+    }
+
+    #[test]
+    #[should_panic(expected = "StreamId(3)")]
+    fn nor_may_the_first_before_all_that_used_it_are_done() {
+        let mut afterlife = Afterlife::default();
+        let uses = [1, 3].map(|stream| LastUse { stream: StreamId(stream), moment: 0 });
+        afterlife.free([extent(100, 100)].into_iter(), &uses);
+        afterlife.take(extent(150, 10), StreamId(1), &Order::default());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::alloc_conf::AllocConf;
 use crate::device::{Device, GRANULE};
-use crate::trace::PoolId;
+use crate::trace::{PoolId, StreamId};
 
 /// Marks the ids of small blocks.
 const SMALL: SlabIndex = 1 << 31;
@@ -66,10 +66,10 @@ impl Allocator for PagedBound {
         })
     }
 
-    fn free_requested(&mut self, block: BlockId) {
+    fn free_requested(&mut self, block: BlockId, users: &[StreamId]) {
         match small_id(block) {
-            Some(block) => self.small.free_requested(block),
-            None => self.large.free_requested(block),
+            Some(block) => self.small.free_requested(block, users),
+            None => self.large.free_requested(block, users),
         }
     }
 

@@ -38,6 +38,8 @@ struct Live {
     state: BlockUse,
     /// When the client let go of it, in moments of the device's order.
     let_go: Option<u64>,
+    /// Other streams that may still be using it then.
+    users: Vec<StreamId>,
     /// Keys of its entries in `Checked::in_use`.
     extents: Vec<(u64, Bytes)>,
 }
@@ -192,7 +194,8 @@ impl Checked {
         self.requested += request.size;
         let Request { size: requested, stream, .. } = request;
         let (state, let_go) = (BlockUse::Allocated, None);
-        let live = Live { given, requested, stream, state, let_go, extents };
+        let users = Vec::new();
+        let live = Live { given, requested, stream, state, let_go, users, extents };
         self.live.insert(block, live);
     }
 
@@ -213,13 +216,17 @@ impl Checked {
         taken
     }
 
-    fn note_free_requested(&mut self, block: BlockId) {
+    fn note_free_requested(&mut self, block: BlockId, users: &[StreamId]) {
         let live = self.live.get_mut(&block);
         let live = live.unwrap_or_else(|| panic!("the free of {block:?}, which is stale, passed"));
         assert_eq!(live.state, BlockUse::Allocated, "the second free of {block:?} passed");
         live.state = BlockUse::Pending;
         live.let_go = Some(self.record.order().now());
-        self.record.guard_pending(live.given.at);
+        live.users = users.to_vec();
+        let moment = self.record.order().now();
+        let all = users.iter().chain((!users.is_empty()).then_some(&live.stream));
+        let uses = all.map(|&stream| (stream, moment)).collect();
+        self.record.guard_pending(live.given.at, uses);
     }
 
     /// Notes the blocks that a recording began with. What `walk` shows of them is checked by the audit.
@@ -230,13 +237,30 @@ impl Checked {
             let request = Request { size: requested, stream: segment.stream, pool: segment.pool };
             self.note_malloc(request, Allocation { at: DevicePtr(address), size, block: id });
             if block.state == BlockState::PendingFree {
-                self.note_free_requested(id);
+                self.note_free_requested(id, &[]);
             }
         }
     }
 
-    /// Lets go of a block.
+    /// Lets go of a block whose streams are done with it, but for its own.
     fn forget(&mut self, block: BlockId) {
+        if let Some(live) = self.live.get_mut(&block) {
+            live.users.clear();
+        }
+        self.let_go(block);
+    }
+
+    /// The allocator says which blocks it took back before their streams were done.
+    fn forget_recalled(&mut self) {
+        for block in self.inner.take_recalled() {
+            let state = self.live.get(&block).map(|live| live.state);
+            assert_eq!(state, Some(BlockUse::Pending), "{block:?} was recalled, and not let go of");
+            self.let_go(block);
+        }
+    }
+
+    /// A block is gone, and its streams may still be using its memory.
+    fn let_go(&mut self, block: BlockId) {
         let Some(live) = self.live.remove(&block) else { return };
         self.requested -= live.requested;
         let freed = live.extents.iter().filter_map(|&(object, offset)| {
@@ -244,10 +268,12 @@ impl Checked {
             Some(Extent { object, offset, size: end - offset })
         });
         let moment = live.let_go.unwrap_or(self.record.order().now());
-        let last = LastUse { stream: live.stream, moment };
-        self.afterlife.free(freed.collect::<Vec<_>>().into_iter(), last);
+        let streams = std::iter::once(live.stream).chain(live.users);
+        let uses: Vec<_> = streams.map(|stream| LastUse { stream, moment }).collect();
+        self.afterlife.free(freed.collect::<Vec<_>>().into_iter(), &uses);
         self.record.unguard(live.given.at);
-        self.record.note_freed(live.given.at, live.given.size, live.stream, moment);
+        let uses = uses.iter().map(|last| (last.stream, last.moment)).collect();
+        self.record.note_freed(live.given.at, live.given.size, uses);
     }
 
     /// After the device was synchronised, blocks that only waited for a stream may be free: `walk` tells which.
@@ -305,6 +331,7 @@ impl Allocator for Checked {
         request: Request,
     ) -> Result<Allocation, AllocError> {
         let given = self.inner.malloc(&mut self.record.watch(device), request);
+        self.forget_recalled();
         self.forget_settled();
         match &given {
             Ok(given) => self.note_malloc(request, *given),
@@ -318,9 +345,9 @@ impl Allocator for Checked {
         given
     }
 
-    fn free_requested(&mut self, block: BlockId) {
-        self.inner.free_requested(block);
-        self.note_free_requested(block);
+    fn free_requested(&mut self, block: BlockId, users: &[StreamId]) {
+        self.inner.free_requested(block, users);
+        self.note_free_requested(block, users);
         self.settle();
     }
 
@@ -335,7 +362,7 @@ impl Allocator for Checked {
 
     fn free(&mut self, device: &mut dyn Device, block: BlockId) {
         if self.live.contains_key(&block) {
-            self.note_free_requested(block);
+            self.note_free_requested(block, &[]);
             self.forget(block);
             self.inner.free(&mut self.record.watch(device), block);
         } else {
@@ -452,8 +479,8 @@ mod tests {
             Ok(given)
         }
 
-        fn free_requested(&mut self, block: BlockId) {
-            self.native.free_requested(block);
+        fn free_requested(&mut self, block: BlockId, users: &[StreamId]) {
+            self.native.free_requested(block, users);
         }
 
         fn free_completed(&mut self, device: &mut dyn Device, block: BlockId) {
@@ -496,7 +523,7 @@ mod tests {
             let (stream, pool) = (StreamId(0), PoolId::DEFAULT);
             let request = Request { size: MIB, stream, pool };
             let blocks = [(); 2].map(|()| checked.malloc(&mut gpu, request).unwrap().block);
-            checked.free_requested(blocks[0]);
+            checked.free_requested(blocks[0], &[]);
             checked.trim(&mut gpu);
             checked.free_completed(&mut gpu, blocks[0]);
             checked.free(&mut gpu, blocks[1]);

@@ -207,12 +207,19 @@ pub trait Allocator: Send {
         request: Request,
     ) -> Result<Allocation, AllocError>;
 
-    /// The client lets go of a block which other streams still use.
-    fn free_requested(&mut self, block: BlockId);
+    /// The client lets go of a block which other streams still use: these at most (its own may be among them).
+    fn free_requested(&mut self, block: BlockId, users: &[StreamId]);
 
     /// The streams are done with a block whose free was requested. Nothing happens if the id is stale: the allocator
     /// has synchronised with the GPU since, when memory was short, and knew already.
     fn free_completed(&mut self, device: &mut dyn Device, block: BlockId);
+
+    /// Blocks whose free was requested, and that were taken back since this was last asked, before their streams were
+    /// done: whoever has their memory now has been made to wait for them. Asked after each request, by those who keep
+    /// account of blocks.
+    fn take_recalled(&mut self) -> Vec<BlockId> {
+        Vec::new()
+    }
 
     /// The client lets go of a block that no other stream uses.
     fn free(&mut self, device: &mut dyn Device, block: BlockId);

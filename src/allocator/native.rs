@@ -111,7 +111,7 @@ impl Allocator for Native {
         Ok(Allocation { at, size, block: self.blocks.id(index) })
     }
 
-    fn free_requested(&mut self, block: BlockId) {
+    fn free_requested(&mut self, block: BlockId, _users: &[StreamId]) {
         let index = self.blocks.expect(block);
         let entry = &mut self.blocks[index];
         assert_eq!(entry.state, BlockUse::Allocated, "{block:?} was freed twice");
@@ -126,7 +126,7 @@ impl Allocator for Native {
     }
 
     fn free(&mut self, device: &mut dyn Device, block: BlockId) {
-        self.free_requested(block);
+        self.free_requested(block, &[]);
         self.free_completed(device, block);
     }
 

@@ -155,7 +155,7 @@ impl Allocator for Vmm {
         Ok(Allocation { at, size, block: self.blocks.id(index) })
     }
 
-    fn free_requested(&mut self, block: BlockId) {
+    fn free_requested(&mut self, block: BlockId, _users: &[StreamId]) {
         let index = self.blocks.expect(block);
         let size = self.size(index);
         let entry = &mut self.blocks[index];
@@ -174,7 +174,7 @@ impl Allocator for Vmm {
     }
 
     fn free(&mut self, device: &mut dyn Device, block: BlockId) {
-        self.free_requested(block);
+        self.free_requested(block, &[]);
         self.free_completed(device, block);
     }
 

@@ -31,12 +31,13 @@ pub struct Extent {
 }
 
 /// Who may still touch a guarded range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Guard {
     /// A client.
     Held,
-    /// A stream, unless the device has been synchronised more often than this.
-    Pending(u64),
+    /// Streams, unless the device has been synchronised more often than this; and if it is known which, with the
+    /// moments of their last use, unless they are known to be done.
+    Pending(u64, Vec<(StreamId, u64)>),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -66,8 +67,8 @@ pub struct Record {
     physical: Bytes,
     synchronisations: u64,
     order: Order,
-    /// Ranges of addresses that were freed, with the stream that used them last, and when.
-    freed: BTreeMap<DevicePtr, (Bytes, StreamId, u64)>,
+    /// Ranges of addresses that were freed, with the streams that used them last, and when.
+    freed: BTreeMap<DevicePtr, (Bytes, Vec<(StreamId, u64)>)>,
 }
 
 impl Record {
@@ -102,9 +103,9 @@ impl Record {
         &self.order
     }
 
-    /// A range was freed that a stream had used until then: its mapping may only go when the stream is done.
-    pub fn note_freed(&mut self, at: DevicePtr, size: Bytes, stream: StreamId, moment: u64) {
-        self.freed.insert(at, (size, stream, moment));
+    /// A range was freed that streams had used until then: its mapping may only go when they are done.
+    pub fn note_freed(&mut self, at: DevicePtr, size: Bytes, uses: Vec<(StreamId, u64)>) {
+        self.freed.insert(at, (size, uses));
     }
 
     /// A range is in use again.
@@ -117,9 +118,11 @@ impl Record {
     }
 
     fn assert_done(&mut self, call: &str, at: DevicePtr, size: Bytes) {
-        for (&place, &(_, stream, moment)) in self.freed.range(at..at.offset(size)) {
-            let is_done = self.order.has_happened(stream, moment);
-            assert!(is_done, "{call} of {at} + {size}: {stream:?} may still be using {place}");
+        for (&place, (_, uses)) in self.freed.range(at..at.offset(size)) {
+            for &(stream, moment) in uses {
+                let is_done = self.order.has_happened(stream, moment);
+                assert!(is_done, "{call} of {at} + {size}: {stream:?} may still be using {place}");
+            }
         }
         self.note_reused(at, size);
     }
@@ -181,14 +184,15 @@ impl Record {
         self.guards.insert(at, (size, Guard::Held));
     }
 
-    /// From now on only streams use the range, and none once the device has been synchronised.
+    /// From now on only streams use the range, and none once the device has been synchronised, or all of these are
+    /// known to be done with what they had queued at these moments. `uses` is empty if nobody knows which they are.
     ///
     /// # Panics
     /// If it is not guarded.
-    pub fn guard_pending(&mut self, at: DevicePtr) {
+    pub fn guard_pending(&mut self, at: DevicePtr, uses: Vec<(StreamId, u64)>) {
         let synchronisations = self.synchronisations;
         let (_, guard) = self.guards.get_mut(&at).unwrap_or_else(|| panic!("{at} is not guarded"));
-        *guard = Guard::Pending(synchronisations);
+        *guard = Guard::Pending(synchronisations, uses);
     }
 
     /// Nobody uses the range any more.
@@ -202,13 +206,18 @@ impl Record {
     /// Whether a range waits only for streams, and the device has been synchronised since.
     #[must_use]
     pub fn is_settled(&self, at: DevicePtr) -> bool {
-        self.guards.get(&at).is_some_and(|&(_, guard)| !self.is_in_use(guard))
+        self.guards.get(&at).is_some_and(|(_, guard)| !self.is_in_use(guard))
     }
 
-    fn is_in_use(&self, guard: Guard) -> bool {
+    fn is_in_use(&self, guard: &Guard) -> bool {
+        let has_happened =
+            |&(stream, moment): &(StreamId, u64)| self.order.has_happened(stream, moment);
         match guard {
             Guard::Held => true,
-            Guard::Pending(since) => self.synchronisations == since,
+            Guard::Pending(since, uses) => {
+                let are_done = !uses.is_empty() && uses.iter().all(has_happened);
+                self.synchronisations == *since && !are_done
+            }
         }
     }
 
@@ -218,13 +227,13 @@ impl Record {
         &self,
         at: DevicePtr,
         size: Bytes,
-        counts: impl Fn(Guard) -> bool,
+        counts: impl Fn(&Guard) -> bool,
     ) -> Option<(DevicePtr, Bytes)> {
         self.guards
             .range(..at.offset(size))
             .rev()
             .take_while(|&(&base, &(length, _))| base.offset(length) > at)
-            .find(|&(_, &(_, guard))| counts(guard))
+            .find(|&(_, (_, guard))| counts(guard))
             .map(|(&base, &(length, _))| (base, length))
     }
 
@@ -473,7 +482,7 @@ mod tests {
         let at = record.watch(&mut gpu).malloc(MIB).unwrap();
         record.guard(at, MIB);
         record.watch(&mut gpu).synchronize();
-        record.guard_pending(at);
+        record.guard_pending(at, Vec::new());
         record.watch(&mut gpu).free(at);
     }
 
@@ -482,7 +491,7 @@ mod tests {
         let (mut record, mut gpu) = (Record::default(), SimDevice::new(8 * MIB));
         let at = record.watch(&mut gpu).malloc(MIB).unwrap();
         record.guard(at, MIB);
-        record.guard_pending(at);
+        record.guard_pending(at, Vec::new());
         assert!(!record.is_settled(at));
         record.watch(&mut gpu).synchronize();
         assert!(record.is_settled(at));

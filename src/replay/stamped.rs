@@ -15,7 +15,7 @@ use crate::allocator::{
     AllocError, Allocation, Allocator, BlockId, BlockView, Counter, Request, Usage,
 };
 use crate::device::Device;
-use crate::trace::PoolId;
+use crate::trace::{PoolId, StreamId};
 use crate::units::Bytes;
 
 /// What was found by looking.
@@ -124,18 +124,24 @@ impl Allocator for Stamped {
         device: &mut dyn Device,
         request: Request,
     ) -> Result<Allocation, AllocError> {
-        let given = self.allocator.malloc(device, request)?;
+        let given = self.allocator.malloc(device, request);
+        // Before anything is written over them.
+        for block in self.allocator.take_recalled() {
+            self.check(block);
+            self.live.remove(&block);
+        }
+        let given = given?;
         self.stamp(&given);
         Ok(given)
     }
 
-    fn free_requested(&mut self, block: BlockId) {
+    fn free_requested(&mut self, block: BlockId, users: &[StreamId]) {
         self.check(block);
         let now = self.synchronized();
         if let Some(live) = self.live.get_mut(&block) {
             live.pending_since = Some(now);
         }
-        self.allocator.free_requested(block);
+        self.allocator.free_requested(block, users);
     }
 
     fn free_completed(&mut self, device: &mut dyn Device, block: BlockId) {

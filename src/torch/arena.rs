@@ -307,7 +307,9 @@ impl Arena {
     /// A free that other streams hold up.
     fn wait_for(&mut self, freed: Freed, uses: Vec<StreamId>) {
         self.tallied.deferred_frees += 1;
-        self.on(freed.owner, |allocator, _| allocator.free_requested(freed.block));
+        // What is used by a capture cannot be waited for.
+        let users = if self.is_any_begun() { &[][..] } else { &uses };
+        self.on(freed.owner, |allocator, _| allocator.free_requested(freed.block, users));
         if self.is_any_begun() {
             self.held_back.push((freed, uses));
         } else {

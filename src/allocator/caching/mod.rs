@@ -336,7 +336,7 @@ impl Allocator for Caching {
     }
 
     #[inline]
-    fn free_requested(&mut self, block: BlockId) {
+    fn free_requested(&mut self, block: BlockId, _users: &[StreamId]) {
         let index = self.blocks.expect(block);
         let entry = &mut self.blocks[index];
         assert_eq!(entry.state, BlockState::Allocated, "{block:?} was freed twice");

@@ -212,7 +212,7 @@ fn a_flush_completes_what_other_streams_used() {
     let mut device = SimDevice::new(100 * MIB);
     let request = Request { size: 60 * MIB, stream: StreamId(0), pool: PoolId::DEFAULT };
     let first = model.malloc(&mut device, request).unwrap();
-    model.free_requested(first.block);
+    model.free_requested(first.block, &[]);
     let second = model.malloc(&mut device, request).unwrap();
     model.free_completed(&mut device, first.block);
     assert_eq!(model.usage().active, 60 * MIB);

@@ -282,7 +282,7 @@ impl Allocator for Gmlake {
         }
     }
 
-    fn free_requested(&mut self, block: BlockId) {
+    fn free_requested(&mut self, block: BlockId, _users: &[StreamId]) {
         self.front.request_free(block);
     }
 

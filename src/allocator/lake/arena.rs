@@ -58,6 +58,11 @@ impl Arena {
         (self.before(at), right.filter(|_| !is_border(at.offset(size))))
     }
 
+    /// The last handle that begins at an address or before it.
+    pub(super) fn at(&self, at: DevicePtr) -> Option<SlabIndex> {
+        self.handles.range(..=at).next_back().map(|(_, &handle)| handle)
+    }
+
     /// Notes which handle begins at an address.
     pub(super) fn note(&mut self, at: DevicePtr, handle: SlabIndex) {
         self.handles.insert(at, handle);

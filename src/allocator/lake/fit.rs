@@ -59,17 +59,19 @@ impl Lake {
         false
     }
 
-    /// The same among what other streams own.
+    /// The same among what other streams own, or use.
     pub(super) fn fit_foreign(&mut self, stream: StreamId, size: Bytes, reach: Reach) -> bool {
-        let others = (0..self.streams.count()).map(StreamId).filter(|&owner| owner != stream);
-        for owner in others.clone() {
+        // Others may still be using a part of what the stream owns.
+        let counts = |&owner: &StreamId| owner != stream || reach == Reach::Any;
+        let owners = (0..self.streams.count()).map(StreamId).filter(counts);
+        for owner in owners.clone() {
             // Whole handles first: they change their owner.
             if self.fit_run(stream, owner, size, (reach, false)) {
                 self.tally.borrowed += 1;
                 return true;
             }
         }
-        for owner in others {
+        for owner in owners {
             if self.fit_piece(stream, owner, size, reach)
                 || self.fit_run(stream, owner, size, (reach, true))
             {

@@ -47,9 +47,12 @@ mod compose;
 mod fit;
 mod growth;
 mod handle_size;
+mod history;
+mod lent;
 mod options;
 mod pool;
 mod reclaim;
+mod repeat;
 mod runs;
 mod small;
 mod streams;
@@ -63,6 +66,8 @@ use std::collections::BTreeMap;
 use self::arena::Arena;
 use self::compose::Recipe;
 use self::fit::Reach;
+use self::history::{Asked, History, Spot};
+use self::lent::Lent;
 use self::pool::Pool;
 use self::streams::Streams;
 use self::tensors::{Place, Room, Tensor};
@@ -79,6 +84,7 @@ use crate::units::{Bytes, round_up};
 /// What was done how often.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
+    repeated: u64,
     pieces: u64,
     runs: u64,
     views_reused: u64,
@@ -86,6 +92,7 @@ struct Tally {
     composed: u64,
     growths: u64,
     shortages: u64,
+    recalled: u64,
     views_made: u64,
     views_dropped: u64,
     handles_stitched: u64,
@@ -131,6 +138,8 @@ pub struct Lake {
     slabs: BTreeMap<DevicePtr, Room>,
     tensors: Slab<Tensor>,
     pending: usize,
+    lent: Lent,
+    history: History,
     ledger: Ledger,
     /// Most bytes that were ever live, the request at hand included.
     live_peak: Bytes,
@@ -157,6 +166,8 @@ impl Lake {
             slabs: BTreeMap::new(),
             tensors: Slab::default(),
             pending: 0,
+            lent: Lent::default(),
+            history: History::default(),
             ledger: Ledger::default(),
             live_peak: 0,
             is_short: false,
@@ -166,15 +177,16 @@ impl Lake {
         }
     }
 
-    /// Room for `size` bytes; what was found is in use then.
+    /// Room for `size` bytes, where it is expected if that is free; what was found is in use then.
     #[inline]
     fn find(
         &mut self,
         device: &mut dyn Device,
-        stream: StreamId,
-        size: Bytes,
+        Asked { stream, size }: Asked,
+        expected: Option<Spot>,
     ) -> Result<SlabIndex, DeviceError> {
-        if !self.fit(stream, size) && !self.grow_within(device, stream, size)? {
+        let again = expected.is_some_and(|spot| self.fit_again(stream, size, spot));
+        if !again && !self.fit(stream, size) && !self.grow_within(device, stream, size)? {
             self.go_beyond(device, stream, size)?;
         }
         Ok(self.occupy(device, stream, size))
@@ -208,6 +220,10 @@ impl Lake {
             if recipe.size >= size {
                 break;
             }
+        }
+        if recipe.size < size && self.recall_all() {
+            let fits = self.fit(stream, size);
+            return if fits { Ok(()) } else { self.go_beyond(device, stream, size) };
         }
         if self.grow_at_record(device, stream, (size, &recipe))? {
             return Ok(());
@@ -297,16 +313,30 @@ impl Lake {
         stream: StreamId,
         size: Bytes,
     ) -> Result<Room, DeviceError> {
-        match self.find(device, stream, size) {
-            Err(DeviceError::OutOfMemory { .. }) => {}
-            other => return other.map(|piece| self.room(piece, size)),
+        let asked = Asked { stream, size };
+        let expected = self.options.repeat.then(|| self.history.expect(asked)).flatten();
+        let found = match self.find(device, asked, expected) {
+            Err(DeviceError::OutOfMemory { .. }) => self.find_after_giving_back(device, asked),
+            other => other,
+        };
+        let piece = found?;
+        if self.options.repeat {
+            self.history.note(asked, self.spot());
         }
+        Ok(self.room(piece, size))
+    }
+
+    #[cold]
+    fn find_after_giving_back(
+        &mut self,
+        device: &mut dyn Device,
+        asked: Asked,
+    ) -> Result<SlabIndex, DeviceError> {
         self.drop_idle_slabs();
         self.wait_for_all(device);
         self.is_short = true;
         self.give_back(device);
-        let piece = self.find(device, stream, size)?;
-        Ok(self.room(piece, size))
+        self.find(device, asked, None)
     }
 
     /// The room that the route leads to, now that it is taken.
@@ -346,12 +376,16 @@ impl Allocator for Lake {
         }
     }
 
-    fn free_requested(&mut self, block: BlockId) {
-        self.request_free(block);
+    fn free_requested(&mut self, block: BlockId, users: &[StreamId]) {
+        self.request_free(block, users);
     }
 
     fn free_completed(&mut self, _device: &mut dyn Device, block: BlockId) {
         self.complete_free(block);
+    }
+
+    fn take_recalled(&mut self) -> Vec<BlockId> {
+        self.lent.take_recalled()
     }
 
     #[inline]
@@ -376,6 +410,7 @@ impl Allocator for Lake {
     fn counters(&self) -> Vec<Counter> {
         let tally = self.tally;
         vec![
+            ("repeated", tally.repeated),
             ("pieces", tally.pieces),
             ("runs", tally.runs),
             ("views_reused", tally.views_reused),
@@ -383,6 +418,7 @@ impl Allocator for Lake {
             ("composed", tally.composed),
             ("growths", tally.growths),
             ("shortages", tally.shortages),
+            ("recalled", tally.recalled),
             ("stream_waits", self.streams.waits),
             ("host_waits", tally.host_waits),
             ("views_made", tally.views_made),

@@ -28,6 +28,10 @@ pub struct LakeOptions {
     pub sides: bool,
     /// Whether a stream may be made to wait for another one.
     pub waits: bool,
+    /// Whether memory lent to other streams is recalled where it is needed.
+    pub recall: bool,
+    /// Whether a request goes where its like went when the program was last here.
+    pub repeat: bool,
 }
 
 impl Default for LakeOptions {
@@ -83,6 +87,8 @@ impl LakeOptions {
         switch("pairs", "use two partial pieces side by side before whole handles"),
         switch("sides", "large requests go to the other end of free memory than small ones"),
         switch("waits", "a stream may wait for another one's memory, rather than grow"),
+        switch("recall", "memory lent to other streams is taken back where it is needed"),
+        switch("repeat", "what is asked for again goes where it went before"),
     ];
 
     /// What a budget stands for.
@@ -105,6 +111,8 @@ impl LakeOptions {
             pairs: true,
             sides: true,
             waits: true,
+            recall: true,
+            repeat: true,
         };
         Some(all)
     }
@@ -128,6 +136,8 @@ impl LakeOptions {
             pairs: options.switch("pairs", default.pairs)?,
             sides: options.switch("sides", default.sides)?,
             waits: options.switch("waits", default.waits)?,
+            recall: options.switch("recall", default.recall)?,
+            repeat: options.switch("repeat", default.repeat)?,
         })
     }
 }

@@ -262,6 +262,21 @@ impl Pool {
         self.partial.remove(self.handles[handle].owner, size, at.0);
     }
 
+    /// The pieces of a tensor, from the first one on.
+    pub(super) fn chain(&self, piece: SlabIndex) -> impl Iterator<Item = SlabIndex> + '_ {
+        let real = |piece: SlabIndex| (piece != NIL).then_some(piece);
+        std::iter::successors(real(piece), move |&piece| real(self.pieces[piece].link))
+    }
+
+    /// The piece of a handle that an address in it belongs to.
+    pub(super) fn piece_at(&self, handle: &Handle, at: DevicePtr) -> SlabIndex {
+        let mut piece = handle.first;
+        while at >= self.pieces[piece].at.offset(self.pieces[piece].size) {
+            piece = self.pieces[piece].next;
+        }
+        piece
+    }
+
     /// Handles that are held, in no particular order.
     pub(super) fn held(&self) -> impl Iterator<Item = SlabIndex> + '_ {
         (0..self.handles.len() as SlabIndex).filter(|&handle| !self.handles[handle].is_gone)

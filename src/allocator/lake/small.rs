@@ -1,6 +1,7 @@
 //! Small requests: slabs of 2 MiB out of the arena, cut up as PyTorch does it, and given back when they are empty.
 
 use super::Lake;
+use super::history::Asked;
 use super::tensors::Place;
 use crate::allocator::SlabIndex;
 use crate::allocator::small_pool::SMALL_SEGMENT;
@@ -36,8 +37,13 @@ impl Lake {
         if !self.options.slabs {
             return self.malloc_large(device, stream, size).map(Place::Large);
         }
-        match self.find(device, stream, SMALL_SEGMENT) {
+        let asked = Asked { stream, size: SMALL_SEGMENT };
+        let expected = self.history.expect_slab();
+        match self.find(device, asked, expected) {
             Ok(piece) => {
+                if self.options.repeat {
+                    self.history.note_slab(self.spot());
+                }
                 let room = self.room(piece, SMALL_SEGMENT);
                 let at = room.at;
                 self.slabs.insert(at, room);

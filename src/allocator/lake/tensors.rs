@@ -31,10 +31,12 @@ pub(super) enum Place {
 /// A block in a client's hands.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tensor {
-    place: Place,
+    /// Where it lives.
+    pub(super) place: Place,
     requested: Bytes,
     size: Bytes,
-    stream: StreamId,
+    /// The stream that asked for it.
+    pub(super) stream: StreamId,
     state: BlockUse,
 }
 
@@ -48,19 +50,21 @@ impl Lake {
         Allocation { at: self.address(place), size, block: self.tensors.id(index) }
     }
 
-    pub(super) fn request_free(&mut self, block: BlockId) {
+    pub(super) fn request_free(&mut self, block: BlockId, users: &[StreamId]) {
         let index = self.tensors.expect(block);
         let tensor = &mut self.tensors[index];
         assert_eq!(tensor.state, BlockUse::Allocated, "{block:?} was freed twice");
         tensor.state = BlockUse::Pending;
         self.pending += 1;
         self.ledger.free_requested(tensor.size);
+        self.lend(index, users);
     }
 
     pub(super) fn complete_free(&mut self, block: BlockId) {
         if let Some(index) = self.tensors.find(block) {
             assert_eq!(self.tensors[index].state, BlockUse::Pending, "{block:?} was not freed");
             self.pending -= 1;
+            self.end_lending(index);
             self.take_back(index);
         }
     }
@@ -81,6 +85,7 @@ impl Lake {
         }
         for index in 0..self.tensors.len() as SlabIndex {
             if self.tensors[index].state == BlockUse::Pending {
+                self.end_lending(index);
                 self.take_back(index);
             }
         }
@@ -88,7 +93,7 @@ impl Lake {
     }
 
     #[inline]
-    fn take_back(&mut self, index: SlabIndex) {
+    pub(super) fn take_back(&mut self, index: SlabIndex) {
         let Tensor { place, requested, size, stream, .. } = self.tensors[index];
         self.ledger.free_completed(requested, size);
         self.tensors[index].state = BlockUse::Free;

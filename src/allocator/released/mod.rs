@@ -321,7 +321,7 @@ impl Allocator for Released {
         }
     }
 
-    fn free_requested(&mut self, block: BlockId) {
+    fn free_requested(&mut self, block: BlockId, _users: &[StreamId]) {
         self.front.request_free(block);
     }
 

@@ -249,7 +249,7 @@ fn play<D: Device>(allocator: &mut impl Open, device: D, script: &[Step]) -> D {
             }
             Step::FreeLater { pick } if !live.is_empty() => {
                 let block = live.swap_remove(pick.index(live.len()));
-                allocator.free_requested(block);
+                allocator.free_requested(block, &[]);
                 pending.push(block);
             }
             Step::Complete => {

@@ -173,7 +173,7 @@ impl<'a> Verifier<'a> {
             _ => {
                 self.live.insert(entry.addr, Live { is_pending: true, ..live });
                 self.pending += 1;
-                self.model.free_requested(live.block);
+                self.model.free_requested(live.block, &[]);
             }
         }
     }

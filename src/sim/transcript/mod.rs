@@ -134,10 +134,12 @@ impl Scribe {
         let (left, completed) = pending.into_iter().partition(|block| waiting.contains(block));
         self.pending = left;
         let completed: Vec<BlockId> = completed;
-        for block in completed {
-            if let Some(given) = self.given.remove(&block) {
-                self.write_given(Action::FreeCompleted, given);
-            }
+        completed.into_iter().for_each(|block| self.write_free_completed(block));
+    }
+
+    fn write_free_completed(&mut self, block: BlockId) {
+        if let Some(given) = self.given.remove(&block) {
+            self.write_given(Action::FreeCompleted, given);
         }
     }
 
@@ -168,6 +170,10 @@ impl Allocator for Scribe {
         let Request { size, stream, pool } = request;
         self.ground.begin(stream, pool);
         let result = self.inner.malloc(&mut Tap::new(device, &mut self.ground), request);
+        for block in self.inner.take_recalled() {
+            self.pending.retain(|&other| other != block);
+            self.write_free_completed(block);
+        }
         self.write_calls();
         match &result {
             Ok(given) => {
@@ -186,20 +192,18 @@ impl Allocator for Scribe {
         result
     }
 
-    fn free_requested(&mut self, block: BlockId) {
+    fn free_requested(&mut self, block: BlockId, users: &[StreamId]) {
         if let Some(&given) = self.given.get(&block) {
             self.write_given(Action::FreeRequested, given);
         }
         self.pending.push(block);
-        self.inner.free_requested(block);
+        self.inner.free_requested(block, users);
     }
 
     fn free_completed(&mut self, device: &mut dyn Device, block: BlockId) {
         self.inner.free_completed(&mut Tap::new(device, &mut self.ground), block);
         self.pending.retain(|&other| other != block);
-        if let Some(given) = self.given.remove(&block) {
-            self.write_given(Action::FreeCompleted, given);
-        }
+        self.write_free_completed(block);
         self.write_calls();
     }
 

@@ -1,0 +1,128 @@
+//! Memory that its client has let go of while other streams still use it (`Tensor.record_stream`).
+//!
+//! PyTorch takes it back when events on those streams have been reached. So do we, as long as nobody needs it. If
+//! somebody does, it is *recalled*: taken back at once, as memory that those streams freed when its client did. Whoever
+//! gets it waits for them, on the GPU, as for all other memory of theirs ([`streams`](super::streams)).
+//!
+//! ```text
+//!   stream 1   alloc a   free a ................ (PyTorch: a is free here, when the host sees that 2 is done)
+//!   stream 2      uses a ──────────────┤
+//!   stream 1             recall a, wait for 2 ─┤ uses the memory of a
+//! ```
+//!
+//! All of it is recalled before memory grows beyond the budget, and what lies in the way when a request is to go where
+//! its like went before ([`repeat`](super::repeat)): so it goes there, although the GPU is a little later this time.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+use super::Lake;
+use super::tensors::{Place, Room, Tensor};
+use crate::allocator::{BlockId, NIL, SlabIndex};
+use crate::trace::StreamId;
+
+/// Streams, and the numbers of their next fences.
+type Users = Vec<(StreamId, u32)>;
+
+/// What is lent, and what was recalled.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Lent {
+    /// Tensors in the order of their frees, and what has to come before anyone else uses their memory.
+    tensors: BTreeMap<u64, (SlabIndex, Users)>,
+    /// The tensor that each piece belongs to, by its key in there.
+    pieces: FxHashMap<SlabIndex, u64>,
+    next: u64,
+    recalled: Vec<BlockId>,
+}
+
+impl Lent {
+    /// Tensors that were recalled since this was last asked.
+    pub(super) fn take_recalled(&mut self) -> Vec<BlockId> {
+        std::mem::take(&mut self.recalled)
+    }
+}
+
+/// Notes that a stream uses something until its fence of this number at most.
+fn note(users: &mut Users, (user, epoch): (StreamId, u32)) {
+    match users.iter_mut().find(|(other, _)| *other == user) {
+        Some((_, last)) => *last = (*last).max(epoch),
+        None => users.push((user, epoch)),
+    }
+}
+
+impl Lake {
+    /// A tensor is free for its own stream, and these others may still be using it. If there are none, nothing says
+    /// whom to wait for.
+    pub(super) fn lend(&mut self, tensor: SlabIndex, users: &[StreamId]) {
+        let Tensor { place: Place::Large(room), stream, .. } = self.tensors[tensor] else { return };
+        let others = users.iter().filter(|&&user| user != stream);
+        let users: Users = others.map(|&user| (user, self.streams.epoch(user))).collect();
+        if users.is_empty() || !self.options.recall || !self.options.waits {
+            return;
+        }
+        self.lent.next += 1;
+        self.lent.tensors.insert(self.lent.next, (tensor, users));
+        for piece in self.pool.chain(room.piece) {
+            self.lent.pieces.insert(piece, self.lent.next);
+        }
+    }
+
+    /// The streams are done with a tensor.
+    pub(super) fn end_lending(&mut self, tensor: SlabIndex) {
+        if let Place::Large(Room { piece, .. }) = self.tensors[tensor].place
+            && let Some(&number) = self.lent.pieces.get(&piece)
+        {
+            self.take_from_lent(number);
+        }
+    }
+
+    /// Takes back all that is lent. Says whether there was anything.
+    #[cold]
+    pub(super) fn recall_all(&mut self) -> bool {
+        let numbers: Vec<_> = self.lent.tensors.keys().copied().collect();
+        numbers.iter().for_each(|&number| self.recall(number));
+        !numbers.is_empty()
+    }
+
+    /// Takes back the lent tensor that a piece belongs to. Says whether it is one.
+    pub(super) fn recall_piece(&mut self, piece: SlabIndex) -> bool {
+        let number = self.lent.pieces.get(&piece).copied();
+        number.inspect(|&number| self.recall(number)).is_some()
+    }
+
+    fn recall(&mut self, number: u64) {
+        let (tensor, users) = self.take_from_lent(number);
+        self.note_users(tensor, &users);
+        self.lent.recalled.push(self.tensors.id(tensor));
+        self.tally.recalled += 1;
+        self.pending -= 1;
+        self.take_back(tensor);
+    }
+
+    fn take_from_lent(&mut self, number: u64) -> (SlabIndex, Users) {
+        let lent = self.lent.tensors.remove(&number).expect("pieces name tensors that are lent");
+        if let Place::Large(Room { piece, .. }) = self.tensors[lent.0].place {
+            for piece in self.pool.chain(piece) {
+                self.lent.pieces.remove(&piece);
+            }
+        }
+        lent
+    }
+
+    /// Notes who else uses the memory of a tensor, and the addresses at which it was handed out.
+    fn note_users(&mut self, tensor: SlabIndex, users: &[(StreamId, u32)]) {
+        let Place::Large(room) = self.tensors[tensor].place else { return };
+        let mut piece = room.piece;
+        while piece != NIL {
+            let part = self.pool.pieces[piece];
+            let all = &mut self.pool.handles[part.handle].users;
+            users.iter().for_each(|&user| note(all, user));
+            piece = part.link;
+        }
+        if room.view != NIL {
+            let all = &mut self.views.all[room.view].users;
+            users.iter().for_each(|&user| note(all, user));
+        }
+    }
+}
