@@ -22,6 +22,9 @@ pub(super) struct LastUse {
     pub(super) moment: u64,
 }
 
+/// Where freed memory begins, as an object and an offset in it; where it ends; and its last use on each stream.
+type Freed = ((u64, Bytes), (Bytes, Vec<LastUse>));
+
 /// Physical memory and addresses that were freed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Afterlife {
@@ -60,7 +63,7 @@ impl Afterlife {
         }
     }
 
-    fn overlapping(&self, extent: Extent) -> Vec<((u64, Bytes), (Bytes, Vec<LastUse>))> {
+    fn overlapping(&self, extent: Extent) -> Vec<Freed> {
         let Extent { object, offset, size } = extent;
         let before = self.memory.range(..(object, offset)).next_back();
         let inside = self.memory.range((object, offset)..(object, offset + size));

@@ -274,7 +274,20 @@ impl Arena {
     }
 
     fn request(&mut self, owner: Owner, request: Request) -> Result<Allocation, AllocError> {
-        self.on(owner, |allocator, device| allocator.malloc(device, request))
+        let outcome = self.on(owner, |allocator, device| allocator.malloc(device, request));
+        self.withdraw_recalled(owner);
+        outcome
+    }
+
+    /// Frees that the allocator did not wait for are complete.
+    #[inline]
+    fn withdraw_recalled(&mut self, owner: Owner) {
+        for block in self.on(owner, |allocator, _| allocator.take_recalled()) {
+            if let Some(freed) = self.pending.withdraw(owner, block) {
+                self.note(Action::FreeCompleted, &freed);
+                self.gone(owner);
+            }
+        }
     }
 
     fn free_block(&mut self, owner: Owner, block: BlockId) {

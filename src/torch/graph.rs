@@ -17,7 +17,7 @@ use crate::allocator::{Allocator, Caching, Environment};
 use crate::replay::cuda::is_capturing;
 
 /// Who a block belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Owner {
     /// The allocator that the user chose.
     Main,

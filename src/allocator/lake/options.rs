@@ -95,7 +95,7 @@ impl LakeOptions {
     fn of_budget(name: &str) -> Option<Self> {
         let (slack, price, handle, grain) = match name {
             "fast" => (0.005, 0.0, 256 * MIB, 1),
-            "balanced" => (0.005, 0.2, 128 * MIB, 8),
+            "balanced" => (0.003, 0.2, 96 * MIB, 16),
             "tight" => (0.003, 0.0, 32 * MIB, 8),
             _ => return None,
         };

@@ -200,7 +200,8 @@ fn at_a_record_cheap_growth_saves_a_view() {
     // Three of the last blocks are free, and one at the beginning: growing by one block saves six mappings.
     let composed = |price, others_freed: &[usize]| {
         let mut gpu = SimDevice::new(141 * GIB);
-        let mut lake = lake(LakeOptions { price, ..LakeOptions::default() });
+        let mut lake =
+            lake(LakeOptions { price, handle: 128 * MIB, grain: 8, ..LakeOptions::default() });
         let blocks = [0; 100].map(|_| malloc(&mut lake, &mut gpu, 64 * MIB, 0));
         for &place in [0, 97, 98, 99].iter().chain(others_freed) {
             lake.free(&mut gpu, blocks[place].block);
@@ -218,7 +219,7 @@ fn at_a_record_cheap_growth_saves_a_view() {
 fn handles_are_in_proportion_to_the_device() {
     let handles = |memory| {
         let mut gpu = SimDevice::new(memory);
-        let mut lake = lake(LakeOptions::default());
+        let mut lake = lake(LakeOptions { handle: 128 * MIB, ..LakeOptions::default() });
         malloc(&mut lake, &mut gpu, 2 * GIB, 0);
         lake.pool.count
     };

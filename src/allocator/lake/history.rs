@@ -1,0 +1,315 @@
+//! What was asked for, in order, and where it went: a program that repeats itself is given the same places again.
+//!
+//! A training step asks for what the step before asked for. If each request goes where its like went then, it finds that
+//! place mapped and free, however long it took to stitch it once. So the last requests are kept, and while new ones come
+//! in the same order, we *follow* the old ones. When they part, we look for another place in the history where the last
+//! few requests were the same; of several, the one that agrees with what came before for longest: layers of one step are
+//! as like as two peas, but only the same layer of the step before has the whole step before it.
+//!
+//! ```text
+//!   history     a b c  x x x x x x  d e │ a b c  x x x x ?
+//!               ╰─────────┬───────╯       ╰────┬─────╯
+//!                         ╰─ followed ←────────╯   ?: the fifth x went there
+//! ```
+//!
+//! How far two places of the history agree is told from hashes of all that came before each, in a few steps: if hashes
+//! mislead us, a request is sent to a place that is not free or not the best, and nothing worse.
+
+use rustc_hash::FxHashMap;
+
+use crate::allocator::BlockId;
+use crate::device::DevicePtr;
+use crate::trace::StreamId;
+use crate::units::Bytes;
+
+/// Requests that are remembered: a step has up to 20 thousand that are large enough to come here.
+const KEPT: u64 = 1 << 16;
+
+/// Requests that must be the same, the one at hand among them, to follow a place of the history: two to the power of
+/// this.
+const ALIKE: usize = 4;
+
+/// Places with the same last requests that are looked at.
+const CANDIDATES: usize = 64;
+
+/// Odd, and with its bits well mixed: hashes are polynomials in it.
+const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// `BASE` to the powers 1, 2, 4, ... up to `KEPT`.
+const POWERS: [u64; 17] = {
+    let mut powers = [BASE; 17];
+    let mut place = 1;
+    while place < powers.len() {
+        powers[place] = powers[place - 1].wrapping_mul(powers[place - 1]);
+        place += 1;
+    }
+    powers
+};
+
+/// What a program asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) stream: StreamId,
+    pub(super) size: Bytes,
+}
+
+impl Asked {
+    /// Not zero, so that what came before the first request is like nothing.
+    fn code(self) -> u64 {
+        self.size ^ (u64::from(self.stream.0) << 48)
+    }
+}
+
+/// Where a request went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Spot {
+    /// Its first byte.
+    pub(super) at: DevicePtr,
+    /// The view in which that is; none: the arena.
+    pub(super) view: Option<BlockId>,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    asked: Asked,
+    spot: Spot,
+    /// Slabs that were taken since the entry before.
+    slabs: Vec<Spot>,
+    /// Hash of all that was asked for up to here.
+    hash: u64,
+    /// Hash of the last few requests.
+    key: u64,
+    /// The place before with the same key.
+    before: Option<u64>,
+}
+
+/// The last requests, and where we are in them. Requests are numbered from the first one on.
+#[derive(Debug, Clone, Default)]
+pub(super) struct History {
+    /// Request number `n` is at `n % KEPT`.
+    entries: Vec<Entry>,
+    /// The number of the next request.
+    next: u64,
+    /// The last place with each key.
+    latest: FxHashMap<u64, u64>,
+    /// The request that the next one is expected to be like.
+    followed: Option<u64>,
+    /// Slabs that were taken since the last request.
+    slabs: Vec<Spot>,
+}
+
+impl History {
+    /// Where the same request went when the program was last here.
+    #[inline]
+    pub(super) fn expect(&mut self, asked: Asked) -> Option<Spot> {
+        let is_alike = |at| self.entry(at).is_some_and(|entry| entry.asked == asked);
+        if !self.followed.is_some_and(is_alike) {
+            self.followed = self.most_alike(asked);
+        }
+        self.followed.and_then(|at| self.entry(at)).map(|entry| entry.spot)
+    }
+
+    /// Where the next slab went when the program was last here.
+    pub(super) fn expect_slab(&self) -> Option<Spot> {
+        let entry = self.entry(self.followed?)?;
+        entry.slabs.get(self.slabs.len()).copied()
+    }
+
+    /// A request was served.
+    #[inline]
+    pub(super) fn note(&mut self, asked: Asked, spot: Spot) {
+        let key = self.key(asked);
+        let before = self.latest.insert(key, self.next);
+        let (hash, slabs) = (self.hash_with(asked), std::mem::take(&mut self.slabs));
+        let entry = Entry { asked, spot, slabs, hash, key, before };
+        let place = (self.next % KEPT) as usize;
+        if place == self.entries.len() {
+            self.entries.push(entry);
+        } else {
+            let old = std::mem::replace(&mut self.entries[place], entry);
+            if self.latest.get(&old.key).is_some_and(|&last| last + KEPT == self.next) {
+                self.latest.remove(&old.key);
+            }
+        }
+        self.next += 1;
+        self.followed = self.followed.map(|at| at + 1);
+    }
+
+    /// A slab was taken.
+    pub(super) fn note_slab(&mut self, spot: Spot) {
+        self.slabs.push(spot);
+    }
+
+    /// The request with this number, if it is remembered.
+    #[inline]
+    fn entry(&self, at: u64) -> Option<&Entry> {
+        let is_kept = at < self.next && at + KEPT >= self.next;
+        is_kept.then(|| &self.entries[(at % KEPT) as usize])
+    }
+
+    /// Hash of all requests before this one; 0 if they are forgotten.
+    fn hash_before(&self, at: u64) -> u64 {
+        at.checked_sub(1).and_then(|last| self.entry(last)).map_or(0, |entry| entry.hash)
+    }
+
+    /// Hash of all requests so far, this one at their end.
+    fn hash_with(&self, asked: Asked) -> u64 {
+        self.hash_before(self.next).wrapping_mul(BASE).wrapping_add(asked.code())
+    }
+
+    /// Hash of the last few requests, this one at their end.
+    fn key(&self, asked: Asked) -> u64 {
+        let begin = (self.next + 1).saturating_sub(1 << ALIKE);
+        self.hash_with(asked).wrapping_sub(self.hash_before(begin).wrapping_mul(POWERS[ALIKE]))
+    }
+
+    /// Among the places with the same last few requests, the one that agrees with us for longest; the latest of equals.
+    #[cold]
+    fn most_alike(&self, asked: Asked) -> Option<u64> {
+        let mut best = None;
+        let mut candidate = self.latest.get(&self.key(asked)).copied();
+        for _ in 0..CANDIDATES {
+            let Some((at, entry)) = candidate.and_then(|at| Some((at, self.entry(at)?))) else {
+                break;
+            };
+            let length = self.agreement(at);
+            if entry.asked == asked && best.is_none_or(|(longest, _)| length > longest) {
+                best = Some((length, at));
+            }
+            candidate = entry.before;
+        }
+        best.map(|(_, at)| at)
+    }
+
+    /// How many requests before number `at` are the same as the last ones.
+    fn agreement(&self, at: u64) -> u64 {
+        let mut length = 0;
+        for place in (0..POWERS.len()).rev() {
+            let more = length + (1 << place);
+            if more <= at
+                && self.entry(at - more).is_some()
+                && self.window(at - length, place) == self.window(self.next - length, place)
+            {
+                length = more;
+            }
+        }
+        length
+    }
+
+    /// Hash of the `1 << place` requests before number `end`.
+    fn window(&self, end: u64, place: usize) -> u64 {
+        let begin = self.hash_before(end - (1 << place));
+        self.hash_before(end).wrapping_sub(begin.wrapping_mul(POWERS[place]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn asked(size: Bytes) -> Asked {
+        Asked { stream: StreamId(0), size }
+    }
+
+    /// The spot of request number `n`.
+    fn spot(n: usize) -> Spot {
+        Spot { at: DevicePtr(n as u64), view: None }
+    }
+
+    /// Each request's number, and that of the one that it is expected to be like.
+    fn expectations(requests: &[Asked]) -> Vec<Option<usize>> {
+        let mut history = History::default();
+        let expect = |(n, &asked): (usize, &Asked)| {
+            let expected = history.expect(asked);
+            history.note(asked, spot(n));
+            expected.map(|spot| spot.at.0 as usize)
+        };
+        requests.iter().enumerate().map(expect).collect()
+    }
+
+    /// The obvious twin: compares request by request.
+    fn plain_expectations(requests: &[Asked]) -> Vec<Option<usize>> {
+        let alike = |a: usize, b: usize| {
+            (0..=a.min(b)).take_while(|&back| requests[a - back] == requests[b - back]).count()
+        };
+        let mut followed: Option<usize> = None;
+        let expect = |n: usize| {
+            followed = followed.map(|at| at + 1).filter(|&at| requests[at] == requests[n]);
+            if followed.is_none() {
+                let places = (0..n).rev().filter(|&at| at >= 15 && alike(at, n) >= 16);
+                followed = places.take(CANDIDATES).max_by_key(|&at| (alike(at, n), at));
+            }
+            followed
+        };
+        (0..requests.len()).map(expect).collect()
+    }
+
+    /// A step: something of its own at both ends, and layers in between.
+    fn steps(count: usize) -> Vec<Asked> {
+        let layers = (0..20).flat_map(|_| (0..10).map(|size| asked(100 + size)));
+        let step: Vec<_> = (0..30).map(asked).chain(layers).chain((50..80).map(asked)).collect();
+        step.repeat(count)
+    }
+
+    #[test]
+    fn a_layer_is_like_the_same_layer_of_the_step_before() {
+        let requests = steps(4);
+        let step = requests.len() / 4;
+        let expected = expectations(&requests);
+        assert!(expected[..30].iter().all(Option::is_none));
+        for n in 2 * step..requests.len() {
+            assert_eq!(expected[n], Some(n - step), "request {n} of steps of {step}");
+        }
+    }
+
+    #[test]
+    fn slabs_are_expected_where_they_were_taken() {
+        let mut history = History::default();
+        let requests = steps(3);
+        for (n, &asked) in requests.iter().enumerate() {
+            history.expect(asked);
+            if n % 130 == 0 {
+                if n > requests.len() * 2 / 3 {
+                    assert_eq!(history.expect_slab(), Some(spot(n - requests.len() / 3)));
+                }
+                history.note_slab(spot(n));
+            }
+            assert!(n <= requests.len() * 2 / 3 || history.expect_slab().is_none());
+            history.note(asked, spot(n));
+        }
+    }
+
+    #[test]
+    fn what_is_long_past_is_forgotten() {
+        let mut history = History::default();
+        for n in 0..3 * KEPT {
+            assert_eq!(history.expect(asked(n)), None);
+            history.note(asked(n), spot(n as usize));
+        }
+        assert_eq!((history.entries.len(), history.latest.len()), (KEPT as usize, KEPT as usize));
+        for n in 0..40 {
+            assert_eq!(history.expect(asked(n)), None, "request {n} was long ago");
+            history.note(asked(n), spot(0));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_same_is_expected_as_by_the_obvious_twin(
+            parts in prop::collection::vec((1..4_u64, 1..40_usize), 1..30),
+            noise in prop::collection::vec((0..1000_usize, 1..4_u64), 0..8),
+        ) {
+            let part = |(kind, length): (u64, usize)| (0..length as u64).map(move |n| asked(kind * 8 + n % 8));
+            let mut requests: Vec<_> = parts.into_iter().flat_map(part).collect();
+            requests.extend_from_within(..);
+            requests.extend_from_within(..);
+            for (place, size) in noise {
+                let place = place % requests.len();
+                requests[place] = asked(size);
+            }
+            prop_assert_eq!(expectations(&requests), plain_expectations(&requests));
+        }
+    }
+}
