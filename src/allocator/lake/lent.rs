@@ -20,6 +20,7 @@ use rustc_hash::FxHashMap;
 use super::Lake;
 use super::tensors::{Place, Room, Tensor};
 use crate::allocator::{BlockId, NIL, SlabIndex};
+use crate::device::Device;
 use crate::trace::StreamId;
 
 /// Streams, and the numbers of their next fences.
@@ -33,6 +34,8 @@ pub(super) struct Lent {
     /// The tensor that each piece belongs to, by its key in there.
     pieces: FxHashMap<SlabIndex, u64>,
     next: u64,
+    /// Uses behind which there may be no fence yet.
+    open: Users,
     recalled: Vec<BlockId>,
 }
 
@@ -62,10 +65,21 @@ impl Lake {
             return;
         }
         self.lent.next += 1;
+        self.lent.open.extend(&users);
         self.lent.tensors.insert(self.lent.next, (tensor, users));
         for piece in self.pool.chain(room.piece) {
             self.lent.pieces.insert(piece, self.lent.next);
         }
+    }
+
+    /// Makes fences behind the uses of what was lent since this was last called: soon after the frees, since the later
+    /// the fence, the longer somebody may have to wait.
+    #[inline]
+    pub(super) fn close_uses(&mut self, device: &mut dyn Device) {
+        for place in 0..self.lent.open.len() {
+            self.streams.close(device, self.lent.open[place]);
+        }
+        self.lent.open.clear();
     }
 
     /// The streams are done with a tensor.
@@ -75,14 +89,6 @@ impl Lake {
         {
             self.take_from_lent(number);
         }
-    }
-
-    /// Takes back all that is lent. Says whether there was anything.
-    #[cold]
-    pub(super) fn recall_all(&mut self) -> bool {
-        let numbers: Vec<_> = self.lent.tensors.keys().copied().collect();
-        numbers.iter().for_each(|&number| self.recall(number));
-        !numbers.is_empty()
     }
 
     /// Takes back the lent tensor that a piece belongs to. Says whether it is one.

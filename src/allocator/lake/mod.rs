@@ -221,10 +221,6 @@ impl Lake {
                 break;
             }
         }
-        if recipe.size < size && self.recall_all() {
-            let fits = self.fit(stream, size);
-            return if fits { Ok(()) } else { self.go_beyond(device, stream, size) };
-        }
         if self.grow_at_record(device, stream, (size, &recipe))? {
             return Ok(());
         }
@@ -359,6 +355,7 @@ impl Allocator for Lake {
     ) -> Result<Allocation, AllocError> {
         let size = round_small(request.size);
         self.streams.epoch(request.stream);
+        self.close_uses(device);
         self.live_peak = self.live_peak.max(self.ledger.now().active + size);
         let place = if size <= SMALL_LIMIT {
             self.malloc_small(device, request.stream, size)

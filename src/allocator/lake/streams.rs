@@ -1,14 +1,17 @@
 //! Streams: who may use what another stream freed, and from when on.
 //!
 //! Memory freed on a stream may be used again on it at once. Another stream may use it once a fence behind the free has
-//! been reached, or if that stream waits for the fence (`cuStreamWaitEvent`), which the host never does. No free makes
-//! a fence. A handle notes for each stream how many fences that stream had when it last freed something in it (the
-//! *epoch*); the fence is made when another stream wants the memory, and stands for all that was freed before.
+//! been reached, or if that stream waits for the fence (`cuStreamWaitEvent`), which the host never does. A handle notes
+//! for each stream how many fences that stream had when it last freed something in it (the *epoch*), and whoever wants
+//! the memory waits for the first fence from there on. It is made then if there is none: no free makes a fence, but for
+//! what is lent to other streams, of which it is worth knowing exactly when they are done ([`lent`](super::lent)).
 //!
 //! ```text
 //!   stream 1   free a   free b   |fence 0|    free c        a, b: epoch 0 (behind them comes fence 0); c: epoch 1
 //!   stream 2                         wait for fence 0       may use a and b, and whatever else has epoch 0 of stream 1
 //! ```
+
+use std::collections::VecDeque;
 
 use crate::device::{Device, Fence};
 use crate::trace::StreamId;
@@ -29,8 +32,29 @@ struct Lane {
     done: u32,
     /// For each stream, the number of its fences that this one has waited for.
     seen: Vec<u32>,
-    /// The last fence, if it is not known to be reached.
-    last: Option<Fence>,
+    /// Fences that are not known to be reached, by their numbers.
+    fences: VecDeque<(u32, Fence)>,
+}
+
+impl Lane {
+    /// Asks which fences were reached meanwhile; the stream works in order.
+    fn poll(&mut self, device: &mut dyn Device) {
+        while let Some(&(number, fence)) = self.fences.front()
+            && device.reached(fence)
+        {
+            device.drop_fence(fence);
+            self.fences.pop_front();
+            self.done = number + 1;
+        }
+    }
+
+    /// Makes a fence behind all that this stream has queued by now.
+    fn add_fence(&mut self, device: &mut dyn Device, stream: StreamId) -> (u32, Fence) {
+        let made = (self.epoch, device.fence(stream));
+        self.fences.push_back(made);
+        self.epoch += 1;
+        made
+    }
 }
 
 impl Streams {
@@ -69,14 +93,15 @@ impl Streams {
 
     /// Asks which fences were reached meanwhile.
     pub(super) fn poll(&mut self, device: &mut dyn Device) {
-        for lane in &mut self.lanes {
-            if let Some(fence) = lane.last
-                && device.reached(fence)
-            {
-                device.drop_fence(fence);
-                lane.last = None;
-                lane.done = lane.epoch;
-            }
+        self.lanes.iter_mut().for_each(|lane| lane.poll(device));
+    }
+
+    /// Makes a fence behind what `user` freed in an epoch, if there is none yet.
+    pub(super) fn close(&mut self, device: &mut dyn Device, (user, epoch): (StreamId, u32)) {
+        let lane = &mut self.lanes[usize::from(user.0)];
+        if lane.epoch == epoch {
+            lane.poll(device);
+            lane.add_fence(device, user);
         }
     }
 
@@ -88,29 +113,22 @@ impl Streams {
         (user, epoch): (StreamId, u32),
     ) {
         let lane = &mut self.lanes[usize::from(user.0)];
-        if epoch == lane.epoch || lane.last.is_none() {
-            if let Some(old) = lane.last.take() {
-                device.drop_fence(old);
-            }
-            lane.last = Some(device.fence(user));
-            lane.epoch += 1;
-        }
-        let (fence, reached) = (lane.last.expect("it was made just now"), lane.epoch);
+        let first = lane.fences.iter().find(|&&(number, _)| number >= epoch).copied();
+        let (number, fence) = first.unwrap_or_else(|| lane.add_fence(device, user));
         device.stream_wait(stream, fence);
         self.waits += 1;
         self.epoch(stream);
         let seen = &mut self.lanes[usize::from(stream.0)].seen;
         let place = usize::from(user.0);
         seen.resize(seen.len().max(place + 1), 0);
-        seen[place] = reached;
+        seen[place] = number + 1;
     }
 
     /// Makes a fence on every stream that needs one for [`Streams::poll`] to tell of all that was freed up to now.
     pub(super) fn mark(&mut self, device: &mut dyn Device) {
         for (place, lane) in self.lanes.iter_mut().enumerate() {
-            if lane.last.is_none() {
-                lane.last = Some(device.fence(StreamId(place as u16)));
-                lane.epoch += 1;
+            if lane.fences.is_empty() {
+                lane.add_fence(device, StreamId(place as u16));
             }
         }
     }
@@ -118,9 +136,7 @@ impl Streams {
     /// The device was synchronised: everything was reached.
     pub(super) fn finish(&mut self, device: &mut dyn Device) {
         for lane in &mut self.lanes {
-            if let Some(fence) = lane.last.take() {
-                device.drop_fence(fence);
-            }
+            lane.fences.drain(..).for_each(|(_, fence)| device.drop_fence(fence));
             lane.epoch += 1;
             lane.done = lane.epoch;
         }

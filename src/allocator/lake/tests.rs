@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::device::{Counted, SimDevice};
 use crate::trace::PoolId;
+use crate::trace::synthetic::SplitMix64;
 use crate::units::{GIB, KIB, MIB};
 
 fn lake(options: LakeOptions) -> Lake {
@@ -225,4 +226,85 @@ fn handles_are_in_proportion_to_the_device() {
     };
     assert_eq!([141, 96, 80, 40, 24, 10].map(|gib| handles(gib * GIB)), [16, 16, 32, 64, 64, 256]);
     assert_eq!(handles(5 * GIB / 2), 512, "never smaller than when memory is short");
+}
+
+/// A block on stream 0 is freed while stream 1 uses it, and as much is asked for again.
+fn lend_and_ask_again(options: LakeOptions, users: &[StreamId]) -> (Lake, Counted<SimDevice>) {
+    let mut gpu = Counted::new(SimDevice::new(GIB).lagging(1_000_000));
+    let mut lake = lake(options);
+    let lent = malloc(&mut lake, &mut gpu, 64 * MIB, 0);
+    lake.free_requested(lent.block, users);
+    let next = malloc(&mut lake, &mut gpu, 64 * MIB, 0);
+    let was_recalled = next.at == lent.at;
+    let recalled = if was_recalled { vec![lent.block] } else { Vec::new() };
+    assert_eq!(lake.take_recalled(), recalled);
+    assert_eq!(lake.tally.host_waits, 0);
+    // When the GPU gets there, the allocator is told all the same.
+    lake.free_completed(&mut gpu, lent.block);
+    lake.free(&mut gpu, next.block);
+    assert_eq!((lake.usage().active, lake.pending), (0, 0));
+    (lake, gpu)
+}
+
+#[test]
+fn what_is_lent_is_recalled_before_memory_grows() {
+    let (lake, gpu) = lend_and_ask_again(LakeOptions::default(), &[StreamId(0), StreamId(1)]);
+    assert_eq!((lake.usage().reserved, lake.tally.recalled), (64 * MIB, 1));
+    assert_eq!((gpu.fences.event_record, gpu.fences.stream_wait), (1, 1), "for stream 1");
+}
+
+#[test]
+fn it_is_not_if_nobody_says_who_uses_it_or_nobody_may_wait() {
+    let others = [StreamId(1)];
+    let (recall, waits) = (false, false);
+    for (options, users) in [
+        (LakeOptions::default(), &[][..]),
+        (LakeOptions::default(), &[StreamId(0)]),
+        (LakeOptions { recall, ..LakeOptions::default() }, &others),
+        (LakeOptions { waits, ..LakeOptions::default() }, &others),
+    ] {
+        let (lake, gpu) = lend_and_ask_again(options, users);
+        assert_eq!((lake.usage().reserved, lake.tally.recalled), (128 * MIB, 0));
+        assert_eq!((gpu.fences.event_record, gpu.fences.stream_wait), (0, 0));
+    }
+}
+
+/// Steps of one program on two streams. When the second stream is done with what is lent to it, only the dice know.
+fn calls_of_steps(options: LakeOptions, steps: usize) -> Vec<u64> {
+    let mut gpu = Counted::new(SimDevice::new(GIB).lagging(100));
+    let mut lake = lake(options);
+    let mut dice = SplitMix64::new(3);
+    let users = [StreamId(0), StreamId(1)];
+    let step = |lake: &mut Lake, gpu: &mut Counted<SimDevice>| {
+        let before = gpu.calls.total();
+        let (mut kept, mut lent) = (Vec::new(), Vec::new());
+        for n in 0..60_u64 {
+            let size = (3 + n * n % 41) * MIB;
+            kept.push(malloc(lake, gpu, size, (n % 7 == 0).into()).block);
+            if n % 3 == 2 {
+                let block = kept.remove((n as usize * 5) % kept.len());
+                lake.free_requested(block, &users);
+                lent.push(block);
+            }
+            if !lent.is_empty() && dice.below(4) == 0 {
+                lake.free_completed(gpu, lent.remove(0));
+            }
+            gpu.elapse(1, 0);
+        }
+        lent.into_iter().for_each(|block| lake.free_completed(gpu, block));
+        kept.into_iter().for_each(|block| lake.free(gpu, block));
+        gpu.calls.total() - before
+    };
+    (0..steps).map(|_| step(&mut lake, &mut gpu)).collect()
+}
+
+#[test]
+fn a_program_that_repeats_itself_comes_to_rest_whenever_the_gpu_is_done() {
+    let at_rest = |options| {
+        let calls = calls_of_steps(options, 24);
+        calls.iter().rev().take_while(|&&calls| calls == 0).count()
+    };
+    assert!(at_rest(LakeOptions::default()) >= 12, "it came to rest in the first half");
+    let restless = LakeOptions { repeat: false, ..LakeOptions::default() };
+    assert!(at_rest(restless) < 12, "it would without repeating: the test shows nothing");
 }
