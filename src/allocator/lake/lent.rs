@@ -1,8 +1,8 @@
 //! Memory that its client has let go of while other streams still use it (`Tensor.record_stream`).
 //!
-//! PyTorch takes it back when events on those streams have been reached. So do we, as long as nobody needs it. If
-//! somebody does, it is *recalled*: taken back at once, as memory that those streams freed when its client did. Whoever
-//! gets it waits for them, on the GPU, as for all other memory of theirs ([`streams`](super::streams)).
+//! PyTorch takes it back when events on those streams have been reached. So do we; but it can be *recalled* before:
+//! taken back as memory that those streams freed when its client did. Whoever gets it waits for them, on the GPU, as
+//! for all other memory of theirs ([`streams`](super::streams)).
 //!
 //! ```text
 //!   stream 1   alloc a   free a ................ (PyTorch: a is free here, when the host sees that 2 is done)
@@ -10,10 +10,9 @@
 //!   stream 1             recall a, wait for 2 ─┤ uses the memory of a
 //! ```
 //!
-//! All of it is recalled before memory grows beyond the budget, and what lies in the way when a request is to go where
-//! its like went before ([`repeat`](super::repeat)): so it goes there, although the GPU is a little later this time.
-
-use std::collections::BTreeMap;
+//! Only what lies in the way is recalled, when a request is to go where its like went before ([`repeat`](super::repeat)):
+//! so it goes there, although the GPU is a little later this time. A fence is made behind what is lent at once, so that
+//! nobody waits for more than that.
 
 use rustc_hash::FxHashMap;
 
@@ -29,11 +28,10 @@ type Users = Vec<(StreamId, u32)>;
 /// What is lent, and what was recalled.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Lent {
-    /// Tensors in the order of their frees, and what has to come before anyone else uses their memory.
-    tensors: BTreeMap<u64, (SlabIndex, Users)>,
-    /// The tensor that each piece belongs to, by its key in there.
-    pieces: FxHashMap<SlabIndex, u64>,
-    next: u64,
+    /// Tensors, and what has to come before anyone else uses their memory.
+    tensors: FxHashMap<SlabIndex, Users>,
+    /// The tensor that each of their pieces belongs to.
+    pieces: FxHashMap<SlabIndex, SlabIndex>,
     /// Uses behind which there may be no fence yet.
     open: Users,
     recalled: Vec<BlockId>,
@@ -61,14 +59,14 @@ impl Lake {
         let Tensor { place: Place::Large(room), stream, .. } = self.tensors[tensor] else { return };
         let others = users.iter().filter(|&&user| user != stream);
         let users: Users = others.map(|&user| (user, self.streams.epoch(user))).collect();
-        if users.is_empty() || !self.options.recall || !self.options.waits {
+        let may_be = self.options.recall && self.options.repeat && self.options.waits;
+        if users.is_empty() || !may_be {
             return;
         }
-        self.lent.next += 1;
         self.lent.open.extend(&users);
-        self.lent.tensors.insert(self.lent.next, (tensor, users));
+        self.lent.tensors.insert(tensor, users);
         for piece in self.pool.chain(room.piece) {
-            self.lent.pieces.insert(piece, self.lent.next);
+            self.lent.pieces.insert(piece, tensor);
         }
     }
 
@@ -82,38 +80,27 @@ impl Lake {
         self.lent.open.clear();
     }
 
-    /// The streams are done with a tensor.
-    pub(super) fn end_lending(&mut self, tensor: SlabIndex) {
-        if let Place::Large(Room { piece, .. }) = self.tensors[tensor].place
-            && let Some(&number) = self.lent.pieces.get(&piece)
-        {
-            self.take_from_lent(number);
+    /// A tensor is lent no more. Says who may still be using it.
+    pub(super) fn end_lending(&mut self, tensor: SlabIndex) -> Option<Users> {
+        let users = self.lent.tensors.remove(&tensor)?;
+        if let Place::Large(Room { piece, .. }) = self.tensors[tensor].place {
+            for piece in self.pool.chain(piece) {
+                self.lent.pieces.remove(&piece);
+            }
         }
+        Some(users)
     }
 
     /// Takes back the lent tensor that a piece belongs to. Says whether it is one.
-    pub(super) fn recall_piece(&mut self, piece: SlabIndex) -> bool {
-        let number = self.lent.pieces.get(&piece).copied();
-        number.inspect(|&number| self.recall(number)).is_some()
-    }
-
-    fn recall(&mut self, number: u64) {
-        let (tensor, users) = self.take_from_lent(number);
+    pub(super) fn recall(&mut self, piece: SlabIndex) -> bool {
+        let Some(&tensor) = self.lent.pieces.get(&piece) else { return false };
+        let users = self.end_lending(tensor).expect("a piece names a tensor that is lent");
         self.note_users(tensor, &users);
         self.lent.recalled.push(self.tensors.id(tensor));
         self.tally.recalled += 1;
         self.pending -= 1;
         self.take_back(tensor);
-    }
-
-    fn take_from_lent(&mut self, number: u64) -> (SlabIndex, Users) {
-        let lent = self.lent.tensors.remove(&number).expect("pieces name tensors that are lent");
-        if let Place::Large(Room { piece, .. }) = self.tensors[lent.0].place {
-            for piece in self.pool.chain(piece) {
-                self.lent.pieces.remove(&piece);
-            }
-        }
-        lent
+        true
     }
 
     /// Notes who else uses the memory of a tensor, and the addresses at which it was handed out.

@@ -15,7 +15,8 @@
 //!                     │E E E E E E E E E E E E│
 //! ```
 //!
-//! A request of more than 1 MiB goes, in this order, to
+//! A request of more than 1 MiB goes where its like went when the program was last here, if that place is free
+//! ([`repeat`]). Otherwise it goes, in this order, to
 //!
 //! 1. the smallest *partial* piece that fits, then two partial pieces side by side: idle handles stay whole;
 //! 2. the shortest *run* of the arena, used up from where it ends inside a handle; if it does not, large requests go
@@ -32,7 +33,8 @@
 //! *Streams.* Each handle has an owner, and steps 1 to 4 look at the stream's own handles alone. Before anything is
 //! stitched, room is looked for among what other streams own and are known to be done with, which costs nothing; before
 //! memory grows beyond the budget, what the stream has to wait for is taken too, on the GPU ([`streams`]). Who takes an
-//! idle handle whole owns it from then on.
+//! idle handle whole owns it from then on. What is lent to other streams is taken back early where a request is to go
+//! again ([`lent`]).
 //!
 //! *Small requests* share slabs of 2 MiB, which are pieces like any other and go back when they are empty.
 //!

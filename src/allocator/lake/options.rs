@@ -28,7 +28,7 @@ pub struct LakeOptions {
     pub sides: bool,
     /// Whether a stream may be made to wait for another one.
     pub waits: bool,
-    /// Whether memory lent to other streams is recalled where it is needed.
+    /// Whether memory lent to other streams is recalled where a request is to go again.
     pub recall: bool,
     /// Whether a request goes where its like went when the program was last here.
     pub repeat: bool,
@@ -87,7 +87,7 @@ impl LakeOptions {
         switch("pairs", "use two partial pieces side by side before whole handles"),
         switch("sides", "large requests go to the other end of free memory than small ones"),
         switch("waits", "a stream may wait for another one's memory, rather than grow"),
-        switch("recall", "memory lent to other streams is taken back where it is needed"),
+        switch("recall", "what is lent to other streams is taken back where repeating needs it"),
         switch("repeat", "what is asked for again goes where it went before"),
     ];
 
@@ -95,8 +95,8 @@ impl LakeOptions {
     fn of_budget(name: &str) -> Option<Self> {
         let (slack, price, handle, grain) = match name {
             "fast" => (0.005, 0.0, 256 * MIB, 1),
-            "balanced" => (0.003, 0.2, 96 * MIB, 16),
-            "tight" => (0.003, 0.0, 32 * MIB, 8),
+            "balanced" => (0.005, 0.2, 110 * MIB, 16),
+            "tight" => (0.003, 0.0, 32 * MIB, 16),
             _ => return None,
         };
         let all = Self {

@@ -30,7 +30,7 @@ impl Lake {
         let is_free = loop {
             match self.retrace(spot, size, &mut pieces) {
                 Ok(skip) => break Some(skip),
-                Err(Obstacle::Used(piece)) if self.recall_piece(piece) => {}
+                Err(Obstacle::Used(piece)) if self.recall(piece) => {}
                 Err(_) => break None,
             }
         };
