@@ -142,8 +142,10 @@ fn each(opened: &[(String, Opened)]) -> Result<String> {
     ))
 }
 
-const PARTS: [(&str, &str); 13] = [
+const PARTS: [(&str, &str); 15] = [
     ("balanced", ""),
+    ("every request anew, wherever its like went", "repeat=off"),
+    ("what is lent stays lent", "recall=off"),
     ("no slabs: small requests as they come", "slabs=off"),
     ("no pairs of partial pieces first", "pairs=off"),
     ("large and small from the same end", "sides=off"),
@@ -178,7 +180,7 @@ fn robustness(opened: &mut [(String, Opened)]) -> Result<String> {
                 event.size = (was.size as f64 * factor / 512.0).ceil() as u64 * 512;
             }
         }
-        for handle in ["102MiB", "128MiB", "154MiB"] {
+        for handle in ["88MiB", "96MiB", "104MiB", "110MiB", "120MiB", "128MiB"] {
             let options = format!("handle={handle}");
             let Totals { mean, worst, driver_ms } = totals(&all(opened, ("lake", &options))?);
             let (mean, worst) = (format!("{mean:.4}"), format!("{worst:.4}"));

@@ -207,11 +207,12 @@ pub trait Allocator: Send {
         request: Request,
     ) -> Result<Allocation, AllocError>;
 
-    /// The client lets go of a block which other streams still use: these at most (its own may be among them).
+    /// The client lets go of a block which other streams still use: these at most (its own may be among them). If there
+    /// are none, it is not known which.
     fn free_requested(&mut self, block: BlockId, users: &[StreamId]);
 
     /// The streams are done with a block whose free was requested. Nothing happens if the id is stale: the allocator
-    /// has synchronised with the GPU since, when memory was short, and knew already.
+    /// has synchronised with the GPU since, when memory was short, and knew already; or it has recalled the block.
     fn free_completed(&mut self, device: &mut dyn Device, block: BlockId);
 
     /// Blocks whose free was requested, and that were taken back since this was last asked, before their streams were

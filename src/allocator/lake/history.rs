@@ -1,10 +1,10 @@
 //! What was asked for, in order, and where it went: a program that repeats itself is given the same places again.
 //!
-//! A training step asks for what the step before asked for. If each request goes where its like went then, it finds that
-//! place mapped and free, however long it took to stitch it once. So the last requests are kept, and while new ones come
-//! in the same order, we *follow* the old ones. When they part, we look for another place in the history where the last
-//! few requests were the same; of several, the one that agrees with what came before for longest: layers of one step are
-//! as like as two peas, but only the same layer of the step before has the whole step before it.
+//! A training step asks for what the step before asked for. If each request goes where its like went then, it finds
+//! that place mapped and free, however long it took to stitch it once. So the last requests are kept, and while new
+//! ones come in the same order, we *follow* the old ones. When they part, we look for another place in the history
+//! where the last few requests were the same; of several, the one that agrees with what came before for longest:
+//! layers of one step are as like as two peas, but only the same layer of the step before has the whole step before it.
 //!
 //! ```text
 //!   history     a b c  x x x x x x  d e │ a b c  x x x x ?
@@ -301,7 +301,9 @@ mod tests {
             parts in prop::collection::vec((1..4_u64, 1..40_usize), 1..30),
             noise in prop::collection::vec((0..1000_usize, 1..4_u64), 0..8),
         ) {
-            let part = |(kind, length): (u64, usize)| (0..length as u64).map(move |n| asked(kind * 8 + n % 8));
+            let part = |(kind, length): (u64, usize)| {
+                (0..length as u64).map(move |n| asked(kind * 8 + n % 8))
+            };
             let mut requests: Vec<_> = parts.into_iter().flat_map(part).collect();
             requests.extend_from_within(..);
             requests.extend_from_within(..);

@@ -10,9 +10,9 @@
 //!   stream 1             recall a, wait for 2 ─┤ uses the memory of a
 //! ```
 //!
-//! Only what lies in the way is recalled, when a request is to go where its like went before ([`repeat`](super::repeat)):
-//! so it goes there, although the GPU is a little later this time. A fence is made behind what is lent at once, so that
-//! nobody waits for more than that.
+//! Only what lies in the way is recalled, when a request is to go where its like went before
+//! ([`repeat`](super::repeat)): so it goes there, although the GPU is a little later this time. A fence is made behind
+//! what is lent at once, so that nobody waits for more than that.
 
 use rustc_hash::FxHashMap;
 

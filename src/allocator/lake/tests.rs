@@ -5,7 +5,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::device::{Counted, SimDevice};
 use crate::trace::PoolId;
-use crate::trace::synthetic::SplitMix64;
 use crate::units::{GIB, KIB, MIB};
 
 fn lake(options: LakeOptions) -> Lake {
@@ -301,7 +300,7 @@ fn the_fence_behind_what_is_lent_is_made_at_once() {
 fn calls_of_steps(options: LakeOptions, steps: usize) -> Vec<u64> {
     let mut gpu = Counted::new(SimDevice::new(GIB).lagging(100));
     let mut lake = lake(options);
-    let mut dice = SplitMix64::new(3);
+    let mut dice = 3_u64;
     let users = [StreamId(0), StreamId(1)];
     let mut step = |lake: &mut Lake, gpu: &mut Counted<SimDevice>| {
         let before = gpu.calls.total();
@@ -314,7 +313,8 @@ fn calls_of_steps(options: LakeOptions, steps: usize) -> Vec<u64> {
                 lake.free_requested(block, &users);
                 lent.push(block);
             }
-            if !lent.is_empty() && dice.below(4) == 0 {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            if !lent.is_empty() && dice >> 62 == 0 {
                 lake.free_completed(gpu, lent.remove(0));
             }
             gpu.elapse(1, 0);
