@@ -6,10 +6,10 @@
 //! size.
 //!
 //! ```text
-//!   largest    128 MiB │                      ╭─────── a device of 96 GiB and more
-//!               64 MiB │              ╭───────╯
-//!               32 MiB │      ╭───────╯              half the device, half the handle
-//!                4 MiB │──────┴─────────────────── once half of the device is held, or it has refused
+//!   largest    110 MiB │                      ╭─────── a device of 96 GiB and more
+//!               55 MiB │              ╭───────╯
+//!               28 MiB │      ╭───────╯              half the device, half the handle
+//!                4 MiB │──────┴─────────────────── once half of the device is held (less of a small one), or it refused
 //! ```
 
 use super::Lake;
@@ -21,8 +21,9 @@ use crate::units::{Bytes, GIB, MIB, round_up};
 const FULL_SIZE: Bytes = 128 * GIB;
 
 /// Per cent of the device's memory, held by us, from which on memory is short, and every byte counts. What is held in
-/// large handles by then can be stitched only where it is free in one place, so it must not be most of the device.
-const NEARLY_FULL: Bytes = 50;
+/// large handles by then can be stitched only where it is free in one place, so it must not be most of the device. On
+/// smaller devices the share is smaller in proportion, too: what is live there is all of it.
+const NEARLY_FULL: Bytes = 48;
 
 /// The largest handle once memory is short.
 pub(super) const SMALL: Bytes = 4 * MIB;
@@ -39,7 +40,8 @@ impl Lake {
         let reserved = self.ledger.now().reserved;
         let capacity = (reserved + free).min(self.limit);
         let small = SMALL.min(self.options.handle);
-        if self.is_short || reserved > capacity / 100 * NEARLY_FULL {
+        let nearly_full = NEARLY_FULL * capacity.min(FULL_SIZE) / FULL_SIZE;
+        if self.is_short || reserved > capacity / 100 * nearly_full {
             return small;
         }
         let scale = FULL_SIZE / nearest_power_of_two(capacity.min(FULL_SIZE));
