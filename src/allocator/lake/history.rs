@@ -77,8 +77,6 @@ struct Entry {
     slabs: Vec<Spot>,
     /// Hash of all that was asked for up to here.
     hash: u64,
-    /// Hash of the last few requests.
-    key: u64,
     /// The place before with the same key.
     before: Option<u64>,
 }
@@ -118,21 +116,22 @@ impl History {
     /// A request was served.
     #[inline]
     pub(super) fn note(&mut self, asked: Asked, spot: Spot) {
-        let key = self.key(asked);
-        let before = self.latest.insert(key, self.next);
         let (hash, slabs) = (self.hash_with(asked), std::mem::take(&mut self.slabs));
-        let entry = Entry { asked, spot, slabs, hash, key, before };
+        let key = self.key(hash);
+        let before = self.latest.insert(key, self.next);
+        let entry = Entry { asked, spot, slabs, hash, before };
         let place = (self.next % KEPT) as usize;
         if place == self.entries.len() {
             self.entries.push(entry);
         } else {
-            let old = std::mem::replace(&mut self.entries[place], entry);
-            if self.latest.get(&old.key).is_some_and(|&last| last + KEPT == self.next) {
-                self.latest.remove(&old.key);
-            }
+            self.entries[place] = entry;
         }
         self.next += 1;
         self.followed = self.followed.map(|at| at + 1);
+        if self.latest.len() as u64 > 2 * KEPT {
+            let first = self.next.saturating_sub(KEPT);
+            self.latest.retain(|_, last| *last >= first);
+        }
     }
 
     /// A slab was taken.
@@ -157,17 +156,17 @@ impl History {
         self.hash_before(self.next).wrapping_mul(BASE).wrapping_add(asked.code())
     }
 
-    /// Hash of the last few requests, this one at their end.
-    fn key(&self, asked: Asked) -> u64 {
+    /// Hash of the last few requests, out of that of all requests so far with the one at hand.
+    fn key(&self, hash: u64) -> u64 {
         let begin = (self.next + 1).saturating_sub(1 << ALIKE);
-        self.hash_with(asked).wrapping_sub(self.hash_before(begin).wrapping_mul(POWERS[ALIKE]))
+        hash.wrapping_sub(self.hash_before(begin).wrapping_mul(POWERS[ALIKE]))
     }
 
     /// Among the places with the same last few requests, the one that agrees with us for longest; the latest of equals.
     #[cold]
     fn most_alike(&self, asked: Asked) -> Option<u64> {
         let mut best = None;
-        let mut candidate = self.latest.get(&self.key(asked)).copied();
+        let mut candidate = self.latest.get(&self.key(self.hash_with(asked))).copied();
         for _ in 0..CANDIDATES {
             let Some((at, entry)) = candidate.and_then(|at| Some((at, self.entry(at)?))) else {
                 break;
@@ -288,7 +287,8 @@ mod tests {
             assert_eq!(history.expect(asked(n)), None);
             history.note(asked(n), spot(n as usize));
         }
-        assert_eq!((history.entries.len(), history.latest.len()), (KEPT as usize, KEPT as usize));
+        assert_eq!(history.entries.len(), KEPT as usize);
+        assert!(history.latest.len() <= 2 * KEPT as usize);
         for n in 0..40 {
             assert_eq!(history.expect(asked(n)), None, "request {n} was long ago");
             history.note(asked(n), spot(0));
