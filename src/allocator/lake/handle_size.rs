@@ -9,7 +9,7 @@
 //!   largest    110 MiB │                      ╭─────── a device of 96 GiB and more
 //!               55 MiB │              ╭───────╯
 //!               28 MiB │      ╭───────╯              half the device, half the handle
-//!                4 MiB │──────┴─────────────────── once half of the device is held (less of a small one), or it refused
+//!                4 MiB │──────┴─────────────────── once half of the device is held (of a small one, less)
 //! ```
 
 use super::Lake;
