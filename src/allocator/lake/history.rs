@@ -258,8 +258,8 @@ mod tests {
         let step = requests.len() / 4;
         let expected = expectations(&requests);
         assert!(expected[..30].iter().all(Option::is_none));
-        for n in 2 * step..requests.len() {
-            assert_eq!(expected[n], Some(n - step), "request {n} of steps of {step}");
+        for (n, &like) in expected.iter().enumerate().skip(2 * step) {
+            assert_eq!(like, Some(n - step), "request {n} of steps of {step}");
         }
     }
 
