@@ -187,6 +187,7 @@ impl Lake {
         Asked { stream, size }: Asked,
         expected: Option<Spot>,
     ) -> Result<SlabIndex, DeviceError> {
+        // Once the device has refused, what led to that must not be repeated.
         let expected = expected.filter(|_| !self.is_short);
         let again = expected.is_some_and(|spot| self.fit_again(stream, size, spot));
         if !again && !self.fit(stream, size) && !self.grow_within(device, stream, size)? {

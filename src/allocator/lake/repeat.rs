@@ -53,8 +53,9 @@ impl Lake {
 
     fn is_route_allowed(&self, stream: StreamId) -> bool {
         let reach = if self.options.waits { Reach::Any } else { Reach::Settled };
-        let handles = self.route.pieces.iter().map(|&piece| self.pool.pieces[piece].handle);
-        handles.into_iter().all(|handle| self.is_allowed(handle, stream, reach))
+        let is_allowed =
+            |&piece: &SlabIndex| self.is_allowed(self.pool.pieces[piece].handle, stream, reach);
+        self.route.pieces.iter().all(is_allowed)
     }
 
     /// The free pieces from a spot on that hold `size` bytes, and how many bytes of the first one come before.
