@@ -215,9 +215,9 @@ pub trait Allocator: Send {
     /// has synchronised with the GPU since, when memory was short, and knew already; or it has recalled the block.
     fn free_completed(&mut self, device: &mut dyn Device, block: BlockId);
 
-    /// Blocks whose free was requested, and that were taken back since this was last asked, before their streams were
-    /// done: whoever has their memory now has been made to wait for them. Asked after each request, by those who keep
-    /// account of blocks.
+    /// Blocks whose free was requested, and that the last request took back before their streams were done: whoever
+    /// has their memory now has been made to wait for them. Asked after each request, by those who keep account of
+    /// blocks.
     fn take_recalled(&mut self) -> Vec<BlockId> {
         Vec::new()
     }

@@ -17,13 +17,11 @@
 use rustc_hash::FxHashMap;
 
 use super::Lake;
+use super::streams::{Users, note_use};
 use super::tensors::{Place, Room, Tensor};
 use crate::allocator::{BlockId, NIL, SlabIndex};
 use crate::device::Device;
 use crate::trace::StreamId;
-
-/// Streams, and the numbers of their next fences.
-type Users = Vec<(StreamId, u32)>;
 
 /// What is lent, and what was recalled.
 #[derive(Debug, Clone, Default)]
@@ -38,17 +36,15 @@ pub(super) struct Lent {
 }
 
 impl Lent {
-    /// Tensors that were recalled since this was last asked.
+    /// A request begins: nobody asks for what was recalled before it any more.
+    #[inline]
+    pub(super) fn forget_recalled(&mut self) {
+        self.recalled.clear();
+    }
+
+    /// Tensors that the last request recalled.
     pub(super) fn take_recalled(&mut self) -> Vec<BlockId> {
         std::mem::take(&mut self.recalled)
-    }
-}
-
-/// Notes that a stream uses something until its fence of this number at most.
-fn note(users: &mut Users, (user, epoch): (StreamId, u32)) {
-    match users.iter_mut().find(|(other, _)| *other == user) {
-        Some((_, last)) => *last = (*last).max(epoch),
-        None => users.push((user, epoch)),
     }
 }
 
@@ -56,11 +52,13 @@ impl Lake {
     /// A tensor is free for its own stream, and these others may still be using it. If there are none, nothing says
     /// whom to wait for.
     pub(super) fn lend(&mut self, tensor: SlabIndex, users: &[StreamId]) {
+        if !(self.options.recall && self.options.waits && self.options.repeat) {
+            return;
+        }
         let Tensor { place: Place::Large(room), stream, .. } = self.tensors[tensor] else { return };
         let others = users.iter().filter(|&&user| user != stream);
         let users: Users = others.map(|&user| (user, self.streams.epoch(user))).collect();
-        let may_be = self.options.recall && self.options.repeat && self.options.waits;
-        if users.is_empty() || !may_be {
+        if users.is_empty() {
             return;
         }
         self.lent.open.extend(&users);
@@ -110,12 +108,12 @@ impl Lake {
         while piece != NIL {
             let part = self.pool.pieces[piece];
             let all = &mut self.pool.handles[part.handle].users;
-            users.iter().for_each(|&user| note(all, user));
+            users.iter().for_each(|&user| note_use(all, user));
             piece = part.link;
         }
         if room.view != NIL {
             let all = &mut self.views.all[room.view].users;
-            users.iter().for_each(|&user| note(all, user));
+            users.iter().for_each(|&user| note_use(all, user));
         }
     }
 }

@@ -187,8 +187,6 @@ impl Lake {
         Asked { stream, size }: Asked,
         expected: Option<Spot>,
     ) -> Result<SlabIndex, DeviceError> {
-        // Once the device has refused, what led to that must not be repeated.
-        let expected = expected.filter(|_| !self.is_short);
         let again = expected.is_some_and(|spot| self.fit_again(stream, size, spot));
         if !again && !self.fit(stream, size) && !self.grow_within(device, stream, size)? {
             self.go_beyond(device, stream, size)?;
@@ -314,13 +312,13 @@ impl Lake {
         size: Bytes,
     ) -> Result<Room, DeviceError> {
         let asked = Asked { stream, size };
-        let expected = self.options.repeat.then(|| self.history.expect(asked)).flatten();
+        let expected = self.repeats().then(|| self.history.expect(asked)).flatten();
         let found = match self.find(device, asked, expected) {
             Err(DeviceError::OutOfMemory { .. }) => self.find_after_giving_back(device, asked),
             other => other,
         };
         let piece = found?;
-        if self.options.repeat {
+        if self.repeats() {
             self.history.note(asked, self.spot());
         }
         Ok(self.room(piece, size))
@@ -359,6 +357,7 @@ impl Allocator for Lake {
     ) -> Result<Allocation, AllocError> {
         let size = round_small(request.size);
         self.streams.epoch(request.stream);
+        self.lent.forget_recalled();
         self.close_uses(device);
         self.live_peak = self.live_peak.max(self.ledger.now().active + size);
         let place = if size <= SMALL_LIMIT {

@@ -14,6 +14,7 @@
 //! Free pieces on both sides of a border between handles are contiguous all the same: together they are a *run*.
 
 use super::runs::Run;
+use super::streams::{Users, note_use};
 use crate::allocator::caching::FreeIndex;
 use crate::allocator::{NIL, Slab, SlabIndex};
 use crate::device::{DevicePtr, HandleId};
@@ -63,7 +64,7 @@ pub(super) struct Handle {
     /// The run of several handles that ends here.
     pub(super) run_to: SlabIndex,
     /// Which streams freed memory in it, and before which of their fences.
-    pub(super) users: Vec<(StreamId, u32)>,
+    pub(super) users: Users,
     /// Views that map it.
     pub(super) views: Vec<SlabIndex>,
     /// Whether it was released.
@@ -194,11 +195,7 @@ impl Pool {
     #[inline]
     pub(super) fn give(&mut self, piece: SlabIndex, stream: StreamId, epoch: u32) {
         let Piece { handle, previous, next, .. } = self.pieces[piece];
-        let users = &mut self.handles[handle].users;
-        match users.iter_mut().find(|(user, _)| *user == stream) {
-            Some(user) => user.1 = epoch,
-            None => users.push((stream, epoch)),
-        }
+        note_use(&mut self.handles[handle].users, (stream, epoch));
         self.pieces[piece].is_free = true;
         let mut piece = piece;
         if next != NIL && self.pieces[next].is_free {

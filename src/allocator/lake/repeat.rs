@@ -24,6 +24,12 @@ enum Obstacle {
 }
 
 impl Lake {
+    /// Whether requests go where their likes went. Once the device has refused, what led to that must not be repeated.
+    #[inline]
+    pub(super) fn repeats(&self) -> bool {
+        self.options.repeat && !self.is_short
+    }
+
     /// The expected place for `size` bytes, if all of it is free, or only lent.
     pub(super) fn fit_again(&mut self, stream: StreamId, size: Bytes, spot: Spot) -> bool {
         let mut pieces = std::mem::take(&mut self.route.pieces);

@@ -38,10 +38,10 @@ impl Lake {
             return self.malloc_large(device, stream, size).map(Place::Large);
         }
         let asked = Asked { stream, size: SMALL_SEGMENT };
-        let expected = self.history.expect_slab();
+        let expected = self.repeats().then(|| self.history.expect_slab()).flatten();
         match self.find(device, asked, expected) {
             Ok(piece) => {
-                if self.options.repeat {
+                if self.repeats() {
                     self.history.note_slab(self.spot());
                 }
                 let room = self.room(piece, SMALL_SEGMENT);

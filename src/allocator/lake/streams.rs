@@ -16,6 +16,18 @@ use std::collections::VecDeque;
 use crate::device::{Device, Fence};
 use crate::trace::StreamId;
 
+/// Streams that may be using something, and the numbers of the fences that will be behind that.
+pub(super) type Users = Vec<(StreamId, u32)>;
+
+/// Notes one more use. Numbers only rise.
+#[inline]
+pub(super) fn note_use(users: &mut Users, (user, epoch): (StreamId, u32)) {
+    match users.iter_mut().find(|(other, _)| *other == user) {
+        Some((_, last)) => *last = (*last).max(epoch),
+        None => users.push((user, epoch)),
+    }
+}
+
 /// Fences, and which stream has waited for which.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Streams {
@@ -48,8 +60,10 @@ impl Lane {
         }
     }
 
-    /// Makes a fence behind all that this stream has queued by now.
+    /// Makes a fence behind all that this stream has queued by now. Those that were reached go, so that only as many
+    /// are kept as the GPU lags behind.
     fn add_fence(&mut self, device: &mut dyn Device, stream: StreamId) -> (u32, Fence) {
+        self.poll(device);
         let made = (self.epoch, device.fence(stream));
         self.fences.push_back(made);
         self.epoch += 1;
@@ -100,7 +114,6 @@ impl Streams {
     pub(super) fn close(&mut self, device: &mut dyn Device, (user, epoch): (StreamId, u32)) {
         let lane = &mut self.lanes[usize::from(user.0)];
         if lane.epoch == epoch {
-            lane.poll(device);
             lane.add_fence(device, user);
         }
     }
@@ -139,6 +152,48 @@ impl Streams {
             lane.fences.drain(..).for_each(|(_, fence)| device.drop_fence(fence));
             lane.epoch += 1;
             lane.done = lane.epoch;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::SimDevice;
+    use crate::units::MIB;
+
+    const OWN: StreamId = StreamId(0);
+    const OTHER: StreamId = StreamId(1);
+
+    #[test]
+    fn a_stream_waits_for_the_first_fence_behind_a_use() {
+        let mut gpu = SimDevice::new(MIB).lagging(100);
+        let mut streams = Streams::default();
+        let uses = [(); 3].map(|()| {
+            let made = (OTHER, streams.epoch(OTHER));
+            streams.close(&mut gpu, made);
+            streams.close(&mut gpu, made);
+            made
+        });
+        streams.wait(&mut gpu, OWN, uses[1]);
+        assert_eq!(uses.map(|user| streams.has_passed(OWN, user)), [true, true, false]);
+        assert_eq!(streams.lanes[1].fences.len(), 3, "none twice");
+        gpu.elapse(100, 0);
+        streams.poll(&mut gpu);
+        assert!(uses.iter().all(|&user| streams.is_done(user)));
+        assert!(gpu.is_pristine());
+    }
+
+    #[test]
+    fn fences_do_not_pile_up_though_nobody_polls() {
+        let mut gpu = SimDevice::new(MIB).lagging(4);
+        let mut streams = Streams::default();
+        for _ in 0..1000 {
+            let user = (OTHER, streams.epoch(OTHER));
+            streams.wait(&mut gpu, OWN, user);
+            gpu.elapse(1, 0);
+            let count = streams.lanes[1].fences.len();
+            assert!(count <= 5, "{count} fences on a GPU that lags by four events");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Tensors: what clients hold, and how it comes back.
 
 use super::Lake;
+use super::streams::note_use;
 use crate::allocator::{
     Allocation, BlockId, BlockKind, BlockUse, BlockView, NIL, Request, SlabIndex,
 };
@@ -111,10 +112,7 @@ impl Lake {
         if room.view != NIL {
             let view = &mut self.views.all[room.view];
             view.tensors -= 1;
-            match view.users.iter_mut().find(|(user, _)| *user == stream) {
-                Some(user) => user.1 = epoch,
-                None => view.users.push((stream, epoch)),
-            }
+            note_use(&mut view.users, (stream, epoch));
         }
         self.return_pieces(room.piece, stream, epoch);
     }

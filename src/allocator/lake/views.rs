@@ -6,6 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::streams::Users;
 use crate::allocator::caching::FreeIndex;
 use crate::allocator::{BlockId, NIL, Slab, SlabIndex};
 use crate::device::DevicePtr;
@@ -35,7 +36,7 @@ pub(super) struct View {
     /// When it last served a request.
     pub(super) used: u64,
     /// Streams that freed a tensor in it, and before which of their fences.
-    pub(super) users: Vec<(StreamId, u32)>,
+    pub(super) users: Users,
     /// Whether it serves no more requests, and goes as soon as nobody uses it.
     pub(super) is_closed: bool,
     /// Whether it is gone.
