@@ -107,7 +107,7 @@ impl Lake {
     }
 
     /// Whether a handle's free memory may serve a stream.
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_allowed(&self, handle: SlabIndex, stream: StreamId, reach: Reach) -> bool {
         let handle = &self.pool.handles[handle];
         match reach {
@@ -269,7 +269,8 @@ impl Lake {
             }
             let handle = &self.pool.handles[slot.handle];
             let (first, last) = (&self.pool.pieces[handle.first], &self.pool.pieces[handle.last]);
-            let allowed = self.is_allowed(slot.handle, stream, reach);
+            let is_open = first.is_free || last.is_free;
+            let allowed = is_open && self.is_allowed(slot.handle, stream, reach);
             if allowed && first.is_free && handle.first == handle.last {
                 let begun = Stretch {
                     view,

@@ -15,8 +15,6 @@
 //! How far two places of the history agree is told from hashes of all that came before each, in a few steps: if hashes
 //! mislead us, a request is sent to a place that is not free or not the best, and nothing worse.
 
-use rustc_hash::FxHashMap;
-
 use crate::allocator::BlockId;
 use crate::device::DevicePtr;
 use crate::trace::StreamId;
@@ -25,12 +23,11 @@ use crate::units::Bytes;
 /// Requests that are remembered: a step has up to 20 thousand that are large enough to come here.
 const KEPT: u64 = 1 << 16;
 
-/// Requests that must be the same, the one at hand among them, to follow a place of the history: two to the power of
-/// this.
-const ALIKE: usize = 4;
+/// Requests that must be the same, the one at hand among them, to follow a place of the history.
+const ALIKE: u64 = 16;
 
 /// Places with the same last requests that are looked at.
-const CANDIDATES: usize = 64;
+const CANDIDATES: usize = 128;
 
 /// Odd, and with its bits well mixed: hashes are polynomials in it.
 const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -69,16 +66,17 @@ pub(super) struct Spot {
     pub(super) view: Option<BlockId>,
 }
 
+/// No place in the history.
+const NOWHERE: u64 = u64::MAX;
+
 #[derive(Debug, Clone)]
 struct Entry {
     asked: Asked,
     spot: Spot,
     /// Slabs that were taken since the entry before.
     slabs: Vec<Spot>,
-    /// Hash of all that was asked for up to here.
-    hash: u64,
-    /// The place before with the same key.
-    before: Option<u64>,
+    /// The request before this one in its row.
+    before: u64,
 }
 
 /// The last requests, and where we are in them. Requests are numbered from the first one on.
@@ -86,10 +84,12 @@ struct Entry {
 pub(super) struct History {
     /// Request number `n` is at `n % KEPT`.
     entries: Vec<Entry>,
+    /// Hashes of all that was asked for up to each of them.
+    hashes: Vec<u64>,
     /// The number of the next request.
     next: u64,
-    /// The last place with each key.
-    latest: FxHashMap<u64, u64>,
+    /// The last request of each row. Those with the same last few requests before them are in the same row.
+    rows: Vec<u64>,
     /// The request that the next one is expected to be like.
     followed: Option<u64>,
     /// Slabs that were taken since the last request.
@@ -116,22 +116,23 @@ impl History {
     /// A request was served.
     #[inline]
     pub(super) fn note(&mut self, asked: Asked, spot: Spot) {
-        let (hash, slabs) = (self.hash_with(asked), std::mem::take(&mut self.slabs));
-        let key = self.key(hash);
-        let before = self.latest.insert(key, self.next);
-        let entry = Entry { asked, spot, slabs, hash, before };
+        if self.rows.is_empty() {
+            self.rows = vec![NOWHERE; KEPT as usize];
+        }
+        let hash = self.hash_with(asked);
+        let row = self.row(hash);
+        let before = std::mem::replace(&mut self.rows[row], self.next);
+        let entry = Entry { asked, spot, slabs: std::mem::take(&mut self.slabs), before };
         let place = (self.next % KEPT) as usize;
         if place == self.entries.len() {
             self.entries.push(entry);
+            self.hashes.push(hash);
         } else {
             self.entries[place] = entry;
+            self.hashes[place] = hash;
         }
         self.next += 1;
         self.followed = self.followed.map(|at| at + 1);
-        if self.latest.len() as u64 > 2 * KEPT {
-            let first = self.next.saturating_sub(KEPT);
-            self.latest.retain(|_, last| *last >= first);
-        }
     }
 
     /// A slab was taken.
@@ -142,13 +143,15 @@ impl History {
     /// The request with this number, if it is remembered.
     #[inline]
     fn entry(&self, at: u64) -> Option<&Entry> {
-        let is_kept = at < self.next && at + KEPT >= self.next;
+        let is_kept = at < self.next && self.next - at <= KEPT;
         is_kept.then(|| &self.entries[(at % KEPT) as usize])
     }
 
     /// Hash of all requests before this one; 0 if they are forgotten.
+    #[inline]
     fn hash_before(&self, at: u64) -> u64 {
-        at.checked_sub(1).and_then(|last| self.entry(last)).map_or(0, |entry| entry.hash)
+        let is_kept = at > 0 && self.next - at < KEPT;
+        if is_kept { self.hashes[((at - 1) % KEPT) as usize] } else { 0 }
     }
 
     /// Hash of all requests so far, this one at their end.
@@ -156,50 +159,56 @@ impl History {
         self.hash_before(self.next).wrapping_mul(BASE).wrapping_add(asked.code())
     }
 
-    /// Hash of the last few requests, out of that of all requests so far with the one at hand.
-    fn key(&self, hash: u64) -> u64 {
-        let begin = (self.next + 1).saturating_sub(1 << ALIKE);
-        hash.wrapping_sub(self.hash_before(begin).wrapping_mul(POWERS[ALIKE]))
+    /// The row of the request at hand, out of the hash of all requests so far with it: by the last few of them.
+    fn row(&self, hash: u64) -> usize {
+        let begin = (self.next + 1).saturating_sub(ALIKE);
+        let last = hash.wrapping_sub(self.hash_before(begin).wrapping_mul(power(ALIKE)));
+        (last >> (u64::BITS - KEPT.ilog2())) as usize
     }
 
     /// Among the places with the same last few requests, the one that agrees with us for longest; the latest of equals.
     #[cold]
     fn most_alike(&self, asked: Asked) -> Option<u64> {
-        let mut best = None;
-        let mut candidate = self.latest.get(&self.key(self.hash_with(asked))).copied();
+        let row = self.row(self.hash_with(asked));
+        let (mut candidate, mut best) = (*self.rows.get(row)?, None);
+        let mut longer = ALIKE - 1;
         for _ in 0..CANDIDATES {
-            let Some((at, entry)) = candidate.and_then(|at| Some((at, self.entry(at)?))) else {
-                break;
-            };
-            let length = self.agreement(at);
-            if entry.asked == asked && best.is_none_or(|(longest, _)| length > longest) {
-                best = Some((length, at));
+            let Some(entry) = self.entry(candidate) else { break };
+            if entry.asked == asked && self.agrees(candidate, longer) {
+                longer = self.agreement(candidate, longer) + 1;
+                best = Some(candidate);
             }
             candidate = entry.before;
         }
-        best.map(|(_, at)| at)
+        best
     }
 
-    /// How many requests before number `at` are the same as the last ones.
-    fn agreement(&self, at: u64) -> u64 {
-        let mut length = 0;
-        for place in (0..POWERS.len()).rev() {
-            let more = length + (1 << place);
-            if more <= at
-                && self.entry(at - more).is_some()
-                && self.window(at - length, place) == self.window(self.next - length, place)
-            {
-                length = more;
-            }
-        }
-        length
+    /// Whether that many requests before number `at` are the same as the last ones.
+    fn agrees(&self, at: u64, length: u64) -> bool {
+        let power = power(length);
+        let hash = |end: u64| {
+            let begin = self.hash_before(end - length);
+            self.hash_before(end).wrapping_sub(begin.wrapping_mul(power))
+        };
+        length <= at && self.entry(at - length).is_some() && hash(at) == hash(self.next)
     }
 
-    /// Hash of the `1 << place` requests before number `end`.
-    fn window(&self, end: u64, place: usize) -> u64 {
-        let begin = self.hash_before(end - (1 << place));
-        self.hash_before(end).wrapping_sub(begin.wrapping_mul(POWERS[place]))
+    /// How many requests before number `at` are the same as the last ones; at least so many are.
+    fn agreement(&self, at: u64, least: u64) -> u64 {
+        let steps = (0..POWERS.len()).rev().map(|place| 1 << place);
+        steps.fold(
+            least,
+            |length, more| {
+                if self.agrees(at, length + more) { length + more } else { length }
+            },
+        )
     }
+}
+
+/// `BASE` to that power.
+fn power(exponent: u64) -> u64 {
+    let is_set = |&place: &usize| exponent >> place & 1 == 1;
+    (0..POWERS.len()).filter(is_set).fold(1, |product, place| product.wrapping_mul(POWERS[place]))
 }
 
 #[cfg(test)]
@@ -288,7 +297,6 @@ mod tests {
             history.note(asked(n), spot(n as usize));
         }
         assert_eq!(history.entries.len(), KEPT as usize);
-        assert!(history.latest.len() <= 2 * KEPT as usize);
         for n in 0..40 {
             assert_eq!(history.expect(asked(n)), None, "request {n} was long ago");
             history.note(asked(n), spot(0));

@@ -61,7 +61,7 @@ impl Lake {
         if users.is_empty() {
             return;
         }
-        self.lent.open.extend(&users);
+        self.lent.open.extend_from_slice(&users);
         self.lent.tensors.insert(tensor, users);
         for piece in self.pool.chain(room.piece) {
             self.lent.pieces.insert(piece, tensor);

@@ -105,7 +105,7 @@ impl Pool {
             right,
             run_from: NIL,
             run_to: NIL,
-            users: Vec::new(),
+            users: Users::new(),
             views: Vec::new(),
             is_gone: false,
         });
@@ -145,7 +145,7 @@ impl Pool {
         }
         let entry = &mut self.handles[handle];
         entry.is_gone = true;
-        entry.users = Vec::new();
+        entry.users = Users::new();
         entry.views = Vec::new();
         self.handles.remove(handle);
         self.count -= 1;
@@ -265,8 +265,15 @@ impl Pool {
         std::iter::successors(real(piece), move |&piece| real(self.pieces[piece].link))
     }
 
-    /// The piece of a handle that an address in it belongs to.
+    /// The piece of a handle that an address in it belongs to, looked for from the nearer end.
     pub(super) fn piece_at(&self, handle: &Handle, at: DevicePtr) -> SlabIndex {
+        if at.0 - handle.at.0 > handle.size / 2 {
+            let mut piece = handle.last;
+            while at < self.pieces[piece].at {
+                piece = self.pieces[piece].previous;
+            }
+            return piece;
+        }
         let mut piece = handle.first;
         while at >= self.pieces[piece].at.offset(self.pieces[piece].size) {
             piece = self.pieces[piece].next;

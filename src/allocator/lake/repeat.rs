@@ -58,10 +58,10 @@ impl Lake {
     }
 
     fn is_route_allowed(&self, stream: StreamId) -> bool {
-        let reach = if self.options.waits { Reach::Any } else { Reach::Settled };
-        let is_allowed =
-            |&piece: &SlabIndex| self.is_allowed(self.pool.pieces[piece].handle, stream, reach);
-        self.route.pieces.iter().all(is_allowed)
+        let is_allowed = |&piece: &SlabIndex| {
+            self.is_allowed(self.pool.pieces[piece].handle, stream, Reach::Settled)
+        };
+        self.options.waits || self.route.pieces.iter().all(is_allowed)
     }
 
     /// The free pieces from a spot on that hold `size` bytes, and how many bytes of the first one come before.

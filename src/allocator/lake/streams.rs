@@ -13,11 +13,13 @@
 
 use std::collections::VecDeque;
 
+use smallvec::SmallVec;
+
 use crate::device::{Device, Fence};
 use crate::trace::StreamId;
 
-/// Streams that may be using something, and the numbers of the fences that will be behind that.
-pub(super) type Users = Vec<(StreamId, u32)>;
+/// Streams that may be using something, and the numbers of the fences that will be behind that. Rarely more than two.
+pub(super) type Users = SmallVec<[(StreamId, u32); 2]>;
 
 /// Notes one more use. Numbers only rise.
 #[inline]

@@ -74,7 +74,7 @@ impl Views {
             slots,
             tensors: 0,
             used: self.clock,
-            users: Vec::new(),
+            users: Users::new(),
             is_closed: false,
             is_gone: false,
         };
