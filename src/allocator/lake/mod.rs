@@ -243,6 +243,9 @@ impl Lake {
             let piece = self.route.piece;
             let handle = self.pool.pieces[piece].handle;
             self.settle(device, stream, handle);
+            if self.pool.is_inside(piece) {
+                return self.pool.take(piece, self.route.skip, size, stream);
+            }
             self.pool.part_runs(handle);
             let taken = self.pool.take(piece, self.route.skip, size, stream);
             self.pool.join_runs(handle, handle);

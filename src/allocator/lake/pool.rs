@@ -159,6 +159,17 @@ impl Pool {
         first == last && self.pieces[first].is_free
     }
 
+    /// Whether a piece is at neither end of its handle, and free neighbours are not either, so that no run changes when
+    /// it is taken or given back.
+    #[inline]
+    pub(super) fn is_inside(&self, piece: SlabIndex) -> bool {
+        let Piece { previous, next, .. } = self.pieces[piece];
+        let is_end = |piece: SlabIndex, beyond: fn(&Piece) -> SlabIndex| {
+            piece == NIL || (self.pieces[piece].is_free && beyond(&self.pieces[piece]) == NIL)
+        };
+        !is_end(previous, |piece| piece.previous) && !is_end(next, |piece| piece.next)
+    }
+
     /// Takes `size` bytes of a free piece, `skip` bytes behind its beginning, for a stream. Its handle must not be in
     /// a run.
     #[inline]

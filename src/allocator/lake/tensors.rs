@@ -120,6 +120,9 @@ impl Lake {
     /// Frees a chain of pieces. Those that are neighbours in the arena join a run together.
     #[inline]
     fn return_pieces(&mut self, mut piece: SlabIndex, stream: StreamId, epoch: u32) {
+        if self.pool.pieces[piece].link == NIL && self.pool.is_inside(piece) {
+            return self.pool.give(piece, stream, epoch);
+        }
         while piece != NIL {
             let first = self.pool.pieces[piece].handle;
             self.pool.part_runs(first);
