@@ -6,9 +6,9 @@
 //! size.
 //!
 //! ```text
-//!   largest    110 MiB │                      ╭─────── a device of 96 GiB and more
-//!               55 MiB │              ╭───────╯
-//!               28 MiB │      ╭───────╯              half the device, half the handle
+//!   largest     80 MiB │                      ╭─────── a device of 96 GiB and more
+//!               40 MiB │              ╭───────╯
+//!               20 MiB │      ╭───────╯              half the device, half the handle
 //!                4 MiB │──────┴─────────────────── once half of the device is held (of a small one, less)
 //! ```
 

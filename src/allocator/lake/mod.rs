@@ -1,7 +1,7 @@
 //! `lake`: our own allocator. GMLake's idea, that free memory from here and there can be put together by mapping it
 //! side by side, used as rarely as possible, since a driver call costs more than a search.
 //!
-//! Physical memory is held in *handles* of up to 128 MiB, not in chunks of 2 MiB: the driver charges for mapping by the
+//! Physical memory is held in *handles* of up to 80 MiB, not in chunks of 2 MiB: the driver charges for mapping by the
 //! handle, whatever its size. All handles lie in one long address range, the *arena*, each right behind the one before,
 //! so that free neighbours are contiguous without any stitching, and handles are cut into *pieces* to the nearest 512
 //! bytes, so that large handles waste little.
@@ -15,7 +15,7 @@
 //!                     │E E E E E E E E E E E E│
 //! ```
 //!
-//! A request of more than 1 MiB goes where its like went when the program was last here, if that place is free
+//! A request of more than 32 KiB goes where its like went when the program was last here, if that place is free
 //! ([`repeat`]). Otherwise it goes, in this order, to
 //!
 //! 1. the smallest *partial* piece that fits, then two partial pieces side by side: idle handles stay whole;
@@ -36,7 +36,7 @@
 //! idle handle whole owns it from then on. What is lent to other streams is taken back early where a request is to go
 //! again ([`lent`]).
 //!
-//! *Small requests* share slabs of 2 MiB, which are pieces like any other and go back when they are empty.
+//! *Tiny requests* share slabs of 2 MiB, which are pieces like any other and go back when they are empty.
 //!
 //! *Out of memory.* The host waits for the GPU once, completes what was pending, gives back all idle handles, and tries
 //! again; handles made from then on are small. Nothing else gives memory back, except `empty_cache`.
@@ -71,10 +71,11 @@ use self::fit::Reach;
 use self::history::{Asked, History, Spot};
 use self::lent::Lent;
 use self::pool::Pool;
+use self::small::TINY;
 use self::streams::Streams;
 use self::tensors::{Place, Room, Tensor};
 use self::views::Views;
-use super::small_pool::{SMALL_LIMIT, SmallPool, round_small};
+use super::small_pool::{SmallPool, round_small};
 use super::{
     AllocError, Allocation, Allocator, BlockId, BlockView, Counter, Ledger, NIL, Request, Slab,
     SlabIndex, Usage,
@@ -363,7 +364,7 @@ impl Allocator for Lake {
         self.lent.forget_recalled();
         self.close_uses(device);
         self.live_peak = self.live_peak.max(self.ledger.now().active + size);
-        let place = if size <= SMALL_LIMIT {
+        let place = if size <= TINY {
             self.malloc_small(device, request.stream, size)
         } else {
             self.malloc_large(device, request.stream, size).map(Place::Large)

@@ -20,7 +20,7 @@ pub struct LakeOptions {
     pub views: usize,
     /// Views that are looked into for one that fits.
     pub view_scan: usize,
-    /// Whether requests of up to 1 MiB share slabs.
+    /// Whether requests of up to 32 KiB share slabs.
     pub slabs: bool,
     /// Whether two partial pieces side by side are used before whole handles.
     pub pairs: bool,
@@ -83,7 +83,7 @@ impl LakeOptions {
             default: "256",
             help: "stitched ranges that are looked into for one that fits",
         },
-        switch("slabs", "small requests share slabs of 2 MiB"),
+        switch("slabs", "tiny requests (up to 32 KiB) share slabs of 2 MiB"),
         switch("pairs", "use two partial pieces side by side before whole handles"),
         switch("sides", "large requests go to the other end of free memory than small ones"),
         switch("waits", "a stream may wait for another one's memory, rather than grow"),
@@ -95,7 +95,7 @@ impl LakeOptions {
     fn of_budget(name: &str) -> Option<Self> {
         let (slack, price, handle, grain) = match name {
             "fast" => (0.005, 0.0, 256 * MIB, 1),
-            "balanced" => (0.005, 0.2, 110 * MIB, 16),
+            "balanced" => (0.003, 0.2, 80 * MIB, 16),
             "tight" => (0.003, 0.0, 32 * MIB, 16),
             _ => return None,
         };

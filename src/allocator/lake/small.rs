@@ -1,4 +1,8 @@
-//! Small requests: slabs of 2 MiB out of the arena, cut up as PyTorch does it, and given back when they are empty.
+//! Tiny requests: slabs of 2 MiB out of the arena, cut up as PyTorch does it, and given back when they are empty.
+//!
+//! PyTorch does that up to 1 MiB. But a slab stays for its last block, and when that comes back depends on the GPU's
+//! pace if other streams use it; so what is large enough to leave a useful piece behind is a tensor like any other, and
+//! goes where it went before. Slabs are for what comes in thousands: searching a slab is faster.
 
 use super::Lake;
 use super::history::Asked;
@@ -7,10 +11,13 @@ use crate::allocator::SlabIndex;
 use crate::allocator::small_pool::SMALL_SEGMENT;
 use crate::device::{Device, DeviceError, DevicePtr};
 use crate::trace::StreamId;
-use crate::units::Bytes;
+use crate::units::{Bytes, KIB};
+
+/// The largest request that is served from a slab.
+pub(super) const TINY: Bytes = 32 * KIB;
 
 impl Lake {
-    /// A block for a request of up to 1 MiB.
+    /// A block for a request of up to [`TINY`] bytes.
     ///
     /// # Errors
     /// Out of memory, or a driver error.
