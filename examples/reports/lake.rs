@@ -146,13 +146,13 @@ const PARTS: [(&str, &str); 15] = [
     ("balanced", ""),
     ("every request anew, wherever its like went", "repeat=off"),
     ("what is lent stays lent", "recall=off"),
-    ("no slabs: small requests as they come", "slabs=off"),
+    ("no slabs: tiny requests as they come", "slabs=off"),
     ("no pairs of partial pieces first", "pairs=off"),
     ("large and small from the same end", "sides=off"),
     ("no stream-side waits", "waits=off"),
     ("views are found only by the size that they served last", "view_scan=0"),
     ("all handles as large as can be", "grain=1"),
-    ("handles of up to 64 MiB", "handle=64MiB"),
+    ("handles of up to 128 MiB", "handle=128MiB"),
     ("handles of up to 32 MiB", "handle=32MiB"),
     ("no slack", "slack=0"),
     ("slack of 2 %", "slack=0.02"),
@@ -180,7 +180,7 @@ fn robustness(opened: &mut [(String, Opened)]) -> Result<String> {
                 event.size = (was.size as f64 * factor / 512.0).ceil() as u64 * 512;
             }
         }
-        for handle in ["88MiB", "96MiB", "104MiB", "110MiB", "120MiB", "128MiB"] {
+        for handle in ["64MiB", "72MiB", "80MiB", "88MiB", "96MiB", "110MiB"] {
             let options = format!("handle={handle}");
             let Totals { mean, worst, driver_ms } = totals(&all(opened, ("lake", &options))?);
             let (mean, worst) = (format!("{mean:.4}"), format!("{worst:.4}"));
