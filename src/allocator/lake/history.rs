@@ -15,7 +15,7 @@
 //! How far two places of the history agree is told from hashes of all that came before each, in a few steps: if hashes
 //! mislead us, a request is sent to a place that is not free or not the best, and nothing worse.
 
-use crate::allocator::BlockId;
+use crate::allocator::{BlockId, SlabIndex};
 use crate::device::DevicePtr;
 use crate::trace::StreamId;
 use crate::units::Bytes;
@@ -64,6 +64,8 @@ pub(super) struct Spot {
     pub(super) at: DevicePtr,
     /// The view in which that is; none: the arena.
     pub(super) view: Option<BlockId>,
+    /// The handle in which that was, and likely still is.
+    pub(super) handle: SlabIndex,
 }
 
 /// No place in the history.
@@ -223,7 +225,7 @@ mod tests {
 
     /// The spot of request number `n`.
     fn spot(n: usize) -> Spot {
-        Spot { at: DevicePtr(n as u64), view: None }
+        Spot { at: DevicePtr(n as u64), view: None, handle: 0 }
     }
 
     /// Each request's number, and that of the one that it is expected to be like.

@@ -8,9 +8,9 @@
 //! time. What is lent to other streams and lies in the way is recalled ([`lent`](super::lent)): when the GPU is done
 //! with it differs from step to step, and that alone must not change where everything lies.
 
-use super::Lake;
 use super::fit::Reach;
 use super::history::Spot;
+use super::{Lake, Route};
 use crate::allocator::{NIL, SlabIndex};
 use crate::trace::StreamId;
 use crate::units::Bytes;
@@ -54,7 +54,9 @@ impl Lake {
     /// Where the route leads.
     pub(super) fn spot(&self) -> Spot {
         let view = (self.route.view != NIL).then(|| self.views.all.id(self.route.view));
-        Spot { at: self.route.at, view }
+        let Route { at, piece, ref pieces, .. } = self.route;
+        let piece = if piece == NIL { pieces[0] } else { piece };
+        Spot { at, view, handle: self.pool.pieces[piece].handle }
     }
 
     fn is_route_allowed(&self, stream: StreamId) -> bool {
@@ -62,6 +64,15 @@ impl Lake {
             self.is_allowed(self.pool.pieces[piece].handle, stream, Reach::Settled)
         };
         self.options.waits || self.route.pieces.iter().all(is_allowed)
+    }
+
+    /// The handle that a spot in the arena is in: most often still the same.
+    fn handle_at(&self, Spot { at, handle, .. }: Spot) -> Option<SlabIndex> {
+        let is_in = |&handle: &SlabIndex| {
+            let entry = &self.pool.handles[handle];
+            !entry.is_gone && entry.at <= at && at.0 - entry.at.0 < entry.size
+        };
+        Some(handle).filter(is_in).or_else(|| self.arena.at(at).filter(is_in))
     }
 
     /// The free pieces from a spot on that hold `size` bytes, and how many bytes of the first one come before.
@@ -72,11 +83,8 @@ impl Lake {
         pieces: &mut Vec<SlabIndex>,
     ) -> Result<Bytes, Obstacle> {
         let Some(id) = spot.view else {
-            let first = self.arena.at(spot.at).ok_or(Obstacle::Border)?;
+            let first = self.handle_at(spot).ok_or(Obstacle::Border)?;
             let begin = spot.at.0 - self.pool.handles[first].at.0;
-            if begin >= self.pool.handles[first].size {
-                return Err(Obstacle::Border);
-            }
             let parts = std::iter::successors(Some((first, 0)), |&(handle, offset)| {
                 let entry = &self.pool.handles[handle];
                 (entry.right != NIL).then_some((entry.right, offset + entry.size))
