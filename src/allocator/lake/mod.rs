@@ -22,7 +22,7 @@
 //! 2. the shortest *run* of the arena, used up from where it ends inside a handle; if it does not, large requests go
 //!    to the right and smaller ones to the left, so that they do not come to lie between each other;
 //! 3. the shortest run of a *view* made earlier: a part of a view is as good as the whole of it;
-//! 4. new memory, while reserved memory stays within the *budget*: the most bytes that were ever live, and 0.5 %;
+//! 4. new memory, while reserved memory stays within the *budget*: the most bytes that were ever live, and 0.3 %;
 //! 5. a new view, *composed* of free memory: the largest suffix, idle handles from the largest down, the largest
 //!    prefix; or new memory, if live memory is at its record and that is cheap ([`growth`]);
 //! 6. a new view with new memory for what is missing: the only way beyond the budget.
