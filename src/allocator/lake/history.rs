@@ -142,18 +142,24 @@ impl History {
         self.slabs.push(spot);
     }
 
+    /// Where the request with this number is, if it is remembered.
+    #[inline]
+    fn place(&self, at: u64) -> Option<usize> {
+        let is_kept = at < self.next && self.next - at <= KEPT;
+        is_kept.then_some((at % KEPT) as usize)
+    }
+
     /// The request with this number, if it is remembered.
     #[inline]
     fn entry(&self, at: u64) -> Option<&Entry> {
-        let is_kept = at < self.next && self.next - at <= KEPT;
-        is_kept.then(|| &self.entries[(at % KEPT) as usize])
+        self.place(at).map(|place| &self.entries[place])
     }
 
     /// Hash of all requests before this one; 0 if they are forgotten.
     #[inline]
     fn hash_before(&self, at: u64) -> u64 {
-        let is_kept = at > 0 && self.next - at < KEPT;
-        if is_kept { self.hashes[((at - 1) % KEPT) as usize] } else { 0 }
+        let last = at.checked_sub(1).and_then(|last| self.place(last));
+        last.map_or(0, |place| self.hashes[place])
     }
 
     /// Hash of all requests so far, this one at their end.
@@ -192,7 +198,7 @@ impl History {
             let begin = self.hash_before(end - length);
             self.hash_before(end).wrapping_sub(begin.wrapping_mul(power))
         };
-        length <= at && self.entry(at - length).is_some() && hash(at) == hash(self.next)
+        length <= at && self.place(at - length).is_some() && hash(at) == hash(self.next)
     }
 
     /// How many requests before number `at` are the same as the last ones; at least so many are.
