@@ -89,6 +89,7 @@ fn values(spec: &Spec, option: &OptionSpec) -> Vec<&'static str> {
         ("lake", "slack") => vec!["0", "0.005", "0.2"],
         ("lake", "handle") => vec!["2MiB", "6MiB", "32MiB", "512MiB"],
         ("lake", "price") => vec!["0", "0.2", "5"],
+        ("lake", "rate") => vec!["0", "0.01", "0.5"],
         ("lake", "grain") => vec!["0", "1", "4", "64"],
         ("lake", "views" | "view_scan") => vec!["0", "1", "3", "256"],
         (_, "chunk") => vec!["2MiB", "4MiB", "32MiB", default],

@@ -1,30 +1,25 @@
 //! The arena: the addresses at which handles are mapped first.
 //!
-//! One long reservation, filled from left to right, so that a new handle continues the free memory at the end of the
-//! one before. Where a handle was released, a gap stays until a new one fits in. A full reservation is followed by
-//! another one.
+//! It is filled from left to right, so that a new handle continues the free memory at the end of the one before. Where
+//! a handle was released, a gap stays until a new one fits in.
 
 use std::collections::BTreeMap;
 
+use super::addresses::Addresses;
 use crate::allocator::SlabIndex;
 use crate::device::{Device, DeviceError, DevicePtr};
-use crate::units::{Bytes, GIB};
+use crate::units::Bytes;
 
-/// Addresses that are reserved at a time: address space costs nothing, so that the second one is rarely needed.
-const RESERVATION: Bytes = 1024 * GIB;
-
-/// Reservations, the gaps in them, and where handles begin and end.
+/// Addresses, and where handles begin.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Arena {
-    reservations: Vec<(DevicePtr, Bytes)>,
-    /// Where nothing is mapped: address to size.
-    gaps: BTreeMap<DevicePtr, Bytes>,
+    addresses: Addresses,
     /// The handle at each address where one begins.
     handles: BTreeMap<DevicePtr, SlabIndex>,
 }
 
 impl Arena {
-    /// Addresses for `size` bytes: the end of the last reservation, if there is room.
+    /// Addresses for `size` bytes.
     ///
     /// # Errors
     /// If the driver has no more addresses.
@@ -33,14 +28,7 @@ impl Arena {
         device: &mut dyn Device,
         size: Bytes,
     ) -> Result<DevicePtr, DeviceError> {
-        if let Some((&at, _)) = self.gaps.iter().rev().find(|&(_, &room)| room >= size) {
-            return Ok(at);
-        }
-        let room = RESERVATION.max(size);
-        let at = device.reserve(room)?;
-        self.reservations.push((at, room));
-        self.gaps.insert(at, room);
-        Ok(at)
+        self.addresses.place(device, size)
     }
 
     /// A handle is mapped at the beginning of a gap; says who its neighbours are.
@@ -49,13 +37,10 @@ impl Arena {
         at: DevicePtr,
         size: Bytes,
     ) -> (Option<SlabIndex>, Option<SlabIndex>) {
-        let room = self.gaps.remove(&at).expect("a handle is placed at the beginning of a gap");
-        if room > size {
-            self.gaps.insert(at.offset(size), room - size);
-        }
-        let right = self.handles.get(&at.offset(size)).copied();
-        let is_border = |at: DevicePtr| self.reservations.iter().any(|&(base, _)| base == at);
-        (self.before(at), right.filter(|_| !is_border(at.offset(size))))
+        self.addresses.take(at, size);
+        let end = at.offset(size);
+        let right = self.handles.get(&end).copied();
+        (self.before(at), right.filter(|_| !self.addresses.is_border(end)))
     }
 
     /// The last handle that begins at an address or before it.
@@ -70,42 +55,18 @@ impl Arena {
 
     /// The handle that ends where a gap begins.
     pub(super) fn before(&self, at: DevicePtr) -> Option<SlabIndex> {
-        let is_border = self.reservations.iter().any(|&(base, _)| base == at);
         let left = self.handles.range(..at).next_back().map(|(_, &handle)| handle);
-        left.filter(|_| !is_border)
+        left.filter(|_| !self.addresses.is_border(at))
     }
 
-    /// A handle was unmapped. Reservations that are empty go.
+    /// A handle was unmapped.
     pub(super) fn clear(&mut self, device: &mut dyn Device, at: DevicePtr, size: Bytes) {
         self.handles.remove(&at);
-        let (mut at, mut size) = (at, size);
-        let is_border = |at: DevicePtr| self.reservations.iter().any(|&(base, _)| base == at);
-        if !is_border(at.offset(size))
-            && let Some(room) = self.gaps.remove(&at.offset(size))
-        {
-            size += room;
-        }
-        if !is_border(at)
-            && let Some((&before, &room)) = self.gaps.range(..at).next_back()
-            && before.offset(room) == at
-        {
-            self.gaps.remove(&before);
-            (at, size) = (before, size + room);
-        }
-        self.gaps.insert(at, size);
-        self.drop_empty(device);
+        self.addresses.give(device, at, size);
     }
 
     /// Gives back reservations without a handle.
     pub(super) fn drop_empty(&mut self, device: &mut dyn Device) {
-        let gaps = &mut self.gaps;
-        self.reservations.retain(|&(at, size)| {
-            let is_empty = gaps.get(&at) == Some(&size);
-            if is_empty {
-                gaps.remove(&at);
-                device.unreserve(at, size);
-            }
-            !is_empty
-        });
+        self.addresses.drop_empty(device);
     }
 }

@@ -192,16 +192,15 @@ impl Lake {
             size += self.pool.handles[handle].size;
         }
         let ids: Vec<_> = handles.iter().map(|&handle| self.pool.handles[handle].id).collect();
-        let at = device.reserve(size)?;
-        if let Err(error) = device.map(at, &ids) {
-            device.unreserve(at, size);
+        let at = self.views.addresses.place(device, size)?;
+        let mapped = device
+            .map(at, &ids)
+            .and_then(|()| device.set_access(at, size).inspect_err(|_| device.unmap(at, size)));
+        if let Err(error) = mapped {
+            self.views.addresses.drop_empty(device);
             return Err(error);
         }
-        if let Err(error) = device.set_access(at, size) {
-            device.unmap(at, size);
-            device.unreserve(at, size);
-            return Err(error);
-        }
+        self.views.addresses.take(at, size);
         let view = self.views.add(at, slots, size);
         for &handle in handles {
             self.pool.handles[handle].views.push(view);

@@ -61,6 +61,10 @@ impl Lake {
 
     /// The same among what other streams own, or use.
     pub(super) fn fit_foreign(&mut self, stream: StreamId, size: Bytes, reach: Reach) -> bool {
+        if self.fit_beside(stream, size, reach) {
+            self.tally.borrowed += 1;
+            return true;
+        }
         // Others may still be using a part of what the stream owns.
         let counts = |&owner: &StreamId| owner != stream || reach == Reach::Any;
         let owners = (0..self.streams.count()).map(StreamId).filter(counts);

@@ -34,6 +34,12 @@ const fn nearest_power_of_two(bytes: Bytes) -> Bytes {
     if bytes < above / 4 * 3 { above / 2 } else { above }
 }
 
+/// Requests that count as asked before the first one: a model is loaded in few, and large, requests.
+const GRACE: u64 = 2000;
+
+/// How many times larger than the options say handles may be made.
+const MOST_HASTE: f64 = 4.0;
+
 impl Lake {
     /// The largest handle to make while the device has so much memory free.
     pub(super) fn largest_handle(&self, free: Bytes) -> Bytes {
@@ -44,13 +50,26 @@ impl Lake {
         if self.is_short || reserved > capacity / 100 * nearly_full {
             return small;
         }
-        let scale = FULL_SIZE / nearest_power_of_two(capacity.min(FULL_SIZE));
-        round_up(self.options.handle / scale, GRANULE).max(small)
+        let share = nearest_power_of_two(capacity.min(FULL_SIZE)) as f64 / FULL_SIZE as f64;
+        let largest = self.options.handle as f64 * share * self.haste();
+        round_up(largest as Bytes, GRANULE).max(small)
     }
 
     /// How large the handles for a request should be.
     pub(super) fn handle_size(&self, size: Bytes) -> Bytes {
         let least = round_up(self.largest / 4, GRANULE);
-        round_up(size / self.options.grain.max(1), GRANULE).clamp(least, self.largest)
+        let grain = size as f64 * self.haste() / self.options.grain.max(1) as f64;
+        round_up(grain as Bytes, GRANULE).clamp(least, self.largest)
+    }
+
+    /// How many times larger handles are made than the options say: in proportion to the mappings made for each request
+    /// so far, beyond the rate that is fair.
+    fn haste(&self) -> f64 {
+        if self.options.rate <= 0.0 {
+            return 1.0;
+        }
+        let mappings = (self.tally.handles_made + self.tally.handles_stitched) as f64;
+        let requests = (self.tally.requests + GRACE) as f64;
+        (mappings / requests / self.options.rate).clamp(1.0, MOST_HASTE)
     }
 }

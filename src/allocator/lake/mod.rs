@@ -44,7 +44,9 @@
 //! Sources: GMLake (ASPLOS 2024) for stitching, expandable segments (PyTorch) for the arena, measurements of the memory
 //! calls on an H200 (`reports/vmm`). What each part brings: `reports/lake.md`.
 
+mod addresses;
 mod arena;
+mod beside;
 mod compose;
 mod fit;
 mod growth;
@@ -87,6 +89,7 @@ use crate::units::{Bytes, round_up};
 /// What was done how often.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
+    requests: u64,
     repeated: u64,
     pieces: u64,
     runs: u64,
@@ -98,6 +101,7 @@ struct Tally {
     recalled: u64,
     views_made: u64,
     views_dropped: u64,
+    handles_made: u64,
     handles_stitched: u64,
     handles_released: u64,
     host_waits: u64,
@@ -360,6 +364,7 @@ impl Allocator for Lake {
         request: Request,
     ) -> Result<Allocation, AllocError> {
         let size = round_small(request.size);
+        self.tally.requests += 1;
         self.streams.epoch(request.stream);
         self.lent.forget_recalled();
         self.close_uses(device);

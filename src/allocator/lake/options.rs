@@ -16,6 +16,8 @@ pub struct LakeOptions {
     pub handle: Bytes,
     /// How many handles a large request should be made of, at least.
     pub grain: u64,
+    /// Mappings for each request, from which on handles are made larger; 0: never.
+    pub rate: f64,
     /// Views that are kept.
     pub views: usize,
     /// Views that are looked into for one that fits.
@@ -26,6 +28,8 @@ pub struct LakeOptions {
     pub pairs: bool,
     /// Whether large requests go to the other end of a run than small ones.
     pub sides: bool,
+    /// Whether a stream goes on from what is left of its own into idle handles of others.
+    pub beside: bool,
     /// Whether a stream may be made to wait for another one.
     pub waits: bool,
     /// Whether memory lent to other streams is recalled where a request is to go again.
@@ -77,6 +81,11 @@ impl LakeOptions {
             default: "by budget",
             help: "handles that a large request is made of, down to a quarter of the largest size",
         },
+        OptionSpec {
+            name: "rate",
+            default: "by budget",
+            help: "mappings per request from which on handles are larger, in proportion; 0: never",
+        },
         OptionSpec { name: "views", default: "4096", help: "stitched ranges that are kept" },
         OptionSpec {
             name: "view_scan",
@@ -86,6 +95,7 @@ impl LakeOptions {
         switch("slabs", "tiny requests (up to 32 KiB) share slabs of 2 MiB"),
         switch("pairs", "use two partial pieces side by side before whole handles"),
         switch("sides", "large requests go to the other end of free memory than small ones"),
+        switch("beside", "a stream goes on from what is left of its own into others' idle memory"),
         switch("waits", "a stream may wait for another one's memory, rather than grow"),
         switch("recall", "what is lent to other streams is taken back where repeating needs it"),
         switch("repeat", "what is asked for again goes where it went before"),
@@ -93,10 +103,10 @@ impl LakeOptions {
 
     /// What a budget stands for.
     fn of_budget(name: &str) -> Option<Self> {
-        let (slack, price, handle, grain) = match name {
-            "fast" => (0.005, 0.0, 256 * MIB, 1),
-            "balanced" => (0.003, 0.2, 80 * MIB, 16),
-            "tight" => (0.003, 0.0, 32 * MIB, 16),
+        let (slack, price, handle, grain, rate) = match name {
+            "fast" => (0.005, 0.0, 256 * MIB, 1, 0.0),
+            "balanced" => (0.003, 0.45, 68 * MIB, 8, 0.077),
+            "tight" => (0.003, 0.0, 32 * MIB, 16, 0.0),
             _ => return None,
         };
         let all = Self {
@@ -105,11 +115,13 @@ impl LakeOptions {
             price,
             handle,
             grain,
+            rate,
             views: 4096,
             view_scan: 256,
             slabs: true,
             pairs: true,
             sides: true,
+            beside: true,
             waits: true,
             recall: true,
             repeat: true,
@@ -130,11 +142,13 @@ impl LakeOptions {
             price: options.number("price", default.price)?,
             handle: options.chunk("handle", default.handle)?,
             grain: options.whole("grain", default.grain)?,
+            rate: options.number("rate", default.rate)?,
             views: options.whole("views", default.views as u64)? as usize,
             view_scan: options.whole("view_scan", default.view_scan as u64)? as usize,
             slabs: options.switch("slabs", default.slabs)?,
             pairs: options.switch("pairs", default.pairs)?,
             sides: options.switch("sides", default.sides)?,
+            beside: options.switch("beside", default.beside)?,
             waits: options.switch("waits", default.waits)?,
             recall: options.switch("recall", default.recall)?,
             repeat: options.switch("repeat", default.repeat)?,

@@ -36,7 +36,7 @@ impl Lake {
                 device.unmap(at.offset(slot.offset), self.pool.handles[slot.handle].size);
             }
         }
-        device.unreserve(at, size);
+        self.views.addresses.give(device, at, size);
         self.views.remove(view);
         self.tally.views_dropped += 1;
     }

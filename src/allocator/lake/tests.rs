@@ -200,8 +200,8 @@ fn at_a_record_cheap_growth_saves_a_view() {
     // Three of the last blocks are free, and one at the beginning: growing by one block saves six mappings.
     let composed = |price, others_freed: &[usize]| {
         let mut gpu = SimDevice::new(141 * GIB);
-        let mut lake =
-            lake(LakeOptions { price, handle: 128 * MIB, grain: 8, ..LakeOptions::default() });
+        let options = LakeOptions { price, handle: 128 * MIB, rate: 0.0, ..LakeOptions::default() };
+        let mut lake = lake(options);
         let blocks = [0; 100].map(|_| malloc(&mut lake, &mut gpu, 64 * MIB, 0));
         for &place in [0, 97, 98, 99].iter().chain(others_freed) {
             lake.free(&mut gpu, blocks[place].block);
@@ -213,6 +213,39 @@ fn at_a_record_cheap_growth_saves_a_view() {
     assert_eq!(composed(0.08, &[]), (1, 6400), "64 MiB are more than six times 0.08 of 128 MiB");
     assert_eq!(composed(0.0, &[]), (1, 6400));
     assert_eq!(composed(0.2, &[10, 20]), (1, 6400), "live memory is below its record");
+}
+
+/// Stream 0 leaves two idle handles of 60 MiB, and stream 1 takes 33 MiB out of them three times.
+#[test]
+fn a_stream_goes_on_from_what_is_left_into_the_handle_beside_it() {
+    let reserved = |beside| {
+        let mut gpu = SimDevice::new(141 * GIB);
+        let mut lake = lake(LakeOptions { beside, grain: 1, ..LakeOptions::default() });
+        let idle = [0; 2].map(|_| malloc(&mut lake, &mut gpu, 60 * MIB, 0));
+        malloc(&mut lake, &mut gpu, 60 * MIB, 0);
+        idle.map(|idle| lake.free(&mut gpu, idle.block));
+        let tensors = [0; 3].map(|_| malloc(&mut lake, &mut gpu, 33 * MIB, 1));
+        (tensors.map(|tensor| tensor.at), lake.usage().reserved / MIB)
+    };
+    let (at, used) = reserved(true);
+    assert_eq!(used, 180);
+    assert_eq!(at[1], at[0].offset(33 * MIB), "it lies across the border");
+    assert_eq!(at[2], at[1].offset(33 * MIB));
+    let (_, used) = reserved(false);
+    assert!(used > 180, "two handles of 60 MiB hold no three tensors of 33");
+}
+
+#[test]
+fn handles_are_larger_where_many_are_mapped_for_few_requests() {
+    let handles = |rate, requests: usize| {
+        let mut gpu = SimDevice::new(141 * GIB);
+        let mut lake = lake(LakeOptions { rate, ..LakeOptions::default() });
+        (0..requests).for_each(|_| drop(malloc(&mut lake, &mut gpu, GIB, 0)));
+        lake.pool.count
+    };
+    assert_eq!(handles(0.01, 1), handles(0.0, 1), "nothing was mapped before the first request");
+    assert!(handles(0.01, 64) * 2 < handles(0.0, 64));
+    assert!(handles(1e-9, 64) * 4 >= handles(0.0, 64), "never more than four times as large");
 }
 
 #[test]

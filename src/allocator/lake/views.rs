@@ -6,6 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::addresses::Addresses;
 use super::streams::Users;
 use crate::allocator::caching::FreeIndex;
 use crate::allocator::{BlockId, NIL, Slab, SlabIndex};
@@ -49,6 +50,8 @@ const RECENT: usize = 4;
 /// All views.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Views {
+    /// Where they are mapped.
+    pub(super) addresses: Addresses,
     pub(super) all: Slab<View>,
     /// Open ones by size.
     pub(super) by_size: FreeIndex,
