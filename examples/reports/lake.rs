@@ -142,10 +142,12 @@ fn each(opened: &[(String, Opened)]) -> Result<String> {
     ))
 }
 
-const PARTS: [(&str, &str); 15] = [
+const PARTS: [(&str, &str); 17] = [
     ("balanced", ""),
     ("every request anew, wherever its like went", "repeat=off"),
     ("what is lent stays lent", "recall=off"),
+    ("streams go no further than their own handles", "beside=off"),
+    ("handles as large, however many are mapped", "rate=0"),
     ("no slabs: tiny requests as they come", "slabs=off"),
     ("no pairs of partial pieces first", "pairs=off"),
     ("large and small from the same end", "sides=off"),
@@ -180,7 +182,7 @@ fn robustness(opened: &mut [(String, Opened)]) -> Result<String> {
                 event.size = (was.size as f64 * factor / 512.0).ceil() as u64 * 512;
             }
         }
-        for handle in ["64MiB", "72MiB", "80MiB", "88MiB", "96MiB", "110MiB"] {
+        for handle in ["60MiB", "64MiB", "68MiB", "72MiB", "80MiB", "96MiB"] {
             let options = format!("handle={handle}");
             let Totals { mean, worst, driver_ms } = totals(&all(opened, ("lake", &options))?);
             let (mean, worst) = (format!("{mean:.4}"), format!("{worst:.4}"));

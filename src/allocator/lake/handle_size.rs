@@ -6,11 +6,15 @@
 //! size.
 //!
 //! ```text
-//!   largest     80 MiB │                      ╭─────── a device of 96 GiB and more
-//!               40 MiB │              ╭───────╯
-//!               20 MiB │      ╭───────╯              half the device, half the handle
+//!   largest     68 MiB │                      ╭─────── a device of 96 GiB and more
+//!               34 MiB │              ╭───────╯
+//!               18 MiB │      ╭───────╯              half the device, half the handle
 //!                4 MiB │──────┴─────────────────── once half of the device is held (of a small one, less)
 //! ```
+//!
+//! What mapping may cost depends on the work that there is to spread it over, and each request comes with some. So the
+//! more mappings were made for each request, the larger handles are made, and the fewer mappings follow: a job that
+//! fills the card in a second gets large handles, and so does one that stitches all the time.
 
 use super::Lake;
 use crate::device::GRANULE;

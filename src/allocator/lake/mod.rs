@@ -1,7 +1,7 @@
 //! `lake`: our own allocator. GMLake's idea, that free memory from here and there can be put together by mapping it
 //! side by side, used as rarely as possible, since a driver call costs more than a search.
 //!
-//! Physical memory is held in *handles* of up to 80 MiB, not in chunks of 2 MiB: the driver charges for mapping by the
+//! Physical memory is held in *handles* of up to 68 MiB, not in chunks of 2 MiB: the driver charges for mapping by the
 //! handle, whatever its size. All handles lie in one long address range, the *arena*, each right behind the one before,
 //! so that free neighbours are contiguous without any stitching, and handles are cut into *pieces* to the nearest 512
 //! bytes, so that large handles waste little.
@@ -31,10 +31,10 @@
 //! number of times, so nobody waits for the GPU.
 //!
 //! *Streams.* Each handle has an owner, and steps 1 to 4 look at the stream's own handles alone. Before anything is
-//! stitched, room is looked for among what other streams own and are known to be done with, which costs nothing; before
-//! memory grows beyond the budget, what the stream has to wait for is taken too, on the GPU ([`streams`]). Who takes an
-//! idle handle whole owns it from then on. What is lent to other streams is taken back early where a request is to go
-//! again ([`lent`]).
+//! stitched, room is looked for among what other streams own and are known to be done with, which costs nothing, and
+//! first [`beside`] what is left of the stream's own; before memory grows beyond the budget, what the stream has to wait
+//! for is taken too, on the GPU ([`streams`]). Who takes of an idle handle owns it from then on. What is lent to other
+//! streams is taken back early where a request is to go again ([`lent`]).
 //!
 //! *Tiny requests* share slabs of 2 MiB, which are pieces like any other and go back when they are empty.
 //!
