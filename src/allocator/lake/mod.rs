@@ -32,9 +32,9 @@
 //!
 //! *Streams.* Each handle has an owner, and steps 1 to 4 look at the stream's own handles alone. Before anything is
 //! stitched, room is looked for among what other streams own and are known to be done with, which costs nothing, and
-//! first [`beside`] what is left of the stream's own; before memory grows beyond the budget, what the stream has to wait
-//! for is taken too, on the GPU ([`streams`]). Who takes of an idle handle owns it from then on. What is lent to other
-//! streams is taken back early where a request is to go again ([`lent`]).
+//! first [`beside`] what is left of the stream's own. Before memory grows beyond the budget, what the stream has to
+//! wait for is taken too, on the GPU ([`streams`]). Who takes of an idle handle owns it from then on. What is lent to
+//! other streams is taken back early where a request is to go again ([`lent`]).
 //!
 //! *Tiny requests* share slabs of 2 MiB, which are pieces like any other and go back when they are empty.
 //!
