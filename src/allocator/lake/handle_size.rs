@@ -32,17 +32,17 @@ const NEARLY_FULL: Bytes = 48;
 /// The largest handle once memory is short.
 pub(super) const SMALL: Bytes = 4 * MIB;
 
-/// The power of two that is nearest to so many bytes.
-const fn nearest_power_of_two(bytes: Bytes) -> Bytes {
-    let above = bytes.next_power_of_two();
-    if bytes < above / 4 * 3 { above / 2 } else { above }
-}
-
 /// Requests that count as asked before the first one: a model is loaded in few, and large, requests.
 const GRACE: u64 = 2000;
 
 /// How many times larger than the options say handles may be made.
 const MOST_HASTE: f64 = 4.0;
+
+/// The power of two that is nearest to so many bytes.
+const fn nearest_power_of_two(bytes: Bytes) -> Bytes {
+    let above = bytes.next_power_of_two();
+    if bytes < above / 4 * 3 { above / 2 } else { above }
+}
 
 impl Lake {
     /// The largest handle to make while the device has so much memory free.
