@@ -155,7 +155,8 @@ impl Lake {
         if amount > free {
             return Err(DeviceError::OutOfMemory { requested: amount, free });
         }
-        self.largest = self.largest_handle(free);
+        self.capacity = (reserved + free).min(self.limit);
+        self.largest = self.largest_handle();
         let count = amount.div_ceil(self.handle_size(size));
         let each = round_up(amount.div_ceil(count), GRANULE);
         let at = self.arena.place(device, amount)?;

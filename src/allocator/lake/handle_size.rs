@@ -45,10 +45,9 @@ const fn nearest_power_of_two(bytes: Bytes) -> Bytes {
 }
 
 impl Lake {
-    /// The largest handle to make while the device has so much memory free.
-    pub(super) fn largest_handle(&self, free: Bytes) -> Bytes {
-        let reserved = self.ledger.now().reserved;
-        let capacity = (reserved + free).min(self.limit);
+    /// The largest handle to make now.
+    pub(super) fn largest_handle(&self) -> Bytes {
+        let (reserved, capacity) = (self.ledger.now().reserved, self.capacity);
         let small = SMALL.min(self.options.handle);
         let nearly_full = NEARLY_FULL * capacity.min(FULL_SIZE) / FULL_SIZE;
         if self.is_short || reserved > capacity / 100 * nearly_full {
@@ -67,9 +66,10 @@ impl Lake {
     }
 
     /// How many times larger handles are made than the options say: in proportion to the mappings made for each request
-    /// so far, beyond the rate that is fair.
+    /// so far, beyond the rate that is fair. Never where memory is worth more than time: on a small device.
     fn haste(&self) -> f64 {
-        if self.options.rate <= 0.0 {
+        let is_small = nearest_power_of_two(self.capacity.min(FULL_SIZE)) < FULL_SIZE;
+        if self.options.rate <= 0.0 || is_small {
             return 1.0;
         }
         let mappings = (self.tally.handles_made + self.tally.handles_stitched) as f64;

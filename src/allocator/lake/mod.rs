@@ -152,7 +152,9 @@ pub struct Lake {
     live_peak: Bytes,
     /// Whether the device has refused memory.
     is_short: bool,
-    /// How large handles were allowed to be when memory was last taken. Kept, since asking what is free is a call.
+    /// Bytes that the device had for us when memory was last taken. Kept, since asking what is free is a call.
+    capacity: Bytes,
+    /// How large handles were allowed to be then.
     largest: Bytes,
     route: Route,
     tally: Tally,
@@ -178,6 +180,7 @@ impl Lake {
             ledger: Ledger::default(),
             live_peak: 0,
             is_short: false,
+            capacity: 0,
             largest: 0,
             route: Route { piece: NIL, pieces: Vec::new(), skip: 0, at: DevicePtr(0), view: NIL },
             tally: Tally::default(),
