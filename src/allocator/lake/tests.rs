@@ -223,7 +223,9 @@ fn a_stream_goes_on_from_what_is_left_into_the_handle_beside_it() {
         let mut lake = lake(LakeOptions { beside, grain: 1, ..LakeOptions::default() });
         let idle = [0; 2].map(|_| malloc(&mut lake, &mut gpu, 60 * MIB, 0));
         malloc(&mut lake, &mut gpu, 60 * MIB, 0);
-        idle.map(|idle| lake.free(&mut gpu, idle.block));
+        for idle in idle {
+            lake.free(&mut gpu, idle.block);
+        }
         let tensors = [0; 3].map(|_| malloc(&mut lake, &mut gpu, 33 * MIB, 1));
         (tensors.map(|tensor| tensor.at), lake.usage().reserved / MIB)
     };
@@ -240,7 +242,9 @@ fn handles_are_larger_where_many_are_mapped_for_few_requests() {
     let handles = |rate, requests: usize| {
         let mut gpu = SimDevice::new(141 * GIB);
         let mut lake = lake(LakeOptions { rate, ..LakeOptions::default() });
-        (0..requests).for_each(|_| drop(malloc(&mut lake, &mut gpu, GIB, 0)));
+        for _ in 0..requests {
+            malloc(&mut lake, &mut gpu, GIB, 0);
+        }
         lake.pool.count
     };
     assert_eq!(handles(0.01, 1), handles(0.0, 1), "nothing was mapped before the first request");
