@@ -13,15 +13,13 @@
 //! ```
 
 use super::Lake;
+use super::compose::PARTIALS;
 use super::fit::Reach;
 use super::pool::{Handle, Piece};
 use crate::allocator::{NIL, SlabIndex};
 use crate::device::DevicePtr;
 use crate::trace::StreamId;
 use crate::units::Bytes;
-
-/// Partial pieces that are looked at, from the largest down.
-const PARTIALS: usize = 64;
 
 /// To which side of a piece it goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::units::Bytes;
 
 /// Partial pieces that are looked at, from the largest down, for one that ends at its handle's end, or begins at its
 /// beginning.
-const PARTIALS: usize = 64;
+pub(super) const PARTIALS: usize = 64;
 
 /// What a request is to be composed of: the last piece of one handle, whole handles, the first piece of another one.
 #[derive(Debug, Clone, Default)]

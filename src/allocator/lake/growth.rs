@@ -177,7 +177,6 @@ impl Lake {
             return Err(error);
         }
         self.ledger.grow(amount);
-        self.tally.handles_made += ids.len() as u64;
         Ok(self.adopt(stream, at, &made))
     }
 

@@ -72,7 +72,8 @@ impl Lake {
         if self.options.rate <= 0.0 || is_small {
             return 1.0;
         }
-        let mappings = (self.tally.handles_made + self.tally.handles_stitched) as f64;
+        let made = self.pool.count + self.tally.handles_released;
+        let mappings = (made + self.tally.handles_stitched) as f64;
         let requests = (self.tally.requests + GRACE) as f64;
         (mappings / requests / self.options.rate).clamp(1.0, MOST_HASTE)
     }

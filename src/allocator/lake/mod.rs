@@ -101,7 +101,6 @@ struct Tally {
     recalled: u64,
     views_made: u64,
     views_dropped: u64,
-    handles_made: u64,
     handles_stitched: u64,
     handles_released: u64,
     host_waits: u64,

@@ -200,7 +200,9 @@ fn at_a_record_cheap_growth_saves_a_view() {
     // Three of the last blocks are free, and one at the beginning: growing by one block saves six mappings.
     let composed = |price, others_freed: &[usize]| {
         let mut gpu = SimDevice::new(141 * GIB);
-        let options = LakeOptions { price, handle: 128 * MIB, rate: 0.0, ..LakeOptions::default() };
+        let grain = 8;
+        let handle = 128 * MIB;
+        let options = LakeOptions { price, handle, grain, rate: 0.0, ..LakeOptions::default() };
         let mut lake = lake(options);
         let blocks = [0; 100].map(|_| malloc(&mut lake, &mut gpu, 64 * MIB, 0));
         for &place in [0, 97, 98, 99].iter().chain(others_freed) {
