@@ -13,7 +13,7 @@ use gmlake::allocator::{ALL, Environment, Options, Spec};
 use gmlake::device::{Counted, SimDevice};
 use gmlake::drive::{OnOom, Replay};
 use gmlake::trace::synthetic::Program;
-use gmlake::trace::{EventKind, Labels, LoadOptions, Trace, choose_device, ingest, load};
+use gmlake::trace::{Labels, LoadOptions, Trace, choose_device, ingest, load};
 use gmlake::units::{GIB, Size};
 
 const ROUNDS: usize = 7;
@@ -57,7 +57,7 @@ fn main() {
     }
     for (name, trace) in &chosen {
         report(&rows, name, trace);
-        report(&rows, &format!("{name}, ten times in a row"), &repeated(trace, 10));
+        report(&rows, &format!("{name}, ten times in a row"), &trace.repeated(10));
     }
     for program in Program::ALL {
         report(
@@ -97,33 +97,6 @@ fn timed_load(path: &Path) -> (Duration, Trace) {
     let records = choose_device(records, None, path).expect("a trace of one device");
     let trace = ingest(&records, &Labels::default());
     (start.elapsed(), trace)
-}
-
-/// The trace so many times in a row, each time with new allocations; what is left at the end of a round is freed.
-fn repeated(trace: &Trace, times: u32) -> Trace {
-    let mut long = Trace { allocs: trace.allocs * times, events: Vec::new(), ..trace.clone() };
-    for round in 0..times {
-        let mut live = vec![None; trace.allocs as usize];
-        for event in &trace.events {
-            let has_block = !matches!(event.kind, EventKind::Attempt | EventKind::Trim);
-            let mut event = *event;
-            if has_block {
-                let ends = matches!(event.kind, EventKind::Free | EventKind::FreeCompleted);
-                live[event.alloc.0 as usize] = (!ends).then_some(event);
-                event.alloc.0 += round * trace.allocs;
-            }
-            long.events.push(event);
-        }
-        for mut left in live.into_iter().flatten() {
-            left.alloc.0 += round * trace.allocs;
-            left.kind = match left.kind {
-                EventKind::FreeRequested => EventKind::FreeCompleted,
-                _ => EventKind::Free,
-            };
-            long.events.push(left);
-        }
-    }
-    long
 }
 
 fn report(rows: &[Row], name: &str, trace: &Trace) {

@@ -1,7 +1,10 @@
 //! Where reserved memory goes at the peak: the causes add up to the byte, for every allocator on every shipped trace.
 
-use std::path::{Path, PathBuf};
+mod common;
 
+use std::path::Path;
+
+use common::recordings;
 use gmlake::allocator::{BlockKind, BlockUse, find};
 use gmlake::metrics::{Cause, Comparison, Peak, RunSummary};
 use gmlake::sim::{Choices, Memory, OpenOptions, Opened, Setup, choose, compare, open};
@@ -42,20 +45,6 @@ fn check(what: &str, run: &RunSummary, peak: &Peak) {
     }
 }
 
-/// The recordings of `traces/`, and those that lie beside the checkout or where `GMLAKE_TRACES` says.
-fn recordings() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let more = std::env::var_os("GMLAKE_TRACES").map(PathBuf::from);
-    let folders = [root.join("traces"), more.unwrap_or_else(|| root.join("../shared/traces"))];
-    let entries = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten();
-    let paths = entries.map(|entry| entry.expect("it can be listed").path());
-    let mut paths: Vec<_> =
-        paths.filter(|path| path.to_string_lossy().ends_with(".pickle.xz")).collect();
-    paths.sort_by_key(|path| path.file_name().map(ToOwned::to_owned));
-    paths.dedup_by_key(|path| path.file_name().map(ToOwned::to_owned));
-    paths
-}
-
 fn opened(path: &Path) -> Opened {
     open(path, &OpenOptions::default()).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -66,7 +55,7 @@ fn varied_lengths() -> Opened {
 
 #[test]
 fn causes_add_up_on_every_trace_for_every_allocator() {
-    let paths = recordings();
+    let paths: Vec<_> = recordings::all().into_values().collect();
     assert!(paths.len() >= 15, "the recordings of traces/ are missing");
     paths.par_iter().for_each(|path| {
         let (opened, name) = (opened(path), path.display().to_string());

@@ -6,36 +6,17 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+mod common;
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use common::recordings;
 use gmlake::allocator::{Environment, Options, find};
 use gmlake::metrics::RunSummary;
 use gmlake::sim::recording::{Verification, verify};
 use gmlake::sim::{Choice, OpenOptions, Opened, Setup, open, run};
 use gmlake::trace::{self, Action, LoadOptions, Records};
-
-fn folders() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let more = std::env::var_os("GMLAKE_TRACES").map(PathBuf::from);
-    vec![root.join("traces"), more.unwrap_or_else(|| root.join("../shared/traces"))]
-}
-
-/// Every recording that has its truth beside it, once, by name.
-fn recordings() -> BTreeMap<String, PathBuf> {
-    let mut found = BTreeMap::new();
-    for folder in folders() {
-        let Ok(files) = std::fs::read_dir(folder) else { continue };
-        for path in files.map(|file| file.unwrap().path()) {
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            if let Some(name) = name.strip_suffix(".pickle.xz") {
-                found.entry(name.to_owned()).or_insert(path);
-            }
-        }
-    }
-    assert!(found.len() >= 15, "the recordings of traces/ are missing");
-    found
-}
 
 fn load(path: &Path) -> Records {
     let all = trace::load(path, &LoadOptions::default()).unwrap();
@@ -85,7 +66,7 @@ fn check_counters(name: &str, found: &Verification, truth: &Truth) {
 
 #[test]
 fn every_recorded_decision_is_made_again() {
-    for (name, path) in recordings() {
+    for (name, path) in recordings::all() {
         let (records, truth) = (load(&path), Truth::beside(&path));
         let found = verify(&records, &environment(&records, truth.total_memory));
         assert_eq!(found.difference_count, 0, "{name}: {:?}", found.differences.first());
@@ -101,7 +82,7 @@ fn every_recorded_decision_is_made_again() {
 /// What cannot fail proves nothing: a recording in which one entry was changed is found out.
 #[test]
 fn a_changed_decision_is_a_difference_and_only_one() {
-    let path = &recordings()["streams"];
+    let path = &recordings::all()["streams"];
     let records = load(path);
     let total = Truth::beside(path).total_memory;
     let count = |records: &Records| verify(records, &environment(records, total)).difference_count;
@@ -124,7 +105,7 @@ fn a_changed_decision_is_a_difference_and_only_one() {
 #[test]
 fn recordings_that_begin_in_the_middle_are_exact_from_there() {
     for name in ["opt-1.3b-N", "opt-1.3b-LR.expandable", "streams", "opt-1.3b-RO"] {
-        let path = &recordings()[name];
+        let path = &recordings::all()[name];
         let (records, truth) = (load(path), Truth::beside(path));
         for percent in [25, 50, 75, 90] {
             let cut = records.entries.len() * percent / 100;
@@ -146,7 +127,7 @@ fn simulate(opened: &Opened, allocator: &str) -> RunSummary {
 /// The main promise of `compare`: the allocator that was recorded, simulated, arrives at PyTorch's own peaks.
 #[test]
 fn the_recorded_allocator_simulated_reaches_the_recorded_peaks() {
-    for (name, path) in recordings() {
+    for (name, path) in recordings::all() {
         let opened = open(&path, &OpenOptions::default()).unwrap();
         // Where expandable segments were switched at run time, no single allocator was recorded; and where others used
         // the device, too, the driver refused memory as no simulated device would.
@@ -172,7 +153,9 @@ fn a_late_recording_is_compared_from_where_it_begins() {
         ("opt-1.3b-LR-var.late", "opt-1.3b-LR-var"),
         ("opt-1.3b-LR-var.ring20k", "opt-1.3b-LR-var"),
     ] {
-        let (Some(late), full) = (recordings().remove(late), &recordings()[full]) else { continue };
+        let (Some(late), full) = (recordings::all().remove(late), &recordings::all()[full]) else {
+            continue;
+        };
         let late = open(&late, &OpenOptions::default()).unwrap();
         let full = open(full, &OpenOptions::default()).unwrap();
         assert!(late.trace.start_events > 1000);

@@ -1,23 +1,13 @@
-//! The real recordings, read and compared with what PyTorch counted: those of `traces/`, or of the folder that
-//! `GMLAKE_TRACES` names.
+//! The real recordings, read and compared with what PyTorch counted.
 
-use std::path::{Path, PathBuf};
+mod common;
+
+use std::path::Path;
 use std::time::Instant;
 
+use common::recordings;
 use gmlake::trace::{Action, Labels, LoadOptions, Records, Trace, choose_device, ingest, load};
 use serde_json::Value;
-
-fn recordings() -> Vec<PathBuf> {
-    let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/traces").to_owned();
-    let folder = std::env::var("GMLAKE_TRACES").unwrap_or(ours);
-    let entries = std::fs::read_dir(folder).expect("the folder is there");
-    let mut paths: Vec<PathBuf> =
-        entries.map(|entry| entry.expect("it can be listed").path()).collect();
-    paths.retain(|path| path.to_string_lossy().ends_with(".pickle.xz"));
-    paths.sort();
-    assert!(!paths.is_empty());
-    paths
-}
 
 fn read(path: &Path) -> (Records, Value) {
     let records = load(path, &LoadOptions::default()).expect("a good recording");
@@ -27,17 +17,13 @@ fn read(path: &Path) -> (Records, Value) {
     (choose_device(records, None, path).expect("one device"), stats)
 }
 
-fn name(path: &Path) -> String {
-    path.file_name().expect("a file").to_string_lossy().replace(".pickle.xz", "")
-}
-
 /// The number of `alloc` entries is PyTorch's own counter, unless the recording is a part.
 #[test]
 fn every_recording_has_the_allocations_that_pytorch_counted() {
-    for path in recordings() {
+    for (name, path) in recordings::all() {
         let start = Instant::now();
         let (records, stats) = read(&path);
-        let (took, name) = (start.elapsed(), name(&path));
+        let took = start.elapsed();
         let allocs = records.entries.iter().filter(|e| e.action == Action::Alloc).count() as u64;
         let counted = stats["stats"]["allocation.all.allocated"].as_u64().unwrap();
         eprintln!("{name}: {} entries, {allocs} allocs, {took:.0?}", records.entries.len());
@@ -55,17 +41,17 @@ fn every_recording_has_the_allocations_that_pytorch_counted() {
 #[test]
 fn steps_are_where_the_program_was() {
     let mut found_without = 0;
-    for path in recordings() {
+    for (name, path) in recordings::all() {
         let (mut records, stats) = read(&path);
         let Some(truth) = stats["step_start_us"].as_array() else { continue };
         let origin = records.entries[0].time_us;
         let since = |us: &Value| us.as_u64().unwrap().saturating_sub(origin);
         let truth: Vec<u64> = truth.iter().map(since).collect();
         let annotated = ingest(&records, &Labels::default());
-        check_steps(&annotated, &truth, 10, &name(&path));
+        check_steps(&annotated, &truth, 10, &name);
         records.annotations.clear();
         let repeated = ingest(&records, &Labels::default());
-        check_steps(&repeated, &truth, 4, &format!("{} without annotations", name(&path)));
+        check_steps(&repeated, &truth, 4, &format!("{name} without annotations"));
         found_without += usize::from(repeated.steps.len() > 2);
     }
     assert!(found_without >= 5, "repetition was found in {found_without} traces only");

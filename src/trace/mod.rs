@@ -24,6 +24,7 @@ mod numbers;
 mod options;
 mod pickle;
 mod records;
+mod repeated;
 mod settings;
 mod snapshot;
 mod stacks;

@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 pub(crate) mod cpp;
+pub(crate) mod recordings;
 
 use gmlake::alloc_conf::{AllocConf, TorchVersion};
 use gmlake::allocator::{Allocator, BlockView, Checked, Environment, Options, Spec, Usage};

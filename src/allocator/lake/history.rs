@@ -20,8 +20,9 @@ use crate::device::DevicePtr;
 use crate::trace::StreamId;
 use crate::units::Bytes;
 
-/// Requests that are remembered: a step has up to 20 thousand that are large enough to come here.
-const KEPT: u64 = 1 << 16;
+/// Requests that are remembered, in 11 MiB of the host's memory. A step has up to 20 thousand that are large enough to
+/// come here; where lengths vary, a like one may be several steps back.
+const KEPT: u64 = 1 << 17;
 
 /// Requests that must be the same, the one at hand among them, to follow a place of the history.
 const ALIKE: u64 = 16;
@@ -33,8 +34,8 @@ const CANDIDATES: usize = 128;
 const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// `BASE` to the powers 1, 2, 4, ... up to `KEPT`.
-const POWERS: [u64; 17] = {
-    let mut powers = [BASE; 17];
+const POWERS: [u64; KEPT.ilog2() as usize + 1] = {
+    let mut powers = [BASE; KEPT.ilog2() as usize + 1];
     let mut place = 1;
     while place < powers.len() {
         powers[place] = powers[place - 1].wrapping_mul(powers[place - 1]);

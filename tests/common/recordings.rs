@@ -1,0 +1,30 @@
+//! The real recordings that the tests replay.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Those of `traces/`, by name.
+pub(crate) fn shipped() -> BTreeMap<String, PathBuf> {
+    let found = in_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("traces"));
+    assert!(found.len() >= 15, "the recordings of traces/ are missing");
+    found
+}
+
+/// The same, and those that lie beside the checkout (`../shared/traces`) or in the folder that `GMLAKE_TRACES` names.
+pub(crate) fn all() -> BTreeMap<String, PathBuf> {
+    let more = std::env::var_os("GMLAKE_TRACES").map(PathBuf::from);
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/traces");
+    let mut found = in_folder(&more.unwrap_or_else(beside));
+    found.extend(shipped());
+    found
+}
+
+fn in_folder(folder: &Path) -> BTreeMap<String, PathBuf> {
+    let files = std::fs::read_dir(folder).into_iter().flatten();
+    let named = files.filter_map(|file| {
+        let path = file.expect("it can be listed").path();
+        let name = path.file_name()?.to_string_lossy().strip_suffix(".pickle.xz")?.to_owned();
+        Some((name, path))
+    });
+    named.collect()
+}
