@@ -104,9 +104,9 @@ def copies(rounds=30, shapes=10):
 
 
 def write(rank, losses, times):
-    reserved = torch.cuda.max_memory_reserved()
+    memory = dict(reserved=torch.cuda.max_memory_reserved(), in_tensors=torch.cuda.max_memory_allocated())
     with open(f"{file}.{rank}", "w") as out:
-        json.dump(dict(rank=rank, losses=losses, step_s=times, reserved=reserved), out)
+        json.dump(dict(rank=rank, losses=losses, step_s=times, **memory), out)
 
 
 copies() if engine == "copies" else distributed()
