@@ -12,6 +12,10 @@ use crate::{Table, Traces, gib};
 
 const HEAD: &str = include_str!("lake_head.md");
 
+const ON_AN_H100: &str = "## On an H100 of 80 GB\n\nThe same recordings and settings by the profile `h100`, on 79 GiB \
+    (`compare --profile h100 --device-memory 79GiB`). All handles are half as large; once 38 GiB are held, they are of at \
+    most 4 MiB, so that a job may fill such a card: that is paid in driver time by those that hold more.";
+
 /// Recordings under other settings, late or cut short, of a second rank, or not of a program that repeats.
 fn is_comparable(name: &str) -> bool {
     let others = [".expandable", ".late", ".ring", ".gc", ".split", ".frames", ".r1", ".r2", ".r3"];
@@ -25,22 +29,30 @@ fn choice((allocator, options): (&str, &str)) -> Result<Choice> {
     crate::choice(allocator, &pairs)
 }
 
-/// One run on a device of so many bytes.
-fn measure(opened: &Opened, setting: (&str, &str), memory: u64) -> Result<RunSummary> {
-    let profile = Profile::built_in("h200");
-    let setup = Setup { memory: Memory::Bytes(memory), profile, ..Setup::default() };
-    Ok(run(opened, &choice(setting)?, &setup)?)
+/// A simulated GPU.
+#[derive(Clone, Copy)]
+struct Gpu {
+    profile: &'static str,
+    /// Bytes.
+    memory: u64,
 }
 
-const ROOMY: u64 = 141 << 30;
+const H200: Gpu = Gpu { profile: "h200", memory: 141 << 30 };
+const H100: Gpu = Gpu { profile: "h100", memory: 79 << 30 };
+
+fn measure(opened: &Opened, setting: (&str, &str), gpu: Gpu) -> Result<RunSummary> {
+    let (memory, profile) = (Memory::Bytes(gpu.memory), Profile::built_in(gpu.profile));
+    let setup = Setup { memory, profile, ..Setup::default() };
+    Ok(run(opened, &choice(setting)?, &setup)?)
+}
 
 /// Milliseconds of driver time.
 fn driver_ms(run: &RunSummary) -> f64 {
     run.prices.as_ref().map_or(0.0, |prices| prices.predicted_driver_ns.total as f64 / 1e6)
 }
 
-fn all(opened: &[(String, Opened)], setting: (&str, &str)) -> Result<Vec<RunSummary>> {
-    opened.par_iter().map(|(_, trace)| measure(trace, setting, ROOMY)).collect()
+fn all(opened: &[(String, Opened)], setting: (&str, &str), gpu: Gpu) -> Result<Vec<RunSummary>> {
+    opened.par_iter().map(|(_, trace)| measure(trace, setting, gpu)).collect()
 }
 
 pub(crate) fn report(traces: &Traces) -> Result<String> {
@@ -49,11 +61,12 @@ pub(crate) fn report(traces: &Traces) -> Result<String> {
         opened.extend(traces.open(name)?.map(|trace| (name.to_owned(), trace)));
     }
     let parts = [
-        targets(&opened)?,
+        format!("## All {} recordings together\n\n{}", opened.len(), targets(&opened, H200)?),
         each(&opened)?,
         ablations(&opened)?,
         robustness(&mut opened)?,
         capacities(&opened)?,
+        format!("{ON_AN_H100}\n\n{}", targets(&opened, H100)?),
     ];
     Ok(format!("{HEAD}\n{}", parts.join("\n")))
 }
@@ -86,12 +99,12 @@ fn label((allocator, options): (&str, &str)) -> String {
     format!("{allocator} {options}").trim().to_owned()
 }
 
-fn targets(opened: &[(String, Opened)]) -> Result<String> {
+fn targets(opened: &[(String, Opened)], gpu: Gpu) -> Result<String> {
     let heading = ["allocator", "mean utilization", "worst", "driver time", "of gmlake-released's"];
     let mut table = Table::new(&heading);
-    let released = totals(&all(opened, ("gmlake-released", ""))?).driver_ms;
+    let released = totals(&all(opened, ("gmlake-released", ""), gpu)?).driver_ms;
     for setting in SETTINGS {
-        let Totals { mean, worst, driver_ms } = totals(&all(opened, setting)?);
+        let Totals { mean, worst, driver_ms } = totals(&all(opened, setting, gpu)?);
         table.row(&[
             label(setting),
             format!("{mean:.4}"),
@@ -100,8 +113,7 @@ fn targets(opened: &[(String, Opened)]) -> Result<String> {
             format!("{:.3}", driver_ms / released),
         ]);
     }
-    let count = opened.len();
-    Ok(format!("## All {count} recordings together\n\n{}", table.text()))
+    Ok(table.text())
 }
 
 fn each(opened: &[(String, Opened)]) -> Result<String> {
@@ -117,7 +129,8 @@ fn each(opened: &[(String, Opened)]) -> Result<String> {
         "stream waits",
     ];
     let mut table = Table::new(&heading);
-    let runs: Result<Vec<_>> = SETTINGS[1..].iter().map(|&setting| all(opened, setting)).collect();
+    let runs: Result<Vec<_>> =
+        SETTINGS[1..].iter().map(|&setting| all(opened, setting, H200)).collect();
     let runs = runs?;
     for (place, (name, trace)) in opened.iter().enumerate() {
         let mut cells = vec![name.clone()];
@@ -165,7 +178,7 @@ const PARTS: [(&str, &str); 17] = [
 fn ablations(opened: &[(String, Opened)]) -> Result<String> {
     let mut table = Table::new(&["without", "options", "mean", "worst", "driver time"]);
     for (what, options) in PARTS {
-        let Totals { mean, worst, driver_ms } = totals(&all(opened, ("lake", options))?);
+        let Totals { mean, worst, driver_ms } = totals(&all(opened, ("lake", options), H200)?);
         let (mean, worst) = (format!("{mean:.4}"), format!("{worst:.4}"));
         table.row(&[what.into(), options.into(), mean, worst, format!("{driver_ms:.0} ms")]);
     }
@@ -184,7 +197,7 @@ fn robustness(opened: &mut [(String, Opened)]) -> Result<String> {
         }
         for handle in ["60MiB", "64MiB", "68MiB", "72MiB", "80MiB", "96MiB"] {
             let options = format!("handle={handle}");
-            let Totals { mean, worst, driver_ms } = totals(&all(opened, ("lake", &options))?);
+            let Totals { mean, worst, driver_ms } = totals(&all(opened, ("lake", &options), H200)?);
             let (mean, worst) = (format!("{mean:.4}"), format!("{worst:.4}"));
             let time = format!("{driver_ms:.0} ms");
             table.row(&[factor.to_string(), handle.into(), mean, worst, time]);
@@ -200,7 +213,7 @@ fn robustness(opened: &mut [(String, Opened)]) -> Result<String> {
 fn smallest(name: &str, opened: &Opened) -> Result<Vec<String>> {
     let settings = [("caching", ""), ("expandable", ""), ("lake", ""), ("lake", "budget=tight")];
     let allocators = settings.map(choice).into_iter().collect::<Result<_>>()?;
-    let live = measure(opened, ("bound", ""), ROOMY)?.active_peak_bytes;
+    let live = measure(opened, ("bound", ""), H200)?.active_peak_bytes;
     let options = PlanOptions {
         choices: Choices { allocators, ..Choices::default() },
         targets: Vec::new(),
@@ -209,7 +222,7 @@ fn smallest(name: &str, opened: &Opened) -> Result<Vec<String>> {
     let mut cells = vec![name.to_owned(), gib(live)];
     for (need, setting) in plan(opened, &options)?.needs.iter().zip(settings) {
         let trial = need.smallest.with_context(|| format!("{name}: {setting:?} never runs"))?;
-        let run = measure(opened, setting, trial.capacity_bytes)?;
+        let run = measure(opened, setting, Gpu { memory: trial.capacity_bytes, ..H200 })?;
         cells.push(format!("{}, {:.0} ms", gib(trial.capacity_bytes), driver_ms(&run)));
     }
     Ok(cells)

@@ -9,7 +9,7 @@
 //!   largest     68 MiB │                      ╭─────── a device of 96 GiB and more
 //!               34 MiB │              ╭───────╯
 //!               18 MiB │      ╭───────╯              half the device, half the handle
-//!                4 MiB │──────┴─────────────────── once half of the device is held (of a small one, less)
+//!                4 MiB │──────┴─────────────────── once half of the device is held (of a small one, an eighth)
 //! ```
 //!
 //! What mapping may cost depends on the work that there is to spread it over, and each request comes with some. So the
@@ -25,9 +25,14 @@ use crate::units::{Bytes, GIB, MIB, round_up};
 const FULL_SIZE: Bytes = 128 * GIB;
 
 /// Per cent of the device's memory, held by us, from which on memory is short, and every byte counts. What is held in
-/// large handles by then can be stitched only where it is free in one place, so it must not be most of the device. On
-/// smaller devices the share is smaller in proportion, too: what is live there is all of it.
+/// large handles by then can be stitched only where it is free in one place, so it must not be most of the device.
 const NEARLY_FULL: Bytes = 48;
+
+/// Memory of a device below which nearly all of it is likely to be live, so that it is short from early on.
+const SMALL_DEVICE: Bytes = 48 * GIB;
+
+/// [`NEARLY_FULL`] on a small device.
+const NEARLY_FULL_IF_SMALL: Bytes = 12;
 
 /// The largest handle once memory is short.
 pub(super) const SMALL: Bytes = 4 * MIB;
@@ -49,7 +54,8 @@ impl Lake {
     pub(super) fn largest_handle(&self) -> Bytes {
         let (reserved, capacity) = (self.ledger.now().reserved, self.capacity);
         let small = SMALL.min(self.options.handle);
-        let nearly_full = NEARLY_FULL * capacity.min(FULL_SIZE) / FULL_SIZE;
+        let is_small = capacity < SMALL_DEVICE;
+        let nearly_full = if is_small { NEARLY_FULL_IF_SMALL } else { NEARLY_FULL };
         if self.is_short || reserved > capacity / 100 * nearly_full {
             return small;
         }
@@ -66,10 +72,11 @@ impl Lake {
     }
 
     /// How many times larger handles are made than the options say: in proportion to the mappings made for each request
-    /// so far, beyond the rate that is fair. Never where memory is worth more than time: on a small device.
+    /// so far, beyond the rate that is fair. Never where memory is worth more than time: on a device of less
+    /// than 96 GiB.
     fn haste(&self) -> f64 {
-        let is_small = nearest_power_of_two(self.capacity.min(FULL_SIZE)) < FULL_SIZE;
-        if self.options.rate <= 0.0 || is_small {
+        let has_less = nearest_power_of_two(self.capacity.min(FULL_SIZE)) < FULL_SIZE;
+        if self.options.rate <= 0.0 || has_less {
             return 1.0;
         }
         let made = self.pool.count + self.tally.handles_released;

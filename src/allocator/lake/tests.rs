@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::handle_size::SMALL;
 use super::*;
 use crate::device::{Counted, SimDevice};
 use crate::trace::PoolId;
@@ -264,6 +265,21 @@ fn handles_are_in_proportion_to_the_device() {
     };
     assert_eq!([141, 96, 80, 40, 24, 10].map(|gib| handles(gib * GIB)), [16, 16, 32, 64, 64, 256]);
     assert_eq!(handles(5 * GIB / 2), 512, "never smaller than when memory is short");
+}
+
+#[test]
+fn handles_are_small_once_memory_is_short() {
+    let share_held = |memory| {
+        let mut gpu = SimDevice::new(memory);
+        let mut lake = lake(LakeOptions { rate: 0.0, ..LakeOptions::default() });
+        let mut held = 0;
+        while lake.largest != SMALL {
+            held = lake.usage().reserved;
+            malloc(&mut lake, &mut gpu, memory / 100, 0);
+        }
+        100 * held / memory
+    };
+    assert_eq!([141, 80, 48, 47, 24].map(|gib| share_held(gib * GIB)), [48, 48, 48, 12, 12]);
 }
 
 /// A program of steps on stream 0, which lends a block to stream 1 and asks for as much again. In the first two steps
