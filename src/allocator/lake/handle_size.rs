@@ -59,8 +59,7 @@ impl Lake {
         if self.is_short || reserved > capacity / 100 * nearly_full {
             return small;
         }
-        let share = nearest_power_of_two(capacity.min(FULL_SIZE)) as f64 / FULL_SIZE as f64;
-        let largest = self.options.handle as f64 * share * self.haste();
+        let largest = self.options.handle as f64 * self.share_of_full_size() * self.haste();
         round_up(largest as Bytes, GRANULE).max(small)
     }
 
@@ -71,12 +70,15 @@ impl Lake {
         round_up(grain as Bytes, GRANULE).clamp(least, self.largest)
     }
 
+    /// Memory of the device as a share of [`FULL_SIZE`], at most 1, to a power of two.
+    fn share_of_full_size(&self) -> f64 {
+        nearest_power_of_two(self.capacity.min(FULL_SIZE)) as f64 / FULL_SIZE as f64
+    }
+
     /// How many times larger handles are made than the options say: in proportion to the mappings made for each request
-    /// so far, beyond the rate that is fair. Never where memory is worth more than time: on a device of less
-    /// than 96 GiB.
+    /// so far, beyond the rate that is fair. Never on a device of less than full size: memory is worth more there.
     fn haste(&self) -> f64 {
-        let has_less = nearest_power_of_two(self.capacity.min(FULL_SIZE)) < FULL_SIZE;
-        if self.options.rate <= 0.0 || has_less {
+        if self.options.rate <= 0.0 || self.share_of_full_size() < 1.0 {
             return 1.0;
         }
         let made = self.pool.count + self.tally.handles_released;
