@@ -12,9 +12,11 @@ use crate::{Table, Traces, gib};
 
 const HEAD: &str = include_str!("lake_head.md");
 
-const ON_AN_H100: &str = "## On an H100 of 80 GB\n\nThe same recordings and settings by the profile `h100`, on 79 GiB \
-    (`compare --profile h100 --device-memory 79GiB`). All handles are half as large; once 38 GiB are held, they are of at \
-    most 4 MiB, so that a job may fill such a card: that is paid in driver time by those that hold more.";
+const ON_AN_H100: &str = "## On an H100 of 80 GB
+
+The same recordings and settings by the profile `h100`, on 79 GiB (`compare --profile h100 --device-memory 79GiB`). All handles
+are half as large. Once 38 GiB are held, they are of at most 4 MiB, so that a job may fill such a card: that is paid in driver time
+by those that hold more.";
 
 /// Recordings under other settings, late or cut short, of a second rank, or not of a program that repeats.
 fn is_comparable(name: &str) -> bool {
