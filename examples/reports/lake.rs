@@ -42,6 +42,7 @@ struct Gpu {
 const H200: Gpu = Gpu { profile: "h200", memory: 141 << 30 };
 const H100: Gpu = Gpu { profile: "h100", memory: 79 << 30 };
 
+/// One run on a simulated GPU.
 fn measure(opened: &Opened, setting: (&str, &str), gpu: Gpu) -> Result<RunSummary> {
     let (memory, profile) = (Memory::Bytes(gpu.memory), Profile::built_in(gpu.profile));
     let setup = Setup { memory, profile, ..Setup::default() };

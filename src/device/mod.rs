@@ -157,6 +157,20 @@ pub trait Device {
     /// `cuMemUnmap` of whole mappings. Does *not* wait for the GPU.
     fn unmap(&mut self, at: DevicePtr, size: Bytes);
 
+    /// [`Device::map`] and [`Device::set_access`]: handles of `size` bytes in all, side by side from `at`, to be used.
+    ///
+    /// # Errors
+    /// A driver error; nothing is mapped.
+    fn map_for_use(
+        &mut self,
+        at: DevicePtr,
+        handles: &[HandleId],
+        size: Bytes,
+    ) -> Result<(), DeviceError> {
+        self.map(at, handles)?;
+        self.set_access(at, size).inspect_err(|_| self.unmap(at, size))
+    }
+
     /// `count` calls of [`Device::create`], one after the other. Allocators that work in chunks make very many of them,
     /// and a simulated device can make them at once.
     ///

@@ -301,8 +301,7 @@ fn create_pages(
     let mut handles = Vec::with_capacity((size / page) as usize);
     let outcome = (0..size / page)
         .try_for_each(|_| device.create(page).map(|handle| handles.push(handle)))
-        .and_then(|()| device.map(at, &handles))
-        .and_then(|()| device.set_access(at, size).inspect_err(|_| device.unmap(at, size)));
+        .and_then(|()| device.map_for_use(at, &handles, size));
     match outcome {
         Ok(()) => Ok(handles),
         Err(error) => {

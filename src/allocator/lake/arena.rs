@@ -7,30 +7,18 @@ use std::collections::BTreeMap;
 
 use super::addresses::Addresses;
 use crate::allocator::SlabIndex;
-use crate::device::{Device, DeviceError, DevicePtr};
+use crate::device::{Device, DevicePtr};
 use crate::units::Bytes;
 
 /// Addresses, and where handles begin.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Arena {
-    addresses: Addresses,
+    pub(super) addresses: Addresses,
     /// The handle at each address where one begins.
     handles: BTreeMap<DevicePtr, SlabIndex>,
 }
 
 impl Arena {
-    /// Addresses for `size` bytes.
-    ///
-    /// # Errors
-    /// If the driver has no more addresses.
-    pub(super) fn place(
-        &mut self,
-        device: &mut dyn Device,
-        size: Bytes,
-    ) -> Result<DevicePtr, DeviceError> {
-        self.addresses.place(device, size)
-    }
-
     /// A handle is mapped at the beginning of a gap; says who its neighbours are.
     pub(super) fn fill(
         &mut self,
@@ -63,10 +51,5 @@ impl Arena {
     pub(super) fn clear(&mut self, device: &mut dyn Device, at: DevicePtr, size: Bytes) {
         self.handles.remove(&at);
         self.addresses.give(device, at, size);
-    }
-
-    /// Gives back reservations without a handle.
-    pub(super) fn drop_empty(&mut self, device: &mut dyn Device) {
-        self.addresses.drop_empty(device);
     }
 }

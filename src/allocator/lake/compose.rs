@@ -193,10 +193,7 @@ impl Lake {
         }
         let ids: Vec<_> = handles.iter().map(|&handle| self.pool.handles[handle].id).collect();
         let at = self.views.addresses.place(device, size)?;
-        let mapped = device
-            .map(at, &ids)
-            .and_then(|()| device.set_access(at, size).inspect_err(|_| device.unmap(at, size)));
-        if let Err(error) = mapped {
+        if let Err(error) = device.map_for_use(at, &ids, size) {
             self.views.addresses.drop_empty(device);
             return Err(error);
         }

@@ -66,7 +66,7 @@ impl Lake {
         stream: StreamId,
         size: Bytes,
     ) -> Result<Bytes, DeviceError> {
-        let at = self.arena.place(device, round_up(size, GRANULE).max(STEP))?;
+        let at = self.arena.addresses.place(device, round_up(size, GRANULE).max(STEP))?;
         let mut handle = self.arena.before(at).unwrap_or(NIL);
         let mut free = 0;
         while handle != NIL && free < size && self.is_allowed(handle, stream, Reach::Own) {
@@ -159,7 +159,7 @@ impl Lake {
         self.largest = self.largest_handle();
         let count = amount.div_ceil(self.handle_size(size));
         let each = round_up(amount.div_ceil(count), GRANULE);
-        let at = self.arena.place(device, amount)?;
+        let at = self.arena.addresses.place(device, amount)?;
         let mut made: Vec<(HandleId, Bytes)> = Vec::new();
         let mut left = amount;
         let mut outcome = Ok(());
@@ -169,10 +169,7 @@ impl Lake {
             left -= size;
         }
         let ids: Vec<_> = made.iter().map(|&(id, _)| id).collect();
-        let outcome = outcome
-            .and_then(|()| device.map(at, &ids))
-            .and_then(|()| device.set_access(at, amount).inspect_err(|_| device.unmap(at, amount)));
-        if let Err(error) = outcome {
+        if let Err(error) = outcome.and_then(|()| device.map_for_use(at, &ids, amount)) {
             device.release_each(&ids);
             return Err(error);
         }

@@ -33,9 +33,11 @@ const CANDIDATES: usize = 128;
 /// Odd, and with its bits well mixed: hashes are polynomials in it.
 const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
 
+const POWER_COUNT: usize = KEPT.ilog2() as usize + 1;
+
 /// `BASE` to the powers 1, 2, 4, ... up to `KEPT`.
-const POWERS: [u64; KEPT.ilog2() as usize + 1] = {
-    let mut powers = [BASE; KEPT.ilog2() as usize + 1];
+const POWERS: [u64; POWER_COUNT] = {
+    let mut powers = [BASE; POWER_COUNT];
     let mut place = 1;
     while place < powers.len() {
         powers[place] = powers[place - 1].wrapping_mul(powers[place - 1]);

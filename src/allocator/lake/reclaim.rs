@@ -96,7 +96,7 @@ impl Lake {
         for handle in idle {
             self.release(device, handle);
         }
-        self.arena.drop_empty(device);
+        self.arena.addresses.drop_empty(device);
     }
 
     /// Waits for the GPU. What waited for a stream is free then.
