@@ -1,6 +1,7 @@
 """Two GPUs: DDP, FSDP and copies between GPUs, on stock and on ours; the losses must be the same.
 
-usage: distributed.py OUT SECONDS, with ALLOCATORS, and optionally ENGINES ("ddp fsdp2 copies fsdp1")
+usage: distributed.py OUT SECONDS, with ALLOCATORS, and optionally ENGINES ("ddp fsdp2 copies fsdp1") and RECORD=on, for
+snapshots of the stock runs: OUT/ENGINE.RANK.pickle
 """
 
 import json
@@ -32,9 +33,13 @@ def run(engine, mode):
         command = [*torchrun, *ours, str(HERE / "rank.py"), engine, str(file)]
         if engine == "copies":
             command = [sys.executable, *ours, str(HERE / "rank.py"), engine, str(file)]
+        environment = {name: value for name, value in os.environ.items() if name != "RECORD"}
+        if mode == "stock" and os.environ.get("RECORD"):
+            environment["RECORD"] = str(OUT)
         begin = time.time()
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=min(left(), 70))
+            timeout = min(left(), 70)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
             errors = done.stderr
         except subprocess.TimeoutExpired as expired:
             errors = f"out of time: {expired}"

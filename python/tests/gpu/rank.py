@@ -1,5 +1,9 @@
-"""One rank of a small training run. usage: rank.py ddp|fsdp1|fsdp2|copies FILE (the rank is appended to its name)"""
+"""One rank of a small training run. usage: rank.py ddp|fsdp1|fsdp2|copies FILE (the rank is appended to its name)
 
+With RECORD=FOLDER, stock PyTorch is recorded: FOLDER/ENGINE.RANK.pickle.
+"""
+
+import contextlib
 import json
 import os
 import sys
@@ -43,6 +47,14 @@ def train(wrap, device, steps=12, width=2048, depth=12):
     return losses, times
 
 
+def recording(rank):
+    if "RECORD" not in os.environ:
+        return contextlib.nullcontext()
+    import gmlake
+
+    return gmlake.record(f"{os.environ['RECORD']}/{engine}.{rank}.pickle")
+
+
 def distributed():
     import torch.distributed as dist
 
@@ -73,7 +85,8 @@ def distributed():
         def wrap(model):
             return FullyShardedDataParallel(model, auto_wrap_policy=policy, device_id=rank)
 
-    losses, times = train(wrap, device)
+    with recording(rank):
+        losses, times = train(wrap, device)
     write(rank, losses, times)
     dist.barrier()
     dist.destroy_process_group()
