@@ -1,4 +1,7 @@
-"""`python -m gmlake run [--allocator NAME] [--conf ...] SCRIPT ...`: an unchanged script on another allocator."""
+"""`python -m gmlake run SCRIPT ...`: an unchanged script on another allocator.
+
+`python -m gmlake predict SCRIPT ...`: how much GPU memory an unchanged script needs, without a GPU.
+"""
 
 import argparse
 import atexit
@@ -8,6 +11,8 @@ import runpy
 import sys
 
 from . import NotEnabled, check, enable, snapshot, stats
+from .predict.command import main as predict
+from .predict.options import add as add_predict
 
 
 def main():
@@ -22,7 +27,10 @@ def main():
     run.add_argument("script", metavar="SCRIPT", help="the script")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     commands.add_parser("check", help="say whether there is a GPU to work with")
+    add_predict(commands)
     given = parser.parse_args()
+    if given.command == "predict":
+        sys.exit(predict(given))
     if given.command == "check":
         problem = check()
         sys.exit(f"gmlake: {problem.removeprefix('gmlake: ')}" if problem else print("gmlake: ready"))

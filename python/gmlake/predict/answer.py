@@ -1,0 +1,113 @@
+"""The answer: a table for people, and the same numbers and more as JSON for programs."""
+
+import json
+import sys
+
+from . import Problem
+from .. import __version__
+
+SCHEMA = 1
+
+HEAD = ["rank", "PyTorch", "live", "expandable", "lake", "smallest card: PyTorch / lake"]
+ROW = "{:>4} {:>10} {:>10} {:>10} {:>10}  {}"
+
+
+def table(ranks):
+    """A line for each rank; empty if none of them used a GPU."""
+    rows = [line(rank) for rank in ranks if rank["requests"]]
+    rule = ROW.format("-" * 4, *["-" * 10] * 4, "-" * len(HEAD[-1]))
+    return "\n".join([ROW.format(*HEAD), rule, *rows]) if rows else ""
+
+
+def line(rank):
+    """What one rank holds at most, in the end under each allocator."""
+    held = [rank["reserved_peak_bytes"], rank["active_peak_bytes"]]
+    held += [allocator(rank, name)["reserved_peak_bytes"] for name in ["expandable", "lake"]]
+    return ROW.format(rank["rank"], *map(size, held), cards(rank))
+
+
+def cards(rank):
+    """The smallest cards that run this rank. Nothing is known of a job that did not go on."""
+    if rank["oom_step"] is not None:
+        return f"out of memory in step {rank['oom_step']}"
+    names = [allocator(rank, name)["smallest_card"] for name in ["caching", "lake"]]
+    return " / ".join(name or "none" for name in names)
+
+
+def allocator(rank, name):
+    """One allocator's numbers, or empty ones."""
+    return rank["allocators"].get(name, {"reserved_peak_bytes": None, "smallest_card": None})
+
+
+def notes(ranks, order):
+    """What must be known about the numbers, a line each."""
+    found = []
+    for rank in ranks:
+        found += [f"rank {rank['rank']}: {text}" for text in notes_of(rank, order)]
+    return found
+
+
+def notes_of(rank, order):
+    low, high = rank["reserved_peak_bytes_low"], rank["reserved_peak_bytes_high"]
+    if low != high:
+        yield f"between {size(low)} and {size(high)}; what is freed on other streams decides"
+    if rank["oom_step"] is not None:
+        yield "memory ran out; --memory unlimited tells what it would have taken"
+    reads = rank["unknown_reads"] or []
+    if reads:
+        count = sum(read["count"] for read in reads)
+        most = max(reads, key=lambda read: read["count"])
+        yield (f"{count} values were read that only a kernel could know, and taken as "
+               f"{order.assume}; most at {most['place']} ({most['what']})")
+    if rank["unwritten"]:
+        yield f"the virtual GPU lacks {', '.join(rank['unwritten'])}; the script got an error"
+    if rank["error"]:
+        when = f" in step {rank['steps'] + 1}" if rank["requests"] else ""
+        yield f"the script failed{when}: {short(rank['error'])}"
+    elif not rank["requests"]:
+        yield "the script asked for no GPU memory in this process"
+
+
+def short(text, wide=120):
+    """The first sentences of a text."""
+    if len(text) <= wide:
+        return text
+    whole, stop, _ = text[:wide].rpartition(". ")
+    return whole + "." if stop else text[: wide - 3] + "..."
+
+
+def size(count):
+    """Bytes in a form that people read."""
+    if count is None:
+        return "-"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count} B" if unit == "B" else f"{count:.2f} {unit}"
+        count /= 1024
+
+
+def head(order, torch, **more):
+    """What the JSON says of the whole."""
+    settings = {name: getattr(order, name) for name in ["steps", "values", "assume", "conf"]}
+    return {
+        "schema_version": SCHEMA,
+        "tool_version": __version__,
+        "script": order.script,
+        "arguments": list(order.arguments),
+        "torch": torch,
+        "gpu": order.gpu,
+        "settings": {**settings, **more},
+    }
+
+
+def write_json(path, content):
+    """Writes JSON to a file, or to standard output for `-`."""
+    text = json.dumps(content, indent=1) + "\n"
+    if path == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        with open(path, "w") as file:
+            file.write(text)
+    except OSError as error:
+        raise Problem(f"--json: {path}: {error.strerror}") from error

@@ -1,0 +1,113 @@
+"""The library: libgmlake_gpu.so, the virtual GPU, and the environment in which PyTorch finds it.
+
+PyTorch looks for NVIDIA's libraries by their file names. A folder of links, each under such a name
+and all to our one file, stands first where the loader looks; and the library is preloaded, so that
+its functions win even where NVIDIA's files are found by another path.
+"""
+
+import ctypes
+import glob
+import json
+import os
+from pathlib import Path
+
+from . import Problem
+
+NAME = "libgmlake_gpu.so"
+
+# File names by which PyTorch, Triton and others open CUDA's libraries, for CUDA 12 and 13.
+NAMES = """
+libcuda.so.1
+libcudart.so.12 libcudart.so.13
+libcublas.so.12 libcublas.so.13 libcublasLt.so.12 libcublasLt.so.13
+libcudnn.so.9
+libcufft.so.11 libcufft.so.12
+libcufile.so.0
+libcupti.so.12 libcupti.so.13
+libcurand.so.10
+libcusolver.so.11 libcusolver.so.12
+libcusparse.so.12 libcusparseLt.so.0
+libnccl.so.2
+libnvJitLink.so.12 libnvJitLink.so.13
+libnvrtc.so.12 libnvrtc.so.13
+libnvshmem_host.so.3
+libnvToolsExt.so.1
+""".split()
+
+# Hidden by an empty file that cannot be loaded: a real GPU's monitor would contradict the library.
+HIDDEN = ["libnvidia-ml.so.1"]
+
+# Variables that would hide our devices, or make PyTorch ask the real ones.
+CLEARED = ["CUDA_VISIBLE_DEVICES", "PYTORCH_NVML_BASED_CUDA_CHECK"]
+
+UNLIMITED = 4 << 40  # bytes; more than any card, and addresses are there for it
+
+
+def find():
+    """The library's path: GMLAKE_GPU_LIBRARY, or in the package, or in a source tree's build."""
+    named = os.environ.get("GMLAKE_GPU_LIBRARY")
+    if named:
+        if not os.path.exists(named):
+            raise Problem(f"GMLAKE_GPU_LIBRARY: {named}: no such file")
+        return os.path.abspath(named)
+    packed = Path(__file__).parents[1] / NAME
+    built = Path(__file__).parents[3].glob(f"target/*/examples/{NAME}")
+    found = [packed] if packed.exists() else sorted(built, key=lambda path: path.stat().st_mtime)
+    if not found:
+        raise Problem(f"{NAME} is not in this installation; in a source tree, build it with "
+                      "cargo build --release --example gmlake_gpu")
+    return str(found[-1])
+
+
+def cards(path):
+    """Names of the cards that the library can be; empty if it does not tell."""
+    try:
+        function = ctypes.CDLL(path).gmlake_gpu_cards
+    except (AttributeError, OSError):
+        return []
+    return json.loads(_text(function) or "[]")
+
+
+def links(path, folder):
+    """Fills `folder` with links to the library under the names of CUDA's libraries."""
+    for name in [NAME, *NAMES]:
+        os.symlink(path, os.path.join(folder, name))
+    for name in HIDDEN:
+        open(os.path.join(folder, name), "w").close()
+
+
+def environment(folder, card, memory, devices, events):
+    """The environment of a process in which PyTorch finds the virtual GPU, by the links."""
+    own = {name: value for name, value in os.environ.items() if name not in CLEARED}
+    own["LD_PRELOAD"] = _before(os.path.join(folder, NAME), own.get("LD_PRELOAD"))
+    own["LD_LIBRARY_PATH"] = _before(folder, own.get("LD_LIBRARY_PATH"))
+    own.update(GMLAKE_GPU=card, GMLAKE_GPU_COUNT=str(devices), GMLAKE_GPU_EVENTS=events)
+    own.pop("GMLAKE_GPU_MEMORY", None)
+    if memory is not None:
+        own["GMLAKE_GPU_MEMORY"] = str(memory)
+    return own
+
+
+def report():
+    """What the library counted in this process; empty where it is not loaded."""
+    function = getattr(ctypes.CDLL(None), "gmlake_gpu_report", None)
+    return json.loads(_text(function)) if function else {}
+
+
+def real_gpus():
+    """Device files of NVIDIA GPUs that this machine has."""
+    return sorted(glob.glob("/dev/nvidia[0-9]*"))
+
+
+def _before(first, rest):
+    """A list of paths as the loader reads it, with one put before the others."""
+    return f"{first}:{rest}" if rest else first
+
+
+def _text(function):
+    """The text that a function writes into a buffer, whose whole length it returns."""
+    function.argtypes, function.restype = [ctypes.c_char_p, ctypes.c_size_t], ctypes.c_size_t
+    length = function(None, 0)
+    buffer = ctypes.create_string_buffer(length + 1)
+    function(buffer, length + 1)
+    return buffer.value.decode()

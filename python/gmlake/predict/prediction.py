@@ -1,0 +1,87 @@
+"""The prediction: what the ranks of one configuration hold, each as an interval with a best guess.
+
+When memory that another stream has used becomes free again depends on how far the GPU is. Events
+of the virtual GPU complete by a clock; the best guess. If that run says that its answers depended
+on the clock, two more runs, with events that complete as early and as late as they can, are the
+ends of the interval.
+"""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+from . import simulator
+
+
+def predict(workshop, order, ranks, events, stem, output):
+    """Every rank's numbers, as they stand in the JSON, in the order of the ranks.
+
+    `stem(rank)` says where its snapshot is to be; `output(rank)` takes what the script prints.
+    """
+    first = "clock" if events == "interval" else events
+    best = workshop.run(order, ranks, first, stem, output)
+    others = []
+    if events == "interval" and (ranks.launched or any(is_contested(facts) for facts in best)):
+        others = bounds(workshop, order, ranks)
+    return [
+        rank_of(rank, facts, [run[index] for run in others])
+        for index, (rank, facts) in enumerate(zip(ranks.ranks, best))
+    ]
+
+
+def is_contested(facts):
+    """Whether the answer to a question of the script's depended on time."""
+    return facts.get("library", {}).get("contested", 0) > 0
+
+
+def bounds(workshop, order, ranks):
+    """The runs with events that complete early, and late; what they print is of no interest."""
+    def run(events):
+        folder = os.path.join(workshop.folder, f"{events}-{id(order)}")
+        os.mkdir(folder)
+        with open(os.devnull, "w") as nowhere:
+            return workshop.run(
+                order, ranks, events, lambda rank: f"{folder}/{rank}", lambda rank: nowhere
+            )
+
+    at_once = 1 if ranks.launched else 2
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(run, ["early", "late"]))
+
+
+def rank_of(rank, facts, others):
+    """One rank's numbers."""
+    told = {"rank": rank, "snapshot": facts["snapshot"]}
+    told.update(dict.fromkeys(PEAKS), requests=facts["requests"], error=facts["error"])
+    for name in FACTS:
+        told[name] = facts.get(name)
+    told.update(seconds=round(facts["seconds"], 2), unwritten=unwritten(facts), allocators={})
+    if facts["requests"]:
+        told.update(held(facts, others))
+    return told
+
+
+FACTS = [
+    "device", "device_memory_bytes", "steps", "oom_step", "unknown_reads", "host_memory_bytes",
+]
+PEAKS = [
+    "reserved_peak_bytes", "reserved_peak_bytes_low", "reserved_peak_bytes_high",
+    "active_peak_bytes",
+]
+
+
+def held(facts, others):
+    """What the simulator says of a rank's snapshot, and of those that bound it."""
+    peaks = simulator.peaks(facts)
+    runs = [peaks, *(simulator.peaks(each) for each in others if each["requests"])]
+    reserved = [run["reserved"] for run in runs]
+    values = [peaks["reserved"], min(reserved), max(reserved), peaks["active"]]
+    told = dict(zip(PEAKS, values))
+    if facts["oom_step"] is None:
+        # What came after memory ran out is another program's doing under another allocator.
+        told["allocators"] = simulator.needs(facts, peaks["device"])
+    return told
+
+
+def unwritten(facts):
+    """Functions that were asked for and that the virtual GPU does not have."""
+    return facts.get("library", {}).get("unwritten", [])

@@ -1,0 +1,196 @@
+"""The run: the processes of one configuration, a rank each, on one kind of virtual GPU.
+
+Ranks run alone, each as if the others were there, or together, when they really exchange data. A
+run comes back with each rank's facts and the path of its snapshot.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import namedtuple
+
+from . import Problem, library
+
+# What is to be predicted. `arguments` are the script's; `memory` is in bytes, None is the card's.
+Order = namedtuple("Order", "script module arguments steps stacks values assume conf gpu memory")
+
+# Which ranks: all `world` of them exist; those in `ranks` are run, together or alone. Under
+# torchrun (`launched`) there is one, and it is in the environment already.
+Ranks = namedtuple("Ranks", "world ranks together launched per_node")
+
+GRACE = 10  # seconds that other ranks have to end after one failed, or a process after its answer
+
+
+class Workshop:
+    """Where runs take place: the links to the library, and how many processes run side by side."""
+
+    def __init__(self, folder, jobs):
+        self.folder, self.jobs = folder, jobs
+        self.links = os.path.join(folder, "lib")
+        os.mkdir(self.links)
+        library.links(library.find(), self.links)
+        self._slots = threading.Semaphore(jobs)
+        self._children, self._lock, self._closed = set(), threading.Lock(), False
+
+    def run(self, order, ranks, events, stem, output):
+        """Runs every rank and returns the facts of each, in their order.
+
+        `stem(rank)` is the path of a rank's files without ending; `output(rank)` takes what it
+        prints: a file, or None for this process's standard error.
+        """
+        if ranks.together:
+            with self._slots:
+                return self._together(order, ranks, events, stem, output)
+        return [self._alone(order, ranks, rank, events, stem, output) for rank in ranks.ranks]
+
+    def close(self):
+        """Ends what still runs, and lets nothing new start."""
+        with self._lock:
+            self._closed = True
+            children = list(self._children)
+        for child in children:
+            child.end()
+
+    def _alone(self, order, ranks, rank, events, stem, output):
+        with self._slots:
+            child = self._start(order, ranks, rank, events, stem(rank), output(rank), None)
+            return self._finish(child)
+
+    def _together(self, order, ranks, events, stem, output):
+        port = free_port()
+        children = [
+            self._start(order, ranks, rank, events, stem(rank), output(rank), port)
+            for rank in ranks.ranks
+        ]
+        while any(child.is_running() for child in children):
+            time.sleep(0.05)
+            if any(child.has_failed() for child in children):
+                give_time(children)
+                break
+        return [self._finish(child) for child in children]
+
+    def _start(self, order, ranks, rank, events, stem, output, port):
+        devices = 1 if ranks.world == 1 else min(ranks.world, ranks.per_node)
+        own = library.environment(self.links, order.gpu, order.memory, devices, events)
+        own.update(settings(order, self.jobs), **rank_environment(ranks, rank, events, port))
+        with self._lock:
+            if self._closed:
+                raise KeyboardInterrupt
+            child = Child(order, ranks, stem, own, output)
+            self._children.add(child)
+        return child
+
+    def _finish(self, child):
+        try:
+            return child.finish()
+        finally:
+            with self._lock:
+                self._children.discard(child)
+
+
+class Child:
+    """A process with one rank in it."""
+
+    def __init__(self, order, ranks, stem, environment, output):
+        self.snapshot, self._facts = f"{stem}.pickle", f"{stem}.facts.json"
+        told = dict(script=order.script, module=order.module, arguments=order.arguments)
+        told.update(steps=order.steps, stacks=order.stacks, values=order.values)
+        told.update(assume=order.assume, alone=not ranks.together and not ranks.launched)
+        told.update(snapshot=self.snapshot, facts=self._facts)
+        command = [sys.executable, "-m", "gmlake.predict.job", json.dumps(told)]
+        # The script's output is a message of ours: standard output is for the answer.
+        output = sys.stderr if output is None else output
+        self._begin = time.monotonic()
+        self._process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
+
+    def is_running(self):
+        return self._process.poll() is None
+
+    def has_failed(self):
+        return not self.is_running() and self._process.returncode != 0
+
+    def end(self):
+        """Ends the process, by force if need be."""
+        if self.is_running():
+            self._process.terminate()
+            try:
+                self._process.wait(2)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    def finish(self):
+        """Waits for the end and returns the facts."""
+        while self.is_running() and not os.path.exists(self._facts):
+            time.sleep(0.02)
+        seconds = time.monotonic() - self._begin
+        give_time([self])
+        return self._read() | {"seconds": seconds}
+
+    def _read(self):
+        if os.path.exists(self._facts):
+            with open(self._facts) as file:
+                facts = json.load(file)
+            os.unlink(self._facts)
+            if facts["problem"]:
+                raise Problem(facts["problem"])
+            return {"snapshot": self.snapshot, **facts}
+        return {"snapshot": None, "error": death(self._process.returncode), "requests": 0}
+
+
+def give_time(children):
+    """Waits for processes that should end by themselves, and ends those that do not."""
+    limit = time.monotonic() + GRACE
+    while time.monotonic() < limit and any(child.is_running() for child in children):
+        time.sleep(0.02)
+    for child in children:
+        child.end()
+
+
+def death(code):
+    """Why a process ended without facts, in words."""
+    if code == 127:
+        return "PyTorch called a function that the virtual GPU lacks; the line above names it"
+    if code < 0:
+        return f"its process was killed by {signal.Signals(-code).name}"
+    return f"its process ended early, with exit code {code}"
+
+
+def settings(order, jobs):
+    """The environment variables that options stand for."""
+    own = {"PYTHONUNBUFFERED": "1"}
+    if order.conf is not None:
+        own.update(PYTORCH_ALLOC_CONF=order.conf, PYTORCH_CUDA_ALLOC_CONF=order.conf)
+    if "OMP_NUM_THREADS" not in os.environ:
+        own["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // jobs))
+    return own
+
+
+def rank_environment(ranks, rank, events, port):
+    """What torchrun would have told this rank."""
+    if ranks.launched:
+        # A run that follows another needs keys of its own in the launcher's store.
+        round_ = ["clock", "early", "late"].index(events)
+        restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        return {"TORCHELASTIC_RESTART_COUNT": str(restarts + round_)}
+    if ranks.world == 1 and not ranks.together:
+        return {}
+    local = min(ranks.world, ranks.per_node)
+    own = dict(RANK=rank, WORLD_SIZE=ranks.world, LOCAL_RANK=rank % local)
+    own.update(LOCAL_WORLD_SIZE=local, GROUP_RANK=rank // local, MASTER_ADDR="127.0.0.1")
+    own.update(MASTER_PORT=port or free_port())
+    return {name: str(value) for name, value in own.items()}
+
+
+def free_port():
+    """A TCP port that nobody uses now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]

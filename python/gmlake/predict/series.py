@@ -1,0 +1,80 @@
+"""The series: configurations that differ in one number, and where each card's memory ends.
+
+`gmlake-sim plan --by` runs every recording on every card under each allocator.
+"""
+
+from . import simulator
+
+# How fine the smallest memory is to be: a chart shows no more, and each step costs runs.
+RESOLUTION = "256MiB"
+
+
+def series_of(configurations):
+    """A series by the first varied name for each combination of the others, where it is a number."""
+    groups = {}
+    for each in configurations:
+        name, *others = each["values"]
+        if is_number(each["values"][name]):
+            rest = {other: each["values"][other] for other in others}
+            groups.setdefault(label(rest), Series(name, rest, [])).members.append(each)
+    return [series for series in groups.values() if len(series.members) > 1]
+
+
+def is_number(text):
+    """Whether `plan --by` can read it."""
+    try:
+        return abs(float(text)) < float("inf")
+    except ValueError:
+        return False
+
+
+def label(values):
+    """Names and values in tables and files."""
+    return ",".join(f"{name}={value}" for name, value in values.items())
+
+
+class Series:
+    """Configurations that differ in the first varied value alone."""
+
+    def __init__(self, name, others, members):
+        self.name, self.others, self.members = name, others, members
+
+    @property
+    def mark(self):
+        """What tells its chart's file from those of the other series."""
+        return f".{label(self.others)}" if self.others else ""
+
+    def ask(self, chart):
+        """What `gmlake-sim plan` says of them: where each card's memory ends."""
+        files = [rank["snapshot"] for each in self.members for rank in each["ranks"]]
+        by = f"{self.name}=" + ",".join(each["values"][self.name] for each in self.members)
+        options = ["--by", by, "--resolution", RESOLUTION]
+        options += ["--allocators", ",".join(simulator.ALLOCATORS)]
+        options += ["--export-plot", chart] if chart else []
+        told = simulator.ask("plan", *files, *options)
+        return {"others": self.others, **told["series"]}
+
+    def table(self, told):
+        """Largest values by card and allocator."""
+        title = f"Largest {self.name} on each card"
+        if self.others:
+            title += f", with {label(self.others)}"
+        rows = {}
+        for limit in told["limits"]:
+            rows.setdefault(limit["target"], {})[limit["allocator"]] = text_of(limit)
+        shape = "{:<14}" + " {:>14}" * len(simulator.ALLOCATORS)
+        lines = [shape.format("card", "PyTorch", *simulator.ALLOCATORS[1:])]
+        for card, cells in rows.items():
+            lines.append(shape.format(card, *(cells.get(name, "-") for name in simulator.ALLOCATORS)))
+        return "\n".join([f"{title} (of {list_of(told['values'])}; + runs at the last)", *lines])
+
+
+def list_of(values):
+    return ", ".join(f"{value:g}" for value in values)
+
+
+def text_of(limit):
+    """One cell: the largest value that runs."""
+    if limit["kind"] == "below":
+        return "none"
+    return f"{limit['largest']:g}+" if limit["kind"] == "beyond" else f"{limit['runs']:g}"

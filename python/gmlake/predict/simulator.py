@@ -1,0 +1,84 @@
+"""The simulator: `gmlake-sim`, asked about a snapshot.
+
+It counts what PyTorch's own allocator held and what was live, from the recorded events, so that
+the peaks are right even if the script has reset PyTorch's counters. Then it runs the same
+requests under other allocators, and on every card.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from . import Problem, pytorch
+
+NAME = "gmlake-sim"
+ALLOCATORS = ["caching", "expandable", "lake"]
+
+# Where only the cards are asked about: `plan` then does not search for the smallest memory.
+COARSE = "1024GiB"
+
+
+def find():
+    """The program's path: GMLAKE_SIM, or beside this package, or on PATH."""
+    named = os.environ.get("GMLAKE_SIM")
+    package = Path(__file__).parents[1]
+    folders = [package.parents[1] / "target" / "release"] if (package.parents[1] / "src").exists() else []
+    folders += [Path(sysconfig.get_path("scripts")), Path(sys.executable).parent, package.parent / "bin"]
+    candidates = [named] if named else [*(folder / NAME for folder in folders), shutil.which(NAME)]
+    found = [str(path) for path in candidates if path and os.access(path, os.X_OK)]
+    if not found:
+        where = f"GMLAKE_SIM: {named}: not a program" if named else f"{NAME} is not installed"
+        raise Problem(where)
+    return found[0]
+
+
+def ask(*arguments):
+    """Runs the program and returns what it exports as JSON."""
+    command = [find(), *map(str, arguments), "--export-json", "-"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0 or not done.stdout:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise Problem(f"{NAME} {arguments[0]}: {lines[-1].removeprefix(NAME + ': ')}")
+    return json.loads(done.stdout)
+
+
+def peaks(facts):
+    """The peaks of a rank: bytes held and live under PyTorch's own allocator; of its GPUs, the worst."""
+    options = version(facts)
+    found = []
+    for device in facts["devices"]:
+        told = ask("compare", facts["snapshot"], "--device", device, "--allocators", "bound", *options)
+        recorded = next(run for run in told["runs"] if run["allocator"] == "recorded")
+        found.append((recorded["reserved_peak_bytes"], recorded["active_peak_bytes"], device))
+    reserved, active, device = max(found)
+    return {"reserved": reserved, "active": active, "device": device}
+
+
+def needs(facts, device):
+    """What a rank would hold under each allocator without a limit, and the smallest card for it."""
+    options = [*version(facts), "--device", device, "--allocators", ",".join(ALLOCATORS)]
+    told = ask("plan", facts["snapshot"], "--resolution", COARSE, *options)
+    rank = told["jobs"][0]["ranks"][0]
+    return {need["allocator"]: need_of(need, rank["targets"]) for need in rank["needs"]}
+
+
+def need_of(need, targets):
+    """One allocator's part of a plan."""
+    fits = [
+        target for target, verdict in zip(targets, need["verdicts"])
+        if verdict["trial"]["shortage"] is None
+    ]
+    smallest = min(fits, key=lambda target: target["capacity_bytes"], default=None)
+    return {
+        "reserved_peak_bytes": need["unlimited_bytes"],
+        "smallest_card": smallest and smallest["name"],
+    }
+
+
+def version(facts):
+    """The option that tells which PyTorch has recorded."""
+    return ["--torch-version", ".".join(map(str, pytorch.numbers(facts["torch"])))]

@@ -1,0 +1,333 @@
+"""What `python -m gmlake predict` answers for small scripts. Plain Python: no test framework is needed.
+
+It needs a PyTorch wheel for CUDA, `gmlake-sim` and libgmlake_gpu.so, and no GPU. Where one of them
+is missing it says so, loudly, and tests only what needs none of them.
+"""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from gmlake.predict import Problem, grid, library, options, pytorch, series, simulator
+from gmlake.predict.run import Ranks
+
+MLP = """
+import argparse, torch
+options = argparse.ArgumentParser()
+options.add_argument("--batch", type=int, default=64)
+options.add_argument("--steps", type=int, default=6)
+options.add_argument("--accumulate", type=int, default=1)
+given = options.parse_args()
+width = 1024
+layers = [torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width)]
+net = torch.nn.Sequential(*layers).cuda()
+optimizer = torch.optim.AdamW(net.parameters())
+for step in range(given.steps):
+    for _ in range(given.accumulate):
+        net(torch.randn(given.batch, width, device="cuda")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print("step", step, flush=True)
+"""
+
+
+class Answer:
+    """What one call of the command brought."""
+
+    def __init__(self, folder, script, *arguments, environment=()):
+        path = Path(folder, "job.py")
+        path.write_text(script)
+        before = [text for text in arguments if not text.startswith("after:")]
+        after = [text.removeprefix("after:") for text in arguments if text.startswith("after:")]
+        command = [sys.executable, "-m", "gmlake", "predict", *before, "--json", "job.json", "job.py", *after]
+        own = {**os.environ, **dict(environment)}
+        done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True)
+        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+        found = Path(folder, "job.json")
+        self.json = json.loads(found.read_text()) if found.exists() else None
+
+    @property
+    def rank(self):
+        return self.json["ranks"][0]
+
+
+def predict(script, *arguments, **more):
+    """Predicts a script in a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        return Answer(folder, script, *arguments, **more)
+
+
+def raises(text, call, *arguments):
+    try:
+        call(*arguments)
+    except Problem as problem:
+        assert text in str(problem) and "\n" not in str(problem), problem
+    else:
+        raise AssertionError(f"nothing says {text!r}")
+
+
+# Without PyTorch.
+
+
+def test_sizes_are_binary():
+    for text, size in {"80GiB": 80 << 30, "80gb": 80 << 30, "1.5g": 3 << 29, "512 MiB": 1 << 29, "7": 7}.items():
+        assert options.size(text) == size, text
+    assert options.size("unlimited") > 1 << 40
+    for text in ["", "much", "0", "-1g", "80 apples"]:
+        raises("write a size such as 80GiB", options.size, text)
+
+
+def test_a_card_has_its_name_whatever_the_case():
+    cards = ["H100 80GB", "H200"]
+    assert options.card("h100-80gb", cards) == "H100 80GB" and options.card("h200", cards) == "H200"
+    raises("there is no such card; there are: H100 80GB, H200", options.card, "h2000", cards)
+
+
+def test_values_are_put_in_or_appended():
+    assert grid.arguments(["a", "--b={b}"], {"b": "1", "c": "2"}) == ["a", "--b=1", "--c", "2"]
+
+
+def test_a_grid_is_every_combination():
+    found = grid.configurations(["a=1,2", "b=x,y"])
+    assert [series.label(each) for each in found] == ["a=1,b=x", "a=2,b=x", "a=1,b=y", "a=2,b=y"]
+    assert grid.configurations([]) == []
+    for text in ["a", "a=", "=1", "a=1,1"]:
+        raises("--vary", grid.configurations, [text])
+    raises("twice", grid.configurations, ["a=1", "a=2"])
+
+
+def test_series_are_by_the_first_number():
+    found = grid.configurations(["a=1,2,x", "b=u,v"])
+    assert [(each.mark, len(each.members)) for each in series.series_of([{"values": v} for v in found])] == [
+        (".b=u", 2), (".b=v", 2)
+    ]
+
+
+def test_ranks_come_from_options_or_torchrun():
+    class Given:
+        world, ranks, per_node, vary = 4, "3,1", 8, []
+
+    assert options.ranks_of(Given) == Ranks(4, [1, 3], False, False, 8)
+    Given.ranks = "all"
+    assert options.ranks_of(Given) == Ranks(4, [0, 1, 2, 3], True, False, 8)
+    Given.ranks = "4"
+    raises("no rank 4; the last of 4 is 3", options.ranks_of, Given)
+    Given.world, Given.ranks = None, None
+    os.environ.update(RANK="2", WORLD_SIZE="4", LOCAL_WORLD_SIZE="2")
+    try:
+        assert options.ranks_of(Given) == Ranks(4, [2], False, True, 2)
+    finally:
+        for name in ["RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"]:
+            del os.environ[name]
+
+
+def wheel(text, **more):
+    """What is said of a PyTorch with this version.py."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkdir(f"{folder}/torch")
+        Path(folder, "torch", "__init__.py").touch()
+        Path(folder, "torch", "version.py").write_text(text)
+        Path(folder, "job.py").touch()
+        command = [sys.executable, "-m", "gmlake", "predict", "job.py"]
+        own = {**os.environ, "PYTHONPATH": os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")]), **more}
+        return subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True)
+
+
+def test_a_pytorch_that_cannot_be_used_is_told_of_in_a_line():
+    for version, text in {
+        "__version__, cuda, hip = '2.11.0+cpu', None, None": "2.11.0+cpu was built without CUDA",
+        "__version__, cuda, hip = '2.11.0+rocm7.0', None, '7.0'": "is for AMD's GPUs",
+        "__version__, cuda, hip = '2.8.0+cu128', '12.8', None": "2.8.0+cu128 is too old",
+    }.items():
+        done = wheel(version)
+        assert done.returncode == 2 and text in done.stderr, done.stderr
+        assert len(done.stderr.splitlines()) == 1 and not done.stdout, done.stderr
+
+
+# With PyTorch.
+
+
+def test_the_answer_of_a_small_script():
+    found = predict(MLP)
+    assert found.code == 0, found.err
+    assert found.out.splitlines()[0].startswith("rank    PyTorch"), found.out
+    assert all(len(line) <= 80 for line in found.out.splitlines()), found.out
+    assert "step 5" in found.err and "step 5" not in found.out
+    rank = found.rank
+    assert rank["reserved_peak_bytes"] >= rank["active_peak_bytes"] > 4 * 8 * 1024**2 * 4, rank
+    assert rank["reserved_peak_bytes_low"] <= rank["reserved_peak_bytes"] <= rank["reserved_peak_bytes_high"]
+    assert rank["steps"] == 6 and rank["oom_step"] is None and rank["error"] is None and rank["requests"] > 50
+    assert rank["seconds"] > 0 and rank["host_memory_bytes"] > 1 << 20 and rank["snapshot"] is None
+    assert set(rank["allocators"]) == {"caching", "expandable", "lake"}
+    assert rank["allocators"]["caching"]["reserved_peak_bytes"] == rank["reserved_peak_bytes"]
+
+
+def test_the_answer_is_that_of_pytorchs_own_counters():
+    told = "\nstats = torch.cuda.memory_stats()\n" + "".join(
+        f"print('{name}', stats['{name}'])\n"
+        for name in ["reserved_bytes.all.peak", "active_bytes.all.peak", "allocation.all.allocated"]
+    )
+    found = predict(MLP + told)
+    counted = dict(line.split() for line in found.err.splitlines() if "." in line and len(line.split()) == 2)
+    assert int(counted["reserved_bytes.all.peak"]) == found.rank["reserved_peak_bytes"], found.err
+    assert int(counted["active_bytes.all.peak"]) == found.rank["active_peak_bytes"]
+    assert int(counted["allocation.all.allocated"]) == found.rank["requests"]
+
+
+def test_a_script_that_records_or_resets_by_itself_changes_nothing():
+    records = """
+import torch
+torch.cuda.memory._record_memory_history(max_entries=10)
+"""
+    stops = """
+torch.cuda.memory._dump_snapshot("own.pickle")
+torch.cuda.memory._record_memory_history(enabled=None)
+torch.cuda.reset_peak_memory_stats()
+torch.cuda.empty_cache()
+"""
+    plain = predict(MLP).rank
+    with tempfile.TemporaryDirectory() as folder:
+        found = Answer(folder, records + MLP + stops)
+        with open(f"{folder}/own.pickle", "rb") as file:
+            assert len(pickle.load(file)["device_traces"][0]) > 100
+    for name in ["reserved_peak_bytes", "active_peak_bytes", "requests"]:
+        assert found.rank[name] == plain[name], name
+
+
+def test_steps_end_the_script():
+    swallows = MLP.replace("    optimizer.step()\n", "    try: optimizer.step()\n    except Exception: pass\n")
+    for accumulate in ["1", "3"]:
+        found = predict(swallows, "--steps", "2", "after:--steps", "after:50", "after:--accumulate", f"after:{accumulate}")
+        assert found.code == 0 and found.rank["steps"] == 2 and found.rank["error"] is None, found.err
+        assert "step 0" in found.err and "step 2" not in found.err
+
+
+def test_optimizers_that_take_turns_make_one_step_a_round():
+    turns = """
+import torch
+nets = [torch.nn.Linear(64, 64).cuda() for _ in range(2)]
+optimizers = [torch.optim.SGD(net.parameters(), 0.1) for net in nets]
+for round in range(9):
+    for net, optimizer in zip(nets, optimizers):
+        net(torch.ones(1, 64, device="cuda")).sum().backward()
+        optimizer.step()
+    print("round", round, flush=True)
+"""
+    found = predict(turns, "--steps", "3")
+    assert found.rank["steps"] == 3 and "round 1" in found.err and "round 3" not in found.err, found.err
+
+
+OOM = """
+import torch
+net = torch.nn.Linear(64, 64).cuda()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+kept = []
+for step in range(9):
+    kept.append(torch.empty(1 << 30, dtype=torch.uint8, device="cuda"))
+    net(torch.ones(1, 64, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_out_of_memory_is_an_answer():
+    found = predict(OOM, "--memory", "4GiB")
+    assert found.code == 1 and found.rank["oom_step"] == 4 and found.rank["steps"] == 3, found.err
+    assert "out of memory in step 4" in found.out and "OutOfMemoryError" in found.err
+    caught = OOM.replace("    kept.append", "    try: kept.append") + ""
+    caught = caught.replace("device=\"cuda\"))\n    net", "device=\"cuda\"))\n    except torch.OutOfMemoryError: pass\n    net")
+    found = predict(caught, "--memory", "4GiB")
+    assert found.code == 0 and found.rank["oom_step"] == 4 and found.rank["steps"] == 9, found.err
+    found = predict(OOM, "--memory", "unlimited")
+    assert found.code == 0 and found.rank["oom_step"] is None and found.rank["active_peak_bytes"] > 9 << 30
+
+
+def test_an_exception_has_its_own_traceback_and_what_was_recorded():
+    fails = MLP.replace("    optimizer.zero_grad()\n", "    if step == 2: raise ValueError('the third')\n")
+    with tempfile.TemporaryDirectory() as folder:
+        found = Answer(folder, fails, "--out", "kept")
+        with open(f"{folder}/{found.rank['snapshot']}", "rb") as file:
+            assert len(pickle.load(file)["device_traces"][0]) > 100
+        assert sorted(os.listdir(f"{folder}/kept")) == ["job.json", "job.pickle"]
+    assert found.code == 1 and found.rank["steps"] == 3 and found.rank["reserved_peak_bytes"] > 0
+    lines = found.err.splitlines()
+    assert "Traceback (most recent call last):" in lines and "ValueError: the third" in lines, found.err
+    assert "runpy" not in found.err and "predict" not in found.err.split("Traceback")[1].split("gmlake:")[0]
+    assert lines[-1].startswith("gmlake: rank 0: the script failed in step 4: ValueError"), lines
+
+
+def test_bad_ends_are_told_of_in_a_line():
+    for script, code, text in [
+        ("import sys; sys.exit(3)", 1, "it ended by sys.exit(3)"),
+        ("import os; os._exit(4)", 1, "its process ended early, with exit code 4"),
+        ("print('nothing')", 1, "asked for no GPU memory"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", 1, "killed by SIGSEGV"),
+    ]:
+        found = predict(script)
+        assert found.code == code and text in found.err.splitlines()[-1], found.err
+        assert not found.out, found.out
+
+
+def test_settings_reach_pytorch_and_stacks_the_snapshot():
+    with tempfile.TemporaryDirectory() as folder:
+        found = Answer(folder, MLP, "--out", "kept", "--stacks", "--conf", "expandable_segments:True")
+        with open(f"{folder}/kept/job.pickle", "rb") as file:
+            snapshot = pickle.load(file)
+    assert snapshot["segments"][0]["is_expandable"], found.err
+    frames = [frame["filename"] for entry in snapshot["device_traces"][0] for frame in entry["frames"]]
+    assert any(name.endswith("job.py") for name in frames)
+
+
+def test_a_grid_has_a_row_for_each_configuration_and_for_each_card():
+    with tempfile.TemporaryDirectory() as folder:
+        found = Answer(folder, MLP, "--out", "kept", "--steps", "2", "--vary", "batch=64,4096,none")
+        files = sorted(os.listdir(f"{folder}/kept"))
+    assert found.code == 1, found.err
+    first, second, failed = found.json["configurations"]
+    held = [each["ranks"][0]["reserved_peak_bytes"] for each in (first, second)]
+    assert held[0] < held[1] and failed["ranks"][0]["error"], held
+    assert "job.batch=64.pickle" in files and "job.json" in files and "job.svg" in files, files
+    lines = found.out.splitlines()
+    assert any(line.strip().startswith("none ") and "sys.exit(2)" in line for line in lines), found.out
+    assert any(line.split()[:2] == ["H200", "4096+"] for line in lines), found.out
+    assert all(len(line) <= 80 for line in lines), found.out
+    (told,) = found.json["series"]
+    assert told["quantity"] == "batch" and told["values"] == [64, 4096]
+
+
+def test_ranks_of_a_world_each_have_a_line():
+    script = MLP.replace("\nwidth", "\nimport os\nprint('rank', os.environ['RANK'], os.environ['WORLD_SIZE'])\nwidth")
+    with tempfile.TemporaryDirectory() as folder:
+        found = Answer(folder, script, "--world", "4", "--ranks", "0,2", "--out", "kept", "--steps", "1")
+        files = sorted(os.listdir(f"{folder}/kept"))
+    assert [rank["rank"] for rank in found.json["ranks"]] == [0, 2], found.err
+    assert files == ["job.json", "job.r0.pickle", "job.r2.log", "job.r2.pickle"], files
+
+
+def missing():
+    """What is needed and not here."""
+    for check in (pytorch.version, simulator.find, library.find):
+        try:
+            check()
+        except Problem as problem:
+            return str(problem)
+    return None
+
+
+def main():
+    lack = missing()
+    needs_nothing = True
+    for name, test in list(globals().items()):
+        needs_nothing = needs_nothing and name != "test_the_answer_of_a_small_script"
+        if name.startswith("test_") and (needs_nothing or not lack):
+            test()
+            print("ok", name, flush=True)
+    if lack:
+        print(f"!!! SKIPPED: no prediction was tried: {lack}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
