@@ -1,5 +1,5 @@
 """A Llama of 70 billion parameters on 1,024 GPUs: sharded by FSDP2, and with `--tp 8` each layer is
-also divided among the eight GPUs of a host (tensor parallel).
+also divided among the eight GPUs of a host (tensor parallel; sequence parallel between).
 
 usage: torchrun ... llama_70b.py [--tp 8] [--batch 1] [--length 4096] [--steps 3]
 """
@@ -11,10 +11,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import Replicate
+from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
+    PrepareModuleInput,
     RowwiseParallel,
+    SequenceParallel,
     parallelize_module,
 )
 from transformers import AutoModelForCausalLM, LlamaConfig
@@ -27,18 +29,27 @@ parser.add_argument("--layers", type=int, default=80)
 parser.add_argument("--steps", type=int, default=3)
 given = parser.parse_args()
 
+WHOLE, PIECES = Replicate(), Shard(1)  # of the sequence, between the divided matrices
+ENDS = {
+    "model.embed_tokens": RowwiseParallel(input_layouts=WHOLE, output_layouts=PIECES),
+    "model.norm": SequenceParallel(use_local_output=True),
+    "lm_head": ColwiseParallel(input_layouts=PIECES, output_layouts=WHOLE),
+}
 LAYER = {
+    "input_layernorm": SequenceParallel(),
+    "self_attn": PrepareModuleInput(
+        input_kwarg_layouts={"hidden_states": PIECES},
+        desired_input_kwarg_layouts={"hidden_states": WHOLE},
+    ),
     "self_attn.q_proj": ColwiseParallel(),
     "self_attn.k_proj": ColwiseParallel(),
     "self_attn.v_proj": ColwiseParallel(),
-    "self_attn.o_proj": RowwiseParallel(),
+    "self_attn.o_proj": RowwiseParallel(output_layouts=PIECES),
+    "post_attention_layernorm": SequenceParallel(),
+    "mlp": PrepareModuleInput(input_layouts=PIECES, desired_input_layouts=WHOLE),
     "mlp.gate_proj": ColwiseParallel(),
     "mlp.up_proj": ColwiseParallel(),
-    "mlp.down_proj": RowwiseParallel(),
-}
-ENDS = {
-    "model.embed_tokens": RowwiseParallel(input_layouts=Replicate()),
-    "lm_head": ColwiseParallel(output_layouts=Replicate()),
+    "mlp.down_proj": RowwiseParallel(output_layouts=PIECES),
 }
 
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -74,9 +85,10 @@ model.init_weights()
 model.train()
 
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+positions = torch.arange(given.length).unsqueeze(0).to(device)
 for step in range(given.steps):
     ids = torch.randint(0, config.vocab_size, (given.batch, given.length)).to(device)
-    loss = model(input_ids=ids, labels=ids).loss
+    loss = model(input_ids=ids, position_ids=positions, labels=ids).loss
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
