@@ -51,3 +51,4 @@ pub mod sim;
 pub mod torch;
 pub mod trace;
 pub mod units;
+pub mod virtual_gpu;

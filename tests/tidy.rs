@@ -32,6 +32,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("report", &["units", "alloc_conf", "trace", "device", "allocator", "metrics"]),
     ("sim", &["units", "alloc_conf", "trace", "device", "allocator", "drive", "metrics"]),
     ("replay", &["units", "alloc_conf", "trace", "device", "allocator", "drive", "metrics"]),
+    ("virtual_gpu", &["units", "sim"]),
     ("torch", &["units", "alloc_conf", "trace", "device", "allocator", "replay"]),
 ];
 

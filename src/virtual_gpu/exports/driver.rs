@@ -1,0 +1,438 @@
+//! The driver, `libcuda.so.1`: virtual memory management for expandable segments and for our own plug-in, modules and
+//! launches for Triton.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+use crate::copies;
+use crate::runtime::{self, code};
+use crate::state::{
+    self, Code, INVALID_DEVICE, NOT_FOUND, SUCCESS, Stream, gpu, number, pointer, put,
+};
+use crate::streams;
+use crate::table;
+
+/// The address of a function of the driver. A name without a version is that of the newest one.
+pub fn find(name: &str) -> Option<*const c_void> {
+    let newest = format!("{name}_v2");
+    let is_driver = name.starts_with("cu") && !name.starts_with("cuda");
+    is_driver.then(|| table::find(&newest).or_else(|| table::find(name))).flatten()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetProcAddress_v2(
+    symbol: *const c_char,
+    to: *mut *const c_void,
+    _version: c_int,
+    _flags: u64,
+    status: *mut c_int,
+) -> Code {
+    // SAFETY: the caller hands over a name.
+    let found = find(&unsafe { CStr::from_ptr(symbol) }.to_string_lossy());
+    // SAFETY: the caller hands over places for both; the status may be null.
+    unsafe {
+        put(to, found.unwrap_or(std::ptr::null()));
+        if !status.is_null() {
+            status.write(c_int::from(found.is_none()));
+        }
+    }
+    if found.is_some() { SUCCESS } else { NOT_FOUND }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDriverGetVersion(to: *mut c_int) -> Code {
+    // SAFETY: the same promise.
+    unsafe { runtime::cudaDriverGetVersion(to) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetCount(to: *mut c_int) -> Code {
+    // SAFETY: the same promise.
+    unsafe { runtime::cudaGetDeviceCount(to) }
+}
+
+/// A device's handle is its index.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGet(to: *mut c_int, index: c_int) -> Code {
+    if runtime::device_index(index).is_none() {
+        return INVALID_DEVICE;
+    }
+    // SAFETY: the caller hands over a place for the handle.
+    unsafe { put(to, index) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetAttribute(
+    to: *mut c_int,
+    attribute: c_int,
+    device: c_int,
+) -> Code {
+    // SAFETY: the same promise.
+    unsafe { runtime::cudaDeviceGetAttribute(to, attribute, device) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetName(to: *mut c_char, room: c_int, _device: c_int) -> Code {
+    let name = gpu().conf.card.reported.clone();
+    let bytes = name.as_bytes();
+    let length = bytes.len().min(room.max(1) as usize - 1);
+    // SAFETY: the caller hands over `room` bytes, and the name with its zero is no longer.
+    unsafe {
+        std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), to, length);
+        to.add(length).write(0);
+    }
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceTotalMem_v2(to: *mut usize, _device: c_int) -> Code {
+    let total = gpu().conf.card.memory as usize;
+    // SAFETY: the caller hands over a place for the number.
+    unsafe { put(to, total) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceCanAccessPeer(to: *mut c_int, device: c_int, peer: c_int) -> Code {
+    // SAFETY: the same promise.
+    unsafe { runtime::cudaDeviceCanAccessPeer(to, device, peer) }
+}
+
+/// The handle of a device's primary context.
+fn context(device: c_int) -> *mut c_void {
+    pointer(0x100 + device as u64)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(to: *mut *mut c_void, device: c_int) -> Code {
+    // SAFETY: the caller hands over a place for the context.
+    unsafe { put(to, context(device)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDevicePrimaryCtxGetState(
+    _device: c_int,
+    flags: *mut c_uint,
+    active: *mut c_int,
+) -> Code {
+    // SAFETY: the caller hands over places for both.
+    unsafe {
+        put(flags, 0);
+        put(active, 1)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxGetCurrent(to: *mut *mut c_void) -> Code {
+    // SAFETY: the caller hands over a place for the context.
+    unsafe { put(to, context(state::device())) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuCtxSetCurrent(to: *mut c_void) -> Code {
+    let device = number(to).wrapping_sub(0x100) as c_int;
+    if to.is_null() { SUCCESS } else { state::set_device(device) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxGetDevice(to: *mut c_int) -> Code {
+    // SAFETY: the caller hands over a place for the handle.
+    unsafe { put(to, state::device()) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuCtxSynchronize() -> Code {
+    streams::cudaDeviceSynchronize()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetErrorString(of: Code, to: *mut *const c_char) -> Code {
+    // SAFETY: the caller hands over a place for the text.
+    unsafe { put(to, runtime::words(of)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetErrorName(of: Code, to: *mut *const c_char) -> Code {
+    // SAFETY: the caller hands over a place for the text.
+    unsafe { put(to, runtime::name(of)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Code {
+    // SAFETY: the same promise.
+    unsafe { runtime::cudaMemGetInfo(free, total) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAlloc_v2(to: *mut u64, bytes: usize) -> Code {
+    match runtime::malloc(bytes) {
+        // SAFETY: the caller hands over a place for the address.
+        Ok(at) => unsafe { put(to, at) },
+        Err(code) => code,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemFree_v2(at: u64) -> Code {
+    runtime::free(at)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAddressReserve(
+    to: *mut u64,
+    bytes: usize,
+    _alignment: usize,
+    _wish: u64,
+    _flags: u64,
+) -> Code {
+    let mut gpu = gpu();
+    let gpu = &mut *gpu;
+    let memory = &mut gpu.memories[state::device() as usize];
+    match memory.reserve(&mut gpu.space, bytes as u64) {
+        // SAFETY: the caller hands over a place for the address.
+        Ok(at) => unsafe { put(to, at) },
+        Err(error) => code(error),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemAddressFree(at: u64, bytes: usize) -> Code {
+    let mut gpu = gpu();
+    let gpu = &mut *gpu;
+    let found = gpu.memories.iter_mut().find(|memory| memory.range_of(at).is_some());
+    let freed = found.map(|memory| memory.unreserve(&mut gpu.space, at, bytes as u64));
+    match freed {
+        Some(Ok(())) => SUCCESS,
+        _ => state::INVALID_VALUE,
+    }
+}
+
+/// The first fields of `CUmemAllocationProp`.
+#[repr(C)]
+pub struct AllocationProperties {
+    kind: c_int,
+    handle_kinds: c_int,
+    location_kind: c_int,
+    device: c_int,
+}
+
+/// The number of the device in the lowest hexadecimal digits of a handle, above it the handle of the device's memory.
+const DEVICES: u64 = 64;
+
+fn split(handle: u64) -> (usize, u64) {
+    ((handle % DEVICES) as usize, handle / DEVICES)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemCreate(
+    to: *mut u64,
+    bytes: usize,
+    wanted: *const AllocationProperties,
+    _flags: u64,
+) -> Code {
+    // SAFETY: the caller hands over properties.
+    let device = unsafe { (*wanted).device };
+    let Some(index) = runtime::device_index(device) else { return INVALID_DEVICE };
+    let created = gpu().memories[index].create(bytes as u64);
+    match created {
+        // SAFETY: the caller hands over a place for the handle.
+        Ok(handle) => unsafe { put(to, handle * DEVICES + index as u64) },
+        Err(error) => code(error),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemRelease(handle: u64) -> Code {
+    let (device, handle) = split(handle);
+    gpu().memories[device].release(handle).map_or_else(code, |()| SUCCESS)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemMap(
+    at: u64,
+    bytes: usize,
+    _offset: usize,
+    handle: u64,
+    _flags: u64,
+) -> Code {
+    let (device, handle) = split(handle);
+    gpu().memories[device].map(at, bytes as u64, handle).map_or_else(code, |()| SUCCESS)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemUnmap(at: u64, bytes: usize) -> Code {
+    let unmapped = {
+        let mut gpu = gpu();
+        let found = gpu.memories.iter_mut().find(|memory| memory.range_of(at).is_some());
+        found.map(|memory| memory.unmap(at, bytes as u64))
+    };
+    match unmapped {
+        Some(Ok(())) => {
+            state::discard(at, bytes as u64);
+            SUCCESS
+        }
+        _ => state::INVALID_VALUE,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemGetAllocationGranularity(
+    to: *mut usize,
+    _wanted: *const c_void,
+    _which: c_int,
+) -> Code {
+    // SAFETY: the caller hands over a place for the number.
+    unsafe { put(to, 2 << 20) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) -> Code {
+    // SAFETY: the same promise.
+    unsafe { runtime::cudaMemcpy(to, pointer(from), bytes, 0) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) -> Code {
+    // SAFETY: the same promise.
+    unsafe { runtime::cudaMemcpy(pointer(to), from, bytes, 0) }
+}
+
+/// Memsets by numbers of one or four bytes; one byte is enough where all four are the same.
+macro_rules! memsets {
+    ($($name:ident($value:ty, $width:literal $(, $on:ident: Stream)?);)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(to: u64, value: $value, count: usize $(, $on: Stream)?) -> Code {
+            let on: Stream = [$($on,)? std::ptr::null_mut()][0];
+            // SAFETY: the caller hands over a range of this size.
+            unsafe { copies::set(pointer(to), value as c_int & 0xff, count * $width, on) }
+        }
+    )*};
+}
+
+memsets! {
+    cuMemsetD8_v2(u8, 1);
+    cuMemsetD8Async(u8, 1, on: Stream);
+    cuMemsetD32_v2(u32, 4);
+    cuMemsetD32Async(u32, 4, on: Stream);
+}
+
+/// The first address and the size of the allocation that an address lies in.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemGetAddressRange_v2(to: *mut u64, bytes: *mut usize, at: u64) -> Code {
+    let found = gpu().memories.iter().find_map(|memory| memory.range_of(at));
+    let Some((base, size)) = found else { return NOT_FOUND };
+    // SAFETY: each place is null or can be written to.
+    unsafe {
+        if !to.is_null() {
+            to.write(base);
+        }
+        if !bytes.is_null() {
+            bytes.write(size as usize);
+        }
+    }
+    SUCCESS
+}
+
+/// `CU_POINTER_ATTRIBUTE_*` that PyTorch and Triton ask for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuPointerGetAttribute(to: *mut c_void, attribute: c_int, at: u64) -> Code {
+    const CONTEXT: c_int = 1;
+    const MEMORY_TYPE: c_int = 2;
+    const DEVICE_POINTER: c_int = 3;
+    const DEVICE: c_int = 9;
+    let Some(device) = runtime::device_of(at) else { return state::INVALID_VALUE };
+    // SAFETY: the caller hands over a place as large as the attribute.
+    unsafe {
+        match attribute {
+            CONTEXT => put(to.cast(), context(device as c_int)),
+            MEMORY_TYPE => put(to.cast::<c_int>(), 2),
+            DEVICE_POINTER => put(to.cast(), at),
+            DEVICE => put(to.cast(), device as c_int),
+            _ => put(to.cast::<c_int>(), 0),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventRecord(event: *mut c_void, on: Stream) -> Code {
+    streams::cudaEventRecord(event, on)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventQuery(event: *mut c_void) -> Code {
+    streams::cudaEventQuery(event)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventSynchronize(event: *mut c_void) -> Code {
+    streams::cudaEventSynchronize(event)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventDestroy_v2(event: *mut c_void) -> Code {
+    streams::cudaEventDestroy(event)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamWaitEvent(on: Stream, event: *mut c_void, flags: c_uint) -> Code {
+    streams::cudaStreamWaitEvent(on, event, flags)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamQuery(of: Stream) -> Code {
+    streams::cudaStreamQuery(of)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamSynchronize(of: Stream) -> Code {
+    streams::cudaStreamSynchronize(of)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamIsCapturing(of: Stream, to: *mut c_int) -> Code {
+    // SAFETY: the same promise.
+    unsafe { streams::cudaStreamIsCapturing(of, to) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int) -> Code {
+    // SAFETY: the same promise.
+    unsafe { streams::cudaThreadExchangeStreamCaptureMode(mode) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuModuleGetFunction(
+    to: *mut *mut c_void,
+    module: *mut c_void,
+    _name: *const c_char,
+) -> Code {
+    // SAFETY: the caller hands over a place for the function.
+    unsafe { put(to, module) }
+}
+
+/// `CU_FUNC_ATTRIBUTE_*`: threads per block, registers, and no shared or local memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuFuncGetAttribute(
+    to: *mut c_int,
+    attribute: c_int,
+    _function: *mut c_void,
+) -> Code {
+    let version = gpu().conf.card.architecture();
+    let value = match attribute {
+        0 => 1024,
+        4 => crate::launches::REGISTERS,
+        5 | 6 => version,
+        _ => 0,
+    };
+    // SAFETY: the caller hands over a place for the number.
+    unsafe { put(to, value) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuOccupancyMaxActiveClusters(
+    to: *mut c_int,
+    _function: *mut c_void,
+    _config: *const c_void,
+) -> Code {
+    let clusters = gpu().conf.card.multiprocessors;
+    // SAFETY: the caller hands over a place for the number.
+    unsafe { put(to, clusters) }
+}

@@ -1,0 +1,60 @@
+//! The functions for `gmlake predict`, which its Python side calls.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use crate::copies::{self, OnUnknownRead};
+use crate::state::{self, gpu, number};
+
+/// These bytes have the values that a real GPU would hold.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_gpu_known(at: *const c_void, bytes: usize) {
+    gpu().known.add(number(at), bytes as u64);
+}
+
+/// A kernel would have written these bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_gpu_unknown(at: *const c_void, bytes: usize) {
+    gpu().known.remove(number(at), bytes as u64);
+}
+
+/// Whether all of these bytes are known.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_gpu_is_known(at: *const c_void, bytes: usize) -> c_int {
+    gpu().known.holds(number(at), bytes as u64).into()
+}
+
+/// The next copy of `bytes` bytes (8 at most) from the device to the host on this thread delivers `value`.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_gpu_expect_read(bytes: usize, value: u64) {
+    state::expect_read(bytes, value);
+}
+
+/// Forgets the values that `gmlake_gpu_expect_read` announced and nothing read.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_gpu_expect_nothing() {
+    state::expect_nothing();
+}
+
+/// Calls `call` from now on whenever bytes are read that are not known; null ends that.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_gpu_on_unknown_read(call: Option<OnUnknownRead>) {
+    copies::on_unknown_read(call);
+}
+
+/// Writes what was counted, as JSON with a zero behind it, as far as there is room. Returns the length without the zero.
+///
+/// # Safety
+/// `text` has `room` characters.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_gpu_report(text: *mut c_char, room: usize) -> usize {
+    let report = gpu().report();
+    if room > 0 {
+        let length = report.len().min(room - 1);
+        // SAFETY: the caller promises the room.
+        unsafe {
+            std::ptr::copy_nonoverlapping(report.as_ptr().cast(), text, length);
+            text.add(length).write(0);
+        }
+    }
+    report.len()
+}

@@ -1,0 +1,549 @@
+//! The CUDA runtime: devices, memory and copies. Streams and events are in `streams.rs`, launches in `launches.rs`.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+use gmlake::virtual_gpu::{MemoryError, Properties};
+
+use crate::copies;
+use crate::driver;
+use crate::state::{
+    self, Code, INVALID_DEVICE, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS,
+    Stream, failed, gpu, number, pointer, put,
+};
+
+/// The code of a refusal by the memory of a device.
+pub fn code(error: MemoryError) -> Code {
+    match error {
+        MemoryError::OutOfMemory => OUT_OF_MEMORY,
+        MemoryError::Invalid => INVALID_VALUE,
+    }
+}
+
+/// Takes memory of this thread's device.
+pub fn malloc(bytes: usize) -> Result<u64, Code> {
+    let mut gpu = gpu();
+    let gpu = &mut *gpu;
+    let memory = &mut gpu.memories[state::device() as usize];
+    let at = memory.malloc(&mut gpu.space, bytes as u64).map_err(code)?;
+    Ok(at)
+}
+
+/// Gives memory back, of whichever device. The GPU is waited for, as the driver does.
+pub fn free(at: u64) -> Code {
+    let freed = {
+        let mut gpu = gpu();
+        let gpu = &mut *gpu;
+        gpu.timeline.wait_for_all();
+        let space = &mut gpu.space;
+        gpu.memories.iter_mut().find_map(|memory| memory.free(space, at).ok())
+    };
+    match freed {
+        Some(bytes) => {
+            state::discard(at, bytes);
+            SUCCESS
+        }
+        None => failed(INVALID_VALUE),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMalloc(to: *mut *mut c_void, bytes: usize) -> Code {
+    match malloc(bytes) {
+        // SAFETY: the caller hands over a place for the address.
+        Ok(at) => unsafe { put(to, pointer(at)) },
+        Err(code) => failed(code),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMallocAsync(to: *mut *mut c_void, bytes: usize, _on: Stream) -> Code {
+    // SAFETY: the same promise.
+    unsafe { cudaMalloc(to, bytes) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaFree(at: *mut c_void) -> Code {
+    if at.is_null() { SUCCESS } else { free(number(at)) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaFreeAsync(at: *mut c_void, _on: Stream) -> Code {
+    cudaFree(at)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> Code {
+    let info = gpu().memories[state::device() as usize].info();
+    // SAFETY: the caller hands over places for both.
+    unsafe {
+        put(free, info.0 as usize);
+        put(total, info.1 as usize)
+    }
+}
+
+fn host_layout(bytes: usize) -> Option<Layout> {
+    Layout::from_size_align(bytes.max(1), 4096).ok()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaHostAlloc(to: *mut *mut c_void, bytes: usize, _flags: c_uint) -> Code {
+    let Some(layout) = host_layout(bytes) else { return failed(INVALID_VALUE) };
+    // SAFETY: the layout has a size.
+    let at = unsafe { alloc_zeroed(layout) };
+    if at.is_null() {
+        return failed(OUT_OF_MEMORY);
+    }
+    state::pinned().insert(number(at), (layout.size(), true));
+    // SAFETY: the caller hands over a place for the address.
+    unsafe { put(to, at.cast()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMallocHost(to: *mut *mut c_void, bytes: usize) -> Code {
+    // SAFETY: the same promise.
+    unsafe { cudaHostAlloc(to, bytes, 0) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaFreeHost(at: *mut c_void) -> Code {
+    let found = state::pinned().remove(&number(at)).filter(|&(_, is_ours)| is_ours);
+    let Some(layout) = found.and_then(|(bytes, _)| host_layout(bytes)) else {
+        return if at.is_null() { SUCCESS } else { failed(INVALID_VALUE) };
+    };
+    // SAFETY: `cudaHostAlloc` allocated it with this layout, and it was still on the list.
+    unsafe { dealloc(at.cast(), layout) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaHostRegister(at: *mut c_void, bytes: usize, _flags: c_uint) -> Code {
+    state::pinned().insert(number(at), (bytes, false));
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaHostUnregister(at: *mut c_void) -> Code {
+    state::pinned().remove(&number(at));
+    SUCCESS
+}
+
+/// The first fields of `cudaPointerAttributes`, which all versions share.
+#[repr(C)]
+pub struct PointerAttributes {
+    kind: c_int,
+    device: c_int,
+    device_pointer: *const c_void,
+    host_pointer: *const c_void,
+}
+
+/// The device that an address belongs to.
+pub fn device_of(at: u64) -> Option<usize> {
+    gpu().memories.iter().position(|memory| memory.range_of(at).is_some())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaPointerGetAttributes(
+    to: *mut PointerAttributes,
+    at: *const c_void,
+) -> Code {
+    let (none, address) = (std::ptr::null(), number(at));
+    let is_pinned = {
+        let pinned = state::pinned();
+        let before = pinned.range(..=address).next_back();
+        before.is_some_and(|(base, (bytes, _))| address < base + *bytes as u64)
+    };
+    let found = if let Some(device) = device_of(address) {
+        PointerAttributes {
+            kind: 2,
+            device: device as c_int,
+            device_pointer: at,
+            host_pointer: none,
+        }
+    } else if is_pinned {
+        PointerAttributes { kind: 1, device: state::device(), device_pointer: at, host_pointer: at }
+    } else {
+        PointerAttributes { kind: 0, device: -2, device_pointer: none, host_pointer: at }
+    };
+    // SAFETY: the caller hands over a place for the attributes.
+    unsafe { put(to, found) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMemcpy(
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: usize,
+    _kind: c_int,
+) -> Code {
+    let none = std::ptr::null_mut();
+    // SAFETY: the caller hands over ranges of this size.
+    let done = unsafe { copies::copy(to, from, bytes, none) };
+    gpu().timeline.wait_for_stream(state::stream(none));
+    done
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMemcpyAsync(
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: usize,
+    _kind: c_int,
+    on: Stream,
+) -> Code {
+    // SAFETY: the caller hands over ranges of this size.
+    unsafe { copies::copy(to, from, bytes, on) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMemcpyPeerAsync(
+    to: *mut c_void,
+    _to_device: c_int,
+    from: *const c_void,
+    _from_device: c_int,
+    bytes: usize,
+    on: Stream,
+) -> Code {
+    // SAFETY: the caller hands over ranges of this size.
+    unsafe { copies::copy(to, from, bytes, on) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMemcpy2DAsync(
+    to: *mut c_void,
+    to_pitch: usize,
+    from: *const c_void,
+    from_pitch: usize,
+    width: usize,
+    height: usize,
+    _kind: c_int,
+    on: Stream,
+) -> Code {
+    for row in 0..height {
+        // SAFETY: the caller hands over `height` rows of `width` bytes at these pitches.
+        unsafe {
+            let (to, from) = (to.byte_add(row * to_pitch), from.byte_add(row * from_pitch));
+            copies::copy(to, from, width, on);
+        }
+    }
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMemset(to: *mut c_void, value: c_int, bytes: usize) -> Code {
+    // SAFETY: the caller hands over a range of this size.
+    unsafe { copies::set(to, value, bytes, std::ptr::null_mut()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMemsetAsync(
+    to: *mut c_void,
+    value: c_int,
+    bytes: usize,
+    on: Stream,
+) -> Code {
+    // SAFETY: the caller hands over a range of this size.
+    unsafe { copies::set(to, value, bytes, on) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetDeviceCount(to: *mut c_int) -> Code {
+    let count = gpu().memories.len() as c_int;
+    // SAFETY: the caller hands over a place for the number.
+    unsafe { put(to, count) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetDevice(to: *mut c_int) -> Code {
+    // SAFETY: the caller hands over a place for the number.
+    unsafe { put(to, state::device()) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaSetDevice(device: c_int) -> Code {
+    state::set_device(device)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaDeviceGetAttribute(
+    to: *mut c_int,
+    attribute: c_int,
+    _device: c_int,
+) -> Code {
+    let value = gpu().conf.card.attribute(attribute);
+    // SAFETY: the caller hands over a place for the number.
+    unsafe { put(to, value) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaDeviceGetStreamPriorityRange(
+    least: *mut c_int,
+    greatest: *mut c_int,
+) -> Code {
+    // SAFETY: the caller hands over places for both.
+    unsafe {
+        put(least, 0);
+        put(greatest, -5)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaDeviceGetPCIBusId(
+    to: *mut c_char,
+    room: c_int,
+    device: c_int,
+) -> Code {
+    let text = format!("0000:{:02X}:00.0\0", device + 1);
+    if (room as usize) < text.len() {
+        return failed(INVALID_VALUE);
+    }
+    // SAFETY: the caller hands over `room` bytes.
+    unsafe { std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, text.len()) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaDeviceCanAccessPeer(
+    to: *mut c_int,
+    device: c_int,
+    peer: c_int,
+) -> Code {
+    // SAFETY: the caller hands over a place for the answer.
+    unsafe { put(to, c_int::from(device != peer)) }
+}
+
+/// `CUDA 12` and `CUDA 13` lay `cudaDeviceProp` out differently. Offsets of a field in both, and what it holds.
+struct Field(usize, usize, u64, usize);
+
+fn fields(card: &Properties) -> Vec<Field> {
+    let one = card.multiprocessor();
+    let attribute = |number| card.attribute(number) as u64;
+    let int = |old, new, number| Field(old, new, attribute(number), 4);
+    let size = |old, new, bytes| Field(old, new, bytes, 8);
+    vec![
+        size(288, 288, card.memory),
+        size(296, 296, attribute(8)),
+        int(304, 304, 12),
+        int(308, 308, 10),
+        size(312, 312, attribute(11)),
+        int(320, 320, 1),
+        int(324, 324, 2),
+        int(328, 328, 3),
+        int(332, 332, 4),
+        int(336, 336, 5),
+        int(340, 340, 6),
+        int(344, 344, 7),
+        size(352, 352, attribute(9)),
+        int(360, 360, 75),
+        int(364, 364, 76),
+        size(368, 368, attribute(14)),
+        size(376, 376, attribute(51)),
+        int(388, 384, 16),
+        int(400, 392, 19),
+        int(576, 560, 31),
+        int(580, 564, 32),
+        int(600, 584, 40),
+        int(604, 588, 41),
+        int(616, 596, 38),
+        int(624, 604, 39),
+        int(628, 608, 78),
+        int(632, 612, 79),
+        int(636, 616, 80),
+        size(640, 624, one.shared),
+        int(648, 632, 82),
+        int(652, 636, 83),
+        int(676, 656, 89),
+        int(680, 660, 90),
+        int(688, 668, 95),
+        size(696, 672, one.shared_per_block),
+        int(712, 688, 106),
+        size(720, 696, attribute(111)),
+        int(744, 720, 115),
+        int(772, 748, 120),
+    ]
+}
+
+/// # Safety
+/// `to` has room for `size` bytes, the whole struct.
+unsafe fn put_properties(to: *mut u8, size: usize, is_new: bool) -> Code {
+    let card = gpu().conf.card.clone();
+    // SAFETY: as the caller promises; the name is shorter than its 256 bytes, and all offsets lie inside.
+    unsafe {
+        std::ptr::write_bytes(to, 0, size);
+        let name = card.reported.as_bytes();
+        std::ptr::copy_nonoverlapping(name.as_ptr(), to, name.len().min(255));
+        for Field(old, new, value, width) in fields(&card) {
+            let bytes = value.to_ne_bytes();
+            let at = to.add(if is_new { new } else { old });
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, width);
+        }
+    }
+    SUCCESS
+}
+
+/// CUDA 13.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetDeviceProperties(to: *mut u8, device: c_int) -> Code {
+    if device_index(device).is_none() {
+        return failed(INVALID_DEVICE);
+    }
+    // SAFETY: the caller hands over a struct of CUDA 13, which has 1008 bytes.
+    unsafe { put_properties(to, 1008, true) }
+}
+
+/// CUDA 12.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetDeviceProperties_v2(to: *mut u8, device: c_int) -> Code {
+    if device_index(device).is_none() {
+        return failed(INVALID_DEVICE);
+    }
+    // SAFETY: the caller hands over a struct of CUDA 12, which has 1032 bytes.
+    unsafe { put_properties(to, 1032, false) }
+}
+
+/// A device's index, if there is such a device.
+pub fn device_index(device: c_int) -> Option<usize> {
+    usize::try_from(device).ok().filter(|&index| index < gpu().memories.len())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaDriverGetVersion(to: *mut c_int) -> Code {
+    let version = gpu().conf.cuda;
+    // SAFETY: the caller hands over a place for the number.
+    unsafe { put(to, version) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaRuntimeGetVersion(to: *mut c_int) -> Code {
+    // SAFETY: the same promise.
+    unsafe { cudaDriverGetVersion(to) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaGetLastError() -> Code {
+    let last = state::last_error();
+    failed(SUCCESS);
+    last
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaPeekAtLastError() -> Code {
+    state::last_error()
+}
+
+/// An error in words.
+pub fn words(code: Code) -> *const c_char {
+    let text: &CStr = match code {
+        SUCCESS => c"no error",
+        INVALID_VALUE => c"invalid argument",
+        OUT_OF_MEMORY => c"out of memory",
+        INVALID_DEVICE => c"invalid device ordinal",
+        NOT_FOUND => c"named symbol not found",
+        state::NOT_READY => c"device not ready",
+        NOT_SUPPORTED => return state::refusal(),
+        _ => c"an error of the virtual GPU",
+    };
+    text.as_ptr()
+}
+
+/// An error's name.
+pub fn name(code: Code) -> *const c_char {
+    let text: &CStr = match code {
+        SUCCESS => c"cudaSuccess",
+        INVALID_VALUE => c"cudaErrorInvalidValue",
+        OUT_OF_MEMORY => c"cudaErrorMemoryAllocation",
+        INVALID_DEVICE => c"cudaErrorInvalidDevice",
+        NOT_FOUND => c"cudaErrorSymbolNotFound",
+        state::NOT_READY => c"cudaErrorNotReady",
+        NOT_SUPPORTED => c"cudaErrorNotSupported",
+        _ => c"cudaErrorUnknown",
+    };
+    text.as_ptr()
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaGetErrorString(of: Code) -> *const c_char {
+    words(of)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaGetErrorName(of: Code) -> *const c_char {
+    name(of)
+}
+
+/// Finds a function of the driver by its name.
+///
+/// # Safety
+/// `symbol` ends with a zero; `to` can be written to, `status` too or it is null.
+unsafe fn entry_point(symbol: *const c_char, to: *mut *const c_void, status: *mut c_int) -> Code {
+    // SAFETY: as the caller promises.
+    let wanted = unsafe { CStr::from_ptr(symbol) }.to_string_lossy();
+    state::trace(&format!("entry point {wanted}"));
+    let found = driver::find(&wanted);
+    // SAFETY: as the caller promises.
+    unsafe {
+        put(to, found.unwrap_or(std::ptr::null()));
+        if !status.is_null() {
+            status.write(if found.is_some() { 0 } else { 1 });
+        }
+    }
+    if found.is_some() {
+        return SUCCESS;
+    }
+    state::unwritten(&wanted);
+    failed(NOT_FOUND)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetDriverEntryPointByVersion(
+    symbol: *const c_char,
+    to: *mut *const c_void,
+    _version: c_uint,
+    _flags: u64,
+    status: *mut c_int,
+) -> Code {
+    // SAFETY: the same promise.
+    unsafe { entry_point(symbol, to, status) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetDriverEntryPoint(
+    symbol: *const c_char,
+    to: *mut *const c_void,
+    _flags: u64,
+    status: *mut c_int,
+) -> Code {
+    // SAFETY: the same promise.
+    unsafe { entry_point(symbol, to, status) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaDeviceGetDefaultMemPool(to: *mut *mut c_void, _device: c_int) -> Code {
+    let pool = pointer(gpu().object());
+    // SAFETY: the caller hands over a place for the pool.
+    unsafe { put(to, pool) }
+}
+
+/// All attributes of a memory pool that PyTorch asks for are numbers of 64 bits.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMemPoolGetAttribute(
+    _pool: *mut c_void,
+    _attribute: c_int,
+    to: *mut u64,
+) -> Code {
+    // SAFETY: the caller hands over a place for the number.
+    unsafe { put(to, 0) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetSymbolAddress(
+    to: *mut *mut c_void,
+    _symbol: *const c_void,
+) -> Code {
+    /// Room for any variable of a module; kernels, which would use it, do not run.
+    const ROOM: usize = 1 << 20;
+    static VARIABLE: std::sync::OnceLock<Box<[u8]>> = std::sync::OnceLock::new();
+    let at = VARIABLE.get_or_init(|| vec![0; ROOM].into_boxed_slice()).as_ptr();
+    // SAFETY: the caller hands over a place for the address.
+    unsafe { put(to, at.cast_mut().cast()) }
+}

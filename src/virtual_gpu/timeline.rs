@@ -1,0 +1,265 @@
+//! Timeline: streams, events, and the moment at which an event completes.
+//!
+//! PyTorch asks about events when memory that another stream uses was freed: only when the GPU has got there may the
+//! memory be used again. A virtual GPU gets nowhere, so when an event completes is a choice:
+//!
+//! ```text
+//!   early    at once: the GPU is never behind
+//!   late     when the program waits: for the event, for its stream or for the device
+//!   clock    when the host's clock has passed the event's; both clocks run on estimated times (duration.rs)
+//!
+//!   host   ──launch──launch──record e──────query e ...      a launch costs the host a little
+//!   stream   ├─ kernel ─┤├─ kernel ─────┤e                  kernels run one after the other
+//! ```
+//!
+//! The truth lies between *early* and *late*. An event about which the two disagree is *contested*: where no query was
+//! contested, the prediction does not depend on time at all.
+
+use rustc_hash::FxHashMap;
+
+use super::duration::{QUERY_NS, RECORD_NS};
+
+/// When events complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Completion {
+    /// At once.
+    Early,
+    /// When the program waits for them.
+    Late,
+    /// When the host's clock has passed theirs.
+    #[default]
+    Clock,
+}
+
+/// Positions that were reached in several streams.
+type Marks = Vec<(u64, u64)>;
+
+#[derive(Debug, Default, Clone)]
+struct Stream {
+    /// How much was queued on it.
+    position: u64,
+    /// Time at which it will have done all that, in nanoseconds.
+    busy_until: u64,
+    /// Positions of other streams that it has waited for.
+    seen: Marks,
+}
+
+#[derive(Debug, Clone)]
+struct Event {
+    marks: Marks,
+    at: u64,
+}
+
+/// The streams and events of all devices. Streams and events are named by numbers.
+#[derive(Debug, Default)]
+pub struct Timeline {
+    completion: Completion,
+    host_ns: u64,
+    streams: FxHashMap<u64, Stream>,
+    events: FxHashMap<u64, Event>,
+    /// Position up to which each stream is known to be done, since the program waited for it.
+    done: FxHashMap<u64, u64>,
+    contested: u64,
+}
+
+/// Keeps the furthest position for each stream.
+fn merge(into: &mut Marks, from: &[(u64, u64)]) {
+    for &(stream, position) in from {
+        match into.iter_mut().find(|(known, _)| *known == stream) {
+            Some((_, reached)) => *reached = position.max(*reached),
+            None => into.push((stream, position)),
+        }
+    }
+}
+
+impl Timeline {
+    /// No streams and no events yet.
+    #[must_use]
+    pub fn new(completion: Completion) -> Self {
+        Self { completion, ..Self::default() }
+    }
+
+    /// Queries whose answer depends on when the GPU gets somewhere.
+    #[must_use]
+    pub fn contested(&self) -> u64 {
+        self.contested
+    }
+
+    /// Time by the host's clock, in nanoseconds.
+    #[must_use]
+    pub fn host_ns(&self) -> u64 {
+        self.host_ns
+    }
+
+    /// The program did something that took the host so long.
+    pub fn spend(&mut self, ns: u64) {
+        self.host_ns += ns;
+    }
+
+    /// Work that takes the GPU `ns` is queued on a stream.
+    pub fn queue(&mut self, stream: u64, ns: u64) {
+        let host_ns = self.host_ns;
+        let stream = self.streams.entry(stream).or_default();
+        stream.position += 1;
+        stream.busy_until = stream.busy_until.max(host_ns) + ns;
+    }
+
+    /// `cudaEventRecord`
+    pub fn record(&mut self, event: u64, stream: u64) {
+        self.spend(RECORD_NS);
+        self.queue(stream, 0);
+        let queued = &self.streams[&stream];
+        let mut marks = queued.seen.clone();
+        merge(&mut marks, &[(stream, queued.position)]);
+        self.events.insert(event, Event { marks, at: queued.busy_until });
+    }
+
+    /// `cudaStreamWaitEvent`
+    pub fn wait(&mut self, stream: u64, event: u64) {
+        self.queue(stream, 0);
+        if let (Some(event), Some(stream)) =
+            (self.events.get(&event), self.streams.get_mut(&stream))
+        {
+            merge(&mut stream.seen, &event.marks);
+            stream.busy_until = stream.busy_until.max(event.at);
+        }
+    }
+
+    /// `cudaEventQuery`: whether the event has completed. One that was never recorded has.
+    pub fn is_reached(&mut self, event: u64) -> bool {
+        self.spend(QUERY_NS);
+        let Some(event) = self.events.get(&event) else { return true };
+        if self.is_done(&event.marks) {
+            return true;
+        }
+        let passed = event.at <= self.host_ns;
+        self.contested += 1;
+        self.choose(passed)
+    }
+
+    /// `cudaStreamQuery`: whether all that was queued is done.
+    pub fn is_idle(&mut self, stream: u64) -> bool {
+        self.spend(QUERY_NS);
+        let Some(found) = self.streams.get(&stream) else { return true };
+        let passed = found.busy_until <= self.host_ns;
+        self.is_done(&[(stream, found.position)]) || self.choose(passed)
+    }
+
+    /// `cudaEventSynchronize`
+    pub fn wait_for_event(&mut self, event: u64) {
+        if let Some(Event { marks, at }) = self.events.get(&event).cloned() {
+            self.reach(&marks, at);
+        }
+    }
+
+    /// `cudaStreamSynchronize`
+    pub fn wait_for_stream(&mut self, stream: u64) {
+        if let Some(found) = self.streams.get(&stream) {
+            let mut marks = found.seen.clone();
+            merge(&mut marks, &[(stream, found.position)]);
+            self.reach(&marks, found.busy_until);
+        }
+    }
+
+    /// `cudaDeviceSynchronize`, for all devices.
+    pub fn wait_for_all(&mut self) {
+        let streams: Vec<u64> = self.streams.keys().copied().collect();
+        for stream in streams {
+            self.wait_for_stream(stream);
+        }
+    }
+
+    /// `cudaEventElapsedTime`: milliseconds from one event to another, by the clock.
+    #[must_use]
+    pub fn elapsed_ms(&self, from: u64, to: u64) -> f32 {
+        let at = |event| self.events.get(&event).map_or(0, |event: &Event| event.at);
+        ((at(to) as f64 - at(from) as f64) / 1e6) as f32
+    }
+
+    /// `cudaEventDestroy`
+    pub fn forget_event(&mut self, event: u64) {
+        self.events.remove(&event);
+    }
+
+    fn is_done(&self, marks: &[(u64, u64)]) -> bool {
+        let done = |&(stream, position): &(u64, u64)| {
+            self.done.get(&stream).is_some_and(|&done| position <= done)
+        };
+        marks.iter().all(done)
+    }
+
+    fn choose(&self, passed: bool) -> bool {
+        match self.completion {
+            Completion::Early => true,
+            Completion::Late => false,
+            Completion::Clock => passed,
+        }
+    }
+
+    fn reach(&mut self, marks: &[(u64, u64)], at: u64) {
+        self.host_ns = self.host_ns.max(at);
+        for &(stream, position) in marks {
+            let done = self.done.entry(stream).or_default();
+            *done = position.max(*done);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: u64 = 1_000_000_000;
+
+    fn after_a_kernel(completion: Completion) -> Timeline {
+        let mut timeline = Timeline::new(completion);
+        timeline.queue(1, LONG);
+        timeline.record(7, 1);
+        timeline
+    }
+
+    #[test]
+    fn early_and_late_disagree_about_an_event_and_the_clock_decides() {
+        assert!(after_a_kernel(Completion::Early).is_reached(7));
+        assert!(!after_a_kernel(Completion::Late).is_reached(7));
+        let mut timeline = after_a_kernel(Completion::Clock);
+        assert!(!timeline.is_reached(7));
+        timeline.spend(LONG);
+        assert!(timeline.is_reached(7));
+        assert_eq!(timeline.contested(), 2);
+    }
+
+    #[test]
+    fn what_the_program_waited_for_is_not_contested() {
+        for wait in [
+            Timeline::wait_for_event as fn(&mut Timeline, u64),
+            |timeline, _| timeline.wait_for_stream(1),
+            |timeline, _| timeline.wait_for_all(),
+        ] {
+            let mut timeline = after_a_kernel(Completion::Late);
+            wait(&mut timeline, 7);
+            assert!(timeline.is_reached(7) && timeline.contested() == 0);
+            assert!(timeline.host_ns() >= LONG);
+        }
+    }
+
+    #[test]
+    fn a_wait_for_a_stream_covers_what_the_stream_waited_for() {
+        let mut timeline = after_a_kernel(Completion::Late);
+        timeline.wait(2, 7);
+        timeline.wait_for_stream(2);
+        assert!(timeline.is_reached(7) && timeline.host_ns() >= LONG);
+        timeline.queue(1, LONG);
+        timeline.record(8, 1);
+        assert!(!timeline.is_reached(8), "what came later is still open");
+    }
+
+    #[test]
+    fn time_between_events_is_that_of_the_work_between_them() {
+        let mut timeline = after_a_kernel(Completion::Clock);
+        timeline.queue(1, 5_000_000);
+        timeline.record(8, 1);
+        assert!((timeline.elapsed_ms(7, 8) - 5.0).abs() < 0.01);
+        assert!(timeline.is_reached(99), "an event that was never recorded");
+    }
+}
