@@ -16,6 +16,7 @@
 
 mod call;
 mod counted;
+mod driver_addresses;
 mod extents;
 mod faulty;
 mod fence;
@@ -33,6 +34,7 @@ mod zeroing;
 
 pub use call::{Call, PerCall};
 pub use counted::{CallCounts, Counted, FenceCounts};
+pub use driver_addresses::DriverAddresses;
 pub use extents::Amount;
 pub use faulty::Faulty;
 pub use fence::Fence;

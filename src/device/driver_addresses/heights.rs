@@ -1,0 +1,93 @@
+//! A row of heights, and which of them is the first or the last that is high enough.
+//!
+//! ```text
+//!              9              a tree of maxima over the row
+//!        7           9
+//!     3     7     9     2     last_at_least(3): the third from the left
+//! ```
+
+/// A row of heights; those never set are 0.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Heights {
+    /// The root at 1, the children of `n` at `2 n` and `2 n + 1`; as many leaves as inner nodes.
+    tree: Vec<u64>,
+}
+
+impl Heights {
+    pub(super) fn set(&mut self, index: usize, height: u64) {
+        while index >= self.leaves() {
+            self.double();
+        }
+        let mut node = self.leaves() + index;
+        self.tree[node] = height;
+        while node > 1 {
+            node /= 2;
+            self.tree[node] = self.tree[2 * node].max(self.tree[2 * node + 1]);
+        }
+    }
+
+    /// The lowest index whose height is `least` or more; `least` is not 0.
+    pub(super) fn first_at_least(&self, least: u64) -> Option<usize> {
+        self.find(least, |tree, node| if tree[2 * node] >= least { 2 * node } else { 2 * node + 1 })
+    }
+
+    /// The highest such index.
+    pub(super) fn last_at_least(&self, least: u64) -> Option<usize> {
+        let right = |node: usize| 2 * node + 1;
+        self.find(
+            least,
+            |tree, node| {
+                if tree[right(node)] >= least { right(node) } else { 2 * node }
+            },
+        )
+    }
+
+    fn find(&self, least: u64, child: impl Fn(&[u64], usize) -> usize) -> Option<usize> {
+        if self.tree.get(1).is_none_or(|&highest| highest < least) {
+            return None;
+        }
+        let mut node = 1;
+        while node < self.leaves() {
+            node = child(&self.tree, node);
+        }
+        Some(node - self.leaves())
+    }
+
+    fn leaves(&self) -> usize {
+        self.tree.len() / 2
+    }
+
+    fn double(&mut self) {
+        let leaves = self.leaves();
+        let mut larger = Self { tree: vec![0; (4 * leaves).max(2)] };
+        let first = larger.leaves();
+        larger.tree[first..first + leaves].copy_from_slice(&self.tree[leaves..]);
+        for node in (1..first).rev() {
+            larger.tree[node] = larger.tree[2 * node].max(larger.tree[2 * node + 1]);
+        }
+        *self = larger;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn it_finds_what_a_walk_along_the_row_finds(
+            sets in proptest::collection::vec((0usize..40, 0u64..20), 0..80),
+            least in 1u64..20,
+        ) {
+            let (mut heights, mut row) = (Heights::default(), [0; 40]);
+            for (index, height) in sets {
+                heights.set(index, height);
+                row[index] = height;
+            }
+            let high = |&height: &u64| height >= least;
+            prop_assert_eq!(heights.first_at_least(least), row.iter().position(high));
+            prop_assert_eq!(heights.last_at_least(least), row.iter().rposition(high));
+        }
+    }
+}
