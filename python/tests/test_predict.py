@@ -309,7 +309,7 @@ def test_ranks_of_a_world_each_have_a_line():
 
 def missing():
     """What is needed and not here."""
-    for check in (pytorch.version, simulator.find, library.find):
+    for check in (pytorch.versions, simulator.find, library.find):
         try:
             check()
         except Problem as problem:

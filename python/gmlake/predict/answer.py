@@ -57,7 +57,8 @@ def notes_of(rank, order):
     if reads:
         count = sum(read["count"] for read in reads)
         most = max(reads, key=lambda read: read["count"])
-        yield (f"{count} values were read that only a kernel could know, and taken as "
+        times = "once" if count == 1 else f"{count} times"
+        yield (f"{times} the script read what only a kernel could know, and got "
                f"{order.assume}; most at {most['place']} ({most['what']})")
     if rank["unwritten"]:
         yield f"the virtual GPU lacks {', '.join(rank['unwritten'])}; the script got an error"

@@ -1,6 +1,7 @@
 """The command `python -m gmlake predict`: from options to a prediction, and to an exit code."""
 
 import os
+import signal
 import sys
 import tempfile
 
@@ -14,6 +15,7 @@ FAILED, WRONG, INTERRUPTED = 1, 2, 130
 
 def main(given):
     """Predicts as the options say, and returns the exit code."""
+    signal.signal(signal.SIGTERM, interrupt)
     try:
         return command(given)
     except Problem as problem:
@@ -23,8 +25,14 @@ def main(given):
         return INTERRUPTED
 
 
+def interrupt(*_):
+    """What a polite request to end does: the same as ctrl-C."""
+    raise KeyboardInterrupt
+
+
 def command(given):
-    torch = usable()
+    """As `main`, without what may go wrong."""
+    torch, cuda = usable()
     order = options.order_of(given, library.cards(library.find()))
     ranks = options.ranks_of(given)
     events = options.events_of(given, ranks)
@@ -33,7 +41,7 @@ def command(given):
     if given.json and not os.path.isdir(os.path.dirname(os.path.abspath(given.json))):
         raise Problem(f"--json {given.json}: its folder does not exist")
     with tempfile.TemporaryDirectory(prefix="gmlake-predict-") as folder:
-        workshop = Workshop(folder, given.jobs or os.cpu_count() or 1)
+        workshop = Workshop(folder, given.jobs or os.cpu_count() or 1, cuda)
         try:
             if configurations:
                 return grid.main(given, workshop, order, ranks, events, configurations, torch)
@@ -43,14 +51,14 @@ def command(given):
 
 
 def usable():
-    """The version of PyTorch, once everything is there that a prediction needs."""
+    """The versions of PyTorch and CUDA, once all is there that a prediction needs."""
     if not sys.platform.startswith("linux"):
         raise Problem("predict works on Linux alone: CUDA's libraries are replaced by its loader")
-    torch = pytorch.version()
+    versions = pytorch.versions()
     simulator.find()
     if library.real_gpus():
         say("this machine has a GPU; it is not used")
-    return torch
+    return versions
 
 
 def one(given, workshop, order, ranks, events, folder, torch):

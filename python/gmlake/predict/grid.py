@@ -17,7 +17,7 @@ from .prediction import predict
 from .progress import Progress
 from .series import label, series_of
 
-ROW = "{:<{wide}} {:>10} {:>10} {:>10} {:>10}  {}"
+ROW = "{:>{wide}} {:>10} {:>10} {:>10} {:>10}  {}"
 
 
 def configurations(varied):

@@ -4,8 +4,7 @@
 the facts are JSON. The facts are written last, when the snapshot is complete.
 """
 
-import contextlib
-import importlib
+import faulthandler
 import json
 import os
 import resource
@@ -22,6 +21,7 @@ DONE, FINISHED, EXITED, FAILED = "done", "finished", "exited", "failed"
 
 
 def main():
+    faulthandler.enable()
     order = json.loads(sys.argv[1])
     facts = {"problem": None}
     try:
@@ -31,7 +31,10 @@ def main():
     else:
         facts.update(predict(torch, order))
     write(order["facts"], facts)
-    sys.exit(0 if facts.get("ended") in (DONE, FINISHED) else 1)
+    # At once: what a script does at exit is of no interest, and may wait for what never comes.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0 if facts.get("ended") in (DONE, FINISHED) else 1)
 
 
 def unusable(error):
@@ -45,10 +48,13 @@ def unusable(error):
 
 def predict(torch, order):
     """Runs the script and returns what is known of it afterwards."""
+    from . import ranks, values  # they import PyTorch
+
     steps, ooms = Steps(order["steps"]), []
     recorder = Recorder(torch, order["stacks"], lambda: ooms.append(steps.done + 1))
-    mode = values_mode(order)
-    prepare_ranks(order)
+    mode = values.mode(kind=order["values"], assume=order["assume"])
+    if "RANK" in os.environ:
+        ranks.prepare(alone=order["alone"])
     with mode:
         ended = run(order)
     facts = {**ended, **recorder.write(order["snapshot"]), **mode.facts()}
@@ -99,36 +105,6 @@ def begin_of_script(place):
     while place is not None and place.tb_frame.f_code.co_filename in ours:
         place = place.tb_next
     return place
-
-
-def values_mode(order):
-    """The mode that makes integers real and notices what nobody computed."""
-    values = optional("values")
-    if values is None:
-        return NoMode()
-    return values.mode(kind=order["values"], assume=order["assume"])
-
-
-def prepare_ranks(order):
-    """Lets this rank run alone, or beside the others."""
-    ranks = optional("ranks")
-    if ranks is not None and "RANK" in os.environ:
-        ranks.prepare(alone=order["alone"])
-
-
-def optional(name):
-    """A module of this package, or none where this version has none."""
-    try:
-        return importlib.import_module(f"{__package__}.{name}")
-    except ModuleNotFoundError:
-        return None
-
-
-class NoMode(contextlib.nullcontext):
-    """Nothing is noticed."""
-
-    def facts(self):
-        return {"unknown_reads": []}
 
 
 def peak_host_memory():

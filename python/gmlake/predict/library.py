@@ -15,6 +15,9 @@ from . import Problem
 
 NAME = "libgmlake_gpu.so"
 
+# Of its environment variables.
+PREFIX = "GMLAKE_GPU"
+
 # File names by which PyTorch, Triton and others open CUDA's libraries, for CUDA 12 and 13.
 NAMES = """
 libcuda.so.1
@@ -76,15 +79,21 @@ def links(path, folder):
         open(os.path.join(folder, name), "w").close()
 
 
-def environment(folder, card, memory, devices, events):
-    """The environment of a process in which PyTorch finds the virtual GPU, by the links."""
+def environment(folder, cuda, **settings):
+    """The environment of a process in which PyTorch finds the virtual GPU, by the links.
+
+    `cuda` is the version that PyTorch was built for. The settings are the library's own, such as
+    `memory`; one that is None is left to it.
+    """
     own = {name: value for name, value in os.environ.items() if name not in CLEARED}
     own["LD_PRELOAD"] = _before(os.path.join(folder, NAME), own.get("LD_PRELOAD"))
     own["LD_LIBRARY_PATH"] = _before(folder, own.get("LD_LIBRARY_PATH"))
-    own.update(GMLAKE_GPU=card, GMLAKE_GPU_COUNT=str(devices), GMLAKE_GPU_EVENTS=events)
-    own.pop("GMLAKE_GPU_MEMORY", None)
-    if memory is not None:
-        own["GMLAKE_GPU_MEMORY"] = str(memory)
+    major, minor = map(int, cuda.split(".")[:2])
+    own = {name: value for name, value in own.items() if not name.startswith(PREFIX)}
+    own.update({f"{PREFIX}_CUDA": str(1000 * major + 10 * minor)})
+    for name, value in settings.items():
+        if value is not None:
+            own[PREFIX if name == "card" else f"{PREFIX}_{name.upper()}"] = str(value)
     return own
 
 

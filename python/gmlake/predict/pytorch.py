@@ -13,8 +13,11 @@ from . import Problem
 OLDEST = (2, 9)
 
 
-def version():
-    """The version of PyTorch, such as 2.11.0+cu130. Raises `Problem` where it cannot be used."""
+def versions():
+    """The versions of PyTorch and of its CUDA, such as 2.11.0+cu130 and 13.0.
+
+    Raises `Problem` where this PyTorch cannot be used.
+    """
     found = importlib.util.find_spec("torch")
     if found is None or not found.origin:
         raise Problem(f"PyTorch is not installed for {sys.executable}; install a wheel for CUDA")
@@ -27,7 +30,7 @@ def version():
                       "which installs without a GPU too")
     if numbers(name) < OLDEST:
         raise Problem(f"PyTorch {name} is too old; predict works with 2.9 and later")
-    return str(name)
+    return str(name), told["cuda"]
 
 
 def numbers(name):

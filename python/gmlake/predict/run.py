@@ -6,13 +6,16 @@ run comes back with each rank's facts and the path of its snapshot.
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import namedtuple
+from pathlib import Path
 
 from . import Problem, library
 
@@ -23,14 +26,17 @@ Order = namedtuple("Order", "script module arguments steps stacks values assume 
 # torchrun (`launched`) there is one, and it is in the environment already.
 Ranks = namedtuple("Ranks", "world ranks together launched per_node")
 
+# Where ranks that run together meet: PyTorch's store on a port, small data in a folder.
+Meeting = namedtuple("Meeting", "port post")
+
 GRACE = 10  # seconds that other ranks have to end after one failed, or a process after its answer
 
 
 class Workshop:
     """Where runs take place: the links to the library, and how many processes run side by side."""
 
-    def __init__(self, folder, jobs):
-        self.folder, self.jobs = folder, jobs
+    def __init__(self, folder, jobs, cuda):
+        self.folder, self.jobs, self.cuda = folder, jobs, cuda
         self.links = os.path.join(folder, "lib")
         os.mkdir(self.links)
         library.links(library.find(), self.links)
@@ -58,13 +64,19 @@ class Workshop:
 
     def _alone(self, order, ranks, rank, events, stem, output):
         with self._slots:
-            child = self._start(order, ranks, rank, events, stem(rank), output(rank), None)
-            return self._finish(child)
+            meeting = launched_meeting(events) if ranks.launched else Meeting(None, None)
+            child = self._start(order, ranks, rank, events, stem(rank), output(rank), meeting)
+            try:
+                return self._finish(child)
+            finally:
+                if ranks.launched:
+                    leave(meeting.post, rank, ranks.per_node)
 
     def _together(self, order, ranks, events, stem, output):
-        port = free_port()
+        post = tempfile.mkdtemp(prefix="post-", dir=self.folder)
+        meeting = Meeting(free_port(), post)
         children = [
-            self._start(order, ranks, rank, events, stem(rank), output(rank), port)
+            self._start(order, ranks, rank, events, stem(rank), output(rank), meeting)
             for rank in ranks.ranks
         ]
         while any(child.is_running() for child in children):
@@ -74,10 +86,13 @@ class Workshop:
                 break
         return [self._finish(child) for child in children]
 
-    def _start(self, order, ranks, rank, events, stem, output, port):
-        devices = 1 if ranks.world == 1 else min(ranks.world, ranks.per_node)
-        own = library.environment(self.links, order.gpu, order.memory, devices, events)
-        own.update(settings(order, self.jobs), **rank_environment(ranks, rank, events, port))
+    def _start(self, order, ranks, rank, events, stem, output, meeting):
+        count = 1 if ranks.world == 1 else min(ranks.world, ranks.per_node)
+        own = library.environment(
+            self.links, self.cuda, card=order.gpu, memory=order.memory, count=count,
+            events=events, post=meeting.post,
+        )
+        own.update(settings(order, self.jobs), **rank_environment(ranks, rank, events, meeting))
         with self._lock:
             if self._closed:
                 raise KeyboardInterrupt
@@ -173,7 +188,7 @@ def settings(order, jobs):
     return own
 
 
-def rank_environment(ranks, rank, events, port):
+def rank_environment(ranks, rank, events, meeting):
     """What torchrun would have told this rank."""
     if ranks.launched:
         # A run that follows another needs keys of its own in the launcher's store.
@@ -185,8 +200,24 @@ def rank_environment(ranks, rank, events, port):
     local = min(ranks.world, ranks.per_node)
     own = dict(RANK=rank, WORLD_SIZE=ranks.world, LOCAL_RANK=rank % local)
     own.update(LOCAL_WORLD_SIZE=local, GROUP_RANK=rank // local, MASTER_ADDR="127.0.0.1")
-    own.update(MASTER_PORT=port or free_port())
+    own.update(MASTER_PORT=meeting.port or free_port())
     return {name: str(value) for name, value in own.items()}
+
+
+def launched_meeting(events):
+    """Where ranks meet that a launcher has started: they have their parent in common."""
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    name = f"gmlake-post-{os.getppid()}-{attempt}-{events}"
+    post = os.path.join(tempfile.gettempdir(), name)
+    os.makedirs(post, mode=0o700, exist_ok=True)
+    return Meeting(None, post)
+
+
+def leave(post, rank, others):
+    """Marks that this rank is done; the last of this machine takes the folder away."""
+    Path(post, f"done.{rank}").touch()
+    if len(list(Path(post).glob("done.*"))) == others:
+        shutil.rmtree(post, ignore_errors=True)
 
 
 def free_port():

@@ -70,11 +70,16 @@ class Series:
 
 
 def list_of(values):
-    return ", ".join(f"{value:g}" for value in values)
+    return ", ".join(map(number, values))
+
+
+def number(value):
+    """A number as people write it."""
+    return str(int(value)) if value == int(value) else str(value)
 
 
 def text_of(limit):
     """One cell: the largest value that runs."""
     if limit["kind"] == "below":
         return "none"
-    return f"{limit['largest']:g}+" if limit["kind"] == "beyond" else f"{limit['runs']:g}"
+    return f"{number(limit['largest'])}+" if limit["kind"] == "beyond" else number(limit["runs"])
