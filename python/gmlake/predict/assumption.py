@@ -1,0 +1,35 @@
+"""The assumption: what an unknown value is taken for, where a decision of the program depends on it.
+
+zeros: as the memory reads. ones: one, true. random: floats normally distributed, booleans even, with a fixed seed, so
+that routing is balanced and sampling spreads. Unknown integers are zero under each, since they are mostly indices.
+"""
+
+import torch
+
+from . import host
+
+
+class Assumption:
+    """One of zeros, ones, random."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.generator = torch.Generator("cpu").manual_seed(0)
+
+    def like(self, tensor):
+        """A CPU tensor of the same shape with assumed values. Constant ones take no memory."""
+        if self.kind == "random" and tensor.is_floating_point():
+            drawn = torch.empty(tensor.shape, dtype=torch.float32, device="cpu")
+            return drawn.normal_(generator=self.generator).to(tensor.dtype)
+        if self.kind == "random" and tensor.dtype == torch.bool:
+            drawn = torch.empty(tensor.shape, dtype=torch.bool, device="cpu")
+            return drawn.bernoulli_(0.5, generator=self.generator)
+        one = self.kind == "ones" and (
+            tensor.dtype == torch.bool or tensor.dtype not in host.INTEGERS
+        )
+        return torch.full((), int(one), dtype=tensor.dtype, device="cpu").expand(tensor.shape)
+
+    def write(self, tensor):
+        """Puts the assumed values into the tensor's memory. Zero is what it reads as already."""
+        if self.kind != "zeros":
+            host.view(tensor).copy_(self.like(tensor))

@@ -1,0 +1,39 @@
+"""Families: operators that are left as they are, since no value that they make could matter.
+
+Names may end in `*`. Those that write into tensors which exist are never left, except for views and what changes only
+the shape: what they write over may have been known.
+"""
+
+import fnmatch
+import re
+
+# Views, sizes, and what computes nothing.
+SHAPES = """
+as_strided view view_as_real view_as_complex _reshape_alias unfold resize_ resize_as_ set_
+record_stream empty empty_strided is_set_to _assert_async _efficientzerotensor
+_fused_sdp_choice _use_* _nested* _to_sparse* _cslt* _convert_weight* _validate* _make_per*
+quantize* dequantize
+"""
+
+# New tensors of floats, mostly large. The list is for speed: a call that is left costs nothing.
+FLOATS = """
+*mm *mm_v2 addmv addr dot vdot *attention* _transformer* *sdp* *conv* *_norm *_norm_*
+*batch_norm* *dropout *pool* *upsample* *softmax* _foreach* *backward* *_jvp *loss*
+gelu silu mish elu glu leaky_relu hardswish hardsigmoid _thnn* *rnn* *embedding_bag*
+grid_sampler* cudnn* miopen* _cudnn* linalg* _linalg* special* _fft* *fake_quantize*
+_sparse* im2col col2im
+"""
+
+
+def _any(names):
+    return re.compile("|".join(map(fnmatch.translate, names.split())))
+
+
+_SHAPES, _FLOATS = _any(SHAPES), _any(FLOATS)
+
+
+def is_left(base, mutable, everything):
+    """Whether the operator of this name is left as it is; `everything`: even floats are computed."""
+    if _SHAPES.match(base):
+        return True
+    return not mutable and not everything and _FLOATS.match(base) is not None

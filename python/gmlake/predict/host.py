@@ -1,0 +1,117 @@
+"""The host's view of a device tensor: a CPU tensor over the same memory, for operators to compute in.
+
+The virtual GPU's memory is address space of this process at the addresses that PyTorch knows. One huge CPU tensor per
+dtype covers all of it; a view of it, with the device tensor's shape and strides, costs about two microseconds and
+allocates nothing.
+"""
+
+import ctypes
+import os
+
+import torch
+
+START = 4096  # of the covered addresses; a multiple of every element size, and not null
+END = 1 << 47
+
+INTEGERS = frozenset(
+    [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+    + [torch.uint16, torch.uint32, torch.uint64]
+)
+
+# Threads of OpenMP wait for each other. Beside other predictions on the same cores that costs more than they bring.
+_openmp = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so"))
+_threads = getattr(_openmp, "omp_get_max_threads", lambda: 1)
+_set_threads = getattr(_openmp, "omp_set_num_threads", lambda count: None)
+
+_whole = {}  # dtype: the tensor over all addresses
+
+
+def view(tensor):
+    """The same elements, as a CPU tensor. A CPU tensor is returned as it is."""
+    if not tensor.is_cuda:
+        return tensor
+    dtype = tensor.dtype
+    if not tensor.numel():
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype, device="cpu")
+    offset = (tensor.data_ptr() - START) // tensor.element_size()
+    return _all(dtype).as_strided(tensor.shape, tensor.stride(), offset)
+
+
+def _all(dtype):
+    found = _whole.get(dtype)
+    if found is None:
+        storage = torch._C._construct_storage_from_data_pointer(
+            START, torch.device("cpu"), END - START
+        )
+        found = torch.empty(0, dtype=dtype, device="cpu")
+        found.set_(storage, 0, ((END - START) // dtype.itemsize,), (1,))
+        _whole[dtype] = found
+    return found
+
+
+def call(overload, args, kwargs):
+    """Calls an operator on CPU tensors, on one thread, unseen by the program's own modes."""
+    threads = _threads()
+    _set_threads(1)
+    try:
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            return overload(*args, **kwargs)
+    finally:
+        _set_threads(threads)
+
+
+def map_tensors(change, value):
+    """The same arguments with every tensor replaced, in lists and tuples too."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if type(value) in (list, tuple):
+        return type(value)(map_tensors(change, item) for item in value)
+    if type(value) is dict:
+        return {name: map_tensors(change, item) for name, item in value.items()}
+    if type(value) is torch.device:
+        return torch.device("cpu")
+    return value
+
+
+def tensors(values):
+    """All tensors among arguments or results, lists searched."""
+    found = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif type(value) in (list, tuple):
+            found += tensors(value)
+    return found
+
+
+def results(out):
+    """All results of a call, with an empty tensor for each that is undefined."""
+    if isinstance(out, torch.Tensor):
+        return [out]
+    found = []
+    for value in out if type(out) in (list, tuple) else []:
+        found += [torch.empty(0, device="cpu")] if value is None else results(value)
+    return found
+
+
+def writing(overload):
+    """The overload that writes the same results into given tensors, and their names; None where there is none."""
+    schema = overload._schema
+    if schema.is_mutable or any(
+        str(argument.type) == "List[Optional[Tensor]]" for argument in schema.arguments
+    ):
+        return None, []  # an index by a mask has a size of its own
+    plain = [(argument.name, str(argument.type)) for argument in schema.arguments]
+    packet = overload.overloadpacket
+    for name in packet.overloads():
+        found = getattr(packet, name)
+        arguments = found._schema.arguments
+        outs = [
+            a.name
+            for a in arguments
+            if a.alias_info is not None and a.alias_info.is_write and a.kwarg_only
+        ]
+        rest = [(a.name, str(a.type)) for a in arguments if a.name not in outs]
+        if outs and rest == plain and len(outs) == len(schema.returns):
+            return found, outs
+    return None, []

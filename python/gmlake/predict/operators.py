@@ -1,0 +1,313 @@
+"""An operator: what happens at a call of one of PyTorch's CUDA operators on the virtual GPU.
+
+It is called first as it is, on the device: it makes its requests for memory, and its kernels do nothing. Then, if
+every tensor that it reads is of integers, or is small and known, it is called again on the host's view of the same
+memory, and the results are written there. Floats that are unknown stay so, except where integers or booleans come out
+of them (`topk`, `argmax`, comparisons): these are computed of the assumption.
+
+Of special kinds are those that bring values to the host (*read*), that copy (*copy*), and those whose result has a size
+that is a value (*count*). All others are *plain*.
+"""
+
+import torch
+
+from . import host, scalars
+from .readbacks import READBACKS
+
+MIB = 1 << 20
+LARGE = 32 << 10  # elements, from which on results are written at once and not copied
+CUDA = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
+INTEGERS = host.INTEGERS
+Tensor = torch.Tensor
+
+# In place, and what was there before is not read.
+OVERWRITING = frozenset(
+    "fill_ zero_ copy_ random_ uniform_ normal_ bernoulli_ exponential_ geometric_ cauchy_"
+    " log_normal_".split()
+)
+
+
+class Limits:
+    """Up to which size tensors are computed, in bytes, and floats are turned into integers, in elements."""
+
+    def __init__(self, everything=False):
+        endless = 1 << 62
+        self.integers = endless if everything else 64 * MIB
+        self.floats = endless if everything else MIB >> 4
+        self.decided = endless if everything else 8 * MIB
+        self.everything = everything
+
+
+class Operator:
+    """One overload of an operator: what its schema says that matters here, and its CUDA kernel."""
+
+    def __init__(self, overload, kernel, values):
+        self.overload, self.call = overload, kernel.call_boxed
+        self.values, self.shadow, self.limits = values, values.shadow, values.limits
+        arguments = overload._schema.arguments
+        written = [
+            (i, a)
+            for i, a in enumerate(arguments)
+            if a.alias_info is not None and a.alias_info.is_write
+        ]
+        self.name = overload._schema.name.split("::")[1]
+        self.written = [i for i, a in written if not a.kwarg_only]
+        self.outs = [a.name for _, a in written if a.kwarg_only]
+        self.random = any(a.name == "generator" for a in arguments)
+        self.overwriting = self.name in OVERWRITING
+        self.numbers = scalars.positions(overload._schema)
+        self.listed = self.name.startswith(("_foreach", "_fused", "_amp_foreach"))
+        self.into, self.into_names = host.writing(overload)
+        self.decides = None  # whether integers come out of floats: learnt at the first call
+
+    def replacement(self):
+        """The function to register in place of the kernel."""
+        special = {"_local_scalar_dense": self.read, "copy_": self.copy}.get(self.name)
+        if special or self.written or self.outs:
+            return special or self.mutable
+        return self.count if self.name in READBACKS else self.fresh
+
+    def device(self, args, kwargs):
+        """Calls the CUDA kernel."""
+        for i in self.numbers:
+            if i < len(args) and type(args[i]) in scalars.TYPES:
+                return scalars.call(self.call, CUDA, args, kwargs)
+        return self.call(CUDA, *args, **kwargs)
+
+    # Plain operators. Most calls are of large floats and must be through at once.
+
+    def fresh(self, *args, **kwargs):
+        """A call that returns new tensors."""
+        if self.decides is False and self.is_large_float(args):
+            return self.device(args, kwargs)
+        read = host.tensors(args) + host.tensors(kwargs.values())
+        lost = self.is_lost(read)
+        out = self.device(args, kwargs)
+        results = host.results(out)
+        if lost:
+            self.decides = any(result.dtype in INTEGERS for result in results)
+        if not lost or self.decides and self.may_decide(read):
+            self.compute(args, kwargs, read, results, lost)
+        return out
+
+    def mutable(self, *args, **kwargs):
+        """A call that writes into tensors that exist."""
+        out = self.device(args, kwargs)
+        if not self.shadow.blocks and self.is_large_float(args):
+            return out
+        written = host.tensors([args[i] for i in self.written if i < len(args)])
+        written += [kwargs[name] for name in self.outs if name in kwargs]
+        if not self.may_write(written):
+            self.forget(written)
+            return out
+        inputs = [a for i, a in enumerate(args) if i not in self.written or not self.overwriting]
+        read = host.tensors(inputs) + host.tensors(
+            v for k, v in kwargs.items() if k not in self.outs
+        )
+        lost = self.is_lost(read)
+        integers = any(tensor.dtype in INTEGERS for tensor in written)
+        if lost and not (integers and self.may_decide(read)):
+            self.forget(written)
+        else:
+            self.compute(args, kwargs, read, written, lost)
+        return out
+
+    def is_large_float(self, args):
+        """Whether the first argument is a tensor of floats that is too large to be computed."""
+        first = args[0] if args else None
+        if type(first) in (list, tuple):
+            first = first[0] if first else None
+        return (
+            isinstance(first, Tensor)
+            and first.dtype not in INTEGERS
+            and first.numel() * first.element_size() > self.limits.floats
+        )
+
+    def is_lost(self, read):
+        """Whether one of these tensors is too large, or of floats that nobody knows."""
+        limits = self.limits
+        for tensor in read:
+            size = tensor.numel() * tensor.element_size()
+            if size > (limits.integers if tensor.dtype in INTEGERS else limits.floats):
+                return True
+        known = self.shadow.known
+        return any(
+            t.dtype not in INTEGERS and t.is_cuda and t.numel() and not known(t) for t in read
+        )
+
+    def may_decide(self, read):
+        """Whether unknown floats are few enough to be taken for something."""
+        return sum(tensor.numel() for tensor in read) <= self.limits.decided
+
+    def may_write(self, written):
+        """Whether the results are small enough to be computed."""
+        if self.listed and not self.limits.everything:
+            return False
+        return self.fit(written)
+
+    def fit(self, tensors):
+        return all(self.fits(tensor) for tensor in tensors)
+
+    def fits(self, tensor):
+        limit = self.limits.integers if tensor.dtype in INTEGERS else self.limits.floats
+        return tensor.numel() * tensor.element_size() <= limit
+
+    def forget(self, written):
+        if self.shadow.blocks:
+            for tensor in written:
+                self.shadow.forget(tensor)
+
+    # The host's part.
+
+    def compute(self, args, kwargs, read, results, lost):
+        """Calls the operator on the host and keeps its results."""
+        fitting = [tensor for tensor in results if tensor.numel() and self.fits(tensor)]
+        if not fitting or torch._C._cuda_isCurrentStreamCapturing():
+            return self.forget(results)
+        try:
+            self.write(args, kwargs, results)
+        except Exception as error:
+            self.values.failed[str(self.overload)] = str(error).split("\n")[0]
+            return self.forget(results)
+        assumed = lost or not all(self.shadow.sure(tensor) for tensor in read if tensor.is_cuda)
+        for tensor in fitting:
+            self.shadow.learn(tensor, assumed)
+        self.values.computed += 1
+
+    def write(self, args, kwargs, results):
+        """Calls the operator on the host, whose results come into the memory of the device's."""
+        if self.written or self.outs:
+            self.on_host(self.overload, args, kwargs)
+        elif self.into and sum(tensor.numel() for tensor in results) > LARGE and self.fit(results):
+            outs = dict(zip(self.into_names, map(host.view, results)))
+            self.on_host(self.into, args, {**kwargs, **outs})
+        else:
+            self.keep(results, self.on_host(self.overload, args, kwargs))
+
+    def on_host(self, overload, args, kwargs):
+        """The operator's result from the host's view of its arguments."""
+        args = host.map_tensors(self.seen, args)
+        kwargs = host.map_tensors(self.seen, kwargs)
+        for name in self.outs:
+            if name in kwargs and not kwargs[name].numel():
+                kwargs[name] = kwargs[name].clone()
+        if self.random:
+            kwargs["generator"] = self.values.generator(kwargs.get("generator"))
+        if any(i < len(args) and type(args[i]) in scalars.TYPES for i in self.numbers):
+            overload = scalars.on_cpu(overload)
+        return host.call(overload, args, kwargs)
+
+    def seen(self, tensor):
+        """What the host sees of an argument: its memory, or the assumption."""
+        if not tensor.is_cuda or not tensor.numel() or self.shadow.touched(tensor):
+            return host.view(tensor)
+        if self.written or self.outs:
+            return host.view(tensor)
+        return self.values.assumption.like(tensor)
+
+    def keep(self, results, found):
+        """Writes what was found on the host into the results that fit."""
+        for tensor, value in zip(results, host.results(found)):
+            if tensor.numel() and value.numel() and self.fits(tensor):
+                if tensor.shape != value.shape:
+                    raise ValueError(
+                        f"{list(tensor.shape)} on the device, {list(value.shape)} on the host"
+                    )
+                host.view(tensor).copy_(value)
+
+    # The special kinds.
+
+    def count(self, *args, **kwargs):
+        """A call that returns as many elements as a kernel has counted."""
+        read = host.tensors(args)
+        lost = self.is_lost(read)
+        if lost and not self.may_decide(read) or torch._C._cuda_isCurrentStreamCapturing():
+            return self.device(args, kwargs)
+        found = self.on_host(self.overload, args, kwargs)
+        size, value = READBACKS[self.name](host.map_tensors(host.view, args), found)
+        sure = not lost and all(self.shadow.sure(tensor) for tensor in read)
+        if not sure and read[0].numel():
+            self.values.reads.add(size, f"size of {self.name}")
+        with self.values.noticed(), self.values.library.answer(size, value):
+            out = self.device(args, kwargs)
+        results = host.results(out)
+        self.keep(results, found)
+        for tensor in results:
+            if tensor.numel() and self.fits(tensor):
+                self.shadow.learn(tensor, not sure)
+        return out
+
+    def read(self, tensor):
+        """One value for the host: `item`, `bool`, a branch."""
+        if self.shadow.sure(tensor):
+            return self.device((tensor,), {})
+        return self.notice(tensor, "a value", (tensor,))
+
+    def copy(self, to, source, non_blocking=False):
+        """A copy that the library makes, or drops where it is large, or a kernel where elements change."""
+        args = (to, source, non_blocking)
+        if source.is_cuda and to.is_cuda and self.is_large_float(args):
+            out = self.device(args, {})
+            if self.shadow.blocks:
+                self.carried(to, source)
+        elif not source.is_cuda:
+            out = self.device(args, {})
+            self.brought(to, source)
+        elif not to.is_cuda:
+            if not source.numel() or self.shadow.sure(source):
+                out = self.device(args, {})
+            else:
+                out = self.notice(source, f"{source.numel()} values", args)
+            self.fetched(to, source)
+        else:
+            out = self.device(args, {})
+            self.moved(to, source, args)
+        return out
+
+    def notice(self, tensor, what, args):
+        """A read of values that nobody has computed."""
+        values = self.values
+        if not values.is_noticed():
+            size = tensor.numel() * tensor.element_size()
+            values.reads.add(size, f"{what} of {str(tensor.dtype)[6:]}")
+        if tensor.numel() * tensor.element_size() <= MIB and not self.shadow.touched(tensor):
+            values.assumption.write(tensor)
+        with values.noticed():
+            return self.device(args, {})
+
+    def brought(self, to, source):
+        """After a copy from the host."""
+        if self.fits(to):
+            host.view(to).copy_(source)
+            self.shadow.learn(to)
+        elif (
+            to.numel() * to.element_size() <= MIB
+            and to.dtype == source.dtype
+            and to.is_contiguous()
+        ):
+            self.shadow.hold(to)
+        else:
+            self.forget([to])
+
+    def fetched(self, to, source):
+        """After a copy to the host, which left elements wrong where a kernel was to change them first."""
+        if self.shadow.touched(source) and (
+            self.fits(source) or source.numel() * source.element_size() <= MIB
+        ):
+            to.copy_(host.view(source))
+
+    def moved(self, to, source, args):
+        """After a copy within the device."""
+        lost = self.is_lost([source])
+        if self.fits(to) and (not lost or to.dtype in INTEGERS and self.may_decide([source])):
+            self.compute(args, {}, [source], [to], lost)
+        else:
+            self.carried(to, source)
+
+    def carried(self, to, source):
+        """After a copy within the device that was not computed: the library may have made it."""
+        if to.dtype == source.dtype and to.is_contiguous() and source.is_contiguous():
+            if self.shadow.touched(source):
+                self.shadow.hold(to)
+        else:
+            self.forget([to])

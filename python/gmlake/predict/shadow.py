@@ -1,0 +1,135 @@
+"""The shadow: which bytes of device memory hold a value that the program could rely on.
+
+Kernels do nothing on a virtual GPU, so most of its memory means nothing. The library keeps the set of known bytes:
+what was copied from the host, what was set, and what `values` computed. This module asks it about tensors, and keeps
+two rules:
+
+- What is not known reads as zero. A block that held known bytes is cleared when PyTorch frees it, and a kernel that
+  writes over known bytes clears them.
+- A storage whose values rest on an assumption about unknown floats is remembered as assumed until it is freed.
+"""
+
+import ctypes
+import mmap
+
+CLEAR_PAGES = 256 << 10  # from this size on, cleared pages go back to the host's system
+RUNS = 4096  # the most stretches of a strided tensor that are looked at one by one
+MADV_DONTNEED = 4
+
+
+class Shadow:
+    """What is known of the device memory of this process."""
+
+    def __init__(self, library):
+        self.library = library
+        self.is_known = _function(library, "gmlake_gpu_is_known", ctypes.c_int)
+        self.mark_known = _function(library, "gmlake_gpu_known", None)
+        self.mark_unknown = _function(library, "gmlake_gpu_unknown", None)
+        self.blocks = {}  # base address of a storage that may hold known bytes: its size
+        self.assumed = set()  # base addresses of storages that rest on an assumption
+
+    def known(self, tensor):
+        """Whether every element has a value that was computed, copied or set."""
+        if not self.blocks or base(tensor) not in self.blocks:
+            return False
+        if self.is_known(tensor.data_ptr(), span(tensor)):
+            return True
+        pieces = runs(tensor)
+        return len(pieces) > 1 and all(self.is_known(at, size) for at, size in pieces)
+
+    def touched(self, tensor):
+        """Whether anything of the tensor's storage may be known."""
+        return base(tensor) in self.blocks
+
+    def sure(self, tensor):
+        """Whether every element is known, and not by an assumption."""
+        return base(tensor) not in self.assumed and self.known(tensor)
+
+    def learn(self, tensor, assumed=False):
+        """The host has written this tensor's elements."""
+        at = base(tensor)
+        self.hold(tensor)
+        if assumed:
+            self.assumed.add(at)
+        for piece, size in runs(tensor):
+            self.mark_known(piece, size)
+
+    def hold(self, tensor):
+        """The block of this tensor may hold known bytes from now on."""
+        at = base(tensor)
+        size = span(tensor)
+        if tensor.storage_offset() or not tensor.is_contiguous():
+            size = tensor.untyped_storage().nbytes()
+        self.blocks[at] = max(size, self.blocks.get(at, 0))
+
+    def forget(self, tensor):
+        """A kernel has written this tensor's elements: nobody knows what."""
+        if base(tensor) not in self.blocks:
+            return
+        for at, size in runs(tensor):
+            clear(at, size)
+            self.mark_unknown(at, size)
+
+    def freed(self, at):
+        """PyTorch has freed the block that begins here."""
+        size = self.blocks.pop(at, 0)
+        if size:
+            self.assumed.discard(at)
+            clear(at, size)
+            self.mark_unknown(at, size)
+
+
+def _function(library, name, result):
+    function = getattr(library, name)
+    function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_size_t], result
+    return function
+
+
+def base(tensor):
+    """The address at which the tensor's storage begins."""
+    return tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()
+
+
+def span(tensor):
+    """The bytes from the first to the last element."""
+    if tensor.is_contiguous():
+        return tensor.numel() * tensor.element_size()
+    if not tensor.numel():
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    return (last + 1) * tensor.element_size()
+
+
+def runs(tensor):
+    """The tensor's elements as stretches of memory, (address, bytes); all as one where they would be too many."""
+    whole = [(tensor.data_ptr(), span(tensor))]
+    if tensor.is_contiguous() or not tensor.numel():
+        return whole
+    item = tensor.element_size()
+    dims = sorted(
+        (stride, size) for size, stride in zip(tensor.shape, tensor.stride()) if size > 1 and stride
+    )
+    length, starts = 1, [0]
+    for stride, size in dims:
+        if stride <= length:
+            length += stride * (size - 1)
+        elif len(starts) * size > RUNS:
+            return whole
+        else:
+            starts = [start + index * stride for index in range(size) for start in starts]
+    return [(tensor.data_ptr() + start * item, length * item) for start in starts]
+
+
+def clear(at, size):
+    """Makes memory read as zero; large stretches are given back to the host's system."""
+    page = mmap.PAGESIZE
+    first, end = -(-at // page) * page, (at + size) // page * page
+    if size < CLEAR_PAGES or _madvise(first, end - first, MADV_DONTNEED):
+        ctypes.memset(at, 0, size)
+        return
+    ctypes.memset(at, 0, first - at)
+    ctypes.memset(end, 0, at + size - end)
+
+
+_madvise = ctypes.CDLL(None).madvise
+_madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]

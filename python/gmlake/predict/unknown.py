@@ -1,0 +1,83 @@
+"""Unknown reads: where the program read a value that only a kernel of a real GPU could have written.
+
+Each is a note: from there on the prediction is that of a program for which the assumption holds. The place is the
+innermost line of the user's own files, or where there is none, the innermost line outside PyTorch. A backward pass runs
+on threads of PyTorch's own, on which there may be no Python at all.
+"""
+
+import os
+import sys
+import sysconfig
+import threading
+
+OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+LIBRARIES = tuple(
+    {
+        os.path.realpath(path) + os.sep
+        for path in map(sysconfig.get_path, ["stdlib", "platstdlib", "purelib", "platlib"])
+    }
+)
+
+
+class UnknownReads:
+    """The reads of one run, counted by place."""
+
+    def __init__(self):
+        self.found = {}  # (place, what): [count, bytes]
+        self.lock = threading.Lock()
+
+    def add(self, size, what):
+        """One more read of `size` bytes, by the code that runs on this thread."""
+        key = place(), what
+        with self.lock:
+            counted = self.found.setdefault(key, [0, 0])
+            counted[0] += 1
+            counted[1] += size
+
+    def facts(self):
+        """The most frequent first."""
+        rows = sorted(self.found.items(), key=lambda row: -row[1][0])
+        return [
+            {"count": count, "bytes": size, "place": where, "what": what}
+            for (where, what), (count, size) in rows
+        ]
+
+
+def place():
+    """The line of Python that reads, as `file.py:123 in f`."""
+    frames = list(_frames())
+    users = [frame for frame in frames if _is_users(frame)]
+    outside = [
+        frame for frame in frames if f"{os.sep}torch{os.sep}" not in frame.f_code.co_filename
+    ]
+    if users or outside or frames:
+        return _text((users or outside or frames)[0]) + (
+            "" if users or not _in_backward() else ", in backward"
+        )
+    return "backward, in PyTorch's own code" if _in_backward() else "PyTorch's own code"
+
+
+def _frames():
+    """Frames of this thread, the innermost first, without this package's own and without frozen modules."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith((OURS, "<frozen")):
+            yield frame
+        frame = frame.f_back
+
+
+def _is_users(frame):
+    name = os.path.abspath(frame.f_code.co_filename)
+    return not name.startswith(LIBRARIES) and not name.startswith("<")
+
+
+def _text(frame):
+    code = frame.f_code
+    return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} in {code.co_name}"
+
+
+def _in_backward():
+    import torch
+
+    return torch._C._current_graph_task_id() != -1

@@ -1,0 +1,166 @@
+"""Values: what the tensors of a program hold while it runs on a virtual GPU, whose kernels do nothing.
+
+What decides how a program goes on, and so which memory it asks for, is mostly integers: ids, masks, positions, lengths,
+indices. These are small, so they are computed for real, on the host, in the memory that the device's tensors have. Each
+CUDA operator of PyTorch is replaced by one that calls it and then computes, where it can (`operators`):
+
+    torch.nonzero(mask)                                         the program, PyTorch, autograd
+      └─▶ aten::nonzero, CUDA ─▶ Operator.count                 its count is known to the host first
+             ├─ the same on the host's view of `mask`           `host`
+             ├─ the CUDA kernel: requests memory, reads the     `readbacks`: the library delivers
+             │  count back                                      what the host counted
+             └─ the indices into the memory of the result       `shadow`: these bytes are known now
+
+The replaced kernels lie below autograd and below `torch.compile`, so that neither takes another path than without them.
+What a program reads though nobody has computed it is counted with its place (`unknown`), and taken for zero or
+whatever is asked for (`assumption`).
+"""
+
+import contextlib
+import ctypes
+import re
+import threading
+import warnings
+
+import torch
+
+from . import families
+from .assumption import Assumption
+from .operators import Limits, Operator
+from .shadow import Shadow
+from .unknown import UnknownReads
+
+
+def mode(kind="integers", assume="zeros"):
+    """A context in which values are computed: `integers`, all (`real`), or none (`off`)."""
+    return Off() if kind == "off" else Values(kind == "real", assume)
+
+
+class Off(contextlib.nullcontext):
+    """Nothing is computed, and nothing noticed."""
+
+    def facts(self):
+        return {"unknown_reads": []}
+
+
+class Values:
+    """The replaced operators, and what they have found out."""
+
+    def __init__(self, everything, assume):
+        self.library = Library()
+        self.limits = Limits(everything)
+        self.shadow = Shadow(self.library.functions)
+        self.assumption = Assumption(assume)
+        self.reads = UnknownReads()
+        self.computed, self.failed = 0, {}
+        self.quiet = threading.local()
+        self.registered = {}  # namespace: torch.library.Library
+
+    def __enter__(self):
+        names = torch._C._dispatch_get_all_op_names()
+        self.replace(name for name in names if name.startswith("aten::"))
+        self.library.on_unknown_read(self.unseen_read)
+        self.load, torch.ops.load_library = torch.ops.load_library, self.load_library
+        from torch.cuda import _gpu_trace
+
+        self.frees = _gpu_trace.MemoryDeallocationCallbacks
+        self.frees.add_callback(self.shadow.freed)
+        torch._C._activate_gpu_trace()
+        return self
+
+    def __exit__(self, *error):
+        self.frees.callback_list.remove(self.shadow.freed)
+        torch.ops.load_library = self.load
+        self.library.on_unknown_read(None)
+        for registered in self.registered.values():
+            registered._destroy()
+        self.registered = {}
+
+    def facts(self):
+        """What a user should know: places of unknown reads, the most frequent first."""
+        return {
+            "unknown_reads": self.reads.facts(),
+            "computed_operators": self.computed,
+            "not_computed": dict(sorted(self.failed.items())),
+        }
+
+    def load_library(self, path):
+        """PyTorch's own, after which the operators that came with it are replaced too."""
+        before = set(torch._C._dispatch_get_all_op_names())
+        self.load(path)
+        has = torch._C._dispatch_has_kernel_for_dispatch_key
+        came = set(torch._C._dispatch_get_all_op_names()) - before
+        self.replace(name for name in came if has(name, "CPU"))
+
+    def replace(self, names):
+        """Replaces the CUDA kernels of these operators where values may matter."""
+        has = torch._C._dispatch_has_kernel_for_dispatch_key
+        for name in names:
+            if has(name, "CUDA") or name == "aten::copy_":
+                self.replace_one(name)
+
+    def replace_one(self, name):
+        space, base, variant = re.match(r"(\w+)::(\w+)\.?(\w*)", name).groups()
+        overload = getattr(getattr(getattr(torch.ops, space), base), variant or "default")
+        if families.is_left(base, overload._schema.is_mutable, self.limits.everything):
+            return
+        operator = Operator(overload, torch.library.get_kernel(name, "CUDA"), self)
+        if space not in self.registered:
+            self.registered[space] = torch.library.Library(space, "IMPL")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.registered[space].impl(name, operator.replacement(), "CUDA")
+
+    def generator(self, asked):
+        """A generator for the host that draws the same where the device's would draw the same."""
+        device = asked if asked is not None and asked.device.type == "cuda" else None
+        if device is None:
+            device = torch.cuda.default_generators[torch.cuda.current_device()]
+        seed = device.initial_seed() * 0x9E3779B97F4A7C15 + device.get_offset()
+        return torch.Generator("cpu").manual_seed(seed % (1 << 63))
+
+    def unseen_read(self, at, size):
+        """The library's report of a copy to the host of bytes that nobody knows."""
+        if not self.is_noticed():
+            self.reads.add(size, "a copy to the host")
+
+    @contextlib.contextmanager
+    def noticed(self):
+        """Within this, the library's reports are of what is noticed already."""
+        before, self.quiet.on = self.is_noticed(), True
+        try:
+            yield
+        finally:
+            self.quiet.on = before
+
+    def is_noticed(self):
+        """Whether reads on this thread are noticed already."""
+        return getattr(self.quiet, "on", False)
+
+
+class Library:
+    """The functions of the virtual GPU that concern values."""
+
+    def __init__(self):
+        self.functions = ctypes.CDLL(None)
+        self.expect_read = self.functions.gmlake_gpu_expect_read
+        self.expect_read.argtypes, self.expect_read.restype = (
+            [ctypes.c_size_t, ctypes.c_uint64],
+            None,
+        )
+        self.callback = None
+
+    @contextlib.contextmanager
+    def answer(self, size, value):
+        """Within this, the first copy to the host of so many bytes delivers this value."""
+        self.expect_read(size, value)
+        try:
+            yield
+        finally:
+            self.functions.gmlake_gpu_expect_nothing()
+
+    def on_unknown_read(self, function):
+        """Reports copies to the host of bytes that are not known, or no longer."""
+        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)
+        self.callback = kind(function) if function else None
+        self.functions.gmlake_gpu_on_unknown_read(self.callback)

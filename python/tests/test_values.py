@@ -1,0 +1,378 @@
+"""Values on the virtual GPU: integers are real, sizes are right, and unknown reads are found at their line.
+
+Plain Python. This file starts itself again as a process on the virtual GPU, where the functions that begin with
+`on_gpu_` compare with PyTorch on the CPU. It is skipped, loudly, without PyTorch for CUDA or without the library.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+from gmlake import predict
+from gmlake.predict import library, pytorch
+
+
+def missing():
+    """Why this cannot be tested here, or nothing."""
+    try:
+        pytorch.versions()
+        library.find()
+    except predict.Problem as problem:
+        return str(problem)
+    return None
+
+
+def start():
+    """Runs this file on the virtual GPU."""
+    with tempfile.TemporaryDirectory() as folder:
+        library.links(library.find(), folder)
+        own = library.environment(folder, pytorch.versions()[1], card="h200")
+        own["PYTHONPATH"] = str(Path(predict.__file__).parents[2])
+        sys.exit(subprocess.run([sys.executable, __file__, "on-gpu"], env=own).returncode)
+
+
+def bring(tensor, device):
+    """A copy on the device with the tensor's own strides, so that views stay views."""
+    if not tensor.numel():
+        return tensor.to(device)
+    whole = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
+    return whole.to(device, copy=True).as_strided(
+        tensor.shape, tensor.stride(), tensor.storage_offset()
+    )
+
+
+def inputs(dtype, generator):
+    """Tensors of many layouts: whole, strided, transposed, expanded, empty, of no dimension."""
+
+    def draw(*shape):
+        return torch.randint(0, 2 if dtype is torch.bool else 7, shape, generator=generator).to(
+            dtype
+        )
+
+    yield draw(6)
+    yield draw(4, 5)
+    yield draw(8, 10)[::2, 1::3]
+    yield draw(5, 4).t()
+    yield draw(3, 1).expand(3, 4)
+    yield draw(0, 3)
+    yield draw(2, 3, 4)[:, 1]
+    yield draw()
+
+
+def same(name, wanted, found):
+    """Raises unless both hold the same."""
+    if isinstance(wanted, torch.Tensor):
+        assert wanted.dtype == found.dtype, f"{name}: {found.dtype}, not {wanted.dtype}"
+        assert torch.equal(wanted, found.cpu()), f"{name}: {found} is not {wanted}"
+    elif isinstance(wanted, (tuple, list)):
+        assert len(wanted) == len(found), f"{name}: {len(found)} results, not {len(wanted)}"
+        for one, other in zip(wanted, found):
+            same(name, one, other)
+    else:
+        assert wanted == found, f"{name}: {found} is not {wanted}"
+
+
+def attempt(function, *arguments):
+    """The result, or the kind of error: what PyTorch refuses on the CPU it may refuse here."""
+    try:
+        return function(*arguments)
+    except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError) as error:
+        return error
+
+
+def compare(table, dtypes):
+    """Each function of the table on the GPU and on the CPU, on the same random inputs."""
+    generator = torch.Generator().manual_seed(1)
+    done = 0
+    for name, function in table.items():
+        for dtype in dtypes:
+            for case, tensor in enumerate(inputs(dtype, generator)):
+                wanted = attempt(function, bring(tensor, "cpu"))
+                if isinstance(wanted, Exception):
+                    continue
+                same(f"{name} {dtype} input {case}", wanted, function(bring(tensor, "cuda")))
+                done += 1
+    print(f"    {done} comparisons")
+    return done
+
+
+def on_gpu_plain_operators():
+    F = torch.nn.functional
+    table = {
+        "add": lambda x: x + x,
+        "minus one": lambda x: x - 1 if x.dtype != torch.bool else ~x,
+        "from one": lambda x: 1 - x.int(),
+        "times": lambda x: x * 3,
+        "real": lambda x: x * 2.5,
+        "by": lambda x: x / 4,
+        "floor": lambda x: x.int() // 2,
+        "rest": lambda x: x.int() % 3,
+        "and": lambda x: x.int() & 3,
+        "shift": lambda x: x.int() << 2,
+        "power": lambda x: x.int() ** 2,
+        "negative": lambda x: -x.int(),
+        "equal": lambda x: x == 1,
+        "less": lambda x: x < x.flatten()[0],
+        "not": lambda x: x.logical_not(),
+        "or": lambda x: (x > 1) | (x == 0),
+        "clamp": lambda x: x.int().clamp(1, 3),
+        "where": lambda x: torch.where(x > 1, x, 0),
+        "sum": lambda x: x.sum(),
+        "sum 0": lambda x: x.sum(0),
+        "mean": lambda x: x.float().mean(-1),
+        "max": lambda x: x.max(),
+        "max 0": lambda x: x.max(0)[0],
+        "min": lambda x: x.amin(-1),
+        "argmax": lambda x: x.argmax(0) * 0,
+        "any": lambda x: x.any(-1),
+        "all": lambda x: x.all(),
+        "cumsum": lambda x: x.cumsum(0),
+        "cumprod": lambda x: x.cumprod(-1),
+        "sort": lambda x: x.sort(-1, stable=True),
+        "argsort": lambda x: x.argsort(0, stable=True),
+        "topk": lambda x: x.topk(2)[0],
+        "flip": lambda x: x.flip(0),
+        "roll": lambda x: x.roll(1),
+        "cat": lambda x: torch.cat([x, x]),
+        "stack": lambda x: torch.stack([x, x], -1),
+        "tril": lambda x: x.tril(),
+        "repeat": lambda x: x.repeat(2, 2, 2),
+        "pad": lambda x: F.pad(x, (1, 2), value=1),
+        "gather": lambda x: x.gather(0, torch.zeros_like(x, dtype=torch.long)),
+        "scatter": lambda x: x.scatter(0, torch.zeros_like(x[:1], dtype=torch.long), 1),
+        "index add": lambda x: x.index_add(
+            0, torch.zeros(len(x), dtype=torch.long, device=x.device), x
+        ),
+        "index select": lambda x: x.index_select(0, torch.tensor([1, 0], device=x.device)),
+        "search": lambda x: torch.searchsorted(torch.arange(5, device=x.device), x.int()),
+        "bucket": lambda x: torch.bucketize(x.int(), torch.arange(5, device=x.device)),
+        "is in": lambda x: torch.isin(x, x.flatten()[:2]),
+        "convert": lambda x: x.to(torch.float64),
+        "bytes": lambda x: x.to(torch.uint8),
+        "clone": lambda x: x.clone(),
+        "fresh": lambda x: torch.full_like(x, 1),
+        "mask": lambda x: (1.0 - x.float()).masked_fill(x > 1, float("-inf")),
+        "count": lambda x: x.count_nonzero(),
+        "positions": lambda x: (x.int().cumsum(-1) - 1).clamp(min=0),
+        "diff": lambda x: x.int().diff(dim=-1),
+        "to host": lambda x: x.cpu(),
+        "list": lambda x: x.tolist(),
+        "item": lambda x: x.flatten()[0].item(),
+        "converted to host": lambda x: x.to("cpu", torch.float32),
+        "equal tensors": lambda x: torch.equal(x, x),
+        "median": lambda x: x.int().median(),
+        "unfold": lambda x: x.unfold(-1, 2, 1).sum(-1),
+    }
+    assert compare(table, [torch.int64, torch.int32, torch.uint8, torch.bool]) > 1000
+
+
+def on_gpu_in_place_and_into():
+    def into(x):
+        out = torch.empty(0, dtype=x.dtype, device=x.device)
+        torch.cumsum(x, 0, dtype=x.dtype, out=out)
+        return out
+
+    def parts(x):
+        y = torch.zeros(x.shape, dtype=torch.long, device=x.device)
+        y[..., 1:] = x[..., 1:]
+        y[..., 0].fill_(9)
+        y.t()[0] = 4
+        return y
+
+    table = {
+        "add": lambda x: x.add_(1),
+        "twice": lambda x: x.mul_(x),
+        "fill": lambda x: x.fill_(3),
+        "zero": lambda x: x.zero_(),
+        "row": lambda x: x[0].add_(1) and x,
+        "set": lambda x: x.__setitem__(0, 2) or x,
+        "masked": lambda x: x.masked_fill_(x > 1, 5),
+        "set mask": lambda x: x.__setitem__(x > 1, 6) or x,
+        "put": lambda x: x.index_put_(
+            (torch.tensor([0, 1], device=x.device),),
+            torch.tensor(3, device=x.device, dtype=x.dtype),
+        ),
+        "copy": lambda x: x.copy_(x.flip(0)),
+        "parts": parts,
+        "into": into,
+        "more": lambda x: x.bitwise_or_(x.new_ones(())),
+        "new": lambda x: x.new_full((2, 2), 3),
+        "ones": lambda x: torch.ones_like(x).sub_(x),
+    }
+    assert compare(table, [torch.int64, torch.int32]) > 100
+
+
+def on_gpu_sizes():
+    F = torch.nn.functional
+    table = {
+        "nonzero": lambda x: x.nonzero(),
+        "as tuple": lambda x: x.nonzero(as_tuple=True),
+        "where": lambda x: torch.where(x),
+        "mask": lambda x: x[x > 2],
+        "rows": lambda x: x[x.flatten(1).sum(1) > 5] if x.dim() > 1 else x[x > 1],
+        "select": lambda x: x.masked_select(x > 1),
+        "two masks": lambda x: x[x[:, 0] > 0][:, x[0] > 0],
+        "unique": lambda x: x.unique(),
+        "unique all": lambda x: x.unique(return_inverse=True, return_counts=True),
+        "unique rows": lambda x: x.unique(dim=0, return_inverse=True, return_counts=True),
+        "stretches": lambda x: x.unique_consecutive(return_inverse=True, return_counts=True),
+        "stretches of rows": lambda x: x.unique_consecutive(dim=0, return_counts=True),
+        "repeat": lambda x: x.flatten().repeat_interleave(x.flatten().int()),
+        "rows repeated": lambda x: x.repeat_interleave(torch.arange(len(x), device=x.device), 0),
+        "bins": lambda x: x.flatten().int().bincount(),
+        "one hot": lambda x: F.one_hot(x.long()),
+        "argwhere": lambda x: x.argwhere(),
+        "set": lambda x: x.__setitem__(x > 0, x[x > 0]) or x,
+        "split": lambda x: x.flatten().split(
+            x.flatten()[:1].tolist() + [x.numel() - int(x.flatten()[0])]
+        ),
+    }
+    assert compare(table, [torch.int64, torch.uint8, torch.bool]) > 200
+    floats = torch.randn(7, 3, device="cuda")
+    mask = torch.tensor([1, 0, 0, 1, 1, 0, 1], device="cuda").bool()
+    assert floats[mask].shape == (4, 3) and floats.masked_select(mask[:, None]).shape == (12,)
+
+
+def on_gpu_random_integers():
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    drawn = torch.randint(0, 1000, (500,), device="cuda")
+    order = torch.randperm(50, device="cuda")
+    assert 300 < len(drawn.unique()) < 500 and drawn.max() < 1000
+    assert order.sort()[0].tolist() == list(range(50)) and order.tolist() != list(range(50))
+    assert torch.equal(before, torch.get_rng_state()), "the host's generator was used"
+    torch.manual_seed(3)
+    assert torch.equal(drawn, torch.randint(0, 1000, (500,), device="cuda")), "not the same again"
+
+
+def on_gpu_small_known_floats():
+    mask = torch.tensor([[1, 1, 0], [1, 0, 0]], device="cuda")
+    assert (1.0 - mask.float()).sum().item() == 3.0
+    assert (mask.bfloat16() * float("-inf")).isnan().sum().item() == 3
+    assert torch.arange(0, 8, 2, device="cuda").float().cos()[0].item() == 1.0
+    assert torch.linspace(0, 1, 5, device="cuda").tolist() == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert not values_mode.facts()["unknown_reads"], values_mode.facts()
+
+
+def on_gpu_unknown_reads_are_found():
+    x = torch.randn(512, 512, device="cuda")
+    before = count_of_reads()
+    if x.sum() > 0:  # the line that is found
+        raise AssertionError("zero is not larger than zero")
+    found = values_mode.facts()["unknown_reads"]
+    assert count_of_reads() == before + 1, found
+    line = next(
+        i
+        for i, text in enumerate(Path(__file__).read_text().splitlines(), 1)
+        if "# the line that is found" in text
+    )
+    place = f"test_values.py:{line} in on_gpu_unknown_reads_are_found"
+    assert any(read["place"] == place and read["bytes"] == 1 for read in found), found
+    assert (x @ x)[0, :4].tolist() == [0.0] * 4 and count_of_reads() == before + 2
+
+
+def on_gpu_reads_in_backward_are_found():
+    class Watch(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            grad.norm().item()
+            return grad
+
+    Watch.apply(torch.randn(300, 300, device="cuda", requires_grad=True)).sum().backward()
+    places = [read["place"] for read in values_mode.facts()["unknown_reads"]]
+    assert any(place.endswith("in backward") for place in places), places
+
+
+def on_gpu_memory_is_forgotten():
+    kept = torch.arange(1000, device="cuda")
+    at = kept.data_ptr()
+    del kept
+    x = torch.empty(2000, dtype=torch.float32, device="cuda")
+    assert x.data_ptr() == at and x[5:9].tolist() == [0.0] * 4
+    y = torch.zeros(100_000, device="cuda")
+    y.normal_()
+    before = count_of_reads()
+    assert y[3].item() == 0.0 and count_of_reads() == before + 1
+
+
+def on_gpu_no_memory_of_its_own():
+    """The same requests with the mode and without."""
+
+    def job():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_accumulated_memory_stats()
+        net = torch.nn.Sequential(
+            torch.nn.Embedding(100, 64), torch.nn.Linear(64, 100), torch.nn.LayerNorm(100)
+        ).to("cuda")
+        ids = torch.randint(0, 100, (8, 16)).to("cuda")
+        for _ in range(2):
+            mask = ids > 50
+            out = net(ids.masked_fill(mask, 0))
+            loss = (
+                torch.nn.functional.cross_entropy(out.flatten(0, 1), ids.flatten())
+                + (out * net[1].bias).sum()
+            )
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        found = torch.cuda.memory_stats()
+        return [
+            found[name]
+            for name in (
+                "allocation.all.allocated",
+                "active_bytes.all.allocated",
+                "reserved_bytes.all.peak",
+            )
+        ]
+
+    job()
+    inside = job()
+    values_mode.__exit__(None, None, None)
+    outside = job()
+    values_mode.__enter__()
+    assert inside == outside, (inside, outside)
+
+
+def on_gpu_assumptions():
+    from gmlake.predict import values
+
+    for assume, least, most in [("zeros", 1, 1), ("ones", 1, 1), ("random", 5, 8)]:
+        values_mode.__exit__(None, None, None)
+        with values.mode(assume=assume):
+            scores = torch.randn(1000, 8, device="cuda") @ torch.randn(8, 8, device="cuda")
+            experts = scores.argmax(-1).unique()
+            assert least <= len(experts) <= most, (assume, experts)
+            assert scores.mean().item() == 1.0 or assume != "ones"
+        values_mode.__enter__()
+
+
+def count_of_reads():
+    return sum(read["count"] for read in values_mode.facts()["unknown_reads"])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["on-gpu"]:
+        if missing():
+            print("SKIPPED test_values.py:", missing())
+            sys.exit(0)
+        start()
+    import torch
+
+    from gmlake.predict import values
+
+    warnings.simplefilter("ignore")
+    values_mode = values.mode()
+    wanted = os.environ.get("ONLY", "on_gpu_")
+    with values_mode:
+        for name, test in list(globals().items()):
+            if name.startswith("on_gpu_") and wanted in name:
+                test()
+                print("ok", name)
+    if values_mode.facts()["not_computed"]:
+        print("not computed:", values_mode.facts()["not_computed"])
