@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
+use crate::device::DriverAddresses;
 use crate::units::{Bytes, MIB, round_up};
 
 /// Pages of physical memory.
@@ -23,34 +24,33 @@ pub enum MemoryError {
     Invalid,
 }
 
-/// The address space that all devices of a process share.
-///
-/// Addresses go down, each at the next multiple of 32 MiB below the one before, as the driver hands them out.
+/// The address space that all devices of a process share, handed out in the driver's order.
 #[derive(Debug, Clone)]
 pub struct Addresses {
     bottom: u64,
-    next: u64,
+    driver: DriverAddresses,
 }
 
 impl Addresses {
-    const STEP: u64 = 32 * MIB;
-
     /// All addresses from `bottom` up to `top`.
     #[must_use]
     pub fn between(bottom: u64, top: u64) -> Self {
-        Self { bottom, next: top }
+        Self { bottom, driver: DriverAddresses::with_context(top - bottom) }
     }
 
     fn take(&mut self, size: Bytes) -> Result<u64, MemoryError> {
-        let at = self.next.checked_sub(size).ok_or(MemoryError::OutOfMemory)? & !(Self::STEP - 1);
-        if at < self.bottom {
-            return Err(MemoryError::OutOfMemory);
-        }
-        self.next = at;
-        Ok(at)
+        let at = self.driver.take(size).ok_or(MemoryError::OutOfMemory)?;
+        Ok(self.bottom + at)
     }
 
-    fn give(&mut self, _at: u64) {}
+    fn reserve(&mut self, size: Bytes) -> Result<u64, MemoryError> {
+        let at = self.driver.reserve(size).ok_or(MemoryError::OutOfMemory)?;
+        Ok(self.bottom + at)
+    }
+
+    fn give(&mut self, at: u64) {
+        self.driver.give(at - self.bottom);
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -142,7 +142,7 @@ impl Memory {
     /// If the size is not a multiple of 2 MiB, or there are no addresses left.
     pub fn reserve(&mut self, space: &mut Addresses, size: Bytes) -> Result<u64, MemoryError> {
         Self::check_size(size)?;
-        let at = space.take(size)?;
+        let at = space.reserve(size)?;
         self.reservations.insert(at, size);
         Ok(at)
     }
@@ -273,15 +273,15 @@ mod tests {
     }
 
     #[test]
-    fn addresses_go_down_in_steps_of_32_mib() {
+    fn addresses_of_large_allocations_go_down_and_lie_in_the_space() {
         let (mut memory, mut space) = device();
-        let first = memory.malloc(&mut space, 1).unwrap();
+        let first = memory.malloc(&mut space, 40 * MIB).unwrap();
         let second = memory.malloc(&mut space, 40 * MIB).unwrap();
-        assert_eq!((2 * TIB - first, first - second), (32 * MIB, 64 * MIB));
-        assert_eq!(memory.info(), (GIB - 42 * MIB, GIB));
+        assert!(TIB < second && second < first && first < 2 * TIB);
+        assert_eq!(memory.info(), (GIB - 80 * MIB, GIB));
         assert_eq!(memory.free(&mut space, second), Ok(40 * MIB));
         assert_eq!(memory.free(&mut space, second), Err(MemoryError::Invalid));
-        assert_eq!((memory.info().0, memory.peak()), (GIB - PAGE, 42 * MIB));
+        assert_eq!((memory.info().0, memory.peak()), (GIB - 40 * MIB, 80 * MIB));
     }
 
     #[test]
@@ -292,8 +292,8 @@ mod tests {
         assert_eq!(memory.create(PAGE), Err(MemoryError::OutOfMemory));
         memory.free(&mut space, all).unwrap();
         assert_eq!(memory.info(), (GIB, GIB));
-        let mut few = Addresses::between(TIB, TIB + 16 * MIB);
-        assert_eq!(memory.malloc(&mut few, PAGE), Err(MemoryError::OutOfMemory));
+        let mut few = Addresses::between(TIB, TIB + GIB);
+        assert_eq!(memory.malloc(&mut few, GIB), Err(MemoryError::OutOfMemory));
         assert_eq!(memory.info(), (GIB, GIB));
     }
 

@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use gmlake::virtual_gpu::Work;
 use rustc_hash::FxHashMap;
 
-use crate::state::{self, gpu, number, pointer, put};
+use crate::state::{self, Stream, gpu, number, pointer, put};
 
 /// `cudnnStatus_t`
 type Status = c_int;
@@ -28,7 +28,7 @@ const DESCRIPTOR: c_int = 15;
 /// Bytes of a value of this type.
 fn width(kind: c_int) -> usize {
     match kind {
-        2 | 22 => 1,                          // boolean, character
+        2 | 24 => 1,                          // boolean, character
         HANDLE | 3 | 5 | 6 | DESCRIPTOR => 8, // handle, int64, double, pointer, descriptor
         _ => 4,                               // float, int32 and all enumerations
     }
@@ -46,6 +46,27 @@ static DESCRIPTORS: Mutex<Option<FxHashMap<u64, Descriptor>>> = Mutex::new(None)
 fn all<R>(use_them: impl FnOnce(&mut FxHashMap<u64, Descriptor>) -> R) -> R {
     let mut found = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
     use_them(found.get_or_insert_default())
+}
+
+/// The stream of each handle.
+static STREAMS: Mutex<Option<FxHashMap<u64, u64>>> = Mutex::new(None);
+
+fn streams<R>(use_them: impl FnOnce(&mut FxHashMap<u64, u64>) -> R) -> R {
+    let mut found = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
+    use_them(found.get_or_insert_default())
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnSetStream(handle: *mut c_void, stream: Stream) -> Status {
+    streams(|all| all.insert(number(handle), number(stream)));
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnGetStream(handle: *mut c_void, to: *mut Stream) -> Status {
+    let stream = streams(|all| all.get(&number(handle)).copied()).unwrap_or(0);
+    // SAFETY: the caller hands over a place for the stream.
+    unsafe { put(to, pointer(stream)) }
 }
 
 #[unsafe(no_mangle)]
@@ -130,11 +151,12 @@ fn workspace(_plan: u64) -> i64 {
 /// The plan runs on the stream of its handle; how long is a guess, since the shapes are not looked at here.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnBackendExecute(
-    _handle: *mut c_void,
+    handle: *mut c_void,
     _plan: *mut c_void,
     _pack: *mut c_void,
 ) -> Status {
-    state::work(std::ptr::null_mut(), Work::Threads(1 << 20));
+    let stream = streams(|all| all.get(&number(handle)).copied()).unwrap_or(0);
+    state::work(pointer(stream), Work::Threads(1 << 20));
     SUCCESS
 }
 

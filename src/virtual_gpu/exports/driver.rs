@@ -214,6 +214,18 @@ pub struct AllocationProperties {
     device: c_int,
 }
 
+/// What a handle was created with: memory of a device, not to be shared.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemGetAllocationPropertiesFromHandle(
+    to: *mut AllocationProperties,
+    handle: u64,
+) -> Code {
+    let device = split(handle).0 as c_int;
+    let found = AllocationProperties { kind: 1, handle_kinds: 0, location_kind: 1, device };
+    // SAFETY: the caller hands over a place for the properties.
+    unsafe { put(to, found) }
+}
+
 /// The number of the device in the lowest hexadecimal digits of a handle, above it the handle of the device's memory.
 const DEVICES: u64 = 64;
 

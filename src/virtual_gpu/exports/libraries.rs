@@ -1,4 +1,4 @@
-//! The smaller libraries: NVRTC, cuFFT, CUPTI, NVML, and sizes of workspaces in cuSOLVER and cuSPARSE.
+//! The smaller libraries: NVRTC, cuFFT, CUPTI, and sizes of workspaces in cuSOLVER and cuSPARSE.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -93,14 +93,6 @@ error_texts! { nvrtcGetErrorString cusparseGetErrorString }
 pub unsafe extern "C" fn cufftCreate(to: *mut c_int) -> c_int {
     // SAFETY: the caller hands over a place for the plan.
     unsafe { put(to, 1) }
-}
-
-/// `nvmlDeviceGetCount`: as many as the runtime shows.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetCount_v2(to: *mut c_uint) -> c_int {
-    let count = crate::state::gpu().memories.len();
-    // SAFETY: the caller hands over a place for the number.
-    unsafe { put(to, count as c_uint) }
 }
 
 /// The profiler's library has a version and records nothing.

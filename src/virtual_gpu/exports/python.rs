@@ -2,6 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use gmlake::virtual_gpu::Properties;
+
 use crate::copies::{self, OnUnknownRead};
 use crate::state::{self, gpu, number};
 
@@ -41,20 +43,40 @@ pub extern "C" fn gmlake_gpu_on_unknown_read(call: Option<OnUnknownRead>) {
     copies::on_unknown_read(call);
 }
 
-/// Writes what was counted, as JSON with a zero behind it, as far as there is room. Returns the length without the zero.
+/// Writes a text with a zero behind it, as far as there is room. Returns the length without the zero.
+///
+/// # Safety
+/// `to` has `room` characters.
+unsafe fn put_text(text: &str, to: *mut c_char, room: usize) -> usize {
+    if room > 0 {
+        let length = text.len().min(room - 1);
+        // SAFETY: the caller promises the room.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, length);
+            to.add(length).write(0);
+        }
+    }
+    text.len()
+}
+
+/// Writes the names of all cards that there are, as a JSON array. Does not start the virtual GPU.
+///
+/// # Safety
+/// `text` has `room` characters.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_gpu_cards(text: *mut c_char, room: usize) -> usize {
+    let names: Vec<String> = Properties::all().into_iter().map(|card| card.name).collect();
+    // SAFETY: as the caller promises.
+    unsafe { put_text(&serde_json::json!(names).to_string(), text, room) }
+}
+
+/// Writes what was counted, as a JSON object.
 ///
 /// # Safety
 /// `text` has `room` characters.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gmlake_gpu_report(text: *mut c_char, room: usize) -> usize {
     let report = gpu().report();
-    if room > 0 {
-        let length = report.len().min(room - 1);
-        // SAFETY: the caller promises the room.
-        unsafe {
-            std::ptr::copy_nonoverlapping(report.as_ptr().cast(), text, length);
-            text.add(length).write(0);
-        }
-    }
-    report.len()
+    // SAFETY: as the caller promises.
+    unsafe { put_text(&report, text, room) }
 }

@@ -90,7 +90,7 @@ table! {
         dnn:
             cudnnBackendCreateDescriptor cudnnBackendDestroyDescriptor cudnnBackendExecute
             cudnnBackendGetAttribute cudnnBackendSetAttribute cudnnGetCudartVersion
-            cudnnGetErrorString cudnnGetLastErrorString cudnnGetProperty cudnnGetVersion;
+            cudnnGetErrorString cudnnGetLastErrorString cudnnGetProperty cudnnGetStream cudnnSetStream cudnnGetVersion;
         driver:
             cuCtxGetCurrent cuCtxGetDevice cuCtxSetCurrent cuCtxSynchronize cuDeviceCanAccessPeer
             cuDeviceGet cuDeviceGetAttribute cuDeviceGetCount cuDeviceGetName
@@ -98,7 +98,8 @@ table! {
             cuDriverGetVersion cuEventDestroy_v2 cuEventQuery cuEventRecord cuEventSynchronize
             cuFuncGetAttribute cuGetErrorName cuGetErrorString cuGetProcAddress_v2
             cuMemAddressFree cuMemAddressReserve cuMemAlloc_v2 cuMemCreate cuMemFree_v2
-            cuMemGetAddressRange_v2 cuMemGetAllocationGranularity cuMemGetInfo_v2 cuMemMap
+            cuMemGetAddressRange_v2 cuMemGetAllocationGranularity
+            cuMemGetAllocationPropertiesFromHandle cuMemGetInfo_v2 cuMemMap
             cuMemRelease cuMemUnmap cuMemcpyDtoH_v2 cuMemcpyHtoD_v2 cuMemsetD32Async
             cuMemsetD32_v2 cuMemsetD8Async cuMemsetD8_v2 cuModuleGetFunction
             cuOccupancyMaxActiveClusters cuPointerGetAttribute cuStreamIsCapturing cuStreamQuery
@@ -113,7 +114,7 @@ table! {
             cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags;
         libraries:
             cufftCreate cuptiGetResultString cuptiGetVersion cusparseGetErrorString
-            nvmlDeviceGetCount_v2 nvrtcGetCUBIN nvrtcGetCUBINSize nvrtcGetErrorString
+            nvrtcGetCUBIN nvrtcGetCUBINSize nvrtcGetErrorString
             nvrtcGetLoweredName nvrtcGetPTX nvrtcGetPTXSize nvrtcGetProgramLog
             nvrtcGetProgramLogSize nvrtcVersion;
         runtime:
@@ -194,7 +195,7 @@ table! {
         cudnnSetConvolutionGroupCount cudnnSetConvolutionMathType cudnnSetConvolutionNdDescriptor
         cudnnSetDropoutDescriptor cudnnSetFilterNdDescriptor cudnnSetPooling2dDescriptor
         cudnnSetRNNDataDescriptor cudnnSetRNNDescriptor_v8 cudnnSetSpatialTransformerNdDescriptor
-        cudnnSetStream cudnnSetTensorNdDescriptor cudnnSpatialTfGridGeneratorBackward
+        cudnnSetTensorNdDescriptor cudnnSpatialTfGridGeneratorBackward
         cudnnSpatialTfGridGeneratorForward cudnnSpatialTfSamplerBackward
         cudnnSpatialTfSamplerForward
         // NCCL
@@ -246,13 +247,13 @@ table! {
         cusolverDnZunmqr
         // cuFFT and cuRAND
         cufftDestroy cufftSetAutoAllocation cufftSetStream cufftSetWorkArea cufftXtExec
-        // NVRTC, CUPTI, NVML
+        // NVRTC, CUPTI
         cuptiActivityDisable cuptiActivityEnable cuptiActivityEnableCudaEventDeviceTimestamps
         cuptiActivityEnableDriverApi cuptiActivityEnableRuntimeApi cuptiActivityFlushAll
         cuptiActivityPopExternalCorrelationId cuptiActivityPushExternalCorrelationId
         cuptiActivityRegisterCallbacks cuptiActivityRegisterTimestampCallback
         cuptiActivitySetAttribute cuptiEnableCallback cuptiEnableDomain cuptiFinalize
-        cuptiUnsubscribe nvmlInit nvmlInit_v2 nvmlShutdown nvrtcAddNameExpression
+        cuptiUnsubscribe nvrtcAddNameExpression
         nvrtcCompileProgram nvrtcDestroyProgram
     }
     object {
@@ -276,7 +277,7 @@ table! {
         // cuSOLVER
         cusolverDnCreate cusolverDnCreateGesvdjInfo cusolverDnCreateParams
         cusolverDnCreateSyevjInfo
-        // NVRTC, CUPTI, NVML
+        // NVRTC, CUPTI
         cuptiSubscribe nvrtcCreateProgram
     }
     no_workspace {
@@ -398,7 +399,7 @@ table! {
         cudnnGetConvolutionBackwardFilterWorkspaceSize cudnnGetConvolutionForwardAlgorithm_v7
         cudnnGetConvolutionForwardWorkspaceSize cudnnGetFilterNdDescriptor
         cudnnGetRNNTempSpaceSizes cudnnGetRNNWeightParams cudnnGetRNNWeightSpaceSize
-        cudnnGetStream cudnnGetTensorNdDescriptor cudnnRNNBackwardData_v8
+        cudnnGetTensorNdDescriptor cudnnRNNBackwardData_v8
         cudnnRNNBackwardWeights_v8 cudnnRNNForward cudnnRestoreDropoutDescriptor
         // NCCL
         ncclCommGetUniqueId ncclCommGrow ncclCommMemStats ncclCommResume ncclCommRevoke
@@ -409,7 +410,7 @@ table! {
         cusparseLtMatmulAlgGetAttribute cusparseLtSpMMACompress2 cusparseLtSpMMACompressedSize2
         cusparseSpMatGetSize cusparseXbsrsm2_zeroPivot cusparseXbsrsv2_zeroPivot
         cusparseXcsrgeam2Nnz
-        // NVRTC, CUPTI, NVML
+        // NVRTC, CUPTI
         cuptiActivityGetNextRecord cuptiActivityGetNumDroppedRecords cuptiGetCallbackName
         // cuFile and NVSHMEM
         cuFileBufDeregister cuFileBufRegister cuFileHandleDeregister cuFileHandleRegister

@@ -1,0 +1,100 @@
+"""The ranks: one process of a job that has many.
+
+A rank alone runs as if the others were there. Collectives give it what it sends (the library does
+that); what is left is the store, by which processes find each other before the first collective.
+Here it answers for the others: what another rank would have written is there at once, as zeros.
+
+Ranks that run together meet in PyTorch's own store, and nothing is changed.
+"""
+
+import importlib
+import os
+
+# Bytes of an answer for another rank: an id of NCCL is as long, and other readers take less.
+ANSWER = bytes(128)
+
+
+def prepare(alone):
+    """To be called before the script; `alone` says that no other rank runs beside this one."""
+    # Threads that watch for ranks that hang, by the store; nothing hangs here.
+    os.environ.setdefault("TORCH_NCCL_ENABLE_MONITORING", "0")
+    if alone:
+        import torch.distributed as dist
+
+        if dist.is_available():
+            meet_nobody(dist)
+
+
+def meet_nobody(dist):
+    """Lets every way to find the other ranks end in a store of this rank's own."""
+    from torch.distributed import distributed_c10d
+
+    # `torch.distributed.rendezvous` is a function that hides its module.
+    rendezvous = importlib.import_module("torch.distributed.rendezvous")
+
+    # One for all groups, which put their names before their keys. C++ holds it without its Python
+    # part, so it must live as long as the process.
+    store = meet_nobody.store = own_store(dist)
+
+    def handler(url, **_options):
+        yield store, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+    for scheme in ("env", "tcp", "file"):
+        rendezvous._rendezvous_handlers[scheme] = handler
+    dist.TCPStore = distributed_c10d.TCPStore = lambda *_arguments, **_options: store
+    if hasattr(distributed_c10d, "ProcessGroupGloo"):
+        # It would connect to every other rank; its groups carry data of the host.
+        distributed_c10d.ProcessGroupGloo = lonely_group
+
+
+def lonely_group(_store, rank, size, *_arguments, **_options):
+    """A group for data of the host whose collectives leave everything as it is."""
+    from torch._C._distributed_c10d import FakeProcessGroup
+
+    make = getattr(FakeProcessGroup, "_create_internal", FakeProcessGroup)
+    return make(rank, size)
+
+
+def own_store(dist):
+    """A store in which the other ranks have written zeros."""
+
+    class OwnStore(dist.Store):
+        """What this rank wrote, and zeros for all else."""
+
+        def __init__(self):
+            super().__init__()
+            self._values = {}
+
+        def set(self, key, value):
+            self._values[key] = value.encode() if isinstance(value, str) else bytes(value)
+
+        def get(self, key):
+            return self._values.get(key, ANSWER)
+
+        def add(self, key, amount):
+            # Counts are waited for until all ranks have counted: this one counts for all.
+            world = int(os.environ["WORLD_SIZE"])
+            count = int(self._values.get(key, b"0")) + amount * world
+            self._values[key] = str(count).encode()
+            return count
+
+        def compare_set(self, key, _expected, desired):
+            self._values.setdefault(key, desired)
+            return self._values[key]
+
+        def check(self, keys):
+            return all(key in self._values for key in keys)
+
+        def wait(self, keys, timeout=None):
+            pass
+
+        def delete_key(self, key):
+            return self._values.pop(key, None) is not None
+
+        def num_keys(self):
+            return len(self._values)
+
+        def set_timeout(self, timeout):
+            pass
+
+    return OwnStore()
