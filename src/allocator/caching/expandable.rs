@@ -125,6 +125,9 @@ impl Caching {
         while self.blocks[block].size < wanted.size {
             let missing = wanted.size - self.blocks[block].size;
             let next = self.blocks[block].next;
+            if next == NIL {
+                return Ok(None); // the device has less memory than is asked for
+            }
             let size = self.blocks[next].size.min(missing);
             match self.map_pages(device, next, size)? {
                 Some(mapped) => block = mapped,

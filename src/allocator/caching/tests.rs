@@ -220,3 +220,11 @@ fn a_flush_completes_what_other_streams_used() {
     model.trim(&mut device);
     assert!(device.is_pristine());
 }
+
+#[test]
+fn a_request_beyond_what_was_reserved_is_out_of_memory() {
+    let mut model = Caching::new(&environment("expandable_segments:True", 64 * MIB));
+    let mut device = SimDevice::with_policy(GIB, AddressPolicy::Ascending);
+    let request = Request { size: 100 * MIB, stream: StreamId(0), pool: PoolId::DEFAULT };
+    assert!(model.malloc(&mut device, request).is_err());
+}
