@@ -21,7 +21,7 @@ mod verdict;
 
 pub use export::{Export, ExportError};
 pub use html::Page;
-pub use plot::{CHARTS, Chart, ImageFormat, write_building, write_sweep};
+pub use plot::{CHARTS, Chart, ImageFormat, write_building, write_series, write_sweep};
 pub use verdict::verdict;
 use verdict::{is_choice, is_choice_of_name};
 

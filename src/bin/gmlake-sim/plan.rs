@@ -1,13 +1,14 @@
 //! `gmlake-sim plan`: how much memory a job needs, and on which cards it runs.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use gmlake::alloc_conf::AllocConf;
 use gmlake::metrics::{JobPlan, Plan, Series, Target};
 use gmlake::report::plan as report;
 use gmlake::report::section::{self, Section};
+use gmlake::report::{Export, ImageFormat, write_series};
 use gmlake::sim::job::{Job, jobs, quantity};
 use gmlake::sim::plan::{Card, PlanOptions, plan_job};
 use gmlake::sim::{Choices, OpenOptions, Setup, choose};
@@ -30,7 +31,12 @@ pub(crate) fn main(args: &PlanArgs) -> anyhow::Result<Answer> {
     };
     let jobs = jobs(&args.input.files, args.job.job)?;
     let by = quantity(&jobs, args.by.as_deref())?;
+    anyhow::ensure!(
+        args.export_plot.is_empty() || by.is_some(),
+        "--export-plot draws a series: give several jobs and --by"
+    );
     let exports = Exports::open(&args.output)?;
+    let plots = plots(&args.export_plot)?;
     let (plans, answer) = run(args, &jobs, &options)?;
     let series = by.filter(|_| plans.iter().all(|job| !job.ranks.is_empty()));
     let series = series.map(|(quantity, values)| series_of(quantity, &values, &plans));
@@ -45,7 +51,18 @@ pub(crate) fn main(args: &PlanArgs) -> anyhow::Result<Answer> {
             |out| section::write_markdown(&sections, out),
         )?;
     }
+    if let Some(series) = series {
+        for (file, format) in plots {
+            file.finish(|out| Ok(write_series(&series, format, out)?))?;
+        }
+    }
     Ok(answer)
+}
+
+/// Makes sure that the pictures can be written.
+fn plots(paths: &[PathBuf]) -> anyhow::Result<Vec<(Export, ImageFormat)>> {
+    let open = |path: &PathBuf| Ok((Export::open(path)?, ImageFormat::of(path)?));
+    paths.iter().map(open).collect()
 }
 
 /// Allocators and how files are read, for commands that set the device's memory themselves.

@@ -16,6 +16,7 @@ mod building;
 mod latency;
 mod map;
 mod overview;
+mod series;
 mod single;
 mod style;
 mod sweep;
@@ -31,6 +32,7 @@ use plotters::prelude::*;
 use super::{Report, ReportError};
 use crate::metrics::Comparison;
 pub use building::write_building;
+pub use series::write_series;
 use style::{Pen, failed};
 pub use sweep::write_sweep;
 

@@ -22,11 +22,11 @@ use crate::metrics::{Axis, Sweep, SweepRow, title_of};
 use crate::report::ReportError;
 use crate::units::{GIB, Size};
 
-const HEIGHT: u32 = 760;
-const LEFT: i32 = 110;
-const RIGHT: i32 = 330;
-const ABOVE: i32 = 96;
-const BELOW: i32 = 84;
+pub(super) const HEIGHT: u32 = 760;
+pub(super) const LEFT: i32 = 110;
+pub(super) const RIGHT: i32 = 330;
+pub(super) const ABOVE: i32 = 96;
+pub(super) const BELOW: i32 = 84;
 /// Marks on an axis at most.
 const MOST_MARKS: usize = 12;
 /// Panels of a picture at most.
@@ -142,24 +142,24 @@ impl Picture for Curves<'_> {
 }
 
 /// Where things are in a chart of curves.
-struct Frame {
-    columns: usize,
-    most: f64,
+pub(super) struct Frame {
+    pub(super) columns: usize,
+    pub(super) most: f64,
 }
 
 impl Frame {
-    fn x(&self, index: usize) -> i32 {
+    pub(super) fn x(&self, index: usize) -> i32 {
         let width = f64::from(WIDTH as i32 - LEFT - RIGHT);
         let share = if self.columns > 1 { index as f64 / (self.columns - 1) as f64 } else { 0.5 };
         LEFT + (width * share) as i32
     }
 
-    fn y(&self, gib: f64) -> i32 {
+    pub(super) fn y(&self, gib: f64) -> i32 {
         let height = f64::from(HEIGHT as i32 - ABOVE - BELOW);
         HEIGHT as i32 - BELOW - (height * gib / self.most) as i32
     }
 
-    fn scale<DB: DrawingBackend>(
+    pub(super) fn scale<DB: DrawingBackend>(
         &self,
         root: &DrawingArea<DB, Shift>,
         axis: &Axis,

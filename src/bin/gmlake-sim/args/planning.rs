@@ -13,6 +13,7 @@ Examples:
   gmlake-sim plan traces/opt-1.3b-LR-var.pickle.xz
   gmlake-sim plan ranks/ --cards H100-80GB,H200 --allocators caching,expandable
   gmlake-sim plan b32.pickle b96.pickle b160.pickle --by batch=32,96,160 --device-memory 80GiB
+  gmlake-sim plan b32.pickle b96.pickle --by batch=32,96 --export-plot batch.svg
 
 Files whose names differ only in the rank are one job, and so is what a folder or a quoted
 pattern holds. Jobs whose names differ in one number make a series.
@@ -44,6 +45,9 @@ pub(crate) struct PlanArgs {
     pub(crate) allocators: AllocatorArgs,
     #[command(flatten)]
     pub(crate) output: DataArgs,
+    /// Draw what each allocator needs at each value of --by, and the cards, as .svg or .png
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) export_plot: Vec<PathBuf>,
 }
 
 const FITS_EXAMPLES: &str = "\
