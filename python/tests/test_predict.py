@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gmlake.predict import Problem, grid, library, options, pytorch, series, simulator
+from gmlake.predict import Problem, grid, imports, library, options, pytorch, series, simulator
 from gmlake.predict.run import Ranks
 
 MLP = """
@@ -123,6 +123,14 @@ def test_ranks_come_from_options_or_torchrun():
     finally:
         for name in ["RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"]:
             del os.environ[name]
+
+
+def test_an_import_is_noticed_once():
+    seen = []
+    imports.WhenImported("colorsys", seen.append)
+    import colorsys
+
+    assert seen == [colorsys] and colorsys.rgb_to_hsv(0, 0, 0) == (0, 0, 0)
 
 
 def wheel(text, **more):

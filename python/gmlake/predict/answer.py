@@ -50,7 +50,10 @@ def notes(ranks, order):
 def notes_of(rank, order):
     low, high = rank["reserved_peak_bytes_low"], rank["reserved_peak_bytes_high"]
     if low != high:
-        yield f"between {size(low)} and {size(high)}; what is freed on other streams decides"
+        ends = f"{size(low)} and {size(high)}"
+        if size(low) == size(high):
+            ends = f"{low:,} and {high:,} B"
+        yield f"PyTorch holds between {ends}; when other streams are done decides"
     if rank["oom_step"] is not None:
         yield "memory ran out; --memory unlimited tells what it would have taken"
     reads = rank["unknown_reads"] or []

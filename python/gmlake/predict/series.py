@@ -57,8 +57,8 @@ class Series:
     def table(self, told):
         """Largest values by card and allocator."""
         title = f"Largest {self.name} on each card"
-        if self.others:
-            title += f", with {label(self.others)}"
+        title += f",\nwith {', '.join(label(self.others).split(','))}" if self.others else ""
+        title += f",\nof {list_of(told['values'])} (+: runs at the last)"
         rows = {}
         for limit in told["limits"]:
             rows.setdefault(limit["target"], {})[limit["allocator"]] = text_of(limit)
@@ -66,7 +66,7 @@ class Series:
         lines = [shape.format("card", "PyTorch", *simulator.ALLOCATORS[1:])]
         for card, cells in rows.items():
             lines.append(shape.format(card, *(cells.get(name, "-") for name in simulator.ALLOCATORS)))
-        return "\n".join([f"{title} (of {list_of(told['values'])}; + runs at the last)", *lines])
+        return "\n".join([title, *lines])
 
 
 def list_of(values):

@@ -2,9 +2,12 @@
 
 A step is one call of an optimizer's `step`, so that gradient accumulation counts once. Of several
 optimizers the one that has made most steps counts: two that take turns make one step a round.
+DeepSpeed's engine calls its optimizer once for each group of parameters, so its own steps count.
 """
 
 from collections import Counter
+
+from .imports import WhenImported
 
 
 class Finished(BaseException):
@@ -18,12 +21,31 @@ class Steps:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         self.done = 0
-        self._limit = limit
-        self._by_optimizer = Counter()
+        self._limit, self._in_engine = limit, False
+        self._counts = Counter()
         register_optimizer_step_post_hook(self._after_step)
+        WhenImported("deepspeed.runtime.engine", self._watch_engine)
 
     def _after_step(self, optimizer, _arguments, _options):
-        self._by_optimizer[id(optimizer)] += 1
-        self.done = max(self.done, self._by_optimizer[id(optimizer)])
+        if not self._in_engine:
+            self._count(optimizer)
+
+    def _watch_engine(self, module):
+        """Counts what DeepSpeed's engine calls a step."""
+        step = module.DeepSpeedEngine._take_model_step
+
+        def counted(engine, *arguments, **options):
+            self._in_engine = True
+            try:
+                step(engine, *arguments, **options)
+            finally:
+                self._in_engine = False
+            self._count(engine)
+
+        module.DeepSpeedEngine._take_model_step = counted
+
+    def _count(self, stepper):
+        self._counts[id(stepper)] += 1
+        self.done = max(self.done, self._counts[id(stepper)])
         if self._limit is not None and self.done >= self._limit:
             raise Finished
