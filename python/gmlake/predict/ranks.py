@@ -97,4 +97,8 @@ def own_store(dist):
         def set_timeout(self, timeout):
             pass
 
+        def clone(self):
+            # Asked for where a group is split, as by `init_device_mesh`.
+            return self
+
     return OwnStore()
