@@ -64,12 +64,29 @@ def notes_of(rank, order):
         yield (f"{times} the script read what only a kernel could know, and got "
                f"{order.assume}; most at {most['place']} ({most['what']})")
     if rank["unwritten"]:
-        yield f"the virtual GPU lacks {', '.join(rank['unwritten'])}; the script got an error"
+        yield f"the virtual GPU lacks {listed(rank['unwritten'])}; the script got an error"
     if rank["error"]:
         when = f" in step {rank['steps'] + 1}" if rank["requests"] else ""
         yield f"the script failed{when}: {short(rank['error'])}"
     elif not rank["requests"]:
         yield "the script asked for no GPU memory in this process"
+
+
+def shared_notes(ranks, order):
+    """What must be known about many configurations at once."""
+    places = sorted({read["place"] for rank in ranks for read in rank["unknown_reads"] or []})
+    if places:
+        yield (f"what only a kernel could know was read, and taken as {order.assume}, at "
+               + listed(places))
+    lacking = sorted({name for rank in ranks for name in rank["unwritten"]})
+    if lacking:
+        yield f"the virtual GPU lacks {listed(lacking)}; scripts got an error"
+
+
+def listed(names, most=5):
+    """Names in a row; of many, the first."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def short(text, wide=120):

@@ -9,11 +9,12 @@ of the others.
 import itertools
 import os
 import re
+import sys
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from . import Problem, answer
 from .outputs import Outputs, made, name_of
-from .prediction import predict
+from .prediction import failed, predict
 from .progress import Progress
 from .series import label, series_of
 
@@ -73,7 +74,20 @@ def main(given, workshop, order, ranks, events, grid, torch):
             answer.write_json(path, content)
     if given.json != "-":
         print("\n\n".join(texts), flush=True)
+    for note in failures(found):
+        print(f"gmlake: {note}", file=sys.stderr)
+    for note in answer.shared_notes([rank for each in found for rank in each["ranks"]], order):
+        print(f"gmlake: {note}", file=sys.stderr)
     return 1 if any(reason(each) and not out_of_memory(each) for each in found) else 0
+
+
+def failures(found):
+    """The reasons, whole, each with the first configuration that has it."""
+    first = {}
+    for each in found:
+        if reason(each) and not out_of_memory(each):
+            first.setdefault(reason(each), label(each["values"]))
+    return [f"{name}: {answer.short(text)}" for text, name in first.items()]
 
 
 def forget_snapshots(found):
@@ -85,7 +99,7 @@ def forget_snapshots(found):
 
 def run_all(workshop, order, ranks, events, grid, folder, name):
     """The configurations with their ranks, in the order of the grid, with progress meanwhile."""
-    progress, failed = Progress(len(grid)), 0
+    progress, count = Progress(len(grid)), 0
     with ThreadPoolExecutor(workshop.jobs) as pool:
         work = {
             pool.submit(run_one, workshop, order, ranks, events, values, folder, name): values
@@ -93,8 +107,8 @@ def run_all(workshop, order, ranks, events, grid, folder, name):
         }
         try:
             for future in as_completed(work):
-                failed += reason(future.result()) is not None
-                progress.advance(failed)
+                count += reason(future.result()) is not None
+                progress.advance(count)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             workshop.close()
@@ -111,6 +125,8 @@ def run_one(workshop, order, ranks, events, values, folder, name):
     outputs = Outputs(folder, f"{name}.{safe}", ranks.world > 1, shows=None)
     try:
         found = predict(workshop, own, ranks, events, outputs.stem, outputs.output)
+    except Problem as problem:
+        found = [failed(rank, str(problem)) for rank in ranks.ranks]
     finally:
         outputs.close()
     return {"values": values, "arguments": own.arguments, "ranks": found}

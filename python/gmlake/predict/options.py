@@ -11,15 +11,15 @@ from .library import UNLIMITED
 EXAMPLES = """\
 examples:
   python -m gmlake predict train.py --batch 8
-  python -m gmlake predict --gpu a100-80gb --steps 3 --out prediction train.py --batch 8
+  python -m gmlake predict --gpu a100-80gb --steps 3 --out kept train.py
   python -m gmlake predict --vary 'batch=8,16,32,64' --steps 3 train.py
   python -m gmlake predict --world 1024 --ranks 0 train_fsdp.py
   python -m gmlake predict --world 4 --ranks all train_fsdp.py
   torchrun --nproc-per-node 4 -m gmlake predict train_fsdp.py
 
 All options of predict stand before SCRIPT; what follows is the script's own.
-Exit codes: 0 the script ran to its end or to --steps, 1 it failed (out of memory
-included), 2 wrong usage or input.
+Exit codes: 0 the script ran to its end or to --steps, 1 it failed (out of
+memory included), 2 wrong usage or input.
 """
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -32,41 +32,54 @@ def add(commands):
         help="say how much GPU memory a script needs, on a machine without a GPU",
         description="How much GPU memory an unchanged training script needs, on any machine.",
     )
-    card = it.add_argument_group("the GPU")
-    card.add_argument("--gpu", default="h200", metavar="CARD", help="which card it is [default: h200]")
-    card.add_argument("--memory", metavar="SIZE", help="its memory, such as 80GiB, or 'unlimited' "
-                      "[default: the card's; with --vary unlimited]")
-    card.add_argument("--events", choices=["early", "late", "clock", "interval"],
-                      help="when work on the GPU completes; interval: by the clock, and early and "
-                      "late too where that matters [default: interval; under torchrun clock]")
-    ranks = it.add_argument_group("ranks")
-    ranks.add_argument("--world", type=count, metavar="N", help="there are N ranks [default: 1]")
-    ranks.add_argument("--ranks", metavar="0,1|all", help="predict these, each alone, or all "
-                       "together [default: 0]")
-    ranks.add_argument("--per-node", type=count, default=8, metavar="N",
-                       help="GPUs of one machine [default: 8]")
-    script = it.add_argument_group("the script")
-    script.add_argument("--steps", type=count, metavar="N", help="end after N optimizer steps")
-    script.add_argument("--assume", choices=["zeros", "ones", "random"], default="zeros",
-                        help="what is read where only a kernel could know [default: zeros]")
-    script.add_argument("--values", choices=["integers", "real", "off"], default="integers",
-                        help="which values are computed: those of integers, all (slow), none "
-                        "[default: integers]")
-    script.add_argument("--conf", metavar="SETTINGS", help="PyTorch's allocator settings, as in "
-                        "PYTORCH_ALLOC_CONF")
-    script.add_argument("--stacks", action="store_true", help="put Python stacks into the snapshot")
-    script.add_argument("-m", dest="module", action="store_true", help="SCRIPT names a module")
-    grid = it.add_argument_group("many configurations")
-    grid.add_argument("--vary", action="append", default=[], metavar="NAME=LIST",
-                      help="run once with each value: in place of {NAME} in ARGS, or as --NAME VALUE "
-                      "after them; several make a grid")
-    grid.add_argument("--jobs", type=count, metavar="N", help="processes side by side "
-                      "[default: one for each core]")
-    output = it.add_argument_group("output")
-    output.add_argument("--out", metavar="DIR", help="keep snapshots, logs, numbers and chart here")
-    output.add_argument("--json", metavar="FILE", help="write the numbers, '-' for standard output")
+    add_gpu(it.add_argument_group("the GPU"))
+    add_ranks(it.add_argument_group("ranks"))
+    add_script(it.add_argument_group("the script"))
+    add_output(it.add_argument_group("many configurations, and output"))
     it.add_argument("script", metavar="SCRIPT", help="the script, as it is")
     it.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="its arguments")
+
+
+def add_gpu(group):
+    option = group.add_argument
+    option("--gpu", default="h200", metavar="CARD", help="which card it is [default: h200]")
+    option("--memory", metavar="SIZE", help="its memory, such as 80GiB, or 'unlimited' [default: "
+           "the card's; with --vary unlimited]")
+    option("--events", choices=["early", "late", "clock", "interval"], help="when work on the GPU "
+           "completes; interval: by the clock, and early and late too where that matters [default: "
+           "interval; under torchrun clock]")
+
+
+def add_ranks(group):
+    option = group.add_argument
+    option("--world", type=count, metavar="N", help="there are N ranks [default: 1]")
+    option("--ranks", metavar="0,1|all", help="predict these, each alone, or all together "
+           "[default: 0]")
+    option("--per-node", type=count, default=8, metavar="N", help="GPUs of one machine "
+           "[default: 8]")
+
+
+def add_script(group):
+    option = group.add_argument
+    option("--steps", type=count, metavar="N", help="end after N optimizer steps")
+    option("--assume", choices=["zeros", "ones", "random"], default="zeros", help="what is read "
+           "where only a kernel could know [default: zeros]")
+    option("--values", choices=["integers", "real", "off"], default="integers", help="which values "
+           "are computed: those of integers, all (slow), none [default: integers]")
+    option("--conf", metavar="SETTINGS", help="PyTorch's allocator settings, as in "
+           "PYTORCH_ALLOC_CONF")
+    option("--stacks", action="store_true", help="put Python stacks into the snapshot")
+    option("-m", dest="module", action="store_true", help="SCRIPT names a module")
+
+
+def add_output(group):
+    option = group.add_argument
+    option("--vary", action="append", default=[], metavar="NAME=LIST", help="run once with each "
+           "value: in place of {NAME} in ARGS, or as --NAME VALUE after them; several make a grid")
+    option("--jobs", type=count, metavar="N", help="processes side by side [default: one for each "
+           "core]")
+    option("--out", metavar="DIR", help="keep snapshots, logs, numbers and chart here")
+    option("--json", metavar="FILE", help="write the numbers, '-' for standard output")
 
 
 def count(text):

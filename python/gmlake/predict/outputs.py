@@ -19,7 +19,7 @@ class Outputs:
     """The files of one configuration."""
 
     def __init__(self, folder, name, has_ranks, shows):
-        """`shows` is the rank whose output goes to the terminal; that of the others goes to logs."""
+        """`shows` is the rank whose output goes to the terminal; the others' goes to logs."""
         self.folder, self.name = folder, name
         self._has_ranks, self._shows, self._logs = has_ranks, shows, {}
 

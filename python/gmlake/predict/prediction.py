@@ -7,6 +7,7 @@ ends of the interval.
 """
 
 import os
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 from . import simulator
@@ -19,13 +20,14 @@ def predict(workshop, order, ranks, events, stem, output):
     """
     first = "clock" if events == "interval" else events
     best = workshop.run(order, ranks, first, stem, output)
-    others = []
-    if events == "interval" and (ranks.launched or any(is_contested(facts) for facts in best)):
-        others = bounds(workshop, order, ranks)
-    return [
-        rank_of(rank, facts, [run[index] for run in others])
-        for index, (rank, facts) in enumerate(zip(ranks.ranks, best))
-    ]
+    with tempfile.TemporaryDirectory(dir=workshop.folder) as folder:
+        others = []
+        if events == "interval" and (ranks.launched or any(map(is_contested, best))):
+            others = bounds(workshop, order, ranks, folder)
+        return [
+            rank_of(rank, facts, [run[index] for run in others])
+            for index, (rank, facts) in enumerate(zip(ranks.ranks, best))
+        ]
 
 
 def is_contested(facts):
@@ -33,14 +35,12 @@ def is_contested(facts):
     return facts.get("library", {}).get("contested", 0) > 0
 
 
-def bounds(workshop, order, ranks):
+def bounds(workshop, order, ranks, folder):
     """The runs with events that complete early, and late; what they print is of no interest."""
     def run(events):
-        folder = os.path.join(workshop.folder, f"{events}-{id(order)}")
-        os.mkdir(folder)
         with open(os.devnull, "w") as nowhere:
             return workshop.run(
-                order, ranks, events, lambda rank: f"{folder}/{rank}", lambda rank: nowhere
+                order, ranks, events, lambda rank: f"{folder}/{events}.{rank}", lambda _: nowhere
             )
 
     at_once = 1 if ranks.launched else 2
@@ -80,6 +80,11 @@ def held(facts, others):
         # What came after memory ran out is another program's doing under another allocator.
         told["allocators"] = simulator.needs(facts, peaks["device"])
     return told
+
+
+def failed(rank, text):
+    """The numbers of a rank that has none, and why."""
+    return rank_of(rank, {"snapshot": None, "requests": 0, "error": text, "seconds": 0}, [])
 
 
 def unwritten(facts):

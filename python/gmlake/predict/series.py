@@ -10,7 +10,7 @@ RESOLUTION = "256MiB"
 
 
 def series_of(configurations):
-    """A series by the first varied name for each combination of the others, where it is a number."""
+    """A series by the first varied name, if it is a number, for each combination of the others."""
     groups = {}
     for each in configurations:
         name, *others = each["values"]
@@ -64,8 +64,9 @@ class Series:
             rows.setdefault(limit["target"], {})[limit["allocator"]] = text_of(limit)
         shape = "{:<14}" + " {:>14}" * len(simulator.ALLOCATORS)
         lines = [shape.format("card", "PyTorch", *simulator.ALLOCATORS[1:])]
-        for card, cells in rows.items():
-            lines.append(shape.format(card, *(cells.get(name, "-") for name in simulator.ALLOCATORS)))
+        for card, found in rows.items():
+            cells = [found.get(name, "-") for name in simulator.ALLOCATORS]
+            lines.append(shape.format(card, *cells))
         return "\n".join([title, *lines])
 
 

@@ -23,17 +23,25 @@ COARSE = "1024GiB"
 
 
 def find():
-    """The program's path: GMLAKE_SIM, or beside this package, or on PATH."""
+    """The program's path: GMLAKE_SIM, or a source tree's, or of this installation, or on PATH."""
     named = os.environ.get("GMLAKE_SIM")
-    package = Path(__file__).parents[1]
-    folders = [package.parents[1] / "target" / "release"] if (package.parents[1] / "src").exists() else []
-    folders += [Path(sysconfig.get_path("scripts")), Path(sys.executable).parent, package.parent / "bin"]
-    candidates = [named] if named else [*(folder / NAME for folder in folders), shutil.which(NAME)]
+    candidates = [named] if named else [*(folder / NAME for folder in folders()), shutil.which(NAME)]
     found = [str(path) for path in candidates if path and os.access(path, os.X_OK)]
     if not found:
         where = f"GMLAKE_SIM: {named}: not a program" if named else f"{NAME} is not installed"
         raise Problem(where)
     return found[0]
+
+
+def folders():
+    """Where the program may be, the nearest first."""
+    package = Path(__file__).parents[1]
+    tree = package.parents[1]
+    if (tree / "Cargo.toml").exists():
+        yield tree / "target" / "release"
+    yield Path(sysconfig.get_path("scripts"))
+    yield Path(sys.executable).parent
+    yield package.parent / "bin"
 
 
 def ask(*arguments):
@@ -47,11 +55,11 @@ def ask(*arguments):
 
 
 def peaks(facts):
-    """The peaks of a rank: bytes held and live under PyTorch's own allocator; of its GPUs, the worst."""
-    options = version(facts)
+    """Bytes that a rank held and that were live in it at most; of its GPUs, on the worst."""
+    options = ["--allocators", "bound", *version(facts)]
     found = []
     for device in facts["devices"]:
-        told = ask("compare", facts["snapshot"], "--device", device, "--allocators", "bound", *options)
+        told = ask("compare", facts["snapshot"], "--device", device, *options)
         recorded = next(run for run in told["runs"] if run["allocator"] == "recorded")
         found.append((recorded["reserved_peak_bytes"], recorded["active_peak_bytes"], device))
     reserved, active, device = max(found)
