@@ -165,7 +165,7 @@ mod tests {
             ("GMLAKE_GPU_EVENTS", "late"),
         ];
         let gpu = VirtualGpu::new(conf(&all).unwrap(), TIB, 2 * TIB);
-        assert_eq!((gpu.memories.len(), gpu.memories[3].info()), (4, (GIB, GIB)));
+        assert_eq!((gpu.memories.len(), gpu.memories[3].info().1), (4, GIB));
         assert_eq!((gpu.conf.card.architecture(), gpu.conf.completion), (80, Completion::Late));
         for (name, value) in
             [("GMLAKE_GPU", "H900"), ("GMLAKE_GPU_MEMORY", "much"), ("GMLAKE_GPU_EVENTS", "soon")]

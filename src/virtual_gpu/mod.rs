@@ -28,8 +28,9 @@ mod memory;
 mod post;
 mod properties;
 mod timeline;
+pub mod workspace;
 
-pub use duration::Work;
+pub use duration::{Precision, Work};
 pub use gpu::{Conf, VirtualGpu};
 pub use graphs::{Capture, Graphs, KeptCopy};
 pub use known::Known;

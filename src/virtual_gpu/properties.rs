@@ -42,6 +42,8 @@ pub struct Properties {
     pub bandwidth_gbs: f64,
     /// Dense bf16 matrix products, in TFLOP/s.
     pub tflops: f64,
+    /// Matrix products in fp32 without tensor cores, in TFLOP/s.
+    pub single_tflops: f64,
     /// Where the figures are from.
     pub source: String,
     /// Bytes of memory that a program sees.

@@ -5,7 +5,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
-use gmlake::virtual_gpu::Work;
+use gmlake::virtual_gpu::{Precision, Work};
 use rustc_hash::FxHashMap;
 
 use crate::state::{self, Stream, gpu, number, put};
@@ -13,12 +13,22 @@ use crate::state::{self, Stream, gpu, number, put};
 /// `cublasStatus_t`
 type Status = c_int;
 const SUCCESS: Status = 0;
+const NOT_INITIALIZED: Status = 1;
 
-/// The stream of each handle, and rows, columns and batches of each matrix layout.
+/// Stream and mode of each handle; type, rows, columns and batches of each matrix layout.
 #[derive(Default)]
 struct Objects {
     streams: FxHashMap<u64, u64>,
-    layouts: FxHashMap<u64, [u64; 3]>,
+    modes: FxHashMap<u64, c_int>,
+    layouts: FxHashMap<u64, Layout>,
+}
+
+#[derive(Clone, Copy)]
+struct Layout {
+    kind: c_int,
+    rows: u64,
+    columns: u64,
+    batches: u64,
 }
 
 static OBJECTS: Mutex<Option<Objects>> = Mutex::new(None);
@@ -34,30 +44,68 @@ pub extern "C" fn cublasSetStream_v2(handle: *mut c_void, stream: Stream) -> Sta
     SUCCESS
 }
 
-fn product(handle: *mut c_void, flops: f64) -> Status {
+/// The extents of a matrix product.
+struct Extents {
+    m: c_int,
+    n: c_int,
+    k: c_int,
+    batches: c_int,
+}
+
+fn product(handle: *mut c_void, extents: &Extents, precision: Precision) -> Status {
     let default = state::stream(std::ptr::null_mut());
     let stream = objects(|all| all.streams.get(&number(handle)).copied()).unwrap_or(default);
-    gpu().work(stream, Work::Flops(flops));
+    let Extents { m, n, k, batches } = *extents;
+    let results = f64::from(m) * f64::from(n) * f64::from(batches);
+    gpu().work(stream, Work::Product { flops: 2.0 * results * f64::from(k), results, precision });
     SUCCESS
 }
 
-/// All matrix products begin with the handle, two transpositions and the extents.
+/// The precision of products in fp32 on a handle: tensor cores must be allowed.
+fn single(handle: *mut c_void) -> Precision {
+    const TF32: c_int = 3;
+    let mode = objects(|all| all.modes.get(&number(handle)).copied());
+    if mode == Some(TF32) { Precision::Tensor32 } else { Precision::Single }
+}
+
+/// The precision of products of a `cudaDataType`.
+fn precision(handle: *mut c_void, kind: c_int) -> Precision {
+    const WIDE: [c_int; 4] = [0, 1, 4, 5]; // 32 and 64 bits, real and complex
+    if WIDE.contains(&kind) { single(handle) } else { Precision::Half }
+}
+
+/// Products of one type begin with the handle, two transpositions and the extents.
 macro_rules! products {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
         pub extern "C" fn $name(
             handle: *mut c_void, _a: c_int, _b: c_int, m: c_int, n: c_int, k: c_int,
         ) -> Status {
-            product(handle, 2.0 * f64::from(m) * f64::from(n) * f64::from(k))
+            product(handle, &Extents { m, n, k, batches: 1 }, single(handle))
         }
     )*};
 }
 
 products! {
-    cublasSgemm_v2 cublasDgemm_v2 cublasCgemm_v2 cublasZgemm_v2 cublasSgemmEx cublasGemmEx
+    cublasSgemm_v2 cublasDgemm_v2 cublasCgemm_v2 cublasZgemm_v2 cublasSgemmEx
 }
 
-/// The count of a batch comes last but two in these; what stands before it is as wide as a pointer on the stack.
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments)] // CUDA's signature
+pub extern "C" fn cublasGemmEx(
+    handle: *mut c_void,
+    _a_op: c_int,
+    _b_op: c_int,
+    m: c_int,
+    n: c_int,
+    k: c_int,
+    _alpha: *const c_void,
+    _a: *const c_void,
+    kind: c_int,
+) -> Status {
+    product(handle, &Extents { m, n, k, batches: 1 }, precision(handle, kind))
+}
+
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)] // CUDA's signature
 pub extern "C" fn cublasGemmStridedBatchedEx(
@@ -69,7 +117,7 @@ pub extern "C" fn cublasGemmStridedBatchedEx(
     k: c_int,
     _alpha: *const c_void,
     _a: *const c_void,
-    _a_kind: c_int,
+    kind: c_int,
     _a_lead: c_int,
     _a_stride: i64,
     _b: *const c_void,
@@ -83,7 +131,7 @@ pub extern "C" fn cublasGemmStridedBatchedEx(
     _c_stride: i64,
     batches: c_int,
 ) -> Status {
-    product(handle, 2.0 * f64::from(m) * f64::from(n) * f64::from(k) * f64::from(batches))
+    product(handle, &Extents { m, n, k, batches }, precision(handle, kind))
 }
 
 macro_rules! strided {
@@ -96,7 +144,7 @@ macro_rules! strided {
             _b: *const c_void, _b_lead: c_int, _b_stride: i64, _beta: *const c_void,
             _c: *mut c_void, _c_lead: c_int, _c_stride: i64, batches: c_int,
         ) -> Status {
-            product(handle, 2.0 * f64::from(m) * f64::from(n) * f64::from(k) * f64::from(batches))
+            product(handle, &Extents { m, n, k, batches }, single(handle))
         }
     )*};
 }
@@ -105,11 +153,17 @@ strided! {
     cublasSgemmStridedBatched cublasDgemmStridedBatched cublasCgemmStridedBatched cublasZgemmStridedBatched
 }
 
-/// `CUBLAS_DEFAULT_MATH`
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cublasGetMathMode(_handle: *mut c_void, to: *mut c_int) -> Status {
+pub extern "C" fn cublasSetMathMode(handle: *mut c_void, mode: c_int) -> Status {
+    objects(|all| all.modes.insert(number(handle), mode));
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasGetMathMode(handle: *mut c_void, to: *mut c_int) -> Status {
+    let mode = objects(|all| all.modes.get(&number(handle)).copied()).unwrap_or(0);
     // SAFETY: the caller hands over a place for the mode.
-    unsafe { put(to, 0) }
+    unsafe { put(to, mode) }
 }
 
 /// `CUBLAS_POINTER_MODE_HOST`
@@ -127,13 +181,13 @@ pub extern "C" fn cublasLtGetVersion() -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cublasLtMatrixLayoutCreate(
     to: *mut *mut c_void,
-    _kind: c_int,
+    kind: c_int,
     rows: u64,
     columns: u64,
     _lead: i64,
 ) -> Status {
     let layout = gpu().object();
-    objects(|all| all.layouts.insert(layout, [rows, columns, 1]));
+    objects(|all| all.layouts.insert(layout, Layout { kind, rows, columns, batches: 1 }));
     // SAFETY: the caller hands over a place for the layout.
     unsafe { put(to, state::pointer(layout)) }
 }
@@ -158,7 +212,7 @@ pub unsafe extern "C" fn cublasLtMatrixLayoutSetAttribute(
         let batches = unsafe { value.cast::<i32>().read_unaligned() };
         objects(|all| {
             if let Some(layout) = all.layouts.get_mut(&number(layout)) {
-                layout[2] = batches.max(1) as u64;
+                layout.batches = batches.max(1) as u64;
             }
         });
     }
@@ -185,12 +239,13 @@ pub extern "C" fn cublasLtMatmul(
     _workspace_bytes: usize,
     stream: Stream,
 ) -> Status {
-    let of = |layout| objects(|all| all.layouts.get(&number(layout)).copied()).unwrap_or([1; 3]);
-    let (a, d) = (of(a_layout), of(d_layout));
+    let of = |layout| objects(|all| all.layouts.get(&number(layout)).copied());
+    let (Some(a), Some(d)) = (of(a_layout), of(d_layout)) else { return NOT_INITIALIZED };
     // A has m rows and k columns, or the other way round.
-    let k = if a[0] == d[0] { a[1] } else { a[0] };
-    let flops = 2.0 * (d[0] * d[1] * d[2]) as f64 * k as f64;
-    state::work(stream, Work::Flops(flops));
+    let k = if a.rows == d.rows { a.columns } else { a.rows };
+    let results = (d.rows * d.columns * d.batches) as f64;
+    let precision = if a.kind == 0 { Precision::Tensor32 } else { Precision::Half };
+    state::work(stream, Work::Product { flops: 2.0 * results * k as f64, results, precision });
     SUCCESS
 }
 

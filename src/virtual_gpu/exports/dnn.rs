@@ -5,15 +5,16 @@
 //!
 //! ```text
 //!   plan ─▶ engine configuration ─▶ engine ─▶ operation graph ─▶ operation ─▶ tensors, convolution
-//!     └─ workspace size                                             (workspace.rs: from the shapes)
+//!     └─ workspace size                                             (plan.rs: from the shapes)
 //! ```
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
-use gmlake::virtual_gpu::Work;
+use gmlake::virtual_gpu::{Precision, Work};
 use rustc_hash::FxHashMap;
 
+use crate::plan::{self, Plan};
 use crate::state::{self, Stream, gpu, number, pointer, put};
 
 /// `cudnnStatus_t`
@@ -36,14 +37,41 @@ fn width(kind: c_int) -> usize {
 
 /// A descriptor: its kind, and its attributes as they were set.
 #[derive(Debug, Default, Clone)]
-struct Descriptor {
-    kind: c_int,
+pub struct Descriptor {
+    /// `cudnnBackendDescriptorType_t`
+    pub kind: c_int,
     attributes: FxHashMap<c_int, Vec<u8>>,
 }
 
-static DESCRIPTORS: Mutex<Option<FxHashMap<u64, Descriptor>>> = Mutex::new(None);
+impl Descriptor {
+    /// An attribute that is a list of numbers of 64 bits.
+    pub fn numbers(&self, name: c_int) -> Vec<i64> {
+        let bytes = self.attributes.get(&name).map_or(&[][..], Vec::as_slice);
+        bytes.as_chunks().0.iter().map(|chunk| i64::from_ne_bytes(*chunk)).collect()
+    }
 
-fn all<R>(use_them: impl FnOnce(&mut FxHashMap<u64, Descriptor>) -> R) -> R {
+    /// An attribute that is a list of descriptors.
+    pub fn handles(&self, name: c_int) -> Vec<u64> {
+        self.numbers(name).into_iter().map(|number| number as u64).collect()
+    }
+
+    /// An attribute that is one of an enumeration.
+    pub fn enumeration(&self, name: c_int) -> Option<c_int> {
+        let bytes = self.attributes.get(&name)?.first_chunk()?;
+        Some(c_int::from_ne_bytes(*bytes))
+    }
+
+    fn point(&mut self, name: c_int, to: u64) {
+        self.attributes.insert(name, to.to_ne_bytes().to_vec());
+    }
+}
+
+/// All descriptors, by their handles.
+pub type Descriptors = FxHashMap<u64, Descriptor>;
+
+static DESCRIPTORS: Mutex<Option<Descriptors>> = Mutex::new(None);
+
+fn all<R>(use_them: impl FnOnce(&mut Descriptors) -> R) -> R {
     let mut found = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
     use_them(found.get_or_insert_default())
 }
@@ -102,10 +130,10 @@ pub unsafe extern "C" fn cudnnBackendSetAttribute(
     if all(|all| all.get_mut(&number(of)).map(set)).is_some() { SUCCESS } else { BAD_PARAMETER }
 }
 
-const ENGINEHEUR_RESULTS: c_int = 202;
+const HEURISTIC_GRAPH: c_int = 201;
+const HEURISTIC_RESULTS: c_int = 202;
+const CONFIGURATION_ENGINE: c_int = 300;
 const PLAN_WORKSPACE: c_int = 402;
-/// `CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR`
-const KIND_HEURISTIC: c_int = 8;
 
 /// What was set, or what there is: a workspace size, one engine, and no notes about it.
 #[unsafe(no_mangle)]
@@ -117,46 +145,90 @@ pub unsafe extern "C" fn cudnnBackendGetAttribute(
     count: *mut i64,
     values: *mut c_void,
 ) -> Status {
-    let (stored, what) = all(|all| {
-        let found = all.get(&number(of));
-        (found.and_then(|it| it.attributes.get(&name).cloned()), found.map_or(-1, |it| it.kind))
-    });
-    let (found, content) = match (stored, kind) {
-        (Some(bytes), _) => ((bytes.len() / width(kind)) as i64, bytes),
-        _ if name == PLAN_WORKSPACE => (1, workspace(number(of)).to_ne_bytes().to_vec()),
-        _ if name == ENGINEHEUR_RESULTS && what == KIND_HEURISTIC => (1, Vec::new()),
-        // Notes about numerics and behaviour, of which there are none.
-        (None, 11 | 19) => (0, Vec::new()),
-        (None, DESCRIPTOR) => (1, Vec::new()),
-        (None, _) => (1, vec![0; width(kind)]),
+    let room = if values.is_null() { 0 } else { wanted.max(0) as usize };
+    let found = if kind == DESCRIPTOR {
+        // SAFETY: the caller hands over `wanted` descriptors that it created.
+        let places = unsafe { std::slice::from_raw_parts(non_null(values), room) };
+        all(|all| get_descriptors(all, number(of), name, places))
+    } else {
+        let content = get(number(of), name, kind);
+        let bytes = content.len().min(width(kind) * room);
+        // SAFETY: the caller hands over room for `wanted` values.
+        unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), values.cast::<u8>(), bytes) };
+        content.len() / width(kind)
     };
-    // SAFETY: the caller hands over room for `wanted` values, and a place for their number or null.
-    unsafe {
-        if !count.is_null() {
-            count.write(found);
-        }
-        if !values.is_null() {
-            let bytes = content.len().min(width(kind) * wanted.max(0) as usize);
-            std::ptr::copy_nonoverlapping(content.as_ptr(), values.cast::<u8>(), bytes);
-        }
+    if !count.is_null() {
+        // SAFETY: a place for the number that is not null can be written to.
+        unsafe { count.write(found as i64) };
     }
     SUCCESS
 }
 
-/// Bytes of workspace that a plan asks for.
-fn workspace(_plan: u64) -> i64 {
-    0
+/// A pointer that an empty slice may have, in place of null.
+fn non_null(values: *mut c_void) -> *const u64 {
+    if values.is_null() { std::ptr::dangling() } else { values.cast_const().cast() }
 }
 
-/// The plan runs on the stream of its handle; how long is a guess, since the shapes are not looked at here.
+/// The bytes of an attribute.
+fn get(of: u64, name: c_int, kind: c_int) -> Vec<u8> {
+    const NUMERICAL_NOTES: c_int = 11;
+    const BEHAVIOR_NOTES: c_int = 19;
+    let stored = all(|all| all.get(&of).and_then(|it| it.attributes.get(&name).cloned()));
+    match (stored, kind) {
+        (Some(bytes), _) => bytes,
+        _ if name == PLAN_WORKSPACE => {
+            all(|all| Plan::of(of, all).workspace().to_ne_bytes().to_vec())
+        }
+        (None, NUMERICAL_NOTES | BEHAVIOR_NOTES) => Vec::new(),
+        (None, _) => vec![0; width(kind)],
+    }
+}
+
+/// Fills descriptors of the caller's with those that an attribute names, and says how many there are.
+fn get_descriptors(all: &mut Descriptors, of: u64, name: c_int, places: &[u64]) -> usize {
+    let Some(source) = all.get(&of) else { return 0 };
+    if name == HEURISTIC_RESULTS {
+        let graph = source.handles(HEURISTIC_GRAPH).first().copied().unwrap_or(0);
+        if let Some(&configuration) = places.first() {
+            recommend(all, configuration, graph);
+        }
+        return 1;
+    }
+    let named = source.handles(name);
+    for (&place, source) in places.iter().zip(&named) {
+        let copy = all.get(source).cloned().unwrap_or_default();
+        all.insert(place, copy);
+    }
+    named.len().max(1)
+}
+
+/// Makes a configuration with the one engine that there is for a graph.
+fn recommend(all: &mut Descriptors, configuration: u64, graph: u64) {
+    let mut engine = Descriptor::default();
+    engine.point(plan::ENGINE_GRAPH, graph);
+    let handle = gpu().object();
+    all.insert(handle, engine);
+    all.entry(configuration).or_default().point(CONFIGURATION_ENGINE, handle);
+}
+
+/// The plan runs on the stream of its handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnBackendExecute(
     handle: *mut c_void,
-    _plan: *mut c_void,
+    plan: *mut c_void,
     _pack: *mut c_void,
 ) -> Status {
     let stream = streams(|all| all.get(&number(handle)).copied()).unwrap_or(0);
-    state::work(pointer(stream), Work::Threads(1 << 20));
+    let work = match all(|all| Plan::of(number(plan), all)) {
+        Plan::Convolution(it) => {
+            let results = it.output.iter().product::<u64>() as f64;
+            let precision = if it.element == 2 { Precision::Half } else { Precision::Tensor32 };
+            Work::Product { flops: plan::flops(&it), results, precision }
+        }
+        // The shapes of attention are not looked at.
+        Plan::Fused | Plan::Other => Work::Threads(1 << 20),
+    };
+    state::work(pointer(stream), work);
     SUCCESS
 }
 

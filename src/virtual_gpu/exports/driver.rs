@@ -364,6 +364,19 @@ pub unsafe extern "C" fn cuPointerGetAttribute(to: *mut c_void, attribute: c_int
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuPointerGetAttributes(
+    count: c_uint,
+    attributes: *const c_int,
+    places: *const *mut c_void,
+    at: u64,
+) -> Code {
+    // SAFETY: the caller hands over `count` attributes, and a place for each.
+    let all = (0..count as usize)
+        .map(|i| unsafe { cuPointerGetAttribute(*places.add(i), *attributes.add(i), at) });
+    all.max().unwrap_or(SUCCESS)
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn cuEventRecord(event: *mut c_void, on: Stream) -> Code {
     streams::cudaEventRecord(event, on)
 }

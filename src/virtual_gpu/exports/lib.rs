@@ -15,6 +15,7 @@ mod dnn;
 mod driver;
 mod launches;
 mod libraries;
+mod plan;
 mod python;
 mod reduction;
 mod runtime;

@@ -75,7 +75,7 @@ table! {
     written {
         blas:
             cublasCgemmStridedBatched cublasCgemm_v2 cublasDgemmStridedBatched cublasDgemm_v2
-            cublasGemmEx cublasGemmStridedBatchedEx cublasGetMathMode cublasGetPointerMode_v2
+            cublasGemmEx cublasGemmStridedBatchedEx cublasGetMathMode cublasSetMathMode cublasGetPointerMode_v2
             cublasLtGetVersion cublasLtMatmul cublasLtMatmulAlgoGetHeuristic
             cublasLtMatrixLayoutCreate cublasLtMatrixLayoutDestroy
             cublasLtMatrixLayoutSetAttribute cublasSetStream_v2 cublasSgemmEx
@@ -102,7 +102,7 @@ table! {
             cuMemGetAllocationPropertiesFromHandle cuMemGetInfo_v2 cuMemMap
             cuMemRelease cuMemUnmap cuMemcpyDtoH_v2 cuMemcpyHtoD_v2 cuMemsetD32Async
             cuMemsetD32_v2 cuMemsetD8Async cuMemsetD8_v2 cuModuleGetFunction
-            cuOccupancyMaxActiveClusters cuPointerGetAttribute cuStreamIsCapturing cuStreamQuery
+            cuOccupancyMaxActiveClusters cuPointerGetAttribute cuPointerGetAttributes cuStreamIsCapturing cuStreamQuery
             cuStreamSynchronize cuStreamWaitEvent cuThreadExchangeStreamCaptureMode;
         launches:
             __cudaGetKernel __cudaLaunchKernel __cudaPopCallConfiguration
@@ -147,7 +147,7 @@ table! {
         cudaMemPoolSetAttribute cudaMemPoolTrimTo cudaMemcpyToSymbol cudaProfilerStart
         cudaProfilerStop cudaStreamDestroy cudaUserObjectRelease
         // driver
-        cuCtxPushCurrent_v2 cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset_v2
+        cuCtxPushCurrent_v2 cuCtxSetLimit cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset_v2
         cuDevicePrimaryCtxSetFlags_v2 cuFuncSetAttribute cuFuncSetCacheConfig cuInit
         cuMemSetAccess cuModuleUnload cuStreamDestroy_v2 cuTensorMapEncodeTiled
         // cuBLAS
@@ -168,7 +168,7 @@ table! {
         cublasIsamin_v2 cublasIzamax_v2 cublasIzamin_v2 cublasLtMatmulDescDestroy
         cublasLtMatmulDescSetAttribute cublasLtMatmulPreferenceDestroy
         cublasLtMatmulPreferenceSetAttribute cublasSasum_v2 cublasSaxpy_v2 cublasScasum_v2
-        cublasScnrm2_v2 cublasScopy_v2 cublasSdot_v2 cublasSetMathMode cublasSetMatrixAsync
+        cublasScnrm2_v2 cublasScopy_v2 cublasSdot_v2 cublasSetMatrixAsync
         cublasSetPointerMode_v2 cublasSetSmCountTarget cublasSetVectorAsync cublasSetWorkspace_v2
         cublasSgelsBatched cublasSgemmBatched cublasSgemv_v2 cublasSgeqrfBatched cublasSger_v2
         cublasSgetrfBatched cublasSgetrsBatched cublasSnrm2_v2 cublasSrot_v2 cublasSrotg_v2
@@ -281,6 +281,7 @@ table! {
         cuptiSubscribe nvrtcCreateProgram
     }
     no_workspace {
+        cuCtxGetLimit(1: usize)
         cudaDeviceGetGraphMemAttribute(3: usize)
         cudnnGetBatchNormalizationBackwardExWorkspaceSize(11: usize)
         cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(9: usize)

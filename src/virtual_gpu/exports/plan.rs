@@ -1,0 +1,120 @@
+//! Plans: what a cuDNN plan computes, read from the descriptors that it rests on.
+
+use gmlake::virtual_gpu::workspace::{ATTENTION, Convolution, Direction};
+
+use crate::dnn::{Descriptor, Descriptors};
+
+/// Attributes of descriptors, by which they point to each other.
+const PLAN_CONFIGURATION: i32 = 401;
+const CONFIGURATION_ENGINE: i32 = 300;
+pub const ENGINE_GRAPH: i32 = 1300;
+const GRAPH_OPERATIONS: i32 = 801;
+
+/// Attributes of tensors, and of convolutions.
+const TENSOR_TYPE: i32 = 901;
+const TENSOR_SIZES: i32 = 902;
+const TENSOR_STRIDES: i32 = 903;
+const STRIDES: i32 = 103;
+const PADDINGS: [i32; 2] = [104, 105];
+
+/// Where an operation keeps its convolution, weight, input and output.
+struct Places {
+    direction: Direction,
+    convolution: i32,
+    weight: i32,
+    input: i32,
+    output: i32,
+}
+
+/// The operations that are convolutions, by the kind of their descriptors.
+fn places(kind: i32) -> Option<Places> {
+    let (direction, [convolution, weight, input, output]) = match kind {
+        10 => (Direction::Forward, [702, 703, 704, 705]),
+        11 => (Direction::Weight, [714, 715, 716, 717]),
+        12 => (Direction::Data, [708, 709, 710, 711]),
+        _ => return None,
+    };
+    Some(Places { direction, convolution, weight, input, output })
+}
+
+/// What a plan computes.
+pub enum Plan {
+    /// A convolution.
+    Convolution(Convolution),
+    /// Several operations at a time: attention, in PyTorch.
+    Fused,
+    /// Something else, which needs no workspace.
+    Other,
+}
+
+impl Plan {
+    /// The plan with this handle.
+    pub fn of(handle: u64, all: &Descriptors) -> Self {
+        let graph = [PLAN_CONFIGURATION, CONFIGURATION_ENGINE, ENGINE_GRAPH]
+            .iter()
+            .try_fold(all.get(&handle), |found, &next| Some(all.get(found?.handles(next).first()?)))
+            .flatten();
+        let operations = graph.map(|graph| graph.handles(GRAPH_OPERATIONS)).unwrap_or_default();
+        match operations.as_slice() {
+            [one] => convolution(*one, all).map_or(Self::Other, Self::Convolution),
+            [] => Self::Other,
+            _ => Self::Fused,
+        }
+    }
+
+    /// Bytes of workspace.
+    pub fn workspace(&self) -> u64 {
+        match self {
+            Self::Convolution(convolution) => convolution.workspace(),
+            Self::Fused => ATTENTION,
+            Self::Other => 0,
+        }
+    }
+}
+
+fn convolution(operation: u64, all: &Descriptors) -> Option<Convolution> {
+    let operation = all.get(&operation)?;
+    let places = places(operation.kind)?;
+    let part = |place| all.get(operation.handles(place).first()?);
+    let (input, weight, output) = (part(places.input)?, part(places.weight)?, part(places.output)?);
+    let what = part(places.convolution)?;
+    let is_zero = |place: &i32| what.numbers(*place).iter().all(|&padding| padding == 0);
+    let plain =
+        what.numbers(STRIDES).iter().all(|&stride| stride == 1) && PADDINGS.iter().all(is_zero);
+    Some(Convolution {
+        direction: places.direction,
+        element: element(input),
+        channels_last: channels_last(input),
+        input: sizes(input),
+        weight: sizes(weight),
+        output: sizes(output),
+        plain,
+    })
+}
+
+fn sizes(tensor: &Descriptor) -> Vec<u64> {
+    tensor.numbers(TENSOR_SIZES).into_iter().map(|size| size.max(0) as u64).collect()
+}
+
+/// Whether channels lie next to each other; with one channel that cannot be told, and makes no difference.
+fn channels_last(tensor: &Descriptor) -> bool {
+    let (sizes, strides) = (tensor.numbers(TENSOR_SIZES), tensor.numbers(TENSOR_STRIDES));
+    strides.get(1) == Some(&1) && sizes.get(1).is_some_and(|&channels| channels > 1)
+}
+
+/// Bytes of an element of a `cudnnDataType_t`.
+fn element(tensor: &Descriptor) -> u64 {
+    match tensor.enumeration(TENSOR_TYPE) {
+        Some(2 | 9) => 2,
+        Some(1 | 10) => 8,
+        Some(3 | 8 | 11..) => 1,
+        _ => 4,
+    }
+}
+
+/// Multiplications and additions of a convolution, in whichever direction.
+pub fn flops(convolution: &Convolution) -> f64 {
+    let count = |sizes: &[u64]| sizes.iter().product::<u64>() as f64;
+    let per_result = convolution.weight.get(1..).map_or(1.0, count);
+    2.0 * count(&convolution.output) * per_result
+}
