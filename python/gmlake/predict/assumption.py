@@ -29,6 +29,11 @@ class Assumption:
         )
         return torch.full((), int(one), dtype=tensor.dtype, device="cpu").expand(tensor.shape)
 
+    def weights(self, tensor):
+        """As `like`, for weights to draw by: not negative, and equal instead of zero."""
+        assumed = self.like(tensor).abs()
+        return assumed if self.kind == "random" else torch.ones_like(assumed)
+
     def write(self, tensor):
         """Puts the assumed values into the tensor's memory. Zero is what it reads as already."""
         if self.kind != "zeros":

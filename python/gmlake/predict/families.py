@@ -24,6 +24,10 @@ grid_sampler* cudnn* miopen* _cudnn* linalg* _linalg* special* _fft* *fake_quant
 _sparse* im2col col2im
 """
 
+# Called by `pow` and `isin` of a number with a number on the device, which no Python kernel can be
+# handed. The callers are replaced, so that nothing is lost.
+INNER = frozenset(["aten::pow.Tensor_Tensor_out", "aten::isin.Tensor_Tensor_out"])
+
 
 def _any(names):
     return re.compile("|".join(map(fnmatch.translate, names.split())))
@@ -32,8 +36,9 @@ def _any(names):
 _SHAPES, _FLOATS = _any(SHAPES), _any(FLOATS)
 
 
-def is_left(base, mutable, everything):
-    """Whether the operator of this name is left as it is; `everything`: even floats are computed."""
-    if _SHAPES.match(base):
+def is_left(name, mutable, everything):
+    """Whether this operator is left as it is; `everything`: even floats are computed."""
+    base = name.split("::")[1].split(".")[0]
+    if name in INNER or _SHAPES.match(base):
         return True
     return not mutable and not everything and _FLOATS.match(base) is not None

@@ -49,6 +49,11 @@ def _all(dtype):
     return found
 
 
+def wide(tensor):
+    """The values as 64-bit floats, for kernels that the CPU has for floats only."""
+    return view(tensor).double()
+
+
 def call(overload, args, kwargs):
     """Calls an operator on CPU tensors, on one thread, unseen by the program's own modes."""
     threads = _threads()

@@ -46,6 +46,7 @@ READBACKS = {
     "equal": verdict,
     "nonzero": rows,
     "masked_select": rows,
+    "nms": rows,  # of torchvision, by a masked_select inside
     "_unique": values,
     "_unique2": values,
     "unique_consecutive": stretches,

@@ -28,7 +28,8 @@ class UnknownReads:
 
     def add(self, size, what):
         """One more read of `size` bytes, by the code that runs on this thread."""
-        key = place(), what
+        where, through = place()
+        key = where, what + through
         with self.lock:
             counted = self.found.setdefault(key, [0, 0])
             counted[0] += 1
@@ -44,17 +45,16 @@ class UnknownReads:
 
 
 def place():
-    """The line of Python that reads, as `file.py:123 in f`."""
+    """The line of Python that reads, as `file.py:123 in f`, and the library's line if it reads by one."""
     frames = list(_frames())
-    users = [frame for frame in frames if _is_users(frame)]
-    outside = [
-        frame for frame in frames if f"{os.sep}torch{os.sep}" not in frame.f_code.co_filename
-    ]
-    if users or outside or frames:
-        return _text((users or outside or frames)[0]) + (
-            "" if users or not _in_backward() else ", in backward"
-        )
-    return "backward, in PyTorch's own code" if _in_backward() else "PyTorch's own code"
+    users = next((frame for frame in frames if _is_users(frame)), None)
+    outside = next((frame for frame in frames if not _is_of_torch(frame)), None)
+    innermost = users or outside or (frames[0] if frames else None)
+    if innermost is None:
+        return "PyTorch's own code" + (" in backward" if _in_backward() else ""), ""
+    through = f", through {_text(outside)}" if outside not in (None, innermost) else ""
+    backward = ", in backward" if _in_backward() and not users else ""
+    return _text(innermost) + backward, through
 
 
 def _frames():
@@ -68,8 +68,15 @@ def _frames():
 
 
 def _is_users(frame):
+    if _is_of_torch(frame):
+        return False
     name = os.path.abspath(frame.f_code.co_filename)
     return not name.startswith(LIBRARIES) and not name.startswith("<")
+
+
+def _is_of_torch(frame):
+    name = frame.f_code.co_filename
+    return f"{os.sep}torch{os.sep}" in name or "torchinductor" in name  # or what it compiled
 
 
 def _text(frame):

@@ -102,7 +102,7 @@ class Values:
     def replace_one(self, name):
         space, base, variant = re.match(r"(\w+)::(\w+)\.?(\w*)", name).groups()
         overload = getattr(getattr(getattr(torch.ops, space), base), variant or "default")
-        if families.is_left(base, overload._schema.is_mutable, self.limits.everything):
+        if families.is_left(name, overload._schema.is_mutable, self.limits.everything):
             return
         operator = Operator(overload, torch.library.get_kernel(name, "CUDA"), self)
         if space not in self.registered:
