@@ -1,22 +1,13 @@
-//! Durations: how long work takes the GPU and the host, in nanoseconds.
+//! Durations: how long work takes the GPU, in nanoseconds.
 //!
 //! Estimates from what is visible at the border: the number of threads of a launch, the shapes of a matrix product, the
 //! bytes of a copy or collective. They decide only where a prediction depends on time (`timeline.rs`), and there the
 //! answer is an interval: nothing else rests on them.
-
 //!
-//! The constants were measured on an H200 (PyTorch 2.11): the host's time for each kernel of a step, the time of
-//! elementwise kernels, matrix products and copies of many sizes. Other cards differ by the rates of their data sheets.
+//! The constants were measured on an H200 (PyTorch 2.11): elementwise kernels, matrix products and copies of many
+//! sizes. Other cards differ by the rates of their data sheets.
 
 use super::Properties;
-
-/// Time that the host takes for a kernel of a training step, all that is between two launches included: 19 to 30 us in
-/// four models.
-pub const LAUNCH_NS: u64 = 20_000;
-/// Time that the host takes to record an event.
-pub const RECORD_NS: u64 = 4_160;
-/// Time that the host takes to ask for an event.
-pub const QUERY_NS: u64 = 230;
 
 /// The shortest kernel.
 const FLOOR_NS: f64 = 1_500.0;

@@ -6,18 +6,18 @@
 //! ```text
 //!   early    at once: the GPU is never behind
 //!   late     when the program waits: for the event, for its stream or for the device
-//!   clock    when the host's clock has passed the event's; both clocks run on estimated times (duration.rs)
+//!   clock    when the host's clock has passed the event's; the GPU's runs on estimated times (duration.rs)
 //!
-//!   host   ──launch──launch──record e──────query e ...      a launch costs the host a little
+//!   host   ──launch──launch──record e──────query e ...      what the program needs of a processor, and its waits
 //!   stream   ├─ kernel ─┤├─ kernel ─────┤e                  kernels run one after the other
 //! ```
+//!
+//! *fast* and *slow* are the clock with a GPU that is faster or slower than estimated.
 //!
 //! The truth lies between *early* and *late*. An event about which the two disagree is *contested*: where no query was
 //! contested, the prediction does not depend on time at all.
 
 use rustc_hash::FxHashMap;
-
-use super::duration::{QUERY_NS, RECORD_NS};
 
 /// When events complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,6 +29,21 @@ pub enum Completion {
     /// When the host's clock has passed theirs.
     #[default]
     Clock,
+    /// The same, if all work took the GPU two thirds of the estimated time.
+    Fast,
+    /// The same, if it took half as long again.
+    Slow,
+}
+
+impl Completion {
+    /// Estimated time, as long as the GPU is taken to need.
+    fn paced(self, ns: u64) -> u64 {
+        match self {
+            Self::Fast => ns * 2 / 3,
+            Self::Slow => ns * 3 / 2,
+            Self::Early | Self::Late | Self::Clock => ns,
+        }
+    }
 }
 
 /// Positions that were reached in several streams.
@@ -55,6 +70,8 @@ struct Event {
 pub struct Timeline {
     completion: Completion,
     host_ns: u64,
+    /// Processor time up to which `host_ns` counts it.
+    processor_ns: u64,
     streams: FxHashMap<u64, Stream>,
     events: FxHashMap<u64, Event>,
     /// Position up to which each stream is known to be done, since the program waited for it.
@@ -91,9 +108,10 @@ impl Timeline {
         self.host_ns
     }
 
-    /// The program did something that took the host so long.
-    pub fn spend(&mut self, ns: u64) {
-        self.host_ns += ns;
+    /// The program has used so much of the processor in all, in nanoseconds.
+    pub fn work_until(&mut self, processor_ns: u64) {
+        self.host_ns += processor_ns.saturating_sub(self.processor_ns);
+        self.processor_ns = self.processor_ns.max(processor_ns);
     }
 
     /// Work that takes the GPU `ns` is queued on a stream.
@@ -101,12 +119,11 @@ impl Timeline {
         let host_ns = self.host_ns;
         let stream = self.streams.entry(stream).or_default();
         stream.position += 1;
-        stream.busy_until = stream.busy_until.max(host_ns) + ns;
+        stream.busy_until = stream.busy_until.max(host_ns) + self.completion.paced(ns);
     }
 
     /// `cudaEventRecord`
     pub fn record(&mut self, event: u64, stream: u64) {
-        self.spend(RECORD_NS);
         self.queue(stream, 0);
         let queued = &self.streams[&stream];
         let mut marks = queued.seen.clone();
@@ -127,7 +144,6 @@ impl Timeline {
 
     /// `cudaEventQuery`: whether the event has completed. One that was never recorded has.
     pub fn is_reached(&mut self, event: u64) -> bool {
-        self.spend(QUERY_NS);
         let Some(event) = self.events.get(&event) else { return true };
         if self.is_done(&event.marks) {
             return true;
@@ -139,7 +155,6 @@ impl Timeline {
 
     /// `cudaStreamQuery`: whether all that was queued is done.
     pub fn is_idle(&mut self, stream: u64) -> bool {
-        self.spend(QUERY_NS);
         let Some(found) = self.streams.get(&stream) else { return true };
         let passed = found.busy_until <= self.host_ns;
         self.is_done(&[(stream, found.position)]) || self.choose(passed)
@@ -192,7 +207,7 @@ impl Timeline {
         match self.completion {
             Completion::Early => true,
             Completion::Late => false,
-            Completion::Clock => passed,
+            Completion::Clock | Completion::Fast | Completion::Slow => passed,
         }
     }
 
@@ -224,7 +239,9 @@ mod tests {
         assert!(!after_a_kernel(Completion::Late).is_reached(7));
         let mut timeline = after_a_kernel(Completion::Clock);
         assert!(!timeline.is_reached(7));
-        timeline.spend(LONG);
+        timeline.work_until(LONG);
+        timeline.work_until(LONG / 2);
+        assert_eq!(timeline.host_ns(), LONG);
         assert!(timeline.is_reached(7));
         assert_eq!(timeline.contested(), 2);
     }
@@ -252,6 +269,18 @@ mod tests {
         timeline.queue(1, LONG);
         timeline.record(8, 1);
         assert!(!timeline.is_reached(8), "what came later is still open");
+    }
+
+    #[test]
+    fn a_fast_gpu_needs_less_time_and_a_slow_one_more() {
+        let reached = |completion, host| {
+            let mut timeline = after_a_kernel(completion);
+            timeline.work_until(host);
+            timeline.is_reached(7)
+        };
+        for (completion, ns) in [(Completion::Fast, LONG * 2 / 3), (Completion::Slow, LONG * 3 / 2)] {
+            assert!(!reached(completion, ns - 1) && reached(completion, ns));
+        }
     }
 
     #[test]

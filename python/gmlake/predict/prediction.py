@@ -2,8 +2,8 @@
 
 When memory that another stream has used becomes free again depends on how far the GPU is. Events
 of the virtual GPU complete by a clock; the best guess. If that run says that its answers depended
-on the clock, two more runs, with events that complete as early and as late as they can, are the
-ends of the interval.
+on the clock, two more runs, on a GPU that takes two thirds and on one that takes half as long again
+as estimated, are the ends of the interval.
 """
 
 import os
@@ -36,7 +36,7 @@ def is_contested(facts):
 
 
 def bounds(workshop, order, ranks, folder):
-    """The runs with events that complete early, and late; what they print is of no interest."""
+    """The runs on a faster and on a slower GPU; what they print is of no interest."""
     def run(events):
         with open(os.devnull, "w") as nowhere:
             return workshop.run(
@@ -45,7 +45,7 @@ def bounds(workshop, order, ranks, folder):
 
     at_once = 1 if ranks.launched else 2
     with ThreadPoolExecutor(at_once) as pool:
-        return list(pool.map(run, ["early", "late"]))
+        return list(pool.map(run, ["fast", "slow"]))
 
 
 def rank_of(rank, facts, others):

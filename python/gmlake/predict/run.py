@@ -192,7 +192,7 @@ def rank_environment(ranks, rank, events, meeting):
     """What torchrun would have told this rank."""
     if ranks.launched:
         # A run that follows another needs keys of its own in the launcher's store.
-        round_ = ["clock", "early", "late"].index(events)
+        round_ = ["clock", "fast", "slow", "early", "late"].index(events)
         restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         return {"TORCHELASTIC_RESTART_COUNT": str(restarts + round_)}
     if ranks.world == 1 and not ranks.together:

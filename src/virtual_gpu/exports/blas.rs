@@ -57,7 +57,8 @@ fn product(handle: *mut c_void, extents: &Extents, precision: Precision) -> Stat
     let stream = objects(|all| all.streams.get(&number(handle)).copied()).unwrap_or(default);
     let Extents { m, n, k, batches } = *extents;
     let results = f64::from(m) * f64::from(n) * f64::from(batches);
-    gpu().work(stream, Work::Product { flops: 2.0 * results * f64::from(k), results, precision });
+    state::gpu_now()
+        .work(stream, Work::Product { flops: 2.0 * results * f64::from(k), results, precision });
     SUCCESS
 }
 

@@ -41,8 +41,11 @@ pub struct DriverLaunchConfig {
 }
 
 /// Counts a launch.
-pub fn launch(grid: Extents, block: Extents, on: Stream) -> Code {
-    state::work(on, Work::Threads(grid.count() * block.count()));
+fn launch(kernel: *const c_void, grid: Extents, block: Extents, on: Stream) -> Code {
+    let on = state::stream(on);
+    let mut gpu = state::gpu_now();
+    gpu.load(number(kernel));
+    gpu.work(on, Work::Threads(grid.count() * block.count()));
     SUCCESS
 }
 
@@ -81,61 +84,61 @@ pub unsafe extern "C" fn __cudaPopCallConfiguration(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudaLaunchKernel(
-    _kernel: *const c_void,
+    kernel: *const c_void,
     grid: Extents,
     block: Extents,
     _arguments: *mut *mut c_void,
     _shared: usize,
     on: Stream,
 ) -> Code {
-    launch(grid, block, on)
+    launch(kernel, grid, block, on)
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn __cudaLaunchKernel(
-    _kernel: *const c_void,
+    kernel: *const c_void,
     grid: Extents,
     block: Extents,
     _arguments: *mut *mut c_void,
     _shared: usize,
     on: Stream,
 ) -> Code {
-    launch(grid, block, on)
+    launch(kernel, grid, block, on)
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudaLaunchCooperativeKernel(
-    _kernel: *const c_void,
+    kernel: *const c_void,
     grid: Extents,
     block: Extents,
     _arguments: *mut *mut c_void,
     _shared: usize,
     on: Stream,
 ) -> Code {
-    launch(grid, block, on)
+    launch(kernel, grid, block, on)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudaLaunchKernelExC(
     config: *const LaunchConfig,
-    _kernel: *const c_void,
+    kernel: *const c_void,
     _arguments: *mut *mut c_void,
 ) -> Code {
     // SAFETY: the caller hands over a configuration.
     let config = unsafe { &*config };
-    launch(config.grid, config.block, config.stream)
+    launch(kernel, config.grid, config.block, config.stream)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLaunchKernelEx(
     config: *const DriverLaunchConfig,
-    _kernel: *const c_void,
+    kernel: *const c_void,
     _parameters: *mut *mut c_void,
     _extra: *mut *mut c_void,
 ) -> Code {
     // SAFETY: the caller hands over a configuration.
     let config = unsafe { &*config };
-    launch(config.grid, config.block, config.stream)
+    launch(kernel, config.grid, config.block, config.stream)
 }
 
 /// The driver's launches take the extents one by one.
@@ -144,7 +147,7 @@ macro_rules! driver_launches {
         #[unsafe(no_mangle)]
         #[allow(clippy::too_many_arguments)] // CUDA's signature
         pub extern "C" fn $name(
-            _kernel: *const c_void,
+            kernel: *const c_void,
             grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
             block_x: c_uint, block_y: c_uint, block_z: c_uint,
             _shared: c_uint,
@@ -152,7 +155,7 @@ macro_rules! driver_launches {
             _parameters: *mut *mut c_void,
         ) -> Code {
             let grid = Extents { x: grid_x, y: grid_y, z: grid_z };
-            launch(grid, Extents { x: block_x, y: block_y, z: block_z }, on)
+            launch(kernel, grid, Extents { x: block_x, y: block_y, z: block_z }, on)
         }
     )*};
 }

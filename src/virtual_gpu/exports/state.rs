@@ -80,6 +80,21 @@ pub fn gpu() -> MutexGuard<'static, VirtualGpu> {
     process().gpu.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The virtual GPU, locked, with the host's clock set.
+pub fn gpu_now() -> MutexGuard<'static, VirtualGpu> {
+    let mut gpu = gpu();
+    gpu.timeline.work_until(processor_ns());
+    gpu
+}
+
+/// What this process has used of the processor, all threads together.
+fn processor_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the place for the time is ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// Pinned host memory, locked.
 pub fn pinned() -> MutexGuard<'static, BTreeMap<u64, (usize, bool)>> {
     process().pinned.lock().unwrap_or_else(PoisonError::into_inner)
@@ -158,7 +173,7 @@ pub fn stream(of: Stream) -> u64 {
 /// Queues work on a stream.
 pub fn work(on: Stream, work: Work) {
     let on = stream(on);
-    gpu().work(on, work);
+    gpu_now().work(on, work);
 }
 
 /// Writes a result where the caller wants it.
