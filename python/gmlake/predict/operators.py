@@ -27,6 +27,11 @@ OVERWRITING = frozenset(
 )
 
 
+def in_backward():
+    """Whether autograd computes gradients on this thread; not when it computes a forward again."""
+    return torch._C._current_graph_task_id() != -1 and not torch.is_grad_enabled()
+
+
 class Limits:
     """Up to which size tensors are computed, in bytes, and floats are turned into integers, in elements."""
 
@@ -130,10 +135,8 @@ class Operator:
             size = tensor.numel() * tensor.element_size()
             if size > (limits.integers if tensor.dtype in INTEGERS else limits.floats):
                 return True
-        known = self.shadow.known
-        return any(
-            t.dtype not in INTEGERS and t.is_cuda and t.numel() and not known(t) for t in read
-        )
+        floats = [t for t in read if t.is_cuda and t.numel() and t.dtype not in INTEGERS]
+        return not all(map(self.shadow.known, floats))
 
     def may_decide(self, read):
         """Whether unknown floats are few enough to be taken for something."""
@@ -149,8 +152,15 @@ class Operator:
         return all(self.fits(tensor) for tensor in tensors)
 
     def fits(self, tensor):
-        limit = self.limits.integers if tensor.dtype in INTEGERS else self.limits.floats
-        return tensor.numel() * tensor.element_size() <= limit
+        """Whether this result is computed.
+
+        Gradients are not: to remember that one is known would hold its storage, and autograd adds
+        up in place only what nobody else holds.
+        """
+        size = tensor.numel() * tensor.element_size()
+        if tensor.dtype in INTEGERS:
+            return size <= self.limits.integers
+        return size <= self.limits.floats and (self.limits.everything or not in_backward())
 
     def forget(self, written):
         if self.shadow.blocks:

@@ -11,6 +11,7 @@ two rules:
 
 import ctypes
 import mmap
+import weakref
 
 CLEAR_PAGES = 256 << 10  # from this size on, cleared pages go back to the host's system
 RUNS = 4096  # the most stretches of a strided tensor that are looked at one by one
@@ -25,7 +26,7 @@ class Shadow:
         self.is_known = _function(library, "gmlake_gpu_is_known", ctypes.c_int)
         self.mark_known = _function(library, "gmlake_gpu_known", None)
         self.mark_unknown = _function(library, "gmlake_gpu_unknown", None)
-        self.blocks = {}  # base address of a storage that may hold known bytes: its size
+        self.blocks = {}  # base address of a storage that may hold known bytes: its size, a weak reference
         self.assumed = set()  # base addresses of storages that rest on an assumption
 
     def known(self, tensor):
@@ -43,7 +44,7 @@ class Shadow:
 
     def sure(self, tensor):
         """Whether every element is known, and not by an assumption."""
-        return base(tensor) not in self.assumed and self.known(tensor)
+        return not tensor.numel() or base(tensor) not in self.assumed and self.known(tensor)
 
     def learn(self, tensor, assumed=False):
         """The host has written this tensor's elements."""
@@ -55,12 +56,12 @@ class Shadow:
             self.mark_known(piece, size)
 
     def hold(self, tensor):
-        """The block of this tensor may hold known bytes from now on."""
+        """The block of this tensor may hold known bytes from now on, until its storage is freed."""
         at = base(tensor)
-        size = span(tensor)
-        if tensor.storage_offset() or not tensor.is_contiguous():
-            size = tensor.untyped_storage().nbytes()
-        self.blocks[at] = max(size, self.blocks.get(at, 0))
+        if at not in self.blocks:
+            storage = tensor.untyped_storage()
+            gone = weakref.ref(storage, lambda reference: self.freed(at, reference))
+            self.blocks[at] = storage.nbytes(), gone
 
     def forget(self, tensor):
         """A kernel has written this tensor's elements: nobody knows what."""
@@ -70,10 +71,11 @@ class Shadow:
             clear(at, size)
             self.mark_unknown(at, size)
 
-    def freed(self, at):
-        """PyTorch has freed the block that begins here."""
-        size = self.blocks.pop(at, 0)
-        if size:
+    def freed(self, at, reference):
+        """PyTorch has freed the storage that began here."""
+        size, current = self.blocks.get(at, (0, None))
+        if current is reference:
+            del self.blocks[at]
             self.assumed.discard(at)
             clear(at, size)
             self.mark_unknown(at, size)

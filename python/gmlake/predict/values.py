@@ -61,15 +61,9 @@ class Values:
         self.replace(name for name in names if name.startswith("aten::"))
         self.library.on_unknown_read(self.unseen_read)
         self.load, torch.ops.load_library = torch.ops.load_library, self.load_library
-        from torch.cuda import _gpu_trace
-
-        self.frees = _gpu_trace.MemoryDeallocationCallbacks
-        self.frees.add_callback(self.shadow.freed)
-        torch._C._activate_gpu_trace()
         return self
 
     def __exit__(self, *error):
-        self.frees.callback_list.remove(self.shadow.freed)
         torch.ops.load_library = self.load
         self.library.on_unknown_read(None)
         for registered in self.registered.values():
