@@ -340,8 +340,6 @@ def on_gpu_no_memory_of_its_own():
 
 
 def on_gpu_assumptions():
-    from gmlake.predict import values
-
     for assume, least, most in [("zeros", 1, 1), ("ones", 1, 1), ("random", 5, 8)]:
         values_mode.__exit__(None, None, None)
         with values.mode(assume=assume):
@@ -350,6 +348,59 @@ def on_gpu_assumptions():
             assert least <= len(experts) <= most, (assume, experts)
             assert scores.mean().item() == 1.0 or assume != "ones"
         values_mode.__enter__()
+
+
+def train(device):
+    """Losses of a small network with attention, convolutions and checkpoints."""
+    torch.manual_seed(0)
+    nn, F = torch.nn, torch.nn.functional
+    words, mix, last = nn.Embedding(20, 32), nn.Linear(32, 96), nn.Linear(32, 20)
+    images = nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(36, 5),
+    )
+    net = nn.ModuleList([words, mix, last, images]).to(device)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    generator = torch.Generator().manual_seed(1)
+
+    def attend(x):
+        q, k, v = mix(x).view(4, 8, 3, 2, 16).permute(2, 0, 3, 1, 4)
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return F.gelu(out.transpose(1, 2).reshape(4, 8, 32))
+
+    losses = []
+    for _ in range(4):
+        ids = torch.randint(0, 20, (4, 8), generator=generator).to(device)
+        pixels = torch.randn(4, 3, 8, 8, generator=generator).to(device)
+        x = torch.utils.checkpoint.checkpoint(attend, words(ids), use_reentrant=False)
+        loss = F.cross_entropy(last(x).flatten(0, 1), ids.flatten())
+        loss = loss + F.cross_entropy(images(pixels), ids[:, 0] % 5)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return torch.tensor(losses)
+
+
+def on_gpu_all_values():
+    """With all kernels on the host, a training run goes as on the CPU, with the same requests."""
+    wanted = train("cpu")
+    values_mode.__exit__(None, None, None)
+    requests = []
+    for kind in ("off", "off", "real"):  # the first time, libraries ask for workspaces
+        torch.cuda.reset_accumulated_memory_stats()
+        with values.mode(kind=kind) as mode:
+            found = train("cuda")
+        requests.append(torch.cuda.memory_stats()["allocation.all.allocated"])
+    assert torch.allclose(found, wanted, atol=1e-4), (found, wanted)
+    assert not mode.facts()["unknown_reads"] and not mode.facts()["not_computed"], mode.facts()
+    assert requests[1] == requests[2], requests
+    values_mode.__enter__()
 
 
 def count_of_reads():
@@ -363,6 +414,7 @@ if __name__ == "__main__":
             sys.exit(0)
         start()
     import torch
+    import torch.utils.checkpoint
 
     from gmlake.predict import values
 

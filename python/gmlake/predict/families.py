@@ -12,7 +12,7 @@ SHAPES = """
 as_strided view view_as_real view_as_complex _reshape_alias unfold resize_ resize_as_ set_
 record_stream empty empty_strided is_set_to _assert_async _efficientzerotensor
 _fused_sdp_choice _use_* _nested* _to_sparse* _cslt* _convert_weight* _validate* _make_per*
-quantize* dequantize
+quantize* dequantize _flash_attention* _efficient_attention* _cudnn_attention*
 """
 
 # New tensors of floats, mostly large. The list is for speed: a call that is left costs nothing.

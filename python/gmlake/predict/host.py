@@ -117,6 +117,7 @@ def writing(overload):
             if a.alias_info is not None and a.alias_info.is_write and a.kwarg_only
         ]
         rest = [(a.name, str(a.type)) for a in arguments if a.name not in outs]
-        if outs and rest == plain and len(outs) == len(schema.returns):
+        lists = [a for a in arguments if a.name in outs and str(a.type) != "Tensor"]
+        if outs and not lists and rest == plain and len(outs) == len(schema.returns):
             return found, outs
     return None, []

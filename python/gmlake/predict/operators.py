@@ -12,6 +12,7 @@ that is a value (*count*). All others are *plain*.
 import torch
 
 from . import host, scalars
+from .equivalents import EQUIVALENTS
 from .readbacks import READBACKS
 
 MIB = 1 << 20
@@ -30,6 +31,11 @@ OVERWRITING = frozenset(
 def in_backward():
     """Whether autograd computes gradients on this thread; not when it computes a forward again."""
     return torch._C._current_graph_task_id() != -1 and not torch.is_grad_enabled()
+
+
+def first_words(error):
+    """An error's message, shortened to a line."""
+    return str(error).split("\n")[0].split(". ")[0][:100]
 
 
 class Limits:
@@ -177,7 +183,7 @@ class Operator:
         try:
             self.write(args, kwargs, results)
         except Exception as error:
-            self.values.failed[str(self.overload)] = str(error).split("\n")[0]
+            self.values.failed[str(self.overload)] = first_words(error)
             return self.forget(results)
         assumed = lost or not all(self.shadow.sure(tensor) for tensor in read if tensor.is_cuda)
         for tensor in fitting:
@@ -221,6 +227,7 @@ class Operator:
                 kwargs[name] = kwargs[name].clone()
         if self.random:
             kwargs["generator"] = self.values.generator(kwargs.get("generator"))
+        overload = EQUIVALENTS.get(self.name, overload)
         if any(i < len(args) and type(args[i]) in scalars.TYPES for i in self.numbers):
             overload = scalars.on_cpu(overload)
         return host.call(overload, args, kwargs)

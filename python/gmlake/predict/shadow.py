@@ -21,7 +21,8 @@ MADV_DONTNEED = 4
 class Shadow:
     """What is known of the device memory of this process."""
 
-    def __init__(self, library):
+    def __init__(self, library, everything=False):
+        self.everything = everything  # all kernels are computed: no need to know when one may be
         self.library = library
         self.is_known = _function(library, "gmlake_gpu_is_known", ctypes.c_int)
         self.mark_known = _function(library, "gmlake_gpu_known", None)
@@ -31,7 +32,7 @@ class Shadow:
 
     def known(self, tensor):
         """Whether every element has a value that was computed, copied or set."""
-        if not self.blocks or base(tensor) not in self.blocks:
+        if not self.touched(tensor):
             return False
         if self.is_known(tensor.data_ptr(), span(tensor)):
             return True
@@ -40,7 +41,7 @@ class Shadow:
 
     def touched(self, tensor):
         """Whether anything of the tensor's storage may be known."""
-        return base(tensor) in self.blocks
+        return self.everything or base(tensor) in self.blocks
 
     def sure(self, tensor):
         """Whether every element is known, and not by an assumption."""
@@ -58,14 +59,14 @@ class Shadow:
     def hold(self, tensor):
         """The block of this tensor may hold known bytes from now on, until its storage is freed."""
         at = base(tensor)
-        if at not in self.blocks:
+        if at not in self.blocks and not self.everything:
             storage = tensor.untyped_storage()
             gone = weakref.ref(storage, lambda reference: self.freed(at, reference))
             self.blocks[at] = storage.nbytes(), gone
 
     def forget(self, tensor):
         """A kernel has written this tensor's elements: nobody knows what."""
-        if base(tensor) not in self.blocks:
+        if not self.touched(tensor):
             return
         for at, size in runs(tensor):
             clear(at, size)
