@@ -92,7 +92,6 @@ products! {
 }
 
 #[unsafe(no_mangle)]
-#[allow(clippy::too_many_arguments)] // CUDA's signature
 pub extern "C" fn cublasGemmEx(
     handle: *mut c_void,
     _a_op: c_int,
@@ -108,7 +107,6 @@ pub extern "C" fn cublasGemmEx(
 }
 
 #[unsafe(no_mangle)]
-#[allow(clippy::too_many_arguments)] // CUDA's signature
 pub extern "C" fn cublasGemmStridedBatchedEx(
     handle: *mut c_void,
     _a_op: c_int,
@@ -138,7 +136,6 @@ pub extern "C" fn cublasGemmStridedBatchedEx(
 macro_rules! strided {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
-        #[allow(clippy::too_many_arguments)] // CUDA's signature
         pub extern "C" fn $name(
             handle: *mut c_void, _a_op: c_int, _b_op: c_int, m: c_int, n: c_int, k: c_int,
             _alpha: *const c_void, _a: *const c_void, _a_lead: c_int, _a_stride: i64,
@@ -151,7 +148,8 @@ macro_rules! strided {
 }
 
 strided! {
-    cublasSgemmStridedBatched cublasDgemmStridedBatched cublasCgemmStridedBatched cublasZgemmStridedBatched
+    cublasSgemmStridedBatched cublasDgemmStridedBatched
+    cublasCgemmStridedBatched cublasZgemmStridedBatched
 }
 
 #[unsafe(no_mangle)]
@@ -221,7 +219,6 @@ pub unsafe extern "C" fn cublasLtMatrixLayoutSetAttribute(
 }
 
 #[unsafe(no_mangle)]
-#[allow(clippy::too_many_arguments)] // CUDA's signature
 pub extern "C" fn cublasLtMatmul(
     _handle: *mut c_void,
     _what: *mut c_void,
@@ -262,7 +259,6 @@ pub struct HeuristicResult {
 
 /// One algorithm, which needs no workspace.
 #[unsafe(no_mangle)]
-#[allow(clippy::too_many_arguments)] // CUDA's signature
 pub unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
     _handle: *mut c_void,
     _what: *mut c_void,

@@ -1,4 +1,5 @@
-//! cuDNN: the graph interface by which PyTorch asks for convolutions and attention, and the older one for the rest.
+//! cuDNN: the graph interface, by which PyTorch asks for convolutions and attention. The older one is in `tensors.rs`
+//! and `recurrent.rs`.
 //!
 //! A program describes an operation as descriptors that point to each other, asks for engines, and makes a plan from
 //! one. Here there is one engine. What matters is the workspace that its plan asks for:
@@ -84,6 +85,11 @@ fn streams<R>(use_them: impl FnOnce(&mut FxHashMap<u64, u64>) -> R) -> R {
     use_them(found.get_or_insert_default())
 }
 
+/// The stream of a handle.
+pub fn stream_of(handle: *mut c_void) -> Stream {
+    pointer(streams(|all| all.get(&number(handle)).copied()).unwrap_or(0))
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnSetStream(handle: *mut c_void, stream: Stream) -> Status {
     streams(|all| all.insert(number(handle), number(stream)));
@@ -92,9 +98,8 @@ pub extern "C" fn cudnnSetStream(handle: *mut c_void, stream: Stream) -> Status 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetStream(handle: *mut c_void, to: *mut Stream) -> Status {
-    let stream = streams(|all| all.get(&number(handle)).copied()).unwrap_or(0);
     // SAFETY: the caller hands over a place for the stream.
-    unsafe { put(to, pointer(stream)) }
+    unsafe { put(to, stream_of(handle)) }
 }
 
 #[unsafe(no_mangle)]
@@ -218,7 +223,6 @@ pub extern "C" fn cudnnBackendExecute(
     plan: *mut c_void,
     _pack: *mut c_void,
 ) -> Status {
-    let stream = streams(|all| all.get(&number(handle)).copied()).unwrap_or(0);
     let work = match all(|all| Plan::of(number(plan), all)) {
         Plan::Convolution(it) => {
             let results = it.output.iter().product::<u64>() as f64;
@@ -228,7 +232,7 @@ pub extern "C" fn cudnnBackendExecute(
         // The shapes of attention are not looked at.
         Plan::Fused | Plan::Other => Work::Threads(1 << 20),
     };
-    state::work(pointer(stream), work);
+    state::work(stream_of(handle), work);
     SUCCESS
 }
 

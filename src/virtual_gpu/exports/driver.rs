@@ -4,6 +4,7 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use crate::copies;
+use crate::devices;
 use crate::runtime::{self, code};
 use crate::state::{
     self, Code, INVALID_DEVICE, NOT_FOUND, SUCCESS, Stream, gpu, number, pointer, put,
@@ -41,19 +42,19 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDriverGetVersion(to: *mut c_int) -> Code {
     // SAFETY: the same promise.
-    unsafe { runtime::cudaDriverGetVersion(to) }
+    unsafe { devices::cudaDriverGetVersion(to) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetCount(to: *mut c_int) -> Code {
     // SAFETY: the same promise.
-    unsafe { runtime::cudaGetDeviceCount(to) }
+    unsafe { devices::cudaGetDeviceCount(to) }
 }
 
 /// A device's handle is its index.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGet(to: *mut c_int, index: c_int) -> Code {
-    if runtime::device_index(index).is_none() {
+    if devices::device_index(index).is_none() {
         return INVALID_DEVICE;
     }
     // SAFETY: the caller hands over a place for the handle.
@@ -67,7 +68,7 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(
     device: c_int,
 ) -> Code {
     // SAFETY: the same promise.
-    unsafe { runtime::cudaDeviceGetAttribute(to, attribute, device) }
+    unsafe { devices::cudaDeviceGetAttribute(to, attribute, device) }
 }
 
 #[unsafe(no_mangle)]
@@ -93,7 +94,7 @@ pub unsafe extern "C" fn cuDeviceTotalMem_v2(to: *mut usize, _device: c_int) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceCanAccessPeer(to: *mut c_int, device: c_int, peer: c_int) -> Code {
     // SAFETY: the same promise.
-    unsafe { runtime::cudaDeviceCanAccessPeer(to, device, peer) }
+    unsafe { devices::cudaDeviceCanAccessPeer(to, device, peer) }
 }
 
 /// The handle of a device's primary context.
@@ -242,7 +243,7 @@ pub unsafe extern "C" fn cuMemCreate(
 ) -> Code {
     // SAFETY: the caller hands over properties.
     let device = unsafe { (*wanted).device };
-    let Some(index) = runtime::device_index(device) else { return INVALID_DEVICE };
+    let Some(index) = devices::device_index(device) else { return INVALID_DEVICE };
     let created = gpu().memories[index].create(bytes as u64);
     match created {
         // SAFETY: the caller hands over a place for the handle.
@@ -311,7 +312,9 @@ pub unsafe extern "C" fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: us
 macro_rules! memsets {
     ($($name:ident($value:ty, $width:literal $(, $on:ident: Stream)?);)*) => {$(
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(to: u64, value: $value, count: usize $(, $on: Stream)?) -> Code {
+        pub unsafe extern "C" fn $name(
+            to: u64, value: $value, count: usize $(, $on: Stream)?
+        ) -> Code {
             let on: Stream = [$($on,)? std::ptr::null_mut()][0];
             // SAFETY: the caller hands over a range of this size.
             unsafe { copies::set(pointer(to), value as c_int & 0xff, count * $width, on) }

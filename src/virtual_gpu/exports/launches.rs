@@ -145,7 +145,6 @@ pub unsafe extern "C" fn cuLaunchKernelEx(
 macro_rules! driver_launches {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
-        #[allow(clippy::too_many_arguments)] // CUDA's signature
         pub extern "C" fn $name(
             kernel: *const c_void,
             grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
@@ -229,7 +228,8 @@ macro_rules! occupancies {
     ($($name:ident($($rest:ident: $type:ty),*);)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
-            to: *mut c_int, _kernel: *const c_void, threads: c_int, _shared: usize, $($rest: $type),*
+            to: *mut c_int, _kernel: *const c_void, threads: c_int, _shared: usize,
+            $($rest: $type),*
         ) -> Code {
             // SAFETY: the caller hands over a place for the number.
             unsafe { put(to, blocks_at_a_time(threads)) }

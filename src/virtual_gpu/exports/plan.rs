@@ -3,6 +3,7 @@
 use gmlake::virtual_gpu::workspace::{ATTENTION, Convolution, Direction};
 
 use crate::dnn::{Descriptor, Descriptors};
+use crate::tensors;
 
 /// Attributes of descriptors, by which they point to each other.
 const PLAN_CONFIGURATION: i32 = 401;
@@ -102,14 +103,9 @@ fn channels_last(tensor: &Descriptor) -> bool {
     strides.get(1) == Some(&1) && sizes.get(1).is_some_and(|&channels| channels > 1)
 }
 
-/// Bytes of an element of a `cudnnDataType_t`.
+/// Bytes of an element.
 fn element(tensor: &Descriptor) -> u64 {
-    match tensor.enumeration(TENSOR_TYPE) {
-        Some(2 | 9) => 2,
-        Some(1 | 10) => 8,
-        Some(3 | 8 | 11..) => 1,
-        _ => 4,
-    }
+    tensor.enumeration(TENSOR_TYPE).map_or(4, tensors::element)
 }
 
 /// Multiplications and additions of a convolution, in whichever direction.

@@ -75,35 +75,43 @@ table! {
     written {
         blas:
             cublasCgemmStridedBatched cublasCgemm_v2 cublasDgemmStridedBatched cublasDgemm_v2
-            cublasGemmEx cublasGemmStridedBatchedEx cublasGetMathMode cublasSetMathMode cublasGetPointerMode_v2
+            cublasGemmEx cublasGemmStridedBatchedEx cublasGetMathMode cublasGetPointerMode_v2
             cublasLtGetVersion cublasLtMatmul cublasLtMatmulAlgoGetHeuristic
-            cublasLtMatrixLayoutCreate cublasLtMatrixLayoutDestroy
-            cublasLtMatrixLayoutSetAttribute cublasSetStream_v2 cublasSgemmEx
-            cublasSgemmStridedBatched cublasSgemm_v2 cublasZgemmStridedBatched cublasZgemm_v2;
+            cublasLtMatrixLayoutCreate cublasLtMatrixLayoutDestroy cublasLtMatrixLayoutSetAttribute
+            cublasSetMathMode cublasSetStream_v2 cublasSgemmEx cublasSgemmStridedBatched
+            cublasSgemm_v2 cublasZgemmStridedBatched cublasZgemm_v2;
         collectives:
-            ncclAllGather ncclAllReduce ncclAlltoAll ncclBcast ncclBroadcast ncclCommAbort
-            ncclCommCount ncclCommDestroy ncclCommGetAsyncError ncclCommInitAll ncclCommInitRank
-            ncclCommInitRankConfig ncclCommInitRankScalable ncclCommShrink ncclCommSplit
-            ncclCommUserRank ncclGetErrorString ncclGetLastError ncclGetUniqueId ncclGetVersion
-            ncclGroupEnd ncclGroupStart ncclMemAlloc ncclMemFree ncclRecv
-            ncclRedOpCreatePreMulSum ncclReduce ncclReduceScatter ncclSend;
+            ncclAllGather ncclAllReduce ncclAlltoAll ncclBcast ncclBroadcast
+            ncclRedOpCreatePreMulSum ncclReduce ncclReduceScatter;
+        communicators:
+            ncclCommAbort ncclCommCount ncclCommDestroy ncclCommGetAsyncError ncclCommInitAll
+            ncclCommInitRank ncclCommInitRankConfig ncclCommInitRankScalable ncclCommShrink
+            ncclCommSplit ncclCommUserRank ncclGetErrorString ncclGetLastError ncclGetUniqueId
+            ncclGetVersion ncclMemAlloc ncclMemFree;
+        devices:
+            cudaDeviceCanAccessPeer cudaDeviceGetAttribute cudaDeviceGetPCIBusId
+            cudaDeviceGetStreamPriorityRange cudaDriverGetVersion cudaGetDevice cudaGetDeviceCount
+            cudaGetDeviceProperties cudaGetDeviceProperties_v2 cudaRuntimeGetVersion cudaSetDevice;
         dnn:
             cudnnBackendCreateDescriptor cudnnBackendDestroyDescriptor cudnnBackendExecute
             cudnnBackendGetAttribute cudnnBackendSetAttribute cudnnGetCudartVersion
-            cudnnGetErrorString cudnnGetLastErrorString cudnnGetProperty cudnnGetStream cudnnSetStream cudnnGetVersion;
+            cudnnGetErrorString cudnnGetLastErrorString cudnnGetProperty cudnnGetStream
+            cudnnGetVersion cudnnSetStream;
         driver:
             cuCtxGetCurrent cuCtxGetDevice cuCtxSetCurrent cuCtxSynchronize cuDeviceCanAccessPeer
             cuDeviceGet cuDeviceGetAttribute cuDeviceGetCount cuDeviceGetName
             cuDevicePrimaryCtxGetState cuDevicePrimaryCtxRetain cuDeviceTotalMem_v2
             cuDriverGetVersion cuEventDestroy_v2 cuEventQuery cuEventRecord cuEventSynchronize
-            cuFuncGetAttribute cuGetErrorName cuGetErrorString cuGetProcAddress_v2
-            cuMemAddressFree cuMemAddressReserve cuMemAlloc_v2 cuMemCreate cuMemFree_v2
-            cuMemGetAddressRange_v2 cuMemGetAllocationGranularity
-            cuMemGetAllocationPropertiesFromHandle cuMemGetInfo_v2 cuMemMap
-            cuMemRelease cuMemUnmap cuMemcpyDtoH_v2 cuMemcpyHtoD_v2 cuMemsetD32Async
+            cuFuncGetAttribute cuGetErrorName cuGetErrorString cuGetProcAddress_v2 cuMemAddressFree
+            cuMemAddressReserve cuMemAlloc_v2 cuMemCreate cuMemFree_v2 cuMemGetAddressRange_v2
+            cuMemGetAllocationGranularity cuMemGetAllocationPropertiesFromHandle cuMemGetInfo_v2
+            cuMemMap cuMemRelease cuMemUnmap cuMemcpyDtoH_v2 cuMemcpyHtoD_v2 cuMemsetD32Async
             cuMemsetD32_v2 cuMemsetD8Async cuMemsetD8_v2 cuModuleGetFunction
-            cuOccupancyMaxActiveClusters cuPointerGetAttribute cuPointerGetAttributes cuStreamIsCapturing cuStreamQuery
-            cuStreamSynchronize cuStreamWaitEvent cuThreadExchangeStreamCaptureMode;
+            cuOccupancyMaxActiveClusters cuPointerGetAttribute cuPointerGetAttributes
+            cuStreamIsCapturing cuStreamQuery cuStreamSynchronize cuStreamWaitEvent
+            cuThreadExchangeStreamCaptureMode;
+        fourier:
+            cufftCreate cufftXtMakePlanMany;
         launches:
             __cudaGetKernel __cudaLaunchKernel __cudaPopCallConfiguration
             __cudaPushCallConfiguration __cudaRegisterFatBinary cuLaunchCooperativeKernel
@@ -113,20 +121,30 @@ table! {
             cudaOccupancyMaxActiveBlocksPerMultiprocessor
             cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags;
         libraries:
-            cufftCreate cuptiGetResultString cuptiGetVersion cusparseGetErrorString
-            nvrtcGetCUBIN nvrtcGetCUBINSize nvrtcGetErrorString
+            cuptiGetResultString cuptiGetVersion nvrtcGetCUBIN nvrtcGetCUBINSize nvrtcGetErrorString
             nvrtcGetLoweredName nvrtcGetPTX nvrtcGetPTXSize nvrtcGetProgramLog
             nvrtcGetProgramLogSize nvrtcVersion;
+        messages:
+            ncclGroupEnd ncclGroupStart ncclRecv ncclSend;
+        recurrent:
+            cudnnDestroyDropoutDescriptor cudnnDestroyRNNDataDescriptor cudnnDestroyRNNDescriptor
+            cudnnDropoutGetStatesSize cudnnGetRNNTempSpaceSizes cudnnGetRNNWeightParams
+            cudnnGetRNNWeightSpaceSize cudnnRNNBackwardData_v8 cudnnRNNBackwardWeights_v8
+            cudnnRNNForward cudnnRestoreDropoutDescriptor cudnnSetDropoutDescriptor
+            cudnnSetRNNDataDescriptor cudnnSetRNNDescriptor_v8;
         runtime:
-            cudaDeviceCanAccessPeer cudaDeviceGetAttribute cudaDeviceGetDefaultMemPool
-            cudaDeviceGetPCIBusId cudaDeviceGetStreamPriorityRange cudaDriverGetVersion cudaFree
-            cudaFreeAsync cudaFreeHost cudaGetDevice cudaGetDeviceCount cudaGetDeviceProperties
-            cudaGetDeviceProperties_v2 cudaGetDriverEntryPoint cudaGetDriverEntryPointByVersion
-            cudaGetErrorName cudaGetErrorString cudaGetLastError cudaGetSymbolAddress
-            cudaHostAlloc cudaHostRegister cudaHostUnregister cudaMalloc cudaMallocAsync
-            cudaMallocHost cudaMemGetInfo cudaMemPoolGetAttribute cudaMemcpy cudaMemcpy2DAsync
-            cudaMemcpyAsync cudaMemcpyPeerAsync cudaMemset cudaMemsetAsync cudaPeekAtLastError
-            cudaPointerGetAttributes cudaRuntimeGetVersion cudaSetDevice;
+            cudaDeviceGetDefaultMemPool cudaFree cudaFreeAsync cudaFreeHost cudaGetDriverEntryPoint
+            cudaGetDriverEntryPointByVersion cudaGetErrorName cudaGetErrorString cudaGetLastError
+            cudaGetSymbolAddress cudaHostAlloc cudaHostRegister cudaHostUnregister cudaMalloc
+            cudaMallocAsync cudaMallocHost cudaMemGetInfo cudaMemPoolGetAttribute cudaMemcpy
+            cudaMemcpy2DAsync cudaMemcpyAsync cudaMemcpyPeerAsync cudaMemset cudaMemsetAsync
+            cudaPeekAtLastError cudaPointerGetAttributes;
+        sparse:
+            cusparseCcsrgeam2_bufferSizeExt cusparseCreateCoo cusparseCreateCsr cusparseCreateDnMat
+            cusparseDcsrgeam2_bufferSizeExt cusparseDestroyDnMat cusparseDestroySpMat
+            cusparseGetErrorString cusparseScsrgeam2_bufferSizeExt cusparseSpGEMM_compute
+            cusparseSpGEMM_workEstimation cusparseSpMM_bufferSize cusparseSpMV_bufferSize
+            cusparseSpMatGetSize cusparseXcsrgeam2Nnz cusparseZcsrgeam2_bufferSizeExt;
         streams:
             cudaDeviceSynchronize cudaEventCreate cudaEventCreateWithFlags cudaEventDestroy
             cudaEventElapsedTime cudaEventQuery cudaEventRecord cudaEventRecordWithFlags
@@ -135,9 +153,14 @@ table! {
             cudaGraphNodeGetDependencies cudaLaunchHostFunc cudaStreamAddCallback
             cudaStreamBeginCapture cudaStreamCreate cudaStreamCreateWithFlags
             cudaStreamCreateWithPriority cudaStreamEndCapture cudaStreamGetCaptureInfo
-            cudaStreamGetCaptureInfo_v2 cudaStreamGetPriority cudaStreamIsCapturing
-            cudaStreamQuery cudaStreamSynchronize cudaStreamWaitEvent
-            cudaThreadExchangeStreamCaptureMode;
+            cudaStreamGetCaptureInfo_v2 cudaStreamGetPriority cudaStreamIsCapturing cudaStreamQuery
+            cudaStreamSynchronize cudaStreamWaitEvent cudaThreadExchangeStreamCaptureMode;
+        tensors:
+            cudnnDestroyFilterDescriptor cudnnDestroyTensorDescriptor
+            cudnnGetBatchNormalizationBackwardExWorkspaceSize
+            cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize cudnnGetCTCLossWorkspaceSize
+            cudnnGetCTCLossWorkspaceSize_v8 cudnnGetFilterNdDescriptor cudnnGetTensorNdDescriptor
+            cudnnSetFilterNdDescriptor cudnnSetTensorNdDescriptor;
     }
     nothing {
         // cudart
@@ -148,103 +171,96 @@ table! {
         cudaProfilerStop cudaStreamDestroy cudaUserObjectRelease
         // driver
         cuCtxPushCurrent_v2 cuCtxSetLimit cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset_v2
-        cuDevicePrimaryCtxSetFlags_v2 cuFuncSetAttribute cuFuncSetCacheConfig cuInit
-        cuMemSetAccess cuModuleUnload cuStreamDestroy_v2 cuTensorMapEncodeTiled
+        cuDevicePrimaryCtxSetFlags_v2 cuFuncSetAttribute cuFuncSetCacheConfig cuInit cuMemSetAccess
+        cuModuleUnload cuStreamDestroy_v2 cuTensorMapEncodeTiled
         // cuBLAS
         cublasCaxpy_v2 cublasCcopy_v2 cublasCdotc_v2 cublasCdotu_v2 cublasCgelsBatched
         cublasCgemmBatched cublasCgemv_v2 cublasCgeqrfBatched cublasCgerc_v2 cublasCgeru_v2
         cublasCgetrfBatched cublasCgetrsBatched cublasChemm_v2 cublasChemv_v2 cublasCher2_v2
         cublasCher2k_v2 cublasCher_v2 cublasCherk_v2 cublasCrot_v2 cublasCrotg_v2 cublasCscal_v2
-        cublasCsrot_v2 cublasCsscal_v2 cublasCswap_v2 cublasCsymm_v2 cublasCsymv_v2
-        cublasCsyr2_v2 cublasCsyr2k_v2 cublasCsyr_v2 cublasCsyrk_v2 cublasCtrmm_v2 cublasCtrmv_v2
+        cublasCsrot_v2 cublasCsscal_v2 cublasCswap_v2 cublasCsymm_v2 cublasCsymv_v2 cublasCsyr2_v2
+        cublasCsyr2k_v2 cublasCsyr_v2 cublasCsyrk_v2 cublasCtrmm_v2 cublasCtrmv_v2
         cublasCtrsmBatched cublasCtrsm_v2 cublasCtrsv_v2 cublasDasum_v2 cublasDaxpy_v2
         cublasDcopy_v2 cublasDdot_v2 cublasDestroy_v2 cublasDgelsBatched cublasDgemmBatched
         cublasDgemv_v2 cublasDgeqrfBatched cublasDger_v2 cublasDgetrfBatched cublasDgetrsBatched
         cublasDnrm2_v2 cublasDotEx cublasDrot_v2 cublasDrotg_v2 cublasDrotm_v2 cublasDrotmg_v2
-        cublasDscal_v2 cublasDswap_v2 cublasDsymm_v2 cublasDsymv_v2 cublasDsyr2_v2
-        cublasDsyr2k_v2 cublasDsyr_v2 cublasDsyrk_v2 cublasDtrmm_v2 cublasDtrmv_v2
-        cublasDtrsmBatched cublasDtrsm_v2 cublasDtrsv_v2 cublasDzasum_v2 cublasDznrm2_v2
-        cublasIcamax_v2 cublasIcamin_v2 cublasIdamax_v2 cublasIdamin_v2 cublasIsamax_v2
-        cublasIsamin_v2 cublasIzamax_v2 cublasIzamin_v2 cublasLtMatmulDescDestroy
-        cublasLtMatmulDescSetAttribute cublasLtMatmulPreferenceDestroy
-        cublasLtMatmulPreferenceSetAttribute cublasSasum_v2 cublasSaxpy_v2 cublasScasum_v2
-        cublasScnrm2_v2 cublasScopy_v2 cublasSdot_v2 cublasSetMatrixAsync
-        cublasSetPointerMode_v2 cublasSetSmCountTarget cublasSetVectorAsync cublasSetWorkspace_v2
-        cublasSgelsBatched cublasSgemmBatched cublasSgemv_v2 cublasSgeqrfBatched cublasSger_v2
-        cublasSgetrfBatched cublasSgetrsBatched cublasSnrm2_v2 cublasSrot_v2 cublasSrotg_v2
-        cublasSrotm_v2 cublasSrotmg_v2 cublasSscal_v2 cublasSswap_v2 cublasSsymm_v2
-        cublasSsymv_v2 cublasSsyr2_v2 cublasSsyr2k_v2 cublasSsyr_v2 cublasSsyrk_v2 cublasStrmm_v2
-        cublasStrmv_v2 cublasStrsmBatched cublasStrsm_v2 cublasStrsv_v2 cublasZaxpy_v2
-        cublasZcopy_v2 cublasZdotc_v2 cublasZdotu_v2 cublasZdrot_v2 cublasZdscal_v2
+        cublasDscal_v2 cublasDswap_v2 cublasDsymm_v2 cublasDsymv_v2 cublasDsyr2_v2 cublasDsyr2k_v2
+        cublasDsyr_v2 cublasDsyrk_v2 cublasDtrmm_v2 cublasDtrmv_v2 cublasDtrsmBatched cublasDtrsm_v2
+        cublasDtrsv_v2 cublasDzasum_v2 cublasDznrm2_v2 cublasIcamax_v2 cublasIcamin_v2
+        cublasIdamax_v2 cublasIdamin_v2 cublasIsamax_v2 cublasIsamin_v2 cublasIzamax_v2
+        cublasIzamin_v2 cublasLtMatmulDescDestroy cublasLtMatmulDescSetAttribute
+        cublasLtMatmulPreferenceDestroy cublasLtMatmulPreferenceSetAttribute cublasSasum_v2
+        cublasSaxpy_v2 cublasScasum_v2 cublasScnrm2_v2 cublasScopy_v2 cublasSdot_v2
+        cublasSetMatrixAsync cublasSetPointerMode_v2 cublasSetSmCountTarget cublasSetVectorAsync
+        cublasSetWorkspace_v2 cublasSgelsBatched cublasSgemmBatched cublasSgemv_v2
+        cublasSgeqrfBatched cublasSger_v2 cublasSgetrfBatched cublasSgetrsBatched cublasSnrm2_v2
+        cublasSrot_v2 cublasSrotg_v2 cublasSrotm_v2 cublasSrotmg_v2 cublasSscal_v2 cublasSswap_v2
+        cublasSsymm_v2 cublasSsymv_v2 cublasSsyr2_v2 cublasSsyr2k_v2 cublasSsyr_v2 cublasSsyrk_v2
+        cublasStrmm_v2 cublasStrmv_v2 cublasStrsmBatched cublasStrsm_v2 cublasStrsv_v2
+        cublasZaxpy_v2 cublasZcopy_v2 cublasZdotc_v2 cublasZdotu_v2 cublasZdrot_v2 cublasZdscal_v2
         cublasZgelsBatched cublasZgemmBatched cublasZgemv_v2 cublasZgeqrfBatched cublasZgerc_v2
         cublasZgeru_v2 cublasZgetrfBatched cublasZgetrsBatched cublasZhemm_v2 cublasZhemv_v2
         cublasZher2_v2 cublasZher2k_v2 cublasZher_v2 cublasZherk_v2 cublasZrot_v2 cublasZrotg_v2
-        cublasZscal_v2 cublasZswap_v2 cublasZsymm_v2 cublasZsymv_v2 cublasZsyr2_v2
-        cublasZsyr2k_v2 cublasZsyr_v2 cublasZsyrk_v2 cublasZtrmm_v2 cublasZtrmv_v2
-        cublasZtrsmBatched cublasZtrsm_v2 cublasZtrsv_v2
+        cublasZscal_v2 cublasZswap_v2 cublasZsymm_v2 cublasZsymv_v2 cublasZsyr2_v2 cublasZsyr2k_v2
+        cublasZsyr_v2 cublasZsyrk_v2 cublasZtrmm_v2 cublasZtrmv_v2 cublasZtrsmBatched cublasZtrsm_v2
+        cublasZtrsv_v2
         // cuDNN
         cudnnBackendFinalize cudnnBatchNormalizationBackwardEx
         cudnnBatchNormalizationForwardInference cudnnBatchNormalizationForwardTrainingEx
         cudnnCTCLoss cudnnCTCLoss_v8 cudnnConvolutionBackwardData cudnnConvolutionBackwardFilter
         cudnnConvolutionBiasActivationForward cudnnConvolutionForward
         cudnnDestroyActivationDescriptor cudnnDestroyCTCLossDescriptor
-        cudnnDestroyConvolutionDescriptor cudnnDestroyDropoutDescriptor
-        cudnnDestroyFilterDescriptor cudnnDestroyRNNDataDescriptor cudnnDestroyRNNDescriptor
-        cudnnDestroySpatialTransformerDescriptor cudnnDestroyTensorDescriptor cudnnPoolingForward
-        cudnnSetActivationDescriptor cudnnSetCTCLossDescriptorEx cudnnSetCTCLossDescriptor_v9
-        cudnnSetConvolutionGroupCount cudnnSetConvolutionMathType cudnnSetConvolutionNdDescriptor
-        cudnnSetDropoutDescriptor cudnnSetFilterNdDescriptor cudnnSetPooling2dDescriptor
-        cudnnSetRNNDataDescriptor cudnnSetRNNDescriptor_v8 cudnnSetSpatialTransformerNdDescriptor
-        cudnnSetTensorNdDescriptor cudnnSpatialTfGridGeneratorBackward
+        cudnnDestroyConvolutionDescriptor
+        cudnnDestroySpatialTransformerDescriptor cudnnPoolingForward cudnnSetActivationDescriptor
+        cudnnSetCTCLossDescriptorEx cudnnSetCTCLossDescriptor_v9 cudnnSetConvolutionGroupCount
+        cudnnSetConvolutionMathType cudnnSetConvolutionNdDescriptor cudnnSetPooling2dDescriptor
+        cudnnSetSpatialTransformerNdDescriptor cudnnSpatialTfGridGeneratorBackward
         cudnnSpatialTfGridGeneratorForward cudnnSpatialTfSamplerBackward
         cudnnSpatialTfSamplerForward
         // NCCL
-        ncclCommDeregister ncclCommFinalize ncclCommRegister ncclGroupSimulateEnd
-        ncclRedOpDestroy
+        ncclCommDeregister ncclCommFinalize ncclCommRegister ncclGroupSimulateEnd ncclRedOpDestroy
         // cuSPARSE
         cusparseCbsrmm cusparseCbsrmv cusparseCbsrsm2_analysis cusparseCbsrsm2_solve
         cusparseCbsrsv2_analysis cusparseCbsrsv2_solve cusparseCcsrgeam2 cusparseCsrSetPointers
         cusparseCsrSetStridedBatch cusparseDbsrmm cusparseDbsrmv cusparseDbsrsm2_analysis
         cusparseDbsrsm2_solve cusparseDbsrsv2_analysis cusparseDbsrsv2_solve cusparseDcsrgeam2
-        cusparseDestroy cusparseDestroyBsrsm2Info cusparseDestroyBsrsv2Info cusparseDestroyDnMat
-        cusparseDestroyDnVec cusparseDestroyMatDescr cusparseDestroySpMat
-        cusparseDnMatSetStridedBatch cusparseLtDenseDescriptorInit cusparseLtInit
-        cusparseLtMatDescriptorDestroy cusparseLtMatmul cusparseLtMatmulAlgSelectionInit
-        cusparseLtMatmulAlgSetAttribute cusparseLtMatmulDescSetAttribute
-        cusparseLtMatmulDescriptorInit cusparseLtMatmulPlanDestroy cusparseLtMatmulPlanInit
-        cusparseLtMatmulSearch cusparseLtStructuredDescriptorInit cusparseSDDMM
-        cusparseSDDMM_preprocess cusparseSbsrmm cusparseSbsrmv cusparseSbsrsm2_analysis
-        cusparseSbsrsm2_solve cusparseSbsrsv2_analysis cusparseSbsrsv2_solve cusparseScsrgeam2
-        cusparseSetMatDiagType cusparseSetMatFillMode cusparseSetMatIndexBase cusparseSetMatType
-        cusparseSetPointerMode cusparseSetStream cusparseSpGEMM_copy cusparseSpGEMM_destroyDescr
-        cusparseSpMM cusparseSpMV cusparseSpMatSetAttribute cusparseSpSM_analysis
-        cusparseSpSM_destroyDescr cusparseSpSM_solve cusparseSpSV_analysis
-        cusparseSpSV_destroyDescr cusparseSpSV_solve cusparseXcoo2csr cusparseXcoosortByRow
-        cusparseXcsrsort cusparseZbsrmm cusparseZbsrmv cusparseZbsrsm2_analysis
-        cusparseZbsrsm2_solve cusparseZbsrsv2_analysis cusparseZbsrsv2_solve cusparseZcsrgeam2
+        cusparseDestroy cusparseDestroyBsrsm2Info cusparseDestroyBsrsv2Info cusparseDestroyDnVec
+        cusparseDestroyMatDescr cusparseDnMatSetStridedBatch cusparseLtDenseDescriptorInit
+        cusparseLtInit cusparseLtMatDescriptorDestroy cusparseLtMatmul
+        cusparseLtMatmulAlgSelectionInit cusparseLtMatmulAlgSetAttribute
+        cusparseLtMatmulDescSetAttribute cusparseLtMatmulDescriptorInit cusparseLtMatmulPlanDestroy
+        cusparseLtMatmulPlanInit cusparseLtMatmulSearch cusparseLtStructuredDescriptorInit
+        cusparseSDDMM cusparseSDDMM_preprocess cusparseSbsrmm cusparseSbsrmv
+        cusparseSbsrsm2_analysis cusparseSbsrsm2_solve cusparseSbsrsv2_analysis
+        cusparseSbsrsv2_solve cusparseScsrgeam2 cusparseSetMatDiagType cusparseSetMatFillMode
+        cusparseSetMatIndexBase cusparseSetMatType cusparseSetPointerMode cusparseSetStream
+        cusparseSpGEMM_copy cusparseSpGEMM_destroyDescr cusparseSpMM cusparseSpMV
+        cusparseSpMatSetAttribute cusparseSpSM_analysis cusparseSpSM_destroyDescr cusparseSpSM_solve
+        cusparseSpSV_analysis cusparseSpSV_destroyDescr cusparseSpSV_solve cusparseXcoo2csr
+        cusparseXcoosortByRow cusparseXcsrsort cusparseZbsrmm cusparseZbsrmv
+        cusparseZbsrsm2_analysis cusparseZbsrsm2_solve cusparseZbsrsv2_analysis
+        cusparseZbsrsv2_solve cusparseZcsrgeam2
         // cuSOLVER
         cusolverDnCgeqrf cusolverDnCgesvd cusolverDnCgesvdaStridedBatched cusolverDnCgesvdj
-        cusolverDnCgesvdjBatched cusolverDnCgetrf cusolverDnCgetrs cusolverDnCheevd
-        cusolverDnCheevj cusolverDnCheevjBatched cusolverDnCpotrf cusolverDnCpotrfBatched
-        cusolverDnCpotrs cusolverDnCpotrsBatched cusolverDnCsytrf cusolverDnCungqr
-        cusolverDnCunmqr cusolverDnDestroy cusolverDnDestroyGesvdjInfo cusolverDnDestroyParams
-        cusolverDnDestroySyevjInfo cusolverDnDgeqrf cusolverDnDgesvd
-        cusolverDnDgesvdaStridedBatched cusolverDnDgesvdj cusolverDnDgesvdjBatched
-        cusolverDnDgetrf cusolverDnDgetrs cusolverDnDorgqr cusolverDnDormqr cusolverDnDpotrf
-        cusolverDnDpotrfBatched cusolverDnDpotrs cusolverDnDpotrsBatched cusolverDnDsyevd
-        cusolverDnDsyevj cusolverDnDsyevjBatched cusolverDnDsytrf cusolverDnSetStream
-        cusolverDnSgeqrf cusolverDnSgesvd cusolverDnSgesvdaStridedBatched cusolverDnSgesvdj
-        cusolverDnSgesvdjBatched cusolverDnSgetrf cusolverDnSgetrs cusolverDnSorgqr
-        cusolverDnSormqr cusolverDnSpotrf cusolverDnSpotrfBatched cusolverDnSpotrs
+        cusolverDnCgesvdjBatched cusolverDnCgetrf cusolverDnCgetrs cusolverDnCheevd cusolverDnCheevj
+        cusolverDnCheevjBatched cusolverDnCpotrf cusolverDnCpotrfBatched cusolverDnCpotrs
+        cusolverDnCpotrsBatched cusolverDnCsytrf cusolverDnCungqr cusolverDnCunmqr cusolverDnDestroy
+        cusolverDnDestroyGesvdjInfo cusolverDnDestroyParams cusolverDnDestroySyevjInfo
+        cusolverDnDgeqrf cusolverDnDgesvd cusolverDnDgesvdaStridedBatched cusolverDnDgesvdj
+        cusolverDnDgesvdjBatched cusolverDnDgetrf cusolverDnDgetrs cusolverDnDorgqr cusolverDnDormqr
+        cusolverDnDpotrf cusolverDnDpotrfBatched cusolverDnDpotrs cusolverDnDpotrsBatched
+        cusolverDnDsyevd cusolverDnDsyevj cusolverDnDsyevjBatched cusolverDnDsytrf
+        cusolverDnSetStream cusolverDnSgeqrf cusolverDnSgesvd cusolverDnSgesvdaStridedBatched
+        cusolverDnSgesvdj cusolverDnSgesvdjBatched cusolverDnSgetrf cusolverDnSgetrs
+        cusolverDnSorgqr cusolverDnSormqr cusolverDnSpotrf cusolverDnSpotrfBatched cusolverDnSpotrs
         cusolverDnSpotrsBatched cusolverDnSsyevd cusolverDnSsyevj cusolverDnSsyevjBatched
         cusolverDnSsytrf cusolverDnXgeev cusolverDnXgeqrf cusolverDnXgesvdjSetMaxSweeps
-        cusolverDnXgesvdjSetSortEig cusolverDnXgesvdjSetTolerance cusolverDnXpotrf
-        cusolverDnXpotrs cusolverDnXsyevBatched cusolverDnXsyevd cusolverDnXsytrs
-        cusolverDnZgeqrf cusolverDnZgesvd cusolverDnZgesvdaStridedBatched cusolverDnZgesvdj
-        cusolverDnZgesvdjBatched cusolverDnZgetrf cusolverDnZgetrs cusolverDnZheevd
-        cusolverDnZheevj cusolverDnZheevjBatched cusolverDnZpotrf cusolverDnZpotrfBatched
-        cusolverDnZpotrs cusolverDnZpotrsBatched cusolverDnZsytrf cusolverDnZungqr
-        cusolverDnZunmqr
+        cusolverDnXgesvdjSetSortEig cusolverDnXgesvdjSetTolerance cusolverDnXpotrf cusolverDnXpotrs
+        cusolverDnXsyevBatched cusolverDnXsyevd cusolverDnXsytrs cusolverDnZgeqrf cusolverDnZgesvd
+        cusolverDnZgesvdaStridedBatched cusolverDnZgesvdj cusolverDnZgesvdjBatched cusolverDnZgetrf
+        cusolverDnZgetrs cusolverDnZheevd cusolverDnZheevj cusolverDnZheevjBatched cusolverDnZpotrf
+        cusolverDnZpotrfBatched cusolverDnZpotrs cusolverDnZpotrsBatched cusolverDnZsytrf
+        cusolverDnZungqr cusolverDnZunmqr
         // cuFFT and cuRAND
         cufftDestroy cufftSetAutoAllocation cufftSetStream cufftSetWorkArea cufftXtExec
         // NVRTC, CUPTI
@@ -253,8 +269,7 @@ table! {
         cuptiActivityPopExternalCorrelationId cuptiActivityPushExternalCorrelationId
         cuptiActivityRegisterCallbacks cuptiActivityRegisterTimestampCallback
         cuptiActivitySetAttribute cuptiEnableCallback cuptiEnableDomain cuptiFinalize
-        cuptiUnsubscribe nvrtcAddNameExpression
-        nvrtcCompileProgram nvrtcDestroyProgram
+        cuptiUnsubscribe nvrtcAddNameExpression nvrtcCompileProgram nvrtcDestroyProgram
     }
     object {
         // cudart
@@ -270,25 +285,18 @@ table! {
         cudnnCreatePoolingDescriptor cudnnCreateRNNDataDescriptor cudnnCreateRNNDescriptor
         cudnnCreateSpatialTransformerDescriptor cudnnCreateTensorDescriptor
         // cuSPARSE
-        cusparseCreate cusparseCreateBsrsm2Info cusparseCreateBsrsv2Info cusparseCreateCoo
-        cusparseCreateCsr cusparseCreateDnMat cusparseCreateDnVec
+        cusparseCreate cusparseCreateBsrsm2Info cusparseCreateBsrsv2Info cusparseCreateDnVec
         cusparseCreateIdentityPermutation cusparseCreateMatDescr cusparseSpGEMM_createDescr
         cusparseSpSM_createDescr cusparseSpSV_createDescr
         // cuSOLVER
-        cusolverDnCreate cusolverDnCreateGesvdjInfo cusolverDnCreateParams
-        cusolverDnCreateSyevjInfo
+        cusolverDnCreate cusolverDnCreateGesvdjInfo cusolverDnCreateParams cusolverDnCreateSyevjInfo
         // NVRTC, CUPTI
         cuptiSubscribe nvrtcCreateProgram
     }
     no_workspace {
         cuCtxGetLimit(1: usize)
         cudaDeviceGetGraphMemAttribute(3: usize)
-        cudnnGetBatchNormalizationBackwardExWorkspaceSize(11: usize)
-        cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(9: usize)
         cudnnGetBatchNormalizationTrainingExReserveSpaceSize(6: usize)
-        cudnnGetCTCLossWorkspaceSize(9: usize)
-        cudnnGetCTCLossWorkspaceSize_v8(6: usize)
-        cufftXtMakePlanMany(13: usize)
         cusolverDnCgeqrf_bufferSize(6: c_int)
         cusolverDnCgesvd_bufferSize(4: c_int)
         cusolverDnCgesvdaStridedBatched_bufferSize(17: c_int)
@@ -349,26 +357,18 @@ table! {
         cusolverDnZunmqr_bufferSize(12: c_int)
         cusparseCbsrsm2_bufferSize(14: c_int)
         cusparseCbsrsv2_bufferSize(12: c_int)
-        cusparseCcsrgeam2_bufferSizeExt(20: usize)
         cusparseDbsrsm2_bufferSize(14: c_int)
         cusparseDbsrsv2_bufferSize(12: c_int)
-        cusparseDcsrgeam2_bufferSizeExt(20: usize)
         cusparseLtMatmulGetWorkspace(3: usize)
         cusparseSDDMM_bufferSize(11: usize)
         cusparseSbsrsm2_bufferSize(14: c_int)
         cusparseSbsrsv2_bufferSize(12: c_int)
-        cusparseScsrgeam2_bufferSizeExt(20: usize)
-        cusparseSpGEMM_compute(12: usize)
-        cusparseSpGEMM_workEstimation(12: usize)
-        cusparseSpMM_bufferSize(11: usize)
-        cusparseSpMV_bufferSize(10: usize)
         cusparseSpSM_bufferSize(11: usize)
         cusparseSpSV_bufferSize(10: usize)
         cusparseXcoosort_bufferSizeExt(7: usize)
         cusparseXcsrsort_bufferSizeExt(7: usize)
         cusparseZbsrsm2_bufferSize(14: c_int)
         cusparseZbsrsv2_bufferSize(12: c_int)
-        cusparseZcsrgeam2_bufferSizeExt(20: usize)
     }
     unwritten {
         // cudart
@@ -379,29 +379,24 @@ table! {
         cudaLibraryGetUnifiedFunction cudaMallocManaged cudaStreamBeginCaptureToGraph
         cudaStreamUpdateCaptureDependencies cudaUserObjectCreate
         // driver
-        cuCtxCreate_v2 cuCtxCreate_v4 cuCtxFromGreenCtx cuCtxPopCurrent_v2
-        cuDevResourceGenerateDesc cuDevSmResourceSplitByCount cuDeviceGetDevResource
-        cuDeviceGetUuid cuDeviceGetUuid_v2 cuGetExportTable cuGreenCtxCreate cuGreenCtxDestroy
-        cuGreenCtxStreamCreate cuIpcCloseMemHandle cuIpcGetMemHandle cuIpcOpenMemHandle_v2
-        cuLinkAddData_v2 cuLinkComplete cuLinkCreate_v2 cuMemAllocManaged
-        cuMemExportToShareableHandle cuMemGetHandleForAddressRange cuMemImportFromShareableHandle
-        cuMemRetainAllocationHandle cuMulticastAddDevice cuMulticastBindAddr cuMulticastBindMem
-        cuMulticastCreate cuMulticastGetGranularity cuMulticastUnbind cuStreamGetGreenCtx
-        cuStreamWaitValue32_v2 cuStreamWriteValue32_v2
+        cuCtxCreate_v2 cuCtxCreate_v4 cuCtxFromGreenCtx cuCtxPopCurrent_v2 cuDevResourceGenerateDesc
+        cuDevSmResourceSplitByCount cuDeviceGetDevResource cuDeviceGetUuid cuDeviceGetUuid_v2
+        cuGetExportTable cuGreenCtxCreate cuGreenCtxDestroy cuGreenCtxStreamCreate
+        cuIpcCloseMemHandle cuIpcGetMemHandle cuIpcOpenMemHandle_v2 cuLinkAddData_v2 cuLinkComplete
+        cuLinkCreate_v2 cuMemAllocManaged cuMemExportToShareableHandle cuMemGetHandleForAddressRange
+        cuMemImportFromShareableHandle cuMemRetainAllocationHandle cuMulticastAddDevice
+        cuMulticastBindAddr cuMulticastBindMem cuMulticastCreate cuMulticastGetGranularity
+        cuMulticastUnbind cuStreamGetGreenCtx cuStreamWaitValue32_v2 cuStreamWriteValue32_v2
         // cuBLAS
         cublasGetMatrixAsync cublasGetVectorAsync cublasLtMatmulAlgoCheck
         cublasLtMatmulAlgoConfigGetAttribute cublasLtMatmulAlgoConfigSetAttribute
         cublasLtMatmulAlgoInit
         // cuDNN
-        cudnnDropoutGetStatesSize cudnnFindConvolutionBackwardDataAlgorithmEx
-        cudnnFindConvolutionBackwardFilterAlgorithmEx cudnnFindConvolutionForwardAlgorithmEx
-        cudnnGetConvolutionBackwardDataAlgorithm_v7 cudnnGetConvolutionBackwardDataWorkspaceSize
-        cudnnGetConvolutionBackwardFilterAlgorithm_v7
+        cudnnFindConvolutionBackwardDataAlgorithmEx cudnnFindConvolutionBackwardFilterAlgorithmEx
+        cudnnFindConvolutionForwardAlgorithmEx cudnnGetConvolutionBackwardDataAlgorithm_v7
+        cudnnGetConvolutionBackwardDataWorkspaceSize cudnnGetConvolutionBackwardFilterAlgorithm_v7
         cudnnGetConvolutionBackwardFilterWorkspaceSize cudnnGetConvolutionForwardAlgorithm_v7
-        cudnnGetConvolutionForwardWorkspaceSize cudnnGetFilterNdDescriptor
-        cudnnGetRNNTempSpaceSizes cudnnGetRNNWeightParams cudnnGetRNNWeightSpaceSize
-        cudnnGetTensorNdDescriptor cudnnRNNBackwardData_v8
-        cudnnRNNBackwardWeights_v8 cudnnRNNForward cudnnRestoreDropoutDescriptor
+        cudnnGetConvolutionForwardWorkspaceSize
         // NCCL
         ncclCommGetUniqueId ncclCommGrow ncclCommMemStats ncclCommResume ncclCommRevoke
         ncclCommSuspend ncclCommWindowDeregister ncclCommWindowRegister ncclDevCommCreate
@@ -409,18 +404,17 @@ table! {
         ncclPutSignal ncclSignal ncclWaitSignal ncclWinGetUserPtr
         // cuSPARSE
         cusparseLtMatmulAlgGetAttribute cusparseLtSpMMACompress2 cusparseLtSpMMACompressedSize2
-        cusparseSpMatGetSize cusparseXbsrsm2_zeroPivot cusparseXbsrsv2_zeroPivot
-        cusparseXcsrgeam2Nnz
+        cusparseXbsrsm2_zeroPivot cusparseXbsrsv2_zeroPivot
         // NVRTC, CUPTI
         cuptiActivityGetNextRecord cuptiActivityGetNumDroppedRecords cuptiGetCallbackName
         // cuFile and NVSHMEM
-        cuFileBufDeregister cuFileBufRegister cuFileHandleDeregister cuFileHandleRegister
-        cuFileRead cuFileWrite nvshmem_barrier_all nvshmem_free nvshmem_info_get_version
-        nvshmem_malloc nvshmem_ptr nvshmem_selected_device_transport nvshmem_team_n_pes
-        nvshmem_team_split_strided nvshmemid_hostlib_finalize nvshmemid_hostlib_init_attr
-        nvshmemid_init_status nvshmemx_alltoallmem_on_stream nvshmemx_broadcastmem_on_stream
-        nvshmemx_cumodule_init nvshmemx_get_uniqueid nvshmemx_getmem_on_stream nvshmemx_mc_ptr
-        nvshmemx_putmem_on_stream nvshmemx_putmem_signal_on_stream
-        nvshmemx_set_attr_uniqueid_args nvshmemx_signal_wait_until_on_stream
+        cuFileBufDeregister cuFileBufRegister cuFileHandleDeregister cuFileHandleRegister cuFileRead
+        cuFileWrite nvshmem_barrier_all nvshmem_free nvshmem_info_get_version nvshmem_malloc
+        nvshmem_ptr nvshmem_selected_device_transport nvshmem_team_n_pes nvshmem_team_split_strided
+        nvshmemid_hostlib_finalize nvshmemid_hostlib_init_attr nvshmemid_init_status
+        nvshmemx_alltoallmem_on_stream nvshmemx_broadcastmem_on_stream nvshmemx_cumodule_init
+        nvshmemx_get_uniqueid nvshmemx_getmem_on_stream nvshmemx_mc_ptr nvshmemx_putmem_on_stream
+        nvshmemx_putmem_signal_on_stream nvshmemx_set_attr_uniqueid_args
+        nvshmemx_signal_wait_until_on_stream
     }
 }

@@ -10,10 +10,12 @@
 mod convolution;
 mod fourier;
 mod recurrent;
+mod sparse;
 
 pub use convolution::{Convolution, Direction};
 pub use fourier::Fourier;
-pub use recurrent::{Cell, Recurrent};
+pub use recurrent::{Cell, Part, Recurrent};
+pub use sparse::{Sparse, sparse_sum};
 
 /// What a plan for attention asks for (forwards and backwards): the rest is added by PyTorch itself.
 /// Measured for 41 shapes: always this.
@@ -22,22 +24,14 @@ pub const ATTENTION: u64 = 256;
 /// States of cuDNN's generator for dropout, whatever the layer.
 pub const DROPOUT_STATES: u64 = 6_488_064;
 
-/// Bytes for cuDNN's CTC loss: steps, sequences, and labels of the alphabet. Within 1 % of the four measured.
+/// Bytes for batch normalization of 32 bits with channels last, forwards and backwards. The five shapes that were measured
+/// need 9 KB to 1 MB; these are those of the middle one. In the usual layout none are needed, and 16 bits go another way.
+pub const BATCH_NORM: (u64, u64) = (203_360, 136_240);
+
+/// Bytes for cuDNN's CTC loss: steps, sequences, and labels of the alphabet. Within 3 % of the four measured.
 #[must_use]
 pub fn ctc_loss(steps: u64, batch: u64, alphabet: u64) -> u64 {
     steps * batch * (4096 + 4 * alphabet)
-}
-
-/// Bytes for a sparse matrix times a dense one: values that are not zero, and whether rows are compressed (CSR).
-#[must_use]
-pub fn sparse_product(nonzero: u64, compressed: bool) -> u64 {
-    if compressed { nonzero / 3 } else { nonzero / 64 + 10 }
-}
-
-/// Bytes for a product of two sparse matrices: for the estimate, and for the `products` of single values in it.
-#[must_use]
-pub fn sparse_by_sparse(nonzero: u64, products: u64) -> (u64, u64) {
-    (12 * nonzero, 24 * products)
 }
 
 #[cfg(test)]
@@ -45,10 +39,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn losses_and_sparse_products() {
-        assert!((ctc_loss(300, 32, 32) as f64 / 40_539_264.0 - 1.0).abs() < 0.01);
-        assert!(sparse_product(1_000_000, false).abs_diff(15_635) < 10);
-        assert!(sparse_product(1_000_000, true).abs_diff(333_327) < 10);
-        assert!(sparse_by_sparse(100_000, 1_000_000).1.abs_diff(24_053_215) < 60_000);
+    fn ctc_losses_need_nearly_what_was_measured() {
+        for (steps, batch, alphabet, bytes) in [
+            (50, 16, 20, 3_367_232.0),
+            (100, 8, 29, 3_379_616.0),
+            (300, 32, 32, 40_539_264.0),
+            (150, 4, 1000, 4_861_008.0),
+        ] {
+            let off = ctc_loss(steps, batch, alphabet) as f64 / bytes - 1.0;
+            assert!(off.abs() < 0.03, "{alphabet}: {off}");
+        }
     }
 }

@@ -50,6 +50,17 @@ pub struct Recurrent {
     pub element: u64,
 }
 
+/// One matrix or bias of a layer, among the weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Bytes before it.
+    pub offset: u64,
+    /// Its rows.
+    pub rows: u64,
+    /// Its columns; 1 for a bias.
+    pub columns: u64,
+}
+
 impl Recurrent {
     fn ways(&self) -> u64 {
         1 + u64::from(self.both_ways)
@@ -63,6 +74,48 @@ impl Recurrent {
         let layer = |below| gates * self.hidden * (below + self.output + 2) + projection;
         let upper = self.layers.saturating_sub(1) * layer(self.output * self.ways());
         self.ways() * (layer(self.input) + upper) * self.element
+    }
+
+    /// Features that a layer reads. Each way counts as a layer of its own, here and below.
+    fn below(&self, layer: u64) -> u64 {
+        if layer < self.ways() { self.input } else { self.output * self.ways() }
+    }
+
+    /// Elements of all matrices of the layers before this one.
+    fn matrices_before(&self, layer: u64) -> u64 {
+        let (gates, _) = self.cell.counts();
+        let projection = if self.output == self.hidden { 0 } else { self.output * self.hidden };
+        let of = |layer| gates * self.hidden * (self.below(layer) + self.output) + projection;
+        (0..layer).map(of).sum()
+    }
+
+    /// A matrix of a layer: first one of each gate for what it reads, then one of each for the state before, then the
+    /// projection, if there is one.
+    #[must_use]
+    pub fn matrix(&self, layer: u64, which: u64) -> Option<Part> {
+        let (gates, _) = self.cell.counts();
+        let (below, hidden, output) = (self.below(layer), self.hidden, self.output);
+        let (before, rows, columns) = if which < gates {
+            (which * hidden * below, hidden, below)
+        } else if which < 2 * gates {
+            (hidden * (gates * below + (which - gates) * output), hidden, output)
+        } else if which == 2 * gates && output != hidden {
+            (gates * hidden * (below + output), output, hidden)
+        } else {
+            return None;
+        };
+        let offset = (self.matrices_before(layer) + before) * self.element;
+        (layer < self.layers * self.ways()).then_some(Part { offset, rows, columns })
+    }
+
+    /// A bias of a layer, in the order of the matrices. All biases lie behind all matrices.
+    #[must_use]
+    pub fn bias(&self, layer: u64, which: u64) -> Option<Part> {
+        let (gates, _) = self.cell.counts();
+        let (all, rows) = (self.layers * self.ways(), self.hidden);
+        let before = self.matrices_before(all) + (layer * 2 * gates + which) * rows;
+        let is_one = layer < all && which < 2 * gates;
+        is_one.then_some(Part { offset: before * self.element, rows, columns: 1 })
     }
 
     /// Bytes kept from the way forwards to the way back. Exact for all 116 that were measured.
@@ -121,6 +174,27 @@ mod tests {
         assert_eq!(Recurrent { cell: Cell::Gru, ..both }.reserve(), 3_195_136);
         let half = Recurrent { element: 2, ..lstm(2, 650, 650, 20, 35) };
         assert_eq!(half.reserve(), 10_010_272);
+    }
+
+    #[test]
+    fn matrices_and_biases_lie_one_after_the_other() {
+        let both = Recurrent { both_ways: true, output: 32, ..lstm(2, 96, 64, 4, 10) };
+        let plain = Recurrent { cell: Cell::Plain, ..lstm(3, 7, 5, 1, 1) };
+        for network in [both, plain, lstm(1, 32, 64, 4, 10)] {
+            let layers = network.layers * network.ways();
+            let of = |part: fn(&Recurrent, u64, u64) -> Option<Part>| {
+                let parts =
+                    move |layer| (0..9).filter_map(move |which| part(&network, layer, which));
+                (0..layers).flat_map(parts).collect::<Vec<_>>()
+            };
+            let mut end = 0;
+            for part in [of(Recurrent::matrix), of(Recurrent::bias)].concat() {
+                assert_eq!(part.offset, end, "{part:?}");
+                end += part.rows * part.columns * network.element;
+            }
+            assert_eq!(end, network.weights());
+            assert_eq!((network.matrix(layers, 0), network.bias(layers, 0)), (None, None));
+        }
     }
 
     #[test]
