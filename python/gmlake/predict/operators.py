@@ -14,6 +14,7 @@ import torch
 from . import host, scalars
 from .equivalents import EQUIVALENTS
 from .readbacks import READBACKS
+from .shadow import prepare
 
 MIB = 1 << 20
 LARGE = 32 << 10  # elements, from which on results are written at once and not copied
@@ -178,6 +179,7 @@ class Operator:
     def compute(self, args, kwargs, read, results, lost):
         """Calls the operator on the host and keeps its results."""
         fitting = [tensor for tensor in results if tensor.numel() and self.fits(tensor)]
+        prepare(fitting)
         if not fitting or torch._C._cuda_isCurrentStreamCapturing():
             return self.forget(results)
         try:
@@ -269,6 +271,7 @@ class Operator:
         with self.values.noticed(), self.values.library.answer(size, value):
             out = self.device(args, kwargs)
         results = host.results(out)
+        prepare(results)
         self.keep(results, found)
         for tensor in results:
             if tensor.numel() and self.fits(tensor):
@@ -316,6 +319,7 @@ class Operator:
     def brought(self, to, source):
         """After a copy from the host."""
         if self.fits(to):
+            prepare([to])
             host.view(to).copy_(source)
             self.shadow.learn(to)
         elif (

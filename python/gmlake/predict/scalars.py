@@ -6,6 +6,7 @@ switch for this thread and whose destructor puts it back.
 """
 
 import ctypes
+import functools
 import os
 
 import torch
@@ -41,6 +42,7 @@ def call(kernel, keys, args, kwargs):
         _back(guard)
 
 
+@functools.lru_cache(None)
 def on_cpu(overload):
     """The overload's CPU kernel, which takes numbers in place of tensors."""
     kernel = torch.library.get_kernel(overload, "CPU").call_boxed

@@ -15,7 +15,8 @@ import weakref
 
 CLEAR_PAGES = 256 << 10  # from this size on, cleared pages go back to the host's system
 RUNS = 4096  # the most stretches of a strided tensor that are looked at one by one
-MADV_DONTNEED = 4
+HUGE_PAGES = 4 << 20  # from this size on, memory is asked for in large pages
+MADV_DONTNEED, MADV_HUGEPAGE = 4, 14
 
 
 class Shadow:
@@ -125,13 +126,27 @@ def runs(tensor):
 
 def clear(at, size):
     """Makes memory read as zero; large stretches are given back to the host's system."""
-    page = mmap.PAGESIZE
-    first, end = -(-at // page) * page, (at + size) // page * page
+    first, end = _pages(at, size)
     if size < CLEAR_PAGES or _madvise(first, end - first, MADV_DONTNEED):
         ctypes.memset(at, 0, size)
         return
     ctypes.memset(at, 0, first - at)
     ctypes.memset(end, 0, at + size - end)
+
+
+def prepare(tensors):
+    """Before much is written: memory that comes in large pages comes several times as fast."""
+    for tensor in tensors:
+        size = tensor.numel() * tensor.element_size()
+        if size >= HUGE_PAGES and tensor.is_cuda:
+            first, end = _pages(tensor.data_ptr(), size)
+            _madvise(first, end - first, MADV_HUGEPAGE)
+
+
+def _pages(at, size):
+    """The whole pages within a stretch of memory: the first's address, and the end of the last."""
+    page = mmap.PAGESIZE
+    return -(-at // page) * page, (at + size) // page * page
 
 
 _madvise = ctypes.CDLL(None).madvise
