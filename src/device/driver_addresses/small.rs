@@ -1,7 +1,7 @@
 //! Requests below 2 MiB: pieces of pages that the driver has taken for them.
 //!
 //! The smallest free piece of any page that holds the request, of equals the one that has been free longest. A page
-//! goes back once nothing is left in it. (801 of 801 calls on an H200, sizes from 1 byte to 64 MiB.)
+//! goes back once nothing is left in it.
 
 use std::collections::BTreeMap;
 

@@ -115,8 +115,7 @@ proptest! {
     }
 }
 
-/// Calls and what an H200 answered them, in `tests/data/driver_addresses.csv`: `take`, `reserve` or `give`, the size in
-/// bytes, the address. A line `start` opens a process; it tells where the ranges of its context end.
+/// Calls and what an H200 answered them, as `tests/data/driver_addresses.py` wrote them.
 #[test]
 fn it_does_what_the_driver_of_an_h200_did() {
     let calls = include_str!("../../../tests/data/driver_addresses.csv");
