@@ -100,9 +100,9 @@ fn the_same_run_twice_gives_the_same_bytes() {
 
 #[test]
 fn addresses_may_come_in_any_order() {
-    for spec in ALL {
-        for program in Program::ALL {
-            let mut gpu = SimDevice::with_policy(ROOMY, AddressPolicy::Descending);
+    for policy in [AddressPolicy::Descending, AddressPolicy::Driver] {
+        for (spec, program) in ALL.iter().flat_map(|spec| Program::ALL.map(|of| (spec, of))) {
+            let mut gpu = SimDevice::with_policy(ROOMY, policy.clone());
             let mut allocator = checked(spec, &defaults(ROOMY)).audit_every(16);
             let trace = program.generate(14, 4000);
             let (outcome, errors) = run(&trace, &mut allocator, &mut gpu, &mut ());

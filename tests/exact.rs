@@ -13,6 +13,7 @@ use std::path::Path;
 
 use common::recordings;
 use gmlake::allocator::{Environment, Options, find};
+use gmlake::device::AddressPolicy;
 use gmlake::metrics::RunSummary;
 use gmlake::sim::recording::{Verification, verify};
 use gmlake::sim::{Choice, OpenOptions, Opened, Setup, open, run};
@@ -142,6 +143,24 @@ fn the_recorded_allocator_simulated_reaches_the_recorded_peaks() {
         assert_eq!(found.requested_peak_bytes, truth.get("requested_bytes.all.peak"), "{name}");
         assert_eq!(found.alloc_retries, truth.get("num_alloc_retries"), "{name}");
         assert_eq!(found.oom_count, truth.get("num_ooms"), "{name}");
+    }
+}
+
+/// A what-if of what was recorded: with the addresses of `DriverAddresses` in place of those recorded.
+#[test]
+fn with_the_drivers_addresses_the_peaks_are_those_with_the_recorded_ones() {
+    for (name, path) in recordings::all() {
+        let opened = open(&path, &OpenOptions::default()).unwrap();
+        if !opened.notes.is_empty() {
+            continue;
+        }
+        let choice =
+            Choice { spec: find(opened.recorded_by()).unwrap(), options: Options::default() };
+        let setup = Setup { addresses: Some(AddressPolicy::Driver), ..Setup::default() };
+        let what_if = run(&opened, &choice, &setup).unwrap();
+        let recorded = simulate(&opened, opened.recorded_by());
+        assert_eq!(what_if.reserved_peak_bytes, recorded.reserved_peak_bytes, "{name}");
+        assert_eq!(what_if.alloc_retries, recorded.alloc_retries, "{name}");
     }
 }
 

@@ -18,7 +18,9 @@ use rustc_hash::FxHashMap;
 
 use super::fence::Queue;
 use super::pages::Pages;
-use super::{Device, DeviceError, DevicePtr, Fence, GRANULE, HandleId, MemoryInfo};
+use super::{
+    Device, DeviceError, DevicePtr, DriverAddresses, Fence, GRANULE, HandleId, MemoryInfo,
+};
 use crate::trace::StreamId;
 use crate::units::{Bytes, TIB, round_up};
 
@@ -26,6 +28,8 @@ use crate::units::{Bytes, TIB, round_up};
 /// by address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum AddressPolicy {
+    /// As the CUDA driver hands them out to a new process ([`DriverAddresses`]).
+    Driver,
     /// One counter for `malloc` and `reserve` alike: from 4 GiB upwards, advanced by size + 2 MiB, nothing used again.
     #[default]
     Ascending,
@@ -70,6 +74,8 @@ pub struct SimDevice {
     peak_used: Bytes,
     policy: AddressPolicy,
     next_address: u64,
+    /// Those of [`AddressPolicy::Driver`].
+    driver: DriverAddresses,
     mallocs: FxHashMap<DevicePtr, Bytes>,
     /// The pages that they are in, if the device takes whole ones.
     pages: Option<Pages>,
@@ -98,6 +104,7 @@ impl SimDevice {
             peak_used: 0,
             policy,
             next_address,
+            driver: DriverAddresses::with_context(HIGHEST),
             mallocs: FxHashMap::default(),
             pages: None,
             has_recorded: false,
@@ -160,6 +167,10 @@ impl SimDevice {
     }
 
     fn take_addresses(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
+        if self.policy == AddressPolicy::Driver {
+            let at = self.driver.reserve(size).map(DevicePtr);
+            return at.ok_or(DeviceError::OutOfMemory { requested: size, free: 0 });
+        }
         let step = round_up(size, GRANULE).saturating_add(GRANULE);
         let exhausted = DeviceError::OutOfMemory { requested: size, free: 0 };
         if let AddressPolicy::Answers(queue) = &mut self.policy {
@@ -212,6 +223,10 @@ impl SimDevice {
     }
 
     fn malloc_address(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
+        if self.policy == AddressPolicy::Driver {
+            let at = self.driver.take(size).map(DevicePtr);
+            return at.ok_or(DeviceError::OutOfMemory { requested: size, free: 0 });
+        }
         if let AddressPolicy::Recorded(queue) = &mut self.policy {
             match queue.pop_front() {
                 Some((at, recorded)) if recorded == size && !self.mallocs.contains_key(&at) => {
@@ -222,6 +237,12 @@ impl SimDevice {
             }
         }
         self.take_addresses(size)
+    }
+
+    fn give_addresses(&mut self, at: DevicePtr) {
+        if self.policy == AddressPolicy::Driver {
+            self.driver.give(at.0);
+        }
     }
 
     /// The reservation that holds `at`, its base, and the slot of `at`.
@@ -292,6 +313,7 @@ impl Device for SimDevice {
     fn free(&mut self, at: DevicePtr) {
         let size = self.mallocs.remove(&at).unwrap_or_else(|| panic!("free of unknown {at}"));
         self.used -= self.pages.as_mut().map_or(size, |pages| pages.give(at, size));
+        self.give_addresses(at);
     }
 
     fn reserve(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
@@ -306,6 +328,7 @@ impl Device for SimDevice {
             self.reservations.remove(&at).unwrap_or_else(|| panic!("no reservation at {at}"));
         assert_eq!(gone.size, size, "only a whole reservation can be freed");
         assert!(gone.slots.iter().all(|&slot| slot == EMPTY), "{at} is still mapped");
+        self.give_addresses(at);
     }
 
     fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError> {
@@ -472,6 +495,13 @@ mod tests {
         assert_eq!(up.reserve(2 * MIB).unwrap(), DevicePtr(0x1_0060_0000));
         let mut down = SimDevice::with_policy(TIB, AddressPolicy::Descending);
         assert!(down.malloc(MIB).unwrap() > down.malloc(MIB).unwrap());
+        let mut driver = SimDevice::with_policy(TIB, AddressPolicy::Driver);
+        let large = driver.malloc(60 * MIB).unwrap();
+        let next = driver.malloc(32 * MIB).unwrap();
+        assert_eq!(next.offset(32 * MIB), large);
+        driver.free(large);
+        assert_eq!(driver.malloc(30 * MIB).unwrap(), large.offset(32 * MIB));
+        assert_eq!(driver.reserve(64 * MIB).unwrap(), DevicePtr(0x3_0200_0000));
         let recorded = [(DevicePtr(512), MIB), (DevicePtr(4096), 2 * MIB)];
         let mut replay = SimDevice::with_policy(TIB, AddressPolicy::Recorded(recorded.into()));
         assert_eq!(replay.malloc(MIB).unwrap(), DevicePtr(512));

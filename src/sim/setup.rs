@@ -2,8 +2,8 @@
 //!
 //! By default it is the world of the recording. If PyTorch ran under a limit, all run under it; and the allocator that
 //! was recorded, if it runs with the recorded settings, gets the recorded addresses: best fit breaks ties by address,
-//! so that only then it can decide everything as it did. Any other run is a what-if, for which nobody knows the
-//! addresses: they ascend, or as the user says.
+//! so that only then it can decide everything as it did. Any other run is a what-if: its addresses are those that the
+//! CUDA driver would hand out, or as the user says.
 
 use super::choice::Choice;
 use super::open::Opened;
@@ -44,7 +44,8 @@ pub struct Setup {
     pub memory: Memory,
     /// Share of the device's memory that the process may hold; `None`: as the settings say.
     pub memory_fraction: Option<f64>,
-    /// How the device chooses addresses; `None`: as recorded where that is possible, ascending otherwise.
+    /// How the device chooses addresses; `None`: as recorded where that is possible, as the driver hands them out
+    /// otherwise.
     pub addresses: Option<AddressPolicy>,
     /// What to do when memory runs out.
     pub on_oom: OnOom,
@@ -139,7 +140,7 @@ impl Setup {
             && choice.options == Options::default()
             && self.conf.is_none();
         if !as_recorded {
-            return AddressPolicy::Ascending;
+            return AddressPolicy::Driver;
         }
         let start = opened.start.segments.iter().filter(|segment| !segment.is_expandable);
         let start = start.map(|segment| (DevicePtr(segment.address), segment.size));

@@ -198,7 +198,7 @@ impl<'a> Bench<'a> {
         let setup = Setup {
             conf: Some(conf),
             // All with the same addresses, so that no setting owes anything to them.
-            addresses: self.setup.addresses.clone().or(Some(AddressPolicy::Ascending)),
+            addresses: self.setup.addresses.clone().or(Some(AddressPolicy::Driver)),
             ..self.setup.clone()
         };
         Ok(Tried::new(text, &self.run(name, &setup)?))

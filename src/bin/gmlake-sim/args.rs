@@ -216,7 +216,7 @@ pub(crate) struct DeviceArgs {
     #[arg(long, value_name = "SHARE", value_parser = share, requires = "device_memory")]
     pub(crate) memory_fraction: Option<f64>,
     /// Addresses that the device hands out; they decide ties between equal blocks [default: as recorded for the
-    /// allocator that was recorded, ascending for others]
+    /// allocator that was recorded, driver for others]
     #[arg(long, value_name = "ORDER")]
     pub(crate) addresses: Option<Addresses>,
     /// What the job does when it gets no memory: go on without it, or end
@@ -275,6 +275,8 @@ pub(crate) struct OutputArgs {
 /// How the simulated device chooses addresses.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Addresses {
+    /// As the CUDA driver does, found out on an H200
+    Driver,
     /// Each higher than the one before
     Ascending,
     /// Each lower than the one before

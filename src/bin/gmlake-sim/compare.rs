@@ -109,6 +109,7 @@ pub(crate) fn setup(
         memory: device.device_memory.unwrap_or_default(),
         memory_fraction: device.memory_fraction,
         addresses: device.addresses.map(|addresses| match addresses {
+            Addresses::Driver => AddressPolicy::Driver,
             Addresses::Ascending => AddressPolicy::Ascending,
             Addresses::Descending => AddressPolicy::Descending,
         }),

@@ -22,7 +22,10 @@ use crate::allocator::round_request;
 use crate::trace::{
     Action, BlockState, Entry, Layout, PoolId, Records, Segment, SegmentBlock, StreamId,
 };
-use crate::units::{Bytes, MIB};
+use crate::units::{Bytes, MIB, TIB};
+
+/// PyTorch reserves nine eighths of the device's memory, and no device has as much as this.
+const LONGEST_RESERVATION: Bytes = TIB;
 
 /// The state at one moment, and how sure it is.
 #[derive(Debug, Clone, Default)]
@@ -236,8 +239,8 @@ impl Assembly<'_> {
         Segment { address: base, size, stream, pool, is_small, is_expandable, blocks }
     }
 
-    /// Ranges of addresses that do not consist of pages are not PyTorch's, as where another allocator was recorded:
-    /// those around such a one are taken as segments, as they are.
+    /// Ranges of addresses that do not consist of pages, or lie too far apart for one reservation, are not PyTorch's, as
+    /// where another allocator was recorded: those around such a one are taken as segments, as they are.
     fn check_pages(&self, layout: &mut Layout) {
         let Layout { segments, reservations } = layout;
         for number in (0..reservations.len()).rev() {
@@ -250,7 +253,8 @@ impl Assembly<'_> {
             let is_whole = |own: &&mut Segment| {
                 (own.address - base).is_multiple_of(page) && own.size.is_multiple_of(page)
             };
-            if !inside.iter().all(is_whole) {
+            let end = inside.iter().map(|own| own.address + own.size).max().unwrap_or(base);
+            if !inside.iter().all(is_whole) || end - base > LONGEST_RESERVATION {
                 inside.into_iter().for_each(|own| own.is_expandable = false);
                 reservations.remove(number);
             }

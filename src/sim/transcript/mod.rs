@@ -39,7 +39,7 @@ use rustc_hash::FxHashMap;
 pub fn transcribe(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<Records, RunError> {
     let mut setup = setup.clone();
     if !opened.start.is_empty() {
-        setup.addresses.get_or_insert(AddressPolicy::Ascending);
+        setup.addresses.get_or_insert(AddressPolicy::Driver);
     }
     let environment = setup.environment(opened);
     let conf = settings(choice, &environment.conf, environment.version);

@@ -88,7 +88,7 @@ pub(crate) struct TuneArgs {
     /// What the driver's calls cost: h200, h100, a100-paper, or a file that gmlake-replay calibrate wrote
     #[arg(long, value_name = "PROFILE", default_value = "h200", help_heading = "Device")]
     pub(crate) profile: String,
-    /// Memory that an option must save to be worth setting, as a share; less may be owed to addresses that nobody knows
+    /// Memory that an option must save to be worth setting, as a share; less is seldom worth a setting
     #[arg(long, value_name = "SHARE", default_value_t = 0.03, help_heading = "Search")]
     pub(crate) worth: f64,
     /// Threads to use [default: one for each core]
