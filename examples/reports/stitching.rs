@@ -13,7 +13,7 @@ const HEAD: &str = "\
 
 Two allocators bear the name. `gmlake` is the paper's (ASPLOS 2024); `gmlake-released` does what the released code does,
 and agrees with it call by call on the reference runs (`tests/gmlake_released.rs`). Both run here on a device of 141 GiB
-with ascending addresses unless a column says otherwise. *Maps* are `cuMemMap` calls, one for each 2 MiB chunk, with as
+with the driver's addresses (`addresses.md`) unless a column says otherwise. *Maps* are `cuMemMap` calls, one for each 2 MiB chunk, with as
 many `cuMemSetAccess` calls: that is what stitching costs.
 
 Made by `cargo run --release --example reports -- traces [more folders]`.

@@ -1,3 +1,5 @@
+//! The rule beside its obvious twin, and beside what an H200 answered.
+
 use proptest::prelude::*;
 
 use super::*;

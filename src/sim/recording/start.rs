@@ -239,8 +239,8 @@ impl Assembly<'_> {
         Segment { address: base, size, stream, pool, is_small, is_expandable, blocks }
     }
 
-    /// Ranges of addresses that do not consist of pages, or lie too far apart for one reservation, are not PyTorch's, as
-    /// where another allocator was recorded: those around such a one are taken as segments, as they are.
+    /// Ranges of addresses that do not consist of pages, or lie too far apart for one reservation, are not PyTorch's,
+    /// as where another allocator was recorded: those around such a one are taken as segments, as they are.
     fn check_pages(&self, layout: &mut Layout) {
         let Layout { segments, reservations } = layout;
         for number in (0..reservations.len()).rev() {
