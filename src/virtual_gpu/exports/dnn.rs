@@ -42,6 +42,8 @@ pub struct Descriptor {
     /// `cudnnBackendDescriptorType_t`
     pub kind: c_int,
     attributes: FxHashMap<c_int, Vec<u8>>,
+    /// What a graph or plan computes, once it is complete.
+    pub computes: Option<Plan>,
 }
 
 impl Descriptor {
@@ -108,6 +110,22 @@ pub unsafe extern "C" fn cudnnBackendCreateDescriptor(kind: c_int, to: *mut *mut
     all(|all| all.insert(handle, Descriptor { kind, ..Descriptor::default() }));
     // SAFETY: the caller hands over a place for the descriptor.
     unsafe { put(to, pointer(handle)) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnBackendFinalize(of: *mut c_void) -> Status {
+    all(|all| {
+        let computes = Plan::of(number(of), all);
+        if let Some(found) = all.get_mut(&number(of)) {
+            found.computes = computes;
+        }
+    });
+    SUCCESS
+}
+
+/// What a plan computes.
+fn computes(plan: u64) -> Plan {
+    all(|all| all.get(&plan).and_then(|found| found.computes.clone())).unwrap_or(Plan::Other)
 }
 
 #[unsafe(no_mangle)]
@@ -181,9 +199,7 @@ fn get(of: u64, name: c_int, kind: c_int) -> Vec<u8> {
     let stored = all(|all| all.get(&of).and_then(|it| it.attributes.get(&name).cloned()));
     match (stored, kind) {
         (Some(bytes), _) => bytes,
-        _ if name == PLAN_WORKSPACE => {
-            all(|all| Plan::of(of, all).workspace().to_ne_bytes().to_vec())
-        }
+        _ if name == PLAN_WORKSPACE => computes(of).workspace().to_ne_bytes().to_vec(),
         (None, NUMERICAL_NOTES | BEHAVIOR_NOTES) => Vec::new(),
         (None, _) => vec![0; width(kind)],
     }
@@ -223,7 +239,7 @@ pub extern "C" fn cudnnBackendExecute(
     plan: *mut c_void,
     _pack: *mut c_void,
 ) -> Status {
-    let work = match all(|all| Plan::of(number(plan), all)) {
+    let work = match computes(number(plan)) {
         Plan::Convolution(it) => {
             let results = it.output.iter().product::<u64>() as f64;
             let precision = if it.element == 2 { Precision::Half } else { Precision::Tensor32 };

@@ -38,7 +38,12 @@ fn places(kind: i32) -> Option<Places> {
     Some(Places { direction, convolution, weight, input, output })
 }
 
+/// `cudnnBackendDescriptorType_t`
+const KIND_PLAN: i32 = 5;
+const KIND_GRAPH: i32 = 15;
+
 /// What a plan computes.
+#[derive(Debug, Clone)]
 pub enum Plan {
     /// A convolution.
     Convolution(Convolution),
@@ -49,14 +54,25 @@ pub enum Plan {
 }
 
 impl Plan {
-    /// The plan with this handle.
-    pub fn of(handle: u64, all: &Descriptors) -> Self {
-        let graph = [PLAN_CONFIGURATION, CONFIGURATION_ENGINE, ENGINE_GRAPH]
-            .iter()
-            .try_fold(all.get(&handle), |found, &next| Some(all.get(found?.handles(next).first()?)))
-            .flatten();
-        let operations = graph.map(|graph| graph.handles(GRAPH_OPERATIONS)).unwrap_or_default();
-        match operations.as_slice() {
+    /// What a descriptor computes that is complete now: a graph by its operations, a plan by its graph.
+    ///
+    /// The program may destroy what it rests on from here on.
+    pub fn of(handle: u64, all: &Descriptors) -> Option<Self> {
+        let found = all.get(&handle)?;
+        match found.kind {
+            KIND_GRAPH => Some(Self::of_operations(&found.handles(GRAPH_OPERATIONS), all)),
+            KIND_PLAN => {
+                let way = [PLAN_CONFIGURATION, CONFIGURATION_ENGINE, ENGINE_GRAPH];
+                let next = |from: &Descriptor, name| all.get(from.handles(name).first()?);
+                let graph = way.iter().try_fold(found, |from, &name| next(from, name))?;
+                graph.computes.clone()
+            }
+            _ => None,
+        }
+    }
+
+    fn of_operations(operations: &[u64], all: &Descriptors) -> Self {
+        match operations {
             [one] => convolution(*one, all).map_or(Self::Other, Self::Convolution),
             [] => Self::Other,
             _ => Self::Fused,
