@@ -54,6 +54,8 @@ def notes_of(rank, order):
         if size(low) == size(high):
             ends = f"{low:,} and {high:,} B"
         yield f"PyTorch holds between {ends}; when other streams are done decides"
+    if rank["open_ends"]:
+        yield "the run on a faster or slower GPU did not end; the interval may be too narrow"
     if rank["oom_step"] is not None:
         yield "memory ran out; --memory unlimited tells what it would have taken"
     reads = rank["unknown_reads"] or []

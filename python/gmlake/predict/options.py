@@ -45,9 +45,9 @@ def add_gpu(group):
     option("--gpu", default="h200", metavar="CARD", help="which card it is [default: h200]")
     option("--memory", metavar="SIZE", help="its memory, such as 80GiB, or 'unlimited' [default: "
            "the card's; with --vary unlimited]")
-    option("--events", choices=["interval", "clock", "fast", "slow", "early", "late"], help="when work on the GPU "
-           "completes; interval: by the clock, and on a faster and a slower GPU too where that matters "
-           "[default: interval; under torchrun clock]")
+    option("--events", choices=["interval", "clock", "fast", "slow", "early", "late"],
+           help="when work on the GPU completes; interval: by the clock, and on a faster and a "
+           "slower GPU too where that matters [default: interval; under torchrun clock]")
 
 
 def add_ranks(group):

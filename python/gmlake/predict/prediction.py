@@ -8,9 +8,13 @@ as estimated, are the ends of the interval.
 
 import os
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 
 from . import simulator
+
+
+# A run that bounds may take so much longer than the best guess: a program may wait for the GPU
+# in a way that never ends on another one.
+PATIENCE = 5
 
 
 def predict(workshop, order, ranks, events, stem, output):
@@ -23,7 +27,8 @@ def predict(workshop, order, ranks, events, stem, output):
     with tempfile.TemporaryDirectory(dir=workshop.folder) as folder:
         others = []
         if events == "interval" and (ranks.launched or any(map(is_contested, best))):
-            others = bounds(workshop, order, ranks, folder)
+            limit = PATIENCE * (10 + max(facts["seconds"] for facts in best))
+            others = bounds(workshop, order, ranks, folder, limit)
         return [
             rank_of(rank, facts, [run[index] for run in others])
             for index, (rank, facts) in enumerate(zip(ranks.ranks, best))
@@ -35,17 +40,19 @@ def is_contested(facts):
     return facts.get("library", {}).get("contested", 0) > 0
 
 
-def bounds(workshop, order, ranks, folder):
+def bounds(workshop, order, ranks, folder, limit):
     """The runs on a faster and on a slower GPU; what they print is of no interest."""
     def run(events):
         with open(os.devnull, "w") as nowhere:
-            return workshop.run(
-                order, ranks, events, lambda rank: f"{folder}/{events}.{rank}", lambda _: nowhere
-            )
+            def stem(rank):
+                return f"{folder}/{events}.{rank}"
 
-    at_once = 1 if ranks.launched else 2
-    with ThreadPoolExecutor(at_once) as pool:
-        return list(pool.map(run, ["fast", "slow"]))
+            return workshop.run(order, ranks, events, stem, lambda _: nowhere, limit)
+
+    if ranks.launched:
+        # All ranks must make the same runs in the same order.
+        return [run("fast"), run("slow")]
+    return workshop.each(run, ["fast", "slow"])
 
 
 def rank_of(rank, facts, others):
@@ -54,7 +61,8 @@ def rank_of(rank, facts, others):
     told.update(dict.fromkeys(PEAKS), requests=facts["requests"], error=facts["error"])
     for name in FACTS:
         told[name] = facts.get(name)
-    told.update(seconds=round(facts["seconds"], 2), unwritten=unwritten(facts), allocators={})
+    told.update(unwritten=unwritten(facts), seconds=round(facts["seconds"], 2))
+    told.update(open_ends=0, allocators={})
     if facts["requests"]:
         told.update(held(facts, others))
     return told
@@ -72,10 +80,11 @@ PEAKS = [
 def held(facts, others):
     """What the simulator says of a rank's snapshot, and of those that bound it."""
     peaks = simulator.peaks(facts)
-    runs = [peaks, *(simulator.peaks(each) for each in others if each["requests"])]
+    complete = [each for each in others if each["requests"]]
+    runs = [peaks, *map(simulator.peaks, complete)]
     reserved = [run["reserved"] for run in runs]
     values = [peaks["reserved"], min(reserved), max(reserved), peaks["active"]]
-    told = dict(zip(PEAKS, values))
+    told = {**dict(zip(PEAKS, values)), "open_ends": len(others) - len(complete)}
     if facts["oom_step"] is None:
         # What came after memory ran out is another program's doing under another allocator.
         told["allocators"] = simulator.needs(facts, peaks["device"])

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections import namedtuple
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from . import Problem, library
@@ -43,16 +44,31 @@ class Workshop:
         self._slots = threading.Semaphore(jobs)
         self._children, self._lock, self._closed = set(), threading.Lock(), False
 
-    def run(self, order, ranks, events, stem, output):
+    def run(self, order, ranks, events, stem, output, limit=float("inf")):
         """Runs every rank and returns the facts of each, in their order.
 
         `stem(rank)` is the path of a rank's files without ending; `output(rank)` takes what it
-        prints: a file, or None for this process's standard error.
+        prints: a file, or None for this process's standard error. What runs longer than `limit`
+        seconds is ended.
         """
+        def start(rank, meeting):
+            child = self._start(order, ranks, rank, events, stem(rank), output(rank), meeting)
+            child.limit = limit
+            return child
+
         if ranks.together:
             with self._slots:
-                return self._together(order, ranks, events, stem, output)
-        return [self._alone(order, ranks, rank, events, stem, output) for rank in ranks.ranks]
+                return self._together(ranks, start)
+        return self.each(lambda rank: self._alone(ranks, rank, events, start), ranks.ranks)
+
+    def each(self, function, items):
+        """Calls a function for each item, side by side; an interrupt ends all processes."""
+        with ThreadPoolExecutor(len(items)) as pool:
+            try:
+                return list(pool.map(function, items))
+            except KeyboardInterrupt:
+                self.close()
+                raise
 
     def close(self):
         """Ends what still runs, and lets nothing new start."""
@@ -62,26 +78,22 @@ class Workshop:
         for child in children:
             child.end()
 
-    def _alone(self, order, ranks, rank, events, stem, output):
+    def _alone(self, ranks, rank, events, start):
         with self._slots:
             meeting = launched_meeting(events) if ranks.launched else Meeting(None, None)
-            child = self._start(order, ranks, rank, events, stem(rank), output(rank), meeting)
             try:
-                return self._finish(child)
+                return self._finish(start(rank, meeting))
             finally:
                 if ranks.launched:
                     leave(meeting.post, rank, ranks.per_node)
 
-    def _together(self, order, ranks, events, stem, output):
+    def _together(self, ranks, start):
         post = tempfile.mkdtemp(prefix="post-", dir=self.folder)
         meeting = Meeting(free_port(), post)
-        children = [
-            self._start(order, ranks, rank, events, stem(rank), output(rank), meeting)
-            for rank in ranks.ranks
-        ]
+        children = [start(rank, meeting) for rank in ranks.ranks]
         while any(child.is_running() for child in children):
             time.sleep(0.05)
-            if any(child.has_failed() for child in children):
+            if any(child.has_failed() or child.is_late() for child in children):
                 give_time(children)
                 break
         return [self._finish(child) for child in children]
@@ -120,13 +132,16 @@ class Child:
         command = [sys.executable, "-m", "gmlake.predict.job", json.dumps(told)]
         # The script's output is a message of ours: standard output is for the answer.
         output = sys.stderr if output is None else output
-        self._begin = time.monotonic()
+        self._begin, self.limit = time.monotonic(), float("inf")
         self._process = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )
 
     def is_running(self):
         return self._process.poll() is None
+
+    def is_late(self):
+        return time.monotonic() - self._begin > self.limit
 
     def has_failed(self):
         return not self.is_running() and self._process.returncode != 0
@@ -143,8 +158,10 @@ class Child:
 
     def finish(self):
         """Waits for the end and returns the facts."""
-        while self.is_running() and not os.path.exists(self._facts):
+        while self.is_running() and not os.path.exists(self._facts) and not self.is_late():
             time.sleep(0.02)
+        if self.is_late():
+            self.end()
         seconds = time.monotonic() - self._begin
         give_time([self])
         return self._read() | {"seconds": seconds}
