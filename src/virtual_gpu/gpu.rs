@@ -10,6 +10,9 @@ use super::post::Post;
 use super::{Addresses, Completion, Graphs, Known, Memory, Properties, Timeline, Work};
 use crate::units::Bytes;
 
+/// Time that the host takes to load a kernel.
+const LOAD_NS: u64 = 2_000_000;
+
 /// How a virtual GPU is set up, by environment variables.
 #[derive(Debug, Clone)]
 pub struct Conf {
@@ -119,11 +122,12 @@ impl VirtualGpu {
         self.timeline.queue(stream, ns);
     }
 
-    /// Loads a kernel when it is first used: CUDA does so lazily, and waits for the GPU. On an H200 the first launch of a
-    /// kernel came back when all queued work was done.
+    /// Loads a kernel when it is first used: CUDA does so lazily, and waits for the GPU. On an H200 the first launch of
+    /// a kernel came back when all queued work was done.
     pub fn load(&mut self, kernel: u64) {
         if self.loaded.insert(kernel) {
             self.timeline.wait_for_all();
+            self.timeline.spend(LOAD_NS);
         }
     }
 

@@ -137,7 +137,8 @@ mod tests {
     fn captures_have_numbers_of_their_own() {
         let mut graphs = Graphs::default();
         assert!(graphs.begin(1) && graphs.begin(2));
-        assert_ne!(graphs.of(1).unwrap().id, graphs.of(2).unwrap().id);
+        let first = graphs.of(1).unwrap().id;
+        assert_ne!(first, graphs.of(2).unwrap().id);
         assert!(!graphs.record(9, 3) && !graphs.wait(3, 9), "stream 3 is not captured");
     }
 }

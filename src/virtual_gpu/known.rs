@@ -94,7 +94,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_are_what_flags_are(script in prop::collection::vec((0..3, 0u64..48, 0u64..16, 0u64..48), 1..60)) {
+        fn ranges_are_what_flags_are(
+            script in prop::collection::vec((0..3, 0u64..48, 0u64..16, 0u64..48), 1..60)
+        ) {
             let (mut known, mut flags) = (Known::default(), Flags([false; 64]));
             for (what, at, bytes, from) in script {
                 match what {
@@ -109,7 +111,8 @@ mod tests {
                 for at in 0..64u64 {
                     prop_assert_eq!(known.holds(at, 1), flags.0[at as usize], "byte {}", at);
                 }
-                prop_assert!(known.ranges.iter().zip(known.ranges.iter().skip(1)).all(|(a, b)| a.1 < b.0));
+                let mut pairs = known.ranges.iter().zip(known.ranges.iter().skip(1));
+                prop_assert!(pairs.all(|(a, b)| a.1 < b.0));
             }
         }
     }

@@ -15,8 +15,8 @@ use crate::units::{Bytes, MIB, round_up};
 /// Pages of physical memory.
 const GRANULE: Bytes = 2 * MIB;
 
-/// What the context takes of a card, with the kernels and libraries of a training step: `cudaMemGetInfo` on an H200 after
-/// one of a Llama, less what PyTorch had reserved. After the first matrix product it is 685 MiB.
+/// What the context takes of a card, with the kernels and libraries of a training step: `cudaMemGetInfo` on an H200
+/// after one of a Llama, less what PyTorch had reserved. After the first matrix product it is 685 MiB.
 const CONTEXT: Bytes = 767 * MIB;
 
 /// Why memory was refused.

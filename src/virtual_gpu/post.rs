@@ -1,15 +1,15 @@
 //! Post: small data that really goes from one process of a job to another.
 //!
-//! A collective on a virtual GPU moves no tensors, but programs also send each other lengths, seeds and flags, read them
-//! back and branch on them. These are at most 1 MiB, and go through files in a folder that all processes share:
+//! A collective on a virtual GPU moves no tensors, but programs also send each other lengths, seeds and flags, read
+//! them back and branch on them. These are at most 1 MiB, and go through files in a folder that all processes share:
 //!
 //! ```text
 //!   rank 0   writes c.17.0 ─┐                ┌─ reads c.17.0, c.17.1       c: the communicator
 //!   rank 1   writes c.17.1 ─┴─ c.17.* there ─┴─ reads c.17.0, c.17.1       17: its 17th exchange
 //! ```
 //!
-//! Each exchange is a barrier, so a rank that has finished number 17 knows that all have finished reading number 16, and
-//! deletes its own file of that number. A rank that runs alone has no folder, and receives what it sends.
+//! Each exchange is a barrier, so a rank that has finished number 17 knows that all have finished reading number 16,
+//! and deletes its own file of that number. A rank that runs alone has no folder, and receives what it sends.
 
 use std::fs;
 use std::path::PathBuf;

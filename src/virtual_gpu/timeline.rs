@@ -114,6 +114,11 @@ impl Timeline {
         self.processor_ns = self.processor_ns.max(processor_ns);
     }
 
+    /// The host spent so much time outside the program, in nanoseconds.
+    pub fn spend(&mut self, ns: u64) {
+        self.host_ns += ns;
+    }
+
     /// Work that takes the GPU `ns` is queued on a stream.
     pub fn queue(&mut self, stream: u64, ns: u64) {
         let host_ns = self.host_ns;
@@ -278,7 +283,8 @@ mod tests {
             timeline.work_until(host);
             timeline.is_reached(7)
         };
-        for (completion, ns) in [(Completion::Fast, LONG * 2 / 3), (Completion::Slow, LONG * 3 / 2)] {
+        let paces = [(Completion::Fast, LONG * 2 / 3), (Completion::Slow, LONG * 3 / 2)];
+        for (completion, ns) in paces {
             assert!(!reached(completion, ns - 1) && reached(completion, ns));
         }
     }

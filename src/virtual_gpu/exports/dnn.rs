@@ -42,7 +42,7 @@ pub struct Descriptor {
     /// `cudnnBackendDescriptorType_t`
     pub kind: c_int,
     attributes: FxHashMap<c_int, Vec<u8>>,
-    /// What a graph or plan computes, once it is complete.
+    /// What a graph, a configuration or a plan computes, once it is complete.
     pub computes: Option<Plan>,
 }
 
@@ -62,10 +62,6 @@ impl Descriptor {
     pub fn enumeration(&self, name: c_int) -> Option<c_int> {
         let bytes = self.attributes.get(&name)?.first_chunk()?;
         Some(c_int::from_ne_bytes(*bytes))
-    }
-
-    fn point(&mut self, name: c_int, to: u64) {
-        self.attributes.insert(name, to.to_ne_bytes().to_vec());
     }
 }
 
@@ -155,7 +151,6 @@ pub unsafe extern "C" fn cudnnBackendSetAttribute(
 
 const HEURISTIC_GRAPH: c_int = 201;
 const HEURISTIC_RESULTS: c_int = 202;
-const CONFIGURATION_ENGINE: c_int = 300;
 const PLAN_WORKSPACE: c_int = 402;
 
 /// What was set, or what there is: a workspace size, one engine, and no notes about it.
@@ -209,9 +204,10 @@ fn get(of: u64, name: c_int, kind: c_int) -> Vec<u8> {
 fn get_descriptors(all: &mut Descriptors, of: u64, name: c_int, places: &[u64]) -> usize {
     let Some(source) = all.get(&of) else { return 0 };
     if name == HEURISTIC_RESULTS {
-        let graph = source.handles(HEURISTIC_GRAPH).first().copied().unwrap_or(0);
-        if let Some(&configuration) = places.first() {
-            recommend(all, configuration, graph);
+        let graph = source.handles(HEURISTIC_GRAPH).first().and_then(|graph| all.get(graph));
+        let computes = graph.and_then(|graph| graph.computes.clone());
+        if let Some(configuration) = places.first().and_then(|place| all.get_mut(place)) {
+            configuration.computes = computes;
         }
         return 1;
     }
@@ -221,15 +217,6 @@ fn get_descriptors(all: &mut Descriptors, of: u64, name: c_int, places: &[u64]) 
         all.insert(place, copy);
     }
     named.len().max(1)
-}
-
-/// Makes a configuration with the one engine that there is for a graph.
-fn recommend(all: &mut Descriptors, configuration: u64, graph: u64) {
-    let mut engine = Descriptor::default();
-    engine.point(plan::ENGINE_GRAPH, graph);
-    let handle = gpu().object();
-    all.insert(handle, engine);
-    all.entry(configuration).or_default().point(CONFIGURATION_ENGINE, handle);
 }
 
 /// The plan runs on the stream of its handle.

@@ -13,6 +13,7 @@ mod blas;
 mod collectives;
 mod communicators;
 mod copies;
+mod decompositions;
 mod devices;
 mod dnn;
 mod driver;

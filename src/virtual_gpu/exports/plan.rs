@@ -7,8 +7,6 @@ use crate::tensors;
 
 /// Attributes of descriptors, by which they point to each other.
 const PLAN_CONFIGURATION: i32 = 401;
-const CONFIGURATION_ENGINE: i32 = 300;
-pub const ENGINE_GRAPH: i32 = 1300;
 const GRAPH_OPERATIONS: i32 = 801;
 
 /// Attributes of tensors, and of convolutions.
@@ -54,7 +52,7 @@ pub enum Plan {
 }
 
 impl Plan {
-    /// What a descriptor computes that is complete now: a graph by its operations, a plan by its graph.
+    /// What a descriptor computes that is complete now: a graph by its operations, a plan by its configuration.
     ///
     /// The program may destroy what it rests on from here on.
     pub fn of(handle: u64, all: &Descriptors) -> Option<Self> {
@@ -62,10 +60,8 @@ impl Plan {
         match found.kind {
             KIND_GRAPH => Some(Self::of_operations(&found.handles(GRAPH_OPERATIONS), all)),
             KIND_PLAN => {
-                let way = [PLAN_CONFIGURATION, CONFIGURATION_ENGINE, ENGINE_GRAPH];
-                let next = |from: &Descriptor, name| all.get(from.handles(name).first()?);
-                let graph = way.iter().try_fold(found, |from, &name| next(from, name))?;
-                graph.computes.clone()
+                let configuration = all.get(found.handles(PLAN_CONFIGURATION).first()?)?;
+                configuration.computes.clone()
             }
             _ => None,
         }

@@ -20,7 +20,7 @@ const BAD_PARAMETER: Status = 2000;
 
 /// Networks, and their element types. Their tokens and batch are not known before data is described.
 static NETWORKS: Objects<(Recurrent, c_int)> = Objects::new();
-/// Steps and sequences of data.
+/// Tokens (steps of all sequences) and sequences of data.
 static DATA: Objects<(u64, u64)> = Objects::new();
 /// Which share of values a dropout drops.
 static DROPOUTS: Objects<c_float> = Objects::new();
@@ -112,18 +112,25 @@ pub extern "C" fn cudnnDestroyRNNDescriptor(of: *mut c_void) -> Status {
     SUCCESS
 }
 
+/// Sequences may be shorter than the longest: what they have together counts.
 #[unsafe(no_mangle)]
-pub extern "C" fn cudnnSetRNNDataDescriptor(
+pub unsafe extern "C" fn cudnnSetRNNDataDescriptor(
     of: *mut c_void,
     _kind: c_int,
     _layout: c_int,
     steps: c_int,
     batch: c_int,
     _features: c_int,
-    _lengths: *const c_int,
+    lengths: *const c_int,
     _padding: *const c_void,
 ) -> Status {
-    DATA.set(of, (size(steps), size(batch)));
+    let mut tokens = size(steps) * size(batch);
+    if !lengths.is_null() {
+        // SAFETY: the caller hands over the length of each sequence.
+        let lengths = unsafe { std::slice::from_raw_parts(lengths, size(batch) as usize) };
+        tokens = lengths.iter().map(|&length| size(length)).sum();
+    }
+    DATA.set(of, (tokens, size(batch)));
     SUCCESS
 }
 
@@ -135,8 +142,8 @@ pub extern "C" fn cudnnDestroyRNNDataDescriptor(of: *mut c_void) -> Status {
 
 /// A network that runs on data.
 fn running(network: *mut c_void, data: *mut c_void) -> Option<Recurrent> {
-    let ((network, _), (steps, batch)) = (NETWORKS.get(network)?, DATA.get(data)?);
-    Some(Recurrent { tokens: steps * batch, batch, ..network })
+    let ((network, _), (tokens, batch)) = (NETWORKS.get(network)?, DATA.get(data)?);
+    Some(Recurrent { tokens, batch, ..network })
 }
 
 /// PyTorch asks with null in place of what it does not want to know.

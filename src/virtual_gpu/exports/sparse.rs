@@ -30,16 +30,10 @@ pub extern "C" fn cusparseGetErrorString(_code: Status) -> *const c_char {
 
 /// # Safety
 /// `to` can be written to.
-unsafe fn create(
-    to: *mut *mut c_void,
-    rows: i64,
-    columns: i64,
-    nonzero: i64,
-    is_compressed: bool,
-) -> Status {
+unsafe fn create(to: *mut *mut c_void, rows: i64, columns: i64, nonzero: i64) -> Status {
     let [rows, columns, nonzero] = [rows, columns, nonzero].map(|count| count.max(0) as u64);
     // SAFETY: as the caller promises.
-    unsafe { MATRICES.create(to, Sparse { rows, columns, nonzero, is_compressed }) }
+    unsafe { MATRICES.create(to, Sparse { rows, columns, nonzero }) }
 }
 
 #[unsafe(no_mangle)]
@@ -50,7 +44,7 @@ pub unsafe extern "C" fn cusparseCreateCoo(
     nonzero: i64,
 ) -> Status {
     // SAFETY: the caller hands over a place for the matrix.
-    unsafe { create(to, rows, columns, nonzero, false) }
+    unsafe { create(to, rows, columns, nonzero) }
 }
 
 #[unsafe(no_mangle)]
@@ -61,7 +55,7 @@ pub unsafe extern "C" fn cusparseCreateCsr(
     nonzero: i64,
 ) -> Status {
     // SAFETY: the caller hands over a place for the matrix.
-    unsafe { create(to, rows, columns, nonzero, true) }
+    unsafe { create(to, rows, columns, nonzero) }
 }
 
 #[unsafe(no_mangle)]
@@ -114,12 +108,18 @@ pub unsafe extern "C" fn cusparseSpMM_bufferSize(
     _beta: *const c_void,
     c: *mut c_void,
     _compute: c_int,
-    _algorithm: c_int,
+    algorithm: c_int,
     to: *mut usize,
 ) -> Status {
+    /// `CUSPARSE_SPMM_CSR_ALG2`
+    const BY_ROWS: c_int = 6;
     let Some(matrix) = MATRICES.get(a) else { return INVALID_VALUE };
     let is_vector = DENSE.get(c) == Some(1);
-    let bytes = if is_vector { matrix.vector_product() } else { matrix.dense_product() };
+    let bytes = if is_vector {
+        matrix.vector_product()
+    } else {
+        matrix.dense_product(algorithm == BY_ROWS)
+    };
     // SAFETY: the caller hands over a place for the size.
     unsafe { put(to, bytes as usize) }
 }
@@ -231,7 +231,6 @@ pub unsafe extern "C" fn cusparseXcsrgeam2Nnz(
         rows: rows.max(0) as u64,
         columns: columns.max(0) as u64,
         nonzero: nonzero.max(0) as u64,
-        is_compressed: true,
     };
     // SAFETY: the caller hands over a place for the number.
     unsafe { put(to, of(a_nonzero).plus(&of(b_nonzero)) as c_int) }

@@ -1,6 +1,7 @@
 //! Convolutions: the workspace of the plan that cuDNN would choose.
 //!
-//! Tensor cores want channels last. In the usual layout the tensors are therefore copied, and the result is copied back:
+//! Tensor cores want channels last. In the usual layout the tensors are therefore copied, and the result is copied
+//! back:
 //!
 //! ```text
 //!   x, y, weight  NCHW ─▶ copies as NHWC, channels filled up ─▶ kernel ─▶ sum of partial results (weights only)

@@ -18,9 +18,10 @@ pub struct Fourier {
 impl Fourier {
     /// Bytes of the plan's work area.
     ///
-    /// None while a line fits into one kernel, else one copy of the complex data. Real lines of odd length are taken two
-    /// at a time as complex ones. A length with a large prime factor is computed as a convolution, its length filled up
-    /// to a power of two. Of 485 plans that were measured, 482 are within 1 % or 16 KiB, 436 in the same block of 512 bytes.
+    /// None while a line fits into one kernel, else one copy of the complex data. Real lines of odd length are taken
+    /// two at a time as complex ones. A length with a large prime factor is computed as a convolution, its length
+    /// filled up to a power of two. Of 485 plans that were measured, 482 are within 1 % or 16 KiB, 436 in the same
+    /// block of 512 bytes.
     #[must_use]
     pub fn workspace(&self) -> u64 {
         let Some((&last, outer)) = self.sizes.split_last() else { return 0 };

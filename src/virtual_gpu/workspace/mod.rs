@@ -1,8 +1,9 @@
 //! Workspaces: the device memory that CUDA's libraries ask PyTorch for while an operation runs.
 //!
-//! A library tells how many bytes an operation needs, PyTorch takes them from its caching allocator, and gives them back
-//! at once. The allocator keeps the segment, so a workspace counts in reserved memory. How many bytes it is depends on
-//! the kernel that the library would choose; here rules stand in for that choice, each with the error that was measured.
+//! A library tells how many bytes an operation needs, PyTorch takes them from its caching allocator, and gives them
+//! back at once. The allocator keeps the segment, so a workspace counts in reserved memory. How many bytes it is
+//! depends on the kernel that the library would choose; here rules stand in for that choice, each with the error that
+//! was measured.
 //!
 //! Measured on an H200: cuDNN 9.19, cuFFT 12.0, cuSPARSE 12.6, with PyTorch 2.11. Matrix products and attention by its
 //! own kernels need no rule: there PyTorch decides.
@@ -24,8 +25,9 @@ pub const ATTENTION: u64 = 256;
 /// States of cuDNN's generator for dropout, whatever the layer.
 pub const DROPOUT_STATES: u64 = 6_488_064;
 
-/// Bytes for batch normalization of 32 bits with channels last, forwards and backwards. The five shapes that were measured
-/// need 9 KB to 1 MB; these are those of the middle one. In the usual layout none are needed, and 16 bits go another way.
+/// Bytes for batch normalization of 32 bits with channels last, forwards and backwards. The five shapes that were
+/// measured need 9 KB to 1 MB; these are those of the middle one. In the usual layout none are needed, and 16 bits go
+/// another way.
 pub const BATCH_NORM: (u64, u64) = (203_360, 136_240);
 
 /// Bytes for cuDNN's CTC loss: steps, sequences, and labels of the alphabet. Within 3 % of the four measured.
