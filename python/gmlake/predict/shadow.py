@@ -13,6 +13,8 @@ import ctypes
 import mmap
 import weakref
 
+from .host import INTEGERS
+
 CLEAR_PAGES = 256 << 10  # from this size on, cleared pages go back to the host's system
 RUNS = 4096  # the most stretches of a strided tensor that are looked at one by one
 HUGE_PAGES = 4 << 20  # from this size on, memory is asked for in large pages
@@ -46,7 +48,12 @@ class Shadow:
 
     def sure(self, tensor):
         """Whether every element is known, and not by an assumption."""
-        return not tensor.numel() or base(tensor) not in self.assumed and self.known(tensor)
+        if not tensor.numel() or self.known(tensor):
+            return base(tensor) not in self.assumed
+        if tensor.dtype in INTEGERS and self.is_known(tensor.data_ptr(), span(tensor)):
+            self.hold(tensor)  # from another rank, or copied inside an operator
+            return True
+        return False
 
     def learn(self, tensor, assumed=False):
         """The host has written this tensor's elements."""
