@@ -38,6 +38,9 @@ impl Known {
 
     /// Takes the `bytes` bytes from `at` on out of the set.
     pub fn remove(&mut self, at: u64, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
         let end = at + bytes;
         while let Some((&from, &to)) = self.ranges.range(..end).next_back() {
             if to <= at {

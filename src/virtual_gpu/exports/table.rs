@@ -117,10 +117,10 @@ table! {
             cudaDeviceGetStreamPriorityRange cudaDriverGetVersion cudaGetDevice cudaGetDeviceCount
             cudaGetDeviceProperties cudaGetDeviceProperties_v2 cudaRuntimeGetVersion cudaSetDevice;
         dnn:
-            cudnnBackendCreateDescriptor cudnnBackendDestroyDescriptor cudnnBackendExecute cudnnBackendFinalize
-            cudnnBackendGetAttribute cudnnBackendSetAttribute cudnnGetCudartVersion
-            cudnnGetErrorString cudnnGetLastErrorString cudnnGetProperty cudnnGetStream
-            cudnnGetVersion cudnnSetStream;
+            cudnnBackendCreateDescriptor cudnnBackendDestroyDescriptor cudnnBackendExecute
+            cudnnBackendFinalize cudnnBackendGetAttribute cudnnBackendSetAttribute
+            cudnnGetCudartVersion cudnnGetErrorString cudnnGetLastErrorString cudnnGetProperty
+            cudnnGetStream cudnnGetVersion cudnnSetStream;
         driver:
             cuCtxGetCurrent cuCtxGetDevice cuCtxSetCurrent cuCtxSynchronize cuDeviceCanAccessPeer
             cuDeviceGet cuDeviceGetAttribute cuDeviceGetCount cuDeviceGetName
