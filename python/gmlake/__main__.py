@@ -11,6 +11,7 @@ import runpy
 import sys
 
 from . import NotEnabled, check, enable, snapshot, stats
+from .predict.again import on_virtual_gpu
 from .predict.command import main as predict
 from .predict.options import add as add_predict
 
@@ -23,6 +24,7 @@ def main():
     run.add_argument("--conf", default="", metavar="NAME=VALUE,...", help="options, as in GMLAKE_CONF")
     run.add_argument("--stats", action="store_true", help="print what the allocator counted when the script ends")
     run.add_argument("--snapshot", metavar="FILE", help="record, and write a snapshot when the script ends")
+    run.add_argument("--virtual", metavar="CARD", help="on a virtual GPU, such as h200: no GPU is needed, nothing is computed")
     run.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
     run.add_argument("script", metavar="SCRIPT", help="the script")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
@@ -34,6 +36,8 @@ def main():
     if given.command == "check":
         problem = check()
         sys.exit(f"gmlake: {problem.removeprefix('gmlake: ')}" if problem else print("gmlake: ready"))
+    if given.virtual:
+        on_virtual_gpu(given.virtual)
     options = dict(piece.split("=", 1) for piece in given.conf.split(",") if "=" in piece)
     if given.snapshot:
         options.setdefault("record", "on")
