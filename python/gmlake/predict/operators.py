@@ -34,6 +34,18 @@ def in_backward():
     return torch._C._current_graph_task_id() != -1 and not torch.is_grad_enabled()
 
 
+def repeats(tensor):
+    """Whether several elements have the same memory, by an expanded dimension."""
+    return 0 in tensor.stride() and any(
+        size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride())
+    )
+
+
+def some_values(count):
+    """How many values, in words."""
+    return "a value" if count == 1 else f"{count:,} values"
+
+
 def first_words(error):
     """An error's message, shortened to a line."""
     return str(error).split("\n")[0].split(". ")[0][:100]
@@ -65,6 +77,8 @@ class Operator:
         self.name = overload._schema.name.split("::")[1]
         self.written = [i for i, a in written if not a.kwarg_only]
         self.outs = [a.name for _, a in written if a.kwarg_only]
+        returns = overload._schema.returns
+        self.new_results = {i for i, r in enumerate(returns) if r.alias_info is None}
         self.random = any(a.name == "generator" for a in arguments)
         self.overwriting = self.name in OVERWRITING
         self.numbers = scalars.positions(overload._schema)
@@ -104,25 +118,63 @@ class Operator:
 
     def mutable(self, *args, **kwargs):
         """A call that writes into tensors that exist."""
-        out = self.device(args, kwargs)
         if not self.shadow.blocks and self.is_large_float(args):
-            return out
-        written = host.tensors([args[i] for i in self.written if i < len(args)])
-        written += host.tensors(kwargs[name] for name in self.outs if name in kwargs)
-        if not self.may_write(written):
-            self.forget(written)
-            return out
-        inputs = [a for i, a in enumerate(args) if i not in self.written or not self.overwriting]
-        read = host.tensors(inputs) + host.tensors(
-            v for k, v in kwargs.items() if k not in self.outs
-        )
+            return self.device(args, kwargs)
+        own = host.tensors([args[i] for i in self.written if i < len(args)])
+        if own and not self.overwriting and not any(map(repeats, own)):
+            return self.in_place(own, args, kwargs)
+        out = self.device(args, kwargs)
+        written = own + host.tensors(kwargs[name] for name in self.outs if name in kwargs)
+        skipped = self.written if self.overwriting else []
+        inputs = [argument for i, argument in enumerate(args) if i not in skipped]
+        inputs += [argument for name, argument in kwargs.items() if name not in self.outs]
+        read = host.tensors(inputs)
         lost = self.is_lost(read)
-        integers = any(tensor.dtype in INTEGERS for tensor in written)
-        if lost and not (integers and self.may_decide(read)):
-            self.forget(written)
-        else:
+        if self.is_computed(written, read, lost):
             self.compute(args, kwargs, read, written, lost)
+        else:
+            self.forget(written)
         return out
+
+    def in_place(self, own, args, kwargs):
+        """A call that changes tensors. What it makes of them is found before the device is called:
+
+        A CUDA kernel may work on a copy that it then writes back, without having computed it.
+        """
+        read = host.tensors(args) + host.tensors(kwargs.values())
+        lost = self.is_lost(read)
+        changed = None
+        if self.is_computed(own, read, lost):
+            changed = self.tried(self.change, own, args, kwargs)
+        if changed is None:
+            out = self.device(args, kwargs)
+            self.forget(own)
+            return out
+        assumed = lost or not self.are_sure(read)
+        with self.shadow.kept_assumptions(own):
+            out = self.device(args, kwargs)
+        results = own + [r for i, r in enumerate(host.results(out)) if i in self.new_results]
+        self.keep(results, changed)
+        self.learn(results, assumed)
+        return out
+
+    def change(self, own, args, kwargs):
+        """Copies of the tensors after the operator has changed them, and its other results."""
+        copies = {id(tensor): host.view(tensor).clone() for tensor in own}
+
+        def seen(tensor):
+            copy = copies.get(id(tensor))
+            return self.seen(tensor) if copy is None else copy
+
+        found = host.results(self.on_host(self.overload, args, kwargs, seen))
+        return list(copies.values()) + [r for i, r in enumerate(found) if i in self.new_results]
+
+    def is_computed(self, written, read, lost):
+        """Whether a call with these tensors is computed on the host."""
+        if not self.may_write(written) or torch._C._cuda_isCurrentStreamCapturing():
+            return False
+        integers = any(tensor.dtype in INTEGERS for tensor in written)
+        return not lost or integers and self.may_decide(read)
 
     def is_large_float(self, args):
         """Whether the first argument is a tensor of floats that is too large to be computed."""
@@ -170,34 +222,47 @@ class Operator:
         return size <= self.limits.floats and (self.limits.everything or not in_backward())
 
     def forget(self, written):
-        if self.shadow.blocks:
-            for tensor in written:
-                self.shadow.forget(tensor)
+        """Kernels have written here."""
+        for tensor in written:
+            self.shadow.forget(tensor)
+
+    def learn(self, results, assumed):
+        """The host has written here."""
+        for tensor in results:
+            if tensor.numel() and self.fits(tensor):
+                self.shadow.learn(tensor, assumed)
+        self.values.computed += 1
+
+    def are_sure(self, read):
+        return all(self.shadow.sure(tensor) for tensor in read if tensor.is_cuda)
 
     # The host's part.
+
+    def tried(self, function, *arguments):
+        """The function's result, true if it has none; none if it fails, which is remembered."""
+        try:
+            found = function(*arguments)
+        except Exception as error:
+            self.values.failed[str(self.overload)] = first_words(error)
+            return None
+        return True if found is None else found
 
     def compute(self, args, kwargs, read, results, lost):
         """Calls the operator on the host and keeps its results."""
         fitting = [tensor for tensor in results if tensor.numel() and self.fits(tensor)]
-        prepare(fitting)
         if not fitting or torch._C._cuda_isCurrentStreamCapturing():
             return self.forget(results)
-        try:
-            self.write(args, kwargs, results)
-        except Exception as error:
-            self.values.failed[str(self.overload)] = first_words(error)
+        prepare(fitting)
+        if self.tried(self.write, args, kwargs, results) is None:
             return self.forget(results)
-        assumed = lost or not all(self.shadow.sure(tensor) for tensor in read if tensor.is_cuda)
-        for tensor in fitting:
-            self.shadow.learn(tensor, assumed)
-        self.values.computed += 1
+        self.learn(fitting, lost or not self.are_sure(read))
 
     def write(self, args, kwargs, results):
         """Calls the operator on the host, whose results come into the memory of the device's."""
         if self.is_zeroing(args):
             return  # it reads as zero already
         if self.written or self.outs:
-            self.on_host(self.overload, args, kwargs)
+            self.on_host(self.overload, args, kwargs)  # overwrites
         elif self.into and sum(tensor.numel() for tensor in results) > LARGE and self.fit(results):
             outs = dict(zip(self.into_names, map(host.view, results)))
             self.on_host(self.into, args, {**kwargs, **outs})
@@ -220,10 +285,10 @@ class Operator:
         )
         return zero and not self.shadow.touched(args[0])
 
-    def on_host(self, overload, args, kwargs):
+    def on_host(self, overload, args, kwargs, seen=None):
         """The operator's result from the host's view of its arguments."""
-        args = host.map_tensors(self.seen, args)
-        kwargs = host.map_tensors(self.seen, kwargs)
+        args = host.map_tensors(seen or self.seen, args)
+        kwargs = host.map_tensors(seen or self.seen, kwargs)
         for name in self.outs:
             if name in kwargs and not kwargs[name].numel():
                 kwargs[name] = kwargs[name].clone()
@@ -238,7 +303,7 @@ class Operator:
         """What the host sees of an argument: its memory, or the assumption."""
         if not tensor.is_cuda or not tensor.numel() or self.shadow.touched(tensor):
             return host.view(tensor)
-        if self.written or self.outs:
+        if self.outs or self.written and (self.overwriting or repeats(tensor)):
             return host.view(tensor)
         if self.name == "multinomial":
             return self.values.assumption.weights(tensor)
@@ -265,7 +330,7 @@ class Operator:
             return self.device(args, kwargs)
         found = self.on_host(self.overload, args, kwargs)
         size, value = READBACKS[self.name](host.map_tensors(host.view, args), found)
-        sure = not lost and all(self.shadow.sure(tensor) for tensor in read)
+        sure = not lost and self.are_sure(read)
         if not sure and read[0].numel():
             self.values.reads.add(size, f"size of {self.name}")
         with self.values.noticed(), self.values.library.answer(size, value):
@@ -273,9 +338,7 @@ class Operator:
         results = host.results(out)
         prepare(results)
         self.keep(results, found)
-        for tensor in results:
-            if tensor.numel() and self.fits(tensor):
-                self.shadow.learn(tensor, not sure)
+        self.learn(results, not sure)
         return out
 
     def read(self, tensor):
@@ -298,7 +361,7 @@ class Operator:
             if not source.numel() or self.shadow.sure(source):
                 out = self.device(args, {})
             else:
-                out = self.notice(source, f"{source.numel()} values", args)
+                out = self.notice(source, some_values(source.numel()), args)
             self.fetched(to, source)
         else:
             out = self.device(args, {})

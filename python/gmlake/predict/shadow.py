@@ -9,6 +9,7 @@ two rules:
 - A storage whose values rest on an assumption about unknown floats is remembered as assumed until it is freed.
 """
 
+import contextlib
 import ctypes
 import mmap
 import weakref
@@ -72,9 +73,16 @@ class Shadow:
             gone = weakref.ref(storage, lambda reference: self.freed(at, reference))
             self.blocks[at] = storage.nbytes(), gone
 
+    @contextlib.contextmanager
+    def kept_assumptions(self, tensors):
+        """What is written into these tensors within this, and replaced after it, assumes nothing."""
+        free = {base(tensor) for tensor in tensors} - self.assumed
+        yield
+        self.assumed -= free
+
     def forget(self, tensor):
         """A kernel has written this tensor's elements: nobody knows what."""
-        if not self.touched(tensor):
+        if not self.blocks and not self.everything or not self.touched(tensor):
             return
         for at, size in runs(tensor):
             clear(at, size)

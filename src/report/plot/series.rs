@@ -122,8 +122,7 @@ impl Chart<'_> {
             let ends = [(LEFT, y), (WIDTH as i32 - RIGHT, y)].map(|(x, y)| (pen.px(x), pen.px(y)));
             let (dash, gap) = (pen.px(10), pen.px(6));
             let style = pen.line(style::FAINT_INK, 1);
-            root.draw(&DashedPathElement::new(ends.into_iter(), dash, gap, style))
-                .map_err(failed)?;
+            root.draw(&DashedPathElement::new(ends, dash, gap, style)).map_err(failed)?;
             labels.push((card.name.clone(), style::FAINT_INK, y));
         }
         Ok(labels)
