@@ -195,7 +195,7 @@ table! {
         cudaProfilerStop cudaStreamDestroy cudaUserObjectRelease
         // driver
         cuCtxPushCurrent_v2 cuCtxSetLimit cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset_v2
-        cuDevicePrimaryCtxSetFlags_v2 cuFuncSetAttribute cuFuncSetCacheConfig cuInit cuMemSetAccess
+        cuDevicePrimaryCtxSetFlags_v2 cuFuncSetAttribute cuFuncSetCacheConfig cuInit cuLogsRegisterCallback cuLogsUnregisterCallback cuMemSetAccess
         cuModuleUnload cuStreamDestroy_v2 cuTensorMapEncodeTiled
         // cuBLAS
         cublasCaxpy_v2 cublasCcopy_v2 cublasCdotc_v2 cublasCdotu_v2 cublasCgemmBatched
