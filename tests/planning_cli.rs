@@ -50,7 +50,7 @@ fn plan_tells_the_smallest_memory_and_the_cards() {
     assert_eq!(need["smallest"]["capacity_bytes"], (500_u64 * 64) << 20);
     assert_eq!(need["below"]["shortage"]["event"], 499);
     let rows = csv::Reader::from_path(&csv).unwrap().records().count();
-    assert_eq!(rows, 2 * 12);
+    assert_eq!(rows, 2 * 13);
     assert!(fs::read_to_string(&markdown).unwrap().contains("| caching   |"));
 }
 
