@@ -204,7 +204,9 @@ fn every_module_uses_only_those_below_it() {
     let mut broken = Vec::new();
     for source in files(&["src"], &[".rs"]) {
         let module = source.module();
-        if ["lib", "bin"].contains(&module) {
+        // Programs, and the virtual GPU's shared library, are crates of their own above all modules.
+        let is_own_crate = source.path.starts_with("src/virtual_gpu/exports/");
+        if ["lib", "bin"].contains(&module) || is_own_crate {
             continue;
         }
         let known = LAYERS.iter().find(|(name, _)| *name == module);

@@ -38,7 +38,10 @@ fn is_of_cuda(name: &str) -> bool {
 fn symbols(path: &Path, defined: bool) -> BTreeSet<String> {
     let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let file = object::File::parse(&*bytes).expect("a shared library");
+    // A weak symbol may be missing: the library asks before it calls.
+    let is_wanted = |symbol: &object::Symbol| defined || !symbol.is_weak();
     let named = file.dynamic_symbols().filter(|symbol| symbol.is_undefined() != defined);
+    let named = named.filter(is_wanted);
     named.filter_map(|symbol| symbol.name().ok().map(str::to_owned)).collect()
 }
 

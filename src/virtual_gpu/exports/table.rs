@@ -77,7 +77,8 @@ table! {
             cublasCgemmStridedBatched cublasCgemm_v2 cublasDgemmStridedBatched cublasDgemm_v2
             cublasGemmEx cublasGemmStridedBatchedEx cublasGetMathMode cublasGetPointerMode_v2
             cublasLtGetVersion cublasLtMatmul cublasLtMatmulAlgoGetHeuristic
-            cublasLtMatrixLayoutCreate cublasLtMatrixLayoutDestroy cublasLtMatrixLayoutSetAttribute
+            cublasLtMatrixLayoutCreate cublasLtMatrixLayoutDestroy
+            cublasLtMatrixLayoutSetAttribute
             cublasSetMathMode cublasSetStream_v2 cublasSgemmEx cublasSgemmStridedBatched
             cublasSgemm_v2 cublasZgemmStridedBatched cublasZgemm_v2;
         collectives:
@@ -115,7 +116,8 @@ table! {
         devices:
             cudaDeviceCanAccessPeer cudaDeviceGetAttribute cudaDeviceGetPCIBusId
             cudaDeviceGetStreamPriorityRange cudaDriverGetVersion cudaGetDevice cudaGetDeviceCount
-            cudaGetDeviceProperties cudaGetDeviceProperties_v2 cudaRuntimeGetVersion cudaSetDevice;
+            cudaGetDeviceProperties cudaGetDeviceProperties_v2 cudaRuntimeGetVersion
+            cudaSetDevice;
         dnn:
             cudnnBackendCreateDescriptor cudnnBackendDestroyDescriptor cudnnBackendExecute
             cudnnBackendFinalize cudnnBackendGetAttribute cudnnBackendSetAttribute
@@ -126,7 +128,8 @@ table! {
             cuDeviceGet cuDeviceGetAttribute cuDeviceGetCount cuDeviceGetName
             cuDevicePrimaryCtxGetState cuDevicePrimaryCtxRetain cuDeviceTotalMem_v2
             cuDriverGetVersion cuEventDestroy_v2 cuEventQuery cuEventRecord cuEventSynchronize
-            cuFuncGetAttribute cuGetErrorName cuGetErrorString cuGetProcAddress_v2 cuMemAddressFree
+            cuFuncGetAttribute cuGetErrorName cuGetErrorString cuGetProcAddress_v2
+            cuMemAddressFree
             cuMemAddressReserve cuMemAlloc_v2 cuMemCreate cuMemFree_v2 cuMemGetAddressRange_v2
             cuMemGetAllocationGranularity cuMemGetAllocationPropertiesFromHandle cuMemGetInfo_v2
             cuMemMap cuMemRelease cuMemUnmap cuMemcpyDtoH_v2 cuMemcpyHtoD_v2 cuMemsetD32Async
@@ -145,7 +148,8 @@ table! {
             cudaOccupancyMaxActiveBlocksPerMultiprocessor
             cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags;
         libraries:
-            cuptiGetResultString cuptiGetVersion nvrtcGetCUBIN nvrtcGetCUBINSize nvrtcGetErrorString
+            cuptiGetResultString cuptiGetVersion nvrtcGetCUBIN nvrtcGetCUBINSize
+            nvrtcGetErrorString
             nvrtcGetLoweredName nvrtcGetPTX nvrtcGetPTXSize nvrtcGetProgramLog
             nvrtcGetProgramLogSize nvrtcVersion;
         messages:
@@ -157,14 +161,16 @@ table! {
             cudnnRNNForward cudnnRestoreDropoutDescriptor cudnnSetDropoutDescriptor
             cudnnSetRNNDataDescriptor cudnnSetRNNDescriptor_v8;
         runtime:
-            cudaDeviceGetDefaultMemPool cudaFree cudaFreeAsync cudaFreeHost cudaGetDriverEntryPoint
+            cudaDeviceGetDefaultMemPool cudaFree cudaFreeAsync cudaFreeHost
+            cudaGetDriverEntryPoint
             cudaGetDriverEntryPointByVersion cudaGetErrorName cudaGetErrorString cudaGetLastError
             cudaGetSymbolAddress cudaHostAlloc cudaHostRegister cudaHostUnregister cudaMalloc
             cudaMallocAsync cudaMallocHost cudaMemGetInfo cudaMemPoolGetAttribute cudaMemcpy
             cudaMemcpy2DAsync cudaMemcpyAsync cudaMemcpyPeerAsync cudaMemset cudaMemsetAsync
             cudaPeekAtLastError cudaPointerGetAttributes;
         sparse:
-            cusparseCcsrgeam2_bufferSizeExt cusparseCreateCoo cusparseCreateCsr cusparseCreateDnMat
+            cusparseCcsrgeam2_bufferSizeExt cusparseCreateCoo cusparseCreateCsr
+            cusparseCreateDnMat
             cusparseDcsrgeam2_bufferSizeExt cusparseDestroyDnMat cusparseDestroySpMat
             cusparseGetErrorString cusparseScsrgeam2_bufferSizeExt cusparseSpGEMM_compute
             cusparseSpGEMM_workEstimation cusparseSpMM_bufferSize cusparseSpMV_bufferSize
@@ -177,7 +183,8 @@ table! {
             cudaGraphNodeGetDependencies cudaLaunchHostFunc cudaStreamAddCallback
             cudaStreamBeginCapture cudaStreamCreate cudaStreamCreateWithFlags
             cudaStreamCreateWithPriority cudaStreamEndCapture cudaStreamGetCaptureInfo
-            cudaStreamGetCaptureInfo_v2 cudaStreamGetPriority cudaStreamIsCapturing cudaStreamQuery
+            cudaStreamGetCaptureInfo_v2 cudaStreamGetPriority cudaStreamIsCapturing
+            cudaStreamQuery
             cudaStreamSynchronize cudaStreamWaitEvent cudaThreadExchangeStreamCaptureMode;
         tensors:
             cudnnDestroyFilterDescriptor cudnnDestroyTensorDescriptor
@@ -195,7 +202,8 @@ table! {
         cudaProfilerStop cudaStreamDestroy cudaUserObjectRelease
         // driver
         cuCtxPushCurrent_v2 cuCtxSetLimit cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset_v2
-        cuDevicePrimaryCtxSetFlags_v2 cuFuncSetAttribute cuFuncSetCacheConfig cuInit cuLogsRegisterCallback cuLogsUnregisterCallback cuMemSetAccess
+        cuDevicePrimaryCtxSetFlags_v2 cuFuncSetAttribute cuFuncSetCacheConfig cuInit
+        cuLogsRegisterCallback cuLogsUnregisterCallback cuMemSetAccess
         cuModuleUnload cuStreamDestroy_v2 cuTensorMapEncodeTiled
         // cuBLAS
         cublasCaxpy_v2 cublasCcopy_v2 cublasCdotc_v2 cublasCdotu_v2 cublasCgemmBatched
@@ -249,14 +257,16 @@ table! {
         cusparseDestroyMatDescr cusparseDnMatSetStridedBatch cusparseLtDenseDescriptorInit
         cusparseLtInit cusparseLtMatDescriptorDestroy cusparseLtMatmul
         cusparseLtMatmulAlgSelectionInit cusparseLtMatmulAlgSetAttribute
-        cusparseLtMatmulDescSetAttribute cusparseLtMatmulDescriptorInit cusparseLtMatmulPlanDestroy
+        cusparseLtMatmulDescSetAttribute cusparseLtMatmulDescriptorInit
+        cusparseLtMatmulPlanDestroy
         cusparseLtMatmulPlanInit cusparseLtMatmulSearch cusparseLtStructuredDescriptorInit
         cusparseSDDMM cusparseSDDMM_preprocess cusparseSbsrmm cusparseSbsrmv
         cusparseSbsrsm2_analysis cusparseSbsrsm2_solve cusparseSbsrsv2_analysis
         cusparseSbsrsv2_solve cusparseScsrgeam2 cusparseSetMatDiagType cusparseSetMatFillMode
         cusparseSetMatIndexBase cusparseSetMatType cusparseSetPointerMode cusparseSetStream
         cusparseSpGEMM_copy cusparseSpGEMM_destroyDescr cusparseSpMM cusparseSpMV
-        cusparseSpMatSetAttribute cusparseSpSM_analysis cusparseSpSM_destroyDescr cusparseSpSM_solve
+        cusparseSpMatSetAttribute cusparseSpSM_analysis cusparseSpSM_destroyDescr
+        cusparseSpSM_solve
         cusparseSpSV_analysis cusparseSpSV_destroyDescr cusparseSpSV_solve cusparseXcoo2csr
         cusparseXcoosortByRow cusparseXcsrsort cusparseZbsrmm cusparseZbsrmv
         cusparseZbsrsm2_analysis cusparseZbsrsm2_solve cusparseZbsrsv2_analysis
@@ -294,7 +304,8 @@ table! {
         cusparseCreateIdentityPermutation cusparseCreateMatDescr cusparseSpGEMM_createDescr
         cusparseSpSM_createDescr cusparseSpSV_createDescr
         // cuSOLVER
-        cusolverDnCreate cusolverDnCreateGesvdjInfo cusolverDnCreateParams cusolverDnCreateSyevjInfo
+        cusolverDnCreate cusolverDnCreateGesvdjInfo cusolverDnCreateParams
+        cusolverDnCreateSyevjInfo
         // NVRTC, CUPTI
         cuptiSubscribe nvrtcCreateProgram
     }
@@ -384,11 +395,14 @@ table! {
         cudaLibraryGetUnifiedFunction cudaMallocManaged cudaStreamBeginCaptureToGraph
         cudaStreamUpdateCaptureDependencies cudaUserObjectCreate
         // driver
-        cuCtxCreate_v2 cuCtxCreate_v4 cuCtxFromGreenCtx cuCtxPopCurrent_v2 cuDevResourceGenerateDesc
+        cuCtxCreate_v2 cuCtxCreate_v4 cuCtxFromGreenCtx cuCtxPopCurrent_v2
+        cuDevResourceGenerateDesc
         cuDevSmResourceSplitByCount cuDeviceGetDevResource cuDeviceGetUuid cuDeviceGetUuid_v2
         cuGetExportTable cuGreenCtxCreate cuGreenCtxDestroy cuGreenCtxStreamCreate
-        cuIpcCloseMemHandle cuIpcGetMemHandle cuIpcOpenMemHandle_v2 cuLinkAddData_v2 cuLinkComplete
-        cuLinkCreate_v2 cuMemAllocManaged cuMemExportToShareableHandle cuMemGetHandleForAddressRange
+        cuIpcCloseMemHandle cuIpcGetMemHandle cuIpcOpenMemHandle_v2 cuLinkAddData_v2
+        cuLinkComplete
+        cuLinkCreate_v2 cuMemAllocManaged cuMemExportToShareableHandle
+        cuMemGetHandleForAddressRange
         cuMemImportFromShareableHandle cuMemRetainAllocationHandle cuMulticastAddDevice
         cuMulticastBindAddr cuMulticastBindMem cuMulticastCreate cuMulticastGetGranularity
         cuMulticastUnbind cuStreamGetGreenCtx cuStreamWaitValue32_v2 cuStreamWriteValue32_v2
@@ -413,9 +427,11 @@ table! {
         // NVRTC, CUPTI
         cuptiActivityGetNextRecord cuptiActivityGetNumDroppedRecords cuptiGetCallbackName
         // cuFile and NVSHMEM
-        cuFileBufDeregister cuFileBufRegister cuFileHandleDeregister cuFileHandleRegister cuFileRead
+        cuFileBufDeregister cuFileBufRegister cuFileHandleDeregister cuFileHandleRegister
+        cuFileRead
         cuFileWrite nvshmem_barrier_all nvshmem_free nvshmem_info_get_version nvshmem_malloc
-        nvshmem_ptr nvshmem_selected_device_transport nvshmem_team_n_pes nvshmem_team_split_strided
+        nvshmem_ptr nvshmem_selected_device_transport nvshmem_team_n_pes
+        nvshmem_team_split_strided
         nvshmemid_hostlib_finalize nvshmemid_hostlib_init_attr nvshmemid_init_status
         nvshmemx_alltoallmem_on_stream nvshmemx_broadcastmem_on_stream nvshmemx_cumodule_init
         nvshmemx_get_uniqueid nvshmemx_getmem_on_stream nvshmemx_mc_ptr nvshmemx_putmem_on_stream
