@@ -37,7 +37,8 @@ def in_a_process(code, **environment):
 
 
 def test_it_is_installed_and_not_the_sources():
-    assert "site-packages" in str(HERE) and (HERE / "libgmlake_torch.so").exists(), HERE
+    assert "site-packages" in str(HERE), HERE
+    assert (HERE / "libgmlake_torch.so").exists() and (HERE / "libgmlake_gpu.so").exists(), HERE
 
 
 def test_a_wrong_name_or_option_is_said():
@@ -51,6 +52,15 @@ def test_without_pytorch_enable_says_so():
     if importlib.util.find_spec("torch"):
         return
     print(in_a_process("import gmlake\ntry: gmlake.enable()\nexcept gmlake.NotEnabled as e: assert 'not installed' in str(e)"))
+
+
+def test_predict_without_pytorch_says_so():
+    if importlib.util.find_spec("torch"):
+        return
+    predict = [sys.executable, "-m", "gmlake", "predict", __file__]
+    done = subprocess.run(predict, capture_output=True, text=True)
+    assert done.returncode == 2 and "PyTorch is not installed" in done.stderr, done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
 def test_without_a_gpu_there_is_a_sentence():
