@@ -2,7 +2,7 @@
 //! and `recurrent.rs`.
 //!
 //! A program describes an operation as descriptors that point to each other, asks for engines, and makes a plan from
-//! one. Here there is one engine. What matters is the workspace that its plan asks for:
+//! one. Here there are two, one without a workspace. What matters is the workspace that its plan asks for:
 //!
 //! ```text
 //!   plan ─▶ engine configuration ─▶ engine ─▶ operation graph ─▶ operation ─▶ tensors, convolution
@@ -153,7 +153,7 @@ const HEURISTIC_GRAPH: c_int = 201;
 const HEURISTIC_RESULTS: c_int = 202;
 const PLAN_WORKSPACE: c_int = 402;
 
-/// What was set, or what there is: a workspace size, one engine, and no notes about it.
+/// What was set, or what there is: a workspace size, two configurations, and no notes about them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnBackendGetAttribute(
     of: *mut c_void,
@@ -205,11 +205,16 @@ fn get_descriptors(all: &mut Descriptors, of: u64, name: c_int, places: &[u64]) 
     let Some(source) = all.get(&of) else { return 0 };
     if name == HEURISTIC_RESULTS {
         let graph = source.handles(HEURISTIC_GRAPH).first().and_then(|graph| all.get(graph));
-        let computes = graph.and_then(|graph| graph.computes.clone());
-        if let Some(configuration) = places.first().and_then(|place| all.get_mut(place)) {
-            configuration.computes = computes;
+        let best = graph.and_then(|graph| graph.computes.clone());
+        // Where there is no memory for the first one's workspace, PyTorch takes the second.
+        let recommended = [best, Some(Plan::Other)];
+        let count = recommended.len();
+        for (place, computes) in places.iter().zip(recommended) {
+            if let Some(configuration) = all.get_mut(place) {
+                configuration.computes = computes;
+            }
         }
-        return 1;
+        return count;
     }
     let named = source.handles(name);
     for (&place, source) in places.iter().zip(&named) {
