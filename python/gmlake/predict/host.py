@@ -23,6 +23,9 @@ _openmp = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libt
 _threads = getattr(_openmp, "omp_get_max_threads", lambda: 1)
 _set_threads = getattr(_openmp, "omp_set_num_threads", lambda count: None)
 
+# As PyTorch has them: DeepSpeed replaces them in the module while it builds a model.
+_empty, _empty_strided = torch.empty, torch.empty_strided
+
 _whole = {}  # dtype: the tensor over all addresses
 
 
@@ -32,7 +35,7 @@ def view(tensor):
         return tensor
     dtype = tensor.dtype
     if not tensor.numel():
-        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype, device="cpu")
+        return _empty_strided(tensor.shape, tensor.stride(), dtype=dtype, device="cpu")
     offset = (tensor.data_ptr() - START) // tensor.element_size()
     return _all(dtype).as_strided(tensor.shape, tensor.stride(), offset)
 
@@ -43,7 +46,7 @@ def _all(dtype):
         storage = torch._C._construct_storage_from_data_pointer(
             START, torch.device("cpu"), END - START
         )
-        found = torch.empty(0, dtype=dtype, device="cpu")
+        found = _empty(0, dtype=dtype, device="cpu")
         found.set_(storage, 0, ((END - START) // dtype.itemsize,), (1,))
         _whole[dtype] = found
     return found
