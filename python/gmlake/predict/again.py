@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-from . import Problem, library, pytorch
+from . import Problem, library, options, pytorch
 
 INSIDE = "GMLAKE_GPU"
 
@@ -22,9 +22,7 @@ def on_virtual_gpu(card):
         return
     try:
         _, cuda = pytorch.versions()
-        known = library.cards(library.find())
-        if known and plain(card) not in map(plain, known):
-            raise Problem(f"there is no virtual card {card!r}; there are: {', '.join(known)}")
+        options.card(card, library.cards(library.find()), "--virtual")
         with tempfile.TemporaryDirectory(prefix="gmlake-") as folder:
             library.links(library.find(), folder)
             own = library.environment(folder, cuda, card=card)
@@ -32,8 +30,3 @@ def on_virtual_gpu(card):
             sys.exit(subprocess.call(command, env=own))
     except Problem as problem:
         sys.exit(f"gmlake: {problem}")
-
-
-def plain(name):
-    """A card's name as the library compares it."""
-    return name.lower().replace(" ", "").replace("-", "").replace("_", "")

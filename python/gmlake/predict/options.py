@@ -110,14 +110,14 @@ def order_of(given, cards):
     )
 
 
-def card(name, cards):
+def card(name, cards, option="--gpu"):
     """The card of that name; case and what stands between words do not matter."""
     def plain(text):
         return re.sub(r"[^a-z0-9]", "", text.lower())
 
     found = [each for each in cards if plain(each) == plain(name)]
     if cards and not found:
-        raise Problem(f"--gpu {name}: there is no such card; there are: {', '.join(cards)}")
+        raise Problem(f"{option} {name}: there is no such card; there are: {', '.join(cards)}")
     return found[0] if found else name
 
 

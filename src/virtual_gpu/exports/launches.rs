@@ -82,41 +82,24 @@ pub unsafe extern "C" fn __cudaPopCallConfiguration(
     }
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaLaunchKernel(
-    kernel: *const c_void,
-    grid: Extents,
-    block: Extents,
-    _arguments: *mut *mut c_void,
-    _shared: usize,
-    on: Stream,
-) -> Code {
-    launch(kernel, grid, block, on)
+/// The runtime's launches take the extents as two structs.
+macro_rules! runtime_launches {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(
+            kernel: *const c_void,
+            grid: Extents,
+            block: Extents,
+            _arguments: *mut *mut c_void,
+            _shared: usize,
+            on: Stream,
+        ) -> Code {
+            launch(kernel, grid, block, on)
+        }
+    )*};
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn __cudaLaunchKernel(
-    kernel: *const c_void,
-    grid: Extents,
-    block: Extents,
-    _arguments: *mut *mut c_void,
-    _shared: usize,
-    on: Stream,
-) -> Code {
-    launch(kernel, grid, block, on)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaLaunchCooperativeKernel(
-    kernel: *const c_void,
-    grid: Extents,
-    block: Extents,
-    _arguments: *mut *mut c_void,
-    _shared: usize,
-    on: Stream,
-) -> Code {
-    launch(kernel, grid, block, on)
-}
+runtime_launches! { cudaLaunchKernel __cudaLaunchKernel cudaLaunchCooperativeKernel }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudaLaunchKernelExC(
