@@ -206,9 +206,12 @@ fn json_errors_name_line_and_column() {
 
 #[test]
 fn csv_errors_name_the_line() {
-    let cases: [(&str, &str); 8] = [
+    let cases: [(&str, &str); 11] = [
         ("action,addr\nalloc,1\n", "line 1: the header has no column \"size\""),
-        ("action,addr,size,colour\n", "line 1: unknown column \"colour\""),
+        ("action,addr,size\nsetting,colour:1,0\n", "line 2: \"colour:1\" is no setting"),
+        ("action,addr,size\nsetting,max_split_size:x,0\n", "line 2: \"max_split_size:x\" is no"),
+        ("action,addr,size\nfinal_block_allocated,1,2\n", "line 2: a block of no segment"),
+        ("action,addr,size\nfinal_segment_large,-1,2\n", "line 2: addr is \"-1\""),
         ("action,addr,size\nalloc,1,2\nalloc,-5,2\n", "line 3: addr is \"-5\""),
         ("action,addr,size\nfrees,1,2\n", "line 2: action \"frees\" is none of free, alloc"),
         ("# by hand\nevent,id,size\nalloc,a,x\n", "line 3: \"x\" is not a size"),

@@ -46,6 +46,8 @@ pub enum WarningKind {
     AbsurdSize,
     /// The configuration text of the recorded allocator is not understood.
     Settings,
+    /// A column of a table that we do not know.
+    UnknownColumn,
 }
 
 impl WarningKind {
@@ -68,6 +70,7 @@ impl WarningKind {
             Self::Settings => {
                 "recorded allocator settings not understood: options that only they name are defaults"
             }
+            Self::UnknownColumn => "column that we do not know: left out",
         }
     }
 }

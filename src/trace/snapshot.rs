@@ -101,7 +101,7 @@ fn write_entry<W: Write>(
 
 fn write_settings<W: Write>(pickle: &mut Pickler<W>, conf: &AllocConf) -> io::Result<()> {
     pickle.dict(|pickle| {
-        pickle.item("PYTORCH_CUDA_ALLOC_CONF", Value::Text(&text(conf)))?;
+        pickle.item("PYTORCH_CUDA_ALLOC_CONF", Value::Text(&only_in_text(conf)))?;
         let limit = conf.max_split_size.map_or(-1, i128::from);
         pickle.item("max_split_size", Value::Int(limit))?;
         let threshold = Value::Float(conf.garbage_collection_threshold);
@@ -121,7 +121,7 @@ fn write_settings<W: Write>(pickle: &mut Pickler<W>, conf: &AllocConf) -> io::Re
 }
 
 /// What only the configuration text tells: the dict has no fields for it.
-fn text(conf: &AllocConf) -> String {
+pub(super) fn only_in_text(conf: &AllocConf) -> String {
     let default = AllocConf::default();
     let mut parts = Vec::new();
     if conf.large_segment_size != default.large_segment_size {
