@@ -1,5 +1,6 @@
 //! Exported files: opened before the work begins, so that a typing error costs no time, and written complete or not at
-//! all: what is written goes to a file beside the target, which takes its name when everything is there.
+//! all: what is written goes to a file beside the target, which takes its name when everything is there. A name that ends
+//! in `.gz`, `.xz` or `.zst` is that of a compressed file.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -7,6 +8,8 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+
+use super::packed::Packed;
 
 /// What went wrong while a file was written, of whatever kind.
 type Cause = Box<dyn Error + Send + Sync>;
@@ -83,22 +86,53 @@ impl Export {
         write: impl FnOnce(&mut dyn Write) -> Result<(), Cause>,
     ) -> Result<(), Cause> {
         let (file, path) = match &mut self.place {
-            Place::Stdout => {
-                let mut out = BufWriter::new(io::stdout().lock());
-                write(&mut out)?;
-                return Ok(out.flush()?);
-            }
-            Place::Special(file) => {
-                write(file)?;
-                return Ok(file.flush()?);
-            }
+            Place::Stdout => return pour(io::stdout().lock(), Path::new("-"), write),
+            Place::Special(file) => return pour(file, &self.target, write),
             Place::Beside { file, path } => (file.take().expect("written once"), path),
         };
-        let mut out = BufWriter::new(file);
-        write(&mut out)?;
-        out.flush()?;
+        pour(file, &self.target, write)?;
         fs::rename(path, &self.target)?;
         Ok(())
+    }
+}
+
+/// Has everything written to `out`, the file `name`.
+fn pour(
+    out: impl Write,
+    name: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Result<(), Cause>,
+) -> Result<(), Cause> {
+    let mut is_closed = false;
+    let pipe = Pipe { out, is_closed: &mut is_closed };
+    let written = (|| {
+        let mut out = BufWriter::new(Packed::new(name, pipe)?);
+        write(&mut out)?;
+        let packed = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+        Ok(packed.finish()?)
+    })();
+    // Encoders wrap errors in ones of their own, so that nobody could tell this one from a fault.
+    if is_closed { Err(io::Error::from(io::ErrorKind::BrokenPipe).into()) } else { written }
+}
+
+/// A writer that knows whether its reader has gone.
+struct Pipe<'a, W> {
+    out: W,
+    is_closed: &'a mut bool,
+}
+
+impl<W: Write> Write for Pipe<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes);
+        *self.is_closed |=
+            matches!(&written, Err(error) if error.kind() == io::ErrorKind::BrokenPipe);
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.out.flush();
+        *self.is_closed |=
+            matches!(&flushed, Err(error) if error.kind() == io::ErrorKind::BrokenPipe);
+        flushed
     }
 }
 

@@ -10,6 +10,7 @@ mod html;
 pub mod job;
 mod json;
 mod markdown;
+mod packed;
 mod palette;
 pub mod plan;
 mod plot;
