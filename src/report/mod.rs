@@ -6,6 +6,7 @@
 
 mod csv;
 mod export;
+mod fitted;
 mod html;
 pub mod job;
 mod json;

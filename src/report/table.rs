@@ -1,10 +1,11 @@
 //! The tables on the terminal, one for each file, each with a line above that says what was run.
+//!
+//! How a table is fitted to the terminal's width is told in [`fitted`].
 
-use comfy_table::{
-    Attribute, Cell, CellAlignment, Color, ContentArrangement, ContentLineStyle, LineStyle, Table,
-    TableStyle,
-};
+use comfy_table::{Attribute, Cell, Color, Table};
 
+use super::fitted::fitted;
+pub use super::fitted::wrapped;
 use super::{is_choice, verdict};
 use crate::device::FenceCounts;
 use crate::metrics::{Better, Column, Comparison, RECORDED, Row, RunSummary, columns};
@@ -20,16 +21,6 @@ pub struct Look {
     /// Characters in a line; `None`: as many as needed.
     pub width: Option<u16>,
 }
-
-const ASCII: TableStyle = TableStyle::new()
-    .header_lines(ContentLineStyle::none().junction(' '))
-    .header_separator(LineStyle::none().fill('-').junction(' '))
-    .content_lines(ContentLineStyle::none().junction(' '));
-
-const BOXES: TableStyle = TableStyle::new()
-    .header_lines(ContentLineStyle::none().junction(' '))
-    .header_separator(LineStyle::none().fill('─').junction(' '))
-    .content_lines(ContentLineStyle::none().junction(' '));
 
 /// Everything that is shown of a comparison: headline, table, details if asked for, and the sentence.
 #[must_use]
@@ -77,14 +68,12 @@ pub fn cell(column: &Column, row: &Row<'_>) -> String {
     (column.get)(row).map_or_else(|| "-".to_owned(), |value| column.unit.show(value))
 }
 
-/// A table with a heading, its first column to the left and the others to the right.
+/// A table with a heading, its first column to the left and the others to the right, as wide as there is room.
 #[must_use]
 pub fn plain(heading: Vec<String>, rows: Vec<Vec<String>>, look: Look) -> String {
-    let mut table = empty(look);
-    let columns = heading.len();
-    table.set_header(heading);
-    table.add_rows(rows);
-    finish(table, columns)
+    let cells = |row: Vec<String>| row.into_iter().map(Cell::new).collect();
+    let dispensable: Vec<usize> = (1..heading.len()).rev().collect();
+    fitted(&heading, rows.into_iter().map(cells).collect(), &dispensable, look)
 }
 
 /// Characters in a line of the terminal, if standard output is one.
@@ -93,51 +82,34 @@ pub fn terminal_width() -> Option<u16> {
     Table::new().width()
 }
 
-fn empty(look: Look) -> Table {
-    let mut table = Table::new();
-    table.load_style(if look.has_boxes { BOXES } else { ASCII });
-    match look.width {
-        Some(width) => {
-            table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);
-        }
-        None => {
-            table.set_content_arrangement(ContentArrangement::Disabled);
-        }
-    }
-    if look.has_colour {
-        table.enforce_styling()
-    } else {
-        table.force_no_tty()
-    };
-    table
-}
-
-/// Sets the columns and prints, without blanks at line ends.
-fn finish(mut table: Table, columns: usize) -> String {
-    for index in 0..columns {
-        if let Some(column) = table.column_mut(index) {
-            column.set_padding((0, 1));
-            let right = if index == 0 { CellAlignment::Left } else { CellAlignment::Right };
-            column.set_cell_alignment(right);
-        }
-    }
-    let lines = table.lines().map(|line| line.trim_end().to_owned());
-    lines.collect::<Vec<_>>().join("\n")
-}
+/// Columns of the table of runs that one can do without, those first that say least.
+const DISPENSABLE: [&str; 12] = [
+    "fragmentation",
+    "host_ns_per_event",
+    "saved_share",
+    "predicted_driver_share",
+    "alloc_retries",
+    "active_peak_bytes",
+    "device_calls",
+    "oom_count",
+    "predicted_driver_ns",
+    "saved_bytes",
+    "utilization",
+    "reserved_peak_bytes",
+];
 
 fn runs(comparison: &Comparison, look: Look) -> String {
-    let mut table = empty(look);
     let mut heading = vec!["allocator".to_owned()];
-    let columns = columns(&comparison.runs);
+    let columns: Vec<&Column> = columns(&comparison.runs).collect();
     // Two short lines instead of a long one keep the table within a usual terminal.
-    heading.extend(columns.clone().map(|column| column.name.replacen(' ', "\n", 1)));
-    table.set_header(heading);
-    for row in comparison.rows() {
-        let mut cells = vec![label(&row)];
-        cells.extend(columns.clone().map(|column| coloured(column, &row, comparison)));
-        table.add_row(cells);
-    }
-    finish(table, columns.count() + 1)
+    heading.extend(columns.iter().map(|column| column.name.replacen(' ', "\n", 1)));
+    let place = |key: &&str| columns.iter().position(|column| column.key == *key);
+    let dispensable: Vec<usize> = DISPENSABLE.iter().filter_map(place).map(|at| at + 1).collect();
+    let cells = |row: Row<'_>| {
+        let numbers = columns.iter().map(|column| coloured(column, &row, comparison));
+        std::iter::once(label(&row)).chain(numbers).collect()
+    };
+    fitted(&heading, comparison.rows().map(cells).collect(), &dispensable, look)
 }
 
 fn label(row: &Row<'_>) -> Cell {

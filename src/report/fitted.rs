@@ -1,0 +1,247 @@
+//! Fitted: a table in the room that a terminal has. No word is ever broken, and no line folds over.
+//!
+//! ```text
+//!   wide enough          allocator  peak reserved  utilization  driver calls
+//!                        ---------- -------------- ------------ -------------
+//!                        caching        62.74 GiB       39.6 %           426
+//!
+//!   too narrow           allocator  peak reserved  utilization
+//!                        ---------- -------------- ------------
+//!                        caching        62.74 GiB       39.6 %
+//!                        Left out, as the terminal is narrow: driver calls
+//!
+//!   below 80 columns     caching
+//!                          peak reserved  62.74 GiB
+//!                          utilization    39.6 %
+//!                          driver calls   426
+//! ```
+
+use std::collections::BTreeSet;
+
+use comfy_table::{
+    Cell, CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle,
+};
+
+use super::table::Look;
+
+/// A table below this width is written row under row, if it does not fit as it is.
+const NARROW: usize = 80;
+
+const ASCII: TableStyle = TableStyle::new()
+    .header_lines(ContentLineStyle::none().junction(' '))
+    .header_separator(LineStyle::none().fill('-').junction(' '))
+    .content_lines(ContentLineStyle::none().junction(' '));
+
+const BOXES: TableStyle = TableStyle::new()
+    .header_lines(ContentLineStyle::none().junction(' '))
+    .header_separator(LineStyle::none().fill('─').junction(' '))
+    .content_lines(ContentLineStyle::none().junction(' '));
+
+/// A table with its first column to the left and the others to the right. Where it is too wide, columns go, those
+/// first that `dispensable` names first (by their places); the first column stays.
+pub(super) fn fitted(
+    heading: &[String],
+    rows: Vec<Vec<Cell>>,
+    dispensable: &[usize],
+    look: Look,
+) -> String {
+    let widths = widths(heading, &rows);
+    let room = look.width.map_or(usize::MAX, usize::from);
+    let mut shown: BTreeSet<usize> = (0..heading.len()).collect();
+    if total(&widths, &shown) <= room {
+        return drawn(heading, &rows, &shown, look);
+    }
+    for place in dispensable {
+        if total(&widths, &shown) <= room {
+            break;
+        }
+        shown.remove(place);
+    }
+    // Names of rows alone are no table.
+    if room < NARROW || shown.len() < 2 || total(&widths, &shown) > room {
+        return vertical(heading, &rows, look);
+    }
+    let gone = (0..heading.len()).filter(|place| !shown.contains(place));
+    let gone: Vec<String> = gone.map(|place| heading[place].replace('\n', " ")).collect();
+    let note = format!("Left out, as the terminal is narrow: {}", gone.join(", "));
+    format!("{}\n{}", drawn(heading, &rows, &shown, look), wrapped(&note, room))
+}
+
+/// Characters that each column needs.
+fn widths(heading: &[String], rows: &[Vec<Cell>]) -> Vec<usize> {
+    let longest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+    let mut widths: Vec<usize> = heading.iter().map(|name| longest(name)).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = longest(&cell.content()).max(*width);
+        }
+    }
+    widths
+}
+
+/// Characters in a line of the table: each column has a blank behind it, and one more before the next.
+fn total(widths: &[usize], shown: &BTreeSet<usize>) -> usize {
+    shown.iter().map(|&place| widths[place] + 2).sum::<usize>().saturating_sub(1)
+}
+
+/// The columns that are shown, without blanks at line ends.
+fn drawn(heading: &[String], rows: &[Vec<Cell>], shown: &BTreeSet<usize>, look: Look) -> String {
+    let mut table = Table::new();
+    table.load_style(if look.has_boxes { BOXES } else { ASCII });
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    if look.has_colour {
+        table.force_no_tty().enforce_styling()
+    } else {
+        table.force_no_tty()
+    };
+    table.set_header(shown.iter().map(|&place| heading[place].clone()));
+    for row in rows {
+        table.add_row(shown.iter().filter_map(|&place| row.get(place).cloned()));
+    }
+    for index in 0..shown.len() {
+        if let Some(column) = table.column_mut(index) {
+            column.set_padding((0, 1));
+            let right = if index == 0 { CellAlignment::Left } else { CellAlignment::Right };
+            column.set_cell_alignment(right);
+        }
+    }
+    let lines = table.lines().map(|line| line.trim_end().to_owned());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Row under row: its name, and a line for each of its numbers.
+fn vertical(heading: &[String], rows: &[Vec<Cell>], look: Look) -> String {
+    let names: Vec<String> = heading.iter().map(|name| name.replace('\n', " ")).collect();
+    let width = names.iter().skip(1).map(|name| name.chars().count()).max().unwrap_or(0);
+    let row = |row: &Vec<Cell>| {
+        let name = row.first().map(|cell| cell.content().replace('\n', " ")).unwrap_or_default();
+        let name = if look.has_colour { format!("\x1b[1m{name}\x1b[0m") } else { name };
+        let numbers = names.iter().zip(row).skip(1);
+        let numbers = numbers.map(|(name, cell)| {
+            format!("\n  {name:<width$}  {}", cell.content().replace('\n', " "))
+        });
+        std::iter::once(name).chain(numbers).collect::<String>()
+    };
+    rows.iter().map(row).collect::<Vec<_>>().join("\n")
+}
+
+/// The text with lines of at most `width` characters, broken between words. A line that goes on is indented as it
+/// began, or, where it has two columns with blanks between them, as its second column. Words that are longer stay whole.
+#[must_use]
+pub fn wrapped(text: &str, width: usize) -> String {
+    let lines = text.split('\n').map(|line| {
+        // What has escape sequences is part of a table, which was fitted.
+        if line.chars().count() <= width || line.contains('\x1b') {
+            return line.to_owned();
+        }
+        wrapped_line(line, width)
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn wrapped_line(line: &str, width: usize) -> String {
+    let indent = " ".repeat(indent(line, width));
+    let (mut out, mut length, mut gap) = (String::new(), 0, 0);
+    for word in line.split(' ') {
+        if word.is_empty() {
+            gap += 1;
+            continue;
+        }
+        let size = word.chars().count();
+        let is_first = out.trim_start().is_empty();
+        if !is_first && length + gap + size > width {
+            out = format!("{out}\n{indent}");
+            length = indent.len();
+        } else {
+            out += &" ".repeat(gap);
+            length += gap;
+        }
+        out += word;
+        (length, gap) = (length + size, 1);
+    }
+    out
+}
+
+/// Where a line that goes on begins.
+fn indent(line: &str, width: usize) -> usize {
+    let start = line.len() - line.trim_start().len();
+    let text = &line[start..];
+    let second = text.find("  ").map(|at| at + text[at..].len() - text[at..].trim_start().len());
+    let second = second.map(|at| start + text[..at].chars().count());
+    second.filter(|&at| at <= width / 2).unwrap_or(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn table(columns: usize, width: Option<u16>) -> String {
+        let heading: Vec<String> = (0..columns).map(|at| format!("column\n{at}")).collect();
+        let row = |name: &str| {
+            (0..columns)
+                .map(|at| Cell::new(if at == 0 { name.to_owned() } else { format!("{at} GiB") }))
+                .collect()
+        };
+        let dispensable: Vec<usize> = (1..columns).rev().collect();
+        let look = Look { width, ..Look::default() };
+        fitted(&heading, vec![row("caching"), row("expandable")], &dispensable, look)
+    }
+
+    #[test]
+    fn what_fits_is_left_alone_and_what_does_not_loses_columns_from_the_end() {
+        let whole = table(4, None);
+        assert_eq!(table(4, Some(200)), whole);
+        insta::assert_snapshot!(whole, @r"
+        column      column  column  column
+        0                1       2       3
+        ----------- ------- ------- -------
+        caching      1 GiB   2 GiB   3 GiB
+        expandable   1 GiB   2 GiB   3 GiB
+        ");
+        let narrow = table(12, Some(80));
+        assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+        assert!(narrow.contains("8 GiB") && !narrow.contains("10 GiB"), "{narrow}");
+        assert!(
+            narrow.ends_with("Left out, as the terminal is narrow: column 9, column 10, column 11")
+        );
+    }
+
+    #[test]
+    fn a_narrow_terminal_gets_row_under_row() {
+        insta::assert_snapshot!(table(4, Some(30)), @r"
+        caching
+          column 1  1 GiB
+          column 2  2 GiB
+          column 3  3 GiB
+        expandable
+          column 1  1 GiB
+          column 2  2 GiB
+          column 3  3 GiB
+        ");
+    }
+
+    #[test]
+    fn a_line_of_two_columns_goes_on_in_its_second() {
+        let line = "held at the end  96 MiB in 2 segments, 32 MiB in use";
+        let expected = "held at the end  96 MiB in 2\n                 segments, 32 MiB\n                 in use";
+        assert_eq!(wrapped(line, 34), expected);
+        assert_eq!(wrapped("  a bc d", 5), "  a\n  bc\n  d");
+    }
+
+    proptest! {
+        #[test]
+        fn wrapping_keeps_every_word_and_the_width(text in "[ ]{0,3}([a-z]{1,9}[ ]){0,30}", width in 12_usize..60) {
+            let out = wrapped(&text, width);
+            let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            prop_assert_eq!(words(&out), words(&text));
+            prop_assert!(out.lines().all(|line| line.trim_end().chars().count() <= width));
+        }
+
+        #[test]
+        fn no_table_is_wider_than_its_terminal(columns in 1_usize..20, width in 30_u16..300) {
+            let text = table(columns, Some(width));
+            prop_assert!(text.lines().all(|line| line.chars().count() <= usize::from(width)), "{}", text);
+        }
+    }
+}
