@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::call::{Call, PerCall};
 use super::extents::Amount;
+use crate::trace::complaint;
 use crate::units::{Bytes, MIB};
 
 /// Time that calls about handles of up to a size take on an idle GPU, in nanoseconds.
@@ -136,8 +137,11 @@ impl Profile {
     /// # Errors
     /// If it is not JSON, lacks a call, or holds a price that is negative or not a number.
     pub fn from_json(text: &str) -> Result<Self, ProfileError> {
-        let profile: Self =
-            serde_json::from_str(text).map_err(|error| ProfileError::Content(error.to_string()))?;
+        let profile: Self = serde_json::from_str(text).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            let problem = complaint::json(&error);
+            ProfileError::Content(format!("line {line}, column {column}: {problem}"))
+        })?;
         let of_calls = profile.calls.rows().flat_map(|(call, lines)| {
             let prices = |line: &Line| [line.per_call_ns, line.per_handle_ns, line.per_mib_ns];
             lines.iter().flat_map(prices).map(move |price| (call.name(), price))

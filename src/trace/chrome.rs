@@ -16,10 +16,13 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::complaint;
 use super::json::{Each, explain};
 use super::options::LoadOptions;
 use super::torch::{RawAction, RawEntry, Snapshot};
 use super::{Action, Entry, Position, Records, TraceError};
+
+const EXPECTED: &str = "a trace that PyTorch's profiler exported is expected";
 
 /// Reads the memory events of a Chrome trace.
 ///
@@ -28,8 +31,9 @@ use super::{Action, Entry, Position, Records, TraceError};
 pub(super) fn read(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, TraceError> {
     let mut moments = Vec::new();
     let mut json = serde_json::Deserializer::from_slice(bytes);
-    json.deserialize_any(Document(&mut moments)).map_err(|error| explain(bytes, &error))?;
-    json.end().map_err(|error| explain(bytes, &error))?;
+    let explain = |error| explain(bytes, &error, EXPECTED);
+    json.deserialize_any(Document(&mut moments)).map_err(explain)?;
+    json.end().map_err(explain)?;
     if moments.is_empty() {
         let problem = "a profiler's trace without [memory] events of a GPU";
         let remedy = "profile with profile_memory=True, or record a memory snapshot";
@@ -108,7 +112,7 @@ impl ChromeEvent<'_> {
         };
         let args = self.args.ok_or("a [memory] event has no args")?;
         let args: MemoryArgs = serde_json::from_str(args.get())
-            .map_err(|error| format!("a [memory] event: {error}"))?;
+            .map_err(|error| format!("a [memory] event: {}", complaint::json(&error)))?;
         if args.device_type == CPU {
             return Ok(None);
         }

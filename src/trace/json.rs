@@ -12,10 +12,13 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::complaint;
 use super::options::LoadOptions;
 use super::settings::RawSettings;
 use super::torch::{FOREIGN, RawAction, RawBlock, RawEntry, RawSegment, Snapshot, block_state};
 use super::{Annotation, Entry, Position, Records, TraceError};
+
+const EXPECTED: &str = "a file of json.dump(torch.cuda.memory._snapshot()) is expected";
 
 /// Reads a snapshot in JSON.
 ///
@@ -26,16 +29,16 @@ pub(super) fn read(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, 
     let stacks = options.stacks.then(FxHashMap::default);
     let mut reader = Reader { snapshot, stacks };
     let mut json = serde_json::Deserializer::from_slice(bytes);
-    json.deserialize_any(Document(&mut reader)).map_err(|error| explain(bytes, &error))?;
-    json.end().map_err(|error| explain(bytes, &error))?;
+    let explain = |error| explain(bytes, &error, EXPECTED);
+    json.deserialize_any(Document(&mut reader)).map_err(explain)?;
+    json.end().map_err(explain)?;
     reader.snapshot.finish()
 }
 
-/// What serde says about `bytes`, as an error of ours.
-pub(super) fn explain(bytes: &[u8], error: &serde_json::Error) -> TraceError {
+/// What the reader says about `bytes`, as an error of ours. `expected` says what the file should be.
+pub(super) fn explain(bytes: &[u8], error: &serde_json::Error, expected: &str) -> TraceError {
     let position = Position::Column(error.line() as u64, error.column() as u64);
-    let text = error.to_string();
-    let problem = text.rsplit_once(" at line ").map_or(text.as_str(), |(problem, _)| problem);
+    let problem = complaint::json(error);
     // Python writes numbers that JSON does not have.
     let line = bytes.split(|&b| b == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
     let at = error.column().saturating_sub(2).min(line.len());
@@ -46,7 +49,7 @@ pub(super) fn explain(bytes: &[u8], error: &serde_json::Error) -> TraceError {
     }
     let remedy = match error.is_eof() {
         true => "the file is cut off: copy it again, or record it again",
-        false => "a file of json.dump(torch.cuda.memory._snapshot()) is expected",
+        false => expected,
     };
     TraceError::new(position, problem, remedy)
 }
@@ -185,8 +188,8 @@ impl<'de> Reader<'de> {
         if let Some(&number) = stacks.get(frames.get()) {
             return Ok(number);
         }
-        let parsed: Vec<JsonFrame> =
-            serde_json::from_str(frames.get()).map_err(|error| format!("frames: {error}"))?;
+        let parsed: Vec<JsonFrame> = serde_json::from_str(frames.get())
+            .map_err(|error| format!("frames: {}", complaint::json(&error)))?;
         let known = &mut self.snapshot.stacks;
         let numbers: Vec<u32> = parsed
             .iter()

@@ -10,6 +10,7 @@
 //! verified against. A [`Trace`] keeps only what the *program* did: requests, frees, calls of `empty_cache`.
 
 mod chrome;
+pub(crate) mod complaint;
 mod csv;
 mod error;
 mod event;

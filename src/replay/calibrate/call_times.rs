@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::programs::Observed;
 use crate::device::{Amount, Call, Observation};
+use crate::trace::complaint;
 use crate::units::Bytes;
 
 /// One call.
@@ -31,8 +32,8 @@ struct Row<'r> {
 #[derive(Debug, thiserror::Error)]
 pub enum CallTimesError {
     /// The columns are others, or a number is none; the text says where.
-    #[error("{0}; times are written by `gmlake-replay calibrate --call-times FILE`")]
-    Csv(#[from] csv::Error),
+    #[error("{}; times are written by `gmlake-replay calibrate --call-times FILE`", complaint::table(.0))]
+    Csv(csv::Error),
     /// There is no such call.
     #[error("row {row}: there is no call {call:?}")]
     Call {
@@ -71,11 +72,11 @@ pub fn write(programs: &[Observed], out: &mut dyn Write) -> Result<(), csv::Erro
 /// With the row that is wrong.
 pub fn read(input: impl Read) -> Result<Vec<Observed>, CallTimesError> {
     let mut table = csv::Reader::from_reader(input);
-    let head = table.headers()?.clone();
+    let head = table.headers().map_err(CallTimesError::Csv)?.clone();
     let mut programs: Vec<Observed> = Vec::new();
     for (row, record) in (1..).zip(table.into_records()) {
-        let record = record?;
-        let one: Row<'_> = record.deserialize(Some(&head))?;
+        let record = record.map_err(CallTimesError::Csv)?;
+        let one: Row<'_> = record.deserialize(Some(&head)).map_err(CallTimesError::Csv)?;
         let call = Call::ALL.into_iter().find(|call| call.name() == one.call);
         let call = call.ok_or_else(|| CallTimesError::Call { row, call: one.call.into() })?;
         if one.probe_ns == 0 {

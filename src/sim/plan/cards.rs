@@ -7,6 +7,7 @@
 use serde::Deserialize;
 
 use crate::metrics::Target;
+use crate::trace::complaint;
 use crate::units::{Bytes, GIB, Size, parse_size};
 
 /// What is left free on a card by default: for the CUDA context with its kernels and libraries, 0.75 GiB in our own
@@ -34,8 +35,8 @@ pub struct Card {
 #[derive(Debug, thiserror::Error)]
 pub enum CardError {
     /// The file cannot be read, or a line of it.
-    #[error("catalogue of cards: {0}")]
-    Csv(#[from] csv::Error),
+    #[error("catalogue of cards: {}", complaint::table(.0))]
+    Csv(csv::Error),
     /// A card's memory is not a size, or leaves nothing after the reserve.
     #[error("catalogue of cards: {card}: {problem}")]
     Card {
@@ -76,7 +77,7 @@ impl Card {
     /// If a line is not understood.
     pub fn read(text: impl std::io::Read) -> Result<Vec<Self>, CardError> {
         let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text);
-        reader.deserialize().map(|line| Self::from_line(line?)).collect()
+        reader.deserialize().map(|line| Self::from_line(line.map_err(CardError::Csv)?)).collect()
     }
 
     /// The card of this name, whatever its case, and with or without blanks.
