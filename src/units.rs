@@ -45,6 +45,28 @@ pub fn parse_size(text: &str) -> Result<Bytes, SizeError> {
     if bytes <= i64::MAX as u64 { Ok(bytes) } else { Err(error()) }
 }
 
+/// Why a text is not the memory of a device.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MemoryError {
+    /// It is no size.
+    #[error(transparent)]
+    Size(#[from] SizeError),
+    /// A number without a unit, which would be bytes.
+    #[error("{0} without a unit is {0} bytes: write {0}GiB, or {0}B if you mean it")]
+    Unit(Bytes),
+}
+
+/// Reads the memory of a device. As [`parse_size`], but a small number must have its unit: nobody who writes `40` means
+/// bytes.
+///
+/// # Errors
+/// When it is no size, or the unit is missing.
+pub fn parse_memory(text: &str) -> Result<Bytes, MemoryError> {
+    let size = parse_size(text)?;
+    let is_bare = text.trim().ends_with(|c: char| c.is_ascii_digit());
+    if is_bare && (1..MIB).contains(&size) { Err(MemoryError::Unit(size)) } else { Ok(size) }
+}
+
 fn suffix_unit(suffix: &str) -> Option<Bytes> {
     match suffix.to_ascii_lowercase().as_str() {
         "" | "b" => Some(1),
@@ -135,6 +157,19 @@ mod tests {
         }
         assert_eq!(parse_size("1.5GiB"), Ok(3 * GIB / 2));
         assert_eq!(parse_size("0"), Ok(0));
+    }
+
+    #[test]
+    fn memory_below_a_mebibyte_needs_a_unit() {
+        for text in ["1", "40", " 80 ", "1048575", "0.5e1", "1_000"] {
+            assert!(parse_memory(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_memory("40B"), Ok(40));
+        assert_eq!(parse_memory("40GiB"), Ok(40 * GIB));
+        assert_eq!(parse_memory("0"), Ok(0));
+        assert_eq!(parse_memory("85899345920"), Ok(80 * GIB));
+        let told = parse_memory("40").unwrap_err().to_string();
+        assert_eq!(told, "40 without a unit is 40 bytes: write 40GiB, or 40B if you mean it");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::metrics::{Axis, Setting};
 use crate::sim::choice::Choice;
 use crate::sim::compare::{ChoiceError, find};
 use crate::sim::setup::{Memory, Setup};
-use crate::units::parse_size;
+use crate::units::parse_memory;
 
 /// A larger grid is a slip.
 const MOST_POINTS: usize = 1_000_000;
@@ -151,7 +151,7 @@ fn change(axis: &Axis, value: &str) -> Result<Change, AxisError> {
     Ok(match axis::kind(&axis.name) {
         Some(Kind::Option { option, .. }) => Change::Option(option.to_owned()),
         Some(Kind::Memory) if value == "unlimited" => Change::Memory(Memory::Unlimited),
-        Some(Kind::Memory) => match parse_size(value).map_err(|error| fail(error.to_string()))? {
+        Some(Kind::Memory) => match parse_memory(value).map_err(|error| fail(error.to_string()))? {
             0 => return Err(fail("a device without memory serves nothing".to_owned())),
             bytes => Change::Memory(Memory::Bytes(bytes)),
         },
