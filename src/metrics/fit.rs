@@ -3,7 +3,7 @@
 use super::Trial;
 
 /// What one rank does on the device.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct RankFit {
     /// Number of the rank, if the file's name tells one.
     pub rank: Option<u64>,

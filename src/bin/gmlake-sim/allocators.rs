@@ -6,10 +6,27 @@ use gmlake::allocator::{ALL, Spec};
 
 use crate::{Answer, terminal};
 
-pub(crate) fn main() -> anyhow::Result<Answer> {
+pub(crate) fn main(json: bool) -> anyhow::Result<Answer> {
+    if json {
+        terminal::print_json(&ALL.iter().map(listed).collect::<Vec<_>>())?;
+        return Ok(Answer::Yes);
+    }
     let texts: Vec<String> = ALL.iter().map(describe).collect();
     terminal::print(&texts.join("\n"))?;
     Ok(Answer::Yes)
+}
+
+/// The same for programs.
+fn listed(spec: &Spec) -> serde_json::Value {
+    let options = spec.options.iter().map(|option| {
+        serde_json::json!({
+            "name": format!("{}.{}", spec.name, option.name),
+            "default": option.default,
+            "help": option.help,
+        })
+    });
+    let options: Vec<_> = options.collect();
+    serde_json::json!({ "name": spec.name, "summary": spec.summary, "options": options })
 }
 
 /// The allocator's name and summary, and a line for each option.

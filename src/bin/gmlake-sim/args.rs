@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use gmlake::alloc_conf::TorchVersion;
 use gmlake::sim::{DEFAULT_GPU_LAG, Memory};
-use gmlake::units::{Bytes, parse_size};
+use gmlake::units::{Bytes, parse_memory};
 
 pub(crate) use pages::{PlotArgs, ReportArgs, SWEEP};
 pub(crate) use planning::{CardArgs, DataArgs, FitsArgs, JobArgs, PlanArgs, capacity};
@@ -22,6 +22,53 @@ pub(crate) use sweeping::{SweepArgs, SweepOutputArgs, TuneArgs};
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+}
+
+/// What every command understands.
+#[derive(Debug, Parser)]
+#[command(next_help_heading = "Common")]
+pub(crate) struct CommonArgs {
+    /// Write the results to standard output as JSON, in place of tables
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Colour the tables; auto: on a terminal, unless NO_COLOR is set
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: Color,
+    /// Say nothing on standard error but what went wrong: no warnings, no progress
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+}
+
+/// When tables are coloured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    /// Wherever they go
+    Always,
+    /// Nowhere
+    Never,
+}
+
+impl Args {
+    /// For `--json`: what a command exports as JSON goes to standard output. The other commands see to it themselves.
+    pub(crate) fn settle_json(&mut self) {
+        let exports = match &mut self.command {
+            Command::Compare(args) => &mut args.output.export_json,
+            Command::Plan(args) => &mut args.output.export_json,
+            Command::Sweep(args) => &mut args.output.export_json,
+            Command::Tune(args) => &mut args.export_json,
+            Command::Inspect(args) => &mut args.export_json,
+            Command::Verify(args) => &mut args.export_json,
+            _ => return,
+        };
+        let stdout = PathBuf::from("-");
+        if self.common.json && !exports.contains(&stdout) {
+            exports.push(stdout);
+        }
+    }
 }
 
 /// What to do.
@@ -300,7 +347,7 @@ fn memory(text: &str) -> Result<Memory, String> {
 }
 
 fn bytes(text: &str) -> Result<Bytes, String> {
-    parse_size(text).map_err(|error| error.to_string())
+    parse_memory(text).map_err(|error| error.to_string())
 }
 
 fn share(text: &str) -> Result<f64, String> {

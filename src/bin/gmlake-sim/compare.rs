@@ -190,6 +190,12 @@ fn show(
     Ok(())
 }
 
+/// Prints every number, for commands whose own product is something else.
+pub(crate) fn print_json(comparisons: &[Comparison]) -> anyhow::Result<()> {
+    let report = ReportFormat::Json.report(Path::new("-"))?;
+    Ok(report.write(comparisons, &mut std::io::stdout().lock())?)
+}
+
 /// Without a single result there is nothing to export.
 fn write(
     exports: Vec<(Export, Box<dyn Report>)>,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::bail;
-use gmlake::metrics::Target;
+use gmlake::metrics::{JobFit, SCHEMA_VERSION, Target};
 use gmlake::report::plan as report;
 use gmlake::sim::job::{Job, jobs};
 use gmlake::sim::plan::{Card, fit_job};
@@ -14,7 +14,7 @@ use crate::compare::check_stdin;
 use crate::plan::{catalogue, choices, tell_of_gaps};
 use crate::{Answer, terminal, work};
 
-pub(crate) fn main(args: &FitsArgs) -> anyhow::Result<Answer> {
+pub(crate) fn main(args: &FitsArgs, json: bool) -> anyhow::Result<Answer> {
     check_stdin(&args.input.files)?;
     let allocators = AllocatorArgs {
         allocators: vec![args.allocator.clone()],
@@ -33,13 +33,27 @@ pub(crate) fn main(args: &FitsArgs) -> anyhow::Result<Answer> {
     for failure in &fit.failures {
         terminal::complain(failure);
     }
-    if let Some(worst) = fit.worst() {
+    if json {
+        terminal::print_json(&answer(args, &target, &fit))?;
+    } else if let Some(worst) = fit.worst() {
         terminal::print(&report::fit_line(&job.name, &args.allocator, &target, worst, &fit))?;
     }
     Ok(match fit.worst() {
         Some(worst) if !worst.trial.runs() => Answer::No,
         Some(_) if fit.failures.is_empty() => Answer::Yes,
         _ => Answer::Incomplete,
+    })
+}
+
+/// The answer for programs: rank by rank, the worst rank's verdict as the job's.
+fn answer(args: &FitsArgs, target: &Target, fit: &JobFit) -> serde_json::Value {
+    serde_json::json!({
+        "schema_version": SCHEMA_VERSION,
+        "allocator": args.allocator,
+        "target": target,
+        "fits": fit.failures.is_empty() && fit.worst().is_some_and(|worst| worst.trial.runs()),
+        "ranks": fit.ranks,
+        "failures": fit.failures,
     })
 }
 

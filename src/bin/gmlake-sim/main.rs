@@ -14,6 +14,7 @@ mod compare;
 mod export;
 mod fits;
 mod inspect;
+mod overwrite;
 mod page;
 mod plan;
 mod plot;
@@ -27,7 +28,7 @@ mod work;
 use std::io;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 use gmlake::report::ReportError;
 
 use args::{Args, Command};
@@ -44,8 +45,8 @@ enum Answer {
 }
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
-        Ok(args) => args,
+    let mut matches = match Args::command().try_get_matches() {
+        Ok(matches) => matches,
         // Help and version are answers.
         Err(error) if !error.use_stderr() || shows_help(&error) => error.exit(),
         Err(error) => {
@@ -53,20 +54,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let result = match &args.command {
-        Command::Compare(args) => compare::main(args),
-        Command::Plan(args) => plan::main(args),
-        Command::Fits(args) => fits::main(args),
-        Command::Sweep(args) => sweep::main(args),
-        Command::Tune(args) => tune::main(args),
-        Command::Report(args) => page::main(args),
-        Command::Plot(args) => plot::main(args),
-        Command::Inspect(args) => inspect::main(args),
-        Command::Verify(args) => verify::main(args),
-        Command::Export(args) => transcribe::main(args),
-        Command::Allocators => allocators::main(),
-    };
-    match result {
+    match run(&mut matches) {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),
         Ok(Answer::Incomplete) => ExitCode::from(2),
@@ -76,6 +64,27 @@ fn main() -> ExitCode {
             terminal::complain(&format!("{error:#}"));
             ExitCode::from(2)
         }
+    }
+}
+
+fn run(matches: &mut clap::ArgMatches) -> anyhow::Result<Answer> {
+    overwrite::refuse(matches)?;
+    let mut args = Args::from_arg_matches_mut(matches)?;
+    args.settle_json();
+    let json = args.common.json;
+    terminal::set_manner(args.common.color, args.common.quiet);
+    match &args.command {
+        Command::Compare(args) => compare::main(args),
+        Command::Plan(args) => plan::main(args),
+        Command::Fits(args) => fits::main(args, json),
+        Command::Sweep(args) => sweep::main(args),
+        Command::Tune(args) => tune::main(args),
+        Command::Report(args) => page::main(args, json),
+        Command::Plot(args) => plot::main(args, json),
+        Command::Inspect(args) => inspect::main(args),
+        Command::Verify(args) => verify::main(args),
+        Command::Export(args) => transcribe::main(args, json),
+        Command::Allocators => allocators::main(json),
     }
 }
 

@@ -1,5 +1,6 @@
 //! `gmlake-sim report`: one page with everything about some traces.
 
+use anyhow::ensure;
 use gmlake::device::Profile;
 use gmlake::report::{Export, Page, Report};
 use gmlake::sim::Choices;
@@ -11,7 +12,7 @@ use crate::{Answer, terminal};
 /// Whose prices are taken if nobody names another: those that we measured.
 const PROFILE: &str = "h200";
 
-pub(crate) fn main(args: &ReportArgs) -> anyhow::Result<Answer> {
+pub(crate) fn main(args: &ReportArgs, json: bool) -> anyhow::Result<Answer> {
     let reference = args.reference.clone();
     let choices = choices(&args.input, &args.device, &args.allocators, reference)?;
     let export = Export::open(&args.out)?;
@@ -21,9 +22,12 @@ pub(crate) fn main(args: &ReportArgs) -> anyhow::Result<Answer> {
         return Ok(Answer::Incomplete);
     }
     let is_stdout = export.is_stdout();
+    ensure!(!(json && is_stdout), "the page and --json cannot both go to standard output");
     let page = Page { command: command() };
     export.finish(|out| Ok(page.write(&comparisons, out)?))?;
-    if !is_stdout {
+    if json {
+        compare::print_json(&comparisons)?;
+    } else if !is_stdout {
         let verdicts: Vec<_> = comparisons.iter().map(gmlake::report::verdict).collect();
         terminal::print(&format!("{}\n{}", verdicts.join("\n"), args.out.display()))?;
     }

@@ -93,7 +93,7 @@ pub(crate) fn tell_of_gaps(job: &Job) {
     let missing: Vec<String> = job.missing(NAMED).iter().map(u64::to_string).collect();
     if !missing.is_empty() {
         let ranks = missing.join(", ");
-        terminal::complain(&format!("warning: {}: no file of rank {ranks}", job.name));
+        terminal::warn(&format!("{}: no file of rank {ranks}", job.name));
     }
 }
 

@@ -1,6 +1,6 @@
 //! `gmlake-sim plot`: one chart, as a picture.
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use gmlake::metrics::Sweep;
 use gmlake::report::{CHARTS, Export, ImageFormat, write_sweep};
 use gmlake::sim::OpenOptions;
@@ -10,9 +10,13 @@ use crate::args::{PlotArgs, SWEEP};
 use crate::compare::{self, check_stdin};
 use crate::{Answer, page, sweep};
 
-pub(crate) fn main(args: &PlotArgs) -> anyhow::Result<Answer> {
+pub(crate) fn main(args: &PlotArgs, json: bool) -> anyhow::Result<Answer> {
+    ensure!(
+        !(json && args.out.as_os_str() == "-"),
+        "the picture and --json cannot both go to standard output"
+    );
     if args.chart == SWEEP {
-        return draw_sweep(args);
+        return draw_sweep(args, json);
     }
     let chart = CHARTS.iter().find(|chart| chart.name == args.chart);
     let chart = chart.context("the command line knows every chart")?;
@@ -25,6 +29,9 @@ pub(crate) fn main(args: &PlotArgs) -> anyhow::Result<Answer> {
         return Ok(Answer::Incomplete);
     }
     export.finish(|out| Ok(report.write(&comparisons, out)?))?;
+    if json {
+        compare::print_json(&comparisons)?;
+    }
     Ok(if is_complete { Answer::Yes } else { Answer::Incomplete })
 }
 
@@ -32,7 +39,7 @@ pub(crate) fn main(args: &PlotArgs) -> anyhow::Result<Answer> {
 const SWEPT: &str = "gmlake.fragment_limit=2MiB..1GiB:x2";
 
 /// The chart of many runs. `gmlake-sim sweep` makes the same one, and keeps a journal of long sweeps.
-fn draw_sweep(args: &PlotArgs) -> anyhow::Result<Answer> {
+fn draw_sweep(args: &PlotArgs, json: bool) -> anyhow::Result<Answer> {
     check_stdin(&args.input.files)?;
     let format = ImageFormat::of(&args.out)?;
     let base = compare::setup(&args.input, &args.device, args.allocators.alloc_conf.as_deref())?;
@@ -47,6 +54,9 @@ fn draw_sweep(args: &PlotArgs) -> anyhow::Result<Answer> {
     if !rows.is_empty() {
         let found = Sweep { axes: plan.grid.axes.clone(), rows };
         export.finish(|out| Ok(write_sweep(&found, format, out)?))?;
+        if json {
+            gmlake::report::sweep::write_json(&found, &mut std::io::stdout().lock())?;
+        }
     }
     Ok(answer)
 }

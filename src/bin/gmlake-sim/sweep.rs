@@ -48,7 +48,7 @@ pub(crate) fn run(
     plan: &SweepPlan,
 ) -> anyhow::Result<(Vec<gmlake::metrics::SweepRow>, Answer)> {
     let kept = plan.journal.as_ref().map_or(0, Journal::len);
-    if kept > 0 {
+    if kept > 0 && !terminal::is_quiet() {
         terminal::complain(&format!("going on with {kept} runs of an earlier sweep"));
     }
     let bar = work::progress(files.len() * plan.grid.points.len());

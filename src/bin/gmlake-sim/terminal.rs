@@ -2,20 +2,54 @@
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
 
-use gmlake::report::table::{Look, terminal_width};
+use gmlake::report::table::{Look, terminal_width, wrapped};
+use serde::Serialize;
+
+use crate::args::Color;
+
+/// What a terminal that does not tell its width is taken to have.
+const USUAL_WIDTH: u16 = 120;
+
+/// Whether there are colours, and whether there are warnings and progress: as typed, for the whole program.
+static MANNER: OnceLock<(Color, bool)> = OnceLock::new();
+
+/// Keeps to what was typed from now on.
+pub(crate) fn set_manner(color: Color, is_quiet: bool) {
+    let _ = MANNER.set((color, is_quiet));
+}
+
+/// Whether nobody wants to know how far we are, or what we assumed.
+pub(crate) fn is_quiet() -> bool {
+    MANNER.get().is_some_and(|&(_, is_quiet)| is_quiet)
+}
 
 /// How tables look on standard output.
 pub(crate) fn look() -> Look {
-    if !io::stdout().is_terminal() {
-        return Look::default();
+    let is_terminal = io::stdout().is_terminal();
+    let no_colour = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let has_colour = match MANNER.get().map_or(Color::Auto, |&(color, _)| color) {
+        Color::Auto => is_terminal && !no_colour,
+        Color::Always => true,
+        Color::Never => false,
+    };
+    if !is_terminal {
+        return Look { has_colour, ..Look::default() };
     }
-    let has_colour = env::var_os("NO_COLOR").is_none();
-    Look { has_boxes: has_utf8(), has_colour, width: terminal_width() }
+    let width = terminal_width().filter(|&width| width > 0).unwrap_or(USUAL_WIDTH);
+    Look { has_boxes: has_utf8(), has_colour, width: Some(width) }
 }
 
-/// Prints to standard output.
+/// Prints a value to standard output as JSON.
+pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
+    print(&serde_json::to_string_pretty(value)?)
+}
+
+/// Prints to standard output, with lines that are no longer than a terminal's.
 pub(crate) fn print(text: &str) -> io::Result<()> {
+    let width = look().width;
+    let text = width.map_or_else(|| text.to_owned(), |width| wrapped(text, usize::from(width)));
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.write_all(b"\n")?;
@@ -26,6 +60,13 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 pub(crate) fn complain(text: &str) {
     // There is nobody left to tell if this fails.
     let _ = writeln!(io::stderr().lock(), "gmlake-sim: {text}");
+}
+
+/// Prints a warning to standard error, unless nobody wants to know.
+pub(crate) fn warn(text: &str) {
+    if !is_quiet() {
+        complain(&format!("warning: {text}"));
+    }
 }
 
 /// Warns of each note, once for all files that share it. Takes pairs of file and note.
@@ -39,7 +80,7 @@ pub(crate) fn tell_of_notes<'a>(notes: impl Iterator<Item = (&'a str, &'a str)>)
     }
     for (file, note, files) in told {
         let more = if files > 1 { format!(" and {} more", files - 1) } else { String::new() };
-        complain(&format!("warning: {file}{more}: {note}"));
+        warn(&format!("{file}{more}: {note}"));
     }
 }
 

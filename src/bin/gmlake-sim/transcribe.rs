@@ -1,7 +1,9 @@
 //! `gmlake-sim export`: a simulated run, or the trace itself, in the formats of other tools.
 
 use anyhow::{Result, ensure};
+use clap::ValueEnum;
 use gmlake::alloc_conf::AllocConf;
+use gmlake::metrics::SCHEMA_VERSION;
 use gmlake::report::Export;
 use gmlake::sim::{OpenOptions, Opened, Setup, choose, open, transcribe};
 use gmlake::trace::{Records, write_csv, write_minimalloc, write_snapshot};
@@ -9,17 +11,21 @@ use gmlake::trace::{Records, write_csv, write_minimalloc, write_snapshot};
 use crate::args::{ExportArgs, ExportFormat};
 use crate::{Answer, terminal};
 
-pub(crate) fn main(args: &ExportArgs) -> Result<Answer> {
+pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
     let is_simulated = args.format != ExportFormat::Minimalloc;
     ensure!(
         is_simulated || (args.allocator.is_none() && args.set.is_empty()),
         "lifetimes are the same under every allocator: --format minimalloc goes without --allocator and --set"
     );
     let export = Export::open(&args.out)?;
+    ensure!(
+        !(json && export.is_stdout()),
+        "the export and --json cannot both go to standard output"
+    );
     let options = OpenOptions { device: args.device, version: args.torch_version };
     let opened = open(&args.file, &options)?;
     for warning in &opened.trace.warnings {
-        terminal::complain(&format!("warning: {}: {warning}", opened.file));
+        terminal::warn(&format!("{}: {warning}", opened.file));
     }
     match args.format {
         ExportFormat::Minimalloc => {
@@ -34,6 +40,17 @@ pub(crate) fn main(args: &ExportArgs) -> Result<Answer> {
             export.finish(|out| Ok(write_csv(&records, out)?))?;
         }
     }
+    if json {
+        let format = args.format.to_possible_value().map(|value| value.get_name().to_owned());
+        terminal::print_json(&serde_json::json!({
+            "schema_version": SCHEMA_VERSION,
+            "file": opened.file,
+            "device": opened.trace.device,
+            "events": opened.trace.events.len(),
+            "out": args.out.display().to_string(),
+            "format": format,
+        }))?;
+    }
     Ok(Answer::Yes)
 }
 
@@ -46,7 +63,7 @@ fn simulate(args: &ExportArgs, opened: &Opened) -> Result<Records> {
     let memory = args.device_memory.unwrap_or_default();
     let setup = Setup { version, conf, memory, ..Setup::default() };
     for note in setup.notes(opened) {
-        terminal::complain(&format!("warning: {}: {note}", opened.file));
+        terminal::warn(&format!("{}: {note}", opened.file));
     }
     Ok(transcribe(opened, &choices[0], &setup)?)
 }

@@ -15,7 +15,7 @@ pub(crate) fn pool(jobs: Option<NonZeroUsize>) -> anyhow::Result<ThreadPool> {
 
 /// A bar on standard error, if that is a terminal and there is something to wait for.
 pub(crate) fn progress(parts: usize) -> ProgressBar {
-    if parts < 2 {
+    if parts < 2 || crate::terminal::is_quiet() {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(Some(parts as u64), ProgressDrawTarget::stderr());

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Parser;
-use gmlake::units::{Bytes, TIB, parse_size};
+use gmlake::units::{Bytes, TIB, parse_memory};
 
 use super::{AllocatorArgs, InputArgs};
 
@@ -146,5 +146,5 @@ pub(crate) fn capacity(text: &str) -> Result<Bytes, String> {
 }
 
 fn bytes(text: &str) -> Result<Bytes, String> {
-    parse_size(text).map_err(|error| error.to_string())
+    parse_memory(text).map_err(|error| error.to_string())
 }

@@ -1,0 +1,53 @@
+//! Overwriting: no command may write to a file that it reads.
+//!
+//! The check is made once for all commands: what stands alone on the command line is read, and every file behind an
+//! option is written, but for those in [`READ`].
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use clap::{ArgMatches, CommandFactory};
+use gmlake::sim::job::{is_many, jobs};
+
+use crate::args::Args;
+
+/// Options whose files are read.
+const READ: [&str; 1] = ["catalogue"];
+
+/// Refuses a command line whose output would take the place of its input.
+pub(crate) fn refuse(matches: &ArgMatches) -> anyhow::Result<()> {
+    let Some((name, matches)) = matches.subcommand() else { return Ok(()) };
+    let command = Args::command();
+    let positional = command.find_subcommand(name).into_iter().flat_map(|c| c.get_positionals());
+    let positional: Vec<&str> = positional.map(|argument| argument.get_id().as_str()).collect();
+    let (mut read, mut written): (Vec<PathBuf>, Vec<PathBuf>) = (Vec::new(), Vec::new());
+    for id in matches.ids() {
+        // Whatever is no path is of no interest here.
+        let Ok(Some(paths)) = matches.try_get_many::<PathBuf>(id.as_str()) else { continue };
+        let is_read = positional.contains(&id.as_str()) || READ.contains(&id.as_str());
+        if is_read { &mut read } else { &mut written }.extend(paths.cloned());
+    }
+    let read: Vec<PathBuf> = read.into_iter().flat_map(files).collect();
+    for out in &written {
+        if let Some(file) = read.iter().find(|file| is_same(file, out)) {
+            bail!("{} is read, and would be overwritten: write to another file", file.display());
+        }
+    }
+    Ok(())
+}
+
+/// The files that an argument stands for. One that cannot be listed is told of later.
+fn files(argument: PathBuf) -> Vec<PathBuf> {
+    if !is_many(&argument) {
+        return vec![argument];
+    }
+    let jobs = jobs(std::slice::from_ref(&argument), false).unwrap_or_default();
+    jobs.into_iter().flat_map(|job| job.ranks).map(|rank| rank.path).collect()
+}
+
+/// Whether both are one file on disk. A device or a pipe can be read and written at once.
+fn is_same(a: &Path, b: &Path) -> bool {
+    let real = |path: &Path| fs::canonicalize(path).ok().filter(|path| path.is_file());
+    real(a).is_some() && real(a) == real(b)
+}
