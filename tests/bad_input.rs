@@ -182,19 +182,22 @@ fn json_errors_name_line_and_column() {
     let cases: [(&str, &str); 6] = [
         (
             "{\"segments\": [],\n \"device_traces\": 5}",
-            "line 2, column 19: invalid type: integer `5`",
+            "line 2, column 19: the number 5 in the place of a list",
         ),
         ("{\"device_traces\": [[{\"action\": \"alloc\"}]]}", "an entry has no \"addr\""),
         (
             "{\"device_traces\": [[{\"action\": \"alloc\", \"addr\": 1, \"size\": -1}]]}",
-            "integer `-1`",
+            "the number -1 in the place of a whole number from 0 on",
         ),
-        ("{\"device_traces\": [[{\"action\": \"alloc\", \"addr\": 1.5, \"size\": 1}]]}", "`1.5`"),
+        (
+            "{\"device_traces\": [[{\"action\": \"alloc\", \"addr\": 1.5, \"size\": 1}]]}",
+            "the number 1.5 in",
+        ),
         (
             "{\"device_traces\": [[{\"action\": \"alloc\", \"addr\": 1, \"size\": NaN}]]}",
             "NaN and Infinity",
         ),
-        ("{\"device_traces\": []} x", "trailing characters"),
+        ("{\"device_traces\": []} x", "more text behind the end"),
     ];
     for (text, expected) in cases {
         let shown = error(text.as_bytes());

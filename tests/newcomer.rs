@@ -479,3 +479,119 @@ fn tables_fit_the_terminal_and_break_no_word() {
     let narrow = on_terminal(60, &format!("compare {file} --allocators caching --quiet"));
     assert!(narrow.is_none_or(|text| text.contains("caching\n  peak reserved  10.27 GiB\n")));
 }
+
+/// A snapshot whose segments have less room than what lives in them, as test generators make them.
+fn made_up() -> String {
+    let entries: Vec<String> = (0..50_u64)
+        .map(|at| (at << 28) + (127 << 40))
+        .map(|addr| {
+            format!("{{\"action\":\"alloc\",\"addr\":{addr},\"size\":209715200,\"stream\":0}}")
+        })
+        .collect();
+    let block = "{\"size\": 32768, \"requested_size\": 32768, \"state\": \"inactive\"}";
+    let segment =
+        format!("{{\"address\": 139637976727552, \"total_size\": 32768, \"blocks\": [{block}]}}");
+    format!("{{\"segments\": [{segment}], \"device_traces\": [[{}]]}}", entries.join(","))
+}
+
+#[test]
+fn a_snapshot_that_was_made_up_makes_no_absurd_percentages() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("made_up.json");
+    let path = path.to_str().unwrap();
+    let bare = made_up()
+        .replace("139637976727552, \"total", "0, \"total")
+        .replace("[{\"address\"", "[{\"x\"");
+    for text in [made_up(), bare] {
+        fs::write(path, text).unwrap();
+        let assert =
+            gmlake_sim().args(["compare", path, "--allocators", "caching,expandable"]).assert();
+        let assert = assert.success().stderr(contains("does not say what PyTorch held"));
+        let table = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
+        assert!(!table.contains("recorded") && table.contains("saved: against caching"), "{table}");
+        let words: Vec<&str> = table.split_whitespace().collect();
+        let percent = words.windows(2).filter(|pair| pair[1].starts_with('%'));
+        for pair in percent {
+            let Ok(share) = pair[0].trim_start_matches('(').parse::<f64>() else { continue };
+            assert!((-100.0..=100.0).contains(&share), "{table}");
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_within_something_else_is_found_or_there_is_advice() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("make.py");
+    fs::write(&script, MAKE).unwrap();
+    let mut python = Process::new("python3");
+    let made = python.arg(&script).arg("tests/data/snapshot.json").arg(folder.path());
+    let made = made.current_dir(env!("CARGO_MANIFEST_DIR")).status();
+    match made {
+        Ok(status) => assert!(status.success()),
+        Err(error) => return eprintln!("no Python to write files with: {error}"),
+    }
+    let read = |name: &str| load(&folder.path().join(name), &LoadOptions::default());
+    let plain = read("plain.pickle").unwrap();
+    for name in ["wrapped.pickle", "tuple.pickle", "list.pickle", "wrapped.json", "meta.json"] {
+        let wrapped = read(name).unwrap();
+        assert_eq!(wrapped.len(), plain.len(), "{name}");
+        for (wrapped, plain) in wrapped.iter().zip(&plain) {
+            assert_eq!(
+                (&wrapped.entries, &wrapped.segments),
+                (&plain.entries, &plain.segments),
+                "{name}"
+            );
+            assert_eq!(
+                (&wrapped.settings, &wrapped.streams),
+                (&plain.settings, &plain.streams),
+                "{name}"
+            );
+        }
+    }
+    for (name, advice) in [
+        ("two.pickle", "holds 2 snapshots; save each to a file of its own"),
+        ("two.json", "a second snapshot: save each to a file of its own"),
+        ("ordered.pickle", "write it as a plain dict, with pickle.dump(dict(snapshot), file)"),
+        ("default.pickle", "write it as a plain dict, with pickle.dump(dict(snapshot), file)"),
+        ("torch.pt", "unzip -p FILE '*/data.pkl' > snapshot.pickle takes the snapshot out of it"),
+        ("old.pt", "write the snapshot with pickle.dump(snapshot, file)"),
+        ("deflated.zip", "unzip it, and give the file in it"),
+        ("utf16.csv", "a text in UTF-16: save it in UTF-8"),
+    ] {
+        let told = read(name).unwrap_err().to_string();
+        assert!(told.contains(advice) && told.lines().count() == 1, "{name}: {told}");
+    }
+}
+
+/// What Python's own writers make of a snapshot in other things; torch.save writes a zip archive like this one.
+const MAKE: &str = r#"
+import collections, json, os, pickle, sys, zipfile
+snapshot = json.load(open(sys.argv[1]))
+os.chdir(sys.argv[2])
+def pickled(name, value):
+    with open(name, "wb") as file:
+        pickle.dump(value, file)
+def as_json(name, value):
+    with open(name, "w") as file:
+        json.dump(value, file)
+pickled("plain.pickle", snapshot)
+pickled("wrapped.pickle", {"rank": 0, "host": {"name": "a"}, "memory": snapshot})
+pickled("tuple.pickle", (snapshot, 3))
+pickled("list.pickle", [snapshot])
+pickled("two.pickle", {"before": snapshot, "after": snapshot})
+pickled("ordered.pickle", collections.OrderedDict(snapshot))
+pickled("default.pickle", collections.defaultdict(list, snapshot))
+as_json("wrapped.json", {"memory": snapshot})
+as_json("meta.json", {"rank": 0, "host": {"gpus": [1, 2.5, None, True, "x"]}, "memory": snapshot, "end": -1})
+as_json("two.json", {"before": snapshot, "after": snapshot})
+with zipfile.ZipFile("torch.pt", "w") as archive:
+    archive.writestr("torch/data.pkl", pickle.dumps(snapshot, 2))
+    archive.writestr("torch/version", "3")
+with zipfile.ZipFile("deflated.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+    archive.writestr("snapshot.pickle", pickle.dumps(snapshot))
+with open("old.pt", "wb") as file:
+    for value in [0x1950a86a20f9469cfc6c, 1001, {"little_endian": True}, snapshot]:
+        pickle.dump(value, file, protocol=2)
+with open("utf16.csv", "w", encoding="utf-16") as file:
+    print("action,addr,size", file=file)
+"#;

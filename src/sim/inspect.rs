@@ -198,7 +198,8 @@ fn entry_counts(records: &Records) -> Vec<EntryCount> {
     rows
 }
 
-fn live_peak(trace: &Trace) -> Option<Peak> {
+/// The moment at which most bytes were live.
+pub(super) fn live_peak(trace: &Trace) -> Option<Peak> {
     let (mut live, mut blocks): (Bytes, u64) = (0, 0);
     let mut peak: Option<Peak> = None;
     for (index, event) in trace.events.iter().enumerate() {

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use super::inspect::live_peak;
 use super::recording::{Verification, verify};
 use crate::alloc_conf::TorchVersion;
 use crate::allocator::Environment;
@@ -114,9 +115,22 @@ fn prepare(
     recorded.first_oom_event = first_failure(&trace);
     let time_of = |event: u64| trace.times_us.get(event as usize).copied();
     recorded.first_oom_us = recorded.first_oom_event.and_then(time_of);
-    let (notes, limit, capacity) = (notes(&found), found.limit, found.capacity);
-    let (start, recorded) = (found.start.layout, Some(recorded));
+    let (mut notes, limit, capacity) = (notes(&found), found.limit, found.capacity);
+    let has_room = has_room(&recorded, &trace);
+    if !has_room {
+        notes.push(NO_ROOM.to_owned());
+    }
+    let (start, recorded) = (found.start.layout, has_room.then_some(recorded));
     Opened { file, devices, records, trace, start, limit, capacity, notes, recorded }
+}
+
+const NO_ROOM: &str = "it does not say what PyTorch held: its segments have less room than the \
+                       blocks in them, so that there is no row for the recording";
+
+/// Whether what was held had room for what was live. In snapshots that were made up it need not.
+fn has_room(recorded: &RunSummary, trace: &Trace) -> bool {
+    let live = live_peak(trace).map_or(0, |peak| peak.requested_bytes);
+    recorded.reserved_peak_bytes >= live.max(recorded.active_peak_bytes)
 }
 
 fn notes(found: &Verification) -> Vec<String> {

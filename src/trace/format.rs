@@ -101,9 +101,24 @@ fn json_kind(bytes: &[u8]) -> Option<JsonKind> {
     tails.find_map(|tail| known(tail).map(|&(_, kind)| kind))
 }
 
+/// What to do about an archive. The entries of torch.save are not compressed, so that their names stand open.
+fn zip(bytes: &[u8]) -> TraceError {
+    const PICKLE: &[u8] = b"/data.pkl";
+    let is_torch = bytes[..bytes.len().min(256)].windows(PICKLE.len()).any(|name| name == PICKLE);
+    let (what, remedy) = match is_torch {
+        true => (
+            "torch.save",
+            "unzip -p FILE '*/data.pkl' > snapshot.pickle takes the snapshot out of it",
+        ),
+        false => ("several files", "unzip it, and give the file in it"),
+    };
+    TraceError::new(Position::File, format!("is no trace: a zip archive of {what}"), remedy)
+}
+
 fn unknown(bytes: &[u8]) -> TraceError {
     let what = match bytes {
-        [b'P', b'K', 3, 4, ..] => "a zip archive (of torch.save?)".to_owned(),
+        [b'P', b'K', 3, 4, ..] => return zip(bytes),
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "a text in UTF-16: save it in UTF-8".to_owned(),
         [b'<', ..] => "a web page; its snapshot cannot be taken out of it".to_owned(),
         [b'{' | b'[', ..] => "JSON, but neither a snapshot nor a profiler's trace".to_owned(),
         [0, ..] => "zeros".to_owned(),

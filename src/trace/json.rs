@@ -13,6 +13,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use serde_json::value::RawValue;
 
 use super::complaint;
+use super::if_object::IfObject;
 use super::options::LoadOptions;
 use super::settings::RawSettings;
 use super::torch::{FOREIGN, RawAction, RawBlock, RawEntry, RawSegment, Snapshot, block_state};
@@ -30,7 +31,7 @@ pub(super) fn read(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, 
     let mut reader = Reader { snapshot, stacks };
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let explain = |error| explain(bytes, &error, EXPECTED);
-    json.deserialize_any(Document(&mut reader)).map_err(explain)?;
+    json.deserialize_any(Document { reader: &mut reader, is_whole: true }).map_err(explain)?;
     json.end().map_err(explain)?;
     reader.snapshot.finish()
 }
@@ -232,8 +233,11 @@ impl<'de> Reader<'de> {
     }
 }
 
-/// The whole document: a dict, or a bare list of segments.
-struct Document<'r, 'de>(&'r mut Reader<'de>);
+/// The whole document: a dict, or a bare list of segments; or a dict in it, which may be the snapshot.
+struct Document<'r, 'de> {
+    reader: &'r mut Reader<'de>,
+    is_whole: bool,
+}
 
 impl<'de> Visitor<'de> for Document<'_, 'de> {
     type Value = ();
@@ -243,11 +247,15 @@ impl<'de> Visitor<'de> for Document<'_, 'de> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let reader = self.0;
+        let reader = self.reader;
         while let Some(key) = map.next_key::<Cow<str>>()? {
             match &*key {
                 "segments" => {
-                    reader.snapshot.has_segments = true;
+                    if std::mem::replace(&mut reader.snapshot.has_segments, true) {
+                        return Err(A::Error::custom(
+                            "a second snapshot: save each to a file of its own",
+                        ));
+                    }
                     map.next_value_seed(Each::new(|item| reader.segment(item)))?;
                 }
                 "device_traces" => map.next_value_seed(Traces(reader))?,
@@ -258,19 +266,26 @@ impl<'de> Visitor<'de> for Document<'_, 'de> {
                     reader.snapshot.settings =
                         map.next_value::<Option<JsonSettings>>()?.map(JsonSettings::raw);
                 }
-                key => {
-                    reader.snapshot.is_foreign |= key == FOREIGN;
+                FOREIGN => {
+                    reader.snapshot.is_foreign = true;
                     map.next_value::<IgnoredAny>()?;
                 }
+                _ if self.is_whole => {
+                    map.next_value_seed(IfObject(Document {
+                        reader: &mut *reader,
+                        is_whole: false,
+                    }))?;
+                }
+                _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        self.0.snapshot.has_segments = true;
+        self.reader.snapshot.has_segments = true;
         while let Some(segment) = list.next_element()? {
-            self.0.segment(segment).map_err(A::Error::custom)?;
+            self.reader.segment(segment).map_err(A::Error::custom)?;
         }
         Ok(())
     }

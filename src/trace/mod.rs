@@ -15,6 +15,7 @@ mod csv;
 mod error;
 mod event;
 mod format;
+mod if_object;
 mod ingest;
 mod input;
 mod json;

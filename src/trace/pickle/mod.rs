@@ -25,13 +25,22 @@ pub(super) use write::{Pickler, Value};
 
 use super::options::LoadOptions;
 use super::torch::Snapshot;
-use super::{Records, TraceError};
+use super::{Position, Records, TraceError};
+
+/// The number that torch.save wrote first before it wrote zip archives, as a pickle of its own.
+const TORCH_SAVE: &[u8] = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.";
+const AGAIN: &str =
+    "write the snapshot with pickle.dump(snapshot, file), or with torch.cuda.memory._dump_snapshot";
 
 /// Reads a pickled snapshot.
 ///
 /// # Errors
 /// If the bytes are no pickle of protocol 2 to 5, need more than plain data, or are no snapshot.
 pub(super) fn read(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, TraceError> {
+    if bytes.starts_with(TORCH_SAVE) {
+        let problem = "a file of torch.save in its old form";
+        return Err(TraceError::new(Position::File, problem, AGAIN));
+    }
     let mut machine = machine::Machine::new(bytes, options.stacks);
     let root = machine.run()?;
     let mut snapshot = Snapshot::new(options.torch_version, bytes.len());

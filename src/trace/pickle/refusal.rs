@@ -10,12 +10,18 @@ use super::value::{Value, text};
 /// What to do about a pickle that is too old.
 pub(super) const SAVE_AGAIN: &str = "save it again with pickle.dump(snapshot, file, protocol=4)";
 
+/// What to do about a dict of another class.
+const PLAIN_DICT: &str = "write it as a plain dict, with pickle.dump(dict(snapshot), file)";
+
 /// The error for an operation that a snapshot has no use for.
 #[cold]
 pub(super) fn refusal(op: u8, code: &Code, stack: &[Value]) -> Box<TraceError> {
     let at = code.at - 1;
     let objects = |what: String| {
-        let remedy = "a snapshot is plain data: nothing in this file was executed";
+        let remedy = match what.as_str() {
+            "collections.OrderedDict" | "collections.defaultdict" => PLAIN_DICT,
+            _ => "a snapshot is plain data: nothing in this file was executed",
+        };
         code.fail(at, format!("contains Python objects: {what}"), remedy)
     };
     match op {

@@ -70,6 +70,7 @@ impl<'a> Walk<'a> {
     /// Hands every part of the document to `out`.
     pub(super) fn snapshot(&self, root: Value, out: &mut Snapshot) -> Result<(), TraceError> {
         let place = Place::ROOT;
+        let root = self.unwrapped(root)?;
         if let Value::List(_) | Value::Tuple(_) = root {
             return self.segments(root, &place, out);
         }
@@ -95,6 +96,32 @@ impl<'a> Walk<'a> {
             out.settings = Some(self.settings(value, &place.key(known[3]))?);
         }
         Ok(())
+    }
+
+    /// The snapshot in the document: the root, or the one that it holds beside other things.
+    fn unwrapped(&self, root: Value) -> Result<Value, TraceError> {
+        let map = |value| match value {
+            Value::Dict(dict) => match self.heap.dicts[dict as usize] {
+                Dict::Map(map) => Some(self.heap.maps[map as usize]),
+                _ => None,
+            },
+            _ => None,
+        };
+        let has = |map: Map, key| self.field(map, key).is_some();
+        let is_snapshot = |&value: &Value| {
+            map(value).is_some_and(|map| has(map, "segments") || has(map, "device_traces"))
+        };
+        let items = map(root).map(|map| map.items).or_else(|| self.sequence(root));
+        let Some(items) = items.filter(|_| !is_snapshot(&root)) else { return Ok(root) };
+        let found: Vec<Value> = self.heap.items(items).filter(is_snapshot).collect();
+        match found[..] {
+            [] => Ok(root),
+            [one] => Ok(one),
+            _ => {
+                let problem = format!("holds {} snapshots", found.len());
+                Err(TraceError::new(Position::File, problem, "save each to a file of its own"))
+            }
+        }
     }
 
     fn device_traces(
