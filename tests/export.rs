@@ -215,3 +215,101 @@ fn what_cannot_be_exported_is_refused_in_one_line() {
         assert!(assert.get_output().stdout.is_empty());
     }
 }
+
+/// The events of a Perfetto export.
+fn tracks(recording: &str, arguments: &[&str]) -> serde_json::Value {
+    let mut run = gmlake_sim();
+    run.args(["export", recording, "--format", "perfetto", "--out", "-"]).args(arguments);
+    let assert = run.assert().success();
+    serde_json::from_slice(&assert.get_output().stdout).unwrap()
+}
+
+#[test]
+fn perfettos_counters_are_the_run_and_its_segments_add_up() {
+    for name in ["streams", "graphs", "opt-1.3b-LR-var.gc60-cap16pct", "detection.expandable-cap20pct"] {
+        let recording = format!("traces/{name}.pickle.xz");
+        let opened = opened(name);
+        let names = ["caching", "expandable", "gmlake", "lake"];
+        let trace = tracks(&recording, &["--allocator", &names.join(",")]);
+        let events = trace["traceEvents"].as_array().unwrap();
+        let base_us = trace["baseTimeNanoseconds"].as_u64().unwrap() / 1000;
+        for (place, allocator) in names.into_iter().enumerate() {
+            let label = format!("{name} under {allocator}");
+            let process = (1 << 30) + 1 + place as u64;
+            let ours: Vec<_> = events.iter().filter(|e| e["pid"] == process).collect();
+            assert_eq!(ours[0]["args"]["name"], allocator);
+            let of = |kind: &str, name: &str| {
+                let right = |e: &&&serde_json::Value| e["ph"] == kind && e["name"] == name;
+                ours.iter().filter(right).copied().collect::<Vec<_>>()
+            };
+            let choice = Choice { spec: find(allocator).unwrap(), options: Options::default() };
+            let run = run(&opened, &choice, &Setup::default()).unwrap();
+            let highest = |key: &str| {
+                of("C", "memory").iter().map(|e| e["args"][key].as_u64().unwrap()).max().unwrap()
+            };
+            if opened.start.is_empty() {
+                assert_eq!(highest("reserved"), run.reserved_peak_bytes, "{label}");
+                assert_eq!(highest("active"), run.active_peak_bytes, "{label}");
+                assert_eq!(of("i", "flush").len() as u64, run.alloc_retries, "{label}");
+                assert_eq!(of("i", "out of memory").len() as u64, run.oom_count, "{label}");
+            }
+            for free in of("C", "largest free") {
+                assert!(free["args"]["bytes"].as_u64().unwrap() <= run.reserved_peak_bytes);
+            }
+            let first = opened.records.entries[0].time_us - base_us;
+            let last = first + opened.trace.span_us();
+            let times = ours.iter().filter(|e| e["ph"] != "M").map(|e| e["ts"].as_u64().unwrap());
+            assert!(times.clone().all(|ts| (first..=last).contains(&ts)), "{label}");
+            check_slices(
+                &ours,
+                highest("reserved"),
+                ["caching", "expandable"].contains(&allocator),
+                &label,
+            );
+        }
+    }
+}
+
+/// Slices of one track do not overlap, and at no time do all of them hold more than was ever reserved.
+fn check_slices(events: &[&serde_json::Value], reserved: u64, is_held_once: bool, label: &str) {
+    let number = |value: &serde_json::Value| value.as_u64().unwrap();
+    let slices: Vec<_> = events.iter().filter(|event| event["ph"] == "X").collect();
+    assert!(!slices.is_empty(), "{label}");
+    let mut by_track = std::collections::BTreeMap::<u64, Vec<(u64, u64)>>::new();
+    let mut changes = Vec::new();
+    for slice in slices {
+        let (begin, bytes) = (number(&slice["ts"]), number(&slice["args"]["bytes"]));
+        let end = begin + number(&slice["dur"]);
+        by_track.entry(number(&slice["tid"])).or_default().push((begin, end));
+        // Within a microsecond, what goes back makes room for what comes.
+        changes.push((end, 0, bytes));
+        if begin < end {
+            changes.push((begin, 1, bytes));
+        } else {
+            changes.pop();
+        }
+    }
+    for track in by_track.values_mut() {
+        track.sort_unstable();
+        assert!(track.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{label}: slices overlap");
+    }
+    changes.sort_unstable();
+    let mut held = 0;
+    for (_, is_more, bytes) in changes {
+        held = if is_more == 1 { held + bytes } else { held - bytes };
+        assert!(!is_held_once || held <= reserved, "{label}: {held} of {reserved}");
+    }
+    assert_eq!(held, 0, "{label}");
+}
+
+#[test]
+fn perfetto_shows_a_table_without_times_event_by_event() {
+    let trace = tracks("tests/data/by_hand.csv", &[]);
+    let events = trace["traceEvents"].as_array().unwrap();
+    let counters = events.iter().filter(|e| e["ph"] == "C" && e["name"] == "memory");
+    let times: Vec<u64> = counters.map(|e| e["ts"].as_u64().unwrap()).collect();
+    assert!(times.len() > 3 && times.windows(2).all(|pair| pair[0] < pair[1]), "{times:?}");
+    assert!(events.iter().any(|e| e["name"] == "empty_cache"));
+    let several = ["export", "tests/data/by_hand.csv", "--out", "-", "--allocator", "lake,caching"];
+    gmlake_sim().args(several).assert().code(2).stderr(contains("only --format perfetto"));
+}

@@ -33,5 +33,5 @@ pub use open::{OpenOptions, Opened, open, open_all};
 pub use peak::at_peak;
 pub use run::{RunError, run};
 pub use setup::{DEFAULT_GPU_LAG, Memory, Setup};
-pub use transcript::transcribe;
+pub use transcript::{TracksError, transcribe, write_tracks};
 pub use tune::{TuneOptions, tune};

@@ -186,6 +186,7 @@ Examples:
   gmlake-sim export job.pickle --allocator gmlake --out gmlake.pickle
   gmlake-sim export job.pickle --alloc-conf max_split_size_mb:128 --out split.pickle
   gmlake-sim export job.pickle --format minimalloc --out lifetimes.csv
+  gmlake-sim export job.pickle --format perfetto --allocator caching,lake --out job.json.gz
 
 A snapshot opens in PyTorch's viewer (pytorch.org/memory_viz, _memory_viz.py), and here.";
 
@@ -208,9 +209,10 @@ pub(crate) struct ExportArgs {
     /// PyTorch that recorded the file, and that is simulated
     #[arg(long, value_name = "VERSION", default_value = "2.11")]
     pub(crate) torch_version: TorchVersion,
-    /// Allocator to simulate, see 'gmlake-sim allocators' [default: the one that was recorded]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) allocator: Option<String>,
+    /// Allocator to simulate, see 'gmlake-sim allocators'; several, separated by commas, for perfetto [default: the one
+    /// that was recorded]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub(crate) allocator: Vec<String>,
     /// Set an option of the allocator, such as gmlake.fragment_limit=2MiB; may be repeated
     #[arg(long, value_name = "ALLOCATOR.OPTION=VALUE")]
     pub(crate) set: Vec<String>,
@@ -227,8 +229,10 @@ pub(crate) struct ExportArgs {
 pub(crate) enum ExportFormat {
     /// PyTorch's memory snapshot, as a pickle
     Snapshot,
-    /// The same entries as a table: action,addr,size,stream,time_us,pool
+    /// The same as a table: action,addr,size,stream,time_us,pool
     Csv,
+    /// Memory over time for ui.perfetto.dev, on the clock of PyTorch's profiler: counters, segments, what ran out
+    Perfetto,
     /// When each allocation lives, whatever the allocator: id,lower,upper,size
     Minimalloc,
 }

@@ -1,12 +1,13 @@
 //! `gmlake-sim export`: a simulated run, or the trace itself, in the formats of other tools.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
 use gmlake::alloc_conf::AllocConf;
 use gmlake::metrics::SCHEMA_VERSION;
 use gmlake::report::Export;
-use gmlake::sim::{OpenOptions, Opened, Setup, choose, open, transcribe};
-use gmlake::trace::{Records, write_csv, write_minimalloc, write_snapshot};
+use gmlake::sim::{Choice, OpenOptions, Opened, Setup, choose, open, transcribe, write_tracks};
+use gmlake::trace::{MOST_TRACKS, Records, write_csv, write_minimalloc, write_snapshot};
+use gmlake::units::Grouped;
 
 use crate::args::{ExportArgs, ExportFormat};
 use crate::{Answer, terminal};
@@ -14,7 +15,7 @@ use crate::{Answer, terminal};
 pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
     let is_simulated = args.format != ExportFormat::Minimalloc;
     ensure!(
-        is_simulated || (args.allocator.is_none() && args.set.is_empty()),
+        is_simulated || (args.allocator.is_empty() && args.set.is_empty()),
         "lifetimes are the same under every allocator: --format minimalloc goes without --allocator and --set"
     );
     let export = Export::open(&args.out)?;
@@ -30,6 +31,15 @@ pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
     match args.format {
         ExportFormat::Minimalloc => {
             export.finish(|out| Ok(write_minimalloc(&opened.trace, out)?))?;
+        }
+        ExportFormat::Perfetto => {
+            let (choices, setup) = choices(args, &opened)?;
+            let mut left_out = 0;
+            export.finish(|out| {
+                left_out = write_tracks(&opened, &choices, &setup, out)?;
+                Ok(())
+            })?;
+            tell_of_tracks(&opened, left_out);
         }
         ExportFormat::Snapshot => {
             let records = simulate(args, &opened)?;
@@ -54,9 +64,11 @@ pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
-fn simulate(args: &ExportArgs, opened: &Opened) -> Result<Records> {
-    let name = args.allocator.clone().unwrap_or_else(|| opened.recorded_by().to_owned());
-    let choices = choose(&[name], &args.set)?;
+/// The world and the allocators that were typed.
+fn choices(args: &ExportArgs, opened: &Opened) -> Result<(Vec<Choice>, Setup)> {
+    let recorded = [opened.recorded_by().to_owned()];
+    let names = if args.allocator.is_empty() { &recorded[..] } else { &args.allocator };
+    let choices = choose(names, &args.set)?;
     let version = args.torch_version;
     let conf =
         args.alloc_conf.as_deref().map(|text| AllocConf::parse(text, version)).transpose()?;
@@ -65,5 +77,23 @@ fn simulate(args: &ExportArgs, opened: &Opened) -> Result<Records> {
     for note in setup.notes(opened) {
         terminal::warn(&format!("{}: {note}", opened.file));
     }
-    Ok(transcribe(opened, &choices[0], &setup)?)
+    Ok((choices, setup))
+}
+
+fn simulate(args: &ExportArgs, opened: &Opened) -> Result<Records> {
+    let (choices, setup) = choices(args, opened)?;
+    let [choice] = &choices[..] else {
+        bail!("a recording is of one allocator: only --format perfetto takes several");
+    };
+    Ok(transcribe(opened, choice, &setup)?)
+}
+
+fn tell_of_tracks(opened: &Opened, left_out: u64) {
+    if left_out > 0 {
+        terminal::warn(&format!(
+            "{}: {} segments are not on a track, since more than {MOST_TRACKS} were held at once",
+            opened.file,
+            Grouped(left_out)
+        ));
+    }
 }

@@ -13,6 +13,9 @@
 //! and as free where a tensor uses it through the other range: the segments add up to more than the memory held.
 
 mod ground;
+mod tracks;
+
+pub use tracks::{TracksError, write_tracks};
 
 use std::ops::Range;
 

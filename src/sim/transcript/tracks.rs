@@ -1,0 +1,189 @@
+//! Tracks: simulated runs side by side in time, for Perfetto.
+//!
+//! Every event is carried out and written down at once: nothing but what the allocator holds is kept. For allocators that
+//! stitch, a segment is a mapped range of addresses, so that memory that is mapped twice is on two tracks.
+
+use std::io::{self, Write};
+
+use super::ground::{Ground, Tap};
+use crate::allocator::{Allocator, BlockUse, Usage};
+use crate::device::AddressPolicy;
+use crate::drive::Replay;
+use crate::sim::choice::Choice;
+use crate::sim::open::Opened;
+use crate::sim::run::RunError;
+use crate::sim::setup::Setup;
+use crate::trace::{Action, EventKind, Level, Perfetto, owner};
+use crate::units::Bytes;
+
+/// Why there are no tracks.
+#[derive(Debug, thiserror::Error)]
+pub enum TracksError {
+    /// A run came to no result.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// It cannot be written.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Blocks that are looked at for each event, on average, to find the largest free one.
+const LOOKS: u64 = 4;
+
+/// Runs a trace through each allocator, and writes all that happens to `out`. Returns how many segments were left out of
+/// the tracks, since too many were held at once.
+///
+/// The largest free block is looked for when the cache was flushed, and from time to time: the more blocks there are,
+/// the less often.
+///
+/// # Errors
+/// If an option is wrong, the device fails in another way than by running out of memory, or `out` cannot be written.
+pub fn write_tracks(
+    opened: &Opened,
+    choices: &[Choice],
+    setup: &Setup,
+    out: impl Write,
+) -> Result<u64, TracksError> {
+    let origin_us = opened.records.entries.first().map_or(0, |entry| entry.time_us);
+    let mut trace = Perfetto::new(out, origin_us)?;
+    let mut left_out = 0;
+    for choice in choices {
+        let options = choice.options.rows().join(" ");
+        trace.process(format!("{} {options}", choice.spec.name).trim_end())?;
+        left_out += run(opened, choice, setup, origin_us, &mut trace)?;
+    }
+    trace.finish()?;
+    Ok(left_out)
+}
+
+fn run<W: Write>(
+    opened: &Opened,
+    choice: &Choice,
+    setup: &Setup,
+    origin_us: u64,
+    trace: &mut Perfetto<W>,
+) -> Result<u64, TracksError> {
+    let mut setup = setup.clone();
+    if !opened.start.is_empty() {
+        setup.addresses.get_or_insert(AddressPolicy::Driver);
+    }
+    let environment = setup.environment(opened);
+    let mut allocator = choice.spec.build(&choice.options, &environment).map_err(RunError::from)?;
+    let mut device = setup.device(opened, choice);
+    let mut replay = Replay::new(&opened.trace, setup.on_oom);
+    let mut tracks =
+        Tracks { trace, opened, retries: 0, ooms: 0, peak: Usage::default(), next_look: 0 };
+    let (mut ground, mut now_us) = (Ground::default(), origin_us);
+    for event in 0..opened.trace.events.len() {
+        let asked = replay.event(event);
+        ground.begin(asked.stream, asked.pool);
+        let mut tap = Tap::new(&mut device, &mut ground);
+        let next = replay.advance(event..event + 1, allocator.as_mut(), &mut tap, &mut ());
+        let is_end = next.map_err(|source| RunError::Device { event, source })?.is_break();
+        // A recording without times is shown event by event.
+        let elapsed = opened.trace.times_us.get(event).copied().unwrap_or(0);
+        now_us = origin_us + if opened.trace.span_us() == 0 { event as u64 } else { elapsed };
+        tracks.after(now_us, event, &replay, allocator.as_ref(), &mut ground)?;
+        if is_end {
+            break;
+        }
+    }
+    Ok(trace.end_process(now_us)?)
+}
+
+/// What was written last.
+struct Tracks<'t, W: Write> {
+    trace: &'t mut Perfetto<W>,
+    opened: &'t Opened,
+    retries: u64,
+    ooms: usize,
+    /// The highest values so far.
+    peak: Usage,
+    /// Event after which the largest free block is looked for again.
+    next_look: u64,
+}
+
+impl<W: Write> Tracks<'_, W> {
+    fn after(
+        &mut self,
+        now_us: u64,
+        event: usize,
+        replay: &Replay,
+        allocator: &dyn Allocator,
+        ground: &mut Ground,
+    ) -> io::Result<()> {
+        let usage = allocator.usage();
+        let given_back = self.calls(now_us, ground)?;
+        let (requested, active) = (usage.requested, usage.active);
+        let level = Level { requested, active, reserved: usage.reserved };
+        self.record(now_us, level, allocator.peak())?;
+        self.trace.level(now_us, level)?;
+        let asked = replay.event(event);
+        let retries = allocator.retries();
+        let has_flushed = std::mem::replace(&mut self.retries, retries) < retries;
+        if has_flushed {
+            self.trace.instant(now_us, "flush", given_back)?;
+        } else if asked.kind == EventKind::Trim {
+            self.trace.instant(now_us, "empty_cache", given_back)?;
+        }
+        let ooms = replay.outcome.ooms.len();
+        if std::mem::replace(&mut self.ooms, ooms) < ooms {
+            self.trace.instant(now_us, "out of memory", asked.size)?;
+        }
+        if has_flushed || event as u64 >= self.next_look {
+            let (largest, blocks) = largest_free(allocator);
+            self.next_look = event as u64 + 1 + blocks / LOOKS;
+            self.trace.largest_free(now_us, largest)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a record that was reached within an event and is gone at its end, such as that of a request that is only
+    /// tried.
+    fn record(&mut self, now_us: u64, level: Level, peak: Usage) -> io::Result<()> {
+        let last = std::mem::replace(&mut self.peak, peak);
+        let highest = |last: Bytes, peak: Bytes, now: Bytes| if peak > last { peak } else { now };
+        let record = Level {
+            requested: highest(last.requested, peak.requested, level.requested),
+            active: highest(last.active, peak.active, level.active),
+            reserved: highest(last.reserved, peak.reserved, level.reserved),
+        };
+        self.trace.level(now_us, record)
+    }
+
+    /// Writes what was asked of the driver; returns the bytes that went back.
+    fn calls(&mut self, now_us: u64, ground: &mut Ground) -> io::Result<Bytes> {
+        let mut given_back = 0;
+        let mut calls = ground.take_calls().made.into_iter().peekable();
+        while let Some((action, mut range, place)) = calls.next() {
+            // Pages that are mapped one after another, side by side, are one segment.
+            while let Some((_, more, _)) =
+                calls.next_if(|(other, more, _)| *other == action && more.start == range.end)
+            {
+                range.end = more.end;
+            }
+            let (streams, pools) = (&self.opened.trace.streams, &self.opened.records.pools);
+            let (stream, pool) = owner(streams, pools, place.stream, place.pool);
+            match action {
+                Action::SegmentFree | Action::SegmentUnmap => {
+                    given_back += range.end - range.start;
+                    self.trace.given_back(now_us, range)?;
+                }
+                _ => self.trace.obtained(now_us, range, stream, pool)?,
+            }
+        }
+        Ok(given_back)
+    }
+}
+
+/// Bytes of the largest free block, and the number of all blocks.
+fn largest_free(allocator: &dyn Allocator) -> (Bytes, u64) {
+    let (mut largest, mut blocks) = (0, 0);
+    allocator.walk(&mut |view| {
+        blocks += 1;
+        if view.state == BlockUse::Free {
+            largest = view.size.max(largest);
+        }
+    });
+    (largest, blocks)
+}
