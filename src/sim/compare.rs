@@ -6,6 +6,7 @@
 //! are workers.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use rayon::prelude::*;
 
@@ -201,7 +202,9 @@ pub(super) fn run_one(
     choice: &Choice,
     setup: &Setup,
 ) -> Result<RunSummary, FileError> {
-    run(opened, choice, setup).map_err(|source| failed(opened, choice, source))
+    let summary = run(opened, choice, setup).map_err(|source| failed(opened, choice, source))?;
+    setup.runs.fetch_add(1, Ordering::Relaxed);
+    Ok(summary)
 }
 
 /// A run, and what was held at its peak.

@@ -5,6 +5,9 @@
 //! so that only then it can decide everything as it did. Any other run is a what-if: its addresses are those that the
 //! CUDA driver would hand out, or as the user says.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
 use super::choice::Choice;
 use super::open::Opened;
 use crate::alloc_conf::{AllocConf, TorchVersion};
@@ -53,6 +56,8 @@ pub struct Setup {
     pub gpu_lag: Option<u64>,
     /// What the driver's calls cost; `None`: they are counted only.
     pub profile: Option<Profile>,
+    /// How many runs were made with this setup and its clones so far, for those who wait.
+    pub runs: Arc<AtomicU64>,
 }
 
 impl Setup {

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::bail;
 use gmlake::alloc_conf::AllocConf;
@@ -48,7 +49,7 @@ fn main_of_jobs(
     exports: Vec<(Export, Box<dyn Report>)>,
 ) -> anyhow::Result<Answer> {
     let jobs = jobs(&args.input.files, args.job.job)?;
-    let bar = work::progress(jobs.iter().map(|job| job.ranks.len()).sum());
+    let bar = work::progress(jobs.iter().map(|job| job.ranks.len()).sum(), &choices.setup.runs);
     let pool = work::pool(args.output.jobs)?;
     let done = |_: &Path| bar.inc(1);
     let found: Vec<JobComparison> =
@@ -119,6 +120,7 @@ pub(crate) fn setup(
         },
         gpu_lag: Some(device.gpu_lag),
         profile: device.profile.as_deref().map(Profile::open).transpose()?,
+        runs: Arc::default(),
     })
 }
 
@@ -153,7 +155,7 @@ pub(crate) fn run(
     jobs: Option<NonZeroUsize>,
     choices: &Choices,
 ) -> anyhow::Result<(Vec<Comparison>, bool)> {
-    let bar = work::progress(files.len());
+    let bar = work::progress(files.len(), &choices.setup.runs);
     let pool = work::pool(jobs)?;
     let done = |file: &Path| {
         bar.set_message(file.display().to_string());

@@ -25,7 +25,7 @@ pub(crate) fn main(args: &FitsArgs, json: bool) -> anyhow::Result<Answer> {
     let target = target(args)?;
     let job = one_job(args)?;
     tell_of_gaps(&job);
-    let bar = work::progress(job.ranks.len());
+    let bar = work::progress(job.ranks.len(), &choices.setup.runs);
     let done = |_: &Path| bar.inc(1);
     let pool = work::pool(args.jobs)?;
     let fit = pool.install(|| fit_job(&job, &choices, target.capacity_bytes, done));

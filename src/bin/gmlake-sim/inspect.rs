@@ -9,7 +9,7 @@ use gmlake::units::{Bytes, Grouped, Nanos, Size};
 use crate::args::InspectArgs;
 use crate::compare::check_stdin;
 use crate::export;
-use crate::{Answer, terminal};
+use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &InspectArgs) -> Result<Answer> {
     let exports = export::open_all(&args.export_json)?;
@@ -17,6 +17,7 @@ pub(crate) fn main(args: &InspectArgs) -> Result<Answer> {
     let options = OpenOptions { device: args.input.device, version: args.input.torch_version };
     let mut found = Vec::new();
     let mut answer = Answer::Yes;
+    let bar = work::busy("reading");
     for file in &args.input.files {
         match open_all(file, &options) {
             Ok(all) => found.extend(all.iter().map(inspect)),
@@ -26,6 +27,7 @@ pub(crate) fn main(args: &InspectArgs) -> Result<Answer> {
             }
         }
     }
+    bar.finish_and_clear();
     for inspection in found.iter().filter(|inspection| !inspection.missing.is_empty()) {
         if args.input.strict {
             let (file, missing) = (&inspection.file, inspection.missing.join("; "));

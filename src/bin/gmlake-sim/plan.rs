@@ -122,7 +122,7 @@ fn run(
     options: &PlanOptions,
 ) -> anyhow::Result<(Vec<JobPlan>, Answer)> {
     let files: usize = jobs.iter().map(|job| job.ranks.len()).sum();
-    let bar = work::progress(files);
+    let bar = work::progress(files, &options.choices.setup.runs);
     let done = |file: &Path| {
         bar.set_message(file.display().to_string());
         bar.inc(1);

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::bail;
 use gmlake::metrics::Sweep;
@@ -51,7 +52,7 @@ pub(crate) fn run(
     if kept > 0 && !terminal::is_quiet() {
         terminal::complain(&format!("going on with {kept} runs of an earlier sweep"));
     }
-    let bar = work::progress(files.len() * plan.grid.points.len());
+    let bar = work::progress(files.len() * plan.grid.points.len(), &Arc::default());
     let pool = work::pool(jobs)?;
     let results = pool.install(|| sweep(files, plan, |_| bar.inc(1)));
     bar.finish_and_clear();

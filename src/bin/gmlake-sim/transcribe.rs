@@ -10,7 +10,7 @@ use gmlake::trace::{MOST_TRACKS, Records, write_csv, write_minimalloc, write_sna
 use gmlake::units::Grouped;
 
 use crate::args::{ExportArgs, ExportFormat};
-use crate::{Answer, terminal};
+use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
     let is_simulated = args.format != ExportFormat::Minimalloc;
@@ -24,10 +24,13 @@ pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
         "the export and --json cannot both go to standard output"
     );
     let options = OpenOptions { device: args.device, version: args.torch_version };
+    let bar = work::busy("reading");
     let opened = open(&args.file, &options)?;
+    bar.finish_and_clear();
     for warning in &opened.trace.warnings {
         terminal::warn(&format!("{}: {warning}", opened.file));
     }
+    let bar = work::busy("writing");
     match args.format {
         ExportFormat::Minimalloc => {
             export.finish(|out| Ok(write_minimalloc(&opened.trace, out)?))?;
@@ -50,6 +53,7 @@ pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
             export.finish(|out| Ok(write_csv(&records, out)?))?;
         }
     }
+    bar.finish_and_clear();
     if json {
         let format = args.format.to_possible_value().map(|value| value.get_name().to_owned());
         terminal::print_json(&serde_json::json!({

@@ -25,7 +25,7 @@ pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
     };
     let exports = export::open_all(&args.export_json)?;
     let open_options = OpenOptions { device: args.input.device, version };
-    let bar = work::progress(args.input.files.len());
+    let bar = work::progress(args.input.files.len(), &options.setup.runs);
     let pool = work::pool(args.jobs)?;
     let (mut found, mut answer) = (Vec::new(), Answer::Yes);
     for file in &args.input.files {

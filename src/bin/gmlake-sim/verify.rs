@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use crate::args::VerifyArgs;
 use crate::compare::check_stdin;
 use crate::export;
-use crate::{Answer, terminal};
+use crate::{Answer, terminal, work};
 
 /// Differences that are printed for each file.
 const SHOWN: usize = 5;
@@ -22,7 +22,9 @@ const SHOWN: usize = 5;
 pub(crate) fn main(args: &VerifyArgs) -> Result<Answer> {
     let exports = export::open_all(&args.export_json)?;
     check_stdin(&args.input.files)?;
+    let bar = work::busy("reading, and deciding again");
     let results: Vec<_> = args.input.files.par_iter().map(|file| verify_file(file, args)).collect();
+    bar.finish_and_clear();
     let mut found = Vec::new();
     let mut answer = Answer::Yes;
     for result in results {

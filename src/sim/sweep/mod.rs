@@ -109,8 +109,17 @@ fn fingerprint(opened: &Opened) -> String {
 
 /// All that a result depends on.
 fn key(trace: &str, plan: &SweepPlan, point: &Point) -> String {
-    let Setup { version, conf, memory, memory_fraction, addresses, on_oom, gpu_lag, profile } =
-        &point.setup;
+    let Setup {
+        version,
+        conf,
+        memory,
+        memory_fraction,
+        addresses,
+        on_oom,
+        gpu_lag,
+        profile,
+        runs: _,
+    } = &point.setup;
     let conf = conf.as_ref().map(|conf| conf.text.as_str());
     let profile = profile.as_ref().map(|profile| {
         let mut hasher = FxHasher::default();
