@@ -111,7 +111,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// Prints a duration given in nanoseconds with three digits: `840 ns`, `12.3 us`, `4.56 ms`, `7.89 s`.
+/// Prints a duration given in nanoseconds with three digits: `840 ns`, `12.3 µs`, `4.56 ms`, `7.89 s`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Nanos(pub f64);
 
@@ -119,7 +119,7 @@ impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (value, name) = match self.0 {
             ns if ns < 1e3 => (ns, "ns"),
-            ns if ns < 1e6 => (ns / 1e3, "us"),
+            ns if ns < 1e6 => (ns / 1e3, "µs"),
             ns if ns < 1e9 => (ns / 1e6, "ms"),
             ns => (ns / 1e9, "s"),
         };
@@ -187,7 +187,7 @@ mod tests {
             assert_eq!(Size(bytes).to_string(), text);
         }
         for (ns, text) in
-            [(41.8, "41.8 ns"), (840.0, "840 ns"), (1234.0, "1.23 us"), (9.0e9, "9.00 s")]
+            [(41.8, "41.8 ns"), (840.0, "840 ns"), (1234.0, "1.23 µs"), (9.0e9, "9.00 s")]
         {
             assert_eq!(Nanos(ns).to_string(), text);
         }

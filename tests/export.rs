@@ -226,7 +226,9 @@ fn tracks(recording: &str, arguments: &[&str]) -> serde_json::Value {
 
 #[test]
 fn perfettos_counters_are_the_run_and_its_segments_add_up() {
-    for name in ["streams", "graphs", "opt-1.3b-LR-var.gc60-cap16pct", "detection.expandable-cap20pct"] {
+    for name in
+        ["streams", "graphs", "opt-1.3b-LR-var.gc60-cap16pct", "detection.expandable-cap20pct"]
+    {
         let recording = format!("traces/{name}.pickle.xz");
         let opened = opened(name);
         let names = ["caching", "expandable", "gmlake", "lake"];

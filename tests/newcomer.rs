@@ -449,8 +449,8 @@ fn tables_fit_the_terminal_and_break_no_word() {
     let commands = [
         format!("compare {file} --profile h200 --details --quiet"),
         format!("plan {file} --quiet"),
-        format!("inspect {file}"),
-        format!("verify {file}"),
+        format!("inspect {file} --quiet"),
+        format!("verify {file} --quiet"),
         format!("sweep {file} --set gmlake.fragment_limit=2MiB,64MiB --quiet"),
     ];
     for command in commands {
@@ -595,3 +595,100 @@ with open("old.pt", "wb") as file:
 with open("utf16.csv", "w", encoding="utf-16") as file:
     print("action,addr,size", file=file)
 "#;
+
+#[test]
+fn a_terminal_sees_how_far_we_are_and_a_pipe_does_not() {
+    let program = assert_cmd::cargo::cargo_bin!("gmlake-sim").display().to_string();
+    let on_terminal = |command: &str| {
+        let line = format!("'{program}' {command} > /dev/null");
+        let mut run = Process::new("script");
+        run.args(["-qec", &line, "/dev/null"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+        let shown = run.env("TERM", "xterm").stdin(Stdio::null()).output().ok()?;
+        shown.status.success().then(|| String::from_utf8_lossy(&shown.stdout).into_owned())
+    };
+    let job = "traces/opt-1.3b-LR-var.pickle.xz";
+    let commands = [
+        (format!("compare {job} --allocators caching"), "reading"),
+        (format!("plan {job} --allocators caching --cards none"), " runs"),
+        (format!("tune {job}"), " runs"),
+        (format!("inspect {job}"), "reading"),
+        (format!("verify {job}"), "reading"),
+        (format!("export {job} --out /dev/null"), "writing"),
+    ];
+    for (command, words) in &commands {
+        let Some(shown) = on_terminal(command) else {
+            return eprintln!("no script to make a terminal");
+        };
+        assert!(shown.contains(words), "{command}: {shown:?}");
+        let quiet = on_terminal(&format!("{command} --quiet")).unwrap();
+        assert_eq!(quiet, "", "{command} --quiet");
+    }
+    let piped =
+        gmlake_sim().args(["plan", job, "--allocators", "caching", "--cards", "none"]).assert();
+    piped.success().stderr("");
+}
+
+#[test]
+fn a_picture_says_nothing_that_it_does_not_show() {
+    let folder = tempfile::tempdir().unwrap();
+    let picture = |files: &[&str], chart: &str| {
+        let out = folder.path().join("a.svg");
+        let mut run = gmlake_sim();
+        run.arg("plot").args(files).args(["--chart", chart, "--out"]).arg(&out);
+        run.assert().success();
+        fs::read_to_string(&out).unwrap()
+    };
+    let (steps, none) = ("traces/opt-1.3b-N.pickle.xz", "traces/graphs.pickle.xz");
+    for chart in ["timeline", "utilization"] {
+        assert!(!picture(&[steps], chart).contains("driver time"), "{chart}");
+    }
+    let latency = picture(&[steps], "latency");
+    assert!(latency.contains("driver time by profile h200") && latency.contains(" µs"));
+    let height = |svg: &str| -> u32 {
+        let (_, rest) = svg.split_once("height=\"").unwrap();
+        rest.split_once('"').unwrap().0.parse().unwrap()
+    };
+    let with_empty = picture(&[steps, none], "latency");
+    assert!(with_empty.contains("No training steps were found."));
+    assert!(height(&with_empty) < height(&latency) * 4 / 3, "an empty panel takes little room");
+    let out = folder.path().join("none.svg");
+    let mut run = gmlake_sim();
+    run.args(["plot", none, "--chart", "latency", "--out"]).arg(&out);
+    run.assert().code(2).stderr(contains("no training steps were found"));
+    assert!(!out.exists());
+}
+
+/// Red, green and blue of every text in a picture.
+fn inks(svg: &str) -> Vec<[f64; 3]> {
+    let texts = svg.split("<text").skip(1).map(|text| text.split_once('>').unwrap().0);
+    let fills = texts.map(|text| text.split_once("fill=\"#").unwrap().1);
+    let part =
+        |fill: &str, at: usize| f64::from(u8::from_str_radix(&fill[at..at + 2], 16).unwrap());
+    fills.map(|fill| [part(fill, 0), part(fill, 2), part(fill, 4)]).collect()
+}
+
+/// The contrast of a colour with white, as the Web Content Accessibility Guidelines define it.
+fn contrast_with_white(ink: [f64; 3]) -> f64 {
+    let linear = |part: f64| match part / 255.0 {
+        part if part <= 0.04045 => part / 12.92,
+        part => ((part + 0.055) / 1.055).powf(2.4),
+    };
+    let [red, green, blue] = ink.map(linear);
+    1.05 / (0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05)
+}
+
+#[test]
+fn every_word_of_a_picture_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("a.svg");
+    for chart in ["timeline", "utilization", "latency", "map"] {
+        let mut run = gmlake_sim();
+        run.args(["plot", "traces/opt-1.3b-N.pickle.xz", "--chart", chart, "--out"]).arg(&out);
+        run.assert().success();
+        let inks = inks(&fs::read_to_string(&out).unwrap());
+        assert!(inks.len() > 5, "{chart}");
+        for ink in inks {
+            assert!(contrast_with_white(ink) >= 4.5, "{chart}: {ink:?}");
+        }
+    }
+}

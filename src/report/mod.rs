@@ -50,6 +50,9 @@ pub enum ReportError {
     /// A picture could not be drawn.
     #[error("cannot draw the plot: {0}")]
     Draw(String),
+    /// There is nothing that the chart could show.
+    #[error("nothing to draw: {0}")]
+    Empty(&'static str),
     /// Data could not be encoded.
     #[error("cannot encode the data: {0}")]
     Data(String),

@@ -54,6 +54,35 @@ pub(super) fn colours(comparison: &Comparison) -> Vec<Colour> {
     comparison.runs.iter().map(|run| colour(&run.allocator)).collect()
 }
 
+/// Text needs this contrast with what it stands on, as the Web Content Accessibility Guidelines (AA) say.
+pub(super) const READABLE: f64 = 4.5;
+
+/// The colour, as much darker or lighter as text on `page` needs to be read.
+pub(super) fn readable(colour: Rgb, page: Rgb) -> Rgb {
+    let end = if contrast(page, (0, 0, 0)) > contrast(page, (255, 255, 255)) { 0.0 } else { 255.0 };
+    let mix =
+        |part: u8, share: f64| (f64::from(part) + share * (end - f64::from(part))).round() as u8;
+    let mixed = |step: u32| {
+        let share = f64::from(step) / 100.0;
+        (mix(colour.0, share), mix(colour.1, share), mix(colour.2, share))
+    };
+    (0..=100).map(mixed).find(|&mixed| contrast(mixed, page) >= READABLE).unwrap_or(colour)
+}
+
+/// How far apart two colours are in brightness, from 1 to 21.
+pub(super) fn contrast(one: Rgb, other: Rgb) -> f64 {
+    let (one, other) = (luminance(one), luminance(other));
+    (one.max(other) + 0.05) / (one.min(other) + 0.05)
+}
+
+fn luminance((red, green, blue): Rgb) -> f64 {
+    let linear = |part: u8| match f64::from(part) / 255.0 {
+        part if part <= 0.04045 => part / 12.92,
+        part => ((part + 0.055) / 1.055).powf(2.4),
+    };
+    0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue)
+}
+
 /// The colour of a cause.
 pub(super) const fn of_cause(cause: Cause) -> Colour {
     match cause {
@@ -64,5 +93,25 @@ pub(super) const fn of_cause(cause: Cause) -> Colour {
         Cause::OtherStream => both((51, 34, 136), (124, 108, 214)),
         Cause::SmallPool => both((136, 204, 238), (110, 180, 220)),
         Cause::WrongPool => both((170, 68, 153), (190, 96, 174)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_the_colour_of_their_lines_can_be_read() {
+        assert!((contrast((0, 0, 0), (255, 255, 255)) - 21.0).abs() < 1e-9);
+        // The example of the guidelines: #777777 on white just fails.
+        assert!((contrast((0x77, 0x77, 0x77), (255, 255, 255)) - 4.48).abs() < 0.005);
+        for (name, Colour { light, dark }) in COLOURS {
+            for (colour, page) in [(light, (255, 255, 255)), (dark, (0x14, 0x17, 0x1a))] {
+                let text = readable(colour, page);
+                assert!(contrast(text, page) >= READABLE, "{name}: {text:?}");
+                let was_readable = contrast(colour, page) >= READABLE;
+                assert_eq!(text == colour, was_readable, "{name}: changed without need");
+            }
+        }
     }
 }

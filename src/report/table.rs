@@ -38,12 +38,22 @@ pub fn comparison(comparison: &Comparison, has_details: bool, look: Look) -> Str
     parts.join("\n\n")
 }
 
-/// One line: the file, how much of it was replayed, and on what device.
+/// One line: the file, how much of it was replayed, on what device, and whose prices the driver's time is counted by.
 #[must_use]
 pub fn headline(comparison: &Comparison) -> String {
+    let mut text = about(comparison);
+    if let Some(prices) = comparison.runs.iter().find_map(|run| run.prices.as_ref()) {
+        text += &format!("; driver time by profile {}", prices.profile);
+    }
+    text
+}
+
+/// The same for a picture that shows no driver time.
+#[must_use]
+pub fn about(comparison: &Comparison) -> String {
     let events = comparison.runs.iter().map(|run| run.events).max().unwrap_or(0);
     let mut text = format!("{}, device {}: ", comparison.file, comparison.device);
-    text += &format!("{} events", Grouped(events));
+    text += &format!("{} event{}", Grouped(events), if events == 1 { "" } else { "s" });
     match comparison.steps().len() {
         0 => {}
         1 => text += " in 1 step",
@@ -55,9 +65,6 @@ pub fn headline(comparison: &Comparison) -> String {
     match comparison.device_memory {
         Some(memory) => text += &format!("; on a device of {}", Size(memory)),
         None => text += "; on a device whose memory never runs out",
-    }
-    if let Some(prices) = comparison.runs.iter().find_map(|run| run.prices.as_ref()) {
-        text += &format!("; driver time by profile {}", prices.profile);
     }
     text
 }

@@ -113,12 +113,24 @@ fn hex((red, green, blue): Rgb) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// The colours as variables: `--run-FILE-ROW` and `--cause-NUMBER`, for light and dark pages.
+/// What text stands on where it has least contrast: the `--wash` of light and dark pages.
+const WASH: [Rgb; 2] = [(0xf2, 0xf3, 0xf4), (0x22, 0x27, 0x2c)];
+
+/// A colour in which text can be read on the page.
+fn on_page(Colour { light, dark }: Colour) -> Colour {
+    let [on_light, on_dark] = WASH;
+    Colour { light: palette::readable(light, on_light), dark: palette::readable(dark, on_dark) }
+}
+
+/// The colours as variables: `--run-FILE-ROW`, the same for text with `-text` behind it, and `--cause-NUMBER`, for light
+/// and dark pages.
 fn colours(comparisons: &[Comparison]) -> String {
     let mut all: Vec<(String, Colour)> = Vec::new();
     for (file, comparison) in comparisons.iter().enumerate() {
-        let rows = palette::colours(comparison).into_iter().enumerate();
-        all.extend(rows.map(|(row, colour)| (format!("--run-{file}-{row}"), colour)));
+        for (row, colour) in palette::colours(comparison).into_iter().enumerate() {
+            all.push((format!("--run-{file}-{row}"), colour));
+            all.push((format!("--run-{file}-{row}-text"), on_page(colour)));
+        }
     }
     let causes = Cause::ALL.into_iter().enumerate();
     all.extend(causes.map(|(n, cause)| (format!("--cause-{n}"), palette::of_cause(cause))));

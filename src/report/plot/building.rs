@@ -141,7 +141,7 @@ impl Scale {
         for &mark in &self.marks {
             line(area, [(LEFT, self.y(mark)), (end, self.y(mark))], style::GRID, pen)?;
             if self.marks.len() <= MOST_MARKS || is_power(mark) {
-                // The unit is enough to tell such a number: "100 us", not "100.0 us".
+                // The unit is enough to tell such a number: "100 µs", not "100.0 µs".
                 let text = Nanos(mark).to_string().replace(".00", "").replace(".0", "");
                 pen.text(area, (LEFT - 10, self.y(mark)), &text, &Pen::right(&font))?;
             }
@@ -304,7 +304,7 @@ mod tests {
         for expected in [
             "512 MiB = 160 cuMemAllocs",
             "1 GiB = 10 cuMemAllocs",
-            "512 MiB: 50.0 us",
+            "512 MiB: 50.0 µs",
             "A &lt;GPU&gt;: medians of 3 rounds",
             "the paper: over 100 cuMemAllocs",
             "set_access",

@@ -7,7 +7,7 @@ use plotters::prelude::*;
 use super::style::{self, Pen, failed};
 use super::{Area, ImageFormat, Picture, ROW, titled, write_picture};
 use crate::metrics::{Comparison, RECORDED, RunSummary};
-use crate::report::ReportError;
+use crate::report::{ReportError, table};
 use crate::units::Nanos;
 
 /// Room for the scale at the left, the names at the right, and the steps' numbers below.
@@ -17,6 +17,8 @@ const BELOW: i32 = 64;
 const ABOVE: i32 = 12;
 /// Below the lowest power of ten: no call at all.
 const FLOOR: i32 = 30;
+/// Height of a row without a chart.
+const EMPTY_ROW: u32 = 140;
 /// Numbered steps at most.
 const MOST_NUMBERS: usize = 24;
 
@@ -26,8 +28,19 @@ pub(super) fn write(
     comparisons: &[Comparison],
     out: &mut dyn Write,
 ) -> Result<(), ReportError> {
-    let height = ROW * comparisons.len().max(1) as u32;
+    if comparisons.iter().all(|comparison| lines(comparison).is_empty()) {
+        return Err(ReportError::Empty(NO_STEPS));
+    }
+    let height = comparisons.iter().map(room).sum();
     write_picture(format, height, out, &Latency { comparisons })
+}
+
+const NO_STEPS: &str =
+    "the time in driver calls is drawn step by step, and no training steps were found";
+
+/// Height of a file's row: one without steps has its title and a sentence.
+fn room(comparison: &Comparison) -> u32 {
+    if lines(comparison).is_empty() { EMPTY_ROW } else { ROW }
 }
 
 struct Latency<'a> {
@@ -36,13 +49,16 @@ struct Latency<'a> {
 
 impl Picture for Latency<'_> {
     fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError> {
-        let rows = root.split_evenly((self.comparisons.len().max(1), 1));
-        for (row, comparison) in rows.iter().zip(self.comparisons) {
-            let body = titled(row, comparison, pen)?;
+        let mut rest = root.clone();
+        for comparison in self.comparisons {
+            let (row, below) = rest.split_vertically(pen.px(room(comparison) as i32));
+            rest = below;
+            let row = &row;
+            let body = titled(row, comparison, &table::headline(comparison), pen)?;
             let lines = lines(comparison);
             let Some(scale) = Scale::new(&body, &lines, pen) else {
                 let font = pen.font(18, style::FAINT_INK);
-                pen.text(&body, (28, 20), "no training steps, or no prices (--profile)", &font)?;
+                pen.text(&body, (28, 10), "No training steps were found.", &font)?;
                 continue;
             };
             grid(&body, &scale, pen)?;

@@ -29,7 +29,7 @@ use std::path::Path;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::{Report, ReportError};
+use super::{Report, ReportError, table};
 use crate::metrics::Comparison;
 pub use building::write_building;
 pub use series::write_series;
@@ -225,7 +225,7 @@ fn panels<DB: DrawingBackend>(
     comparison: &Comparison,
     pen: Pen,
 ) -> Result<(), ReportError> {
-    let body = titled(row, comparison, pen)?;
+    let body = titled(row, comparison, &table::about(comparison), pen)?;
     let (left, right) = body.split_horizontally(pen.px(WIDTH as i32 - 430));
     timeline::draw(&left, comparison, pen)?;
     bars::draw(&right, comparison, pen)
@@ -235,13 +235,13 @@ fn panels<DB: DrawingBackend>(
 fn titled<'a, DB: DrawingBackend>(
     row: &Area<'a, DB>,
     comparison: &Comparison,
+    headline: &str,
     pen: Pen,
 ) -> Result<Area<'a, DB>, ReportError> {
     let (head, body) = row.split_vertically(pen.px(84));
     pen.text(&head, (28, 18), comparison.title(), &pen.font(30, style::INK))?;
-    let subtitle = super::table::headline(comparison);
     // The file's name is the title already.
-    let subtitle = subtitle.split_once(": ").map_or("", |(_, rest)| rest);
+    let subtitle = headline.split_once(": ").map_or("", |(_, rest)| rest);
     let has_oom = comparison.runs.iter().any(|run| run.oom_count > 0);
     let legend = if has_oom { "; a cross marks the first OOM" } else { "" };
     let subtitle = &format!("{subtitle}{legend}");

@@ -10,7 +10,7 @@ use super::{
     titled, write_picture,
 };
 use crate::metrics::Comparison;
-use crate::report::ReportError;
+use crate::report::{ReportError, table};
 
 /// Height of what stands above the bars, and of each bar with its label.
 const HEAD: u32 = 164;
@@ -50,7 +50,7 @@ impl Picture for Rows<'_> {
     fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError> {
         let rows = root.split_evenly((self.comparisons.len().max(1), 1));
         for (row, comparison) in rows.iter().zip(self.comparisons) {
-            let body = titled(row, comparison, pen)?;
+            let body = titled(row, comparison, &table::about(comparison), pen)?;
             if self.has_bars {
                 bars::draw(&body.margin(0, 0, pen.px(28), 0), comparison, pen)?;
             } else {

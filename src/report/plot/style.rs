@@ -11,7 +11,7 @@ use crate::report::palette::{self, Colour};
 /// Text.
 pub(super) const INK: RGBColor = RGBColor(34, 34, 34);
 /// Text that may be overlooked.
-pub(super) const FAINT_INK: RGBColor = RGBColor(110, 110, 110);
+pub(super) const FAINT_INK: RGBColor = RGBColor(90, 90, 90);
 /// Lines that may be overlooked.
 pub(super) const GRID: RGBColor = RGBColor(226, 226, 226);
 /// Memory in use.
@@ -71,9 +71,20 @@ impl Pen {
         colour.stroke_width(width * self.scale)
     }
 
-    /// Text of this size.
+    /// Text of this size on white, in this colour, or in a darker one if that could not be read.
     pub(super) fn font(self, size: i32, colour: RGBColor) -> TextStyle<'static> {
-        (FAMILY, self.px(size)).into_font().color(&colour)
+        let RGBColor(red, green, blue) = colour;
+        let (red, green, blue) = palette::readable((red, green, blue), (255, 255, 255));
+        (FAMILY, self.px(size)).into_font().color(&RGBColor(red, green, blue))
+    }
+
+    /// Text of this size on a ground of this colour, white or black.
+    pub(super) fn font_on(self, size: i32, ground: RGBColor) -> TextStyle<'static> {
+        let contrast = |ink: RGBColor| {
+            palette::contrast((ink.0, ink.1, ink.2), (ground.0, ground.1, ground.2))
+        };
+        let ink = if contrast(WHITE) > contrast(INK) { WHITE } else { INK };
+        (FAMILY, self.px(size)).into_font().color(&ink)
     }
 
     /// The same text, anchored at its right end and middle.

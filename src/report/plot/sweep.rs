@@ -320,8 +320,7 @@ fn cell<DB: DrawingBackend>(
     if right - left < NARROW {
         return Ok(());
     }
-    let ink = if share > 0.5 && !has_oom { WHITE } else { style::INK };
-    let font = Pen::above(&pen.font(15, ink));
+    let font = Pen::above(&pen.font_on(15, colour));
     pen.text(area, (middle.0, middle.1 + 14), &Size(row.reserved_peak_bytes).to_string(), &font)
 }
 

@@ -159,7 +159,7 @@ fn mesh<DB: DrawingBackend>(
         .axis_style(pen.line(style::FAINT_INK, 1))
         .label_style(pen.font(18, style::INK))
         .axis_desc_style(pen.font(18, style::INK))
-        .x_labels(10)
+        .x_labels(if axis.has_times { 10 } else { axis.end.clamp(1.0, 10.0) as usize })
         .y_labels(9)
         .x_desc(axis.name())
         .x_label_formatter(&|at| axis.label(*at))

@@ -46,7 +46,7 @@ const latencyChart = (root, file) => {
       const ends = runs.map((run) => g.y(run.steps[run.steps.length - 1].ns)), moved = spread(ends, 16, g.top + 4, g.zero);
       runs.forEach((run, n) => picture.append(
         svg('path', { d: `M${g.right - 2},${ends[n]}h5L${g.right + 12},${moved[n]}h4`, fill: 'none', style: `stroke:var(${run.colour})` }),
-        svg('text', { x: g.right + 20, y: moved[n] + 4, style: `fill:var(${run.colour})` }, run.label)));
+        svg('text', { x: g.right + 20, y: moved[n] + 4, style: `fill:var(${run.colour}-text)` }, run.label)));
     }
     surface.replaceChildren(picture);
   };

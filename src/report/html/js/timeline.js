@@ -191,7 +191,8 @@ const timelineChart = (root, file) => {
     context.textAlign = 'left';
     context.textBaseline = 'middle';
     shown.forEach((run, n) => {
-      context.strokeStyle = context.fillStyle = css(run.colour);
+      context.strokeStyle = css(run.colour);
+      context.fillStyle = css(`${run.colour}-text`);
       context.beginPath();
       context.moveTo(area.right + 1, ends[n]);
       context.lineTo(area.right + 6, ends[n]);
