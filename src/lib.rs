@@ -42,6 +42,7 @@
 
 pub mod alloc_conf;
 pub mod allocator;
+mod complaint;
 pub mod device;
 pub mod drive;
 pub mod metrics;

@@ -167,7 +167,7 @@ fn each_format_knows_its_own_files_and_no_other() {
     for (format, name) in files {
         assert_eq!(TraceFormat::detect(&data(name)).expect("known").name, format, "{name}");
     }
-    for unknown in [&b"PK\x03\x04"[..], b"<!DOCTYPE html>", b"{\"a\": 1}", b"\0\0\0", b"hello"] {
+    for unknown in [&b"<!DOCTYPE html>"[..], b"{\"a\": 1}", b"\0\0\0", b"hello"] {
         let error = TraceFormat::detect(unknown).expect_err("no trace").to_string();
         assert!(error.contains("formats are: pickle, json, chrome, csv"), "{error}");
     }

@@ -24,15 +24,22 @@ const UNSAFE_FILES: &[&str] = &[
 /// Which of our modules a module may use, from the bottom up.
 const LAYERS: &[(&str, &[&str])] = &[
     ("units", &[]),
+    ("complaint", &[]),
     ("alloc_conf", &["units"]),
-    ("trace", &["units", "alloc_conf"]),
-    ("device", &["units", "trace"]),
+    ("trace", &["units", "complaint", "alloc_conf"]),
+    ("device", &["units", "complaint", "trace"]),
     ("allocator", &["units", "alloc_conf", "trace", "device"]),
     ("drive", &["units", "alloc_conf", "trace", "device", "allocator"]),
     ("metrics", &["units", "alloc_conf", "trace", "device", "allocator", "drive"]),
     ("report", &["units", "alloc_conf", "trace", "device", "allocator", "metrics"]),
-    ("sim", &["units", "alloc_conf", "trace", "device", "allocator", "drive", "metrics"]),
-    ("replay", &["units", "alloc_conf", "trace", "device", "allocator", "drive", "metrics"]),
+    (
+        "sim",
+        &["units", "complaint", "alloc_conf", "trace", "device", "allocator", "drive", "metrics"],
+    ),
+    (
+        "replay",
+        &["units", "complaint", "alloc_conf", "trace", "device", "allocator", "drive", "metrics"],
+    ),
     ("virtual_gpu", &["units", "device", "sim"]),
     ("torch", &["units", "alloc_conf", "trace", "device", "allocator", "replay"]),
 ];

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::call::{Call, PerCall};
 use super::extents::Amount;
-use crate::trace::complaint;
+use crate::complaint;
 use crate::units::{Bytes, MIB};
 
 /// Time that calls about handles of up to a size take on an idle GPU, in nanoseconds.

@@ -1,6 +1,6 @@
 //! Exported files: opened before the work begins, so that a typing error costs no time, and written complete or not at
-//! all: what is written goes to a file beside the target, which takes its name when everything is there. A name that ends
-//! in `.gz`, `.xz` or `.zst` is that of a compressed file.
+//! all: what is written goes to a file beside the target, which takes its name when everything is there. A name that
+//! ends in `.gz`, `.xz` or `.zst` is that of a compressed file.
 
 use std::error::Error;
 use std::fs::{self, File};

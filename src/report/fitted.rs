@@ -126,7 +126,8 @@ fn vertical(heading: &[String], rows: &[Vec<Cell>], look: Look) -> String {
 }
 
 /// The text with lines of at most `width` characters, broken between words. A line that goes on is indented as it
-/// began, or, where it has two columns with blanks between them, as its second column. Words that are longer stay whole.
+/// began, or, where it has two columns with blanks between them, as its second column. Words that are longer stay
+/// whole.
 #[must_use]
 pub fn wrapped(text: &str, width: usize) -> String {
     let lines = text.split('\n').map(|line| {
@@ -202,9 +203,8 @@ mod tests {
         let narrow = table(12, Some(80));
         assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
         assert!(narrow.contains("8 GiB") && !narrow.contains("10 GiB"), "{narrow}");
-        assert!(
-            narrow.ends_with("Left out, as the terminal is narrow: column 9, column 10, column 11")
-        );
+        let left_out = "Left out, as the terminal is narrow: column 9, column 10, column 11";
+        assert!(narrow.ends_with(left_out));
     }
 
     #[test]
@@ -224,14 +224,19 @@ mod tests {
     #[test]
     fn a_line_of_two_columns_goes_on_in_its_second() {
         let line = "held at the end  96 MiB in 2 segments, 32 MiB in use";
-        let expected = "held at the end  96 MiB in 2\n                 segments, 32 MiB\n                 in use";
+        let indent = " ".repeat(17);
+        let expected =
+            format!("held at the end  96 MiB in 2\n{indent}segments, 32 MiB\n{indent}in use");
         assert_eq!(wrapped(line, 34), expected);
         assert_eq!(wrapped("  a bc d", 5), "  a\n  bc\n  d");
     }
 
     proptest! {
         #[test]
-        fn wrapping_keeps_every_word_and_the_width(text in "[ ]{0,3}([a-z]{1,9}[ ]){0,30}", width in 12_usize..60) {
+        fn wrapping_keeps_every_word_and_the_width(
+            text in "[ ]{0,3}([a-z]{1,9}[ ]){0,30}",
+            width in 12_usize..60,
+        ) {
             let out = wrapped(&text, width);
             let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
             prop_assert_eq!(words(&out), words(&text));
@@ -241,7 +246,8 @@ mod tests {
         #[test]
         fn no_table_is_wider_than_its_terminal(columns in 1_usize..20, width in 30_u16..300) {
             let text = table(columns, Some(width));
-            prop_assert!(text.lines().all(|line| line.chars().count() <= usize::from(width)), "{}", text);
+            let fits = |line: &str| line.chars().count() <= usize::from(width);
+            prop_assert!(text.lines().all(fits), "{}", text);
         }
     }
 }

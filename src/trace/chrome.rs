@@ -16,11 +16,11 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::complaint;
 use super::json::{Each, explain};
 use super::options::LoadOptions;
 use super::torch::{RawAction, RawEntry, Snapshot};
 use super::{Action, Entry, Position, Records, TraceError};
+use crate::complaint;
 
 const EXPECTED: &str = "a trace that PyTorch's profiler exported is expected";
 

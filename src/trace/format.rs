@@ -110,7 +110,7 @@ fn zip(bytes: &[u8]) -> TraceError {
             "torch.save",
             "unzip -p FILE '*/data.pkl' > snapshot.pickle takes the snapshot out of it",
         ),
-        false => ("several files", "unzip it, and give the file in it"),
+        false => ("files", "unzip it, and give the file in it"),
     };
     TraceError::new(Position::File, format!("is no trace: a zip archive of {what}"), remedy)
 }

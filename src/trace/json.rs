@@ -12,12 +12,12 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::complaint;
 use super::if_object::IfObject;
 use super::options::LoadOptions;
 use super::settings::RawSettings;
 use super::torch::{FOREIGN, RawAction, RawBlock, RawEntry, RawSegment, Snapshot, block_state};
 use super::{Annotation, Entry, Position, Records, TraceError};
+use crate::complaint;
 
 const EXPECTED: &str = "a file of json.dump(torch.cuda.memory._snapshot()) is expected";
 

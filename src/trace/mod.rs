@@ -10,7 +10,6 @@
 //! verified against. A [`Trace`] keeps only what the *program* did: requests, frees, calls of `empty_cache`.
 
 mod chrome;
-pub(crate) mod complaint;
 mod csv;
 mod error;
 mod event;

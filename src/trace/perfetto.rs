@@ -9,8 +9,8 @@
 //!   process "lake"       the same
 //! ```
 //!
-//! Events are written as they come; only the segments that are held are kept in memory. A track shows segments one after
-//! another, and there are at most [`MOST_TRACKS`]: segments beyond them are counted, and left out.
+//! Events are written as they come; only the segments that are held are kept in memory. A track shows segments one
+//! after another, and there are at most [`MOST_TRACKS`]: segments beyond them are counted, and left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};

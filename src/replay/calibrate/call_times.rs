@@ -12,8 +12,8 @@ use std::io::{Read, Write};
 use serde::{Deserialize, Serialize};
 
 use super::programs::Observed;
+use crate::complaint;
 use crate::device::{Amount, Call, Observation};
-use crate::trace::complaint;
 use crate::units::Bytes;
 
 /// One call.

@@ -122,8 +122,8 @@ fn on_page(Colour { light, dark }: Colour) -> Colour {
     Colour { light: palette::readable(light, on_light), dark: palette::readable(dark, on_dark) }
 }
 
-/// The colours as variables: `--run-FILE-ROW`, the same for text with `-text` behind it, and `--cause-NUMBER`, for light
-/// and dark pages.
+/// The colours as variables: `--run-FILE-ROW`, the same for text with `-text` behind it, and `--cause-NUMBER`, for
+/// light and dark pages.
 fn colours(comparisons: &[Comparison]) -> String {
     let mut all: Vec<(String, Colour)> = Vec::new();
     for (file, comparison) in comparisons.iter().enumerate() {

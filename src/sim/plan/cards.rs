@@ -6,8 +6,8 @@
 
 use serde::Deserialize;
 
+use crate::complaint;
 use crate::metrics::Target;
-use crate::trace::complaint;
 use crate::units::{Bytes, GIB, Size, parse_size};
 
 /// What is left free on a card by default: for the CUDA context with its kernels and libraries, 0.75 GiB in our own

@@ -1,7 +1,7 @@
 //! Tracks: simulated runs side by side in time, for Perfetto.
 //!
-//! Every event is carried out and written down at once: nothing but what the allocator holds is kept. For allocators that
-//! stitch, a segment is a mapped range of addresses, so that memory that is mapped twice is on two tracks.
+//! Every event is carried out and written down at once: nothing but what the allocator holds is kept. For allocators
+//! that stitch, a segment is a mapped range of addresses, so that memory that is mapped twice is on two tracks.
 
 use std::io::{self, Write};
 
@@ -30,8 +30,8 @@ pub enum TracksError {
 /// Blocks that are looked at for each event, on average, to find the largest free one.
 const LOOKS: u64 = 4;
 
-/// Runs a trace through each allocator, and writes all that happens to `out`. Returns how many segments were left out of
-/// the tracks, since too many were held at once.
+/// Runs a trace through each allocator, and writes all that happens to `out`. Returns how many segments were left out
+/// of the tracks, since too many were held at once.
 ///
 /// The largest free block is looked for when the cache was flushed, and from time to time: the more blocks there are,
 /// the less often.
@@ -71,9 +71,16 @@ fn run<W: Write>(
     let mut allocator = choice.spec.build(&choice.options, &environment).map_err(RunError::from)?;
     let mut device = setup.device(opened, choice);
     let mut replay = Replay::new(&opened.trace, setup.on_oom);
-    let mut tracks =
-        Tracks { trace, opened, retries: 0, ooms: 0, peak: Usage::default(), next_look: 0 };
-    let (mut ground, mut now_us) = (Ground::default(), origin_us);
+    let mut tracks = Tracks {
+        trace,
+        opened,
+        now_us: origin_us,
+        retries: 0,
+        ooms: 0,
+        peak: Usage::default(),
+        next_look: 0,
+    };
+    let mut ground = Ground::default();
     for event in 0..opened.trace.events.len() {
         let asked = replay.event(event);
         ground.begin(asked.stream, asked.pool);
@@ -82,19 +89,22 @@ fn run<W: Write>(
         let is_end = next.map_err(|source| RunError::Device { event, source })?.is_break();
         // A recording without times is shown event by event.
         let elapsed = opened.trace.times_us.get(event).copied().unwrap_or(0);
-        now_us = origin_us + if opened.trace.span_us() == 0 { event as u64 } else { elapsed };
-        tracks.after(now_us, event, &replay, allocator.as_ref(), &mut ground)?;
+        tracks.now_us =
+            origin_us + if opened.trace.span_us() == 0 { event as u64 } else { elapsed };
+        tracks.after(event, &replay, allocator.as_ref(), &mut ground)?;
         if is_end {
             break;
         }
     }
-    Ok(trace.end_process(now_us)?)
+    let end_us = tracks.now_us;
+    Ok(trace.end_process(end_us)?)
 }
 
 /// What was written last.
 struct Tracks<'t, W: Write> {
     trace: &'t mut Perfetto<W>,
     opened: &'t Opened,
+    now_us: u64,
     retries: u64,
     ooms: usize,
     /// The highest values so far.
@@ -106,17 +116,16 @@ struct Tracks<'t, W: Write> {
 impl<W: Write> Tracks<'_, W> {
     fn after(
         &mut self,
-        now_us: u64,
         event: usize,
         replay: &Replay,
         allocator: &dyn Allocator,
         ground: &mut Ground,
     ) -> io::Result<()> {
-        let usage = allocator.usage();
-        let given_back = self.calls(now_us, ground)?;
+        let (now_us, usage) = (self.now_us, allocator.usage());
+        let given_back = self.calls(ground)?;
         let (requested, active) = (usage.requested, usage.active);
         let level = Level { requested, active, reserved: usage.reserved };
-        self.record(now_us, level, allocator.peak())?;
+        self.record(level, allocator.peak())?;
         self.trace.level(now_us, level)?;
         let asked = replay.event(event);
         let retries = allocator.retries();
@@ -140,7 +149,7 @@ impl<W: Write> Tracks<'_, W> {
 
     /// Writes a record that was reached within an event and is gone at its end, such as that of a request that is only
     /// tried.
-    fn record(&mut self, now_us: u64, level: Level, peak: Usage) -> io::Result<()> {
+    fn record(&mut self, level: Level, peak: Usage) -> io::Result<()> {
         let last = std::mem::replace(&mut self.peak, peak);
         let highest = |last: Bytes, peak: Bytes, now: Bytes| if peak > last { peak } else { now };
         let record = Level {
@@ -148,12 +157,12 @@ impl<W: Write> Tracks<'_, W> {
             active: highest(last.active, peak.active, level.active),
             reserved: highest(last.reserved, peak.reserved, level.reserved),
         };
-        self.trace.level(now_us, record)
+        self.trace.level(self.now_us, record)
     }
 
     /// Writes what was asked of the driver; returns the bytes that went back.
-    fn calls(&mut self, now_us: u64, ground: &mut Ground) -> io::Result<Bytes> {
-        let mut given_back = 0;
+    fn calls(&mut self, ground: &mut Ground) -> io::Result<Bytes> {
+        let (now_us, mut given_back) = (self.now_us, 0);
         let mut calls = ground.take_calls().made.into_iter().peekable();
         while let Some((action, mut range, place)) = calls.next() {
             // Pages that are mapped one after another, side by side, are one segment.
