@@ -93,7 +93,7 @@ fn tables_are_read_as_spreadsheets_and_people_write_them() {
     let others: [&[u8]; 7] = [
         b"\"action\",\"addr\",\"size\"\n\"alloc\",\"0x100\",\"512\"\n\"free\",\"256\",\"512\"\n",
         b"\xef\xbb\xbfaction,addr,size\r\nalloc,0x100,512\r\nfree,256,512\r\n",
-        b"\xef\xbb\xbf# a comment\n\"Action\" , \"Addr\" , \"Size\"\nalloc,0x100,512\nfree,256,512\n",
+        b"\xef\xbb\xbf# note\n\"Action\" , \"Addr\" , \"Size\"\nalloc,0x100,512\nfree,256,512\n",
         b"action;addr;size\nalloc;0x100;512\nfree;256;512\n",
         b"ACTION\tADDR\tSIZE\nAlloc\t0x100\t512\nFREE\t256\t512\n",
         b"step,action,addr,size,tensor\n1,alloc,0x100,512,w\n2,free,256,512,\n",

@@ -130,6 +130,6 @@ mod tests {
         assert_eq!(error("a,b,map,1,2,3,0\n"), "row 1: probe_ns is 0");
         assert!(error("a,b,map,1,x,3,4\n").contains("calibrate --call-times"));
         let missing = read("call,ns\nmap,3\n".as_bytes()).unwrap_err().to_string();
-        assert!(missing.contains("missing field"), "{missing}");
+        assert!(missing.contains("is missing"), "{missing}");
     }
 }
