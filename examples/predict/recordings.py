@@ -97,8 +97,7 @@ def predict(scripts, name):
         place = os.path.join(folder, "prediction.json")
         command = [sys.executable, "-m", "gmlake", "predict", "--json", place]
         if ranks:
-            alone = "all" if ranks[0] == 1 else str(ranks[1])
-            command += ["--world", str(ranks[0]), "--ranks", alone]
+            command += ["--world", str(ranks[0]), "--ranks", str(ranks[1])]
         arguments = [folder if word == "OUT" else word for word in arguments.split()]
         command += [os.path.join(scripts, script), *arguments]
         done = subprocess.run(command, capture_output=True, text=True)

@@ -29,9 +29,9 @@ pub enum Completion {
     /// When the host's clock has passed theirs.
     #[default]
     Clock,
-    /// The same, if all work took the GPU two thirds of the estimated time.
+    /// The same, if all work took the GPU half of the estimated time.
     Fast,
-    /// The same, if it took half as long again.
+    /// The same, if it took twice as long.
     Slow,
 }
 
@@ -39,8 +39,8 @@ impl Completion {
     /// Estimated time, as long as the GPU is taken to need.
     fn paced(self, ns: u64) -> u64 {
         match self {
-            Self::Fast => ns * 2 / 3,
-            Self::Slow => ns * 3 / 2,
+            Self::Fast => ns / 2,
+            Self::Slow => ns * 2,
             Self::Early | Self::Late | Self::Clock => ns,
         }
     }
@@ -72,6 +72,8 @@ pub struct Timeline {
     host_ns: u64,
     /// Processor time up to which `host_ns` counts it.
     processor_ns: u64,
+    /// How long the host of a real GPU would need for a nanosecond of this processor; 0 is as long.
+    host_pace: f64,
     streams: FxHashMap<u64, Stream>,
     events: FxHashMap<u64, Event>,
     /// Position up to which each stream is known to be done, since the program waited for it.
@@ -108,15 +110,16 @@ impl Timeline {
         self.host_ns
     }
 
-    /// The program has used so much of the processor in all, in nanoseconds.
-    pub fn work_until(&mut self, processor_ns: u64) {
-        self.host_ns += processor_ns.saturating_sub(self.processor_ns);
-        self.processor_ns = self.processor_ns.max(processor_ns);
+    /// The host of a real GPU needs `pace` times as long as this machine's processor.
+    pub fn set_host_pace(&mut self, pace: f64) {
+        self.host_pace = pace;
     }
 
-    /// The host spent so much time outside the program, in nanoseconds.
-    pub fn spend(&mut self, ns: u64) {
-        self.host_ns += ns;
+    /// The program has used so much of the processor in all, in nanoseconds.
+    pub fn work_until(&mut self, processor_ns: u64) {
+        let pace = if self.host_pace > 0.0 { self.host_pace } else { 1.0 };
+        self.host_ns += (processor_ns.saturating_sub(self.processor_ns) as f64 * pace) as u64;
+        self.processor_ns = self.processor_ns.max(processor_ns);
     }
 
     /// Work that takes the GPU `ns` is queued on a stream.
@@ -248,6 +251,9 @@ mod tests {
         timeline.work_until(LONG / 2);
         assert_eq!(timeline.host_ns(), LONG);
         assert!(timeline.is_reached(7));
+        timeline.set_host_pace(0.5);
+        timeline.work_until(3 * LONG);
+        assert_eq!(timeline.host_ns(), 2 * LONG);
         assert_eq!(timeline.contested(), 2);
     }
 
@@ -283,7 +289,7 @@ mod tests {
             timeline.work_until(host);
             timeline.is_reached(7)
         };
-        let paces = [(Completion::Fast, LONG * 2 / 3), (Completion::Slow, LONG * 3 / 2)];
+        let paces = [(Completion::Fast, LONG / 2), (Completion::Slow, LONG * 2)];
         for (completion, ns) in paces {
             assert!(!reached(completion, ns - 1) && reached(completion, ns));
         }
