@@ -166,6 +166,7 @@ impl VirtualGpu {
 mod tests {
     use super::*;
     use crate::units::{GIB, TIB};
+    use crate::virtual_gpu::Asker;
 
     fn conf(pairs: &[(&str, &str)]) -> Result<Conf, String> {
         let found =
@@ -197,9 +198,9 @@ mod tests {
         let mut gpu = VirtualGpu::new(conf(&[]).unwrap(), TIB, 2 * TIB);
         assert!(gpu.graphs.begin(1));
         gpu.work(1, Work::Threads(1 << 20));
-        assert!(gpu.timeline.is_idle(1));
+        assert!(gpu.timeline.is_idle(1, Asker::Worker));
         gpu.work(2, Work::Threads(1 << 20));
-        assert!(!gpu.timeline.is_idle(2));
+        assert!(!gpu.timeline.is_idle(2, Asker::Worker));
         let report: serde_json::Value = serde_json::from_str(&gpu.report()).unwrap();
         assert_eq!(report["launches"], 2);
     }

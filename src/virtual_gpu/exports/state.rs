@@ -10,7 +10,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use gmlake::virtual_gpu::{Conf, VirtualGpu, Work};
+use gmlake::virtual_gpu::{Asker, Conf, VirtualGpu, Work};
 
 /// Where device addresses lie.
 const BOTTOM: u64 = 0x1000_0000_0000;
@@ -42,6 +42,7 @@ thread_local! {
     static DEVICE: Cell<c_int> = const { Cell::new(0) };
     static LAST_ERROR: Cell<Code> = const { Cell::new(SUCCESS) };
     static REFUSED: RefCell<CString> = RefCell::default();
+    static WORKS: Cell<bool> = const { Cell::new(false) };
     static EXPECTED: RefCell<VecDeque<(usize, u64)>> = const { RefCell::new(VecDeque::new()) };
 }
 
@@ -94,6 +95,11 @@ pub fn gpu_now() -> MutexGuard<'static, VirtualGpu> {
         gpu.timeline.work_until(clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID));
     }
     gpu
+}
+
+/// What this thread is when it asks how far the GPU is.
+pub fn asker() -> Asker {
+    if WORKS.get() { Asker::Worker } else { Asker::Watcher }
 }
 
 /// A clock of the system. That of the process is what all its threads together have used of the processor.
@@ -182,6 +188,7 @@ pub fn stream(of: Stream) -> u64 {
 /// Queues work on a stream.
 pub fn work(on: Stream, work: Work) {
     let on = stream(on);
+    WORKS.set(true);
     gpu_now().work(on, work);
 }
 
