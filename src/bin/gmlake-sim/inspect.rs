@@ -14,7 +14,8 @@ use crate::{Answer, terminal};
 pub(crate) fn main(args: &InspectArgs) -> Result<Answer> {
     let exports = export::open_all(&args.export_json)?;
     check_stdin(&args.input.files)?;
-    let options = OpenOptions { device: args.input.device, version: args.input.torch_version };
+    let options =
+        OpenOptions { device: args.input.device, version: args.input.torch_version, stacks: true };
     let mut found = Vec::new();
     let mut answer = Answer::Yes;
     for file in &args.input.files {

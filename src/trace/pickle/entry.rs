@@ -6,6 +6,7 @@
 //! the general form, so that the error can say what is wrong with it.
 
 use super::super::numbers::Numbers;
+use super::super::stack_table::NOT_COMPILED;
 use super::super::torch::{RawAction, RawEntry};
 use super::value::{Fallible, Heap, Value, text};
 
@@ -15,6 +16,8 @@ pub(super) struct Pairs<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) heap: &'a Heap,
     pub(super) items: &'a [Value],
+    /// Whether labels are kept beside the stacks.
+    pub(super) want_stacks: bool,
 }
 
 const HAS_ACTION: u8 = 1;
@@ -48,6 +51,7 @@ impl Pairs<'_> {
         numbers: &mut Numbers,
     ) -> Fallible<Result<u8, &'static str>> {
         let mut seen = 0;
+        let mut labels = [(0, 0); 2];
         for pair in self.items.chunks_exact(2) {
             let (Some(key), value) = (text(self.bytes, pair[0]), pair[1]) else { continue };
             match (key, value.as_u64()) {
@@ -71,6 +75,10 @@ impl Pairs<'_> {
                     Value::None => {}
                     _ => return Ok(Err("frames")),
                 },
+                (b"compile_context", _) if self.want_stacks => {
+                    labels[0] = self.label(value, NOT_COMPILED);
+                }
+                (b"user_metadata", _) if self.want_stacks => labels[1] = self.label(value, ""),
                 (b"pool_id", _) => match self.heap.pair(value) {
                     Some(pool) => {
                         entry.pool = numbers.pool(pool)?;
@@ -85,7 +93,20 @@ impl Pairs<'_> {
                 _ => {}
             }
         }
+        if labels != [(0, 0); 2] {
+            entry.stack = numbers.label(entry.stack, labels)?;
+        }
         Ok(Ok(seen))
+    }
+
+    /// Place and length of a label, if it is a text that says something.
+    fn label(&self, value: Value, nothing: &str) -> (u64, u32) {
+        match (text(self.bytes, value), value) {
+            (Some(text), Value::Str { at, len }) if len > 0 && text != nothing.as_bytes() => {
+                (at, len)
+            }
+            _ => (0, 0),
+        }
     }
 
     fn keys(&self) -> impl Iterator<Item = Value> {
