@@ -13,6 +13,9 @@ use serde::Serialize;
 use super::{Moment, SCHEMA_VERSION};
 use crate::units::Bytes;
 
+/// What a request without a call stack is called: Python has no frame in the threads that run the backward pass.
+pub const NO_STACK: &str = "no Python stack: autograd's backward threads";
+
 /// By what kind of name rows are told apart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -10,7 +10,7 @@
 
 use serde::Serialize;
 
-use super::Cause;
+use super::{By, Cause};
 use crate::units::Bytes;
 
 /// Lost bytes of one cause and one name.
@@ -60,8 +60,12 @@ pub struct Loss {
     pub reserved_bytes: Bytes,
     /// Bytes asked for by the program.
     pub live_bytes: Bytes,
+    /// Most bytes asked for at any moment of the run, be it another one.
+    pub live_peak_bytes: Bytes,
     /// The difference: the sum of all rows.
     pub lost_bytes: Bytes,
+    /// The kind of name.
+    pub by: By,
     /// The request that forced the growth.
     pub growth: Option<LossGrowth>,
     /// The rows, by cause in the order of the report, the largest first.
@@ -71,6 +75,12 @@ pub struct Loss {
 }
 
 impl Loss {
+    /// Bytes that no allocator could save, since they were live at another moment.
+    #[must_use]
+    pub fn needed_later_bytes(&self) -> Bytes {
+        self.live_peak_bytes.saturating_sub(self.live_bytes).min(self.lost_bytes)
+    }
+
     /// Bytes with this cause.
     #[must_use]
     pub fn bytes(&self, cause: Cause) -> Bytes {

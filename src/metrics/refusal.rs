@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::BlameRow;
+use super::{BlameRow, By};
 use crate::units::Bytes;
 
 /// Free memory that was of no use, by cause.
@@ -10,7 +10,7 @@ use crate::units::Bytes;
 pub struct UnusableFree {
     /// The cause, by its short name.
     pub cause: &'static str,
-    /// What the cause means.
+    /// What the bytes are, in words.
     pub meaning: &'static str,
     /// Bytes.
     pub bytes: Bytes,
@@ -42,6 +42,8 @@ pub struct Refusal {
     pub event: u64,
     /// Its training step, from 1.
     pub step: Option<u64>,
+    /// The kind of name.
+    pub by: By,
     /// Who asked.
     pub name: String,
     /// Bytes asked for.

@@ -151,9 +151,9 @@ fn write_stacks(
     let Some(worst) = worst else { return Ok(()) };
     let opened = opened(args, Path::new(&worst.blame.file))?;
     let stacks = folded(&opened, &question(args, &opened)?)?;
-    let title = report::headline(&worst.blame);
+    let captions = report::captions(&worst.blame);
     for file in flames {
-        file.finish(|out| Ok(report::write_flamegraph(&stacks, &title, out)?))?;
+        file.finish(|out| Ok(report::write_flamegraph(&stacks, &captions, out)?))?;
     }
     for file in texts {
         file.finish(|out| Ok(report::write_folded(&stacks, out)?))?;

@@ -31,13 +31,14 @@ pub fn write_folded(stacks: &[(String, u64)], out: &mut dyn Write) -> Result<(),
 /// If there is nothing to draw, or `out` cannot be written.
 pub fn write_flamegraph(
     stacks: &[(String, u64)],
-    title: &str,
+    [title, subtitle]: &[String; 2],
     out: &mut dyn Write,
 ) -> Result<(), ReportError> {
     let lines: Vec<String> =
         stacks.iter().map(|(stack, bytes)| format!("{stack} {bytes}")).collect();
     let mut options = Options::default();
-    title.clone_into(&mut options.title);
+    options.title.clone_from(title);
+    options.subtitle = Some(subtitle.clone());
     "bytes".clone_into(&mut options.count_name);
     options.direction = Direction::Inverted;
     // The same colour for the same name, so that two graphs can be compared.
@@ -56,7 +57,8 @@ mod tests {
         let stacks =
             [("train.py:30 <module>;a.py:1 f".to_owned(), 30), ("no stack".to_owned(), 10)];
         let mut svg = Vec::new();
-        write_flamegraph(&stacks, "job & peak", &mut svg).unwrap();
+        write_flamegraph(&stacks, &["job & peak".to_owned(), "step 3".to_owned()], &mut svg)
+            .unwrap();
         let svg = String::from_utf8(svg).unwrap();
         for text in
             ["train.py:30 &lt;module&gt;", "a.py:1 f", "no stack", "job &amp; peak", "75.00%"]
@@ -66,6 +68,6 @@ mod tests {
         let mut folded = Vec::new();
         write_folded(&stacks, &mut folded).unwrap();
         assert_eq!(folded, b"train.py:30 <module>;a.py:1 f 30\nno stack 10\n");
-        assert!(write_flamegraph(&[], "nothing", &mut Vec::new()).is_err());
+        assert!(write_flamegraph(&[], &Default::default(), &mut Vec::new()).is_err());
     }
 }

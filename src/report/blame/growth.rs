@@ -1,6 +1,6 @@
 //! What is left over from step to step, as a table.
 
-use super::named;
+use super::{named, subject};
 use crate::metrics::{GrowthRow, Leftover, StepGrowth};
 use crate::report::table::Look;
 use crate::units::{Grouped, Size};
@@ -64,6 +64,6 @@ fn verdict(growth: &StepGrowth) -> String {
     format!(
         "Memory leaks: {} in each step, most of it asked for by {}.",
         signed(per_step),
-        first.name
+        subject(&first.name)
     )
 }

@@ -1,20 +1,22 @@
 //! Fragmentation by line: what is lost at the peak, to whom it is due, and what to do about it, in one sentence.
 
-use super::{named, percent};
-use crate::metrics::{Cause, Loss};
+use super::{named, percent, subject};
+use crate::metrics::{By, Cause, Loss};
 use crate::report::table::Look;
-use crate::units::{Bytes, Grouped, Size};
+use crate::units::{Bytes, Grouped, MIB, Size};
 
 /// A headline, the request that forced the growth, a table with the `top` rows of each cause, and the sentence.
 #[must_use]
 pub fn loss_table(loss: &Loss, top: usize, look: Look) -> String {
     let mut parts = vec![headline(loss)];
     if let Some(growth) = &loss.growth {
+        let whose = match loss.by {
+            By::Size => String::new(),
+            _ => format!(" asked for by {}", subject(&growth.name)),
+        };
+        let (asked, largest) = (Size(growth.requested_bytes), Size(growth.largest_free_bytes));
         parts.push(format!(
-            "It grew to that for {} asked for by {}; the largest free block then was {}.",
-            Size(growth.requested_bytes),
-            growth.name,
-            Size(growth.largest_free_bytes)
+            "It grew to that for {asked}{whose}; the largest free block then was {largest}."
         ));
     }
     if loss.lost_bytes > 0 {
@@ -52,8 +54,7 @@ fn rows(loss: &Loss, top: usize) -> Vec<(String, Vec<String>)> {
     for cause in Cause::ALL.into_iter().filter(|&cause| loss.bytes(cause) > 0) {
         let of_cause: Vec<_> = loss.rows_of(cause).collect();
         let pieces = of_cause.iter().map(|row| row.pieces).sum();
-        let title = format!("{}: {}", cause.name(), cause.meaning());
-        rows.push((title, cells(loss.bytes(cause), pieces, String::new())));
+        rows.push((cause.phrase().to_owned(), cells(loss.bytes(cause), pieces, String::new())));
         for row in of_cause.iter().take(top) {
             let largest = Size(row.largest_bytes).to_string();
             rows.push((format!("  {}", row.name), cells(row.bytes, row.pieces, largest)));
@@ -74,12 +75,20 @@ fn rows(loss: &Loss, top: usize) -> Vec<(String, Vec<String>)> {
 #[must_use]
 pub fn advice(loss: &Loss) -> String {
     let worst = Cause::ALL.into_iter().max_by_key(|&cause| loss.bytes(cause));
-    let Some(cause) = worst.filter(|&cause| loss.bytes(cause) * 20 >= loss.reserved_bytes) else {
-        return "Less than 5 % is lost to any one cause: there is nothing to gain here.".to_owned();
+    let can_be_saved = loss.lost_bytes - loss.needed_later_bytes();
+    let is_worth_it = |bytes: Bytes| bytes * 20 >= loss.reserved_bytes;
+    let is_much = |&cause: &Cause| is_worth_it(loss.bytes(cause)) && is_worth_it(can_be_saved);
+    let Some(cause) = worst.filter(is_much) else {
+        let (most, share) = (Size(can_be_saved), percent(can_be_saved, loss.reserved_bytes));
+        return format!(
+            "At most {most} ({share}) could be saved, and less than 5 % by doing away with one \
+             cause: leave it as it is."
+        );
     };
     let (bytes, row) = (Size(loss.bytes(cause)), loss.rows_of(cause).next());
-    let name = row.map_or("", |row| &row.name);
-    let (whose, asker) = (name, loss.growth.as_ref().map_or("a request", |growth| &growth.name));
+    let whose = of(loss.by, row.map_or("", |row| &row.name));
+    let asker = loss.growth.as_ref().map_or("a request", |growth| &growth.name);
+    let asker = of(loss.by, asker);
     let text = match cause {
         Cause::Rounding => format!(
             "{bytes} are rounding, most of it for {whose}: ask there for fewer and larger tensors"
@@ -104,12 +113,38 @@ pub fn advice(loss: &Loss) -> String {
             "{bytes} lie in segments for small requests, most of it beside or behind {whose}: keep \
              fewer small tensors there"
         ),
+        Cause::WrongPool if is_for_small(loss) => format!(
+            "{bytes} are cached in the pool for large requests, most of it left behind by {whose}, and \
+             {asker} asks for a small one: torch.cuda.empty_cache() before it gives them back"
+        ),
         Cause::WrongPool => format!(
             "{bytes} lie in another pool than {asker} asks, most of it of {whose}: let both share a \
              pool"
         ),
     };
-    text + &instead(loss)
+    text + &limit(loss) + &instead(loss)
+}
+
+fn is_for_small(loss: &Loss) -> bool {
+    loss.growth.as_ref().is_some_and(|growth| growth.requested_bytes <= MIB)
+}
+
+/// How much of the loss can be saved at all.
+fn limit(loss: &Loss) -> String {
+    let needed = loss.needed_later_bytes();
+    if needed * 20 < loss.lost_bytes {
+        return String::new();
+    }
+    let (live, most) = (Size(loss.live_peak_bytes), Size(loss.lost_bytes - needed));
+    format!(" (at most {most} of them can be saved: {live} were live at another moment)")
+}
+
+/// A name as the subject of a sentence.
+fn of(by: By, name: &str) -> String {
+    match by {
+        By::Size => format!("requests of {name}"),
+        _ => subject(name),
+    }
 }
 
 /// What the setting would do that costs one line.

@@ -11,7 +11,7 @@ use std::io::Write;
 
 use super::ReportError;
 use super::table::{Look, plain};
-use crate::metrics::{Blame, JobBlame, RankDifference};
+use crate::metrics::{Blame, JobBlame, NO_STACK, RankDifference, title_of};
 use crate::units::{Bytes, Grouped, Size};
 pub use diff::diff_table;
 pub use fit::cut;
@@ -58,7 +58,18 @@ pub fn table(blame: &Blame, top: usize, look: Look) -> String {
 /// One line: the file, the moment, how much is live.
 #[must_use]
 pub fn headline(blame: &Blame) -> String {
-    let mut text = format!("{}, device {}: {}", blame.file, blame.device, blame.at);
+    format!("{}, device {}: {}", blame.file, blame.device, moment(blame))
+}
+
+/// Two lines for a picture: the recording, and the moment.
+#[must_use]
+pub fn captions(blame: &Blame) -> [String; 2] {
+    let live = Size(blame.live_bytes);
+    [format!("{}: {live} live, by call stack", title_of(&blame.file)), moment(blame)]
+}
+
+fn moment(blame: &Blame) -> String {
+    let mut text = blame.at.clone();
     if let Some(event) = blame.event {
         text += &format!(", event {}", Grouped(event));
     }
@@ -143,6 +154,12 @@ pub(super) fn named(
     let heading = std::iter::once(first).chain(heading.iter().copied()).map(str::to_owned);
     let lines = rows.into_iter().map(|(name, numbers)| [vec![name], numbers].concat());
     plain(heading.collect(), lines.collect(), look)
+}
+
+/// A name as the subject of a sentence.
+pub(super) fn subject(name: &str) -> String {
+    let is_stackless = name == NO_STACK;
+    if is_stackless { "the backward pass (no Python stack)".to_owned() } else { name.to_owned() }
 }
 
 pub(super) fn percent(part: Bytes, whole: Bytes) -> String {

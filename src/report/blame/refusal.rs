@@ -1,7 +1,7 @@
 //! Out of memory, in words: who asked, who held, what was free and of no use, what would have served it.
 
-use super::{named, percent};
-use crate::metrics::Refusal;
+use super::{named, percent, subject};
+use crate::metrics::{By, Refusal};
 use crate::report::table::Look;
 use crate::units::{Grouped, Size};
 
@@ -12,7 +12,7 @@ pub fn refusal_text(refusal: &Refusal, top: usize, look: Look) -> String {
     if !refusal.free.is_empty() {
         let row = |row: &crate::metrics::UnusableFree| {
             let numbers = [Size(row.bytes), Size(row.largest_bytes)].map(|size| size.to_string());
-            (format!("{}: {}", row.cause, row.meaning), numbers.to_vec())
+            (row.meaning.to_owned(), numbers.to_vec())
         };
         let rows = refusal.free.iter().map(row).collect();
         parts.push(named("held, and of no use to it", &["bytes", "largest"], rows, look));
@@ -40,11 +40,18 @@ pub fn refusal_text(refusal: &Refusal, top: usize, look: Look) -> String {
 fn headline(refusal: &Refusal) -> String {
     let Refusal { file, device, allocator, .. } = refusal;
     let step = refusal.step.map_or(String::new(), |step| format!(" in step {}", Grouped(step)));
-    let asked = Size(refusal.requested_bytes);
-    let event = Grouped(refusal.event);
+    let (asked, event) = (Size(refusal.requested_bytes), Grouped(refusal.event));
+    let mut who = match refusal.by {
+        By::Size => "the program".to_owned(),
+        _ => subject(&refusal.name),
+    };
+    // A path stays as it is.
+    if who.starts_with("the ") {
+        who.replace_range(..1, "T");
+    }
     format!(
-        "{file}, device {device}: {allocator} ran out of memory at event {event}{step}.\n{} asked for {asked}.",
-        refusal.name
+        "{file}, device {device}: {allocator} ran out of memory at event {event}{step}.\n\
+         {who} asked for {asked}."
     )
 }
 

@@ -9,12 +9,10 @@ use rustc_hash::FxHashMap;
 use super::tenants::Tenants;
 use super::{BlameError, Namer, step_of};
 use crate::allocator::{BlockKind, BlockUse, BlockView, find};
-use crate::metrics::{Cause, Causes, Loss, LossGrowth, LossRow, Peak, SCHEMA_VERSION};
+use crate::metrics::{By, Cause, Causes, Loss, LossGrowth, LossRow, Peak, SCHEMA_VERSION};
 use crate::sim::peak::{at_stage, prepare};
 use crate::sim::{Choice, Opened, Setup, run};
 use crate::units::Bytes;
-
-use crate::metrics::By;
 
 /// Memory that a tensor uses through stitched addresses: whose it is does not show.
 const STITCHED: &str = "in use through stitched addresses";
@@ -54,7 +52,9 @@ pub fn loss(
         step: event.and_then(|event| step_of(opened, event)),
         reserved_bytes: peak.usage.reserved,
         live_bytes: peak.usage.requested,
+        live_peak_bytes: summary.requested_peak_bytes,
         lost_bytes: peak.causes.total(),
+        by,
         growth,
         rows,
         expandable_bytes: expandable(opened, choice, setup)?,

@@ -1,7 +1,7 @@
 //! Names: what the rows of a blame table are called.
 //!
-//! The line that is named is the innermost one that a user can change: frames of PyTorch itself, of Python's standard
-//! library, of generated code and of C++ are passed over.
+//! The line that is named is the innermost one that a user can change: frames of PyTorch itself, of `gmlake predict`, of
+//! Python's standard library, of generated code and of C++ are passed over.
 //!
 //! ```text
 //!   site-packages/torch/nn/modules/linear.py:125 forward       torch: passed over
@@ -14,17 +14,15 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::metrics::By;
+use crate::metrics::{By, NO_STACK};
 use crate::sim::Opened;
 use crate::trace::{Annotation, Entry, Frame, Stack, Stacks};
 use crate::units::{Bytes, GIB, Grouped, KIB, MIB, Size};
 
-/// What a request without a call stack is called: Python has no frame in the threads that run the backward pass.
-pub const NO_STACK: &str = "no Python stack: autograd's backward threads";
 /// The same where no request has one.
-pub const NOT_RECORDED: &str = "no call stacks in the recording";
+const NOT_RECORDED: &str = "no call stacks in the recording";
 /// A block from before the recording whose stack is not known.
-pub const BEFORE: &str = "live before the recording began";
+const BEFORE: &str = "live before the recording began";
 
 /// Names requests.
 pub(crate) struct Namer<'o> {
@@ -134,7 +132,8 @@ impl<'o> Namer<'o> {
 fn is_of_user(frame: &Frame) -> bool {
     let file = &*frame.file;
     let is_typed = file.starts_with("<stdin>") || file.starts_with("<ipython-input");
-    let is_torch = ["site-packages/torch/", "dist-packages/torch/", "/pytorch/torch/"];
+    let is_torch =
+        ["site-packages/torch/", "dist-packages/torch/", "/pytorch/torch/", "/gmlake/predict/"];
     let is_made = file.contains("torchinductor_");
     let is_file = file.ends_with(".py") || file.ends_with(".ipynb");
     is_typed
@@ -244,6 +243,7 @@ mod tests {
             "??",
             "/pytorch/aten/src/ATen/Context.cpp",
             "/tmp/torchinductor_me/ab/cabc.py",
+            "/opt/venv/lib/python3.12/site-packages/gmlake/predict/operators.py",
         ] {
             assert!(!is_of_user(&frame(file)), "{file}");
         }

@@ -38,6 +38,7 @@ pub fn refusal(
         allocator: choice.spec.name.to_owned(),
         event: event as u64,
         step: step_of(opened, event),
+        by,
         name: namer.name(event, request.size),
         requested_bytes: request.size,
         memory_bytes: setup.memory(opened),
@@ -71,7 +72,7 @@ fn free(held: &Peak) -> Vec<UnusableFree> {
         let (bytes, largest) = of_cause
             .fold((0, 0), |(sum, most): (Bytes, Bytes), row| (sum + row.2, most.max(row.2)));
         if bytes > 0 {
-            let (cause, meaning) = (cause.name(), cause.meaning());
+            let (cause, meaning) = (cause.name(), cause.phrase());
             found.push(UnusableFree { cause, meaning, bytes, largest_bytes: largest });
         }
     }
