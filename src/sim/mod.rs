@@ -29,7 +29,8 @@ mod tune;
 pub use choice::Choice;
 pub use compare::{ChoiceError, Choices, FileError, choose, compare, compare_files, compare_job};
 pub use inspect::{
-    DeviceEntries, EntryCount, Inspection, Peak, SegmentTotals, Share, SizeClass, inspect,
+    DeviceEntries, EntryCount, Failure, Inspection, Peak, SegmentTotals, Share, SizeClass,
+    StackTotals, inspect,
 };
 pub use open::{OpenOptions, Opened, open, open_all};
 pub use peak::{at_event, at_peak};

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use gmlake::report::Export;
 use gmlake::report::table::{Look, plain};
-use gmlake::sim::{Inspection, OpenOptions, SizeClass, inspect, open_all};
+use gmlake::sim::{Failure, Inspection, OpenOptions, SizeClass, StackTotals, inspect, open_all};
 use gmlake::units::{Bytes, Grouped, Nanos, Size};
 
 use crate::args::InspectArgs;
@@ -78,6 +78,8 @@ fn summary(inspection: &Inspection, look: Look) -> String {
     }
     rows.push(("training steps", steps(inspection.steps)));
     rows.extend(inspection.peak.map(|_| ("peak of live bytes", peak(inspection))));
+    rows.extend(inspection.stacks.map(|totals| ("call stacks", stacks(totals))));
+    rows.extend(inspection.first_failure.as_ref().map(|failed| ("out of memory", failure(failed))));
     rows.extend(inspection.segments.map(|_| ("held at the end", segments(inspection))));
     let rows = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     left(vec![file.clone(), format!("device {device}")], rows, look)
@@ -106,6 +108,26 @@ fn peak(inspection: &Inspection) -> String {
         text += &format!(", in step {step}");
     }
     text
+}
+
+fn stacks(totals: StackTotals) -> String {
+    let (count, without) = (Grouped(totals.count), Grouped(totals.requests_without));
+    format!(
+        "{count} different ones; {without} requests have none (gmlake-sim blame shows who holds)"
+    )
+}
+
+fn failure(failed: &Failure) -> String {
+    let by = failed.asked_by.as_ref().map_or(String::new(), |name| format!(" by {name}"));
+    let times = if failed.count == 1 {
+        "once".to_owned()
+    } else {
+        format!("{} times", Grouped(failed.count))
+    };
+    let (bytes, event) = (Size(failed.bytes), Grouped(failed.event));
+    format!(
+        "{times}; first {bytes} asked for{by} at event {event} (gmlake-sim blame --at oom tells why)"
+    )
 }
 
 fn segments(inspection: &Inspection) -> String {

@@ -77,13 +77,14 @@ pub fn advice(loss: &Loss) -> String {
     let worst = Cause::ALL.into_iter().max_by_key(|&cause| loss.bytes(cause));
     let can_be_saved = loss.lost_bytes - loss.needed_later_bytes();
     let is_worth_it = |bytes: Bytes| bytes * 20 >= loss.reserved_bytes;
-    let is_much = |&cause: &Cause| is_worth_it(loss.bytes(cause)) && is_worth_it(can_be_saved);
-    let Some(cause) = worst.filter(is_much) else {
-        let (most, share) = (Size(can_be_saved), percent(can_be_saved, loss.reserved_bytes));
+    if !is_worth_it(can_be_saved) {
+        let (most, live) = (Size(can_be_saved), Size(loss.live_peak_bytes));
         return format!(
-            "At most {most} ({share}) could be saved, and less than 5 % by doing away with one \
-             cause: leave it as it is."
+            "At most {most} can be saved, since up to {live} are live: leave it as it is."
         );
+    }
+    let Some(cause) = worst.filter(|&cause| is_worth_it(loss.bytes(cause))) else {
+        return "Less than 5 % is lost to any one cause: leave it as it is.".to_owned();
     };
     let (bytes, row) = (Size(loss.bytes(cause)), loss.rows_of(cause).next());
     let whose = of(loss.by, row.map_or("", |row| &row.name));

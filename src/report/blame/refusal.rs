@@ -79,7 +79,13 @@ fn remedies(refusal: &Refusal) -> String {
         served.map(|served| &served.allocator[..]).collect()
     };
     let (whole, part) = (names(true), names(false));
+    let needed = refusal.live_bytes + refusal.requested_bytes;
+    let too_much = refusal.memory_bytes.filter(|&memory| needed > memory).map(|memory| {
+        let (needed, memory) = (Size(needed), Size(memory));
+        format!("With the request {needed} would be live, more than the {memory} that there are: hold less")
+    });
     let mut text = match (whole.is_empty(), part.is_empty()) {
+        _ if too_much.is_some() => too_much.unwrap_or_default(),
         (true, true) => "No other allocator serves it within the same memory".to_owned(),
         (true, false) => {
             format!("Within the same memory {} serve it, but not the whole job", part.join(", "))

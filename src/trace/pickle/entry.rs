@@ -51,7 +51,6 @@ impl Pairs<'_> {
         numbers: &mut Numbers,
     ) -> Fallible<Result<u8, &'static str>> {
         let mut seen = 0;
-        let mut labels = [(0, 0); 2];
         for pair in self.items.chunks_exact(2) {
             let (Some(key), value) = (text(self.bytes, pair[0]), pair[1]) else { continue };
             match (key, value.as_u64()) {
@@ -75,10 +74,6 @@ impl Pairs<'_> {
                     Value::None => {}
                     _ => return Ok(Err("frames")),
                 },
-                (b"compile_context", _) if self.want_stacks => {
-                    labels[0] = self.label(value, NOT_COMPILED);
-                }
-                (b"user_metadata", _) if self.want_stacks => labels[1] = self.label(value, ""),
                 (b"pool_id", _) => match self.heap.pair(value) {
                     Some(pool) => {
                         entry.pool = numbers.pool(pool)?;
@@ -93,10 +88,24 @@ impl Pairs<'_> {
                 _ => {}
             }
         }
-        if labels != [(0, 0); 2] {
-            entry.stack = numbers.label(entry.stack, labels)?;
+        if self.want_stacks {
+            entry.stack = self.labelled(entry.stack, numbers)?;
         }
         Ok(Ok(seen))
+    }
+
+    /// The number of a list of frames with the labels that are among the items; that of the list, if there are none.
+    #[cold]
+    fn labelled(&self, list: u32, numbers: &mut Numbers) -> Fallible<u32> {
+        let mut labels = [(0, 0); 2];
+        for pair in self.items.chunks_exact(2) {
+            match text(self.bytes, pair[0]) {
+                Some(b"compile_context") => labels[0] = self.label(pair[1], NOT_COMPILED),
+                Some(b"user_metadata") => labels[1] = self.label(pair[1], ""),
+                _ => {}
+            }
+        }
+        Ok(if labels == [(0, 0); 2] { list } else { numbers.label(list, labels)? })
     }
 
     /// Place and length of a label, if it is a text that says something.
