@@ -62,6 +62,6 @@ pub struct Refusal {
     pub held: Vec<BlameRow>,
     /// Allocators that serve it under the same limit.
     pub served_by: Vec<Served>,
-    /// The smallest card of the catalogue on which the same allocator runs the whole job, and what it leaves to the job.
+    /// The smallest card of the catalogue on which the same allocator runs the whole job, and what it has for the job.
     pub card: Option<(String, Bytes)>,
 }

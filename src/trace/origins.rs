@@ -1,9 +1,9 @@
 //! Origins: the call stack of each allocation, by its dense id.
 //!
 //! A request says its stack itself. A block that was live before the recording began does not: if it is there at the
-//! end, its stack is in the final state. If it was freed before, the entry of its free has a stack, which is that of the
-//! request where PyTorch records no stacks of frees (`context="alloc"`): that is so if all frees of known requests have
-//! the stacks of their requests.
+//! end, its stack is in the final state. If it was freed before, the entry of its free has a stack, which is that of
+//! the request where PyTorch records no stacks of frees (`context="alloc"`): that is so if all frees of known requests
+//! have the stacks of their requests.
 //!
 //! ```text
 //!   free_requested 0xa000, stack 7      alloc 0xb000, stack 3 ... free_requested 0xb000, stack 3
@@ -94,8 +94,8 @@ mod tests {
         Entry { addr, size: 512, time_us: 0, stack, stream: StreamId(0), action, pool: PoolId(0) }
     }
 
-    /// Two blocks live before, of which the first is freed by an entry with stack 2; a request with stack 1 that is freed by
-    /// one with stack `freed_by`.
+    /// Two blocks live before, of which the first is freed by an entry with stack 2; a request with stack 1 that is
+    /// freed by one with stack `freed_by`.
     fn stacks(freed_by: u32) -> Vec<u32> {
         let mut records = Records { live_stacks: vec![(8192, 3)], ..Records::default() };
         records.stacks.stacks = vec![Stack::default(); 4];

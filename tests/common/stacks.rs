@@ -42,10 +42,10 @@ fn stacks(offset: u64) -> Stacks {
     let torch = "/venv/lib/python3.12/site-packages/torch/nn/modules/linear.py";
     let frames = vec![
         Frame { file: torch.into(), line: 125, function: "forward".into() },
-        frame("/home/me/job/train.py", 10, "build"),
-        frame("/home/me/job/train.py", 30, "step"),
-        frame("/home/me/job/train.py", 33, "step"),
-        frame("/home/me/job/train.py", 50, "<module>"),
+        frame("/jobs/me/job/train.py", 10, "build"),
+        frame("/jobs/me/job/train.py", 30, "step"),
+        frame("/jobs/me/job/train.py", 33, "step"),
+        frame("/jobs/me/job/train.py", 50, "<module>"),
     ];
     let stack = |frames: &[u32]| Stack { frames: frames.into(), ..Stack::default() };
     Stacks { frames, stacks: vec![stack(&[0, 1, 4]), stack(&[0, 2, 4]), stack(&[3, 4])] }

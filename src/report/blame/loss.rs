@@ -87,40 +87,43 @@ pub fn advice(loss: &Loss) -> String {
         return "Less than 5 % is lost to any one cause: leave it as it is.".to_owned();
     };
     let (bytes, row) = (Size(loss.bytes(cause)), loss.rows_of(cause).next());
+    let largest = Size(row.map_or(0, |row| row.bytes));
     let whose = of(loss.by, row.map_or("", |row| &row.name));
     let asker = loss.growth.as_ref().map_or("a request", |growth| &growth.name);
     let asker = of(loss.by, asker);
     let text = match cause {
         Cause::Rounding => format!(
-            "{bytes} are rounding, most of it for {whose}: ask there for fewer and larger tensors"
+            "{bytes} are rounding, {largest} of them for {whose}: ask there for fewer and larger \
+             tensors"
         ),
         Cause::Remainder => format!(
-            "{bytes} lie in holes beside blocks in use, most of it beside those of {whose}: ask for \
-             what lives long before what comes and goes, or free it before {asker} asks"
+            "{bytes} lie in holes beside blocks in use, {largest} of them beside those of {whose}: \
+             ask for what lives long before what comes and goes, or free it before {asker} asks"
         ),
         Cause::TooSmall => format!(
-            "{bytes} are free segments, most of it left behind by {whose}, and too small for what \
-             {asker} asks: keep sizes the same from step to step (pad to a few lengths)"
+            "{bytes} are free segments, {largest} of them left behind by {whose}, and too small \
+             for what {asker} asks: keep sizes the same from step to step (pad to a few lengths)"
         ),
         Cause::SameStream => format!(
-            "{bytes} are free segments that were large enough, most of it left behind by {whose}, and \
-             that the settings forbid to split: raise max_split_size_mb"
+            "{bytes} are free segments that were large enough, {largest} of them left behind by \
+             {whose}, and that the settings forbid to split: raise max_split_size_mb"
         ),
         Cause::OtherStream => format!(
-            "{bytes} are cached for another stream, most of it by {whose}: ask for that memory on \
-             the stream that {asker} runs on"
+            "{bytes} are cached for another stream, {largest} of them by {whose}: ask for that \
+             memory on the stream that {asker} runs on"
         ),
         Cause::SmallPool => format!(
-            "{bytes} lie in segments for small requests, most of it beside or behind {whose}: keep \
-             fewer small tensors there"
+            "{bytes} lie in segments for small requests, {largest} of them beside or behind \
+             {whose}: keep fewer small tensors there"
         ),
         Cause::WrongPool if is_for_small(loss) => format!(
-            "{bytes} are cached in the pool for large requests, most of it left behind by {whose}, and \
-             {asker} asks for a small one: torch.cuda.empty_cache() before it gives them back"
+            "{bytes} are cached in the pool for large requests, {largest} of them left behind by \
+             {whose}, and {asker} asks for a small one: torch.cuda.empty_cache() before it gives \
+             them back"
         ),
         Cause::WrongPool => format!(
-            "{bytes} lie in another pool than {asker} asks, most of it of {whose}: let both share a \
-             pool"
+            "{bytes} lie in another pool than {asker} asks, {largest} of them of {whose}: let both \
+             share a pool"
         ),
     };
     text + &limit(loss) + &instead(loss)

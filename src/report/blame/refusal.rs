@@ -60,7 +60,7 @@ fn state(refusal: &Refusal) -> String {
     let limit = match refusal.memory_bytes {
         Some(memory) => {
             let left = Size(memory.saturating_sub(refusal.reserved_bytes));
-            format!(" of the {} that it may; {left} were left to be had", Size(memory))
+            format!(" of the {} that it may hold, so that {left} were left to be had", Size(memory))
         }
         None => String::new(),
     };
@@ -70,19 +70,19 @@ fn state(refusal: &Refusal) -> String {
             format!("the largest free block in its pool and on its stream was {}", Size(bytes))
         }
     };
-    format!("{reserved} were held{limit}. {live} of them were live; {usable}.")
+    format!("{reserved} were held{limit}. Of what was held {live} were live; {usable}.")
 }
 
 fn remedies(refusal: &Refusal) -> String {
     let names = |runs_job: bool| -> Vec<&str> {
         let served = refusal.served_by.iter().filter(|served| served.runs_job == runs_job);
-        served.map(|served| &served.allocator[..]).collect()
+        served.map(|served| with_setting(&served.allocator)).collect()
     };
     let (whole, part) = (names(true), names(false));
     let needed = refusal.live_bytes + refusal.requested_bytes;
     let too_much = refusal.memory_bytes.filter(|&memory| needed > memory).map(|memory| {
         let (needed, memory) = (Size(needed), Size(memory));
-        format!("With the request {needed} would be live, more than the {memory} that there are: hold less")
+        format!("With the request {needed} would be live, and there are {memory}: hold less")
     });
     let mut text = match (whole.is_empty(), part.is_empty()) {
         _ if too_much.is_some() => too_much.unwrap_or_default(),
@@ -94,9 +94,6 @@ fn remedies(refusal: &Refusal) -> String {
             format!("Within the same memory the whole job runs with {}", whole.join(", "))
         }
     };
-    if whole.contains(&"expandable") {
-        text += " (a setting: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)";
-    }
     let allocator = &refusal.allocator;
     text += &match &refusal.card {
         Some((card, bytes)) => {
@@ -105,4 +102,12 @@ fn remedies(refusal: &Refusal) -> String {
         None => format!("; with {allocator} it runs on no larger card of the catalogue."),
     };
     text
+}
+
+/// The allocator, with how to get it where that is a setting.
+fn with_setting(allocator: &str) -> &str {
+    match allocator {
+        "expandable" => "expandable (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)",
+        other => other,
+    }
 }

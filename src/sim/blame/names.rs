@@ -1,7 +1,7 @@
 //! Names: what the rows of a blame table are called.
 //!
-//! The line that is named is the innermost one that a user can change: frames of PyTorch itself, of `gmlake predict`, of
-//! Python's standard library, of generated code and of C++ are passed over.
+//! The line that is named is the innermost one that a user can change: frames of PyTorch itself, of `gmlake predict`,
+//! of Python's standard library, of generated code and of C++ are passed over.
 //!
 //! ```text
 //!   site-packages/torch/nn/modules/linear.py:125 forward       torch: passed over
@@ -226,12 +226,12 @@ mod tests {
     #[test]
     fn lines_that_a_user_can_change_are_told_from_those_of_libraries() {
         for file in [
-            "/home/me/train.py",
+            "/jobs/me/train.py",
             "train.py",
             "/opt/venv/lib/python3.12/site-packages/transformers/models/opt/modeling_opt.py",
             "<stdin>",
             "<ipython-input-3-abc>",
-            "/home/me/torch/train.py",
+            "/jobs/me/torch/train.py",
         ] {
             assert!(is_of_user(&frame(file)), "{file}");
         }
@@ -253,12 +253,12 @@ mod tests {
     fn files_are_shown_from_the_package_or_the_common_folder_on() {
         assert_eq!(in_package("/x/site-packages/peft/a.py"), Some("peft/a.py"));
         assert_eq!(in_package("/usr/lib/python3.12/json/a.py"), Some("json/a.py"));
-        assert_eq!(in_package("/home/me/a.py"), None);
-        let files = ["/home/me/job/train.py", "/home/me/job/nets/a.py", "/x/site-packages/p/a.py"];
+        assert_eq!(in_package("/jobs/me/a.py"), None);
+        let files = ["/jobs/me/job/train.py", "/jobs/me/job/nets/a.py", "/x/site-packages/p/a.py"];
         let stacks = Stacks { frames: files.map(frame).to_vec(), ..Stacks::default() };
-        assert_eq!(common_folder(&stacks), "/home/me/job/");
+        assert_eq!(common_folder(&stacks), "/jobs/me/job/");
         assert_eq!(common_folder(&Stacks::default()), "");
-        let files = ["/home/me/a.py", "b.py"];
+        let files = ["/jobs/me/a.py", "b.py"];
         let stacks = Stacks { frames: files.map(frame).to_vec(), ..Stacks::default() };
         assert_eq!(common_folder(&stacks), "");
         assert_eq!(module("transformers/models/opt/__init__.py"), "transformers.models.opt");

@@ -1,8 +1,8 @@
 //! A pickle writer for plain data: dicts, lists, text and numbers in protocol 4, without the optional frames.
 //!
 //! Texts come again and again (keys, names of actions), so each is written once and referred to by its number from
-//! then on, as PyTorch's own pickles do; so are call stacks and their frames ([`Pickler::remember`]). `MemoryViz.js`, which PyTorch's viewer runs, knows no other opcodes than
-//! those.
+//! then on, as PyTorch's own pickles do; so are call stacks and their frames ([`Pickler::remember`]). `MemoryViz.js`,
+//! which PyTorch's viewer runs, knows no other opcodes than those.
 
 use std::io::{self, Write};
 

@@ -12,16 +12,16 @@ use super::{InputArgs, JobArgs, memory};
 
 const BLAME_EXAMPLES: &str = "\
 Examples:
-  gmlake-sim blame snapshot.pickle                       # the peak of live bytes, by line
+  gmlake-sim blame snapshot.pickle                    # the peak of live bytes, by line
   gmlake-sim blame snapshot.pickle --at step:3 --by stack --top 5
-  gmlake-sim blame snapshot.pickle --fragmentation       # what is lost at PyTorch's peak, and to whom it is due
-  gmlake-sim blame snapshot.pickle --growth              # what is left over from step to step: leaks, caches, state
-  gmlake-sim blame snapshot.pickle --at oom              # who asked, who held, what would have served it
+  gmlake-sim blame snapshot.pickle --fragmentation    # what PyTorch's allocator lost, and where
+  gmlake-sim blame snapshot.pickle --growth           # leaks, caches and state
+  gmlake-sim blame snapshot.pickle --at oom           # who asked, who held, what would help
   gmlake-sim blame 'ranks/*.pickle' --export-flamegraph peak.svg
 
-A line is the innermost one that a user can change: frames of torch, of Python's standard library, of
-generated code and of C++ are passed over (--innermost: none is). A recording has call stacks if it was
-made with torch.cuda.memory._record_memory_history(context=\"alloc\", stacks=\"python\").";
+A line is the innermost one that a user can change: frames of torch, of Python's standard
+library, of generated code and of C++ are passed over (--innermost: none is). For call stacks
+record with torch.cuda.memory._record_memory_history(context=\"alloc\", stacks=\"python\").";
 
 /// `gmlake-sim blame`
 #[derive(Debug, Parser)]
@@ -104,7 +104,7 @@ Examples:
   gmlake-sim diff before.pickle after.pickle --tolerance 64MiB --export-json diff.json
 
 Lines that only moved are matched by their file, function and bytes.
-Exit codes: 0 the second peak is not larger, 1 it is larger by more than --tolerance, 2 wrong usage or input.";
+Exit codes: 0 the peak is as before, 1 it grew by more than --tolerance, 2 wrong usage or input.";
 
 /// `gmlake-sim diff`
 #[derive(Debug, Parser)]
