@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use common::recordings;
@@ -14,6 +13,7 @@ use gmlake::trace::{
 };
 use gmlake::units::Bytes;
 use rayon::prelude::*;
+use rustc_hash::FxHashMap;
 
 fn opened(path: &Path) -> Opened {
     let options = OpenOptions { stacks: true, ..OpenOptions::default() };
@@ -29,8 +29,8 @@ fn sum(blame: &Blame) -> Bytes {
 }
 
 /// The obvious twin: live blocks by address, from the recorded entries alone.
-fn live_by_address(records: &Records, entries: usize) -> HashMap<u64, (Bytes, u32)> {
-    let mut live = HashMap::new();
+fn live_by_address(records: &Records, entries: usize) -> FxHashMap<u64, (Bytes, u32)> {
+    let mut live = FxHashMap::default();
     for entry in &records.entries[..entries] {
         match entry.action {
             Action::Alloc => drop(live.insert(entry.addr, (entry.size, entry.stack))),
@@ -123,7 +123,7 @@ fn every_allocation_has_the_stack_of_its_entry() {
         assert!(records.stacks.has_frames(), "{name}");
         let at = records.entries.len() / 2;
         let early = Records { entries: records.entries[..at].to_vec(), ..records.clone() };
-        let mut twin: HashMap<u32, Bytes> = HashMap::new();
+        let mut twin: FxHashMap<u32, Bytes> = FxHashMap::default();
         for (bytes, stack) in live_by_address(records, at).into_values() {
             *twin.entry(stack).or_default() += bytes;
         }

@@ -109,25 +109,17 @@ struct Scribe {
 
 impl Scribe {
     fn write(&mut self, action: Action, range: Range<u64>, stream: StreamId, pool: PoolId) {
-        self.write_with(self.stack, action, range, stream, pool);
-    }
-
-    fn write_with(
-        &mut self,
-        stack: u32,
-        action: Action,
-        range: Range<u64>,
-        stream: StreamId,
-        pool: PoolId,
-    ) {
-        let time_us = self.now_us;
+        let (time_us, stack) = (self.now_us, self.stack);
         let (addr, size) = (range.start, range.end - range.start);
         self.entries.push(Entry { addr, size, time_us, stack, stream, action, pool });
     }
 
     fn write_given(&mut self, action: Action, given: Given) {
         let range = given.at..given.at + given.requested;
-        self.write_with(given.stack, action, range, given.stream, given.pool);
+        // Without a stack of its own, a free has that of the request, as in PyTorch.
+        let stack = std::mem::replace(&mut self.stack, given.stack);
+        self.write(action, range, given.stream, given.pool);
+        self.stack = stack;
     }
 
     /// Writes what the allocator asked of the device, after the frees that it completed by waiting for the GPU.
