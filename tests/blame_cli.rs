@@ -81,6 +81,11 @@ fn every_export_has_every_byte() {
     let mut csv = csv::Reader::from_reader(fs::File::open(folder.path().join("b.csv")).unwrap());
     let bytes = csv.records().map(|row| row.unwrap()[6].parse::<u64>().unwrap());
     assert_eq!(bytes.sum::<u64>(), live);
+    // From a pipe, which can be read once.
+    let mut piped = gmlake_sim();
+    piped.current_dir(folder.path()).args(["blame", "-", "--export-folded", "-"]);
+    let run = piped.write_stdin(fs::read(folder.path().join("job.pickle")).unwrap()).assert();
+    assert_eq!(String::from_utf8_lossy(&run.success().get_output().stdout), read("b.txt"));
     let svg = read("b.svg");
     assert!(svg.starts_with("<?xml") && svg.contains("train.py:30 step"));
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - **State** is what no step after the second left behind.
-//! - A **leak** has more live bytes than ever before at the ends of at least half of the steps in the second half.
+//! - A **leak** has more live bytes than ever before at the ends of at least a third of the steps in the second half.
 //! - A **cache** is everything else.
 
 use serde::Serialize;
@@ -34,7 +34,7 @@ impl Leftover {
         let half = levels.len() / 2;
         let growing = (half.max(2)..levels.len()).filter(|&place| grew(place)).count();
         let is_constant = levels.iter().skip(2).all(|&level| level == levels[1]);
-        match (levels.len() - half).div_ceil(2) {
+        match (levels.len() - half).div_ceil(3) {
             _ if is_constant => Self::State,
             enough if growing >= enough => Self::Leak,
             _ => Self::Cache,

@@ -10,6 +10,7 @@ use gmlake::report::blame as report;
 use gmlake::sim::blame::{At, Question, blame, folded, growth, loss, refusal};
 use gmlake::sim::job::{Job, is_many, jobs};
 use gmlake::sim::{Choice, OpenOptions, Opened, Setup, choose, open};
+use gmlake::units::Bytes;
 use serde::Serialize;
 
 use crate::args::{BlameArgs, NameArgs};
@@ -88,10 +89,12 @@ fn main_of_rows(args: &BlameArgs, is_job: bool) -> Result<Answer> {
         true => jobs(&args.input.files, args.job.job)?,
         false => args.input.files.iter().flat_map(|file| jobs_of(file)).collect(),
     };
-    let (mut found, mut answer) = (Vec::new(), Answer::Yes);
+    let (mut found, mut stacks, mut answer) = (Vec::new(), Worst::default(), Answer::Yes);
+    let wants_stacks = !flames.is_empty() || !texts.is_empty();
     for job in &jobs {
         tell_of_gaps(job);
-        let (blame, is_complete) = of_job(args, job);
+        let blame = of_job(args, job, wants_stacks.then_some(&mut stacks));
+        let is_complete = blame.ranks.len() == job.ranks.len();
         found.extend(Some(blame).filter(|blame| !blame.ranks.is_empty()));
         answer = if is_complete { answer } else { Answer::Incomplete };
     }
@@ -107,8 +110,12 @@ fn main_of_rows(args: &BlameArgs, is_job: bool) -> Result<Answer> {
     }
     export::write_json(json, &blames)?;
     csv.into_iter().try_for_each(|file| file.finish(|out| Ok(report::write_csv(&blames, out)?)))?;
-    if !flames.is_empty() || !texts.is_empty() {
-        write_stacks(args, &found, flames, texts)?;
+    let Worst { captions, stacks, .. } = stacks;
+    for file in flames {
+        file.finish(|out| Ok(report::write_flamegraph(&stacks, &captions, out)?))?;
+    }
+    for file in texts {
+        file.finish(|out| Ok(report::write_folded(&stacks, out)?))?;
     }
     Ok(answer)
 }
@@ -125,40 +132,38 @@ fn show(job: &JobBlame, top: usize) -> String {
     }
 }
 
-/// The ranks of a job, and whether every file could be used.
-fn of_job(args: &BlameArgs, job: &Job) -> (JobBlame, bool) {
+/// The call stacks of the file on which most is live.
+#[derive(Default)]
+struct Worst {
+    live_bytes: Bytes,
+    captions: [String; 2],
+    stacks: Vec<(String, u64)>,
+}
+
+/// The ranks of a job that could be used.
+fn of_job(args: &BlameArgs, job: &Job, mut stacks: Option<&mut Worst>) -> JobBlame {
     let mut found = JobBlame { name: job.name.clone(), ranks: Vec::new() };
     for rank in &job.ranks {
-        let blamed = opened(args, &rank.path)
-            .and_then(|opened| Ok(blame(&opened, &question(args, &opened)?)?));
-        match blamed {
+        match of_rank(args, &rank.path, stacks.as_deref_mut()) {
             Ok(blame) => found.ranks.push(RankBlame { rank: rank.number, blame }),
             Err(error) => terminal::complain(&format!("{error:#}")),
         }
     }
-    let is_complete = found.ranks.len() == job.ranks.len();
-    (found, is_complete)
+    found
 }
 
-/// Flame graph and folded stacks of the file on which most is live.
-fn write_stacks(
-    args: &BlameArgs,
-    found: &[JobBlame],
-    flames: Vec<Export>,
-    texts: Vec<Export>,
-) -> Result<()> {
-    let worst = found.iter().filter_map(JobBlame::worst).max_by_key(|rank| rank.blame.live_bytes);
-    let Some(worst) = worst else { return Ok(()) };
-    let opened = opened(args, Path::new(&worst.blame.file))?;
-    let stacks = folded(&opened, &question(args, &opened)?)?;
-    let captions = report::captions(&worst.blame);
-    for file in flames {
-        file.finish(|out| Ok(report::write_flamegraph(&stacks, &captions, out)?))?;
+fn of_rank(args: &BlameArgs, file: &Path, stacks: Option<&mut Worst>) -> Result<Blame> {
+    let opened = opened(args, file)?;
+    let question = question(args, &opened)?;
+    let blame = blame(&opened, &question)?;
+    if let Some(worst) = stacks.filter(|worst| blame.live_bytes > worst.live_bytes) {
+        *worst = Worst {
+            live_bytes: blame.live_bytes,
+            captions: report::captions(&blame),
+            stacks: folded(&opened, &question)?,
+        };
     }
-    for file in texts {
-        file.finish(|out| Ok(report::write_folded(&stacks, out)?))?;
-    }
-    Ok(())
+    Ok(blame)
 }
 
 fn opened(args: &BlameArgs, file: &Path) -> Result<Opened> {
