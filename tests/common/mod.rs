@@ -5,6 +5,7 @@
 
 pub(crate) mod cpp;
 pub(crate) mod recordings;
+pub(crate) mod stacks;
 
 use gmlake::alloc_conf::{AllocConf, TorchVersion};
 use gmlake::allocator::{Allocator, BlockView, Checked, Environment, Options, Spec, Usage};

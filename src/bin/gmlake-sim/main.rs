@@ -10,7 +10,9 @@
 
 mod allocators;
 mod args;
+mod blame;
 mod compare;
+mod diff;
 mod export;
 mod fits;
 mod inspect;
@@ -62,6 +64,8 @@ fn main() -> ExitCode {
         Command::Report(args) => page::main(args),
         Command::Plot(args) => plot::main(args),
         Command::Inspect(args) => inspect::main(args),
+        Command::Blame(args) => blame::main(args),
+        Command::Diff(args) => diff::main(args),
         Command::Verify(args) => verify::main(args),
         Command::Export(args) => transcribe::main(args),
         Command::Allocators => allocators::main(),

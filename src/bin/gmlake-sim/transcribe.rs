@@ -16,7 +16,7 @@ pub(crate) fn main(args: &ExportArgs) -> Result<Answer> {
         "lifetimes are the same under every allocator: --format minimalloc goes without --allocator and --set"
     );
     let export = Export::open(&args.out)?;
-    let options = OpenOptions { device: args.device, version: args.torch_version };
+    let options = OpenOptions { device: args.device, version: args.torch_version, stacks: true };
     let opened = open(&args.file, &options)?;
     for warning in &opened.trace.warnings {
         terminal::complain(&format!("warning: {}: {warning}", opened.file));
