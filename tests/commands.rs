@@ -50,7 +50,7 @@ fn a_file_is_compressed_as_its_name_says() {
 #[test]
 fn whoever_stops_reading_ends_the_program_quietly() {
     let large = "traces/opt-1.3b-N.pickle.xz";
-    let commands: [&[&str]; 9] = [
+    let commands: [&[&str]; 12] = [
         &["export", large, "--out", "-"],
         &["export", large, "--out", "-", "--format", "csv"],
         &["export", large, "--out", "-", "--format", "minimalloc"],
@@ -59,6 +59,9 @@ fn whoever_stops_reading_ends_the_program_quietly() {
         &["allocators"],
         &["inspect", large],
         &["inspect", large, "--export-json", "-"],
+        &["blame", large],
+        &["blame", large, "--export-csv", "-"],
+        &["diff", large, large],
         &[
             "sweep",
             "traces/graphs.pickle.xz",
@@ -97,9 +100,10 @@ fn no_command_writes_over_what_it_reads() {
     let content = b"event,id,size\nalloc,w,4MiB\nfree,w,\n";
     let names = ["own.csv", "own.svg", "own.pickle"];
     let mut checked = 0;
-    for command in
-        ["compare", "plan", "sweep", "tune", "report", "plot", "inspect", "verify", "export"]
-    {
+    for command in [
+        "compare", "plan", "sweep", "tune", "report", "plot", "inspect", "blame", "diff", "verify",
+        "export",
+    ] {
         for option in file_options(command).iter().filter(|option| *option != "--catalogue") {
             for name in names {
                 let own = folder.path().join(name);
@@ -109,6 +113,7 @@ fn no_command_writes_over_what_it_reads() {
                 let extra: &[&str] = match command {
                     "sweep" => &["--set", "gmlake.fragment_limit=2MiB"],
                     "plot" => &["--chart", "map"],
+                    "diff" => &["tests/data/by_hand.csv"],
                     _ => &[],
                 };
                 let mut run = gmlake_sim();
@@ -119,7 +124,7 @@ fn no_command_writes_over_what_it_reads() {
             }
         }
     }
-    assert!(checked >= 3 * 15, "{checked}");
+    assert!(checked >= 3 * 20, "{checked}");
     let (own, link) = (folder.path().join("own.csv"), folder.path().join("link.csv"));
     std::os::unix::fs::symlink(&own, &link).unwrap();
     let export = |from: &Path, to: &Path| {
@@ -137,8 +142,9 @@ fn no_command_writes_over_what_it_reads() {
 #[test]
 fn memory_without_a_unit_is_asked_about() {
     let job = "tests/data/by_hand.csv";
-    let commands: [&[&str]; 6] = [
+    let commands: [&[&str]; 7] = [
         &["compare", job, "--device-memory", "40"],
+        &["blame", job, "--at", "oom", "--device-memory", "40"],
         &["plan", job, "--device-memory", "40,80"],
         &["fits", job, "--device-memory", "40"],
         &["tune", job, "--device-memory", "40"],
@@ -183,6 +189,10 @@ fn what_is_wrong_is_said_in_the_users_words() {
         entry("{\"action\": \"alloc\", \"addr\": 1, \"size\": 1.5}"),
         entry("{\"addr\": 1}"),
         entry("{\"action\": \"alloc\", \"addr\": 1, \"size\": 1, \"pool_id\": 3}"),
+        entry("{\"action\": \"alloc\", \"addr\": 1, \"size\": 1, \"frames\": 3}"),
+        entry("{\"action\": \"alloc\", \"addr\": 1, \"size\": 1, \"frames\": [3]}"),
+        entry("{\"action\": \"alloc\", \"addr\": 1, \"size\": 1, \"frames\": [{\"line\": \"x\"}]}"),
+        entry("{\"action\": \"alloc\", \"addr\": 1, \"size\": 1, \"user_metadata\": 3}"),
         entry("{\"action\": \"alloc\" \"addr\": 1}"),
         entry("{\"action\": \"alloc\", \"addr\": 1").replace("]]}", ""),
         "{\"segments\": [], \"device_traces\": 5}".to_owned(),
@@ -233,7 +243,7 @@ fn every_command_answers_in_json() {
     let place = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (page, picture, pickle) = (place("a.html"), place("a.svg"), place("a.pickle"));
     let (job, recording) = ("tests/data/by_hand.csv", "traces/graphs.pickle.xz");
-    let commands: [&[&str]; 12] = [
+    let commands: [&[&str]; 17] = [
         &["compare", job],
         &["plan", job],
         &["fits", job, "--device-memory", "4GiB"],
@@ -243,6 +253,11 @@ fn every_command_answers_in_json() {
         &["plot", job, "--chart", "map", "--out", &picture],
         &["plot", job, "--chart", "sweep", "--allocators", "gmlake", "--out", &picture],
         &["inspect", job],
+        &["blame", job],
+        &["blame", recording, "--fragmentation"],
+        &["blame", recording, "--growth"],
+        &["blame", recording, "--at", "oom", "--device-memory", "100MiB"],
+        &["diff", job, job],
         &["verify", recording],
         &["export", job, "--out", &pickle],
         &["allocators"],

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use gmlake::trace::{
-    Action, BlockState, EventKind, Labels, LoadOptions, Records, StreamId, TraceFormat,
-    WarningKind, choose_device, ingest, load, load_bytes, write_csv,
+    Action, BlockState, EventKind, Labels, LoadOptions, Records, Stacks, StreamId, TraceFormat,
+    WarningKind, choose_device, ingest, load, load_bytes, write_csv, write_snapshot,
 };
 use gmlake::units::{GIB, MIB};
 
@@ -54,7 +54,10 @@ fn check_snapshot(records: &Records) {
     assert_eq!((oom.addr, oom.size, oom.stream, oom.time_us), (4096, 1 << 40, StreamId(1), 1009));
     let stacks: Vec<u32> = records.entries[..4].iter().map(|entry| entry.stack).collect();
     assert_eq!(stacks, [0, 0, 1, u32::MAX]);
-    assert_eq!(records.stacks, ["model.py:12 forward\ntrain.py:3 main", "train.py:3 main"]);
+    let lines =
+        |stack| records.stacks.frames_of(stack).map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(lines(0), ["model.py:12 forward", "train.py:3 main"]);
+    assert_eq!(lines(1), ["train.py:3 main"]);
     let [segment] = &records.segments[..] else { panic!("{:?}", records.segments) };
     assert!(segment.is_small && !segment.is_expandable && segment.size == 2 * MIB);
     let states: Vec<BlockState> = segment.blocks.iter().map(|block| block.state).collect();
@@ -76,9 +79,30 @@ fn stacks_are_skipped_unless_wanted() {
         let mut with = only(&data(name), &with_stacks());
         let without = only(&data(name), &LoadOptions::default());
         assert!(without.stacks.is_empty());
-        with.stacks.clear();
+        with.stacks = Stacks::default();
+        with.live_stacks.clear();
         with.entries.iter_mut().for_each(|entry| entry.stack = u32::MAX);
         assert_eq!(format!("{with:?}"), format!("{without:?}"), "{name}");
+    }
+}
+
+#[test]
+fn what_the_program_noted_is_kept_beside_the_stack() {
+    let entry = r#"{"action": "alloc", "addr": 4096, "size": 512, "stream": 0, "time_us": 1"#;
+    let json = format!(
+        r#"{{"segments": [], "device_traces": [[
+            {entry}, "compile_context": "0/1", "user_metadata": "epoch 3", "frames": []}},
+            {entry}, "compile_context": "N/A", "user_metadata": ""}}]]}}"#
+    );
+    let records = only(json.as_bytes(), &with_stacks());
+    assert_eq!(records.entries[1].stack, u32::MAX);
+    let mut pickle = Vec::new();
+    write_snapshot(&records, &mut pickle).expect("memory suffices");
+    for records in [&records, &only(&pickle, &with_stacks())] {
+        let noted = records.stacks.get(records.entries[0].stack).expect("it has labels");
+        assert!(noted.frames.is_empty());
+        assert_eq!(noted.compile_context.as_deref(), Some("0/1"));
+        assert_eq!(noted.user_metadata.as_deref(), Some("epoch 3"));
     }
 }
 

@@ -217,7 +217,8 @@ pickled("two.pickle", {"before": snapshot, "after": snapshot})
 pickled("ordered.pickle", collections.OrderedDict(snapshot))
 pickled("default.pickle", collections.defaultdict(list, snapshot))
 as_json("wrapped.json", {"memory": snapshot})
-as_json("meta.json", {"rank": 0, "host": {"gpus": [1, 2.5, None, True, "x"]}, "memory": snapshot, "end": -1})
+host = {"gpus": [1, 2.5, None, True, "x"]}
+as_json("meta.json", {"rank": 0, "host": host, "memory": snapshot, "end": -1})
 as_json("two.json", {"before": snapshot, "after": snapshot})
 with zipfile.ZipFile("torch.pt", "w") as archive:
     archive.writestr("torch/data.pkl", pickle.dumps(snapshot, 2))

@@ -40,6 +40,8 @@ fn who_wants_no_warnings_gets_none() {
         &["compare", path][..],
         &["plan", path],
         &["export", path, "--out", "-", "--format", "csv"],
+        &["blame", path],
+        &["diff", path, path],
     ] {
         gmlake_sim().args(command).assert().success().stderr(contains("warning: "));
         gmlake_sim().args(command).arg("--quiet").assert().success().stderr("");
@@ -69,6 +71,13 @@ fn tables_fit_the_terminal_and_break_no_word() {
         format!("inspect {file} --quiet"),
         format!("verify {file} --quiet"),
         format!("sweep {file} --set gmlake.fragment_limit=2MiB,64MiB --quiet"),
+        format!("blame {file} --quiet"),
+        format!("blame {file} --fragmentation --quiet"),
+        format!("blame {file} --growth --quiet"),
+        format!("blame {file} --at oom --device-memory 1GiB --quiet"),
+        format!(
+            "diff {file} traces/detection.expandable-cap20pct.pickle.xz --tolerance 1TiB --quiet"
+        ),
     ];
     for command in commands {
         let words = |text: &str| {
@@ -114,6 +123,7 @@ fn a_terminal_sees_how_far_we_are_and_a_pipe_does_not() {
         (format!("tune {job}"), " runs"),
         (format!("inspect {job}"), "reading"),
         (format!("verify {job}"), "reading"),
+        (format!("blame {job} --by size"), "reading"),
         (format!("export {job} --out /dev/null"), "writing"),
     ];
     for (command, words) in &commands {

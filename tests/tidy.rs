@@ -54,6 +54,7 @@ const CRATES: &[(&str, &str)] = &[
     ("clap", "src/bin/"),
     ("indicatif", "src/bin/"),
     ("plotters", "src/report/"),
+    ("inferno", "src/report/"),
     ("comfy_table", "src/report/"),
     ("cudarc", "src/replay/"),
 ];

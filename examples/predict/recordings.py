@@ -56,10 +56,10 @@ RECORDINGS = {
     "zero3-opt-1.3b-LRO-w4.b24.r0": (MANY, "zero3 opt-1.3b LRO 24 512 OUT --steps 4", (4, 0), 0.03),
     "zero3-opt-1.3b-N-w4.b24.r0": (MANY, "zero3 opt-1.3b N 24 512 OUT --steps 4", (4, 0), 0.03),
     "zero3-opt-1.3b-R-w4.b24.r0": (MANY, "zero3 opt-1.3b R 24 512 OUT --steps 4", (4, 0), 0.03),
-    "zero3-opt-13b-LR-w1.r0": (MANY, "zero3 opt-13b LR 16 512 OUT --steps 5", (1, 0), 0.03),
-    "zero3-opt-13b-LR-w2.r0": (MANY, "zero3 opt-13b LR 16 512 OUT --steps 5", (2, 0), 0.03),
-    "zero3-opt-13b-LR-w2.r1": (MANY, "zero3 opt-13b LR 16 512 OUT --steps 5", (2, 1), 0.03),
-    "zero3-opt-13b-LR-w4.r0": (MANY, "zero3 opt-13b LR 16 512 OUT --steps 5", (4, 0), 0.03),
+    "zero3-opt-13b-LR-w1.r0": (MANY, "zero3 opt-13b LR 24 512 OUT --steps 5", (1, 0), 0.03),
+    "zero3-opt-13b-LR-w2.r0": (MANY, "zero3 opt-13b LR 24 512 OUT --steps 5", (2, 0), 0.03),
+    "zero3-opt-13b-LR-w2.r1": (MANY, "zero3 opt-13b LR 24 512 OUT --steps 5", (2, 1), 0.03),
+    "zero3-opt-13b-LR-w4.r0": (MANY, "zero3 opt-13b LR 24 512 OUT --steps 5", (4, 0), 0.03),
 }
 
 
@@ -97,8 +97,7 @@ def predict(scripts, name):
         place = os.path.join(folder, "prediction.json")
         command = [sys.executable, "-m", "gmlake", "predict", "--json", place]
         if ranks:
-            alone = "all" if ranks[0] == 1 else str(ranks[1])
-            command += ["--world", str(ranks[0]), "--ranks", alone]
+            command += ["--world", str(ranks[0]), "--ranks", str(ranks[1])]
         arguments = [folder if word == "OUT" else word for word in arguments.split()]
         command += [os.path.join(scripts, script), *arguments]
         done = subprocess.run(command, capture_output=True, text=True)

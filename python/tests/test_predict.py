@@ -12,7 +12,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gmlake.predict import Problem, grid, imports, library, options, pytorch, series, simulator
+from gmlake.predict import (
+    Problem, grid, host_pace, imports, library, options, pytorch, run, series, simulator,
+)
 from gmlake.predict.run import Ranks
 
 MLP = """
@@ -111,18 +113,32 @@ def test_ranks_come_from_options_or_torchrun():
     class Given:
         world, ranks, per_node, vary = 4, "3,1", 8, []
 
-    assert options.ranks_of(Given) == Ranks(4, [1, 3], False, False, 8)
+    assert options.ranks_of(Given) == Ranks(4, [1, 3], False, False, 8, True)
     Given.ranks = "all"
-    assert options.ranks_of(Given) == Ranks(4, [0, 1, 2, 3], True, False, 8)
+    assert options.ranks_of(Given) == Ranks(4, [0, 1, 2, 3], True, False, 8, True)
     Given.ranks = "4"
     raises("no rank 4; the last of 4 is 3", options.ranks_of, Given)
     Given.world, Given.ranks = None, None
     os.environ.update(RANK="2", WORLD_SIZE="4", LOCAL_WORLD_SIZE="2")
     try:
-        assert options.ranks_of(Given) == Ranks(4, [2], False, True, 2)
+        assert options.ranks_of(Given) == Ranks(4, [2], False, True, 2, True)
     finally:
         for name in ["RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"]:
             del os.environ[name]
+
+
+def test_a_script_is_told_its_rank_only_if_there_is_a_world():
+    for world, told in [(None, {}), (1, {"RANK": "0", "WORLD_SIZE": "1"})]:
+        class Given:
+            ranks, per_node, vary = None, 8, []
+
+        Given.world = world
+        own = run.rank_environment(options.ranks_of(Given), 0, "clock", run.Meeting(None, None))
+        assert {name: own[name] for name in own if name in ("RANK", "WORLD_SIZE")} == told
+
+
+def test_the_host_has_a_pace():
+    assert 0.01 < host_pace.measure() < 100
 
 
 def test_an_import_is_noticed_once():

@@ -38,7 +38,7 @@ use crate::trace::{PoolId, StreamId};
 use crate::units::Bytes;
 
 /// Why a byte is reserved that nobody has asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
     /// Its block is in use, and larger than what was asked for.
     Rounding,
@@ -138,22 +138,29 @@ impl Causes {
     /// Takes the blocks that an allocator shows apart; `growth` is `None` if it held so much from the beginning.
     #[must_use]
     pub fn of(blocks: &[BlockView], growth: Option<&Growth>) -> Self {
-        let occupied = occupied(blocks);
         let mut causes = Self::default();
-        for block in blocks {
-            let (cause, bytes) = match block.state {
-                BlockUse::Alias => continue,
-                BlockUse::Allocated | BlockUse::Pending => {
-                    (Cause::Rounding, block.size - block.requested)
-                }
-                BlockUse::Free => {
-                    let is_hole = occupied.contains(&block.segment);
-                    (cause_of_free(block, is_hole, growth), block.size)
-                }
-            };
+        for (_, cause, bytes) in Self::each(blocks, growth) {
             causes.bytes[cause as usize] += bytes;
         }
         causes
+    }
+
+    /// The place in `blocks` of each block that is no alias, its cause, and the bytes that have it.
+    pub fn each<'b>(
+        blocks: &'b [BlockView],
+        growth: Option<&'b Growth>,
+    ) -> impl Iterator<Item = (usize, Cause, Bytes)> + 'b {
+        let occupied = occupied(blocks);
+        blocks.iter().enumerate().filter_map(move |(place, block)| match block.state {
+            BlockUse::Alias => None,
+            BlockUse::Allocated | BlockUse::Pending => {
+                Some((place, Cause::Rounding, block.size - block.requested))
+            }
+            BlockUse::Free => {
+                let is_hole = occupied.contains(&block.segment);
+                Some((place, cause_of_free(block, is_hole, growth), block.size))
+            }
+        })
     }
 
     /// Bytes with this cause.

@@ -10,31 +10,41 @@
 //!
 //! Field names of [`RunSummary`] are the names in the JSON export, which is a contract (see the README).
 
+mod blame;
 mod building;
 mod causes;
 mod columns;
 mod comparison;
+mod diff;
 mod fit;
+mod growth;
 mod job;
+mod loss;
 mod peak;
 mod plan;
 mod prices;
+mod refusal;
 mod series;
 mod sweep;
 mod timeline;
 mod tuning;
 
+pub use blame::{Blame, BlameRow, By, JobBlame, NO_STACK, RankBlame, RankDifference};
 pub use building::{
     BlockTimes, Building, PAPER_LEAST_ALLOCS, PAPER_TABLE_1, TABLE_1_CHUNKS, Table1Row,
 };
 pub use causes::{Cause, Causes, Growth};
 pub use columns::{Better, Column, Row, Unit, columns};
 pub use comparison::{Comparison, Moment, title_of};
+pub use diff::{Change, Diff, DiffRow};
 pub use fit::{JobFit, RankFit};
+pub use growth::{GrowthRow, Leftover, StepGrowth};
 pub use job::{JobComparison, RankComparison, Spread};
+pub use loss::{Loss, LossGrowth, LossRow};
 pub use peak::{Peak, PeakBlock};
 pub use plan::{JobPlan, Need, Plan, Shortage, Target, Trial, Verdict};
 pub use prices::{CallNanos, Prices};
+pub use refusal::{Refusal, Served, UnusableFree};
 pub use series::{Limit, Series};
 pub use sweep::{Axis, Setting, Sweep, SweepRow};
 pub use timeline::{Range, Timeline, Watch};

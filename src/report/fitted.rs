@@ -25,7 +25,7 @@ use comfy_table::{
 use super::table::Look;
 
 /// A table below this width is written row under row, if it does not fit as it is.
-const NARROW: usize = 80;
+pub(super) const NARROW: usize = 80;
 
 const ASCII: TableStyle = TableStyle::new()
     .header_lines(ContentLineStyle::none().junction(' '))
@@ -48,17 +48,18 @@ pub(super) fn fitted(
     let widths = widths(heading, &rows);
     let room = look.width.map_or(usize::MAX, usize::from);
     let mut shown: BTreeSet<usize> = (0..heading.len()).collect();
-    if total(&widths, &shown) <= room {
+    let fits = |shown: &BTreeSet<usize>| total(shown.iter().map(|&place| widths[place])) <= room;
+    if fits(&shown) {
         return drawn(heading, &rows, &shown, look);
     }
     for place in dispensable {
-        if total(&widths, &shown) <= room {
+        if fits(&shown) {
             break;
         }
         shown.remove(place);
     }
     // Names of rows alone are no table.
-    if room < NARROW || shown.len() < 2 || total(&widths, &shown) > room {
+    if room < NARROW || shown.len() < 2 || !fits(&shown) {
         return vertical(heading, &rows, look);
     }
     let gone = (0..heading.len()).filter(|place| !shown.contains(place));
@@ -79,9 +80,9 @@ fn widths(heading: &[String], rows: &[Vec<Cell>]) -> Vec<usize> {
     widths
 }
 
-/// Characters in a line of the table: each column has a blank behind it, and one more before the next.
-fn total(widths: &[usize], shown: &BTreeSet<usize>) -> usize {
-    shown.iter().map(|&place| widths[place] + 2).sum::<usize>().saturating_sub(1)
+/// Characters in a line of columns this wide: each has a blank behind it, and one more before the next.
+pub(super) fn total(widths: impl Iterator<Item = usize>) -> usize {
+    widths.map(|width| width + 2).sum::<usize>().saturating_sub(1)
 }
 
 /// The columns that are shown, without blanks at line ends.

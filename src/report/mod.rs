@@ -4,6 +4,7 @@
 //! line makes `--export-NAME` of it. What columns there are is settled in `metrics::COLUMNS`, once for all
 //! reports.
 
+pub mod blame;
 mod csv;
 mod export;
 mod fitted;

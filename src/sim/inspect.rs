@@ -6,10 +6,11 @@
 use serde::Serialize;
 
 use super::Opened;
+use super::blame::Namer;
 use crate::alloc_conf::AllocConf;
-use crate::metrics::{SCHEMA_VERSION, Unit};
+use crate::metrics::{By, SCHEMA_VERSION, Unit};
 use crate::trace::{
-    Action, BlockState, Event, EventKind, PoolId, Records, StreamId, Trace, WarningKind,
+    Action, BlockState, Entry, Event, EventKind, PoolId, Records, StreamId, Trace, WarningKind,
 };
 use crate::units::Bytes;
 
@@ -44,6 +45,10 @@ pub struct Inspection {
     pub pools: Vec<Share>,
     /// Requests by stream.
     pub streams: Vec<Share>,
+    /// Call stacks, if the file has any.
+    pub stacks: Option<StackTotals>,
+    /// The first request that failed, if one did.
+    pub first_failure: Option<Failure>,
     /// What was held at the end, if the file says so.
     pub segments: Option<SegmentTotals>,
     /// What the recording lacks, one sentence each; empty for a complete one.
@@ -105,6 +110,28 @@ pub struct Share {
     pub bytes: Bytes,
 }
 
+/// The call stacks of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct StackTotals {
+    /// Different stacks.
+    pub count: u64,
+    /// Requests that have none.
+    pub requests_without: u64,
+}
+
+/// A request that failed in the recording.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// Index of the event.
+    pub event: u64,
+    /// Bytes asked for, rounded as PyTorch does.
+    pub bytes: Bytes,
+    /// The line that asked, if the file has stacks.
+    pub asked_by: Option<String>,
+    /// Requests that failed, all together.
+    pub count: u64,
+}
+
 /// What was held when the snapshot was taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct SegmentTotals {
@@ -149,9 +176,29 @@ pub fn inspect(opened: &Opened) -> Inspection {
         sizes: size_classes(trace),
         pools: shares(trace, by_pool, |pool| pool_name(records, PoolId(pool as u8))),
         streams: shares(trace, by_stream, |stream| stream_name(trace, StreamId(stream as u16))),
+        stacks: stack_totals(opened),
+        first_failure: first_failure(opened),
         segments: records.has_segments.then(|| segment_totals(records)),
         missing: missing(records, trace),
     }
+}
+
+fn stack_totals(opened: &Opened) -> Option<StackTotals> {
+    let Opened { records, trace, .. } = opened;
+    let without = trace.alloc_stacks.iter().filter(|&&stack| stack == Entry::NO_STACK).count();
+    let (count, requests_without) = (records.stacks.stacks.len() as u64, without as u64);
+    records.stacks.has_frames().then_some(StackTotals { count, requests_without })
+}
+
+fn first_failure(opened: &Opened) -> Option<Failure> {
+    let events = &opened.trace.events;
+    let failed = |event: &&Event| event.kind == EventKind::Attempt;
+    let at = events.iter().position(|event| failed(&event))?;
+    let bytes = events[at].size;
+    let name = || Namer::new(opened, By::Line, false).name(at, bytes);
+    let count = events.iter().filter(failed).count() as u64;
+    let asked_by = opened.records.stacks.has_frames().then(name);
+    Some(Failure { event: at as u64, bytes, asked_by, count })
 }
 
 fn device_line(device: u32, entries: usize) -> DeviceEntries {

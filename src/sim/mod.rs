@@ -4,10 +4,12 @@
 //!   open ──▶ Opened ──▶ run: one allocator ──▶ RunSummary ──┐
 //!     │                 run: the next one  ──▶ RunSummary ──┴──▶ compare: Comparison, one for each file
 //!     ├───────────────▶ inspect: what is in the file
+//!     ├───────────────▶ blame: whose bytes are live at one moment
 //!     ├───────────────▶ transcribe: one run as PyTorch would have recorded it
 //!     └─ files of a job ─▶ plan: the smallest device that runs it, and the cards that do
 //! ```
 
+pub mod blame;
 mod choice;
 mod compare;
 mod inspect;
@@ -27,10 +29,11 @@ mod tune;
 pub use choice::Choice;
 pub use compare::{ChoiceError, Choices, FileError, choose, compare, compare_files, compare_job};
 pub use inspect::{
-    DeviceEntries, EntryCount, Inspection, Peak, SegmentTotals, Share, SizeClass, inspect,
+    DeviceEntries, EntryCount, Failure, Inspection, Peak, SegmentTotals, Share, SizeClass,
+    StackTotals, inspect,
 };
 pub use open::{OpenOptions, Opened, open, open_all};
-pub use peak::at_peak;
+pub use peak::{at_event, at_peak};
 pub use run::{RunError, run};
 pub use setup::{DEFAULT_GPU_LAG, Memory, Setup};
 pub use transcript::{TracksError, transcribe, write_tracks};

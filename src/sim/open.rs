@@ -22,6 +22,8 @@ pub struct OpenOptions {
     pub device: Option<u32>,
     /// The PyTorch that the allocator settings in the file are read as.
     pub version: TorchVersion,
+    /// Whether to keep the call stacks.
+    pub stacks: bool,
 }
 
 /// What was found about one device of a file.
@@ -84,7 +86,8 @@ pub fn open_all(path: &Path, options: &OpenOptions) -> Result<Vec<Opened>, Trace
 }
 
 fn load(path: &Path, options: &OpenOptions) -> Result<Vec<Records>, TraceError> {
-    let load = LoadOptions { torch_version: options.version, ..LoadOptions::default() };
+    let (torch_version, stacks) = (options.version, options.stacks);
+    let load = LoadOptions { torch_version, stacks, ..LoadOptions::default() };
     trace::load(path, &load)
 }
 

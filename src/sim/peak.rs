@@ -27,11 +27,40 @@ pub fn at_peak(
     setup: &Setup,
     run: &RunSummary,
 ) -> Result<Peak, RunError> {
-    let setup = Setup { profile: None, ..setup.clone() };
-    let mut stage = Stage::prepare(opened, choice, &setup)?;
-    let event = run.peak_event.map(|event| event as usize);
+    at_event(opened, choice, setup, run.peak_event.map(|event| event as usize))
+}
+
+/// The state of an allocator after event number `event`, or before the first one. Where that is a request that is not
+/// served, the state is what the allocator was left with.
+///
+/// # Errors
+/// If the run comes to no result.
+pub fn at_event(
+    opened: &Opened,
+    choice: &Choice,
+    setup: &Setup,
+    event: Option<usize>,
+) -> Result<Peak, RunError> {
+    at_stage(opened, &mut prepare(opened, choice, setup)?, event)
+}
+
+/// A run that has not begun, and that nothing is measured of.
+pub(super) fn prepare<'o>(
+    opened: &'o Opened,
+    choice: &Choice,
+    setup: &Setup,
+) -> Result<Stage<'o>, RunError> {
+    Stage::prepare(opened, choice, &Setup { profile: None, ..setup.clone() })
+}
+
+/// The same as [`at_event`] of a run that is ready.
+pub(super) fn at_stage(
+    opened: &Opened,
+    stage: &mut Stage<'_>,
+    event: Option<usize>,
+) -> Result<Peak, RunError> {
     let got = event.map(|event| stage.run_through(event)).transpose()?.flatten();
-    let blocks = blocks(&opened.trace, &stage, event);
+    let blocks = blocks(&opened.trace, stage, event);
     let views: Vec<BlockView> = blocks.iter().map(|block| block.view).collect();
     let growth = event.map(|event| growth(&opened.trace.events[event], got, &views));
     let causes = Causes::of(&views, growth.as_ref());

@@ -14,6 +14,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::origins::Origins;
 use super::{Action, AllocId, Entry, Event, EventKind, PoolId, Records, StreamId, steps};
 use crate::alloc_conf::AllocConf;
 use crate::units::Bytes;
@@ -131,6 +132,10 @@ pub struct Trace {
     pub allocs: u32,
     /// Handle of each [`StreamId`].
     pub streams: Vec<u64>,
+    /// Number of each allocation's call stack ([`Records::stacks`]), or [`Entry::NO_STACK`]; empty if there are none.
+    pub alloc_stacks: Vec<u32>,
+    /// Event and stack of each request that failed in the recording and has one, ascending.
+    pub attempt_stacks: Vec<(usize, u32)>,
     /// Training steps in order, if they could be told; see [`crate::trace`].
     pub steps: Vec<Step>,
     /// The allocator settings that the program ran with, if known.
@@ -145,6 +150,22 @@ impl Trace {
     pub fn requests(&self) -> u64 {
         let is_request = |e: &&Event| matches!(e.kind, EventKind::Malloc | EventKind::Attempt);
         self.events.iter().filter(is_request).count() as u64
+    }
+
+    /// Number of the call stack of the request that event number `event` is, or is the free of.
+    #[must_use]
+    pub fn stack_of(&self, event: usize) -> u32 {
+        let Some(&Event { kind, alloc, .. }) = self.events.get(event) else {
+            return Entry::NO_STACK;
+        };
+        let found = match kind {
+            EventKind::Attempt => {
+                let place = self.attempt_stacks.binary_search_by_key(&event, |&(at, _)| at);
+                place.ok().map(|place| self.attempt_stacks[place].1)
+            }
+            _ => self.alloc_stacks.get(alloc.0 as usize).copied(),
+        };
+        found.unwrap_or(Entry::NO_STACK)
     }
 
     /// Time between the first and the last event in microseconds; 0 if the file has no times.
@@ -181,6 +202,7 @@ struct Ingest<'a> {
     live: FxHashMap<u64, Live>,
     origin_us: u64,
     last_us: u64,
+    origins: Origins<'a>,
 }
 
 impl<'a> Ingest<'a> {
@@ -195,7 +217,8 @@ impl<'a> Ingest<'a> {
             ..Trace::default()
         };
         let origin_us = records.entries.first().map_or(0, |entry| entry.time_us);
-        Self { records, trace, live: FxHashMap::default(), origin_us, last_us: 0 }
+        let origins = Origins::new(records);
+        Self { records, trace, live: FxHashMap::default(), origin_us, last_us: 0, origins }
     }
 
     fn start_blocks(&mut self, start: &[StartBlock]) {
@@ -209,6 +232,7 @@ impl<'a> Ingest<'a> {
                 is_pending: block.is_pending,
             };
             self.live.insert(block.address, live);
+            self.origins.start_block(block.address);
             self.push(EventKind::Malloc, &live);
         }
         for block in start.iter().filter(|block| block.is_pending) {
@@ -270,6 +294,7 @@ impl<'a> Ingest<'a> {
         let alloc = self.next_alloc();
         let live = Live { alloc, stream: entry.stream, pool, size: entry.size, is_pending: false };
         self.live.insert(entry.addr, live);
+        self.origins.alloc(entry);
         self.push(EventKind::Malloc, &live);
     }
 
@@ -279,7 +304,10 @@ impl<'a> Ingest<'a> {
                 self.warn(WarningKind::DoubleFree, index, entry);
                 self.push(EventKind::FreeCompleted, &live);
             }
-            Some(live) => self.push(EventKind::Free, &live),
+            Some(live) => {
+                self.origins.free(entry, live.alloc);
+                self.push(EventKind::Free, &live);
+            }
             None => self.warn(WarningKind::UnknownFree, index, entry),
         }
     }
@@ -290,6 +318,7 @@ impl<'a> Ingest<'a> {
             Some(live) => {
                 live.is_pending = true;
                 let live = *live;
+                self.origins.free(entry, live.alloc);
                 self.push(EventKind::FreeRequested, &live);
             }
             None => self.warn(WarningKind::UnknownFree, index, entry),
@@ -307,6 +336,9 @@ impl<'a> Ingest<'a> {
 
     fn attempt(&mut self, index: usize, entry: &Entry) {
         if !self.is_absurd(index, entry) {
+            if entry.stack != Entry::NO_STACK {
+                self.trace.attempt_stacks.push((self.trace.events.len(), entry.stack));
+            }
             self.push_other(EventKind::Attempt, entry.size, entry.stream, entry.pool);
         }
     }
@@ -347,6 +379,7 @@ impl<'a> Ingest<'a> {
     }
 
     fn finish(mut self) -> Trace {
+        self.trace.alloc_stacks = self.origins.finish();
         self.trace.warnings.extend(self.records.warnings.iter().cloned());
         self.trace.steps = steps::find(self.records, &self.trace);
         self.trace.warnings.sort_by_key(|warning| warning.kind);

@@ -57,7 +57,7 @@ pub(super) fn explain(bytes: &[u8], error: &serde_json::Error, expected: &str) -
 
 struct Reader<'de> {
     snapshot: Snapshot,
-    /// The number of each stack by its text in the file, if stacks are wanted.
+    /// The number of each list of frames by its text in the file, if stacks are wanted.
     stacks: Option<FxHashMap<&'de str, u32>>,
 }
 
@@ -71,6 +71,10 @@ struct JsonEntry<'a> {
     stream: Option<u64>,
     time_us: Option<u64>,
     pool_id: Option<(u64, u64)>,
+    #[serde(borrow)]
+    compile_context: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    user_metadata: Option<Cow<'a, str>>,
     #[serde(borrow)]
     frames: Option<&'a RawValue>,
 }
@@ -105,6 +109,8 @@ struct JsonBlock<'a> {
     requested_size: Option<u64>,
     #[serde(borrow)]
     state: Cow<'a, str>,
+    #[serde(borrow)]
+    frames: Option<&'a RawValue>,
     history: Option<Vec<JsonHistory>>,
 }
 
@@ -174,7 +180,7 @@ impl<'de> Reader<'de> {
             addr: json.addr.or(json.device_free).ok_or_else(|| missing("addr"))?,
             size: json.size.ok_or_else(|| missing("size"))?,
             time_us: json.time_us.unwrap_or(0),
-            stack: self.stack(json.frames)?,
+            stack: self.stack(json.frames, &json.compile_context, &json.user_metadata)?,
             stream,
             pool,
             action,
@@ -182,26 +188,33 @@ impl<'de> Reader<'de> {
         self.snapshot.entry(device, &raw).map_err(|error| error.problem)
     }
 
-    fn stack(&mut self, frames: Option<&'de RawValue>) -> Result<u32, String> {
-        let (Some(stacks), Some(frames)) = (&mut self.stacks, frames) else {
-            return Ok(Entry::NO_STACK);
+    fn stack(
+        &mut self,
+        frames: Option<&'de RawValue>,
+        compile_context: &Option<Cow<'de, str>>,
+        user_metadata: &Option<Cow<'de, str>>,
+    ) -> Result<u32, String> {
+        let Some(lists) = &mut self.stacks else { return Ok(Entry::NO_STACK) };
+        let table = &mut self.snapshot.stacks;
+        let text = frames.map_or("[]", RawValue::get);
+        let list = match lists.get(text) {
+            Some(&number) => number,
+            None => {
+                let parsed: Option<Vec<JsonFrame>> = serde_json::from_str(text)
+                    .map_err(|error| format!("frames: {}", complaint::json(&error)))?;
+                let number =
+                    |frame: &JsonFrame| table.frame(&frame.filename, frame.line, &frame.name);
+                let numbers: Vec<u32> = parsed.iter().flatten().map(number).collect();
+                let number = table.list(&numbers);
+                lists.insert(text, number);
+                number
+            }
         };
-        if let Some(&number) = stacks.get(frames.get()) {
-            return Ok(number);
-        }
-        let parsed: Vec<JsonFrame> = serde_json::from_str(frames.get())
-            .map_err(|error| format!("frames: {}", complaint::json(&error)))?;
-        let known = &mut self.snapshot.stacks;
-        let numbers: Vec<u32> = parsed
-            .iter()
-            .map(|frame| known.frame(&frame.filename, frame.line, &frame.name))
-            .collect();
-        let number = known.stack(&numbers);
-        stacks.insert(frames.get(), number);
-        Ok(number)
+        let label = |label: &Option<Cow<'de, str>>| label.clone().unwrap_or_default();
+        Ok(table.stack(list, &label(compile_context), &label(user_metadata)))
     }
 
-    fn segment(&mut self, json: JsonSegment) -> Result<(), String> {
+    fn segment(&mut self, json: JsonSegment<'de>) -> Result<(), String> {
         let mut blocks = Vec::with_capacity(json.blocks.len());
         for block in json.blocks {
             let state = block_state(block.state.as_bytes());
@@ -211,6 +224,7 @@ impl<'de> Reader<'de> {
                 size: block.size,
                 requested: block.requested_size.or(old),
                 state: state.ok_or_else(|| format!("{:?} is no state of a block", block.state))?,
+                stack: self.stack(block.frames, &None, &None)?,
             });
         }
         let raw = RawSegment {

@@ -3,6 +3,7 @@
 //! While a file is read, things are numbered as they appear; when a device is complete, what it uses is numbered
 //! anew in ascending order, because PyTorch orders its pools by stream handle.
 
+use std::borrow::Borrow;
 use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
@@ -36,11 +37,29 @@ impl<T: Clone + Eq + Hash> Interner<T> {
         }
     }
 
+    /// The number of the value that `value` stands for, which is copied only if it is new.
+    pub(super) fn intern_ref<Q>(&mut self, value: &Q) -> u32
+    where
+        T: Borrow<Q> + for<'q> From<&'q Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        match self.number_of.get(value) {
+            Some(&number) => number,
+            None => self.intern(value.into()),
+        }
+    }
+
     /// All values; each one's place is its number.
     pub(super) fn values(&self) -> &[T] {
         &self.values
     }
 }
+
+/// Marks a number of [`Numbers::labelled`].
+pub(super) const LABELLED: u32 = 1 << 31;
+
+/// A list of frames by its number in the pickle, and the places and lengths of `compile_context` and `user_metadata`.
+pub(super) type Labelled = (u32, [(u64, u32); 2]);
 
 /// The streams and pools of a file, in order of appearance. Stream 0 and the default pool have number 0, so that it
 /// stands for those that are not named.
@@ -49,6 +68,8 @@ pub(super) struct Numbers {
     streams: Interner<u64>,
     pools: Interner<(u64, u64)>,
     last_stream: Option<(u64, u16)>,
+    /// Entries of a pickle that have labels: each one's list of frames, and where its labels lie in the file.
+    pub(super) labelled: Interner<Labelled>,
     /// Whether any trace entry named its pool.
     pub(super) entries_have_pools: bool,
 }
@@ -58,7 +79,13 @@ impl Default for Numbers {
         let (mut streams, mut pools) = (Interner::default(), Interner::default());
         streams.intern(0);
         pools.intern((0, 0));
-        Self { streams, pools, last_stream: None, entries_have_pools: false }
+        Self {
+            streams,
+            pools,
+            last_stream: None,
+            labelled: Interner::default(),
+            entries_have_pools: false,
+        }
     }
 }
 
@@ -77,6 +104,16 @@ impl Numbers {
             .map_err(|_| too_many("more than 65,536 streams"))?;
         self.last_stream = Some((handle, number));
         Ok(number)
+    }
+
+    /// The number, in place of a list of frames, of such a list with labels. It has its top bit set, which no list has.
+    pub(super) fn label(&mut self, list: u32, labels: [(u64, u32); 2]) -> Result<u32, TraceError> {
+        let number = self.labelled.intern((list, labels));
+        if number >= LABELLED - 1 {
+            Err(too_many("more than 2^31 labels"))
+        } else {
+            Ok(LABELLED | number)
+        }
     }
 
     /// The provisional number of a pool id.

@@ -4,7 +4,7 @@
 //! formats fill in what they know. Two things are already settled here: stream handles are numbered in ascending order
 //! ([`StreamId`]), and so are pool ids ([`PoolId`]), so that an entry is 32 bytes without a pointer.
 
-use super::{PoolId, StreamId, Warning};
+use super::{PoolId, Stacks, StreamId, Warning};
 use crate::alloc_conf::AllocConf;
 use crate::units::Bytes;
 
@@ -170,8 +170,10 @@ pub struct Records {
     pub streams: Vec<u64>,
     /// PyTorch's id of each [`PoolId`]; the first is `(0, 0)`, the default pool.
     pub pools: Vec<(u64, u64)>,
-    /// Call stacks as `file:line function` lines, innermost frame first. Empty unless they were asked for.
-    pub stacks: Vec<String>,
+    /// Call stacks. Empty unless they were asked for.
+    pub stacks: Stacks,
+    /// Address and stack of each block in `segments` that was in use and has one, ascending.
+    pub live_stacks: Vec<(u64, u32)>,
     /// Entries of a kind that we do not know, which were left out.
     pub unknown_actions: u64,
     /// Entries before which the file says that the program emptied its cache, ascending. PyTorch does not record this.

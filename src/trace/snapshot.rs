@@ -1,12 +1,15 @@
 //! PyTorch's snapshot, written: the counterpart of [`super::torch`].
 //!
 //! The keys are those of PyTorch 2.11, with `pool_id` in each entry as from 2.12 on if there are private pools, so that
-//! nothing must be inferred. Call stacks are left out, `frames` are empty.
+//! nothing must be inferred. Every call stack and every frame is written once, and shared from then on.
 
 use std::io::{self, Write};
 
+use rustc_hash::FxHashMap;
+
 use super::pickle::{Pickler, Value};
-use super::{Action, BlockState, Entry, Records, Segment, StreamId};
+use super::stack_table::NOT_COMPILED;
+use super::{Action, BlockState, Entry, Frame, Records, Segment, StreamId};
 use crate::alloc_conf::AllocConf;
 use crate::units::{Bytes, MIB};
 
@@ -16,14 +19,16 @@ use crate::units::{Bytes, MIB};
 /// If `out` cannot be written.
 pub fn write_snapshot(records: &Records, out: impl Write) -> io::Result<()> {
     let mut pickle = Pickler::new(out)?;
+    let mut stacks = Shared::default();
     pickle.dict(|pickle| {
         pickle.key("segments")?;
-        pickle
-            .list(&records.segments, |pickle, segment| write_segment(pickle, records, segment))?;
+        pickle.list(&records.segments, |pickle, segment| {
+            write_segment(pickle, records, segment, &mut stacks)
+        })?;
         pickle.key("device_traces")?;
         pickle.list(0..=records.device, |pickle, device| {
             let entries: &[Entry] = if device == records.device { &records.entries } else { &[] };
-            pickle.list(entries, |pickle, entry| write_entry(pickle, records, entry))
+            pickle.list(entries, |pickle, entry| write_entry(pickle, records, entry, &mut stacks))
         })?;
         pickle.key("allocator_settings")?;
         write_settings(pickle, records.settings.as_ref().unwrap_or(&AllocConf::default()))?;
@@ -47,6 +52,7 @@ fn write_segment<W: Write>(
     pickle: &mut Pickler<W>,
     records: &Records,
     segment: &Segment,
+    stacks: &mut Shared,
 ) -> io::Result<()> {
     let sum = |states: &[BlockState], bytes: fn(&super::SegmentBlock) -> Bytes| -> Bytes {
         segment.blocks.iter().filter(|block| states.contains(&block.state)).map(bytes).sum()
@@ -64,7 +70,7 @@ fn write_segment<W: Write>(
         pickle.item("segment_type", Value::Text(kind))?;
         pickle.item("segment_pool_id", pool(records, segment.pool.0))?;
         pickle.item("is_expandable", Value::Bool(segment.is_expandable))?;
-        no_frames(pickle)?;
+        stacks.frames(pickle, records, Entry::NO_STACK)?;
         pickle.key("blocks")?;
         pickle.list(&segment.blocks, |pickle, block| {
             pickle.dict(|pickle| {
@@ -72,7 +78,7 @@ fn write_segment<W: Write>(
                 pickle.item("size", block.size)?;
                 pickle.item("requested_size", block.requested)?;
                 pickle.item("state", Value::Text(state(block.state)))?;
-                no_frames(pickle)
+                stacks.frames(pickle, records, live_stack(records, block.address))
             })
         })
     })
@@ -82,7 +88,11 @@ fn write_entry<W: Write>(
     pickle: &mut Pickler<W>,
     records: &Records,
     entry: &Entry,
+    stacks: &mut Shared,
 ) -> io::Result<()> {
+    let stack = records.stacks.get(entry.stack);
+    let context = stack.and_then(|stack| stack.compile_context.as_deref());
+    let metadata = stack.and_then(|stack| stack.user_metadata.as_deref());
     let place = if entry.action == Action::Oom { "device_free" } else { "addr" };
     pickle.dict(|pickle| {
         pickle.item("action", Value::Text(entry.action.name()))?;
@@ -90,8 +100,11 @@ fn write_entry<W: Write>(
         pickle.item("size", entry.size)?;
         pickle.item("stream", stream(records, entry.stream))?;
         pickle.item("time_us", entry.time_us)?;
-        pickle.item("compile_context", Value::Text("N/A"))?;
-        pickle.item("user_metadata", Value::Text(""))?;
+        pickle.item("compile_context", Value::Text(context.unwrap_or(NOT_COMPILED)))?;
+        pickle.item("user_metadata", Value::Text(metadata.unwrap_or_default()))?;
+        if stack.is_some_and(|stack| !stack.frames.is_empty()) {
+            stacks.frames(pickle, records, entry.stack)?;
+        }
         match records.has_pools {
             true => pickle.item("pool_id", pool(records, entry.pool.0)),
             false => Ok(()),
@@ -136,9 +149,54 @@ pub(super) fn only_in_text(conf: &AllocConf) -> String {
     parts.join(",")
 }
 
-fn no_frames<W: Write>(pickle: &mut Pickler<W>) -> io::Result<()> {
-    pickle.key("frames")?;
-    pickle.list([(); 0], |_, ()| Ok(()))
+/// The stack of the block in use at `address`.
+fn live_stack(records: &Records, address: u64) -> u32 {
+    let place = records.live_stacks.binary_search_by_key(&address, |&(at, _)| at);
+    place.map_or(Entry::NO_STACK, |place| records.live_stacks[place].1)
+}
+
+/// What was written already and can be referred to: lists of frames by the number of their stack, and frames.
+#[derive(Default)]
+struct Shared {
+    lists: FxHashMap<u32, u32>,
+    frames: FxHashMap<u32, u32>,
+}
+
+impl Shared {
+    /// Writes `frames` of a stack.
+    fn frames<W: Write>(
+        &mut self,
+        pickle: &mut Pickler<W>,
+        records: &Records,
+        stack: u32,
+    ) -> io::Result<()> {
+        pickle.key("frames")?;
+        if let Some(&number) = self.lists.get(&stack) {
+            return pickle.recall(number);
+        }
+        let frames = records.stacks.get(stack).map_or(&[][..], |stack| &stack.frames);
+        pickle.list(frames, |pickle, &frame| match self.frames.get(&frame) {
+            Some(&number) => pickle.recall(number),
+            None => {
+                write_frame(pickle, &records.stacks.frames[frame as usize])?;
+                self.frames.insert(frame, pickle.remember()?);
+                Ok(())
+            }
+        })?;
+        // Python would see one empty list changed everywhere.
+        if !frames.is_empty() {
+            self.lists.insert(stack, pickle.remember()?);
+        }
+        Ok(())
+    }
+}
+
+fn write_frame<W: Write>(pickle: &mut Pickler<W>, frame: &Frame) -> io::Result<()> {
+    pickle.dict(|pickle| {
+        pickle.item("name", Value::Text(&frame.function))?;
+        pickle.item("filename", Value::Text(&frame.file))?;
+        pickle.item("line", frame.line)
+    })
 }
 
 fn stream(records: &Records, stream: StreamId) -> u64 {
@@ -164,14 +222,25 @@ fn state(state: BlockState) -> &'static str {
 mod tests {
     use super::super::{LoadOptions, load_bytes};
     use super::*;
-    use crate::trace::{Annotation, PoolId, SegmentBlock};
+    use crate::trace::{Annotation, PoolId, SegmentBlock, Stack, Stacks};
+
+    fn stacks() -> Stacks {
+        let frame = |file: &str, line| Frame { file: file.into(), line, function: "f".into() };
+        let stack = |frames: &[u32]| Stack { frames: frames.into(), ..Stack::default() };
+        let metadata = Some("epoch 3".into());
+        let labelled = Stack { user_metadata: metadata, ..stack(&[0, 1]) };
+        Stacks {
+            frames: vec![frame("a.py", 3), frame("b.py", 9)],
+            stacks: vec![labelled, stack(&[1])],
+        }
+    }
 
     fn records() -> Records {
         let entry = |action, addr, size, stream, pool| Entry {
             addr,
             size,
             time_us: 1_795_258_001_523_094,
-            stack: Entry::NO_STACK,
+            stack: if action == Action::Alloc { 0 } else { Entry::NO_STACK },
             stream: StreamId(stream),
             action,
             pool: PoolId(pool),
@@ -213,6 +282,8 @@ mod tests {
             }),
             streams: vec![0, u64::MAX],
             pools: vec![(0, 0), (0, 3)],
+            stacks: stacks(),
+            live_stacks: vec![(far, 1)],
             ..Records::default()
         }
     }
@@ -222,10 +293,12 @@ mod tests {
         let written = records();
         let mut bytes = Vec::new();
         write_snapshot(&written, &mut bytes).unwrap();
-        let all = load_bytes(&bytes, &LoadOptions::default()).unwrap();
+        let options = LoadOptions { stacks: true, ..LoadOptions::default() };
+        let all = load_bytes(&bytes, &options).unwrap();
         let read = all.into_iter().find(|records| records.device == 1).unwrap();
         assert_eq!(read.entries, written.entries);
         assert_eq!(read.segments, written.segments);
+        assert_eq!((read.stacks, read.live_stacks), (written.stacks, written.live_stacks));
         assert_eq!(read.annotations, written.annotations);
         assert_eq!(read.settings, written.settings);
         assert_eq!((read.streams, read.pools), (written.streams, written.pools));

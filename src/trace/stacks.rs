@@ -1,92 +1,75 @@
-//! Call stacks: every distinct frame and every distinct sequence of frames stored once.
+//! Call stacks: who asked for a block, every frame and every stack stored once.
+//!
+//! A recording of 120,000 entries has some two hundred different stacks, of frames that occur again and again:
+//!
+//! ```text
+//!   entry ──4 bytes──▶ stack 7: frames [3, 9, 12]  ──▶ frame 3: model.py:84 attention     innermost
+//!                               compile_context,       frame 9: model.py:210 forward
+//!                               user_metadata          frame 12: train.py:30 <module>     outermost
+//! ```
+//!
+//! Python sees no frame of its own in autograd's backward threads: their blocks have no stack, or a short one that ends
+//! in `torch/autograd`.
 
-use super::numbers::Interner;
-use super::{Entry, Position, TraceError};
-
-/// The call stacks of a file.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Stacks {
-    lines: Interner<Box<str>>,
-    stacks: Interner<Box<[u32]>>,
+/// A place in a program.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// The file, as the interpreter names it.
+    pub file: Box<str>,
+    /// The line, from 1; 0 if it is not known.
+    pub line: u64,
+    /// The function.
+    pub function: Box<str>,
 }
 
-/// All call stacks of a device as text, together, may not exceed this many bytes.
-const MAX_TEXT: usize = 1 << 30;
+impl std::fmt::Display for Frame {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{} {}", self.file, self.line, self.function)
+    }
+}
+
+/// A call stack, and what else was noted about the moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stack {
+    /// Numbers of its frames ([`Stacks::frames`]), innermost first; empty if only the rest is known.
+    pub frames: Box<[u32]>,
+    /// PyTorch's `compile_context`: the compiled region, if there was one.
+    pub compile_context: Option<Box<str>>,
+    /// PyTorch's `user_metadata`: what the program itself set as a label.
+    pub user_metadata: Option<Box<str>>,
+}
+
+/// The call stacks of one device, in order of appearance.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stacks {
+    /// Every frame that occurs.
+    pub frames: Vec<Frame>,
+    /// Every stack that occurs; its place is its number.
+    pub stacks: Vec<Stack>,
+}
 
 impl Stacks {
-    /// The number of a frame.
-    pub(super) fn frame(&mut self, file: &str, line: u64, function: &str) -> u32 {
-        self.lines.intern(format!("{file}:{line} {function}").into())
+    /// Whether the file has no stacks, or they were skipped.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.stacks.is_empty()
     }
 
-    /// The number of a sequence of frames, innermost first.
-    pub(super) fn stack(&mut self, frames: &[u32]) -> u32 {
-        if frames.is_empty() { Entry::NO_STACK } else { self.stacks.intern(frames.into()) }
+    /// The stack with this number; `None` for [`Entry::NO_STACK`](super::Entry::NO_STACK).
+    #[must_use]
+    pub fn get(&self, number: u32) -> Option<&Stack> {
+        self.stacks.get(number as usize)
     }
 
-    /// Numbers the stacks of `entries` anew in order of appearance, and returns their texts.
-    pub(super) fn renumber(&self, entries: &mut [Entry]) -> Result<Vec<String>, TraceError> {
-        let mut place = vec![Entry::NO_STACK; self.stacks.values().len()];
-        let mut texts = Vec::new();
-        let mut left = MAX_TEXT;
-        for entry in entries.iter_mut().filter(|entry| entry.stack != Entry::NO_STACK) {
-            let at = &mut place[entry.stack as usize];
-            if *at == Entry::NO_STACK {
-                *at = texts.len() as u32;
-                let text = self.text(entry.stack, left).ok_or_else(too_long)?;
-                left -= text.len();
-                texts.push(text);
-            }
-            entry.stack = *at;
-        }
-        Ok(texts)
+    /// The frames of the stack with this number, innermost first.
+    pub fn frames_of(&self, number: u32) -> impl DoubleEndedIterator<Item = &Frame> {
+        let frames = self.get(number).map_or(&[][..], |stack| &stack.frames);
+        frames.iter().filter_map(|&frame| self.frames.get(frame as usize))
     }
 
-    /// The lines of a stack, if they are not longer than `limit` bytes together.
-    fn text(&self, stack: u32, limit: usize) -> Option<String> {
-        let mut text = String::new();
-        for &frame in &self.stacks.values()[stack as usize] {
-            let line = &self.lines.values()[frame as usize];
-            if text.len() + line.len() >= limit {
-                return None;
-            }
-            if !text.is_empty() {
-                text.push('\n');
-            }
-            text.push_str(line);
-        }
-        Some(text)
-    }
-}
-
-fn too_long() -> TraceError {
-    TraceError::new(
-        Position::File,
-        "call stacks above 1 GiB of text",
-        "read it without call stacks",
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::{Action, PoolId, StreamId};
-    use super::*;
-
-    fn entry(stack: u32) -> Entry {
-        let (stream, action, pool) = (StreamId(0), Action::Alloc, PoolId::DEFAULT);
-        Entry { addr: 1, size: 1, time_us: 0, stack, stream, action, pool }
-    }
-
-    #[test]
-    fn equal_stacks_are_one() {
-        let mut stacks = Stacks::default();
-        let (inner, outer) = (stacks.frame("a.py", 3, "f"), stacks.frame("b.py", 9, "main"));
-        let unused = stacks.stack(&[outer]);
-        let both = stacks.stack(&[inner, outer]);
-        assert_eq!((stacks.stack(&[inner, outer]), stacks.stack(&[])), (both, Entry::NO_STACK));
-        assert_ne!(unused, both);
-        let mut entries = [entry(both); 2];
-        assert_eq!(stacks.renumber(&mut entries).unwrap(), ["a.py:3 f\nb.py:9 main"]);
-        assert_eq!(entries[1].stack, 0);
+    /// Whether any stack has frames.
+    #[must_use]
+    pub fn has_frames(&self) -> bool {
+        self.stacks.iter().any(|stack| !stack.frames.is_empty())
     }
 }

@@ -17,7 +17,7 @@ use super::error::excerpt;
 use super::ingest::{Warning, WarningKind};
 use super::numbers::Numbers;
 use super::settings::RawSettings;
-use super::stacks::Stacks;
+use super::stack_table::StackTable;
 use super::{
     Action, Annotation, BlockState, Entry, PoolId, Position, Records, Segment, SegmentBlock,
     StreamId, TraceError,
@@ -91,6 +91,8 @@ pub(super) struct RawBlock {
     pub(super) size: u64,
     pub(super) requested: Option<u64>,
     pub(super) state: BlockState,
+    /// Its call stack, as in [`RawEntry`].
+    pub(super) stack: u32,
 }
 
 /// The state that PyTorch calls `name`.
@@ -108,7 +110,7 @@ pub(super) fn block_state(name: &[u8]) -> Option<BlockState> {
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub(super) numbers: Numbers,
-    pub(super) stacks: Stacks,
+    pub(super) stacks: StackTable,
     pub(super) settings: Option<RawSettings>,
     /// Whether the file describes what was held in the end.
     pub(super) has_segments: bool,
@@ -132,7 +134,7 @@ impl Snapshot {
     pub(super) fn new(version: TorchVersion, len: usize) -> Self {
         Self {
             numbers: Numbers::default(),
-            stacks: Stacks::default(),
+            stacks: StackTable::default(),
             settings: None,
             has_segments: false,
             is_foreign: false,
@@ -184,11 +186,13 @@ impl Snapshot {
         let pool = PoolId(self.numbers.pool(raw.pool)?);
         let first = raw.blocks.first().and_then(|block| block.address);
         let address = raw.address.or(first).unwrap_or(0);
-        let blocks = place_blocks(address, &raw.blocks)?;
+        let (blocks, live_stacks) = place_blocks(address, &raw.blocks)?;
         let size = blocks.iter().map(|block| block.size).sum();
         let (is_small, is_expandable) = (raw.is_small, raw.is_expandable);
         let segment = Segment { address, size, stream, pool, is_small, is_expandable, blocks };
-        self.device(raw.device).records.segments.push(segment);
+        let records = &mut self.device(raw.device).records;
+        records.segments.push(segment);
+        records.live_stacks.extend(live_stacks);
         Ok(())
     }
 
@@ -217,6 +221,7 @@ impl Snapshot {
             }
             if self.is_foreign {
                 records.segments.clear();
+                records.live_stacks.clear();
             }
             let has_segments = self.has_segments && !self.is_foreign;
             (records.device, records.has_segments) = (index, has_segments);
@@ -229,14 +234,15 @@ impl Snapshot {
             }
             records.annotations.sort_by_key(|annotation| annotation.time_us);
             records.segments.sort_by_key(|segment| segment.address);
-            self.renumber(&mut records)?;
+            records.live_stacks.sort_unstable();
+            self.renumber(&mut records);
             out.push(records);
         }
         Ok(out)
     }
 
     /// Gives streams, pools and stacks of one device their final numbers.
-    fn renumber(&self, records: &mut Records) -> Result<(), TraceError> {
+    fn renumber(&self, records: &mut Records) {
         let (mut streams, mut pools) = (vec![false; 1 << 16], vec![false; 1 << 8]);
         let of_entries = records.entries.iter().map(|entry| (entry.stream, entry.pool));
         let of_segments = records.segments.iter().map(|segment| (segment.stream, segment.pool));
@@ -256,8 +262,9 @@ impl Snapshot {
         }
         (records.streams, records.pools) = (handles, ids);
         records.has_pools = self.numbers.entries_have_pools;
-        records.stacks = self.stacks.renumber(&mut records.entries)?;
-        Ok(())
+        let of_entries = records.entries.iter_mut().map(|entry| &mut entry.stack);
+        let of_blocks = records.live_stacks.iter_mut().map(|(_, stack)| stack);
+        records.stacks = self.stacks.renumber(of_entries.chain(of_blocks));
     }
 
     #[inline]
@@ -283,12 +290,14 @@ impl Snapshot {
     }
 }
 
+type PlacedBlocks = (Vec<SegmentBlock>, Vec<(u64, u32)>);
+
 /// Puts blocks at their addresses. Older files have none, so blocks follow each other; gaps, which other tools leave,
-/// become free blocks.
-fn place_blocks(start: u64, raw: &[RawBlock]) -> Result<Vec<SegmentBlock>, TraceError> {
+/// become free blocks. Returned with the address and stack of each block in use that has one.
+fn place_blocks(start: u64, raw: &[RawBlock]) -> Result<PlacedBlocks, TraceError> {
     let remedy = "a segment's blocks follow each other without overlap: record it again";
     let fail = |problem: String| TraceError::new(Position::File, problem, remedy);
-    let mut blocks = Vec::with_capacity(raw.len());
+    let (mut blocks, mut stacks) = (Vec::with_capacity(raw.len()), Vec::new());
     let mut end = start;
     for block in raw {
         let address = block.address.unwrap_or(end);
@@ -307,6 +316,9 @@ fn place_blocks(start: u64, raw: &[RawBlock]) -> Result<Vec<SegmentBlock>, Trace
         let (size, state) = (block.size, block.state);
         let requested = block.requested.unwrap_or(fallback);
         blocks.push(SegmentBlock { address, size, requested, state });
+        if block.stack != Entry::NO_STACK && state != BlockState::Inactive {
+            stacks.push((address, block.stack));
+        }
     }
-    Ok(blocks)
+    Ok((blocks, stacks))
 }

@@ -17,8 +17,9 @@ const BYTES_PER_THREAD: f64 = 32.0;
 const BANDWIDTH_SHARE: f64 = 0.7;
 /// Host to device from pinned memory, in GB/s.
 const BUS_GBS: f64 = 55.0;
-/// Between devices, in GB/s: a guess, since it was not measured.
-const LINK_GBS: f64 = 200.0;
+/// Between two devices of one host, in GB/s, and what a collective of NCCL takes at least.
+const LINK_GBS: f64 = 270.0;
+const COLLECTIVE_NS: f64 = 35_000.0;
 
 /// How exactly a matrix product is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +50,7 @@ pub enum Work {
     Bytes(u64),
     /// A copy between host and device.
     Bus(u64),
-    /// A collective over so many bytes.
+    /// A collective in which each rank sends so many bytes.
     Link(u64),
 }
 
@@ -63,12 +64,25 @@ impl Work {
             Self::Threads(threads) => threads as f64 * BYTES_PER_THREAD / memory,
             Self::Bytes(bytes) => 2.0 * bytes as f64 / memory,
             Self::Bus(bytes) => bytes as f64 / BUS_GBS,
-            Self::Link(bytes) => bytes as f64 / LINK_GBS,
+            Self::Link(bytes) => COLLECTIVE_NS + bytes as f64 / LINK_GBS,
             Self::Product { flops, results, precision } => {
                 flops / (1e3 * precision.tflops(card)) + results * precision.bytes() / memory
             }
         };
         (FLOOR_NS + ns) as u64
+    }
+}
+
+impl Work {
+    /// A number for the kernel that computes a matrix product; none for other work.
+    ///
+    /// Libraries choose a kernel by type and shape. Products of one type whose extents have the same order of magnitude
+    /// are taken to have the same.
+    #[must_use]
+    pub fn kernel_of_product(self) -> Option<u64> {
+        let Self::Product { flops, results, precision } = self else { return None };
+        let order = |number: f64| number.max(1.0).log2() as u64;
+        Some((precision as u64) << 16 | order(results) << 8 | order(flops / results.max(1.0)))
     }
 }
 
@@ -119,6 +133,9 @@ mod tests {
             (product(8192.0, Precision::Single), 21454.2),
             (Work::Bytes(1 << 28), 128.1),
             (Work::Bus(1 << 28), 4837.2),
+            (Work::Link(1 << 19), 37.0), // two ranks, all_gather_into_tensor to 1 MiB
+            (Work::Link(1 << 29), 1985.6), // to 1 GiB
+            (Work::Link(1 << 30), 3284.7), // all_reduce of 1 GiB
             (Work::Threads(402_176 * 128), 561.9),
         ] {
             let ratio = work.ns(&h200) as f64 / 1e3 / microseconds;

@@ -37,4 +37,4 @@ pub use known::Known;
 pub use memory::{Addresses, Memory, MemoryError};
 pub use post::{Parcel, Post, PostError};
 pub use properties::{Multiprocessor, Properties, PropertiesError};
-pub use timeline::{Completion, Timeline};
+pub use timeline::{Asker, Completion, Timeline};

@@ -12,10 +12,10 @@
 //!   stream   ├─ kernel ─┤├─ kernel ─────┤e                  kernels run one after the other
 //! ```
 //!
-//! *fast* and *slow* are the clock with a GPU that is faster or slower than estimated.
+//! *fast* and *slow* are the clock with a GPU that takes half and twice the estimated time.
 //!
-//! The truth lies between *early* and *late*. An event about which the two disagree is *contested*: where no query was
-//! contested, the prediction does not depend on time at all.
+//! Every moment is known on all three clocks. A query to which they give different answers is *contested*: a run in
+//! which none was would have gone the same way on the faster and on the slower GPU.
 
 use rustc_hash::FxHashMap;
 
@@ -29,20 +29,44 @@ pub enum Completion {
     /// When the host's clock has passed theirs.
     #[default]
     Clock,
-    /// The same, if all work took the GPU two thirds of the estimated time.
+    /// The same, if all work took the GPU half of the estimated time.
     Fast,
-    /// The same, if it took half as long again.
+    /// The same, if it took twice as long.
     Slow,
 }
 
-impl Completion {
-    /// Estimated time, as long as the GPU is taken to need.
-    fn paced(self, ns: u64) -> u64 {
-        match self {
-            Self::Fast => ns * 2 / 3,
-            Self::Slow => ns * 3 / 2,
-            Self::Early | Self::Late | Self::Clock => ns,
-        }
+/// The thread that asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asker {
+    /// It has queued work: the answer may decide which memory it takes next.
+    Worker,
+    /// It only looks on, as the watchdog of PyTorch's groups does.
+    Watcher,
+}
+
+/// A point in time on three clocks, in nanoseconds: with the GPU as estimated, a fast one and a slow one.
+#[derive(Debug, Clone, Copy, Default)]
+struct Moment([u64; 3]);
+
+impl Moment {
+    /// When work is done that begins here and is estimated to take `ns`.
+    fn after(self, ns: u64) -> Self {
+        let Self([clock, fast, slow]) = self;
+        Self([clock + ns, fast + ns / 2, slow + 2 * ns])
+    }
+
+    /// When the host has gone on for `ns`, which is the same on all clocks.
+    fn later(self, ns: u64) -> Self {
+        Self(self.0.map(|at| at + ns))
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self(std::array::from_fn(|clock| self.0[clock].max(other.0[clock])))
+    }
+
+    /// On each clock, whether this is now or past.
+    fn passed(self, now: Self) -> [bool; 3] {
+        std::array::from_fn(|clock| self.0[clock] <= now.0[clock])
     }
 }
 
@@ -53,8 +77,8 @@ type Marks = Vec<(u64, u64)>;
 struct Stream {
     /// How much was queued on it.
     position: u64,
-    /// Time at which it will have done all that, in nanoseconds.
-    busy_until: u64,
+    /// When it will have done all that.
+    busy_until: Moment,
     /// Positions of other streams that it has waited for.
     seen: Marks,
 }
@@ -62,16 +86,19 @@ struct Stream {
 #[derive(Debug, Clone)]
 struct Event {
     marks: Marks,
-    at: u64,
+    at: Moment,
 }
 
 /// The streams and events of all devices. Streams and events are named by numbers.
 #[derive(Debug, Default)]
 pub struct Timeline {
     completion: Completion,
-    host_ns: u64,
-    /// Processor time up to which `host_ns` counts it.
+    /// Where the host is.
+    host: Moment,
+    /// Processor time that `host` counts.
     processor_ns: u64,
+    /// How long the host of a real GPU would need for a nanosecond of this processor; 0 is as long.
+    host_pace: f64,
     streams: FxHashMap<u64, Stream>,
     events: FxHashMap<u64, Event>,
     /// Position up to which each stream is known to be done, since the program waited for it.
@@ -96,7 +123,7 @@ impl Timeline {
         Self { completion, ..Self::default() }
     }
 
-    /// Queries whose answer depends on when the GPU gets somewhere.
+    /// Queries of workers whose answer depends on how fast the GPU is.
     #[must_use]
     pub fn contested(&self) -> u64 {
         self.contested
@@ -105,26 +132,27 @@ impl Timeline {
     /// Time by the host's clock, in nanoseconds.
     #[must_use]
     pub fn host_ns(&self) -> u64 {
-        self.host_ns
+        self.host.0[0]
+    }
+
+    /// The host of a real GPU needs `pace` times as long as this machine's processor.
+    pub fn set_host_pace(&mut self, pace: f64) {
+        self.host_pace = pace;
     }
 
     /// The program has used so much of the processor in all, in nanoseconds.
     pub fn work_until(&mut self, processor_ns: u64) {
-        self.host_ns += processor_ns.saturating_sub(self.processor_ns);
+        let pace = if self.host_pace > 0.0 { self.host_pace } else { 1.0 };
+        let used = processor_ns.saturating_sub(self.processor_ns) as f64;
+        self.host = self.host.later((used * pace) as u64);
         self.processor_ns = self.processor_ns.max(processor_ns);
-    }
-
-    /// The host spent so much time outside the program, in nanoseconds.
-    pub fn spend(&mut self, ns: u64) {
-        self.host_ns += ns;
     }
 
     /// Work that takes the GPU `ns` is queued on a stream.
     pub fn queue(&mut self, stream: u64, ns: u64) {
-        let host_ns = self.host_ns;
         let stream = self.streams.entry(stream).or_default();
         stream.position += 1;
-        stream.busy_until = stream.busy_until.max(host_ns) + self.completion.paced(ns);
+        stream.busy_until = stream.busy_until.max(self.host).after(ns);
     }
 
     /// `cudaEventRecord`
@@ -148,21 +176,20 @@ impl Timeline {
     }
 
     /// `cudaEventQuery`: whether the event has completed. One that was never recorded has.
-    pub fn is_reached(&mut self, event: u64) -> bool {
+    pub fn is_reached(&mut self, event: u64, asker: Asker) -> bool {
         let Some(event) = self.events.get(&event) else { return true };
         if self.is_done(&event.marks) {
             return true;
         }
-        let passed = event.at <= self.host_ns;
-        self.contested += 1;
-        self.choose(passed)
+        let at = event.at;
+        self.choose(at, asker)
     }
 
     /// `cudaStreamQuery`: whether all that was queued is done.
-    pub fn is_idle(&mut self, stream: u64) -> bool {
+    pub fn is_idle(&mut self, stream: u64, asker: Asker) -> bool {
         let Some(found) = self.streams.get(&stream) else { return true };
-        let passed = found.busy_until <= self.host_ns;
-        self.is_done(&[(stream, found.position)]) || self.choose(passed)
+        let (done, at) = (self.is_done(&[(stream, found.position)]), found.busy_until);
+        done || self.choose(at, asker)
     }
 
     /// `cudaEventSynchronize`
@@ -192,7 +219,7 @@ impl Timeline {
     /// `cudaEventElapsedTime`: milliseconds from one event to another, by the clock.
     #[must_use]
     pub fn elapsed_ms(&self, from: u64, to: u64) -> f32 {
-        let at = |event| self.events.get(&event).map_or(0, |event: &Event| event.at);
+        let at = |event| self.events.get(&event).map_or(0, |event: &Event| event.at.0[0]);
         ((at(to) as f64 - at(from) as f64) / 1e6) as f32
     }
 
@@ -208,16 +235,22 @@ impl Timeline {
         marks.iter().all(done)
     }
 
-    fn choose(&self, passed: bool) -> bool {
+    /// Whether a moment that nobody has waited for counts as past.
+    fn choose(&mut self, at: Moment, asker: Asker) -> bool {
+        let [clock, fast, slow] = at.passed(self.host);
+        let differ = fast != clock || slow != clock;
+        self.contested += u64::from(differ && asker == Asker::Worker);
         match self.completion {
             Completion::Early => true,
             Completion::Late => false,
-            Completion::Clock | Completion::Fast | Completion::Slow => passed,
+            Completion::Clock => clock,
+            Completion::Fast => fast,
+            Completion::Slow => slow,
         }
     }
 
-    fn reach(&mut self, marks: &[(u64, u64)], at: u64) {
-        self.host_ns = self.host_ns.max(at);
+    fn reach(&mut self, marks: &[(u64, u64)], at: Moment) {
+        self.host = self.host.max(at);
         for &(stream, position) in marks {
             let done = self.done.entry(stream).or_default();
             *done = position.max(*done);
@@ -227,6 +260,7 @@ impl Timeline {
 
 #[cfg(test)]
 mod tests {
+    use super::Asker::{Watcher, Worker};
     use super::*;
 
     const LONG: u64 = 1_000_000_000;
@@ -239,16 +273,32 @@ mod tests {
     }
 
     #[test]
-    fn early_and_late_disagree_about_an_event_and_the_clock_decides() {
-        assert!(after_a_kernel(Completion::Early).is_reached(7));
-        assert!(!after_a_kernel(Completion::Late).is_reached(7));
+    fn the_clock_lies_between_early_and_late() {
+        assert!(after_a_kernel(Completion::Early).is_reached(7, Worker));
+        assert!(!after_a_kernel(Completion::Late).is_reached(7, Worker));
         let mut timeline = after_a_kernel(Completion::Clock);
-        assert!(!timeline.is_reached(7));
+        assert!(!timeline.is_reached(7, Worker));
         timeline.work_until(LONG);
         timeline.work_until(LONG / 2);
         assert_eq!(timeline.host_ns(), LONG);
-        assert!(timeline.is_reached(7));
-        assert_eq!(timeline.contested(), 2);
+        assert!(timeline.is_reached(7, Worker));
+        timeline.set_host_pace(0.5);
+        timeline.work_until(3 * LONG);
+        assert_eq!(timeline.host_ns(), 2 * LONG);
+    }
+
+    #[test]
+    fn a_query_is_contested_if_a_faster_or_slower_gpu_would_answer_otherwise() {
+        for (host, contested) in
+            [(LONG / 2 - 1, 0), (LONG / 2, 1), (2 * LONG - 1, 1), (2 * LONG, 0)]
+        {
+            let mut timeline = after_a_kernel(Completion::Clock);
+            timeline.work_until(host);
+            timeline.is_reached(7, Watcher);
+            assert_eq!(timeline.contested(), 0);
+            timeline.is_reached(7, Worker);
+            assert_eq!(timeline.contested(), contested, "{host}");
+        }
     }
 
     #[test]
@@ -260,7 +310,7 @@ mod tests {
         ] {
             let mut timeline = after_a_kernel(Completion::Late);
             wait(&mut timeline, 7);
-            assert!(timeline.is_reached(7) && timeline.contested() == 0);
+            assert!(timeline.is_reached(7, Worker) && timeline.contested() == 0);
             assert!(timeline.host_ns() >= LONG);
         }
     }
@@ -270,10 +320,10 @@ mod tests {
         let mut timeline = after_a_kernel(Completion::Late);
         timeline.wait(2, 7);
         timeline.wait_for_stream(2);
-        assert!(timeline.is_reached(7) && timeline.host_ns() >= LONG);
+        assert!(timeline.is_reached(7, Worker) && timeline.host_ns() >= LONG);
         timeline.queue(1, LONG);
         timeline.record(8, 1);
-        assert!(!timeline.is_reached(8), "what came later is still open");
+        assert!(!timeline.is_reached(8, Worker), "what came later is still open");
     }
 
     #[test]
@@ -281,9 +331,9 @@ mod tests {
         let reached = |completion, host| {
             let mut timeline = after_a_kernel(completion);
             timeline.work_until(host);
-            timeline.is_reached(7)
+            timeline.is_reached(7, Worker)
         };
-        let paces = [(Completion::Fast, LONG * 2 / 3), (Completion::Slow, LONG * 3 / 2)];
+        let paces = [(Completion::Fast, LONG / 2), (Completion::Slow, LONG * 2)];
         for (completion, ns) in paces {
             assert!(!reached(completion, ns - 1) && reached(completion, ns));
         }
@@ -295,6 +345,6 @@ mod tests {
         timeline.queue(1, 5_000_000);
         timeline.record(8, 1);
         assert!((timeline.elapsed_ms(7, 8) - 5.0).abs() < 0.01);
-        assert!(timeline.is_reached(99), "an event that was never recorded");
+        assert!(timeline.is_reached(99, Worker), "an event that was never recorded");
     }
 }

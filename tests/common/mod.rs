@@ -6,6 +6,7 @@
 pub(crate) mod cli;
 pub(crate) mod cpp;
 pub(crate) mod recordings;
+pub(crate) mod stacks;
 
 use gmlake::alloc_conf::{AllocConf, TorchVersion};
 use gmlake::allocator::{Allocator, BlockView, Checked, Environment, Options, Spec, Usage};

@@ -12,7 +12,7 @@ import runpy
 import sys
 import traceback
 
-from . import library
+from . import host_pace, library
 from .recorder import Recorder
 from .steps import Finished, Steps
 
@@ -55,6 +55,7 @@ def predict(torch, order):
     mode = values.mode(kind=order["values"], assume=order["assume"])
     if "RANK" in os.environ:
         ranks.prepare(alone=order["alone"])
+    host_pace.tell()
     with mode:
         ended = run(order)
     facts = {**ended, **recorder.write(order["snapshot"]), **mode.facts()}

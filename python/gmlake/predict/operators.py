@@ -57,7 +57,7 @@ class Limits:
     def __init__(self, everything=False):
         endless = 1 << 62
         self.integers = endless if everything else 32 * MIB
-        self.floats = endless if everything else MIB >> 4
+        self.floats = endless if everything else MIB
         self.decided = endless if everything else 8 * MIB
         self.everything = everything
 

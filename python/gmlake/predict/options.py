@@ -52,7 +52,8 @@ def add_gpu(group):
 
 def add_ranks(group):
     option = group.add_argument
-    option("--world", type=count, metavar="N", help="there are N ranks [default: 1]")
+    option("--world", type=count, metavar="N", help="there are N ranks, and each is told so as "
+           "by torchrun [default: a script without ranks]")
     option("--ranks", metavar="0,1|all", help="predict these, each alone, or all together "
            "[default: 0]")
     option("--per-node", type=count, default=8, metavar="N", help="GPUs of one machine "
@@ -127,7 +128,7 @@ def ranks_of(given):
         return launched(given)
     world = given.world or 1
     if given.ranks == "all":
-        return Ranks(world, list(range(world)), True, False, given.per_node)
+        return Ranks(world, list(range(world)), True, False, given.per_node, True)
     listed = (given.ranks or "0").split(",")
     if not all(text.strip().isdigit() for text in listed):
         raise Problem(f"--ranks {given.ranks}: write numbers such as 0,1, or 'all'")
@@ -135,7 +136,7 @@ def ranks_of(given):
     if ranks[-1] >= world:
         what = "give --world" if given.world is None else f"the last of {world} is {world - 1}"
         raise Problem(f"--ranks {given.ranks}: there is no rank {ranks[-1]}; {what}")
-    return Ranks(world, ranks, False, False, given.per_node)
+    return Ranks(world, ranks, False, False, given.per_node, given.world is not None)
 
 
 def launched(given):
@@ -146,7 +147,7 @@ def launched(given):
         raise Problem("--vary is not for use under torchrun; use --world N --ranks all")
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
-    return Ranks(world, [rank], False, True, local)
+    return Ranks(world, [rank], False, True, local, True)
 
 
 def events_of(given, ranks):

@@ -24,8 +24,9 @@ from . import Problem, library
 Order = namedtuple("Order", "script module arguments steps stacks values assume conf gpu memory")
 
 # Which ranks: all `world` of them exist; those in `ranks` are run, together or alone. Under
-# torchrun (`launched`) there is one, and it is in the environment already.
-Ranks = namedtuple("Ranks", "world ranks together launched per_node")
+# torchrun (`launched`) there is one, and it is in the environment already. `told` says that the script
+# is told its rank by the environment; without it there is one process, and the script knows of no ranks.
+Ranks = namedtuple("Ranks", "world ranks together launched per_node told")
 
 # Where ranks that run together meet: PyTorch's store on a port, small data in a folder.
 Meeting = namedtuple("Meeting", "port post")
@@ -212,7 +213,7 @@ def rank_environment(ranks, rank, events, meeting):
         round_ = ["clock", "fast", "slow", "early", "late"].index(events)
         restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         return {"TORCHELASTIC_RESTART_COUNT": str(restarts + round_)}
-    if ranks.world == 1 and not ranks.together:
+    if not ranks.told:
         return {}
     local = min(ranks.world, ranks.per_node)
     own = dict(RANK=rank, WORLD_SIZE=ranks.world, LOCAL_RANK=rank % local)

@@ -1,6 +1,7 @@
 //! The command line: what can be typed. Nothing is decided here; each subcommand turns what was typed into the
 //! library's types, once.
 
+mod blaming;
 mod pages;
 mod planning;
 mod sweeping;
@@ -12,6 +13,7 @@ use gmlake::alloc_conf::TorchVersion;
 use gmlake::sim::{DEFAULT_GPU_LAG, Memory};
 use gmlake::units::{Bytes, parse_memory};
 
+pub(crate) use blaming::{BlameArgs, DiffArgs, NameArgs};
 pub(crate) use pages::{PlotArgs, ReportArgs, SWEEP};
 pub(crate) use planning::{CardArgs, DataArgs, FitsArgs, JobArgs, PlanArgs, capacity};
 pub(crate) use sweeping::{SweepArgs, SweepOutputArgs, TuneArgs};
@@ -61,6 +63,8 @@ impl Args {
             Command::Sweep(args) => &mut args.output.export_json,
             Command::Tune(args) => &mut args.export_json,
             Command::Inspect(args) => &mut args.export_json,
+            Command::Blame(args) => &mut args.output.export_json,
+            Command::Diff(args) => &mut args.export_json,
             Command::Verify(args) => &mut args.export_json,
             _ => return,
         };
@@ -90,6 +94,10 @@ pub(crate) enum Command {
     Plot(Box<PlotArgs>),
     /// Show what is in a trace: settings, events, sizes, the peak, and what the recording lacks
     Inspect(InspectArgs),
+    /// Show who holds the memory: by line, function, stack or size, at the peak or at another moment
+    Blame(Box<BlameArgs>),
+    /// Compare the peaks of two recordings: what is new, gone, larger
+    Diff(Box<DiffArgs>),
     /// Check our model against every decision of PyTorch's own allocator in a recording
     Verify(VerifyArgs),
     /// Write a simulated run as PyTorch would have recorded it, or the lifetimes in a trace, for other tools
@@ -101,6 +109,7 @@ pub(crate) enum Command {
 const EXAMPLES: &str = "\
 Examples:
   gmlake-sim inspect traces/opt-1.3b-LR-var.pickle.xz
+  gmlake-sim blame snapshot.pickle
   gmlake-sim compare traces/opt-1.3b-LR-var.pickle.xz --export-plot memory.png
   gmlake-sim report traces/opt-1.3b-LR-var.pickle.xz --out report.html
   gmlake-sim compare traces/*.xz --device-memory 40GiB --allocators caching,expandable,gmlake

@@ -93,7 +93,7 @@ pub(crate) fn choices(
         );
     }
     let setup = setup(input, device, conf)?;
-    let open = OpenOptions { device: input.device, version: input.torch_version };
+    let open = OpenOptions { device: input.device, version: input.torch_version, stacks: false };
     Ok(Choices { open, allocators, setup, reference, is_strict: input.strict, has_peaks: false })
 }
 

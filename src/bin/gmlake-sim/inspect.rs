@@ -3,7 +3,7 @@
 use anyhow::Result;
 use gmlake::report::Export;
 use gmlake::report::table::{Look, plain};
-use gmlake::sim::{Inspection, OpenOptions, SizeClass, inspect, open_all};
+use gmlake::sim::{Failure, Inspection, OpenOptions, SizeClass, StackTotals, inspect, open_all};
 use gmlake::units::{Bytes, Grouped, Nanos, Size};
 
 use crate::args::InspectArgs;
@@ -14,7 +14,8 @@ use crate::{Answer, terminal, work};
 pub(crate) fn main(args: &InspectArgs) -> Result<Answer> {
     let exports = export::open_all(&args.export_json)?;
     check_stdin(&args.input.files)?;
-    let options = OpenOptions { device: args.input.device, version: args.input.torch_version };
+    let options =
+        OpenOptions { device: args.input.device, version: args.input.torch_version, stacks: true };
     let mut found = Vec::new();
     let mut answer = Answer::Yes;
     let bar = work::busy("reading");
@@ -79,6 +80,8 @@ fn summary(inspection: &Inspection, look: Look) -> String {
     }
     rows.push(("training steps", steps(inspection.steps)));
     rows.extend(inspection.peak.map(|_| ("peak of live bytes", peak(inspection))));
+    rows.extend(inspection.stacks.map(|totals| ("call stacks", stacks(totals))));
+    rows.extend(inspection.first_failure.as_ref().map(|failed| ("out of memory", failure(failed))));
     rows.extend(inspection.segments.map(|_| ("held at the end", segments(inspection))));
     let rows = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     left(vec![file.clone(), format!("device {device}")], rows, look)
@@ -107,6 +110,24 @@ fn peak(inspection: &Inspection) -> String {
         text += &format!(", in step {step}");
     }
     text
+}
+
+fn stacks(totals: StackTotals) -> String {
+    let (count, without) = (Grouped(totals.count), Grouped(totals.requests_without));
+    format!(
+        "{count} different ones; {without} requests have none (gmlake-sim blame shows who holds)"
+    )
+}
+
+fn failure(failed: &Failure) -> String {
+    let by = failed.asked_by.as_ref().map_or(String::new(), |name| format!(" by {name}"));
+    let times = if failed.count == 1 {
+        "once".to_owned()
+    } else {
+        format!("{} times", Grouped(failed.count))
+    };
+    let (bytes, event) = (Size(failed.bytes), Grouped(failed.event));
+    format!("{times}; first {bytes} asked for{by} at event {event}; see gmlake-sim blame --at oom")
 }
 
 fn segments(inspection: &Inspection) -> String {

@@ -10,7 +10,9 @@
 
 mod allocators;
 mod args;
+mod blame;
 mod compare;
+mod diff;
 mod export;
 mod fits;
 mod inspect;
@@ -82,6 +84,8 @@ fn run(matches: &mut clap::ArgMatches) -> anyhow::Result<Answer> {
         Command::Report(args) => page::main(args, json),
         Command::Plot(args) => plot::main(args, json),
         Command::Inspect(args) => inspect::main(args),
+        Command::Blame(args) => blame::main(args),
+        Command::Diff(args) => diff::main(args),
         Command::Verify(args) => verify::main(args),
         Command::Export(args) => transcribe::main(args, json),
         Command::Allocators => allocators::main(json),

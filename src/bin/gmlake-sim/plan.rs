@@ -71,7 +71,7 @@ pub(crate) fn choices(input: &InputArgs, args: &AllocatorArgs) -> anyhow::Result
     let conf = args.alloc_conf.as_deref();
     let conf = conf.map(|text| AllocConf::parse(text, version)).transpose()?;
     Ok(Choices {
-        open: OpenOptions { device: input.device, version },
+        open: OpenOptions { device: input.device, version, stacks: false },
         allocators: choose(&args.allocators, &args.set)?,
         setup: Setup { version, conf, ..Setup::default() },
         reference: None,

@@ -21,7 +21,8 @@ pub(crate) fn main(args: &SweepArgs) -> anyhow::Result<Answer> {
     let base = setup(&args.input, &args.device, args.alloc_conf.as_deref())?;
     let grid = Grid::new(&args.allocators, &args.set, &base)?;
     let exports = exports(&args.output)?;
-    let open = OpenOptions { device: args.input.device, version: args.input.torch_version };
+    let open =
+        OpenOptions { device: args.input.device, version: args.input.torch_version, stacks: false };
     let journal = journal(&args.output)?;
     let plan = SweepPlan { grid, open, is_strict: args.input.strict, journal };
     let (rows, answer) = run(&args.input.files, args.output.jobs, &plan)?;

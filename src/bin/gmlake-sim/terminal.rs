@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 
 use gmlake::report::table::{Look, terminal_width, wrapped};
+use gmlake::sim::Opened;
 use serde::Serialize;
 
 use crate::args::Color;
@@ -66,6 +67,13 @@ pub(crate) fn complain(text: &str) {
 pub(crate) fn warn(text: &str) {
     if !is_quiet() {
         complain(&format!("warning: {text}"));
+    }
+}
+
+/// Warns of what had to be assumed about a recording.
+pub(crate) fn tell_of_warnings(opened: &Opened) {
+    for warning in &opened.trace.warnings {
+        warn(&format!("{}: {warning}", opened.file));
     }
 }
 

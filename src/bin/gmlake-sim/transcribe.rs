@@ -23,13 +23,14 @@ pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
         !(json && export.is_stdout()),
         "the export and --json cannot both go to standard output"
     );
-    let options = OpenOptions { device: args.device, version: args.torch_version };
+    // A table cannot hold them, and says so.
+    let wants_stacks = [ExportFormat::Snapshot, ExportFormat::Csv].contains(&args.format);
+    let options =
+        OpenOptions { device: args.device, version: args.torch_version, stacks: wants_stacks };
     let bar = work::busy("reading");
     let opened = open(&args.file, &options)?;
     bar.finish_and_clear();
-    for warning in &opened.trace.warnings {
-        terminal::warn(&format!("{}: {warning}", opened.file));
-    }
+    terminal::tell_of_warnings(&opened);
     let bar = work::busy("writing");
     match args.format {
         ExportFormat::Minimalloc => {
@@ -51,6 +52,7 @@ pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
         ExportFormat::Csv => {
             let records = simulate(args, &opened)?;
             export.finish(|out| Ok(write_csv(&records, out)?))?;
+            tell_of_stacks(&opened);
         }
     }
     bar.finish_and_clear();
@@ -90,6 +92,15 @@ fn simulate(args: &ExportArgs, opened: &Opened) -> Result<Records> {
         bail!("a recording is of one allocator: only --format perfetto takes several");
     };
     Ok(transcribe(opened, choice, &setup)?)
+}
+
+fn tell_of_stacks(opened: &Opened) {
+    if opened.records.stacks.has_frames() {
+        let file = &opened.file;
+        terminal::warn(&format!(
+            "{file}: a table has no call stacks: --format snapshot keeps them"
+        ));
+    }
 }
 
 fn tell_of_tracks(opened: &Opened, left_out: u64) {

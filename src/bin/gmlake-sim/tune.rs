@@ -24,7 +24,7 @@ pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
         worth: args.worth,
     };
     let exports = export::open_all(&args.export_json)?;
-    let open_options = OpenOptions { device: args.input.device, version };
+    let open_options = OpenOptions { device: args.input.device, version, stacks: false };
     let bar = work::progress(args.input.files.len(), &options.setup.runs);
     let pool = work::pool(args.jobs)?;
     let (mut found, mut answer) = (Vec::new(), Answer::Yes);

@@ -54,12 +54,14 @@ pub fn transcribe(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<Rec
         given: FxHashMap::default(),
         pending: Vec::new(),
         now_us: origin_us,
+        stack: Entry::NO_STACK,
         conf,
     };
     let mut device = setup.device(opened, choice);
     let mut replay = Replay::new(&opened.trace, setup.on_oom);
     for event in 0..opened.trace.events.len() {
         scribe.now_us = origin_us + opened.trace.times_us.get(event).copied().unwrap_or(0);
+        scribe.stack = opened.trace.stack_of(event);
         let next = replay.advance(event..event + 1, &mut scribe, &mut device, &mut ());
         if next.map_err(|source| RunError::Device { event, source })?.is_break() {
             break;
@@ -91,6 +93,7 @@ struct Given {
     requested: Bytes,
     stream: StreamId,
     pool: PoolId,
+    stack: u32,
 }
 
 /// An allocator whose doings are written down.
@@ -102,19 +105,24 @@ struct Scribe {
     /// Freed by the program, and not yet by the streams.
     pending: Vec<BlockId>,
     now_us: u64,
+    /// Call stack of the event at hand.
+    stack: u32,
     conf: AllocConf,
 }
 
 impl Scribe {
     fn write(&mut self, action: Action, range: Range<u64>, stream: StreamId, pool: PoolId) {
-        let (time_us, stack) = (self.now_us, Entry::NO_STACK);
+        let (time_us, stack) = (self.now_us, self.stack);
         let (addr, size) = (range.start, range.end - range.start);
         self.entries.push(Entry { addr, size, time_us, stack, stream, action, pool });
     }
 
     fn write_given(&mut self, action: Action, given: Given) {
         let range = given.at..given.at + given.requested;
+        // Without a stack of its own, a free has that of the request, as in PyTorch.
+        let stack = std::mem::replace(&mut self.stack, given.stack);
         self.write(action, range, given.stream, given.pool);
+        self.stack = stack;
     }
 
     /// Writes what the allocator asked of the device, after the frees that it completed by waiting for the GPU.
@@ -149,6 +157,11 @@ impl Scribe {
     fn finish(self, opened: &Opened) -> Records {
         let mut views = Vec::new();
         self.inner.walk(&mut |view| views.push(view));
+        let stack_of = |view: &BlockView| {
+            let given = self.given.get(&view.block?)?;
+            Some((view.at.0, given.stack)).filter(|&(_, stack)| stack != Entry::NO_STACK)
+        };
+        let live_stacks = views.iter().filter_map(stack_of).collect();
         Records {
             device: opened.trace.device,
             has_pools: self.entries.iter().any(|entry| entry.pool != PoolId::DEFAULT),
@@ -156,6 +169,8 @@ impl Scribe {
             entries: self.entries,
             has_segments: true,
             annotations: opened.records.annotations.clone(),
+            stacks: opened.records.stacks.clone(),
+            live_stacks,
             settings: Some(self.conf),
             streams: opened.trace.streams.clone(),
             pools: opened.records.pools.clone(),
@@ -181,7 +196,8 @@ impl Allocator for Scribe {
         match &result {
             Ok(given) => {
                 self.ground.hand_out(given.at.0, given.size);
-                let given_out = Given { at: given.at.0, requested: size, stream, pool };
+                let stack = self.stack;
+                let given_out = Given { at: given.at.0, requested: size, stream, pool, stack };
                 self.given.insert(given.block, given_out);
                 self.write_given(Action::Alloc, given_out);
             }

@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 
 use super::sheet::{Fact, number};
 use crate::trace::torch::{RawBlock, RawSegment, Snapshot};
-use crate::trace::{Annotation, BlockState, TraceError};
+use crate::trace::{Annotation, BlockState, Entry, TraceError};
 
 pub(super) const SETTING: &str = "setting";
 pub(super) const ANNOTATIONS: [&str; 2] = ["annotation_end", "annotation_start"];
@@ -76,7 +76,8 @@ impl Facts {
         let (segment, _) = self.segment.as_mut().ok_or("a block of no segment")?;
         let address = number("addr", fact.text, None)?;
         let requested = self.requested.get(&address).copied();
-        segment.blocks.push(RawBlock { address: Some(address), size: fact.size, requested, state });
+        let (address, size) = (Some(address), fact.size);
+        segment.blocks.push(RawBlock { address, size, requested, state, stack: Entry::NO_STACK });
         Ok(())
     }
 
@@ -88,7 +89,8 @@ impl Facts {
         if used < end {
             let state = BlockState::Inactive;
             let (address, size) = (Some(used), end - used);
-            segment.blocks.push(RawBlock { address, size, requested: None, state });
+            let (requested, stack) = (None, Entry::NO_STACK);
+            segment.blocks.push(RawBlock { address, size, requested, state, stack });
         }
         snapshot.segment(&segment)
     }

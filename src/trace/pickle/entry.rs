@@ -6,6 +6,7 @@
 //! the general form, so that the error can say what is wrong with it.
 
 use super::super::numbers::Numbers;
+use super::super::stack_table::NOT_COMPILED;
 use super::super::torch::{RawAction, RawEntry};
 use super::value::{Fallible, Heap, Value, text};
 
@@ -15,6 +16,8 @@ pub(super) struct Pairs<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) heap: &'a Heap,
     pub(super) items: &'a [Value],
+    /// Whether labels are kept beside the stacks.
+    pub(super) want_stacks: bool,
 }
 
 const HAS_ACTION: u8 = 1;
@@ -85,7 +88,34 @@ impl Pairs<'_> {
                 _ => {}
             }
         }
+        if self.want_stacks {
+            entry.stack = self.labelled(entry.stack, numbers)?;
+        }
         Ok(Ok(seen))
+    }
+
+    /// The number of a list of frames with the labels that are among the items; that of the list, if there are none.
+    #[cold]
+    fn labelled(&self, list: u32, numbers: &mut Numbers) -> Fallible<u32> {
+        let mut labels = [(0, 0); 2];
+        for pair in self.items.chunks_exact(2) {
+            match text(self.bytes, pair[0]) {
+                Some(b"compile_context") => labels[0] = self.label(pair[1], NOT_COMPILED),
+                Some(b"user_metadata") => labels[1] = self.label(pair[1], ""),
+                _ => {}
+            }
+        }
+        Ok(if labels == [(0, 0); 2] { list } else { numbers.label(list, labels)? })
+    }
+
+    /// Place and length of a label, if it is a text that says something.
+    fn label(&self, value: Value, nothing: &str) -> (u64, u32) {
+        match (text(self.bytes, value), value) {
+            (Some(text), Value::Str { at, len }) if len > 0 && text != nothing.as_bytes() => {
+                (at, len)
+            }
+            _ => (0, 0),
+        }
     }
 
     fn keys(&self) -> impl Iterator<Item = Value> {

@@ -362,10 +362,12 @@ impl<'a> Machine<'a> {
 
     fn fill(&mut self, dict: usize, at: usize) -> Fallible<()> {
         let items = &self.stack[at..];
+        let (bytes, want_stacks) = (self.code.bytes, self.want_stacks);
+        let pairs = |heap| entry::Pairs { bytes, heap, items, want_stacks };
         match self.heap.dicts[dict] {
             Dict::Empty if items.is_empty() => {}
             Dict::Empty => {
-                let pairs = entry::Pairs { bytes: self.code.bytes, heap: &self.heap, items };
+                let pairs = pairs(&self.heap);
                 self.heap.dicts[dict] = match pairs.entry(&mut self.numbers)? {
                     Some(entry) => self.heap.entry(entry)?,
                     None if !self.want_stacks && pairs.is_frame() => Dict::Frame,
@@ -379,7 +381,7 @@ impl<'a> Machine<'a> {
             }
             Dict::Frame => {}
             Dict::Entry(entry) => {
-                let pairs = entry::Pairs { bytes: self.code.bytes, heap: &self.heap, items };
+                let pairs = pairs(&self.heap);
                 let mut changed = self.heap.entries[entry as usize];
                 if let Err(key) = pairs.apply(&mut changed, &mut self.numbers)? {
                     let problem =

@@ -17,6 +17,7 @@ mod code;
 mod entry;
 mod machine;
 mod refusal;
+mod stacks;
 mod value;
 mod walk;
 mod write;

@@ -5,32 +5,31 @@
 
 use std::fmt;
 
-use rustc_hash::FxHashMap;
-
 use super::super::error::excerpt;
 use super::super::settings::{RawSettings, TEXT_KEYS};
 use super::super::torch::{
     FOREIGN, RawAction, RawBlock, RawEntry, RawSegment, Snapshot, block_state,
 };
-use super::super::{Annotation, Entry, Position, TraceError};
+use super::super::{Annotation, Position, TraceError};
+use super::stacks::StackNumbers;
 use super::value::{Dict, Heap, Map, Sequence, Value, text};
 
 /// A finished pickle.
 pub(super) struct Walk<'a> {
-    bytes: &'a [u8],
-    heap: Heap,
-    want_stacks: bool,
+    pub(super) bytes: &'a [u8],
+    pub(super) heap: Heap,
+    pub(super) want_stacks: bool,
 }
 
 /// Where a value is: a chain on the call stack, written out only for an error.
 #[derive(Clone, Copy)]
-struct Place<'p> {
+pub(super) struct Place<'p> {
     parent: Option<&'p Place<'p>>,
     part: Part<'p>,
 }
 
 #[derive(Clone, Copy)]
-enum Part<'p> {
+pub(super) enum Part<'p> {
     Root,
     Key(&'p str),
     Index(usize),
@@ -39,11 +38,11 @@ enum Part<'p> {
 impl Place<'_> {
     const ROOT: Place<'static> = Place { parent: None, part: Part::Root };
 
-    fn key<'p>(&'p self, key: &'p str) -> Place<'p> {
+    pub(super) fn key<'p>(&'p self, key: &'p str) -> Place<'p> {
         Place { parent: Some(self), part: Part::Key(key) }
     }
 
-    fn index(&self, index: usize) -> Place<'_> {
+    pub(super) fn index(&self, index: usize) -> Place<'_> {
         Place { parent: Some(self), part: Part::Index(index) }
     }
 }
@@ -71,8 +70,9 @@ impl<'a> Walk<'a> {
     pub(super) fn snapshot(&self, root: Value, out: &mut Snapshot) -> Result<(), TraceError> {
         let place = Place::ROOT;
         let root = self.unwrapped(root)?;
+        let mut stacks = StackNumbers::default();
         if let Value::List(_) | Value::Tuple(_) = root {
-            return self.segments(root, &place, out);
+            return self.segments(root, &place, &mut stacks, out);
         }
         let map = self.map(root, &place)?;
         let known = ["segments", "device_traces", "external_annotations", "allocator_settings"];
@@ -84,10 +84,10 @@ impl<'a> Walk<'a> {
         out.is_foreign |= self.field(map, FOREIGN).is_some();
         let [segments, traces, annotations, settings] = parts;
         if let Some(value) = traces {
-            self.device_traces(value, &place.key(known[1]), out)?;
+            self.device_traces(value, &place.key(known[1]), &mut stacks, out)?;
         }
         if let Some(value) = segments {
-            self.segments(value, &place.key(known[0]), out)?;
+            self.segments(value, &place.key(known[0]), &mut stacks, out)?;
         }
         if let Some(value) = annotations {
             self.annotations(value, &place.key(known[2]), out)?;
@@ -128,9 +128,9 @@ impl<'a> Walk<'a> {
         &self,
         value: Value,
         place: &Place,
+        stacks: &mut StackNumbers,
         out: &mut Snapshot,
     ) -> Result<(), TraceError> {
-        let mut stacks = StackNumbers::default();
         for (device, trace) in self.list(value, place)?.enumerate() {
             let place = place.index(device);
             let device =
@@ -141,7 +141,7 @@ impl<'a> Walk<'a> {
                     self.odd_entry(item, device, &place.index(index), out)?;
                     continue;
                 };
-                raw.stack = self.stack(raw.stack, &mut stacks, &place.index(index), out)?;
+                raw.stack = self.stack(raw.stack, stacks, &place.index(index), out)?;
                 out.entry(device, &raw)?;
             }
         }
@@ -181,7 +181,13 @@ impl<'a> Walk<'a> {
         Err(self.wrong_at(place, map.at, "has a \"frames\" or \"pool_id\" of the wrong kind"))
     }
 
-    fn segments(&self, value: Value, place: &Place, out: &mut Snapshot) -> Result<(), TraceError> {
+    fn segments(
+        &self,
+        value: Value,
+        place: &Place,
+        stacks: &mut StackNumbers,
+        out: &mut Snapshot,
+    ) -> Result<(), TraceError> {
         out.has_segments = true;
         for (index, item) in self.list(value, place)?.enumerate() {
             let place = place.index(index);
@@ -199,7 +205,7 @@ impl<'a> Walk<'a> {
                 })?,
                 is_small: self.string(map, "segment_type", &place)? == Some(b"small"),
                 is_expandable: self.field(map, "is_expandable") == Some(Value::Bool(true)),
-                blocks: self.blocks(map, &place, out)?,
+                blocks: self.blocks(map, &place, stacks, out)?,
             };
             let placed = out.segment(&raw);
             placed.map_err(|error| TraceError { position: position(&place, map.at), ..error })?;
@@ -211,6 +217,7 @@ impl<'a> Walk<'a> {
         &self,
         segment: Map,
         place: &Place,
+        stacks: &mut StackNumbers,
         out: &mut Snapshot,
     ) -> Result<Vec<RawBlock>, TraceError> {
         let place = place.key("blocks");
@@ -234,6 +241,7 @@ impl<'a> Walk<'a> {
                     None => self.history_size(map),
                     requested => requested,
                 },
+                stack: self.block_stack(map, stacks, &place, out)?,
             });
         }
         Ok(blocks)
@@ -306,55 +314,6 @@ impl<'a> Walk<'a> {
         items.chunks_exact(2).filter_map(pair).collect()
     }
 
-    /// The number of the stack that the list `list` holds.
-    #[inline]
-    fn stack(
-        &self,
-        list: u32,
-        numbers: &mut StackNumbers,
-        place: &Place,
-        out: &mut Snapshot,
-    ) -> Result<u32, TraceError> {
-        if !self.want_stacks || list == Entry::NO_STACK {
-            return Ok(Entry::NO_STACK);
-        }
-        if let Some(&number) = numbers.stacks.get(&list) {
-            return Ok(number);
-        }
-        let mut frames = Vec::new();
-        let place = place.key("frames");
-        for (index, item) in self.heap.items(self.heap.sequences[list as usize]).enumerate() {
-            frames.push(self.frame(item, numbers, &place.index(index), out)?);
-        }
-        let number = out.stacks.stack(&frames);
-        numbers.stacks.insert(list, number);
-        Ok(number)
-    }
-
-    fn frame(
-        &self,
-        item: Value,
-        numbers: &mut StackNumbers,
-        place: &Place,
-        out: &mut Snapshot,
-    ) -> Result<u32, TraceError> {
-        let Value::Dict(dict) = item else { return Err(self.expected("a dict", item, place)) };
-        if let Some(&number) = numbers.frames.get(&dict) {
-            return Ok(number);
-        }
-        let map = self.map(item, place)?;
-        let part = |key| -> Result<_, TraceError> {
-            let text = self.string(map, key, place)?.unwrap_or(b"?");
-            Ok(String::from_utf8_lossy(&text[..text.len().min(MAX_NAME)]))
-        };
-        let (file, function) = (part("filename")?, part("name")?);
-        let line = self.field(map, "line").and_then(Value::as_u64).unwrap_or(0);
-        out.spend((file.len() + function.len()) as u64)?;
-        let number = out.stacks.frame(&file, line, &function);
-        numbers.frames.insert(dict, number);
-        Ok(number)
-    }
-
     fn list(&self, value: Value, place: &Place) -> Result<impl Iterator<Item = Value>, TraceError> {
         let sequence = self.sequence(value).ok_or_else(|| self.expected("a list", value, place))?;
         if sequence.frames_left_out {
@@ -370,7 +329,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn map(&self, value: Value, place: &Place) -> Result<Map, TraceError> {
+    pub(super) fn map(&self, value: Value, place: &Place) -> Result<Map, TraceError> {
         let Value::Dict(dict) = value else { return Err(self.expected("a dict", value, place)) };
         match self.heap.dicts[dict as usize] {
             Dict::Map(map) => Ok(self.heap.maps[map as usize]),
@@ -381,7 +340,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The value under a key; Python's `None` counts as absent.
-    fn field(&self, map: Map, key: &str) -> Option<Value> {
+    pub(super) fn field(&self, map: Map, key: &str) -> Option<Value> {
         self.heap.get(self.bytes, map, key.as_bytes()).filter(|&value| value != Value::None)
     }
 
@@ -393,7 +352,12 @@ impl<'a> Walk<'a> {
         number.map(Some).ok_or_else(wrong)
     }
 
-    fn string(&self, map: Map, key: &str, place: &Place) -> Result<Option<&'a [u8]>, TraceError> {
+    pub(super) fn string(
+        &self,
+        map: Map,
+        key: &str,
+        place: &Place,
+    ) -> Result<Option<&'a [u8]>, TraceError> {
         let Some(value) = self.field(map, key) else { return Ok(None) };
         let wrong = || self.wrong_kind("a string", value, &place.key(key), map.at);
         text(self.bytes, value).map(Some).ok_or_else(wrong)
@@ -423,14 +387,7 @@ impl<'a> Walk<'a> {
 }
 
 /// Longer names are cut.
-const MAX_NAME: usize = 1024;
-
-/// Frames and lists of frames that were met already, by their number in the heap. Shared ones are looked at once.
-#[derive(Default)]
-struct StackNumbers {
-    stacks: FxHashMap<u32, u32>,
-    frames: FxHashMap<u32, u32>,
-}
+pub(super) const MAX_NAME: usize = 1024;
 
 fn position(place: &Place, at: u64) -> Position {
     Position::Item(place.to_string(), at)

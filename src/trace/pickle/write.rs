@@ -1,8 +1,8 @@
 //! A pickle writer for plain data: dicts, lists, text and numbers in protocol 4, without the optional frames.
 //!
 //! Texts come again and again (keys, names of actions), so each is written once and referred to by its number from
-//! then on, as PyTorch's own pickles do. `MemoryViz.js`, which PyTorch's viewer runs, knows no other opcodes than
-//! those.
+//! then on, as PyTorch's own pickles do; so are call stacks and their frames ([`Pickler::remember`]). `MemoryViz.js`,
+//! which PyTorch's viewer runs, knows no other opcodes than those.
 
 use std::io::{self, Write};
 
@@ -15,6 +15,8 @@ const BATCH: usize = 1000;
 pub(in crate::trace) struct Pickler<W> {
     out: W,
     memo: FxHashMap<String, u32>,
+    /// Things that have a number.
+    memo_len: u32,
 }
 
 /// A value that can be written.
@@ -37,7 +39,7 @@ impl<W: Write> Pickler<W> {
     /// Begins a pickle.
     pub(in crate::trace) fn new(mut out: W) -> io::Result<Self> {
         out.write_all(b"\x80\x04")?;
-        Ok(Self { out, memo: FxHashMap::default() })
+        Ok(Self { out, memo: FxHashMap::default(), memo_len: 0 })
     }
 
     /// Ends it, after its one value.
@@ -106,19 +108,31 @@ impl<W: Write> Pickler<W> {
 
     fn text(&mut self, text: &str) -> io::Result<()> {
         if let Some(&number) = self.memo.get(text) {
-            return match u8::try_from(number) {
-                Ok(number) => self.out.write_all(&[b'h', number]),
-                Err(_) => self.with_u32(b'j', number),
-            };
+            return self.recall(number);
         }
         match u8::try_from(text.len()) {
             Ok(len) => self.out.write_all(&[0x8c, len])?,
             Err(_) => self.with_u32(b'X', text.len() as u32)?,
         }
         self.out.write_all(text.as_bytes())?;
-        self.out.write_all(b"\x94")?;
-        self.memo.insert(text.to_owned(), self.memo.len() as u32);
+        let number = self.remember()?;
+        self.memo.insert(text.to_owned(), number);
         Ok(())
+    }
+
+    /// Gives what was just written a number.
+    pub(in crate::trace) fn remember(&mut self) -> io::Result<u32> {
+        self.out.write_all(b"\x94")?;
+        self.memo_len += 1;
+        Ok(self.memo_len - 1)
+    }
+
+    /// The same object again that was given this number.
+    pub(in crate::trace) fn recall(&mut self, number: u32) -> io::Result<()> {
+        match u8::try_from(number) {
+            Ok(number) => self.out.write_all(&[b'h', number]),
+            Err(_) => self.with_u32(b'j', number),
+        }
     }
 
     /// The shortest form that holds the number.

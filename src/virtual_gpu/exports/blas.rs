@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use gmlake::virtual_gpu::{Precision, Work};
 use rustc_hash::FxHashMap;
 
-use crate::state::{self, Stream, gpu, number, put};
+use crate::state::{self, Stream, gpu, number, pointer, put};
 
 /// `cublasStatus_t`
 type Status = c_int;
@@ -53,12 +53,11 @@ struct Extents {
 }
 
 fn product(handle: *mut c_void, extents: &Extents, precision: Precision) -> Status {
-    let default = state::stream(std::ptr::null_mut());
-    let stream = objects(|all| all.streams.get(&number(handle)).copied()).unwrap_or(default);
+    let stream = objects(|all| all.streams.get(&number(handle)).copied()).unwrap_or(0);
     let Extents { m, n, k, batches } = *extents;
     let results = f64::from(m) * f64::from(n) * f64::from(batches);
-    state::gpu_now()
-        .work(stream, Work::Product { flops: 2.0 * results * f64::from(k), results, precision });
+    let flops = 2.0 * results * f64::from(k);
+    state::work(pointer(stream), Work::Product { flops, results, precision });
     SUCCESS
 }
 

@@ -47,8 +47,8 @@ pub fn set_known(at: *const c_void, bytes: usize, is_known: bool) {
 }
 
 /// A collective whose result is larger than [`LIMIT`], or on a captured stream: time, and no data.
-fn is_moved(bytes: usize, to: *const c_void, on: Stream) -> bool {
-    state::work(on, Work::Link(bytes as u64));
+fn is_moved(bytes: usize, sent: usize, to: *const c_void, on: Stream) -> bool {
+    state::work(on, Work::Link(sent as u64));
     let on = state::stream(on);
     let is_captured = gpu().graphs.of(on).is_some();
     if bytes > LIMIT || is_captured {
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn ncclAllGather(
     };
     let slots = if is_whole { 0..world } else { rank..rank + 1 };
     let total = bytes * slots.end;
-    if !is_moved(total, to, stream) {
+    if !is_moved(total, total - total / world, to, stream) {
         return SUCCESS;
     }
     // SAFETY: as the caller promises.
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn ncclReduceScatter(
     let Some((world, rank, is_whole)) = with(on, |it| (it.world, it.rank, it.is_whole)) else {
         return INVALID_ARGUMENT;
     };
-    if !is_moved(bytes, to, stream) || bytes * world > LIMIT || !is_whole {
+    if !is_moved(bytes, bytes * (world - 1), to, stream) || bytes * world > LIMIT || !is_whole {
         set_known(to, bytes, false);
         return SUCCESS;
     }
@@ -131,7 +131,8 @@ pub unsafe extern "C" fn ncclAllReduce(
 ) -> Result_ {
     let kind = Kind::of(kind);
     let bytes = count * kind.size();
-    if !is_moved(bytes, to, stream) {
+    let sent = 2 * (bytes - bytes / world_of(on));
+    if !is_moved(bytes, sent, to, stream) {
         return SUCCESS;
     }
     // SAFETY: as the caller promises.
@@ -157,7 +158,7 @@ pub unsafe extern "C" fn ncclReduce(
     let kind = Kind::of(kind);
     let bytes = count * kind.size();
     let Some(rank) = with(on, |it| it.rank) else { return INVALID_ARGUMENT };
-    if !is_moved(bytes, if rank == root as usize { to } else { from }, stream) {
+    if !is_moved(bytes, bytes, if rank == root as usize { to } else { from }, stream) {
         return SUCCESS;
     }
     // SAFETY: as the caller promises.
@@ -182,7 +183,7 @@ pub unsafe extern "C" fn ncclBroadcast(
     stream: Stream,
 ) -> Result_ {
     let bytes = count * Kind::of(kind).size();
-    if !is_moved(bytes, to, stream) {
+    if !is_moved(bytes, bytes, to, stream) {
         return SUCCESS;
     }
     // SAFETY: as the caller promises.
@@ -221,7 +222,7 @@ pub unsafe extern "C" fn ncclAlltoAll(
     let Some((world, rank, is_whole)) = with(on, |it| (it.world, it.rank, it.is_whole)) else {
         return INVALID_ARGUMENT;
     };
-    if !is_moved(bytes * world, to, stream) || !is_whole {
+    if !is_moved(bytes * world, bytes * (world - 1), to, stream) || !is_whole {
         return SUCCESS;
     }
     // SAFETY: as the caller promises.

@@ -42,10 +42,8 @@ pub struct DriverLaunchConfig {
 
 /// Counts a launch.
 fn launch(kernel: *const c_void, grid: Extents, block: Extents, on: Stream) -> Code {
-    let on = state::stream(on);
-    let mut gpu = state::gpu_now();
-    gpu.load(number(kernel));
-    gpu.work(on, Work::Threads(grid.count() * block.count()));
+    state::gpu_now().load(number(kernel));
+    state::work(on, Work::Threads(grid.count() * block.count()));
     SUCCESS
 }
 

@@ -43,6 +43,12 @@ pub extern "C" fn gmlake_gpu_on_unknown_read(call: Option<OnUnknownRead>) {
     copies::on_unknown_read(call);
 }
 
+/// The host of a real GPU needs `pace` times as long as the processor of this machine.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_gpu_host_pace(pace: f64) {
+    gpu().timeline.set_host_pace(pace);
+}
+
 /// Writes a text with a zero behind it, as far as there is room. Returns the length without the zero.
 ///
 /// # Safety

@@ -63,7 +63,7 @@ pub extern "C" fn cudaEventRecordWithFlags(event: Object, on: Stream, _flags: c_
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudaEventQuery(event: Object) -> Code {
-    let reached = state::gpu_now().timeline.is_reached(number(event));
+    let reached = state::gpu_now().timeline.is_reached(number(event), state::asker());
     if reached { SUCCESS } else { failed(NOT_READY) }
 }
 
@@ -93,7 +93,7 @@ pub extern "C" fn cudaStreamWaitEvent(on: Stream, event: Object, _flags: c_uint)
 #[unsafe(no_mangle)]
 pub extern "C" fn cudaStreamQuery(of: Stream) -> Code {
     let of = state::stream(of);
-    let idle = state::gpu_now().timeline.is_idle(of);
+    let idle = state::gpu_now().timeline.is_idle(of, state::asker());
     if idle { SUCCESS } else { failed(NOT_READY) }
 }
 

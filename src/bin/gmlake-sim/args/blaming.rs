@@ -1,0 +1,135 @@
+//! What can be typed after `blame` and `diff`.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use gmlake::metrics::By;
+use gmlake::sim::Memory;
+use gmlake::sim::blame::At;
+
+use super::{InputArgs, JobArgs, memory};
+
+const BLAME_EXAMPLES: &str = "\
+Examples:
+  gmlake-sim blame snapshot.pickle                    # the peak of live bytes, by line
+  gmlake-sim blame snapshot.pickle --at step:3 --by stack --top 5
+  gmlake-sim blame snapshot.pickle --fragmentation    # what PyTorch's allocator lost, and where
+  gmlake-sim blame snapshot.pickle --growth           # leaks, caches and state
+  gmlake-sim blame snapshot.pickle --at oom           # who asked, who held, what would help
+  gmlake-sim blame 'ranks/*.pickle' --export-flamegraph peak.svg
+
+A line is the innermost one that a user can change: frames of torch, of Python's standard
+library, of generated code and of C++ are passed over (--innermost: none is). For call stacks
+record with torch.cuda.memory._record_memory_history(context=\"alloc\", stacks=\"python\").";
+
+/// `gmlake-sim blame`
+#[derive(Debug, Parser)]
+#[command(after_help = BLAME_EXAMPLES)]
+pub(crate) struct BlameArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    #[command(flatten)]
+    pub(crate) names: NameArgs,
+    /// Moment: peak, oom, end, step:3 (its peak) or event:1000; the peak is that of live bytes, with --allocator that
+    /// of the memory which the allocator holds
+    #[arg(long, value_name = "MOMENT", default_value = "peak", help_heading = "Moment")]
+    pub(crate) at: At,
+    /// Allocator whose moment it is, see 'gmlake-sim allocators' [default: none; for --fragmentation and --at oom the
+    /// one that was recorded]
+    #[arg(long, value_name = "NAME", help_heading = "Moment")]
+    pub(crate) allocator: Option<String>,
+    /// Set an option of the allocator, such as gmlake.fragment_limit=2MiB; may be repeated
+    #[arg(long, value_name = "ALLOCATOR.OPTION=VALUE", help_heading = "Moment")]
+    pub(crate) set: Vec<String>,
+    /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of the recording]
+    #[arg(long, value_name = "SETTINGS", help_heading = "Moment")]
+    pub(crate) alloc_conf: Option<String>,
+    /// Memory of the simulated device, such as 80GiB, or 'unlimited' [default: as the recording tells]
+    #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = "Moment")]
+    pub(crate) device_memory: Option<Memory>,
+    /// Show what the allocator holds at its peak that nobody asked for, by cause and by whom it is due to
+    #[arg(long, help_heading = "Question", conflicts_with_all = ["growth", "at", "job"])]
+    pub(crate) fragmentation: bool,
+    /// Show what is left over from step to step: leaks, caches and state
+    #[arg(long, help_heading = "Question", conflicts_with_all = ["at", "allocator", "job"])]
+    pub(crate) growth: bool,
+    /// Steps after which what is still live counts as left over
+    #[arg(long, value_name = "STEPS", default_value_t = 1, requires = "growth")]
+    #[arg(help_heading = "Question", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) after: u64,
+    #[command(flatten)]
+    pub(crate) output: BlameOutputArgs,
+}
+
+/// What rows are called.
+#[derive(Debug, Parser)]
+#[command(next_help_heading = "Rows")]
+pub(crate) struct NameArgs {
+    /// What rows are told apart by [default: line; size if the recording has no call stacks]
+    #[arg(long, value_name = "KIND", value_parser = kinds())]
+    pub(crate) by: Option<By>,
+    /// Name the innermost frame of all, in whatever library it is
+    #[arg(long)]
+    pub(crate) innermost: bool,
+    /// Rows to show; exports have all
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) top: usize,
+}
+
+/// What is written.
+#[derive(Debug, Parser)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct BlameOutputArgs {
+    /// Write every row as JSON; as all exports: may be repeated, '-' for standard output in place of the tables
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export_json: Vec<PathBuf>,
+    /// Write every row as CSV
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["fragmentation", "growth"])]
+    pub(crate) export_csv: Vec<PathBuf>,
+    /// Draw a flame graph of whole call stacks, as SVG; of a job that of its worst rank
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["fragmentation", "growth"])]
+    pub(crate) export_flamegraph: Vec<PathBuf>,
+    /// Write folded call stacks, a line each, for other flame graph tools
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["fragmentation", "growth"])]
+    pub(crate) export_folded: Vec<PathBuf>,
+}
+
+const DIFF_EXAMPLES: &str = "\
+Examples:
+  gmlake-sim diff before.pickle after.pickle
+  gmlake-sim diff before.pickle after.pickle --tolerance 1% --by function
+  gmlake-sim diff before.pickle after.pickle --tolerance 64MiB --export-json diff.json
+
+Lines that only moved are matched by their file, function and bytes.
+Exit codes: 0 the peak is as before, 1 it grew by more than --tolerance, 2 wrong usage or input.";
+
+/// `gmlake-sim diff`
+#[derive(Debug, Parser)]
+#[command(after_help = DIFF_EXAMPLES)]
+pub(crate) struct DiffArgs {
+    /// Trace before
+    #[arg(value_name = "A")]
+    pub(crate) before: PathBuf,
+    /// Trace after
+    #[arg(value_name = "B")]
+    pub(crate) after: PathBuf,
+    /// Device to take from the files [default: the only one with events]
+    #[arg(long, value_name = "N")]
+    pub(crate) device: Option<u32>,
+    #[command(flatten)]
+    pub(crate) names: NameArgs,
+    /// Growth of the peak that is no regression: a share (1%) or a size (64MiB)
+    #[arg(long, value_name = "SHARE|SIZE", default_value = "0%")]
+    pub(crate) tolerance: gmlake::sim::blame::Tolerance,
+    /// Write every row as JSON ('-' for standard output, in place of the table)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export_json: Vec<PathBuf>,
+}
+
+fn kinds() -> impl TypedValueParser<Value = By> {
+    let names = By::ALL.map(|(_, name)| name);
+    PossibleValuesParser::new(names).map(|name| By::from_name(&name).unwrap_or_default())
+}

@@ -1,0 +1,218 @@
+//! `gmlake-sim blame`: who holds the memory.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use gmlake::alloc_conf::AllocConf;
+use gmlake::metrics::{Blame, By, JobBlame, RankBlame};
+use gmlake::report::Export;
+use gmlake::report::blame as report;
+use gmlake::sim::blame::{At, Question, blame, folded, growth, loss, refusal};
+use gmlake::sim::job::{Job, is_many, jobs};
+use gmlake::sim::{Choice, OpenOptions, Opened, Setup, choose, open};
+use gmlake::units::Bytes;
+use serde::Serialize;
+
+use crate::args::{BlameArgs, NameArgs};
+use crate::compare::check_stdin;
+use crate::plan::tell_of_gaps;
+use crate::{Answer, export, terminal, work};
+
+pub(crate) fn main(args: &BlameArgs) -> Result<Answer> {
+    check_stdin(&args.input.files)?;
+    let is_job = args.job.job || args.input.files.iter().any(|file| is_many(file));
+    match (args.fragmentation, args.growth, args.at) {
+        (true, _, _) => each(args, |opened| {
+            let (choice, setup) = allocator(args, opened)?;
+            let by = by(&args.names, opened)?;
+            let found = loss(opened, &choice, &setup, by, args.names.innermost)?;
+            Ok((report::loss_table(&found, args.names.top, terminal::look()), found))
+        }),
+        (_, true, _) => each(args, |opened| {
+            let by = by(&args.names, opened)?;
+            let found = growth(opened, by, args.names.innermost, args.after);
+            Ok((report::growth_table(&found, args.names.top, terminal::look()), found))
+        }),
+        (_, _, At::Oom) if !is_job && !wants_rows(args) => each(args, |opened| {
+            let (choice, setup) = allocator(args, opened)?;
+            let by = by(&args.names, opened)?;
+            let found = refusal(opened, &choice, &setup, by, args.names.innermost)?;
+            Ok((report::refusal_text(&found, args.names.top, terminal::look()), found))
+        }),
+        _ => main_of_rows(args, is_job),
+    }
+}
+
+/// Whether something is to be written that only the rows of a moment have.
+fn wants_rows(args: &BlameArgs) -> bool {
+    let output = &args.output;
+    [&output.export_csv, &output.export_flamegraph, &output.export_folded]
+        .iter()
+        .any(|files| !files.is_empty())
+}
+
+/// Answers for each file by itself.
+fn each<T: Serialize>(
+    args: &BlameArgs,
+    answer: impl Fn(&Opened) -> Result<(String, T)>,
+) -> Result<Answer> {
+    let exports = export::open_all(&args.output.export_json)?;
+    let (mut texts, mut found) = (Vec::new(), Vec::new());
+    let mut result = Answer::Yes;
+    for file in &args.input.files {
+        match opened(args, file).and_then(|opened| answer(&opened)) {
+            Ok((text, one)) => {
+                texts.push(text);
+                found.push(one);
+            }
+            Err(error) => {
+                terminal::complain(&format!("{error:#}"));
+                result = Answer::Incomplete;
+            }
+        }
+    }
+    if !exports.iter().any(Export::is_stdout) && !texts.is_empty() {
+        terminal::print(&texts.join("\n\n"))?;
+    }
+    export::write_json(exports, &found)?;
+    Ok(result)
+}
+
+/// The live bytes of a moment, of each file or of jobs of many ranks.
+fn main_of_rows(args: &BlameArgs, is_job: bool) -> Result<Answer> {
+    let output = &args.output;
+    let json = export::open_all(&output.export_json)?;
+    let csv = export::open_all(&output.export_csv)?;
+    let flames = export::open_all(&output.export_flamegraph)?;
+    let texts = export::open_all(&output.export_folded)?;
+    let jobs = match is_job {
+        true => jobs(&args.input.files, args.job.job)?,
+        false => args.input.files.iter().flat_map(|file| jobs_of(file)).collect(),
+    };
+    let (mut found, mut stacks, mut answer) = (Vec::new(), Worst::default(), Answer::Yes);
+    let wants_stacks = !flames.is_empty() || !texts.is_empty();
+    for job in &jobs {
+        tell_of_gaps(job);
+        let blame = of_job(args, job, wants_stacks.then_some(&mut stacks));
+        let is_complete = blame.ranks.len() == job.ranks.len();
+        found.extend(Some(blame).filter(|blame| !blame.ranks.is_empty()));
+        answer = if is_complete { answer } else { Answer::Incomplete };
+    }
+    let has_stdout = [&json, &csv, &flames, &texts].iter().any(|e| e.iter().any(Export::is_stdout));
+    if !has_stdout && !found.is_empty() {
+        let shown: Vec<String> = found.iter().map(|job| show(job, args.names.top)).collect();
+        terminal::print(&shown.join("\n\n"))?;
+    }
+    let blames: Vec<&Blame> =
+        found.iter().flat_map(|job| &job.ranks).map(|rank| &rank.blame).collect();
+    if blames.is_empty() {
+        return Ok(answer);
+    }
+    export::write_json(json, &blames)?;
+    csv.into_iter().try_for_each(|file| file.finish(|out| Ok(report::write_csv(&blames, out)?)))?;
+    let Worst { captions, stacks, .. } = stacks;
+    for file in flames {
+        file.finish(|out| Ok(report::write_flamegraph(&stacks, &captions, out)?))?;
+    }
+    for file in texts {
+        file.finish(|out| Ok(report::write_folded(&stacks, out)?))?;
+    }
+    Ok(answer)
+}
+
+/// One file as a job of its own.
+fn jobs_of(file: &Path) -> Vec<Job> {
+    jobs(&[file.to_owned()], false).unwrap_or_default()
+}
+
+fn show(job: &JobBlame, top: usize) -> String {
+    match &job.ranks[..] {
+        [only] => report::table(&only.blame, top, terminal::look()),
+        _ => report::job_table(job, top, terminal::look()),
+    }
+}
+
+/// The call stacks of the file on which most is live.
+#[derive(Default)]
+struct Worst {
+    live_bytes: Bytes,
+    captions: [String; 2],
+    stacks: Vec<(String, u64)>,
+}
+
+/// The ranks of a job that could be used.
+fn of_job(args: &BlameArgs, job: &Job, mut stacks: Option<&mut Worst>) -> JobBlame {
+    let mut found = JobBlame { name: job.name.clone(), ranks: Vec::new() };
+    for rank in &job.ranks {
+        match of_rank(args, &rank.path, stacks.as_deref_mut()) {
+            Ok(blame) => found.ranks.push(RankBlame { rank: rank.number, blame }),
+            Err(error) => terminal::complain(&format!("{error:#}")),
+        }
+    }
+    found
+}
+
+fn of_rank(args: &BlameArgs, file: &Path, stacks: Option<&mut Worst>) -> Result<Blame> {
+    let opened = opened(args, file)?;
+    let question = question(args, &opened)?;
+    let blame = blame(&opened, &question)?;
+    if let Some(worst) = stacks.filter(|worst| blame.live_bytes > worst.live_bytes) {
+        *worst = Worst {
+            live_bytes: blame.live_bytes,
+            captions: report::captions(&blame),
+            stacks: folded(&opened, &question)?,
+        };
+    }
+    Ok(blame)
+}
+
+fn opened(args: &BlameArgs, file: &Path) -> Result<Opened> {
+    let input = &args.input;
+    let options = OpenOptions { device: input.device, version: input.torch_version, stacks: true };
+    let bar = work::busy("reading");
+    let opened = open(file, &options)?;
+    bar.finish_and_clear();
+    if let Some(warning) = opened.trace.warnings.first().filter(|_| input.strict) {
+        bail!("{}: {warning} (--strict)", opened.file);
+    }
+    terminal::tell_of_warnings(&opened);
+    Ok(opened)
+}
+
+fn question(args: &BlameArgs, opened: &Opened) -> Result<Question> {
+    let by = by(&args.names, opened)?;
+    let is_simulated = args.allocator.is_some() || args.device_memory.is_some();
+    let allocator = is_simulated.then(|| allocator(args, opened)).transpose()?;
+    Ok(Question { at: args.at, by, innermost: args.names.innermost, allocator })
+}
+
+/// What rows are told apart by: what was asked for, or what the recording can tell.
+pub(crate) fn by(names: &NameArgs, opened: &Opened) -> Result<By> {
+    let has_stacks = opened.records.stacks.has_frames();
+    match names.by {
+        Some(by) if by.needs_stacks() && !has_stacks => bail!(
+            "{}: no call stacks in it for --by {}: record them with \
+             _record_memory_history(context=\"alloc\", stacks=\"python\"), or take --by size",
+            opened.file,
+            by.name()
+        ),
+        Some(by) => Ok(by),
+        None if has_stacks => Ok(By::Line),
+        None => {
+            let file = &opened.file;
+            terminal::warn(&format!("{file}: no call stacks in it: by size instead"));
+            Ok(By::Size)
+        }
+    }
+}
+
+/// The allocator that was asked for, or the one that was recorded.
+fn allocator(args: &BlameArgs, opened: &Opened) -> Result<(Choice, Setup)> {
+    let name = args.allocator.clone().unwrap_or_else(|| opened.recorded_by().to_owned());
+    let mut choices = choose(&[name], &args.set)?;
+    let version = args.input.torch_version;
+    let conf =
+        args.alloc_conf.as_deref().map(|text| AllocConf::parse(text, version)).transpose()?;
+    let memory = args.device_memory.unwrap_or_default();
+    Ok((choices.remove(0), Setup { version, conf, memory, ..Setup::default() }))
+}

@@ -1,0 +1,30 @@
+//! `gmlake-sim diff`: the peaks of two recordings beside each other.
+
+use anyhow::Result;
+use gmlake::report::Export;
+use gmlake::report::blame::diff_table;
+use gmlake::sim::blame::diff;
+use gmlake::sim::{OpenOptions, open};
+
+use crate::args::DiffArgs;
+use crate::blame::by;
+use crate::compare::check_stdin;
+use crate::{Answer, export, terminal, work};
+
+pub(crate) fn main(args: &DiffArgs) -> Result<Answer> {
+    check_stdin(&[args.before.clone(), args.after.clone()])?;
+    let exports = export::open_all(&args.export_json)?;
+    let options = OpenOptions { device: args.device, stacks: true, ..OpenOptions::default() };
+    let bar = work::busy("reading");
+    let (before, after) = (open(&args.before, &options)?, open(&args.after, &options)?);
+    bar.finish_and_clear();
+    [&before, &after].into_iter().for_each(terminal::tell_of_warnings);
+    // Both by the same: by what the one with less to tell can tell.
+    let of_both = if before.records.stacks.has_frames() { &after } else { &before };
+    let found = diff(&before, &after, by(&args.names, of_both)?, args.names.innermost)?;
+    if !exports.iter().any(Export::is_stdout) {
+        terminal::print(&diff_table(&found, args.names.top, terminal::look()))?;
+    }
+    exports.into_iter().try_for_each(|file| file.finish_json(&found))?;
+    Ok(if args.tolerance.is_exceeded(&found) { Answer::No } else { Answer::Yes })
+}

@@ -1,0 +1,69 @@
+//! What is left over from step to step, as a table.
+
+use super::{named, subject};
+use crate::metrics::{GrowthRow, Leftover, StepGrowth};
+use crate::report::table::Look;
+use crate::units::{Grouped, Size};
+
+/// A headline, a table of the `top` first rows, and a sentence on the leaks.
+#[must_use]
+pub fn growth_table(growth: &StepGrowth, top: usize, look: Look) -> String {
+    let StepGrowth { file, device, steps, after, .. } = growth;
+    let later =
+        if *after == 1 { "a step".to_owned() } else { format!("{} steps", Grouped(*after)) };
+    let title = format!(
+        "{file}, device {device}: asked for in one of {} steps and still live {later} later",
+        Grouped(*steps)
+    );
+    if growth.rows.is_empty() {
+        return format!("{title}: nothing.");
+    }
+    let heading = ["kind", "live", "per step", "blocks", "left by steps"];
+    let mut parts = vec![title];
+    parts.push(named(
+        "asked for by",
+        &heading,
+        growth.rows.iter().take(top).map(row).collect(),
+        look,
+    ));
+    if let Some(more) = growth.rows.len().checked_sub(top).filter(|&more| more > 0) {
+        parts.push(format!("{} more rows.", Grouped(more as u64)));
+    }
+    parts.push(verdict(growth));
+    parts.join("\n\n")
+}
+
+fn row(row: &GrowthRow) -> (String, Vec<String>) {
+    let steps = match row.steps {
+        (first, last) if first == last => Grouped(first).to_string(),
+        (first, last) => format!("{} to {}", Grouped(first), Grouped(last)),
+    };
+    let numbers = vec![
+        row.kind.name().to_owned(),
+        Size(row.bytes).to_string(),
+        signed(row.per_step_bytes),
+        Grouped(row.blocks).to_string(),
+        steps,
+    ];
+    (row.name.clone(), numbers)
+}
+
+fn signed(bytes: i64) -> String {
+    match bytes {
+        0 => "0 B".to_owned(),
+        bytes => format!("{}{}", if bytes < 0 { "-" } else { "+" }, Size(bytes.unsigned_abs())),
+    }
+}
+
+fn verdict(growth: &StepGrowth) -> String {
+    let leaks = || growth.rows.iter().filter(|row| row.kind == Leftover::Leak);
+    let Some(first) = leaks().max_by_key(|row| row.per_step_bytes) else {
+        return "Nothing grows to the end: no leak.".to_owned();
+    };
+    let per_step: i64 = leaks().map(|row| row.per_step_bytes).sum();
+    format!(
+        "Memory leaks: {} in each step, most of it asked for by {}.",
+        signed(per_step),
+        subject(&first.name)
+    )
+}

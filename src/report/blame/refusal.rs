@@ -1,0 +1,115 @@
+//! Out of memory, in words: who asked, who held, what was free and of no use, what would have served it.
+
+use super::{named, percent, subject};
+use crate::metrics::{By, Refusal};
+use crate::report::table::Look;
+use crate::units::{Grouped, Size};
+
+/// A headline, what was free and why it was of no use, the `top` largest holders, and what would have served it.
+#[must_use]
+pub fn refusal_text(refusal: &Refusal, top: usize, look: Look) -> String {
+    let mut parts = vec![headline(refusal), state(refusal)];
+    if !refusal.free.is_empty() {
+        let row = |row: &crate::metrics::UnusableFree| {
+            let numbers = [Size(row.bytes), Size(row.largest_bytes)].map(|size| size.to_string());
+            (row.meaning.to_owned(), numbers.to_vec())
+        };
+        let rows = refusal.free.iter().map(row).collect();
+        parts.push(named("held, and of no use to it", &["bytes", "largest"], rows, look));
+    }
+    let row = |row: &crate::metrics::BlameRow| {
+        let share = percent(row.bytes, refusal.live_bytes);
+        (
+            row.name.clone(),
+            vec![Size(row.bytes).to_string(), share, Grouped(row.blocks).to_string()],
+        )
+    };
+    let mut rows: Vec<_> = refusal.held.iter().take(top).map(row).collect();
+    if let Some(rest) = refusal.held.get(top..).filter(|rest| !rest.is_empty()) {
+        let (bytes, blocks) =
+            (rest.iter().map(|r| r.bytes).sum(), rest.iter().map(|r| r.blocks).sum());
+        let numbers = [Size(bytes).to_string(), percent(bytes, refusal.live_bytes)];
+        let numbers = [&numbers[..], &[Grouped(blocks).to_string()]].concat();
+        rows.push((format!("{} more", Grouped(rest.len() as u64)), numbers));
+    }
+    if !rows.is_empty() {
+        parts.push(named("who held", &["bytes", "share", "blocks"], rows, look));
+    }
+    parts.push(remedies(refusal));
+    parts.join("\n\n")
+}
+
+fn headline(refusal: &Refusal) -> String {
+    let Refusal { file, device, allocator, .. } = refusal;
+    let step = refusal.step.map_or(String::new(), |step| format!(" in step {}", Grouped(step)));
+    let (asked, event) = (Size(refusal.requested_bytes), Grouped(refusal.event));
+    let mut who = match refusal.by {
+        By::Size => "the program".to_owned(),
+        _ => subject(&refusal.name),
+    };
+    // A path stays as it is.
+    if who.starts_with("the ") {
+        who.replace_range(..1, "T");
+    }
+    format!(
+        "{file}, device {device}: {allocator} ran out of memory at event {event}{step}.\n\
+         {who} asked for {asked}."
+    )
+}
+
+fn state(refusal: &Refusal) -> String {
+    let (reserved, live) = (Size(refusal.reserved_bytes), Size(refusal.live_bytes));
+    let limit = match refusal.memory_bytes {
+        Some(memory) => {
+            let left = Size(memory.saturating_sub(refusal.reserved_bytes));
+            format!(" of the {} that it may hold, so that {left} were left to be had", Size(memory))
+        }
+        None => String::new(),
+    };
+    let usable = match refusal.usable_bytes {
+        0 => "no free block was in the pool and on the stream that it asks".to_owned(),
+        bytes => {
+            format!("the largest free block in its pool and on its stream was {}", Size(bytes))
+        }
+    };
+    format!("{reserved} were held{limit}. Of what was held {live} were live; {usable}.")
+}
+
+fn remedies(refusal: &Refusal) -> String {
+    let names = |runs_job: bool| -> Vec<&str> {
+        let served = refusal.served_by.iter().filter(|served| served.runs_job == runs_job);
+        served.map(|served| with_setting(&served.allocator)).collect()
+    };
+    let (whole, part) = (names(true), names(false));
+    let needed = refusal.live_bytes + refusal.requested_bytes;
+    let too_much = refusal.memory_bytes.filter(|&memory| needed > memory).map(|memory| {
+        let (needed, memory) = (Size(needed), Size(memory));
+        format!("With the request {needed} would be live, and there are {memory}: hold less")
+    });
+    let mut text = match (whole.is_empty(), part.is_empty()) {
+        _ if too_much.is_some() => too_much.unwrap_or_default(),
+        (true, true) => "No other allocator serves it within the same memory".to_owned(),
+        (true, false) => {
+            format!("Within the same memory {} serve it, but not the whole job", part.join(", "))
+        }
+        (false, _) => {
+            format!("Within the same memory the whole job runs with {}", whole.join(", "))
+        }
+    };
+    let allocator = &refusal.allocator;
+    text += &match &refusal.card {
+        Some((card, bytes)) => {
+            format!("; with {allocator} it runs on {card} ({} for the job) or more.", Size(*bytes))
+        }
+        None => format!("; with {allocator} it runs on no larger card of the catalogue."),
+    };
+    text
+}
+
+/// The allocator, with how to get it where that is a setting.
+fn with_setting(allocator: &str) -> &str {
+    match allocator {
+        "expandable" => "expandable (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)",
+        other => other,
+    }
+}

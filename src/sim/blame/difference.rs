@@ -1,0 +1,72 @@
+//! The peaks of two recordings beside each other, and how much growth is none.
+
+use std::str::FromStr;
+
+use super::{BlameError, Question, blame};
+use crate::metrics::{By, Diff};
+use crate::sim::Opened;
+use crate::units::{Bytes, parse_size};
+
+/// How much larger a peak may be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Tolerance {
+    /// A share of the peak before.
+    Share(f64),
+    /// So many bytes.
+    Bytes(Bytes),
+}
+
+impl FromStr for Tolerance {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(percent) = text.strip_suffix('%') else {
+            return parse_size(text).map(Self::Bytes).map_err(|error| error.to_string());
+        };
+        let share: Option<f64> = percent.trim().parse().ok();
+        let share = share.filter(|share| share.is_finite() && *share >= 0.0);
+        share.map(|share| Self::Share(share / 100.0)).ok_or_else(|| format!("{text:?} is no share"))
+    }
+}
+
+impl Tolerance {
+    /// Whether the second peak is larger than is tolerated.
+    #[must_use]
+    pub fn is_exceeded(self, diff: &Diff) -> bool {
+        match self {
+            Self::Share(share) => diff.growth() as f64 > share * diff.live_bytes[0] as f64,
+            Self::Bytes(bytes) => diff.growth() > i128::from(bytes),
+        }
+    }
+}
+
+/// The peaks of live bytes of two recordings, by name.
+///
+/// # Errors
+/// If one of them is empty.
+pub fn diff(before: &Opened, after: &Opened, by: By, innermost: bool) -> Result<Diff, BlameError> {
+    let question = Question { by, innermost, ..Question::default() };
+    let mut diff = Diff::of(&blame(before, &question)?, &blame(after, &question)?);
+    let reserved = |opened: &Opened| opened.recorded.as_ref().map(|run| run.reserved_peak_bytes);
+    diff.reserved_bytes = [reserved(before), reserved(after)];
+    Ok(diff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tolerance_is_a_share_or_a_size() {
+        let diff = Diff { live_bytes: [1000, 1010], ..Diff::default() };
+        for (text, is_exceeded) in
+            [("0%", true), ("0.9%", true), ("1%", false), ("9B", true), ("10", false)]
+        {
+            let tolerance: Tolerance = text.parse().unwrap();
+            assert_eq!(tolerance.is_exceeded(&diff), is_exceeded, "{text}");
+        }
+        for text in ["", "%", "-1%", "x", "nan%"] {
+            assert!(text.parse::<Tolerance>().is_err(), "{text}");
+        }
+    }
+}

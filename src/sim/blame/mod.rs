@@ -1,0 +1,138 @@
+//! Blame: who holds the memory at one moment.
+//!
+//! ```text
+//!   At::Peak, Step(3), ... ──moments──▶ an event ──live──▶ blocks, each with its request ──names──▶ rows
+//!                                          └─ with an allocator: what it then holds (sim::peak)
+//! ```
+//!
+//! Without an allocator the moment is one of the program alone: nothing is simulated, and `peak` is when most bytes are
+//! live. With an allocator, `peak` is when it holds most memory, and requests that it could not serve are not there.
+
+mod difference;
+mod growth;
+mod live;
+mod loss;
+mod moments;
+mod names;
+mod refusal;
+mod tenants;
+
+use rustc_hash::FxHashMap;
+
+use super::choice::Choice;
+use super::open::Opened;
+use super::run::RunError;
+use super::setup::Setup;
+use crate::metrics::{Blame, BlameRow, By, Moment};
+pub use difference::{Tolerance, diff};
+pub use growth::growth;
+use live::Live;
+pub use loss::loss;
+pub use moments::{At, MomentError};
+pub(crate) use names::Namer;
+pub use refusal::refusal;
+
+/// What is asked about a recording.
+#[derive(Debug, Clone, Default)]
+pub struct Question {
+    /// The moment.
+    pub at: At,
+    /// The kind of name.
+    pub by: By,
+    /// Whether every frame counts, not only lines that a user can change.
+    pub innermost: bool,
+    /// The allocator whose moment it is, and the world that it runs in; `None`: the program alone.
+    pub allocator: Option<(Choice, Setup)>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum BlameError {
+    /// The recording has no such moment.
+    #[error(transparent)]
+    Moment(#[from] MomentError),
+    /// The simulation came to no result.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+/// Whose bytes are live at a moment.
+///
+/// # Errors
+/// If there is no such moment, or the simulation fails.
+pub fn blame(opened: &Opened, question: &Question) -> Result<Blame, BlameError> {
+    let found = live::find(opened, question)?;
+    let step = found.moment.and_then(|moment| step_of(opened, moment.event as usize));
+    let mut blame = Blame::new(question.by, found.words, found.moment, step);
+    blame.file.clone_from(&opened.file);
+    blame.device = opened.trace.device;
+    blame.allocator = question.allocator.as_ref().map(|(choice, _)| choice.spec.name.to_owned());
+    blame.reserved_bytes = found.reserved;
+    let mut namer = Namer::new(opened, question.by, question.innermost);
+    blame.live_bytes = found.blocks.iter().map(|block| block.bytes).sum();
+    let stackless = found.blocks.iter().filter(|block| !namer.has_frames(block.event));
+    blame.stackless_bytes = stackless.map(|block| block.bytes).sum();
+    blame.rows = rows(opened, &found.blocks, &mut namer);
+    Ok(blame)
+}
+
+/// The live bytes of a moment by whole call stack: frames from the outermost on, joined by `;`, and bytes.
+///
+/// # Errors
+/// As [`blame`].
+pub fn folded(opened: &Opened, question: &Question) -> Result<Vec<(String, u64)>, BlameError> {
+    let found = live::find(opened, question)?;
+    let namer = Namer::new(opened, By::Stack, true);
+    let mut bytes: FxHashMap<u32, (usize, u64)> = FxHashMap::default();
+    for block in &found.blocks {
+        let stack = opened.trace.stack_of(block.event);
+        bytes.entry(stack).or_insert((block.event, 0)).1 += block.bytes;
+    }
+    let line = |(event, bytes): (usize, u64)| {
+        let frames = namer.frames(event).into_iter().map(|frame| frame.replace(';', ","));
+        (frames.collect::<Vec<_>>().join(";"), bytes)
+    };
+    let mut lines: Vec<(String, u64)> = bytes.into_values().map(line).collect();
+    lines.sort_unstable();
+    lines.dedup_by(|next, first| {
+        let is_same = next.0 == first.0;
+        first.1 += if is_same { next.1 } else { 0 };
+        is_same
+    });
+    Ok(lines)
+}
+
+/// The training step, from 1, that event number `event` is in.
+pub(crate) fn step_of(opened: &Opened, event: usize) -> Option<u64> {
+    let steps = &opened.trace.steps;
+    let place = steps.partition_point(|step| step.start <= event).checked_sub(1)?;
+    (event < steps[place].end).then_some(place as u64 + 1)
+}
+
+fn rows(opened: &Opened, blocks: &[Live], namer: &mut Namer) -> Vec<BlameRow> {
+    let mut places: FxHashMap<String, usize> = FxHashMap::default();
+    let mut rows: Vec<(BlameRow, usize)> = Vec::new();
+    for block in blocks {
+        let name = namer.name(block.event, block.bytes);
+        let place = *places.entry(name).or_insert_with_key(|name| {
+            rows.push((BlameRow { name: name.clone(), ..BlameRow::default() }, block.event));
+            rows.len() - 1
+        });
+        let (row, oldest) = &mut rows[place];
+        row.bytes += block.bytes;
+        row.blocks += 1;
+        *oldest = block.event.min(*oldest);
+    }
+    let finish = |(mut row, oldest): (BlameRow, usize)| {
+        row.oldest_step = step_of(opened, oldest);
+        row
+    };
+    let mut rows: Vec<BlameRow> = rows.into_iter().map(finish).collect();
+    rows.sort_by(|a, b| (b.bytes, &a.name).cmp(&(a.bytes, &b.name)));
+    rows
+}
+
+/// The moment of an event.
+fn moment(opened: &Opened, event: usize) -> Moment {
+    Moment::of(&opened.trace, event)
+}

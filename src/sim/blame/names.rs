@@ -1,0 +1,288 @@
+//! Names: what the rows of a blame table are called.
+//!
+//! The line that is named is the innermost one that a user can change: frames of PyTorch itself, of `gmlake predict`,
+//! of Python's standard library, of generated code and of C++ are passed over.
+//!
+//! ```text
+//!   site-packages/torch/nn/modules/linear.py:125 forward       torch: passed over
+//!   site-packages/transformers/models/opt/modeling_opt.py:84   this one
+//!   train.py:30 <module>
+//! ```
+//!
+//! A stack of nothing else is named by its innermost frame: such are those of autograd's backward threads. Files of
+//! packages are shown from the package on, others from the folder that they have in common.
+
+use rustc_hash::FxHashMap;
+
+use crate::metrics::{By, NO_STACK};
+use crate::sim::Opened;
+use crate::trace::{Annotation, Entry, Frame, Stack, Stacks};
+use crate::units::{Bytes, GIB, Grouped, KIB, MIB, Size};
+
+/// The same where no request has one.
+const NOT_RECORDED: &str = "no call stacks in the recording";
+/// A block from before the recording whose stack is not known.
+const BEFORE: &str = "live before the recording began";
+
+/// Names requests.
+pub(crate) struct Namer<'o> {
+    opened: &'o Opened,
+    by: By,
+    /// Every frame counts, not only those of the user.
+    innermost: bool,
+    folder: String,
+    spans: Vec<(u64, Option<&'o str>)>,
+    known: FxHashMap<u32, String>,
+}
+
+impl<'o> Namer<'o> {
+    /// Names of a kind; with `innermost`, no frame is passed over.
+    pub(crate) fn new(opened: &'o Opened, by: By, innermost: bool) -> Self {
+        let folder = common_folder(&opened.records.stacks);
+        let spans = match by {
+            By::Annotation => spans(&opened.records.annotations),
+            _ => Vec::new(),
+        };
+        Self { opened, by, innermost, folder, spans, known: FxHashMap::default() }
+    }
+
+    /// The name of the request that event number `event` is, of `bytes`.
+    pub(crate) fn name(&mut self, event: usize, bytes: Bytes) -> String {
+        let stack = self.opened.trace.stack_of(event);
+        match self.by {
+            By::Size => size(bytes),
+            By::Annotation => self.annotation(event),
+            _ if stack == Entry::NO_STACK => self.stackless(event).to_owned(),
+            _ => match self.known.get(&stack) {
+                Some(name) => name.clone(),
+                None => {
+                    let name =
+                        self.of_stack(stack).unwrap_or_else(|| self.stackless(event).to_owned());
+                    self.known.insert(stack, name.clone());
+                    name
+                }
+            },
+        }
+    }
+
+    /// Whether the request that event number `event` is has frames.
+    pub(crate) fn has_frames(&self, event: usize) -> bool {
+        let stacks = &self.opened.records.stacks;
+        stacks.get(self.opened.trace.stack_of(event)).is_some_and(|stack| !stack.frames.is_empty())
+    }
+
+    /// The frames of a request, outermost first, each by its short file, line and function.
+    pub(crate) fn frames(&self, event: usize) -> Vec<String> {
+        if !self.has_frames(event) {
+            return vec![self.stackless(event).to_owned()];
+        }
+        let stack = self.opened.trace.stack_of(event);
+        self.opened.records.stacks.frames_of(stack).rev().map(|frame| self.line(frame)).collect()
+    }
+
+    fn of_stack(&self, number: u32) -> Option<String> {
+        let stacks = &self.opened.records.stacks;
+        if self.by == By::Metadata {
+            return Some(metadata(stacks.get(number)?));
+        }
+        let all = || stacks.frames_of(number);
+        let counted: Vec<&Frame> =
+            all().filter(|frame| self.innermost || is_of_user(frame)).collect();
+        let frame = counted.first().copied().or_else(|| all().next())?;
+        Some(match self.by {
+            By::Function => format!("{} {}", self.short(&frame.file), frame.function),
+            By::Module => module(self.short(&frame.file)),
+            By::Stack if !counted.is_empty() => {
+                let lines: Vec<String> =
+                    counted.into_iter().map(|frame| self.line(frame)).collect();
+                lines.join(" < ")
+            }
+            _ => self.line(frame),
+        })
+    }
+
+    fn stackless(&self, event: usize) -> &'static str {
+        match () {
+            () if self.by == By::Metadata => "no metadata",
+            () if !self.opened.records.stacks.has_frames() => NOT_RECORDED,
+            () if event < self.opened.trace.start_events => BEFORE,
+            () => NO_STACK,
+        }
+    }
+
+    fn line(&self, frame: &Frame) -> String {
+        format!("{}:{} {}", self.short(&frame.file), frame.line, frame.function)
+    }
+
+    fn short<'f>(&self, file: &'f str) -> &'f str {
+        in_package(file).or_else(|| file.strip_prefix(&self.folder)).unwrap_or(file)
+    }
+
+    fn annotation(&self, event: usize) -> String {
+        let origin = self.opened.records.entries.first().map_or(0, |entry| entry.time_us);
+        let at = origin + self.opened.trace.times_us.get(event).copied().unwrap_or(0);
+        let place = self.spans.partition_point(|&(start, _)| start <= at);
+        let is_before = event < self.opened.trace.start_events;
+        let open = place.checked_sub(1).and_then(|place| self.spans[place].1);
+        open.unwrap_or(if is_before { BEFORE } else { "no annotation" }).to_owned()
+    }
+}
+
+/// Whether a user can change the line: a Python file that is neither PyTorch's nor the standard library's, nor made.
+fn is_of_user(frame: &Frame) -> bool {
+    let file = &*frame.file;
+    let is_typed = file.starts_with("<stdin>") || file.starts_with("<ipython-input");
+    let is_torch =
+        ["site-packages/torch/", "dist-packages/torch/", "/pytorch/torch/", "/gmlake/predict/"];
+    let is_made = file.contains("torchinductor_");
+    let is_file = file.ends_with(".py") || file.ends_with(".ipynb");
+    is_typed
+        || (is_file
+            && !is_made
+            && !file.starts_with('<')
+            && !is_torch.iter().any(|part| file.contains(part))
+            && (package_at(file).is_some() || standard_at(file).is_none()))
+}
+
+/// Where the path inside a folder of packages begins.
+fn package_at(file: &str) -> Option<usize> {
+    let folders = ["site-packages/", "dist-packages/"];
+    folders.iter().filter_map(|folder| Some(file.rfind(folder)? + folder.len())).max()
+}
+
+/// Where the path inside Python's standard library begins.
+fn standard_at(file: &str) -> Option<usize> {
+    let at = file.find("/lib/python3.")? + "/lib/".len();
+    Some(at + file[at..].find('/')? + 1)
+}
+
+fn in_package(file: &str) -> Option<&str> {
+    package_at(file).or_else(|| standard_at(file)).map(|at| &file[at..])
+}
+
+/// The folder that all the user's own files have in common, with the slash at its end.
+fn common_folder(stacks: &Stacks) -> String {
+    let own = |frame: &&Frame| is_of_user(frame) && in_package(&frame.file).is_none();
+    let mut folders = stacks.frames.iter().filter(own).map(|frame| {
+        let end = frame.file.rfind('/').map_or(0, |at| at + 1);
+        &frame.file[..end]
+    });
+    let Some(mut common) = folders.next() else { return String::new() };
+    for folder in folders {
+        while !folder.starts_with(common) {
+            let end = common[..common.len() - 1].rfind('/').map_or(0, |at| at + 1);
+            common = &common[..end];
+        }
+    }
+    common.to_owned()
+}
+
+/// A file as Python imports it.
+fn module(file: &str) -> String {
+    let stem = file.strip_suffix(".py").unwrap_or(file);
+    let stem = stem.strip_suffix("/__init__").unwrap_or(stem);
+    stem.trim_start_matches('/').replace('/', ".")
+}
+
+fn metadata(stack: &Stack) -> String {
+    match (&stack.user_metadata, &stack.compile_context) {
+        (Some(text), Some(context)) => format!("{text} (compiled: {context})"),
+        (Some(text), None) => text.to_string(),
+        (None, Some(context)) => format!("compiled: {context}"),
+        (None, None) => "no metadata".to_owned(),
+    }
+}
+
+/// A size that is told apart from every other: in a large unit only if that is exact.
+fn size(bytes: Bytes) -> String {
+    let is_exact =
+        [GIB, MIB, KIB].iter().any(|unit| bytes.is_multiple_of(*unit) && bytes < unit << 10);
+    if is_exact { Size(bytes).to_string() } else { format!("{} B", Grouped(bytes)) }
+}
+
+/// From when on which annotation is the innermost open one.
+fn spans(annotations: &[Annotation]) -> Vec<(u64, Option<&str>)> {
+    let mut open: Vec<&str> = Vec::new();
+    let mut spans = Vec::with_capacity(annotations.len());
+    for annotation in annotations {
+        match (annotation.is_start, open.iter().rposition(|name| *name == annotation.name)) {
+            (true, _) => open.push(&annotation.name),
+            (false, Some(place)) => drop(open.remove(place)),
+            (false, None) => continue,
+        }
+        spans.push((annotation.time_us, open.last().copied()));
+    }
+    spans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(file: &str) -> Frame {
+        Frame { file: file.into(), line: 1, function: "f".into() }
+    }
+
+    #[test]
+    fn lines_that_a_user_can_change_are_told_from_those_of_libraries() {
+        for file in [
+            "/jobs/me/train.py",
+            "train.py",
+            "/opt/venv/lib/python3.12/site-packages/transformers/models/opt/modeling_opt.py",
+            "<stdin>",
+            "<ipython-input-3-abc>",
+            "/jobs/me/torch/train.py",
+        ] {
+            assert!(is_of_user(&frame(file)), "{file}");
+        }
+        for file in [
+            "/opt/venv/lib/python3.12/site-packages/torch/nn/modules/module.py",
+            "/usr/lib/python3.12/contextlib.py",
+            "<frozen importlib._bootstrap>",
+            "<string>",
+            "??",
+            "/pytorch/aten/src/ATen/Context.cpp",
+            "/tmp/torchinductor_me/ab/cabc.py",
+            "/opt/venv/lib/python3.12/site-packages/gmlake/predict/operators.py",
+        ] {
+            assert!(!is_of_user(&frame(file)), "{file}");
+        }
+    }
+
+    #[test]
+    fn files_are_shown_from_the_package_or_the_common_folder_on() {
+        assert_eq!(in_package("/x/site-packages/peft/a.py"), Some("peft/a.py"));
+        assert_eq!(in_package("/usr/lib/python3.12/json/a.py"), Some("json/a.py"));
+        assert_eq!(in_package("/jobs/me/a.py"), None);
+        let files = ["/jobs/me/job/train.py", "/jobs/me/job/nets/a.py", "/x/site-packages/p/a.py"];
+        let stacks = Stacks { frames: files.map(frame).to_vec(), ..Stacks::default() };
+        assert_eq!(common_folder(&stacks), "/jobs/me/job/");
+        assert_eq!(common_folder(&Stacks::default()), "");
+        let files = ["/jobs/me/a.py", "b.py"];
+        let stacks = Stacks { frames: files.map(frame).to_vec(), ..Stacks::default() };
+        assert_eq!(common_folder(&stacks), "");
+        assert_eq!(module("transformers/models/opt/__init__.py"), "transformers.models.opt");
+    }
+
+    #[test]
+    fn sizes_are_told_apart() {
+        assert_eq!((size(16 * MIB), size(16 * MIB + 1)), ("16 MiB".into(), "16,777,217 B".into()));
+        assert_ne!(size(1025 * MIB), size(1026 * MIB));
+        assert_eq!(size(512), "512 B");
+    }
+
+    #[test]
+    fn the_innermost_open_annotation_counts() {
+        let mark =
+            |name: &str, is_start, time_us| Annotation { name: name.into(), is_start, time_us };
+        let all = [
+            mark("step", true, 10),
+            mark("forward", true, 20),
+            mark("lost", false, 25),
+            mark("forward", false, 30),
+            mark("step", false, 40),
+        ];
+        let expected = [(10, Some("step")), (20, Some("forward")), (30, Some("step")), (40, None)];
+        assert_eq!(spans(&all), expected);
+    }
+}

@@ -1,0 +1,122 @@
+//! Out of memory, explained: who asked, who held, what was free and of no use, and what would have served it.
+
+use super::live::in_use;
+use super::{BlameError, MomentError, Namer, moments, rows, step_of};
+use crate::allocator::{ALL, BlockKind, BlockUse, Options};
+use crate::metrics::{By, Cause, Causes, Peak, Refusal, SCHEMA_VERSION, Served, UnusableFree};
+use crate::sim::plan::Card;
+use crate::sim::{Choice, Memory, Opened, Setup, at_event, run};
+use crate::units::{Bytes, GIB, MIB};
+
+/// Left to the CUDA context and to NCCL on a card.
+const RESERVE: Bytes = GIB + 512 * MIB;
+
+/// Explains the first request that the allocator could not serve.
+///
+/// # Errors
+/// If memory never ran out, or the simulation fails.
+pub fn refusal(
+    opened: &Opened,
+    choice: &Choice,
+    setup: &Setup,
+    by: By,
+    innermost: bool,
+) -> Result<Refusal, BlameError> {
+    let summary = run(opened, choice, setup)?;
+    let failed = summary.first_oom_event.map(|event| event as usize);
+    let found = failed.or_else(|| moments::first_failure(&opened.trace));
+    let event = found.ok_or_else(|| MomentError::NoOom(opened.file.clone()))?;
+    // Where only the recording ran out, the simulated device would serve it: look at what was before.
+    let last = if failed.is_some() { Some(event) } else { event.checked_sub(1) };
+    let held = at_event(opened, choice, setup, last)?;
+    let mut namer = Namer::new(opened, by, innermost);
+    let request = opened.trace.events[event];
+    Ok(Refusal {
+        schema_version: SCHEMA_VERSION,
+        file: opened.file.clone(),
+        device: opened.trace.device,
+        allocator: choice.spec.name.to_owned(),
+        event: event as u64,
+        step: step_of(opened, event),
+        by,
+        name: namer.name(event, request.size),
+        requested_bytes: request.size,
+        memory_bytes: setup.memory(opened),
+        reserved_bytes: held.usage.reserved,
+        live_bytes: held.usage.requested,
+        usable_bytes: usable(&held),
+        free: free(&held),
+        held: rows(opened, &in_use(&held), &mut namer),
+        served_by: served_by(opened, choice, setup, event)?,
+        card: card(opened, choice, setup)?,
+    })
+}
+
+/// The largest free block of the pool and stream that the request asks.
+fn usable(held: &Peak) -> Bytes {
+    let Some(growth) = &held.growth else { return 0 };
+    let blocks = held.blocks.iter().map(|block| &block.view);
+    let fits = blocks.filter(|view| {
+        let is_small = view.kind == BlockKind::Small;
+        view.state == BlockUse::Free
+            && (view.pool, view.stream, is_small) == (growth.pool, growth.stream, growth.is_small)
+    });
+    fits.map(|view| view.size).max().unwrap_or(0)
+}
+
+fn free(held: &Peak) -> Vec<UnusableFree> {
+    let views: Vec<_> = held.blocks.iter().map(|block| block.view).collect();
+    let mut found: Vec<UnusableFree> = Vec::new();
+    for cause in Cause::ALL {
+        let of_cause = Causes::each(&views, held.growth.as_ref()).filter(|row| row.1 == cause);
+        let (bytes, largest) = of_cause
+            .fold((0, 0), |(sum, most): (Bytes, Bytes), row| (sum + row.2, most.max(row.2)));
+        if bytes > 0 {
+            let (cause, meaning) = (cause.name(), cause.phrase());
+            found.push(UnusableFree { cause, meaning, bytes, largest_bytes: largest });
+        }
+    }
+    found
+}
+
+/// The allocators that one could use and that serve the request under the same limit.
+fn served_by(
+    opened: &Opened,
+    choice: &Choice,
+    setup: &Setup,
+    event: usize,
+) -> Result<Vec<Served>, BlameError> {
+    let is_other = |name: &str| {
+        name != choice.spec.name && !name.starts_with("bound") && !["native", "vmm"].contains(&name)
+    };
+    let mut found = Vec::new();
+    for spec in ALL.iter().filter(|spec| is_other(spec.name)) {
+        let other = Choice { spec, options: Options::default() };
+        let summary = run(opened, &other, setup)?;
+        if summary.first_oom_event.is_none_or(|oom| oom > event as u64) {
+            let runs_job = summary.oom_count == 0;
+            found.push(Served { allocator: spec.name.to_owned(), runs_job });
+        }
+    }
+    Ok(found)
+}
+
+/// The smallest card that runs the job with the same allocator.
+fn card(
+    opened: &Opened,
+    choice: &Choice,
+    setup: &Setup,
+) -> Result<Option<(String, Bytes)>, BlameError> {
+    let mut targets: Vec<_> =
+        Card::built_in().iter().filter_map(|card| card.target(RESERVE).ok()).collect();
+    targets.sort_by_key(|target| target.capacity_bytes);
+    let least = setup.memory(opened).unwrap_or(0);
+    for target in targets.into_iter().filter(|target| target.capacity_bytes > least) {
+        let memory = Memory::Bytes(target.capacity_bytes);
+        let larger = Setup { memory, memory_fraction: None, ..setup.clone() };
+        if run(opened, choice, &larger)?.oom_count == 0 {
+            return Ok(Some((target.name, target.capacity_bytes)));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,181 @@
+//! Who holds the memory: rows add up to the byte, whatever is asked; stacks survive every way from file to file.
+
+mod common;
+
+use std::path::Path;
+
+use common::recordings;
+use gmlake::metrics::{Blame, By, Cause};
+use gmlake::sim::blame::{At, Question, blame, folded, loss};
+use gmlake::sim::{Choice, OpenOptions, Opened, Setup, at_peak, choose, open, run, transcribe};
+use gmlake::trace::{
+    Action, Entry, EventKind, LoadOptions, Records, ingest, load_bytes, write_snapshot,
+};
+use gmlake::units::Bytes;
+use rayon::prelude::*;
+use rustc_hash::FxHashMap;
+
+fn opened(path: &Path) -> Opened {
+    let options = OpenOptions { stacks: true, ..OpenOptions::default() };
+    open(path, &options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn choice(name: &str) -> Choice {
+    choose(&[name.to_owned()], &[]).expect("we have it").remove(0)
+}
+
+fn sum(blame: &Blame) -> Bytes {
+    blame.rows.iter().map(|row| row.bytes).sum()
+}
+
+/// The obvious twin: live blocks by address, from the recorded entries alone.
+fn live_by_address(records: &Records, entries: usize) -> FxHashMap<u64, (Bytes, u32)> {
+    let mut live = FxHashMap::default();
+    for entry in &records.entries[..entries] {
+        match entry.action {
+            Action::Alloc => drop(live.insert(entry.addr, (entry.size, entry.stack))),
+            Action::FreeCompleted => drop(live.remove(&entry.addr)),
+            _ => {}
+        }
+    }
+    live
+}
+
+#[test]
+fn rows_add_up_to_the_live_bytes_for_every_moment_and_kind() {
+    recordings::all().into_values().collect::<Vec<_>>().par_iter().for_each(|path| {
+        let opened = opened(path);
+        let last = opened.trace.events.len() as u64 - 1;
+        for at in [At::Peak, At::End, At::Event(last / 3), At::Event(0)] {
+            let mut live = Vec::new();
+            for (by, name) in By::ALL {
+                let question = Question { at, by, ..Question::default() };
+                let found = blame(&opened, &question).expect("there is such a moment");
+                assert_eq!(sum(&found), found.live_bytes, "{}: {at:?} by {name}", path.display());
+                assert!(found.rows.is_sorted_by_key(|row| std::cmp::Reverse(row.bytes)));
+                live.push((found.live_bytes, found.event));
+            }
+            live.dedup();
+            assert_eq!(live.len(), 1, "{}: {at:?} depends on the kind: {live:?}", path.display());
+            let stacks =
+                folded(&opened, &Question { at, ..Question::default() }).expect("as before");
+            let bytes: Bytes = stacks.iter().map(|(_, bytes)| bytes).sum();
+            assert_eq!(bytes, live[0].0, "{}: flame graph", path.display());
+        }
+    });
+}
+
+#[test]
+fn the_peak_is_the_one_that_runs_have() {
+    for (name, path) in recordings::all() {
+        let opened = opened(&path);
+        let found = blame(&opened, &Question::default()).expect("there is a peak");
+        let bound = run(&opened, &choice("bound"), &Setup::default()).expect("it runs");
+        // A request that failed in the recording is live for a moment where it does not fail.
+        let failed = opened.trace.events.iter().any(|event| event.kind == EventKind::Attempt);
+        if bound.oom_count == 0 && !failed {
+            assert_eq!(found.live_bytes, bound.requested_peak_bytes, "{name}");
+        }
+        let allocator = Some((choice("caching"), Setup::default()));
+        let of_caching = blame(&opened, &Question { allocator, ..Question::default() });
+        let of_caching = of_caching.expect("it runs");
+        let caching = run(&opened, &choice("caching"), &Setup::default()).expect("it runs");
+        assert_eq!(of_caching.reserved_bytes, Some(caching.reserved_peak_bytes), "{name}");
+        assert_eq!(sum(&of_caching), of_caching.live_bytes, "{name}");
+    }
+}
+
+#[test]
+fn losses_add_up_to_the_causes_of_the_report() {
+    let paths: Vec<_> = recordings::all().into_values().collect();
+    paths.par_iter().for_each(|path| {
+        let opened = opened(path);
+        for name in ["caching", "expandable", "gmlake", "gmlake-released", "lake", "native"] {
+            let (choice, setup) = (choice(name), Setup::default());
+            let what = format!("{}, {name}", path.display());
+            let found = loss(&opened, &choice, &setup, By::Size, false).expect("it runs");
+            let summary = run(&opened, &choice, &setup).expect("it runs");
+            let peak = at_peak(&opened, &choice, &setup, &summary).expect("it runs");
+            for cause in Cause::ALL {
+                assert_eq!(found.bytes(cause), peak.causes.bytes(cause), "{what}: {cause:?}");
+            }
+            assert_eq!(found.lost_bytes, found.reserved_bytes - found.live_bytes, "{what}");
+        }
+    });
+}
+
+/// The recording with stacks, if it lies beside the checkout; a made-up one otherwise.
+fn with_stacks() -> Vec<(String, Opened)> {
+    let folder = tempfile::tempdir().expect("there is room");
+    let path = folder.path().join("made.pickle");
+    std::fs::write(&path, common::stacks::snapshot(&common::stacks::Job::default()))
+        .expect("there is room");
+    let recorded = recordings::all().into_iter().filter(|(name, _)| name.ends_with(".frames"));
+    let mut found: Vec<_> = recorded.map(|(name, path)| (name, opened(&path))).collect();
+    found.push(("made".to_owned(), opened(&path)));
+    found
+}
+
+#[test]
+fn every_allocation_has_the_stack_of_its_entry() {
+    for (name, opened) in with_stacks() {
+        let Opened { records, .. } = &opened;
+        assert!(records.stacks.has_frames(), "{name}");
+        let at = records.entries.len() / 2;
+        let early = Records { entries: records.entries[..at].to_vec(), ..records.clone() };
+        let mut twin: FxHashMap<u32, Bytes> = FxHashMap::default();
+        for (bytes, stack) in live_by_address(records, at).into_values() {
+            *twin.entry(stack).or_default() += bytes;
+        }
+        let trace = ingest(&early, &Default::default());
+        let last = trace.events.len() as u64 - 1;
+        let half = Opened { records: early, trace, ..Opened::default() };
+        let question = Question { at: At::Event(last), ..Question::default() };
+        let found = blame(&half, &question).expect("there is such an event");
+        assert_eq!(found.live_bytes, twin.values().sum::<Bytes>(), "{name}");
+        assert_eq!(
+            found.stackless_bytes,
+            twin.get(&Entry::NO_STACK).copied().unwrap_or(0),
+            "{name}"
+        );
+        let lines = folded(&half, &question).expect("as before");
+        let frames = |stack: u32| records.stacks.frames_of(stack).count();
+        for (&stack, &bytes) in twin.iter().filter(|(stack, _)| frames(**stack) > 0) {
+            let depth = frames(stack);
+            let has =
+                |(text, own): &(String, u64)| *own >= bytes && text.split(';').count() == depth;
+            assert!(lines.iter().any(has), "{name}: no line of {depth} frames and {bytes} bytes");
+        }
+    }
+}
+
+#[test]
+fn stacks_survive_a_simulated_export() {
+    for (name, opened) in with_stacks() {
+        let written = transcribe(&opened, &choice("caching"), &Setup::default()).expect("it runs");
+        let mut bytes = Vec::new();
+        write_snapshot(&written, &mut bytes).expect("memory suffices");
+        let options = LoadOptions { stacks: true, ..LoadOptions::default() };
+        let read = load_bytes(&bytes, &options).expect("it is ours").remove(0);
+        let texts = |records: &Records| -> Vec<Vec<String>> {
+            let allocs = records.entries.iter().filter(|entry| entry.action == Action::Alloc);
+            let stacks = allocs.map(|entry| records.stacks.frames_of(entry.stack));
+            stacks.map(|frames| frames.map(ToString::to_string).collect()).collect()
+        };
+        assert_eq!(texts(&read), texts(&opened.records), "{name}");
+        let live =
+            |records: &Records| records.live_stacks.iter().map(|&(at, _)| at).collect::<Vec<_>>();
+        assert_eq!(live(&read), live(&opened.records), "{name}: the final state");
+        let plain = bytes.len() as f64 / opened.records.entries.len() as f64;
+        assert!(plain < 400.0, "{name}: {plain} bytes for an entry: stacks are not shared");
+    }
+}
+
+#[test]
+fn loading_without_stacks_costs_nothing_in_a_trace() {
+    for path in recordings::all().into_values().take(3) {
+        let options = OpenOptions::default();
+        let opened = open(&path, &options).expect("it is good");
+        assert!(opened.trace.alloc_stacks.is_empty() && opened.records.stacks.is_empty());
+    }
+}

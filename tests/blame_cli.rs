@@ -1,0 +1,156 @@
+//! `blame` and `diff`, as users meet them.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use common::stacks::{Job, snapshot};
+use gmlake::units::MIB;
+use predicates::prelude::*;
+use predicates::str::{contains, starts_with};
+
+fn gmlake_sim() -> Command {
+    Command::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"))
+}
+
+fn written(folder: &Path, name: &str, job: Job) -> PathBuf {
+    let path = folder.join(name);
+    fs::write(&path, snapshot(&job)).unwrap();
+    path
+}
+
+/// Standard output of a command in the folder, which must end well.
+fn shown(folder: &Path, arguments: &[&str]) -> String {
+    let run = gmlake_sim().current_dir(folder).args(arguments).assert().success();
+    String::from_utf8(run.get_output().stdout.clone()).unwrap()
+}
+
+#[test]
+fn the_tables_are_as_they_were() {
+    let folder = tempfile::tempdir().unwrap();
+    written(folder.path(), "job.pickle", Job { leak: 5 * MIB, ..Job::default() });
+    for (name, arguments) in [
+        ("line", &["--at", "step:2"][..]),
+        ("stack_innermost", &["--by", "stack", "--innermost", "--top", "2"]),
+        ("annotation_end", &["--by", "annotation", "--at", "end"]),
+        ("fragmentation", &["--fragmentation"]),
+        ("growth", &["--growth"]),
+        ("oom", &["--at", "oom", "--device-memory", "180MiB"]),
+    ] {
+        let text = shown(folder.path(), &[&["blame", "job.pickle"], arguments].concat());
+        insta::assert_snapshot!(format!("blame_{name}"), text);
+    }
+}
+
+#[test]
+fn a_leak_is_told_from_state() {
+    let folder = tempfile::tempdir().unwrap();
+    written(folder.path(), "leak.pickle", Job { leak: 5 * MIB, ..Job::default() });
+    let text = shown(folder.path(), &["blame", "leak.pickle", "--growth"]);
+    assert!(text.contains("Memory leaks: +5 MiB in each step"), "{text}");
+    assert!(text.contains("train.py:33 step"), "{text}");
+    written(folder.path(), "tight.pickle", Job::default());
+    let text = shown(folder.path(), &["blame", "tight.pickle", "--growth"]);
+    assert!(text.contains("no leak") && text.contains("train.py:10 build  state"), "{text}");
+}
+
+#[test]
+fn every_export_has_every_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    written(folder.path(), "job.pickle", Job::default());
+    let exports = [
+        ["--export-json", "b.json"],
+        ["--export-csv", "b.csv"],
+        ["--export-folded", "b.txt"],
+        ["--export-flamegraph", "b.svg"],
+    ];
+    let text = shown(folder.path(), &[&["blame", "job.pickle"][..], &exports.concat()].concat());
+    assert!(text.contains("184 MiB"), "{text}");
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&read("b.json")).unwrap();
+    let rows = json[0]["rows"].as_array().unwrap();
+    let live = 184 * MIB;
+    assert_eq!(json[0]["live_bytes"], live);
+    assert_eq!(rows.iter().map(|row| row["bytes"].as_u64().unwrap()).sum::<u64>(), live);
+    let last = |line: &str, mark| line.rsplit(mark).next().unwrap().parse::<u64>().unwrap();
+    assert_eq!(read("b.txt").lines().map(|line| last(line, ' ')).sum::<u64>(), live);
+    let mut csv = csv::Reader::from_reader(fs::File::open(folder.path().join("b.csv")).unwrap());
+    let bytes = csv.records().map(|row| row.unwrap()[6].parse::<u64>().unwrap());
+    assert_eq!(bytes.sum::<u64>(), live);
+    // From a pipe, which can be read once.
+    let mut piped = gmlake_sim();
+    piped.current_dir(folder.path()).args(["blame", "-", "--export-folded", "-"]);
+    let run = piped.write_stdin(fs::read(folder.path().join("job.pickle")).unwrap()).assert();
+    assert_eq!(String::from_utf8_lossy(&run.success().get_output().stdout), read("b.txt"));
+    let svg = read("b.svg");
+    assert!(svg.starts_with("<?xml") && svg.contains("train.py:30 step"));
+}
+
+#[test]
+fn a_line_that_changed_comes_first_and_a_line_that_moved_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    written(folder.path(), "a.pickle", Job::default());
+    written(folder.path(), "b.pickle", Job { activations: 96 * MIB, offset: 7, ..Job::default() });
+    let diff = |tolerance: &str| {
+        let arguments = ["diff", "a.pickle", "b.pickle", "--tolerance", tolerance];
+        gmlake_sim().current_dir(folder.path()).args(arguments).assert()
+    };
+    let text = diff("0%").code(1).get_output().stdout.clone();
+    let text = String::from_utf8(text).unwrap();
+    let first = text.lines().nth(4).unwrap();
+    assert!(first.starts_with("train.py:37 step (was train.py:30)"), "{text}");
+    assert!(first.contains("larger") && first.contains("+32 MiB"), "{text}");
+    assert!(text.contains("2 the same"), "{text}");
+    diff("17%").code(1);
+    diff("18%").code(0);
+    diff("32MiB").code(0);
+    diff("31MiB").code(1);
+    let same = ["diff", "a.pickle", "a.pickle", "--export-json", "-"];
+    let json: serde_json::Value = serde_json::from_str(&shown(folder.path(), &same)).unwrap();
+    assert!(json["rows"].as_array().unwrap().iter().all(|row| row["change"] == "same"));
+}
+
+#[test]
+fn ranks_of_a_job_are_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    for rank in 0..3 {
+        let activations = (64 + 8 * (rank % 2)) * MIB;
+        written(
+            folder.path(),
+            &format!("job.r{rank}.pickle"),
+            Job { activations, ..Job::default() },
+        );
+    }
+    let text = shown(folder.path(), &["blame", "job.r*.pickle"]);
+    assert!(text.contains("3 ranks") && text.contains("most is live on rank 1"), "{text}");
+    let difference = text.lines().rfind(|line| line.starts_with("train.py:30 step")).unwrap();
+    assert!(difference.contains("8 MiB  64 MiB (rank 0)  72 MiB (rank 1)"), "{text}");
+}
+
+#[test]
+fn what_is_wrong_is_said_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    written(folder.path(), "job.pickle", Job::default());
+    fs::write(folder.path().join("job.csv"), "event,id,size\nalloc,a,1MiB\n").unwrap();
+    for (arguments, words) in [
+        (&["blame", "job.pickle", "--at", "noon"][..], "is no moment: write peak, oom, end"),
+        (&["blame", "job.pickle", "--at", "step:9"], "there is no step 9: there are 4"),
+        (&["blame", "job.pickle", "--at", "event:999"], "there is no event 999: the last one is"),
+        (&["blame", "job.pickle", "--at", "oom"], "memory never ran out"),
+        (&["blame", "job.pickle", "--by", "colour"], "line, function, module, stack"),
+        (&["blame", "job.csv", "--by", "line"], "no call stacks in it for --by line"),
+        (&["blame", "job.pickle", "--allocator", "magic"], "there is no allocator \"magic\""),
+        (&["diff", "job.pickle", "job.pickle", "--tolerance", "x"], "x"),
+        (&["diff", "job.pickle", "absent.pickle"], "absent.pickle"),
+    ] {
+        let line = predicate::function(|text: &str| text.lines().count() == 1);
+        let run = gmlake_sim().current_dir(folder.path()).args(arguments).assert().code(2);
+        run.stderr(starts_with("gmlake-sim: ").and(contains(words)).and(line));
+    }
+    let run = gmlake_sim().current_dir(folder.path()).args(["blame", "job.csv"]).assert().success();
+    run.stdout(contains("1 MiB")).stderr(contains("by size instead"));
+}
