@@ -14,7 +14,7 @@ LOOP = compile(f"n = 0\nfor i in range({ROUNDS}): n += i", "loop", "exec")
 
 # On the host of an H200 (Python 3.12), in nanoseconds a round. Another host was about 1.75 times as fast: a request of
 # the recording `generate-7b`, where nothing waits for the GPU, took it 4.4 microseconds, and a machine 7.7 that is as fast
-# as the first. The interval of a prediction, from half to twice the speed of the GPU, has room for both.
+# as the first. The interval of a prediction, with GPUs 2.25 times as fast and as slow, has room for both.
 REFERENCE_NS = 79.7
 
 
