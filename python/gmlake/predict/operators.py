@@ -52,14 +52,24 @@ def first_words(error):
 
 
 class Limits:
-    """Up to which size tensors are computed, in bytes, and floats are turned into integers, in elements."""
+    """Up to which size tensors are computed, in bytes, and floats are turned into integers, in elements.
+
+    Integers of 32 and 64 bits are mostly indices, such as the edges of a graph; smaller ones may be weights.
+    """
 
     def __init__(self, everything=False):
         endless = 1 << 62
+        self.indices = endless if everything else 1024 * MIB
         self.integers = endless if everything else 32 * MIB
         self.floats = endless if everything else MIB
         self.decided = endless if everything else 8 * MIB
         self.everything = everything
+
+    def of(self, dtype):
+        """Bytes that a tensor of this type may have."""
+        if dtype not in INTEGERS:
+            return self.floats
+        return self.indices if dtype.itemsize >= 4 else self.integers
 
 
 class Operator:
@@ -192,7 +202,7 @@ class Operator:
         limits = self.limits
         for tensor in read:
             size = tensor.numel() * tensor.element_size()
-            if size > (limits.integers if tensor.dtype in INTEGERS else limits.floats):
+            if size > limits.of(tensor.dtype):
                 return True
         floats = [t for t in read if t.is_cuda and t.numel() and t.dtype not in INTEGERS]
         return not all(map(self.shadow.known, floats))
@@ -217,9 +227,9 @@ class Operator:
         up in place only what nobody else holds.
         """
         size = tensor.numel() * tensor.element_size()
-        if tensor.dtype in INTEGERS:
-            return size <= self.limits.integers
-        return size <= self.limits.floats and (self.limits.everything or not in_backward())
+        if size > self.limits.of(tensor.dtype):
+            return False
+        return tensor.dtype in INTEGERS or self.limits.everything or not in_backward()
 
     def forget(self, written):
         """Kernels have written here."""
