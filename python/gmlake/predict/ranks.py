@@ -10,6 +10,8 @@ Ranks that run together meet in PyTorch's own store, and nothing is changed.
 import importlib
 import os
 
+from .imports import WhenImported
+
 # Bytes of an answer for another rank: an id of NCCL is as long, and other readers take less.
 ANSWER = bytes(128)
 
@@ -23,6 +25,7 @@ def prepare(alone):
 
         if dist.is_available():
             meet_nobody(dist)
+        WhenImported("deepspeed.runtime.zero.utils", compare_with_oneself)
 
 
 def meet_nobody(dist):
@@ -45,6 +48,24 @@ def meet_nobody(dist):
     if hasattr(distributed_c10d, "ProcessGroupGloo"):
         # It would connect to every other rank; its groups carry data of the host.
         distributed_c10d.ProcessGroupGloo = lonely_group
+
+
+def compare_with_oneself(module):
+    """DeepSpeed checks that a rank has what rank 0 sends; here it receives what it sends itself."""
+    module.dist = AsRankZero(module.dist)
+
+
+class AsRankZero:
+    """A module of collectives to which this rank is number 0."""
+
+    def __init__(self, dist):
+        self._dist = dist
+
+    def __getattr__(self, name):
+        return getattr(self._dist, name)
+
+    def get_rank(self, group=None):
+        return 0
 
 
 def lonely_group(_store, rank, size, *_arguments, **_options):
