@@ -331,6 +331,27 @@ def test_ranks_of_a_world_each_have_a_line():
     assert files == ["job.json", "job.r0.pickle", "job.r2.log", "job.r2.pickle"], files
 
 
+OBJECTS = """\
+import os, torch, torch.distributed as dist
+rank = int(os.environ["RANK"])
+device = torch.device("cuda", rank)
+torch.cuda.set_device(device)
+dist.init_process_group("nccl", device_id=device)
+if rank == 0:
+    dist.send_object_list([{"shape": (3, 5)}], dst=1, device=device)
+else:
+    found = [None]
+    dist.recv_object_list(found, src=0, device=device)
+    assert found == [{"shape": (3, 5)}], found
+"""
+
+
+def test_objects_go_from_rank_to_rank():
+    with tempfile.TemporaryDirectory() as folder:
+        found = Answer(folder, OBJECTS, "--world", "2", "--ranks", "all")
+    assert [rank["error"] for rank in found.json["ranks"]] == [None, None], found.err
+
+
 def missing():
     """What is needed and not here."""
     for check in (pytorch.versions, simulator.find, library.find):

@@ -10,6 +10,7 @@ import os
 import resource
 import runpy
 import sys
+import time
 import traceback
 
 from . import host_pace, library
@@ -18,6 +19,8 @@ from .steps import Finished, Steps
 
 # Ends of a script: to its end, after the steps asked for, by sys.exit, by an exception.
 DONE, FINISHED, EXITED, FAILED = "done", "finished", "exited", "failed"
+
+PATIENCE = 3600  # seconds for other ranks to come to their ends
 
 
 def main():
@@ -30,11 +33,14 @@ def main():
         facts["problem"] = unusable(error)
     else:
         facts.update(predict(torch, order))
-    write(order["facts"], facts)
-    # At once: what a script does at exit is of no interest, and may wait for what never comes.
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0 if facts.get("ended") in (DONE, FINISHED) else 1)
+    write(order["facts"], facts)
+    # At once: what a script does at exit is of no interest, and may wait for what never comes.
+    whole = facts.get("ended") in (DONE, FINISHED)
+    if whole and order["together"]:
+        time.sleep(PATIENCE)  # the others may still need this rank's store; `run` ends it
+    os._exit(0 if whole else 1)
 
 
 def unusable(error):

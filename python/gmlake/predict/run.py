@@ -31,7 +31,7 @@ Ranks = namedtuple("Ranks", "world ranks together launched per_node told")
 # Where ranks that run together meet: PyTorch's store on a port, small data in a folder.
 Meeting = namedtuple("Meeting", "port post")
 
-GRACE = 10  # seconds that other ranks have to end after one failed, or a process after its answer
+GRACE = 10  # seconds that other ranks have to end after one failed
 
 
 class Workshop:
@@ -92,7 +92,7 @@ class Workshop:
         post = tempfile.mkdtemp(prefix="post-", dir=self.folder)
         meeting = Meeting(free_port(), post)
         children = [start(rank, meeting) for rank in ranks.ranks]
-        while any(child.is_running() for child in children):
+        while not all(child.is_done() for child in children):
             time.sleep(0.05)
             if any(child.has_failed() or child.is_late() for child in children):
                 give_time(children)
@@ -129,6 +129,7 @@ class Child:
         told = dict(script=order.script, module=order.module, arguments=order.arguments)
         told.update(steps=order.steps, stacks=order.stacks, values=order.values)
         told.update(assume=order.assume, alone=not ranks.together and not ranks.launched)
+        told.update(together=ranks.together)
         told.update(snapshot=self.snapshot, facts=self._facts)
         command = [sys.executable, "-m", "gmlake.predict.job", json.dumps(told)]
         # The script's output is a message of ours: standard output is for the answer.
@@ -140,6 +141,10 @@ class Child:
 
     def is_running(self):
         return self._process.poll() is None
+
+    def is_done(self):
+        """Whether its answer is there; a rank among others waits for their answers."""
+        return not self.is_running() or os.path.exists(self._facts)
 
     def is_late(self):
         return time.monotonic() - self._begin > self.limit
@@ -159,12 +164,10 @@ class Child:
 
     def finish(self):
         """Waits for the end and returns the facts."""
-        while self.is_running() and not os.path.exists(self._facts) and not self.is_late():
+        while not self.is_done() and not self.is_late():
             time.sleep(0.02)
-        if self.is_late():
-            self.end()
         seconds = time.monotonic() - self._begin
-        give_time([self])
+        self.end()
         return self._read() | {"seconds": seconds}
 
     def _read(self):
@@ -179,9 +182,9 @@ class Child:
 
 
 def give_time(children):
-    """Waits for processes that should end by themselves, and ends those that do not."""
+    """Waits for the answers of other ranks, which may fail in their turn, and ends those that give none."""
     limit = time.monotonic() + GRACE
-    while time.monotonic() < limit and any(child.is_running() for child in children):
+    while time.monotonic() < limit and not all(child.is_done() for child in children):
         time.sleep(0.02)
     for child in children:
         child.end()

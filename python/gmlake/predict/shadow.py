@@ -45,16 +45,18 @@ class Shadow:
 
     def touched(self, tensor):
         """Whether anything of the tensor's storage may be known."""
-        return self.everything or base(tensor) in self.blocks
+        if self.everything or base(tensor) in self.blocks:
+            return True
+        if tensor.dtype in INTEGERS and tensor.numel():
+            if self.is_known(tensor.data_ptr(), span(tensor)):
+                self.hold(tensor)  # from another rank, or copied inside an operator
+                return True
+        return False
 
     def sure(self, tensor):
         """Whether every element is known, and not by an assumption."""
-        if not tensor.numel() or self.known(tensor):
-            return base(tensor) not in self.assumed
-        if tensor.dtype in INTEGERS and self.is_known(tensor.data_ptr(), span(tensor)):
-            self.hold(tensor)  # from another rank, or copied inside an operator
-            return True
-        return False
+        known = not tensor.numel() or self.known(tensor)
+        return known and base(tensor) not in self.assumed
 
     def learn(self, tensor, assumed=False):
         """The host has written this tensor's elements."""
