@@ -63,12 +63,14 @@ mod tests {
             super::super::named("line", &heading, vec![row], Look { width, ..Look::default() })
         };
         let whole = table(None);
-        let length = whole.lines().map(str::len).max().unwrap_or(0);
+        let width_of = |text: &str| text.lines().map(str::len).max().unwrap_or(0);
+        let length = width_of(&whole);
         let least = length - (name.len() - LEAST);
         let last = |width: usize| table(Some(width as u16)).lines().nth(2).unwrap().to_owned();
         assert_eq!(table(Some(length as u16)), whole);
-        assert!(last(length - 1).starts_with("...ormers/models"), "{}", last(length - 1));
-        assert_eq!(last(least).len(), least);
+        assert!(last(length - 1).starts_with("...sformers/models"), "{}", last(length - 1));
+        assert_eq!(width_of(&table(Some(least as u16))), least);
+        assert!(last(least).starts_with("...deling_opt.py:499 forward  larger"), "{}", last(least));
         let narrower = table(Some(least as u16 - 1));
         assert!(narrower.contains("Left out, as the terminal is narrow: blocks"), "{narrower}");
         assert!(narrower.contains("modeling_opt.py:499 forward"), "{narrower}");
