@@ -104,7 +104,7 @@ def predicted(given):
     """What the script needs, as a baseline, and what failed in it."""
     if "RANK" in os.environ and given.world is None:
         raise Problem("guard is not for use under torchrun; use --world N --ranks all")
-    given.stacks, given.vary, given.jobs = True, [], None
+    given.stacks, given.categories, given.vary, given.jobs = True, False, [], None
     # The order of a set of names must not differ from run to run: it decides the order of requests.
     os.environ.setdefault("PYTHONHASHSEED", "0")
     torch, cuda = command.usable()

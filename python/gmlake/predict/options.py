@@ -85,6 +85,7 @@ def add_output(group):
     option("--jobs", type=count, metavar="N", help="processes side by side [default: one for each "
            "core]")
     option("--stacks", action="store_true", help="put Python stacks into the snapshot")
+    option("--categories", action="store_true", help="note in the snapshot what each block is for")
     option("--out", metavar="DIR", help="keep snapshots, logs, numbers and chart here")
     option("--json", metavar="FILE", help="write the numbers, '-' for standard output")
 
@@ -112,8 +113,8 @@ def order_of(given, cards):
         raise Problem(f"{given.script}: no such file")
     memory = given.memory or ("unlimited" if given.vary else None)
     return Order(
-        given.script, given.module, given.arguments, given.steps, given.stacks, given.values,
-        given.assume, given.conf, card(given.gpu, cards), memory and size(memory),
+        given.script, given.module, given.arguments, given.steps, given.stacks, given.categories,
+        given.values, given.assume, given.conf, card(given.gpu, cards), memory and size(memory),
     )
 
 
