@@ -14,6 +14,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::categories::Categories;
 use crate::metrics::{By, NO_STACK};
 use crate::sim::Opened;
 use crate::trace::{Annotation, Entry, Frame, Stack, Stacks};
@@ -33,6 +34,7 @@ pub(crate) struct Namer<'o> {
     folder: String,
     spans: Vec<(u64, Option<&'o str>)>,
     known: FxHashMap<u32, String>,
+    categories: Option<Categories<'o>>,
 }
 
 impl<'o> Namer<'o> {
@@ -43,12 +45,16 @@ impl<'o> Namer<'o> {
             By::Annotation => spans(&opened.records.annotations),
             _ => Vec::new(),
         };
-        Self { opened, by, innermost, folder, spans, known: FxHashMap::default() }
+        let categories = (by == By::Category).then(|| Categories::new(opened));
+        Self { opened, by, innermost, folder, spans, known: FxHashMap::default(), categories }
     }
 
     /// The name of the request that event number `event` is, of `bytes`.
     pub(crate) fn name(&mut self, event: usize, bytes: Bytes) -> String {
         let stack = self.opened.trace.stack_of(event);
+        if let Some(categories) = &mut self.categories {
+            return categories.of(event).name().to_owned();
+        }
         match self.by {
             By::Size => size(bytes),
             By::Annotation => self.annotation(event),
