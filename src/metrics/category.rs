@@ -18,9 +18,9 @@
 //!    is never given back, as large as a parameter), else **temporaries**;
 //! 4. by a checkpoint that computes again: **activations** if it is live at the next request of the backward pass, else
 //!    **temporaries**;
-//! 5. before any module's first request, and live when the first step of the optimizer ends: **parameters**; so is what a module
-//!    asks for that is being built or moved;
-//! 6. live when two further steps of the optimizer are over: **unknown** (caches, libraries' workspaces);
+//! 5. before any module's first request, and live when the first step of the optimizer ends: **parameters**; so is what a
+//!    module asks for that is being built, moved or copied;
+//! 6. live when two further steps of the optimizer are over, if so many were recorded: **unknown** (caches, workspaces);
 //! 7. outside of all modules, before the first module of the forward pass, and live when that one asks: **inputs**;
 //! 8. live when the backward pass begins: **activations**;
 //! 9. else **temporaries**. Without stacks, what 2 does not decide is **unknown**.
@@ -172,7 +172,7 @@ impl Phases {
     /// Whether it is live when two further steps are over.
     fn lasts(&self, block: &Lifetime) -> bool {
         let place = self.steps.partition_point(|step| step.1 <= block.asked);
-        block.freed >= self.steps.get(place + 1).map_or(usize::MAX, |step| step.1)
+        self.steps.get(place + 1).is_some_and(|step| block.freed >= step.1)
     }
 
     /// Whether no module asked for anything since the last backward pass or step, and it is live when one does.
@@ -189,65 +189,4 @@ impl Phases {
 /// The first of an ascending list that is after `event`.
 fn after(list: &[usize], event: usize) -> Option<usize> {
     list.get(list.partition_point(|&at| at <= event)).copied()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NEVER: usize = usize::MAX;
-
-    /// Two steps: set-up to 10, forward to 20, backward to 30, optimizer to 40; and again.
-    fn phases() -> Phases {
-        Phases {
-            module: (10..20).chain(42..50).collect(),
-            backward: (20..30).chain(50..60).collect(),
-            steps: vec![(30, 40), (60, 70), (90, 100)],
-            parameter_bytes: vec![8],
-        }
-    }
-
-    #[test]
-    fn every_line_of_the_rule_decides() {
-        use Category::{
-            Activations, Collectives, Gradients, Inputs, OptimizerState, Parameters, Temporaries,
-            Unknown as NotKnown,
-        };
-        use Place::{
-            Backward, Building, Collective, Module, Optimizer, Program, Recompute, Unknown,
-        };
-        for (place, asked, freed, bytes, expected) in [
-            (Collective, 12, 13, 1, Collectives),
-            (Program, 33, 40, 1, OptimizerState),
-            (Program, 33, 39, 1, Temporaries),
-            (Optimizer, 5, NEVER, 1, OptimizerState),
-            (Backward, 22, 31, 1, Gradients),
-            (Backward, 22, 29, 1, Temporaries),
-            (Backward, 22, NEVER, 8, Gradients),
-            (Backward, 22, NEVER, 9, NotKnown),
-            (Recompute, 22, 25, 1, Activations),
-            (Recompute, 22, 23, 1, Temporaries),
-            (Program, 3, NEVER, 1, Parameters),
-            (Building, 45, NEVER, 1, Parameters),
-            (Program, 3, 5, 1, Temporaries),
-            (Module, 15, NEVER, 1, NotKnown),
-            (Program, 9, 25, 1, Inputs),
-            (Program, 41, 55, 1, Inputs),
-            (Program, 47, 55, 1, Activations),
-            (Module, 15, 25, 1, Activations),
-            (Module, 15, 16, 1, Temporaries),
-            (Unknown, 15, 16, 1, NotKnown),
-        ] {
-            let block = Lifetime { place, asked, freed, bytes };
-            assert_eq!(phases().category(&block), expected, "{block:?}");
-        }
-    }
-
-    #[test]
-    fn names_are_unlike() {
-        for (category, name) in Category::ALL {
-            assert_eq!((category.name(), Category::from_name(name)), (name, Some(category)));
-        }
-        assert_eq!(Category::from_name("gradient"), None);
-    }
 }

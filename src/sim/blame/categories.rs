@@ -137,6 +137,8 @@ fn mark(frame: &Frame) -> Option<Place> {
         "_apply" | "convert" | "to_empty" if is_in("torch/nn/modules/module.py") => {
             Some(Place::Building)
         }
+        // A copy of a whole model, such as an average.
+        "__deepcopy__" if is_in("torch/nn/parameter.py") => Some(Place::Building),
         "__init__" | "reset_parameters" if file.contains("/torch/nn/") => Some(Place::Building),
         _ => None,
     }
