@@ -316,6 +316,17 @@ def test_categories_are_noted():
     assert found == [whole, whole, 2 * whole], bytes_
 
 
+def test_a_script_notes_categories_by_itself():
+    own = "import gmlake\nwith gmlake.record('own.pickle', frames=True, categories=True):\n"
+    with tempfile.TemporaryDirectory() as folder:
+        found = Answer(folder, own + "".join(f"    {line}\n" for line in MLP.splitlines()), "--stacks")
+        assert found.code == 0, found.err
+        (told,) = simulator.ask("blame", f"{folder}/own.pickle", "--by", "category")
+        bytes_ = {row["name"]: row["bytes"] for row in told["rows"]}
+    whole = 4 * (2 * 1024 * 4096 + 4096 + 1024)
+    assert (bytes_["parameters"], bytes_["optimizer state"]) == (whole, 2 * whole), bytes_
+
+
 def test_a_grid_has_a_row_for_each_configuration_and_for_each_card():
     with tempfile.TemporaryDirectory() as folder:
         found = Answer(folder, MLP, "--out", "kept", "--steps", "2", "--vary", "batch=64,4096,none")

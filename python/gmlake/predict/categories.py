@@ -22,6 +22,7 @@ When the recording is written they are laid over its entries, and each request's
 
 import functools
 import gc
+import sys
 import time
 
 PREFIX = "gmlake category: "
@@ -56,7 +57,8 @@ class Categories:
         ]
         self._undo = []
         self._during(torch.autograd, "_engine_run_backward", BACKWARD)
-        checkpoint = torch.utils.checkpoint
+        from torch.utils import checkpoint
+
         self._during(checkpoint.CheckpointFunction, "backward", RECOMPUTE, staticmethod)
         self._recomputing(checkpoint._recomputation_hook)
         self._watch_collectives()
@@ -115,8 +117,6 @@ class Categories:
             self._handle = add(self._at_module)
 
     def _at_module(self, _module, arguments):
-        import sys
-
         if self._handle:
             self._handle.remove()
             self._handle = None
@@ -221,7 +221,7 @@ def label(trace, notes):
             gone = live.pop(entry["addr"], None)
             if gone is not None:
                 gone.phase = None
-    for at, address, category in [note, *notes]:
+    for _, address, category in [note, *notes]:
         if address in live:
             improve(live[address], category)
     for block in found:
