@@ -14,13 +14,13 @@
 //!
 //! 1. asked for by a function of a collective (`all_gather` and so on): **collectives**;
 //! 2. within an optimizer's step: **optimizer state** if it is live when the step ends, else **temporaries**;
-//! 3. by autograd, which has no Python stack: **gradients** if it is live when the optimizer's next step begins (and, where it
-//!    is never given back, as large as a parameter), else **temporaries**;
+//! 3. by autograd, which has no Python stack: **gradients** if it is live when the optimizer's next step begins, else
+//!    **temporaries**; what is never given back and is not as large as a parameter is **unknown**;
 //! 4. by a checkpoint that computes again: **activations** if it is live at the next request of the backward pass, else
 //!    **temporaries**;
 //! 5. before any module's first request, and live when the first step of the optimizer ends: **parameters**; so is what a
 //!    module asks for that is being built, moved or copied;
-//! 6. live when two further steps of the optimizer are over, if so many were recorded: **unknown** (caches, workspaces);
+//! 6. live when two further steps of the optimizer are over, if so many were recorded: **unknown** (workspaces);
 //! 7. outside of all modules, before the first module of the forward pass, and live when that one asks: **inputs**;
 //! 8. live when the backward pass begins: **activations**;
 //! 9. else **temporaries**. Without stacks, what 2 does not decide is **unknown**.
