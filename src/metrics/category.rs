@@ -18,8 +18,8 @@
 //!    **temporaries**; what is never given back and is not as large as a parameter is **unknown**;
 //! 4. by a checkpoint that computes again: **activations** if it is live at the next request of the backward pass, else
 //!    **temporaries**;
-//! 5. before any module's first request, and live when the first step of the optimizer ends: **parameters**; so is what a
-//!    module asks for that is being built, moved or copied;
+//! 5. before any module's first request, and live when the first step of the optimizer ends: **parameters**; so is what
+//!    a module asks for that is being built, moved or copied;
 //! 6. live when two further steps of the optimizer are over, if so many were recorded: **unknown** (workspaces);
 //! 7. outside of all modules, before the first module of the forward pass, and live when that one asks: **inputs**;
 //! 8. live when the backward pass begins: **activations**;
