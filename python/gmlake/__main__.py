@@ -1,6 +1,7 @@
 """`python -m gmlake run SCRIPT ...`: an unchanged script on another allocator.
 
 `python -m gmlake predict SCRIPT ...`: how much GPU memory an unchanged script needs, without a GPU.
+`python -m gmlake guard --baseline FILE SCRIPT ...`: whether it needs more than it did, for CI.
 """
 
 import argparse
@@ -11,6 +12,8 @@ import runpy
 import sys
 
 from . import NotEnabled, check, enable, snapshot, stats
+from .guard.command import add as add_guard
+from .guard.command import main as guard
 from .predict.again import on_virtual_gpu
 from .predict.command import main as predict
 from .predict.options import add as add_predict
@@ -30,9 +33,12 @@ def main():
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     commands.add_parser("check", help="say whether there is a GPU to work with")
     add_predict(commands)
+    add_guard(commands)
     given = parser.parse_args()
     if given.command == "predict":
         sys.exit(predict(given))
+    if given.command == "guard":
+        sys.exit(guard(given))
     if given.command == "check":
         problem = check()
         sys.exit(f"gmlake: {problem.removeprefix('gmlake: ')}" if problem else print("gmlake: ready"))

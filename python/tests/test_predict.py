@@ -305,6 +305,28 @@ def test_settings_reach_pytorch_and_stacks_the_snapshot():
     assert any(name.endswith("job.py") for name in frames)
 
 
+def test_categories_are_noted():
+    script = MLP.replace("    optimizer.zero_grad()\n", "")
+    with tempfile.TemporaryDirectory() as folder:
+        Answer(folder, script, "--out", "kept", "--stacks", "--categories", "--steps", "3")
+        (told,) = simulator.ask("blame", f"{folder}/kept/job.pickle", "--by", "category")
+        bytes_ = {row["name"]: row["bytes"] for row in told["rows"]}
+    whole = 4 * (2 * 1024 * 4096 + 4096 + 1024)
+    found = [bytes_.get(name) for name in ["parameters", "gradients", "optimizer state"]]
+    assert found == [whole, whole, 2 * whole], bytes_
+
+
+def test_a_script_notes_categories_by_itself():
+    own = "import gmlake\nwith gmlake.record('own.pickle', frames=True, categories=True):\n"
+    with tempfile.TemporaryDirectory() as folder:
+        found = Answer(folder, own + "".join(f"    {line}\n" for line in MLP.splitlines()), "--stacks")
+        assert found.code == 0, found.err
+        (told,) = simulator.ask("blame", f"{folder}/own.pickle", "--by", "category")
+        bytes_ = {row["name"]: row["bytes"] for row in told["rows"]}
+    whole = 4 * (2 * 1024 * 4096 + 4096 + 1024)
+    assert (bytes_["parameters"], bytes_["optimizer state"]) == (whole, 2 * whole), bytes_
+
+
 def test_a_grid_has_a_row_for_each_configuration_and_for_each_card():
     with tempfile.TemporaryDirectory() as folder:
         found = Answer(folder, MLP, "--out", "kept", "--steps", "2", "--vary", "batch=64,4096,none")

@@ -31,6 +31,8 @@ pub enum By {
     Stack,
     /// The innermost annotation (`record_function`, optimizer) that was open then.
     Annotation,
+    /// What it is for, as the program noted it or by the rule of [`Category`](super::Category).
+    Category,
     /// PyTorch's `user_metadata` and `compile_context`.
     Metadata,
     /// The size that was asked for.
@@ -39,11 +41,12 @@ pub enum By {
 
 impl By {
     /// Every kind with the name that is typed. A new kind has its line here, and its names in `sim::blame::names`.
-    pub const ALL: [(Self, &'static str); 7] = [
+    pub const ALL: [(Self, &'static str); 8] = [
         (Self::Line, "line"),
         (Self::Function, "function"),
         (Self::Module, "module"),
         (Self::Stack, "stack"),
+        (Self::Category, "category"),
         (Self::Annotation, "annotation"),
         (Self::Metadata, "metadata"),
         (Self::Size, "size"),

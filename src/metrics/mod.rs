@@ -12,6 +12,7 @@
 
 mod blame;
 mod building;
+mod category;
 mod causes;
 mod columns;
 mod comparison;
@@ -33,6 +34,7 @@ pub use blame::{Blame, BlameRow, By, JobBlame, NO_STACK, RankBlame, RankDifferen
 pub use building::{
     BlockTimes, Building, PAPER_LEAST_ALLOCS, PAPER_TABLE_1, TABLE_1_CHUNKS, Table1Row,
 };
+pub use category::{Category, Lifetime, Phases, Place};
 pub use causes::{Cause, Causes, Growth};
 pub use columns::{Better, Column, Row, Unit, columns};
 pub use comparison::{Comparison, Moment, title_of};

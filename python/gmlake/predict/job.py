@@ -14,6 +14,7 @@ import time
 import traceback
 
 from . import host_pace, library
+from .categories import Categories
 from .recorder import Recorder
 from .steps import Finished, Steps
 
@@ -56,8 +57,10 @@ def predict(torch, order):
     """Runs the script and returns what is known of it afterwards."""
     from . import ranks, values  # they import PyTorch
 
+    # Before the steps are counted: its hook must run before the one that ends the script.
+    categories = Categories(torch) if order["categories"] else None
     steps, ooms = Steps(order["steps"]), []
-    recorder = Recorder(torch, order["stacks"], lambda: ooms.append(steps.done + 1))
+    recorder = Recorder(torch, order["stacks"], lambda: ooms.append(steps.done + 1), categories)
     mode = values.mode(kind=order["values"], assume=order["assume"])
     if "RANK" in os.environ:
         ranks.prepare(alone=order["alone"])

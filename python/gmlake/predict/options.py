@@ -32,7 +32,9 @@ def add(commands):
         help="say how much GPU memory a script needs, on a machine without a GPU",
         description="How much GPU memory an unchanged training script needs, on any machine.",
     )
-    add_gpu(it.add_argument_group("the GPU"))
+    gpu = it.add_argument_group("the GPU")
+    add_gpu(gpu)
+    add_events(gpu)
     add_ranks(it.add_argument_group("ranks"))
     add_script(it.add_argument_group("the script"))
     add_output(it.add_argument_group("many configurations, and output"))
@@ -45,9 +47,13 @@ def add_gpu(group):
     option("--gpu", default="h200", metavar="CARD", help="which card it is [default: h200]")
     option("--memory", metavar="SIZE", help="its memory, such as 80GiB, or 'unlimited' [default: "
            "the card's; with --vary unlimited]")
-    option("--events", choices=["interval", "clock", "fast", "slow", "early", "late"],
-           help="when work on the GPU completes; interval: by the clock, and on a faster and a "
-           "slower GPU too where that matters [default: interval; under torchrun clock]")
+
+
+def add_events(group):
+    group.add_argument("--events", choices=["interval", "clock", "fast", "slow", "early", "late"],
+                       help="when work on the GPU completes; interval: by the clock, and on a "
+                       "faster and a slower GPU too where that matters [default: interval; under "
+                       "torchrun clock]")
 
 
 def add_ranks(group):
@@ -69,7 +75,6 @@ def add_script(group):
            "are computed: those of integers, all (slow), none [default: integers]")
     option("--conf", metavar="SETTINGS", help="PyTorch's allocator settings, as in "
            "PYTORCH_ALLOC_CONF")
-    option("--stacks", action="store_true", help="put Python stacks into the snapshot")
     option("-m", dest="module", action="store_true", help="SCRIPT names a module")
 
 
@@ -79,6 +84,8 @@ def add_output(group):
            "value: in place of {NAME} in ARGS, or as --NAME VALUE after them; several make a grid")
     option("--jobs", type=count, metavar="N", help="processes side by side [default: one for each "
            "core]")
+    option("--stacks", action="store_true", help="put Python stacks into the snapshot")
+    option("--categories", action="store_true", help="note in the snapshot what each block is for")
     option("--out", metavar="DIR", help="keep snapshots, logs, numbers and chart here")
     option("--json", metavar="FILE", help="write the numbers, '-' for standard output")
 
@@ -106,8 +113,8 @@ def order_of(given, cards):
         raise Problem(f"{given.script}: no such file")
     memory = given.memory or ("unlimited" if given.vary else None)
     return Order(
-        given.script, given.module, given.arguments, given.steps, given.stacks, given.values,
-        given.assume, given.conf, card(given.gpu, cards), memory and size(memory),
+        given.script, given.module, given.arguments, given.steps, given.stacks, given.categories,
+        given.values, given.assume, given.conf, card(given.gpu, cards), memory and size(memory),
     )
 
 

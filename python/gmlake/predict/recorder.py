@@ -13,9 +13,9 @@ import sys
 class Recorder:
     """PyTorch's history of this process."""
 
-    def __init__(self, torch, stacks, on_oom):
+    def __init__(self, torch, stacks, on_oom, categories=None):
         """Starts with the GPU; `on_oom()` is called whenever memory runs out."""
-        self._torch = torch
+        self._torch, self._categories = torch, categories
         start = torch.cuda.memory._record_memory_history
         torch.cuda.memory._record_memory_history = _no_effect
 
@@ -30,10 +30,14 @@ class Recorder:
         """Writes the snapshot, and returns what can be counted in it."""
         if not self._torch.cuda.is_initialized():
             return {"requests": 0, "devices": [], "counters": {}}
+        if self._categories:
+            self._categories.end()
         snapshot = self._torch.cuda.memory._snapshot()
         traces = snapshot["device_traces"]
         requests = [sum(entry["action"] == "alloc" for entry in trace) for trace in traces]
         devices = [index for index, trace in enumerate(traces) if trace]
+        if self._categories:
+            self._categories.label(traces)
         with open(path + ".part", "wb") as file:
             pickle.dump(snapshot, file, protocol=4)
         os.replace(path + ".part", path)

@@ -21,7 +21,9 @@ from pathlib import Path
 from . import Problem, library
 
 # What is to be predicted. `arguments` are the script's; `memory` is in bytes, None is the card's.
-Order = namedtuple("Order", "script module arguments steps stacks values assume conf gpu memory")
+Order = namedtuple(
+    "Order", "script module arguments steps stacks categories values assume conf gpu memory"
+)
 
 # Which ranks: all `world` of them exist; those in `ranks` are run, together or alone. Under
 # torchrun (`launched`) there is one, and it is in the environment already. `told` says that the script
@@ -128,6 +130,7 @@ class Child:
         self.snapshot, self._facts = f"{stem}.pickle", f"{stem}.facts.json"
         told = dict(script=order.script, module=order.module, arguments=order.arguments)
         told.update(steps=order.steps, stacks=order.stacks, values=order.values)
+        told.update(categories=order.categories)
         told.update(assume=order.assume, alone=not ranks.together and not ranks.launched)
         told.update(together=ranks.together)
         told.update(snapshot=self.snapshot, facts=self._facts)

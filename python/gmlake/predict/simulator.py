@@ -88,5 +88,7 @@ def need_of(need, targets):
 
 
 def version(facts):
-    """The option that tells which PyTorch has recorded."""
+    """The option that tells which PyTorch has recorded, where that is known."""
+    if "torch" not in facts:
+        return []
     return ["--torch-version", ".".join(map(str, pytorch.numbers(facts["torch"])))]

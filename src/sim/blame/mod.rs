@@ -8,6 +8,7 @@
 //! Without an allocator the moment is one of the program alone: nothing is simulated, and `peak` is when most bytes are
 //! live. With an allocator, `peak` is when it holds most memory, and requests that it could not serve are not there.
 
+mod categories;
 mod difference;
 mod growth;
 mod live;
@@ -23,7 +24,8 @@ use super::choice::Choice;
 use super::open::Opened;
 use super::run::RunError;
 use super::setup::Setup;
-use crate::metrics::{Blame, BlameRow, By, Moment};
+use crate::metrics::{Blame, BlameRow, By, Category, Moment};
+use categories::Categories;
 pub use difference::{Tolerance, diff};
 pub use growth::growth;
 use live::Live;
@@ -100,6 +102,29 @@ pub fn folded(opened: &Opened, question: &Question) -> Result<Vec<(String, u64)>
         is_same
     });
     Ok(lines)
+}
+
+/// The live bytes of a moment by what the program noted that they are for, by what the rule says, and by line. Empty if
+/// the program noted nothing.
+///
+/// # Errors
+/// As [`blame`].
+pub fn verdicts(
+    opened: &Opened,
+    question: &Question,
+) -> Result<Vec<(Category, Category, String, u64)>, BlameError> {
+    let found = live::find(opened, question)?;
+    let mut categories = Categories::new(opened);
+    let mut namer = Namer::new(opened, By::Line, false);
+    let mut bytes: FxHashMap<(Category, Category, String), u64> = FxHashMap::default();
+    for block in &found.blocks {
+        let Some(noted) = categories.noted(block.event) else { continue };
+        let key = (noted, categories.by_rule(block.event), namer.name(block.event, block.bytes));
+        *bytes.entry(key).or_default() += block.bytes;
+    }
+    let mut rows: Vec<_> = bytes.into_iter().map(|((a, b, line), n)| (a, b, line, n)).collect();
+    rows.sort_by(|a, b| (b.3, &a.2, a.0.name()).cmp(&(a.3, &b.2, b.0.name())));
+    Ok(rows)
 }
 
 /// The training step, from 1, that event number `event` is in.

@@ -1,7 +1,7 @@
 //! Names: what the rows of a blame table are called.
 //!
-//! The line that is named is the innermost one that a user can change: frames of PyTorch itself, of `gmlake predict`,
-//! of Python's standard library, of generated code and of C++ are passed over.
+//! The line that is named is the innermost one that a user can change: frames of PyTorch itself, of Python's standard
+//! library, of generated code and of C++ are passed over. Those of `gmlake predict` are as if they were not there.
 //!
 //! ```text
 //!   site-packages/torch/nn/modules/linear.py:125 forward       torch: passed over
@@ -14,6 +14,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::categories::Categories;
 use crate::metrics::{By, NO_STACK};
 use crate::sim::Opened;
 use crate::trace::{Annotation, Entry, Frame, Stack, Stacks};
@@ -33,6 +34,7 @@ pub(crate) struct Namer<'o> {
     folder: String,
     spans: Vec<(u64, Option<&'o str>)>,
     known: FxHashMap<u32, String>,
+    categories: Option<Categories<'o>>,
 }
 
 impl<'o> Namer<'o> {
@@ -43,12 +45,16 @@ impl<'o> Namer<'o> {
             By::Annotation => spans(&opened.records.annotations),
             _ => Vec::new(),
         };
-        Self { opened, by, innermost, folder, spans, known: FxHashMap::default() }
+        let categories = (by == By::Category).then(|| Categories::new(opened));
+        Self { opened, by, innermost, folder, spans, known: FxHashMap::default(), categories }
     }
 
     /// The name of the request that event number `event` is, of `bytes`.
     pub(crate) fn name(&mut self, event: usize, bytes: Bytes) -> String {
         let stack = self.opened.trace.stack_of(event);
+        if let Some(categories) = &mut self.categories {
+            return categories.of(event).name().to_owned();
+        }
         match self.by {
             By::Size => size(bytes),
             By::Annotation => self.annotation(event),
@@ -68,7 +74,7 @@ impl<'o> Namer<'o> {
     /// Whether the request that event number `event` is has frames.
     pub(crate) fn has_frames(&self, event: usize) -> bool {
         let stacks = &self.opened.records.stacks;
-        stacks.get(self.opened.trace.stack_of(event)).is_some_and(|stack| !stack.frames.is_empty())
+        stacks.frames_of(self.opened.trace.stack_of(event)).any(is_of_program)
     }
 
     /// The frames of a request, outermost first, each by its short file, line and function.
@@ -77,7 +83,8 @@ impl<'o> Namer<'o> {
             return vec![self.stackless(event).to_owned()];
         }
         let stack = self.opened.trace.stack_of(event);
-        self.opened.records.stacks.frames_of(stack).rev().map(|frame| self.line(frame)).collect()
+        let frames = self.opened.records.stacks.frames_of(stack).rev();
+        frames.filter(|frame| is_of_program(frame)).map(|frame| self.line(frame)).collect()
     }
 
     fn of_stack(&self, number: u32) -> Option<String> {
@@ -85,7 +92,7 @@ impl<'o> Namer<'o> {
         if self.by == By::Metadata {
             return Some(metadata(stacks.get(number)?));
         }
-        let all = || stacks.frames_of(number);
+        let all = || stacks.frames_of(number).filter(|frame| is_of_program(frame));
         let counted: Vec<&Frame> =
             all().filter(|frame| self.innermost || is_of_user(frame)).collect();
         let frame = counted.first().copied().or_else(|| all().next())?;
@@ -128,17 +135,23 @@ impl<'o> Namer<'o> {
     }
 }
 
+/// Whether it is a frame of the program that was recorded, and not of `gmlake predict`, which has frames of its own in
+/// autograd's backward threads too.
+pub(super) fn is_of_program(frame: &Frame) -> bool {
+    !frame.file.contains("/gmlake/predict/")
+}
+
 /// Whether a user can change the line: a Python file that is neither PyTorch's nor the standard library's, nor made.
 fn is_of_user(frame: &Frame) -> bool {
     let file = &*frame.file;
     let is_typed = file.starts_with("<stdin>") || file.starts_with("<ipython-input");
-    let is_torch =
-        ["site-packages/torch/", "dist-packages/torch/", "/pytorch/torch/", "/gmlake/predict/"];
+    let is_torch = ["site-packages/torch/", "dist-packages/torch/", "/pytorch/torch/"];
     let is_made = file.contains("torchinductor_");
     let is_file = file.ends_with(".py") || file.ends_with(".ipynb");
     is_typed
         || (is_file
             && !is_made
+            && is_of_program(frame)
             && !file.starts_with('<')
             && !is_torch.iter().any(|part| file.contains(part))
             && (package_at(file).is_some() || standard_at(file).is_none()))

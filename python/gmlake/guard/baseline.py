@@ -1,0 +1,71 @@
+"""The baseline: what a program needed when somebody last looked at it, as a small file to be reviewed.
+
+    {"schema_version": 1,
+     "source": {"script": "train.py", "arguments": [], "gpu": "H200", ...},      what was run
+     "versions": {"gmlake": "0.1.0", "torch": "2.11.0+cu130", "python": "3.12"},
+     "by": "line",
+     "ranks": [{"rank": 0,
+                "reserved_peak_bytes": 257949696,       what PyTorch held at most
+                "live_peak_bytes": 202423300,           what tensors took of it at most: the sum of the lines
+                "lines": {"train.py:5 <module>": [110100480, 13], ...}}]}         bytes and blocks at that peak
+
+There is no time and no absolute path in it: the same program gives the same file.
+"""
+
+import json
+import os
+
+from ..predict import Problem
+
+SCHEMA = 1
+
+
+def read(path):
+    """The baseline in a file; None if there is no file."""
+    try:
+        with open(path) as file:
+            found = json.load(file)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise Problem(f"{path}: it cannot be read as a baseline: {error}") from error
+    if not isinstance(found, dict) or not {"schema_version", "source", "by", "ranks"} <= found.keys():
+        raise Problem(f"{path}: it is not a baseline; choose another name, or delete it")
+    if found["schema_version"] != SCHEMA:
+        raise Problem(f"{path}: it is of version {found['schema_version']}, and this gmlake knows "
+                      f"{SCHEMA}; write it anew with --update")
+    return found
+
+
+def write(path, found):
+    """Writes the baseline, whole or not at all."""
+    try:
+        with open(path + ".part", "w") as file:
+            file.write(text(found))
+        os.replace(path + ".part", path)
+    except OSError as error:
+        raise Problem(f"--baseline {path}: {error.strerror}") from error
+
+
+def text(found):
+    """The file's text: a line for each line of the program."""
+    whole = json.dumps(found, indent=1, ensure_ascii=False)
+    # Two numbers in a row need no lines of their own.
+    for rank in found["ranks"]:
+        for pair in {tuple(pair) for pair in rank["lines"].values()}:
+            whole = whole.replace(json.dumps(pair, indent=1).replace("\n", "\n    "), json.dumps(pair))
+    return whole + "\n"
+
+
+def check_same(path, old, new):
+    """Complains where the two are of different runs, which cannot be compared."""
+    names = [name for name in {**old["source"], **new["source"]}
+             if old["source"].get(name) != new["source"].get(name)]
+    if names:
+        told = ", ".join(f"{name} was {old['source'].get(name)} and is {new['source'].get(name)}" for name in names)
+        raise Problem(f"{path} is of another run: {told}; give the same, or write it anew with --update")
+    if old["by"] != new["by"]:
+        raise Problem(f"{path} is by {old['by']} and this recording can tell by {new['by']}; "
+                      "write it anew with --update")
+    if [rank["rank"] for rank in old["ranks"]] != [rank["rank"] for rank in new["ranks"]]:
+        raise Problem(f"{path} is of other ranks; write it anew with --update")

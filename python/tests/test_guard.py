@@ -1,0 +1,173 @@
+"""What `python -m gmlake guard` says of small scripts. Plain Python: no test framework is needed.
+
+As `test_predict.py`: without a PyTorch wheel for CUDA it tests only what needs none, and says so.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from gmlake.guard import baseline, change, command
+from test_predict import missing, raises
+
+MLP = """
+import torch
+net = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(4)]).cuda()
+optimizer = torch.optim.AdamW(net.parameters())
+for step in range(3):
+    net(torch.randn(2048, 512, device="cuda")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+class Guarded:
+    """A folder with a script and its baseline."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def run(self, script, *options, environment=()):
+        Path(self.folder, "job.py").write_text(script)
+        words = [sys.executable, "-m", "gmlake", "guard", "--baseline", "memory.json", *options]
+        words += [] if "--recording" in options else ["job.py"]
+        own = {**os.environ, **dict(environment)}
+        return subprocess.run(words, cwd=self.folder, env=own, capture_output=True, text=True)
+
+    def text(self):
+        return Path(self.folder, "memory.json").read_text()
+
+
+# Without PyTorch.
+
+
+def test_tolerances():
+    assert command.tolerance_of("1%") == (True, 0.01) and command.tolerance_of("64MiB") == (False, 64 << 20)
+    assert command.tolerance_of("0") == (False, 0)
+    for text in ["", "%", "-1%", "nan%", "inf%", "much"]:
+        raises("--tolerance", command.tolerance_of, text)
+    for before, after, told, beyond in [
+        (1000, 1010, "1%", False), (1000, 1011, "1%", True), (1000, 900, "0", False), (1000, 1001, "0", True),
+        (1000, 1000 + (1 << 20), "1MiB", False), (0, 1, "1%", True),
+    ]:
+        assert change.is_beyond(before, after, command.tolerance_of(told)) == beyond, (before, after, told)
+
+
+def test_lines_that_moved_are_the_same_lines():
+    before = {"a.py:10 f": [10, 1], "a.py:12 f": [20, 2], "b.py:7 g": [3, 1], "gone.py:1 h": [5, 1], "x": [1, 1]}
+    after = {"a.py:11 f": [10, 1], "a.py:13 f": [24, 2], "b.py:8 g": [3, 1], "new.py:1 h": [7, 1], "x": [1, 1]}
+    found = change.lines(before, after)
+    assert [tuple(line) for line in found] == [("new.py:1 h", 0, 7), ("a.py:13 f", 20, 24), ("gone.py:1 h", 5, 0)]
+    # Every line moved on to the number of the next; one was put in before them.
+    before = {f"a.py:{line} f": [line, 1] for line in range(3, 9)}
+    after = {f"a.py:{line + 1} f": [line, 1] for line in range(3, 9)} | {"a.py:3 f": [100, 1]}
+    assert [tuple(line) for line in change.lines(before, after)] == [("a.py:3 f", 0, 100)]
+
+
+def test_growths_add_up():
+    before = {"a.py:1 f": [10, 1], "a.py:2 f": [20, 1], "b.py:1 g": [5, 1]}
+    after = {"a.py:1 f": [20, 1], "a.py:2 f": [11, 1], "a.py:9 f": [4, 1], "c": [1, 1]}
+    whole = sum(row[0] for row in after.values()) - sum(row[0] for row in before.values())
+    assert sum(line.after - line.before for line in change.lines(before, after)) == whole
+
+
+def test_a_baseline_is_read_as_it_was_written():
+    found = {"schema_version": 1, "source": {"script": "a.py"}, "versions": {}, "by": "line",
+             "ranks": [{"rank": 0, "reserved_peak_bytes": 2, "live_peak_bytes": 1, "lines": {"a.py:1 f": [1, 1]}}]}
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/memory.json"
+        assert baseline.read(path) is None
+        baseline.write(path, found)
+        assert baseline.read(path) == found and '"a.py:1 f": [1, 1]' in Path(path).read_text()
+        assert os.listdir(folder) == ["memory.json"]
+        for text in ["", "[]", "{}", "no"]:
+            Path(path).write_text(text)
+            raises("baseline", baseline.read, path)
+        Path(path).write_text(json.dumps(found | {"schema_version": 7}))
+        raises("--update", baseline.read, path)
+    other = found | {"source": {"script": "b.py"}}
+    raises("script was a.py and is b.py", baseline.check_same, "m.json", found, other)
+
+
+def test_wrong_usage_is_told_of_in_a_line():
+    with tempfile.TemporaryDirectory() as folder:
+        guarded = Guarded(folder)
+        for options, text in [
+            ([], "memory.json: there is no such file; --update writes it"),
+            (["--tolerance", "x"], "--tolerance x: write a share"),
+            (["--update", "--recording", "absent.pickle"], "absent.pickle: no such file"),
+        ]:
+            done = guarded.run(MLP, *options)
+            assert done.returncode == 2 and text in done.stderr, done.stderr
+            assert len(done.stderr.splitlines()) == 1 and not done.stdout, done.stderr
+        assert os.listdir(folder) == ["job.py"]
+
+
+# With PyTorch.
+
+
+def test_the_same_program_gives_the_same_file():
+    with tempfile.TemporaryDirectory() as folder:
+        guarded = Guarded(folder)
+        assert guarded.run(MLP, "--update").returncode == 0
+        first = guarded.text()
+        assert "job.py:6 <module>" in first and folder not in first, first
+        done = guarded.run(MLP, "--tolerance", "0")
+        assert done.returncode == 0 and "as before" in done.stdout, done.stdout + done.stderr
+        done = guarded.run(MLP, "--update", environment={"PYTHONHASHSEED": "7"})
+        assert guarded.text() == first, done.stderr
+
+
+def test_a_line_that_grew_is_named_first():
+    with tempfile.TemporaryDirectory() as folder:
+        guarded = Guarded(folder)
+        guarded.run(MLP, "--update")
+        live = json.loads(guarded.text())["ranks"][0]["live_peak_bytes"]
+        for share, code in [(0.9, 0), (1.1, 1)]:
+            kept = f"\nkept = torch.empty({int(live * share / 100)}, dtype=torch.uint8, device='cuda')\nfor step"
+            done = guarded.run(MLP.replace("\nfor step", kept), "--json", "told.json")
+            told = json.loads(Path(folder, "told.json").read_text())["ranks"][0]
+            assert told["lines"][0]["name"] == "job.py:5 <module>", told
+            assert ("live_peak_bytes" in told["beyond"]) == bool(code), told
+        assert done.returncode == 1 and done.stdout.startswith("job.py:5 <module> made it grow: +"), done.stdout
+        done = guarded.run(MLP, "--steps", "2")
+        assert done.returncode == 2 and "steps was None and is 2" in done.stderr, done.stderr
+        done = guarded.run(MLP.replace("2048", "1024"))
+        assert done.returncode == 0 and "--update lowers it" in done.stderr, done.stderr
+        done = guarded.run(MLP.replace("for step", "raise ValueError('no')\nfor step"))
+        assert done.returncode == 1 and "the script failed: ValueError: no" in done.stderr, done.stderr
+
+
+def test_a_recording_is_guarded_too():
+    with tempfile.TemporaryDirectory() as folder:
+        guarded = Guarded(folder)
+        Path(folder, "job.py").write_text(MLP)
+        words = ["-m", "gmlake", "predict", "--stacks", "--events", "early", "--out", "."]
+        for batch in ["2048", "4096"]:
+            Path(folder, "job.py").write_text(MLP.replace("2048", batch))
+            subprocess.run([sys.executable, *words, "job.py"], cwd=folder, check=True, capture_output=True)
+            os.rename(f"{folder}/job.pickle", f"{folder}/{batch}.pickle")
+        os.rename(f"{folder}/2048.pickle", f"{folder}/run.pickle")
+        assert guarded.run(MLP, "--update", "--recording", "run.pickle").returncode == 0
+        assert guarded.run(MLP, "--recording", "run.pickle").returncode == 0
+        os.rename(f"{folder}/4096.pickle", f"{folder}/run.pickle")
+        done = guarded.run(MLP, "--recording", "run.pickle")
+        assert done.returncode == 1 and done.stdout.startswith("job.py:6 <module> made it grow"), done.stdout
+
+
+def main():
+    lack, needs_nothing = missing(), True
+    for name, test in list(globals().items()):
+        needs_nothing = needs_nothing and name != "test_the_same_program_gives_the_same_file"
+        if name.startswith("test_") and (needs_nothing or not lack):
+            test()
+            print("ok", name, flush=True)
+    if lack:
+        print(f"!!! SKIPPED: no script was guarded: {lack}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+//! Categories: what each block of a recording is for, by what the program itself noted, or else by the rule.
+//!
+//! `gmlake predict --categories` and `gmlake.record(categories=True)` note it in the `user_metadata` of each request.
+//! For other recordings this file collects what the rule ([`Phases`]) asks: places from stacks, steps from annotations.
+
+use rustc_hash::FxHashMap;
+
+use super::names::is_of_program;
+use crate::metrics::{Category, Lifetime, Phases, Place};
+use crate::sim::Opened;
+use crate::trace::{Entry, EventKind, Frame};
+use crate::units::Bytes;
+
+/// How a category begins that the program noted.
+const NOTED: &str = "gmlake category: ";
+
+/// What each request of a recording is for.
+pub(super) struct Categories<'o> {
+    opened: &'o Opened,
+    phases: Phases,
+    places: FxHashMap<u32, Place>,
+    /// For each allocation, the event that gave it back.
+    freed: Vec<usize>,
+}
+
+impl<'o> Categories<'o> {
+    pub(super) fn new(opened: &'o Opened) -> Self {
+        let trace = &opened.trace;
+        let mut freed = vec![usize::MAX; trace.allocs as usize];
+        for (index, event) in trace.events.iter().enumerate() {
+            if matches!(event.kind, EventKind::Free | EventKind::FreeCompleted) {
+                freed[event.alloc.0 as usize] = index;
+            }
+        }
+        let mut found =
+            Self { opened, phases: Phases::default(), places: FxHashMap::default(), freed };
+        found.phases.steps = steps(opened);
+        for index in 0..trace.events.len() {
+            if trace.events[index].kind != EventKind::Malloc {
+                continue;
+            }
+            match found.place(index) {
+                Place::Backward => found.phases.backward.push(index),
+                Place::Module => found.phases.module.push(index),
+                _ => {}
+            }
+        }
+        found.phases.parameter_bytes = found.parameter_bytes();
+        found
+    }
+
+    /// What the request that event number `event` is was for.
+    pub(super) fn of(&mut self, event: usize) -> Category {
+        self.noted(event).unwrap_or_else(|| self.by_rule(event))
+    }
+
+    /// The same as the program noted it.
+    pub(super) fn noted(&self, event: usize) -> Option<Category> {
+        let stack = self.opened.records.stacks.get(self.opened.trace.stack_of(event))?;
+        Category::from_name(stack.user_metadata.as_deref()?.strip_prefix(NOTED)?)
+    }
+
+    /// The same by the rule.
+    pub(super) fn by_rule(&mut self, event: usize) -> Category {
+        let block = self.lifetime(event);
+        self.phases.category(&block)
+    }
+
+    fn lifetime(&mut self, event: usize) -> Lifetime {
+        let asked = self.opened.trace.events[event];
+        let freed = self.freed.get(asked.alloc.0 as usize).copied().unwrap_or(usize::MAX);
+        Lifetime { place: self.place(event), asked: event, freed, bytes: asked.size }
+    }
+
+    fn parameter_bytes(&mut self) -> Vec<Bytes> {
+        let requests =
+            0..self.phases.module.first().copied().unwrap_or(self.opened.trace.events.len());
+        let is_request = |event: &usize| self.opened.trace.events[*event].kind == EventKind::Malloc;
+        let events: Vec<usize> = requests.filter(is_request).collect();
+        let blocks = events.into_iter().map(|event| self.lifetime(event));
+        let blocks: Vec<Lifetime> = blocks.collect();
+        let mut bytes: Vec<Bytes> = blocks
+            .iter()
+            .filter(|block| self.phases.is_parameter(block))
+            .map(|b| b.bytes)
+            .collect();
+        bytes.sort_unstable();
+        bytes.dedup();
+        bytes
+    }
+
+    fn place(&mut self, event: usize) -> Place {
+        let (records, trace) = (&self.opened.records, &self.opened.trace);
+        let number = trace.stack_of(event);
+        let is_known = records.stacks.has_frames() && event >= trace.start_events;
+        match number {
+            _ if !is_known => Place::Unknown,
+            Entry::NO_STACK => Place::Backward,
+            _ => *self.places.entry(number).or_insert_with(|| {
+                let frames: Vec<&Frame> =
+                    records.stacks.frames_of(number).filter(|frame| is_of_program(frame)).collect();
+                place(&frames)
+            }),
+        }
+    }
+}
+
+/// From where a stack asks, its frames innermost first.
+fn place(frames: &[&Frame]) -> Place {
+    let Some(outermost) = frames.last() else { return Place::Backward };
+    let found = frames.iter().find_map(|frame| mark(frame));
+    let is_of_thread =
+        ["<module>", "_run_module_as_main", "_bootstrap"].contains(&&*outermost.function);
+    match found {
+        None | Some(Place::Module | Place::Building) if !is_of_thread => Place::Backward,
+        Some(place) => place,
+        None => Place::Program,
+    }
+}
+
+/// What a frame says about where it is, if it says anything.
+fn mark(frame: &Frame) -> Option<Place> {
+    let (file, function) = (&*frame.file, &*frame.function);
+    let is_in = |part: &str| file.ends_with(part);
+    let moves = ["all_gather", "reduce_scatter", "all_reduce", "all_to_all"];
+    match function {
+        _ if moves.iter().any(|name| function.contains(name)) => Some(Place::Collective),
+        "_engine_run_backward" => Some(Place::Backward),
+        "backward" | "grad" | "_make_grads" if is_in("torch/autograd/__init__.py") => {
+            Some(Place::Backward)
+        }
+        "recompute_fn" | "unpack_hook" | "backward" if is_in("torch/utils/checkpoint.py") => {
+            Some(Place::Recompute)
+        }
+        _ if file.contains("/torch/optim/") => Some(Place::Optimizer),
+        "_call_impl" if is_in("torch/nn/modules/module.py") => Some(Place::Module),
+        "_apply" | "convert" | "to_empty" if is_in("torch/nn/modules/module.py") => {
+            Some(Place::Building)
+        }
+        // A copy of a whole model, such as an average.
+        "__deepcopy__" if is_in("torch/nn/parameter.py") => Some(Place::Building),
+        "__init__" | "reset_parameters" if file.contains("/torch/nn/") => Some(Place::Building),
+        _ => None,
+    }
+}
+
+/// The steps of all optimizers, in events; where no optimizer left annotations, the ends of the training steps.
+fn steps(opened: &Opened) -> Vec<(usize, usize)> {
+    let trace = &opened.trace;
+    let origin = opened.records.entries.first().map_or(0, |entry| entry.time_us);
+    let event = |time_us: u64| {
+        let time = time_us.saturating_sub(origin);
+        trace.times_us.partition_point(|&at| at <= time).max(trace.start_events)
+    };
+    let (mut found, mut open) = (Vec::new(), None);
+    for annotation in &opened.records.annotations {
+        match (annotation.name.starts_with("Optimizer.step#"), annotation.is_start, open) {
+            (true, true, _) => open = Some(event(annotation.time_us)),
+            (true, false, Some(begin)) => {
+                found.push((begin, event(annotation.time_us)));
+                open = None;
+            }
+            _ => {}
+        }
+    }
+    found.extend(open.map(|begin| (begin, trace.events.len())));
+    if found.is_empty() {
+        found = trace.steps.iter().map(|step| (step.end, step.end)).collect();
+    }
+    found
+}
