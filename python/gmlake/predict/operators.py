@@ -17,6 +17,8 @@ from .readbacks import READBACKS
 from .shadow import prepare
 
 MIB = 1 << 20
+MANY = 256 * MIB  # of storage that may be known
+FEW = MIB >> 4
 LARGE = 32 << 10  # elements, from which on results are written at once and not copied
 CUDA = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
 INTEGERS = host.INTEGERS
@@ -54,11 +56,13 @@ def first_words(error):
 class Limits:
     """Up to which size tensors are computed, in bytes, and floats are turned into integers, in elements.
 
-    Integers of 32 and 64 bits are mostly indices, such as the edges of a graph; smaller ones may be weights.
+    Integers of 32 and 64 bits are mostly indices, such as the edges of a graph; smaller ones may be weights. Floats are
+    seldom asked for: where many are known already, only the smallest are computed.
     """
 
-    def __init__(self, everything=False):
+    def __init__(self, shadow, everything=False):
         endless = 1 << 62
+        self.shadow = shadow
         self.indices = endless if everything else 1024 * MIB
         self.integers = endless if everything else 32 * MIB
         self.floats = endless if everything else MIB
@@ -68,7 +72,8 @@ class Limits:
     def of(self, dtype):
         """Bytes that a tensor of this type may have."""
         if dtype not in INTEGERS:
-            return self.floats
+            many = self.shadow.bytes > MANY and not self.everything
+            return FEW if many else self.floats
         return self.indices if dtype.itemsize >= 4 else self.integers
 
 

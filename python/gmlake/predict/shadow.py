@@ -31,6 +31,7 @@ class Shadow:
         self.is_known = _function(library, "gmlake_gpu_is_known", ctypes.c_int)
         self.mark_known = _function(library, "gmlake_gpu_known", None)
         self.mark_unknown = _function(library, "gmlake_gpu_unknown", None)
+        self.bytes = 0  # of these blocks:
         self.blocks = {}  # base address of a storage that may hold known bytes: its size, a weak reference
         self.assumed = set()  # base addresses of storages that rest on an assumption
 
@@ -74,6 +75,7 @@ class Shadow:
             storage = tensor.untyped_storage()
             gone = weakref.ref(storage, lambda reference: self.freed(at, reference))
             self.blocks[at] = storage.nbytes(), gone
+            self.bytes += storage.nbytes()
 
     @contextlib.contextmanager
     def kept_assumptions(self, tensors):
@@ -95,6 +97,7 @@ class Shadow:
         size, current = self.blocks.get(at, (0, None))
         if current is reference:
             del self.blocks[at]
+            self.bytes -= size
             self.assumed.discard(at)
             clear(at, size)
             self.mark_unknown(at, size)

@@ -48,8 +48,8 @@ class Values:
 
     def __init__(self, everything, assume):
         self.library = Library()
-        self.limits = Limits(everything)
         self.shadow = Shadow(self.library.functions, everything)
+        self.limits = Limits(self.shadow, everything)
         self.assumption = Assumption(assume)
         self.reads = UnknownReads()
         self.computed, self.failed = 0, {}
