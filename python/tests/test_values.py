@@ -274,7 +274,7 @@ def on_gpu_small_known_floats():
 
 
 def on_gpu_unknown_reads_are_found():
-    x = torch.randn(512, 512, device="cuda")
+    x = torch.randn(1024, 1024, device="cuda")
     before = count_of_reads()
     if x.sum() > 0:  # the line that is found
         raise AssertionError("zero is not larger than zero")
@@ -301,7 +301,7 @@ def on_gpu_reads_in_backward_are_found():
             grad.norm().item()
             return grad
 
-    Watch.apply(torch.randn(300, 300, device="cuda", requires_grad=True)).sum().backward()
+    Watch.apply(torch.randn(1000, 1000, device="cuda", requires_grad=True)).sum().backward()
     places = [read["place"] for read in values_mode.facts()["unknown_reads"]]
     assert any(place.endswith("in backward") for place in places), places
 
@@ -312,7 +312,7 @@ def on_gpu_memory_is_forgotten():
     del kept
     x = torch.empty(2000, dtype=torch.float32, device="cuda")
     assert x.data_ptr() == at and x[5:9].tolist() == [0.0] * 4
-    y = torch.zeros(100_000, device="cuda")
+    y = torch.zeros(1_000_000, device="cuda")
     y.normal_()
     before = count_of_reads()
     assert y[3].item() == 0.0 and count_of_reads() == before + 1
