@@ -174,6 +174,30 @@ fn recorded_calls(records: &Records, found: &Verification) -> CallCounts {
     }
 }
 
+/// Entries by which an amount of memory grows, and by which it shrinks.
+type Changes = (&'static [Action], &'static [Action]);
+const ACTIVE: Changes = (&[Action::Alloc], &[Action::FreeCompleted]);
+const HELD: Changes =
+    (&[Action::SegmentAlloc, Action::SegmentMap], &[Action::SegmentFree, Action::SegmentUnmap]);
+
+/// The peak of an amount by the recording's own entries, from zero on. A replay that has given up does not come that far;
+/// what was there when the recording began is known to the replay only.
+fn peak_of(records: &Records, found: &Verification, (grow, shrink): Changes) -> Bytes {
+    if !found.start.layout.segments.is_empty() {
+        return 0;
+    }
+    let (mut now, mut peak): (Bytes, Bytes) = (0, 0);
+    for entry in &records.entries {
+        if grow.contains(&entry.action) {
+            now += entry.size;
+            peak = peak.max(now);
+        } else if shrink.contains(&entry.action) {
+            now = now.saturating_sub(entry.size);
+        }
+    }
+    peak
+}
+
 /// The recording as a row of the table.
 fn recorded(records: &Records, found: &Verification) -> RunSummary {
     let is_oom = |entry: &&Entry| entry.action == Action::Oom;
@@ -181,8 +205,8 @@ fn recorded(records: &Records, found: &Verification) -> RunSummary {
         device: records.device,
         allocator: RECORDED.to_owned(),
         requested_peak_bytes: found.peak.requested,
-        active_peak_bytes: found.peak.active,
-        reserved_peak_bytes: found.peak.reserved,
+        active_peak_bytes: found.peak.active.max(peak_of(records, found, ACTIVE)),
+        reserved_peak_bytes: found.peak.reserved.max(peak_of(records, found, HELD)),
         oom_count: records.entries.iter().filter(is_oom).count() as u64,
         alloc_retries: found.retries,
         device_calls: recorded_calls(records, found),
