@@ -180,8 +180,8 @@ const ACTIVE: Changes = (&[Action::Alloc], &[Action::FreeCompleted]);
 const HELD: Changes =
     (&[Action::SegmentAlloc, Action::SegmentMap], &[Action::SegmentFree, Action::SegmentUnmap]);
 
-/// The peak of an amount by the recording's own entries, from zero on. A replay that has given up does not come that far;
-/// what was there when the recording began is known to the replay only.
+/// The peak of an amount by the recording's own entries, from zero on. A replay that has given up does not come that
+/// far; what was there when the recording began is known to the replay only.
 fn peak_of(records: &Records, found: &Verification, (grow, shrink): Changes) -> Bytes {
     if !found.start.layout.segments.is_empty() {
         return 0;
