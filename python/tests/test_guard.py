@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from gmlake.guard import baseline, change, command
-from test_predict import missing, raises
+from test_predict import raises, run_all
 
 MLP = """
 import torch
@@ -158,16 +158,5 @@ def test_a_recording_is_guarded_too():
         assert done.returncode == 1 and done.stdout.startswith("job.py:6 <module> made it grow"), done.stdout
 
 
-def main():
-    lack, needs_nothing = missing(), True
-    for name, test in list(globals().items()):
-        needs_nothing = needs_nothing and name != "test_the_same_program_gives_the_same_file"
-        if name.startswith("test_") and (needs_nothing or not lack):
-            test()
-            print("ok", name, flush=True)
-    if lack:
-        print(f"!!! SKIPPED: no script was guarded: {lack}", file=sys.stderr)
-
-
 if __name__ == "__main__":
-    main()
+    run_all(list(globals().items()), "test_the_same_program_gives_the_same_file", "no script was guarded")

@@ -384,17 +384,18 @@ def missing():
     return None
 
 
-def main():
+def run_all(tests, first, what):
+    """Runs all tests of a module; those from `first` on need PyTorch, and what is skipped without it is said."""
     lack = missing()
     needs_nothing = True
-    for name, test in list(globals().items()):
-        needs_nothing = needs_nothing and name != "test_the_answer_of_a_small_script"
+    for name, test in tests:
+        needs_nothing = needs_nothing and name != first
         if name.startswith("test_") and (needs_nothing or not lack):
             test()
             print("ok", name, flush=True)
     if lack:
-        print(f"!!! SKIPPED: no prediction was tried: {lack}", file=sys.stderr)
+        print(f"!!! SKIPPED: {what}: {lack}", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main()
+    run_all(list(globals().items()), "test_the_answer_of_a_small_script", "no prediction was tried")

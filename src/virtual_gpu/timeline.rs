@@ -97,7 +97,7 @@ pub struct Timeline {
     host: Moment,
     /// Processor time that `host` counts.
     processor_ns: u64,
-    /// How long the host of a real GPU would need for a nanosecond of this processor; 0 is as long.
+    /// How long the host of a real GPU would need for a nanosecond of this processor.
     host_pace: f64,
     streams: FxHashMap<u64, Stream>,
     events: FxHashMap<u64, Event>,
@@ -120,7 +120,7 @@ impl Timeline {
     /// No streams and no events yet.
     #[must_use]
     pub fn new(completion: Completion) -> Self {
-        Self { completion, ..Self::default() }
+        Self { completion, host_pace: 1.0, ..Self::default() }
     }
 
     /// Queries of workers whose answer depends on how fast the GPU is.
@@ -142,9 +142,8 @@ impl Timeline {
 
     /// The program has used so much of the processor in all, in nanoseconds.
     pub fn work_until(&mut self, processor_ns: u64) {
-        let pace = if self.host_pace > 0.0 { self.host_pace } else { 1.0 };
         let used = processor_ns.saturating_sub(self.processor_ns) as f64;
-        self.host = self.host.later((used * pace) as u64);
+        self.host = self.host.later((used * self.host_pace) as u64);
         self.processor_ns = self.processor_ns.max(processor_ns);
     }
 

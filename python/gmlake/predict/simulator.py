@@ -60,7 +60,9 @@ def peaks(facts):
     found = []
     for device in facts["devices"]:
         told = ask("compare", facts["snapshot"], "--device", device, *options)
-        recorded = next(run for run in told["runs"] if run["allocator"] == "recorded")
+        recorded = next((run for run in told["runs"] if run["allocator"] == "recorded"), None)
+        if recorded is None:
+            raise Problem(f"{NAME} cannot tell from the snapshot what PyTorch held")
         found.append((recorded["reserved_peak_bytes"], recorded["active_peak_bytes"], device))
     reserved, active, device = max(found)
     return {"reserved": reserved, "active": active, "device": device}
