@@ -130,7 +130,8 @@ impl Phases {
         let is_live_at = |event: Option<usize>| event.is_some_and(|event| block.freed > event);
         let or_temporary = |is_it: bool, it| if is_it { it } else { Category::Temporaries };
         let next_backward = after(&self.backward, block.asked);
-        let within = self.steps.iter().find(|step| (step.0..step.1).contains(&block.asked));
+        let place = self.steps.partition_point(|step| step.1 <= block.asked);
+        let within = self.steps.get(place).filter(|step| step.0 <= block.asked);
         match (block.place, within) {
             (Place::Collective, _) => Category::Collectives,
             (_, Some(step)) => or_temporary(block.freed >= step.1, Category::OptimizerState),

@@ -1,6 +1,6 @@
 //! One trace through several allocators, beside each other.
 
-use super::{RECORDED, Row, RunSummary, StepSummary};
+use super::{History, Loss, RECORDED, Refusal, Row, RunSummary, StepSummary};
 use crate::trace::Trace;
 use crate::units::Bytes;
 
@@ -41,6 +41,12 @@ pub struct Comparison {
     pub step_starts: Vec<Moment>,
     /// What was assumed about the trace or about the run, one sentence each.
     pub notes: Vec<String>,
+    /// Every block and segment of the allocator that the recording ran on; only where it was asked for, as the next two.
+    pub history: Option<History>,
+    /// What that allocator lost at its peak, and to whom it is due.
+    pub loss: Option<Loss>,
+    /// Why it ran out of memory, if it did.
+    pub refusal: Option<Refusal>,
 }
 
 impl Comparison {

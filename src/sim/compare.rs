@@ -10,16 +10,17 @@ use std::sync::atomic::Ordering;
 
 use rayon::prelude::*;
 
+use super::blame::{self, BlameError};
 use super::choice::Choice;
 use super::job::Job;
-use super::open::{OpenOptions, Opened, open};
+use super::open::{OpenOptions, Opened, open, open_all};
 use super::peak::at_peak;
 use super::run::{RunError, run};
 use super::setup::Setup;
 use super::spread::{Spread, each_rank};
 use crate::alloc_conf::AllocConf;
 use crate::allocator::{self, Environment, OptionError, Options, Spec};
-use crate::metrics::{Comparison, JobComparison, Moment, RECORDED, RankComparison, RunSummary};
+use crate::metrics::{By, Comparison, JobComparison, Moment, RECORDED, RankComparison, RunSummary};
 use crate::trace::TraceError;
 
 /// Why a choice of allocators was refused.
@@ -64,6 +65,9 @@ pub struct Choices {
     pub is_strict: bool,
     /// Whether the runs are to keep what was held at their peaks, at up to twice the price.
     pub has_peaks: bool,
+    /// Whether to follow every block of the allocator that each recording ran on: for the page. Every device of a file
+    /// with several is compared then.
+    pub is_in_depth: bool,
 }
 
 /// Why there is no comparison of a file.
@@ -81,6 +85,16 @@ pub enum FileError {
         allocator: &'static str,
         /// What happened.
         source: RunError,
+    },
+    /// The look into a run came to no result.
+    #[error("{file}: {allocator}: {source}")]
+    Blame {
+        /// The file.
+        file: String,
+        /// The allocator.
+        allocator: &'static str,
+        /// What happened.
+        source: Box<BlameError>,
     },
     /// Something had to be assumed about the trace, which was forbidden.
     #[error("{file}: {assumption} (--strict)")]
@@ -126,7 +140,7 @@ pub fn compare(opened: &Opened, choices: &Choices) -> Result<Comparison, FileErr
     compare_spread(opened, choices, Spread::AllCores)
 }
 
-/// Compares the allocators on each of several files. `done` is called, from any thread, after each file.
+/// Compares the allocators on each of several files; in depth, on every device of each. `done` is called, from any thread, after each file.
 pub fn compare_files(
     files: &[PathBuf],
     choices: &Choices,
@@ -134,12 +148,14 @@ pub fn compare_files(
 ) -> Vec<Result<Comparison, FileError>> {
     let spread = Spread::of_files(files.len());
     let one = |file: &PathBuf| {
-        let opened = open(file, &choices.open).map_err(FileError::from);
-        let result = opened.and_then(|opened| compare_spread(&opened, choices, spread));
+        let results = match open_chosen(file, choices) {
+            Ok(all) => all.iter().map(|opened| compare_spread(opened, choices, spread)).collect(),
+            Err(error) => vec![Err(FileError::from(error))],
+        };
         done(file);
-        result
+        results
     };
-    files.par_iter().map(one).collect()
+    files.par_iter().flat_map_iter(one).collect()
 }
 
 /// Compares the allocators on every rank of a job, over all cores; a worker has one file in memory at a time. A file
@@ -153,6 +169,13 @@ pub fn compare_job(job: &Job, choices: &Choices, done: impl Fn(&Path) + Sync) ->
     JobComparison { name: job.name.clone(), ranks, failures }
 }
 
+fn open_chosen(file: &Path, choices: &Choices) -> Result<Vec<Opened>, TraceError> {
+    match choices.is_in_depth {
+        true => open_all(file, &choices.open),
+        false => open(file, &choices.open).map(|opened| vec![opened]),
+    }
+}
+
 fn compare_spread(
     opened: &Opened,
     choices: &Choices,
@@ -163,7 +186,35 @@ fn compare_spread(
         let summary = run_one(opened, choice, &choices.setup)?;
         if choices.has_peaks { with_peak(opened, choice, choices, summary) } else { Ok(summary) }
     };
-    Ok(assemble(opened, choices, spread.map(&choices.allocators, one)?))
+    let comparison = assemble(opened, choices, spread.map(&choices.allocators, one)?);
+    if choices.is_in_depth { in_depth(opened, choices, comparison) } else { Ok(comparison) }
+}
+
+/// Follows every block of the allocator that the recording ran on.
+fn in_depth(
+    opened: &Opened,
+    choices: &Choices,
+    comparison: Comparison,
+) -> Result<Comparison, FileError> {
+    let Some(spec) = allocator::find(opened.recorded_by()) else { return Ok(comparison) };
+    let (choice, setup) = (Choice { spec, options: Options::default() }, &choices.setup);
+    let by = if opened.records.stacks.has_frames() { By::Line } else { By::Size };
+    let failed = |source| FileError::Blame {
+        file: opened.file.clone(),
+        allocator: choice.spec.name,
+        source: Box::new(source),
+    };
+    let refusal = match blame::refusal(opened, &choice, setup, by, false) {
+        Ok(refusal) => Some(refusal),
+        Err(BlameError::Moment(_)) => None,
+        Err(error) => return Err(failed(error)),
+    };
+    Ok(Comparison {
+        history: Some(blame::history(opened, &choice, setup).map_err(failed)?),
+        loss: Some(blame::loss(opened, &choice, setup, by, false).map_err(failed)?),
+        refusal,
+        ..comparison
+    })
 }
 
 /// Whether the trace may be used, if nothing may be assumed about it.
@@ -251,5 +302,6 @@ fn assemble(opened: &Opened, choices: &Choices, simulated: Vec<RunSummary>) -> C
         span_us: trace.span_us(),
         step_starts: trace.steps.iter().map(|step| Moment::of(trace, step.start)).collect(),
         notes,
+        ..Comparison::default()
     }
 }

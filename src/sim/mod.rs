@@ -12,11 +12,13 @@
 pub mod blame;
 mod choice;
 mod compare;
+mod ground;
 mod inspect;
 pub mod job;
 mod names;
 mod open;
 mod peak;
+mod placements;
 pub mod plan;
 pub mod recording;
 mod run;

@@ -94,7 +94,15 @@ pub(crate) fn choices(
     }
     let setup = setup(input, device, conf)?;
     let open = OpenOptions { device: input.device, version: input.torch_version, stacks: false };
-    Ok(Choices { open, allocators, setup, reference, is_strict: input.strict, has_peaks: false })
+    Ok(Choices {
+        open,
+        allocators,
+        setup,
+        reference,
+        is_strict: input.strict,
+        has_peaks: false,
+        is_in_depth: false,
+    })
 }
 
 /// The world that was typed.
@@ -163,14 +171,15 @@ pub(crate) fn run(
     };
     let results = pool.install(|| compare_files(files, choices, done));
     bar.finish_and_clear();
-    let mut comparisons = Vec::with_capacity(results.len());
+    let results_count = results.len();
+    let mut comparisons = Vec::with_capacity(results_count);
     for result in results {
         match result {
             Ok(comparison) => comparisons.push(comparison),
             Err(error) => terminal::complain(&error.to_string()),
         }
     }
-    let is_complete = comparisons.len() == files.len();
+    let is_complete = comparisons.len() == results_count;
     terminal::tell_of_notes(comparisons.iter().flat_map(notes_of));
     Ok((comparisons, is_complete))
 }

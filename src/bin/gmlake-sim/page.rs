@@ -1,9 +1,13 @@
 //! `gmlake-sim report`: one page with everything about some traces.
 
-use anyhow::ensure;
+use std::path::PathBuf;
+
+use anyhow::{bail, ensure};
 use gmlake::device::Profile;
+use gmlake::metrics::{By, Diff};
 use gmlake::report::{Export, Page, Report};
-use gmlake::sim::Choices;
+use gmlake::sim::blame::diff;
+use gmlake::sim::{Choices, OpenOptions, open};
 
 use crate::args::{AllocatorArgs, DeviceArgs, InputArgs, ReportArgs};
 use crate::compare::{self, check_stdin};
@@ -14,7 +18,9 @@ const PROFILE: &str = "h200";
 
 pub(crate) fn main(args: &ReportArgs, json: bool) -> anyhow::Result<Answer> {
     let reference = args.reference.clone();
-    let choices = choices(&args.input, &args.device, &args.allocators, reference)?;
+    let mut choices = choices(&args.input, &args.device, &args.allocators, reference)?;
+    choices.is_in_depth = true;
+    choices.open.stacks = true;
     let export = Export::open(&args.out)?;
     check_stdin(&args.input.files)?;
     let (comparisons, is_complete) = compare::run(&args.input.files, args.jobs, &choices)?;
@@ -23,7 +29,8 @@ pub(crate) fn main(args: &ReportArgs, json: bool) -> anyhow::Result<Answer> {
     }
     let is_stdout = export.is_stdout();
     ensure!(!(json && is_stdout), "the page and --json cannot both go to standard output");
-    let page = Page { command: command() };
+    let diffs = if args.diff { diffs(&args.input.files, &choices.open)? } else { Vec::new() };
+    let page = Page { command: command(), diffs };
     export.finish(|out| Ok(page.write(&comparisons, out)?))?;
     if json {
         compare::print_json(&comparisons)?;
@@ -32,6 +39,16 @@ pub(crate) fn main(args: &ReportArgs, json: bool) -> anyhow::Result<Answer> {
         terminal::print(&format!("{}\n{}", verdicts.join("\n"), args.out.display()))?;
     }
     Ok(if is_complete { Answer::Yes } else { Answer::Incomplete })
+}
+
+/// What changed from the first of two files to the second, by every kind of name that both have.
+fn diffs(files: &[PathBuf], options: &OpenOptions) -> anyhow::Result<Vec<Diff>> {
+    let [before, after] = files else { bail!("--diff compares two files: before and after") };
+    let (before, after) = (open(before, options)?, open(after, options)?);
+    let has_stacks = [&before, &after].iter().all(|one| one.records.stacks.has_frames());
+    let kinds = [By::Line, By::Category, By::Size].into_iter();
+    let kinds = kinds.filter(|&by| has_stacks || by == By::Size);
+    Ok(kinds.map(|by| diff(&before, &after, by, false)).collect::<Result<_, _>>()?)
 }
 
 /// Peaks are kept and calls are priced.

@@ -77,6 +77,7 @@ pub(crate) fn choices(input: &InputArgs, args: &AllocatorArgs) -> anyhow::Result
         reference: None,
         is_strict: input.strict,
         has_peaks: false,
+        is_in_depth: false,
     })
 }
 

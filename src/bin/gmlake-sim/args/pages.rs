@@ -14,7 +14,7 @@ pub(crate) const SWEEP: &str = "sweep";
 const REPORT_EXAMPLES: &str = "\
 Examples:
   gmlake-sim report traces/opt-1.3b-LR-var.pickle.xz
-  gmlake-sim report before.pickle after.pickle --out both.html --profile a100-paper
+  gmlake-sim report before.pickle after.pickle --diff --out change.html
 
 The page needs no network: it can be mailed, and opens from disk.
 Exit codes: 0 all is well, 2 wrong usage or input.";
@@ -32,6 +32,9 @@ pub(crate) struct ReportArgs {
     /// Row that the others are compared with [default: recorded, else caching]
     #[arg(long, value_name = "NAME", help_heading = "Allocators")]
     pub(crate) reference: Option<String>,
+    /// Begin with what changed from the first file to the second: by line, category and size
+    #[arg(long, help_heading = "Output")]
+    pub(crate) diff: bool,
     /// Where the page goes ('-' for standard output)
     #[arg(long, value_name = "FILE", default_value = "report.html", help_heading = "Output")]
     pub(crate) out: PathBuf,

@@ -113,9 +113,9 @@ const redrawWith = (node, draw) => {
 };
 
 // A group of buttons of which one is chosen; arrow keys go from one to the next.
-const choices = (names, label, choose) => {
+const choices = (names, label, choose, first = 0) => {
   const buttons = names.map(({ name, variable }, n) => el('button', {
-    type: 'button', role: 'radio', 'aria-checked': n ? 'false' : 'true', tabindex: n ? '-1' : '0',
+    type: 'button', role: 'radio', 'aria-checked': String(n === first), tabindex: n === first ? '0' : '-1',
     style: variable ? `--run:var(${variable})` : '', onclick: () => pick(n),
   }, ...(variable ? [el('span', { class: 'key' })] : []), name));
   const pick = (chosen) => {
