@@ -29,6 +29,8 @@ pub struct Comparison {
     pub file: String,
     /// Index of the device in that file.
     pub device: u32,
+    /// Whether the file tells of other devices, too.
+    pub is_one_of_many: bool,
     /// Memory of the simulated device in bytes; `None`: as much as was asked for.
     pub device_memory: Option<Bytes>,
     /// The runs; what the recording says comes first, where it says anything.

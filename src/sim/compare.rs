@@ -296,6 +296,7 @@ fn assemble(opened: &Opened, choices: &Choices, simulated: Vec<RunSummary>) -> C
     Comparison {
         file: opened.file.clone(),
         device: trace.device,
+        is_one_of_many: opened.devices.iter().filter(|&&(_, entries)| entries > 0).count() > 1,
         device_memory: choices.setup.memory(opened),
         runs,
         reference,

@@ -352,6 +352,10 @@ fn missing(records: &Records, trace: &Trace) -> Vec<String> {
     };
     let (unknown, before) = (of(WarningKind::UnknownFree), of(WarningKind::LiveBefore));
     let mut missing = Vec::new();
+    if records.entries.is_empty() {
+        missing.push("there are no events, only the state when the snapshot was taken".to_owned());
+        return missing;
+    }
     if before > 0 {
         missing.push(format!("{before} blocks were live before the recording began"));
     }

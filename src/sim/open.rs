@@ -123,9 +123,15 @@ fn prepare(
     if !has_room {
         notes.push(NO_ROOM.to_owned());
     }
+    if records.entries.is_empty() {
+        notes.push(ONLY_STATE.to_owned());
+    }
     let (start, recorded) = (found.start.layout, has_room.then_some(recorded));
     Opened { file, devices, records, trace, start, limit, capacity, notes, recorded }
 }
+
+const ONLY_STATE: &str = "it has no events, only the state when the snapshot was taken: nothing is \
+                          known of how it came to that";
 
 const NO_ROOM: &str = "it does not say what PyTorch held: its segments have less room than the \
                        blocks in them, so that there is no row for the recording";

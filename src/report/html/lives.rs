@@ -32,6 +32,7 @@ pub(super) struct Lives {
     steps: Vec<EventIndex>,
     ooms: Vec<(EventIndex, Bytes)>,
     has_stacks: bool,
+    is_state: bool,
     frames: Vec<String>,
     /// Frames of each stack, innermost first, and which of them names it.
     stacks: Vec<(Vec<usize>, usize)>,
@@ -82,6 +83,7 @@ pub(super) fn lives(history: &History, budget: usize) -> (Lives, String) {
         steps: history.steps.clone(),
         ooms: history.ooms.clone(),
         has_stacks: history.has_stacks,
+        is_state: history.is_state,
         stacks,
         frames: frames.rows,
         origins: origins.collect(),

@@ -24,7 +24,9 @@ use lives::Lives;
 
 use super::blame::{diff_sections, loss_sections, refusal_sections};
 use super::{Report, ReportError, is_choice, table, verdict};
-use crate::metrics::{Cause, Column, Comparison, Diff, RunSummary, columns};
+use crate::metrics::{
+    Cause, Column, Comparison, Diff, Loss, Refusal, RunSummary, columns, title_of,
+};
 use crate::units::{Grouped, Nanos, Size};
 
 const PAGE: &str = include_str!("page.html");
@@ -150,8 +152,10 @@ fn scripts(columns: &[Option<String>]) -> String {
 /// What a change did, if two recordings were compared.
 fn changes(diffs: &[Diff]) -> String {
     let one = |diff: &Diff| {
-        let (by, table) = (diff.by.name(), words::html(&diff_sections(diff, TOP)));
-        format!("<article><h2>What changed, by {by}</h2>{table}</article>")
+        let files = diff.files.each_ref().map(|file| title_of(file).to_owned());
+        let diff = Diff { files, ..diff.clone() };
+        let (by, table) = (diff.by.name(), words::html(&diff_sections(&diff, TOP)));
+        format!("<article class=\"prose\"><h2>What changed, by {by}</h2>{table}</article>")
     };
     diffs.iter().map(one).collect()
 }
@@ -197,6 +201,14 @@ fn colours(comparisons: &[Comparison]) -> String {
     format!(":root{{{light}}}@media (prefers-color-scheme:dark){{:root{{{dark}}}}}")
 }
 
+/// The file, and the device in it.
+fn heading(comparison: &Comparison) -> String {
+    match comparison.is_one_of_many {
+        true => format!("{}, device {}", comparison.title(), comparison.device),
+        false => comparison.title().to_owned(),
+    }
+}
+
 /// Links to the sections, if there are several.
 fn contents(comparisons: &[Comparison]) -> String {
     if comparisons.len() < 2 {
@@ -204,7 +216,7 @@ fn contents(comparisons: &[Comparison]) -> String {
     }
     let mut text = String::from("<nav aria-label=\"Recordings\"><ol>");
     for (index, comparison) in comparisons.iter().enumerate() {
-        let (title, held) = (escape(comparison.title()), comparison.reference());
+        let (title, held) = (escape(&heading(comparison)), comparison.reference());
         let held = held.map(|run| format!(" <span>{}</span>", Size(run.reserved_peak_bytes)));
         let held = held.unwrap_or_default();
         let _ = write!(text, "<li><a href=\"#file-{index}\">{title}</a>{held}</li>");
@@ -213,18 +225,19 @@ fn contents(comparisons: &[Comparison]) -> String {
 }
 
 fn section(index: usize, comparison: &Comparison, lives: Option<&Lives>) -> String {
-    let sentence = verdict(comparison);
+    let (sentence, title) = (verdict(comparison), comparison.title());
     // The title stands above it already.
-    let title = comparison.title();
     let words = sentence.strip_prefix(&format!("{title}: ")).unwrap_or(&sentence);
     let about = table::headline(comparison);
     let about = about.split_once(": ").map_or("", |(_, rest)| rest);
     let reference = comparison.reference.as_deref().unwrap_or("no other row");
+    let is_state = comparison.history.as_ref().is_some_and(|history| history.is_state);
     fill(
         SECTION,
         &[
             ("index", &index.to_string()),
-            ("title", &escape(title)),
+            ("class", if is_state { "file state-only" } else { "file" }),
+            ("title", &escape(&heading(comparison))),
             ("about", &escape(about)),
             ("verdict", &verdict_html(words)),
             ("facts", &facts(comparison)),
@@ -241,8 +254,10 @@ fn section(index: usize, comparison: &Comparison, lives: Option<&Lives>) -> Stri
 /// Why memory ran out, if it did.
 fn refusal(comparison: &Comparison) -> String {
     let Some(refusal) = &comparison.refusal else { return String::new() };
-    let words = words::html(&refusal_sections(refusal, TOP));
-    format!("<article class=\"words\"><h2>Out of memory</h2>{words}</article>")
+    // The page says nothing of the folders that it was made from.
+    let refusal = Refusal { file: comparison.title().to_owned(), ..refusal.clone() };
+    let words = words::html(&refusal_sections(&refusal, TOP));
+    format!("<article class=\"prose\"><h2>Out of memory</h2>{words}</article>")
 }
 
 /// What was lost at the peak, and to whom it is due.
@@ -250,16 +265,16 @@ fn loss(comparison: &Comparison) -> String {
     let Some(loss) = comparison.loss.as_ref().filter(|loss| loss.lost_bytes > 0) else {
         return String::new();
     };
-    let words = words::html(&loss_sections(loss, TOP));
+    let loss = Loss { file: comparison.title().to_owned(), ..loss.clone() };
+    let words = words::html(&loss_sections(&loss, TOP));
     format!(
-        "<article class=\"words\"><h2>What is lost, and to whom it is due</h2>{words}</article>"
+        "<article class=\"prose\"><h2>What is lost, and to whom it is due</h2>{words}</article>"
     )
 }
 
 /// The places of the charts that show every block.
 fn history(comparison: &Comparison, lives: Option<&Lives>) -> String {
     let Some(history) = &comparison.history else { return String::new() };
-    let hidden = if history.is_state { " hidden" } else { "" };
     let left_out = lives.and_then(Lives::left_out).map(|out| {
         let (blocks, bytes) = (Grouped(out.blocks as u64), Size(out.bytes));
         format!(
@@ -270,11 +285,7 @@ fn history(comparison: &Comparison, lives: Option<&Lives>) -> String {
     });
     fill(
         HISTORY,
-        &[
-            ("allocator", &escape(&history.allocator)),
-            ("hidden", hidden),
-            ("left_out", &left_out.unwrap_or_default()),
-        ],
+        &[("allocator", &escape(&history.allocator)), ("left_out", &left_out.unwrap_or_default())],
     )
 }
 

@@ -15,7 +15,7 @@ pub(super) fn html(sections: &[Section]) -> String {
         if let Some(name) = section.heading.first() {
             let _ = write!(
                 text,
-                "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\">{}</div>",
+                "<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"{}\">{}</div>",
                 escape(name),
                 table(section)
             );

@@ -3,7 +3,7 @@
 const MOST_BLOCKS = 150;
 
 const bandsChart = (root, lives, session) => {
-  const whole = Math.max(1, lives.events), order = bySize(lives);
+  const whole = Math.max(1, lives.events);
   const names = session.kinds.map((kind) => ({ name: kind.name }));
   const by = choices(names, 'Bands by', (n) => session.change({ kind: session.kinds[n] }), session.kinds.indexOf(session.kind));
   const legend = el('div', { class: 'swatches' });
@@ -47,33 +47,31 @@ const bandsChart = (root, lives, session) => {
     });
   };
 
-  // Each of the largest blocks by itself, one on the other; what all others have is below them.
+  // Each of the largest blocks by itself, one on the other in the order of their requests; what all others have is on top.
   const drawBlocks = (context) => {
-    blocks = largestIn(lives, order, session.mask, view.from, view.to, MOST_BLOCKS);
-    const top = Float64Array.from(columns.high, (high) => Math.max(0, high)), runs = [];
-    for (const n of blocks) {
-      for (let x = columnAt(lives.born[n]); x < area.columns && columns.at[x] < lives.died[n]; x++) {
-        if (columns.at[x] >= lives.born[n]) top[x] -= sizeOfBlock(lives, n);
-      }
-    }
-    context.fillStyle = css('--moment');
-    for (let x = 0; x < area.columns; x++) context.fillRect(area.left + x, toY(top[x]), 1, area.bottom - toY(top[x]));
-    for (const n of blocks) {
+    blocks = [];
+    const base = new Float64Array(area.columns), { at, high } = columns;
+    for (const n of largestIn(lives, session.mask, view.from, view.to, MOST_BLOCKS)) {
       const bytes = sizeOfBlock(lives, n);
-      for (let x = columnAt(lives.born[n]); x < area.columns && columns.at[x] < lives.died[n]; x++) {
-        if (columns.at[x] < lives.born[n]) continue;
-        const run = runs[runs.length - 1];
-        if (run && run.n === n && run.end === x && run.from === top[x]) run.end++;
-        else runs.push({ n, start: x, end: x + 1, from: top[x], bytes });
-        top[x] += bytes;
+      let run = null;
+      for (let x = columnAt(lives.born[n]); x < area.columns && at[x] < lives.died[n]; x++) {
+        if (at[x] < lives.born[n]) continue;
+        if (run && run.end === x && run.from === base[x]) run.end++;
+        else blocks.push(run = { n, start: x, end: x + 1, from: base[x], bytes });
+        base[x] += bytes;
       }
     }
-    runs.forEach(({ n, start, end, from, bytes }) => {
-      context.fillStyle = css(`--band-${lives.origins[lives.origin[n]][1]}`);
+    const colours = lives.categories.map((_, n) => css(`--band-${n}`));
+    for (const { n, start, end, from, bytes } of blocks) {
+      context.fillStyle = colours[lives.origins[lives.origin[n]][1]];
       const y = toY(from + bytes), height = toY(from) - y;
       context.fillRect(area.left + start, y, end - start, Math.max(0.5, height - (height > 3 ? 1 : 0)));
-    });
-    blocks.runs = runs;
+    }
+    context.fillStyle = css('--moment');
+    for (let x = 0; x < area.columns; x++) {
+      const top = toY(Math.max(high[x], base[x]));
+      context.fillRect(area.left + x, top, 1, toY(base[x]) - top);
+    }
   };
 
   const drawHeld = (context) => {
@@ -123,7 +121,7 @@ const bandsChart = (root, lives, session) => {
   const blockUnder = (y) => {
     if (!session.kind.single || y === null) return null;
     const x = columnAt(view.cursor), bytes = (area.bottom - (y - surface.getBoundingClientRect().top)) / (area.bottom - area.top) * area.ceiling;
-    const run = (blocks.runs || []).find((run) => run.start <= x && x < run.end && run.from <= bytes && bytes < run.from + run.bytes);
+    const run = blocks.find((run) => run.start <= x && x < run.end && run.from <= bytes && bytes < run.from + run.bytes);
     return run ? run.n : null;
   };
   let pointed = null;

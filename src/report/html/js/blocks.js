@@ -47,7 +47,7 @@ const filterBox = (lives, session) => {
   [text, least, most].forEach(({ input }) => input.addEventListener('input', soon));
   select.addEventListener('change', apply);
   const clear = () => { for (const { input } of [text, least, most]) input.value = ''; select.value = ''; apply(); };
-  return el('div', { class: 'tools filter', role: 'search' }, text.node, least.node, most.node,
+  return el('div', { class: 'tools filter', role: 'group', 'aria-label': 'Filter' }, text.node, least.node, most.node,
     el('label', {}, 'category ', select), el('button', { type: 'button', onclick: clear }, 'Clear'), found);
 };
 
@@ -60,7 +60,7 @@ const chosenBlock = (lives, session) => {
   const end = lives.died[n];
   const tools = el('div', { class: 'tools' }, button('Go to its request', () => session.go(lives.born[n])),
     ...(end === NEVER ? [] : [button('Go to its end', () => session.go(end))]), button('Close', () => session.change({ selected: null })));
-  return el('div', { class: 'chosen', role: 'region', 'aria-label': 'The block that was chosen' },
+  return el('div', { class: 'chosen', role: 'group', 'aria-label': 'The block that was chosen' },
     el('h3', {}, lineOf(lives, n)), list, stackLines(lives, n), tools);
 };
 
@@ -69,7 +69,7 @@ const blockList = (lives, session) => {
   const head = el('tr', {}, ...['size', 'asked for by', 'category', 'from event', 'until'].map((name) => el('th', { scope: 'col' }, name)));
   const table = el('table', { class: 'blocks' }, el('thead', {}, head), body);
   const box = el('details', { open: '' }, el('summary', {}, 'The largest blocks at this event'), caption,
-    el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'The largest blocks at this event' }, table));
+    el('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': 'The largest blocks at this event' }, table));
   const row = (n) => {
     const pick = el('button', { type: 'button', class: 'plain', onclick: () => session.change({ selected: n }) }, size(sizeOfBlock(lives, n)));
     const end = lives.died[n] === NEVER ? 'the end' : grouped(lives.died[n]);

@@ -62,7 +62,7 @@ const numbersBehind = (root, words, make) => {
       const head = el('tr', {}, ...heading.map((text) => el('th', { scope: 'col' }, text)));
       const line = (row) => el('tr', {}, el('th', { scope: 'row' }, row[0]),
         ...row.slice(1).map((text) => el('td', {}, text)));
-      box.append(el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': words },
+      box.append(el('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': words },
         el('table', {}, el('thead', {}, head), el('tbody', {}, ...rows.map(line)))));
     }
   });

@@ -5,7 +5,7 @@
 // the end of the bucket before it.
 
 const MOST_GROUPS = 12;
-const BUCKETS = 8192;
+const BUCKETS = 32768;
 
 const PARTS = /^(.*):(\d+) (.*)$/;
 const moduleOf = (file) => file.replace(/\.py$/, '').replace(/\/__init__$/, '').replace(/^\//, '').replaceAll('/', '.');
@@ -152,13 +152,15 @@ const columnsOf = (lives, grouping, from, to, columns) => {
 };
 
 // Of the largest blocks that are live somewhere in a part, those that take most of the picture, in the order of their
-// requests.
+// requests. Where few begin in the part, all are looked at.
 const LOOKED_AT = 20000;
-const largestIn = (lives, order, mask, from, to, most) => {
-  const { born, died } = lives, found = [];
-  for (const n of order) {
+const largestIn = (lives, mask, from, to, most) => {
+  const { born, died } = lives, found = [], end = upTo(born, to), isFew = end - upTo(born, from) < LOOKED_AT;
+  if (!isFew) lives.order ??= bySize(lives);
+  for (let place = 0, last = isFew ? end : lives.count; place < last; place++) {
+    const n = isFew ? place : lives.order[place];
     if (born[n] < to && died[n] > from && (!mask || mask[n])) found.push(n);
-    if (found.length === LOOKED_AT) break;
+    if (!isFew && found.length === LOOKED_AT) break;
   }
   const area = (n) => sizeOfBlock(lives, n) * (Math.min(died[n], to) - Math.max(born[n], from));
   return found.sort((a, b) => area(b) - area(a)).slice(0, most).sort((a, b) => a - b);

@@ -50,7 +50,7 @@ const stateChart = (root, lives, session) => {
     button('◀', 'Previous event', () => session.go(session.at - 1)), where, button('▶', 'Next event', () => session.go(session.at + 1)),
     button('Peak', 'Go to the peak', () => session.go(session.grouping.peak.event)),
     button('◀ growth', 'Go to the growth before', growth(-1)), button('growth ▶', 'Go to the next growth', growth(1)),
-    ...lives.ooms.slice(0, 1).map(([at]) => button('Out of memory', 'Go to where memory ran out', () => session.go(at))));
+    ...lives.ooms.slice(0, 1).map(([at]) => button('Out of memory', 'Go to out of memory', () => session.go(at))));
   where.addEventListener('change', () => session.go(+where.value));
   const filter = filterBox(lives, session);
   const most = Math.max(1, lives.held.most);
@@ -95,7 +95,7 @@ const stateChart = (root, lives, session) => {
     memory = stateAt(lives, session.at);
     where.value = session.at;
     const { live, free, segments } = memory, at = momentWords(lives, session.at);
-    words.textContent = `${at[0].toUpperCase()}${at.slice(1)}: ${happened()}. `
+    words.textContent = (lives.is_state ? 'When the snapshot was taken: ' : `${at[0].toUpperCase()}${at.slice(1)}: ${happened()}. `)
       + `${size(live)} live and ${size(free)} free in ${grouped(segments)} segment${segments === 1 ? '' : 's'}.`;
     picture.show(memory);
     list.show(memory);
