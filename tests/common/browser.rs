@@ -166,7 +166,8 @@ impl Browser {
         let url = format!("file://{}", file.display());
         self.call("Page.navigate", json!({ "url": url }));
         for _ in 0..600 {
-            let ready = "document.readyState === 'complete' && location.protocol === 'file:'";
+            let ready = "document.readyState === 'complete' && location.protocol === 'file:' \
+                         && [...document.querySelectorAll('[data-chart]')].every((node) => node.dataset.state)";
             if self.evaluate(ready) == json!(true) {
                 return self.settle();
             }

@@ -56,8 +56,9 @@ const SCRIPTS: [&str; 16] = [
 /// Characters that the lives of all blocks may take in a page.
 const LIVES: usize = 15 << 20;
 
-/// Rows of a table of names.
+/// Rows of a table of names, and of each cause of a loss.
 const TOP: usize = 12;
+const TOP_OF_CAUSE: usize = 5;
 
 /// A page with a section for each file.
 #[derive(Debug, Clone, Default)]
@@ -198,7 +199,7 @@ fn colours(comparisons: &[Comparison]) -> String {
         all.iter().map(one).collect::<Vec<_>>().join(";")
     };
     let (light, dark) = (list(|colour| colour.light), list(|colour| colour.dark));
-    format!(":root{{{light}}}@media (prefers-color-scheme:dark){{:root{{{dark}}}}}")
+    format!(":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}")
 }
 
 /// The file, and the device in it.
@@ -266,7 +267,7 @@ fn loss(comparison: &Comparison) -> String {
         return String::new();
     };
     let loss = Loss { file: comparison.title().to_owned(), ..loss.clone() };
-    let words = words::html(&loss_sections(&loss, TOP));
+    let words = words::html(&loss_sections(&loss, TOP_OF_CAUSE));
     format!(
         "<article class=\"prose\"><h2>What is lost, and to whom it is due</h2>{words}</article>"
     )

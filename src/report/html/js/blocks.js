@@ -1,6 +1,6 @@
 // Blocks one by one: those that match a filter, as a list, and the one that was chosen, with its call stack.
 
-const MOST_ROWS = 50;
+const MOST_ROWS = 30;
 const IN_UNITS = { b: 1, k: KIB, kb: KIB, kib: KIB, m: MIB, mb: MIB, mib: MIB, g: GIB, gb: GIB, gib: GIB };
 const parseSize = (text) => {
   const found = /^\s*([\d.]+)\s*([a-z]*)\s*$/i.exec(text);

@@ -109,7 +109,7 @@ const redrawWith = (node, draw) => {
     const now = Math.round(entry.contentRect.width);
     if (now > 0 && now !== width) { width = now; draw(); }
   }).observe(node);
-  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', draw);
+  for (const media of ['(prefers-color-scheme: dark)', 'print']) matchMedia(media).addEventListener('change', draw);
 };
 
 // A group of buttons of which one is chosen; arrow keys go from one to the next.
