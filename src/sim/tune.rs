@@ -81,6 +81,12 @@ const COLLECTION: Knob = Knob {
     finer: &["0.5", "0.7", "0.9", "0.95"],
 };
 
+/// Values of one of PyTorch's options each, option by option; not `expandable_segments`, which is an allocator here.
+pub(super) fn single_settings() -> impl Iterator<Item = Vec<String>> {
+    let split = KNOBS.iter().filter(|knob| knob.name != "expandable_segments");
+    split.map(|knob| knob.coarse.iter().map(|value| format!("{}:{value}", knob.name)).collect())
+}
+
 /// A value for some knobs, in their order; `None`: left out.
 type Turned = Vec<Option<&'static str>>;
 

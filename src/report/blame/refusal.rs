@@ -1,7 +1,7 @@
 //! Out of memory, in words: who asked, who held, what was free and of no use, what would have served it.
 
 use super::{fitted, percent, subject};
-use crate::metrics::{By, Refusal};
+use crate::metrics::{By, Refusal, Served};
 use crate::report::section::Section;
 use crate::report::table::Look;
 use crate::units::{Bytes, Grouped, Size};
@@ -84,9 +84,9 @@ fn state(refusal: &Refusal) -> String {
 }
 
 fn remedies(refusal: &Refusal) -> String {
-    let names = |runs_job: bool| -> Vec<&str> {
+    let names = |runs_job: bool| -> Vec<String> {
         let served = refusal.served_by.iter().filter(|served| served.runs_job == runs_job);
-        served.map(|served| with_setting(&served.allocator)).collect()
+        served.map(with_setting).collect()
     };
     let (whole, part) = (names(true), names(false));
     let needed = refusal.live_bytes + refusal.requested_bytes;
@@ -115,9 +115,13 @@ fn remedies(refusal: &Refusal) -> String {
 }
 
 /// The allocator, with how to get it where that is a setting.
-fn with_setting(allocator: &str) -> &str {
-    match allocator {
-        "expandable" => "expandable (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)",
-        other => other,
+fn with_setting(served: &Served) -> String {
+    let allocator = &served.allocator;
+    match (&served.setting, allocator.as_str()) {
+        (Some(setting), _) => format!("{allocator} with {setting}"),
+        (None, "expandable") => {
+            format!("{allocator} (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)")
+        }
+        (None, _) => allocator.clone(),
     }
 }
