@@ -21,6 +21,7 @@ mod block;
 mod expandable;
 mod free_index;
 mod pool;
+mod rank;
 mod reclaim;
 mod restore;
 mod sizes;
@@ -33,6 +34,7 @@ use block::{Block, BlockState, Blocks};
 use expandable::Reservation;
 pub(super) use free_index::FreeIndex;
 use pool::{Pool, pool_index};
+use rank::Ranks;
 use sizes::MIN_BLOCK;
 
 use super::{
@@ -58,6 +60,7 @@ pub struct Caching {
     /// Private pools that are no longer in use: a flush releases them too.
     freeable: Vec<PoolId>,
     pending: usize,
+    ranks: Ranks,
     ledger: Ledger,
     retries: u64,
     splits: u64,
@@ -89,6 +92,7 @@ impl Caching {
             reservations: Slab::default(),
             freeable: Vec::new(),
             pending: 0,
+            ranks: Ranks::new(environment.version),
             ledger: Ledger::default(),
             retries: 0,
             splits: 0,
@@ -233,6 +237,7 @@ impl Caching {
             next: NIL,
             reservation: NIL,
             pool,
+            rank: self.ranks.of_new(),
             stream,
             state: BlockState::Free,
         })
@@ -256,6 +261,7 @@ impl Caching {
         let given = if self.should_split(wanted, size) {
             self.splits += 1;
             let front = self.blocks.split_front(block, wanted.size);
+            self.blocks[front].rank = self.ranks.of_cut(self.blocks[block].rank);
             self.put_back(block);
             front
         } else {
@@ -276,12 +282,12 @@ impl Caching {
         let pool = &mut self.pools[usize::from(block.pool)];
         block.state = BlockState::Free;
         block.free_since = pool.searches;
-        pool.free.insert(block.stream, block.size, block.at, index);
+        pool.free.insert(block.stream, block.size, block.place(), index);
     }
 
     fn take_out(&mut self, index: SlabIndex) {
         let block = &self.blocks[index];
-        self.pools[usize::from(block.pool)].free.remove(block.stream, block.size, block.at);
+        self.pools[usize::from(block.pool)].free.remove(block.stream, block.size, block.place());
     }
 
     /// Ends a block's use: it merges with its free neighbours and waits for the next request.
