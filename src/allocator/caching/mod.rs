@@ -19,6 +19,7 @@
 
 mod block;
 mod expandable;
+mod fit;
 mod free_index;
 mod pool;
 mod rank;
@@ -123,13 +124,6 @@ impl Caching {
         segment_size(self.round(size), &self.conf)
     }
 
-    /// Whether a free block would serve the request, without taking it.
-    #[must_use]
-    pub fn would_fit(&self, request: Request) -> bool {
-        let wanted = self.wanted(request);
-        self.pools.len() > usize::from(wanted.pool) && self.search(wanted).is_some()
-    }
-
     fn wanted(&self, request: Request) -> Wanted {
         let size = round_request(request.size, &self.conf);
         let pool = pool_index(request.pool, size <= SMALL_MAX);
@@ -152,15 +146,7 @@ impl Caching {
         }
         let size = self.blocks[free.block(at)].size;
         // A block that is too large ends the search, even if one that would do follows: so does PyTorch.
-        match self.conf.max_split_size {
-            Some(max) if wanted.size < max && size >= max => None,
-            Some(max)
-                if wanted.size >= max && size >= wanted.size + self.conf.max_non_split_rounding =>
-            {
-                None
-            }
-            _ => Some(at),
-        }
+        self.is_usable(wanted, size).then_some(at)
     }
 
     /// Takes the best block out of the free index.
@@ -195,13 +181,25 @@ impl Caching {
         {
             return Ok(block);
         }
+        if !self.may_flush(wanted) {
+            return Err(self.out_of_memory(requested));
+        }
         self.flush(device);
         self.retries += 1;
         // PyTorch does not search again here, although the flush may have freed a block that fits.
         match self.grow(device, wanted)? {
             Some(block) => Ok(block),
-            None => Err(AllocError::OutOfMemory { requested, usage: self.ledger.now() }),
+            None => Err(self.out_of_memory(requested)),
         }
+    }
+
+    /// Up to 2.12 nothing is flushed while requests go to a private pool.
+    fn may_flush(&self, wanted: Wanted) -> bool {
+        self.version.is_at_least(13) || self.pools[usize::from(wanted.pool)].id == PoolId::DEFAULT
+    }
+
+    fn out_of_memory(&self, requested: Bytes) -> AllocError {
+        AllocError::OutOfMemory { requested, usage: self.ledger.now() }
     }
 
     /// New memory from the device, out of the free index; `None` if there is none.

@@ -237,20 +237,19 @@ fn among_equal_blocks_the_version_decides() {
         let mut model = Caching::new(&Environment { version, ..environment("", GIB) });
         let mut device = SimDevice::with_policy(GIB, policy);
         let request = |size| Request { size, stream: StreamId(0), pool: PoolId::DEFAULT };
-        let mut malloc = |model: &mut Caching, mib| model.malloc(&mut device, request(mib * MIB));
-        let older = malloc(&mut model, 3).unwrap().at;
-        let rest = malloc(&mut model, 17).unwrap();
-        let newer = malloc(&mut model, 3).unwrap().at;
-        let mut unused = SimDevice::with_policy(GIB, policy);
-        model.free(&mut unused, rest.block);
-        let cut = malloc(&mut model, 3).unwrap();
-        model.free(&mut unused, cut.block);
-        let given = malloc(&mut model, 3).unwrap().at;
+        let device = &mut device;
+        let older = model.malloc(device, request(3 * MIB)).unwrap().at;
+        let rest = model.malloc(device, request(17 * MIB)).unwrap();
+        let newer = model.malloc(device, request(3 * MIB)).unwrap().at;
+        model.free(device, rest.block);
+        let cut = model.malloc(device, request(3 * MIB)).unwrap();
+        model.free(device, cut.block);
+        let given = model.malloc(device, request(3 * MIB)).unwrap().at;
         assert!([older.offset(3 * MIB), newer.offset(3 * MIB)].contains(&given));
         given == older.offset(3 * MIB)
     };
-    for (minor, ascending, descending) in [(11, true, false), (12, false, false), (13, true, true)]
-    {
+    let of_each = [(11, true, false), (12, false, false), (13, true, true)];
+    for (minor, ascending, descending) in of_each {
         assert_eq!(takes_the_older(minor, AddressPolicy::Ascending), ascending, "2.{minor}");
         assert_eq!(takes_the_older(minor, AddressPolicy::Descending), descending, "2.{minor}");
     }

@@ -19,6 +19,7 @@ use rustc_hash::FxHashMap;
 
 use super::device::{Problem, RecordedDevice};
 use super::ending::differing_segments;
+use super::infer::limit_bounds;
 use super::lifetimes::Lifetimes;
 use super::start::state_at;
 use super::verification::{Difference, Verification};
@@ -58,19 +59,21 @@ pub(super) fn replay(
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Live {
-    block: BlockId,
+pub(super) struct Live {
+    pub(super) block: BlockId,
     is_pending: bool,
 }
 
-struct Verifier<'a> {
+pub(super) struct Verifier<'a> {
     records: &'a Records,
-    entries: &'a [Entry],
+    pub(super) entries: &'a [Entry],
     environment: Environment,
-    assumed: Assumed<'a>,
-    model: Caching,
-    device: Counted<RecordedDevice<'a>>,
-    live: FxHashMap<u64, Live>,
+    pub(super) assumed: Assumed<'a>,
+    pub(super) model: Caching,
+    pub(super) device: Counted<RecordedDevice<'a>>,
+    pub(super) live: FxHashMap<u64, Live>,
+    /// The most that was ever held, where a request was refused.
+    most_held: Option<Bytes>,
     pending: usize,
     /// Peaks of the models before the present one.
     peak: Usage,
@@ -82,6 +85,8 @@ impl<'a> Verifier<'a> {
         let limit = assumed.limit;
         let environment = Environment { limit, memory_fraction: None, ..environment.clone() };
         let entries = &records.entries[..];
+        let has_failed = entries.iter().any(|entry| entry.action == Action::Oom);
+        let most_held = has_failed.then(|| limit_bounds(records, &environment).0);
         let report = Verification { limit: assumed.limit, ..Verification::default() };
         Self {
             records,
@@ -91,6 +96,7 @@ impl<'a> Verifier<'a> {
             assumed,
             device: Counted::new(RecordedDevice::new(entries)),
             live: FxHashMap::default(),
+            most_held,
             pending: 0,
             peak: Usage::default(),
             report,
@@ -165,7 +171,11 @@ impl<'a> Verifier<'a> {
         };
         self.accept(entry);
         match self.entries.get(self.device.device.next) {
-            Some(next) if next.action == Action::FreeCompleted && next.addr == entry.addr => {
+            Some(next)
+                if next.action == Action::FreeCompleted
+                    && next.addr == entry.addr
+                    && !self.completes_in_flush(Some(live.block)) =>
+            {
                 self.live.remove(&entry.addr);
                 self.model.free(&mut self.device, live.block);
                 self.accept(next);
@@ -201,9 +211,11 @@ impl<'a> Verifier<'a> {
     /// A run of entries that is not a plain malloc or free.
     #[cold]
     fn operation(&mut self, first: usize) {
-        let length = self.entries[first..].iter().position(ends_operation);
-        let last = first + length.unwrap_or(self.entries.len() - first);
-        while let Some(entry) = self.next_before(last).filter(|e| e.action == Action::FreeCompleted)
+        let last = end_of_operation(self.entries, first);
+        let completes = !self.completes_in_flush(None);
+        while let Some(entry) = self
+            .next_before(last)
+            .filter(|entry| completes && entry.action == Action::FreeCompleted)
         {
             self.complete(entry);
             if self.device.device.problem.is_some() {
@@ -255,7 +267,9 @@ impl<'a> Verifier<'a> {
                 return false;
             }
         }
-        conf.max_split_size.is_none() && entry.action != Action::Oom
+        let needed = reserved + self.model.segment_for(request.size);
+        let was_refused = self.most_held.is_some_and(|most| needed > most);
+        conf.max_split_size.is_none() && entry.action != Action::Oom && !was_refused
     }
 
     /// The program emptied the cache, or a private pool was released.
@@ -293,7 +307,7 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    fn request(&self, index: usize, entry: &Entry) -> Request {
+    pub(super) fn request(&self, index: usize, entry: &Entry) -> Request {
         let pool = match entry.action {
             Action::Alloc => self.assumed.lifetimes.pool_at(index, entry),
             _ => entry.pool,
@@ -305,10 +319,11 @@ impl<'a> Verifier<'a> {
     #[inline]
     fn malloc(&mut self, last: usize, entry: &Entry) {
         let first = self.device.device.next;
+        let request = self.request(last, entry);
         if first != last {
             self.follow_option(first, last);
+            self.disown_pools(first, last, request.pool);
         }
-        let request = self.request(last, entry);
         let outcome = self.model.malloc(&mut self.device, request);
         if first != self.device.device.next {
             self.settle(first);
@@ -431,6 +446,12 @@ fn first_growth(entries: &[Entry]) -> Option<bool> {
         Action::SegmentAlloc => Some(false),
         _ => None,
     })
+}
+
+/// Index of the entry with which the operation ends that has the entry `first`.
+pub(super) fn end_of_operation(entries: &[Entry], first: usize) -> usize {
+    let length = entries[first..].iter().position(ends_operation);
+    first + length.unwrap_or(entries.len() - first)
 }
 
 /// Whether an operation of PyTorch ends with this entry, or a new one begins with it.
