@@ -13,6 +13,8 @@ import os
 import pickle
 import sys
 
+import warnings
+
 import torch
 
 from script import script
@@ -20,6 +22,7 @@ from script import script
 VERSION = int(torch.__version__.split(".")[1])
 COUNTERS = ["reserved_bytes", "active_bytes", "allocated_bytes", "requested_bytes"]
 DEFAULT = (0, 0)
+CAPTURED = 1  # the stream on which graphs are captured
 
 
 class Cell:
@@ -27,30 +30,42 @@ class Cell:
 
     def __init__(self, own, streams):
         self.script, self.streams = own, streams
-        self.live, self.pools, self.inside = [], [], None  # live: (tensor, pool)
-        self.served = []  # (address, pool) of each allocation
+        self.live = []  # (tensor, the pool that it is in)
+        self.pools, self.graphs = [], []
+        self.inside = None  # a pool, or a graph that is captured
+        self.context = None  # what ends that
+        self.served = []  # (address, pool id) of each request; the address is None where memory ran out
 
     def run(self):
         for step in self.script.steps:
             getattr(self, step[0])(*step[1:])
-        self.leave_pool()
+        self.leave()
 
     def end(self):
         """Gives everything back."""
-        self.leave_pool()
         self.live.clear()
         self.pools.clear()
+        self.graphs.clear()
+
+    def is_capturing(self):
+        return isinstance(self.inside, torch.cuda.CUDAGraph)
+
+    def pool_id(self):
+        if self.is_capturing():
+            return None  # not known before the end of the capture
+        return tuple(self.inside.id) if self.inside else DEFAULT
 
     def malloc(self, size, stream):
-        pool = tuple(self.inside[0].id) if self.inside else DEFAULT
+        stream = CAPTURED if self.is_capturing() else stream
         try:
             with torch.cuda.stream(self.streams[stream]):
                 tensor = torch.empty(size, dtype=torch.uint8, device="cuda")
         except torch.cuda.OutOfMemoryError:
-            self.served.append((None, pool))
-            return
-        self.live.append((tensor, self.inside and self.inside[0]))
-        self.served.append((tensor.data_ptr(), pool))
+            self.served.append((None, self.pool_id()))
+            return False
+        self.live.append((tensor, self.inside))
+        self.served.append((tensor.data_ptr(), self.pool_id()))
+        return True
 
     def free(self, which):
         if self.live:
@@ -59,19 +74,19 @@ class Cell:
     def free_used(self, which, stream):
         """Frees a tensor that another stream has used."""
         if self.live:
-            self.live[int(which * len(self.live))][0].record_stream(self.streams[stream])
+            tensor, _ = self.live[int(which * len(self.live))]
+            tensor.record_stream(self.streams[stream])
+            del tensor
             self.free(which)
 
     def synchronize(self):
-        torch.cuda.synchronize()
+        if not self.is_capturing():
+            torch.cuda.synchronize()
 
     def between(self, call):
         """Makes a call between a malloc and a free, so that what it gives back is told from what they do."""
-        self.malloc(512, 0)
-        before = len(self.live)
-        call()
-        if self.served[-1][0] is not None:
-            assert len(self.live) == before
+        if not self.is_capturing() and self.malloc(512, 0):
+            call()
             self.live.pop()
 
     def empty_cache(self):
@@ -84,23 +99,45 @@ class Cell:
         if at >= len(self.pools):
             self.pools.append(torch.cuda.MemPool())
             at = -1
-        pool = self.pools[at]
-        context = torch.cuda.use_mem_pool(pool)
-        context.__enter__()
-        self.inside = (pool, context)
+        self.inside = self.pools[at]
+        self.context = torch.cuda.use_mem_pool(self.inside)
+        self.context.__enter__()
 
-    def leave_pool(self):
+    def begin_capture(self, which):
+        """Captures a graph, in a pool of its own or in that of the last one."""
         if self.inside:
-            self.inside[1].__exit__(None, None, None)
-            self.inside = None
+            return
+        torch.cuda.synchronize()
+        self.context = torch.cuda.stream(self.streams[CAPTURED])
+        self.context.__enter__()
+        graph = torch.cuda.CUDAGraph()
+        pool = self.graphs[-1].pool() if self.graphs and which < 0.3 else None
+        graph.capture_begin(*([pool] if pool else []), capture_error_mode="relaxed")
+        self.inside = graph
+        self.graphs.append(graph)
+
+    def leave(self):
+        if self.is_capturing():
+            self.inside.capture_end()
+            pool = tuple(self.inside.pool())
+            self.served = [(address, known or pool) for address, known in self.served]
+        if self.context:
+            self.context.__exit__(None, None, None)
+        self.inside = self.context = None
 
     def drop_pool(self, which):
-        """Drops a pool in which nothing is live; PyTorch 2.11 fails where something is."""
-        used = [id(pool) for _, pool in self.live]
-        empty = [at for at, pool in enumerate(self.pools) if id(pool) not in used]
+        self.drop(self.pools, which)
+
+    def drop_graph(self, which):
+        self.drop(self.graphs, which)
+
+    def drop(self, owners, which):
+        """Drops a pool or a graph whose memory is free; PyTorch 2.11 fails if a pool's is not."""
+        used = [id(owner) for _, owner in self.live]
+        empty = [at for at, owner in enumerate(owners) if id(owner) not in used]
         if empty and not self.inside:
             at = empty[int(which * len(empty))]
-            self.between(lambda: self.pools.pop(at))
+            self.between(lambda: owners.pop(at))
 
 
 def configure(settings):
@@ -121,8 +158,8 @@ def counters():
     return own | {name: found[name] for name in ("num_alloc_retries", "num_ooms")}
 
 
-def one(number, folder, streams, memory):
-    own = script(number, VERSION, memory)
+def one(number, folder, streams, memory, segment):
+    own = script(number, VERSION, memory, segment)
     clean()
     assert torch.cuda.memory_reserved() == 0, "the last script left something"
     configure(own.settings)
@@ -181,7 +218,9 @@ def say_pools_of_segments(entries):
         elif action in ("alloc", "oom"):
             for part in fresh:
                 part["pool_id"] = entry["pool_id"]
-                segments[part["addr"]] = (part["addr"] + part["size"], entry["pool_id"])
+                low, high = part["addr"], part["addr"] + part["size"]
+                segments = {at: own for at, own in segments.items() if own[0] <= low or at >= high}
+                segments[low] = (high, entry["pool_id"])
             fresh.clear()
         elif action in ("segment_free", "segment_unmap"):
             around = [pool for at, (end, pool) in segments.items() if at <= entry["addr"] < end]
@@ -194,9 +233,12 @@ def say_pools_of_segments(entries):
 def main(folder, first, count):
     memory = torch.cuda.get_device_properties(0).total_memory
     streams = [torch.cuda.default_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
+    # PyTorch keeps the ranges of addresses in which its first page failed, and they keep the size of their pages.
+    segment = [20, 12, 32][first // count % 3] if VERSION >= 11 else 20
     for number in range(first, first + count):
-        one(number, folder, streams, memory)
+        one(number, folder, streams, memory, segment)
 
 
 if __name__ == "__main__":
+    warnings.simplefilter("ignore")
     main(sys.argv[1], *map(int, sys.argv[2:]))

@@ -17,14 +17,14 @@ FRACTIONS = [0.15, 0.4, 0.7]
 EDGES = [512, 1024, MIB // 2, MIB, 2 * MIB, 10 * MIB, 20 * MIB, 32 * MIB, 64 * MIB]
 
 
-def script(seed, version, memory):
-    """A script for PyTorch 2.`version` on a device of so many bytes."""
+def script(seed, version, memory, segment):
+    """A script for PyTorch 2.`version` on a device of so many bytes, whose large segments have `segment` MiB."""
     own = random.Random(seed)
     sizes = palette(own, memory)
     steps = [step(own, sizes) for _ in range(own.choice([60, 200, 500]))]
     limited = own.random() < 0.3
     fraction = own.choice(FRACTIONS) if limited else 1.0
-    return Script(seed, settings(own, version, limited), fraction, steps)
+    return Script(seed, settings(own, version, limited, segment), fraction, steps)
 
 
 def palette(own, memory):
@@ -56,23 +56,27 @@ def step(own, sizes):
         return ("synchronize",)
     if kind < 0.955:
         return ("empty_cache",)
-    if kind < 0.975:
+    if kind < 0.965:
         return ("enter_pool", own.random())
+    if kind < 0.97:
+        return ("begin_capture", own.random())
     if kind < 0.99:
-        return ("leave_pool",)
-    return ("drop_pool", own.random())
+        return ("leave",)
+    if kind < 0.997:
+        return ("drop_pool", own.random())
+    return ("drop_graph", own.random())
 
 
-def settings(own, version, limited):
+def settings(own, version, limited, segment):
     """A text for PYTORCH_CUDA_ALLOC_CONF; what a later call would keep is always said."""
     parts = [f"expandable_segments:{own.random() < 0.35}"]
-    segment = 20
     if version >= 11:
-        segment = own.choice([20, 20, 20, 12, 32])
         parts.append(f"large_segment_size_mb:{segment}")
+    if 6 <= version < 11:
+        parts.append(f"max_non_split_rounding_mb:{own.choice([21, 40, 100])}")
     if own.random() < 0.25:
         parts.append(f"max_split_size_mb:{own.choice([segment + 1, 32, 64, 128])}")
-        if version >= 6 and own.random() < 0.5:
+        if version >= 11 and own.random() < 0.5:
             parts.append(f"max_non_split_rounding_mb:{own.choice([segment + 1, 40, 100])}")
     if limited and own.random() < 0.6:
         parts.append(f"garbage_collection_threshold:{own.choice([0.3, 0.6, 0.8])}")

@@ -20,11 +20,26 @@ impl Caching {
         let freed: Vec<SlabIndex> = pending.iter().filter_map(|&id| self.blocks.find(id)).collect();
         let serves = |&block: &SlabIndex| {
             let entry = &self.blocks[block];
+            let size = self.merged_size(block, &freed);
             entry.pool == wanted.pool
                 && entry.stream == wanted.stream
-                && self.is_usable(wanted, self.merged_size(block, &freed))
+                && (self.is_usable(wanted, size) || self.has_room_after(&freed, wanted, size))
         };
         freed.iter().any(serves) && !self.would_fit(request)
+    }
+
+    /// Whether an expandable block that is too large for the search would be found where the segment is to grow.
+    fn has_room_after(&self, freed: &[SlabIndex], wanted: Wanted, size: Bytes) -> bool {
+        if !wanted.expandable || self.conf.max_split_size.is_none() || size < wanted.size {
+            return false;
+        }
+        let mut after = self.clone();
+        for &block in freed {
+            after.merge_neighbours(block);
+            after.put_back(block);
+        }
+        let found = after.room_to_grow(wanted).map(|block| after.blocks[block]);
+        found.is_some_and(|block| block.state == BlockState::Free && block.size >= wanted.size)
     }
 
     /// Size of a block with all that is free beside it, `freed` included.

@@ -60,6 +60,8 @@ pub struct Caching {
     reservations: Slab<Reservation>,
     /// Private pools that are no longer in use: a flush releases them too.
     freeable: Vec<PoolId>,
+    /// The first of the pools that are a CUDA graph's.
+    first_graph_pool: PoolId,
     pending: usize,
     ranks: Ranks,
     ledger: Ledger,
@@ -92,6 +94,7 @@ impl Caching {
             pools: (0..2).map(Pool::new).collect(),
             reservations: Slab::default(),
             freeable: Vec::new(),
+            first_graph_pool: PoolId(u8::MAX),
             pending: 0,
             ranks: Ranks::new(environment.version),
             ledger: Ledger::default(),
@@ -193,9 +196,15 @@ impl Caching {
         }
     }
 
-    /// Up to 2.12 nothing is flushed while requests go to a private pool.
+    /// Nothing is flushed while a graph is captured; up to 2.12 also while requests go to any other private pool.
     fn may_flush(&self, wanted: Wanted) -> bool {
-        self.version.is_at_least(13) || self.pools[usize::from(wanted.pool)].id == PoolId::DEFAULT
+        let pool = self.pools[usize::from(wanted.pool)].id;
+        pool == PoolId::DEFAULT || self.version.is_at_least(13) && pool < self.first_graph_pool
+    }
+
+    /// Says which pools are those of CUDA graphs: this one and those behind it.
+    pub fn set_first_graph_pool(&mut self, pool: PoolId) {
+        self.first_graph_pool = pool;
     }
 
     fn out_of_memory(&self, requested: Bytes) -> AllocError {

@@ -91,7 +91,7 @@ impl<'a> Verifier<'a> {
         Self {
             records,
             entries,
-            model: Caching::new(&environment),
+            model: new_model(records, &environment),
             environment,
             assumed,
             device: Counted::new(RecordedDevice::new(entries)),
@@ -119,7 +119,7 @@ impl<'a> Verifier<'a> {
     fn restore(&mut self, layout: &Layout) {
         let expandable = self.model.is_expandable();
         self.peak = self.peak.max(self.model.peak());
-        self.model = Caching::new(&self.environment);
+        self.model = new_model(self.records, &self.environment);
         self.model.set_expandable(expandable);
         let plain = layout.segments.iter().filter(|segment| !segment.is_expandable);
         let addresses = plain.map(|segment| segment.address);
@@ -412,6 +412,14 @@ impl<'a> Verifier<'a> {
         self.report.elapsed_ns = begin.elapsed().as_nanos() as u64;
         self.report
     }
+}
+
+/// PyTorch's ids of pools are (0, n) for those of the user and (n, 0) for those of graphs, in this order.
+fn new_model(records: &Records, environment: &Environment) -> Caching {
+    let mut model = Caching::new(environment);
+    let first_graph = records.pools.partition_point(|&(of_graph, _)| of_graph == 0);
+    model.set_first_graph_pool(PoolId(u8::try_from(first_graph).unwrap_or(u8::MAX)));
+    model
 }
 
 /// Where an entry lies in time, in microseconds; its number, if the entries have no times.
