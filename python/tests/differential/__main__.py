@@ -4,7 +4,7 @@
 
 Each PYTHON has a PyTorch. It runs N scripts (cells) on the virtual GPU, with random settings, streams,
 pools, graphs and memory fractions on devices of several sizes, and PyTorch records them. Then
-`gmlake-sim verify` makes every decision again; its peaks and retries must be PyTorch's, too. The exit
+`gmlake-sim verify` makes every decision again; its peaks must be PyTorch's counters, too. The exit
 code is 1 if anything differs; the cells that do are kept.
 """
 
@@ -147,9 +147,9 @@ def differences(counters, verified):
     for field, name in PEAKS.items():
         if verified[field] != counters[name]:
             wrong.append(f"{name}: PyTorch: {counters[name]}; model: {verified[field]}")
-    # A recording does not always say whether the program emptied its cache or a malloc did.
-    more = counters["num_alloc_retries"] - verified["alloc_retries"]
-    if not 0 <= more <= verified["cache_releases"]:
+    # Some flushes of a malloc look like something else in a recording: like a collection of garbage, or like the
+    # program's own. But none is made up.
+    if verified["alloc_retries"] > counters["num_alloc_retries"]:
         wrong.append(f"retries: PyTorch: {counters['num_alloc_retries']}; model: {verified['alloc_retries']}")
     return wrong
 

@@ -139,7 +139,7 @@ impl Caching {
     }
 
     /// The first place of the stream, in address order, where free and unmapped blocks side by side are large enough.
-    pub(super) fn room_to_grow(&self, wanted: Wanted) -> Option<SlabIndex> {
+    fn room_to_grow(&self, wanted: Wanted) -> Option<SlabIndex> {
         let from = (wanted.stream, 0, 0)..=(wanted.stream, u64::MAX, SlabIndex::MAX);
         let unmapped = &self.pools[usize::from(wanted.pool)].unmapped;
         let candidates = unmapped.range(from).map(|&(_, _, range)| match self.blocks[range].prev {

@@ -60,7 +60,7 @@ pub(super) fn replay(
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Live {
-    pub(super) block: BlockId,
+    block: BlockId,
     is_pending: bool,
 }
 
@@ -74,10 +74,10 @@ pub(super) struct Verifier<'a> {
     pub(super) live: FxHashMap<u64, Live>,
     /// The most that was ever held, where a request was refused.
     most_held: Option<Bytes>,
-    pending: usize,
+    pub(super) pending: usize,
     /// Peaks of the models before the present one.
     peak: Usage,
-    report: Verification,
+    pub(super) report: Verification,
 }
 
 impl<'a> Verifier<'a> {
@@ -174,7 +174,7 @@ impl<'a> Verifier<'a> {
             Some(next)
                 if next.action == Action::FreeCompleted
                     && next.addr == entry.addr
-                    && !self.completes_in_flush(Some(live.block)) =>
+                    && !self.may_flush_next(self.device.device.next) =>
             {
                 self.live.remove(&entry.addr);
                 self.model.free(&mut self.device, live.block);
@@ -211,11 +211,24 @@ impl<'a> Verifier<'a> {
     /// A run of entries that is not a plain malloc or free.
     #[cold]
     fn operation(&mut self, first: usize) {
+        let before = self.may_flush_next(first).then(|| self.remember());
+        self.attempt(first, true);
+        let Some(before) = before.filter(|_| self.device.device.problem.is_some()) else { return };
+        let differing = self.remember();
+        self.take_back(before);
+        self.attempt(first, false);
+        if self.device.device.problem.is_some() {
+            self.take_back(differing);
+        }
+    }
+
+    /// Goes through the operation that has the entry `first`; the frees with which it begins are complete before it,
+    /// or else it completes them itself.
+    fn attempt(&mut self, first: usize, completes_before: bool) {
         let last = end_of_operation(self.entries, first);
-        let completes = !self.completes_in_flush(None);
         while let Some(entry) = self
             .next_before(last)
-            .filter(|entry| completes && entry.action == Action::FreeCompleted)
+            .filter(|entry| completes_before && entry.action == Action::FreeCompleted)
         {
             self.complete(entry);
             if self.device.device.problem.is_some() {
@@ -307,7 +320,7 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    pub(super) fn request(&self, index: usize, entry: &Entry) -> Request {
+    fn request(&self, index: usize, entry: &Entry) -> Request {
         let pool = match entry.action {
             Action::Alloc => self.assumed.lifetimes.pool_at(index, entry),
             _ => entry.pool,
