@@ -35,10 +35,8 @@ libnvJitLink.so.12 libnvJitLink.so.13
 libnvrtc.so.12 libnvrtc.so.13
 libnvshmem_host.so.3
 libnvToolsExt.so.1
+libnvidia-ml.so.1
 """.split()
-
-# Hidden by an empty file that cannot be loaded: a real GPU's monitor would contradict the library.
-HIDDEN = ["libnvidia-ml.so.1"]
 
 # Variables that would hide our devices, or make PyTorch ask the real ones.
 CLEARED = ["CUDA_VISIBLE_DEVICES", "PYTORCH_NVML_BASED_CUDA_CHECK"]
@@ -75,8 +73,6 @@ def links(path, folder):
     """Fills `folder` with links to the library under the names of CUDA's libraries."""
     for name in [NAME, *NAMES]:
         os.symlink(path, os.path.join(folder, name))
-    for name in HIDDEN:
-        open(os.path.join(folder, name), "w").close()
 
 
 def environment(folder, cuda, **settings):

@@ -9,6 +9,7 @@
 //!             [ allocated ]─[ 4 KiB ]─[ free ]─[ allocated ]
 //! ```
 
+use super::free_index::Place;
 use crate::allocator::{BlockId, NIL, Slab, SlabIndex};
 use crate::trace::StreamId;
 use crate::units::Bytes;
@@ -47,6 +48,8 @@ pub struct Block {
     pub reservation: SlabIndex,
     /// Its pool's place in the list of pools.
     pub pool: u16,
+    /// Its rank among free blocks of its size.
+    pub rank: u32,
     /// Its stream.
     pub stream: StreamId,
     /// Its state.
@@ -58,6 +61,12 @@ impl Block {
     #[inline]
     pub fn end(&self) -> u64 {
         self.at + self.size
+    }
+
+    /// Its place among free blocks of its size.
+    #[inline]
+    pub fn place(&self) -> Place {
+        Place { rank: self.rank, at: self.at }
     }
 
     /// Whether it is a part of its segment only.

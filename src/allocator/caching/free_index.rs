@@ -1,13 +1,14 @@
 //! The index of free blocks: exact best fit.
 //!
-//! PyTorch keeps the free blocks of a pool in one ordered set with the key (stream, size, address), all ascending, and
-//! takes the first that is not less than (stream, request, 0). This is that set, laid out for speed. Each stream has
-//! bins by size, 16 to a power of two, and a bit for each bin that is not empty:
+//! PyTorch keeps the free blocks of a pool in one ordered set with the key (stream, size, place), all ascending, and
+//! takes the first that is not less than (stream, request, 0). A place is an address; from 2.12 on a number comes
+//! before it (see [`rank`](super::rank)). This is that set, laid out for speed. Each stream has bins by size, 16 to a
+//! power of two, and a bit for each bin that is not empty:
 //!
 //! ```text
 //!   occupied   0 0 1 0 0 1 1 0 ...         the next bin that has blocks: count trailing zeros
 //!   bins           │     │ └ [ 18 MiB@c0 ]
-//!                  │     └── [ 17 MiB@a0, 17 MiB@f0, 17.5 MiB@b0 ]      sorted by size, then address
+//!                  │     └── [ 17 MiB@a0, 17 MiB@f0, 17.5 MiB@b0 ]      sorted by size, then place
 //!                  └──────── [ 14 MiB@d0 ]
 //! ```
 //!
@@ -19,18 +20,46 @@ use crate::allocator::SlabIndex;
 use crate::trace::StreamId;
 use crate::units::Bytes;
 
+/// What decides among free blocks of equal size: the lower rank, then the lower address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Its rank; 0 where addresses alone decide.
+    pub rank: u32,
+    /// Its address.
+    pub at: u64,
+}
+
+impl Place {
+    const FIRST: Self = Self { rank: 0, at: 0 };
+}
+
+impl From<u64> for Place {
+    #[inline]
+    fn from(at: u64) -> Self {
+        Self { rank: 0, at }
+    }
+}
+
 /// A free block's place in the order of its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Key {
     size: Bytes,
     at: u64,
+    rank: u32,
     block: SlabIndex,
 }
 
+const _: () = assert!(size_of::<Key>() == 24);
+
 impl Key {
     #[inline]
-    fn is_below(&self, size: Bytes, at: u64) -> bool {
-        self.size < size || (self.size == size && self.at < at)
+    fn is_below(&self, size: Bytes, place: Place) -> bool {
+        self.size < size || (self.size == size && self.place() < place)
+    }
+
+    #[inline]
+    fn place(&self) -> Place {
+        Place { rank: self.rank, at: self.at }
     }
 }
 
@@ -54,7 +83,14 @@ pub struct FreeIndex {
 impl FreeIndex {
     /// Adds a free block.
     #[inline]
-    pub fn insert(&mut self, stream: StreamId, size: Bytes, at: u64, block: SlabIndex) {
+    pub fn insert(
+        &mut self,
+        stream: StreamId,
+        size: Bytes,
+        place: impl Into<Place>,
+        block: SlabIndex,
+    ) {
+        let Place { rank, at } = place.into();
         let list = match self.lists.binary_search_by_key(&stream, |list| list.stream) {
             Ok(list) => list,
             Err(list) => {
@@ -62,9 +98,9 @@ impl FreeIndex {
                 list
             }
         };
-        self.lists[list].insert(Key { size, at, block });
+        self.lists[list].insert(Key { size, at, rank, block });
         #[cfg(any(test, fuzzing))]
-        self.twin.insert(stream, size, at, block);
+        self.twin.insert(stream, size, Place { rank, at }, block);
     }
 
     /// Takes a block out.
@@ -72,24 +108,28 @@ impl FreeIndex {
     /// # Panics
     /// If it is not there.
     #[inline]
-    pub fn remove(&mut self, stream: StreamId, size: Bytes, at: u64) {
+    pub fn remove(&mut self, stream: StreamId, size: Bytes, place: impl Into<Place>) {
+        let place = place.into();
         let list = self.list_of(stream).expect("a free block's stream has a list");
         let bin = bin_of(size);
-        let slot = self.lists[list].slot(bin, size, at);
+        let slot = self.lists[list].slot(bin, size, place);
         let key = self.lists[list].bins[bin].get(slot);
-        assert!(key.is_some_and(|key| (key.size, key.at) == (size, at)), "block is not free");
+        assert!(
+            key.is_some_and(|key| (key.size, key.place()) == (size, place)),
+            "block is not free"
+        );
         self.lists[list].remove(bin, slot);
         #[cfg(any(test, fuzzing))]
-        self.twin.remove(stream, size, at);
+        self.twin.remove(stream, size, place);
     }
 
-    /// The smallest block of `stream` with at least `size` bytes; among equals the one with the lowest address.
+    /// The smallest block of `stream` with at least `size` bytes; among equals the one with the lowest place.
     #[inline]
     #[must_use]
     pub fn best_fit(&self, stream: StreamId, size: Bytes) -> Option<Cursor> {
         let list = self.list_of(stream)?;
         let bin = bin_of(size);
-        let slot = self.lists[list].slot(bin, size, 0);
+        let slot = self.lists[list].slot(bin, size, Place::FIRST);
         let found = self.valid(Cursor { list, bin, slot });
         #[cfg(any(test, fuzzing))]
         assert_eq!(found.map(|at| self.block(at)), self.twin.best_fit(stream, size));
@@ -104,7 +144,7 @@ impl FreeIndex {
         #[cfg(any(test, fuzzing))]
         {
             let key = &self.lists[at.list].bins[at.bin][at.slot];
-            let after = self.twin.after(self.lists[at.list].stream, key.size, key.at);
+            let after = self.twin.after(self.lists[at.list].stream, key.size, key.place());
             assert_eq!(next.map(|at| self.block(at)), after);
         }
         next
@@ -123,7 +163,7 @@ impl FreeIndex {
         #[cfg(any(test, fuzzing))]
         {
             let key = &self.lists[at.list].bins[at.bin][at.slot];
-            self.twin.remove(self.lists[at.list].stream, key.size, key.at);
+            self.twin.remove(self.lists[at.list].stream, key.size, key.place());
         }
         self.lists[at.list].remove(at.bin, at.slot);
     }
@@ -190,10 +230,10 @@ impl StreamList {
         Self { stream, occupied: [0; WORDS], bins: vec![Vec::new(); BINS] }
     }
 
-    /// Slot of the first key of a bin that is not below (size, at).
+    /// Slot of the first key of a bin that is not below (size, place).
     #[inline]
-    fn slot(&self, bin: usize, size: Bytes, at: u64) -> usize {
-        self.bins[bin].partition_point(|key| key.is_below(size, at))
+    fn slot(&self, bin: usize, size: Bytes, place: Place) -> usize {
+        self.bins[bin].partition_point(|key| key.is_below(size, place))
     }
 
     #[inline]
@@ -211,7 +251,7 @@ impl StreamList {
     #[inline]
     fn insert(&mut self, key: Key) {
         let bin = bin_of(key.size);
-        let slot = self.slot(bin, key.size, key.at);
+        let slot = self.slot(bin, key.size, key.place());
         self.bins[bin].insert(slot, key);
         self.occupied[bin / 64] |= 1 << (bin % 64);
     }
@@ -231,35 +271,41 @@ mod twin {
     use std::collections::BTreeMap;
     use std::ops::Bound::{Excluded, Unbounded};
 
-    use super::{Bytes, SlabIndex, StreamId};
+    use super::{Bytes, Place, SlabIndex, StreamId};
 
     #[derive(Debug, Clone, Default)]
     pub(super) struct Twin {
-        pub(super) set: BTreeMap<(StreamId, Bytes, u64), SlabIndex>,
+        pub(super) set: BTreeMap<(StreamId, Bytes, Place), SlabIndex>,
     }
 
     impl Twin {
-        pub(super) fn insert(&mut self, stream: StreamId, size: Bytes, at: u64, block: SlabIndex) {
+        pub(super) fn insert(
+            &mut self,
+            stream: StreamId,
+            size: Bytes,
+            at: Place,
+            block: SlabIndex,
+        ) {
             assert_eq!(self.set.insert((stream, size, at), block), None, "block was free already");
         }
 
-        pub(super) fn remove(&mut self, stream: StreamId, size: Bytes, at: u64) {
+        pub(super) fn remove(&mut self, stream: StreamId, size: Bytes, at: Place) {
             assert!(self.set.remove(&(stream, size, at)).is_some(), "block was not free");
         }
 
         pub(super) fn best_fit(&self, stream: StreamId, size: Bytes) -> Option<SlabIndex> {
-            let (key, &block) = self.set.range((stream, size, 0)..).next()?;
+            let (key, &block) = self.set.range((stream, size, Place::FIRST)..).next()?;
             (key.0 == stream).then_some(block)
         }
 
-        pub(super) fn after(&self, stream: StreamId, size: Bytes, at: u64) -> Option<SlabIndex> {
+        pub(super) fn after(&self, stream: StreamId, size: Bytes, at: Place) -> Option<SlabIndex> {
             let behind = (Excluded((stream, size, at)), Unbounded);
             let (key, &block) = self.set.range(behind).next()?;
             (key.0 == stream).then_some(block)
         }
 
         pub(super) fn smaller_than(&self, stream: StreamId, size: Bytes) -> Vec<SlabIndex> {
-            let range = (stream, 0, 0)..(stream, size, 0);
+            let range = (stream, 0, Place::FIRST)..(stream, size, Place::FIRST);
             self.set.range(range).rev().map(|(_, &block)| block).collect()
         }
     }
@@ -280,10 +326,10 @@ mod tests {
         /// The comparison itself is inside the index.
         #[test]
         fn agrees_with_the_obvious_set(
-            steps in prop::collection::vec((0u16..3, size(), 0u32..3), 1..700)
+            steps in prop::collection::vec((0u16..3, size(), 0u32..3, 0u32..3), 1..700)
         ) {
             let mut index = FreeIndex::default();
-            for (number, &(stream, size, action)) in steps.iter().enumerate() {
+            for (number, &(stream, size, action, rank)) in steps.iter().enumerate() {
                 let (stream, block) = (StreamId(stream), number as SlabIndex);
                 match (action, index.best_fit(stream, size)) {
                     (1, Some(at)) => index.remove_at(index.next(at).unwrap_or(at)),
@@ -295,7 +341,7 @@ mod tests {
                     }
                     _ => {
                         let at = u64::from(block.wrapping_mul(2_654_435_761));
-                        index.insert(stream, size, at, block);
+                        index.insert(stream, size, Place { rank, at }, block);
                     }
                 }
                 prop_assert!(index.iter().eq(index.twin.set.values().copied()));

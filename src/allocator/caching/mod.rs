@@ -19,8 +19,10 @@
 
 mod block;
 mod expandable;
+mod fit;
 mod free_index;
 mod pool;
+mod rank;
 mod reclaim;
 mod restore;
 mod sizes;
@@ -33,6 +35,7 @@ use block::{Block, BlockState, Blocks};
 use expandable::Reservation;
 pub(super) use free_index::FreeIndex;
 use pool::{Pool, pool_index};
+use rank::Ranks;
 use sizes::MIN_BLOCK;
 
 use super::{
@@ -57,7 +60,10 @@ pub struct Caching {
     reservations: Slab<Reservation>,
     /// Private pools that are no longer in use: a flush releases them too.
     freeable: Vec<PoolId>,
+    /// The first of the pools that are a CUDA graph's.
+    first_graph_pool: PoolId,
     pending: usize,
+    ranks: Ranks,
     ledger: Ledger,
     retries: u64,
     splits: u64,
@@ -88,7 +94,9 @@ impl Caching {
             pools: (0..2).map(Pool::new).collect(),
             reservations: Slab::default(),
             freeable: Vec::new(),
+            first_graph_pool: PoolId(u8::MAX),
             pending: 0,
+            ranks: Ranks::new(environment.version),
             ledger: Ledger::default(),
             retries: 0,
             splits: 0,
@@ -119,13 +127,6 @@ impl Caching {
         segment_size(self.round(size), &self.conf)
     }
 
-    /// Whether a free block would serve the request, without taking it.
-    #[must_use]
-    pub fn would_fit(&self, request: Request) -> bool {
-        let wanted = self.wanted(request);
-        self.pools.len() > usize::from(wanted.pool) && self.search(wanted).is_some()
-    }
-
     fn wanted(&self, request: Request) -> Wanted {
         let size = round_request(request.size, &self.conf);
         let pool = pool_index(request.pool, size <= SMALL_MAX);
@@ -148,15 +149,7 @@ impl Caching {
         }
         let size = self.blocks[free.block(at)].size;
         // A block that is too large ends the search, even if one that would do follows: so does PyTorch.
-        match self.conf.max_split_size {
-            Some(max) if wanted.size < max && size >= max => None,
-            Some(max)
-                if wanted.size >= max && size >= wanted.size + self.conf.max_non_split_rounding =>
-            {
-                None
-            }
-            _ => Some(at),
-        }
+        self.is_usable(wanted, size).then_some(at)
     }
 
     /// Takes the best block out of the free index.
@@ -191,13 +184,31 @@ impl Caching {
         {
             return Ok(block);
         }
+        if !self.may_flush(wanted) {
+            return Err(self.out_of_memory(requested));
+        }
         self.flush(device);
         self.retries += 1;
         // PyTorch does not search again here, although the flush may have freed a block that fits.
         match self.grow(device, wanted)? {
             Some(block) => Ok(block),
-            None => Err(AllocError::OutOfMemory { requested, usage: self.ledger.now() }),
+            None => Err(self.out_of_memory(requested)),
         }
+    }
+
+    /// Nothing is flushed while a graph is captured; up to 2.12 also while requests go to any other private pool.
+    fn may_flush(&self, wanted: Wanted) -> bool {
+        let pool = self.pools[usize::from(wanted.pool)].id;
+        pool == PoolId::DEFAULT || self.version.is_at_least(13) && pool < self.first_graph_pool
+    }
+
+    /// Says which pools are those of CUDA graphs: this one and those behind it.
+    pub fn set_first_graph_pool(&mut self, pool: PoolId) {
+        self.first_graph_pool = pool;
+    }
+
+    fn out_of_memory(&self, requested: Bytes) -> AllocError {
+        AllocError::OutOfMemory { requested, usage: self.ledger.now() }
     }
 
     /// New memory from the device, out of the free index; `None` if there is none.
@@ -233,6 +244,7 @@ impl Caching {
             next: NIL,
             reservation: NIL,
             pool,
+            rank: self.ranks.of_new(),
             stream,
             state: BlockState::Free,
         })
@@ -256,6 +268,7 @@ impl Caching {
         let given = if self.should_split(wanted, size) {
             self.splits += 1;
             let front = self.blocks.split_front(block, wanted.size);
+            self.blocks[front].rank = self.ranks.of_cut(self.blocks[block].rank);
             self.put_back(block);
             front
         } else {
@@ -276,12 +289,12 @@ impl Caching {
         let pool = &mut self.pools[usize::from(block.pool)];
         block.state = BlockState::Free;
         block.free_since = pool.searches;
-        pool.free.insert(block.stream, block.size, block.at, index);
+        pool.free.insert(block.stream, block.size, block.place(), index);
     }
 
     fn take_out(&mut self, index: SlabIndex) {
         let block = &self.blocks[index];
-        self.pools[usize::from(block.pool)].free.remove(block.stream, block.size, block.at);
+        self.pools[usize::from(block.pool)].free.remove(block.stream, block.size, block.place());
     }
 
     /// Ends a block's use: it merges with its free neighbours and waits for the next request.

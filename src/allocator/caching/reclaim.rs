@@ -92,6 +92,13 @@ impl Caching {
         self.unreserve_empty(device);
     }
 
+    /// Notes that the private pool `id` has no owner any more: from now on a flush releases it too.
+    pub fn disown_pool(&mut self, id: PoolId) {
+        if usize::from(pool_index(id, false)) < self.pools.len() && !self.freeable.contains(&id) {
+            self.freeable.push(id);
+        }
+    }
+
     /// Releases the private pool `id`, whose owner is gone.
     pub(super) fn flush_private(&mut self, device: &mut dyn Device, id: PoolId) {
         if usize::from(pool_index(id, false)) >= self.pools.len() {
@@ -100,9 +107,7 @@ impl Caching {
         device.synchronize();
         self.complete_pending(|pool| pool == id);
         self.release_private(device, id);
-        if !self.freeable.contains(&id) {
-            self.freeable.push(id);
-        }
+        self.disown_pool(id);
     }
 
     fn release_private(&mut self, device: &mut dyn Device, id: PoolId) {

@@ -228,3 +228,29 @@ fn a_request_beyond_what_was_reserved_is_out_of_memory() {
     let request = Request { size: 100 * MIB, stream: StreamId(0), pool: PoolId::DEFAULT };
     assert!(model.malloc(&mut device, request).is_err());
 }
+
+/// The older of two segments was made first, but its free block was cut off last: which version takes which.
+#[test]
+fn among_equal_blocks_the_version_decides() {
+    let takes_the_older = |minor: u16, policy: AddressPolicy| {
+        let version = TorchVersion { major: 2, minor };
+        let mut model = Caching::new(&Environment { version, ..environment("", GIB) });
+        let mut device = SimDevice::with_policy(GIB, policy);
+        let request = |size| Request { size, stream: StreamId(0), pool: PoolId::DEFAULT };
+        let device = &mut device;
+        let older = model.malloc(device, request(3 * MIB)).unwrap().at;
+        let rest = model.malloc(device, request(17 * MIB)).unwrap();
+        let newer = model.malloc(device, request(3 * MIB)).unwrap().at;
+        model.free(device, rest.block);
+        let cut = model.malloc(device, request(3 * MIB)).unwrap();
+        model.free(device, cut.block);
+        let given = model.malloc(device, request(3 * MIB)).unwrap().at;
+        assert!([older.offset(3 * MIB), newer.offset(3 * MIB)].contains(&given));
+        given == older.offset(3 * MIB)
+    };
+    let of_each = [(11, true, false), (12, false, false), (13, true, true)];
+    for (minor, ascending, descending) in of_each {
+        assert_eq!(takes_the_older(minor, AddressPolicy::Ascending), ascending, "2.{minor}");
+        assert_eq!(takes_the_older(minor, AddressPolicy::Descending), descending, "2.{minor}");
+    }
+}

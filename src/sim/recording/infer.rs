@@ -55,8 +55,8 @@ fn with_limit(records: &Records, environment: &Environment, lifetimes: &Lifetime
 /// Limits to try, the most likely first. Without a limit in the environment, requests that failed tell that there was
 /// one: it lies between the most that was ever held and what the least of them would have needed.
 fn limits(records: &Records, environment: &Environment) -> Vec<Option<Bytes>> {
-    if let Some(limit) = environment.memory_limit() {
-        return vec![Some(limit)];
+    if environment.memory_fraction.is_some() || environment.memory_limit().is_some() {
+        return vec![environment.memory_limit()];
     }
     let is_limited = environment.conf.garbage_collection_threshold > 0.0
         || records.entries.iter().any(|entry| entry.action == Action::Oom);
@@ -76,7 +76,7 @@ fn limits(records: &Records, environment: &Environment) -> Vec<Option<Bytes>> {
 
 /// The most that was held (a limit is at least that), and the least that would have been held if a failed request had
 /// been served (a limit is below that).
-fn limit_bounds(records: &Records, environment: &Environment) -> (Bytes, Bytes) {
+pub(super) fn limit_bounds(records: &Records, environment: &Environment) -> (Bytes, Bytes) {
     let start = state_at(records, 0, &environment.conf);
     let mut held: Bytes = start.layout.segments.iter().map(|segment| segment.size).sum();
     let (mut least, mut most) = (held, Bytes::MAX);

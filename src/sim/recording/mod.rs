@@ -6,6 +6,7 @@
 
 mod device;
 mod ending;
+mod flush;
 mod infer;
 mod lifetimes;
 mod start;

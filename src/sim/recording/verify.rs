@@ -19,6 +19,7 @@ use rustc_hash::FxHashMap;
 
 use super::device::{Problem, RecordedDevice};
 use super::ending::differing_segments;
+use super::infer::limit_bounds;
 use super::lifetimes::Lifetimes;
 use super::start::state_at;
 use super::verification::{Difference, Verification};
@@ -58,23 +59,25 @@ pub(super) fn replay(
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Live {
+pub(super) struct Live {
     block: BlockId,
     is_pending: bool,
 }
 
-struct Verifier<'a> {
+pub(super) struct Verifier<'a> {
     records: &'a Records,
-    entries: &'a [Entry],
+    pub(super) entries: &'a [Entry],
     environment: Environment,
-    assumed: Assumed<'a>,
-    model: Caching,
-    device: Counted<RecordedDevice<'a>>,
-    live: FxHashMap<u64, Live>,
-    pending: usize,
+    pub(super) assumed: Assumed<'a>,
+    pub(super) model: Caching,
+    pub(super) device: Counted<RecordedDevice<'a>>,
+    pub(super) live: FxHashMap<u64, Live>,
+    /// The most that was ever held, where a request was refused.
+    most_held: Option<Bytes>,
+    pub(super) pending: usize,
     /// Peaks of the models before the present one.
     peak: Usage,
-    report: Verification,
+    pub(super) report: Verification,
 }
 
 impl<'a> Verifier<'a> {
@@ -82,15 +85,18 @@ impl<'a> Verifier<'a> {
         let limit = assumed.limit;
         let environment = Environment { limit, memory_fraction: None, ..environment.clone() };
         let entries = &records.entries[..];
+        let has_failed = entries.iter().any(|entry| entry.action == Action::Oom);
+        let most_held = has_failed.then(|| limit_bounds(records, &environment).0);
         let report = Verification { limit: assumed.limit, ..Verification::default() };
         Self {
             records,
             entries,
-            model: Caching::new(&environment),
+            model: new_model(records, &environment),
             environment,
             assumed,
             device: Counted::new(RecordedDevice::new(entries)),
             live: FxHashMap::default(),
+            most_held,
             pending: 0,
             peak: Usage::default(),
             report,
@@ -113,7 +119,7 @@ impl<'a> Verifier<'a> {
     fn restore(&mut self, layout: &Layout) {
         let expandable = self.model.is_expandable();
         self.peak = self.peak.max(self.model.peak());
-        self.model = Caching::new(&self.environment);
+        self.model = new_model(self.records, &self.environment);
         self.model.set_expandable(expandable);
         let plain = layout.segments.iter().filter(|segment| !segment.is_expandable);
         let addresses = plain.map(|segment| segment.address);
@@ -165,7 +171,11 @@ impl<'a> Verifier<'a> {
         };
         self.accept(entry);
         match self.entries.get(self.device.device.next) {
-            Some(next) if next.action == Action::FreeCompleted && next.addr == entry.addr => {
+            Some(next)
+                if next.action == Action::FreeCompleted
+                    && next.addr == entry.addr
+                    && !self.may_flush_next(self.device.device.next) =>
+            {
                 self.live.remove(&entry.addr);
                 self.model.free(&mut self.device, live.block);
                 self.accept(next);
@@ -201,9 +211,24 @@ impl<'a> Verifier<'a> {
     /// A run of entries that is not a plain malloc or free.
     #[cold]
     fn operation(&mut self, first: usize) {
-        let length = self.entries[first..].iter().position(ends_operation);
-        let last = first + length.unwrap_or(self.entries.len() - first);
-        while let Some(entry) = self.next_before(last).filter(|e| e.action == Action::FreeCompleted)
+        let before = self.may_flush_next(first).then(|| self.remember());
+        self.attempt(first, true);
+        let Some(before) = before.filter(|_| self.device.device.problem.is_some()) else { return };
+        let differing = self.remember();
+        self.take_back(before);
+        self.attempt(first, false);
+        if self.device.device.problem.is_some() {
+            self.take_back(differing);
+        }
+    }
+
+    /// Goes through the operation that has the entry `first`; the frees with which it begins are complete before it,
+    /// or else it completes them itself.
+    fn attempt(&mut self, first: usize, completes_before: bool) {
+        let last = end_of_operation(self.entries, first);
+        while let Some(entry) = self
+            .next_before(last)
+            .filter(|entry| completes_before && entry.action == Action::FreeCompleted)
         {
             self.complete(entry);
             if self.device.device.problem.is_some() {
@@ -255,7 +280,9 @@ impl<'a> Verifier<'a> {
                 return false;
             }
         }
-        conf.max_split_size.is_none() && entry.action != Action::Oom
+        let needed = reserved + self.model.segment_for(request.size);
+        let was_refused = self.most_held.is_some_and(|most| needed > most);
+        conf.max_split_size.is_none() && entry.action != Action::Oom && !was_refused
     }
 
     /// The program emptied the cache, or a private pool was released.
@@ -305,10 +332,11 @@ impl<'a> Verifier<'a> {
     #[inline]
     fn malloc(&mut self, last: usize, entry: &Entry) {
         let first = self.device.device.next;
+        let request = self.request(last, entry);
         if first != last {
             self.follow_option(first, last);
+            self.disown_pools(first, last, request.pool);
         }
-        let request = self.request(last, entry);
         let outcome = self.model.malloc(&mut self.device, request);
         if first != self.device.device.next {
             self.settle(first);
@@ -399,6 +427,14 @@ impl<'a> Verifier<'a> {
     }
 }
 
+/// PyTorch's ids of pools are (0, n) for those of the user and (n, 0) for those of graphs, in this order.
+fn new_model(records: &Records, environment: &Environment) -> Caching {
+    let mut model = Caching::new(environment);
+    let first_graph = records.pools.partition_point(|&(of_graph, _)| of_graph == 0);
+    model.set_first_graph_pool(PoolId(u8::try_from(first_graph).unwrap_or(u8::MAX)));
+    model
+}
+
 /// Where an entry lies in time, in microseconds; its number, if the entries have no times.
 fn place_of(entries: &[Entry], index: usize) -> u64 {
     let since = |entry: &Entry| entry.time_us.saturating_sub(entries[0].time_us);
@@ -431,6 +467,12 @@ fn first_growth(entries: &[Entry]) -> Option<bool> {
         Action::SegmentAlloc => Some(false),
         _ => None,
     })
+}
+
+/// Index of the entry with which the operation ends that has the entry `first`.
+pub(super) fn end_of_operation(entries: &[Entry], first: usize) -> usize {
+    let length = entries[first..].iter().position(ends_operation);
+    first + length.unwrap_or(entries.len() - first)
 }
 
 /// Whether an operation of PyTorch ends with this entry, or a new one begins with it.

@@ -21,6 +21,7 @@ mod fourier;
 mod launches;
 mod libraries;
 mod messages;
+mod monitor;
 mod objects;
 mod plan;
 mod python;

@@ -154,6 +154,9 @@ table! {
             nvrtcGetProgramLogSize nvrtcVersion;
         messages:
             ncclGroupEnd ncclGroupStart ncclRecv ncclSend;
+        monitor: nvmlDeviceGetComputeRunningProcesses nvmlDeviceGetGpuFabricInfoV
+            nvmlDeviceGetHandleByPciBusId_v2 nvmlDeviceGetNvLinkRemoteDeviceType
+            nvmlDeviceGetNvLinkRemotePciInfo_v2 nvmlInit_v2 nvmlSystemGetCudaDriverVersion_v2;
         recurrent:
             cudnnDestroyDropoutDescriptor cudnnDestroyRNNDataDescriptor cudnnDestroyRNNDescriptor
             cudnnDropoutGetStatesSize cudnnGetRNNTempSpaceSizes cudnnGetRNNWeightParams

@@ -1,0 +1,244 @@
+"""The cells: random scripts, run on PyTorch's own allocator, each recorded by PyTorch itself.
+
+    python cells.py FOLDER FIRST COUNT
+
+runs in a process on the virtual GPU and leaves NUMBER.pickle and NUMBER.json for each script: the
+recording, and the counters at its end. Up to 2.11 a recording does not say of which pool an entry
+is; the script knows, and says it as later versions do.
+"""
+
+import gc
+import json
+import os
+import pickle
+import sys
+
+import warnings
+
+import torch
+
+from script import script
+
+VERSION = int(torch.__version__.split(".")[1])
+COUNTERS = ["reserved_bytes", "active_bytes", "allocated_bytes", "requested_bytes"]
+DEFAULT = (0, 0)
+CAPTURED = 1  # the stream on which graphs are captured
+
+
+class Cell:
+    """One run of a script."""
+
+    def __init__(self, own, streams):
+        self.script, self.streams = own, streams
+        self.live = []  # (tensor, the pool that it is in)
+        self.pools, self.graphs = [], []
+        self.inside = None  # a pool, or a graph that is captured
+        self.context = None  # what ends that
+        self.served = []  # (address, pool id) of each request; the address is None where memory ran out
+
+    def run(self):
+        for step in self.script.steps:
+            getattr(self, step[0])(*step[1:])
+        self.leave()
+
+    def end(self):
+        """Gives everything back."""
+        self.live.clear()
+        self.pools.clear()
+        self.graphs.clear()
+
+    def is_capturing(self):
+        return isinstance(self.inside, torch.cuda.CUDAGraph)
+
+    def pool_id(self):
+        if self.is_capturing():
+            return None  # not known before the end of the capture
+        return tuple(self.inside.id) if self.inside else DEFAULT
+
+    def malloc(self, size, stream):
+        stream = CAPTURED if self.is_capturing() else stream
+        try:
+            with torch.cuda.stream(self.streams[stream]):
+                tensor = torch.empty(size, dtype=torch.uint8, device="cuda")
+        except torch.cuda.OutOfMemoryError:
+            self.served.append((None, self.pool_id()))
+            return False
+        self.live.append((tensor, self.inside))
+        self.served.append((tensor.data_ptr(), self.pool_id()))
+        return True
+
+    def free(self, which):
+        if self.live:
+            self.live.pop(int(which * len(self.live)))
+
+    def free_used(self, which, stream):
+        """Frees a tensor that another stream has used."""
+        if self.live:
+            tensor, _ = self.live[int(which * len(self.live))]
+            tensor.record_stream(self.streams[stream])
+            del tensor
+            self.free(which)
+
+    def synchronize(self):
+        if not self.is_capturing():
+            torch.cuda.synchronize()
+
+    def between(self, call):
+        """Makes a call between a malloc and a free, so that what it gives back is told from what they do."""
+        if not self.is_capturing() and self.malloc(512, 0):
+            call()
+            self.live.pop()
+
+    def empty_cache(self):
+        self.between(torch.cuda.empty_cache)
+
+    def enter_pool(self, which):
+        if self.inside:
+            return
+        at = int(which * 3)
+        if at >= len(self.pools):
+            self.pools.append(torch.cuda.MemPool())
+            at = -1
+        self.inside = self.pools[at]
+        self.context = torch.cuda.use_mem_pool(self.inside)
+        self.context.__enter__()
+
+    def begin_capture(self, which):
+        """Captures a graph, in a pool of its own or in that of the last one."""
+        if self.inside:
+            return
+        torch.cuda.synchronize()
+        self.context = torch.cuda.stream(self.streams[CAPTURED])
+        self.context.__enter__()
+        graph = torch.cuda.CUDAGraph()
+        pool = self.graphs[-1].pool() if self.graphs and which < 0.3 else None
+        graph.capture_begin(*([pool] if pool else []), capture_error_mode="relaxed")
+        self.inside = graph
+        self.graphs.append(graph)
+
+    def leave(self):
+        if self.is_capturing():
+            self.inside.capture_end()
+            pool = tuple(self.inside.pool())
+            self.served = [(address, known or pool) for address, known in self.served]
+        if self.context:
+            self.context.__exit__(None, None, None)
+        self.inside = self.context = None
+
+    def drop_pool(self, which):
+        self.drop(self.pools, which)
+
+    def drop_graph(self, which):
+        self.drop(self.graphs, which)
+
+    def drop(self, owners, which):
+        """Drops a pool or a graph whose memory is free; PyTorch 2.11 fails if a pool's is not."""
+        used = [id(owner) for _, owner in self.live]
+        empty = [at for at, owner in enumerate(owners) if id(owner) not in used]
+        if empty and not self.inside:
+            at = empty[int(which * len(empty))]
+            self.between(lambda: owners.pop(at))
+
+
+def configure(settings):
+    torch.cuda.memory._set_allocator_settings(settings)
+
+
+def clean():
+    """Nothing is held any more."""
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.empty_cache()
+
+
+def counters():
+    found = torch.cuda.memory_stats()
+    own = {f"{name}.{what}": found[f"{name}.all.{what}"] for name in COUNTERS for what in ("peak", "current")}
+    return own | {name: found[name] for name in ("num_alloc_retries", "num_ooms")}
+
+
+def one(number, folder, streams, memory, segment):
+    own = script(number, VERSION, memory, segment)
+    clean()
+    assert torch.cuda.memory_reserved() == 0, "the last script left something"
+    configure(own.settings)
+    torch.cuda.set_per_process_memory_fraction(own.fraction)
+    torch.cuda.reset_peak_memory_stats()
+    torch.cuda.reset_accumulated_memory_stats()
+    before = counters()
+    torch.cuda.memory._record_memory_history(context=None, stacks="python", max_entries=1 << 22)
+    cell = Cell(own, streams)
+    cell.run()
+    snapshot, after = torch.cuda.memory._snapshot(), counters()
+    torch.cuda.memory._record_memory_history(enabled=None)
+    for name in ("num_alloc_retries", "num_ooms"):
+        after[name] -= before[name]
+    snapshot["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] = own.settings
+    say_pools(snapshot["device_traces"][0], cell.served)
+    with open(f"{folder}/{number}.pickle", "wb") as file:
+        pickle.dump(snapshot, file)
+    with open(f"{folder}/{number}.json", "w") as file:
+        json.dump({"settings": own.settings, "fraction": own.fraction, "counters": after}, file)
+    cell.end()
+
+
+def say_pools(entries, served):
+    """Says of which pool each entry is, where PyTorch does not, from what the script asked for."""
+    for entry, pool in zip(requests(entries), matched(entries, served)):
+        if VERSION < 12 or entry["action"] == "oom":
+            entry["pool_id"] = pool
+    if VERSION < 12:
+        say_pools_of_segments(entries)
+
+
+def requests(entries):
+    return (entry for entry in entries if entry["action"] in ("alloc", "oom"))
+
+
+def matched(entries, served):
+    """The pool of each request; PyTorch makes some of its own, in the default one."""
+    served = iter([*served, (0, DEFAULT)])
+    expected = next(served)
+    for entry in requests(entries):
+        if (None if entry["action"] == "oom" else entry["addr"]) == expected[0]:
+            yield expected[1]
+            expected = next(served)
+        else:
+            yield DEFAULT
+
+
+def say_pools_of_segments(entries):
+    """A segment is of the pool of the request that it was made for."""
+    segments, fresh = {}, []
+    for entry in entries:
+        action = entry["action"]
+        if action in ("segment_alloc", "segment_map"):
+            fresh.append(entry)
+        elif action in ("alloc", "oom"):
+            for part in fresh:
+                part["pool_id"] = entry["pool_id"]
+                low, high = part["addr"], part["addr"] + part["size"]
+                segments = {at: own for at, own in segments.items() if own[0] <= low or at >= high}
+                segments[low] = (high, entry["pool_id"])
+            fresh.clear()
+        elif action in ("segment_free", "segment_unmap"):
+            around = [pool for at, (end, pool) in segments.items() if at <= entry["addr"] < end]
+            entry["pool_id"] = around[0] if around else DEFAULT
+        else:
+            entry.setdefault("pool_id", DEFAULT)
+    assert not fresh, "memory that nothing asked for"
+
+
+def main(folder, first, count):
+    memory = torch.cuda.get_device_properties(0).total_memory
+    streams = [torch.cuda.default_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
+    # PyTorch keeps the ranges of addresses in which its first page failed, and they keep the size of their pages.
+    segment = [20, 12, 32][first // count % 3] if VERSION >= 11 else 20
+    for number in range(first, first + count):
+        one(number, folder, streams, memory, segment)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main(sys.argv[1], *map(int, sys.argv[2:]))

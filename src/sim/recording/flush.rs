@@ -1,0 +1,80 @@
+//! The flush inside a malloc: what it completed and gave back, told from what was so before.
+//!
+//! A recording does not say where a malloc began. Frees that other streams held up complete when a malloc begins, or when
+//! it runs short and waits for the GPU; and PyTorch does not search its cache again after that:
+//!
+//! ```text
+//!   free_requested 0xa…
+//!   free_completed 0xa…    as it was freed?  Then the malloc could have taken it.
+//!   oom                    Or in the flush of the malloc, too late for it.
+//! ```
+//!
+//! So both are tried, and what makes the recorded decisions is taken.
+
+use super::device::RecordedDevice;
+use super::verify::{Live, Verifier, end_of_operation};
+use crate::allocator::Caching;
+use crate::device::Counted;
+use crate::trace::{Action, Entry, PoolId};
+use rustc_hash::FxHashMap;
+
+/// What a malloc changes, to take it back.
+pub(super) struct Before<'a> {
+    model: Caching,
+    device: Counted<RecordedDevice<'a>>,
+    live: FxHashMap<u64, Live>,
+    pending: usize,
+    compared: [u64; Action::ALL.len()],
+    /// Labels so far: caches emptied, and pools inferred.
+    labels: (usize, usize),
+}
+
+impl<'a> Verifier<'a> {
+    /// Whether the entries from `first` on are those of a malloc that may have flushed, and begin with frees that
+    /// complete.
+    pub(super) fn may_flush_next(&self, first: usize) -> bool {
+        let is = |at: usize, wanted: &[Action]| {
+            self.entries.get(at).is_some_and(|entry| wanted.contains(&entry.action))
+        };
+        if !is(first, &[Action::FreeCompleted]) {
+            return false;
+        }
+        let last = end_of_operation(self.entries, first);
+        let gives_back =
+            |entry: &Entry| matches!(entry.action, Action::SegmentFree | Action::SegmentUnmap);
+        is(last, &[Action::Oom])
+            || is(last, &[Action::Alloc]) && self.entries[first..last].iter().any(gives_back)
+    }
+
+    pub(super) fn remember(&self) -> Before<'a> {
+        Before {
+            model: self.model.clone(),
+            device: self.device.clone(),
+            live: self.live.clone(),
+            pending: self.pending,
+            compared: self.report.compared,
+            labels: (self.report.labels.trims.len(), self.report.labels.pools.len()),
+        }
+    }
+
+    pub(super) fn take_back(&mut self, before: Before<'a>) {
+        let Before { model, device, live, pending, compared, labels } = before;
+        (self.model, self.device, self.live, self.pending) = (model, device, live, pending);
+        self.report.compared = compared;
+        self.report.labels.trims.truncate(labels.0);
+        self.report.labels.pools.truncate(labels.1);
+    }
+
+    /// Private pools of which a malloc gave something back have no owner any more, though no entry said so.
+    pub(super) fn disown_pools(&mut self, first: usize, last: usize, requested: PoolId) {
+        for index in first..last {
+            let entry = &self.entries[index];
+            if matches!(entry.action, Action::SegmentFree | Action::SegmentUnmap) {
+                let pool = self.assumed.lifetimes.pool_at(index, entry);
+                if pool != PoolId::DEFAULT && pool != requested {
+                    self.model.disown_pool(pool);
+                }
+            }
+        }
+    }
+}
