@@ -12,8 +12,10 @@
 pub mod blame;
 mod choice;
 mod compare;
+mod failure;
 mod inspect;
 pub mod job;
+mod live_peak;
 mod names;
 mod open;
 mod peak;
@@ -26,8 +28,9 @@ pub mod sweep;
 mod transcript;
 mod tune;
 
-pub use choice::Choice;
-pub use compare::{ChoiceError, Choices, FileError, choose, compare, compare_files, compare_job};
+pub use choice::{Choice, ChoiceError, Choices, choose};
+pub use compare::{compare, compare_files, compare_job};
+pub use failure::FileError;
 pub use inspect::{
     DeviceEntries, EntryCount, Failure, Inspection, Peak, SegmentTotals, Share, SizeClass,
     StackTotals, inspect,

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use super::inspect::live_peak;
+use super::live_peak::live_peak;
 use super::recording::{Verification, verify};
 use crate::alloc_conf::TorchVersion;
 use crate::allocator::Environment;

@@ -22,7 +22,8 @@
 use rayon::prelude::*;
 
 use super::choice::Choice;
-use super::compare::{FileError, run_one};
+use super::compare::run_one;
+use super::failure::FileError;
 use super::open::Opened;
 use super::setup::{Memory, Setup};
 use crate::alloc_conf::AllocConf;

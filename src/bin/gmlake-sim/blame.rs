@@ -14,8 +14,8 @@ use gmlake::units::Bytes;
 use serde::Serialize;
 
 use crate::args::{BlameArgs, NameArgs};
-use crate::compare::check_stdin;
-use crate::plan::tell_of_gaps;
+use crate::typed::check_stdin;
+use crate::typed::tell_of_gaps;
 use crate::{Answer, export, terminal, work};
 
 pub(crate) fn main(args: &BlameArgs) -> Result<Answer> {

@@ -7,8 +7,8 @@ use gmlake::sim::{Failure, Inspection, OpenOptions, SizeClass, StackTotals, insp
 use gmlake::units::{Bytes, Grouped, Nanos, Size};
 
 use crate::args::InspectArgs;
-use crate::compare::check_stdin;
 use crate::export;
+use crate::typed::check_stdin;
 use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &InspectArgs) -> Result<Answer> {

@@ -24,6 +24,7 @@ mod sweep;
 mod terminal;
 mod transcribe;
 mod tune;
+mod typed;
 mod verify;
 mod work;
 

@@ -11,7 +11,7 @@ use gmlake::sim::OpenOptions;
 use gmlake::sim::sweep::{Grid, Journal, SweepPlan, sweep};
 
 use crate::args::{SweepArgs, SweepOutputArgs};
-use crate::compare::{check_stdin, setup};
+use crate::typed::{check_stdin, setup};
 use crate::{Answer, terminal, work};
 
 type Write = dyn Fn(&Sweep, &mut dyn std::io::Write) -> Result<(), ReportError>;
