@@ -35,7 +35,7 @@ pub use inspect::{
     DeviceEntries, EntryCount, Failure, Inspection, Peak, SegmentTotals, Share, SizeClass,
     StackTotals, inspect,
 };
-pub use open::{OpenOptions, Opened, open, open_all};
+pub use open::{OpenOptions, Opened, open, open_all, open_bytes};
 pub use peak::{at_event, at_peak};
 pub use run::{RunError, run};
 pub use setup::{DEFAULT_GPU_LAG, Memory, Setup};

@@ -101,7 +101,7 @@ pub(crate) fn run(
     for result in results {
         match result {
             Ok(comparison) => comparisons.push(comparison),
-            Err(error) => terminal::complain(&error.to_string()),
+            Err(error) => terminal::complain_of(&error.into()),
         }
     }
     let is_complete = comparisons.len() == files.len();

@@ -23,7 +23,7 @@ pub(crate) fn main(args: &InspectArgs) -> Result<Answer> {
         match open_all(file, &options) {
             Ok(all) => found.extend(all.iter().map(inspect)),
             Err(error) => {
-                terminal::complain(&error.to_string());
+                terminal::complain_of(&error.into());
                 answer = Answer::Incomplete;
             }
         }

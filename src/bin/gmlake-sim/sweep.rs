@@ -62,7 +62,7 @@ pub(crate) fn run(
         match result {
             Ok(found) => rows.extend(found),
             Err(error) => {
-                terminal::complain(&error.to_string());
+                terminal::complain_of(&error.into());
                 answer = Answer::Incomplete;
             }
         }

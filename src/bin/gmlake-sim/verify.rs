@@ -31,7 +31,7 @@ pub(crate) fn main(args: &VerifyArgs) -> Result<Answer> {
         match result {
             Ok(summary) => found.push(summary),
             Err(error) => {
-                terminal::complain(&format!("{error:#}"));
+                terminal::complain_of(&error.into());
                 answer = Answer::Incomplete;
             }
         }

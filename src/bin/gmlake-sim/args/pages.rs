@@ -30,13 +30,13 @@ pub(crate) struct ReportArgs {
     #[command(flatten)]
     pub(crate) allocators: AllocatorArgs,
     /// Row that the others are compared with [default: recorded, else caching]
-    #[arg(long, value_name = "NAME", help_heading = "Allocators")]
+    #[arg(long, value_name = "NAME", help_heading = "Allocators", hide_short_help = true)]
     pub(crate) reference: Option<String>,
     /// Where the page goes ('-' for standard output)
     #[arg(long, value_name = "FILE", default_value = "report.html", help_heading = "Output")]
     pub(crate) out: PathBuf,
     /// Threads to use [default: one for each core]
-    #[arg(long, value_name = "N", help_heading = "Output")]
+    #[arg(long, value_name = "N", help_heading = "Output", hide_short_help = true)]
     pub(crate) jobs: Option<std::num::NonZeroUsize>,
 }
 
