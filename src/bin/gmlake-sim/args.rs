@@ -310,7 +310,8 @@ pub(crate) struct DeviceArgs {
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) device_memory: Option<Memory>,
     /// Share of the device's memory that the job may hold [default: as the settings say]
-    #[arg(long, value_name = "SHARE", value_parser = share, requires = "device_memory", hide_short_help = true)]
+    #[arg(long, value_name = "SHARE", value_parser = share, requires = "device_memory")]
+    #[arg(hide_short_help = true)]
     pub(crate) memory_fraction: Option<f64>,
     /// Addresses that the device hands out; they decide ties between equal blocks [default: as recorded for the
     /// allocator that was recorded, driver for others]

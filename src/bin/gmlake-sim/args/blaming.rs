@@ -54,7 +54,8 @@ pub(crate) struct BlameArgs {
     #[arg(long, value_name = "SETTINGS", help_heading = "Moment", hide_short_help = true)]
     pub(crate) alloc_conf: Option<String>,
     /// Memory of the simulated device, such as 80GiB, or 'unlimited' [default: as the recording tells]
-    #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = "Moment", hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = "Moment")]
+    #[arg(hide_short_help = true)]
     pub(crate) device_memory: Option<Memory>,
     /// Show what the allocator lost at its peak, by cause and by line
     #[arg(long, help_heading = "Question", conflicts_with_all = ["growth", "at", "job"])]
@@ -64,7 +65,8 @@ pub(crate) struct BlameArgs {
     pub(crate) growth: bool,
     /// Steps after which what is still live counts as left over
     #[arg(long, value_name = "STEPS", default_value_t = 1, requires = "growth")]
-    #[arg(help_heading = "Question", value_parser = clap::value_parser!(u64).range(1..), hide_short_help = true)]
+    #[arg(help_heading = "Question", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(hide_short_help = true)]
     pub(crate) after: u64,
     #[command(flatten)]
     pub(crate) output: BlameOutputArgs,
@@ -97,7 +99,8 @@ pub(crate) struct BlameOutputArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) export_json: Vec<PathBuf>,
     /// Write every row as CSV
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["fragmentation", "growth"], hide_short_help = true)]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["fragmentation", "growth"])]
+    #[arg(hide_short_help = true)]
     pub(crate) export_csv: Vec<PathBuf>,
     /// Draw a flame graph of call stacks, as SVG
     ///
@@ -105,7 +108,8 @@ pub(crate) struct BlameOutputArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["fragmentation", "growth"])]
     pub(crate) export_flamegraph: Vec<PathBuf>,
     /// Write folded call stacks, a line each, for other flame graph tools
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["fragmentation", "growth"], hide_short_help = true)]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["fragmentation", "growth"])]
+    #[arg(hide_short_help = true)]
     pub(crate) export_folded: Vec<PathBuf>,
 }
 

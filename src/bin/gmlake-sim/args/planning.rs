@@ -116,7 +116,8 @@ pub(crate) struct CardArgs {
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) catalogue: Option<PathBuf>,
     /// Memory of each card that is left to the CUDA context and to NCCL
-    #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "1.5GiB", hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "1.5GiB")]
+    #[arg(hide_short_help = true)]
     pub(crate) reserve: Bytes,
 }
 
