@@ -43,6 +43,7 @@
 pub mod alloc_conf;
 pub mod allocator;
 mod complaint;
+pub mod cuda;
 pub mod device;
 pub mod drive;
 pub mod metrics;

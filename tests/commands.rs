@@ -86,7 +86,7 @@ fn whoever_stops_reading_ends_the_program_quietly() {
 
 /// The options of a command that name a file, from its help.
 fn file_options(command: &str) -> Vec<String> {
-    let help = output(&[command, "--help"]);
+    let help = output(&["help", command]);
     let lines = help.lines().map(str::trim).filter(|line| line.starts_with("--"));
     let named = lines.filter_map(|line| {
         line.strip_suffix(" <FILE>").or_else(|| line.split_once(" <FILE> ").map(|(name, _)| name))
@@ -243,7 +243,7 @@ fn every_command_answers_in_json() {
     let place = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (page, picture, pickle) = (place("a.html"), place("a.svg"), place("a.pickle"));
     let (job, recording) = ("tests/data/by_hand.csv", "traces/graphs.pickle.xz");
-    let commands: [&[&str]; 17] = [
+    let commands: [&[&str]; 18] = [
         &["compare", job],
         &["plan", job],
         &["fits", job, "--device-memory", "4GiB"],
@@ -261,11 +261,13 @@ fn every_command_answers_in_json() {
         &["verify", recording],
         &["export", job, "--out", &pickle],
         &["allocators"],
+        &["demo"],
     ];
     let subcommands = output(&["--help"]);
     let listed = subcommands.lines().skip_while(|line| *line != "Commands:").skip(1);
+    // Help is text for people.
     let listed =
-        listed.take_while(|line| !line.is_empty()).filter(|line| !line.contains("Print this"));
+        listed.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("  help "));
     for line in listed.filter(|line| line.starts_with("  ") && !line.starts_with("   ")) {
         let name = line.split_whitespace().next().unwrap();
         assert!(commands.iter().any(|command| command[0] == name), "{name} is not tried");

@@ -11,8 +11,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use gmlake::allocator::ALL;
+use gmlake::cuda::{Gpu, GpuError};
 use gmlake::device::Profile;
-use gmlake::replay::cuda::{Gpu, GpuError};
 use gmlake::units::Nanos;
 use serde_json::Value;
 

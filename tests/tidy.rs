@@ -3,6 +3,9 @@
 //! Plain text tools on purpose. They rely on `cargo fmt`, which puts the closing brace of a function under its first
 //! letter, and on the rule that a file ends with its test module.
 
+#[path = "tidy/imports.rs"]
+mod imports;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -14,8 +17,8 @@ const PROSE_WIDTH: usize = 120;
 
 /// Files, and folders, that may say `unsafe`; each block then says why it is sound.
 const UNSAFE_FILES: &[&str] = &[
-    "src/replay/cuda/driver.rs",
-    "src/replay/cuda/guest.rs",
+    "src/cuda/driver.rs",
+    "src/cuda/guest.rs",
     "src/torch/c_interface.rs",
     "src/trace/input.rs",
     "src/virtual_gpu/exports/",
@@ -36,12 +39,23 @@ const LAYERS: &[(&str, &[&str])] = &[
         "sim",
         &["units", "complaint", "alloc_conf", "trace", "device", "allocator", "drive", "metrics"],
     ),
+    ("cuda", &["units", "trace", "device"]),
     (
         "replay",
-        &["units", "complaint", "alloc_conf", "trace", "device", "allocator", "drive", "metrics"],
+        &[
+            "units",
+            "complaint",
+            "alloc_conf",
+            "trace",
+            "device",
+            "allocator",
+            "drive",
+            "metrics",
+            "cuda",
+        ],
     ),
     ("virtual_gpu", &["units", "device", "sim"]),
-    ("torch", &["units", "alloc_conf", "trace", "device", "allocator", "replay"]),
+    ("torch", &["units", "alloc_conf", "trace", "device", "allocator", "cuda"]),
 ];
 
 /// What a lower module may use of `trace`: plain data.
@@ -56,7 +70,7 @@ const CRATES: &[(&str, &str)] = &[
     ("plotters", "src/report/"),
     ("inferno", "src/report/"),
     ("comfy_table", "src/report/"),
-    ("cudarc", "src/replay/"),
+    ("cudarc", "src/cuda/"),
 ];
 
 struct Source {

@@ -18,7 +18,7 @@
 use std::collections::BTreeMap;
 
 use super::afterlife::{Afterlife, LastUse};
-use super::registry::Spec;
+use super::spec::Spec;
 use super::{
     AllocError, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, Counter, Request,
     Usage,

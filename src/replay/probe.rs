@@ -9,7 +9,7 @@
 //!   replay   ├─ calls ─┤▒├─ calls ─┤▒├─ calls ─┤▒├─ calls ...      ▒ the fixed work, after each 2 ms in driver calls
 //! ```
 
-use super::cuda::{CudaDevice, Gpu};
+use crate::cuda::{CudaDevice, Gpu};
 use crate::device::{Device, DeviceError, GRANULE, Observation};
 
 use std::time::Instant;

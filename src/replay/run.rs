@@ -3,29 +3,20 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::cuda::{Background, Coverage, CudaDevice, DriverError, Gpu, GpuError, Painter};
 use super::probe::PaceProbe;
 use super::stamped::Stamped;
 use super::summary::{LogDifference, ReplaySummary, StepReplay};
 use super::twin::{Twin, simulate};
 use super::workload::peak_requested;
 use crate::alloc_conf::TorchVersion;
-use crate::allocator::{Allocator, Environment, OptionError, Options, Spec};
+use crate::allocator::{Allocator, Choice, Environment, OptionError};
+use crate::cuda::{Background, Coverage, CudaDevice, DriverError, Gpu, GpuError, Painter};
 use crate::device::{
     AddressPolicy, Device, DeviceError, Logged, MemoryInfo, Profile, SimDevice, Timed,
 };
 use crate::drive::{OnOom, Replay};
 use crate::trace::Trace;
 use crate::units::{Bytes, Size};
-
-/// An allocator and its options.
-#[derive(Debug, Clone)]
-pub struct Choice {
-    /// Which allocator.
-    pub spec: &'static Spec,
-    /// Options that differ from the defaults.
-    pub options: Options,
-}
 
 /// How fast events follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,10 +10,10 @@ use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
-use super::cuda::{DriverError, Painter, Stamp};
 use crate::allocator::{
     AllocError, Allocation, Allocator, BlockId, BlockView, Counter, Request, Usage,
 };
+use crate::cuda::{DriverError, Painter, Stamp};
 use crate::device::Device;
 use crate::trace::{PoolId, StreamId};
 use crate::units::Bytes;

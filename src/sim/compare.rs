@@ -11,126 +11,17 @@ use std::sync::atomic::Ordering;
 use rayon::prelude::*;
 
 use super::blame::{self, BlameError};
-use super::choice::Choice;
+use super::choice::{Choice, Choices};
+use super::failure::FileError;
 use super::job::Job;
-use super::open::{OpenOptions, Opened, open, open_all};
+use super::open::{Opened, open, open_all};
 use super::peak::at_peak;
 use super::run::{RunError, run};
 use super::setup::Setup;
 use super::spread::{Spread, each_rank};
-use crate::alloc_conf::AllocConf;
-use crate::allocator::{self, Environment, OptionError, Options, Spec};
+use crate::allocator::{self, Options};
 use crate::metrics::{By, Comparison, JobComparison, Moment, RECORDED, RankComparison, RunSummary};
 use crate::trace::TraceError;
-
-/// Why a choice of allocators was refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ChoiceError {
-    /// There is no such allocator.
-    #[error("there is no allocator {name:?}; there are: {known}")]
-    Unknown {
-        /// What was asked for.
-        name: String,
-        /// All that there are.
-        known: String,
-    },
-    /// An allocator was named twice.
-    #[error("allocator {0:?} is listed twice")]
-    Twice(String),
-    /// An option is not written as `allocator.option=value`.
-    #[error(
-        "{0:?} is not an option: write allocator.option=value, such as gmlake.fragment_limit=128MiB"
-    )]
-    NoOption(String),
-    /// An option of an allocator that does not run.
-    #[error("option {0:?} is of an allocator that is not among those compared")]
-    NotChosen(String),
-    /// The allocator refused its options.
-    #[error(transparent)]
-    Option(#[from] OptionError),
-}
-
-/// What to compare, and how.
-#[derive(Debug, Clone, Default)]
-pub struct Choices {
-    /// How files are opened.
-    pub open: OpenOptions,
-    /// The allocators, in the order of the table.
-    pub allocators: Vec<Choice>,
-    /// The world that they run in.
-    pub setup: Setup,
-    /// Name of the allocator that the others are compared with; `None`: the recording, else `caching`, else the first.
-    pub reference: Option<String>,
-    /// Whether an assumption about a trace is an error.
-    pub is_strict: bool,
-    /// Whether the runs are to keep what was held at their peaks, at up to twice the price.
-    pub has_peaks: bool,
-    /// Whether to follow every block of the allocator that each recording ran on: for the page. Every device of a file
-    /// with several is compared then.
-    pub is_in_depth: bool,
-}
-
-/// Why there is no comparison of a file.
-#[derive(Debug, thiserror::Error)]
-pub enum FileError {
-    /// The trace cannot be read.
-    #[error(transparent)]
-    Trace(#[from] TraceError),
-    /// A run came to no result.
-    #[error("{file}: {allocator}: {source}")]
-    Run {
-        /// The file.
-        file: String,
-        /// The allocator.
-        allocator: &'static str,
-        /// What happened.
-        source: RunError,
-    },
-    /// The look into a run came to no result.
-    #[error("{file}: {allocator}: {source}")]
-    Blame {
-        /// The file.
-        file: String,
-        /// The allocator.
-        allocator: &'static str,
-        /// What happened.
-        source: Box<BlameError>,
-    },
-    /// Something had to be assumed about the trace, which was forbidden.
-    #[error("{file}: {assumption} (--strict)")]
-    Assumption {
-        /// The file.
-        file: String,
-        /// The first assumption, with its count.
-        assumption: String,
-    },
-}
-
-/// Takes allocators by name, all there are if no name is given, and options as `allocator.name=value`.
-///
-/// # Errors
-/// If a name, an option or a value is not known; the message says what there is.
-pub fn choose(names: &[String], options: &[String]) -> Result<Vec<Choice>, ChoiceError> {
-    let mut chosen: Vec<Choice> = Vec::new();
-    for name in names {
-        let spec = find(name)?;
-        if chosen.iter().any(|choice| choice.spec.name == spec.name) {
-            return Err(ChoiceError::Twice(name.clone()));
-        }
-        chosen.push(Choice { spec, options: Options::default() });
-    }
-    if names.is_empty() {
-        let all = allocator::ALL.iter();
-        chosen = all.map(|spec| Choice { spec, options: Options::default() }).collect();
-    }
-    for text in options {
-        set_option(&mut chosen, text)?;
-    }
-    for choice in &chosen {
-        choice.spec.build(&choice.options, &Environment::new(AllocConf::default()))?;
-    }
-    Ok(chosen)
-}
 
 /// Compares the allocators on a trace that is already open, over all cores.
 ///
@@ -140,7 +31,8 @@ pub fn compare(opened: &Opened, choices: &Choices) -> Result<Comparison, FileErr
     compare_spread(opened, choices, Spread::AllCores)
 }
 
-/// Compares the allocators on each of several files; in depth, on every device of each. `done` is called, from any thread, after each file.
+/// Compares the allocators on each of several files; in depth, on every device of each. `done` is called, from any
+/// thread, after each file.
 pub fn compare_files(
     files: &[PathBuf],
     choices: &Choices,
@@ -169,6 +61,7 @@ pub fn compare_job(job: &Job, choices: &Choices, done: impl Fn(&Path) + Sync) ->
     JobComparison { name: job.name.clone(), ranks, failures }
 }
 
+/// The devices of a file that are compared.
 fn open_chosen(file: &Path, choices: &Choices) -> Result<Vec<Opened>, TraceError> {
     match choices.is_in_depth {
         true => open_all(file, &choices.open),
@@ -199,22 +92,20 @@ fn in_depth(
     let Some(spec) = allocator::find(opened.recorded_by()) else { return Ok(comparison) };
     let (choice, setup) = (Choice { spec, options: Options::default() }, &choices.setup);
     let by = if opened.records.stacks.has_frames() { By::Line } else { By::Size };
-    let failed = |source| FileError::Blame {
-        file: opened.file.clone(),
-        allocator: choice.spec.name,
-        source: Box::new(source),
-    };
-    let refusal = match blame::refusal(opened, &choice, setup, by, false) {
-        Ok(refusal) => Some(refusal),
-        Err(BlameError::Moment(_)) => None,
-        Err(error) => return Err(failed(error)),
-    };
-    Ok(Comparison {
-        history: Some(blame::history(opened, &choice, setup).map_err(failed)?),
-        loss: Some(blame::loss(opened, &choice, setup, by, false).map_err(failed)?),
-        refusal,
-        ..comparison
-    })
+    let failed = |source| failed(opened, &choice, source);
+    let history = blame::history(opened, &choice, setup).map_err(failed)?;
+    let loss = there(blame::loss(opened, &choice, setup, by, false)).map_err(failed)?;
+    let refusal = there(blame::refusal(opened, &choice, setup, by, false)).map_err(failed)?;
+    Ok(Comparison { history: Some(history), loss, refusal, ..comparison })
+}
+
+/// The answer, if the recording has the moment that it is about.
+fn there<T>(answer: Result<T, BlameError>) -> Result<Option<T>, RunError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(BlameError::Moment(_)) => Ok(None),
+        Err(BlameError::Run(source)) => Err(source),
+    }
 }
 
 /// Whether the trace may be used, if nothing may be assumed about it.
@@ -226,25 +117,6 @@ pub(super) fn check_assumptions(opened: &Opened, is_strict: bool) -> Result<(), 
         }
         _ => Ok(()),
     }
-}
-
-/// The allocator of this name; the error says which there are.
-pub(super) fn find(name: &str) -> Result<&'static Spec, ChoiceError> {
-    allocator::find(name).ok_or_else(|| {
-        let known = allocator::ALL.iter().map(|spec| spec.name).collect::<Vec<_>>().join(", ");
-        ChoiceError::Unknown { name: name.to_owned(), known }
-    })
-}
-
-fn set_option(chosen: &mut [Choice], text: &str) -> Result<(), ChoiceError> {
-    let malformed = || ChoiceError::NoOption(text.to_owned());
-    let (key, value) = text.split_once('=').ok_or_else(malformed)?;
-    let (name, option) = key.trim().split_once('.').ok_or_else(malformed)?;
-    let spec = find(name)?;
-    let choice = chosen.iter_mut().find(|choice| choice.spec.name == spec.name);
-    let choice = choice.ok_or_else(|| ChoiceError::NotChosen(text.to_owned()))?;
-    choice.options.set(option, value.trim());
-    Ok(())
 }
 
 /// One run, whose error names the file and the allocator.

@@ -12,9 +12,12 @@
 pub mod blame;
 mod choice;
 mod compare;
+mod failure;
 mod ground;
 mod inspect;
 pub mod job;
+mod knobs;
+mod live_peak;
 mod names;
 mod open;
 mod peak;
@@ -28,13 +31,14 @@ pub mod sweep;
 mod transcript;
 mod tune;
 
-pub use choice::Choice;
-pub use compare::{ChoiceError, Choices, FileError, choose, compare, compare_files, compare_job};
+pub use choice::{Choice, ChoiceError, Choices, choose};
+pub use compare::{compare, compare_files, compare_job};
+pub use failure::FileError;
 pub use inspect::{
     DeviceEntries, EntryCount, Failure, Inspection, Peak, SegmentTotals, Share, SizeClass,
     StackTotals, inspect,
 };
-pub use open::{OpenOptions, Opened, open, open_all};
+pub use open::{OpenOptions, Opened, open, open_all, open_bytes};
 pub use peak::{at_event, at_peak};
 pub use run::{RunError, run};
 pub use setup::{DEFAULT_GPU_LAG, Memory, Setup};

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rayon::prelude::*;
 
-use super::compare::FileError;
+use super::failure::FileError;
 use super::job::{Job, RankFile};
 use super::open::{OpenOptions, Opened, open};
 

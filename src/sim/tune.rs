@@ -22,7 +22,9 @@
 use rayon::prelude::*;
 
 use super::choice::Choice;
-use super::compare::{FileError, run_one};
+use super::compare::run_one;
+use super::failure::FileError;
+use super::knobs::{COLLECTION, KNOBS, Knob};
 use super::open::Opened;
 use super::setup::{Memory, Setup};
 use crate::alloc_conf::AllocConf;
@@ -44,47 +46,6 @@ pub struct TuneOptions {
     pub profile: Profile,
     /// Memory that an option must save to be worth setting, as a share.
     pub worth: f64,
-}
-
-/// An option of PyTorch, and values to try; the default is to leave it out.
-struct Knob {
-    name: &'static str,
-    coarse: &'static [&'static str],
-    finer: &'static [&'static str],
-}
-
-/// What there is to turn. PyTorch's versions know different ones: those that are refused are left out.
-const KNOBS: [Knob; 5] = [
-    Knob { name: "expandable_segments", coarse: &["True"], finer: &[] },
-    Knob {
-        name: "max_split_size_mb",
-        coarse: &["32", "64", "128", "256", "512", "1024"],
-        finer: &["20", "48", "96", "192", "384", "768", "1536", "2048", "4096"],
-    },
-    Knob {
-        name: "roundup_power2_divisions",
-        coarse: &["2", "4", "8", "16", "[256:1,512:2,1024:4,>:8]"],
-        finer: &["1", "32", "64"],
-    },
-    Knob {
-        name: "large_segment_size_mb",
-        coarse: &["32", "64", "128"],
-        finer: &["12", "16", "24", "48", "96", "256", "512"],
-    },
-    Knob { name: "max_non_split_rounding_mb", coarse: &[], finer: &["64", "256", "1024"] },
-];
-
-/// Acts only where PyTorch keeps to a limit of its own.
-const COLLECTION: Knob = Knob {
-    name: "garbage_collection_threshold",
-    coarse: &["0.6", "0.8"],
-    finer: &["0.5", "0.7", "0.9", "0.95"],
-};
-
-/// Values of one of PyTorch's options each, option by option; not `expandable_segments`, which is an allocator here.
-pub(super) fn single_settings() -> impl Iterator<Item = Vec<String>> {
-    let split = KNOBS.iter().filter(|knob| knob.name != "expandable_segments");
-    split.map(|knob| knob.coarse.iter().map(|value| format!("{}:{value}", knob.name)).collect())
 }
 
 /// A value for some knobs, in their order; `None`: left out.
@@ -218,20 +179,6 @@ impl<'a> Bench<'a> {
     fn run(&self, name: &str, setup: &Setup) -> Result<crate::metrics::RunSummary, FileError> {
         let spec = find(name).expect("PyTorch's own allocators are on the list");
         run_one(self.opened, &Choice { spec, options: Options::default() }, setup)
-    }
-}
-
-impl Knob {
-    /// This knob's value in a setting that is made of ours.
-    fn value_in(&self, conf: &str) -> Option<&'static str> {
-        let mut values = self.coarse.iter().chain(self.finer).copied();
-        values.find(|value| {
-            let text = format!("{}:{value}", self.name);
-            conf == text
-                || conf.starts_with(&format!("{text},"))
-                || conf.ends_with(&format!(",{text}"))
-                || conf.contains(&format!(",{text},"))
-        })
     }
 }
 

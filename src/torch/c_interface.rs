@@ -64,7 +64,7 @@ pub extern "C" fn gmlake_reset() {
 /// `torch.cuda.set_per_process_memory_fraction(fraction, device)`
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_memory_fraction(fraction: f64, device: c_int) {
-    let set = || Process::get()?.arena(device)?.set_fraction(fraction);
+    let set = || Process::get()?.allocator(device)?.set_fraction(fraction);
     guarded(|| complain(set()));
 }
 
@@ -100,7 +100,7 @@ pub extern "C" fn gmlake_record_stream(at: *mut c_void, stream: Stream) {
 pub extern "C" fn gmlake_begin_pool(device: c_int, high: u64, low: u64, _filter: *const c_void) {
     guarded(|| {
         complain(
-            Process::get().and_then(|p| p.arena(device)).map(|mut a| a.begin_pool((high, low))),
+            Process::get().and_then(|p| p.allocator(device)).map(|mut a| a.begin_pool((high, low))),
         );
     });
 }
@@ -109,7 +109,9 @@ pub extern "C" fn gmlake_begin_pool(device: c_int, high: u64, low: u64, _filter:
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_end_pool(device: c_int, high: u64, low: u64) {
     guarded(|| {
-        complain(Process::get().and_then(|p| p.arena(device)).map(|mut a| a.end_pool((high, low))));
+        complain(
+            Process::get().and_then(|p| p.allocator(device)).map(|mut a| a.end_pool((high, low))),
+        );
     });
 }
 
@@ -117,8 +119,8 @@ pub extern "C" fn gmlake_end_pool(device: c_int, high: u64, low: u64) {
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_release_pool(device: c_int, high: u64, low: u64) {
     guarded(|| {
-        let arena = Process::get().and_then(|process| process.arena(device));
-        complain(arena.map(|mut arena| arena.release_pool((high, low))));
+        let allocator = Process::get().and_then(|process| process.allocator(device));
+        complain(allocator.map(|mut allocator| allocator.release_pool((high, low))));
     });
 }
 
@@ -157,7 +159,9 @@ pub unsafe extern "C" fn gmlake_stats(out: *mut c_char, room: usize) -> usize {
 /// Lets the peaks of a GPU begin anew.
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_reset_peak(device: c_int) {
-    guarded(|| complain(Process::get().and_then(|p| p.arena(device)).map(|mut a| a.reset_peak())));
+    guarded(|| {
+        complain(Process::get().and_then(|p| p.allocator(device)).map(|mut a| a.reset_peak()))
+    });
 }
 
 /// Keeps so many events of every GPU that is in use, from now on; 0: records no more.
@@ -165,7 +169,7 @@ pub extern "C" fn gmlake_reset_peak(device: c_int) {
 pub extern "C" fn gmlake_record(entries: usize) {
     guarded(|| {
         if let Some(process) = Process::in_use() {
-            process.each(|arena| arena.set_history(entries));
+            process.each(|allocator| allocator.set_history(entries));
         }
     });
 }

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use super::say;
+use crate::cuda::{DriverError, Poison};
 use crate::device::{DevicePtr, Extent, Record};
-use crate::replay::cuda::{DriverError, Poison};
 use crate::units::Bytes;
 
 /// Pieces of physical memory, none of which overlap.

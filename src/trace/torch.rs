@@ -14,10 +14,10 @@
 use std::collections::BTreeMap;
 
 use super::error::excerpt;
-use super::ingest::{Warning, WarningKind};
 use super::numbers::Numbers;
 use super::settings::RawSettings;
 use super::stack_table::StackTable;
+use super::warning::{Warning, WarningKind};
 use super::{
     Action, Annotation, BlockState, Entry, PoolId, Position, Records, Segment, SegmentBlock,
     StreamId, TraceError,

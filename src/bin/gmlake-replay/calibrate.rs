@@ -6,12 +6,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Result;
+use gmlake::cuda::Gpu;
 use gmlake::metrics::PAPER_TABLE_1;
 use gmlake::replay::calibrate::{
     self, Calibration, LATENCY_TOTALS, Sample, building, call_times, latency, latency_chunks,
     native_latency, table_1,
 };
-use gmlake::replay::cuda::Gpu;
 use gmlake::report::{Export, ImageFormat, write_building};
 use gmlake::units::Size;
 

@@ -14,8 +14,8 @@ use gmlake::units::Bytes;
 use serde::Serialize;
 
 use crate::args::{BlameArgs, NameArgs};
-use crate::compare::check_stdin;
-use crate::plan::tell_of_gaps;
+use crate::typed::check_stdin;
+use crate::typed::tell_of_gaps;
 use crate::{Answer, export, terminal, work};
 
 pub(crate) fn main(args: &BlameArgs) -> Result<Answer> {
@@ -66,7 +66,7 @@ fn each<T: Serialize>(
                 found.push(one);
             }
             Err(error) => {
-                terminal::complain(&format!("{error:#}"));
+                terminal::complain_of(&error.into());
                 result = Answer::Incomplete;
             }
         }
@@ -146,7 +146,7 @@ fn of_job(args: &BlameArgs, job: &Job, mut stacks: Option<&mut Worst>) -> JobBla
     for rank in &job.ranks {
         match of_rank(args, &rank.path, stacks.as_deref_mut()) {
             Ok(blame) => found.ranks.push(RankBlame { rank: rank.number, blame }),
-            Err(error) => terminal::complain(&format!("{error:#}")),
+            Err(error) => terminal::complain_of(&error.into()),
         }
     }
     found

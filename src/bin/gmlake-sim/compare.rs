@@ -2,22 +2,15 @@
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use anyhow::bail;
-use gmlake::alloc_conf::AllocConf;
 use gmlake::allocator;
-use gmlake::device::{AddressPolicy, Profile};
-use gmlake::drive;
-use gmlake::metrics::{Comparison, JobComparison, RECORDED};
+use gmlake::metrics::{Comparison, JobComparison};
 use gmlake::report::{self, Export, Report, ReportFormat, section, table};
 use gmlake::sim::job::{is_many, jobs};
-use gmlake::sim::{Choices, OpenOptions, Setup, choose, compare_files, compare_job};
+use gmlake::sim::{Choices, compare_files, compare_job};
 
-use crate::args::{
-    Addresses, AllocatorArgs, CompareArgs, DeviceArgs, InputArgs, OnOom, OutputArgs,
-};
-use crate::plan::tell_of_gaps;
+use crate::args::{CompareArgs, OutputArgs};
+use crate::typed::{check_stdin, choices, tell_of_gaps};
 use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
@@ -73,65 +66,6 @@ fn notes_of(comparison: &Comparison) -> impl Iterator<Item = (&str, &str)> {
     comparison.notes.iter().map(|note| (comparison.file.as_str(), note.as_str()))
 }
 
-/// What was typed, as the library understands it.
-pub(crate) fn choices(
-    input: &InputArgs,
-    device: &DeviceArgs,
-    allocators: &AllocatorArgs,
-    reference: Option<String>,
-) -> anyhow::Result<Choices> {
-    let conf = allocators.alloc_conf.as_deref();
-    let allocators = choose(&allocators.allocators, &allocators.set)?;
-    if let Some(name) = &reference
-        && name != RECORDED
-        && !allocators.iter().any(|choice| choice.spec.name == name)
-    {
-        let chosen: Vec<_> = allocators.iter().map(|choice| choice.spec.name).collect();
-        bail!(
-            "there is no row {name:?} to compare with; there are: recorded, {}",
-            chosen.join(", ")
-        );
-    }
-    let setup = setup(input, device, conf)?;
-    let open = OpenOptions { device: input.device, version: input.torch_version, stacks: false };
-    Ok(Choices {
-        open,
-        allocators,
-        setup,
-        reference,
-        is_strict: input.strict,
-        has_peaks: false,
-        is_in_depth: false,
-    })
-}
-
-/// The world that was typed.
-pub(crate) fn setup(
-    input: &InputArgs,
-    device: &DeviceArgs,
-    conf: Option<&str>,
-) -> anyhow::Result<Setup> {
-    let version = input.torch_version;
-    Ok(Setup {
-        version,
-        conf: conf.map(|text| AllocConf::parse(text, version)).transpose()?,
-        memory: device.device_memory.unwrap_or_default(),
-        memory_fraction: device.memory_fraction,
-        addresses: device.addresses.map(|addresses| match addresses {
-            Addresses::Driver => AddressPolicy::Driver,
-            Addresses::Ascending => AddressPolicy::Ascending,
-            Addresses::Descending => AddressPolicy::Descending,
-        }),
-        on_oom: match device.on_oom {
-            OnOom::Skip => drive::OnOom::Skip,
-            OnOom::Stop => drive::OnOom::Stop,
-        },
-        gpu_lag: Some(device.gpu_lag),
-        profile: device.profile.as_deref().map(Profile::open).transpose()?,
-        runs: Arc::default(),
-    })
-}
-
 fn open_exports(args: &OutputArgs) -> anyhow::Result<Vec<(Export, Box<dyn Report>)>> {
     let mut exports = Vec::new();
     for format in ReportFormat::ALL {
@@ -147,14 +81,6 @@ fn open_exports(args: &OutputArgs) -> anyhow::Result<Vec<(Export, Box<dyn Report
         }
     }
     Ok(exports)
-}
-
-/// Standard input can be read once.
-pub(crate) fn check_stdin(files: &[PathBuf]) -> anyhow::Result<()> {
-    if files.iter().filter(|file| file.as_path() == Path::new("-")).count() > 1 {
-        bail!("standard input ('-') can be read only once");
-    }
-    Ok(())
 }
 
 /// Compares the allocators on every file, and says whether every file could be used.
@@ -176,7 +102,7 @@ pub(crate) fn run(
     for result in results {
         match result {
             Ok(comparison) => comparisons.push(comparison),
-            Err(error) => terminal::complain(&error.to_string()),
+            Err(error) => terminal::complain_of(&error.into()),
         }
     }
     let is_complete = comparisons.len() == results_count;

@@ -8,7 +8,7 @@ use gmlake::sim::{OpenOptions, open};
 
 use crate::args::DiffArgs;
 use crate::blame::by;
-use crate::compare::check_stdin;
+use crate::typed::check_stdin;
 use crate::{Answer, export, terminal, work};
 
 pub(crate) fn main(args: &DiffArgs) -> Result<Answer> {

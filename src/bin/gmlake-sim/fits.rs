@@ -10,8 +10,9 @@ use gmlake::sim::plan::{Card, fit_job};
 use gmlake::units::Size;
 
 use crate::args::{AllocatorArgs, FitsArgs};
-use crate::compare::check_stdin;
-use crate::plan::{catalogue, choices, tell_of_gaps};
+use crate::plan::catalogue;
+use crate::typed::check_stdin;
+use crate::typed::{choices_of_any_device, tell_of_gaps};
 use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &FitsArgs, json: bool) -> anyhow::Result<Answer> {
@@ -21,7 +22,7 @@ pub(crate) fn main(args: &FitsArgs, json: bool) -> anyhow::Result<Answer> {
         set: args.set.clone(),
         alloc_conf: args.alloc_conf.clone(),
     };
-    let choices = choices(&args.input, &allocators)?;
+    let choices = choices_of_any_device(&args.input, &allocators)?;
     let target = target(args)?;
     let job = one_job(args)?;
     tell_of_gaps(&job);

@@ -7,8 +7,8 @@ use gmlake::sim::{Failure, Inspection, OpenOptions, SizeClass, StackTotals, insp
 use gmlake::units::{Bytes, Grouped, Nanos, Size};
 
 use crate::args::InspectArgs;
-use crate::compare::check_stdin;
 use crate::export;
+use crate::typed::check_stdin;
 use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &InspectArgs) -> Result<Answer> {
@@ -23,7 +23,7 @@ pub(crate) fn main(args: &InspectArgs) -> Result<Answer> {
         match open_all(file, &options) {
             Ok(all) => found.extend(all.iter().map(inspect)),
             Err(error) => {
-                terminal::complain(&error.to_string());
+                terminal::complain_of(&error.into());
                 answer = Answer::Incomplete;
             }
         }

@@ -10,7 +10,8 @@ use gmlake::sim::blame::diff;
 use gmlake::sim::{Choices, OpenOptions, open};
 
 use crate::args::{AllocatorArgs, DeviceArgs, InputArgs, ReportArgs};
-use crate::compare::{self, check_stdin};
+use crate::compare;
+use crate::typed::{self, check_stdin};
 use crate::{Answer, terminal};
 
 /// Whose prices are taken if nobody names another: those that we measured.
@@ -58,7 +59,7 @@ pub(crate) fn choices(
     allocators: &AllocatorArgs,
     reference: Option<String>,
 ) -> anyhow::Result<Choices> {
-    let mut choices = compare::choices(input, device, allocators, reference)?;
+    let mut choices = typed::choices(input, device, allocators, reference)?;
     choices.has_peaks = true;
     choices.setup.profile = choices.setup.profile.or_else(|| Profile::built_in(PROFILE));
     Ok(choices)

@@ -11,7 +11,7 @@ use gmlake::sim::OpenOptions;
 use gmlake::sim::sweep::{Grid, Journal, SweepPlan, sweep};
 
 use crate::args::{SweepArgs, SweepOutputArgs};
-use crate::compare::{check_stdin, setup};
+use crate::typed::{check_stdin, setup};
 use crate::{Answer, terminal, work};
 
 type Write = dyn Fn(&Sweep, &mut dyn std::io::Write) -> Result<(), ReportError>;
@@ -62,7 +62,7 @@ pub(crate) fn run(
         match result {
             Ok(found) => rows.extend(found),
             Err(error) => {
-                terminal::complain(&error.to_string());
+                terminal::complain_of(&error.into());
                 answer = Answer::Incomplete;
             }
         }

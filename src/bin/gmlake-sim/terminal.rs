@@ -9,6 +9,7 @@ use gmlake::sim::Opened;
 use serde::Serialize;
 
 use crate::args::Color;
+use crate::topics;
 
 /// What a terminal that does not tell its width is taken to have.
 const USUAL_WIDTH: u16 = 120;
@@ -61,6 +62,13 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 pub(crate) fn complain(text: &str) {
     // There is nobody left to tell if this fails.
     let _ = writeln!(io::stderr().lock(), "gmlake-sim: {text}");
+}
+
+/// Prints an error as a line to standard error, and where it is explained.
+pub(crate) fn complain_of(error: &anyhow::Error) {
+    let page = error.chain().find_map(topics::page_of);
+    let page = page.map_or(String::new(), |page| format!("; see 'gmlake-sim help {page}'"));
+    complain(&format!("{error:#}{page}"));
 }
 
 /// Prints a warning to standard error, unless nobody wants to know.

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
+use crate::cuda::Gpu;
+use crate::cuda::driver::{self, DriverError, Ordinal, PhysicalHandle};
 use crate::device::GRANULE;
-use crate::replay::cuda::Gpu;
-use crate::replay::cuda::driver::{self, DriverError, Ordinal, PhysicalHandle};
 use crate::units::Bytes;
 
 /// A question to the driver.

@@ -8,11 +8,11 @@
 
 use crate::alloc_conf::AllocConf;
 use crate::allocator::{ALL, Environment, Options, Spec};
+use crate::cuda::{CudaDevice, Gpu};
 use crate::device::{Call, Observation, Timed};
 use crate::drive::{OnOom, Replay};
 use crate::replay::calibrate::CalibrationError;
 use crate::replay::calibrate::fit::Seen;
-use crate::replay::cuda::{CudaDevice, Gpu};
 use crate::replay::probe::PaceProbe;
 use crate::replay::workload::{peak_requested, scaled};
 use crate::trace::Trace;

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::CalibrationError;
+use crate::cuda::{CudaDevice, Gpu};
 use crate::device::{Device, DevicePtr};
-use crate::replay::cuda::{CudaDevice, Gpu};
 use crate::trace::synthetic::SplitMix64;
 use crate::units::{Bytes, GIB, MIB};
 

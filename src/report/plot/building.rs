@@ -15,7 +15,7 @@ use std::io::Write;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
-use super::style::{self, Pen, failed};
+use super::style::{self, Pen, failed, line, whole};
 use super::{Area, ImageFormat, Picture, table_1, write_picture};
 use crate::metrics::{BlockTimes, Building, PAPER_LEAST_ALLOCS};
 use crate::report::ReportError;
@@ -244,22 +244,6 @@ fn legend<DB: DrawingBackend>(area: &Area<'_, DB>, pen: Pen) -> Result<(), Repor
         pen.text(area, (left + 48, y), text, &Pen::left(&font))?;
     }
     Ok(())
-}
-
-/// A thin line.
-pub(super) fn line<DB: DrawingBackend>(
-    area: &Area<'_, DB>,
-    ends: [(i32, i32); 2],
-    colour: RGBColor,
-    pen: Pen,
-) -> Result<(), ReportError> {
-    let ends = ends.map(|(x, y)| (pen.px(x), pen.px(y)));
-    area.draw(&PathElement::new(ends, pen.line(colour, 1))).map_err(failed)
-}
-
-/// A size of which nobody doubts that it is round: "2 MiB", not "2.00 MiB".
-pub(super) fn whole(size: Size) -> String {
-    size.to_string().replace(".00", "")
 }
 
 /// A dashed line between places as they are drawn.

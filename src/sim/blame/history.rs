@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
+use super::Namer;
 use super::categories::Categories;
-use super::{BlameError, Namer};
 use crate::metrics::{BlockLife, By, EventIndex, History, Life, NamedStack, Origin, SegmentLife};
 use crate::sim::ground::{Ground, Owner, Tap};
 use crate::sim::peak::prepare;
@@ -23,7 +23,7 @@ use crate::units::Bytes;
 ///
 /// # Errors
 /// If the simulation comes to no result.
-pub fn history(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<History, BlameError> {
+pub fn history(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<History, RunError> {
     let trace = &opened.trace;
     let mut stage = prepare(opened, choice, setup)?;
     let mut ground = Ground::default();

@@ -6,8 +6,8 @@ use crate::allocator::{ALL, BlockKind, BlockUse, Options};
 use crate::metrics::{
     By, Cause, Causes, Peak, Refusal, RunSummary, SCHEMA_VERSION, Served, UnusableFree,
 };
+use crate::sim::knobs::single_settings;
 use crate::sim::plan::Card;
-use crate::sim::tune::single_settings;
 use crate::sim::{Choice, Memory, Opened, Setup, at_event, run};
 use crate::units::{Bytes, GIB, MIB};
 

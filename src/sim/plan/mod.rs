@@ -20,8 +20,9 @@ pub use cards::{Card, CardError, DEFAULT_RESERVE};
 
 use std::path::Path;
 
-use super::choice::Choice;
-use super::compare::{Choices, FileError, check_assumptions, run_one};
+use super::choice::{Choice, Choices};
+use super::compare::{check_assumptions, run_one};
+use super::failure::FileError;
 use super::job::Job;
 use super::open::Opened;
 use super::setup::{Memory, Setup};

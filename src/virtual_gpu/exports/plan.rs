@@ -2,7 +2,8 @@
 
 use gmlake::virtual_gpu::workspace::{ATTENTION, Convolution, Direction};
 
-use crate::dnn::{Descriptor, Descriptors};
+pub use crate::descriptor::Plan;
+use crate::descriptor::{Descriptor, Descriptors};
 use crate::tensors;
 
 /// Attributes of descriptors, by which they point to each other.
@@ -39,17 +40,6 @@ fn places(kind: i32) -> Option<Places> {
 /// `cudnnBackendDescriptorType_t`
 const KIND_PLAN: i32 = 5;
 const KIND_GRAPH: i32 = 15;
-
-/// What a plan computes.
-#[derive(Debug, Clone)]
-pub enum Plan {
-    /// A convolution.
-    Convolution(Convolution),
-    /// Several operations at a time: attention, in PyTorch.
-    Fused,
-    /// Something else, which needs no workspace.
-    Other,
-}
 
 impl Plan {
     /// What a descriptor computes that is complete now: a graph by its operations, a plan by its configuration.

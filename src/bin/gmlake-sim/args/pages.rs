@@ -30,7 +30,7 @@ pub(crate) struct ReportArgs {
     #[command(flatten)]
     pub(crate) allocators: AllocatorArgs,
     /// Row that the others are compared with [default: recorded, else caching]
-    #[arg(long, value_name = "NAME", help_heading = "Allocators")]
+    #[arg(long, value_name = "NAME", help_heading = "Allocators", hide_short_help = true)]
     pub(crate) reference: Option<String>,
     /// Begin with what changed from the first file to the second: by line, category and size
     #[arg(long, help_heading = "Output")]
@@ -39,7 +39,7 @@ pub(crate) struct ReportArgs {
     #[arg(long, value_name = "FILE", default_value = "report.html", help_heading = "Output")]
     pub(crate) out: PathBuf,
     /// Threads to use [default: one for each core]
-    #[arg(long, value_name = "N", help_heading = "Output")]
+    #[arg(long, value_name = "N", help_heading = "Output", hide_short_help = true)]
     pub(crate) jobs: Option<std::num::NonZeroUsize>,
 }
 

@@ -140,7 +140,7 @@ impl Gpu {
     }
 
     /// The GPU's number with the driver.
-    pub(in crate::replay) fn ordinal(&self) -> Ordinal {
+    pub(crate) fn ordinal(&self) -> Ordinal {
         self.shared.ordinal
     }
 }
