@@ -98,7 +98,8 @@ pub struct History {
     pub allocator: String,
     /// How many events there are.
     pub events: EventIndex,
-    /// The moment of every [`History::TIME_EVERY`]th event in microseconds since the first; empty if there are no times.
+    /// The moment of every [`History::TIME_EVERY`]th event in microseconds since the first; empty if there are no
+    /// times.
     pub times_us: Vec<u64>,
     /// Blocks in order of their requests.
     pub blocks: Vec<BlockLife>,

@@ -48,9 +48,6 @@ pub struct Choices {
     pub is_strict: bool,
     /// Whether the runs are to keep what was held at their peaks, at up to twice the price.
     pub has_peaks: bool,
-    /// Whether to follow every block of the allocator that each recording ran on: for the page. Every device of a file
-    /// with several is compared then.
-    pub is_in_depth: bool,
 }
 
 /// Takes allocators by name, all there are if no name is given, and options as `allocator.name=value`.

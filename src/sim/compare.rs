@@ -10,18 +10,15 @@ use std::sync::atomic::Ordering;
 
 use rayon::prelude::*;
 
-use super::blame::{self, BlameError};
 use super::choice::{Choice, Choices};
 use super::failure::FileError;
 use super::job::Job;
-use super::open::{Opened, open, open_all};
+use super::open::{Opened, open};
 use super::peak::at_peak;
 use super::run::{RunError, run};
 use super::setup::Setup;
 use super::spread::{Spread, each_rank};
-use crate::allocator::{self, Options};
-use crate::metrics::{By, Comparison, JobComparison, Moment, RECORDED, RankComparison, RunSummary};
-use crate::trace::TraceError;
+use crate::metrics::{Comparison, JobComparison, Moment, RECORDED, RankComparison, RunSummary};
 
 /// Compares the allocators on a trace that is already open, over all cores.
 ///
@@ -31,8 +28,7 @@ pub fn compare(opened: &Opened, choices: &Choices) -> Result<Comparison, FileErr
     compare_spread(opened, choices, Spread::AllCores)
 }
 
-/// Compares the allocators on each of several files; in depth, on every device of each. `done` is called, from any
-/// thread, after each file.
+/// Compares the allocators on each of several files. `done` is called, from any thread, after each file.
 pub fn compare_files(
     files: &[PathBuf],
     choices: &Choices,
@@ -40,14 +36,12 @@ pub fn compare_files(
 ) -> Vec<Result<Comparison, FileError>> {
     let spread = Spread::of_files(files.len());
     let one = |file: &PathBuf| {
-        let results = match open_chosen(file, choices) {
-            Ok(all) => all.iter().map(|opened| compare_spread(opened, choices, spread)).collect(),
-            Err(error) => vec![Err(FileError::from(error))],
-        };
+        let opened = open(file, &choices.open).map_err(FileError::from);
+        let result = opened.and_then(|opened| compare_spread(&opened, choices, spread));
         done(file);
-        results
+        result
     };
-    files.par_iter().flat_map_iter(one).collect()
+    files.par_iter().map(one).collect()
 }
 
 /// Compares the allocators on every rank of a job, over all cores; a worker has one file in memory at a time. A file
@@ -61,15 +55,7 @@ pub fn compare_job(job: &Job, choices: &Choices, done: impl Fn(&Path) + Sync) ->
     JobComparison { name: job.name.clone(), ranks, failures }
 }
 
-/// The devices of a file that are compared.
-fn open_chosen(file: &Path, choices: &Choices) -> Result<Vec<Opened>, TraceError> {
-    match choices.is_in_depth {
-        true => open_all(file, &choices.open),
-        false => open(file, &choices.open).map(|opened| vec![opened]),
-    }
-}
-
-fn compare_spread(
+pub(super) fn compare_spread(
     opened: &Opened,
     choices: &Choices,
     spread: Spread,
@@ -79,33 +65,7 @@ fn compare_spread(
         let summary = run_one(opened, choice, &choices.setup)?;
         if choices.has_peaks { with_peak(opened, choice, choices, summary) } else { Ok(summary) }
     };
-    let comparison = assemble(opened, choices, spread.map(&choices.allocators, one)?);
-    if choices.is_in_depth { in_depth(opened, choices, comparison) } else { Ok(comparison) }
-}
-
-/// Follows every block of the allocator that the recording ran on.
-fn in_depth(
-    opened: &Opened,
-    choices: &Choices,
-    comparison: Comparison,
-) -> Result<Comparison, FileError> {
-    let Some(spec) = allocator::find(opened.recorded_by()) else { return Ok(comparison) };
-    let (choice, setup) = (Choice { spec, options: Options::default() }, &choices.setup);
-    let by = if opened.records.stacks.has_frames() { By::Line } else { By::Size };
-    let failed = |source| failed(opened, &choice, source);
-    let history = blame::history(opened, &choice, setup).map_err(failed)?;
-    let loss = there(blame::loss(opened, &choice, setup, by, false)).map_err(failed)?;
-    let refusal = there(blame::refusal(opened, &choice, setup, by, false)).map_err(failed)?;
-    Ok(Comparison { history: Some(history), loss, refusal, ..comparison })
-}
-
-/// The answer, if the recording has the moment that it is about.
-fn there<T>(answer: Result<T, BlameError>) -> Result<Option<T>, RunError> {
-    match answer {
-        Ok(answer) => Ok(Some(answer)),
-        Err(BlameError::Moment(_)) => Ok(None),
-        Err(BlameError::Run(source)) => Err(source),
-    }
+    Ok(assemble(opened, choices, spread.map(&choices.allocators, one)?))
 }
 
 /// Whether the trace may be used, if nothing may be assumed about it.
@@ -142,7 +102,7 @@ fn with_peak(
     Ok(run)
 }
 
-fn failed(opened: &Opened, choice: &Choice, source: RunError) -> FileError {
+pub(super) fn failed(opened: &Opened, choice: &Choice, source: RunError) -> FileError {
     FileError::Run { file: opened.file.clone(), allocator: choice.spec.name, source }
 }
 

@@ -14,6 +14,7 @@ mod choice;
 mod compare;
 mod failure;
 mod ground;
+mod in_depth;
 mod inspect;
 pub mod job;
 mod knobs;
@@ -34,6 +35,7 @@ mod tune;
 pub use choice::{Choice, ChoiceError, Choices, choose};
 pub use compare::{compare, compare_files, compare_job};
 pub use failure::FileError;
+pub use in_depth::compare_in_depth;
 pub use inspect::{
     DeviceEntries, EntryCount, Failure, Inspection, Peak, SegmentTotals, Share, SizeClass,
     StackTotals, inspect,

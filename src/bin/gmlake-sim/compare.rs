@@ -7,7 +7,7 @@ use gmlake::allocator;
 use gmlake::metrics::{Comparison, JobComparison};
 use gmlake::report::{self, Export, Report, ReportFormat, section, table};
 use gmlake::sim::job::{is_many, jobs};
-use gmlake::sim::{Choices, compare_files, compare_job};
+use gmlake::sim::{Choices, FileError, compare_files, compare_in_depth, compare_job};
 
 use crate::args::{CompareArgs, OutputArgs};
 use crate::typed::{check_stdin, choices, tell_of_gaps};
@@ -89,23 +89,42 @@ pub(crate) fn run(
     jobs: Option<NonZeroUsize>,
     choices: &Choices,
 ) -> anyhow::Result<(Vec<Comparison>, bool)> {
+    run_by(files, jobs, choices, |done| compare_files(files, choices, done))
+}
+
+/// The same in depth: every device of every file, and every block.
+pub(crate) fn run_in_depth(
+    files: &[PathBuf],
+    jobs: Option<NonZeroUsize>,
+    choices: &Choices,
+) -> anyhow::Result<(Vec<Comparison>, bool)> {
+    run_by(files, jobs, choices, |done| compare_in_depth(files, choices, done))
+}
+
+fn run_by(
+    files: &[PathBuf],
+    jobs: Option<NonZeroUsize>,
+    choices: &Choices,
+    compare: impl Fn(&(dyn Fn(&Path) + Sync)) -> Vec<Result<Comparison, FileError>> + Sync,
+) -> anyhow::Result<(Vec<Comparison>, bool)> {
     let bar = work::progress(files.len(), &choices.setup.runs);
     let pool = work::pool(jobs)?;
     let done = |file: &Path| {
         bar.set_message(file.display().to_string());
         bar.inc(1);
     };
-    let results = pool.install(|| compare_files(files, choices, done));
+    let results = pool.install(|| compare(&done));
     bar.finish_and_clear();
-    let results_count = results.len();
-    let mut comparisons = Vec::with_capacity(results_count);
+    let (mut comparisons, mut is_complete) = (Vec::with_capacity(results.len()), true);
     for result in results {
         match result {
             Ok(comparison) => comparisons.push(comparison),
-            Err(error) => terminal::complain_of(&error.into()),
+            Err(error) => {
+                is_complete = false;
+                terminal::complain_of(&error.into());
+            }
         }
     }
-    let is_complete = comparisons.len() == results_count;
     terminal::tell_of_notes(comparisons.iter().flat_map(notes_of));
     Ok((comparisons, is_complete))
 }

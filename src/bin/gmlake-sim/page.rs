@@ -20,11 +20,10 @@ const PROFILE: &str = "h200";
 pub(crate) fn main(args: &ReportArgs, json: bool) -> anyhow::Result<Answer> {
     let reference = args.reference.clone();
     let mut choices = choices(&args.input, &args.device, &args.allocators, reference)?;
-    choices.is_in_depth = true;
     choices.open.stacks = true;
     let export = Export::open(&args.out)?;
     check_stdin(&args.input.files)?;
-    let (comparisons, is_complete) = compare::run(&args.input.files, args.jobs, &choices)?;
+    let (comparisons, is_complete) = compare::run_in_depth(&args.input.files, args.jobs, &choices)?;
     if comparisons.is_empty() {
         return Ok(Answer::Incomplete);
     }

@@ -84,7 +84,6 @@ pub(crate) fn choices_of_any_device(
         reference: None,
         is_strict: input.strict,
         has_peaks: false,
-        is_in_depth: false,
     })
 }
 

@@ -96,15 +96,28 @@ const bandsChart = (root, lives, session) => {
     context.stroke();
   };
 
-  const draw = () => {
-    layout(surface.clientWidth);
-    const context = prepare(canvas, surface.clientWidth, area.height), begin = performance.now();
+  // All but the cursor and the event; kept until something else is shown.
+  const scene = el('canvas');
+  let painted = [];
+  const paint = (width) => {
+    const now = [view.from, view.to, width, session.grouping, window.devicePixelRatio, css('--page')];
+    if (now.every((value, n) => value === painted[n])) return;
+    painted = now;
+    layout(width);
+    const context = prepare(scene, width, area.height);
     columns = columnsOf(lives, session.grouping, view.from, view.to, area.columns);
     if (session.kind.single) drawBlocks(context); else drawBands(context);
     drawLevels(context, area);
     drawMarks(context, view, area, 1, grouped, 'events');
     drawSteps(context, view, area, lives.steps);
     drawHeld(context);
+  };
+  const draw = () => {
+    const width = surface.clientWidth, begin = performance.now();
+    if (!width) return;
+    paint(width);
+    const context = prepare(canvas, width, area.height);
+    context.drawImage(scene, 0, 0, width, area.height);
     drawEvent(context);
     view.drawCursor(context, area.top, area.bottom);
     words.textContent = view.from === 0 && view.to === whole ? `All ${grouped(whole)} events`
