@@ -74,7 +74,7 @@ fn rows(names: &[String]) -> Vec<Row> {
     for spec in ALL.iter().filter(|spec| names.is_empty() || names.iter().any(|n| n == spec.name)) {
         rows.push(Row { spec, option: None });
         if spec.name == "gmlake" {
-            rows.push(Row { spec, option: Some(("fragment_limit", "2MiB")) });
+            rows.push(Row { spec, option: Some(("fragment_limit", "128MiB")) });
         }
     }
     rows

@@ -22,8 +22,8 @@ const HEAD: &str = "\
 Left the bars of the paper (Guo et al., ASPLOS 2024; PyTorch 2.0 on A100s with 80 GB; digitised, good to about 0.5 GB and
 0.4 %), right the nearest recording that we have (PyTorch 2.11 on H200s) under simulation. Batch sizes, sequence lengths
 and versions differ, so that absolute sizes cannot agree, and do not; what can be compared is utilization (peak active over
-peak reserved) and what stitching saves. *Released* is `gmlake-released` with its defaults, *paper's, 2 MiB* is `gmlake`
-with `fragment_limit=2MiB`; what the default of 128 MiB does is in [gmlake.md](gmlake.md).
+peak reserved) and what stitching saves. *Released* is `gmlake-released` with its defaults, *paper's, 2 MiB* is `gmlake`;
+what the paper's example of 128 MiB does is in [gmlake.md](gmlake.md).
 
 Made by `cargo run --release --example reports -- traces [more folders]`; a row by hand:
 `gmlake-sim compare TRACE --allocators expandable,gmlake-released,gmlake --set gmlake.fragment_limit=2MiB`.

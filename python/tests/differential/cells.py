@@ -112,7 +112,11 @@ class Cell:
         self.context.__enter__()
         graph = torch.cuda.CUDAGraph()
         pool = self.graphs[-1].pool() if self.graphs and which < 0.3 else None
-        graph.capture_begin(*([pool] if pool else []), capture_error_mode="relaxed")
+        try:
+            graph.capture_begin(*([pool] if pool else []), capture_error_mode="relaxed")
+        except torch.cuda.OutOfMemoryError:  # for the state of the random numbers
+            self.served.append((None, DEFAULT))
+            return self.leave()
         self.inside = graph
         self.graphs.append(graph)
 

@@ -2,7 +2,7 @@
 
 use crate::allocator::{OptionError, OptionSpec, Options};
 use crate::device::GRANULE;
-use crate::units::{Bytes, MIB, TIB};
+use crate::units::{Bytes, TIB};
 
 /// Settings of [`Gmlake`](super::Gmlake); see [`GmlakeOptions::SPECS`] for what they do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct GmlakeOptions {
 impl Default for GmlakeOptions {
     fn default() -> Self {
         Self {
-            fragment_limit: 128 * MIB,
+            fragment_limit: GRANULE,
             limit_requests: false,
             merge: true,
             stitched_limit: TIB,
@@ -39,8 +39,8 @@ impl GmlakeOptions {
     pub const SPECS: &'static [OptionSpec] = &[
         OptionSpec {
             name: "fragment_limit",
-            default: "128MiB",
-            help: "free pBlocks below this size are neither split nor stitched",
+            default: "2MiB",
+            help: "free pBlocks below this size are neither split nor stitched (the paper's example: 128MiB)",
         },
         OptionSpec {
             name: "limit_requests",

@@ -258,7 +258,11 @@ impl<'a> Verifier<'a> {
 
     fn gives_back_before(&self, last: usize) -> bool {
         let mut entries = self.entries[self.device.device.next.min(last)..last].iter();
+        let grows =
+            |entry: &&Entry| matches!(entry.action, Action::SegmentAlloc | Action::SegmentMap);
+        // What grew first, in vain, was the malloc.
         self.device.device.problem.is_none()
+            && entries.clone().next().filter(grows).is_none()
             && entries.any(|e| matches!(e.action, Action::SegmentFree | Action::SegmentUnmap))
     }
 
