@@ -62,7 +62,7 @@ impl Pages {
         self.blocks.insert(at, Gap { size, ..gap });
     }
 
-    /// It got them back. Returns the bytes of pages that nobody needs any more.
+    /// It got them back. Returns the bytes of pages that are no longer needed.
     pub(super) fn give(&mut self, at: DevicePtr, size: Bytes) -> Bytes {
         let Some(block) = self.blocks.remove(&at) else {
             return round_up(size, GRANULE);

@@ -108,7 +108,7 @@ impl Need {
         self.smallest.map(|trial| trial.capacity_bytes)
     }
 
-    /// Whether this is a lower bound, which nobody can train with.
+    /// Whether this is a lower bound, which is no allocator to train with.
     #[must_use]
     pub fn is_bound(&self) -> bool {
         self.allocator.starts_with("bound")

@@ -1,5 +1,5 @@
 //! Exported files: opened before the work begins, so that a typing error costs no time, and written complete or not at
-//! all: what is written goes to a file beside the target, which takes its name when everything is there. A name that
+//! all: what is written goes to a file next to the target, which takes its name when everything is there. A name that
 //! ends in `.gz`, `.xz` or `.zst` is that of a compressed file.
 
 use std::error::Error;
@@ -35,7 +35,7 @@ enum Place {
     Stdout,
     /// A pipe or a device, such as /dev/null: there is nothing that could take its name.
     Special(File),
-    /// A file beside the target.
+    /// A file next to the target.
     Beside { file: Option<File>, path: PathBuf },
 }
 
@@ -110,7 +110,7 @@ fn pour(
         let packed = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         Ok(packed.finish()?)
     })();
-    // Encoders wrap errors in ones of their own, so that nobody could tell this one from a fault.
+    // Encoders wrap errors in ones of their own, so that this one would look like a fault.
     if is_closed { Err(io::Error::from(io::ErrorKind::BrokenPipe).into()) } else { written }
 }
 

@@ -304,7 +304,7 @@ fn segment_totals(records: &Records) -> SegmentTotals {
     totals
 }
 
-/// What the recording lacks. PyTorch says nothing of it (up to 2.11), so it is told from what does not fit together.
+/// What the recording lacks. PyTorch says nothing of it (up to 2.11), so it is inferred from what does not fit together.
 fn missing(records: &Records, trace: &Trace) -> Vec<String> {
     let of = |kind: WarningKind| {
         trace.warnings.iter().find(|warning| warning.kind == kind).map_or(0, |w| w.count)

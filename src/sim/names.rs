@@ -86,7 +86,7 @@ impl Name {
     }
 }
 
-/// The one number in which the names differ beside the rank: its letters, and its value in each name.
+/// The one number in which the names differ, apart from the rank: its letters, and its value in each name.
 pub(super) fn only_difference(names: &[Name]) -> Option<(String, Vec<f64>)> {
     let first = names.first()?;
     if names.iter().any(|name| name.frame() != first.frame()) {

@@ -39,7 +39,7 @@ impl Spread {
     }
 }
 
-/// A result for each rank of a job, in order and over all cores, and beside them what is wrong with the files that have
+/// A result for each rank of a job, in order and over all cores, and what is wrong with the files that have
 /// none. A worker has one file in memory at a time; `done` is called, from any thread, after each.
 pub(super) fn each_rank<R: Send>(
     job: &Job,

@@ -1,4 +1,4 @@
-//! Poisoned memory: what nobody owns must not change.
+//! Poisoned memory: free memory must not change.
 //!
 //! Freed memory is filled with a pattern, in the order of the stream that freed it. When it is handed out again, all of
 //! it that was filled must still be so. The books are kept by physical memory and not by address, because one piece of

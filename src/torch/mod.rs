@@ -55,6 +55,6 @@ pub use tallied::Tallied;
 
 /// Says something on standard error, if there is one: the program that we are in may have closed it.
 pub fn say(text: &str) {
-    // Nobody is left to hear that nobody is left.
+    // Standard error is closed: there is nowhere to report it.
     let _ = writeln!(std::io::stderr(), "{text}");
 }

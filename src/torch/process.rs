@@ -2,7 +2,7 @@
 //!
 //! PyTorch calls from any thread, without its interpreter's lock, and with any GPU current. It may also call in a
 //! process that was forked off: nothing of a GPU works there, and a lock may be held by a thread that is not there.
-//! So a forked process forgets what it is told.
+//! So a forked process ignores what it is given.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -92,7 +92,7 @@ impl Process {
         self.allocator(device)?.malloc(size, stream)
     }
 
-    /// Takes memory back. An address that nobody was given is counted and otherwise left alone.
+    /// Takes memory back. An address that was never handed out is counted and otherwise left alone.
     pub fn free(&self, at: u64, device: i32) {
         if at == 0 || self.is_forked() {
             return;
@@ -203,7 +203,7 @@ impl Process {
     }
 }
 
-/// A thread that panicked has ended the process: nobody comes here after it.
+/// A thread that panicked has ended the process: nothing runs after it.
 fn lock(allocator: &Mutex<GpuAllocator>) -> MutexGuard<'_, GpuAllocator> {
     allocator.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -16,7 +16,7 @@ use super::block::Owner;
 use crate::allocator::{Allocator, BlockUse, BlockView};
 use crate::trace::{Action, Entry};
 
-/// Writes to a file beside, which then takes the name.
+/// Writes to a temporary file, which then takes the name.
 pub(super) fn write<A: Deref<Target = GpuAllocator>>(
     path: &Path,
     allocators: &[A],

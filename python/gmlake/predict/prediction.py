@@ -57,15 +57,15 @@ def bounds(workshop, order, ranks, folder, limit):
 
 def rank_of(rank, facts, others):
     """One rank's numbers."""
-    told = {"rank": rank, "snapshot": facts["snapshot"]}
-    told.update(dict.fromkeys(PEAKS), requests=facts["requests"], error=facts["error"])
+    reply = {"rank": rank, "snapshot": facts["snapshot"]}
+    reply.update(dict.fromkeys(PEAKS), requests=facts["requests"], error=facts["error"])
     for name in FACTS:
-        told[name] = facts.get(name)
-    told.update(unwritten=unwritten(facts), seconds=round(facts["seconds"], 2))
-    told.update(open_ends=0, allocators={})
+        reply[name] = facts.get(name)
+    reply.update(unwritten=unwritten(facts), seconds=round(facts["seconds"], 2))
+    reply.update(open_ends=0, allocators={})
     if facts["requests"]:
-        told.update(held(facts, others))
-    return told
+        reply.update(held(facts, others))
+    return reply
 
 
 FACTS = [
@@ -84,11 +84,11 @@ def held(facts, others):
     runs = [peaks, *map(simulator.peaks, complete)]
     reserved = [run["reserved"] for run in runs]
     values = [peaks["reserved"], min(reserved), max(reserved), peaks["active"]]
-    told = {**dict(zip(PEAKS, values)), "open_ends": len(others) - len(complete)}
+    reply = {**dict(zip(PEAKS, values)), "open_ends": len(others) - len(complete)}
     if facts["oom_step"] is None:
         # What came after memory ran out is another program's doing under another allocator.
-        told["allocators"] = simulator.needs(facts, peaks["device"])
-    return told
+        reply["allocators"] = simulator.needs(facts, peaks["device"])
+    return reply
 
 
 def failed(rank, text):

@@ -1,7 +1,7 @@
 //! Which sBlocks are usable, without counting.
 //!
 //! An sBlock can serve while all of its chunks are free, so one busy chunk proves that it cannot. Each idle sBlock is
-//! therefore either listed (free when last looked at) or *parked* under one busy chunk of its own, and nobody asks
+//! therefore either listed (free when last looked at) or *parked* under one busy chunk of its own, and it is not asked
 //! after it until that chunk is free again: the watched literals of SAT solvers (Moskewicz et al., "Chaff", 2001).
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! What a block costs when it is built out of chunks: the paper's latency figure, with its Table 1 beside it.
+//! What a block costs when it is built out of chunks: the paper's latency figure, with its Table 1 next to it.
 //!
 //! ```text
 //!   20 ms │ 2 GiB ▲•            ── out of chunks       2 MiB     ─────────────●──○
@@ -35,7 +35,7 @@ const ABOVE: i32 = 52;
 /// Marks of the scale at most; if there are more, only powers of ten are written.
 const MOST_MARKS: usize = 14;
 
-/// Draws how long blocks take in chunks of every size, and beside it Table 1, ours and the paper's.
+/// Draws how long blocks take in chunks of every size, and next to it Table 1, ours and the paper's.
 ///
 /// # Errors
 /// If `out` cannot be written.

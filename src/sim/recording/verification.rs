@@ -31,7 +31,7 @@ pub struct Verification {
     pub difference_count: u64,
     /// The first of them.
     pub differences: Vec<Difference>,
-    /// What the program did beside requests and frees, as found on the way.
+    /// What the program did apart from requests and frees, as found on the way.
     pub labels: Labels,
     /// The state at the first entry.
     pub start: StartState,
