@@ -56,8 +56,8 @@ pub enum MemoryError {
     Unit(Bytes),
 }
 
-/// Reads the memory of a device. As [`parse_size`], but a small number must have its unit: whoever writes `40` does not mean
-/// bytes.
+/// Reads the memory of a device. As [`parse_size`], but a small number must have its unit: whoever writes `40` does not
+/// mean bytes.
 ///
 /// # Errors
 /// When it is no size, or the unit is missing.

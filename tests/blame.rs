@@ -1,4 +1,4 @@
-//! Who holds the memory: rows add up to the byte, whatever is asked; stacks survive every way from file to file.
+//! Blame: rows add up to the byte, whatever is asked; stacks survive every way from file to file.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What all commands have in common: `--json`, files that are never overwritten, compression, pipes, plain words.
+//! Commands, in what they share: `--json`, files that are never overwritten, compression, pipes, plain words.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! What must have happened before: the order between streams, from their fences.
+//! Happens-before: the order between streams, from their fences.
 //!
 //! Each stream knows up to which moment the others have run before what is queued on it now, and so does the host (a
 //! vector clock, Mattern 1989). Moments are counted by fences and synchronisations, for only they tell anything:

@@ -1,4 +1,4 @@
-//! How the driver packs what `cuMemAlloc` hands out into physical pages.
+//! Pages: physical memory as the driver packs what `cuMemAlloc` hands out.
 //!
 //! ```text
 //!   page 0 │ 700 KiB │ 12 │ free 1 MiB ...      │   requests below 2 MiB: the smallest free piece of a page that

@@ -1,4 +1,4 @@
-//! What the driver's calls cost: the model, and the measured profiles.
+//! Profiles: the cost of driver calls, as a model and as measured.
 //!
 //! A call on an idle GPU is taken to cost a fixed time, plus a time for each handle, plus a time for each MiB; where
 //! one line does not do for handles of all sizes, there are several:

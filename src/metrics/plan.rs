@@ -1,4 +1,4 @@
-//! What a plan says: how much memory a trace needs under each allocator, and on which cards it runs.
+//! Plans: how much memory a trace needs under each allocator, and on which cards it runs.
 //!
 //! ```text
 //!   one trace, one allocator      Need    the smallest memory that runs, where the next smaller one ends, a Verdict

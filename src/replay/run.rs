@@ -117,7 +117,7 @@ pub fn replay(
     // A profile that does not say what the fixed work took knows no pace.
     let probe = (plan.profile.probe_ns > 0.0).then(|| PaceProbe::new(&gpu));
     let mut run = Run::new(trace, memory.free, probe);
-    run.go(plan, &mut client, &mut measured, stop);
+    run.replay_events(plan, &mut client, &mut measured, stop);
     let mut summary = run.summary(&client, &measured);
     summary.gpu = gpu.name.clone();
     summary.allocator = choice.spec.name.to_owned();
@@ -211,7 +211,13 @@ impl<'t> Run<'t> {
         }
     }
 
-    fn go(&mut self, plan: &Plan, client: &mut Client, measured: &mut Measured, stop: &AtomicBool) {
+    fn replay_events(
+        &mut self,
+        plan: &Plan,
+        client: &mut Client,
+        measured: &mut Measured,
+        stop: &AtomicBool,
+    ) {
         let start = Instant::now();
         let mut clock = (start, measured.device.nanos().total());
         let mut steps = self.trace.steps.iter().peekable();

@@ -1,4 +1,4 @@
-//! What a search over PyTorch's settings means: what to set, what that saves and costs, and what does harm.
+//! Advice: what to set, what that saves and costs, and what does harm.
 
 use super::plan::place;
 use super::section::Section;

@@ -1,4 +1,4 @@
-//! What a file's name tells: its numbers, each with the letters before it.
+//! Names of files: their numbers, each with the letters before it.
 //!
 //! ```text
 //!   zero3-opt-1.3b-LR-w4.b32.r0.pickle.xz

@@ -1,4 +1,4 @@
-//! How work on one file is spread over the processor's cores.
+//! Spreading the work on one file over the processor's cores.
 //!
 //! Of several files, each worker takes one at a time and does all its runs itself. If it spread them too, it would take
 //! up a second file while it waits for the others' results, and soon all files were in memory at once.

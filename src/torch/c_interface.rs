@@ -21,7 +21,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use gmlake::torch::{Failure, Process, say};
+use gmlake::torch::{Failure, Process, print_error};
 
 /// `cudaStream_t`.
 type Stream = *mut c_void;
@@ -206,9 +206,11 @@ pub unsafe extern "C" fn gmlake_check(device: c_int, message: *mut c_char, room:
 /// Runs what may panic, and ends the process if it does.
 fn guarded<T>(run: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
-        say("gmlake: this is a bug in the allocator (see the message above); the process ends, \
+        print_error(
+            "gmlake: this is a bug in the allocator (see the message above); the process ends, \
              because memory may be in use twice. Without gmlake.enable, or with another \
-             allocator, the program runs on.");
+             allocator, the program runs on.",
+        );
         std::process::abort()
     })
 }
@@ -216,7 +218,7 @@ fn guarded<T>(run: impl FnOnce() -> T) -> T {
 /// For calls that cannot fail in PyTorch's eyes.
 fn print_line(result: Result<(), Failure>) {
     if let Err(failure) = result {
-        say(&failure.to_string());
+        print_error(&failure.to_string());
     }
 }
 
@@ -240,7 +242,7 @@ unsafe fn hand_over(text: &str, out: *mut c_char, room: usize) -> usize {
 mod exception {
     use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
-    use gmlake::torch::{Failure, say};
+    use gmlake::torch::{Failure, print_error};
 
     /// Room for a `c10::Error`, which has 150 bytes or so.
     const OBJECT: usize = 1024;
@@ -313,7 +315,7 @@ mod exception {
         }
         let message = CString::new(text.replace('\0', " ")).unwrap_or_default();
         let Some(found) = symbol(c"libstdc++.so.6", RUNTIME_ERROR) else {
-            say(&message.to_string_lossy());
+            print_error(&message.to_string_lossy());
             return std::ptr::null_mut();
         };
         // SAFETY: the name is that of `std::__throw_runtime_error(char const*)`, which copies the text; the text is

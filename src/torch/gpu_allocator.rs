@@ -12,7 +12,7 @@ use super::failure::Failure;
 use super::graph::GraphPools;
 use super::journal::Journal;
 use super::pending::Pending;
-use super::say;
+use super::print_error;
 use super::streams::Streams;
 use super::tallied::Tallied;
 use crate::alloc_conf::AllocConf;
@@ -270,7 +270,7 @@ impl GpuAllocator {
             && let Some(debug) = &mut self.debug
             && let Err(error) = debug.handed_out(self.streams.handle(stream), at, size)
         {
-            say(&format!("gmlake: poison: {error}"));
+            print_error(&format!("gmlake: poison: {error}"));
         }
         if let Owner::Graph(place) = owner {
             self.pools.at_mut(place).live += 1;
@@ -294,7 +294,7 @@ impl GpuAllocator {
             && let Err(error) = debug.freed(stream, crate::device::DevicePtr(at), live.size)
             && !error.is_shutdown()
         {
-            say(&format!("gmlake: poison: {error}"));
+            print_error(&format!("gmlake: poison: {error}"));
         }
     }
 

@@ -11,7 +11,7 @@ use super::conf::Conf;
 use super::failure::Failure;
 use super::gpu_allocator::GpuAllocator;
 use super::stats::Stats;
-use super::{say, snapshot};
+use super::{print_error, snapshot};
 use crate::cuda::Gpu;
 use crate::units::Bytes;
 
@@ -101,7 +101,9 @@ impl Process {
         if !allocator.free(at) {
             allocator.tallied.unknown_frees += 1;
             if allocator.tallied.unknown_frees == 1 {
-                say(&format!("gmlake: GPU {device}: free of {at:#x}, which was not handed out"));
+                print_error(&format!(
+                    "gmlake: GPU {device}: free of {at:#x}, which was not handed out"
+                ));
             }
         }
     }
@@ -185,7 +187,10 @@ impl Process {
                 };
                 if let Err(error) = allocator.add_peer(peer) {
                     let pair = (allocator.gpu.index, peer.index);
-                    say(&format!("gmlake: memory of GPU {} for GPU {}: {error}", pair.0, pair.1));
+                    print_error(&format!(
+                        "gmlake: memory of GPU {} for GPU {}: {error}",
+                        pair.0, pair.1
+                    ));
                 }
             }
         }

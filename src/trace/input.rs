@@ -161,9 +161,9 @@ impl Packing {
 #[allow(unsafe_code)]
 fn map(file: &File) -> io::Result<memmap2::Mmap> {
     // SAFETY: the mapping is private and only read, and `Input` owns it, so that no reference to the bytes outlives it.
-    // Rust asks that the bytes are not changed meanwhile, which no program can promise for a file: we rely on recordings
-    // not being rewritten while they are read. Every byte is checked when it is used, none is trusted from an earlier
-    // look; should the file be cut short, the kernel ends the program (SIGBUS).
+    // Rust asks that the bytes are not changed meanwhile, which no program can promise for a file: we rely on
+    // recordings not being rewritten while they are read. Every byte is checked when it is used, none is trusted from
+    // an earlier look; should the file be cut short, the kernel ends the program (SIGBUS).
     unsafe { memmap2::Mmap::map(file) }
 }
 

@@ -57,15 +57,15 @@ def bounds(workshop, order, ranks, folder, limit):
 
 def rank_of(rank, facts, others):
     """One rank's numbers."""
-    reply = {"rank": rank, "snapshot": facts["snapshot"]}
-    reply.update(dict.fromkeys(PEAKS), requests=facts["requests"], error=facts["error"])
+    answer = {"rank": rank, "snapshot": facts["snapshot"]}
+    answer.update(dict.fromkeys(PEAKS), requests=facts["requests"], error=facts["error"])
     for name in FACTS:
-        reply[name] = facts.get(name)
-    reply.update(unwritten=unwritten(facts), seconds=round(facts["seconds"], 2))
-    reply.update(open_ends=0, allocators={})
+        answer[name] = facts.get(name)
+    answer.update(unwritten=unwritten(facts), seconds=round(facts["seconds"], 2))
+    answer.update(open_ends=0, allocators={})
     if facts["requests"]:
-        reply.update(held(facts, others))
-    return reply
+        answer.update(held(facts, others))
+    return answer
 
 
 FACTS = [
@@ -84,11 +84,11 @@ def held(facts, others):
     runs = [peaks, *map(simulator.peaks, complete)]
     reserved = [run["reserved"] for run in runs]
     values = [peaks["reserved"], min(reserved), max(reserved), peaks["active"]]
-    reply = {**dict(zip(PEAKS, values)), "open_ends": len(others) - len(complete)}
+    answer = {**dict(zip(PEAKS, values)), "open_ends": len(others) - len(complete)}
     if facts["oom_step"] is None:
         # What came after memory ran out is another program's doing under another allocator.
-        reply["allocators"] = simulator.needs(facts, peaks["device"])
-    return reply
+        answer["allocators"] = simulator.needs(facts, peaks["device"])
+    return answer
 
 
 def failed(rank, text):

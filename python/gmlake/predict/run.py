@@ -26,9 +26,9 @@ Order = namedtuple(
 )
 
 # Which ranks: all `world` of them exist; those in `ranks` are run, together or alone. Under
-# torchrun (`launched`) there is one, and it is in the environment already. `reply` says that the script
+# torchrun (`launched`) there is one, and it is in the environment already. `informed` says that the script
 # gets its rank from the environment; without it there is one process, and the script knows of no ranks.
-Ranks = namedtuple("Ranks", "world ranks together launched per_node reply")
+Ranks = namedtuple("Ranks", "world ranks together launched per_node informed")
 
 # Where ranks that run together meet: PyTorch's store on a port, small data in a folder.
 Meeting = namedtuple("Meeting", "port post")
@@ -128,13 +128,13 @@ class Child:
 
     def __init__(self, order, ranks, stem, environment, output):
         self.snapshot, self._facts = f"{stem}.pickle", f"{stem}.facts.json"
-        reply = dict(script=order.script, module=order.module, arguments=order.arguments)
-        reply.update(steps=order.steps, stacks=order.stacks, values=order.values)
-        reply.update(categories=order.categories)
-        reply.update(assume=order.assume, alone=not ranks.together and not ranks.launched)
-        reply.update(together=ranks.together)
-        reply.update(snapshot=self.snapshot, facts=self._facts)
-        command = [sys.executable, "-m", "gmlake.predict.job", json.dumps(reply)]
+        job = dict(script=order.script, module=order.module, arguments=order.arguments)
+        job.update(steps=order.steps, stacks=order.stacks, values=order.values)
+        job.update(categories=order.categories)
+        job.update(assume=order.assume, alone=not ranks.together and not ranks.launched)
+        job.update(together=ranks.together)
+        job.update(snapshot=self.snapshot, facts=self._facts)
+        command = [sys.executable, "-m", "gmlake.predict.job", json.dumps(job)]
         # The script's output is a message of ours: standard output is for the answer.
         output = sys.stderr if output is None else output
         self._begin, self.limit = time.monotonic(), float("inf")
@@ -219,7 +219,7 @@ def rank_environment(ranks, rank, events, meeting):
         round_ = ["clock", "fast", "slow", "early", "late"].index(events)
         restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         return {"TORCHELASTIC_RESTART_COUNT": str(restarts + round_)}
-    if not ranks.reply:
+    if not ranks.informed:
         return {}
     local = min(ranks.world, ranks.per_node)
     own = dict(RANK=rank, WORLD_SIZE=ranks.world, LOCAL_RANK=rank % local)

@@ -98,7 +98,8 @@ fn exports(args: &SweepOutputArgs) -> anyhow::Result<Vec<(Export, Box<Write>)>> 
     Ok(exports)
 }
 
-/// The journal, if there is a file that it can stand next to or one was named. Its name does not change from run to run.
+/// The journal, if there is a file that it can stand next to or one was named. Its name does not change from run to
+/// run.
 fn journal(args: &SweepOutputArgs) -> anyhow::Result<Option<Journal>> {
     let lists = [&args.export_csv, &args.export_json, &args.export_markdown, &args.plot];
     let first = lists.into_iter().flatten().find(|path| path.as_os_str() != "-");

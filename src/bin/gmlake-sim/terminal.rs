@@ -1,4 +1,4 @@
-//! What the terminal can do, and the two places that text goes to.
+//! The terminal: what it can do, and the two streams that text goes to.
 
 use std::env;
 use std::io::{self, IsTerminal, Write};

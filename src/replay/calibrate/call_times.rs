@@ -1,4 +1,4 @@
-//! What every call of the programs took, as CSV: written by a calibration, and read to fit prices again, anywhere.
+//! Call times, as CSV: written by a calibration, and read to fit prices again, anywhere.
 //!
 //! ```text
 //!   program,allocator,call,handles,bytes,ns,probe_ns

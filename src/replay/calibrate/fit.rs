@@ -159,7 +159,8 @@ fn pieces(points: &[Point]) -> Vec<Line> {
     let whole = fit(points);
     let Some(error) = whole.fit_error else { return Vec::new() };
     let borders = (1..points.len()).filter(|&at| {
-        // Where handles vary, they have to on both sides: else their price could not be separated from that of the call.
+        // Where handles vary, they have to on both sides: else their price could not be separated from that of the
+        // call.
         let (left, right) = points.split_at(at);
         let is_told = is_varied(left) && is_varied(right) || !is_varied(points);
         points[at - 1].octave != points[at].octave && is_told

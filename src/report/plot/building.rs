@@ -1,4 +1,4 @@
-//! What a block costs when it is built out of chunks: the paper's latency figure, with its Table 1 next to it.
+//! Building costs: the paper's latency figure, with its Table 1 next to it.
 //!
 //! ```text
 //!   20 ms │ 2 GiB ▲•            ── out of chunks       2 MiB     ─────────────●──○
@@ -173,7 +173,7 @@ impl Scale {
             area.draw(&Circle::new(point, pen.px(5), colour.filled())).map_err(failed)?;
         }
         area.draw(&PathElement::new(points, pen.line(colour, 2))).map_err(failed)?;
-        // Beside the points, which it would cover.
+        // Next to the points, which it would cover.
         let paper =
             place(self.x(self.chunks[0]) - 18, (PAPER_LEAST_ALLOCS * block.native_ns) as f64);
         area.draw(&TriangleMarker::new(paper, pen.px(7), colour.filled())).map_err(failed)

@@ -117,8 +117,8 @@ impl<'a> Undo<'a> {
         }
     }
 
-    /// Brings back a range that was given up. Its pool is that of the pages next to it, or inferred from its size: large
-    /// segments are never as small as 2 MiB, and pages of the large pool are those of a large segment.
+    /// Brings back a range that was given up. Its pool is that of the pages next to it, or inferred from its size:
+    /// large segments are never as small as 2 MiB, and pages of the large pool are those of a large segment.
     fn add(&mut self, entry: &Entry, is_expandable: bool) {
         let is_small = match is_expandable {
             true => !entry.size.is_multiple_of(self.conf.large_segment_size),

@@ -1,4 +1,4 @@
-//! What a verification found: differences, and what the entries do not say in words.
+//! Verification results: differences, and what the entries do not say in words.
 
 use super::start::StartState;
 use crate::allocator::Usage;

@@ -1,4 +1,4 @@
-//! What a sweep has done so far, so that one that was killed goes on where it was.
+//! The journal of a sweep, so that one that was killed continues where it was.
 //!
 //! A journal is a file next to the output: a first line that says what it is, then a line for each finished run, with
 //! all

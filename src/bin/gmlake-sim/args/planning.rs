@@ -1,4 +1,4 @@
-//! What can be typed after `plan` and `fits`.
+//! Arguments of `plan` and `fits`.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What can be typed after `sweep` and `tune`.
+//! Arguments of `sweep` and `tune`.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
