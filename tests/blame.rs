@@ -1,4 +1,4 @@
-//! Who holds the memory: rows add up to the byte, whatever is asked; stacks survive every way from file to file.
+//! Blame: rows add up to the byte, whatever is asked; stacks survive every way from file to file.
 
 mod common;
 
@@ -107,7 +107,7 @@ fn losses_add_up_to_the_causes_of_the_report() {
     });
 }
 
-/// The recording with stacks, if it lies beside the checkout; a made-up one otherwise.
+/// The recording with stacks, if it lies next to the checkout; a made-up one otherwise.
 fn with_stacks() -> Vec<(String, Opened)> {
     let folder = tempfile::tempdir().expect("there is room");
     let path = folder.path().join("made.pickle");

@@ -99,7 +99,7 @@ fn needed_width(browser: &mut Browser) -> f64 {
 fn check_quiet(browser: &mut Browser, what: &str) {
     let (needed, width) = (needed_width(browser), browser.width as f64);
     assert!(needed <= width, "{what}: the page is {needed} wide in a window of {width}");
-    assert_eq!(browser.complaints, [""; 0], "{what}");
+    assert_eq!(browser.errors, [""; 0], "{what}");
     let foreign = browser
         .requests
         .iter()
@@ -215,7 +215,7 @@ fn what_is_wrong_with_a_page_is_noticed() {
     std::fs::write(&page, body).unwrap();
     browser.open(&page, 390, 800);
     assert!(needed_width(&mut browser) >= 700.0);
-    assert!(browser.complaints.iter().any(|text| text.contains("nothing is not defined")));
+    assert!(browser.errors.iter().any(|text| text.contains("nothing is not defined")));
     assert!(browser.requests.iter().any(|url| url.starts_with("http://localhost")));
 }
 

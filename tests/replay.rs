@@ -1,6 +1,6 @@
 //! `gmlake-replay` from outside, on a driver of our own: `mock_libcuda`, which this test compiles.
 //!
-//! The real program runs, loads the mock as it would load the driver, and is told to fail in many ways. Without a C++
+//! The real program runs, loads the mock as it would load the driver, and is made to fail in many ways. Without a C++
 //! compiler these tests say so and pass; what needs no driver is tested in any case.
 
 #![allow(clippy::unwrap_used, reason = "a test")]

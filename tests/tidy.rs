@@ -1,10 +1,12 @@
-//! The rules of the house, checked: budgets of size, which module may use which, where `unsafe` may stand.
+//! The rules of this repository, checked: budgets of size, which module may use which, where `unsafe` may stand.
 //!
 //! Plain text tools on purpose. They rely on `cargo fmt`, which puts the closing brace of a function under its first
 //! letter, and on the rule that a file ends with its test module.
 
 #[path = "tidy/imports.rs"]
 mod imports;
+#[path = "tidy/words.rs"]
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,24 +29,33 @@ const UNSAFE_FILES: &[&str] = &[
 /// Which of our modules a module may use, from the bottom up.
 const LAYERS: &[(&str, &[&str])] = &[
     ("units", &[]),
-    ("complaint", &[]),
+    ("reader_error", &[]),
     ("alloc_conf", &["units"]),
-    ("trace", &["units", "complaint", "alloc_conf"]),
-    ("device", &["units", "complaint", "trace"]),
+    ("trace", &["units", "reader_error", "alloc_conf"]),
+    ("device", &["units", "reader_error", "trace"]),
     ("allocator", &["units", "alloc_conf", "trace", "device"]),
     ("drive", &["units", "alloc_conf", "trace", "device", "allocator"]),
     ("metrics", &["units", "alloc_conf", "trace", "device", "allocator", "drive"]),
     ("report", &["units", "alloc_conf", "trace", "device", "allocator", "metrics"]),
     (
         "sim",
-        &["units", "complaint", "alloc_conf", "trace", "device", "allocator", "drive", "metrics"],
+        &[
+            "units",
+            "reader_error",
+            "alloc_conf",
+            "trace",
+            "device",
+            "allocator",
+            "drive",
+            "metrics",
+        ],
     ),
     ("cuda", &["units", "trace", "device"]),
     (
         "replay",
         &[
             "units",
-            "complaint",
+            "reader_error",
             "alloc_conf",
             "trace",
             "device",

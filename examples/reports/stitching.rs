@@ -1,4 +1,4 @@
-//! `reports/gmlake.md`: the two GMLakes, their knobs, and the paper's claims beside real traces.
+//! `reports/gmlake.md`: the two GMLakes, their knobs, and the paper's claims next to real traces.
 
 use anyhow::Result;
 use gmlake::device::AddressPolicy;

@@ -1,6 +1,6 @@
 """Builds the wheel: maturin packs the two programs, and before it cargo builds the two shared libraries.
 
-maturin packs one kind of thing in one wheel; the libraries are put beside the Python files, where they are data.
+maturin packs one kind of thing in one wheel; the libraries are put next to the Python files, where they are data.
 The profile is cargo's `release`, or what GMLAKE_PROFILE names. GMLAKE_TARGET builds for another machine, with zig as the
 linker, and GMLAKE_PLATFORM says for which glibc (manylinux_2_28).
 """

@@ -173,7 +173,8 @@ pub struct BlockView {
     pub segment: DevicePtr,
 }
 
-/// A named number that an allocator counts beside the driver calls, such as "stitches" (see [`Allocator::counters`]).
+/// A named number that an allocator counts in addition to driver calls, such as "stitches" (see
+/// [`Allocator::counters`]).
 pub type Counter = (&'static str, u64);
 
 /// Why there is no memory for a request.

@@ -8,7 +8,7 @@ use crate::alloc_conf::{AllocConf, DEFAULT_TOTAL_MEMORY, TorchVersion};
 use crate::device::GRANULE;
 use crate::units::{Bytes, GIB, parse_size};
 
-/// What a run provides beside the allocator's own options.
+/// What a run provides in addition to the allocator's own options.
 #[derive(Debug, Clone)]
 pub struct Environment {
     /// PyTorch's allocator settings: those of the recording, or given by the user.

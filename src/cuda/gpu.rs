@@ -54,7 +54,7 @@ struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Nobody is left to be told; the process gives everything back anyway.
+        // There is nowhere to report it; the process gives everything back anyway.
         let _ = driver::release_context(self.ordinal);
     }
 }

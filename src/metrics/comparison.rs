@@ -1,4 +1,4 @@
-//! One trace through several allocators, beside each other.
+//! One trace through several allocators, side by side.
 
 use super::{History, Loss, Moment, RECORDED, Refusal, Row, RunSummary, StepSummary};
 use crate::units::Bytes;

@@ -1,6 +1,6 @@
 //! The tables on the terminal, one for each file, each with a line above that says what was run.
 //!
-//! How a table is fitted to the terminal's width is told in `fitted.rs`.
+//! How a table is fitted to the terminal's width is in `fitted.rs`.
 
 use comfy_table::{Attribute, Cell, Color, Table};
 

@@ -1,4 +1,4 @@
-//! Traces through several allocators, beside each other: one [`Comparison`] for each file.
+//! Traces through several allocators, side by side: one [`Comparison`] for each file.
 //!
 //! Runs are independent of each other, so they are spread over the processor's cores; the order of the results is
 //! that of the request, whichever run ends first. One file is spread by allocator. Of several files, each worker
@@ -45,7 +45,7 @@ pub fn compare_files(
 }
 
 /// Compares the allocators on every rank of a job, over all cores; a worker has one file in memory at a time. A file
-/// that cannot be used is told of in the result. `done` is called, from any thread, after each file.
+/// that cannot be used is reported in the result. `done` is called, from any thread, after each file.
 pub fn compare_job(job: &Job, choices: &Choices, done: impl Fn(&Path) + Sync) -> JobComparison {
     let spread = Spread::of_files(job.ranks.len());
     let (ranks, failures) = each_rank(job, &choices.open, done, |file, opened| {

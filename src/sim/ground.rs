@@ -1,4 +1,4 @@
-//! What an allocator holds from the device, as the segments that PyTorch would list.
+//! Memory that an allocator holds, as the segments that PyTorch would list.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

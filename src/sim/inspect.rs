@@ -1,4 +1,4 @@
-//! What is in a file: its settings, what happened, how large, when it peaked, and what the recording lacks.
+//! Inspection of a file: its settings, what happened, how large, when it peaked, and what the recording lacks.
 //!
 //! Nothing is simulated here. The events are gone through once for sizes and live bytes, the recorded entries once for
 //! their kinds, the final segments once for what was held.
@@ -304,7 +304,8 @@ fn segment_totals(records: &Records) -> SegmentTotals {
     totals
 }
 
-/// What the recording lacks. PyTorch says nothing of it (up to 2.11), so it is told from what does not fit together.
+/// What the recording lacks. PyTorch says nothing of it (up to 2.11), so it is inferred from what does not fit
+/// together.
 fn missing(records: &Records, trace: &Trace) -> Vec<String> {
     let of = |kind: WarningKind| {
         trace.warnings.iter().find(|warning| warning.kind == kind).map_or(0, |w| w.count)

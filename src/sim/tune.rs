@@ -9,7 +9,7 @@
 //!   max_split_size_mb          -  32  64  128  256  512  1024  ...            every combination,
 //!   roundup_power2_divisions   -  2  4  8  16  [256:1,512:2,1024:4,>:8]       then one at a time
 //!   large_segment_size_mb      -  32  64  128                  (2.11)
-//!   max_non_split_rounding_mb  -  64  256  1024                (2.6; matters only beside max_split_size_mb)
+//!   max_non_split_rounding_mb  -  64  256  1024                (2.6; matters only with max_split_size_mb)
 //!   garbage_collection_threshold  -  0.6  0.8                  (acts only under a memory fraction)
 //! ```
 //!
@@ -61,7 +61,7 @@ pub fn tune(opened: &Opened, options: &TuneOptions) -> Result<Tuning, FileError>
     let default = tried.first().cloned().unwrap_or_default();
     let mut best = pick(&tried, options).cloned().unwrap_or_default();
     for _ in 0..MOST_ROUNDS {
-        tried.extend(bench.try_all(&bench.beside(&best.conf, true))?);
+        tried.extend(bench.try_all(&bench.changes_of(&best.conf, true))?);
         let next = pick(&tried, options).cloned().unwrap_or_default();
         if next.conf == best.conf {
             break;
@@ -75,8 +75,8 @@ pub fn tune(opened: &Opened, options: &TuneOptions) -> Result<Tuning, FileError>
         device_memory_bytes: bench.setup.memory(opened),
         profile: options.profile.name.clone(),
         recorded: bench.recorded()?,
-        alone: bench.try_all(&bench.beside("", false))?,
-        beside_best: bench.try_all(&bench.beside(&best.conf, false))?,
+        alone: bench.try_all(&bench.changes_of("", false))?,
+        beside_best: bench.try_all(&bench.changes_of(&best.conf, false))?,
         default,
         best,
         tried,
@@ -132,7 +132,7 @@ impl<'a> Bench<'a> {
     }
 
     /// The settings that differ from this one in one knob.
-    fn beside(&self, conf: &str, is_fine: bool) -> Vec<String> {
+    fn changes_of(&self, conf: &str, is_fine: bool) -> Vec<String> {
         let now: Turned = self.knobs.iter().map(|knob| knob.value_in(conf)).collect();
         let mut all = Vec::new();
         for (index, knob) in self.knobs.iter().enumerate() {
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(new.knobs[1].value_in(turned), Some("128"));
         assert_eq!(new.knobs[2].value_in(turned), Some("[256:1,512:2,1024:4,>:8]"));
         assert_eq!(new.knobs[0].value_in(turned), None);
-        assert!(new.beside("", true).iter().any(|conf| conf == "large_segment_size_mb:12"));
+        assert!(new.changes_of("", true).iter().any(|conf| conf == "large_segment_size_mb:12"));
         let mut old = options(Memory::Unlimited);
         old.setup.version = "2.5".parse().unwrap();
         let old = Bench::new(&opened, &old).grid();

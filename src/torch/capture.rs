@@ -44,7 +44,7 @@ impl GpuAllocator {
             (Some(owner), None) => Ok(owner),
             _ => Err(Failure::Other(
                 "gmlake: two CUDA graphs are being captured on one GPU at the same time, and it \
-                 cannot be told which one this memory is for; capture them one after the other"
+                 cannot be known which one this memory is for; capture them one after the other"
                     .to_owned(),
             )),
         }

@@ -12,7 +12,7 @@ use super::failure::Failure;
 use super::graph::GraphPools;
 use super::journal::Journal;
 use super::pending::Pending;
-use super::say;
+use super::print_error;
 use super::streams::Streams;
 use super::tallied::Tallied;
 use crate::alloc_conf::AllocConf;
@@ -156,7 +156,7 @@ impl GpuAllocator {
     /// What the driver says.
     pub fn trim(&mut self) -> Result<(), Failure> {
         let _here = match self.enter() {
-            Err(error) if error.is_farewell() => return Ok(()),
+            Err(error) if error.is_shutdown() => return Ok(()),
             here => here?,
         };
         if !self.pools.is_any_begun() {
@@ -198,7 +198,7 @@ impl GpuAllocator {
         self.peak = self.usage();
     }
 
-    /// Keeps so many events from now on; 0: records nothing more.
+    /// Keeps this many events from now on; 0: records nothing more.
     pub fn set_history(&mut self, capacity: usize) {
         self.journal.resize(capacity);
     }
@@ -270,7 +270,7 @@ impl GpuAllocator {
             && let Some(debug) = &mut self.debug
             && let Err(error) = debug.handed_out(self.streams.handle(stream), at, size)
         {
-            say(&format!("gmlake: poison: {error}"));
+            print_error(&format!("gmlake: poison: {error}"));
         }
         if let Owner::Graph(place) = owner {
             self.pools.at_mut(place).live += 1;
@@ -292,9 +292,9 @@ impl GpuAllocator {
         let stream = self.streams.handle(live.stream);
         if let Some(debug) = &mut self.debug
             && let Err(error) = debug.freed(stream, crate::device::DevicePtr(at), live.size)
-            && !error.is_farewell()
+            && !error.is_shutdown()
         {
-            say(&format!("gmlake: poison: {error}"));
+            print_error(&format!("gmlake: poison: {error}"));
         }
     }
 
@@ -303,7 +303,7 @@ impl GpuAllocator {
     fn driver_error(&mut self) -> Option<DriverError> {
         let device = &mut self.device.device.device;
         device.first_error()?;
-        device.take_error().filter(|error| !error.is_farewell())
+        device.take_error().filter(|error| !error.is_shutdown())
     }
 
     #[inline]

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   begin(pool)   malloc malloc free malloc ...   end(pool)    replay   replay ...    release(pool)
-//!                 └─ out of the pool's own allocator ─┘        nobody else has it     it goes back to the device
+//!                 └─ out of the pool's own allocator ─┘        never reused           it goes back to the device
 //! ```
 //!
 //! The pool's allocator is PyTorch's own policy whatever else is configured: memory that is laid out once gains

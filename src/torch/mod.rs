@@ -54,7 +54,7 @@ pub use stats::Stats;
 pub use tallied::Tallied;
 
 /// Says something on standard error, if there is one: the program that we are in may have closed it.
-pub fn say(text: &str) {
-    // Nobody is left to hear that nobody is left.
+pub fn print_error(text: &str) {
+    // Standard error is closed: there is nowhere to report it.
     let _ = writeln!(std::io::stderr(), "{text}");
 }

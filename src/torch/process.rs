@@ -2,7 +2,7 @@
 //!
 //! PyTorch calls from any thread, without its interpreter's lock, and with any GPU current. It may also call in a
 //! process that was forked off: nothing of a GPU works there, and a lock may be held by a thread that is not there.
-//! So a forked process forgets what it is told.
+//! So a forked process ignores what it is given.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -11,7 +11,7 @@ use super::conf::Conf;
 use super::failure::Failure;
 use super::gpu_allocator::GpuAllocator;
 use super::stats::Stats;
-use super::{say, snapshot};
+use super::{print_error, snapshot};
 use crate::cuda::Gpu;
 use crate::units::Bytes;
 
@@ -92,7 +92,7 @@ impl Process {
         self.allocator(device)?.malloc(size, stream)
     }
 
-    /// Takes memory back. An address that nobody was given is counted and otherwise left alone.
+    /// Takes memory back. An address that was never handed out is counted and otherwise left alone.
     pub fn free(&self, at: u64, device: i32) {
         if at == 0 || self.is_forked() {
             return;
@@ -101,7 +101,9 @@ impl Process {
         if !allocator.free(at) {
             allocator.tallied.unknown_frees += 1;
             if allocator.tallied.unknown_frees == 1 {
-                say(&format!("gmlake: GPU {device}: free of {at:#x}, which was not handed out"));
+                print_error(&format!(
+                    "gmlake: GPU {device}: free of {at:#x}, which was not handed out"
+                ));
             }
         }
     }
@@ -185,7 +187,10 @@ impl Process {
                 };
                 if let Err(error) = allocator.add_peer(peer) {
                     let pair = (allocator.gpu.index, peer.index);
-                    say(&format!("gmlake: memory of GPU {} for GPU {}: {error}", pair.0, pair.1));
+                    print_error(&format!(
+                        "gmlake: memory of GPU {} for GPU {}: {error}",
+                        pair.0, pair.1
+                    ));
                 }
             }
         }
@@ -203,7 +208,7 @@ impl Process {
     }
 }
 
-/// A thread that panicked has ended the process: nobody comes here after it.
+/// A thread that panicked has ended the process: nothing runs after it.
 fn lock(allocator: &Mutex<GpuAllocator>) -> MutexGuard<'_, GpuAllocator> {
     allocator.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What the plug-in recorded, as the dictionary of `torch.cuda.memory._snapshot()`, in JSON.
+//! Snapshots of the plug-in, as the dictionary of `torch.cuda.memory._snapshot()`, in JSON.
 //!
 //! PyTorch's viewer and this library's readers take it (the viewer after pickling, which Python does in a line). The
 //! `segments` are ours: contiguous ranges as the allocator sees them, a stitched tensor being one of its own. A key
@@ -16,7 +16,7 @@ use super::block::Owner;
 use crate::allocator::{Allocator, BlockUse, BlockView};
 use crate::trace::{Action, Entry};
 
-/// Writes to a file beside, which then takes the name.
+/// Writes to a temporary file, which then takes the name.
 pub(super) fn write<A: Deref<Target = GpuAllocator>>(
     path: &Path,
     allocators: &[A],

@@ -1,4 +1,4 @@
-//! What the plug-in tells about itself.
+//! Statistics of one GPU.
 
 use std::collections::BTreeMap;
 

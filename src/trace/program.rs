@@ -54,11 +54,12 @@ pub struct Trace {
     pub allocs: u32,
     /// Handle of each [`StreamId`].
     pub streams: Vec<u64>,
-    /// Number of each allocation's call stack ([`Records::stacks`](super::Records::stacks)), or [`Entry::NO_STACK`]; empty if there are none.
+    /// Number of each allocation's call stack ([`Records::stacks`](super::Records::stacks)), or [`Entry::NO_STACK`];
+    /// empty if there are none.
     pub alloc_stacks: Vec<u32>,
     /// Event and stack of each request that failed in the recording and has one, ascending.
     pub attempt_stacks: Vec<(usize, u32)>,
-    /// Training steps in order, if they could be told; see [`crate::trace`].
+    /// Training steps in order, if they were found; see [`crate::trace`].
     pub steps: Vec<Step>,
     /// The allocator settings that the program ran with, if known.
     pub settings: Option<AllocConf>,

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &RunArgs, stop: &AtomicBool) -> Result<bool> {
     }
     let choices = choose(&args.allocators, &args.options)?;
     let plan = plan(args)?;
-    // Whether there is a GPU at all is told before anything is read.
+    // A missing GPU is reported before anything is read.
     drop(Gpu::open(args.device)?);
     let mut json = create(args.export_json.as_deref())?;
     let mut log = create(args.call_log.as_deref())?;

@@ -1,4 +1,4 @@
-//! `gmlake-sim compare`: traces through several allocators, beside each other.
+//! `gmlake-sim compare`: traces through several allocators, side by side.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use gmlake::sim::job::{is_many, jobs};
 use gmlake::sim::{Choices, FileError, compare_files, compare_in_depth, compare_job};
 
 use crate::args::{CompareArgs, OutputArgs};
-use crate::typed::{check_stdin, choices, tell_of_gaps};
+use crate::typed::{check_stdin, choices, warn_of_gaps};
 use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
@@ -48,13 +48,13 @@ fn main_of_jobs(
     let found: Vec<JobComparison> =
         pool.install(|| jobs.iter().map(|job| compare_job(job, choices, done)).collect());
     bar.finish_and_clear();
-    jobs.iter().for_each(tell_of_gaps);
-    found.iter().flat_map(|job| &job.failures).for_each(|failure| terminal::complain(failure));
+    jobs.iter().for_each(warn_of_gaps);
+    found.iter().flat_map(|job| &job.failures).for_each(|failure| terminal::print_line(failure));
     let is_complete = found.iter().all(|job| job.failures.is_empty());
     let sections: Vec<_> = found.iter().flat_map(report::job::sections).collect();
     let ranks = found.into_iter().flat_map(|job| job.ranks).map(|rank| rank.comparison);
     let comparisons: Vec<Comparison> = ranks.collect();
-    terminal::tell_of_notes(comparisons.iter().flat_map(notes_of));
+    terminal::warn_of_notes(comparisons.iter().flat_map(notes_of));
     if !exports.iter().any(|(export, _)| export.is_stdout()) && !sections.is_empty() {
         terminal::print(&section::text(&sections, terminal::look()))?;
     }
@@ -121,11 +121,11 @@ fn run_by(
             Ok(comparison) => comparisons.push(comparison),
             Err(error) => {
                 is_complete = false;
-                terminal::complain_of(&error.into());
+                terminal::print_error(&error.into());
             }
         }
     }
-    terminal::tell_of_notes(comparisons.iter().flat_map(notes_of));
+    terminal::warn_of_notes(comparisons.iter().flat_map(notes_of));
     Ok((comparisons, is_complete))
 }
 

@@ -60,7 +60,7 @@ fn main() -> ExitCode {
         // Help and version are answers.
         Err(error) if !error.use_stderr() || shows_help(&error) => error.exit(),
         Err(error) => {
-            terminal::complain(&one_line(&error.to_string()));
+            terminal::print_line(&one_line(&error.to_string()));
             return ExitCode::from(2);
         }
     };
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
         // Whoever read our output has had enough of it.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            terminal::complain_of(&error);
+            terminal::print_error(&error);
             ExitCode::from(2)
         }
     }

@@ -37,7 +37,7 @@ pub(crate) fn refuse(matches: &ArgMatches) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The files that an argument stands for. One that cannot be listed is told of later.
+/// The files that an argument stands for. One that cannot be listed is reported later.
 fn files(argument: PathBuf) -> Vec<PathBuf> {
     if !is_many(&argument) {
         return vec![argument];

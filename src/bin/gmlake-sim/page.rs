@@ -14,7 +14,7 @@ use crate::compare;
 use crate::typed::{self, check_stdin};
 use crate::{Answer, terminal};
 
-/// Whose prices are taken if nobody names another: those that we measured.
+/// The profile that is used by default: one that we measured.
 const PROFILE: &str = "h200";
 
 pub(crate) fn main(args: &ReportArgs, json: bool) -> anyhow::Result<Answer> {

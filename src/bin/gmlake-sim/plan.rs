@@ -14,7 +14,7 @@ use gmlake::units::Size;
 
 use crate::args::{CardArgs, PlanArgs};
 use crate::export::Exports;
-use crate::typed::{check_stdin, choices_of_any_device, tell_of_gaps};
+use crate::typed::{check_stdin, choices_of_any_device, warn_of_gaps};
 use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &PlanArgs) -> anyhow::Result<Answer> {
@@ -105,10 +105,10 @@ fn run(
     bar.finish_and_clear();
     let mut answer = Answer::Yes;
     for (job, plan) in jobs.iter().zip(&plans) {
-        tell_of_gaps(job);
-        terminal::tell_of_notes(plan.ranks.iter().flat_map(notes_of));
+        warn_of_gaps(job);
+        terminal::warn_of_notes(plan.ranks.iter().flat_map(notes_of));
         for failure in &plan.failures {
-            terminal::complain(failure);
+            terminal::print_line(failure);
             answer = Answer::Incomplete;
         }
     }

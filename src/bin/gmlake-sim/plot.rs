@@ -36,7 +36,7 @@ pub(crate) fn main(args: &PlotArgs, json: bool) -> anyhow::Result<Answer> {
     Ok(if is_complete { Answer::Yes } else { Answer::Incomplete })
 }
 
-/// What is swept if nobody says: the knob of the paper.
+/// What is swept by default: the paper's option.
 const SWEPT: &str = "gmlake.fragment_limit=2MiB..1GiB:x2";
 
 /// The chart of many runs. `gmlake-sim sweep` makes the same one, and keeps a journal of long sweeps.

@@ -42,7 +42,7 @@ pub(crate) fn choices(
     Ok(Choices { open, allocators, setup, reference, is_strict, ..Choices::default() })
 }
 
-/// The world that was typed.
+/// The simulated device and settings, as typed.
 pub(crate) fn setup(
     input: &InputArgs,
     device: &DeviceArgs,
@@ -96,7 +96,7 @@ pub(crate) fn check_stdin(files: &[PathBuf]) -> anyhow::Result<()> {
 }
 
 /// Tells of the ranks of a job that are not there.
-pub(crate) fn tell_of_gaps(job: &Job) {
+pub(crate) fn warn_of_gaps(job: &Job) {
     let missing: Vec<String> = job.missing(NAMED).iter().map(u64::to_string).collect();
     if !missing.is_empty() {
         let ranks = missing.join(", ");

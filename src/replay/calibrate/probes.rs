@@ -1,4 +1,4 @@
-//! What the driver accepts: the rules that the simulated device and the allocators rest on, asked of the driver.
+//! Probes: the rules that the simulated device and the allocators rely on, tried on the driver.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! How fast the driver zeroes memory that was given back, which it does before it hands it out again.
+//! Zeroing: how fast the driver clears returned memory before it hands it out again.
 //!
 //! Pieces of many sizes are allocated and freed over and over, a few of them held at a time. First the driver takes
 //! memory that is clean already; when all of the device was used once, allocations wait, and the pace is that of the

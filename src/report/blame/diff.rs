@@ -1,4 +1,4 @@
-//! Two peaks beside each other, as a table.
+//! Two peaks side by side, as a table.
 
 use super::{fitted, percent};
 use crate::metrics::{Change, Diff, DiffRow};

@@ -100,7 +100,7 @@ pub fn advice(loss: &Loss) -> String {
              tensors"
         ),
         Cause::Remainder => format!(
-            "{bytes} lie in holes beside blocks in use, {largest} of them beside those of {whose}: \
+            "{bytes} lie in holes next to blocks in use, {largest} of them next to those of {whose}: \
              ask for what lives long before what comes and goes, or free it before {asker} asks"
         ),
         Cause::TooSmall => format!(
@@ -116,7 +116,7 @@ pub fn advice(loss: &Loss) -> String {
              memory on the stream that {asker} runs on"
         ),
         Cause::SmallPool => format!(
-            "{bytes} lie in segments for small requests, {largest} of them beside or behind \
+            "{bytes} lie in segments for small requests, {largest} of them next to or behind \
              {whose}: keep fewer small tensors there"
         ),
         Cause::WrongPool if is_for_small(loss) => format!(

@@ -146,7 +146,7 @@ pub(super) fn line<DB: DrawingBackend>(
     area.draw(&PathElement::new(ends, pen.line(colour, 1))).map_err(failed)
 }
 
-/// A size of which nobody doubts that it is round: "2 MiB", not "2.00 MiB".
+/// A size that is round without doubt: "2 MiB", not "2.00 MiB".
 pub(super) fn whole(size: Size) -> String {
     size.to_string().replace(".00", "")
 }

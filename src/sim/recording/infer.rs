@@ -1,4 +1,4 @@
-//! What a recording leaves open: the memory limit, and the pools of segments that are gone.
+//! Inference of what a recording leaves open: the memory limit, and the pools of segments that are gone.
 //!
 //! Both are found in the same way: assume, replay, and see whether anything contradicts. A replay that only asks for
 //! the first contradiction ends there, so that a wrong assumption costs little.

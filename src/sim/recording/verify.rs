@@ -31,7 +31,7 @@ use crate::units::Bytes;
 
 /// Differences that are kept with their words; all are counted.
 const KEPT: usize = 100;
-/// After so many differences the model is not put right any more: it is another allocator.
+/// After this many differences the model is not put right any more: it is another allocator.
 pub(super) const HOPELESS: u64 = 1000;
 
 /// What is assumed about a recording while it is replayed.

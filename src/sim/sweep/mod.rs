@@ -26,7 +26,7 @@ use super::setup::Setup;
 use super::spread::Spread;
 use crate::metrics::SweepRow;
 
-/// Everything that a sweep needs beside its files.
+/// Everything that a sweep needs apart from its files.
 #[derive(Debug)]
 pub struct SweepPlan {
     /// The points.

@@ -1,5 +1,5 @@
-//! Facts: rows that are no entries. They say what a snapshot says beside its entries, so that a table stands for the
-//! whole of it: with them, PyTorch's decisions can be verified, and the memory limit and the emptied caches found.
+//! Facts: rows that are no entries. They say what a snapshot says apart from its entries, so that a table stands for
+//! the whole of it: with them, PyTorch's decisions can be verified, and the memory limit and the emptied caches found.
 //!
 //! ```text
 //!   action,addr,size,stream,time_us,pool

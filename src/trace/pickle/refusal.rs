@@ -1,6 +1,6 @@
 //! Refusals: what is said about an operation that a snapshot has no use for.
 //!
-//! Pickle can import any function and call it. Whoever sends a snapshot that does so is told what it would have called.
+//! Pickle can import any function and call it. Whoever sends a snapshot that does so learns what it would have called.
 
 use super::super::TraceError;
 use super::super::error::excerpt;

@@ -45,7 +45,7 @@ impl Document<'_> {
         Ok(())
     }
 
-    /// The snapshot in the document: the root, or the one that it holds beside other things.
+    /// The snapshot in the document: the root, or the one that it holds among other things.
     fn unwrapped(&self, root: Value) -> Result<Value, TraceError> {
         let map = |value| match value {
             Value::Dict(dict) => match self.heap.dicts[dict as usize] {

@@ -99,7 +99,7 @@ fn sizes(tensor: &Descriptor) -> Vec<u64> {
     tensor.numbers(TENSOR_SIZES).into_iter().map(|size| size.max(0) as u64).collect()
 }
 
-/// Whether channels lie next to each other; with one channel that cannot be told, and makes no difference.
+/// Whether channels lie next to each other; with one channel that cannot be known, and makes no difference.
 fn channels_last(tensor: &Descriptor) -> bool {
     let (sizes, strides) = (tensor.numbers(TENSOR_SIZES), tensor.numbers(TENSOR_STRIDES));
     strides.get(1) == Some(&1) && sizes.get(1).is_some_and(|&channels| channels > 1)

@@ -1,4 +1,4 @@
-//! What can be typed after `blame` and `diff`.
+//! Arguments of `blame` and `diff`.
 
 use std::path::PathBuf;
 

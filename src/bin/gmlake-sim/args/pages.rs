@@ -1,4 +1,4 @@
-//! What can be typed after `report` and `plot`.
+//! Arguments of `report` and `plot`.
 
 use std::path::PathBuf;
 

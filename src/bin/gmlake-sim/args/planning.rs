@@ -1,4 +1,4 @@
-//! What can be typed after `plan` and `fits`.
+//! Arguments of `plan` and `fits`.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ pub(crate) struct PlanArgs {
     pub(crate) by: Option<String>,
     #[command(flatten)]
     pub(crate) cards: CardArgs,
-    /// Sizes to answer for, such as 80GiB, beside the cards; they are what the job may hold, without a reserve
+    /// Sizes to answer for, such as 80GiB, in addition to the cards; they are what the job may hold, without a reserve
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = capacity)]
     #[arg(help_heading = "Device")]
     pub(crate) device_memory: Vec<Bytes>,

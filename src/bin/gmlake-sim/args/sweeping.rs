@@ -1,4 +1,4 @@
-//! What can be typed after `sweep` and `tune`.
+//! Arguments of `sweep` and `tune`.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ Examples:
 
 An axis is an option of an allocator, device-memory, profile or alloc-conf (values separated
 by ';'). A sweep that is stopped goes on when the same command is given again: what is done
-is kept in a journal beside the first export until all is.";
+is kept in a journal next to the first export until all is.";
 
 /// `gmlake-sim sweep`
 #[derive(Debug, Parser)]
