@@ -158,6 +158,6 @@ fn a_long_recording_is_there_at_once_and_does_not_stutter() {
         let search = browser.number(SEARCH);
         let words = browser.text("document.querySelector('.found').innerText");
         println!("  searching: {search:.0} ms; {words}");
-        assert!(browser.complaints.is_empty(), "{:?}", browser.complaints);
+        assert!(browser.errors.is_empty(), "{:?}", browser.errors);
     }
 }

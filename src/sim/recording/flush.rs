@@ -12,7 +12,8 @@
 //! So both are tried, and what makes the recorded decisions is taken.
 
 use super::device::RecordedDevice;
-use super::verify::{Live, Verifier, end_of_operation};
+use super::entries::end_of_operation;
+use super::verify::{Live, Verifier};
 use crate::allocator::Caching;
 use crate::device::Counted;
 use crate::trace::{Action, Entry, PoolId};
