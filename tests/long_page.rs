@@ -19,7 +19,7 @@ use rustc_hash::FxHashMap;
 /// The lengths of recordings, in entries.
 const LENGTHS: [usize; 2] = [869_706, 5_000_000];
 
-/// A job of six steps, again and again with other sizes, until there are so many entries. All that it leaves behind is
+/// A job of six steps, again and again with other sizes, until there are enough entries. All that it leaves behind is
 /// freed before it begins anew.
 fn long(entries: usize, folder: &Path) -> PathBuf {
     let options = LoadOptions { stacks: true, ..LoadOptions::default() };
@@ -101,10 +101,11 @@ const PAN: &str = "document.querySelector('[data-chart=bands] .surface').dispatc
 const STEP: &str =
     "document.querySelector('[data-chart=state] [aria-label=\"Next event\"]').click()";
 const SEARCH: &str = "(async () => {
-    const box = document.querySelector('[data-chart=state] [type=search]'), begin = performance.now();
+    const box = document.querySelector('[data-chart=state] [type=search]');
+    const begin = performance.now(), pause = () => new Promise((done) => setTimeout(done, 1));
     box.value = 'attention';
     box.dispatchEvent(new Event('input', { bubbles: true }));
-    while (!document.querySelector('.found').textContent) await new Promise((done) => setTimeout(done, 1));
+    while (!document.querySelector('.found').textContent) await pause();
     return performance.now() - begin; })()";
 
 fn zoom(browser: &mut Browser, times: usize) {

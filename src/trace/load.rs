@@ -32,7 +32,8 @@ pub fn load_bytes(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, T
 /// one of those: a state without a history.
 ///
 /// # Errors
-/// If there are no entries and no segments at all, none of that device, or several devices have some and none was chosen.
+/// If there are no entries and no segments at all, none of that device, or several devices have some and none was
+/// chosen.
 pub fn choose_device(
     records: Vec<Records>,
     device: Option<u32>,

@@ -167,7 +167,8 @@ impl Browser {
         self.call("Page.navigate", json!({ "url": url }));
         for _ in 0..600 {
             let ready = "document.readyState === 'complete' && location.protocol === 'file:' \
-                         && [...document.querySelectorAll('[data-chart]')].every((node) => node.dataset.state)";
+                         && [...document.querySelectorAll('[data-chart]')]
+                           .every((node) => node.dataset.state)";
             if self.evaluate(ready) == json!(true) {
                 return self.settle();
             }
