@@ -5,16 +5,17 @@ mod common;
 use std::path::Path;
 
 use common::recordings;
+use gmlake::alloc_conf::AllocConf;
 use gmlake::allocator::BlockUse;
 use gmlake::metrics::{Blame, By, Cause, EventIndex, History};
-use gmlake::sim::blame::{At, Question, blame, folded, history, loss};
+use gmlake::sim::blame::{At, Question, blame, folded, history, loss, refusal};
 use gmlake::sim::{
-    Choice, OpenOptions, Opened, Setup, at_event, at_peak, choose, open, run, transcribe,
+    Choice, Memory, OpenOptions, Opened, Setup, at_event, at_peak, choose, open, run, transcribe,
 };
 use gmlake::trace::{
     Action, Entry, EventKind, LoadOptions, Records, ingest, load_bytes, write_snapshot,
 };
-use gmlake::units::Bytes;
+use gmlake::units::{Bytes, GIB};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
@@ -237,5 +238,22 @@ fn every_block_of_a_history_lies_in_memory_that_is_held_as_long_as_it() {
             });
             assert_eq!(inside.sum::<Bytes>(), block.bytes, "{block:?} after event {event}");
         }
+    }
+}
+
+#[test]
+fn what_is_said_to_serve_a_refused_request_serves_it() {
+    let opened = opened(Path::new("traces/opt-1.3b-LR-var.frames.pickle.xz"));
+    let setup = Setup { memory: Memory::Bytes(28 * GIB), ..Setup::default() };
+    let caching = choice("caching");
+    let found = refusal(&opened, &caching, &setup, By::Line, false).expect("it runs out");
+    assert!(found.served_by.iter().any(|served| served.setting.is_some()), "a setting helps");
+    for served in &found.served_by {
+        let text = served.setting.as_deref();
+        let conf = text.map(|text| AllocConf::parse(text, setup.version).expect("PyTorch's words"));
+        let other = Setup { conf, ..setup.clone() };
+        let summary = run(&opened, &choice(&served.allocator), &other).expect("it runs");
+        assert_eq!(summary.oom_count == 0, served.runs_job, "{served:?}");
+        assert!(summary.first_oom_event.is_none_or(|oom| oom > found.event), "{served:?}");
     }
 }
