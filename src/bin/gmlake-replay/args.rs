@@ -6,7 +6,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 /// Runs GPU memory allocators on a real GPU, and measures what its memory calls cost.
 #[derive(Debug, Parser)]
-#[command(version, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
+#[command(name = "gmlake-replay", version, args_conflicts_with_subcommands = true)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
