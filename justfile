@@ -27,7 +27,7 @@ reports *folders:
     SCREENSHOTS=reports cargo test --test page
     cargo run --release --example reports -- traces {{folders}}
 
-# Random request scripts under random options, for so many seconds (nightly toolchain, cargo-fuzz).
+# Random request scripts under random options, for this many seconds (nightly toolchain, cargo-fuzz).
 fuzz target="allocators" seconds="60":
     cargo +nightly fuzz run {{target}} -- -max_total_time={{seconds}}
 

@@ -1,4 +1,4 @@
-//! How often the rule of `gmlake-sim blame --by category` is right, of recordings that note what each block is for.
+//! Accuracy of the rule of `gmlake-sim blame --by category`, on recordings that note what each block is for.
 //!
 //! usage: categories FILE... (made by `python -m gmlake predict --stacks --categories --out DIR SCRIPT`)
 //!

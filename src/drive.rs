@@ -11,7 +11,7 @@ use crate::device::{Device, DeviceError};
 use crate::trace::{AllocId, Event, EventKind, PoolId, StreamId, Trace};
 use crate::units::Bytes;
 
-/// The device's clock is told of so many events at a time: being told of each would cost more than most events.
+/// The device's clock advances by many events at a time: advancing by each would cost more than most events.
 const CLOCK: usize = 32;
 
 /// What to do when the allocator has no memory for a request.
@@ -79,7 +79,7 @@ impl<'t> Replay<'t> {
         Self { trace, live, on_oom, is_hurried: false, streams, outcome: Outcome::default() }
     }
 
-    /// The same replay, one event right after the other: the device is told of no time in between.
+    /// The same replay, one event right after the other: no time passes on the device in between.
     #[must_use]
     pub fn hurried(self) -> Self {
         Self { is_hurried: true, ..self }

@@ -42,10 +42,11 @@
 
 pub mod alloc_conf;
 pub mod allocator;
-mod complaint;
+pub mod cuda;
 pub mod device;
 pub mod drive;
 pub mod metrics;
+mod reader_error;
 pub mod replay;
 pub mod report;
 pub mod sim;

@@ -56,8 +56,8 @@ pub enum MemoryError {
     Unit(Bytes),
 }
 
-/// Reads the memory of a device. As [`parse_size`], but a small number must have its unit: nobody who writes `40` means
-/// bytes.
+/// Reads the memory of a device. As [`parse_size`], but a small number must have its unit: whoever writes `40` does not
+/// mean bytes.
 ///
 /// # Errors
 /// When it is no size, or the unit is missing.
@@ -168,8 +168,8 @@ mod tests {
         assert_eq!(parse_memory("40GiB"), Ok(40 * GIB));
         assert_eq!(parse_memory("0"), Ok(0));
         assert_eq!(parse_memory("85899345920"), Ok(80 * GIB));
-        let told = parse_memory("40").unwrap_err().to_string();
-        assert_eq!(told, "40 without a unit is 40 bytes: write 40GiB, or 40B if you mean it");
+        let message = parse_memory("40").unwrap_err().to_string();
+        assert_eq!(message, "40 without a unit is 40 bytes: write 40GiB, or 40B if you mean it");
     }
 
     #[test]

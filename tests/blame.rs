@@ -1,13 +1,16 @@
-//! Who holds the memory: rows add up to the byte, whatever is asked; stacks survive every way from file to file.
+//! Blame: rows add up to the byte, whatever is asked; stacks survive every way from file to file.
 
 mod common;
 
 use std::path::Path;
 
 use common::recordings;
-use gmlake::metrics::{Blame, By, Cause};
-use gmlake::sim::blame::{At, Question, blame, folded, loss};
-use gmlake::sim::{Choice, OpenOptions, Opened, Setup, at_peak, choose, open, run, transcribe};
+use gmlake::allocator::BlockUse;
+use gmlake::metrics::{Blame, By, Cause, EventIndex, History};
+use gmlake::sim::blame::{At, Question, blame, folded, history, loss};
+use gmlake::sim::{
+    Choice, OpenOptions, Opened, Setup, at_event, at_peak, choose, open, run, transcribe,
+};
 use gmlake::trace::{
     Action, Entry, EventKind, LoadOptions, Records, ingest, load_bytes, write_snapshot,
 };
@@ -104,7 +107,7 @@ fn losses_add_up_to_the_causes_of_the_report() {
     });
 }
 
-/// The recording with stacks, if it lies beside the checkout; a made-up one otherwise.
+/// The recording with stacks, if it lies next to the checkout; a made-up one otherwise.
 fn with_stacks() -> Vec<(String, Opened)> {
     let folder = tempfile::tempdir().expect("there is room");
     let path = folder.path().join("made.pickle");
@@ -177,5 +180,62 @@ fn loading_without_stacks_costs_nothing_in_a_trace() {
         let options = OpenOptions::default();
         let opened = open(&path, &options).expect("it is good");
         assert!(opened.trace.alloc_stacks.is_empty() && opened.records.stacks.is_empty());
+    }
+}
+
+/// Address, size and request of every block that a history says is live after an event.
+fn live_by_history(history: &History, event: usize) -> Vec<(u64, Bytes, Bytes)> {
+    let live = history.blocks.iter().filter(|block| block.life.covers(event as EventIndex));
+    let mut live: Vec<_> = live.map(|block| (block.at, block.bytes, block.requested)).collect();
+    live.sort_unstable();
+    live
+}
+
+/// The twin runs again up to the event and asks the allocator itself.
+#[test]
+fn the_state_after_any_event_follows_from_the_lives() {
+    recordings::all().into_values().collect::<Vec<_>>().par_iter().for_each(|path| {
+        let (opened, setup) = (opened(path), Setup::default());
+        let choice = choice(opened.recorded_by());
+        let history = history(&opened, &choice, &setup).expect("it runs");
+        let peak = run(&opened, &choice, &setup).expect("it runs").peak_event;
+        let last = opened.trace.events.len() - 1;
+        let is_request = |event: &usize| opened.trace.events[*event].kind != EventKind::Attempt;
+        let first = opened.trace.start_events;
+        let events = [first, first + (last - first) / 3, peak.map_or(last, |e| e as usize), last];
+        for event in events.into_iter().filter(is_request).filter(|&event| event <= last) {
+            let held = at_event(&opened, &choice, &setup, Some(event)).expect("it runs");
+            let in_use = [BlockUse::Allocated, BlockUse::Pending];
+            let blocks = held.blocks.iter().map(|block| block.view);
+            let mut live: Vec<_> = blocks
+                .filter(|view| in_use.contains(&view.state))
+                .map(|view| (view.at.0, view.size, view.requested))
+                .collect();
+            live.sort_unstable();
+            let what = format!("{} after event {event}", path.display());
+            assert_eq!(live_by_history(&history, event), live, "{what}");
+            let covers = |life: gmlake::metrics::Life| life.covers(event as EventIndex);
+            let segments = history.segments.iter().filter(|segment| covers(segment.life));
+            let reserved: Bytes = segments.map(|segment| segment.bytes).sum();
+            assert_eq!(reserved, held.usage.reserved, "{what}: held");
+        }
+    });
+}
+
+#[test]
+fn every_block_of_a_history_lies_in_memory_that_is_held_as_long_as_it() {
+    let opened = opened(Path::new("traces/opt-1.3b-LR.expandable.pickle.xz"));
+    let found = history(&opened, &choice("expandable"), &Setup::default()).expect("it runs");
+    assert!(found.blocks.len() > 10_000 && found.segments.len() > 100);
+    for block in found.blocks.iter().step_by(97) {
+        for event in [block.life.born, block.life.died.min(found.events) - 1] {
+            let held = found.segments.iter().filter(|segment| segment.life.covers(event));
+            let end = block.at + block.bytes;
+            let inside = held.map(|segment| {
+                let both = segment.at.max(block.at)..(segment.at + segment.bytes).min(end);
+                both.end.saturating_sub(both.start)
+            });
+            assert_eq!(inside.sum::<Bytes>(), block.bytes, "{block:?} after event {event}");
+        }
     }
 }

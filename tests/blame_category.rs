@@ -1,4 +1,4 @@
-//! What blocks are for: the rule line by line, and a made-up job from its file on.
+//! Categories: the rule line by line, and a made-up job from its file on.
 
 #![allow(clippy::unwrap_used)]
 

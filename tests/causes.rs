@@ -1,4 +1,4 @@
-//! Where reserved memory goes at the peak: the causes add up to the byte, for every allocator on every shipped trace.
+//! Causes of reserved memory at the peak: they add up to the byte, for every allocator on every shipped trace.
 
 mod common;
 

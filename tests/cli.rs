@@ -354,7 +354,7 @@ fn a_reader_that_has_had_enough_is_no_error() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // Nobody reads any more before the program has anything to say.
+        // The reader is gone before the program has anything to say.
         drop(child.stdout.take());
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(&fs::read(&job).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What all commands have in common: `--json`, files that are never overwritten, compression, pipes, plain words.
+//! Commands, in what they share: `--json`, files that are never overwritten, compression, pipes, plain words.
 
 #![allow(clippy::unwrap_used)]
 
@@ -78,15 +78,16 @@ fn whoever_stops_reading_ends_the_program_quietly() {
         // The reader goes before the first byte comes.
         drop(child.stdout.take());
         let ended = child.wait_with_output().unwrap();
-        let told = String::from_utf8_lossy(&ended.stderr);
-        let told: Vec<&str> = told.lines().filter(|line| !line.contains("warning: ")).collect();
-        assert_eq!((ended.status.code(), &told[..]), (Some(0), &[][..]), "{command:?}");
+        let message = String::from_utf8_lossy(&ended.stderr);
+        let message: Vec<&str> =
+            message.lines().filter(|line| !line.contains("warning: ")).collect();
+        assert_eq!((ended.status.code(), &message[..]), (Some(0), &[][..]), "{command:?}");
     }
 }
 
 /// The options of a command that name a file, from its help.
 fn file_options(command: &str) -> Vec<String> {
-    let help = output(&[command, "--help"]);
+    let help = output(&["help", command]);
     let lines = help.lines().map(str::trim).filter(|line| line.starts_with("--"));
     let named = lines.filter_map(|line| {
         line.strip_suffix(" <FILE>").or_else(|| line.split_once(" <FILE> ").map(|(name, _)| name))
@@ -152,8 +153,8 @@ fn memory_without_a_unit_is_asked_about() {
         &["sweep", job, "--allocators", "caching", "--set", "device-memory=40,80"],
     ];
     for command in commands {
-        let told = contains("40 without a unit is 40 bytes: write 40GiB, or 40B if you mean it");
-        gmlake_sim().args(command).assert().code(2).stderr(told).stdout("");
+        let message = contains("40 without a unit is 40 bytes: write 40GiB, or 40B if you mean it");
+        gmlake_sim().args(command).assert().code(2).stderr(message).stdout("");
     }
     gmlake_sim().args(["fits", job, "--device-memory", "4294967296"]).assert().success();
 }
@@ -231,10 +232,10 @@ fn what_is_wrong_is_said_in_the_users_words() {
 
 fn refused_in_plain_words(command: &[&str], text: &str) {
     let assert = gmlake_sim().args(command).assert().code(2);
-    let told = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
-    assert_eq!(told.lines().count(), 1, "{text}: {told}");
-    let odd = OURS.iter().find(|word| told.contains(**word));
-    assert_eq!(odd, None, "{text}: {told}");
+    let message = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
+    assert_eq!(message.lines().count(), 1, "{text}: {message}");
+    let odd = OURS.iter().find(|word| message.contains(**word));
+    assert_eq!(odd, None, "{text}: {message}");
 }
 
 #[test]
@@ -243,7 +244,7 @@ fn every_command_answers_in_json() {
     let place = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (page, picture, pickle) = (place("a.html"), place("a.svg"), place("a.pickle"));
     let (job, recording) = ("tests/data/by_hand.csv", "traces/graphs.pickle.xz");
-    let commands: [&[&str]; 17] = [
+    let commands: [&[&str]; 18] = [
         &["compare", job],
         &["plan", job],
         &["fits", job, "--device-memory", "4GiB"],
@@ -261,11 +262,13 @@ fn every_command_answers_in_json() {
         &["verify", recording],
         &["export", job, "--out", &pickle],
         &["allocators"],
+        &["demo"],
     ];
     let subcommands = output(&["--help"]);
     let listed = subcommands.lines().skip_while(|line| *line != "Commands:").skip(1);
+    // Help is text for people.
     let listed =
-        listed.take_while(|line| !line.is_empty()).filter(|line| !line.contains("Print this"));
+        listed.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("  help "));
     for line in listed.filter(|line| line.starts_with("  ") && !line.starts_with("   ")) {
         let name = line.split_whitespace().next().unwrap();
         assert!(commands.iter().any(|command| command[0] == name), "{name} is not tried");

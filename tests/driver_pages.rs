@@ -1,4 +1,4 @@
-//! How the driver packs small allocations into pages, held against what an H200's driver reported: replays of `native`
+//! Pages of the driver, against what an H200's driver reported for small allocations: replays of `native`
 //! (`reports/vmm/README.md`), each from the first event to the one at which it was stopped, at the recorded sizes or
 //! at a fiftieth.
 

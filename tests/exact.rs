@@ -1,7 +1,7 @@
 //! Ground truth: PyTorch's own decisions, and its own counters.
 //!
 //! Every trace in `traces/` is a recording of the real allocator. Our model must make each recorded decision again, and
-//! arrive at the counters that `torch.cuda.memory_stats()` showed at the end. Where more recordings lie beside the
+//! arrive at the counters that `torch.cuda.memory_stats()` showed at the end. Where more recordings lie next to the
 //! checkout (`../shared/traces`, or the folder that `GMLAKE_TRACES` names), they are checked too.
 
 #![allow(clippy::unwrap_used)]
@@ -30,7 +30,7 @@ struct Truth {
 }
 
 impl Truth {
-    fn beside(path: &Path) -> Self {
+    fn of_recording(path: &Path) -> Self {
         let text = path.to_string_lossy().replace(".pickle.xz", ".stats.json");
         let json: serde_json::Value =
             serde_json::from_str(&std::fs::read_to_string(text).unwrap()).unwrap();
@@ -68,7 +68,7 @@ fn check_counters(name: &str, found: &Verification, truth: &Truth) {
 #[test]
 fn every_recorded_decision_is_made_again() {
     for (name, path) in recordings::all() {
-        let (records, truth) = (load(&path), Truth::beside(&path));
+        let (records, truth) = (load(&path), Truth::of_recording(&path));
         let found = verify(&records, &environment(&records, truth.total_memory));
         assert_eq!(found.difference_count, 0, "{name}: {:?}", found.differences.first());
         assert_eq!(found.compared.iter().sum::<u64>(), records.entries.len() as u64, "{name}");
@@ -85,7 +85,7 @@ fn every_recorded_decision_is_made_again() {
 fn a_changed_decision_is_a_difference_and_only_one() {
     let path = &recordings::all()["streams"];
     let records = load(path);
-    let total = Truth::beside(path).total_memory;
+    let total = Truth::of_recording(path).total_memory;
     let count = |records: &Records| verify(records, &environment(records, total)).difference_count;
     let position = |action: Action, nth: usize| {
         let mut of = records.entries.iter().enumerate().filter(|(_, e)| e.action == action);
@@ -107,7 +107,7 @@ fn a_changed_decision_is_a_difference_and_only_one() {
 fn recordings_that_begin_in_the_middle_are_exact_from_there() {
     for name in ["opt-1.3b-N", "opt-1.3b-LR.expandable", "streams", "opt-1.3b-RO"] {
         let path = &recordings::all()[name];
-        let (records, truth) = (load(path), Truth::beside(path));
+        let (records, truth) = (load(path), Truth::of_recording(path));
         for percent in [25, 50, 75, 90] {
             let cut = records.entries.len() * percent / 100;
             let mut late = records.clone();
@@ -136,7 +136,7 @@ fn the_recorded_allocator_simulated_reaches_the_recorded_peaks() {
             assert!(!name.starts_with("zero3") && !name.ends_with("-LR"), "{name} is complete");
             continue;
         }
-        let truth = Truth::beside(&path);
+        let truth = Truth::of_recording(&path);
         let found = simulate(&opened, opened.recorded_by());
         assert_eq!(found.reserved_peak_bytes, truth.get("reserved_bytes.all.peak"), "{name}");
         assert_eq!(found.active_peak_bytes, truth.get("active_bytes.all.peak"), "{name}");

@@ -1,4 +1,4 @@
-//! What other tools get: simulated runs as snapshots, and lifetimes as tables.
+//! Exports for other tools: simulated runs as snapshots, and lifetimes as tables.
 
 #![allow(clippy::unwrap_used)]
 

@@ -205,7 +205,11 @@ fn a_bare_list_of_segments_is_a_state_without_events() {
     let records = only(list, &LoadOptions::default());
     let blocks = &records.segments[0].blocks;
     assert_eq!((blocks[1].address, blocks[1].requested), (4608, 500));
-    let error = choose_device(vec![records], None, Path::new("a.json")).expect_err("no events");
+    let path = Path::new("a.json");
+    let chosen = choose_device(vec![records.clone()], None, path).expect("a state is enough");
+    assert_eq!(chosen.segments, records.segments);
+    let nothing = Records { segments: Vec::new(), ..records };
+    let error = choose_device(vec![nothing], None, path).expect_err("no events");
     assert!(error.to_string().starts_with("a.json: no events: recording was never"), "{error}");
 }
 

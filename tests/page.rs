@@ -14,7 +14,7 @@ use assert_cmd::Command;
 use browser::Browser;
 use serde_json::{Value, json};
 
-const CHARTS: [&str; 5] = ["timeline", "causes", "map", "latency", "convergence"];
+const CHARTS: [&str; 7] = ["timeline", "bands", "state", "causes", "map", "latency", "convergence"];
 
 fn browser() -> Option<Browser> {
     let found = browser::find();
@@ -99,7 +99,7 @@ fn needed_width(browser: &mut Browser) -> f64 {
 fn check_quiet(browser: &mut Browser, what: &str) {
     let (needed, width) = (needed_width(browser), browser.width as f64);
     assert!(needed <= width, "{what}: the page is {needed} wide in a window of {width}");
-    assert_eq!(browser.complaints, [""; 0], "{what}");
+    assert_eq!(browser.errors, [""; 0], "{what}");
     let foreign = browser
         .requests
         .iter()
@@ -188,6 +188,8 @@ fn hovering_reads_each_chart() {
     browser.open(example(), 1280, 900);
     let expected = [
         ("timeline", ["recorded", "GiB", "in use"]),
+        ("bands", ["event", "live", "held"]),
+        ("state", ["size", "segment", "address"]),
         ("causes", ["requested", "rounding", "made it grow"]),
         ("map", ["size", "segment", "stream"]),
         ("latency", ["Step", "calls", "native"]),
@@ -213,7 +215,7 @@ fn what_is_wrong_with_a_page_is_noticed() {
     std::fs::write(&page, body).unwrap();
     browser.open(&page, 390, 800);
     assert!(needed_width(&mut browser) >= 700.0);
-    assert!(browser.complaints.iter().any(|text| text.contains("nothing is not defined")));
+    assert!(browser.errors.iter().any(|text| text.contains("nothing is not defined")));
     assert!(browser.requests.iter().any(|url| url.starts_with("http://localhost")));
 }
 
@@ -292,12 +294,14 @@ fn odd_recordings_make_whole_pages() {
     let Some(mut browser) = browser() else { return };
     let by_hand = report("by_hand.html", &["tests/data/by_hand.csv".to_owned()], &[]);
     let oom = report("oom.html", &[trace("opt-1.3b-N")], &["--device-memory", "8GiB"]);
+    let state = state_only();
+    let state = report("state.html", &[state], &[]);
     let both = report(
         "both.html",
         &[trace("graphs"), trace("streams")],
         &["--allocators", "caching,gmlake"],
     );
-    for page in [by_hand, oom, both] {
+    for page in [by_hand, oom, state, both] {
         for width in [1280, 390] {
             browser.open(&page, width, 800);
             let what = format!("{} at {width}", page.display());
@@ -311,6 +315,129 @@ fn odd_recordings_make_whole_pages() {
             );
             check_quiet(&mut browser, &what);
         }
+    }
+}
+
+/// A snapshot that was taken without a history.
+fn state_only() -> String {
+    let path = folder().join("state.json");
+    let block = |state: &str| json!({"size": 1 << 20, "requested_size": 1 << 20, "state": state});
+    let segment = |address: u64| {
+        json!({"device": 0, "address": address, "total_size": 2 << 20, "allocated_size": 1 << 20,
+               "stream": 0, "segment_type": "large", "segment_pool_id": [0, 0], "is_expandable": false,
+               "blocks": [block("active_allocated"), block("inactive")]})
+    };
+    let all = json!({"segments": [segment(1 << 25), segment(1 << 26)], "device_traces": [[]]});
+    std::fs::write(&path, all.to_string()).expect("the folder is ours");
+    path.display().to_string()
+}
+
+/// A page with call stacks.
+fn stacks() -> &'static Path {
+    static PAGE: LazyLock<PathBuf> = LazyLock::new(|| {
+        let allocators = ["--allocators", "caching,expandable"];
+        report("stacks.html", &[trace("opt-1.3b-LR-var.frames")], &allocators)
+    });
+    &PAGE
+}
+
+/// Clicks on the element that a selector finds, in the bands or the state.
+fn click(browser: &mut Browser, chart: &str, selector: &str) {
+    let node = format!("document.querySelector(`[data-chart={chart}] {selector}`)");
+    browser.evaluate(&format!("{node}.click()"));
+    browser.settle();
+}
+
+fn state_words(browser: &mut Browser) -> String {
+    browser.settle();
+    browser.text("document.querySelector('[data-chart=state] .words').innerText")
+}
+
+#[test]
+fn bands_show_who_holds_the_memory() {
+    let Some(mut browser) = browser() else { return };
+    browser.open(stacks(), 1280, 900);
+    let legend = "document.querySelector('[data-chart=bands] .swatches').innerText";
+    assert!(browser.text(legend).contains("activations"));
+    click(&mut browser, "bands", "[role=radio]:nth-child(2)");
+    assert!(browser.text(legend).contains("modeling_opt.py:247 forward"));
+    let whole = colours(&mut browser, "bands");
+    assert!(whole >= 9.0, "{whole} colours");
+    click(&mut browser, "bands", "[aria-label='Zoom to the peak']");
+    let part = "document.querySelector('[data-chart=bands] output').innerText";
+    assert!(browser.text(part).starts_with("Events 39,992 to 47,9"), "{}", browser.text(part));
+    click(&mut browser, "bands", "[role=radio]:last-child");
+    let (x, y) = middle(&mut browser, "bands");
+    // A parameter, just above the axis.
+    browser.mouse("mouseMoved", x - 100.0, y + 150.0);
+    let text = tip(&mut browser);
+    assert!(text.contains("parameters") && text.contains("modeling_opt.py"), "{text}");
+    check_quiet(&mut browser, "bands");
+    keep(&mut browser, "blocks");
+}
+
+#[test]
+fn the_state_is_stepped_searched_and_filtered() {
+    let Some(mut browser) = browser() else { return };
+    browser.open(stacks(), 1280, 900);
+    // The peak of `blame`, whose bytes its own tests know.
+    let words = state_words(&mut browser);
+    assert!(words.contains("43,977") && words.contains("23.34 GiB live"), "{words}");
+    click(&mut browser, "state", "[aria-label='Next event']");
+    assert!(state_words(&mut browser).contains("5.71 GiB given back"));
+    click(&mut browser, "state", "[aria-label='Previous event']");
+    assert_eq!(state_words(&mut browser), words);
+    click(&mut browser, "state", "[aria-label='Go to the growth before']");
+    assert!(state_words(&mut browser).contains("asked for"), "a growth is a request");
+    browser.evaluate(
+        "(() => { const box = document.querySelector('[data-chart=state] [type=search]');
+           box.value = 'attention';
+           box.dispatchEvent(new Event('input', { bubbles: true }));
+           return new Promise((done) => setTimeout(done, 400)); })()",
+    );
+    let found = "document.querySelector('[data-chart=state] .found').innerText";
+    assert!(browser.text(found).starts_with("3,168 of 39,856 blocks match"));
+    // The peak of what matches.
+    click(&mut browser, "state", "[aria-label='Go to the peak']");
+    assert!(state_words(&mut browser).contains("44,044"));
+    let rows = "[...document.querySelectorAll('[data-chart=state] tbody tr')].every((row) => \
+                row.innerText.includes('attention'))";
+    assert_eq!(browser.evaluate(rows), true, "the list has only what matches");
+    assert!(
+        browser.number("document.querySelectorAll('[data-chart=state] tbody tr').length") > 2.0
+    );
+    click(&mut browser, "state", "tbody button");
+    let frames = "document.querySelectorAll('[data-chart=state] .chosen .frames li').length";
+    assert!(browser.number(frames) > 3.0, "the whole call stack");
+    click(&mut browser, "state", ".filter button");
+    assert_eq!(browser.text(found), "");
+    check_quiet(&mut browser, "after stepping");
+}
+
+/// axe-core, where `GMLAKE_AXE` names its script: contrast, names, roles.
+#[test]
+fn the_page_passes_axe() {
+    let Some(mut browser) = browser() else { return };
+    let Some(script) = std::env::var_os("GMLAKE_AXE") else {
+        return eprintln!("SKIPPED: GMLAKE_AXE does not name axe-core's script");
+    };
+    let script = std::fs::read_to_string(script).expect("the script is there");
+    let oom = report("axe.html", &[trace("opt-1.3b-N")], &["--device-memory", "8GiB"]);
+    for (page, shade, width) in
+        [(stacks(), "light", 1280), (stacks(), "dark", 1280), (&oom, "light", 390)]
+    {
+        let features = json!([{"name": "prefers-color-scheme", "value": shade}]);
+        browser.call("Emulation.setEmulatedMedia", json!({ "features": features }));
+        browser.open(page, width, 900);
+        click(&mut browser, "state", "tbody button");
+        browser.evaluate(
+            "document.querySelectorAll('details').forEach((box) => { box.open = true; })",
+        );
+        browser.evaluate(&script);
+        let violations = browser.evaluate(
+            "axe.run().then(({ violations }) => violations.map(({ id, nodes }) => id + ': ' + nodes[0].html))",
+        );
+        assert_eq!(violations, json!([]), "{} {shade} {width}", page.display());
     }
 }
 

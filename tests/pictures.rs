@@ -48,7 +48,7 @@ fn a_page_holds_everything_and_asks_for_nothing() {
         assert!(page.contains(text), "{text}");
     }
     let addresses = ["http://", "https://", "<link rel=\"stylesheet", "@import", "src=\""];
-    // The one address is the name of a vocabulary, which nobody fetches.
+    // The one address is the name of a vocabulary, which is not fetched.
     let page = page.replace("http://www.w3.org/2000/svg", "");
     for text in addresses {
         assert!(!page.contains(text), "{text}");

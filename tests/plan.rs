@@ -1,6 +1,6 @@
 //! Plans on real traces, checked against `compare` on devices of the stated size and one step below.
 //!
-//! Where more recordings lie beside the checkout (`../shared/traces`, or the folder that `GMLAKE_TRACES` names),
+//! Where more recordings lie next to the checkout (`../shared/traces`, or the folder that `GMLAKE_TRACES` names),
 //! those of
 //! `reports/plan.md` that are not in `traces/` are checked too.
 

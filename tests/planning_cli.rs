@@ -207,10 +207,10 @@ fn a_sweep_that_was_killed_goes_on_where_it_was() {
     let done = lines() - 1;
     assert!(done < 30 && !killed.exists(), "it was killed too late to show anything");
     let again = sweep(&killed).output().unwrap();
-    let told = String::from_utf8_lossy(&again.stderr).into_owned();
+    let message = String::from_utf8_lossy(&again.stderr).into_owned();
     assert!(
-        told.contains("going on with ") && told.contains(" runs of an earlier sweep"),
-        "{told}"
+        message.contains("going on with ") && message.contains(" runs of an earlier sweep"),
+        "{message}"
     );
     assert_eq!(rows(&killed), rows(&whole));
     assert_eq!(rows(&killed).len(), 30);

@@ -1,4 +1,4 @@
-//! Readable pictures: words that can be told from their ground, and that say what is there.
+//! Readable pictures: words with enough contrast, and that say what is there.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! A job that runs again and again in one process: `lake` comes to rest. Each recording is run several times in a row,
+//! A job that runs again and again in one process: `lake` settles. Each recording is run several times in a row,
 //! and from some round on everything goes where it went the round before.
 
 mod common;

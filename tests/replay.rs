@@ -1,6 +1,6 @@
 //! `gmlake-replay` from outside, on a driver of our own: `mock_libcuda`, which this test compiles.
 //!
-//! The real program runs, loads the mock as it would load the driver, and is told to fail in many ways. Without a C++
+//! The real program runs, loads the mock as it would load the driver, and is made to fail in many ways. Without a C++
 //! compiler these tests say so and pass; what needs no driver is tested in any case.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -11,8 +11,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use gmlake::allocator::ALL;
+use gmlake::cuda::{Gpu, GpuError};
 use gmlake::device::Profile;
-use gmlake::replay::cuda::{Gpu, GpuError};
 use gmlake::units::Nanos;
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! What every report looks like for a tiny trace, and that the numbers are the same in all.
+//! Reports of a tiny trace, in every form, with the same numbers in all.
 
 use std::path::Path;
 

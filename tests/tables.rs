@@ -193,8 +193,8 @@ fn a_snapshot_within_something_else_is_found_or_there_is_advice() {
         ("deflated.zip", "unzip it, and give the file in it"),
         ("utf16.csv", "a text in UTF-16: save it in UTF-8"),
     ] {
-        let told = read(name).unwrap_err().to_string();
-        assert!(told.contains(advice) && told.lines().count() == 1, "{name}: {told}");
+        let message = read(name).unwrap_err().to_string();
+        assert!(message.contains(advice) && message.lines().count() == 1, "{name}: {message}");
     }
 }
 

@@ -51,7 +51,7 @@ fn who_wants_no_warnings_gets_none() {
     wrong.stderr(contains("missing.csv: cannot be read"));
 }
 
-/// What a command shows on a terminal of so many columns; nothing where there is no `script` to make one.
+/// What a command shows on a terminal of this many columns; nothing where there is no `script` to make one.
 fn on_terminal(columns: u16, command: &str) -> Option<String> {
     let program = assert_cmd::cargo::cargo_bin!("gmlake-sim").display().to_string();
     let line = format!("stty cols {columns}; '{program}' {command}");

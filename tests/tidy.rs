@@ -1,7 +1,12 @@
-//! The rules of the house, checked: budgets of size, which module may use which, where `unsafe` may stand.
+//! The rules of this repository, checked: budgets of size, which module may use which, where `unsafe` may stand.
 //!
 //! Plain text tools on purpose. They rely on `cargo fmt`, which puts the closing brace of a function under its first
 //! letter, and on the rule that a file ends with its test module.
+
+#[path = "tidy/imports.rs"]
+mod imports;
+#[path = "tidy/words.rs"]
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +19,8 @@ const PROSE_WIDTH: usize = 120;
 
 /// Files, and folders, that may say `unsafe`; each block then says why it is sound.
 const UNSAFE_FILES: &[&str] = &[
-    "src/replay/cuda/driver.rs",
-    "src/replay/cuda/guest.rs",
+    "src/cuda/driver.rs",
+    "src/cuda/guest.rs",
     "src/torch/c_interface.rs",
     "src/trace/input.rs",
     "src/virtual_gpu/exports/",
@@ -24,24 +29,44 @@ const UNSAFE_FILES: &[&str] = &[
 /// Which of our modules a module may use, from the bottom up.
 const LAYERS: &[(&str, &[&str])] = &[
     ("units", &[]),
-    ("complaint", &[]),
+    ("reader_error", &[]),
     ("alloc_conf", &["units"]),
-    ("trace", &["units", "complaint", "alloc_conf"]),
-    ("device", &["units", "complaint", "trace"]),
+    ("trace", &["units", "reader_error", "alloc_conf"]),
+    ("device", &["units", "reader_error", "trace"]),
     ("allocator", &["units", "alloc_conf", "trace", "device"]),
     ("drive", &["units", "alloc_conf", "trace", "device", "allocator"]),
     ("metrics", &["units", "alloc_conf", "trace", "device", "allocator", "drive"]),
     ("report", &["units", "alloc_conf", "trace", "device", "allocator", "metrics"]),
     (
         "sim",
-        &["units", "complaint", "alloc_conf", "trace", "device", "allocator", "drive", "metrics"],
+        &[
+            "units",
+            "reader_error",
+            "alloc_conf",
+            "trace",
+            "device",
+            "allocator",
+            "drive",
+            "metrics",
+        ],
     ),
+    ("cuda", &["units", "trace", "device"]),
     (
         "replay",
-        &["units", "complaint", "alloc_conf", "trace", "device", "allocator", "drive", "metrics"],
+        &[
+            "units",
+            "reader_error",
+            "alloc_conf",
+            "trace",
+            "device",
+            "allocator",
+            "drive",
+            "metrics",
+            "cuda",
+        ],
     ),
     ("virtual_gpu", &["units", "device", "sim"]),
-    ("torch", &["units", "alloc_conf", "trace", "device", "allocator", "replay"]),
+    ("torch", &["units", "alloc_conf", "trace", "device", "allocator", "cuda"]),
 ];
 
 /// What a lower module may use of `trace`: plain data.
@@ -56,7 +81,7 @@ const CRATES: &[(&str, &str)] = &[
     ("plotters", "src/report/"),
     ("inferno", "src/report/"),
     ("comfy_table", "src/report/"),
-    ("cudarc", "src/replay/"),
+    ("cudarc", "src/cuda/"),
 ];
 
 struct Source {

@@ -120,7 +120,7 @@ fn memory_of_graphs_stays_apart_until_they_are_gone() {
 #[test]
 fn frees_may_come_when_the_driver_has_gone() {
     for name in allocators() {
-        let Some(errors) = check(&format!("allocator={name}"), &["farewell"]) else { return };
+        let Some(errors) = check(&format!("allocator={name}"), &["shutdown"]) else { return };
         let ours: Vec<_> = errors.lines().filter(|line| !line.starts_with("mock:")).collect();
         assert!(ours.is_empty(), "{name}: {ours:?}");
     }

@@ -12,7 +12,7 @@ use serde_json::Value;
 fn read(path: &Path) -> (Records, Value) {
     let records = load(path, &LoadOptions::default()).expect("a good recording");
     let stats = path.to_string_lossy().replace(".pickle.xz", ".stats.json");
-    let stats = std::fs::read(stats).expect("the truth lies beside it");
+    let stats = std::fs::read(stats).expect("the truth lies next to it");
     let stats = serde_json::from_slice(&stats).expect("JSON");
     (choose_device(records, None, path).expect("one device"), stats)
 }

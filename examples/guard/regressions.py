@@ -45,7 +45,7 @@ def main():
 
 
 def is_found(folder, given, size, chance):
-    """Whether the guard finds a line that keeps so many bytes."""
+    """Whether the guard finds a line that keeps this many bytes."""
     text, name = regression(SCRIPT.read_text(), size, chance)
     done = run(folder, text, given.events)
     is_right = done.returncode == 1 and done.stdout.startswith(f"{name} made it grow")

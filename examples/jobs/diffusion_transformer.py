@@ -1,5 +1,5 @@
 """A diffusion transformer (DiT-XL/2, 675 million parameters) on latents of varied aspect ratios,
-made of timm's layers, with an average of its weights beside it.
+made of timm's layers, with an average of its weights next to it.
 
 usage: diffusion_transformer.py [--batch 48] [--layers 28] [--width 1152] [--steps 12]
 """

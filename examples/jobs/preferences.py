@@ -1,4 +1,4 @@
-"""Learning from preferences (DPO): a Llama of 3 billion parameters in training beside a frozen one
+"""Learning from preferences (DPO): a Llama of 3 billion parameters in training next to a frozen one
 that it is compared with.
 
 usage: preferences.py [--batch 4] [--length 1024] [--layers 28] [--steps 8]
@@ -41,10 +41,10 @@ def log_likelihood(model, batch):
     """Of each text as a whole, by the model."""
     logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
     labels = batch["labels"][:, 1:]
-    told = labels != -100
+    reply = labels != -100
     logs = logits[:, :-1].float().log_softmax(-1)
-    chosen = logs.gather(2, labels.masked_fill(~told, 0).unsqueeze(2)).squeeze(2)
-    return (chosen * told).sum(1)
+    chosen = logs.gather(2, labels.masked_fill(~reply, 0).unsqueeze(2)).squeeze(2)
+    return (chosen * reply).sum(1)
 
 
 torch.manual_seed(0)

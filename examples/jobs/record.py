@@ -4,7 +4,7 @@ usage: record.py SCRIPT OUT ARGS...
        torchrun --nproc-per-node 2 record.py SCRIPT OUT ARGS...
 
 `OUT.pickle` is the snapshot (`OUT.r0.pickle`, `OUT.r1.pickle` ... under torchrun), with the history
-from before the first allocation and without stacks. `OUT.stats.json` beside it holds PyTorch's own
+from before the first allocation and without stacks. `OUT.stats.json` next to it holds PyTorch's own
 counters, the device, the time at which each optimizer step ended, and the message where memory ran
 out. Both are written also if the script fails, whose exit code then stays.
 """

@@ -1,6 +1,6 @@
 """Cells: what the paper's figures show, one bar or pair of points each, and the job that stands for it.
 
-`cells.csv` has a row for each of the 56: the paper's own values beside the engine, model, strategy,
+`cells.csv` has a row for each of the 56: the paper's own values next to the engine, model, strategy,
 GPUs and batch with which `train.py` is run. Of the batch sizes only those of the sweeps are stated.
 The values were read off the plots, good to about 0.5 GB and 0.004 of utilization.
 """

@@ -124,10 +124,10 @@ def obstacle(job, given):
 
 def run(job, given, folder):
     """Predicts rank 0, and returns its part of the JSON."""
-    told = os.path.join(folder, "prediction.json")
+    reply = os.path.join(folder, "prediction.json")
     command = [sys.executable, "-m", "gmlake", "predict", "--gpu", "a100-80gb"]
     command += ["--memory", "unlimited", "--events", given.events, "--world", str(job.gpus)]
-    command += ["--out", folder, "--json", told, os.path.join(HERE, "train.py")]
+    command += ["--out", folder, "--json", reply, os.path.join(HERE, "train.py")]
     command += ["--engine", job.engine, "--model", job.model, "--strategy", job.strategy]
     command += ["--batch", str(job.batch), "--steps", str(given.steps)]
     surroundings = dict(os.environ)
@@ -139,7 +139,7 @@ def run(job, given, folder):
     )
     if done.returncode:
         raise subprocess.SubprocessError(done.stderr)
-    with open(told, encoding="utf-8") as file:
+    with open(reply, encoding="utf-8") as file:
         rank = json.load(file)["ranks"][0]
     return rank, folder
 

@@ -1,7 +1,7 @@
 """Colossal-AI's Gemini: parameters in chunks that travel between the ranks.
 
 Its newest package (0.5.0, of June 2025) asks for PyTorch 2.5.1 at most and transformers 4.51.3. It
-runs with PyTorch 2.11 as well, beside the rest, if it is installed apart and without dependencies:
+runs with PyTorch 2.11 as well, next to the rest, if it is installed apart and without dependencies:
 
     pip install --no-deps --target FOLDER colossalai==0.5.0 transformers==4.51.3 peft==0.13.2 \\
         tokenizers==0.21.4 huggingface_hub==0.36.2 galore_torch bitsandbytes

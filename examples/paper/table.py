@@ -1,4 +1,4 @@
-"""The table: what was predicted beside what the paper shows, in Markdown."""
+"""The table: what was predicted next to what the paper shows, in Markdown."""
 
 GIB = 2**30
 COLUMNS = [
@@ -108,5 +108,5 @@ def missing(cells, results):
         if not predicted(result):
             reason = result["error"] if result else "not run"
             reasons.setdefault(reason, []).append(cell.title)
-    told = [f"- {'; '.join(titles)}: {reason}" for reason, titles in reasons.items()]
-    return ["Not predicted:\n\n" + "\n".join(told)] if told else []
+    reply = [f"- {'; '.join(titles)}: {reason}" for reason, titles in reasons.items()]
+    return ["Not predicted:\n\n" + "\n".join(reply)] if reply else []

@@ -2,7 +2,7 @@
 
     python examples/predict/recordings.py --scripts CAPTURE --traces TRACES [NAME ...] [--markdown FILE]
 
-`CAPTURE` has the scripts that made the recordings, `TRACES` PyTorch's own counters beside each one
+`CAPTURE` has the scripts that made the recordings, `TRACES` PyTorch's own counters next to each one
 (`NAME.stats.json`). Prints a line a recording: reserved and live peak, recorded and predicted. With
 `--check` the exit code is 1 unless every prediction is as good as the table below says.
 """

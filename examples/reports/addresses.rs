@@ -15,7 +15,7 @@ const HEAD: &str = include_str!("addresses_head.md");
 const SETTINGS_HEAD: &str = "\
 ## From one setting to another
 
-The same program, recorded under both settings: the peak under one, told from the recording of the other with the driver's
+The same program, recorded under both settings: the peak under one, predicted from the recording of the other with the driver's
 addresses.
 
 ";
@@ -59,7 +59,7 @@ pub(crate) fn report(traces: &Traces) -> Result<String> {
     Ok(format!("{HEAD}{}{}\n{SETTINGS_HEAD}{}", table.text(), end(&rows), settings(traces)?))
 }
 
-/// The peak under each setting as told from the recording of another.
+/// The peak under each setting as predicted from the recording of another.
 fn settings(traces: &Traces) -> Result<String> {
     let mut table = Table::new(&["from", "settings", "predicted", "recorded", "difference"]);
     for (from, conf, to) in SETTINGS {

@@ -1,4 +1,4 @@
-//! Writes the tables of `reports/`, and pictures beside them:
+//! Writes the tables of `reports/`, and pictures next to them:
 //! `cargo run --release --example reports -- [REPORT...] traces [MORE-FOLDERS...]`.
 //!
 //! Names of reports before the folders choose among them. Every table carries the command that made it. Traces are

@@ -1,4 +1,4 @@
-//! `reports/paper.md`: the paper's figures beside what our recordings say, and two pictures.
+//! `reports/paper.md`: the paper's figures next to what our recordings say, and two pictures.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -57,8 +57,8 @@ pub(crate) fn report(traces: &Traces) -> Result<String> {
 }
 
 fn strategies(traces: &Traces) -> Result<String> {
-    let one = beside(traces, &STRATEGIES)?;
-    let four = beside(traces, &STRATEGIES_ZERO3)?;
+    let one = comparison(traces, &STRATEGIES)?;
+    let four = comparison(traces, &STRATEGIES_ZERO3)?;
     Ok(format!(
         "## Memory-saving strategies
 
@@ -95,7 +95,7 @@ only 82 to 86 % on two and four, not 90 %. Communication runs on a stream of its
 stream to another in either GMLake; that alone sets an end to what stitching can reach:
 
 {}",
-        beside(traces, &SCALE_OUT)?,
+        comparison(traces, &SCALE_OUT)?,
         table.text()
     ))
 }
@@ -138,7 +138,7 @@ The paper's FSDP row is GLM-10B; our recordings under FSDP are of two other mode
 *Agrees:* every platform fragments under PyTorch, FSDP more than DeepSpeed, and stitching as released wins 7 to 18 points
 back. *Does not:* nothing here comes near the 33 % that the paper reports for Colossal-AI.
 ",
-        beside(traces, &PLATFORMS)?
+        comparison(traces, &PLATFORMS)?
     ))
 }
 
@@ -169,7 +169,7 @@ the more the larger the batch. A batch that PyTorch cannot run is run by stitchi
 a retry leave 68 GiB on a device of 80. And the released code runs out where expandable segments, which the paper's
 PyTorch did not have, do not.
 ",
-        beside(traces, &BATCHES)?,
+        comparison(traces, &BATCHES)?,
         table.text(),
         FIRST_OOM.workload,
         most.unwrap_or_default(),
@@ -322,7 +322,7 @@ fn all(traces: &Traces) -> Result<String> {
     ))
 }
 
-/// Whether it was recorded from the start, with settings that nobody touched.
+/// Whether it was recorded from the start, with default settings.
 fn is_plain(opened: &Opened) -> bool {
     let conf = opened.trace.settings.clone().unwrap_or_default();
     conf == gmlake::alloc_conf::AllocConf::default()
@@ -332,7 +332,7 @@ fn is_plain(opened: &Opened) -> bool {
 }
 
 /// A table of the paper's bars and ours.
-fn beside(traces: &Traces, published: &[Published]) -> Result<String> {
+fn comparison(traces: &Traces, published: &[Published]) -> Result<String> {
     let mut table = Table::new(&[
         "paper",
         "PyTorch",

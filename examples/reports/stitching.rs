@@ -1,4 +1,4 @@
-//! `reports/gmlake.md`: the two GMLakes, their knobs, and the paper's claims beside real traces.
+//! `reports/gmlake.md`: the two GMLakes, their knobs, and the paper's claims next to real traces.
 
 use anyhow::Result;
 use gmlake::device::AddressPolicy;
@@ -32,7 +32,7 @@ const CHOSEN: &str = "\
 
 The fragmentation limit is the one knob of the paper that decides how much memory is saved. It gives 128 MB as an example. What is
 smaller is neither split nor stitched: it waits for a request of exactly its size. In the paper's jobs a tensor had 85 to 93 MB on
-average; in these most are far smaller, so that most of what is free waits, and new memory comes beside it. At one chunk, 2 MiB,
+average; in these most are far smaller, so that most of what is free waits, and new memory is added. At one chunk, 2 MiB,
 nothing has to wait, and no more is mapped. So that is the default, chosen on the recordings below: utilization, with the
 settings of each. `--set gmlake.fragment_limit=128MiB` is the paper's example.
 

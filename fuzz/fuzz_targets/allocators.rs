@@ -56,13 +56,13 @@ fn run(data: &mut Unstructured<'_>) -> Result<()> {
     while !data.is_empty() && ops.len() < 1000 {
         ops.push(op(data)?);
     }
-    let told = format!("{} {:?} {:?}", spec.name, options.rows(), environment.conf.text);
-    check(Checked::new(allocator, spec), &ops, capacity, &told);
+    let setting = format!("{} {:?} {:?}", spec.name, options.rows(), environment.conf.text);
+    check(Checked::new(allocator, spec), &ops, capacity, &setting);
     Ok(())
 }
 
-fn check(mut allocator: Checked, ops: &[Op], capacity: Bytes, told: &str) {
-    let _tell = Tell(format!("{told} on {capacity} bytes: {ops:?}"));
+fn check(mut allocator: Checked, ops: &[Op], capacity: Bytes, setting: &str) {
+    let _tell = Tell(format!("{setting} on {capacity} bytes: {ops:?}"));
     let trace = Script::trace_of(ops);
     let mut gpu = SimDevice::new(capacity);
     let mut replay = Replay::new(&trace, OnOom::Skip);

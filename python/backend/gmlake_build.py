@@ -1,7 +1,8 @@
 """Builds the wheel: maturin packs the two programs, and before it cargo builds the two shared libraries.
 
-maturin packs one kind of thing in one wheel; the libraries are put beside the Python files, where they are data.
-The profile is cargo's `release`, or what GMLAKE_PROFILE names.
+maturin packs one kind of thing in one wheel; the libraries are put next to the Python files, where they are data.
+The profile is cargo's `release`, or what GMLAKE_PROFILE names. GMLAKE_TARGET builds for another machine, with zig as the
+linker, and GMLAKE_PLATFORM says for which glibc (manylinux_2_28).
 """
 
 import json
@@ -14,6 +15,8 @@ import maturin
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILE = os.environ.get("GMLAKE_PROFILE", "release")
+TARGET = os.environ.get("GMLAKE_TARGET")
+PLATFORM = os.environ.get("GMLAKE_PLATFORM")
 
 get_requires_for_build_wheel = maturin.get_requires_for_build_wheel
 get_requires_for_build_sdist = maturin.get_requires_for_build_sdist
@@ -27,11 +30,19 @@ LIBRARIES = {
 }
 
 
+def cargo():
+    """The command that builds, for this machine or for another."""
+    if TARGET is None:
+        return ["cargo", "build"]
+    glibc = "." + PLATFORM.removeprefix("manylinux_").replace("_", ".") if PLATFORM else ""
+    return ["cargo", "zigbuild", "--target", TARGET + glibc]
+
+
 def build_libraries():
     """Builds the libraries and puts them into the package."""
     examples = [word for name in LIBRARIES for word in ("--example", name)]
     messages = subprocess.run(
-        ["cargo", "build", "--profile", PROFILE, *examples, "--message-format=json-render-diagnostics"],
+        [*cargo(), "--profile", PROFILE, *examples, "--message-format=json-render-diagnostics"],
         cwd=ROOT, check=True, stdout=subprocess.PIPE,
     ).stdout.splitlines()
     files = [name for line in messages for name in json.loads(line).get("filenames", [])]
@@ -39,12 +50,15 @@ def build_libraries():
         built = [file for file in files if file.endswith(f"lib{name}.so")]
         library = ROOT / "python" / "gmlake" / f"lib{name}.so"
         shutil.copyfile(built[-1], library)
-        if shutil.which("strip"):
-            # Line numbers are two thirds of it, and whoever needs them builds it without this.
+        # Line numbers are two thirds of it, and whoever needs them builds it without this.
+        if TARGET is None and shutil.which("strip"):
             subprocess.run(["strip", "--strip-debug", str(library)], check=True)
 
 
 def build_wheel(directory, config_settings=None, metadata_directory=None):
+    if TARGET is not None:
+        os.environ.setdefault("CARGO_PROFILE_RELEASE_STRIP", "debuginfo")
     build_libraries()
-    settings = {"build-args": f"--profile {PROFILE}", **(config_settings or {})}
+    elsewhere = f" --target {TARGET} --zig --compatibility {PLATFORM}" if TARGET else ""
+    settings = {"build-args": f"--profile {PROFILE}{elsewhere}", **(config_settings or {})}
     return maturin.build_wheel(directory, settings, metadata_directory)

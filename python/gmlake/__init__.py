@@ -3,8 +3,8 @@
     import gmlake
     gmlake.enable()                      # before anything is put on a GPU
 
-From then on all GPU memory of this process comes from the allocator that was chosen: GMLake as its paper describes it,
-or another one of `gmlake-sim`'s. `python -m gmlake run train.py` does the same for a script that is left as it is.
+From then on all GPU memory of this process comes from `lake`, or from the allocator that was named: any of those that
+`gmlake-sim allocators` lists. `python -m gmlake run train.py` does the same for a script that is left as it is.
 """
 
 from ._plugin import (

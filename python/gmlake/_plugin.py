@@ -1,4 +1,4 @@
-"""The shared library, and how PyTorch is told to use it."""
+"""The shared library, and how PyTorch is made to use it."""
 
 import ctypes
 import json
@@ -167,7 +167,7 @@ def reset_peak(device=None):
 
 
 def record_history(entries=10_000_000):
-    """Keeps the last so many events from now on, for `snapshot`; 0 records no more."""
+    """Keeps this many of the last events from now on, for `snapshot`; 0 records no more."""
     _library().gmlake_record(entries)
 
 

@@ -28,7 +28,7 @@ def record(path, max_entries=20_000_000, frames=False, categories=False):
     torch.cuda.init()
     noted = Categories(torch) if categories else None
     history = torch.cuda.memory._record_memory_history
-    history(enabled="all", context="all" if frames else None, stacks="python", max_entries=max_entries)
+    history(enabled="all", context="alloc" if frames else None, stacks="python", max_entries=max_entries)
     try:
         yield
     finally:

@@ -49,11 +49,11 @@ def test_tolerances():
     assert command.tolerance_of("0") == (False, 0)
     for text in ["", "%", "-1%", "nan%", "inf%", "much"]:
         raises("--tolerance", command.tolerance_of, text)
-    for before, after, told, beyond in [
+    for before, after, reply, beyond in [
         (1000, 1010, "1%", False), (1000, 1011, "1%", True), (1000, 900, "0", False), (1000, 1001, "0", True),
         (1000, 1000 + (1 << 20), "1MiB", False), (0, 1, "1%", True),
     ]:
-        assert change.is_beyond(before, after, command.tolerance_of(told)) == beyond, (before, after, told)
+        assert change.is_beyond(before, after, command.tolerance_of(reply)) == beyond, (before, after, reply)
 
 
 def test_lines_that_moved_are_the_same_lines():
@@ -128,10 +128,10 @@ def test_a_line_that_grew_is_named_first():
         live = json.loads(guarded.text())["ranks"][0]["live_peak_bytes"]
         for share, code in [(0.9, 0), (1.1, 1)]:
             kept = f"\nkept = torch.empty({int(live * share / 100)}, dtype=torch.uint8, device='cuda')\nfor step"
-            done = guarded.run(MLP.replace("\nfor step", kept), "--json", "told.json")
-            told = json.loads(Path(folder, "told.json").read_text())["ranks"][0]
-            assert told["lines"][0]["name"] == "job.py:5 <module>", told
-            assert ("live_peak_bytes" in told["beyond"]) == bool(code), told
+            done = guarded.run(MLP.replace("\nfor step", kept), "--json", "reply.json")
+            reply = json.loads(Path(folder, "reply.json").read_text())["ranks"][0]
+            assert reply["lines"][0]["name"] == "job.py:5 <module>", reply
+            assert ("live_peak_bytes" in reply["beyond"]) == bool(code), reply
         assert done.returncode == 1 and done.stdout.startswith("job.py:5 <module> made it grow: +"), done.stdout
         done = guarded.run(MLP, "--steps", "2")
         assert done.returncode == 2 and "steps was None and is 2" in done.stderr, done.stderr

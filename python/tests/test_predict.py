@@ -128,13 +128,13 @@ def test_ranks_come_from_options_or_torchrun():
 
 
 def test_a_script_is_told_its_rank_only_if_there_is_a_world():
-    for world, told in [(None, {}), (1, {"RANK": "0", "WORLD_SIZE": "1"})]:
+    for world, reply in [(None, {}), (1, {"RANK": "0", "WORLD_SIZE": "1"})]:
         class Given:
             ranks, per_node, vary = None, 8, []
 
         Given.world = world
         own = run.rank_environment(options.ranks_of(Given), 0, "clock", run.Meeting(None, None))
-        assert {name: own[name] for name in own if name in ("RANK", "WORLD_SIZE")} == told
+        assert {name: own[name] for name in own if name in ("RANK", "WORLD_SIZE")} == reply
 
 
 def test_the_host_has_a_pace():
@@ -191,11 +191,11 @@ def test_the_answer_of_a_small_script():
 
 
 def test_the_answer_is_that_of_pytorchs_own_counters():
-    told = "\nstats = torch.cuda.memory_stats()\n" + "".join(
+    reply = "\nstats = torch.cuda.memory_stats()\n" + "".join(
         f"print('{name}', stats['{name}'])\n"
         for name in ["reserved_bytes.all.peak", "active_bytes.all.peak", "allocation.all.allocated"]
     )
-    found = predict(MLP + told)
+    found = predict(MLP + reply)
     counted = dict(line.split() for line in found.err.splitlines() if "." in line and len(line.split()) == 2)
     assert int(counted["reserved_bytes.all.peak"]) == found.rank["reserved_peak_bytes"], found.err
     assert int(counted["active_bytes.all.peak"]) == found.rank["active_peak_bytes"]
@@ -309,8 +309,8 @@ def test_categories_are_noted():
     script = MLP.replace("    optimizer.zero_grad()\n", "")
     with tempfile.TemporaryDirectory() as folder:
         Answer(folder, script, "--out", "kept", "--stacks", "--categories", "--steps", "3")
-        (told,) = simulator.ask("blame", f"{folder}/kept/job.pickle", "--by", "category")
-        bytes_ = {row["name"]: row["bytes"] for row in told["rows"]}
+        (reply,) = simulator.ask("blame", f"{folder}/kept/job.pickle", "--by", "category")
+        bytes_ = {row["name"]: row["bytes"] for row in reply["rows"]}
     whole = 4 * (2 * 1024 * 4096 + 4096 + 1024)
     found = [bytes_.get(name) for name in ["parameters", "gradients", "optimizer state"]]
     assert found == [whole, whole, 2 * whole], bytes_
@@ -321,8 +321,8 @@ def test_a_script_notes_categories_by_itself():
     with tempfile.TemporaryDirectory() as folder:
         found = Answer(folder, own + "".join(f"    {line}\n" for line in MLP.splitlines()), "--stacks")
         assert found.code == 0, found.err
-        (told,) = simulator.ask("blame", f"{folder}/own.pickle", "--by", "category")
-        bytes_ = {row["name"]: row["bytes"] for row in told["rows"]}
+        (reply,) = simulator.ask("blame", f"{folder}/own.pickle", "--by", "category")
+        bytes_ = {row["name"]: row["bytes"] for row in reply["rows"]}
     whole = 4 * (2 * 1024 * 4096 + 4096 + 1024)
     assert (bytes_["parameters"], bytes_["optimizer state"]) == (whole, 2 * whole), bytes_
 
@@ -340,8 +340,8 @@ def test_a_grid_has_a_row_for_each_configuration_and_for_each_card():
     assert any(line.strip().startswith("none ") and "sys.exit(2)" in line for line in lines), found.out
     assert any(line.split()[:2] == ["H200", "4096+"] for line in lines), found.out
     assert all(len(line) <= 80 for line in lines), found.out
-    (told,) = found.json["series"]
-    assert told["quantity"] == "batch" and told["values"] == [64, 4096]
+    (reply,) = found.json["series"]
+    assert reply["quantity"] == "batch" and reply["values"] == [64, 4096]
 
 
 def test_ranks_of_a_world_each_have_a_line():

@@ -1,4 +1,4 @@
-//! A checker outside every allocator: it believes nothing, and works out each promise again from the driver calls.
+//! A checker outside every allocator: it trusts nothing, and checks each promise again from the driver calls.
 //!
 //! [`Checked`] stands between a client and an allocator, and between that allocator and its device. On the one side it
 //! knows what was handed out, on the other what memory is behind each address ([`Record`]); the allocator's own account
@@ -18,7 +18,7 @@
 use std::collections::BTreeMap;
 
 use super::afterlife::{Afterlife, LastUse};
-use super::registry::Spec;
+use super::spec::Spec;
 use super::{
     AllocError, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, Counter, Request,
     Usage,
@@ -88,7 +88,7 @@ impl Checked {
         }
     }
 
-    /// Makes the checks that look at every block (`walk`, sums from scratch) only after every so many calls; for long
+    /// Makes the checks that look at every block (`walk`, sums from scratch) only once in this many calls; for long
     /// traces. The others cost little, and are always made.
     #[must_use]
     pub fn audit_every(mut self, calls: u64) -> Self {
@@ -159,7 +159,7 @@ impl Checked {
         assert_eq!(usage.reserved, physical, "reserved is not the sum over what is not stitched");
     }
 
-    /// Every block is backed, and memory that is free for the taking is in nobody's use.
+    /// Every block is backed, and memory that is free for the taking is not in use.
     fn audit_memory(&self, view: &BlockView) {
         let extents = self.extents(view.at, view.size);
         for extent in extents {

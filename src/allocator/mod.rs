@@ -18,6 +18,7 @@ mod released;
 mod size_order;
 mod slab;
 mod small_pool;
+mod spec;
 mod vm_pool;
 mod vmm;
 
@@ -28,9 +29,10 @@ pub use gmlake::{Gmlake, GmlakeOptions};
 pub use lake::{Lake, LakeOptions};
 pub use ledger::Ledger;
 pub use native::Native;
-pub use registry::{ALL, Environment, OptionError, OptionSpec, Options, Spec, find};
+pub use registry::{ALL, find};
 pub use released::{Released, ReleasedOptions};
 pub use slab::{NIL, Slab, SlabIndex};
+pub use spec::{Choice, Environment, OptionError, OptionSpec, Options, Spec};
 pub use vmm::Vmm;
 
 use crate::device::{Device, DeviceError, DevicePtr};
@@ -171,7 +173,8 @@ pub struct BlockView {
     pub segment: DevicePtr,
 }
 
-/// A named number that an allocator counts beside the driver calls, such as "stitches" (see [`Allocator::counters`]).
+/// A named number that an allocator counts in addition to driver calls, such as "stitches" (see
+/// [`Allocator::counters`]).
 pub type Counter = (&'static str, u64);
 
 /// Why there is no memory for a request.

@@ -85,7 +85,7 @@ impl Sub for CallCounts {
     }
 }
 
-/// How often streams were put in order. These calls touch no memory, and are counted beside those that do.
+/// How often streams were put in order. These calls touch no memory, and are counted next to those that do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct FenceCounts {
     /// `cuEventRecord`

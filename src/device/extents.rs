@@ -1,4 +1,4 @@
-//! How large things are: what a wrapper has to remember to know how many handles and bytes a call is about.
+//! Extents: the sizes that a wrapper remembers, to know how many handles and bytes a call is about.
 //!
 //! Allocators that work in chunks map them by the million, side by side and all of one size. Such a row is remembered
 //! as one run, which is cut where a part of it is unmapped:

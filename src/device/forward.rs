@@ -1,4 +1,4 @@
-//! What a wrapper leaves to the device inside it.
+//! Forwarding: what a wrapper leaves to the device inside it.
 //!
 //! A wrapper says of some calls what it has to say, and names the others in one line:
 //!

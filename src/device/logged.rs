@@ -9,7 +9,7 @@
 //!                                            map r0+2 MiB h4 h1
 //! ```
 //!
-//! The real answers are kept beside it, so that a simulation can be given the same ones: allocators break ties by
+//! The real answers are kept next to it, so that a simulation can be given the same ones: allocators break ties by
 //! address.
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub enum Place {
     Nowhere,
     /// In the allocation of this number.
     Malloc(u32),
-    /// In the reservation of this number, so many bytes from its beginning.
+    /// In the reservation of this number, this many bytes from its beginning.
     Reserved(u32, Bytes),
 }
 

@@ -220,7 +220,7 @@ pub trait Device {
     /// Gives a fence back. A stream that waits for it goes on waiting.
     fn drop_fence(&mut self, fence: Fence);
 
-    /// The program has gone on by so many events, in so many nanoseconds (zero where nobody knows): the clock of a
-    /// simulated GPU. A real one has its own.
+    /// The program has gone on by this many events, in this many nanoseconds (zero where it is not known): the clock of
+    /// a simulated GPU. A real one has its own.
     fn elapse(&mut self, _events: u64, _ns: u64) {}
 }

@@ -1,4 +1,4 @@
-//! What must have happened before: the order between streams, told by their fences.
+//! Happens-before: the order between streams, from their fences.
 //!
 //! Each stream knows up to which moment the others have run before what is queued on it now, and so does the host (a
 //! vector clock, Mattern 1989). Moments are counted by fences and synchronisations, for only they tell anything:
@@ -105,7 +105,7 @@ mod tests {
         let freed = order.now();
         assert!(order.is_before(ONE, freed, ONE) && !order.is_before(ONE, freed, TWO));
         order.record(Fence(0), ONE);
-        assert!(!order.is_before(ONE, freed, TWO), "nobody has waited");
+        assert!(!order.is_before(ONE, freed, TWO), "no stream has waited");
         order.wait(TWO, Fence(0));
         assert!(order.is_before(ONE, freed, TWO) && !order.is_before(ONE, order.now(), TWO));
         order.record(Fence(1), TWO);

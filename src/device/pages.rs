@@ -1,4 +1,4 @@
-//! How the driver packs what `cuMemAlloc` hands out into physical pages.
+//! Pages: physical memory as the driver packs what `cuMemAlloc` hands out.
 //!
 //! ```text
 //!   page 0 │ 700 KiB │ 12 │ free 1 MiB ...      │   requests below 2 MiB: the smallest free piece of a page that
@@ -62,7 +62,7 @@ impl Pages {
         self.blocks.insert(at, Gap { size, ..gap });
     }
 
-    /// It got them back. Returns the bytes of pages that nobody needs any more.
+    /// It got them back. Returns the bytes of pages that are no longer needed.
     pub(super) fn give(&mut self, at: DevicePtr, size: Bytes) -> Bytes {
         let Some(block) = self.blocks.remove(&at) else {
             return round_up(size, GRANULE);

@@ -1,4 +1,4 @@
-//! What the driver's calls cost: the model, and the measured profiles.
+//! Profiles: the cost of driver calls, as a model and as measured.
 //!
 //! A call on an idle GPU is taken to cost a fixed time, plus a time for each handle, plus a time for each MiB; where
 //! one line does not do for handles of all sizes, there are several:
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::call::{Call, PerCall};
 use super::extents::Amount;
-use crate::complaint;
+use crate::reader_error;
 use crate::units::{Bytes, MIB};
 
 /// Time that calls about handles of up to a size take on an idle GPU, in nanoseconds.
@@ -70,7 +70,7 @@ pub struct Profile {
     /// Time that the driver takes to zero a MiB of freed memory; zero if not stated.
     #[serde(default)]
     pub zeroing_ns_per_mib: f64,
-    /// What a small fixed piece of work took beside the measurements, in nanoseconds; zero if not stated. A machine
+    /// What a small fixed piece of work took next to the measurements, in nanoseconds; zero if not stated. A machine
     /// that takes longer for it takes longer for everything.
     #[serde(default)]
     pub probe_ns: f64,
@@ -139,7 +139,7 @@ impl Profile {
     pub fn from_json(text: &str) -> Result<Self, ProfileError> {
         let profile: Self = serde_json::from_str(text).map_err(|error| {
             let (line, column) = (error.line(), error.column());
-            let problem = complaint::json(&error);
+            let problem = reader_error::json(&error);
             ProfileError::Content(format!("line {line}, column {column}: {problem}"))
         })?;
         let of_calls = profile.calls.rows().flat_map(|(call, lines)| {

@@ -115,7 +115,7 @@ impl SimDevice {
         }
     }
 
-    /// The same device, whose GPU lags so many events behind the program. A new one does all at once.
+    /// The same device, whose GPU lags this many events behind the program. A new one does all at once.
     #[must_use]
     pub fn lagging(self, events: u64) -> Self {
         Self { queue: Queue::lagging(events), ..self }

@@ -89,7 +89,7 @@ struct Notes {
 pub struct Timed<D> {
     /// The device itself.
     pub device: D,
-    /// The durations so far. A `map` of several handles counts as so many calls of equal length.
+    /// The durations so far. A `map` of several handles counts as this many calls of equal length.
     pub times: PerCall<Histogram>,
     notes: Option<Notes>,
 }

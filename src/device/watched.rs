@@ -185,7 +185,7 @@ impl Record {
     }
 
     /// From now on only streams use the range, and none once the device has been synchronised, or all of these are
-    /// known to be done with what they had queued at these moments. `uses` is empty if nobody knows which they are.
+    /// known to be done with what they had queued at these moments. `uses` is empty if they are not known.
     ///
     /// # Panics
     /// If it is not guarded.
@@ -195,7 +195,7 @@ impl Record {
         *guard = Guard::Pending(synchronisations, uses);
     }
 
-    /// Nobody uses the range any more.
+    /// The range is no longer used.
     ///
     /// # Panics
     /// If it is not guarded.

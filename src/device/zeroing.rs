@@ -27,7 +27,7 @@ pub(super) struct Zeroing {
 }
 
 impl Zeroing {
-    /// A device that nobody has used for a while. No time for a MiB, or no memory: nobody ever waits.
+    /// A device that was idle for a while. No time for a MiB, or no memory: no request ever waits.
     pub(super) fn new(ns_per_mib: f64, memory: Bytes) -> Self {
         let memory = memory as f64;
         Self { ns_per_mib, memory, clean: memory, ..Self::default() }
@@ -51,7 +51,7 @@ impl Zeroing {
         wait
     }
 
-    /// So many bytes were given back.
+    /// This many bytes were given back.
     pub(super) fn give(&mut self, size: Bytes, now: f64) {
         self.go_on(now);
         self.held -= size as f64;

@@ -16,7 +16,7 @@ use crate::units::Bytes;
 /// What a request without a call stack is called: Python has no frame in the threads that run the backward pass.
 pub const NO_STACK: &str = "no Python stack: autograd's backward threads";
 
-/// By what kind of name rows are told apart.
+/// The kind of name that rows have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum By {

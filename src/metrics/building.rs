@@ -1,4 +1,4 @@
-//! What it costs to build a block out of chunks, here and in the paper.
+//! Building costs: a block out of chunks, here and in the paper.
 
 use crate::units::{Bytes, GIB, MIB};
 

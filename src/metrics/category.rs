@@ -10,7 +10,7 @@
 //!   state                                           ├────────────────────────▶
 //! ```
 //!
-//! The rule, of which the first line that holds decides. Every request has a place, told by its call stack:
+//! The rule, of which the first line that holds decides. Every request has a place, inferred from its call stack:
 //!
 //! 1. asked for by a function of a collective (`all_gather` and so on): **collectives**;
 //! 2. within an optimizer's step: **optimizer state** if it is live when the step ends, else **temporaries**;
@@ -20,7 +20,7 @@
 //!    **temporaries**;
 //! 5. before any module's first request, and live when the first step of the optimizer ends: **parameters**; so is what
 //!    a module asks for that is being built, moved or copied;
-//! 6. live when two further steps of the optimizer are over, if so many were recorded: **unknown** (workspaces);
+//! 6. live when two further steps of the optimizer are over, if this many were recorded: **unknown** (workspaces);
 //! 7. outside of all modules, before the first module of the forward pass, and live when that one asks: **inputs**;
 //! 8. live when the backward pass begins: **activations**;
 //! 9. else **temporaries**. Without stacks, what 2 does not decide is **unknown**.
@@ -46,7 +46,7 @@ pub enum Category {
     Activations,
     /// What is needed for a moment.
     Temporaries,
-    /// None of these, or it cannot be told.
+    /// None of these, or it cannot be known.
     Unknown,
 }
 
@@ -130,7 +130,8 @@ impl Phases {
         let is_live_at = |event: Option<usize>| event.is_some_and(|event| block.freed > event);
         let or_temporary = |is_it: bool, it| if is_it { it } else { Category::Temporaries };
         let next_backward = after(&self.backward, block.asked);
-        let within = self.steps.iter().find(|step| (step.0..step.1).contains(&block.asked));
+        let place = self.steps.partition_point(|step| step.1 <= block.asked);
+        let within = self.steps.get(place).filter(|step| step.0 <= block.asked);
         match (block.place, within) {
             (Place::Collective, _) => Category::Collectives,
             (_, Some(step)) => or_temporary(block.freed >= step.1, Category::OptimizerState),

@@ -1,7 +1,7 @@
-//! Causes: why memory is reserved that nobody has asked for. Every byte of it has exactly one.
+//! Causes: why memory is reserved that was not asked for. Every byte of it has exactly one.
 //!
 //! At the moment at which most memory is reserved, an allocator holds more than the program asked for. Each block that
-//! it then shows ([`Allocator::walk`](crate::allocator::Allocator::walk)) is looked at beside the request that forced
+//! it then shows ([`Allocator::walk`](crate::allocator::Allocator::walk)) is looked at next to the request that forced
 //! it to grow to that size: whatever is free and did not serve that request was of no use there, and there is a reason.
 //!
 //! ```text
@@ -10,7 +10,7 @@
 //!                1. of another pool than the request asked ────┼─▶ wrong pool
 //!                2. for small requests, and this one is large ─┼─▶ small pool
 //!                3. on another stream than the request ────────┼─▶ other stream
-//!                4. beside memory in use, in one segment ──────┼─▶ split remainder
+//!                4. next to memory in use, in one segment ──────┼─▶ split remainder
 //!                5. smaller than what the request took ────────┼─▶ too small
 //!                6. large enough all the same ─────────────────┴─▶ same stream
 //! ```
@@ -37,7 +37,7 @@ use crate::device::DevicePtr;
 use crate::trace::{PoolId, StreamId};
 use crate::units::Bytes;
 
-/// Why a byte is reserved that nobody has asked for.
+/// Why a byte is reserved that was not asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
     /// Its block is in use, and larger than what was asked for.
@@ -273,7 +273,7 @@ mod tests {
             let rounding = if state == BlockUse::Alias { 0 } else { KIB };
             assert_eq!(causes.bytes(Cause::Rounding), rounding, "{state:?}");
         }
-        // A stitched range has addresses of its own, beside the segments.
+        // A stitched range has addresses of its own, next to the segments.
         let mut range = block(BlockUse::Alias, 0, MIB, 0);
         range.kind = BlockKind::Stitched;
         let causes = Causes::of(&[range, block(BlockUse::Free, 1, MIB, 0)], Some(&GROWTH));

@@ -1,26 +1,7 @@
-//! One trace through several allocators, beside each other.
+//! One trace through several allocators, side by side.
 
-use super::{RECORDED, Row, RunSummary, StepSummary};
-use crate::trace::Trace;
+use super::{History, Loss, Moment, RECORDED, Refusal, Row, RunSummary, StepSummary};
 use crate::units::Bytes;
-
-/// A place in a trace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment {
-    /// Index of the event.
-    pub event: u64,
-    /// Microseconds since the first event.
-    pub time_us: u64,
-}
-
-impl Moment {
-    /// The moment of event number `event`.
-    #[must_use]
-    pub fn of(trace: &Trace, event: usize) -> Self {
-        let time_us = trace.times_us.get(event).copied().unwrap_or(trace.span_us());
-        Self { event: event as u64, time_us }
-    }
-}
 
 /// The runs of one trace, in the order of the table, and what they have in common.
 #[derive(Debug, Clone, Default)]
@@ -29,6 +10,8 @@ pub struct Comparison {
     pub file: String,
     /// Index of the device in that file.
     pub device: u32,
+    /// Whether the file tells of other devices, too.
+    pub is_one_of_many: bool,
     /// Memory of the simulated device in bytes; `None`: as much as was asked for.
     pub device_memory: Option<Bytes>,
     /// The runs; what the recording says comes first, where it says anything.
@@ -41,6 +24,13 @@ pub struct Comparison {
     pub step_starts: Vec<Moment>,
     /// What was assumed about the trace or about the run, one sentence each.
     pub notes: Vec<String>,
+    /// Every block and segment of the allocator that the recording ran on; only where it was asked for, as the next
+    /// two.
+    pub history: Option<History>,
+    /// What that allocator lost at its peak, and to whom it is due.
+    pub loss: Option<Loss>,
+    /// Why it ran out of memory, if it did.
+    pub refusal: Option<Refusal>,
 }
 
 impl Comparison {

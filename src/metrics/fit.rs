@@ -1,4 +1,4 @@
-//! Whether a job fits one device.
+//! The fit of a job on one device.
 
 use super::Trial;
 

@@ -1,4 +1,4 @@
-//! Loss: what an allocator holds at its peak and nobody has asked for, by cause and by the line that it is due to.
+//! Loss: what an allocator holds at its peak beyond what was asked for, by cause and by the line that it is due to.
 //!
 //! ```text
 //!   a hole        [ block of line 84 ][ hole ][ block of line 30 ]   half of it to each: both keep it from growing

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   one trace, one allocator      RunSummary    peaks, calls, counters, steps, Timeline
-//!   one trace, all allocators     Comparison    the runs beside each other, and which of them is the reference
+//!   one trace, all allocators     Comparison    the runs side by side, and which of them is the reference
 //!   one trace, many devices       Plan          the smallest device that runs it, and on which cards it runs
-//!   one GPU's memory calls        Building      what a block costs in chunks, beside the paper's figures
+//!   one GPU's memory calls        Building      what a block costs in chunks, next to the paper's figures
 //!   any table of runs             columns       name, unit, getter: table, CSV and Markdown are made from it
 //! ```
 //!
@@ -19,8 +19,10 @@ mod comparison;
 mod diff;
 mod fit;
 mod growth;
+mod history;
 mod job;
 mod loss;
+mod moment;
 mod peak;
 mod plan;
 mod prices;
@@ -37,12 +39,14 @@ pub use building::{
 pub use category::{Category, Lifetime, Phases, Place};
 pub use causes::{Cause, Causes, Growth};
 pub use columns::{Better, Column, Row, Unit, columns};
-pub use comparison::{Comparison, Moment, title_of};
+pub use comparison::{Comparison, title_of};
 pub use diff::{Change, Diff, DiffRow};
 pub use fit::{JobFit, RankFit};
 pub use growth::{GrowthRow, Leftover, StepGrowth};
+pub use history::{BlockLife, EventIndex, History, Life, NamedStack, Origin, SegmentLife};
 pub use job::{JobComparison, RankComparison, Spread};
 pub use loss::{Loss, LossGrowth, LossRow};
+pub use moment::Moment;
 pub use peak::{Peak, PeakBlock};
 pub use plan::{JobPlan, Need, Plan, Shortage, Target, Trial, Verdict};
 pub use prices::{CallNanos, Prices};
@@ -106,7 +110,7 @@ pub struct RunSummary {
     /// What the allocator counts of its own doings.
     #[serde(serialize_with = "as_object")]
     pub allocator_counters: Vec<(String, u64)>,
-    /// What the driver calls would have cost; absent if nobody asked.
+    /// What the driver calls would have cost; absent unless asked for.
     #[serde(flatten)]
     pub prices: Option<Prices>,
     /// The last training step, counted from 1, in which a driver call was made or an sBlock came to be; `None` if that
@@ -144,7 +148,7 @@ pub struct StepSummary {
     pub device_calls: CallCounts,
     /// Calls that put streams in order, made in the step.
     pub fence_calls: FenceCounts,
-    /// What they would have cost, in nanoseconds; absent if nobody asked.
+    /// What they would have cost, in nanoseconds; absent unless asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub predicted_driver_ns: Option<CallNanos>,
     /// What the allocator counted in the step.

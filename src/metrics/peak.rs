@@ -21,7 +21,7 @@ pub struct Peak {
     pub usage: Usage,
     /// The request that forced the growth.
     pub growth: Option<Growth>,
-    /// Where the memory went that nobody had asked for: reserved minus requested, to the byte.
+    /// Where the memory went that was not asked for: reserved minus requested, to the byte.
     pub causes: Causes,
     /// Every block, in address order.
     pub blocks: Vec<PeakBlock>,

@@ -1,4 +1,4 @@
-//! What a plan says: how much memory a trace needs under each allocator, and on which cards it runs.
+//! Plans: how much memory a trace needs under each allocator, and on which cards it runs.
 //!
 //! ```text
 //!   one trace, one allocator      Need    the smallest memory that runs, where the next smaller one ends, a Verdict
@@ -108,7 +108,7 @@ impl Need {
         self.smallest.map(|trial| trial.capacity_bytes)
     }
 
-    /// Whether this is a lower bound, which nobody can train with.
+    /// Whether this is a lower bound, which is no allocator to train with.
     #[must_use]
     pub fn is_bound(&self) -> bool {
         self.allocator.starts_with("bound")

@@ -1,4 +1,4 @@
-//! What a run's driver calls would have cost on a real GPU.
+//! Prices: what a run's driver calls would have cost on a real GPU.
 
 use serde::Serialize;
 

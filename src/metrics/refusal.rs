@@ -18,11 +18,13 @@ pub struct UnusableFree {
     pub largest_bytes: Bytes,
 }
 
-/// Another allocator under the same limit.
+/// Another allocator, or another setting of PyTorch's, under the same limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Served {
     /// The allocator.
     pub allocator: String,
+    /// What `PYTORCH_CUDA_ALLOC_CONF` has to say for it beyond what it says now; `None`: nothing.
+    pub setting: Option<String>,
     /// Whether it serves the whole job, or only this request and some after it.
     pub runs_job: bool,
 }
@@ -60,7 +62,7 @@ pub struct Refusal {
     pub free: Vec<UnusableFree>,
     /// Who held, largest first: the rows add up to the live bytes.
     pub held: Vec<BlameRow>,
-    /// Allocators that serve it under the same limit.
+    /// Allocators and settings that serve it under the same limit.
     pub served_by: Vec<Served>,
     /// The smallest card of the catalogue on which the same allocator runs the whole job, and what it has for the job.
     pub card: Option<(String, Bytes)>,

@@ -12,7 +12,7 @@
 //!
 //! Buckets of equally many *events* would be long where little happens: a peak at the end of such a bucket would be
 //! drawn at its beginning, and two timelines that count other things (a recording its entries, a run its events) would
-//! be drawn beside each other. Where a file has no times, there is nothing but the count.
+//! be drawn side by side. Where a file has no times, there is nothing but the count.
 
 use crate::allocator::{Allocator, Usage};
 use crate::drive::Observer;

@@ -1,4 +1,4 @@
-//! What a search over PyTorch's settings has found.
+//! Tuning: the result of a search over PyTorch's settings.
 
 use serde::Serialize;
 

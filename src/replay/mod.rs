@@ -12,7 +12,6 @@
 //! (`probe.rs`).
 
 pub mod calibrate;
-pub mod cuda;
 mod probe;
 mod run;
 mod stamped;
@@ -20,7 +19,7 @@ mod summary;
 mod twin;
 mod workload;
 
-pub use run::{Choice, Pace, Plan, ReplayError, replay};
+pub use run::{Pace, Plan, ReplayError, replay};
 pub use stamped::Verified;
 pub use summary::{CallRow, LogDifference, ReplaySummary, StepReplay};
 pub use workload::{peak_requested, scaled};

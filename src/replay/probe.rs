@@ -1,15 +1,15 @@
-//! How quick the machine is just now.
+//! The pace: how quick the machine is at the moment.
 //!
 //! The same calls take a third longer at one time than at another, and not for long: driver calls are the host's work,
-//! and hosts are shared, warm up and change their clocks. So a small fixed piece of work is done beside each replay,
-//! again and again, and beside the calibration whose prices are held against it; what it takes now, in units of what it
-//! took then, is the pace.
+//! and hosts are shared, warm up and change their clocks. So a small fixed piece of work is done next to each replay,
+//! again and again, and next to the calibration whose prices are held against it; what it takes now, in units of what
+//! it took then, is the pace.
 //!
 //! ```text
 //!   replay   ├─ calls ─┤▒├─ calls ─┤▒├─ calls ─┤▒├─ calls ...      ▒ the fixed work, after each 2 ms in driver calls
 //! ```
 
-use super::cuda::{CudaDevice, Gpu};
+use crate::cuda::{CudaDevice, Gpu};
 use crate::device::{Device, DeviceError, GRANULE, Observation};
 
 use std::time::Instant;
@@ -18,12 +18,12 @@ use std::time::Instant;
 const HANDLES: u64 = 4;
 /// Driver time between two blocks, in nanoseconds.
 const INTERVAL: u64 = 2_000_000;
-/// Blocks that took so many times the middle are hiccups, and set aside.
+/// Blocks that took this many times the middle are hiccups, and set aside.
 const OUTLIER: f64 = 2.0;
 /// Blocks before and after one that have a say in the pace at it: a single one is not worth much.
-const BESIDE: usize = 4;
+const NEAR: usize = 4;
 
-/// Does the fixed work beside a run, and keeps how long it took.
+/// Does the fixed work next to a run, and keeps how long it took.
 pub(super) struct PaceProbe {
     device: CudaDevice,
     due_ns: u64,
@@ -49,8 +49,8 @@ impl PaceProbe {
         Self { device: CudaDevice::new(gpu.clone()), due_ns: 0, beats: Beats::default() }
     }
 
-    /// The run has spent so many nanoseconds in driver calls: does a block, if it is time. On a device without 8 MiB to
-    /// spare there is none.
+    /// The run has spent this many nanoseconds in driver calls: does a block, if it is time. On a device without 8 MiB
+    /// to spare there is none.
     #[inline]
     pub(super) fn listen(&mut self, driver_ns: u64) {
         if driver_ns >= self.due_ns {
@@ -85,7 +85,7 @@ impl Beats {
 
     /// How long a block took about the time of each of the run's calls, in whole nanoseconds: those around the first
     /// block that came after it. Nothing, if there was none.
-    pub(super) fn beside(&self, calls: &[Observation]) -> Vec<f64> {
+    pub(super) fn alongside(&self, calls: &[Observation]) -> Vec<f64> {
         let mut local = self.local().peekable();
         let (mut now, mut nearest) = (0, None);
         let each = calls.iter().map_while(|call| {
@@ -105,7 +105,7 @@ impl Beats {
     /// The time of each block in the run, and how long it and those around it took on average.
     fn local(&self) -> impl Iterator<Item = (u64, f64)> + '_ {
         self.0.iter().enumerate().map(|(index, beat)| {
-            let around = index.saturating_sub(BESIDE)..(index + BESIDE + 1).min(self.0.len());
+            let around = index.saturating_sub(NEAR)..(index + NEAR + 1).min(self.0.len());
             let near = Self(self.0[around].to_vec());
             (beat.at_ns, near.mean().unwrap_or(beat.ns))
         })
@@ -159,11 +159,11 @@ mod tests {
             amount: Amount { handles: 1, size: GRANULE },
             ns,
         });
-        let far = |at_ns, ns| (0..=2 * BESIDE as u64).map(move |_| Beat { at_ns, ns });
+        let far = |at_ns, ns| (0..=2 * NEAR as u64).map(move |_| Beat { at_ns, ns });
         let beats = Beats(far(0, 100.0).chain(far(10, 100.0)).chain(far(40, 200.0)).collect());
-        let beside = beats.beside(&calls);
-        assert_eq!((beside.len(), beside[0], beside[3]), (4, 100.0, 200.0));
-        assert!(beside[2] > 100.0 && beside[2] < 200.0, "{beside:?}");
-        assert!(Beats::default().beside(&calls).is_empty());
+        let alongside = beats.alongside(&calls);
+        assert_eq!((alongside.len(), alongside[0], alongside[3]), (4, 100.0, 200.0));
+        assert!(alongside[2] > 100.0 && alongside[2] < 200.0, "{alongside:?}");
+        assert!(Beats::default().alongside(&calls).is_empty());
     }
 }

@@ -3,29 +3,20 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::cuda::{Background, Coverage, CudaDevice, DriverError, Gpu, GpuError, Painter};
 use super::probe::PaceProbe;
 use super::stamped::Stamped;
 use super::summary::{LogDifference, ReplaySummary, StepReplay};
 use super::twin::{Twin, simulate};
 use super::workload::peak_requested;
 use crate::alloc_conf::TorchVersion;
-use crate::allocator::{Allocator, Environment, OptionError, Options, Spec};
+use crate::allocator::{Allocator, Choice, Environment, OptionError};
+use crate::cuda::{Background, Coverage, CudaDevice, DriverError, Gpu, GpuError, Painter};
 use crate::device::{
     AddressPolicy, Device, DeviceError, Logged, MemoryInfo, Profile, SimDevice, Timed,
 };
 use crate::drive::{OnOom, Replay};
 use crate::trace::Trace;
 use crate::units::{Bytes, Size};
-
-/// An allocator and its options.
-#[derive(Debug, Clone)]
-pub struct Choice {
-    /// Which allocator.
-    pub spec: &'static Spec,
-    /// Options that differ from the defaults.
-    pub options: Options,
-}
 
 /// How fast events follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +81,7 @@ enum Stop {
     Broken(String),
 }
 
-type Gear = Logged<Timed<CudaDevice>>;
+type Measured = Logged<Timed<CudaDevice>>;
 
 /// Replays a trace in a context of its own. `stop` ends the run at the next event when it becomes true.
 ///
@@ -122,29 +113,29 @@ pub fn replay(
     if needed > memory.free {
         return Err(ReplayError::TooLarge { needed, memory });
     }
-    let mut gear = Logged::new(Timed::new(device).observing(plan.keep_times));
+    let mut measured = Logged::new(Timed::new(device).observing(plan.keep_times));
     // A profile that does not say what the fixed work took knows no pace.
     let probe = (plan.profile.probe_ns > 0.0).then(|| PaceProbe::new(&gpu));
     let mut run = Run::new(trace, memory.free, probe);
-    run.go(plan, &mut client, &mut gear, stop);
-    let mut summary = run.summary(&client, &gear);
+    run.replay_events(plan, &mut client, &mut measured, stop);
+    let mut summary = run.summary(&client, &measured);
     summary.gpu = gpu.name.clone();
     summary.allocator = choice.spec.name.to_owned();
     summary.profile.clone_from(&plan.profile.name);
-    if let Err(error) = gear.device.device.close() {
+    if let Err(error) = measured.device.device.close() {
         summary.stopped.get_or_insert(format!("giving memory back: {error}"));
     }
     // A run that broke ended in the middle of an event, which a twin would carry out.
     match run.stopped {
-        Some(Stop::Broken(_)) => summary.set_calls(&gear.device, None),
+        Some(Stop::Broken(_)) => summary.set_calls(&measured.device, None),
         _ => {
             summary.pace = run.pace(&plan.profile);
             let given = Given { capacity: memory.free, pauses: &run.pauses, build: &build };
-            compare(&mut summary, trace, plan, &given, &gear)?;
+            compare(&mut summary, trace, plan, &given, &measured)?;
         }
     }
-    summary.log = gear.log;
-    summary.observations = gear.device.take_observations();
+    summary.log = measured.log;
+    summary.observations = measured.device.take_observations();
     Ok(summary)
 }
 
@@ -220,14 +211,20 @@ impl<'t> Run<'t> {
         }
     }
 
-    fn go(&mut self, plan: &Plan, client: &mut Client, gear: &mut Gear, stop: &AtomicBool) {
+    fn replay_events(
+        &mut self,
+        plan: &Plan,
+        client: &mut Client,
+        measured: &mut Measured,
+        stop: &AtomicBool,
+    ) {
         let start = Instant::now();
-        let mut clock = (start, gear.device.nanos().total());
+        let mut clock = (start, measured.device.nanos().total());
         let mut steps = self.trace.steps.iter().peekable();
         let mut mark = None;
         for index in 0..self.trace.events.len() {
             if steps.peek().is_some_and(|step| step.start == index) {
-                mark = steps.next().map(|step| (step.end, reading(gear)));
+                mark = steps.next().map(|step| (step.end, reading(measured)));
             }
             if let Some(reason) = reason_to_stop(plan, start, stop) {
                 self.stopped = Some(Stop::Asked(reason));
@@ -236,20 +233,20 @@ impl<'t> Run<'t> {
             if plan.pace == Pace::AsRecorded {
                 self.wait_for(index, start);
             }
-            self.event(index, client, gear);
-            self.note_pause(&mut clock, gear);
+            self.event(index, client, measured);
+            self.note_pause(&mut clock, measured);
             if let Some(probe) = &mut self.probe {
-                probe.listen(gear.device.nanos().total());
+                probe.listen(measured.device.nanos().total());
             }
             if self.stopped.is_some() {
                 break;
             }
             if let Some((_, before)) = mark.take_if(|(end, _)| *end == index + 1) {
-                self.steps.push(since(before, gear));
+                self.steps.push(since(before, measured));
             }
         }
         if let Some((_, before)) = mark {
-            self.steps.push(since(before, gear));
+            self.steps.push(since(before, measured));
         }
         if let Client::Stamped(stamped) = client {
             stamped.check_all();
@@ -257,8 +254,8 @@ impl<'t> Run<'t> {
     }
 
     /// What passed since the last event's end, less the time in the driver.
-    fn note_pause(&mut self, (end, driver_ns): &mut (Instant, u64), gear: &Gear) {
-        let (now, total) = (Instant::now(), gear.device.nanos().total());
+    fn note_pause(&mut self, (end, driver_ns): &mut (Instant, u64), measured: &Measured) {
+        let (now, total) = (Instant::now(), measured.device.nanos().total());
         let passed = now.duration_since(*end).as_nanos() as u64;
         self.pauses.push(passed.saturating_sub(total - *driver_ns));
         (*end, *driver_ns) = (now, total);
@@ -275,24 +272,25 @@ impl<'t> Run<'t> {
         std::thread::sleep(due.saturating_sub(start.elapsed()));
     }
 
-    fn event(&mut self, index: usize, client: &mut Client, gear: &mut Gear) {
+    fn event(&mut self, index: usize, client: &mut Client, measured: &mut Measured) {
         let start = Instant::now();
-        let result = self.replay.advance(index..index + 1, client.allocator(), gear, &mut ());
+        let result = self.replay.advance(index..index + 1, client.allocator(), measured, &mut ());
         self.elapsed_ns += start.elapsed().as_nanos() as u64;
         let failure = result.err().map(|error| error.to_string());
-        let failure = failure.or_else(|| gear.device.device.first_error().map(ToString::to_string));
+        let failure =
+            failure.or_else(|| measured.device.device.first_error().map(ToString::to_string));
         let failure = failure.or_else(|| client.error().map(ToString::to_string));
         self.stopped = failure.map(|reason| Stop::Broken(format!("event {index}: {reason}")));
         // The driver is only asked when there is more than ever: asking takes time.
         let reserved = client.shown().usage().reserved;
         if reserved > self.reserved_peak {
             self.reserved_peak = reserved;
-            let free = gear.memory_info().free;
+            let free = measured.memory_info().free;
             self.physical_peak = self.physical_peak.max(self.baseline.saturating_sub(free));
         }
     }
 
-    fn summary(&self, client: &Client, gear: &Gear) -> ReplaySummary {
+    fn summary(&self, client: &Client, measured: &Measured) -> ReplaySummary {
         let allocator = client.shown();
         let verified = match client {
             Client::Plain(_) => None,
@@ -312,7 +310,7 @@ impl<'t> Run<'t> {
             oom_count: self.replay.outcome.ooms.len() as u64,
             alloc_retries: allocator.retries(),
             allocator_ns: self.elapsed_ns.saturating_sub(elsewhere),
-            driver_ns: gear.device.nanos().total(),
+            driver_ns: measured.device.nanos().total(),
             active_peak_bytes: allocator.peak().active,
             reserved_peak_bytes: allocator.peak().reserved,
             physical_peak_bytes: self.physical_peak,
@@ -332,13 +330,13 @@ fn reason_to_stop(plan: &Plan, start: Instant, stop: &AtomicBool) -> Option<Stri
 }
 
 /// Driver calls and nanoseconds so far.
-fn reading(gear: &Gear) -> (u64, u64) {
-    let count = gear.device.times.rows().map(|(_, times)| times.count).sum();
-    (count, gear.device.nanos().total())
+fn reading(measured: &Measured) -> (u64, u64) {
+    let count = measured.device.times.rows().map(|(_, times)| times.count).sum();
+    (count, measured.device.nanos().total())
 }
 
-fn since((calls, driver_ns): (u64, u64), gear: &Gear) -> StepReplay {
-    let now = reading(gear);
+fn since((calls, driver_ns): (u64, u64), measured: &Measured) -> StepReplay {
+    let now = reading(measured);
     StepReplay { calls: now.0 - calls, driver_ns: now.1 - driver_ns, predicted_ns: 0 }
 }
 
@@ -359,18 +357,18 @@ fn compare(
     trace: &Trace,
     plan: &Plan,
     given: &Given<'_>,
-    gear: &Gear,
+    measured: &Measured,
 ) -> Result<(), ReplayError> {
     type Outcome = Result<Result<Twin, DeviceError>, OptionError>;
     let twin = |policy: AddressPolicy, profile: &Profile, pauses: &[u64]| -> Outcome {
         // A GPU is asked how far it is, and the simulation cannot know: it gets the same answers.
         let device = SimDevice::with_policy(given.capacity, policy)
             .packing()
-            .answering(gear.log.reached.clone().into());
+            .answering(measured.log.reached.clone().into());
         let events = summary.events as usize;
         Ok(simulate(trace, (events, pauses), (given.build)()?.as_mut(), device, profile))
     };
-    let addresses = AddressPolicy::Answers(gear.log.answers.clone().into());
+    let addresses = AddressPolicy::Answers(measured.log.answers.clone().into());
     let profile = plan.profile.at_pace(summary.pace.unwrap_or(1.0));
     let same = twin(addresses, &profile, given.pauses)?;
     if let Ok(own) = twin(AddressPolicy::Ascending, &plan.profile, &[])? {
@@ -378,12 +376,12 @@ fn compare(
         summary.profile_driver_ns = own.bill.nanos.total();
     }
     let Ok(same) = same else { return Ok(()) };
-    summary.set_calls(&gear.device, Some(&same.bill.nanos));
+    summary.set_calls(&measured.device, Some(&same.bill.nanos));
     for (step, ns) in summary.steps.iter_mut().zip(same.step_ns) {
         step.predicted_ns = ns;
     }
-    summary.compared_calls = gear.log.entries.len() as u64;
-    let difference = gear.log.first_difference(&same.log);
+    summary.compared_calls = measured.log.entries.len() as u64;
+    let difference = measured.log.first_difference(&same.log);
     summary.log_difference = difference.map(|(call, replay, simulation)| LogDifference {
         call: call as u64,
         replay,

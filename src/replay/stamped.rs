@@ -1,7 +1,7 @@
 //! An allocator whose every allocation is written and read through its address.
 //!
 //! A stamp is made when memory is handed out. It is looked for when the client lets go, and once more when the streams
-//! are done, for until then nobody else may have the memory. An allocator that has waited for the whole GPU may know
+//! are done, for until then the memory may not be reused. An allocator that has waited for the whole GPU may know
 //! earlier that the streams are done; the device counts these waits, and pending stamps of before are let go.
 
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
-use super::cuda::{DriverError, Painter, Stamp};
 use crate::allocator::{
     AllocError, Allocation, Allocator, BlockId, BlockView, Counter, Request, Usage,
 };
+use crate::cuda::{DriverError, Painter, Stamp};
 use crate::device::Device;
 use crate::trace::{PoolId, StreamId};
 use crate::units::Bytes;

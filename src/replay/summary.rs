@@ -37,7 +37,7 @@ pub struct ReplaySummary {
     pub profile_driver_ns: u64,
     /// The profile that it rests on.
     pub profile: String,
-    /// How slow the machine was beside the run, in units of the machine that the profile was measured on.
+    /// How slow the machine was next to the run, in units of the machine that the profile was measured on.
     pub pace: Option<f64>,
     /// How much longer than priced `cuMemFree` and `cuCtxSynchronize` took: they wait for the GPU, in nanoseconds.
     pub wait_ns: u64,
@@ -57,7 +57,7 @@ pub struct ReplaySummary {
     pub compared_calls: u64,
     /// The first call that the simulation made otherwise.
     pub log_difference: Option<LogDifference>,
-    /// What looking at the memory found; `None` if nobody looked.
+    /// What looking at the memory found; `None` if it was not looked at.
     pub verified: Option<Verified>,
     /// Each training step, where the trace has them.
     pub steps: Vec<StepReplay>,
@@ -130,7 +130,7 @@ impl ReplaySummary {
         self.stopped.is_none() && corrupted == 0 && self.log_difference.is_none()
     }
 
-    /// Fills in the calls and their sums, beside the predicted ones where there are any.
+    /// Fills in the calls and their sums, next to the predicted ones where there are any.
     pub(super) fn set_calls<D>(&mut self, timed: &Timed<D>, predicted: Option<&PerCall<u64>>) {
         let is_predicted = predicted.is_some();
         let predicted = predicted.copied().unwrap_or_default();

@@ -30,7 +30,7 @@ pub(super) fn simulate(
 ) -> Result<Twin, DeviceError> {
     let mut device = Logged::new(Priced::new(device, Some(profile.clone())));
     let mut replay = Replay::new(trace, OnOom::Skip).hurried();
-    // The bill after so many events.
+    // The bill after this many events.
     let mut bills = vec![0];
     for index in 0..events {
         device.elapse(0, pauses.get(index).copied().unwrap_or(0));

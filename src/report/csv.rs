@@ -1,4 +1,4 @@
-//! CSV: one row for each run, numbers bare, the same columns as the table and each driver call beside.
+//! CSV: one row for each run, numbers bare, the same columns as the table and each driver call.
 
 use std::io::Write;
 

@@ -1,5 +1,5 @@
 //! Exported files: opened before the work begins, so that a typing error costs no time, and written complete or not at
-//! all: what is written goes to a file beside the target, which takes its name when everything is there. A name that
+//! all: what is written goes to a file next to the target, which takes its name when everything is there. A name that
 //! ends in `.gz`, `.xz` or `.zst` is that of a compressed file.
 
 use std::error::Error;
@@ -35,8 +35,8 @@ enum Place {
     Stdout,
     /// A pipe or a device, such as /dev/null: there is nothing that could take its name.
     Special(File),
-    /// A file beside the target.
-    Beside { file: Option<File>, path: PathBuf },
+    /// A file next to the target.
+    Temporary { file: Option<File>, path: PathBuf },
 }
 
 impl Export {
@@ -88,7 +88,7 @@ impl Export {
         let (file, path) = match &mut self.place {
             Place::Stdout => return pour(io::stdout().lock(), Path::new("-"), write),
             Place::Special(file) => return pour(file, &self.target, write),
-            Place::Beside { file, path } => (file.take().expect("written once"), path),
+            Place::Temporary { file, path } => (file.take().expect("written once"), path),
         };
         pour(file, &self.target, write)?;
         fs::rename(path, &self.target)?;
@@ -110,7 +110,7 @@ fn pour(
         let packed = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         Ok(packed.finish()?)
     })();
-    // Encoders wrap errors in ones of their own, so that nobody could tell this one from a fault.
+    // Encoders wrap errors in ones of their own, so that this one would look like a fault.
     if is_closed { Err(io::Error::from(io::ErrorKind::BrokenPipe).into()) } else { written }
 }
 
@@ -138,7 +138,7 @@ impl<W: Write> Write for Pipe<'_, W> {
 
 impl Drop for Export {
     fn drop(&mut self) {
-        if let Place::Beside { path, .. } = &self.place {
+        if let Place::Temporary { path, .. } = &self.place {
             // After a success it has another name by now; after a failure it must not stay.
             let _ = fs::remove_file(path);
         }
@@ -167,7 +167,7 @@ fn place(target: &Path) -> io::Result<Place> {
     let name = format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id());
     let path = target.with_file_name(name);
     let file = File::options().write(true).create_new(true).open(&path)?;
-    Ok(Place::Beside { file: Some(file), path })
+    Ok(Place::Temporary { file: Some(file), path })
 }
 
 #[cfg(test)]

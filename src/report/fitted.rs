@@ -22,7 +22,7 @@ use comfy_table::{
     Cell, CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle,
 };
 
-use super::table::Look;
+use super::look::Look;
 
 /// A table below this width is written row under row, if it does not fit as it is.
 pub(super) const NARROW: usize = 80;

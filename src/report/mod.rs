@@ -11,6 +11,7 @@ mod fitted;
 mod html;
 pub mod job;
 mod json;
+mod look;
 mod markdown;
 mod packed;
 mod palette;

@@ -1,7 +1,7 @@
 //! The colours of all pictures and pages, so that an allocator looks the same in each.
 //!
 //! Those of Okabe and Ito, which people with any colour vision can tell apart; on a dark page the dark ones among them
-//! are lighter. Causes have other colours than allocators have (Paul Tol's muted scheme), so that nobody takes the one
+//! are lighter. Causes have other colours than allocators have (Paul Tol's muted scheme), so that the one is not taken
 //! for the other.
 
 use crate::metrics::{Cause, Comparison, RECORDED};

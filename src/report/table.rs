@@ -1,26 +1,16 @@
 //! The tables on the terminal, one for each file, each with a line above that says what was run.
 //!
-//! How a table is fitted to the terminal's width is told in `fitted.rs`.
+//! How a table is fitted to the terminal's width is in `fitted.rs`.
 
 use comfy_table::{Attribute, Cell, Color, Table};
 
 use super::fitted::fitted;
 pub use super::fitted::wrapped;
+pub use super::look::Look;
 use super::{is_choice, verdict};
 use crate::device::FenceCounts;
 use crate::metrics::{Better, Column, Comparison, RECORDED, Row, RunSummary, columns};
 use crate::units::{Grouped, Nanos, Size};
-
-/// What the place where a table is shown can do.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Look {
-    /// Lines may be drawn with box characters; else with ASCII.
-    pub has_boxes: bool,
-    /// Colours are shown.
-    pub has_colour: bool,
-    /// Characters in a line; `None`: as many as needed.
-    pub width: Option<u16>,
-}
 
 /// Everything that is shown of a comparison: headline, table, details if asked for, and the sentence.
 #[must_use]

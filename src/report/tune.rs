@@ -1,4 +1,4 @@
-//! What a search over PyTorch's settings means: what to set, what that saves and costs, and what does harm.
+//! Advice: what to set, what that saves and costs, and what does harm.
 
 use super::plan::place;
 use super::section::Section;
@@ -17,11 +17,11 @@ pub fn sections(tuning: &Tuning) -> Vec<Section> {
         let title = "Harmful here, alone instead of PyTorch's defaults:";
         sections.push(table(title, alone.iter().map(|tried| (tried.conf.clone(), *tried))));
     }
-    let beside = harmful(&tuning.beside_best, &tuning.best);
-    if !beside.is_empty() && !tuning.best.conf.is_empty() {
+    let harmful_then = harmful(&tuning.beside_best, &tuning.best);
+    if !harmful_then.is_empty() && !tuning.best.conf.is_empty() {
         let title = format!("Harmful as a change of {}:", tuning.best.conf);
         let change = |tried: &&Tried| change(&tuning.best, tried);
-        sections.push(table(&title, beside.iter().map(|tried| (change(tried), *tried))));
+        sections.push(table(&title, harmful_then.iter().map(|tried| (change(tried), *tried))));
     }
     sections
 }

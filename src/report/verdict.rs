@@ -3,7 +3,7 @@
 use crate::metrics::{Comparison, RECORDED, RunSummary};
 use crate::units::{Bytes, Grouped, Size};
 
-/// Rows that nobody would train with: what has happened, and two that call the driver for every request.
+/// Rows that are no allocator to train with: what has happened, and two that call the driver for every request.
 const NO_CHOICE: [&str; 3] = [RECORDED, "native", "vmm"];
 
 /// Savings below this share are not worth a change.

@@ -1,12 +1,96 @@
-//! Which allocator runs, and with which options.
+//! The choice: which allocators run, with which options, and in which world.
 
-use crate::allocator::{Options, Spec};
+use super::open::OpenOptions;
+use super::setup::Setup;
+use crate::alloc_conf::AllocConf;
+pub use crate::allocator::Choice;
+use crate::allocator::{self, Environment, OptionError, Options, Spec};
 
-/// An allocator, and the options to run it with.
-#[derive(Debug, Clone)]
-pub struct Choice {
-    /// The allocator.
-    pub spec: &'static Spec,
-    /// Its options.
-    pub options: Options,
+/// Why a choice of allocators was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChoiceError {
+    /// There is no such allocator.
+    #[error("there is no allocator {name:?}; there are: {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// All that there are.
+        known: String,
+    },
+    /// An allocator was named twice.
+    #[error("allocator {0:?} is listed twice")]
+    Twice(String),
+    /// An option is not written as `allocator.option=value`.
+    #[error(
+        "{0:?} is not an option: write allocator.option=value, such as gmlake.fragment_limit=128MiB"
+    )]
+    NoOption(String),
+    /// An option of an allocator that does not run.
+    #[error("option {0:?} is of an allocator that is not among those compared")]
+    NotChosen(String),
+    /// The allocator refused its options.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+}
+
+/// What to compare, and how.
+#[derive(Debug, Clone, Default)]
+pub struct Choices {
+    /// How files are opened.
+    pub open: OpenOptions,
+    /// The allocators, in the order of the table.
+    pub allocators: Vec<Choice>,
+    /// The world that they run in.
+    pub setup: Setup,
+    /// Name of the allocator that the others are compared with; `None`: the recording, else `caching`, else the first.
+    pub reference: Option<String>,
+    /// Whether an assumption about a trace is an error.
+    pub is_strict: bool,
+    /// Whether the runs are to keep what was held at their peaks, at up to twice the price.
+    pub has_peaks: bool,
+}
+
+/// Takes allocators by name, all there are if no name is given, and options as `allocator.name=value`.
+///
+/// # Errors
+/// If a name, an option or a value is not known; the message says what there is.
+pub fn choose(names: &[String], options: &[String]) -> Result<Vec<Choice>, ChoiceError> {
+    let mut chosen: Vec<Choice> = Vec::new();
+    for name in names {
+        let spec = find(name)?;
+        if chosen.iter().any(|choice| choice.spec.name == spec.name) {
+            return Err(ChoiceError::Twice(name.clone()));
+        }
+        chosen.push(Choice { spec, options: Options::default() });
+    }
+    if names.is_empty() {
+        let all = allocator::ALL.iter();
+        chosen = all.map(|spec| Choice { spec, options: Options::default() }).collect();
+    }
+    for text in options {
+        set_option(&mut chosen, text)?;
+    }
+    for choice in &chosen {
+        choice.spec.build(&choice.options, &Environment::new(AllocConf::default()))?;
+    }
+    Ok(chosen)
+}
+
+/// The allocator of this name; the error says which there are.
+pub(super) fn find(name: &str) -> Result<&'static Spec, ChoiceError> {
+    allocator::find(name).ok_or_else(|| {
+        let known = allocator::ALL.iter().map(|spec| spec.name).collect::<Vec<_>>().join(", ");
+        ChoiceError::Unknown { name: name.to_owned(), known }
+    })
+}
+
+fn set_option(chosen: &mut [Choice], text: &str) -> Result<(), ChoiceError> {
+    let malformed = || ChoiceError::NoOption(text.to_owned());
+    let (key, value) = text.split_once('=').ok_or_else(malformed)?;
+    let (name, option) = key.trim().split_once('.').ok_or_else(malformed)?;
+    let spec = find(name)?;
+    let choice = chosen.iter_mut().find(|choice| choice.spec.name == spec.name);
+    let choice = choice.ok_or_else(|| ChoiceError::NotChosen(text.to_owned()))?;
+    choice.options.set(option, value.trim());
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! Traces through several allocators, beside each other: one [`Comparison`] for each file.
+//! Traces through several allocators, side by side: one [`Comparison`] for each file.
 //!
 //! Runs are independent of each other, so they are spread over the processor's cores; the order of the results is
 //! that of the request, whichever run ends first. One file is spread by allocator. Of several files, each worker
@@ -10,113 +10,15 @@ use std::sync::atomic::Ordering;
 
 use rayon::prelude::*;
 
-use super::choice::Choice;
+use super::choice::{Choice, Choices};
+use super::failure::FileError;
 use super::job::Job;
-use super::open::{OpenOptions, Opened, open};
+use super::open::{Opened, open};
 use super::peak::at_peak;
 use super::run::{RunError, run};
 use super::setup::Setup;
 use super::spread::{Spread, each_rank};
-use crate::alloc_conf::AllocConf;
-use crate::allocator::{self, Environment, OptionError, Options, Spec};
 use crate::metrics::{Comparison, JobComparison, Moment, RECORDED, RankComparison, RunSummary};
-use crate::trace::TraceError;
-
-/// Why a choice of allocators was refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ChoiceError {
-    /// There is no such allocator.
-    #[error("there is no allocator {name:?}; there are: {known}")]
-    Unknown {
-        /// What was asked for.
-        name: String,
-        /// All that there are.
-        known: String,
-    },
-    /// An allocator was named twice.
-    #[error("allocator {0:?} is listed twice")]
-    Twice(String),
-    /// An option is not written as `allocator.option=value`.
-    #[error(
-        "{0:?} is not an option: write allocator.option=value, such as gmlake.fragment_limit=128MiB"
-    )]
-    NoOption(String),
-    /// An option of an allocator that does not run.
-    #[error("option {0:?} is of an allocator that is not among those compared")]
-    NotChosen(String),
-    /// The allocator refused its options.
-    #[error(transparent)]
-    Option(#[from] OptionError),
-}
-
-/// What to compare, and how.
-#[derive(Debug, Clone, Default)]
-pub struct Choices {
-    /// How files are opened.
-    pub open: OpenOptions,
-    /// The allocators, in the order of the table.
-    pub allocators: Vec<Choice>,
-    /// The world that they run in.
-    pub setup: Setup,
-    /// Name of the allocator that the others are compared with; `None`: the recording, else `caching`, else the first.
-    pub reference: Option<String>,
-    /// Whether an assumption about a trace is an error.
-    pub is_strict: bool,
-    /// Whether the runs are to keep what was held at their peaks, at up to twice the price.
-    pub has_peaks: bool,
-}
-
-/// Why there is no comparison of a file.
-#[derive(Debug, thiserror::Error)]
-pub enum FileError {
-    /// The trace cannot be read.
-    #[error(transparent)]
-    Trace(#[from] TraceError),
-    /// A run came to no result.
-    #[error("{file}: {allocator}: {source}")]
-    Run {
-        /// The file.
-        file: String,
-        /// The allocator.
-        allocator: &'static str,
-        /// What happened.
-        source: RunError,
-    },
-    /// Something had to be assumed about the trace, which was forbidden.
-    #[error("{file}: {assumption} (--strict)")]
-    Assumption {
-        /// The file.
-        file: String,
-        /// The first assumption, with its count.
-        assumption: String,
-    },
-}
-
-/// Takes allocators by name, all there are if no name is given, and options as `allocator.name=value`.
-///
-/// # Errors
-/// If a name, an option or a value is not known; the message says what there is.
-pub fn choose(names: &[String], options: &[String]) -> Result<Vec<Choice>, ChoiceError> {
-    let mut chosen: Vec<Choice> = Vec::new();
-    for name in names {
-        let spec = find(name)?;
-        if chosen.iter().any(|choice| choice.spec.name == spec.name) {
-            return Err(ChoiceError::Twice(name.clone()));
-        }
-        chosen.push(Choice { spec, options: Options::default() });
-    }
-    if names.is_empty() {
-        let all = allocator::ALL.iter();
-        chosen = all.map(|spec| Choice { spec, options: Options::default() }).collect();
-    }
-    for text in options {
-        set_option(&mut chosen, text)?;
-    }
-    for choice in &chosen {
-        choice.spec.build(&choice.options, &Environment::new(AllocConf::default()))?;
-    }
-    Ok(chosen)
-}
 
 /// Compares the allocators on a trace that is already open, over all cores.
 ///
@@ -143,7 +45,7 @@ pub fn compare_files(
 }
 
 /// Compares the allocators on every rank of a job, over all cores; a worker has one file in memory at a time. A file
-/// that cannot be used is told of in the result. `done` is called, from any thread, after each file.
+/// that cannot be used is reported in the result. `done` is called, from any thread, after each file.
 pub fn compare_job(job: &Job, choices: &Choices, done: impl Fn(&Path) + Sync) -> JobComparison {
     let spread = Spread::of_files(job.ranks.len());
     let (ranks, failures) = each_rank(job, &choices.open, done, |file, opened| {
@@ -153,7 +55,7 @@ pub fn compare_job(job: &Job, choices: &Choices, done: impl Fn(&Path) + Sync) ->
     JobComparison { name: job.name.clone(), ranks, failures }
 }
 
-fn compare_spread(
+pub(super) fn compare_spread(
     opened: &Opened,
     choices: &Choices,
     spread: Spread,
@@ -175,25 +77,6 @@ pub(super) fn check_assumptions(opened: &Opened, is_strict: bool) -> Result<(), 
         }
         _ => Ok(()),
     }
-}
-
-/// The allocator of this name; the error says which there are.
-pub(super) fn find(name: &str) -> Result<&'static Spec, ChoiceError> {
-    allocator::find(name).ok_or_else(|| {
-        let known = allocator::ALL.iter().map(|spec| spec.name).collect::<Vec<_>>().join(", ");
-        ChoiceError::Unknown { name: name.to_owned(), known }
-    })
-}
-
-fn set_option(chosen: &mut [Choice], text: &str) -> Result<(), ChoiceError> {
-    let malformed = || ChoiceError::NoOption(text.to_owned());
-    let (key, value) = text.split_once('=').ok_or_else(malformed)?;
-    let (name, option) = key.trim().split_once('.').ok_or_else(malformed)?;
-    let spec = find(name)?;
-    let choice = chosen.iter_mut().find(|choice| choice.spec.name == spec.name);
-    let choice = choice.ok_or_else(|| ChoiceError::NotChosen(text.to_owned()))?;
-    choice.options.set(option, value.trim());
-    Ok(())
 }
 
 /// One run, whose error names the file and the allocator.
@@ -219,7 +102,7 @@ fn with_peak(
     Ok(run)
 }
 
-fn failed(opened: &Opened, choice: &Choice, source: RunError) -> FileError {
+pub(super) fn failed(opened: &Opened, choice: &Choice, source: RunError) -> FileError {
     FileError::Run { file: opened.file.clone(), allocator: choice.spec.name, source }
 }
 
@@ -245,11 +128,13 @@ fn assemble(opened: &Opened, choices: &Choices, simulated: Vec<RunSummary>) -> C
     Comparison {
         file: opened.file.clone(),
         device: trace.device,
+        is_one_of_many: opened.devices.iter().filter(|&&(_, entries)| entries > 0).count() > 1,
         device_memory: choices.setup.memory(opened),
         runs,
         reference,
         span_us: trace.span_us(),
         step_starts: trace.steps.iter().map(|step| Moment::of(trace, step.start)).collect(),
         notes,
+        ..Comparison::default()
     }
 }

@@ -1,4 +1,4 @@
-//! What is in a file: its settings, what happened, how large, when it peaked, and what the recording lacks.
+//! Inspection of a file: its settings, what happened, how large, when it peaked, and what the recording lacks.
 //!
 //! Nothing is simulated here. The events are gone through once for sizes and live bytes, the recorded entries once for
 //! their kinds, the final segments once for what was held.
@@ -7,6 +7,8 @@ use serde::Serialize;
 
 use super::Opened;
 use super::blame::Namer;
+pub use super::live_peak::Peak;
+use super::live_peak::live_peak;
 use crate::alloc_conf::AllocConf;
 use crate::metrics::{By, SCHEMA_VERSION, Unit};
 use crate::trace::{
@@ -71,21 +73,6 @@ pub struct EntryCount {
     pub action: &'static str,
     /// How often.
     pub count: u64,
-}
-
-/// The moment at which most bytes were live.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct Peak {
-    /// Bytes asked for and in use, unrounded.
-    pub requested_bytes: Bytes,
-    /// Blocks in use.
-    pub blocks: u64,
-    /// Index of the event that reached it.
-    pub event: u64,
-    /// Its moment in microseconds since the first event.
-    pub time_us: u64,
-    /// Number of its training step, from 1.
-    pub step: Option<u64>,
 }
 
 /// Requests from `from_bytes` up to, and without, twice as much.
@@ -245,34 +232,6 @@ fn entry_counts(records: &Records) -> Vec<EntryCount> {
     rows
 }
 
-/// The moment at which most bytes were live.
-pub(super) fn live_peak(trace: &Trace) -> Option<Peak> {
-    let (mut live, mut blocks): (Bytes, u64) = (0, 0);
-    let mut peak: Option<Peak> = None;
-    for (index, event) in trace.events.iter().enumerate() {
-        match event.kind {
-            EventKind::Malloc => {
-                live += event.size;
-                blocks += 1;
-                if peak.is_none_or(|peak| live > peak.requested_bytes) {
-                    let (event, time_us) = (index as u64, trace.times_us[index]);
-                    peak = Some(Peak { requested_bytes: live, blocks, event, time_us, step: None });
-                }
-            }
-            EventKind::Free | EventKind::FreeCompleted => {
-                live = live.saturating_sub(event.size);
-                blocks = blocks.saturating_sub(1);
-            }
-            EventKind::FreeRequested | EventKind::Attempt | EventKind::Trim => {}
-        }
-    }
-    let mut peak = peak?;
-    let at = peak.event as usize;
-    let step = trace.steps.iter().position(|step| (step.start..step.end).contains(&at));
-    peak.step = step.map(|index| index as u64 + 1);
-    Some(peak)
-}
-
 fn size_classes(trace: &Trace) -> Vec<SizeClass> {
     let mut classes = [(0, 0); 64];
     for event in trace.events.iter().filter(|event| event.kind == EventKind::Malloc) {
@@ -345,13 +304,18 @@ fn segment_totals(records: &Records) -> SegmentTotals {
     totals
 }
 
-/// What the recording lacks. PyTorch says nothing of it (up to 2.11), so it is told from what does not fit together.
+/// What the recording lacks. PyTorch says nothing of it (up to 2.11), so it is inferred from what does not fit
+/// together.
 fn missing(records: &Records, trace: &Trace) -> Vec<String> {
     let of = |kind: WarningKind| {
         trace.warnings.iter().find(|warning| warning.kind == kind).map_or(0, |w| w.count)
     };
     let (unknown, before) = (of(WarningKind::UnknownFree), of(WarningKind::LiveBefore));
     let mut missing = Vec::new();
+    if records.entries.is_empty() {
+        missing.push("there are no events, only the state when the snapshot was taken".to_owned());
+        return missing;
+    }
     if before > 0 {
         missing.push(format!("{before} blocks were live before the recording began"));
     }

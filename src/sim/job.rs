@@ -124,7 +124,7 @@ pub fn is_many(argument: &Path) -> bool {
 
 /// What the jobs differ in, and the value of each: as `by` says (`batch=32,96,160`), or as their names do (`batch`).
 /// `None`
-/// if nobody asked and the names do not differ in one number alone.
+/// if it was not asked for and the names do not differ in one number alone.
 ///
 /// # Errors
 /// If the values do not fit the jobs, or the names do not tell them.

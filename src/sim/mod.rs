@@ -12,11 +12,17 @@
 pub mod blame;
 mod choice;
 mod compare;
+mod failure;
+mod ground;
+mod in_depth;
 mod inspect;
 pub mod job;
+mod knobs;
+mod live_peak;
 mod names;
 mod open;
 mod peak;
+mod placements;
 pub mod plan;
 pub mod recording;
 mod run;
@@ -26,13 +32,15 @@ pub mod sweep;
 mod transcript;
 mod tune;
 
-pub use choice::Choice;
-pub use compare::{ChoiceError, Choices, FileError, choose, compare, compare_files, compare_job};
+pub use choice::{Choice, ChoiceError, Choices, choose};
+pub use compare::{compare, compare_files, compare_job};
+pub use failure::FileError;
+pub use in_depth::compare_in_depth;
 pub use inspect::{
     DeviceEntries, EntryCount, Failure, Inspection, Peak, SegmentTotals, Share, SizeClass,
     StackTotals, inspect,
 };
-pub use open::{OpenOptions, Opened, open, open_all};
+pub use open::{OpenOptions, Opened, open, open_all, open_bytes};
 pub use peak::{at_event, at_peak};
 pub use run::{RunError, run};
 pub use setup::{DEFAULT_GPU_LAG, Memory, Setup};

@@ -1,4 +1,4 @@
-//! What a file's name tells: its numbers, each with the letters before it.
+//! Names of files: their numbers, each with the letters before it.
 //!
 //! ```text
 //!   zero3-opt-1.3b-LR-w4.b32.r0.pickle.xz
@@ -86,7 +86,7 @@ impl Name {
     }
 }
 
-/// The one number in which the names differ beside the rank: its letters, and its value in each name.
+/// The one number in which the names differ, apart from the rank: its letters, and its value in each name.
 pub(super) fn only_difference(names: &[Name]) -> Option<(String, Vec<f64>)> {
     let first = names.first()?;
     if names.iter().any(|name| name.frame() != first.frame()) {

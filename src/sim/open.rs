@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use super::inspect::live_peak;
+use super::live_peak::live_peak;
 use super::recording::{Verification, verify};
 use crate::alloc_conf::TorchVersion;
 use crate::allocator::Environment;
@@ -69,6 +69,17 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, TraceError> {
     Ok(prepare(path, devices, records, options))
 }
 
+/// Opens one device of a file whose content is already in memory, under this name.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_bytes(name: &Path, bytes: &[u8], options: &OpenOptions) -> Result<Opened, TraceError> {
+    let all = trace::load_bytes(bytes, &load_options(options))?;
+    let devices = devices(&all);
+    let records = trace::choose_device(all, options.device, name)?;
+    Ok(prepare(name, devices, records, options))
+}
+
 /// Opens every device of a file that has entries, or the one that was asked for.
 ///
 /// # Errors
@@ -86,9 +97,12 @@ pub fn open_all(path: &Path, options: &OpenOptions) -> Result<Vec<Opened>, Trace
 }
 
 fn load(path: &Path, options: &OpenOptions) -> Result<Vec<Records>, TraceError> {
+    trace::load(path, &load_options(options))
+}
+
+fn load_options(options: &OpenOptions) -> LoadOptions {
     let (torch_version, stacks) = (options.version, options.stacks);
-    let load = LoadOptions { torch_version, stacks, ..LoadOptions::default() };
-    trace::load(path, &load)
+    LoadOptions { torch_version, stacks, ..LoadOptions::default() }
 }
 
 fn devices(all: &[Records]) -> Vec<(u32, usize)> {
@@ -123,9 +137,15 @@ fn prepare(
     if !has_room {
         notes.push(NO_ROOM.to_owned());
     }
+    if records.entries.is_empty() {
+        notes.push(ONLY_STATE.to_owned());
+    }
     let (start, recorded) = (found.start.layout, has_room.then_some(recorded));
     Opened { file, devices, records, trace, start, limit, capacity, notes, recorded }
 }
+
+const ONLY_STATE: &str = "it has no events, only the state when the snapshot was taken: nothing is \
+                          known of how it came to that";
 
 const NO_ROOM: &str = "it does not say what PyTorch held: its segments have less room than the \
                        blocks in them, so that there is no row for the recording";

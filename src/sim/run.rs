@@ -75,7 +75,7 @@ pub fn run(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary
 /// All that takes part in a run.
 pub(super) struct Stage<'t> {
     pub(super) allocator: Box<dyn Allocator>,
-    device: Counted<Priced<SimDevice>>,
+    pub(super) device: Counted<Priced<SimDevice>>,
     pub(super) replay: Replay<'t>,
 }
 

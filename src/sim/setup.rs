@@ -32,7 +32,7 @@ pub enum Memory {
     AsRecorded,
     /// It never runs out.
     Unlimited,
-    /// So many bytes.
+    /// This many bytes.
     Bytes(Bytes),
 }
 

@@ -1,4 +1,4 @@
-//! How work on one file is spread over the processor's cores.
+//! Spreading the work on one file over the processor's cores.
 //!
 //! Of several files, each worker takes one at a time and does all its runs itself. If it spread them too, it would take
 //! up a second file while it waits for the others' results, and soon all files were in memory at once.
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rayon::prelude::*;
 
-use super::compare::FileError;
+use super::failure::FileError;
 use super::job::{Job, RankFile};
 use super::open::{OpenOptions, Opened, open};
 
@@ -39,7 +39,7 @@ impl Spread {
     }
 }
 
-/// A result for each rank of a job, in order and over all cores, and beside them what is wrong with the files that have
+/// A result for each rank of a job, in order and over all cores, and what is wrong with the files that have
 /// none. A worker has one file in memory at a time; `done` is called, from any thread, after each.
 pub(super) fn each_rank<R: Send>(
     job: &Job,

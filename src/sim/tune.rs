@@ -9,7 +9,7 @@
 //!   max_split_size_mb          -  32  64  128  256  512  1024  ...            every combination,
 //!   roundup_power2_divisions   -  2  4  8  16  [256:1,512:2,1024:4,>:8]       then one at a time
 //!   large_segment_size_mb      -  32  64  128                  (2.11)
-//!   max_non_split_rounding_mb  -  64  256  1024                (2.6; matters only beside max_split_size_mb)
+//!   max_non_split_rounding_mb  -  64  256  1024                (2.6; matters only with max_split_size_mb)
 //!   garbage_collection_threshold  -  0.6  0.8                  (acts only under a memory fraction)
 //! ```
 //!
@@ -22,7 +22,9 @@
 use rayon::prelude::*;
 
 use super::choice::Choice;
-use super::compare::{FileError, run_one};
+use super::compare::run_one;
+use super::failure::FileError;
+use super::knobs::{COLLECTION, KNOBS, Knob};
 use super::open::Opened;
 use super::setup::{Memory, Setup};
 use crate::alloc_conf::AllocConf;
@@ -46,41 +48,6 @@ pub struct TuneOptions {
     pub worth: f64,
 }
 
-/// An option of PyTorch, and values to try; the default is to leave it out.
-struct Knob {
-    name: &'static str,
-    coarse: &'static [&'static str],
-    finer: &'static [&'static str],
-}
-
-/// What there is to turn. PyTorch's versions know different ones: those that are refused are left out.
-const KNOBS: [Knob; 5] = [
-    Knob { name: "expandable_segments", coarse: &["True"], finer: &[] },
-    Knob {
-        name: "max_split_size_mb",
-        coarse: &["32", "64", "128", "256", "512", "1024"],
-        finer: &["20", "48", "96", "192", "384", "768", "1536", "2048", "4096"],
-    },
-    Knob {
-        name: "roundup_power2_divisions",
-        coarse: &["2", "4", "8", "16", "[256:1,512:2,1024:4,>:8]"],
-        finer: &["1", "32", "64"],
-    },
-    Knob {
-        name: "large_segment_size_mb",
-        coarse: &["32", "64", "128"],
-        finer: &["12", "16", "24", "48", "96", "256", "512"],
-    },
-    Knob { name: "max_non_split_rounding_mb", coarse: &[], finer: &["64", "256", "1024"] },
-];
-
-/// Acts only where PyTorch keeps to a limit of its own.
-const COLLECTION: Knob = Knob {
-    name: "garbage_collection_threshold",
-    coarse: &["0.6", "0.8"],
-    finer: &["0.5", "0.7", "0.9", "0.95"],
-};
-
 /// A value for some knobs, in their order; `None`: left out.
 type Turned = Vec<Option<&'static str>>;
 
@@ -94,7 +61,7 @@ pub fn tune(opened: &Opened, options: &TuneOptions) -> Result<Tuning, FileError>
     let default = tried.first().cloned().unwrap_or_default();
     let mut best = pick(&tried, options).cloned().unwrap_or_default();
     for _ in 0..MOST_ROUNDS {
-        tried.extend(bench.try_all(&bench.beside(&best.conf, true))?);
+        tried.extend(bench.try_all(&bench.changes_of(&best.conf, true))?);
         let next = pick(&tried, options).cloned().unwrap_or_default();
         if next.conf == best.conf {
             break;
@@ -108,8 +75,8 @@ pub fn tune(opened: &Opened, options: &TuneOptions) -> Result<Tuning, FileError>
         device_memory_bytes: bench.setup.memory(opened),
         profile: options.profile.name.clone(),
         recorded: bench.recorded()?,
-        alone: bench.try_all(&bench.beside("", false))?,
-        beside_best: bench.try_all(&bench.beside(&best.conf, false))?,
+        alone: bench.try_all(&bench.changes_of("", false))?,
+        beside_best: bench.try_all(&bench.changes_of(&best.conf, false))?,
         default,
         best,
         tried,
@@ -165,7 +132,7 @@ impl<'a> Bench<'a> {
     }
 
     /// The settings that differ from this one in one knob.
-    fn beside(&self, conf: &str, is_fine: bool) -> Vec<String> {
+    fn changes_of(&self, conf: &str, is_fine: bool) -> Vec<String> {
         let now: Turned = self.knobs.iter().map(|knob| knob.value_in(conf)).collect();
         let mut all = Vec::new();
         for (index, knob) in self.knobs.iter().enumerate() {
@@ -212,20 +179,6 @@ impl<'a> Bench<'a> {
     fn run(&self, name: &str, setup: &Setup) -> Result<crate::metrics::RunSummary, FileError> {
         let spec = find(name).expect("PyTorch's own allocators are on the list");
         run_one(self.opened, &Choice { spec, options: Options::default() }, setup)
-    }
-}
-
-impl Knob {
-    /// This knob's value in a setting that is made of ours.
-    fn value_in(&self, conf: &str) -> Option<&'static str> {
-        let mut values = self.coarse.iter().chain(self.finer).copied();
-        values.find(|value| {
-            let text = format!("{}:{value}", self.name);
-            conf == text
-                || conf.starts_with(&format!("{text},"))
-                || conf.ends_with(&format!(",{text}"))
-                || conf.contains(&format!(",{text},"))
-        })
     }
 }
 
@@ -285,7 +238,7 @@ mod tests {
         assert_eq!(new.knobs[1].value_in(turned), Some("128"));
         assert_eq!(new.knobs[2].value_in(turned), Some("[256:1,512:2,1024:4,>:8]"));
         assert_eq!(new.knobs[0].value_in(turned), None);
-        assert!(new.beside("", true).iter().any(|conf| conf == "large_segment_size_mb:12"));
+        assert!(new.changes_of("", true).iter().any(|conf| conf == "large_segment_size_mb:12"));
         let mut old = options(Memory::Unlimited);
         old.setup.version = "2.5".parse().unwrap();
         let old = Bench::new(&opened, &old).grid();

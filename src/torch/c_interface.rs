@@ -7,7 +7,7 @@
 //! PyTorch does not look at what `gmlake_malloc` returns, so that failures must be C++ exceptions. They are made from
 //! PyTorch's own parts, found by name in the process (`libc10.so`, `libc10_cuda.so`): nothing of PyTorch is needed to
 //! build this, and its Python sees `torch.OutOfMemoryError`. Where a part is missing, a `std::runtime_error` has to
-//! do; without a C++ runtime, nobody is there who could catch one, and null is returned.
+//! do; without a C++ runtime, nothing could catch one, and null is returned.
 //!
 //! ```text
 //!   object, from __cxa_allocate_exception        c10::Error(SourceLocation, std::string)  writes all of it,
@@ -21,7 +21,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use gmlake::torch::{Failure, Process, say};
+use gmlake::torch::{Failure, Process, print_error};
 
 /// `cudaStream_t`.
 type Stream = *mut c_void;
@@ -49,23 +49,23 @@ pub extern "C" fn gmlake_free(at: *mut c_void, _size: usize, device: c_int, _str
     });
 }
 
-/// Says that there are so many GPUs. Each is opened when it is first used.
+/// Says that there are this many GPUs. Each is opened when it is first used.
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_init(_devices: c_int) {
-    guarded(|| complain(Process::get().map(drop)));
+    guarded(|| print_line(Process::get().map(drop)));
 }
 
 /// `torch.cuda.empty_cache()`
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_reset() {
-    guarded(|| complain(Process::get().and_then(Process::trim)));
+    guarded(|| print_line(Process::get().and_then(Process::trim)));
 }
 
 /// `torch.cuda.set_per_process_memory_fraction(fraction, device)`
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_memory_fraction(fraction: f64, device: c_int) {
-    let set = || Process::get()?.arena(device)?.set_fraction(fraction);
-    guarded(|| complain(set()));
+    let set = || Process::get()?.allocator(device)?.set_fraction(fraction);
+    guarded(|| print_line(set()));
 }
 
 /// The first address of the block that `at` is in, and its size.
@@ -99,8 +99,8 @@ pub extern "C" fn gmlake_record_stream(at: *mut c_void, stream: Stream) {
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_begin_pool(device: c_int, high: u64, low: u64, _filter: *const c_void) {
     guarded(|| {
-        complain(
-            Process::get().and_then(|p| p.arena(device)).map(|mut a| a.begin_pool((high, low))),
+        print_line(
+            Process::get().and_then(|p| p.allocator(device)).map(|mut a| a.begin_pool((high, low))),
         );
     });
 }
@@ -109,7 +109,9 @@ pub extern "C" fn gmlake_begin_pool(device: c_int, high: u64, low: u64, _filter:
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_end_pool(device: c_int, high: u64, low: u64) {
     guarded(|| {
-        complain(Process::get().and_then(|p| p.arena(device)).map(|mut a| a.end_pool((high, low))));
+        print_line(
+            Process::get().and_then(|p| p.allocator(device)).map(|mut a| a.end_pool((high, low))),
+        );
     });
 }
 
@@ -117,8 +119,8 @@ pub extern "C" fn gmlake_end_pool(device: c_int, high: u64, low: u64) {
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_release_pool(device: c_int, high: u64, low: u64) {
     guarded(|| {
-        let arena = Process::get().and_then(|process| process.arena(device));
-        complain(arena.map(|mut arena| arena.release_pool((high, low))));
+        let allocator = Process::get().and_then(|process| process.allocator(device));
+        print_line(allocator.map(|mut allocator| allocator.release_pool((high, low))));
     });
 }
 
@@ -157,15 +159,17 @@ pub unsafe extern "C" fn gmlake_stats(out: *mut c_char, room: usize) -> usize {
 /// Lets the peaks of a GPU begin anew.
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_reset_peak(device: c_int) {
-    guarded(|| complain(Process::get().and_then(|p| p.arena(device)).map(|mut a| a.reset_peak())));
+    guarded(|| {
+        print_line(Process::get().and_then(|p| p.allocator(device)).map(|mut a| a.reset_peak()))
+    });
 }
 
-/// Keeps so many events of every GPU that is in use, from now on; 0: records no more.
+/// Keeps this many events of every GPU that is in use, from now on; 0: records no more.
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_record(entries: usize) {
     guarded(|| {
         if let Some(process) = Process::in_use() {
-            process.each(|arena| arena.set_history(entries));
+            process.each(|allocator| allocator.set_history(entries));
         }
     });
 }
@@ -202,17 +206,19 @@ pub unsafe extern "C" fn gmlake_check(device: c_int, message: *mut c_char, room:
 /// Runs what may panic, and ends the process if it does.
 fn guarded<T>(run: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
-        say("gmlake: this is a bug in the allocator (see the message above); the process ends, \
+        print_error(
+            "gmlake: this is a bug in the allocator (see the message above); the process ends, \
              because memory may be in use twice. Without gmlake.enable, or with another \
-             allocator, the program runs on.");
+             allocator, the program runs on.",
+        );
         std::process::abort()
     })
 }
 
 /// For calls that cannot fail in PyTorch's eyes.
-fn complain(result: Result<(), Failure>) {
+fn print_line(result: Result<(), Failure>) {
     if let Err(failure) = result {
-        say(&failure.to_string());
+        print_error(&failure.to_string());
     }
 }
 
@@ -236,7 +242,7 @@ unsafe fn hand_over(text: &str, out: *mut c_char, room: usize) -> usize {
 mod exception {
     use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
-    use gmlake::torch::{Failure, say};
+    use gmlake::torch::{Failure, print_error};
 
     /// Room for a `c10::Error`, which has 150 bytes or so.
     const OBJECT: usize = 1024;
@@ -309,7 +315,7 @@ mod exception {
         }
         let message = CString::new(text.replace('\0', " ")).unwrap_or_default();
         let Some(found) = symbol(c"libstdc++.so.6", RUNTIME_ERROR) else {
-            say(&message.to_string_lossy());
+            print_error(&message.to_string_lossy());
             return std::ptr::null_mut();
         };
         // SAFETY: the name is that of `std::__throw_runtime_error(char const*)`, which copies the text; the text is

@@ -1,4 +1,4 @@
-//! Poisoned memory: what nobody owns must not change.
+//! Poisoned memory: free memory must not change.
 //!
 //! Freed memory is filled with a pattern, in the order of the stream that freed it. When it is handed out again, all of
 //! it that was filled must still be so. The books are kept by physical memory and not by address, because one piece of
@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use super::say;
+use super::print_error;
+use crate::cuda::{DriverError, Poison};
 use crate::device::{DevicePtr, Extent, Record};
-use crate::replay::cuda::{DriverError, Poison};
 use crate::units::Bytes;
 
 /// Pieces of physical memory, none of which overlap.
@@ -124,7 +124,7 @@ impl Debug {
         }
         self.findings.corrupted_bytes += wrong;
         let text = format!("{wrong} of {size} freed bytes at {at} were written to");
-        say(&format!("gmlake: {text}"));
+        print_error(&format!("gmlake: {text}"));
         self.findings.first.get_or_insert(text);
     }
 }

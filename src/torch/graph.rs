@@ -5,28 +5,18 @@
 //!
 //! ```text
 //!   begin(pool)   malloc malloc free malloc ...   end(pool)    replay   replay ...    release(pool)
-//!                 └─ out of the pool's own allocator ─┘        nobody else has it     it goes back to the device
+//!                 └─ out of the pool's own allocator ─┘        never reused           it goes back to the device
 //! ```
 //!
 //! The pool's allocator is PyTorch's own policy whatever else is configured: memory that is laid out once gains
 //! nothing by stitching, and no fence may be put into a stream that is being captured.
 
-use super::arena::{Arena, Failure};
+use super::block::Owner;
 use crate::alloc_conf::AllocConf;
 use crate::allocator::{Allocator, Caching, Environment};
-use crate::replay::cuda::is_capturing;
-
-/// Who a block belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Owner {
-    /// The allocator that the user chose.
-    Main,
-    /// The pool in this place.
-    Graph(u32),
-}
 
 /// The memory of one or more graphs.
-pub struct GraphPool {
+pub(super) struct GraphPool {
     /// PyTorch's number of the pool.
     pub(super) id: (u64, u64),
     pub(super) allocator: Box<dyn Allocator>,
@@ -40,8 +30,7 @@ pub struct GraphPool {
 
 impl GraphPool {
     /// A pool that holds nothing.
-    #[must_use]
-    pub fn new(id: (u64, u64)) -> Self {
+    fn new(id: (u64, u64)) -> Self {
         let allocator = Box::new(Caching::new(&Environment::new(AllocConf::default())));
         Self { id, allocator, users: 0, is_begun: false, live: 0 }
     }
@@ -52,102 +41,66 @@ impl GraphPool {
     }
 }
 
-impl Arena {
-    /// Memory for a capture comes from the pool of this number from now on.
-    pub fn begin_pool(&mut self, id: (u64, u64)) {
-        let place = self.find_pool(id).unwrap_or_else(|| {
-            self.tallied.graph_pools += 1;
-            let vacant = self.pools.iter().position(Option::is_none).unwrap_or(self.pools.len());
-            self.pools.resize_with(self.pools.len().max(vacant + 1), || None);
-            self.pools[vacant] = Some(GraphPool::new(id));
+/// The pools of one GPU. A pool keeps its place for as long as it lives.
+#[derive(Default)]
+pub(super) struct GraphPools(Vec<Option<GraphPool>>);
+
+impl GraphPools {
+    /// Begins a capture with the pool of this number, and says whether the pool is new.
+    pub(super) fn begin(&mut self, id: (u64, u64)) -> bool {
+        let found = self.0.iter().position(|pool| pool.as_ref().is_some_and(|pool| pool.id == id));
+        let place = found.unwrap_or_else(|| {
+            let vacant = self.0.iter().position(Option::is_none).unwrap_or(self.0.len());
+            self.0.resize_with(self.0.len().max(vacant + 1), || None);
+            self.0[vacant] = Some(GraphPool::new(id));
             vacant
         });
-        let pool = self.pools[place].as_mut().expect("it was found, or made");
+        let pool = self.0[place].as_mut().expect("it was found, or made");
         pool.users += 1;
         pool.is_begun = true;
+        found.is_none()
     }
 
-    /// The capture is over.
-    pub fn end_pool(&mut self, id: (u64, u64)) {
-        if let Some(pool) = self.find_pool(id).and_then(|place| self.pools[place].as_mut()) {
-            pool.is_begun = false;
-        }
-        let Ok(_here) = self.enter() else { return };
-        self.release_held_back();
-        self.dissolve_pools();
-    }
-
-    /// A graph that was captured with this pool is gone.
-    pub fn release_pool(&mut self, id: (u64, u64)) {
-        if let Some(pool) = self.find_pool(id).and_then(|place| self.pools[place].as_mut()) {
-            pool.users = pool.users.saturating_sub(1);
-        }
-        let Ok(_here) = self.enter() else { return };
-        self.dissolve_pools();
+    /// The pool of this number, if there is one.
+    pub(super) fn find(&mut self, id: (u64, u64)) -> Option<&mut GraphPool> {
+        self.0.iter_mut().flatten().find(|pool| pool.id == id)
     }
 
     /// Whether a capture is under way.
     pub(super) fn is_any_begun(&self) -> bool {
-        self.pools.iter().flatten().any(|pool| pool.is_begun)
+        self.iter().any(|(_, pool)| pool.is_begun)
     }
 
-    fn find_pool(&self, id: (u64, u64)) -> Option<usize> {
-        let is_it = |pool: &Option<GraphPool>| pool.as_ref().is_some_and(|pool| pool.id == id);
-        self.pools.iter().position(is_it)
+    /// The pools that a capture is under way with.
+    pub(super) fn begun(&self) -> impl Iterator<Item = Owner> {
+        self.iter().filter(|(_, pool)| pool.is_begun).map(|(owner, _)| owner)
     }
 
-    /// Who serves a request on the stream with this handle.
-    pub(super) fn owner(&self, stream: u64) -> Result<Owner, Failure> {
-        if self.pools.is_empty() || !self.is_any_begun() || !is_capturing(stream)? {
-            return Ok(Owner::Main);
-        }
-        let is_begun = |pool: &Option<GraphPool>| pool.as_ref().is_some_and(|pool| pool.is_begun);
-        let mut begun = (0..self.pools.len()).filter(|&place| is_begun(&self.pools[place]));
-        match (begun.next(), begun.next()) {
-            (Some(place), None) => Ok(Owner::Graph(place as u32)),
-            _ => Err(Failure::Other(
-                "gmlake: two CUDA graphs are being captured on one GPU at the same time, and it \
-                 cannot be told which one this memory is for; capture them one after the other"
-                    .to_owned(),
-            )),
-        }
+    /// The pools that no graph uses any more, though blocks of theirs may be in use.
+    pub(super) fn unused(&self) -> Vec<Owner> {
+        self.iter().filter(|(_, pool)| pool.users == 0).map(|(owner, _)| owner).collect()
     }
 
-    /// One block less of its owner.
-    #[inline]
-    pub(super) fn gone(&mut self, owner: Owner) {
-        let Owner::Graph(place) = owner else { return };
-        let pool = self.pools[place as usize].as_mut().expect("it had a block until now");
-        pool.live -= 1;
-        if pool.is_over() {
-            self.dissolve_pools();
-        }
+    /// Every pool, with what its blocks are known by.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Owner, &GraphPool)> {
+        let places = self.0.iter().enumerate();
+        places.filter_map(|(place, pool)| Some((Owner::Graph(place as u32), pool.as_ref()?)))
     }
 
-    /// Gives back the memory of pools that no graph will use any more.
-    fn dissolve_pools(&mut self) {
-        if self.is_any_begun() {
-            return;
-        }
-        for place in 0..self.pools.len() {
-            let Some(pool) = &self.pools[place] else { continue };
-            let (is_unused, is_over) = (pool.users == 0, pool.is_over());
-            if is_unused {
-                self.on(Owner::Graph(place as u32), |allocator, device| allocator.trim(device));
-            }
-            if is_over {
-                self.pools[place] = None;
-            }
-        }
-        self.complete_if_synchronized();
+    /// The pool in this place.
+    pub(super) fn at(&self, place: usize) -> Option<&GraphPool> {
+        self.0.get(place)?.as_ref()
     }
 
-    fn release_held_back(&mut self) {
-        if self.is_any_begun() {
-            return;
-        }
-        for (freed, uses) in std::mem::take(&mut self.held_back) {
-            self.pending.push(&mut self.device, freed, &uses);
+    /// The pool in this place, which lives as long as its blocks.
+    pub(super) fn at_mut(&mut self, place: u32) -> &mut GraphPool {
+        self.0[place as usize].as_mut().expect("a pool lives as long as its blocks")
+    }
+
+    /// Drops the pools that are over, whose memory was given back before.
+    pub(super) fn drop_over(&mut self) {
+        for pool in &mut self.0 {
+            pool.take_if(|pool| pool.is_over());
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::trace::{Action, Entry};
 
-/// The last so many entries of one GPU.
+/// The last entries of one GPU, as many as there is room for.
 #[derive(Debug, Default)]
 pub struct Journal {
     entries: VecDeque<Entry>,

@@ -9,7 +9,7 @@
 //!   c_interface.rs │ no panic crosses; out of memory becomes torch's exception  ▼
 //!   ───────────────┼───────────────────────────────────────────────────────  Process
 //!                  ▼                                                            │ one for each GPU, behind a lock
-//!               Arena  address ─▶ block; streams ─▶ numbers; uses ─▶ fences ◀───┘
+//!            GpuAllocator  address ─▶ block; streams ─▶ numbers; uses ─▶ fences ◀┘
 //!                  │
 //!                  ▼
 //!               Allocator ──▶ Timed<Limited<CudaDevice>>
@@ -27,9 +27,13 @@
 //!
 //! The library's own history takes the place of PyTorch's, which there is none of with an allocator from outside.
 
-mod arena;
+mod block;
+mod capture;
+mod completion;
 mod conf;
 mod debug;
+mod failure;
+mod gpu_allocator;
 mod graph;
 mod journal;
 mod pending;
@@ -37,18 +41,20 @@ mod process;
 mod snapshot;
 mod stats;
 mod streams;
+mod tallied;
 
 use std::io::Write;
 
-pub use arena::{Arena, Failure};
 pub use conf::{Conf, ConfError, DEFAULT_ALLOCATOR};
-pub use graph::GraphPool;
+pub use failure::Failure;
+pub use gpu_allocator::GpuAllocator;
 pub use journal::Journal;
 pub use process::Process;
-pub use stats::{Stats, Tallied};
+pub use stats::Stats;
+pub use tallied::Tallied;
 
 /// Says something on standard error, if there is one: the program that we are in may have closed it.
-pub fn say(text: &str) {
-    // Nobody is left to hear that nobody is left.
+pub fn print_error(text: &str) {
+    // Standard error is closed: there is nowhere to report it.
     let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -11,26 +11,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rustc_hash::FxHashMap;
 
-use super::graph::Owner;
+use super::block::{Freed, Owner};
 use crate::allocator::BlockId;
 use crate::device::{Device, Fence};
 use crate::trace::StreamId;
-use crate::units::Bytes;
-
-/// A block that its client let go of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Freed {
-    /// Its address.
-    pub(super) at: u64,
-    /// Bytes asked for.
-    pub(super) size: Bytes,
-    /// The stream that it was asked for on.
-    pub(super) stream: StreamId,
-    /// The block.
-    pub(super) block: BlockId,
-    /// Whose it is.
-    pub(super) owner: Owner,
-}
 
 #[derive(Debug)]
 struct Waiting {
@@ -47,6 +31,8 @@ pub(super) struct Pending {
     numbers: FxHashMap<(Owner, BlockId), u64>,
     fences: BTreeMap<StreamId, VecDeque<(Fence, u64)>>,
     next: u64,
+    /// Frees that came during a capture, when no fence may be recorded, with the streams that they wait for.
+    held_back: Vec<(Freed, Vec<StreamId>)>,
 }
 
 impl Pending {
@@ -59,6 +45,18 @@ impl Pending {
         }
         self.numbers.insert((freed.owner, freed.block), self.next);
         self.waiting.insert(self.next, Waiting { freed, left: streams.len() });
+    }
+
+    /// A free that will wait for these streams once the capture under way is over.
+    pub(super) fn hold_back(&mut self, freed: Freed, streams: Vec<StreamId>) {
+        self.held_back.push((freed, streams));
+    }
+
+    /// The capture is over: what was held back waits from now on.
+    pub(super) fn release_held_back(&mut self, device: &mut dyn Device) {
+        for (freed, streams) in std::mem::take(&mut self.held_back) {
+            self.push(device, freed, &streams);
+        }
     }
 
     /// The frees that wait no longer, in the order in which that was found out.

@@ -2,28 +2,29 @@
 //!
 //! PyTorch calls from any thread, without its interpreter's lock, and with any GPU current. It may also call in a
 //! process that was forked off: nothing of a GPU works there, and a lock may be held by a thread that is not there.
-//! So a forked process forgets what it is told.
+//! So a forked process ignores what it is given.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::arena::{Arena, Failure};
 use super::conf::Conf;
+use super::failure::Failure;
+use super::gpu_allocator::GpuAllocator;
 use super::stats::Stats;
-use super::{say, snapshot};
-use crate::replay::cuda::Gpu;
+use super::{print_error, snapshot};
+use crate::cuda::Gpu;
 use crate::units::Bytes;
 
 /// More GPUs than one machine has.
 const MOST: usize = 128;
 
-type Opened = OnceLock<Result<Mutex<Arena>, String>>;
+type Opened = OnceLock<Result<Mutex<GpuAllocator>, String>>;
 
 /// The plug-in's state.
 pub struct Process {
     conf: Conf,
     id: u32,
-    arenas: Vec<Opened>,
+    allocators: Vec<Opened>,
 }
 
 static PROCESS: OnceLock<Result<Process, String>> = OnceLock::new();
@@ -76,8 +77,8 @@ impl Process {
     }
 
     fn new(conf: Conf) -> Self {
-        let arenas = std::iter::repeat_with(OnceLock::new).take(MOST).collect();
-        Self { conf, id: std::process::id(), arenas }
+        let allocators = std::iter::repeat_with(OnceLock::new).take(MOST).collect();
+        Self { conf, id: std::process::id(), allocators }
     }
 
     /// Memory on a GPU; 0 for nothing.
@@ -88,35 +89,37 @@ impl Process {
         if size == 0 {
             return Ok(0);
         }
-        self.arena(device)?.malloc(size, stream)
+        self.allocator(device)?.malloc(size, stream)
     }
 
-    /// Takes memory back. An address that nobody was given is counted and otherwise left alone.
+    /// Takes memory back. An address that was never handed out is counted and otherwise left alone.
     pub fn free(&self, at: u64, device: i32) {
         if at == 0 || self.is_forked() {
             return;
         }
-        let Ok(mut arena) = self.arena(device) else { return };
-        if !arena.free(at) {
-            arena.tallied.unknown_frees += 1;
-            if arena.tallied.unknown_frees == 1 {
-                say(&format!("gmlake: GPU {device}: free of {at:#x}, which was not handed out"));
+        let Ok(mut allocator) = self.allocator(device) else { return };
+        if !allocator.free(at) {
+            allocator.tallied.unknown_frees += 1;
+            if allocator.tallied.unknown_frees == 1 {
+                print_error(&format!(
+                    "gmlake: GPU {device}: free of {at:#x}, which was not handed out"
+                ));
             }
         }
     }
 
-    /// Lends a block to another stream; see [`Arena::record_stream`].
+    /// Lends a block to another stream; see [`GpuAllocator::record_stream`].
     pub fn record_stream(&self, at: u64, stream: u64) {
         if at != 0 && !self.is_forked() {
             // Addresses are unique among all GPUs.
-            let _ = self.opened().any(|mut arena| arena.record_stream(at, stream));
+            let _ = self.opened().any(|mut allocator| allocator.record_stream(at, stream));
         }
     }
 
     /// The block that an address is in.
     #[must_use]
     pub fn base(&self, at: u64) -> Option<(u64, Bytes)> {
-        self.opened().find_map(|arena| arena.base(at))
+        self.opened().find_map(|allocator| allocator.base(at))
     }
 
     /// Gives back what no block needs, on every GPU in use.
@@ -124,19 +127,19 @@ impl Process {
     /// # Errors
     /// The first failure, after all have been tried.
     pub fn trim(&self) -> Result<(), Failure> {
-        let results: Vec<_> = self.opened().map(|mut arena| arena.trim()).collect();
+        let results: Vec<_> = self.opened().map(|mut allocator| allocator.trim()).collect();
         results.into_iter().collect()
     }
 
     /// What is known about every GPU in use.
     #[must_use]
     pub fn stats(&self) -> Vec<Stats> {
-        self.opened().map(|arena| arena.stats()).collect()
+        self.opened().map(|allocator| allocator.stats()).collect()
     }
 
     /// Something to be done on every GPU in use.
-    pub fn each(&self, mut run: impl FnMut(&mut Arena)) {
-        self.opened().for_each(|mut arena| run(&mut arena));
+    pub fn each(&self, mut run: impl FnMut(&mut GpuAllocator)) {
+        self.opened().for_each(|mut allocator| run(&mut allocator));
     }
 
     /// Writes the recorded history and what is held now as a PyTorch snapshot, in JSON.
@@ -144,55 +147,60 @@ impl Process {
     /// # Errors
     /// If the file cannot be written.
     pub fn snapshot(path: &Path) -> std::io::Result<()> {
-        let arenas: Vec<_> = Self::in_use().into_iter().flat_map(Self::opened).collect();
-        snapshot::write(path, &arenas)
+        let allocators: Vec<_> = Self::in_use().into_iter().flat_map(Self::opened).collect();
+        snapshot::write(path, &allocators)
     }
 
     /// One GPU, opened when it is first asked for.
     ///
     /// # Errors
     /// If there is no such GPU, or no driver, or this process was forked off.
-    pub fn arena(&self, device: i32) -> Result<MutexGuard<'_, Arena>, Failure> {
+    pub fn allocator(&self, device: i32) -> Result<MutexGuard<'_, GpuAllocator>, Failure> {
         let index = usize::try_from(device).ok().filter(|&index| index < MOST && !self.is_forked());
         let Some(index) = index else {
             return Err(Failure::Other(format!("gmlake: no GPU {device} in this process")));
         };
         let mut is_new = false;
-        let opened = self.arenas[index].get_or_init(|| {
+        let opened = self.allocators[index].get_or_init(|| {
             is_new = true;
-            Arena::open(index as u32, &self.conf).map(Mutex::new)
+            GpuAllocator::open(index as u32, &self.conf).map(Mutex::new)
         });
-        let arena = opened.as_ref().map_err(|error| Failure::Other(format!("gmlake: {error}")))?;
+        let allocator =
+            opened.as_ref().map_err(|error| Failure::Other(format!("gmlake: {error}")))?;
         if is_new {
-            let gpu = lock(arena).gpu.clone();
+            let gpu = lock(allocator).gpu.clone();
             self.introduce(&gpu);
         }
-        Ok(lock(arena))
+        Ok(lock(allocator))
     }
 
     /// GPUs of one process use each other's memory, which has to be allowed for mapped memory. One lock at a time.
     #[cold]
     fn introduce(&self, gpu: &Gpu) {
-        let others: Vec<_> = self.opened().map(|arena| arena.gpu.clone()).collect();
+        let others: Vec<_> = self.opened().map(|allocator| allocator.gpu.clone()).collect();
         for other in others.iter().filter(|other| other.index != gpu.index) {
-            for mut arena in self.opened() {
-                let peer = match arena.gpu.index {
+            for mut allocator in self.opened() {
+                let peer = match allocator.gpu.index {
                     index if index == gpu.index => other,
                     index if index == other.index => gpu,
                     _ => continue,
                 };
-                if let Err(error) = arena.add_peer(peer) {
-                    let pair = (arena.gpu.index, peer.index);
-                    say(&format!("gmlake: memory of GPU {} for GPU {}: {error}", pair.0, pair.1));
+                if let Err(error) = allocator.add_peer(peer) {
+                    let pair = (allocator.gpu.index, peer.index);
+                    print_error(&format!(
+                        "gmlake: memory of GPU {} for GPU {}: {error}",
+                        pair.0, pair.1
+                    ));
                 }
             }
         }
     }
 
-    fn opened(&self) -> impl Iterator<Item = MutexGuard<'_, Arena>> {
+    fn opened(&self) -> impl Iterator<Item = MutexGuard<'_, GpuAllocator>> {
         let is_forked = self.is_forked();
-        let arenas = self.arenas.iter().filter_map(OnceLock::get).filter(move |_| !is_forked);
-        arenas.filter_map(|arena| arena.as_ref().ok()).map(lock)
+        let allocators =
+            self.allocators.iter().filter_map(OnceLock::get).filter(move |_| !is_forked);
+        allocators.filter_map(|allocator| allocator.as_ref().ok()).map(lock)
     }
 
     fn is_forked(&self) -> bool {
@@ -200,7 +208,7 @@ impl Process {
     }
 }
 
-/// A thread that panicked has ended the process: nobody comes here after it.
-fn lock(arena: &Mutex<Arena>) -> MutexGuard<'_, Arena> {
-    arena.lock().unwrap_or_else(PoisonError::into_inner)
+/// A thread that panicked has ended the process: nothing runs after it.
+fn lock(allocator: &Mutex<GpuAllocator>) -> MutexGuard<'_, GpuAllocator> {
+    allocator.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What the plug-in recorded, as the dictionary of `torch.cuda.memory._snapshot()`, in JSON.
+//! Snapshots of the plug-in, as the dictionary of `torch.cuda.memory._snapshot()`, in JSON.
 //!
 //! PyTorch's viewer and this library's readers take it (the viewer after pickling, which Python does in a line). The
 //! `segments` are ours: contiguous ranges as the allocator sees them, a stitched tensor being one of its own. A key
@@ -11,17 +11,20 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::Arena;
-use super::graph::Owner;
+use super::GpuAllocator;
+use super::block::Owner;
 use crate::allocator::{Allocator, BlockUse, BlockView};
 use crate::trace::{Action, Entry};
 
-/// Writes to a file beside, which then takes the name.
-pub(super) fn write<A: Deref<Target = Arena>>(path: &Path, arenas: &[A]) -> Result<(), Error> {
+/// Writes to a temporary file, which then takes the name.
+pub(super) fn write<A: Deref<Target = GpuAllocator>>(
+    path: &Path,
+    allocators: &[A],
+) -> Result<(), Error> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.part", std::process::id()));
     let part = path.with_file_name(name);
-    let written = write_to(BufWriter::new(std::fs::File::create(&part)?), arenas);
+    let written = write_to(BufWriter::new(std::fs::File::create(&part)?), allocators);
     let outcome = written.and_then(|()| std::fs::rename(&part, path));
     if outcome.is_err() {
         // The failure itself is what the caller wants to hear of.
@@ -30,12 +33,16 @@ pub(super) fn write<A: Deref<Target = Arena>>(path: &Path, arenas: &[A]) -> Resu
     outcome
 }
 
-fn write_to<A: Deref<Target = Arena>>(mut out: impl Write, arenas: &[A]) -> Result<(), Error> {
-    let about: Vec<_> = arenas
+fn write_to<A: Deref<Target = GpuAllocator>>(
+    mut out: impl Write,
+    allocators: &[A],
+) -> Result<(), Error> {
+    let about: Vec<_> = allocators
         .iter()
-        .map(|arena| {
-            let dropped = arena.journal.dropped();
-            json!({"conf": arena.conf.text, "dropped_entries": dropped, "stats": arena.stats()})
+        .map(|allocator| {
+            let dropped = allocator.journal.dropped();
+            let (conf, stats) = (&allocator.conf.text, allocator.stats());
+            json!({"conf": conf, "dropped_entries": dropped, "stats": stats})
         })
         .collect();
     write!(out, "{{\"gmlake\":")?;
@@ -43,31 +50,31 @@ fn write_to<A: Deref<Target = Arena>>(mut out: impl Write, arenas: &[A]) -> Resu
     let settings = json!({"PYTORCH_CUDA_ALLOC_CONF": "", "expandable_segments": false});
     write!(out, ",\"allocator_settings\":{settings},\"external_annotations\":[],\"segments\":[")?;
     let mut separator = "";
-    for arena in arenas {
-        for segment in arena.segments() {
+    for allocator in allocators {
+        for segment in allocator.segments() {
             write!(out, "{separator}\n{segment}")?;
             separator = ",";
         }
     }
     write!(out, "],\"device_traces\":[")?;
-    let devices = arenas.iter().map(|arena| arena.gpu.index + 1).max().unwrap_or(0);
+    let devices = allocators.iter().map(|allocator| allocator.gpu.index + 1).max().unwrap_or(0);
     for index in 0..devices {
         write!(out, "{}[", if index > 0 { "],\n" } else { "" })?;
-        if let Some(arena) = arenas.iter().find(|arena| arena.gpu.index == index) {
-            write_trace(&mut out, arena)?;
+        if let Some(allocator) = allocators.iter().find(|allocator| allocator.gpu.index == index) {
+            write_trace(&mut out, allocator)?;
         }
     }
     write!(out, "{}]}}", if devices > 0 { "]" } else { "" })?;
     out.flush()
 }
 
-fn write_trace(out: &mut impl Write, arena: &Arena) -> Result<(), Error> {
+fn write_trace(out: &mut impl Write, allocator: &GpuAllocator) -> Result<(), Error> {
     let mut separator = "";
-    for entry in arena.journal.entries() {
+    for entry in allocator.journal.entries() {
         let Entry { addr, size, time_us, stream, action, pool, .. } = *entry;
-        let (name, stream) = (action.name(), arena.streams.handle(stream));
+        let (name, stream) = (action.name(), allocator.streams.handle(stream));
         let place = if action == Action::Oom { "device_free" } else { "addr" };
-        let (high, low) = arena.pool_id(usize::from(pool.0));
+        let (high, low) = allocator.pool_id(usize::from(pool.0));
         write!(
             out,
             "{separator}\n{{\"action\":\"{name}\",\"{place}\":{addr},\"size\":{size},\"stream\":{stream},\
@@ -78,21 +85,18 @@ fn write_trace(out: &mut impl Write, arena: &Arena) -> Result<(), Error> {
     Ok(())
 }
 
-impl Arena {
+impl GpuAllocator {
     /// PyTorch's number of the pool that the journal calls `pool`; `(0, 0)` is the default one.
     fn pool_id(&self, pool: usize) -> (u64, u64) {
-        let place = pool.checked_sub(1).and_then(|place| self.pools.get(place));
-        place.and_then(Option::as_ref).map_or((0, pool as u64), |pool| pool.id)
+        let found = pool.checked_sub(1).and_then(|place| self.pools.at(place));
+        found.map_or((0, pool as u64), |pool| pool.id)
     }
 
     /// What is held, as PyTorch's segments, in address order.
     fn segments(&self) -> Vec<serde_json::Value> {
         let mut found = self.segments_of(Owner::Main, self.main.as_ref());
-        for (place, pool) in self.pools.iter().enumerate() {
-            if let Some(pool) = pool {
-                let owner = Owner::Graph(place as u32);
-                found.extend(self.segments_of(owner, pool.allocator.as_ref()));
-            }
+        for (owner, pool) in self.pools.iter() {
+            found.extend(self.segments_of(owner, pool.allocator.as_ref()));
         }
         found.sort_by_key(|(at, _)| *at);
         found.into_iter().map(|(_, segment)| segment).collect()

@@ -20,7 +20,7 @@ use super::json::{Each, explain};
 use super::options::LoadOptions;
 use super::torch::{RawAction, RawEntry, Snapshot};
 use super::{Action, Entry, Position, Records, TraceError};
-use crate::complaint;
+use crate::reader_error;
 
 const EXPECTED: &str = "a trace that PyTorch's profiler exported is expected";
 
@@ -112,7 +112,7 @@ impl ChromeEvent<'_> {
         };
         let args = self.args.ok_or("a [memory] event has no args")?;
         let args: MemoryArgs = serde_json::from_str(args.get())
-            .map_err(|error| format!("a [memory] event: {}", complaint::json(&error)))?;
+            .map_err(|error| format!("a [memory] event: {}", reader_error::json(&error)))?;
         if args.device_type == CPU {
             return Ok(None);
         }

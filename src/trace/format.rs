@@ -1,4 +1,4 @@
-//! Formats: every kind of file that we read, told by its content.
+//! Formats: every kind of file that we read, recognised by its content.
 
 use super::error::excerpt;
 use super::options::LoadOptions;
@@ -61,7 +61,7 @@ impl TraceFormat {
     }
 }
 
-/// Protocol 2 and later begin with 0x80; the others are told only to be refused by name.
+/// Protocol 2 and later begin with 0x80; the others are recognised only to be refused by name.
 fn is_pickle(bytes: &[u8]) -> bool {
     const PROTOCOL_0_OR_1: [&[u8]; 4] = [b"(d", b"(l", b"}q", b"]q"];
     bytes.first() == Some(&0x80) || PROTOCOL_0_OR_1.iter().any(|head| bytes.starts_with(head))

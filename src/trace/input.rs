@@ -1,7 +1,7 @@
 //! Input: the content of a file or of standard input, decompressed if it is compressed.
 //!
 //! A plain file is mapped, not read: the readers want a slice, and the kernel brings in what they touch. gzip, zstd and
-//! xz are told by their first bytes, never by the name.
+//! xz are recognised by their first bytes, never by the name.
 //!
 //! A few bytes can decompress to any length, so every chunk is looked at before the next one is made: the first must
 //! begin like one of our formats, none may be one byte a million times over, the ratio must stay within reason, and the
@@ -161,9 +161,9 @@ impl Packing {
 #[allow(unsafe_code)]
 fn map(file: &File) -> io::Result<memmap2::Mmap> {
     // SAFETY: the mapping is private and only read, and `Input` owns it, so that no reference to the bytes outlives it.
-    // Rust asks that nobody changes the bytes meanwhile, which no program can promise for a file: we rely on recordings
-    // not being rewritten while they are read. Every byte is checked when it is used, none is trusted from an earlier
-    // look; should the file be cut short, the kernel ends the program (SIGBUS).
+    // Rust asks that the bytes are not changed meanwhile, which no program can promise for a file: we rely on
+    // recordings not being rewritten while they are read. Every byte is checked when it is used, none is trusted from
+    // an earlier look; should the file be cut short, the kernel ends the program (SIGBUS).
     unsafe { memmap2::Mmap::map(file) }
 }
 

@@ -17,7 +17,7 @@ use super::options::LoadOptions;
 use super::settings::RawSettings;
 use super::torch::{FOREIGN, RawAction, RawBlock, RawEntry, RawSegment, Snapshot, block_state};
 use super::{Annotation, Entry, Position, Records, TraceError};
-use crate::complaint;
+use crate::reader_error;
 
 const EXPECTED: &str = "a file of json.dump(torch.cuda.memory._snapshot()) is expected";
 
@@ -39,7 +39,7 @@ pub(super) fn read(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, 
 /// What the reader says about `bytes`, as an error of ours. `expected` says what the file should be.
 pub(super) fn explain(bytes: &[u8], error: &serde_json::Error, expected: &str) -> TraceError {
     let position = Position::Column(error.line() as u64, error.column() as u64);
-    let problem = complaint::json(error);
+    let problem = reader_error::json(error);
     // Python writes numbers that JSON does not have.
     let line = bytes.split(|&b| b == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
     let at = error.column().saturating_sub(2).min(line.len());
@@ -201,7 +201,7 @@ impl<'de> Reader<'de> {
             Some(&number) => number,
             None => {
                 let parsed: Option<Vec<JsonFrame>> = serde_json::from_str(text)
-                    .map_err(|error| format!("frames: {}", complaint::json(&error)))?;
+                    .map_err(|error| format!("frames: {}", reader_error::json(&error)))?;
                 let number =
                     |frame: &JsonFrame| table.frame(&frame.filename, frame.line, &frame.name);
                 let numbers: Vec<u32> = parsed.iter().flatten().map(number).collect();

@@ -28,10 +28,12 @@ pub fn load_bytes(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, T
     TraceFormat::detect(input.bytes())?.read(input.bytes(), options)
 }
 
-/// The records of `device`, or of the only device with entries.
+/// The records of `device`, or of the only device with entries. If no device has entries, but some have segments, it is
+/// one of those: a state without a history.
 ///
 /// # Errors
-/// If there are no entries at all, none of that device, or several devices have some and none was chosen.
+/// If there are no entries and no segments at all, none of that device, or several devices have some and none was
+/// chosen.
 pub fn choose_device(
     records: Vec<Records>,
     device: Option<u32>,
@@ -40,8 +42,12 @@ pub fn choose_device(
     let fail = |problem: String, remedy: &str| {
         Err(TraceError::new(Position::File, problem, remedy).in_file(path))
     };
-    let mut recorded: Vec<Records> =
-        records.into_iter().filter(|device| !device.entries.is_empty()).collect();
+    let (mut recorded, mut states): (Vec<Records>, Vec<Records>) =
+        records.into_iter().partition(|device| !device.entries.is_empty());
+    states.retain(|device| !device.segments.is_empty());
+    if recorded.is_empty() {
+        recorded = states;
+    }
     if recorded.is_empty() {
         return fail(
             "no events: recording was never enabled, or was stopped before the snapshot".to_owned(),

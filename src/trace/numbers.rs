@@ -148,7 +148,11 @@ fn sort_used<T: Ord + Copy>(values: &[T], used: &[bool]) -> (Vec<T>, Vec<u16>) {
 }
 
 fn too_many(problem: &str) -> TraceError {
-    TraceError::new(Position::File, problem, "no real recording has so many: is the file damaged?")
+    TraceError::new(
+        Position::File,
+        problem,
+        "no real recording has this many: is the file damaged?",
+    )
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How a trace is read: what to keep, what to refuse.
+//! Options of reading a trace: what to keep, what to refuse.
 
 use crate::alloc_conf::TorchVersion;
 use crate::units::{Bytes, GIB};

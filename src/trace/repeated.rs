@@ -1,7 +1,7 @@
 //! A job that runs again and again in one process: its trace, several times in a row.
 //!
 //! What an allocator has learnt, and how it has left its memory, meets the same job again. That shows whether host time
-//! and memory grow with the length of a run, and whether a policy comes to rest.
+//! and memory grow with the length of a run, and whether a policy settles.
 //!
 //! ```text
 //!   recorded    ▁▃▅▇▇▅▇▅▇▅      ends with a model that is still there
@@ -11,7 +11,7 @@
 use super::{AllocId, Event, EventKind, Step, Trace};
 
 impl Trace {
-    /// The trace so many times in a row, each time with new allocations. What is left at the end of a round is freed,
+    /// The trace this many times in a row, each time with new allocations. What is left at the end of a round is freed,
     /// in the order in which it was asked for. Moments and steps go on from round to round.
     ///
     /// # Panics
@@ -66,7 +66,7 @@ impl Event {
         !matches!(self.kind, EventKind::Attempt | EventKind::Trim)
     }
 
-    /// The same for an allocation that is so many numbers later.
+    /// The same for an allocation that is this many numbers later.
     fn renumbered(self, by: u32) -> Self {
         let alloc = if self.has_allocation() { AllocId(self.alloc.0 + by) } else { self.alloc };
         Self { alloc, ..self }

@@ -3,7 +3,7 @@
 //! The dict has the values in force, but not all of them: the size of large segments, the rounding of unsplit blocks
 //! and the memory fraction are only in the configuration text. So the text is read first, and the dict's values win.
 
-use super::ingest::{Warning, WarningKind};
+use super::warning::{Warning, WarningKind};
 use crate::alloc_conf::{AllocConf, TorchVersion};
 
 /// The settings as the file has them; `None` where it says nothing.

@@ -203,7 +203,7 @@ fn stream(records: &Records, stream: StreamId) -> u64 {
     records.streams.get(usize::from(stream.0)).copied().unwrap_or(stream.0.into())
 }
 
-/// PyTorch's id of a pool. One that was told apart by its behaviour alone has none; it gets its number.
+/// PyTorch's id of a pool. One that was recognised by its behaviour alone has none; it gets its number.
 fn pool(records: &Records, pool: u8) -> Value<'static> {
     let known = records.pools.get(usize::from(pool)).copied();
     let (left, right) = known.unwrap_or((0, pool.into()));

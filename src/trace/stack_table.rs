@@ -40,7 +40,7 @@ impl StackTable {
         if frames.is_empty() { NONE } else { self.lists.intern_ref(frames) }
     }
 
-    /// The number of a stack: a list of frames with the labels that PyTorch writes beside it.
+    /// The number of a stack: a list of frames with the labels that PyTorch writes next to it.
     pub(super) fn stack(&mut self, list: u32, compile_context: &str, user_metadata: &str) -> u32 {
         let is_compiled = ![NOT_COMPILED, ""].contains(&compile_context);
         let label = |labels: &mut Interner<Box<str>>, text: &str, is_set: bool| {

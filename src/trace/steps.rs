@@ -130,7 +130,7 @@ fn join_neighbours(mut calls: Vec<Step>) -> Vec<Step> {
 const RUN: usize = 48;
 /// A run that comes less often than this proves nothing.
 const MIN_REPEATS: usize = 3;
-/// So many runs must agree.
+/// This many runs must agree.
 const MIN_AGREEING: usize = 16;
 
 /// One request: its event, and the bytes live before it.

@@ -66,7 +66,7 @@ pub enum Op {
     ReleasePool(PoolId),
 }
 
-/// A trace in the making.
+/// A trace under construction.
 #[derive(Debug, Clone, Default)]
 pub struct Script {
     trace: Trace,

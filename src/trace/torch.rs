@@ -14,18 +14,18 @@
 use std::collections::BTreeMap;
 
 use super::error::excerpt;
-use super::ingest::{Warning, WarningKind};
 use super::numbers::Numbers;
 use super::settings::RawSettings;
 use super::stack_table::StackTable;
+use super::warning::{Warning, WarningKind};
 use super::{
     Action, Annotation, BlockState, Entry, PoolId, Position, Records, Segment, SegmentBlock,
     StreamId, TraceError,
 };
 use crate::alloc_conf::TorchVersion;
 
-/// The key that this library's own snapshots have beside PyTorch's. What they hold is not PyTorch's doing, so that its
-/// segments say nothing about what PyTorch would have decided.
+/// The key that this library's own snapshots have in addition to PyTorch's. What they hold is not PyTorch's doing, so
+/// that its segments say nothing about what PyTorch would have decided.
 pub(super) const FOREIGN: &str = "gmlake";
 
 /// The `action` of a trace entry.
@@ -106,7 +106,7 @@ pub(super) fn block_state(name: &[u8]) -> Option<BlockState> {
     }
 }
 
-/// A snapshot in the making.
+/// A snapshot under construction.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub(super) numbers: Numbers,

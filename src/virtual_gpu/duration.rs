@@ -35,7 +35,7 @@ pub enum Precision {
 /// Work for the GPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Work {
-    /// A kernel of so many threads.
+    /// A kernel of this many threads.
     Threads(u64),
     /// A matrix product.
     Product {
@@ -50,7 +50,7 @@ pub enum Work {
     Bytes(u64),
     /// A copy between host and device.
     Bus(u64),
-    /// A collective in which each rank sends so many bytes.
+    /// A collective in which each rank sends this many bytes.
     Link(u64),
 }
 

@@ -136,7 +136,7 @@ impl VirtualGpu {
         self.unknown_reads += 1;
     }
 
-    /// Notes that a function was called which nobody has written; true the first time.
+    /// Notes that a function was called which is missing; true the first time.
     pub fn note_unwritten(&mut self, name: &str) -> bool {
         self.unwritten.insert(name.to_owned())
     }

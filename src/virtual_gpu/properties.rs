@@ -1,6 +1,6 @@
-//! Properties: what a program is told about a card, as far as it chooses kernels and workspaces by it.
+//! Properties: what a program learns about a card, as far as it chooses kernels and workspaces by it.
 //!
-//! The catalogue is `properties.csv` beside this file. How much memory a card shows a program is in the catalogue that
+//! The catalogue is `properties.csv` next to this file. How much memory a card shows a program is in the catalogue that
 //! plans use, [`Card`].
 
 use serde::Deserialize;

@@ -234,7 +234,7 @@ impl Timeline {
         marks.iter().all(done)
     }
 
-    /// Whether a moment that nobody has waited for counts as past.
+    /// Whether a moment that was not waited for counts as past.
     fn choose(&mut self, at: Moment, asker: Asker) -> bool {
         let [clock, fast, slow] = at.passed(self.host);
         let differ = fast != clock || slow != clock;

@@ -55,8 +55,8 @@ pub(crate) struct Browser {
     calls: u64,
     /// Width of its window.
     pub(crate) width: u64,
-    /// What the page complained about: errors and warnings on the console, exceptions, anything it could not load.
-    pub(crate) complaints: Vec<String>,
+    /// What went wrong on the page: errors and warnings on the console, exceptions, anything it could not load.
+    pub(crate) errors: Vec<String>,
     /// Addresses that the page asked for.
     pub(crate) requests: Vec<String>,
     /// The profile of this browser; goes with it.
@@ -89,7 +89,7 @@ impl Browser {
         });
         let input = child.stdin.take();
         let (session, calls, width) = (String::new(), 0, 0);
-        let (complaints, requests) = (Vec::new(), Vec::new());
+        let (errors, requests) = (Vec::new(), Vec::new());
         let mut browser = Self {
             child,
             input,
@@ -97,7 +97,7 @@ impl Browser {
             session,
             calls,
             width,
-            complaints,
+            errors,
             requests,
             _profile: profile,
         };
@@ -143,12 +143,12 @@ impl Browser {
         let params = &message["params"];
         match message["method"].as_str().unwrap_or_default() {
             "Runtime.consoleAPICalled" if params["type"] != "log" => {
-                self.complaints.push(params["args"].to_string());
+                self.errors.push(params["args"].to_string());
             }
             "Runtime.exceptionThrown" => {
-                self.complaints.push(params["exceptionDetails"].to_string());
+                self.errors.push(params["exceptionDetails"].to_string());
             }
-            "Log.entryAdded" => self.complaints.push(params["entry"].to_string()),
+            "Log.entryAdded" => self.errors.push(params["entry"].to_string()),
             "Network.requestWillBeSent" => {
                 self.requests.push(params["request"]["url"].as_str().unwrap_or("?").to_owned());
             }
@@ -166,7 +166,9 @@ impl Browser {
         let url = format!("file://{}", file.display());
         self.call("Page.navigate", json!({ "url": url }));
         for _ in 0..600 {
-            let ready = "document.readyState === 'complete' && location.protocol === 'file:'";
+            let ready = "document.readyState === 'complete' && location.protocol === 'file:' \
+                         && [...document.querySelectorAll('[data-chart]')]
+                           .every((node) => node.dataset.state)";
             if self.evaluate(ready) == json!(true) {
                 return self.settle();
             }
@@ -236,7 +238,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The browser goes when its pipe is closed; if not, it is told to.
+        // The browser goes when its pipe is closed; if not, it is ended.
         drop(self.input.take());
         for _ in 0..40 {
             if matches!(self.child.try_wait(), Ok(Some(_))) {

@@ -1,4 +1,4 @@
-//! What the tests have in C++: the mock driver, and clients of our C interface.
+//! C++ for tests: the mock driver, and clients of our C interface.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What the suites over all allocators share: building, running under supervision, and the final reckoning.
+//! Helpers of the suites over all allocators: building, running under supervision, and the final reckoning.
 
 // Each test binary uses its own part of this.
 #![allow(dead_code)]

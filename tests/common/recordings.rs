@@ -10,11 +10,11 @@ fn shipped() -> BTreeMap<String, PathBuf> {
     found
 }
 
-/// The same, and those that lie beside the checkout (`../shared/traces`) or in the folder that `GMLAKE_TRACES` names.
+/// The same, and those that lie next to the checkout (`../shared/traces`) or in the folder that `GMLAKE_TRACES` names.
 pub(crate) fn all() -> BTreeMap<String, PathBuf> {
     let more = std::env::var_os("GMLAKE_TRACES").map(PathBuf::from);
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/traces");
-    let mut found = in_folder(&more.unwrap_or_else(beside));
+    let shared = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/traces");
+    let mut found = in_folder(&more.unwrap_or_else(shared));
     found.extend(shipped());
     found
 }

@@ -299,7 +299,7 @@ static void graph() {
 }
 
 // Frees after the driver has gone, from a thread that never had a context, and in a child.
-static void farewell() {
+static void shutdown() {
     use(0);
     Stream stream = new_stream(), other = new_stream();
     std::vector<void *> blocks;
@@ -408,7 +408,7 @@ int main(int count, char **arguments) {
     cuda = dlopen("libcuda.so", RTLD_NOW | RTLD_LOCAL);
     CHECK(cuda && of<int(unsigned)>(cuda, "cuInit")(0) == 0);
     std::map<std::string, std::function<void()>> scenarios{
-        {"threads", threads}, {"lending", lending}, {"oom", oom}, {"graph", graph}, {"farewell", farewell},
+        {"threads", threads}, {"lending", lending}, {"oom", oom}, {"graph", graph}, {"shutdown", shutdown},
         {"poison", poison}, {"peers", peers}, {"odds_and_ends", odds_and_ends}, {"snapshot", [&] { snapshot(arguments[3]); }},
     };
     CHECK(scenarios.count(arguments[2]));

@@ -120,7 +120,7 @@ class Categories:
         if self._handle:
             self._handle.remove()
             self._handle = None
-        # Global hooks are not told of arguments by name; their caller has them.
+        # Global hooks do not get arguments by name; their caller has them.
         named = sys._getframe(1).f_locals.get("kwargs", {})
         self._note(INPUTS, [arguments, named])
 

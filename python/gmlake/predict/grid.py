@@ -64,9 +64,9 @@ def main(given, workshop, order, ranks, events, grid, torch):
     content.update(configurations=found, series=[])
     texts = [table(found)]
     for series in series_of([each for each in found if reason(each) is None]):
-        told = series.ask(given.out and os.path.join(folder, f"{name}{series.mark}.svg"))
-        content["series"].append(told)
-        texts.append(series.table(told))
+        reply = series.ask(given.out and os.path.join(folder, f"{name}{series.mark}.svg"))
+        content["series"].append(reply)
+        texts.append(series.table(reply))
     if not given.out:
         forget_snapshots(found)
     for path in [given.out and os.path.join(folder, f"{name}.json"), given.json]:

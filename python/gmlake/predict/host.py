@@ -18,7 +18,7 @@ INTEGERS = frozenset(
     + [torch.uint16, torch.uint32, torch.uint64]
 )
 
-# Threads of OpenMP wait for each other. Beside other predictions on the same cores that costs more than they bring.
+# Threads of OpenMP wait for each other. Together with other predictions on the same cores that costs more than they bring.
 _openmp = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so"))
 _threads = getattr(_openmp, "omp_get_max_threads", lambda: 1)
 _set_threads = getattr(_openmp, "omp_set_num_threads", lambda count: None)

@@ -203,7 +203,7 @@ class Operator:
         )
 
     def is_lost(self, read):
-        """Whether one of these tensors is too large, or of floats that nobody knows."""
+        """Whether one of these tensors is too large, or of unknown floats."""
         limits = self.limits
         for tensor in read:
             size = tensor.numel() * tensor.element_size()
@@ -229,7 +229,7 @@ class Operator:
         """Whether this result is computed.
 
         Gradients are not: to remember that one is known would hold its storage, and autograd adds
-        up in place only what nobody else holds.
+        up in place only what is held nowhere else.
         """
         size = tensor.numel() * tensor.element_size()
         if size > self.limits.of(tensor.dtype):
@@ -384,7 +384,7 @@ class Operator:
         return out
 
     def notice(self, tensor, what, args):
-        """A read of values that nobody has computed."""
+        """A read of values that were never computed."""
         values = self.values
         if not values.is_noticed():
             size = tensor.numel() * tensor.element_size()

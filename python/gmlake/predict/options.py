@@ -58,7 +58,7 @@ def add_events(group):
 
 def add_ranks(group):
     option = group.add_argument
-    option("--world", type=count, metavar="N", help="there are N ranks, and each is told so as "
+    option("--world", type=count, metavar="N", help="there are N ranks, and each sees that as "
            "by torchrun [default: a script without ranks]")
     option("--ranks", metavar="0,1|all", help="predict these, each alone, or all together "
            "[default: 0]")

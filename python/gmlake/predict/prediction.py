@@ -57,15 +57,15 @@ def bounds(workshop, order, ranks, folder, limit):
 
 def rank_of(rank, facts, others):
     """One rank's numbers."""
-    told = {"rank": rank, "snapshot": facts["snapshot"]}
-    told.update(dict.fromkeys(PEAKS), requests=facts["requests"], error=facts["error"])
+    answer = {"rank": rank, "snapshot": facts["snapshot"]}
+    answer.update(dict.fromkeys(PEAKS), requests=facts["requests"], error=facts["error"])
     for name in FACTS:
-        told[name] = facts.get(name)
-    told.update(unwritten=unwritten(facts), seconds=round(facts["seconds"], 2))
-    told.update(open_ends=0, allocators={})
+        answer[name] = facts.get(name)
+    answer.update(unwritten=unwritten(facts), seconds=round(facts["seconds"], 2))
+    answer.update(open_ends=0, allocators={})
     if facts["requests"]:
-        told.update(held(facts, others))
-    return told
+        answer.update(held(facts, others))
+    return answer
 
 
 FACTS = [
@@ -84,11 +84,11 @@ def held(facts, others):
     runs = [peaks, *map(simulator.peaks, complete)]
     reserved = [run["reserved"] for run in runs]
     values = [peaks["reserved"], min(reserved), max(reserved), peaks["active"]]
-    told = {**dict(zip(PEAKS, values)), "open_ends": len(others) - len(complete)}
+    answer = {**dict(zip(PEAKS, values)), "open_ends": len(others) - len(complete)}
     if facts["oom_step"] is None:
         # What came after memory ran out is another program's doing under another allocator.
-        told["allocators"] = simulator.needs(facts, peaks["device"])
-    return told
+        answer["allocators"] = simulator.needs(facts, peaks["device"])
+    return answer
 
 
 def failed(rank, text):

@@ -21,16 +21,16 @@ def versions():
     found = importlib.util.find_spec("torch")
     if found is None or not found.origin:
         raise Problem(f"PyTorch is not installed for {sys.executable}; install a wheel for CUDA")
-    told = runpy.run_path(str(Path(found.origin).with_name("version.py")))
-    name = told["__version__"]
-    if told.get("hip"):
+    version = runpy.run_path(str(Path(found.origin).with_name("version.py")))
+    name = version["__version__"]
+    if version.get("hip"):
         raise Problem(f"PyTorch {name} is for AMD's GPUs; predict needs a wheel for CUDA")
-    if not told.get("cuda"):
+    if not version.get("cuda"):
         raise Problem(f"PyTorch {name} was built without CUDA; predict needs a wheel for CUDA, "
                       "which installs without a GPU too")
     if numbers(name) < OLDEST:
         raise Problem(f"PyTorch {name} is too old; predict works with 2.9 and later")
-    return str(name), told["cuda"]
+    return str(name), version["cuda"]
 
 
 def numbers(name):

@@ -17,7 +17,7 @@ ANSWER = bytes(128)
 
 
 def prepare(alone):
-    """To be called before the script; `alone` says that no other rank runs beside this one."""
+    """To be called before the script; `alone` says that no other rank runs next to this one."""
     # Threads that watch for ranks that hang, by the store; nothing hangs here.
     os.environ.setdefault("TORCH_NCCL_ENABLE_MONITORING", "0")
     if alone:

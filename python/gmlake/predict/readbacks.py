@@ -1,7 +1,7 @@
 """Readbacks: operators that read a value from the device, mostly since the size of their result depends on it.
 
 Inside such an operator a kernel counts, and a copy brings the count to the host, which then asks for memory. The kernel
-does nothing on a virtual GPU, so the count is found on the host first, and the library is told to deliver it with the
+does nothing on a virtual GPU, so the count is found on the host first, and the library is asked to deliver it with the
 next copy of that many bytes. How many bytes each operator reads was found by watching the copies of PyTorch's.
 
 Operators that are made of others (`index` by a mask, `repeat_interleave`, `bincount`, `one_hot`) need nothing here: the

@@ -42,9 +42,9 @@ class Recorder:
             pickle.dump(snapshot, file, protocol=4)
         os.replace(path + ".part", path)
         counters = {device: self._counters(device) for device in devices}
-        told = {"requests": sum(requests), "devices": devices, "counters": counters}
+        facts = {"requests": sum(requests), "devices": devices, "counters": counters}
         card = self._torch.cuda.get_device_properties(devices[0] if devices else 0)
-        return {**told, "device": card.name, "device_memory_bytes": card.total_memory}
+        return {**facts, "device": card.name, "device_memory_bytes": card.total_memory}
 
     def _counters(self, device):
         """PyTorch's own peaks, as the script left them: it may have reset them."""

@@ -26,9 +26,9 @@ Order = namedtuple(
 )
 
 # Which ranks: all `world` of them exist; those in `ranks` are run, together or alone. Under
-# torchrun (`launched`) there is one, and it is in the environment already. `told` says that the script
-# is told its rank by the environment; without it there is one process, and the script knows of no ranks.
-Ranks = namedtuple("Ranks", "world ranks together launched per_node told")
+# torchrun (`launched`) there is one, and it is in the environment already. `informed` says that the script
+# gets its rank from the environment; without it there is one process, and the script knows of no ranks.
+Ranks = namedtuple("Ranks", "world ranks together launched per_node informed")
 
 # Where ranks that run together meet: PyTorch's store on a port, small data in a folder.
 Meeting = namedtuple("Meeting", "port post")
@@ -128,13 +128,13 @@ class Child:
 
     def __init__(self, order, ranks, stem, environment, output):
         self.snapshot, self._facts = f"{stem}.pickle", f"{stem}.facts.json"
-        told = dict(script=order.script, module=order.module, arguments=order.arguments)
-        told.update(steps=order.steps, stacks=order.stacks, values=order.values)
-        told.update(categories=order.categories)
-        told.update(assume=order.assume, alone=not ranks.together and not ranks.launched)
-        told.update(together=ranks.together)
-        told.update(snapshot=self.snapshot, facts=self._facts)
-        command = [sys.executable, "-m", "gmlake.predict.job", json.dumps(told)]
+        job = dict(script=order.script, module=order.module, arguments=order.arguments)
+        job.update(steps=order.steps, stacks=order.stacks, values=order.values)
+        job.update(categories=order.categories)
+        job.update(assume=order.assume, alone=not ranks.together and not ranks.launched)
+        job.update(together=ranks.together)
+        job.update(snapshot=self.snapshot, facts=self._facts)
+        command = [sys.executable, "-m", "gmlake.predict.job", json.dumps(job)]
         # The script's output is a message of ours: standard output is for the answer.
         output = sys.stderr if output is None else output
         self._begin, self.limit = time.monotonic(), float("inf")
@@ -213,13 +213,13 @@ def settings(order, jobs):
 
 
 def rank_environment(ranks, rank, events, meeting):
-    """What torchrun would have told this rank."""
+    """What torchrun would have set for this rank."""
     if ranks.launched:
         # A run that follows another needs keys of its own in the launcher's store.
         round_ = ["clock", "fast", "slow", "early", "late"].index(events)
         restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         return {"TORCHELASTIC_RESTART_COUNT": str(restarts + round_)}
-    if not ranks.told:
+    if not ranks.informed:
         return {}
     local = min(ranks.world, ranks.per_node)
     own = dict(RANK=rank, WORLD_SIZE=ranks.world, LOCAL_RANK=rank % local)
@@ -245,7 +245,7 @@ def leave(post, rank, others):
 
 
 def free_port():
-    """A TCP port that nobody uses now."""
+    """A TCP port that is free now."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]

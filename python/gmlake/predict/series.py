@@ -51,16 +51,16 @@ class Series:
         options = ["--by", by, "--resolution", RESOLUTION]
         options += ["--allocators", ",".join(simulator.ALLOCATORS)]
         options += ["--export-plot", chart] if chart else []
-        told = simulator.ask("plan", *files, *options)
-        return {"others": self.others, **told["series"]}
+        reply = simulator.ask("plan", *files, *options)
+        return {"others": self.others, **reply["series"]}
 
-    def table(self, told):
+    def table(self, reply):
         """Largest values by card and allocator."""
         title = f"Largest {self.name} on each card"
         title += f",\nwith {', '.join(label(self.others).split(','))}" if self.others else ""
-        title += f",\nof {list_of(told['values'])} (+: runs at the last)"
+        title += f",\nof {list_of(reply['values'])} (+: runs at the last)"
         rows = {}
-        for limit in told["limits"]:
+        for limit in reply["limits"]:
             rows.setdefault(limit["target"], {})[limit["allocator"]] = text_of(limit)
         shape = "{:<14}" + " {:>14}" * len(simulator.ALLOCATORS)
         lines = [shape.format("card", "PyTorch", *simulator.ALLOCATORS[1:])]

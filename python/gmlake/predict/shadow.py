@@ -85,7 +85,7 @@ class Shadow:
         self.assumed -= free
 
     def forget(self, tensor):
-        """A kernel has written this tensor's elements: nobody knows what."""
+        """A kernel has written this tensor's elements, which are unknown from now on."""
         if not self.blocks and not self.everything or not self.touched(tensor):
             return
         for at, size in runs(tensor):

@@ -59,8 +59,8 @@ def peaks(facts):
     options = ["--allocators", "bound", *version(facts)]
     found = []
     for device in facts["devices"]:
-        told = ask("compare", facts["snapshot"], "--device", device, *options)
-        recorded = next((run for run in told["runs"] if run["allocator"] == "recorded"), None)
+        reply = ask("compare", facts["snapshot"], "--device", device, *options)
+        recorded = next((run for run in reply["runs"] if run["allocator"] == "recorded"), None)
         if recorded is None:
             raise Problem(f"{NAME} cannot tell from the snapshot what PyTorch held")
         found.append((recorded["reserved_peak_bytes"], recorded["active_peak_bytes"], device))
@@ -71,8 +71,8 @@ def peaks(facts):
 def needs(facts, device):
     """What a rank would hold under each allocator without a limit, and the smallest card for it."""
     options = [*version(facts), "--device", device, "--allocators", ",".join(ALLOCATORS)]
-    told = ask("plan", facts["snapshot"], "--resolution", COARSE, *options)
-    rank = told["jobs"][0]["ranks"][0]
+    reply = ask("plan", facts["snapshot"], "--resolution", COARSE, *options)
+    rank = reply["jobs"][0]["ranks"][0]
     return {need["allocator"]: need_of(need, rank["targets"]) for need in rank["needs"]}
 
 

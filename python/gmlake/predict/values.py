@@ -12,7 +12,7 @@ CUDA operator of PyTorch is replaced by one that calls it and then computes, whe
              └─ the indices into the memory of the result       `shadow`: these bytes are known now
 
 The replaced kernels lie below autograd and below `torch.compile`, so that neither takes another path than without them.
-What a program reads though nobody has computed it is counted with its place (`unknown`), and taken for zero or
+What a program reads though it was never computed is counted with its place (`unknown`), and taken for zero or
 whatever is asked for (`assumption`).
 """
 
@@ -114,7 +114,7 @@ class Values:
         return torch.Generator("cpu").manual_seed(seed % (1 << 63))
 
     def unseen_read(self, at, size):
-        """The library's report of a copy to the host of bytes that nobody knows."""
+        """The library's report of a copy to the host of unknown bytes."""
         if not self.is_noticed():
             self.reads.add(size, "a copy to the host")
 
@@ -146,7 +146,7 @@ class Library:
 
     @contextlib.contextmanager
     def answer(self, size, value):
-        """Within this, the first copy to the host of so many bytes delivers this value."""
+        """Within this, the first copy to the host of this many bytes delivers this value."""
         self.expect_read(size, value)
         try:
             yield

@@ -84,7 +84,7 @@ class Cell:
             torch.cuda.synchronize()
 
     def between(self, call):
-        """Makes a call between a malloc and a free, so that what it gives back is told from what they do."""
+        """Makes a call between a malloc and a free, so that what it gives back is not mixed with what they do."""
         if not self.is_capturing() and self.malloc(512, 0):
             call()
             self.live.pop()

@@ -1,6 +1,6 @@
 """The script: what one random program asks of PyTorch's allocator, and the settings that it runs under.
 
-It is made from a seed alone, before anything runs, so that a cell can be told by its number.
+It is made from a seed alone, before anything runs, so that a cell is known by its number.
 """
 
 import random
@@ -18,7 +18,7 @@ EDGES = [512, 1024, MIB // 2, MIB, 2 * MIB, 10 * MIB, 20 * MIB, 32 * MIB, 64 * M
 
 
 def script(seed, version, memory, segment):
-    """A script for PyTorch 2.`version` on a device of so many bytes, whose large segments have `segment` MiB."""
+    """A script for PyTorch 2.`version` on a device of `memory` bytes, whose large segments have `segment` MiB."""
     own = random.Random(seed)
     sizes = palette(own, memory)
     steps = [step(own, sizes) for _ in range(own.choice([60, 200, 500]))]

@@ -1,7 +1,7 @@
 """Soak: a training loop of ever-changing shapes on several streams, with freed memory poisoned and looked at.
 
 usage: soak.py OUT SECONDS, with ALLOCATORS, and optionally WIDTH of the model (1024)
-Exit code 1 if a byte changed that nobody owned, a result was wrong, or memory grew.
+Exit code 1 if a byte of free memory changed, a result was wrong, or memory grew.
 """
 
 import json

@@ -32,8 +32,8 @@
 //!   and serves requests of its exact size only. What Split and Alloc make for the request at hand is exempt, or the
 //!   last gap could never be filled. The paper's example is 128 MB. Of today's jobs most tensors are smaller, so that
 //!   most free memory would wait for its exact size; the default is one chunk, 2 MiB, where nothing does
-//!   (`reports/gmlake.md` shows both on all recordings). The released code asks its limit of the *request*: one below it
-//!   is never stitched, but split off any block. With `limit_requests=on` so do we.
+//!   (`reports/gmlake.md` shows both on all recordings). The released code asks its limit of the *request*: one below
+//!   it is never stitched, but split off any block. With `limit_requests=on` so do we.
 //! - `StitchFree` works when the additional address space of all sBlocks passes `stitched_limit`: least recently freed
 //!   sBlocks go first, down to seven eighths of the limit, so that it does not run at every stitch. An sBlock goes if
 //!   no tensor lives in it, even if members are in use otherwise: its addresses are idle all the same. Those that are

@@ -40,7 +40,7 @@ impl GmlakeOptions {
         OptionSpec {
             name: "fragment_limit",
             default: "2MiB",
-            help: "free pBlocks below this size are neither split nor stitched (the paper's example: 128MiB)",
+            help: "free pBlocks below it are neither split nor stitched (paper: 128MiB)",
         },
         OptionSpec {
             name: "limit_requests",

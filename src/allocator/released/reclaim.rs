@@ -1,4 +1,4 @@
-//! What the released code gives back, and when: sBlocks by `gc`, segments by a flush or `empty_cache`.
+//! Reclaiming as in the released code: sBlocks by `gc`, segments by a flush or `empty_cache`.
 
 use super::Released;
 use crate::allocator::SlabIndex;

@@ -184,7 +184,7 @@ fn runs(pool: &VmPool, extents: &[Extent]) -> String {
     runs.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
-/// Splits the file into its stories: title, and operations with what is told about each.
+/// Splits the file into its stories: title, and operations with the expected result of each.
 fn stories() -> Vec<(String, Vec<(String, String)>)> {
     let mut stories: Vec<(String, Vec<(String, String)>)> = Vec::new();
     for line in GOLDEN.lines().filter(|line| !line.is_empty()) {
@@ -194,9 +194,10 @@ fn stories() -> Vec<(String, Vec<(String, String)>)> {
         } else if let Some((operation, _)) = line.split_once(" -> ") {
             let (_, story) = stories.last_mut().expect("a story has a title");
             story.push((operation.trim().to_owned(), format!("{line}\n")));
-        } else if let Some((_, told)) = stories.last_mut().and_then(|(_, story)| story.last_mut()) {
-            *told += line;
-            told.push('\n');
+        } else if let Some((_, result)) = stories.last_mut().and_then(|(_, story)| story.last_mut())
+        {
+            *result += line;
+            result.push('\n');
         }
     }
     stories
@@ -204,8 +205,8 @@ fn stories() -> Vec<(String, Vec<(String, String)>)> {
 
 fn check(title: &str, stage: &mut Stage, story: &[(String, String)]) {
     let bare = |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
-    for (operation, told) in story {
-        assert_eq!(bare(&stage.play(operation)), bare(told), "in story T{title}");
+    for (operation, result) in story {
+        assert_eq!(bare(&stage.play(operation)), bare(result), "in story T{title}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What both GMLakes do alike: the accounts of live tensors, small requests, frees, and the view from outside.
+//! The front of both GMLakes: the accounts of live tensors, small requests, frees, and the view from outside.
 
 use super::VmPool;
 use super::pblock::BlockState;

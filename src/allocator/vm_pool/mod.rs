@@ -13,7 +13,7 @@
 //! ```
 //!
 //! No step walks over chunks: pBlocks are found and chunks are marked as busy through bits, 64 chunks (128 MiB) a word.
-//! What a malloc costs depends on the pBlocks that it takes, and not on the sBlocks over them: these are told when
+//! What a malloc costs depends on the pBlocks that it takes, and not on the sBlocks over them: these are notified when
 //! chunks become free, and only those that waited for them ([`watch`]).
 //!
 //! pBlocks are halves of one range after a split: nothing is mapped anew. (The paper gives both halves new addresses

@@ -109,7 +109,7 @@ impl VmPool {
         handles[extent.start as usize..extent.end() as usize].iter().copied()
     }
 
-    /// Bytes of so many chunks.
+    /// Bytes of this many chunks.
     #[inline]
     pub(in crate::allocator) fn bytes(&self, chunks: u32) -> Bytes {
         Bytes::from(chunks) * self.chunk

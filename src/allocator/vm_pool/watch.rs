@@ -1,8 +1,8 @@
-//! Which sBlocks are usable, without counting.
+//! Watching sBlocks: which are usable, without counting.
 //!
 //! An sBlock can serve while all of its chunks are free, so one busy chunk proves that it cannot. Each idle sBlock is
-//! therefore either listed (free when last looked at) or *parked* under one busy chunk of its own, and nobody asks
-//! after it until that chunk is free again: the watched literals of SAT solvers (Moskewicz et al., "Chaff", 2001).
+//! therefore either listed (free when last looked at) or *parked* under one busy chunk of its own, and it is not looked
+//! at again until that chunk is free: the watched literals of SAT solvers (Moskewicz et al., "Chaff", 2001).
 //!
 //! ```text
 //!   busy      0 0 1 1 0 0 0 1 1 0      a tensor takes chunks: their bits are set, and that is all

@@ -12,7 +12,7 @@ pub(crate) struct Args {
     command: Option<Command>,
     #[command(flatten)]
     short: RunArgs,
-    /// Without a FILE: draw the cost of blocks in chunks beside the paper's here, as .svg or .png
+    /// Without a FILE: draw the cost of blocks in chunks next to the paper's here, as .svg or .png
     #[arg(long, value_name = "PICTURE", conflicts_with = "files")]
     export_plot: Option<PathBuf>,
 }
@@ -22,7 +22,7 @@ Examples:
   gmlake-replay --device 0                                  what the memory calls of this GPU cost
   gmlake-replay --device 0 traces/opt-1.3b-LR.pickle.xz     a trace through every allocator
   gmlake-replay calibrate --seconds 120 --out mine.json     a profile for gmlake-sim
-  gmlake-replay calibrate --export-plot cost.svg            its latency beside the paper's
+  gmlake-replay calibrate --export-plot cost.svg            its latency next to the paper's
   gmlake-replay fit times.csv --profile mine.json           prices again, by what was measured then
   gmlake-replay run --verify all --allocators gmlake,caching traces/*.xz";
 
@@ -48,7 +48,7 @@ pub(crate) struct CalibrateArgs {
     /// Write all measurements here, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) export_json: Option<PathBuf>,
-    /// Draw the cost of blocks in chunks beside the paper's here, as .svg or .png
+    /// Draw the cost of blocks in chunks next to the paper's here, as .svg or .png
     #[arg(long, value_name = "FILE")]
     pub(crate) export_plot: Option<PathBuf>,
     /// Write the time of every call that the prices are fitted to here, as CSV

@@ -1,4 +1,4 @@
-//! `calibrate`: what the memory calls of this GPU cost, beside the paper's.
+//! `calibrate`: what the memory calls of this GPU cost, next to the paper's.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,12 +6,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Result;
+use gmlake::cuda::Gpu;
 use gmlake::metrics::PAPER_TABLE_1;
 use gmlake::replay::calibrate::{
     self, Calibration, LATENCY_TOTALS, Sample, building, call_times, latency, latency_chunks,
     native_latency, table_1,
 };
-use gmlake::replay::cuda::Gpu;
 use gmlake::report::{Export, ImageFormat, write_building};
 use gmlake::units::Size;
 
@@ -74,7 +74,7 @@ impl Files {
     }
 }
 
-/// The paper's Table 1 beside ours.
+/// The paper's Table 1 next to ours.
 fn paper_table(samples: &[Sample], rounds: u64) -> io::Result<()> {
     let Some(here) = table_1(samples) else {
         println!("Table 1 of the paper needs 8 GiB of free memory\n");
@@ -82,7 +82,7 @@ fn paper_table(samples: &[Sample], rounds: u64) -> io::Result<()> {
     };
     println!(
         "2 GiB in chunks, in units of one cuMemAlloc: medians of {rounds} rounds on an empty GPU\n\
-         (beside it Table 1 of the paper: A100, CUDA 11.4)"
+         (next to it Table 1 of the paper: A100, CUDA 11.4)"
     );
     let head = ["call", "2 MiB", "paper", "128 MiB", "paper", "1024 MiB", "paper"];
     let mut rows = vec![row(head)];

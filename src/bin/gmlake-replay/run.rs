@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use gmlake::allocator::{self, Options, Spec};
+use gmlake::cuda::{Coverage, Gpu};
 use gmlake::device::Profile;
-use gmlake::replay::cuda::{Coverage, Gpu};
-use gmlake::replay::{Choice, Pace, Plan, ReplaySummary, replay, scaled};
-use gmlake::sim::{self, OpenOptions};
+use gmlake::replay::{Pace, Plan, ReplaySummary, replay, scaled};
+use gmlake::sim::{self, Choice, OpenOptions, choose};
 use gmlake::trace::Trace;
 
 use crate::args::{RunArgs, Speed, Verify};
@@ -23,9 +22,9 @@ pub(crate) fn run(args: &RunArgs, stop: &AtomicBool) -> Result<bool> {
     if args.files.is_empty() {
         bail!("no trace to replay: name a FILE");
     }
-    let choices = choose(args)?;
+    let choices = choose(&args.allocators, &args.options)?;
     let plan = plan(args)?;
-    // Whether there is a GPU at all is told before anything is read.
+    // A missing GPU is reported before anything is read.
     drop(Gpu::open(args.device)?);
     let mut json = create(args.export_json.as_deref())?;
     let mut log = create(args.call_log.as_deref())?;
@@ -76,33 +75,6 @@ fn repeat(
         runs.push(replay(trace, choice, plan, stop)?);
     }
     Ok(runs)
-}
-
-fn choose(args: &RunArgs) -> Result<Vec<Choice>> {
-    let find = |name: &str| -> Result<&'static Spec> {
-        allocator::find(name).with_context(|| {
-            let known: Vec<_> = allocator::ALL.iter().map(|spec| spec.name).collect();
-            format!("there is no allocator {name:?}; there are: {}", known.join(", "))
-        })
-    };
-    let mut chosen: Vec<&Spec> =
-        args.allocators.iter().map(|name| find(name)).collect::<Result<_>>()?;
-    if chosen.is_empty() {
-        chosen = allocator::ALL.iter().collect();
-    }
-    let mut choices: Vec<_> =
-        chosen.into_iter().map(|spec| Choice { spec, options: Options::default() }).collect();
-    for text in &args.options {
-        let pair =
-            text.split_once('=').and_then(|(key, value)| Some((key.split_once('.')?, value)));
-        let Some(((name, option), value)) = pair else {
-            bail!("{text:?} is not an option: write allocator.option=value");
-        };
-        let choice = choices.iter_mut().find(|choice| choice.spec.name == name);
-        let choice = choice.with_context(|| format!("{text:?}: {name} is not replayed"))?;
-        choice.options.set(option, value);
-    }
-    Ok(choices)
 }
 
 fn plan(args: &RunArgs) -> Result<Plan> {

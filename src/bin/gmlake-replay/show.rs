@@ -122,7 +122,7 @@ fn findings(summary: &ReplaySummary) -> Vec<String> {
     lines
 }
 
-/// All allocators of one file beside each other.
+/// All allocators of one file side by side.
 pub(crate) fn overview(summaries: &[ReplaySummary]) -> io::Result<()> {
     let Some(first) = summaries.first() else { return Ok(()) };
     println!("{}, profile {}", first.file, first.profile);

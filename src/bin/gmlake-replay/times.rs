@@ -1,4 +1,4 @@
-//! How long every call took, as CSV: one row for each call.
+//! Call times, as CSV: one row for each call.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

@@ -2,25 +2,28 @@
 //! library's types, once.
 
 mod blaming;
+mod guiding;
 mod pages;
 mod planning;
 mod sweeping;
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use gmlake::alloc_conf::TorchVersion;
 use gmlake::sim::{DEFAULT_GPU_LAG, Memory};
 use gmlake::units::{Bytes, parse_memory};
 
 pub(crate) use blaming::{BlameArgs, DiffArgs, NameArgs};
+pub(crate) use guiding::{CompletionsArgs, DemoArgs, HelpArgs, ManArgs};
 pub(crate) use pages::{PlotArgs, ReportArgs, SWEEP};
 pub(crate) use planning::{CardArgs, DataArgs, FitsArgs, JobArgs, PlanArgs, capacity};
 pub(crate) use sweeping::{SweepArgs, SweepOutputArgs, TuneArgs};
 
 /// How much GPU memory a recorded PyTorch job needs, how much of it is lost, and what another allocator would do.
 #[derive(Debug, Parser)]
-#[command(name = "gmlake-sim", version, propagate_version = true, after_help = EXAMPLES)]
+#[command(name = "gmlake-sim", version, after_help = EXAMPLES)]
+#[command(disable_help_subcommand = true, disable_help_flag = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -36,11 +39,35 @@ pub(crate) struct CommonArgs {
     #[arg(long, global = true)]
     pub(crate) json: bool,
     /// Colour the tables; auto: on a terminal, unless NO_COLOR is set
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_short_help = true
+    )]
     pub(crate) color: Color,
     /// Say nothing on standard error but what went wrong: no warnings, no progress
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, hide_short_help = true)]
     pub(crate) quiet: bool,
+    /// Show the usual options; 'gmlake-sim help COMMAND' shows all
+    #[arg(long, short, global = true, action = clap::ArgAction::HelpShort)]
+    help: Option<bool>,
+}
+
+/// The command line for clap. Where options are left out of `--help`, it says where they are.
+pub(crate) fn command() -> clap::Command {
+    Args::command().mut_subcommands(|command| {
+        let usual = ["color", "quiet"];
+        let is_left_out =
+            |a: &clap::Arg| a.is_hide_short_help_set() && !usual.contains(&a.get_id().as_str());
+        if !command.get_arguments().any(is_left_out) {
+            return command;
+        }
+        let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let more = format!("More options: gmlake-sim help {}", command.get_name());
+        command.after_help(format!("{examples}\n\n{more}")).after_long_help(examples)
+    })
 }
 
 /// When tables are coloured.
@@ -78,46 +105,54 @@ impl Args {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run recorded traces through several allocators and compare what each would hold
+    /// Show the comparison on a recording inside the program
+    Demo(DemoArgs),
+    /// Compare what each allocator would hold
     Compare(Box<CompareArgs>),
-    /// Find the smallest device memory that runs a job, and the cards that do
+    /// Show who holds the memory: by line, function, stack or size
+    Blame(Box<BlameArgs>),
+    /// Find the smallest device memory that runs a job, and the cards
     Plan(Box<PlanArgs>),
     /// Answer with the exit code whether a job fits a device
     Fits(FitsArgs),
-    /// Run a grid of options, devices and profiles
-    Sweep(Box<SweepArgs>),
-    /// Find the best PYTORCH_CUDA_ALLOC_CONF for a trace
+    /// Find the best PYTORCH_CUDA_ALLOC_CONF
     Tune(TuneArgs),
-    /// Write a page with everything about recorded traces: charts that can be zoomed, tables, one verdict
+    /// Write one page for a browser: charts, tables, a verdict
     Report(Box<ReportArgs>),
     /// Draw one chart of the report, for a paper or a slide
     Plot(Box<PlotArgs>),
-    /// Show what is in a trace: settings, events, sizes, the peak, and what the recording lacks
+    /// Show what is in a recording, and what it lacks
     Inspect(InspectArgs),
-    /// Show who holds the memory: by line, function, stack or size, at the peak or at another moment
-    Blame(Box<BlameArgs>),
-    /// Compare the peaks of two recordings: what is new, gone, larger
+    /// Compare the peaks of two recordings: new, gone, larger
     Diff(Box<DiffArgs>),
-    /// Check our model against every decision of PyTorch's own allocator in a recording
+    /// Run a grid of options, devices and profiles
+    Sweep(Box<SweepArgs>),
+    /// Check our model against every decision of PyTorch's allocator
     Verify(VerifyArgs),
-    /// Write a simulated run as PyTorch would have recorded it, or the lifetimes in a trace, for other tools
+    /// Write a simulated run for PyTorch's viewer, Perfetto and others
     Export(Box<ExportArgs>),
     /// List the allocators with their options and defaults
     Allocators,
+    /// Show all options of a command, a page, or everything
+    Help(HelpArgs),
+    /// Print the completions for a shell
+    #[command(hide = true)]
+    Completions(CompletionsArgs),
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man(ManArgs),
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  gmlake-sim inspect traces/opt-1.3b-LR-var.pickle.xz
-  gmlake-sim blame snapshot.pickle
-  gmlake-sim compare traces/opt-1.3b-LR-var.pickle.xz --export-plot memory.png
-  gmlake-sim report traces/opt-1.3b-LR-var.pickle.xz --out report.html
-  gmlake-sim compare traces/*.xz --device-memory 40GiB --allocators caching,expandable,gmlake
-  gmlake-sim plan traces/opt-1.3b-LR-var.pickle.xz
-  gmlake-sim verify traces/*.pickle.xz
-  gmlake-sim export traces/opt-1.3b-LR-var.pickle.xz --allocator gmlake --out gmlake.pickle
+  gmlake-sim demo
+  gmlake-sim compare snapshot.pickle --export-plot memory.png
+  gmlake-sim blame snapshot.pickle --at oom
+  gmlake-sim report snapshot.pickle --out report.html
 
-Exit codes: 0 all is well, 1 the answer is no (see --fail-on-oom, fits), 2 wrong usage or input.";
+Exit codes: 0 all is well, 1 the answer is no, 2 wrong usage or input.
+All options of a command: gmlake-sim help COMMAND. Of all commands: gmlake-sim help all.
+Pages: gmlake-sim help recording, settings, files, json, exit-codes.";
 
 const COMPARE_EXAMPLES: &str = "\
 Examples:
@@ -147,7 +182,7 @@ pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) allocators: AllocatorArgs,
     /// Row that the others are compared with [default: recorded, else caching]
-    #[arg(long, value_name = "NAME", help_heading = "Allocators")]
+    #[arg(long, value_name = "NAME", help_heading = "Allocators", hide_short_help = true)]
     pub(crate) reference: Option<String>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
@@ -183,7 +218,7 @@ pub(crate) struct VerifyArgs {
     pub(crate) device_memory: Option<Bytes>,
     /// Share of it that the job was allowed to hold [default: inferred]
     #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Device")]
-    #[arg(requires = "device_memory")]
+    #[arg(requires = "device_memory", hide_short_help = true)]
     pub(crate) memory_fraction: Option<f64>,
     /// Write what was found as JSON ('-' for standard output, in place of the table)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
@@ -213,17 +248,17 @@ pub(crate) struct ExportArgs {
     #[arg(long, value_name = "FORMAT", default_value = "snapshot")]
     pub(crate) format: ExportFormat,
     /// Device to take from the file [default: the only one with events]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) device: Option<u32>,
     /// PyTorch that recorded the file, and that is simulated
-    #[arg(long, value_name = "VERSION", default_value = "2.11")]
+    #[arg(long, value_name = "VERSION", default_value = "2.11", hide_short_help = true)]
     pub(crate) torch_version: TorchVersion,
     /// Allocator to simulate, see 'gmlake-sim allocators'; several, separated by commas, for perfetto [default: the one
     /// that was recorded]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) allocator: Vec<String>,
     /// Set an option of the allocator, such as gmlake.fragment_limit=2MiB; may be repeated
-    #[arg(long, value_name = "ALLOCATOR.OPTION=VALUE")]
+    #[arg(long, value_name = "ALLOCATOR.OPTION=VALUE", hide_short_help = true)]
     pub(crate) set: Vec<String>,
     /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of the recording]
     #[arg(long, value_name = "SETTINGS")]
@@ -250,18 +285,20 @@ pub(crate) enum ExportFormat {
 #[derive(Debug, Parser)]
 #[command(next_help_heading = "Input")]
 pub(crate) struct InputArgs {
-    /// Traces: PyTorch snapshots (pickle or JSON), CSV or profiler traces, also compressed; '-' is standard input; for
-    /// compare, plan and fits also a folder or a quoted pattern, whose files are the ranks of one job
+    /// Recordings: PyTorch snapshots, CSV or profiler traces, also compressed; '-' is standard input
+    ///
+    /// Snapshots are pickles, or JSON of the same dictionary. For compare, plan, fits and blame also a folder or a
+    /// quoted pattern, whose files are the ranks of one job.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Device to take from the files [default: the only one with events]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) device: Option<u32>,
     /// PyTorch that recorded the files, and that is simulated
-    #[arg(long, value_name = "VERSION", default_value = "2.11")]
+    #[arg(long, value_name = "VERSION", default_value = "2.11", hide_short_help = true)]
     pub(crate) torch_version: TorchVersion,
     /// Refuse a file about which anything must be assumed
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) strict: bool,
 }
 
@@ -274,19 +311,20 @@ pub(crate) struct DeviceArgs {
     pub(crate) device_memory: Option<Memory>,
     /// Share of the device's memory that the job may hold [default: as the settings say]
     #[arg(long, value_name = "SHARE", value_parser = share, requires = "device_memory")]
+    #[arg(hide_short_help = true)]
     pub(crate) memory_fraction: Option<f64>,
     /// Addresses that the device hands out; they decide ties between equal blocks [default: as recorded for the
     /// allocator that was recorded, driver for others]
-    #[arg(long, value_name = "ORDER")]
+    #[arg(long, value_name = "ORDER", hide_short_help = true)]
     pub(crate) addresses: Option<Addresses>,
     /// What the job does when it gets no memory: go on without it, or end
-    #[arg(long, value_name = "WHAT", default_value = "skip")]
+    #[arg(long, value_name = "WHAT", default_value = "skip", hide_short_help = true)]
     pub(crate) on_oom: OnOom,
     /// How many events the GPU lags behind the program, for allocators that let streams wait for each other
-    #[arg(long, value_name = "EVENTS", default_value_t = DEFAULT_GPU_LAG)]
+    #[arg(long, value_name = "EVENTS", default_value_t = DEFAULT_GPU_LAG, hide_short_help = true)]
     pub(crate) gpu_lag: u64,
     /// Predict the time in driver calls: h200, h100, a100-paper, or a file that gmlake-replay calibrate wrote
-    #[arg(long, value_name = "PROFILE")]
+    #[arg(long, value_name = "PROFILE", hide_short_help = true)]
     pub(crate) profile: Option<String>,
 }
 
@@ -294,11 +332,11 @@ pub(crate) struct DeviceArgs {
 #[derive(Debug, Parser)]
 #[command(next_help_heading = "Allocators")]
 pub(crate) struct AllocatorArgs {
-    /// Allocators to compare, separated by commas [default: all, see 'gmlake-sim allocators']
+    /// Allocators to compare [default: all, see 'gmlake-sim allocators']
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) allocators: Vec<String>,
     /// Set an option of an allocator, such as gmlake.fragment_limit=128MiB; may be repeated
-    #[arg(long, value_name = "ALLOCATOR.OPTION=VALUE")]
+    #[arg(long, value_name = "ALLOCATOR.OPTION=VALUE", hide_short_help = true)]
     pub(crate) set: Vec<String>,
     /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of the recording]
     #[arg(long, value_name = "SETTINGS")]
@@ -310,22 +348,22 @@ pub(crate) struct AllocatorArgs {
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
     /// Also show each driver call's count and what the allocators count of their own doings
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) details: bool,
     /// Exit with 1 if memory runs out in any allocator but the bounds
     #[arg(long)]
     pub(crate) fail_on_oom: bool,
     /// Threads to use; 1 measures host times without disturbance [default: one for each core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) jobs: Option<std::num::NonZeroUsize>,
     /// Write every number as JSON; as all exports: may be repeated, '-' for standard output in place of the tables
     #[arg(long, value_name = "FILE")]
     pub(crate) export_json: Vec<PathBuf>,
     /// Write a row for each run as CSV
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) export_csv: Vec<PathBuf>,
     /// Write the tables as Markdown
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) export_markdown: Vec<PathBuf>,
     /// Draw memory over time and utilization, as .svg or .png
     #[arg(long, value_name = "FILE")]
@@ -370,12 +408,9 @@ fn share(text: &str) -> Result<f64, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
     #[test]
     fn the_command_line_is_consistent_and_every_option_has_help() {
-        let mut command = Args::command();
+        let mut command = super::command();
         command.clone().debug_assert();
         command.build();
         for subcommand in command.get_subcommands() {

@@ -14,8 +14,8 @@ use gmlake::units::Bytes;
 use serde::Serialize;
 
 use crate::args::{BlameArgs, NameArgs};
-use crate::compare::check_stdin;
-use crate::plan::tell_of_gaps;
+use crate::typed::check_stdin;
+use crate::typed::warn_of_gaps;
 use crate::{Answer, export, terminal, work};
 
 pub(crate) fn main(args: &BlameArgs) -> Result<Answer> {
@@ -66,7 +66,7 @@ fn each<T: Serialize>(
                 found.push(one);
             }
             Err(error) => {
-                terminal::complain(&format!("{error:#}"));
+                terminal::print_error(&error.into());
                 result = Answer::Incomplete;
             }
         }
@@ -92,7 +92,7 @@ fn main_of_rows(args: &BlameArgs, is_job: bool) -> Result<Answer> {
     let (mut found, mut stacks, mut answer) = (Vec::new(), Worst::default(), Answer::Yes);
     let wants_stacks = !flames.is_empty() || !texts.is_empty();
     for job in &jobs {
-        tell_of_gaps(job);
+        warn_of_gaps(job);
         let blame = of_job(args, job, wants_stacks.then_some(&mut stacks));
         let is_complete = blame.ranks.len() == job.ranks.len();
         found.extend(Some(blame).filter(|blame| !blame.ranks.is_empty()));
@@ -146,7 +146,7 @@ fn of_job(args: &BlameArgs, job: &Job, mut stacks: Option<&mut Worst>) -> JobBla
     for rank in &job.ranks {
         match of_rank(args, &rank.path, stacks.as_deref_mut()) {
             Ok(blame) => found.ranks.push(RankBlame { rank: rank.number, blame }),
-            Err(error) => terminal::complain(&format!("{error:#}")),
+            Err(error) => terminal::print_error(&error.into()),
         }
     }
     found
@@ -175,7 +175,7 @@ fn opened(args: &BlameArgs, file: &Path) -> Result<Opened> {
     if let Some(warning) = opened.trace.warnings.first().filter(|_| input.strict) {
         bail!("{}: {warning} (--strict)", opened.file);
     }
-    terminal::tell_of_warnings(&opened);
+    terminal::warn_of_assumptions(&opened);
     Ok(opened)
 }
 
@@ -186,7 +186,7 @@ fn question(args: &BlameArgs, opened: &Opened) -> Result<Question> {
     Ok(Question { at: args.at, by, innermost: args.names.innermost, allocator })
 }
 
-/// What rows are told apart by: what was asked for, or what the recording can tell.
+/// What rows are named by: as asked for, or as the recording allows.
 pub(crate) fn by(names: &NameArgs, opened: &Opened) -> Result<By> {
     let has_stacks = opened.records.stacks.has_frames();
     match names.by {

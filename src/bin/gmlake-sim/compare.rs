@@ -1,23 +1,16 @@
-//! `gmlake-sim compare`: traces through several allocators, beside each other.
+//! `gmlake-sim compare`: traces through several allocators, side by side.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use anyhow::bail;
-use gmlake::alloc_conf::AllocConf;
 use gmlake::allocator;
-use gmlake::device::{AddressPolicy, Profile};
-use gmlake::drive;
-use gmlake::metrics::{Comparison, JobComparison, RECORDED};
+use gmlake::metrics::{Comparison, JobComparison};
 use gmlake::report::{self, Export, Report, ReportFormat, section, table};
 use gmlake::sim::job::{is_many, jobs};
-use gmlake::sim::{Choices, OpenOptions, Setup, choose, compare_files, compare_job};
+use gmlake::sim::{Choices, FileError, compare_files, compare_in_depth, compare_job};
 
-use crate::args::{
-    Addresses, AllocatorArgs, CompareArgs, DeviceArgs, InputArgs, OnOom, OutputArgs,
-};
-use crate::plan::tell_of_gaps;
+use crate::args::{CompareArgs, OutputArgs};
+use crate::typed::{check_stdin, choices, warn_of_gaps};
 use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
@@ -55,13 +48,13 @@ fn main_of_jobs(
     let found: Vec<JobComparison> =
         pool.install(|| jobs.iter().map(|job| compare_job(job, choices, done)).collect());
     bar.finish_and_clear();
-    jobs.iter().for_each(tell_of_gaps);
-    found.iter().flat_map(|job| &job.failures).for_each(|failure| terminal::complain(failure));
+    jobs.iter().for_each(warn_of_gaps);
+    found.iter().flat_map(|job| &job.failures).for_each(|failure| terminal::print_line(failure));
     let is_complete = found.iter().all(|job| job.failures.is_empty());
     let sections: Vec<_> = found.iter().flat_map(report::job::sections).collect();
     let ranks = found.into_iter().flat_map(|job| job.ranks).map(|rank| rank.comparison);
     let comparisons: Vec<Comparison> = ranks.collect();
-    terminal::tell_of_notes(comparisons.iter().flat_map(notes_of));
+    terminal::warn_of_notes(comparisons.iter().flat_map(notes_of));
     if !exports.iter().any(|(export, _)| export.is_stdout()) && !sections.is_empty() {
         terminal::print(&section::text(&sections, terminal::look()))?;
     }
@@ -71,57 +64,6 @@ fn main_of_jobs(
 
 fn notes_of(comparison: &Comparison) -> impl Iterator<Item = (&str, &str)> {
     comparison.notes.iter().map(|note| (comparison.file.as_str(), note.as_str()))
-}
-
-/// What was typed, as the library understands it.
-pub(crate) fn choices(
-    input: &InputArgs,
-    device: &DeviceArgs,
-    allocators: &AllocatorArgs,
-    reference: Option<String>,
-) -> anyhow::Result<Choices> {
-    let conf = allocators.alloc_conf.as_deref();
-    let allocators = choose(&allocators.allocators, &allocators.set)?;
-    if let Some(name) = &reference
-        && name != RECORDED
-        && !allocators.iter().any(|choice| choice.spec.name == name)
-    {
-        let chosen: Vec<_> = allocators.iter().map(|choice| choice.spec.name).collect();
-        bail!(
-            "there is no row {name:?} to compare with; there are: recorded, {}",
-            chosen.join(", ")
-        );
-    }
-    let setup = setup(input, device, conf)?;
-    let open = OpenOptions { device: input.device, version: input.torch_version, stacks: false };
-    Ok(Choices { open, allocators, setup, reference, is_strict: input.strict, has_peaks: false })
-}
-
-/// The world that was typed.
-pub(crate) fn setup(
-    input: &InputArgs,
-    device: &DeviceArgs,
-    conf: Option<&str>,
-) -> anyhow::Result<Setup> {
-    let version = input.torch_version;
-    Ok(Setup {
-        version,
-        conf: conf.map(|text| AllocConf::parse(text, version)).transpose()?,
-        memory: device.device_memory.unwrap_or_default(),
-        memory_fraction: device.memory_fraction,
-        addresses: device.addresses.map(|addresses| match addresses {
-            Addresses::Driver => AddressPolicy::Driver,
-            Addresses::Ascending => AddressPolicy::Ascending,
-            Addresses::Descending => AddressPolicy::Descending,
-        }),
-        on_oom: match device.on_oom {
-            OnOom::Skip => drive::OnOom::Skip,
-            OnOom::Stop => drive::OnOom::Stop,
-        },
-        gpu_lag: Some(device.gpu_lag),
-        profile: device.profile.as_deref().map(Profile::open).transpose()?,
-        runs: Arc::default(),
-    })
 }
 
 fn open_exports(args: &OutputArgs) -> anyhow::Result<Vec<(Export, Box<dyn Report>)>> {
@@ -141,19 +83,29 @@ fn open_exports(args: &OutputArgs) -> anyhow::Result<Vec<(Export, Box<dyn Report
     Ok(exports)
 }
 
-/// Standard input can be read once.
-pub(crate) fn check_stdin(files: &[PathBuf]) -> anyhow::Result<()> {
-    if files.iter().filter(|file| file.as_path() == Path::new("-")).count() > 1 {
-        bail!("standard input ('-') can be read only once");
-    }
-    Ok(())
-}
-
 /// Compares the allocators on every file, and says whether every file could be used.
 pub(crate) fn run(
     files: &[PathBuf],
     jobs: Option<NonZeroUsize>,
     choices: &Choices,
+) -> anyhow::Result<(Vec<Comparison>, bool)> {
+    run_by(files, jobs, choices, |done| compare_files(files, choices, done))
+}
+
+/// The same in depth: every device of every file, and every block.
+pub(crate) fn run_in_depth(
+    files: &[PathBuf],
+    jobs: Option<NonZeroUsize>,
+    choices: &Choices,
+) -> anyhow::Result<(Vec<Comparison>, bool)> {
+    run_by(files, jobs, choices, |done| compare_in_depth(files, choices, done))
+}
+
+fn run_by(
+    files: &[PathBuf],
+    jobs: Option<NonZeroUsize>,
+    choices: &Choices,
+    compare: impl Fn(&(dyn Fn(&Path) + Sync)) -> Vec<Result<Comparison, FileError>> + Sync,
 ) -> anyhow::Result<(Vec<Comparison>, bool)> {
     let bar = work::progress(files.len(), &choices.setup.runs);
     let pool = work::pool(jobs)?;
@@ -161,17 +113,19 @@ pub(crate) fn run(
         bar.set_message(file.display().to_string());
         bar.inc(1);
     };
-    let results = pool.install(|| compare_files(files, choices, done));
+    let results = pool.install(|| compare(&done));
     bar.finish_and_clear();
-    let mut comparisons = Vec::with_capacity(results.len());
+    let (mut comparisons, mut is_complete) = (Vec::with_capacity(results.len()), true);
     for result in results {
         match result {
             Ok(comparison) => comparisons.push(comparison),
-            Err(error) => terminal::complain(&error.to_string()),
+            Err(error) => {
+                is_complete = false;
+                terminal::print_error(&error.into());
+            }
         }
     }
-    let is_complete = comparisons.len() == files.len();
-    terminal::tell_of_notes(comparisons.iter().flat_map(notes_of));
+    terminal::warn_of_notes(comparisons.iter().flat_map(notes_of));
     Ok((comparisons, is_complete))
 }
 

@@ -1,4 +1,4 @@
-//! `gmlake-sim diff`: the peaks of two recordings beside each other.
+//! `gmlake-sim diff`: the peaks of two recordings side by side.
 
 use anyhow::Result;
 use gmlake::report::Export;
@@ -8,7 +8,7 @@ use gmlake::sim::{OpenOptions, open};
 
 use crate::args::DiffArgs;
 use crate::blame::by;
-use crate::compare::check_stdin;
+use crate::typed::check_stdin;
 use crate::{Answer, export, terminal, work};
 
 pub(crate) fn main(args: &DiffArgs) -> Result<Answer> {
@@ -18,7 +18,7 @@ pub(crate) fn main(args: &DiffArgs) -> Result<Answer> {
     let bar = work::busy("reading");
     let (before, after) = (open(&args.before, &options)?, open(&args.after, &options)?);
     bar.finish_and_clear();
-    [&before, &after].into_iter().for_each(terminal::tell_of_warnings);
+    [&before, &after].into_iter().for_each(terminal::warn_of_assumptions);
     // Both by the same: by what the one with less to tell can tell.
     let of_both = if before.records.stacks.has_frames() { &after } else { &before };
     let found = diff(&before, &after, by(&args.names, of_both)?, args.names.innermost)?;

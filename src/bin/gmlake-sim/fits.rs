@@ -10,8 +10,9 @@ use gmlake::sim::plan::{Card, fit_job};
 use gmlake::units::Size;
 
 use crate::args::{AllocatorArgs, FitsArgs};
-use crate::compare::check_stdin;
-use crate::plan::{catalogue, choices, tell_of_gaps};
+use crate::plan::catalogue;
+use crate::typed::check_stdin;
+use crate::typed::{choices_of_any_device, warn_of_gaps};
 use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &FitsArgs, json: bool) -> anyhow::Result<Answer> {
@@ -21,17 +22,17 @@ pub(crate) fn main(args: &FitsArgs, json: bool) -> anyhow::Result<Answer> {
         set: args.set.clone(),
         alloc_conf: args.alloc_conf.clone(),
     };
-    let choices = choices(&args.input, &allocators)?;
+    let choices = choices_of_any_device(&args.input, &allocators)?;
     let target = target(args)?;
     let job = one_job(args)?;
-    tell_of_gaps(&job);
+    warn_of_gaps(&job);
     let bar = work::progress(job.ranks.len(), &choices.setup.runs);
     let done = |_: &Path| bar.inc(1);
     let pool = work::pool(args.jobs)?;
     let fit = pool.install(|| fit_job(&job, &choices, target.capacity_bytes, done));
     bar.finish_and_clear();
     for failure in &fit.failures {
-        terminal::complain(failure);
+        terminal::print_line(failure);
     }
     if json {
         terminal::print_json(&answer(args, &target, &fit))?;

@@ -7,8 +7,8 @@ use gmlake::sim::{Failure, Inspection, OpenOptions, SizeClass, StackTotals, insp
 use gmlake::units::{Bytes, Grouped, Nanos, Size};
 
 use crate::args::InspectArgs;
-use crate::compare::check_stdin;
 use crate::export;
+use crate::typed::check_stdin;
 use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &InspectArgs) -> Result<Answer> {
@@ -23,7 +23,7 @@ pub(crate) fn main(args: &InspectArgs) -> Result<Answer> {
         match open_all(file, &options) {
             Ok(all) => found.extend(all.iter().map(inspect)),
             Err(error) => {
-                terminal::complain(&error.to_string());
+                terminal::print_error(&error.into());
                 answer = Answer::Incomplete;
             }
         }
@@ -32,7 +32,7 @@ pub(crate) fn main(args: &InspectArgs) -> Result<Answer> {
     for inspection in found.iter().filter(|inspection| !inspection.missing.is_empty()) {
         if args.input.strict {
             let (file, missing) = (&inspection.file, inspection.missing.join("; "));
-            terminal::complain(&format!("{file}: {missing} (--strict)"));
+            terminal::print_line(&format!("{file}: {missing} (--strict)"));
             answer = Answer::Incomplete;
         }
     }

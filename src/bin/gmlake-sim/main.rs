@@ -12,9 +12,11 @@ mod allocators;
 mod args;
 mod blame;
 mod compare;
+mod demo;
 mod diff;
 mod export;
 mod fits;
+mod guide;
 mod inspect;
 mod overwrite;
 mod page;
@@ -22,15 +24,17 @@ mod plan;
 mod plot;
 mod sweep;
 mod terminal;
+mod topics;
 mod transcribe;
 mod tune;
+mod typed;
 mod verify;
 mod work;
 
 use std::io;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 use gmlake::report::ReportError;
 
 use args::{Args, Command};
@@ -47,12 +51,16 @@ enum Answer {
 }
 
 fn main() -> ExitCode {
-    let mut matches = match Args::command().try_get_matches() {
+    if std::env::args_os().len() < 2 {
+        let _ = terminal::print(guide::START);
+        return ExitCode::SUCCESS;
+    }
+    let mut matches = match args::command().try_get_matches() {
         Ok(matches) => matches,
         // Help and version are answers.
         Err(error) if !error.use_stderr() || shows_help(&error) => error.exit(),
         Err(error) => {
-            terminal::complain(&one_line(&error.to_string()));
+            terminal::print_line(&one_line(&error.to_string()));
             return ExitCode::from(2);
         }
     };
@@ -63,7 +71,7 @@ fn main() -> ExitCode {
         // Whoever read our output has had enough of it.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            terminal::complain(&format!("{error:#}"));
+            terminal::print_error(&error);
             ExitCode::from(2)
         }
     }
@@ -76,6 +84,7 @@ fn run(matches: &mut clap::ArgMatches) -> anyhow::Result<Answer> {
     let json = args.common.json;
     terminal::set_manner(args.common.color, args.common.quiet);
     match &args.command {
+        Command::Demo(args) => demo::main(args, json),
         Command::Compare(args) => compare::main(args),
         Command::Plan(args) => plan::main(args),
         Command::Fits(args) => fits::main(args, json),
@@ -89,6 +98,9 @@ fn run(matches: &mut clap::ArgMatches) -> anyhow::Result<Answer> {
         Command::Verify(args) => verify::main(args),
         Command::Export(args) => transcribe::main(args, json),
         Command::Allocators => allocators::main(json),
+        Command::Help(args) => guide::help(args),
+        Command::Completions(args) => Ok(guide::completions(args)),
+        Command::Man(args) => guide::man(args),
     }
 }
 

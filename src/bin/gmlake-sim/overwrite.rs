@@ -7,10 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use clap::{ArgMatches, CommandFactory};
+use clap::ArgMatches;
 use gmlake::sim::job::{is_many, jobs};
 
-use crate::args::Args;
+use crate::args;
 
 /// Options whose files are read.
 const READ: [&str; 1] = ["catalogue"];
@@ -18,7 +18,7 @@ const READ: [&str; 1] = ["catalogue"];
 /// Refuses a command line whose output would take the place of its input.
 pub(crate) fn refuse(matches: &ArgMatches) -> anyhow::Result<()> {
     let Some((name, matches)) = matches.subcommand() else { return Ok(()) };
-    let command = Args::command();
+    let command = args::command();
     let positional = command.find_subcommand(name).into_iter().flat_map(|c| c.get_positionals());
     let positional: Vec<&str> = positional.map(|argument| argument.get_id().as_str()).collect();
     let (mut read, mut written): (Vec<PathBuf>, Vec<PathBuf>) = (Vec::new(), Vec::new());
@@ -37,7 +37,7 @@ pub(crate) fn refuse(matches: &ArgMatches) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The files that an argument stands for. One that cannot be listed is told of later.
+/// The files that an argument stands for. One that cannot be listed is reported later.
 fn files(argument: PathBuf) -> Vec<PathBuf> {
     if !is_many(&argument) {
         return vec![argument];

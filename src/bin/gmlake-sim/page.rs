@@ -1,29 +1,36 @@
 //! `gmlake-sim report`: one page with everything about some traces.
 
-use anyhow::ensure;
+use std::path::PathBuf;
+
+use anyhow::{bail, ensure};
 use gmlake::device::Profile;
+use gmlake::metrics::{By, Diff};
 use gmlake::report::{Export, Page, Report};
-use gmlake::sim::Choices;
+use gmlake::sim::blame::diff;
+use gmlake::sim::{Choices, OpenOptions, open};
 
 use crate::args::{AllocatorArgs, DeviceArgs, InputArgs, ReportArgs};
-use crate::compare::{self, check_stdin};
+use crate::compare;
+use crate::typed::{self, check_stdin};
 use crate::{Answer, terminal};
 
-/// Whose prices are taken if nobody names another: those that we measured.
+/// The profile that is used by default: one that we measured.
 const PROFILE: &str = "h200";
 
 pub(crate) fn main(args: &ReportArgs, json: bool) -> anyhow::Result<Answer> {
     let reference = args.reference.clone();
-    let choices = choices(&args.input, &args.device, &args.allocators, reference)?;
+    let mut choices = choices(&args.input, &args.device, &args.allocators, reference)?;
+    choices.open.stacks = true;
     let export = Export::open(&args.out)?;
     check_stdin(&args.input.files)?;
-    let (comparisons, is_complete) = compare::run(&args.input.files, args.jobs, &choices)?;
+    let (comparisons, is_complete) = compare::run_in_depth(&args.input.files, args.jobs, &choices)?;
     if comparisons.is_empty() {
         return Ok(Answer::Incomplete);
     }
     let is_stdout = export.is_stdout();
     ensure!(!(json && is_stdout), "the page and --json cannot both go to standard output");
-    let page = Page { command: command() };
+    let diffs = if args.diff { diffs(&args.input.files, &choices.open)? } else { Vec::new() };
+    let page = Page { command: command(), diffs };
     export.finish(|out| Ok(page.write(&comparisons, out)?))?;
     if json {
         compare::print_json(&comparisons)?;
@@ -34,6 +41,16 @@ pub(crate) fn main(args: &ReportArgs, json: bool) -> anyhow::Result<Answer> {
     Ok(if is_complete { Answer::Yes } else { Answer::Incomplete })
 }
 
+/// What changed from the first of two files to the second, by every kind of name that both have.
+fn diffs(files: &[PathBuf], options: &OpenOptions) -> anyhow::Result<Vec<Diff>> {
+    let [before, after] = files else { bail!("--diff compares two files: before and after") };
+    let (before, after) = (open(before, options)?, open(after, options)?);
+    let has_stacks = [&before, &after].iter().all(|one| one.records.stacks.has_frames());
+    let kinds = [By::Line, By::Category, By::Size].into_iter();
+    let kinds = kinds.filter(|&by| has_stacks || by == By::Size);
+    Ok(kinds.map(|by| diff(&before, &after, by, false)).collect::<Result<_, _>>()?)
+}
+
 /// Peaks are kept and calls are priced.
 pub(crate) fn choices(
     input: &InputArgs,
@@ -41,7 +58,7 @@ pub(crate) fn choices(
     allocators: &AllocatorArgs,
     reference: Option<String>,
 ) -> anyhow::Result<Choices> {
-    let mut choices = compare::choices(input, device, allocators, reference)?;
+    let mut choices = typed::choices(input, device, allocators, reference)?;
     choices.has_peaks = true;
     choices.setup.profile = choices.setup.profile.or_else(|| Profile::built_in(PROFILE));
     Ok(choices)

@@ -4,28 +4,23 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use gmlake::alloc_conf::AllocConf;
 use gmlake::metrics::{JobPlan, Plan, Series, Target};
 use gmlake::report::plan as report;
 use gmlake::report::section::{self, Section};
 use gmlake::report::{Export, ImageFormat, write_series};
 use gmlake::sim::job::{Job, jobs, quantity};
 use gmlake::sim::plan::{Card, PlanOptions, plan_job};
-use gmlake::sim::{Choices, OpenOptions, Setup, choose};
 use gmlake::units::Size;
 
-use crate::args::{AllocatorArgs, CardArgs, InputArgs, PlanArgs};
-use crate::compare::check_stdin;
+use crate::args::{CardArgs, PlanArgs};
 use crate::export::Exports;
+use crate::typed::{check_stdin, choices_of_any_device, warn_of_gaps};
 use crate::{Answer, terminal, work};
-
-/// Missing ranks that are named.
-const NAMED: usize = 8;
 
 pub(crate) fn main(args: &PlanArgs) -> anyhow::Result<Answer> {
     check_stdin(&args.input.files)?;
     let options = PlanOptions {
-        choices: choices(&args.input, &args.allocators)?,
+        choices: choices_of_any_device(&args.input, &args.allocators)?,
         targets: targets(args)?,
         resolution: args.resolution,
     };
@@ -65,36 +60,12 @@ fn plots(paths: &[PathBuf]) -> anyhow::Result<Vec<(Export, ImageFormat)>> {
     paths.iter().map(open).collect()
 }
 
-/// Allocators and how files are read, for commands that set the device's memory themselves.
-pub(crate) fn choices(input: &InputArgs, args: &AllocatorArgs) -> anyhow::Result<Choices> {
-    let version = input.torch_version;
-    let conf = args.alloc_conf.as_deref();
-    let conf = conf.map(|text| AllocConf::parse(text, version)).transpose()?;
-    Ok(Choices {
-        open: OpenOptions { device: input.device, version, stacks: false },
-        allocators: choose(&args.allocators, &args.set)?,
-        setup: Setup { version, conf, ..Setup::default() },
-        reference: None,
-        is_strict: input.strict,
-        has_peaks: false,
-    })
-}
-
 /// The catalogue, built in or from a file.
 pub(crate) fn catalogue(path: Option<&Path>) -> anyhow::Result<Vec<Card>> {
     let Some(path) = path else { return Ok(Card::built_in()) };
     let name = path.display();
     let file = File::open(path).with_context(|| format!("{name}: cannot be read"))?;
     Card::read(file).with_context(|| name.to_string())
-}
-
-/// Tells of the ranks of a job that are not there.
-pub(crate) fn tell_of_gaps(job: &Job) {
-    let missing: Vec<String> = job.missing(NAMED).iter().map(u64::to_string).collect();
-    if !missing.is_empty() {
-        let ranks = missing.join(", ");
-        terminal::warn(&format!("{}: no file of rank {ranks}", job.name));
-    }
 }
 
 fn targets(args: &PlanArgs) -> anyhow::Result<Vec<Target>> {
@@ -134,10 +105,10 @@ fn run(
     bar.finish_and_clear();
     let mut answer = Answer::Yes;
     for (job, plan) in jobs.iter().zip(&plans) {
-        tell_of_gaps(job);
-        terminal::tell_of_notes(plan.ranks.iter().flat_map(notes_of));
+        warn_of_gaps(job);
+        terminal::warn_of_notes(plan.ranks.iter().flat_map(notes_of));
         for failure in &plan.failures {
-            terminal::complain(failure);
+            terminal::print_line(failure);
             answer = Answer::Incomplete;
         }
     }

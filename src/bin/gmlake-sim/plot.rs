@@ -7,7 +7,8 @@ use gmlake::sim::OpenOptions;
 use gmlake::sim::sweep::{Grid, SweepPlan};
 
 use crate::args::{PlotArgs, SWEEP};
-use crate::compare::{self, check_stdin};
+use crate::compare;
+use crate::typed::{self, check_stdin};
 use crate::{Answer, page, sweep};
 
 pub(crate) fn main(args: &PlotArgs, json: bool) -> anyhow::Result<Answer> {
@@ -35,14 +36,14 @@ pub(crate) fn main(args: &PlotArgs, json: bool) -> anyhow::Result<Answer> {
     Ok(if is_complete { Answer::Yes } else { Answer::Incomplete })
 }
 
-/// What is swept if nobody says: the knob of the paper.
+/// What is swept by default: the paper's option.
 const SWEPT: &str = "gmlake.fragment_limit=2MiB..1GiB:x2";
 
 /// The chart of many runs. `gmlake-sim sweep` makes the same one, and keeps a journal of long sweeps.
 fn draw_sweep(args: &PlotArgs, json: bool) -> anyhow::Result<Answer> {
     check_stdin(&args.input.files)?;
     let format = ImageFormat::of(&args.out)?;
-    let base = compare::setup(&args.input, &args.device, args.allocators.alloc_conf.as_deref())?;
+    let base = typed::setup(&args.input, &args.device, args.allocators.alloc_conf.as_deref())?;
     let swept = [SWEPT.to_owned()];
     let given = &args.allocators.set;
     let axes: &[String] = if given.is_empty() { &swept } else { given };

@@ -11,7 +11,7 @@ use gmlake::sim::OpenOptions;
 use gmlake::sim::sweep::{Grid, Journal, SweepPlan, sweep};
 
 use crate::args::{SweepArgs, SweepOutputArgs};
-use crate::compare::{check_stdin, setup};
+use crate::typed::{check_stdin, setup};
 use crate::{Answer, terminal, work};
 
 type Write = dyn Fn(&Sweep, &mut dyn std::io::Write) -> Result<(), ReportError>;
@@ -43,7 +43,7 @@ pub(crate) fn main(args: &SweepArgs) -> anyhow::Result<Answer> {
     Ok(answer)
 }
 
-/// Makes the runs; what is wrong with a file is told of, and the others go on.
+/// Makes the runs; what is wrong with a file is reported, and the others continue.
 pub(crate) fn run(
     files: &[PathBuf],
     jobs: Option<NonZeroUsize>,
@@ -51,7 +51,7 @@ pub(crate) fn run(
 ) -> anyhow::Result<(Vec<gmlake::metrics::SweepRow>, Answer)> {
     let kept = plan.journal.as_ref().map_or(0, Journal::len);
     if kept > 0 && !terminal::is_quiet() {
-        terminal::complain(&format!("going on with {kept} runs of an earlier sweep"));
+        terminal::print_line(&format!("going on with {kept} runs of an earlier sweep"));
     }
     let bar = work::progress(files.len() * plan.grid.points.len(), &Arc::default());
     let pool = work::pool(jobs)?;
@@ -62,7 +62,7 @@ pub(crate) fn run(
         match result {
             Ok(found) => rows.extend(found),
             Err(error) => {
-                terminal::complain(&error.to_string());
+                terminal::print_error(&error.into());
                 answer = Answer::Incomplete;
             }
         }
@@ -98,20 +98,21 @@ fn exports(args: &SweepOutputArgs) -> anyhow::Result<Vec<(Export, Box<Write>)>> 
     Ok(exports)
 }
 
-/// The journal, if there is a file that it can stand beside or one was named. Its name does not change from run to run.
+/// The journal, if there is a file that it can stand next to or one was named. Its name does not change from run to
+/// run.
 fn journal(args: &SweepOutputArgs) -> anyhow::Result<Option<Journal>> {
     let lists = [&args.export_csv, &args.export_json, &args.export_markdown, &args.plot];
     let first = lists.into_iter().flatten().find(|path| path.as_os_str() != "-");
     #[cfg(feature = "parquet")]
     let first = first.or_else(|| args.export_parquet.iter().find(|path| path.as_os_str() != "-"));
-    let beside = |path: &PathBuf| {
+    let journal_of = |path: &PathBuf| {
         let mut name = path.clone().into_os_string();
         name.push(".journal");
         PathBuf::from(name)
     };
-    // Nothing can stand beside a pipe or a device.
+    // Nothing can stand next to a pipe or a device.
     let plain = first.filter(|path| !path.exists() || path.is_file());
-    match args.journal.clone().or_else(|| plain.map(beside)) {
+    match args.journal.clone().or_else(|| plain.map(journal_of)) {
         Some(path) if path.is_dir() => bail!("{}: a journal is a file", path.display()),
         Some(path) => Ok(Some(Journal::open(&path)?)),
         None => Ok(None),

@@ -1,4 +1,4 @@
-//! What the terminal can do, and the two places that text goes to.
+//! The terminal: what it can do, and the two streams that text goes to.
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
@@ -9,6 +9,7 @@ use gmlake::sim::Opened;
 use serde::Serialize;
 
 use crate::args::Color;
+use crate::topics;
 
 /// What a terminal that does not tell its width is taken to have.
 const USUAL_WIDTH: u16 = 120;
@@ -21,7 +22,7 @@ pub(crate) fn set_manner(color: Color, is_quiet: bool) {
     let _ = MANNER.set((color, is_quiet));
 }
 
-/// Whether nobody wants to know how far we are, or what we assumed.
+/// Whether warnings and progress are off.
 pub(crate) fn is_quiet() -> bool {
     MANNER.get().is_some_and(|&(_, is_quiet)| is_quiet)
 }
@@ -58,35 +59,42 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 }
 
 /// Prints a line to standard error, after the program's name.
-pub(crate) fn complain(text: &str) {
-    // There is nobody left to tell if this fails.
+pub(crate) fn print_line(text: &str) {
+    // If this fails, there is nowhere to report it.
     let _ = writeln!(io::stderr().lock(), "gmlake-sim: {text}");
 }
 
-/// Prints a warning to standard error, unless nobody wants to know.
+/// Prints an error as a line to standard error, and where it is explained.
+pub(crate) fn print_error(error: &anyhow::Error) {
+    let page = error.chain().find_map(topics::page_of);
+    let page = page.map_or(String::new(), |page| format!("; see 'gmlake-sim help {page}'"));
+    print_line(&format!("{error:#}{page}"));
+}
+
+/// Prints a warning to standard error, unless they are off.
 pub(crate) fn warn(text: &str) {
     if !is_quiet() {
-        complain(&format!("warning: {text}"));
+        print_line(&format!("warning: {text}"));
     }
 }
 
 /// Warns of what had to be assumed about a recording.
-pub(crate) fn tell_of_warnings(opened: &Opened) {
+pub(crate) fn warn_of_assumptions(opened: &Opened) {
     for warning in &opened.trace.warnings {
         warn(&format!("{}: {warning}", opened.file));
     }
 }
 
 /// Warns of each note, once for all files that share it. Takes pairs of file and note.
-pub(crate) fn tell_of_notes<'a>(notes: impl Iterator<Item = (&'a str, &'a str)>) {
-    let mut told: Vec<(&str, &str, usize)> = Vec::new();
+pub(crate) fn warn_of_notes<'a>(notes: impl Iterator<Item = (&'a str, &'a str)>) {
+    let mut shown: Vec<(&str, &str, usize)> = Vec::new();
     for (file, note) in notes {
-        match told.iter_mut().find(|(_, known, _)| *known == note) {
+        match shown.iter_mut().find(|(_, known, _)| *known == note) {
             Some((_, _, files)) => *files += 1,
-            None => told.push((file, note, 1)),
+            None => shown.push((file, note, 1)),
         }
     }
-    for (file, note, files) in told {
+    for (file, note, files) in shown {
         let more = if files > 1 { format!(" and {} more", files - 1) } else { String::new() };
         warn(&format!("{file}{more}: {note}"));
     }

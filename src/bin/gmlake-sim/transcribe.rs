@@ -30,7 +30,7 @@ pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
     let bar = work::busy("reading");
     let opened = open(&args.file, &options)?;
     bar.finish_and_clear();
-    terminal::tell_of_warnings(&opened);
+    terminal::warn_of_assumptions(&opened);
     let bar = work::busy("writing");
     match args.format {
         ExportFormat::Minimalloc => {
@@ -43,7 +43,7 @@ pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
                 left_out = write_tracks(&opened, &choices, &setup, out)?;
                 Ok(())
             })?;
-            tell_of_tracks(&opened, left_out);
+            report_tracks(&opened, left_out);
         }
         ExportFormat::Snapshot => {
             let records = simulate(args, &opened)?;
@@ -52,7 +52,7 @@ pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
         ExportFormat::Csv => {
             let records = simulate(args, &opened)?;
             export.finish(|out| Ok(write_csv(&records, out)?))?;
-            tell_of_stacks(&opened);
+            report_stacks(&opened);
         }
     }
     bar.finish_and_clear();
@@ -94,7 +94,7 @@ fn simulate(args: &ExportArgs, opened: &Opened) -> Result<Records> {
     Ok(transcribe(opened, choice, &setup)?)
 }
 
-fn tell_of_stacks(opened: &Opened) {
+fn report_stacks(opened: &Opened) {
     if opened.records.stacks.has_frames() {
         let file = &opened.file;
         terminal::warn(&format!(
@@ -103,7 +103,7 @@ fn tell_of_stacks(opened: &Opened) {
     }
 }
 
-fn tell_of_tracks(opened: &Opened, left_out: u64) {
+fn report_tracks(opened: &Opened, left_out: u64) {
     if left_out > 0 {
         terminal::warn(&format!(
             "{}: {} segments are not on a track, since more than {MOST_TRACKS} were held at once",

@@ -7,8 +7,8 @@ use gmlake::report::{Export, section, tune as report};
 use gmlake::sim::{Memory, OpenOptions, Setup, TuneOptions, open, tune};
 
 use crate::args::TuneArgs;
-use crate::compare::check_stdin;
 use crate::export;
+use crate::typed::check_stdin;
 use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
@@ -39,7 +39,7 @@ pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
         match result {
             Ok(tuning) => found.push(tuning),
             Err(error) => {
-                terminal::complain(&format!("{error:#}"));
+                terminal::print_error(&error.into());
                 answer = Answer::Incomplete;
             }
         }

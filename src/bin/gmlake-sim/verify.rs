@@ -12,8 +12,8 @@ use gmlake::units::Grouped;
 use rayon::prelude::*;
 
 use crate::args::VerifyArgs;
-use crate::compare::check_stdin;
 use crate::export;
+use crate::typed::check_stdin;
 use crate::{Answer, terminal, work};
 
 /// Differences that are printed for each file.
@@ -31,7 +31,7 @@ pub(crate) fn main(args: &VerifyArgs) -> Result<Answer> {
         match result {
             Ok(summary) => found.push(summary),
             Err(error) => {
-                terminal::complain(&format!("{error:#}"));
+                terminal::print_error(&error.into());
                 answer = Answer::Incomplete;
             }
         }

@@ -10,7 +10,7 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-/// So many threads, or one for each core.
+/// This many threads, or one for each core.
 pub(crate) fn pool(jobs: Option<NonZeroUsize>) -> anyhow::Result<ThreadPool> {
     let pool = ThreadPoolBuilder::new().num_threads(jobs.map_or(0, NonZeroUsize::get)).build();
     pool.context("cannot start the worker threads")

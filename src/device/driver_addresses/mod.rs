@@ -18,7 +18,7 @@
 //!
 //! Found on an H200 under driver 580.159, from 6,614 calls of programs that allocate, free and reserve; then 1,266 of
 //! 1,266 calls of programs written afterwards got these addresses (`tests/data/driver_addresses.py`). In a process the
-//! other mappings of the kernel, which nobody can know, move the ranges; their order mostly stays
+//! other mappings of the kernel, which cannot be known, move the ranges; their order mostly stays
 //! (`reports/addresses.md`).
 
 mod heights;

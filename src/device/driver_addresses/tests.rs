@@ -1,4 +1,4 @@
-//! The rule beside its obvious twin, and beside what an H200 answered.
+//! The rule next to its obvious twin, and next to what an H200 answered.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What every call of the programs took, as CSV: written by a calibration, and read to fit prices again, anywhere.
+//! Call times, as CSV: written by a calibration, and read to fit prices again, anywhere.
 //!
 //! ```text
 //!   program,allocator,call,handles,bytes,ns,probe_ns
@@ -12,8 +12,8 @@ use std::io::{Read, Write};
 use serde::{Deserialize, Serialize};
 
 use super::programs::Observed;
-use crate::complaint;
 use crate::device::{Amount, Call, Observation};
+use crate::reader_error;
 use crate::units::Bytes;
 
 /// One call.
@@ -32,7 +32,7 @@ struct Row<'r> {
 #[derive(Debug, thiserror::Error)]
 pub enum CallTimesError {
     /// The columns are others, or a number is none; the text says where.
-    #[error("{}; times are written by `gmlake-replay calibrate --call-times FILE`", complaint::table(.0))]
+    #[error("{}; times are written by `gmlake-replay calibrate --call-times FILE`", reader_error::table(.0))]
     Csv(csv::Error),
     /// There is no such call.
     #[error("row {row}: there is no call {call:?}")]

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use crate::device::{Amount, Line};
 use crate::units::MIB;
 
-/// So many calls make a point.
+/// This many calls make a point.
 const LEAST: usize = 40;
 /// A line that is as good as this is not cut.
 const GOOD: f64 = 0.03;
@@ -159,7 +159,8 @@ fn pieces(points: &[Point]) -> Vec<Line> {
     let whole = fit(points);
     let Some(error) = whole.fit_error else { return Vec::new() };
     let borders = (1..points.len()).filter(|&at| {
-        // Where handles vary, they have to on both sides: else their price could not be told from that of the call.
+        // Where handles vary, they have to on both sides: else their price could not be separated from that of the
+        // call.
         let (left, right) = points.split_at(at);
         let is_told = is_varied(left) && is_varied(right) || !is_varied(points);
         points[at - 1].octave != points[at].octave && is_told

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::CalibrationError;
+use crate::cuda::{CudaDevice, Queue};
 use crate::device::{Call, Device, GRANULE};
-use crate::replay::cuda::{CudaDevice, Queue};
 use crate::trace::StreamId;
 use crate::units::{Bytes, GIB, KIB, MIB};
 

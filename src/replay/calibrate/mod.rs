@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::cuda::{CudaDevice, DriverError, Gpu, Queue};
+use crate::cuda::{CudaDevice, DriverError, Gpu, Queue};
 use crate::device::{Amount, Call, DeviceError, Line, PerCall, Profile};
 use crate::units::Bytes;
 use measure::Bench;

@@ -12,7 +12,7 @@ pub struct Prices {
     pub calls: PerCall<Vec<Line>>,
     /// How much of each call's price pays for rare long ones: 0.1 is a tenth of what the others cost.
     pub rare: PerCall<f64>,
-    /// What the fixed work took beside them, in nanoseconds.
+    /// What the fixed work took next to them, in nanoseconds.
     pub probe_ns: f64,
     /// Calls that it rests on.
     pub observed: u64,

@@ -1,10 +1,10 @@
-//! What the driver accepts: the rules that the simulated device and the allocators rest on, asked of the driver.
+//! Probes: the rules that the simulated device and the allocators rely on, tried on the driver.
 
 use serde::Serialize;
 
+use crate::cuda::Gpu;
+use crate::cuda::driver::{self, DriverError, Ordinal, PhysicalHandle};
 use crate::device::GRANULE;
-use crate::replay::cuda::Gpu;
-use crate::replay::cuda::driver::{self, DriverError, Ordinal, PhysicalHandle};
 use crate::units::Bytes;
 
 /// A question to the driver.

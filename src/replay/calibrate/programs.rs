@@ -8,11 +8,11 @@
 
 use crate::alloc_conf::AllocConf;
 use crate::allocator::{ALL, Environment, Options, Spec};
+use crate::cuda::{CudaDevice, Gpu};
 use crate::device::{Call, Observation, Timed};
 use crate::drive::{OnOom, Replay};
 use crate::replay::calibrate::CalibrationError;
 use crate::replay::calibrate::fit::Seen;
-use crate::replay::cuda::{CudaDevice, Gpu};
 use crate::replay::probe::PaceProbe;
 use crate::replay::workload::{peak_requested, scaled};
 use crate::trace::Trace;
@@ -43,14 +43,14 @@ impl Observed {
         self.probe_ns.iter().sum::<f64>() / self.probe_ns.len().max(1) as f64
     }
 
-    /// The calls of one kind, as they would have been, had the fixed work beside them taken `probe_ns`.
+    /// The calls of one kind, as they would have been, had the fixed work next to them taken `probe_ns`.
     pub(super) fn at(&self, probe_ns: f64, call: Call) -> impl Iterator<Item = Seen> + '_ {
         let total: u64 = self.calls.iter().map(|one| one.ns).sum();
         let paced = self.calls.iter().zip(&self.probe_ns);
-        paced.filter(move |(one, _)| one.call == call && one.ns > 0).map(move |(one, beside)| {
+        paced.filter(move |(one, _)| one.call == call && one.ns > 0).map(move |(one, alongside)| {
             Seen {
                 amount: one.amount,
-                ns: one.ns as f64 * probe_ns / beside,
+                ns: one.ns as f64 * probe_ns / alongside,
                 share: one.ns as f64 / total as f64,
             }
         })
@@ -74,7 +74,7 @@ pub(super) fn observe(
                 if seed == 0 || !over() {
                     let mut probe = PaceProbe::new(gpu);
                     let calls = run(gpu, spec, &trace, (over, &mut probe))?;
-                    let probe_ns = probe.beats().beside(&calls);
+                    let probe_ns = probe.beats().alongside(&calls);
                     // Without room for the fixed work, the pace is not known.
                     if probe_ns.len() == calls.len() {
                         let (program, allocator) = (program.name().into(), spec.name.into());

@@ -1,4 +1,4 @@
-//! How fast the driver zeroes memory that was given back, which it does before it hands it out again.
+//! Zeroing: how fast the driver clears returned memory before it hands it out again.
 //!
 //! Pieces of many sizes are allocated and freed over and over, a few of them held at a time. First the driver takes
 //! memory that is clean already; when all of the device was used once, allocations wait, and the pace is that of the
@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::CalibrationError;
+use crate::cuda::{CudaDevice, Gpu};
 use crate::device::{Device, DevicePtr};
-use crate::replay::cuda::{CudaDevice, Gpu};
 use crate::trace::synthetic::SplitMix64;
 use crate::units::{Bytes, GIB, MIB};
 

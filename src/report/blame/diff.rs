@@ -1,26 +1,33 @@
-//! Two peaks beside each other, as a table.
+//! Two peaks side by side, as a table.
 
-use super::{named, percent};
+use super::{fitted, percent};
 use crate::metrics::{Change, Diff, DiffRow};
+use crate::report::section::Section;
 use crate::report::table::Look;
 use crate::units::{Bytes, Grouped, Size};
 
 /// A headline and a table of the `top` rows that differ most.
 #[must_use]
 pub fn diff_table(diff: &Diff, top: usize, look: Look) -> String {
+    fitted(&diff_sections(diff, top), look)
+}
+
+/// The same, part by part.
+#[must_use]
+pub fn diff_sections(diff: &Diff, top: usize) -> Vec<Section> {
     let changed: Vec<&DiffRow> =
         diff.rows.iter().filter(|row| row.change != Change::Same).collect();
-    let mut parts = vec![headline(diff)];
+    let mut parts = vec![Section::words(headline(diff))];
     if changed.is_empty() {
-        parts.push("Every row is the same.".to_owned());
-        return parts.join("\n\n");
+        parts.push(Section::words("Every row is the same."));
+        return parts;
     }
-    let heading = ["change", "bytes", "before", "after", "blocks"];
+    let heading = [diff.by.name(), "change", "bytes", "before", "after", "blocks"];
     let mut rows: Vec<_> = changed.iter().take(top).map(|row| line(row)).collect();
     let rest = changed.get(top..).unwrap_or_default();
     let mut sum = |name: String, growth: i128, before: Bytes, after: Bytes| {
         let numbers = [signed(growth), Size(before).to_string(), Size(after).to_string()];
-        rows.push((name, [&[String::new()], &numbers[..], &[String::new()]].concat()));
+        rows.push([&[name, String::new()], &numbers[..], &[String::new()]].concat());
     };
     if !rest.is_empty() {
         let growth = rest.iter().map(|row| row.growth()).sum();
@@ -33,15 +40,15 @@ pub fn diff_table(diff: &Diff, top: usize, look: Look) -> String {
         sum(format!("{} the same", Grouped(same.len() as u64)), 0, before, after);
     }
     sum("all".to_owned(), diff.growth(), diff.live_bytes[0], diff.live_bytes[1]);
-    parts.push(named(diff.by.name(), &heading, rows, look));
-    parts.join("\n\n")
+    parts.push(Section::new("", &heading, rows));
+    parts
 }
 
 fn sums<'d>(rows: impl Iterator<Item = &'d DiffRow>) -> (Bytes, Bytes) {
     rows.fold((0, 0), |(before, after), row| (before + row.before.0, after + row.after.0))
 }
 
-fn line(row: &DiffRow) -> (String, Vec<String>) {
+fn line(row: &DiffRow) -> Vec<String> {
     let name = match &row.moved_from {
         Some(old) => format!("{} (was {})", row.name, old.split(' ').next().unwrap_or(old)),
         None => row.name.clone(),
@@ -51,7 +58,7 @@ fn line(row: &DiffRow) -> (String, Vec<String>) {
         (before, after) => format!("{} to {}", Grouped(before), Grouped(after)),
     };
     let (before, after) = (Size(row.before.0).to_string(), Size(row.after.0).to_string());
-    (name, vec![row.change.name().to_owned(), signed(row.growth()), before, after, blocks])
+    vec![name, row.change.name().to_owned(), signed(row.growth()), before, after, blocks]
 }
 
 fn headline(diff: &Diff) -> String {

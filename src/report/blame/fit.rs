@@ -16,7 +16,7 @@ pub(super) fn fit(rows: &mut [(String, Vec<String>)], heading: &[&str], look: Lo
         cells.map(|cell| length(cell)).chain([length(heading[place])]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..heading.len()).map(column).collect();
-    // What a name of no length leaves of a line with so many columns of numbers.
+    // What a name of no length leaves of a line with this many columns of numbers.
     let room = |columns: usize| {
         width.saturating_sub(total([0].into_iter().chain(widths[..columns].iter().copied())))
     };

@@ -1,4 +1,4 @@
-//! What is left over from step to step, as a table.
+//! Growth from step to step, as a table.
 
 use super::{named, subject};
 use crate::metrics::{GrowthRow, Leftover, StepGrowth};

@@ -1,34 +1,37 @@
 //! Fragmentation by line: what is lost at the peak, to whom it is due, and what to do about it, in one sentence.
 
-use super::{named, percent, subject};
+use super::{fitted, percent, subject};
 use crate::metrics::{By, Cause, Loss};
+use crate::report::section::Section;
 use crate::report::table::Look;
 use crate::units::{Bytes, Grouped, MIB, Size};
 
 /// A headline, the request that forced the growth, a table with the `top` rows of each cause, and the sentence.
 #[must_use]
 pub fn loss_table(loss: &Loss, top: usize, look: Look) -> String {
-    let mut parts = vec![headline(loss)];
+    fitted(&loss_sections(loss, top), look)
+}
+
+/// The same, part by part.
+#[must_use]
+pub fn loss_sections(loss: &Loss, top: usize) -> Vec<Section> {
+    let mut parts = vec![Section::words(headline(loss))];
     if let Some(growth) = &loss.growth {
         let whose = match loss.by {
             By::Size => String::new(),
             _ => format!(" asked for by {}", subject(&growth.name)),
         };
         let (asked, largest) = (Size(growth.requested_bytes), Size(growth.largest_free_bytes));
-        parts.push(format!(
+        parts.push(Section::words(format!(
             "It grew to that for {asked}{whose}; the largest free block then was {largest}."
-        ));
+        )));
     }
     if loss.lost_bytes > 0 {
-        parts.push(named(
-            "due to",
-            &["bytes", "share", "pieces", "largest"],
-            rows(loss, top),
-            look,
-        ));
+        let heading = ["due to", "bytes", "share", "pieces", "largest"];
+        parts.push(Section::new("", &heading, rows(loss, top)));
     }
-    parts.push(advice(loss));
-    parts.join("\n\n")
+    parts.push(Section::words(advice(loss)));
+    parts
 }
 
 fn headline(loss: &Loss) -> String {
@@ -45,29 +48,29 @@ fn headline(loss: &Loss) -> String {
     text + &format!(": {} for {} live; {} ({share}) lost", Size(reserved), Size(live), Size(lost))
 }
 
-fn rows(loss: &Loss, top: usize) -> Vec<(String, Vec<String>)> {
+fn rows(loss: &Loss, top: usize) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
-    let cells = |bytes: Bytes, pieces: u64, largest: String| {
+    let line = |name: String, bytes: Bytes, pieces: u64, largest: String| {
         let share = percent(bytes, loss.lost_bytes);
-        vec![Size(bytes).to_string(), share, Grouped(pieces).to_string(), largest]
+        vec![name, Size(bytes).to_string(), share, Grouped(pieces).to_string(), largest]
     };
     for cause in Cause::ALL.into_iter().filter(|&cause| loss.bytes(cause) > 0) {
         let of_cause: Vec<_> = loss.rows_of(cause).collect();
         let pieces = of_cause.iter().map(|row| row.pieces).sum();
-        rows.push((cause.phrase().to_owned(), cells(loss.bytes(cause), pieces, String::new())));
+        rows.push(line(cause.phrase().to_owned(), loss.bytes(cause), pieces, String::new()));
         for row in of_cause.iter().take(top) {
             let largest = Size(row.largest_bytes).to_string();
-            rows.push((format!("  {}", row.name), cells(row.bytes, row.pieces, largest)));
+            rows.push(line(format!("  {}", row.name), row.bytes, row.pieces, largest));
         }
         if let Some(rest) = of_cause.get(top..).filter(|rest| !rest.is_empty()) {
             let bytes = rest.iter().map(|row| row.bytes).sum();
             let pieces = rest.iter().map(|row| row.pieces).sum();
             let name = format!("  {} more", Grouped(rest.len() as u64));
-            rows.push((name, cells(bytes, pieces, String::new())));
+            rows.push(line(name, bytes, pieces, String::new()));
         }
     }
     let pieces = loss.rows.iter().map(|row| row.pieces).sum();
-    rows.push(("all".to_owned(), cells(loss.lost_bytes, pieces, String::new())));
+    rows.push(line("all".to_owned(), loss.lost_bytes, pieces, String::new()));
     rows
 }
 
@@ -97,7 +100,7 @@ pub fn advice(loss: &Loss) -> String {
              tensors"
         ),
         Cause::Remainder => format!(
-            "{bytes} lie in holes beside blocks in use, {largest} of them beside those of {whose}: \
+            "{bytes} lie in holes next to blocks in use, {largest} of them next to those of {whose}: \
              ask for what lives long before what comes and goes, or free it before {asker} asks"
         ),
         Cause::TooSmall => format!(
@@ -113,7 +116,7 @@ pub fn advice(loss: &Loss) -> String {
              memory on the stream that {asker} runs on"
         ),
         Cause::SmallPool => format!(
-            "{bytes} lie in segments for small requests, {largest} of them beside or behind \
+            "{bytes} lie in segments for small requests, {largest} of them next to or behind \
              {whose}: keep fewer small tensors there"
         ),
         Cause::WrongPool if is_for_small(loss) => format!(

@@ -10,15 +10,16 @@ mod refusal;
 use std::io::Write;
 
 use super::ReportError;
+use super::section::Section;
 use super::table::{Look, plain};
 use crate::metrics::{Blame, JobBlame, NO_STACK, RankDifference, title_of};
 use crate::units::{Bytes, Grouped, Size};
-pub use diff::diff_table;
+pub use diff::{diff_sections, diff_table};
 pub use fit::cut;
 pub use flame::{write_flamegraph, write_folded};
 pub use growth::growth_table;
-pub use loss::{advice, loss_table};
-pub use refusal::refusal_text;
+pub use loss::{advice, loss_sections, loss_table};
+pub use refusal::{refusal_sections, refusal_text};
 
 /// A headline, and a table of the `top` largest rows, the rest as one, and all.
 #[must_use]
@@ -141,6 +142,19 @@ pub fn write_csv(blames: &[&Blame], out: &mut dyn Write) -> Result<(), ReportErr
         }
     }
     Ok(writer.flush()?)
+}
+
+/// Words and tables, a blank line between any two parts. The first column of each table holds names.
+fn fitted(sections: &[Section], look: Look) -> String {
+    let part = |section: &Section| {
+        let Some((first, heading)) = section.heading.split_first() else {
+            return section.title.clone();
+        };
+        let heading: Vec<&str> = heading.iter().map(String::as_str).collect();
+        let line = |row: &Vec<String>| (row[0].clone(), row[1..].to_vec());
+        named(first, &heading, section.rows.iter().map(line).collect(), look)
+    };
+    sections.iter().map(part).collect::<Vec<_>>().join("\n\n")
 }
 
 /// A table whose first column holds names, cut so that it fits the terminal.

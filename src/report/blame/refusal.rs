@@ -1,42 +1,50 @@
 //! Out of memory, in words: who asked, who held, what was free and of no use, what would have served it.
 
-use super::{named, percent, subject};
-use crate::metrics::{By, Refusal};
+use super::{fitted, percent, subject};
+use crate::metrics::{By, Refusal, Served};
+use crate::report::section::Section;
 use crate::report::table::Look;
-use crate::units::{Grouped, Size};
+use crate::units::{Bytes, Grouped, Size};
 
 /// A headline, what was free and why it was of no use, the `top` largest holders, and what would have served it.
 #[must_use]
 pub fn refusal_text(refusal: &Refusal, top: usize, look: Look) -> String {
-    let mut parts = vec![headline(refusal), state(refusal)];
+    fitted(&refusal_sections(refusal, top), look)
+}
+
+/// The same, part by part.
+#[must_use]
+pub fn refusal_sections(refusal: &Refusal, top: usize) -> Vec<Section> {
+    let mut parts = vec![Section::words(headline(refusal)), Section::words(state(refusal))];
     if !refusal.free.is_empty() {
         let row = |row: &crate::metrics::UnusableFree| {
             let numbers = [Size(row.bytes), Size(row.largest_bytes)].map(|size| size.to_string());
-            (row.meaning.to_owned(), numbers.to_vec())
+            [&[row.meaning.to_owned()], &numbers[..]].concat()
         };
         let rows = refusal.free.iter().map(row).collect();
-        parts.push(named("held, and of no use to it", &["bytes", "largest"], rows, look));
+        parts.push(Section::new("", &["held, and of no use to it", "bytes", "largest"], rows));
     }
-    let row = |row: &crate::metrics::BlameRow| {
-        let share = percent(row.bytes, refusal.live_bytes);
-        (
-            row.name.clone(),
-            vec![Size(row.bytes).to_string(), share, Grouped(row.blocks).to_string()],
-        )
+    let rows = holders(refusal, top);
+    if !rows.is_empty() {
+        parts.push(Section::new("", &["who held", "bytes", "share", "blocks"], rows));
+    }
+    parts.push(Section::words(remedies(refusal)));
+    parts
+}
+
+fn holders(refusal: &Refusal, top: usize) -> Vec<Vec<String>> {
+    let line = |name: String, bytes: Bytes, blocks: u64| {
+        let share = percent(bytes, refusal.live_bytes);
+        vec![name, Size(bytes).to_string(), share, Grouped(blocks).to_string()]
     };
-    let mut rows: Vec<_> = refusal.held.iter().take(top).map(row).collect();
+    let shown = refusal.held.iter().take(top);
+    let mut rows: Vec<_> = shown.map(|row| line(row.name.clone(), row.bytes, row.blocks)).collect();
     if let Some(rest) = refusal.held.get(top..).filter(|rest| !rest.is_empty()) {
         let (bytes, blocks) =
             (rest.iter().map(|r| r.bytes).sum(), rest.iter().map(|r| r.blocks).sum());
-        let numbers = [Size(bytes).to_string(), percent(bytes, refusal.live_bytes)];
-        let numbers = [&numbers[..], &[Grouped(blocks).to_string()]].concat();
-        rows.push((format!("{} more", Grouped(rest.len() as u64)), numbers));
+        rows.push(line(format!("{} more", Grouped(rest.len() as u64)), bytes, blocks));
     }
-    if !rows.is_empty() {
-        parts.push(named("who held", &["bytes", "share", "blocks"], rows, look));
-    }
-    parts.push(remedies(refusal));
-    parts.join("\n\n")
+    rows
 }
 
 fn headline(refusal: &Refusal) -> String {
@@ -76,9 +84,9 @@ fn state(refusal: &Refusal) -> String {
 }
 
 fn remedies(refusal: &Refusal) -> String {
-    let names = |runs_job: bool| -> Vec<&str> {
+    let names = |runs_job: bool| -> Vec<String> {
         let served = refusal.served_by.iter().filter(|served| served.runs_job == runs_job);
-        served.map(|served| with_setting(&served.allocator)).collect()
+        served.map(with_setting).collect()
     };
     let (whole, part) = (names(true), names(false));
     let needed = refusal.live_bytes + refusal.requested_bytes;
@@ -107,9 +115,13 @@ fn remedies(refusal: &Refusal) -> String {
 }
 
 /// The allocator, with how to get it where that is a setting.
-fn with_setting(allocator: &str) -> &str {
-    match allocator {
-        "expandable" => "expandable (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)",
-        other => other,
+fn with_setting(served: &Served) -> String {
+    let allocator = &served.allocator;
+    match (&served.setting, allocator.as_str()) {
+        (Some(setting), _) => format!("{allocator} with {setting}"),
+        (None, "expandable") => {
+            format!("{allocator} (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)")
+        }
+        (None, _) => allocator.clone(),
     }
 }

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::encode::{Numbers, ranges};
+use super::lives::Lives;
 use crate::allocator::{BlockKind, BlockUse};
 use crate::metrics::{
     CallNanos, Comparison, Moment, Peak, PeakBlock, RECORDED, RunSummary, StepSummary, Timeline,
@@ -21,6 +22,7 @@ pub(super) struct File {
     device_memory: Option<Bytes>,
     active: Series,
     runs: Vec<Run>,
+    lives: Option<Lives>,
 }
 
 /// A timeline: `count` buckets of `width`, of an axis that ends at `end`.
@@ -68,7 +70,7 @@ struct PeakData {
 
 impl File {
     /// Everything that the charts of one file show.
-    pub(super) fn new(comparison: &Comparison) -> Self {
+    pub(super) fn new(comparison: &Comparison, lives: Option<Lives>) -> Self {
         let has_times = comparison.span_us > 0;
         let events = comparison.runs.iter().map(|run| run.events).max().unwrap_or(0);
         let place = |moment: &Moment| if has_times { moment.time_us } else { moment.event };
@@ -80,6 +82,7 @@ impl File {
             device_memory: comparison.device_memory,
             active: active(comparison),
             runs: comparison.runs.iter().map(|run| Run::new(run, has_times)).collect(),
+            lives,
         }
     }
 }

@@ -25,11 +25,16 @@ impl Numbers {
     }
 
     /// The difference of two numbers: its lowest bit says whether it is negative.
-    fn push_change(&mut self, from: u64, to: u64) {
+    pub(super) fn push_change(&mut self, from: u64, to: u64) {
         match to.checked_sub(from) {
             Some(rise) => self.push(rise << 1),
             None => self.push((from - to) << 1 | 1),
         }
+    }
+
+    /// As bytes.
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
     }
 
     /// As text.

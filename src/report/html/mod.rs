@@ -13,35 +13,60 @@
 
 mod data;
 mod encode;
+mod lives;
+mod words;
 
 use std::fmt::Write as _;
 use std::io::Write;
 
 use super::palette::{self, Colour, Rgb};
+use lives::Lives;
+
+use super::blame::{diff_sections, loss_sections, refusal_sections};
 use super::{Report, ReportError, is_choice, table, verdict};
-use crate::metrics::{Cause, Column, Comparison, RunSummary, columns};
-use crate::units::{Nanos, Size};
+use crate::metrics::{
+    Cause, Column, Comparison, Diff, Loss, Refusal, RunSummary, columns, title_of,
+};
+use crate::units::{Grouped, Nanos, Size};
 
 const PAGE: &str = include_str!("page.html");
 const SECTION: &str = include_str!("section.html");
+const HISTORY: &str = include_str!("history.html");
 const STYLE: &str = include_str!("page.css");
 /// In the order in which they need each other.
-const SCRIPTS: [&str; 8] = [
+const SCRIPTS: [&str; 16] = [
     include_str!("js/decode.js"),
     include_str!("js/dom.js"),
+    include_str!("js/viewport.js"),
+    include_str!("js/ribbon.js"),
     include_str!("js/timeline.js"),
     include_str!("js/causes.js"),
     include_str!("js/map.js"),
     include_str!("js/latency.js"),
     include_str!("js/convergence.js"),
+    include_str!("js/lives.js"),
+    include_str!("js/groups.js"),
+    include_str!("js/session.js"),
+    include_str!("js/bands.js"),
+    include_str!("js/blocks.js"),
+    include_str!("js/state.js"),
     include_str!("js/main.js"),
 ];
+
+/// Characters that the lives of all blocks may take in a page.
+const LIVES: usize = 15 << 20;
+
+/// Rows of a table of names, and of each cause of a loss.
+const TOP: usize = 12;
+const TOP_OF_CAUSE: usize = 5;
 
 /// A page with a section for each file.
 #[derive(Debug, Clone, Default)]
 pub struct Page {
     /// The command that made it, as a user would type it; shown at the end.
     pub command: String,
+    /// What the peaks of two recordings differ in, by line or another kind of name; shown first.
+    pub diffs: Vec<Diff>,
 }
 
 impl Report for Page {
@@ -50,8 +75,15 @@ impl Report for Page {
             [one] => one.title().to_owned(),
             many => format!("{} recordings", many.len()),
         };
-        let sections: Vec<String> =
-            comparisons.iter().enumerate().map(|(index, one)| section(index, one)).collect();
+        let budget = LIVES / comparisons.len().max(1);
+        let packed =
+            comparisons.iter().map(|one| Some(lives::lives(one.history.as_ref()?, budget)));
+        let (lives, columns): (Vec<_>, Vec<_>) = packed.map(Option::unzip).unzip();
+        let sections: Vec<String> = comparisons
+            .iter()
+            .enumerate()
+            .map(|(index, one)| section(index, one, lives[index].as_ref()))
+            .collect();
         let page = fill(
             PAGE,
             &[
@@ -63,7 +95,9 @@ impl Report for Page {
                 ("causes", &causes()),
                 ("command", &escape(&self.command)),
                 ("version", env!("CARGO_PKG_VERSION")),
-                ("data", &data(comparisons)?),
+                ("changes", &changes(&self.diffs)),
+                ("data", &data(comparisons, lives)?),
+                ("lives", &scripts(&columns)),
                 ("script", &SCRIPTS.join("\n")),
             ],
         );
@@ -102,8 +136,34 @@ fn escape(text: &str) -> String {
     safe
 }
 
-fn data(comparisons: &[Comparison]) -> Result<String, ReportError> {
-    let files: Vec<_> = comparisons.iter().map(data::File::new).collect();
+/// The lives of blocks stand at the end: all else can be read before they are.
+fn scripts(columns: &[Option<String>]) -> String {
+    let mut text = String::new();
+    for (index, column) in columns.iter().enumerate() {
+        if let Some(column) = column {
+            let _ = writeln!(
+                text,
+                "<script type=\"text/plain\" id=\"lives-{index}\">{column}</script>"
+            );
+        }
+    }
+    text
+}
+
+/// What a change did, if two recordings were compared.
+fn changes(diffs: &[Diff]) -> String {
+    let one = |diff: &Diff| {
+        let files = diff.files.each_ref().map(|file| title_of(file).to_owned());
+        let diff = Diff { files, ..diff.clone() };
+        let (by, table) = (diff.by.name(), words::html(&diff_sections(&diff, TOP)));
+        format!("<article class=\"prose\"><h2>What changed, by {by}</h2>{table}</article>")
+    };
+    diffs.iter().map(one).collect()
+}
+
+fn data(comparisons: &[Comparison], lives: Vec<Option<Lives>>) -> Result<String, ReportError> {
+    let files: Vec<_> =
+        comparisons.iter().zip(lives).map(|(one, lives)| data::File::new(one, lives)).collect();
     let text = serde_json::to_string(&files).map_err(std::io::Error::from)?;
     // A name that contains "</script>" must not end the script.
     Ok(text.replace('<', "\\u003c"))
@@ -139,7 +199,15 @@ fn colours(comparisons: &[Comparison]) -> String {
         all.iter().map(one).collect::<Vec<_>>().join(";")
     };
     let (light, dark) = (list(|colour| colour.light), list(|colour| colour.dark));
-    format!(":root{{{light}}}@media (prefers-color-scheme:dark){{:root{{{dark}}}}}")
+    format!(":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}")
+}
+
+/// The file, and the device in it.
+fn heading(comparison: &Comparison) -> String {
+    match comparison.is_one_of_many {
+        true => format!("{}, device {}", comparison.title(), comparison.device),
+        false => comparison.title().to_owned(),
+    }
 }
 
 /// Links to the sections, if there are several.
@@ -149,7 +217,7 @@ fn contents(comparisons: &[Comparison]) -> String {
     }
     let mut text = String::from("<nav aria-label=\"Recordings\"><ol>");
     for (index, comparison) in comparisons.iter().enumerate() {
-        let (title, held) = (escape(comparison.title()), comparison.reference());
+        let (title, held) = (escape(&heading(comparison)), comparison.reference());
         let held = held.map(|run| format!(" <span>{}</span>", Size(run.reserved_peak_bytes)));
         let held = held.unwrap_or_default();
         let _ = write!(text, "<li><a href=\"#file-{index}\">{title}</a>{held}</li>");
@@ -157,26 +225,68 @@ fn contents(comparisons: &[Comparison]) -> String {
     text + "</ol></nav>"
 }
 
-fn section(index: usize, comparison: &Comparison) -> String {
-    let sentence = verdict(comparison);
+fn section(index: usize, comparison: &Comparison, lives: Option<&Lives>) -> String {
+    let (sentence, title) = (verdict(comparison), comparison.title());
     // The title stands above it already.
-    let title = comparison.title();
     let words = sentence.strip_prefix(&format!("{title}: ")).unwrap_or(&sentence);
     let about = table::headline(comparison);
     let about = about.split_once(": ").map_or("", |(_, rest)| rest);
     let reference = comparison.reference.as_deref().unwrap_or("no other row");
+    let is_state = comparison.history.as_ref().is_some_and(|history| history.is_state);
     fill(
         SECTION,
         &[
             ("index", &index.to_string()),
-            ("title", &escape(title)),
+            ("class", if is_state { "file state-only" } else { "file" }),
+            ("title", &escape(&heading(comparison))),
             ("about", &escape(about)),
             ("verdict", &verdict_html(words)),
             ("facts", &facts(comparison)),
             ("table", &runs(index, comparison)),
             ("reference", &escape(reference)),
+            ("refusal", &refusal(comparison)),
+            ("history", &history(comparison, lives)),
+            ("loss", &loss(comparison)),
             ("notes", &notes(comparison)),
         ],
+    )
+}
+
+/// Why memory ran out, if it did.
+fn refusal(comparison: &Comparison) -> String {
+    let Some(refusal) = &comparison.refusal else { return String::new() };
+    // The page says nothing of the folders that it was made from.
+    let refusal = Refusal { file: comparison.title().to_owned(), ..refusal.clone() };
+    let words = words::html(&refusal_sections(&refusal, TOP));
+    format!("<article class=\"prose\"><h2>Out of memory</h2>{words}</article>")
+}
+
+/// What was lost at the peak, and to whom it is due.
+fn loss(comparison: &Comparison) -> String {
+    let Some(loss) = comparison.loss.as_ref().filter(|loss| loss.lost_bytes > 0) else {
+        return String::new();
+    };
+    let loss = Loss { file: comparison.title().to_owned(), ..loss.clone() };
+    let words = words::html(&loss_sections(&loss, TOP_OF_CAUSE));
+    format!(
+        "<article class=\"prose\"><h2>What is lost, and to whom it is due</h2>{words}</article>"
+    )
+}
+
+/// The places of the charts that show every block.
+fn history(comparison: &Comparison, lives: Option<&Lives>) -> String {
+    let Some(history) = &comparison.history else { return String::new() };
+    let left_out = lives.and_then(Lives::left_out).map(|out| {
+        let (blocks, bytes) = (Grouped(out.blocks as u64), Size(out.bytes));
+        format!(
+            " To keep the page small, {blocks} blocks of at most {bytes} are left out; at most {} of \
+             them are live at once.",
+            Size(out.most_bytes)
+        )
+    });
+    fill(
+        HISTORY,
+        &[("allocator", &escape(&history.allocator)), ("left_out", &left_out.unwrap_or_default())],
     )
 }
 

@@ -1,4 +1,4 @@
-//! What a block costs when it is built out of chunks: the paper's latency figure, with its Table 1 beside it.
+//! Building costs: the paper's latency figure, with its Table 1 next to it.
 //!
 //! ```text
 //!   20 ms │ 2 GiB ▲•            ── out of chunks       2 MiB     ─────────────●──○
@@ -15,7 +15,7 @@ use std::io::Write;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
-use super::style::{self, Pen, failed};
+use super::style::{self, Pen, failed, line, whole};
 use super::{Area, ImageFormat, Picture, table_1, write_picture};
 use crate::metrics::{BlockTimes, Building, PAPER_LEAST_ALLOCS};
 use crate::report::ReportError;
@@ -35,7 +35,7 @@ const ABOVE: i32 = 52;
 /// Marks of the scale at most; if there are more, only powers of ten are written.
 const MOST_MARKS: usize = 14;
 
-/// Draws how long blocks take in chunks of every size, and beside it Table 1, ours and the paper's.
+/// Draws how long blocks take in chunks of every size, and next to it Table 1, ours and the paper's.
 ///
 /// # Errors
 /// If `out` cannot be written.
@@ -173,7 +173,7 @@ impl Scale {
             area.draw(&Circle::new(point, pen.px(5), colour.filled())).map_err(failed)?;
         }
         area.draw(&PathElement::new(points, pen.line(colour, 2))).map_err(failed)?;
-        // Beside the points, which it would cover.
+        // Next to the points, which it would cover.
         let paper =
             place(self.x(self.chunks[0]) - 18, (PAPER_LEAST_ALLOCS * block.native_ns) as f64);
         area.draw(&TriangleMarker::new(paper, pen.px(7), colour.filled())).map_err(failed)
@@ -244,22 +244,6 @@ fn legend<DB: DrawingBackend>(area: &Area<'_, DB>, pen: Pen) -> Result<(), Repor
         pen.text(area, (left + 48, y), text, &Pen::left(&font))?;
     }
     Ok(())
-}
-
-/// A thin line.
-pub(super) fn line<DB: DrawingBackend>(
-    area: &Area<'_, DB>,
-    ends: [(i32, i32); 2],
-    colour: RGBColor,
-    pen: Pen,
-) -> Result<(), ReportError> {
-    let ends = ends.map(|(x, y)| (pen.px(x), pen.px(y)));
-    area.draw(&PathElement::new(ends, pen.line(colour, 1))).map_err(failed)
-}
-
-/// A size of which nobody doubts that it is round: "2 MiB", not "2.00 MiB".
-pub(super) fn whole(size: Size) -> String {
-    size.to_string().replace(".00", "")
 }
 
 /// A dashed line between places as they are drawn.

@@ -8,7 +8,7 @@ use crate::metrics::Comparison;
 use crate::report::ReportError;
 use crate::units::Size;
 
-/// More files would make a picture that nobody looks through.
+/// More files would make an unreadable picture.
 const MOST_FILES: usize = 40;
 const HEAD: i32 = 96;
 const BAR: i32 = 17;

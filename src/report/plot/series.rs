@@ -105,7 +105,7 @@ impl Picture for Chart<'_> {
     }
 }
 
-/// Words beside the chart: what they say, in which colour, and at which height.
+/// Words next to the chart: what they say, in which colour, and at which height.
 type Label = (String, RGBColor, i32);
 
 impl Chart<'_> {

@@ -7,6 +7,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use crate::metrics::Comparison;
 use crate::report::ReportError;
 use crate::report::palette::{self, Colour};
+use crate::units::Size;
 
 /// Text.
 pub(super) const INK: RGBColor = RGBColor(34, 34, 34);
@@ -132,6 +133,22 @@ pub(super) fn spread(places: &[i32], gap: i32, low: i32, high: i32) -> Vec<i32> 
         ceiling = spread[index] - gap;
     }
     spread
+}
+
+/// A thin line.
+pub(super) fn line<DB: DrawingBackend>(
+    area: &DrawingArea<DB, Shift>,
+    ends: [(i32, i32); 2],
+    colour: RGBColor,
+    pen: Pen,
+) -> Result<(), ReportError> {
+    let ends = ends.map(|(x, y)| (pen.px(x), pen.px(y)));
+    area.draw(&PathElement::new(ends, pen.line(colour, 1))).map_err(failed)
+}
+
+/// A size that is round without doubt: "2 MiB", not "2.00 MiB".
+pub(super) fn whole(size: Size) -> String {
+    size.to_string().replace(".00", "")
 }
 
 #[cfg(test)]

@@ -3,8 +3,7 @@
 use plotters::prelude::*;
 
 use super::Area;
-use super::building::{line, whole};
-use super::style::{self, Pen, failed};
+use super::style::{self, Pen, failed, line, whole};
 use crate::metrics::{Building, PAPER_TABLE_1, TABLE_1_CHUNKS, Table1Row};
 use crate::report::ReportError;
 use crate::units::Size;

@@ -29,7 +29,7 @@ enum Value {
 /// A column of data: its name, and what it holds of a row.
 type Column = (&'static str, fn(&SweepRow) -> Value);
 
-/// The columns beside the axes, for programs. A new one is a line here.
+/// The columns after the axes, for programs. A new one is a line here.
 const COLUMNS: &[Column] = &[
     ("device", |row| Value::Whole(Some(u64::from(row.device)))),
     ("allocator", |row| Value::Text(Some(row.allocator.clone()))),

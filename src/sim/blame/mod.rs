@@ -11,6 +11,7 @@
 mod categories;
 mod difference;
 mod growth;
+mod history;
 mod live;
 mod loss;
 mod moments;
@@ -28,6 +29,7 @@ use crate::metrics::{Blame, BlameRow, By, Category, Moment};
 use categories::Categories;
 pub use difference::{Tolerance, diff};
 pub use growth::growth;
+pub use history::history;
 use live::Live;
 pub use loss::loss;
 pub use moments::{At, MomentError};

@@ -87,6 +87,15 @@ impl<'o> Namer<'o> {
         frames.filter(|frame| is_of_program(frame)).map(|frame| self.line(frame)).collect()
     }
 
+    /// The frames of a request, innermost first, and the place of the one that names it. Empty if it has none.
+    pub(super) fn stack(&self, event: usize) -> (Vec<String>, usize) {
+        let number = self.opened.trace.stack_of(event);
+        let stack = self.opened.records.stacks.frames_of(number);
+        let frames: Vec<&Frame> = stack.filter(|frame| is_of_program(frame)).collect();
+        let named = frames.iter().position(|frame| is_of_user(frame)).unwrap_or(0);
+        (frames.into_iter().map(|frame| self.line(frame)).collect(), named)
+    }
+
     fn of_stack(&self, number: u32) -> Option<String> {
         let stacks = &self.opened.records.stacks;
         if self.by == By::Metadata {
@@ -108,7 +117,8 @@ impl<'o> Namer<'o> {
         })
     }
 
-    fn stackless(&self, event: usize) -> &'static str {
+    /// What stands for the stack of a request that has none.
+    pub(super) fn stackless(&self, event: usize) -> &'static str {
         match () {
             () if self.by == By::Metadata => "no metadata",
             () if !self.opened.records.stacks.has_frames() => NOT_RECORDED,

@@ -3,7 +3,10 @@
 use super::live::in_use;
 use super::{BlameError, MomentError, Namer, moments, rows, step_of};
 use crate::allocator::{ALL, BlockKind, BlockUse, Options};
-use crate::metrics::{By, Cause, Causes, Peak, Refusal, SCHEMA_VERSION, Served, UnusableFree};
+use crate::metrics::{
+    By, Cause, Causes, Peak, Refusal, RunSummary, SCHEMA_VERSION, Served, UnusableFree,
+};
+use crate::sim::knobs::single_settings;
 use crate::sim::plan::Card;
 use crate::sim::{Choice, Memory, Opened, Setup, at_event, run};
 use crate::units::{Bytes, GIB, MIB};
@@ -79,7 +82,7 @@ fn free(held: &Peak) -> Vec<UnusableFree> {
     found
 }
 
-/// The allocators that one could use and that serve the request under the same limit.
+/// The allocators and settings that one could use and that serve the request under the same limit.
 fn served_by(
     opened: &Opened,
     choice: &Choice,
@@ -93,10 +96,43 @@ fn served_by(
     for spec in ALL.iter().filter(|spec| is_other(spec.name)) {
         let other = Choice { spec, options: Options::default() };
         let summary = run(opened, &other, setup)?;
-        if summary.first_oom_event.is_none_or(|oom| oom > event as u64) {
-            let runs_job = summary.oom_count == 0;
-            found.push(Served { allocator: spec.name.to_owned(), runs_job });
+        found.extend(served(&summary, event, None));
+    }
+    found.extend(settings(opened, choice, setup, event)?);
+    Ok(found)
+}
+
+/// What a run came to, if it serves the request of `event`.
+fn served(summary: &RunSummary, event: usize, setting: Option<String>) -> Option<Served> {
+    let is_served = summary.first_oom_event.is_none_or(|oom| oom > event as u64);
+    let (allocator, runs_job) = (summary.allocator.clone(), summary.oom_count == 0);
+    is_served.then_some(Served { allocator, setting, runs_job })
+}
+
+/// Of each of PyTorch's options the first value that runs the job, or else that serves the request, on top of the
+/// settings that there are.
+fn settings(
+    opened: &Opened,
+    choice: &Choice,
+    setup: &Setup,
+    event: usize,
+) -> Result<Vec<Served>, BlameError> {
+    if choice.spec.name != "caching" {
+        return Ok(Vec::new());
+    }
+    let now = setup.environment(opened).conf;
+    let memory = setup.memory(opened).map_or(setup.memory, Memory::Bytes);
+    let mut found = Vec::new();
+    for values in single_settings() {
+        let mut of_option: Vec<Served> = Vec::new();
+        for text in values {
+            // Versions of PyTorch know different options.
+            let Ok(conf) = now.with(&text, setup.version) else { continue };
+            let other = Setup { conf: Some(conf), memory, memory_fraction: None, ..setup.clone() };
+            of_option.extend(served(&run(opened, choice, &other)?, event, Some(text)));
         }
+        let best = of_option.iter().position(|served| served.runs_job).unwrap_or(0);
+        found.extend(of_option.into_iter().nth(best));
     }
     Ok(found)
 }

@@ -1,13 +1,13 @@
 //! The catalogue of cards: what a program may use of each, and where that figure comes from.
 //!
 //! The size in a card's name is no size: a "141 GB" H200 shows a program 139.80 GiB, and of that the CUDA context and
-//! NCCL take their part before the first tensor. The catalogue is `cards.csv` beside this file; `--cards FILE` reads
+//! NCCL take their part before the first tensor. The catalogue is `cards.csv` next to this file; `--cards FILE` reads
 //! another one in the same form.
 
 use serde::Deserialize;
 
-use crate::complaint;
 use crate::metrics::Target;
+use crate::reader_error;
 use crate::units::{Bytes, GIB, Size, parse_size};
 
 /// What is left free on a card by default: for the CUDA context with its kernels and libraries, 0.75 GiB in our own
@@ -35,7 +35,7 @@ pub struct Card {
 #[derive(Debug, thiserror::Error)]
 pub enum CardError {
     /// The file cannot be read, or a line of it.
-    #[error("catalogue of cards: {}", complaint::table(.0))]
+    #[error("catalogue of cards: {}", reader_error::table(.0))]
     Csv(csv::Error),
     /// A card's memory is not a size, or leaves nothing after the reserve.
     #[error("catalogue of cards: {card}: {problem}")]
@@ -92,7 +92,7 @@ impl Card {
         })
     }
 
-    /// What a job may hold on this card beside a reserve.
+    /// What a job may hold on this card, less a reserve.
     ///
     /// # Errors
     /// If the reserve leaves nothing.

@@ -20,8 +20,9 @@ pub use cards::{Card, CardError, DEFAULT_RESERVE};
 
 use std::path::Path;
 
-use super::choice::Choice;
-use super::compare::{Choices, FileError, check_assumptions, run_one};
+use super::choice::{Choice, Choices};
+use super::compare::{check_assumptions, run_one};
+use super::failure::FileError;
 use super::job::Job;
 use super::open::Opened;
 use super::setup::{Memory, Setup};
@@ -55,7 +56,7 @@ pub fn plan(opened: &Opened, options: &PlanOptions) -> Result<Plan, FileError> {
 }
 
 /// Plans every rank of a job, over all cores; a worker has one file in memory at a time. A file that cannot be used is
-/// told of in the result. `done` is called, from any thread, after each file.
+/// reported in the result. `done` is called, from any thread, after each file.
 pub fn plan_job(job: &Job, options: &PlanOptions, done: impl Fn(&Path) + Sync) -> JobPlan {
     let spread = Spread::of_files(job.ranks.len());
     let (ranks, failures) = each_rank(job, &options.choices.open, done, |file, opened| {
@@ -165,7 +166,7 @@ fn need(
 
 /// The run without a limit, if it shows how a run on any device goes that has all it asks for: the allocator never
 /// asked
-/// how much memory there is, is not told by PyTorch's settings, and no share of the memory is its limit.
+/// how much memory there is, does not follow from PyTorch's settings, and no share of the memory is its limit.
 fn unrefused(
     opened: &Opened,
     choice: &Choice,

@@ -19,7 +19,7 @@ use crate::units::Bytes;
 /// Sizes below the border that are tried before it is taken for the lowest one.
 const SCOUTS: u64 = 8;
 /// What an allocator holds without a limit suffices nearly always with one; where it does not, it is raised by a
-/// quarter so many times.
+/// quarter that many times.
 const RAISES: u32 = 6;
 
 /// Where to look, in bytes.
@@ -203,7 +203,7 @@ mod tests {
     }
 
     proptest! {
-        /// Beside the obvious twin, which tries every size: the answer runs, the next smaller one does not, and with a
+        /// Against the obvious twin, which tries every size: the answer runs, the next smaller one does not, and with a
         /// plain border it is the smallest of all.
         #[test]
         fn the_answer_is_a_border(pattern in proptest::collection::vec(any::<bool>(), 1..200)) {

@@ -1,4 +1,4 @@
-//! The end of a recording: our segments and blocks beside those of the snapshot.
+//! The end of a recording: our segments and blocks next to those of the snapshot.
 
 use crate::trace::{BlockState, Segment, SegmentBlock};
 

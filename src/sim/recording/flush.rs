@@ -1,7 +1,7 @@
-//! The flush inside a malloc: what it completed and gave back, told from what was so before.
+//! The flush inside a malloc: what it completed and gave back, found from what was so before.
 //!
-//! A recording does not say where a malloc began. Frees that other streams held up complete when a malloc begins, or when
-//! it runs short and waits for the GPU; and PyTorch does not search its cache again after that:
+//! A recording does not say where a malloc began. Frees that other streams held up complete when a malloc begins, or
+//! when it runs short and waits for the GPU; and PyTorch does not search its cache again after that:
 //!
 //! ```text
 //!   free_requested 0xa…
@@ -12,7 +12,8 @@
 //! So both are tried, and what makes the recorded decisions is taken.
 
 use super::device::RecordedDevice;
-use super::verify::{Live, Verifier, end_of_operation};
+use super::entries::end_of_operation;
+use super::verify::{Live, Verifier};
 use crate::allocator::Caching;
 use crate::device::Counted;
 use crate::trace::{Action, Entry, PoolId};

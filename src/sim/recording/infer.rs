@@ -1,15 +1,15 @@
-//! What a recording leaves open: the memory limit, and the pools of segments that are gone.
+//! Inference of what a recording leaves open: the memory limit, and the pools of segments that are gone.
 //!
 //! Both are found in the same way: assume, replay, and see whether anything contradicts. A replay that only asks for
 //! the first contradiction ends there, so that a wrong assumption costs little.
 
 use std::collections::BTreeSet;
 
+use super::entries::limit_bounds;
 use super::lifetimes::Lifetimes;
-use super::start::state_at;
 use super::verification::Verification;
 use super::verify::{Assumed, HOPELESS, replay};
-use crate::allocator::{Environment, segment_size};
+use crate::allocator::Environment;
 use crate::trace::{Action, Records};
 use crate::units::Bytes;
 
@@ -72,24 +72,6 @@ fn limits(records: &Records, environment: &Environment) -> Vec<Option<Bytes>> {
     }
     limits.extend([Some(least), None]);
     limits
-}
-
-/// The most that was held (a limit is at least that), and the least that would have been held if a failed request had
-/// been served (a limit is below that).
-pub(super) fn limit_bounds(records: &Records, environment: &Environment) -> (Bytes, Bytes) {
-    let start = state_at(records, 0, &environment.conf);
-    let mut held: Bytes = start.layout.segments.iter().map(|segment| segment.size).sum();
-    let (mut least, mut most) = (held, Bytes::MAX);
-    for entry in &records.entries {
-        match entry.action {
-            Action::SegmentAlloc | Action::SegmentMap => held += entry.size,
-            Action::SegmentFree | Action::SegmentUnmap => held = held.saturating_sub(entry.size),
-            Action::Oom => most = most.min(held + segment_size(entry.size, &environment.conf)),
-            _ => {}
-        }
-        least = least.max(held);
-    }
-    (least, most.max(least + 1))
 }
 
 /// Which of the segments that are gone at the end were private: chronological backtracking. A contradiction is

@@ -1,4 +1,4 @@
-//! Which pool a segment belonged to.
+//! Lifetimes of segments, and the pool that each belonged to.
 //!
 //! Up to 2.11 PyTorch records the pool of a segment only where it still exists at the end. Addresses are used again
 //! across pools, so the question is asked per *lifetime*: from the entry that creates a segment to the one that gives

@@ -6,6 +6,7 @@
 
 mod device;
 mod ending;
+mod entries;
 mod flush;
 mod infer;
 mod lifetimes;

@@ -34,7 +34,7 @@ pub struct StartState {
     pub layout: Layout,
     /// Blocks whose size the entries before the moment and the final state leave open.
     pub uncertain: usize,
-    /// Of these, blocks whose size was told by what came later.
+    /// Of these, blocks whose size followed from later entries.
     pub decided: usize,
 }
 
@@ -117,8 +117,8 @@ impl<'a> Undo<'a> {
         }
     }
 
-    /// Brings back a range that was given up. Its pool is that of the pages beside it, or told by its size: large
-    /// segments are never as small as 2 MiB, and pages of the large pool are those of a large segment.
+    /// Brings back a range that was given up. Its pool is that of the pages next to it, or inferred from its size:
+    /// large segments are never as small as 2 MiB, and pages of the large pool are those of a large segment.
     fn add(&mut self, entry: &Entry, is_expandable: bool) {
         let is_small = match is_expandable {
             true => !entry.size.is_multiple_of(self.conf.large_segment_size),
@@ -186,9 +186,9 @@ impl Assembly<'_> {
             rest = &rest[to..];
         }
         state.uncertain = open.len();
-        let told = look_ahead(&self.records.entries[self.moment..], &mut open);
-        state.decided = told.len();
-        apply_sizes(&mut state.layout, &told);
+        let sizes = look_ahead(&self.records.entries[self.moment..], &mut open);
+        state.decided = sizes.len();
+        apply_sizes(&mut state.layout, &sizes);
         state.layout.reservations = self.reservations(&state.layout);
         self.check_pages(&mut state.layout);
         state
@@ -303,7 +303,7 @@ fn push_gap(blocks: &mut Vec<SegmentBlock>, from: u64, to: u64) {
 /// Sizes that the future tells: while an open block lives, the first block cut from the gap behind it begins at its
 /// end. Returns (address, size), and leaves in `open` what was freed before.
 fn look_ahead(entries: &[Entry], open: &mut BTreeMap<u64, u64>) -> Vec<(u64, Bytes)> {
-    let mut told = Vec::new();
+    let mut sizes = Vec::new();
     for entry in entries {
         if open.is_empty() {
             break;
@@ -312,7 +312,7 @@ fn look_ahead(entries: &[Entry], open: &mut BTreeMap<u64, u64>) -> Vec<(u64, Byt
             Action::Alloc => {
                 let before = open.range(..entry.addr).next_back().map(|(&at, &end)| (at, end));
                 if let Some((at, _)) = before.filter(|&(_, gap_end)| entry.addr < gap_end) {
-                    told.push((at, entry.addr - at));
+                    sizes.push((at, entry.addr - at));
                     open.remove(&at);
                 }
             }
@@ -320,16 +320,16 @@ fn look_ahead(entries: &[Entry], open: &mut BTreeMap<u64, u64>) -> Vec<(u64, Byt
             _ => {}
         }
     }
-    told.sort_unstable();
-    told
+    sizes.sort_unstable();
+    sizes
 }
 
-/// Gives blocks the sizes that were told, at the cost of the free block behind them.
-fn apply_sizes(layout: &mut Layout, told: &[(u64, Bytes)]) {
+/// Gives blocks the sizes that were found, at the cost of the free block behind them.
+fn apply_sizes(layout: &mut Layout, sizes: &[(u64, Bytes)]) {
     for segment in &mut layout.segments {
         let end = segment.address + segment.size;
-        let from = told.partition_point(|&(at, _)| at < segment.address);
-        for &(at, size) in told[from..].iter().take_while(|&&(at, _)| at < end) {
+        let from = sizes.partition_point(|&(at, _)| at < segment.address);
+        for &(at, size) in sizes[from..].iter().take_while(|&&(at, _)| at < end) {
             let Ok(index) = segment.blocks.binary_search_by_key(&at, |block| block.address) else {
                 continue;
             };

@@ -29,7 +29,7 @@ pub struct VerificationSummary {
     pub start_blocks: u64,
     /// Of these, blocks whose size the recording leaves open.
     pub start_uncertain: u64,
-    /// Of these again, blocks whose size was told by what came later; the others were freed undecided.
+    /// Of these again, blocks whose size followed from later entries; the others were freed undecided.
     pub start_decided: u64,
     /// Memory limit that was assumed.
     pub limit_bytes: Option<Bytes>,

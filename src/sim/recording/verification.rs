@@ -1,4 +1,4 @@
-//! What a verification found: differences, and what the entries do not say in words.
+//! Verification results: differences, and what the entries do not say in words.
 
 use super::start::StartState;
 use crate::allocator::Usage;
@@ -31,7 +31,7 @@ pub struct Verification {
     pub difference_count: u64,
     /// The first of them.
     pub differences: Vec<Difference>,
-    /// What the program did beside requests and frees, as found on the way.
+    /// What the program did apart from requests and frees, as found on the way.
     pub labels: Labels,
     /// The state at the first entry.
     pub start: StartState,

@@ -19,7 +19,9 @@ use rustc_hash::FxHashMap;
 
 use super::device::{Problem, RecordedDevice};
 use super::ending::differing_segments;
-use super::infer::limit_bounds;
+use super::entries::{
+    axis_end, describe, end_of_operation, ends_operation, first_growth, limit_bounds, place_of,
+};
 use super::lifetimes::Lifetimes;
 use super::start::state_at;
 use super::verification::{Difference, Verification};
@@ -31,7 +33,7 @@ use crate::units::Bytes;
 
 /// Differences that are kept with their words; all are counted.
 const KEPT: usize = 100;
-/// After so many differences the model is not put right any more: it is another allocator.
+/// After this many differences the model is not put right any more: it is another allocator.
 pub(super) const HOPELESS: u64 = 1000;
 
 /// What is assumed about a recording while it is replayed.
@@ -439,20 +441,6 @@ fn new_model(records: &Records, environment: &Environment) -> Caching {
     model
 }
 
-/// Where an entry lies in time, in microseconds; its number, if the entries have no times.
-fn place_of(entries: &[Entry], index: usize) -> u64 {
-    let since = |entry: &Entry| entry.time_us.saturating_sub(entries[0].time_us);
-    match entries.last().map(since) {
-        Some(0) | None => index as u64,
-        Some(_) => since(&entries[index]),
-    }
-}
-
-/// The place of the last entry.
-fn axis_end(entries: &[Entry]) -> u64 {
-    if entries.is_empty() { 0 } else { place_of(entries, entries.len() - 1) }
-}
-
 fn start_blocks(layout: &Layout) -> Vec<StartBlock> {
     let block = |(segment, block): (&Segment, &crate::trace::SegmentBlock)| StartBlock {
         address: block.address,
@@ -462,33 +450,4 @@ fn start_blocks(layout: &Layout) -> Vec<StartBlock> {
         is_pending: block.state == BlockState::PendingFree,
     };
     layout.active().map(block).collect()
-}
-
-/// Whether the first growth among the entries is of an expandable segment.
-fn first_growth(entries: &[Entry]) -> Option<bool> {
-    entries.iter().find_map(|entry| match entry.action {
-        Action::SegmentMap => Some(true),
-        Action::SegmentAlloc => Some(false),
-        _ => None,
-    })
-}
-
-/// Index of the entry with which the operation ends that has the entry `first`.
-pub(super) fn end_of_operation(entries: &[Entry], first: usize) -> usize {
-    let length = entries[first..].iter().position(ends_operation);
-    first + length.unwrap_or(entries.len() - first)
-}
-
-/// Whether an operation of PyTorch ends with this entry, or a new one begins with it.
-fn ends_operation(entry: &Entry) -> bool {
-    let ends = [Action::Alloc, Action::Oom, Action::FreeRequested, Action::Snapshot];
-    ends.contains(&entry.action)
-}
-
-fn describe(entry: &Entry) -> String {
-    let name = entry.action.name();
-    match entry.action {
-        Action::Oom => format!("{name} of {} bytes", entry.size),
-        _ => format!("{name} of {} bytes at {:#x}", entry.size, entry.addr),
-    }
 }

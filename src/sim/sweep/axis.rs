@@ -1,4 +1,4 @@
-//! What a sweep varies, as it is typed.
+//! Axes: what a sweep varies, as it is typed.
 //!
 //! ```text
 //!   gmlake.fragment_limit=2MiB..1GiB:x2           2MiB, 4MiB, ... 1GiB

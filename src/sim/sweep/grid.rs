@@ -8,8 +8,7 @@ use crate::alloc_conf::AllocConf;
 use crate::allocator::{self, Environment, OptionError, Options, Spec};
 use crate::device::Profile;
 use crate::metrics::{Axis, Setting};
-use crate::sim::choice::Choice;
-use crate::sim::compare::{ChoiceError, find};
+use crate::sim::choice::{Choice, ChoiceError, find};
 use crate::sim::setup::{Memory, Setup};
 use crate::units::parse_memory;
 

@@ -1,6 +1,6 @@
-//! What a sweep has done so far, so that one that was killed goes on where it was.
+//! The journal of a sweep, so that one that was killed continues where it was.
 //!
-//! A journal is a file beside the output: a first line that says what it is, then a line for each finished run, with
+//! A journal is a file next to the output: a first line that says what it is, then a line for each finished run, with
 //! all
 //! that the result depends on as its key. A line is written at once and in one piece; if the end of the last one is
 //! missing, its run is made again. Another trace, option, profile or version of this program has another key, so a

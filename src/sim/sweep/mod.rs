@@ -19,13 +19,14 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 use rustc_hash::FxHasher;
 
-use super::compare::{FileError, check_assumptions, run_one};
+use super::compare::{check_assumptions, run_one};
+use super::failure::FileError;
 use super::open::{OpenOptions, Opened, open};
 use super::setup::Setup;
 use super::spread::Spread;
 use crate::metrics::SweepRow;
 
-/// Everything that a sweep needs beside its files.
+/// Everything that a sweep needs apart from its files.
 #[derive(Debug)]
 pub struct SweepPlan {
     /// The points.

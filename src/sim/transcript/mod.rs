@@ -12,7 +12,6 @@
 //! For allocators that stitch, a segment is a *mapped range of addresses*. Memory that is mapped twice is shown twice,
 //! and as free where a tensor uses it through the other range: the segments add up to more than the memory held.
 
-mod ground;
 mod tracks;
 
 pub use tracks::{TracksError, write_tracks};
@@ -20,6 +19,7 @@ pub use tracks::{TracksError, write_tracks};
 use std::ops::Range;
 
 use super::choice::Choice;
+use super::ground::{Ground, Tap};
 use super::open::Opened;
 use super::run::RunError;
 use super::setup::Setup;
@@ -31,7 +31,6 @@ use crate::device::{AddressPolicy, Device};
 use crate::drive::Replay;
 use crate::trace::{Action, Entry, PoolId, Records, StreamId};
 use crate::units::Bytes;
-use ground::{Ground, Tap};
 use rustc_hash::FxHashMap;
 
 /// Runs a trace through an allocator, and returns what PyTorch would have recorded of it. Where the recording began in

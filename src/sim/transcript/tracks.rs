@@ -5,11 +5,11 @@
 
 use std::io::{self, Write};
 
-use super::ground::{Ground, Tap};
 use crate::allocator::{Allocator, BlockUse, Usage};
 use crate::device::AddressPolicy;
 use crate::drive::Replay;
 use crate::sim::choice::Choice;
+use crate::sim::ground::{Ground, Tap};
 use crate::sim::open::Opened;
 use crate::sim::run::RunError;
 use crate::sim::setup::Setup;

@@ -1,5 +1,5 @@
-//! Facts: rows that are no entries. They say what a snapshot says beside its entries, so that a table stands for the
-//! whole of it: with them, PyTorch's decisions can be verified, and the memory limit and the emptied caches found.
+//! Facts: rows that are no entries. They say what a snapshot says apart from its entries, so that a table stands for
+//! the whole of it: with them, PyTorch's decisions can be verified, and the memory limit and the emptied caches found.
 //!
 //! ```text
 //!   action,addr,size,stream,time_us,pool
@@ -15,7 +15,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::sheet::{Fact, number};
+use super::cells::number;
 use crate::trace::torch::{RawBlock, RawSegment, Snapshot};
 use crate::trace::{Annotation, BlockState, Entry, TraceError};
 
@@ -26,6 +26,17 @@ pub(super) const SEGMENT: &str = "final_segment_";
 pub(super) const BLOCK: &str = "final_block_";
 pub(super) const STATES: [(&str, BlockState); 2] =
     [("allocated", BlockState::Allocated), ("pending", BlockState::PendingFree)];
+
+/// A row that is no entry.
+pub(super) struct Fact<'a> {
+    pub(super) name: &'a str,
+    /// What stands in the place of the address.
+    pub(super) text: &'a str,
+    pub(super) size: u64,
+    pub(super) stream: u64,
+    pub(super) time_us: u64,
+    pub(super) pool: (u64, u64),
+}
 
 /// What is known while the rows are read.
 #[derive(Default)]

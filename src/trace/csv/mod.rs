@@ -25,6 +25,7 @@
 //! left out with a warning. The separator may be a comma, a semicolon or a tab, and a byte order mark may come first:
 //! so spreadsheets write tables.
 
+mod cells;
 mod columns;
 mod facts;
 mod sheet;

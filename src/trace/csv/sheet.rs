@@ -3,9 +3,9 @@
 use ::csv::StringRecord;
 use rustc_hash::FxHashMap;
 
+use super::cells::{number, pool_id};
 use super::columns::Columns;
-use super::facts::Facts;
-use crate::trace::error::excerpt;
+use super::facts::{Fact, Facts};
 use crate::trace::torch::{RawAction, RawEntry, Snapshot};
 use crate::trace::{Action, Entry, Records, TraceError, Warning, WarningKind};
 use crate::units::parse_size;
@@ -129,32 +129,4 @@ impl Sheet {
             _ => Err(format!("event {name:?} is none of alloc, free, empty_cache")),
         }
     }
-}
-
-/// A row that is no entry.
-pub(super) struct Fact<'a> {
-    pub(super) name: &'a str,
-    /// What stands in the place of the address.
-    pub(super) text: &'a str,
-    pub(super) size: u64,
-    pub(super) stream: u64,
-    pub(super) time_us: u64,
-    pub(super) pool: (u64, u64),
-}
-
-/// A whole number, decimal or hexadecimal.
-pub(super) fn number(column: &str, text: &str, default: Option<u64>) -> Result<u64, String> {
-    let parsed = match (text, text.strip_prefix("0x")) {
-        ("", _) => default,
-        (_, Some(hex)) => u64::from_str_radix(hex, 16).ok(),
-        _ => text.parse().ok(),
-    };
-    let text = excerpt(text.as_bytes());
-    parsed.ok_or_else(|| format!("{column} is \"{text}\", but must be a whole number from 0 on"))
-}
-
-/// `first:second`; a number alone is the second, as PyTorch numbers the pools of CUDA graphs.
-fn pool_id(text: &str) -> Result<(u64, u64), String> {
-    let (first, second) = text.split_once(':').unwrap_or(("0", text));
-    Ok((number("pool", first, None)?, number("pool", second, None)?))
 }

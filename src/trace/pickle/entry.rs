@@ -1,4 +1,4 @@
-//! Trace entries and stack frames, told by their keys the moment their dict is filled.
+//! Trace entries and stack frames, recognised by their keys the moment their dict is filled.
 //!
 //! Nearly all dicts of a snapshot are trace entries. As values they would take 128 bytes each; known by their keys they
 //! become a [`RawEntry`] of 32 at once. This decides nothing about their *meaning*: only those that are later found in
@@ -16,7 +16,7 @@ pub(super) struct Pairs<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) heap: &'a Heap,
     pub(super) items: &'a [Value],
-    /// Whether labels are kept beside the stacks.
+    /// Whether labels are kept next to the stacks.
     pub(super) want_stacks: bool,
 }
 

@@ -14,6 +14,7 @@ use super::super::TraceError;
 use super::super::numbers::Numbers;
 use super::code::Code;
 use super::entry;
+use super::opcode as op;
 use super::refusal::{SAVE_AGAIN, refusal};
 use super::value::{Dict, Fallible, Heap, Value, check_room};
 
@@ -48,49 +49,49 @@ impl<'a> Machine<'a> {
     pub(super) fn run(&mut self) -> Fallible<Value> {
         self.protocol()?;
         loop {
-            let op = self.code.byte()?;
-            match op {
-                b'.' => return self.pop(),
-                b'h' => {
+            let code = self.code.byte()?;
+            match code {
+                op::STOP => return self.pop(),
+                op::BINGET => {
                     let id = self.code.byte()?;
                     self.get(usize::from(id))?;
                 }
-                b'j' => {
+                op::LONG_BINGET => {
                     let id = self.code.number::<4>()?;
                     self.get(id as usize)?;
                 }
-                0x94 => self.put(self.memo.len())?,
-                b'q' => {
+                op::MEMOIZE => self.put(self.memo.len())?,
+                op::BINPUT => {
                     let id = self.code.byte()?;
                     self.put(usize::from(id))?;
                 }
-                b'r' => {
+                op::LONG_BINPUT => {
                     let id = self.code.number::<4>()?;
                     self.put(id as usize)?;
                 }
-                b'K' => {
+                op::BININT1 => {
                     let value = self.code.byte()?;
                     self.push(Value::Int(i64::from(value)))?;
                 }
-                b'M' => {
+                op::BININT2 => {
                     let value = self.code.number::<2>()?;
                     self.push(Value::Int(value as i64))?;
                 }
-                b'J' => {
+                op::BININT => {
                     let value = self.code.number::<4>()? as u32 as i32;
                     self.push(Value::Int(i64::from(value)))?;
                 }
-                0x8a => {
+                op::LONG1 => {
                     let len = self.code.byte()?;
                     self.long(usize::from(len))?;
                 }
-                b'(' => self.mark()?,
-                b'}' => {
+                op::MARK => self.mark()?,
+                op::EMPTY_DICT => {
                     let dict = self.heap.dict()?;
                     self.push(dict)?;
                 }
-                b'u' => self.set_items()?,
-                _ => self.rarer(op)?,
+                op::SETITEMS => self.set_items()?,
+                _ => self.rarer(code)?,
             }
         }
     }
@@ -102,12 +103,12 @@ impl<'a> Machine<'a> {
 
     fn protocol(&mut self) -> Fallible<()> {
         match (self.code.byte()?, self.code.bytes.get(1)) {
-            (0x80, Some(2..=5)) => self.code.at = 2,
-            (0x80, Some(version)) => {
+            (op::PROTO, Some(2..=5)) => self.code.at = 2,
+            (op::PROTO, Some(version)) => {
                 let problem = format!("pickle protocol {version} is not one of 2 to 5");
                 return Err(self.code.fail(0, problem, SAVE_AGAIN));
             }
-            (0x80, None) => return Err(self.code.truncated()),
+            (op::PROTO, None) => return Err(self.code.truncated()),
             _ => {
                 return Err(self.code.fail(
                     0,
@@ -119,79 +120,83 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn rarer(&mut self, op: u8) -> Fallible<()> {
-        match op {
-            0x80 => drop(self.code.take(1)?),
+    fn rarer(&mut self, code: u8) -> Fallible<()> {
+        match code {
+            op::PROTO => drop(self.code.take(1)?),
             // The length of a frame is only a hint for reading ahead.
-            0x95 => drop(self.code.take(8)?),
-            b']' => self.new_list(self.stack.len())?,
-            b')' => self.new_tuple(self.stack.len())?,
-            0x85..=0x87 => self.new_tuple(self.above(usize::from(op - 0x84))?)?,
-            b't' => {
+            op::FRAME => drop(self.code.take(8)?),
+            op::EMPTY_LIST => self.new_list(self.stack.len())?,
+            op::EMPTY_TUPLE => self.new_tuple(self.stack.len())?,
+            op::TUPLE1..=op::TUPLE3 => {
+                self.new_tuple(self.above(usize::from(code - op::TUPLE1) + 1)?)?;
+            }
+            op::TUPLE => {
                 let at = self.pop_mark()?;
                 self.new_tuple(at)?;
             }
-            b'l' => {
+            op::LIST => {
                 let at = self.pop_mark()?;
                 self.new_list(at)?;
             }
-            b'd' => self.new_dict()?,
-            b's' => self.update(self.above(2)?)?,
-            b'a' => self.append(self.above(1)?)?,
-            b'e' => {
+            op::DICT => self.new_dict()?,
+            op::SETITEM => self.update(self.above(2)?)?,
+            op::APPEND => self.append(self.above(1)?)?,
+            op::APPENDS => {
                 let at = self.pop_mark()?;
                 self.append(at)?;
             }
-            b'0' if self.stack.len() == self.floor && !self.marks.is_empty() => {
+            op::POP if self.stack.len() == self.floor && !self.marks.is_empty() => {
                 self.pop_mark()?;
             }
-            b'0' => drop(self.pop()?),
-            b'1' => {
+            op::POP => drop(self.pop()?),
+            op::POP_MARK => {
                 let at = self.pop_mark()?;
                 self.stack.truncate(at);
             }
-            b'2' => {
+            op::DUP => {
                 let top = self.top()?;
                 self.push(top)?;
             }
-            _ => self.scalar(op)?,
+            _ => self.scalar(code)?,
         }
         Ok(())
     }
 
-    fn scalar(&mut self, op: u8) -> Fallible<()> {
-        match op {
-            b'N' => self.push(Value::None),
-            0x88 | 0x89 => self.push(Value::Bool(op == 0x88)),
-            b'G' => {
+    fn scalar(&mut self, code: u8) -> Fallible<()> {
+        match code {
+            op::NONE => self.push(Value::None),
+            op::NEWTRUE | op::NEWFALSE => self.push(Value::Bool(code == op::NEWTRUE)),
+            op::BINFLOAT => {
                 let value = f64::from_bits(self.code.number::<8>()?.swap_bytes());
                 self.push(Value::Float(value))
             }
-            0x8b => {
+            op::LONG4 => {
                 let len = self.code.number::<4>()?;
                 self.long(len as usize)
             }
-            0x8c | b'U' => {
+            op::SHORT_BINUNICODE | op::SHORT_BINSTRING => {
                 let len = self.code.byte()?;
                 self.string(u64::from(len))
             }
-            b'X' | b'T' => {
+            op::BINUNICODE | op::BINSTRING => {
                 let len = self.code.number::<4>()?;
                 self.string(len)
             }
-            0x8d => {
+            op::BINUNICODE8 => {
                 let len = self.code.number::<8>()?;
                 self.string(len)
             }
-            b'C' | b'B' | 0x8e | 0x96 => self.opaque_bytes(op),
-            0x8f => self.push(Value::Other),
-            0x90 | 0x91 => {
+            op::SHORT_BINBYTES | op::BINBYTES | op::BINBYTES8 | op::BYTEARRAY8 => {
+                self.opaque_bytes(code)
+            }
+            op::EMPTY_SET => self.push(Value::Other),
+            op::ADDITEMS | op::FROZENSET => {
                 let at = self.pop_mark()?;
                 self.stack.truncate(at);
                 // ADDITEMS leaves the set that lies below the mark, FROZENSET pushes a new one.
-                if op == 0x91 { self.push(Value::Other) } else { self.top().map(drop) }
+                if code == op::FROZENSET { self.push(Value::Other) } else { self.top().map(drop) }
             }
-            _ => Err(refusal(op, &self.code, &self.stack)),
+            _ => Err(refusal(code, &self.code, &self.stack)),
         }
     }
 
@@ -220,10 +225,10 @@ impl<'a> Machine<'a> {
         self.push(Value::Str { len: short, at })
     }
 
-    fn opaque_bytes(&mut self, op: u8) -> Fallible<()> {
-        let len = match op {
-            b'C' => u64::from(self.code.byte()?),
-            b'B' => self.code.number::<4>()?,
+    fn opaque_bytes(&mut self, code: u8) -> Fallible<()> {
+        let len = match code {
+            op::SHORT_BINBYTES => u64::from(self.code.byte()?),
+            op::BINBYTES => self.code.number::<4>()?,
             _ => self.code.number::<8>()?,
         };
         self.code.take(usize::try_from(len).unwrap_or(usize::MAX))?;

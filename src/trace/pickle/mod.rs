@@ -14,8 +14,10 @@
 //! unfolded from shared objects is bounded by the length of the file.
 
 mod code;
+mod document;
 mod entry;
 mod machine;
+mod opcode;
 mod refusal;
 mod stacks;
 mod value;
@@ -46,9 +48,9 @@ pub(super) fn read(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, 
     let root = machine.run()?;
     let mut snapshot = Snapshot::new(options.torch_version, bytes.len());
     snapshot.numbers = std::mem::take(&mut machine.numbers);
-    let walk = walk::Walk::new(bytes, machine.into_heap(), options.stacks);
-    walk.snapshot(root, &mut snapshot)?;
+    let document = document::Document::new(bytes, machine.into_heap(), options.stacks);
+    document.snapshot(root, &mut snapshot)?;
     // The heap goes before the records are finished, which need as much again.
-    drop(walk);
+    drop(document);
     snapshot.finish()
 }

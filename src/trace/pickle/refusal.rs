@@ -1,10 +1,11 @@
 //! Refusals: what is said about an operation that a snapshot has no use for.
 //!
-//! Pickle can import any function and call it. Whoever sends a snapshot that does so is told what it would have called.
+//! Pickle can import any function and call it. Whoever sends a snapshot that does so learns what it would have called.
 
 use super::super::TraceError;
 use super::super::error::excerpt;
 use super::code::Code;
+use super::opcode as op;
 use super::value::{Value, text};
 
 /// What to do about a pickle that is too old.
@@ -15,7 +16,7 @@ const PLAIN_DICT: &str = "write it as a plain dict, with pickle.dump(dict(snapsh
 
 /// The error for an operation that a snapshot has no use for.
 #[cold]
-pub(super) fn refusal(op: u8, code: &Code, stack: &[Value]) -> Box<TraceError> {
+pub(super) fn refusal(operation: u8, code: &Code, stack: &[Value]) -> Box<TraceError> {
     let at = code.at - 1;
     let objects = |what: String| {
         let remedy = match what.as_str() {
@@ -24,13 +25,13 @@ pub(super) fn refusal(op: u8, code: &Code, stack: &[Value]) -> Box<TraceError> {
         };
         code.fail(at, format!("contains Python objects: {what}"), remedy)
     };
-    match op {
-        b'c' | b'i' => {
+    match operation {
+        op::GLOBAL | op::INST => {
             let mut lines = code.bytes[code.at..].split(|&b| b == b'\n').map(excerpt);
             let module = lines.next().unwrap_or_default();
             objects(format!("{module}.{}", lines.next().unwrap_or_default()))
         }
-        0x93 => {
+        op::STACK_GLOBAL => {
             let name = |value: Option<&Value>| {
                 excerpt(value.and_then(|&v| text(code.bytes, v)).unwrap_or(b"?"))
             };
@@ -38,14 +39,14 @@ pub(super) fn refusal(op: u8, code: &Code, stack: &[Value]) -> Box<TraceError> {
             let module = name(stack.get(last.wrapping_sub(1)));
             objects(format!("{module}.{}", name(stack.get(last))))
         }
-        _ => match OBJECT_OPERATIONS.iter().find(|(byte, _)| *byte == op) {
+        _ => match OBJECT_OPERATIONS.iter().find(|(byte, _)| *byte == operation) {
             Some((_, name)) => objects((*name).to_owned()),
-            None if b"ILSVFpg".contains(&op) => {
-                let problem = format!("text operation {:?} of protocol 0", char::from(op));
+            None if b"ILSVFpg".contains(&operation) => {
+                let problem = format!("text operation {:?} of protocol 0", char::from(operation));
                 code.fail(at, problem, SAVE_AGAIN)
             }
             None => {
-                let problem = format!("{op:#04x} is no pickle operation");
+                let problem = format!("{operation:#04x} is no pickle operation");
                 code.fail(at, problem, "the file is damaged, or no pickle")
             }
         },

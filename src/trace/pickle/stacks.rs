@@ -10,8 +10,8 @@ use rustc_hash::FxHashMap;
 use super::super::numbers::LABELLED;
 use super::super::torch::Snapshot;
 use super::super::{Entry, TraceError};
+use super::document::{Document, MAX_NAME, Place};
 use super::value::{Map, Value, text};
-use super::walk::{MAX_NAME, Place, Walk};
 
 /// Frames and lists of frames that were met already, by their number in the heap. Shared ones are looked at once.
 #[derive(Default)]
@@ -25,7 +25,7 @@ pub(super) struct StackNumbers {
 
 const UNKNOWN: u32 = u32::MAX;
 
-impl Walk<'_> {
+impl Document<'_> {
     /// The number of the stack of an entry, whose `list` is a list of the heap, or one with labels.
     #[inline]
     pub(super) fn stack(

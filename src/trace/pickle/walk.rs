@@ -3,69 +3,16 @@
 //! Only here does it matter where a value is: `device_traces[*][*]` are events, the same dict elsewhere is not. The
 //! walk follows the paths that it knows, at most four levels deep, and so ends on any document, cyclic ones included.
 
-use std::fmt;
-
-use super::super::error::excerpt;
 use super::super::settings::{RawSettings, TEXT_KEYS};
 use super::super::torch::{
     FOREIGN, RawAction, RawBlock, RawEntry, RawSegment, Snapshot, block_state,
 };
 use super::super::{Annotation, Position, TraceError};
+use super::document::{Document, MAX_NAME, Place, REMEDY, position};
 use super::stacks::StackNumbers;
-use super::value::{Dict, Heap, Map, Sequence, Value, text};
+use super::value::{Dict, Map, Value, text};
 
-/// A finished pickle.
-pub(super) struct Walk<'a> {
-    pub(super) bytes: &'a [u8],
-    pub(super) heap: Heap,
-    pub(super) want_stacks: bool,
-}
-
-/// Where a value is: a chain on the call stack, written out only for an error.
-#[derive(Clone, Copy)]
-pub(super) struct Place<'p> {
-    parent: Option<&'p Place<'p>>,
-    part: Part<'p>,
-}
-
-#[derive(Clone, Copy)]
-pub(super) enum Part<'p> {
-    Root,
-    Key(&'p str),
-    Index(usize),
-}
-
-impl Place<'_> {
-    const ROOT: Place<'static> = Place { parent: None, part: Part::Root };
-
-    pub(super) fn key<'p>(&'p self, key: &'p str) -> Place<'p> {
-        Place { parent: Some(self), part: Part::Key(key) }
-    }
-
-    pub(super) fn index(&self, index: usize) -> Place<'_> {
-        Place { parent: Some(self), part: Part::Index(index) }
-    }
-}
-
-impl fmt::Display for Place<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(parent) = self.parent else { return f.write_str("snapshot") };
-        parent.fmt(f)?;
-        match self.part {
-            Part::Root => Ok(()),
-            Part::Key(key) => write!(f, ".{key}"),
-            Part::Index(index) => write!(f, "[{index}]"),
-        }
-    }
-}
-
-const REMEDY: &str = "a file of torch.cuda.memory._dump_snapshot is expected";
-
-impl<'a> Walk<'a> {
-    pub(super) fn new(bytes: &'a [u8], heap: Heap, want_stacks: bool) -> Self {
-        Self { bytes, heap, want_stacks }
-    }
-
+impl Document<'_> {
     /// Hands every part of the document to `out`.
     pub(super) fn snapshot(&self, root: Value, out: &mut Snapshot) -> Result<(), TraceError> {
         let place = Place::ROOT;
@@ -98,7 +45,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// The snapshot in the document: the root, or the one that it holds beside other things.
+    /// The snapshot in the document: the root, or the one that it holds among other things.
     fn unwrapped(&self, root: Value) -> Result<Value, TraceError> {
         let map = |value| match value {
             Value::Dict(dict) => match self.heap.dicts[dict as usize] {
@@ -313,82 +260,4 @@ impl<'a> Walk<'a> {
         };
         items.chunks_exact(2).filter_map(pair).collect()
     }
-
-    fn list(&self, value: Value, place: &Place) -> Result<impl Iterator<Item = Value>, TraceError> {
-        let sequence = self.sequence(value).ok_or_else(|| self.expected("a list", value, place))?;
-        if sequence.frames_left_out {
-            return Err(self.wrong(place, "is a list of stack frames"));
-        }
-        Ok(self.heap.items(sequence))
-    }
-
-    fn sequence(&self, value: Value) -> Option<Sequence> {
-        match value {
-            Value::List(id) | Value::Tuple(id) => Some(self.heap.sequences[id as usize]),
-            _ => None,
-        }
-    }
-
-    pub(super) fn map(&self, value: Value, place: &Place) -> Result<Map, TraceError> {
-        let Value::Dict(dict) = value else { return Err(self.expected("a dict", value, place)) };
-        match self.heap.dicts[dict as usize] {
-            Dict::Map(map) => Ok(self.heap.maps[map as usize]),
-            Dict::Empty => Err(self.wrong(place, "is an empty dict")),
-            Dict::Entry(_) => Err(self.wrong(place, "is a trace entry, which has no place there")),
-            Dict::Frame => Err(self.wrong(place, "is a stack frame, which has no place there")),
-        }
-    }
-
-    /// The value under a key; Python's `None` counts as absent.
-    pub(super) fn field(&self, map: Map, key: &str) -> Option<Value> {
-        self.heap.get(self.bytes, map, key.as_bytes()).filter(|&value| value != Value::None)
-    }
-
-    fn whole(&self, map: Map, key: &str, place: &Place) -> Result<Option<u64>, TraceError> {
-        let Some(value) = self.field(map, key) else { return Ok(None) };
-        let number = value.as_u64();
-        let wrong =
-            || self.wrong_kind("a whole number from 0 to 2^64 - 1", value, &place.key(key), map.at);
-        number.map(Some).ok_or_else(wrong)
-    }
-
-    pub(super) fn string(
-        &self,
-        map: Map,
-        key: &str,
-        place: &Place,
-    ) -> Result<Option<&'a [u8]>, TraceError> {
-        let Some(value) = self.field(map, key) else { return Ok(None) };
-        let wrong = || self.wrong_kind("a string", value, &place.key(key), map.at);
-        text(self.bytes, value).map(Some).ok_or_else(wrong)
-    }
-
-    #[cold]
-    fn wrong_kind(&self, expected: &str, found: Value, place: &Place, at: u64) -> TraceError {
-        let shown = text(self.bytes, found).map(|text| format!(" ({:?})", excerpt(text)));
-        let shown = shown.unwrap_or_default();
-        self.wrong_at(place, at, &format!("is {}{shown}, but must be {expected}", found.kind()))
-    }
-
-    #[cold]
-    fn expected(&self, expected: &str, found: Value, place: &Place) -> TraceError {
-        self.wrong(place, &format!("is {}, but must be {expected}", found.kind()))
-    }
-
-    #[cold]
-    fn wrong(&self, place: &Place, problem: &str) -> TraceError {
-        TraceError::new(Position::File, format!("{place} {problem}"), REMEDY)
-    }
-
-    #[cold]
-    fn wrong_at(&self, place: &Place, at: u64, problem: &str) -> TraceError {
-        TraceError::new(position(place, at), problem, REMEDY)
-    }
-}
-
-/// Longer names are cut.
-pub(super) const MAX_NAME: usize = 1024;
-
-fn position(place: &Place, at: u64) -> Position {
-    Position::Item(place.to_string(), at)
 }

@@ -8,6 +8,9 @@ use std::io::{self, Write};
 
 use rustc_hash::FxHashMap;
 
+use super::opcode as op;
+
+const PROTOCOL: u8 = 4;
 /// Items between two marks. CPython's own pickler collects as many.
 const BATCH: usize = 1000;
 
@@ -38,13 +41,13 @@ impl From<u64> for Value<'_> {
 impl<W: Write> Pickler<W> {
     /// Begins a pickle.
     pub(in crate::trace) fn new(mut out: W) -> io::Result<Self> {
-        out.write_all(b"\x80\x04")?;
+        out.write_all(&[op::PROTO, PROTOCOL])?;
         Ok(Self { out, memo: FxHashMap::default(), memo_len: 0 })
     }
 
     /// Ends it, after its one value.
     pub(in crate::trace) fn finish(mut self) -> io::Result<()> {
-        self.out.write_all(b".")?;
+        self.out.write_all(&[op::STOP])?;
         self.out.flush()
     }
 
@@ -53,9 +56,9 @@ impl<W: Write> Pickler<W> {
         &mut self,
         items: impl FnOnce(&mut Self) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.out.write_all(b"}(")?;
+        self.out.write_all(&[op::EMPTY_DICT, op::MARK])?;
         items(self)?;
-        self.out.write_all(b"u")
+        self.out.write_all(&[op::SETITEMS])
     }
 
     /// A list of what `write` writes for each of `items`.
@@ -64,12 +67,12 @@ impl<W: Write> Pickler<W> {
         items: impl IntoIterator<Item = T>,
         mut write: impl FnMut(&mut Self, T) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.out.write_all(b"]")?;
+        self.out.write_all(&[op::EMPTY_LIST])?;
         let mut items = items.into_iter().peekable();
         while items.peek().is_some() {
-            self.out.write_all(b"(")?;
+            self.out.write_all(&[op::MARK])?;
             items.by_ref().take(BATCH).try_for_each(|item| write(self, item))?;
-            self.out.write_all(b"e")?;
+            self.out.write_all(&[op::APPENDS])?;
         }
         Ok(())
     }
@@ -93,15 +96,17 @@ impl<W: Write> Pickler<W> {
         match value {
             Value::Text(text) => self.text(text),
             Value::Int(number) => self.int(number),
-            Value::Bool(value) => self.out.write_all(if value { b"\x88" } else { b"\x89" }),
+            Value::Bool(value) => {
+                self.out.write_all(&[if value { op::NEWTRUE } else { op::NEWFALSE }])
+            }
             Value::Float(value) => {
-                self.out.write_all(b"G")?;
+                self.out.write_all(&[op::BINFLOAT])?;
                 self.out.write_all(&value.to_be_bytes())
             }
             Value::Pair(left, right) => {
                 self.int(left.into())?;
                 self.int(right.into())?;
-                self.out.write_all(b"\x86")
+                self.out.write_all(&[op::TUPLE2])
             }
         }
     }
@@ -111,8 +116,8 @@ impl<W: Write> Pickler<W> {
             return self.recall(number);
         }
         match u8::try_from(text.len()) {
-            Ok(len) => self.out.write_all(&[0x8c, len])?,
-            Err(_) => self.with_u32(b'X', text.len() as u32)?,
+            Ok(len) => self.out.write_all(&[op::SHORT_BINUNICODE, len])?,
+            Err(_) => self.with_u32(op::BINUNICODE, text.len() as u32)?,
         }
         self.out.write_all(text.as_bytes())?;
         let number = self.remember()?;
@@ -122,7 +127,7 @@ impl<W: Write> Pickler<W> {
 
     /// Gives what was just written a number.
     pub(in crate::trace) fn remember(&mut self) -> io::Result<u32> {
-        self.out.write_all(b"\x94")?;
+        self.out.write_all(&[op::MEMOIZE])?;
         self.memo_len += 1;
         Ok(self.memo_len - 1)
     }
@@ -130,26 +135,26 @@ impl<W: Write> Pickler<W> {
     /// The same object again that was given this number.
     pub(in crate::trace) fn recall(&mut self, number: u32) -> io::Result<()> {
         match u8::try_from(number) {
-            Ok(number) => self.out.write_all(&[b'h', number]),
-            Err(_) => self.with_u32(b'j', number),
+            Ok(number) => self.out.write_all(&[op::BINGET, number]),
+            Err(_) => self.with_u32(op::LONG_BINGET, number),
         }
     }
 
     /// The shortest form that holds the number.
     fn int(&mut self, number: i128) -> io::Result<()> {
         if let Ok(small) = u8::try_from(number) {
-            return self.out.write_all(&[b'K', small]);
+            return self.out.write_all(&[op::BININT1, small]);
         }
         if let Ok(small) = u16::try_from(number) {
             let [low, high] = small.to_le_bytes();
-            return self.out.write_all(&[b'M', low, high]);
+            return self.out.write_all(&[op::BININT2, low, high]);
         }
         if let Ok(small) = i32::try_from(number) {
-            return self.with_u32(b'J', small as u32);
+            return self.with_u32(op::BININT, small as u32);
         }
         let bits = 129 - number.unsigned_abs().leading_zeros();
         let len = bits.div_ceil(8) as usize;
-        self.out.write_all(&[0x8a, len as u8])?;
+        self.out.write_all(&[op::LONG1, len as u8])?;
         self.out.write_all(&number.to_le_bytes()[..len])
     }
 

@@ -8,7 +8,7 @@ use std::ffi::c_int;
 use crate::collectives::set_known;
 use crate::state::{self, is_device, pointer};
 
-/// Sets the status of so many matrices to 0.
+/// Sets the status of this many matrices to 0.
 ///
 /// # Safety
 /// `at` is null or has room for them.

@@ -5,19 +5,12 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use crate::copies;
 use crate::devices;
+use crate::entry_points;
 use crate::runtime::{self, code};
 use crate::state::{
     self, Code, INVALID_DEVICE, NOT_FOUND, SUCCESS, Stream, gpu, number, pointer, put,
 };
 use crate::streams;
-use crate::table;
-
-/// The address of a function of the driver. A name without a version is that of the newest one.
-pub fn find(name: &str) -> Option<*const c_void> {
-    let newest = format!("{name}_v2");
-    let is_driver = name.starts_with("cu") && !name.starts_with("cuda");
-    is_driver.then(|| table::find(&newest).or_else(|| table::find(name))).flatten()
-}
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetProcAddress_v2(
@@ -28,7 +21,7 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
     status: *mut c_int,
 ) -> Code {
     // SAFETY: the caller hands over a name.
-    let found = find(&unsafe { CStr::from_ptr(symbol) }.to_string_lossy());
+    let found = entry_points::find(&unsafe { CStr::from_ptr(symbol) }.to_string_lossy());
     // SAFETY: the caller hands over places for both; the status may be null.
     unsafe {
         put(to, found.unwrap_or(std::ptr::null()));

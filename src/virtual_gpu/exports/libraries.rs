@@ -56,7 +56,7 @@ macro_rules! empty_texts {
         }
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $text(_program: *mut c_void, to: *mut u8) -> c_int {
-            // SAFETY: the caller hands over as much room as it was told.
+            // SAFETY: the caller hands over as much room as it said.
             unsafe { put(to, 0) }
         }
     )*};

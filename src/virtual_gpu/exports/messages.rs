@@ -64,7 +64,7 @@ impl Receive {
         match post().get(&self.name, self.peer) {
             Ok(mut parcel) => {
                 parcel.bytes.truncate(self.bytes);
-                // SAFETY: `ncclRecv` was handed a place for so many bytes.
+                // SAFETY: `ncclRecv` was handed a place for this many bytes.
                 unsafe { write(pointer(self.to), &parcel) };
                 post().drop(&self.name);
                 SUCCESS

@@ -1,7 +1,7 @@
 //! NVML, the monitor: as much of it as PyTorch asks for.
 //!
-//! Expandable segments ask whether the card is in a fabric, and an out-of-memory message who else holds memory. It is in
-//! none, and there is nobody else. What other programs would ask first (`nvmlInit`) is left out, so that they find no
+//! Expandable segments ask whether the card is in a fabric, and an out-of-memory message who else holds memory. It is
+//! in none, and no one else does. What other programs would ask first (`nvmlInit`) is left out, so that they find no
 //! monitor, rather than one that contradicts itself.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};

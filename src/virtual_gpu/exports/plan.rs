@@ -2,7 +2,8 @@
 
 use gmlake::virtual_gpu::workspace::{ATTENTION, Convolution, Direction};
 
-use crate::dnn::{Descriptor, Descriptors};
+pub use crate::descriptor::Plan;
+use crate::descriptor::{Descriptor, Descriptors};
 use crate::tensors;
 
 /// Attributes of descriptors, by which they point to each other.
@@ -39,17 +40,6 @@ fn places(kind: i32) -> Option<Places> {
 /// `cudnnBackendDescriptorType_t`
 const KIND_PLAN: i32 = 5;
 const KIND_GRAPH: i32 = 15;
-
-/// What a plan computes.
-#[derive(Debug, Clone)]
-pub enum Plan {
-    /// A convolution.
-    Convolution(Convolution),
-    /// Several operations at a time: attention, in PyTorch.
-    Fused,
-    /// Something else, which needs no workspace.
-    Other,
-}
 
 impl Plan {
     /// What a descriptor computes that is complete now: a graph by its operations, a plan by its configuration.
@@ -109,7 +99,7 @@ fn sizes(tensor: &Descriptor) -> Vec<u64> {
     tensor.numbers(TENSOR_SIZES).into_iter().map(|size| size.max(0) as u64).collect()
 }
 
-/// Whether channels lie next to each other; with one channel that cannot be told, and makes no difference.
+/// Whether channels lie next to each other; with one channel that cannot be known, and makes no difference.
 fn channels_last(tensor: &Descriptor) -> bool {
     let (sizes, strides) = (tensor.numbers(TENSOR_SIZES), tensor.numbers(TENSOR_STRIDES));
     strides.get(1) == Some(&1) && sizes.get(1).is_some_and(|&channels| channels > 1)

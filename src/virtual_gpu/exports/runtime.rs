@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use gmlake::virtual_gpu::MemoryError;
 
 use crate::copies;
-use crate::driver;
+use crate::entry_points;
 use crate::state::{
     self, Code, INVALID_DEVICE, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS,
     Stream, failed, gpu, number, pointer, put,
@@ -306,7 +306,7 @@ unsafe fn entry_point(symbol: *const c_char, to: *mut *const c_void, status: *mu
     // SAFETY: as the caller promises.
     let wanted = unsafe { CStr::from_ptr(symbol) }.to_string_lossy();
     state::trace(&format!("entry point {wanted}"));
-    let found = driver::find(&wanted);
+    let found = entry_points::find(&wanted);
     // SAFETY: as the caller promises.
     unsafe {
         put(to, found.unwrap_or(std::ptr::null()));

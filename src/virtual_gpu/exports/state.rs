@@ -205,7 +205,7 @@ pub unsafe fn put<T>(to: *mut T, value: T) -> Code {
     SUCCESS
 }
 
-/// The next copies to the host of so many bytes deliver these values, in this order.
+/// The next copies to the host of this many bytes deliver these values, in this order.
 pub fn expect_read(bytes: usize, value: u64) {
     EXPECTED.with_borrow_mut(|queue| queue.push_back((bytes, value)));
 }
@@ -215,7 +215,7 @@ pub fn expect_nothing() {
     EXPECTED.with_borrow_mut(VecDeque::clear);
 }
 
-/// The value that a copy of so many bytes delivers, if one was foreseen.
+/// The value that a copy of this many bytes delivers, if one was foreseen.
 pub fn expected(bytes: usize) -> Option<u64> {
     EXPECTED.with_borrow_mut(|queue| {
         let foreseen = queue.front().is_some_and(|&(wanted, _)| wanted == bytes);

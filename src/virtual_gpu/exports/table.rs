@@ -1,11 +1,11 @@
 //! The table of functions: all that the virtual GPU answers, by the kind of answer.
 //!
-//! - `written`: a function in one of the modules beside this file.
+//! - `written`: a function in one of the modules next to this file.
 //! - `nothing`: what has no meaning here. It succeeds.
 //! - `object`: makes something that has no contents. Its first argument is the place for the handle.
 //! - `no_workspace`: asks how large a workspace must be, and it was not measured (`libraries.rs`). The number is that
 //!   of the argument which is the place for the answer, with its type.
-//! - `unwritten`: nobody has written it. It answers with an error that names it.
+//! - `unwritten`: it is missing. It answers with an error that names it.
 //!
 //! The names are those for which the libraries of PyTorch 2.9 to 2.15 ask (`tests/virtual_gpu.rs` reads an installed
 //! wheel), and of the driver also what Triton and our own plug-in call.

@@ -92,7 +92,7 @@ pub unsafe extern "C" fn cudnnGetTensorNdDescriptor(
     strides: *mut c_int,
 ) -> Status {
     let Some(tensor) = TENSORS.get(of) else { return BAD_PARAMETER };
-    // SAFETY: the caller hands over places for all, and room for so many sizes and strides.
+    // SAFETY: the caller hands over places for all, and room for this many sizes and strides.
     unsafe {
         put_list(sizes, room, &tensor.sizes);
         put_list(strides, room, &tensor.strides);
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn cudnnGetFilterNdDescriptor(
     sizes: *mut c_int,
 ) -> Status {
     let Some(tensor) = TENSORS.get(of) else { return BAD_PARAMETER };
-    // SAFETY: the caller hands over places for all, and room for so many sizes.
+    // SAFETY: the caller hands over places for all, and room for this many sizes.
     unsafe {
         put_list(sizes, room, &tensor.sizes);
         put(kind, tensor.kind);

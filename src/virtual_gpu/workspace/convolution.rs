@@ -18,7 +18,7 @@ pub enum Direction {
     Weight,
 }
 
-/// A convolution as cuDNN is told of it. Sizes are those of the tensors: batch, channels, then space.
+/// A convolution as cuDNN gets it. Sizes are those of the tensors: batch, channels, then space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Convolution {
     /// What is computed.

@@ -25,7 +25,7 @@ impl Cell {
     }
 }
 
-/// A recurrent network as cuDNN is told of it.
+/// A recurrent network as cuDNN gets it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Recurrent {
     /// Its cells.

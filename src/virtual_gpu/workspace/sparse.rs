@@ -1,6 +1,6 @@
 //! Sparse matrices: the workspaces of their products, and the sizes of results that depend on where values lie.
 
-/// A sparse matrix as cuSPARSE is told of it.
+/// A sparse matrix as cuSPARSE gets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sparse {
     /// Rows.
@@ -61,7 +61,7 @@ impl Sparse {
     }
 }
 
-/// Bytes for a sum of two sparse matrices of so many rows. Exact for all seven measured.
+/// Bytes for a sum of two sparse matrices of this many rows. Exact for all seven measured.
 #[must_use]
 pub fn sparse_sum(rows: u64) -> u64 {
     512 + rows / 32_768 * 128

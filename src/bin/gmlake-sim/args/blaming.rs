@@ -1,4 +1,4 @@
-//! What can be typed after `blame` and `diff`.
+//! Arguments of `blame` and `diff`.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,6 @@ use super::{InputArgs, JobArgs, memory};
 const BLAME_EXAMPLES: &str = "\
 Examples:
   gmlake-sim blame snapshot.pickle                    # the peak of live bytes, by line
-  gmlake-sim blame snapshot.pickle --at step:3 --by stack --top 5
   gmlake-sim blame snapshot.pickle --fragmentation    # what PyTorch's allocator lost, and where
   gmlake-sim blame snapshot.pickle --growth           # leaks, caches and state
   gmlake-sim blame snapshot.pickle --at oom           # who asked, who held, what would help
@@ -33,24 +32,32 @@ pub(crate) struct BlameArgs {
     pub(crate) job: JobArgs,
     #[command(flatten)]
     pub(crate) names: NameArgs,
-    /// Moment: peak, oom, end, step:3 (its peak) or event:1000; the peak is that of live bytes, with --allocator that
-    /// of the memory which the allocator holds
+    /// Moment: peak, oom, end, step:3 (its peak) or event:1000
+    ///
+    /// The peak is that of live bytes; with --allocator that of the memory which the allocator holds.
     #[arg(long, value_name = "MOMENT", default_value = "peak", help_heading = "Moment")]
     pub(crate) at: At,
-    /// Allocator whose moment it is, see 'gmlake-sim allocators' [default: none; for --fragmentation and --at oom the
-    /// one that was recorded]
-    #[arg(long, value_name = "NAME", help_heading = "Moment")]
+    /// Allocator whose moment it is, see 'gmlake-sim allocators'
+    ///
+    /// Without it none; for --fragmentation and --at oom the one that was recorded.
+    #[arg(long, value_name = "NAME", help_heading = "Moment", hide_short_help = true)]
     pub(crate) allocator: Option<String>,
     /// Set an option of the allocator, such as gmlake.fragment_limit=2MiB; may be repeated
-    #[arg(long, value_name = "ALLOCATOR.OPTION=VALUE", help_heading = "Moment")]
+    #[arg(
+        long,
+        value_name = "ALLOCATOR.OPTION=VALUE",
+        help_heading = "Moment",
+        hide_short_help = true
+    )]
     pub(crate) set: Vec<String>,
     /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of the recording]
-    #[arg(long, value_name = "SETTINGS", help_heading = "Moment")]
+    #[arg(long, value_name = "SETTINGS", help_heading = "Moment", hide_short_help = true)]
     pub(crate) alloc_conf: Option<String>,
     /// Memory of the simulated device, such as 80GiB, or 'unlimited' [default: as the recording tells]
     #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = "Moment")]
+    #[arg(hide_short_help = true)]
     pub(crate) device_memory: Option<Memory>,
-    /// Show what the allocator holds at its peak that nobody asked for, by cause and by whom it is due to
+    /// Show what the allocator lost at its peak, by cause and by line
     #[arg(long, help_heading = "Question", conflicts_with_all = ["growth", "at", "job"])]
     pub(crate) fragmentation: bool,
     /// Show what is left over from step to step: leaks, caches and state
@@ -59,6 +66,7 @@ pub(crate) struct BlameArgs {
     /// Steps after which what is still live counts as left over
     #[arg(long, value_name = "STEPS", default_value_t = 1, requires = "growth")]
     #[arg(help_heading = "Question", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(hide_short_help = true)]
     pub(crate) after: u64,
     #[command(flatten)]
     pub(crate) output: BlameOutputArgs,
@@ -68,11 +76,13 @@ pub(crate) struct BlameArgs {
 #[derive(Debug, Parser)]
 #[command(next_help_heading = "Rows")]
 pub(crate) struct NameArgs {
-    /// What rows are told apart by [default: line; size if the recording has no call stacks]
+    /// What rows are named by
+    ///
+    /// Without it by line, or by size if the recording has no call stacks.
     #[arg(long, value_name = "KIND", value_parser = kinds())]
     pub(crate) by: Option<By>,
     /// Name the innermost frame of all, in whatever library it is
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) innermost: bool,
     /// Rows to show; exports have all
     #[arg(long, value_name = "N", default_value_t = 20)]
@@ -83,17 +93,23 @@ pub(crate) struct NameArgs {
 #[derive(Debug, Parser)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct BlameOutputArgs {
-    /// Write every row as JSON; as all exports: may be repeated, '-' for standard output in place of the tables
+    /// Write every row as JSON ('-': standard output)
+    ///
+    /// As all exports it may be repeated; '-' is standard output, in place of the tables.
     #[arg(long, value_name = "FILE")]
     pub(crate) export_json: Vec<PathBuf>,
     /// Write every row as CSV
     #[arg(long, value_name = "FILE", conflicts_with_all = ["fragmentation", "growth"])]
+    #[arg(hide_short_help = true)]
     pub(crate) export_csv: Vec<PathBuf>,
-    /// Draw a flame graph of whole call stacks, as SVG; of a job that of its worst rank
+    /// Draw a flame graph of call stacks, as SVG
+    ///
+    /// Of a job that of its worst rank.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["fragmentation", "growth"])]
     pub(crate) export_flamegraph: Vec<PathBuf>,
     /// Write folded call stacks, a line each, for other flame graph tools
     #[arg(long, value_name = "FILE", conflicts_with_all = ["fragmentation", "growth"])]
+    #[arg(hide_short_help = true)]
     pub(crate) export_folded: Vec<PathBuf>,
 }
 
@@ -117,7 +133,7 @@ pub(crate) struct DiffArgs {
     #[arg(value_name = "B")]
     pub(crate) after: PathBuf,
     /// Device to take from the files [default: the only one with events]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) device: Option<u32>,
     #[command(flatten)]
     pub(crate) names: NameArgs,

@@ -1,4 +1,4 @@
-//! What can be typed after `report` and `plot`.
+//! Arguments of `report` and `plot`.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ pub(crate) const SWEEP: &str = "sweep";
 const REPORT_EXAMPLES: &str = "\
 Examples:
   gmlake-sim report traces/opt-1.3b-LR-var.pickle.xz
-  gmlake-sim report before.pickle after.pickle --out both.html --profile a100-paper
+  gmlake-sim report before.pickle after.pickle --diff --out change.html
 
 The page needs no network: it can be mailed, and opens from disk.
 Exit codes: 0 all is well, 2 wrong usage or input.";
@@ -30,13 +30,16 @@ pub(crate) struct ReportArgs {
     #[command(flatten)]
     pub(crate) allocators: AllocatorArgs,
     /// Row that the others are compared with [default: recorded, else caching]
-    #[arg(long, value_name = "NAME", help_heading = "Allocators")]
+    #[arg(long, value_name = "NAME", help_heading = "Allocators", hide_short_help = true)]
     pub(crate) reference: Option<String>,
+    /// Begin with what changed from the first file to the second: by line, category and size
+    #[arg(long, help_heading = "Output")]
+    pub(crate) diff: bool,
     /// Where the page goes ('-' for standard output)
     #[arg(long, value_name = "FILE", default_value = "report.html", help_heading = "Output")]
     pub(crate) out: PathBuf,
     /// Threads to use [default: one for each core]
-    #[arg(long, value_name = "N", help_heading = "Output")]
+    #[arg(long, value_name = "N", help_heading = "Output", hide_short_help = true)]
     pub(crate) jobs: Option<std::num::NonZeroUsize>,
 }
 

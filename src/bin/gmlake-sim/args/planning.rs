@@ -1,4 +1,4 @@
-//! What can be typed after `plan` and `fits`.
+//! Arguments of `plan` and `fits`.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -29,24 +29,24 @@ pub(crate) struct PlanArgs {
     pub(crate) job: JobArgs,
     /// Quantity in which the jobs differ, with the value of each or to be read from the names [default: read from the
     /// names, if they differ in one number]
-    #[arg(long, value_name = "NAME[=VALUE,...]", help_heading = "Input")]
+    #[arg(long, value_name = "NAME[=VALUE,...]", help_heading = "Input", hide_short_help = true)]
     pub(crate) by: Option<String>,
     #[command(flatten)]
     pub(crate) cards: CardArgs,
-    /// Sizes to answer for, such as 80GiB, beside the cards; they are what the job may hold, without a reserve
+    /// Sizes to answer for, such as 80GiB, in addition to the cards; they are what the job may hold, without a reserve
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = capacity)]
     #[arg(help_heading = "Device")]
     pub(crate) device_memory: Vec<Bytes>,
     /// How fine the smallest memory is to be
     #[arg(long, value_name = "SIZE", value_parser = capacity, default_value = "2MiB")]
-    #[arg(help_heading = "Device")]
+    #[arg(help_heading = "Device", hide_short_help = true)]
     pub(crate) resolution: Bytes,
     #[command(flatten)]
     pub(crate) allocators: AllocatorArgs,
     #[command(flatten)]
     pub(crate) output: DataArgs,
     /// Draw what each allocator needs at each value of --by, and the cards, as .svg or .png
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, value_name = "FILE", help_heading = "Output", hide_short_help = true)]
     pub(crate) export_plot: Vec<PathBuf>,
 }
 
@@ -75,19 +75,24 @@ pub(crate) struct FitsArgs {
     pub(crate) card: Option<String>,
     /// Memory of the card that is left to the CUDA context and to NCCL
     #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "1.5GiB")]
-    #[arg(help_heading = "Device", conflicts_with = "device_memory")]
+    #[arg(help_heading = "Device", conflicts_with = "device_memory", hide_short_help = true)]
     pub(crate) reserve: Bytes,
     /// Allocator that the job runs with
     #[arg(long, value_name = "NAME", default_value = "caching", help_heading = "Allocators")]
     pub(crate) allocator: String,
     /// Set an option of the allocator, such as gmlake.fragment_limit=128MiB; may be repeated
-    #[arg(long, value_name = "ALLOCATOR.OPTION=VALUE", help_heading = "Allocators")]
+    #[arg(
+        long,
+        value_name = "ALLOCATOR.OPTION=VALUE",
+        help_heading = "Allocators",
+        hide_short_help = true
+    )]
     pub(crate) set: Vec<String>,
     /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of the recording]
-    #[arg(long, value_name = "SETTINGS", help_heading = "Allocators")]
+    #[arg(long, value_name = "SETTINGS", help_heading = "Allocators", hide_short_help = true)]
     pub(crate) alloc_conf: Option<String>,
     /// Threads to use [default: one for each core]
-    #[arg(long, value_name = "N", help_heading = "Output")]
+    #[arg(long, value_name = "N", help_heading = "Output", hide_short_help = true)]
     pub(crate) jobs: Option<NonZeroUsize>,
 }
 
@@ -96,7 +101,7 @@ pub(crate) struct FitsArgs {
 #[command(next_help_heading = "Input")]
 pub(crate) struct JobArgs {
     /// Take all files as the ranks of one job, whatever their names
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) job: bool,
 }
 
@@ -108,10 +113,11 @@ pub(crate) struct CardArgs {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) cards: Vec<String>,
     /// Another catalogue of cards: CSV with name, marketing_gb, usable and source
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) catalogue: Option<PathBuf>,
     /// Memory of each card that is left to the CUDA context and to NCCL
     #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "1.5GiB")]
+    #[arg(hide_short_help = true)]
     pub(crate) reserve: Bytes,
 }
 
@@ -120,16 +126,16 @@ pub(crate) struct CardArgs {
 #[command(next_help_heading = "Output")]
 pub(crate) struct DataArgs {
     /// Threads to use [default: one for each core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) jobs: Option<NonZeroUsize>,
     /// Write every number as JSON; as all exports: may be repeated, '-' for standard output in place of the tables
     #[arg(long, value_name = "FILE")]
     pub(crate) export_json: Vec<PathBuf>,
     /// Write the rows as CSV
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) export_csv: Vec<PathBuf>,
     /// Write the tables as Markdown
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) export_markdown: Vec<PathBuf>,
 }
 

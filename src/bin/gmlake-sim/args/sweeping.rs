@@ -1,4 +1,4 @@
-//! What can be typed after `sweep` and `tune`.
+//! Arguments of `sweep` and `tune`.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ Examples:
 
 An axis is an option of an allocator, device-memory, profile or alloc-conf (values separated
 by ';'). A sweep that is stopped goes on when the same command is given again: what is done
-is kept in a journal beside the first export until all is.";
+is kept in a journal next to the first export until all is.";
 
 /// `gmlake-sim sweep`
 #[derive(Debug, Parser)]
@@ -34,7 +34,7 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', help_heading = "Grid")]
     pub(crate) allocators: Vec<String>,
     /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of the recording]
-    #[arg(long, value_name = "SETTINGS", help_heading = "Grid")]
+    #[arg(long, value_name = "SETTINGS", help_heading = "Grid", hide_short_help = true)]
     pub(crate) alloc_conf: Option<String>,
     #[command(flatten)]
     pub(crate) output: SweepOutputArgs,
@@ -45,7 +45,7 @@ pub(crate) struct SweepArgs {
 #[command(next_help_heading = "Output")]
 pub(crate) struct SweepOutputArgs {
     /// Threads to use [default: one for each core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) jobs: Option<NonZeroUsize>,
     /// Write every number as JSON; as all exports: may be repeated, '-' for standard output in place of the table
     #[arg(long, value_name = "FILE")]
@@ -58,13 +58,13 @@ pub(crate) struct SweepOutputArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) export_parquet: Vec<PathBuf>,
     /// Write the table as Markdown
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) export_markdown: Vec<PathBuf>,
     /// Draw peak reserved memory over one axis or two, as .svg or .png
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Vec<PathBuf>,
     /// Keep what is done in this file until all is [default: the first export's name and .journal]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) journal: Option<PathBuf>,
 }
 
@@ -89,10 +89,16 @@ pub(crate) struct TuneArgs {
     #[arg(long, value_name = "PROFILE", default_value = "h200", help_heading = "Device")]
     pub(crate) profile: String,
     /// Memory that an option must save to be worth setting, as a share; less is seldom worth a setting
-    #[arg(long, value_name = "SHARE", default_value_t = 0.03, help_heading = "Search")]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = 0.03,
+        help_heading = "Search",
+        hide_short_help = true
+    )]
     pub(crate) worth: f64,
     /// Threads to use [default: one for each core]
-    #[arg(long, value_name = "N", help_heading = "Output")]
+    #[arg(long, value_name = "N", help_heading = "Output", hide_short_help = true)]
     pub(crate) jobs: Option<NonZeroUsize>,
     /// Write every setting that was tried as JSON ('-' for standard output, in place of the tables)
     #[arg(long, value_name = "FILE", help_heading = "Output")]

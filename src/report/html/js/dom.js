@@ -62,7 +62,7 @@ const numbersBehind = (root, words, make) => {
       const head = el('tr', {}, ...heading.map((text) => el('th', { scope: 'col' }, text)));
       const line = (row) => el('tr', {}, el('th', { scope: 'row' }, row[0]),
         ...row.slice(1).map((text) => el('td', {}, text)));
-      box.append(el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': words },
+      box.append(el('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': words },
         el('table', {}, el('thead', {}, head), el('tbody', {}, ...rows.map(line)))));
     }
   });
@@ -109,13 +109,13 @@ const redrawWith = (node, draw) => {
     const now = Math.round(entry.contentRect.width);
     if (now > 0 && now !== width) { width = now; draw(); }
   }).observe(node);
-  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', draw);
+  for (const media of ['(prefers-color-scheme: dark)', 'print']) matchMedia(media).addEventListener('change', draw);
 };
 
 // A group of buttons of which one is chosen; arrow keys go from one to the next.
-const choices = (names, label, choose) => {
+const choices = (names, label, choose, first = 0) => {
   const buttons = names.map(({ name, variable }, n) => el('button', {
-    type: 'button', role: 'radio', 'aria-checked': n ? 'false' : 'true', tabindex: n ? '-1' : '0',
+    type: 'button', role: 'radio', 'aria-checked': String(n === first), tabindex: n === first ? '0' : '-1',
     style: variable ? `--run:var(${variable})` : '', onclick: () => pick(n),
   }, ...(variable ? [el('span', { class: 'key' })] : []), name));
   const pick = (chosen) => {

@@ -54,7 +54,7 @@ struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Nobody is left to be told; the process gives everything back anyway.
+        // There is nowhere to report it; the process gives everything back anyway.
         let _ = driver::release_context(self.ordinal);
     }
 }
@@ -140,7 +140,7 @@ impl Gpu {
     }
 
     /// The GPU's number with the driver.
-    pub(in crate::replay) fn ordinal(&self) -> Ordinal {
+    pub(crate) fn ordinal(&self) -> Ordinal {
         self.shared.ordinal
     }
 }

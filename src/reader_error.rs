@@ -1,15 +1,15 @@
-//! Complaints: what a JSON or CSV reader says of a file, in the words of whoever wrote the file.
+//! Reader errors: what a JSON or CSV reader says of a file, in the words of whoever wrote the file.
 //!
 //! The libraries speak of their own types (`expected struct JsonEntry`, `expected u64`, `invalid digit found in
 //! string`). Whatever we do not know the meaning of is passed on as it is.
 
-/// What is wrong, of a complaint of `serde_json`, without the place.
+/// What is wrong, of an error of `serde_json`, without the place.
 pub(crate) fn json(error: &serde_json::Error) -> String {
     let text = error.to_string();
     plain(text.rsplit_once(" at line ").map_or(text.as_str(), |(problem, _)| problem))
 }
 
-/// What is wrong in which line, of a complaint of `csv`.
+/// What is wrong in which line, of an error of `csv`.
 pub(crate) fn table(error: &csv::Error) -> String {
     let line = error.position().map_or(String::new(), |at| format!("line {}: ", at.line()));
     let problem = match error.kind() {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn complaints_of_json_speak_of_the_file() {
+    fn json_errors_speak_of_the_file() {
         serde_json::from_str::<Part>(GOOD).unwrap();
         for (part, instead, words) in [
             ("1,", "-1,", "the number -1 in the place of a whole number from 0 on"),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn complaints_of_tables_name_line_and_column() {
+    fn table_errors_name_line_and_column() {
         let said = |rows: &str| {
             let text = format!("name,count\n{rows}");
             let mut reader = csv::Reader::from_reader(text.as_bytes());

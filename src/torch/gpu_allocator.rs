@@ -1,69 +1,42 @@
-//! One GPU: the allocator, its device, and who holds what.
+//! The allocator of one GPU: its device, who holds what, and which streams still use it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use rustc_hash::FxHashMap;
 
+use super::block::{Freed, Live, Owner};
 use super::conf::Conf;
 use super::debug::Debug;
-use super::graph::{GraphPool, Owner};
+use super::failure::Failure;
+use super::graph::GraphPools;
 use super::journal::Journal;
-use super::pending::{Freed, Pending};
-use super::say;
-use super::stats::Tallied;
+use super::pending::Pending;
+use super::print_error;
 use super::streams::Streams;
+use super::tallied::Tallied;
 use crate::alloc_conf::AllocConf;
 use crate::allocator::{AllocError, Allocation, Allocator, BlockId, Environment, Request, Usage};
+use crate::cuda::{CudaDevice, DriverError, Entered, Gpu, Relaxed};
 use crate::device::{Device, Limited, Timed};
-use crate::replay::cuda::{CudaDevice, DriverError, Entered, Gpu, Relaxed};
 use crate::trace::{Action, Entry, PoolId, StreamId};
 use crate::units::{Bytes, Size};
 
-/// Why a request was not served.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
-    /// There is no memory, whatever is given back.
-    #[error("{0}")]
-    OutOfMemory(String),
-    /// Anything else: the driver failed, or something is not supported.
-    #[error("{0}")]
-    Other(String),
-}
-
-impl From<DriverError> for Failure {
-    fn from(error: DriverError) -> Self {
-        Self::Other(format!("CUDA error: {error}"))
-    }
-}
-
-/// A block in the program's hands.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Live {
-    pub(super) block: BlockId,
-    pub(super) owner: Owner,
-    pub(super) stream: StreamId,
-    pub(super) requested: Bytes,
-    pub(super) size: Bytes,
-}
-
 /// All that the plug-in knows about one GPU. Not thread-safe by itself: [`super::Process`] has the lock.
-pub struct Arena {
+pub struct GpuAllocator {
     pub(super) gpu: Gpu,
     pub(super) conf: Conf,
     pub(super) device: Timed<Limited<CudaDevice>>,
     pub(super) main: Box<dyn Allocator>,
-    pub(super) pools: Vec<Option<GraphPool>>,
+    pub(super) pools: GraphPools,
     pub(super) live: FxHashMap<u64, Live>,
     /// Streams that a block was lent to.
     uses: FxHashMap<u64, Vec<StreamId>>,
     pub(super) pending: Pending,
-    /// Frees that came during a capture, when no fence may be recorded.
-    pub(super) held_back: Vec<(Freed, Vec<StreamId>)>,
     pub(super) streams: Streams,
-    synchronizations: Arc<AtomicU64>,
+    pub(super) synchronizations: Arc<AtomicU64>,
     /// How many of them this knows of.
-    seen: u64,
+    pub(super) seen: u64,
     pub(super) debug: Option<Debug>,
     pub(super) journal: Journal,
     pub(super) tallied: Tallied,
@@ -77,7 +50,7 @@ pub(super) struct Here {
     _context: Entered,
 }
 
-impl Arena {
+impl GpuAllocator {
     /// Opens a GPU. Its primary context is shared with PyTorch.
     ///
     /// # Errors
@@ -93,11 +66,10 @@ impl Arena {
             synchronizations: device.synchronizations(),
             device: Timed::new(Limited::new(device)),
             main,
-            pools: Vec::new(),
+            pools: GraphPools::default(),
             live: FxHashMap::default(),
             uses: FxHashMap::default(),
             pending: Pending::default(),
-            held_back: Vec::new(),
             streams: Streams::default(),
             seen: 0,
             debug,
@@ -125,7 +97,7 @@ impl Arena {
         self.complete_if_synchronized();
         let error = self.driver_error();
         // Giving up, an allocator waits for the GPU, and a capture fails that.
-        let is_hopeless = outcome.is_err() && self.is_any_begun();
+        let is_hopeless = outcome.is_err() && self.pools.is_any_begun();
         if let Some(error) = error.filter(|_| !is_hopeless) {
             if let Ok(allocation) = outcome {
                 self.free_block(owner, allocation.block);
@@ -184,10 +156,10 @@ impl Arena {
     /// What the driver says.
     pub fn trim(&mut self) -> Result<(), Failure> {
         let _here = match self.enter() {
-            Err(error) if error.is_farewell() => return Ok(()),
+            Err(error) if error.is_shutdown() => return Ok(()),
             here => here?,
         };
-        if !self.is_any_begun() {
+        if !self.pools.is_any_begun() {
             self.trim_all();
         }
         self.driver_error().map_or(Ok(()), |error| Err(error.into()))
@@ -226,7 +198,7 @@ impl Arena {
         self.peak = self.usage();
     }
 
-    /// Keeps so many events from now on; 0: records nothing more.
+    /// Keeps this many events from now on; 0: records nothing more.
     pub fn set_history(&mut self, capacity: usize) {
         self.journal.resize(capacity);
     }
@@ -234,14 +206,14 @@ impl Arena {
     /// The numbers of the allocator and of all pools.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        let pools = self.pools.iter().flatten();
-        pools.fold(self.main.usage(), |sum, pool| sum + pool.allocator.usage())
+        let pools = self.pools.iter().map(|(_, pool)| pool.allocator.usage());
+        pools.fold(self.main.usage(), |sum, usage| sum + usage)
     }
 
     /// Makes the GPU's context current on this thread until the answer is dropped.
     pub(super) fn enter(&self) -> Result<Here, DriverError> {
         let _context = self.gpu.enter()?;
-        let _mode = self.is_any_begun().then(Relaxed::enter).transpose()?;
+        let _mode = self.pools.is_any_begun().then(Relaxed::enter).transpose()?;
         Ok(Here { _mode, _context })
     }
 
@@ -262,10 +234,7 @@ impl Arena {
     ) -> T {
         let allocator = match owner {
             Owner::Main => &mut self.main,
-            Owner::Graph(place) => {
-                let pool = self.pools[place as usize].as_mut();
-                &mut pool.expect("a pool lives as long as its blocks").allocator
-            }
+            Owner::Graph(place) => &mut self.pools.at_mut(place).allocator,
         };
         match &mut self.debug {
             None => run(allocator.as_mut(), &mut self.device),
@@ -301,11 +270,10 @@ impl Arena {
             && let Some(debug) = &mut self.debug
             && let Err(error) = debug.handed_out(self.streams.handle(stream), at, size)
         {
-            say(&format!("gmlake: poison: {error}"));
+            print_error(&format!("gmlake: poison: {error}"));
         }
         if let Owner::Graph(place) = owner {
-            let pool = self.pools[place as usize].as_mut();
-            pool.expect("it has just served a request").live += 1;
+            self.pools.at_mut(place).live += 1;
         }
         let live = Live { block, owner, stream, requested, size };
         let before = self.live.insert(at.0, live);
@@ -317,86 +285,16 @@ impl Arena {
         at.0
     }
 
-    /// A free that other streams hold up.
-    fn wait_for(&mut self, freed: Freed, uses: Vec<StreamId>) {
-        self.tallied.deferred_frees += 1;
-        // What is used by a capture cannot be waited for.
-        let users = if self.is_any_begun() { &[][..] } else { &uses };
-        self.on(freed.owner, |allocator, _| allocator.free_requested(freed.block, users));
-        if self.is_any_begun() {
-            self.held_back.push((freed, uses));
-        } else {
-            self.pending.push(&mut self.device, freed, &uses);
-        }
-    }
-
-    /// Completes the frees whose streams have got there. A capture must not be disturbed by asking.
-    #[inline]
-    fn complete_reached(&mut self) {
-        if self.pending.is_empty() || self.is_any_begun() {
-            return;
-        }
-        let done = self.pending.reached(&mut self.device);
-        self.complete(done);
-    }
-
-    /// After an allocator waited for the GPU, all frees are complete, and it may have found out itself.
-    #[inline]
-    pub(super) fn complete_if_synchronized(&mut self) {
-        let now = self.synchronizations.load(Ordering::Relaxed);
-        if now != std::mem::replace(&mut self.seen, now) && !self.pending.is_empty() {
-            let done = self.pending.drain(&mut self.device);
-            self.complete(done);
-        }
-    }
-
-    fn complete(&mut self, done: Vec<Freed>) {
-        for freed in done {
-            self.on(freed.owner, |allocator, device| {
-                allocator.free_completed(device, freed.block);
-            });
-            self.note(Action::FreeCompleted, &freed);
-            self.gone(freed.owner);
-        }
-    }
-
-    /// Waits for the GPU, and gives back what the graphs' pools and the allocator do not need. Says whether there is
-    /// any use in asking again: an allocator alone has done all this before it gave up.
-    #[cold]
-    fn reclaim(&mut self) -> bool {
-        let is_alone = self.pools.iter().all(Option::is_none) && self.pending.is_empty();
-        if is_alone || self.is_any_begun() {
-            return false;
-        }
-        self.trim_all();
-        true
-    }
-
-    fn trim_all(&mut self) {
-        self.device.synchronize();
-        self.complete_if_synchronized();
-        for place in 0..self.pools.len() {
-            if self.pools[place].as_ref().is_some_and(|pool| pool.users == 0) {
-                self.on(Owner::Graph(place as u32), |allocator, device| allocator.trim(device));
-            }
-        }
-        self.on(Owner::Main, |allocator, device| allocator.trim(device));
-        self.complete_if_synchronized();
-        if let Some(debug) = &mut self.debug {
-            debug.forget();
-        }
-    }
-
     fn poison(&mut self, at: u64, live: &Live) {
-        if live.owner != Owner::Main || self.is_any_begun() {
+        if live.owner != Owner::Main || self.pools.is_any_begun() {
             return;
         }
         let stream = self.streams.handle(live.stream);
         if let Some(debug) = &mut self.debug
             && let Err(error) = debug.freed(stream, crate::device::DevicePtr(at), live.size)
-            && !error.is_farewell()
+            && !error.is_shutdown()
         {
-            say(&format!("gmlake: poison: {error}"));
+            print_error(&format!("gmlake: poison: {error}"));
         }
     }
 
@@ -405,11 +303,11 @@ impl Arena {
     fn driver_error(&mut self) -> Option<DriverError> {
         let device = &mut self.device.device.device;
         device.first_error()?;
-        device.take_error().filter(|error| !error.is_farewell())
+        device.take_error().filter(|error| !error.is_shutdown())
     }
 
     #[inline]
-    fn note(&mut self, action: Action, what: &Freed) {
+    pub(super) fn note(&mut self, action: Action, what: &Freed) {
         if !self.journal.is_on() {
             return;
         }

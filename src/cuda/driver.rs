@@ -43,7 +43,7 @@ impl DriverError {
 
     /// Whether the driver is on its way out, with everything that it held: the process ends.
     #[must_use]
-    pub fn is_farewell(&self) -> bool {
+    pub fn is_shutdown(&self) -> bool {
         ["CUDA_ERROR_DEINITIALIZED", "CUDA_ERROR_CONTEXT_IS_DESTROYED"]
             .contains(&self.name.as_str())
     }
@@ -378,7 +378,7 @@ pub fn set_access(devices: &[Ordinal], at: u64, size: Bytes) -> Result<()> {
     let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     let describe = |&device: &Ordinal| sys::CUmemAccessDesc { location: location(device), flags };
     let access: Vec<_> = devices.iter().map(describe).collect();
-    // SAFETY: reads as many structs as it is told, which outlive the call; the address is checked by the driver.
+    // SAFETY: reads as many structs as the count says, which outlive the call; the address is checked by the driver.
     let code = unsafe { sys::cuMemSetAccess(at, size as usize, access.as_ptr(), access.len()) };
     check("cuMemSetAccess", code)
 }

@@ -4,7 +4,7 @@
 
 mod background;
 mod device;
-pub(super) mod driver;
+pub(crate) mod driver;
 mod gpu;
 mod guest;
 mod order;

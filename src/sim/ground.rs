@@ -1,4 +1,4 @@
-//! What an allocator holds from the device, as the segments that PyTorch would list.
+//! Memory that an allocator holds, as the segments that PyTorch would list.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use crate::allocator::{BlockUse, BlockView};
 use crate::device::{Device, DeviceError, DevicePtr, HandleId, forward};
-use crate::trace::{Action, BlockState, PoolId, Segment, SegmentBlock, StreamId};
+use crate::trace::{Action, BlockState, Layout, PoolId, Segment, SegmentBlock, StreamId};
 use crate::units::{Bytes, MIB};
 
 /// Requests up to here, rounded, come from segments of their own.
@@ -43,10 +43,26 @@ pub(super) struct Ground {
     calls: Calls,
 }
 
+impl Owner {
+    /// The owner of what was obtained for this stream and pool.
+    pub(super) fn new(stream: StreamId, pool: PoolId) -> Self {
+        Self { stream, pool, ..Self::default() }
+    }
+}
+
 impl Ground {
+    /// What was held when the recording began.
+    pub(super) fn adopt(&mut self, layout: &Layout) {
+        for segment in &layout.segments {
+            self.asking = Owner::new(segment.stream, segment.pool);
+            self.obtain(segment.address, segment.size, segment.is_expandable);
+            self.mapped.insert(segment.address, segment.address + segment.size);
+        }
+    }
+
     /// A request of this stream and pool comes next.
     pub(super) fn begin(&mut self, stream: StreamId, pool: PoolId) {
-        self.asking = Owner { stream, pool, ..Owner::default() };
+        self.asking = Owner::new(stream, pool);
     }
 
     /// A block of `size` bytes is at `at`: that tells whether its segment is one for small requests.

@@ -1,0 +1,98 @@
+//! Guide: help that fits a screen, help that tells all, and the pages that errors point to.
+//!
+//! ```text
+//!   gmlake-sim                  what to do with a snapshot
+//!   gmlake-sim --help           the commands              gmlake-sim compare --help    the usual options
+//!   gmlake-sim help all         everything                gmlake-sim help compare      all options
+//!   gmlake-sim help recording   a page of docs/
+//! ```
+
+use std::fs;
+
+use anyhow::{Context, bail};
+use clap::Command;
+
+use crate::args::{self, CompletionsArgs, HelpArgs, ManArgs};
+use crate::topics::PAGES;
+use crate::{Answer, terminal};
+
+/// What is shown when nothing was typed.
+pub(crate) const START: &str = "\
+gmlake-sim: GPU memory of PyTorch jobs, from a memory snapshot, without a GPU.
+
+With a snapshot:
+  gmlake-sim compare snapshot.pickle         what PyTorch held, and what other allocators would hold
+  gmlake-sim blame snapshot.pickle           which lines of the program hold the memory
+  gmlake-sim blame snapshot.pickle --at oom  why it ran out of memory
+  gmlake-sim tune snapshot.pickle            the best PYTORCH_CUDA_ALLOC_CONF
+  gmlake-sim plan snapshot.pickle            which cards run the job
+  gmlake-sim report snapshot.pickle          all of it as one page for a browser
+
+Without one, record it:
+  import sys, torch
+  torch.cuda.memory._record_memory_history(max_entries=sys.maxsize)  # before anything is on the GPU
+  train()
+  torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")
+
+Just to look: gmlake-sim demo. All commands: gmlake-sim --help.";
+
+/// Shows the help of a command, a page, or everything.
+pub(crate) fn help(args: &HelpArgs) -> anyhow::Result<Answer> {
+    let mut command = args::command();
+    command.build();
+    let text = match args.topic.as_deref() {
+        None if !args.all => command.render_help().to_string(),
+        None | Some("all") => everything(&command),
+        Some(name) => topic(&command, name)?,
+    };
+    terminal::print(text.trim_end())?;
+    Ok(Answer::Yes)
+}
+
+fn topic(command: &Command, name: &str) -> anyhow::Result<String> {
+    if let Some(found) = command.find_subcommand(name) {
+        return Ok(found.clone().render_long_help().to_string());
+    }
+    let page = PAGES.iter().find(|(page, _)| *page == name);
+    let Some((_, text)) = page else {
+        let pages = PAGES.map(|(page, _)| page).join(", ");
+        bail!("there is no command or page {name:?}; the pages are: {pages}, all");
+    };
+    Ok((*text).to_owned())
+}
+
+/// Every command with every option, as `docs/commands.md` has it.
+fn everything(command: &Command) -> String {
+    let mut text = "# Commands of gmlake-sim\n\n".to_owned();
+    text += "Written by `gmlake-sim help all`.\n\n";
+    text += &section("gmlake-sim", &command.clone().render_help().to_string());
+    for found in command.get_subcommands() {
+        let title = format!("gmlake-sim {}", found.get_name());
+        text += &section(&title, &found.clone().render_long_help().to_string());
+    }
+    text
+}
+
+fn section(title: &str, help: &str) -> String {
+    let lines = help.trim_end().lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+    format!("## {title}\n\n```text\n{lines}\n```\n\n")
+}
+
+/// Prints what a shell needs to complete our commands.
+pub(crate) fn completions(args: &CompletionsArgs) -> Answer {
+    let mut out = Vec::new();
+    clap_complete::generate(args.shell, &mut args::command(), "gmlake-sim", &mut out);
+    match terminal::print(String::from_utf8_lossy(&out).trim_end()) {
+        Ok(()) => Answer::Yes,
+        Err(_) => Answer::Incomplete,
+    }
+}
+
+/// Writes the manual pages.
+pub(crate) fn man(args: &ManArgs) -> anyhow::Result<Answer> {
+    let folder = &args.out;
+    let wrong = || format!("{}: cannot write the manual pages", folder.display());
+    fs::create_dir_all(folder).with_context(wrong)?;
+    clap_mangen::generate_to(args::command(), folder).with_context(wrong)?;
+    Ok(Answer::Yes)
+}

@@ -1,0 +1,32 @@
+//! Topics: the pages that explain errors, in the program so that they are at hand without a network.
+
+use gmlake::alloc_conf::ConfError;
+use gmlake::report::ExportError;
+use gmlake::sim::{ChoiceError, FileError};
+use gmlake::trace::TraceError;
+
+/// Pages of `docs/` that are in the program too, under the names that errors give.
+pub(crate) const PAGES: [(&str, &str); 5] = [
+    ("recording", include_str!("../../../docs/recording.md")),
+    ("settings", include_str!("../../../docs/settings.md")),
+    ("files", include_str!("../../../docs/files.md")),
+    ("json", include_str!("../../../docs/json.md")),
+    ("exit-codes", include_str!("../../../docs/exit-codes.md")),
+];
+
+/// The page that explains an error, if one does.
+pub(crate) fn page_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+    match error {
+        _ if error.is::<TraceError>() => Some("recording"),
+        _ if matches!(
+            error.downcast_ref(),
+            Some(FileError::Trace(_) | FileError::Assumption { .. })
+        ) =>
+        {
+            Some("recording")
+        }
+        _ if error.is::<ChoiceError>() || error.is::<ConfError>() => Some("settings"),
+        _ if error.is::<ExportError>() => Some("files"),
+        _ => None,
+    }
+}

@@ -1,0 +1,105 @@
+//! Typed arguments of several commands, as the library understands them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::bail;
+use gmlake::alloc_conf::AllocConf;
+use gmlake::device::{AddressPolicy, Profile};
+use gmlake::drive;
+use gmlake::metrics::RECORDED;
+use gmlake::sim::job::Job;
+use gmlake::sim::{Choices, OpenOptions, Setup, choose};
+
+use crate::args::{Addresses, AllocatorArgs, DeviceArgs, InputArgs, OnOom};
+use crate::terminal;
+
+/// Missing ranks that are named.
+const NAMED: usize = 8;
+
+/// What was typed, as the library understands it.
+pub(crate) fn choices(
+    input: &InputArgs,
+    device: &DeviceArgs,
+    allocators: &AllocatorArgs,
+    reference: Option<String>,
+) -> anyhow::Result<Choices> {
+    let conf = allocators.alloc_conf.as_deref();
+    let allocators = choose(&allocators.allocators, &allocators.set)?;
+    if let Some(name) = &reference
+        && name != RECORDED
+        && !allocators.iter().any(|choice| choice.spec.name == name)
+    {
+        let chosen: Vec<_> = allocators.iter().map(|choice| choice.spec.name).collect();
+        bail!(
+            "there is no row {name:?} to compare with; there are: recorded, {}",
+            chosen.join(", ")
+        );
+    }
+    let setup = setup(input, device, conf)?;
+    let open = OpenOptions { device: input.device, version: input.torch_version, stacks: false };
+    let is_strict = input.strict;
+    Ok(Choices { open, allocators, setup, reference, is_strict, ..Choices::default() })
+}
+
+/// The simulated device and settings, as typed.
+pub(crate) fn setup(
+    input: &InputArgs,
+    device: &DeviceArgs,
+    conf: Option<&str>,
+) -> anyhow::Result<Setup> {
+    let version = input.torch_version;
+    Ok(Setup {
+        version,
+        conf: conf.map(|text| AllocConf::parse(text, version)).transpose()?,
+        memory: device.device_memory.unwrap_or_default(),
+        memory_fraction: device.memory_fraction,
+        addresses: device.addresses.map(|addresses| match addresses {
+            Addresses::Driver => AddressPolicy::Driver,
+            Addresses::Ascending => AddressPolicy::Ascending,
+            Addresses::Descending => AddressPolicy::Descending,
+        }),
+        on_oom: match device.on_oom {
+            OnOom::Skip => drive::OnOom::Skip,
+            OnOom::Stop => drive::OnOom::Stop,
+        },
+        gpu_lag: Some(device.gpu_lag),
+        profile: device.profile.as_deref().map(Profile::open).transpose()?,
+        runs: Arc::default(),
+    })
+}
+
+/// Allocators and how files are read, for commands that set the device's memory themselves.
+pub(crate) fn choices_of_any_device(
+    input: &InputArgs,
+    args: &AllocatorArgs,
+) -> anyhow::Result<Choices> {
+    let version = input.torch_version;
+    let conf = args.alloc_conf.as_deref();
+    let conf = conf.map(|text| AllocConf::parse(text, version)).transpose()?;
+    Ok(Choices {
+        open: OpenOptions { device: input.device, version, stacks: false },
+        allocators: choose(&args.allocators, &args.set)?,
+        setup: Setup { version, conf, ..Setup::default() },
+        reference: None,
+        is_strict: input.strict,
+        has_peaks: false,
+    })
+}
+
+/// Standard input can be read once.
+pub(crate) fn check_stdin(files: &[PathBuf]) -> anyhow::Result<()> {
+    if files.iter().filter(|file| file.as_path() == Path::new("-")).count() > 1 {
+        bail!("standard input ('-') can be read only once");
+    }
+    Ok(())
+}
+
+/// Tells of the ranks of a job that are not there.
+pub(crate) fn warn_of_gaps(job: &Job) {
+    let missing: Vec<String> = job.missing(NAMED).iter().map(u64::to_string).collect();
+    if !missing.is_empty() {
+        let ranks = missing.join(", ");
+        terminal::warn(&format!("{}: no file of rank {ranks}", job.name));
+    }
+}

@@ -1,0 +1,59 @@
+//! In depth: comparisons that follow every block of the allocator that each recording ran on, for the page.
+
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+
+use super::blame::{self, BlameError};
+use super::choice::{Choice, Choices};
+use super::compare::{compare_spread, failed};
+use super::failure::FileError;
+use super::open::{Opened, open_all};
+use super::run::RunError;
+use super::spread::Spread;
+use crate::allocator::{self, Options};
+use crate::metrics::{By, Comparison};
+
+/// Compares the allocators on every device of each of several files. `done` is called, from any thread, after each
+/// file.
+pub fn compare_in_depth(
+    files: &[PathBuf],
+    choices: &Choices,
+    done: impl Fn(&Path) + Sync,
+) -> Vec<Result<Comparison, FileError>> {
+    let spread = Spread::of_files(files.len());
+    let one = |file: &PathBuf| {
+        let results = match open_all(file, &choices.open) {
+            Ok(all) => all.iter().map(|opened| compare_one(opened, choices, spread)).collect(),
+            Err(error) => vec![Err(FileError::from(error))],
+        };
+        done(file);
+        results
+    };
+    files.par_iter().flat_map_iter(one).collect()
+}
+
+fn compare_one(
+    opened: &Opened,
+    choices: &Choices,
+    spread: Spread,
+) -> Result<Comparison, FileError> {
+    let comparison = compare_spread(opened, choices, spread)?;
+    let Some(spec) = allocator::find(opened.recorded_by()) else { return Ok(comparison) };
+    let (choice, setup) = (Choice { spec, options: Options::default() }, &choices.setup);
+    let by = if opened.records.stacks.has_frames() { By::Line } else { By::Size };
+    let failed = |source| failed(opened, &choice, source);
+    let history = blame::history(opened, &choice, setup).map_err(failed)?;
+    let loss = there(blame::loss(opened, &choice, setup, by, false)).map_err(failed)?;
+    let refusal = there(blame::refusal(opened, &choice, setup, by, false)).map_err(failed)?;
+    Ok(Comparison { history: Some(history), loss, refusal, ..comparison })
+}
+
+/// The answer, if the recording has the moment that it is about.
+fn there<T>(answer: Result<T, BlameError>) -> Result<Option<T>, RunError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(BlameError::Moment(_)) => Ok(None),
+        Err(BlameError::Run(source)) => Err(source),
+    }
+}

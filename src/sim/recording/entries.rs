@@ -1,0 +1,67 @@
+//! Entries of a recording: what they tell by themselves, before anything is replayed.
+
+use super::start::state_at;
+use crate::allocator::{Environment, segment_size};
+use crate::trace::{Action, Entry, Records};
+use crate::units::Bytes;
+
+/// Where an entry lies in time, in microseconds; its number, if the entries have no times.
+pub(super) fn place_of(entries: &[Entry], index: usize) -> u64 {
+    let since = |entry: &Entry| entry.time_us.saturating_sub(entries[0].time_us);
+    match entries.last().map(since) {
+        Some(0) | None => index as u64,
+        Some(_) => since(&entries[index]),
+    }
+}
+
+/// The place of the last entry.
+pub(super) fn axis_end(entries: &[Entry]) -> u64 {
+    if entries.is_empty() { 0 } else { place_of(entries, entries.len() - 1) }
+}
+
+/// Whether the first growth among the entries is of an expandable segment.
+pub(super) fn first_growth(entries: &[Entry]) -> Option<bool> {
+    entries.iter().find_map(|entry| match entry.action {
+        Action::SegmentMap => Some(true),
+        Action::SegmentAlloc => Some(false),
+        _ => None,
+    })
+}
+
+/// Index of the entry with which the operation ends that has the entry `first`.
+pub(super) fn end_of_operation(entries: &[Entry], first: usize) -> usize {
+    let length = entries[first..].iter().position(ends_operation);
+    first + length.unwrap_or(entries.len() - first)
+}
+
+/// Whether an operation of PyTorch ends with this entry, or a new one begins with it.
+pub(super) fn ends_operation(entry: &Entry) -> bool {
+    let ends = [Action::Alloc, Action::Oom, Action::FreeRequested, Action::Snapshot];
+    ends.contains(&entry.action)
+}
+
+pub(super) fn describe(entry: &Entry) -> String {
+    let name = entry.action.name();
+    match entry.action {
+        Action::Oom => format!("{name} of {} bytes", entry.size),
+        _ => format!("{name} of {} bytes at {:#x}", entry.size, entry.addr),
+    }
+}
+
+/// The most that was held (a limit is at least that), and the least that would have been held if a failed request had
+/// been served (a limit is below that).
+pub(super) fn limit_bounds(records: &Records, environment: &Environment) -> (Bytes, Bytes) {
+    let start = state_at(records, 0, &environment.conf);
+    let mut held: Bytes = start.layout.segments.iter().map(|segment| segment.size).sum();
+    let (mut least, mut most) = (held, Bytes::MAX);
+    for entry in &records.entries {
+        match entry.action {
+            Action::SegmentAlloc | Action::SegmentMap => held += entry.size,
+            Action::SegmentFree | Action::SegmentUnmap => held = held.saturating_sub(entry.size),
+            Action::Oom => most = most.min(held + segment_size(entry.size, &environment.conf)),
+            _ => {}
+        }
+        least = least.max(held);
+    }
+    (least, most.max(least + 1))
+}

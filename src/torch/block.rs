@@ -1,0 +1,39 @@
+//! Blocks: what the program holds or has freed, and whose memory it is.
+
+use crate::allocator::BlockId;
+use crate::trace::StreamId;
+use crate::units::Bytes;
+
+/// Who a block belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Owner {
+    /// The allocator that the user chose.
+    Main,
+    /// The pool in this place.
+    Graph(u32),
+}
+
+/// A block in the program's hands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Live {
+    pub(super) block: BlockId,
+    pub(super) owner: Owner,
+    pub(super) stream: StreamId,
+    pub(super) requested: Bytes,
+    pub(super) size: Bytes,
+}
+
+/// A block that its client let go of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Freed {
+    /// Its address.
+    pub(super) at: u64,
+    /// Bytes asked for.
+    pub(super) size: Bytes,
+    /// The stream that it was asked for on.
+    pub(super) stream: StreamId,
+    /// The block.
+    pub(super) block: BlockId,
+    /// Whose it is.
+    pub(super) owner: Owner,
+}

@@ -1,0 +1,64 @@
+//! Warnings: what had to be assumed about a trace, in words.
+
+/// What was assumed about a trace, how often, and where first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// What it is about.
+    pub kind: WarningKind,
+    /// How many entries it concerns.
+    pub count: u64,
+    /// The first of them, in words: position and values.
+    pub first: String,
+}
+
+/// The kinds of assumption that ingest makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WarningKind {
+    /// A free of an address at which nothing is live.
+    UnknownFree,
+    /// An `alloc` at an address that is still live: its free is missing.
+    DoubleAlloc,
+    /// A `free_requested` of a block that was freed already.
+    DoubleFree,
+    /// Blocks were live before the recording began.
+    LiveBefore,
+    /// An entry of a kind that we do not know.
+    UnknownAction,
+    /// A size of zero or above 2^47 bytes; the entry was left out.
+    AbsurdSize,
+    /// The configuration text of the recorded allocator is not understood.
+    Settings,
+    /// A column of a table that we do not know.
+    UnknownColumn,
+}
+
+impl WarningKind {
+    /// What was assumed, and what to do about it.
+    #[must_use]
+    pub const fn explanation(self) -> &'static str {
+        match self {
+            Self::UnknownFree => {
+                "free of an address at which nothing is live: ignored (the recording began late?)"
+            }
+            Self::DoubleAlloc => {
+                "alloc at an address that is still live: the older block was freed first (its free is missing)"
+            }
+            Self::DoubleFree => "block freed twice: the second free was ignored",
+            Self::LiveBefore => {
+                "block was live before the recording began: it is requested before the first event"
+            }
+            Self::UnknownAction => "entry of an unknown kind: ignored",
+            Self::AbsurdSize => "size of zero or beyond any GPU: entry ignored",
+            Self::Settings => {
+                "recorded allocator settings not understood: options that only they name are defaults"
+            }
+            Self::UnknownColumn => "column that we do not know: left out",
+        }
+    }
+}
+
+impl std::fmt::Display for Warning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} x {}; first: {}", self.count, self.kind.explanation(), self.first)
+    }
+}
