@@ -109,7 +109,7 @@ class Cell:
             return
         # It takes two small tensors for the random numbers, and must not fail halfway.
         kept = len(self.live)
-        has_room = self.malloc(512, CAPTURED) and self.malloc(512, CAPTURED)
+        has_room = all(self.malloc(512, stream) for stream in (0, 0, CAPTURED, CAPTURED))
         del self.live[kept:]
         if not has_room:
             return
