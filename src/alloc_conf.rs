@@ -137,6 +137,25 @@ impl AllocConf {
         Ok(conf)
     }
 
+    /// As [`AllocConf::parse`], for a text that PyTorch has accepted: what we do not understand is left out, and the
+    /// first of it is named.
+    #[must_use]
+    pub fn parse_known(text: &str, version: TorchVersion) -> (Self, Option<ConfError>) {
+        let compact: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+        let all = Self::parse(text, version);
+        let (Err(error), Ok(pairs)) = (&all, split_pairs(&compact)) else {
+            let error = all.as_ref().err().cloned();
+            let unread = Self { text: text.to_owned(), ..Self::default() };
+            return (all.unwrap_or(unread), error);
+        };
+        let is_known =
+            |(key, value): &(&str, &str)| Self::parse(&format!("{key}:{value}"), version).is_ok();
+        let known = pairs.into_iter().filter(is_known).map(|(key, value)| format!("{key}:{value}"));
+        let known: Vec<String> = known.collect();
+        let conf = Self::parse(&known.join(","), version).unwrap_or_default();
+        (Self { text: text.to_owned(), ..conf }, Some(error.clone()))
+    }
+
     fn apply(&mut self, key: &str, value: &str, version: TorchVersion) -> Result<(), String> {
         match key {
             "large_segment_size_mb" => {}
@@ -338,6 +357,18 @@ mod tests {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.contains(text), "{error}");
         }
+    }
+
+    #[test]
+    fn of_an_accepted_text_what_is_known_is_kept() {
+        let text = "max_split_size_mb:64, option_of_tomorrow:[1:2,3:4],expandable_segments:True";
+        let (conf, error) = AllocConf::parse_known(text, TorchVersion::V2_11);
+        assert_eq!((conf.max_split_size, conf.expandable_segments), (Some(64 * MIB), true));
+        assert_eq!(conf.text, text);
+        assert!(error.unwrap().to_string().contains("option_of_tomorrow"));
+        assert_eq!(AllocConf::parse_known("", TorchVersion::V2_11), (AllocConf::default(), None));
+        let (conf, error) = AllocConf::parse_known("no pairs", TorchVersion::V2_11);
+        assert!(conf.max_split_size.is_none() && error.is_some());
     }
 
     #[test]

@@ -20,6 +20,9 @@ addresses.
 
 ";
 
+/// Of two more settings, what was predicted by hand.
+const SETTINGS_TAIL: &str = include_str!("addresses_settings.md");
+
 /// A recording, other settings, and the recording that was made with those.
 const SETTINGS: [(&str, &str, &str); 5] = [
     ("opt-1.3b-LR-var", "expandable_segments:True", "opt-1.3b-LR-var.expandable"),
@@ -75,7 +78,7 @@ fn settings(traces: &Traces) -> Result<String> {
         let cells = [shown, gib(predicted), gib(recorded), format!("{difference} bytes")];
         table.row(&[vec![from.to_owned()], cells.to_vec()].concat());
     }
-    Ok(table.text())
+    Ok(table.text() + SETTINGS_TAIL)
 }
 
 fn peak(opened: &Opened, allocator: &str, setup: &Setup) -> Result<u64> {

@@ -30,14 +30,9 @@ impl RawSettings {
             return (None, None);
         }
         let text = self.text.unwrap_or_default();
-        let (mut conf, warning) = match AllocConf::parse(&text, version) {
-            Ok(conf) => (conf, None),
-            Err(error) => {
-                let kind = WarningKind::Settings;
-                let warning = Warning { kind, count: 1, first: error.to_string() };
-                (AllocConf { text, ..AllocConf::default() }, Some(warning))
-            }
-        };
+        let (mut conf, error) = AllocConf::parse_known(&text, version);
+        let kind = WarningKind::Settings;
+        let warning = error.map(|error| Warning { kind, count: 1, first: error.to_string() });
         if let Some(limit) = self.max_split_size {
             conf.max_split_size = u64::try_from(limit).ok();
         }

@@ -107,16 +107,18 @@ class Cell:
         """Captures a graph, in a pool of its own or in that of the last one."""
         if self.inside:
             return
+        # It takes two small tensors for the random numbers, and must not fail halfway.
+        kept = len(self.live)
+        has_room = all(self.malloc(512, stream) for stream in (0, 0, CAPTURED, CAPTURED))
+        del self.live[kept:]
+        if not has_room:
+            return
         torch.cuda.synchronize()
         self.context = torch.cuda.stream(self.streams[CAPTURED])
         self.context.__enter__()
         graph = torch.cuda.CUDAGraph()
         pool = self.graphs[-1].pool() if self.graphs and which < 0.3 else None
-        try:
-            graph.capture_begin(*([pool] if pool else []), capture_error_mode="relaxed")
-        except torch.cuda.OutOfMemoryError:  # for the state of the random numbers
-            self.served.append((None, DEFAULT))
-            return self.leave()
+        graph.capture_begin(*([pool] if pool else []), capture_error_mode="relaxed")
         self.inside = graph
         self.graphs.append(graph)
 

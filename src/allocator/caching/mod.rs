@@ -15,7 +15,8 @@
 //! mapped as needed, so that there is little between which to lie.
 //!
 //! Source: `c10/cuda/CUDACachingAllocator.cpp` of PyTorch 2.11, behaviour only. Every decision is compared with
-//! recordings of the real one by `gmlake-sim verify`. Where earlier versions decided otherwise, see [`TorchVersion`].
+//! recordings of the real one by `gmlake-sim verify`. Where other versions decide otherwise, see [`TorchVersion`] and
+//! [`rank`].
 
 mod block;
 mod expandable;

@@ -210,10 +210,15 @@ fn counter(gmlake: &Gmlake, name: &str) -> u64 {
     gmlake.counters().iter().find(|(other, _)| *other == name).unwrap().1
 }
 
+/// The paper's example of a limit.
+fn example() -> GmlakeOptions {
+    GmlakeOptions { fragment_limit: 128 * MIB, ..GmlakeOptions::default() }
+}
+
 /// A step of the strategy figure is repeated until only exact matches are left.
 #[test]
 fn a_program_that_repeats_itself_converges_to_exact_matches() {
-    let mut gmlake = Gmlake::new(GmlakeOptions::default(), Bytes::MAX);
+    let mut gmlake = Gmlake::new(example(), Bytes::MAX);
     let mut gpu = Counted::new(SimDevice::new(8 * GIB));
     let mut calls = Vec::new();
     for _ in 0..6 {
@@ -243,7 +248,7 @@ fn split_halves_are_one_again_without_a_driver_call() {
 
 /// What served the request for the whole after one for a part of it, and how often it served.
 fn split_and_ask_again(merge: bool) -> (&'static str, u64) {
-    let options = GmlakeOptions { merge, ..GmlakeOptions::default() };
+    let options = GmlakeOptions { merge, ..example() };
     let mut gmlake = Gmlake::new(options, Bytes::MAX);
     let mut gpu = Counted::new(SimDevice::new(8 * GIB));
     let whole = malloc(&mut gmlake, &mut gpu, 600 * MIB);
@@ -264,7 +269,7 @@ fn split_and_ask_again(merge: bool) -> (&'static str, u64) {
 #[test]
 fn small_pieces_do_not_pile_up() {
     let reserved = |merge| {
-        let options = GmlakeOptions { merge, ..GmlakeOptions::default() };
+        let options = GmlakeOptions { merge, ..example() };
         let mut gmlake = Gmlake::new(options, Bytes::MAX);
         let mut gpu = SimDevice::new(8 * GIB);
         for piece in [100, 90, 80, 70] {
@@ -285,7 +290,7 @@ fn small_pieces_do_not_pile_up() {
 /// S5: what the fragmentation limit keeps idle is not lost when memory runs out.
 #[test]
 fn the_fragmentation_limit_is_waived_before_running_out_of_memory() {
-    let mut gmlake = Gmlake::new(GmlakeOptions::default(), Bytes::MAX);
+    let mut gmlake = Gmlake::new(example(), Bytes::MAX);
     let mut gpu = SimDevice::new(200 * MIB);
     let small = [100, 100].map(|mib| malloc(&mut gmlake, &mut gpu, mib * MIB).block);
     small.into_iter().for_each(|block| gmlake.free(&mut gpu, block));
@@ -305,7 +310,7 @@ fn the_fragmentation_limit_is_waived_before_running_out_of_memory() {
 /// `StitchFree`: the least recently freed sBlock goes first, and the total stays below the limit.
 #[test]
 fn stitch_free_evicts_in_order_of_use() {
-    let options = GmlakeOptions { stitched_limit: 2500 * MIB, ..GmlakeOptions::default() };
+    let options = GmlakeOptions { stitched_limit: 2500 * MIB, ..example() };
     let mut gmlake = Gmlake::new(options, Bytes::MAX);
     let mut gpu = SimDevice::new(80 * GIB);
     let parts: Vec<_> = (0..4).map(|_| malloc(&mut gmlake, &mut gpu, 500 * MIB).block).collect();
