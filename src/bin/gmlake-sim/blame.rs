@@ -66,7 +66,7 @@ fn each<T: Serialize>(
                 found.push(one);
             }
             Err(error) => {
-                terminal::print_error(&error.into());
+                terminal::print_error(&error);
                 result = Answer::Incomplete;
             }
         }
@@ -146,7 +146,7 @@ fn of_job(args: &BlameArgs, job: &Job, mut stacks: Option<&mut Worst>) -> JobBla
     for rank in &job.ranks {
         match of_rank(args, &rank.path, stacks.as_deref_mut()) {
             Ok(blame) => found.ranks.push(RankBlame { rank: rank.number, blame }),
-            Err(error) => terminal::print_error(&error.into()),
+            Err(error) => terminal::print_error(&error),
         }
     }
     found

@@ -39,7 +39,7 @@ pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
         match result {
             Ok(tuning) => found.push(tuning),
             Err(error) => {
-                terminal::print_error(&error.into());
+                terminal::print_error(&error);
                 answer = Answer::Incomplete;
             }
         }

@@ -31,7 +31,7 @@ pub(crate) fn main(args: &VerifyArgs) -> Result<Answer> {
         match result {
             Ok(summary) => found.push(summary),
             Err(error) => {
-                terminal::print_error(&error.into());
+                terminal::print_error(&error);
                 answer = Answer::Incomplete;
             }
         }
