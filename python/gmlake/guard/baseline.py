@@ -58,12 +58,12 @@ def text(found):
 
 
 def check_same(path, old, new):
-    """Complains where the two are of different runs, which cannot be compared."""
+    """Fails where the two are of different runs, which cannot be compared."""
     names = [name for name in {**old["source"], **new["source"]}
              if old["source"].get(name) != new["source"].get(name)]
     if names:
-        told = ", ".join(f"{name} was {old['source'].get(name)} and is {new['source'].get(name)}" for name in names)
-        raise Problem(f"{path} is of another run: {told}; give the same, or write it anew with --update")
+        changes = ", ".join(f"{name} was {old['source'].get(name)} and is {new['source'].get(name)}" for name in names)
+        raise Problem(f"{path} is of another run: {changes}; give the same, or write it anew with --update")
     if old["by"] != new["by"]:
         raise Problem(f"{path} is by {old['by']} and this recording can tell by {new['by']}; "
                       "write it anew with --update")

@@ -141,13 +141,13 @@ def recorded(path):
     """What a recording says, as a baseline."""
     if not os.path.exists(path):
         raise Problem(f"{path}: no such file")
-    told = simulator.ask("blame", path)[0]
-    facts = {"snapshot": path, "devices": [told["device"]]}
+    blame = simulator.ask("blame", path)[0]
+    facts = {"snapshot": path, "devices": [blame["device"]]}
     return content({"recording": Path(path).name}, None, [rank_of(0, facts)]), []
 
 
 def content(source, torch, ranks):
-    """A baseline of these ranks; each has told by what its rows are."""
+    """A baseline of these ranks; each says by what its rows are."""
     kinds = {rank.pop("by") for rank in ranks} or {"line"}
     versions = {"gmlake": __version__}
     if torch:
@@ -159,10 +159,10 @@ def content(source, torch, ranks):
 def rank_of(rank, facts):
     """One rank's peaks, and the lines that hold the live bytes; of its GPUs, on the worst."""
     peaks = simulator.peaks(facts)
-    told = simulator.ask("blame", facts["snapshot"], "--device", peaks["device"])[0]
-    rows = {row["name"]: [row["bytes"], row["blocks"]] for row in told["rows"]}
-    return {"rank": rank, "reserved_peak_bytes": peaks["reserved"], "live_peak_bytes": told["live_bytes"],
-            "lines": rows, "by": told["by"]}
+    blame = simulator.ask("blame", facts["snapshot"], "--device", peaks["device"])[0]
+    rows = {row["name"]: [row["bytes"], row["blocks"]] for row in blame["rows"]}
+    return {"rank": rank, "reserved_peak_bytes": peaks["reserved"], "live_peak_bytes": blame["live_bytes"],
+            "lines": rows, "by": blame["by"]}
 
 
 def summary(rank):
@@ -177,9 +177,9 @@ def compared(given, old, new, tolerance):
     found = [difference(before, after, tolerance) for before, after in zip(old["ranks"], new["ranks"])]
     is_beyond = any(rank["beyond"] for rank in found)
     if given.json:
-        told = {"schema_version": baseline.SCHEMA, "baseline": given.baseline, "tolerance": given.tolerance,
-                "beyond": is_beyond, "versions": [old["versions"], new["versions"]], "ranks": found}
-        answer.write_json(given.json, told)
+        facts = {"schema_version": baseline.SCHEMA, "baseline": given.baseline, "tolerance": given.tolerance,
+                 "beyond": is_beyond, "versions": [old["versions"], new["versions"]], "ranks": found}
+        answer.write_json(given.json, facts)
     if given.json != "-":
         print("\n\n".join(shown(rank, given.tolerance) for rank in found), flush=True)
     for name in old["versions"]:

@@ -1,4 +1,4 @@
-//! How large a block a request gets, and how large a segment is asked from the device.
+//! Sizes: of the block that a request gets, and of the segment that is asked from the device.
 //!
 //! Constants and rules of PyTorch's `CUDACachingAllocator`; all results are multiples of 512 bytes.
 

@@ -1,4 +1,5 @@
-//! What the paper's allocator gives back: sBlocks by `StitchFree`, memory only when asked to or when there is no more.
+//! Memory that the paper's allocator gives back: sBlocks by `StitchFree`, physical memory only when asked to or when
+//! there is no more.
 
 use super::Gmlake;
 use crate::allocator::SlabIndex;

@@ -1,4 +1,4 @@
-//! The paper's algorithm beside an obvious twin: lists of chunks, searched from end to end as the paper writes it.
+//! The paper's algorithm against an obvious twin: lists of chunks, searched from end to end as the paper writes it.
 
 use proptest::prelude::*;
 

@@ -2,7 +2,7 @@
 
 use super::Lake;
 use super::pool::Handle;
-use super::runs::Run;
+use super::pool::Run;
 use crate::allocator::{NIL, SlabIndex};
 use crate::device::DevicePtr;
 use crate::trace::StreamId;

@@ -13,7 +13,6 @@
 //!
 //! Free pieces on both sides of a border between handles are contiguous all the same: together they are a *run*.
 
-use super::runs::Run;
 use super::streams::{Users, note_use};
 use crate::allocator::caching::FreeIndex;
 use crate::allocator::{NIL, Slab, SlabIndex};
@@ -69,6 +68,23 @@ pub(super) struct Handle {
     pub(super) views: Vec<SlabIndex>,
     /// Whether it was released.
     pub(super) is_gone: bool,
+}
+
+/// A run: free pieces side by side, in several handles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Run {
+    /// The handle in whose last piece it begins.
+    pub(super) first: SlabIndex,
+    /// The handle in whose first piece it ends.
+    pub(super) last: SlabIndex,
+    /// Its first byte.
+    pub(super) at: u64,
+    /// Bytes.
+    pub(super) size: Bytes,
+    /// Its owner.
+    pub(super) owner: StreamId,
+    /// Whether it is but two partial pieces.
+    pub(super) is_pair: bool,
 }
 
 /// All handles and pieces, and the free ones in order.

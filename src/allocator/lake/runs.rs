@@ -4,28 +4,9 @@
 //! are idle; they have one owner. It is known at both ends, so that runs part and join without looking at what lies
 //! between. Only runs of two handles or more are kept; a piece by itself is listed as a piece.
 
-use super::pool::{Handle, Pool};
+use super::pool::{Handle, Pool, Run};
 use crate::allocator::caching::FreeIndex;
 use crate::allocator::{NIL, SlabIndex};
-use crate::trace::StreamId;
-use crate::units::Bytes;
-
-/// Free pieces side by side, in several handles.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Run {
-    /// The handle in whose last piece it begins.
-    pub(super) first: SlabIndex,
-    /// The handle in whose first piece it ends.
-    pub(super) last: SlabIndex,
-    /// Its first byte.
-    pub(super) at: u64,
-    /// Bytes.
-    pub(super) size: Bytes,
-    /// Its owner.
-    pub(super) owner: StreamId,
-    /// Whether it is but two partial pieces.
-    pub(super) is_pair: bool,
-}
 
 impl Pool {
     /// Takes a handle out of the runs that it is part of, before its free pieces change.

@@ -1,4 +1,4 @@
-//! What the page's charts are drawn from: one JSON object for each file, long rows of numbers encoded.
+//! Data that the page's charts are drawn from: one JSON object for each file, long rows of numbers encoded.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! How numbers travel in a page: as bytes in base64, seven bits of a number in each byte, small ones in one.
+//! Numbers as they are written in a page: bytes in base64, seven bits of a number in each byte, small ones in one.
 //!
 //! A timeline that does not change costs nothing, and one that does costs what it changes by. `js/decode.js` is the
 //! other end of this.

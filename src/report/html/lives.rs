@@ -22,7 +22,7 @@ use super::encode::Numbers;
 use crate::metrics::{BlockLife, Category, EventIndex, History, Life, SegmentLife};
 use crate::units::Bytes;
 
-/// What the page knows of a history beside the columns.
+/// What the page knows of a history in addition to the columns.
 #[derive(Serialize)]
 pub(super) struct Lives {
     allocator: String,

@@ -1,4 +1,4 @@
-//! The page: one HTML file that holds everything, opens from disk and asks nobody for anything.
+//! The page: one HTML file that holds everything, opens from disk and fetches nothing.
 //!
 //! ```text
 //!   Comparison ──▶ words and tables, written here      ─┐
@@ -338,8 +338,8 @@ fn facts(comparison: &Comparison) -> String {
     facts.iter().map(item).collect()
 }
 
-/// What a run held at its peak that nobody had asked for, and the largest part of it. Of a recording, we know that from
-/// the model that follows it.
+/// What a run held at its peak without having been asked for it, and the largest part of it. Of a recording, we know
+/// that from the model that follows it.
 fn in_vain(comparison: &Comparison, run: &RunSummary) -> Option<(String, String)> {
     let held = run.reserved_peak_bytes;
     let mut twins = comparison.runs.iter().filter(|twin| twin.reserved_peak_bytes == held);

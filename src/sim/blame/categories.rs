@@ -5,7 +5,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::names::is_of_program;
+use super::files::is_of_program;
 use crate::metrics::{Category, Lifetime, Phases, Place};
 use crate::sim::Opened;
 use crate::trace::{Entry, EventKind, Frame};

@@ -1,4 +1,4 @@
-//! The peaks of two recordings beside each other, and how much growth is none.
+//! The difference between the peaks of two recordings, and how much growth is tolerated.
 
 use std::str::FromStr;
 
@@ -12,7 +12,7 @@ use crate::units::{Bytes, parse_size};
 pub enum Tolerance {
     /// A share of the peak before.
     Share(f64),
-    /// So many bytes.
+    /// This many bytes.
     Bytes(Bytes),
 }
 

@@ -1,4 +1,4 @@
-//! What is left over from step to step, by name.
+//! Growth: memory that is left over from step to step, by name.
 
 use rustc_hash::FxHashMap;
 

@@ -1,4 +1,4 @@
-//! What an allocator lost at its peak, and to whom it is due.
+//! Loss: memory that an allocator held in vain at its peak, and to whom it is due.
 //!
 //! A hole in a segment that is partly in use is due to its two neighbours in use, half of it to each: they keep it from
 //! becoming larger, and the segment from going back. A segment that is wholly free is due to the request that had it
@@ -16,8 +16,8 @@ use crate::units::Bytes;
 
 /// Memory that a tensor uses through stitched addresses: whose it is does not show.
 const STITCHED: &str = "in use through stitched addresses";
-/// A free block that nobody had since the run began.
-const NOBODY: &str = "held since the recording began";
+/// A free block that was not used since the run began.
+const NEVER_USED: &str = "held since the recording began";
 
 /// What an allocator lost at its peak, by cause and by name.
 ///
@@ -88,7 +88,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// So many `bytes` of a piece of `whole` bytes are due to `name`.
+    /// Of a piece of `whole` bytes, `bytes` are due to `name`.
     fn add(&mut self, cause: Cause, name: String, bytes: Bytes, whole: Bytes) {
         let place = *self.places.entry((cause, name)).or_insert_with_key(|(cause, name)| {
             let row = LossRow { cause: cause.name(), name: name.clone(), ..LossRow::default() };
@@ -134,7 +134,7 @@ fn rows(opened: &Opened, peak: &Peak, tenants: &Tenants, namer: &mut Namer) -> V
     for (place, cause, bytes) in unpinned {
         let tenant = last.get(&place).copied().flatten();
         let name = tenant.map(|event| namer.name(event, opened.trace.events[event].size));
-        sums.add(cause, name.unwrap_or_else(|| NOBODY.to_owned()), bytes, bytes);
+        sums.add(cause, name.unwrap_or_else(|| NEVER_USED.to_owned()), bytes, bytes);
     }
     let mut rows = sums.rows;
     rows.sort_by(|(a, x), (b, y)| (a, y.bytes, &x.name).cmp(&(b, x.bytes, &y.name)));
@@ -142,7 +142,7 @@ fn rows(opened: &Opened, peak: &Peak, tenants: &Tenants, namer: &mut Namer) -> V
 }
 
 /// Of each block, the nearest blocks before and behind it in its segment that are not free. The blocks are in address
-/// order; stitched ranges, which have addresses of their own, are nobody's neighbours.
+/// order; stitched ranges, which have addresses of their own, have no neighbours.
 fn neighbours(views: &[BlockView]) -> Vec<[Option<usize>; 2]> {
     let mut found = vec![[None, None]; views.len()];
     let own = |place: &usize| views[*place].kind != BlockKind::Stitched;

@@ -10,6 +10,7 @@
 
 mod categories;
 mod difference;
+mod files;
 mod growth;
 mod history;
 mod live;

@@ -1,6 +1,6 @@
 //! Tenants: who had a piece of free memory last.
 //!
-//! A free segment is nobody's, but somebody left it behind. The run is watched for the addresses that it hands out; of
+//! A free segment was left behind by some request. The run is watched for the addresses that it hands out; of
 //! those within a free block, the last one is its tenant.
 
 use crate::allocator::BlockView;
@@ -20,7 +20,7 @@ impl Tenants {
         Self { first: stage.replay.outcome.events, placements: Placements::watch(stage) }
     }
 
-    /// The request that had each of the free blocks last, `None` if nobody had it since the run began. The blocks are
+    /// The request that had each of the free blocks last, `None` if it was not used since the run began. The blocks are
     /// in address order.
     pub(super) fn last(&self, trace: &Trace, free: &[&BlockView]) -> Vec<Option<usize>> {
         let is_request = |event: &usize| {
