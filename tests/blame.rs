@@ -257,3 +257,23 @@ fn what_is_said_to_serve_a_refused_request_serves_it() {
         assert!(summary.first_oom_event.is_none_or(|oom| oom > found.event), "{served:?}");
     }
 }
+
+/// Without the request that it grew for, there is nothing to blame a free segment on.
+#[test]
+fn a_state_without_events_gets_no_advice_about_requests() {
+    let path = Path::new("traces/opt-1.3b-LR-var.frames.pickle.xz");
+    let mut opened = opened(path);
+    opened.records.entries.clear();
+    let mut bytes = Vec::new();
+    write_snapshot(&opened.records, &mut bytes).expect("memory suffices");
+    let folder = tempfile::tempdir().expect("there is a place for temporary files");
+    let file = folder.path().join("state.pickle");
+    std::fs::write(&file, bytes).expect("the folder is ours");
+    let state = self::opened(&file);
+    assert!(state.notes.iter().any(|note| note.contains("no events")), "{:?}", state.notes);
+    let found = loss(&state, &choice("caching"), &Setup::default(), By::Line, false);
+    let found = found.expect("it runs");
+    assert!(found.lost_bytes > 0 && found.growth.is_none());
+    let advice = gmlake::report::blame::advice(&found);
+    assert!(advice.contains("from the beginning") && advice.ends_with('.'), "{advice}");
+}

@@ -86,6 +86,12 @@ pub fn advice(loss: &Loss) -> String {
             "At most {most} can be saved, since up to {live} are live: leave it as it is."
         );
     }
+    if loss.growth.is_none() {
+        let lost = Size(loss.lost_bytes);
+        let text =
+            format!("{lost} were free from the beginning; what they were held for is unknown");
+        return text + &instead(loss).replacen("; or set", "; to hold less, set", 1);
+    }
     let Some(cause) = worst.filter(|&cause| is_worth_it(loss.bytes(cause))) else {
         return "Less than 5 % is lost to any one cause: leave it as it is.".to_owned();
     };
