@@ -287,3 +287,15 @@ fn every_command_answers_in_json() {
         gmlake_sim().args(command).assert().code(2).stderr(contains("cannot both go to standard"));
     }
 }
+
+#[test]
+fn the_demo_gives_its_recording_away_however_the_file_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["demo.pickle", "demo.pickle.xz", "demo.pickle.gz"] {
+        let path = folder.path().join(name);
+        let path = path.to_str().unwrap();
+        let sim = || assert_cmd::Command::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"));
+        sim().args(["demo", "--out", path]).assert().success();
+        sim().args(["verify", path]).assert().success();
+    }
+}

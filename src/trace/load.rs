@@ -28,6 +28,14 @@ pub fn load_bytes(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, T
     TraceFormat::detect(input.bytes())?.read(input.bytes(), options)
 }
 
+/// The content of a file, decompressed if it is compressed.
+///
+/// # Errors
+/// If it is damaged, or larger than the limit of `options`.
+pub fn unpack(bytes: &[u8], options: &LoadOptions) -> Result<Vec<u8>, TraceError> {
+    Ok(Input::from_bytes(bytes, options.max_bytes)?.bytes().to_vec())
+}
+
 /// The records of `device`, or of the only device with entries. If no device has entries, but some have segments, it is
 /// one of those: a state without a history.
 ///

@@ -44,7 +44,7 @@ pub use event::{AllocId, Event, EventKind, PoolId, StreamId};
 pub use format::TraceFormat;
 pub use ingest::ingest;
 pub use layout::Layout;
-pub use load::{choose_device, load, load_bytes};
+pub use load::{choose_device, load, load_bytes, unpack};
 pub use minimalloc::write_minimalloc;
 pub use options::LoadOptions;
 pub(crate) use perfetto::owner;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use gmlake::report::{Export, table};
 use gmlake::sim::{Choices, OpenOptions, choose, compare, open_bytes};
+use gmlake::trace::{LoadOptions, unpack};
 
 use crate::args::DemoArgs;
 use crate::compare::print_json;
@@ -24,7 +25,9 @@ Next:
 
 pub(crate) fn main(args: &DemoArgs, json: bool) -> anyhow::Result<Answer> {
     if let Some(path) = &args.out {
-        Export::open(path)?.finish(|out| Ok(out.write_all(RECORDING)?))?;
+        // The name of the file says whether it is compressed.
+        let recording = unpack(RECORDING, &LoadOptions::default())?;
+        Export::open(path)?.finish(|out| Ok(out.write_all(&recording)?))?;
         return Ok(Answer::Yes);
     }
     let opened = open_bytes(Path::new(NAME), RECORDING, &OpenOptions::default())?;
