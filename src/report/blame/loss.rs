@@ -87,10 +87,7 @@ pub fn advice(loss: &Loss) -> String {
         );
     }
     if loss.growth.is_none() {
-        let lost = Size(loss.lost_bytes);
-        let text =
-            format!("{lost} were free from the beginning; what they were held for is unknown");
-        return text + &instead(loss).replacen("; or set", "; to hold less, set", 1);
+        return from_the_beginning(loss);
     }
     let Some(cause) = worst.filter(|&cause| is_worth_it(loss.bytes(cause))) else {
         return "Less than 5 % is lost to any one cause: leave it as it is.".to_owned();
@@ -136,6 +133,13 @@ pub fn advice(loss: &Loss) -> String {
         ),
     };
     text + &limit(loss) + &instead(loss)
+}
+
+/// Of memory that was held when the recording began, it is not known what for.
+fn from_the_beginning(loss: &Loss) -> String {
+    let lost = Size(loss.lost_bytes);
+    let text = format!("{lost} were free from the beginning; what they were held for is unknown");
+    text + &instead(loss).replacen("; or set", "; to hold less, set", 1)
 }
 
 fn is_for_small(loss: &Loss) -> bool {
