@@ -34,14 +34,25 @@ pub fn compare_files(
     choices: &Choices,
     done: impl Fn(&Path) + Sync,
 ) -> Vec<Result<Comparison, FileError>> {
+    each_file(files, done, |file, spread| {
+        let opened = open(file, &choices.open).map_err(FileError::from);
+        vec![opened.and_then(|opened| compare_spread(&opened, choices, spread))]
+    })
+}
+
+/// The results of `compare` for every file, in order.
+pub(super) fn each_file(
+    files: &[PathBuf],
+    done: impl Fn(&Path) + Sync,
+    compare: impl Fn(&Path, Spread) -> Vec<Result<Comparison, FileError>> + Sync,
+) -> Vec<Result<Comparison, FileError>> {
     let spread = Spread::of_files(files.len());
     let one = |file: &PathBuf| {
-        let opened = open(file, &choices.open).map_err(FileError::from);
-        let result = opened.and_then(|opened| compare_spread(&opened, choices, spread));
+        let results = compare(file, spread);
         done(file);
-        result
+        results
     };
-    files.par_iter().map(one).collect()
+    files.par_iter().flat_map_iter(one).collect()
 }
 
 /// Compares the allocators on every rank of a job, over all cores; a worker has one file in memory at a time. A file

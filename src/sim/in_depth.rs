@@ -2,11 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use rayon::prelude::*;
-
 use super::blame::{self, BlameError};
 use super::choice::{Choice, Choices};
-use super::compare::{compare_spread, failed};
+use super::compare::{compare_spread, each_file, failed};
 use super::failure::FileError;
 use super::open::{Opened, open_all};
 use super::run::RunError;
@@ -21,16 +19,10 @@ pub fn compare_in_depth(
     choices: &Choices,
     done: impl Fn(&Path) + Sync,
 ) -> Vec<Result<Comparison, FileError>> {
-    let spread = Spread::of_files(files.len());
-    let one = |file: &PathBuf| {
-        let results = match open_all(file, &choices.open) {
-            Ok(all) => all.iter().map(|opened| compare_one(opened, choices, spread)).collect(),
-            Err(error) => vec![Err(FileError::from(error))],
-        };
-        done(file);
-        results
-    };
-    files.par_iter().flat_map_iter(one).collect()
+    each_file(files, done, |file, spread| match open_all(file, &choices.open) {
+        Ok(all) => all.iter().map(|opened| compare_one(opened, choices, spread)).collect(),
+        Err(error) => vec![Err(FileError::from(error))],
+    })
 }
 
 fn compare_one(

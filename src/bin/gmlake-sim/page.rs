@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use gmlake::device::Profile;
 use gmlake::metrics::{By, Diff};
 use gmlake::report::{Export, Page, Report};
@@ -21,14 +21,16 @@ pub(crate) fn main(args: &ReportArgs, json: bool) -> anyhow::Result<Answer> {
     let reference = args.reference.clone();
     let mut choices = choices(&args.input, &args.device, &args.allocators, reference)?;
     choices.open.stacks = true;
+    let is_pair = args.input.files.len() == 2;
+    ensure!(is_pair || !args.diff, "--diff compares two files: before and after");
     let export = Export::open(&args.out)?;
+    let is_stdout = export.is_stdout();
+    ensure!(!(json && is_stdout), "the page and --json cannot both go to standard output");
     check_stdin(&args.input.files)?;
     let (comparisons, is_complete) = compare::run_in_depth(&args.input.files, args.jobs, &choices)?;
     if comparisons.is_empty() {
         return Ok(Answer::Incomplete);
     }
-    let is_stdout = export.is_stdout();
-    ensure!(!(json && is_stdout), "the page and --json cannot both go to standard output");
     let diffs = if args.diff { diffs(&args.input.files, &choices.open)? } else { Vec::new() };
     let page = Page { command: command(), diffs };
     export.finish(|out| Ok(page.write(&comparisons, out)?))?;
@@ -43,8 +45,7 @@ pub(crate) fn main(args: &ReportArgs, json: bool) -> anyhow::Result<Answer> {
 
 /// What changed from the first of two files to the second, by every kind of name that both have.
 fn diffs(files: &[PathBuf], options: &OpenOptions) -> anyhow::Result<Vec<Diff>> {
-    let [before, after] = files else { bail!("--diff compares two files: before and after") };
-    let (before, after) = (open(before, options)?, open(after, options)?);
+    let (before, after) = (open(&files[0], options)?, open(&files[1], options)?);
     let has_stacks = [&before, &after].iter().all(|one| one.records.stacks.has_frames());
     let kinds = [By::Line, By::Category, By::Size].into_iter();
     let kinds = kinds.filter(|&by| has_stacks || by == By::Size);

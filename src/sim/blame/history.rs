@@ -108,13 +108,10 @@ impl<'o> Writer<'o> {
             let range = segment.address..segment.address + segment.size;
             self.segments(0, vec![(Action::SegmentAlloc, range, owner)]);
         }
-        let places: FxHashMap<_, _> = {
-            let mut places = FxHashMap::default();
-            stage.allocator.walk(&mut |view| {
-                places.extend(view.block.map(|block| (block, (view.at.0, view.size))));
-            });
-            places
-        };
+        let mut places = FxHashMap::default();
+        stage.allocator.walk(&mut |view| {
+            places.extend(view.block.map(|block| (block, (view.at.0, view.size))));
+        });
         for (index, event) in events.iter().enumerate() {
             let block = stage.replay.block(event.alloc);
             let place = || block.and_then(|block| places.get(&block).copied());

@@ -1,18 +1,29 @@
 // The other end of encode.rs: numbers of seven bits a byte, in base64.
 
-const reader = (text) => {
-  const bytes = atob(text);
+const bytesIn = (text) => {
+  const letters = atob(text), bytes = new Uint8Array(letters.length);
+  for (let n = 0; n < letters.length; n++) bytes[n] = letters.charCodeAt(n);
+  return bytes;
+};
+
+const numbersIn = (bytes) => {
   let at = 0;
   const next = () => {
-    let value = 0;
-    for (let factor = 1; ; factor *= 128) {
-      const byte = bytes.charCodeAt(at++);
+    let byte = bytes[at++], value = byte & 127;
+    for (let factor = 128; byte > 127; factor *= 128) {
+      byte = bytes[at++];
       value += (byte & 127) * factor;
-      if (byte < 128) return value;
     }
+    return value;
   };
-  return { next, more: () => at < bytes.length };
+  // The lowest bit says whether it is negative.
+  const change = () => {
+    const value = next();
+    return value % 2 ? -(value - 1) / 2 : value / 2;
+  };
+  return { next, change, more: () => at < bytes.length };
 };
+const reader = (text) => numbersIn(bytesIn(text));
 
 // Lowest and highest value of each bucket.
 const decodeSeries = ({ width, end, count, data }) => {
@@ -20,11 +31,11 @@ const decodeSeries = ({ width, end, count, data }) => {
   const numbers = reader(data);
   let index = 0, from = 0, to = 0;
   while (numbers.more()) {
-    const repeats = numbers.next(), change = numbers.next(), spread = numbers.next();
+    const repeats = numbers.next(), change = numbers.change(), spread = numbers.next();
     low.fill(from, index, index + repeats);
     high.fill(to, index, index + repeats);
     index += repeats;
-    from += change % 2 ? -Math.floor(change / 2) : change / 2;
+    from += change;
     to = from + spread;
     low[index] = from;
     high[index++] = to;

@@ -13,54 +13,36 @@ const inflate = async (text) => {
   const source = new ReadableStream({
     pull(controller) {
       if (at >= text.length) return void controller.close();
-      const letters = atob(text.slice(at, at += part)), bytes = new Uint8Array(letters.length);
-      for (let n = 0; n < letters.length; n++) bytes[n] = letters.charCodeAt(n);
-      controller.enqueue(bytes);
+      controller.enqueue(bytesIn(text.slice(at, at += part)));
     },
   });
   const plain = source.pipeThrough(new DecompressionStream('deflate-raw'));
   return new Uint8Array(await new Response(plain).arrayBuffer());
 };
 
-// Numbers of seven bits a byte.
-const numbersIn = (bytes) => {
-  let at = 0;
-  const next = () => {
-    let byte = bytes[at++], value = byte & 127;
-    for (let factor = 128; byte > 127; factor *= 128) {
-      byte = bytes[at++];
-      value += (byte & 127) * factor;
-    }
-    return value;
-  };
-  const change = () => {
-    const value = next();
-    return value % 2 ? -(value - 1) / 2 : value / 2;
-  };
-  const column = async (array, read) => {
-    for (let n = 0; n < array.length; n++) {
-      array[n] = read(n);
-      if (n % SLICE === SLICE - 1) await pause();
-    }
-    return array;
-  };
-  return { next, change, column };
+// Fills an array, slice by slice.
+const fill = async (array, read) => {
+  for (let n = 0; n < array.length; n++) {
+    array[n] = read(n);
+    if (n % SLICE === SLICE - 1) await pause();
+  }
+  return array;
 };
 
 const decodeLives = async (tables, text) => {
-  const { next, change, column } = numbersIn(await inflate(text));
+  const { next, change } = numbersIn(await inflate(text));
   const ends = (born, span) => span ? born + span - 1 : NEVER;
   const sizes = next(), bytes = new Float64Array(sizes), requested = new Float64Array(sizes);
   for (let n = 0; n < sizes; n++) { bytes[n] = next(); requested[n] = bytes[n] - next(); }
   let last = 0;
-  const places = await column(new Float64Array(next()), () => last += change());
+  const places = await fill(new Float64Array(next()), () => last += change());
   const count = next();
   last = 0;
-  const born = await column(new Uint32Array(count), () => last += change());
-  const died = await column(new Uint32Array(count), (n) => ends(born[n], next()));
-  const origin = await column(new Uint32Array(count), next);
-  const sizeOf = await column(new Uint32Array(count), next);
-  const placeOf = await column(new Uint32Array(count), next);
+  const born = await fill(new Uint32Array(count), () => last += change());
+  const died = await fill(new Uint32Array(count), (n) => ends(born[n], next()));
+  const origin = await fill(new Uint32Array(count), next);
+  const sizeOf = await fill(new Uint32Array(count), next);
+  const placeOf = await fill(new Uint32Array(count), next);
   const letGo = new Map();
   for (let left = next(), block = 0; left > 0; left--) {
     block += next();
@@ -103,8 +85,8 @@ const heldOf = (segments) => {
 };
 
 // How many of ascending numbers are at most `value`.
-const upTo = (numbers, value, length = numbers.length) => {
-  let low = 0, high = length;
+const upTo = (numbers, value) => {
+  let low = 0, high = numbers.length;
   while (low < high) {
     const middle = (low + high) >> 1;
     if (numbers[middle] <= value) low = middle + 1; else high = middle;
