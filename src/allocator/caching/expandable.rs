@@ -10,7 +10,7 @@
 //! ranges are blocks of the same chain. Only a flush takes pages back.
 
 use super::block::{Block, BlockState};
-use super::free_index::{Cursor, FreeIndex};
+use crate::allocator::free_index::{Cursor, FreeIndex};
 use super::sizes::SMALL_SEGMENT;
 use super::{Caching, Wanted};
 use crate::allocator::{NIL, SlabIndex};

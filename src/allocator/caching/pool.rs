@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::free_index::FreeIndex;
+use crate::allocator::free_index::FreeIndex;
 use crate::allocator::SlabIndex;
 use crate::trace::{PoolId, StreamId};
 
