@@ -9,9 +9,7 @@
 //!                    └───────────────free────────────────────────▶ gone       an id that is used again: a panic
 //! ```
 
-use super::{
-    AllocError, Allocation, BlockId, BlockUse, Ledger, Request, Slab, SlabIndex, Usage,
-};
+use super::{AllocError, Allocation, BlockId, BlockUse, Ledger, Request, Slab, SlabIndex, Usage};
 use crate::device::{DeviceError, DevicePtr};
 use crate::trace::StreamId;
 use crate::units::Bytes;

@@ -128,27 +128,6 @@ impl SmallPool {
         index
     }
 
-    /// Takes a block back. If that leaves its segment free, and the stream has another free one, the segment is handed
-    /// to the caller: its address and its stream.
-    #[inline]
-    pub(crate) fn free_and_take_idle(&mut self, index: SlabIndex) -> Option<(DevicePtr, StreamId)> {
-        let index = self.merge_back(index);
-        let SmallBlock { at, size, stream, .. } = self.blocks[index];
-        if size < SMALL_SEGMENT {
-            return None;
-        }
-        let key = self.key(index);
-        let is_only = self.free.best_fit(stream, units(SMALL_SEGMENT)) == Some(key)
-            && self.free.largest_first(stream).next() == Some(key);
-        if is_only {
-            return None;
-        }
-        self.free.remove(key);
-        self.discard(index);
-        self.segments -= 1;
-        Some((at, stream))
-    }
-
     /// Hands every segment that is free as a whole to the caller: address and stream.
     pub(crate) fn take_idle(&mut self) -> Vec<(DevicePtr, StreamId)> {
         let whole = |key: &SizeKey| key.units() == units(SMALL_SEGMENT);

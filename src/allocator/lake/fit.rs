@@ -83,12 +83,7 @@ impl Lake {
     }
 
     #[inline]
-    pub(super) fn may_use_handle(
-        &self,
-        stream: StreamId,
-        handle: SlabIndex,
-        reach: Reach,
-    ) -> bool {
+    pub(super) fn may_use_handle(&self, stream: StreamId, handle: SlabIndex, reach: Reach) -> bool {
         let handle = &self.arena.handles[handle];
         let is_settled = || handle.users.iter().all(|&user| self.streams.has_passed(stream, user));
         match reach {

@@ -138,7 +138,7 @@ impl Lake {
         }
     }
 
-    /// A place for a request that is not tiny.
+    /// A place for a request that is not tiny, taken into use.
     ///
     /// # Errors
     /// Out of memory, or a driver error.
@@ -146,7 +146,7 @@ impl Lake {
         &mut self,
         device: &mut dyn Device,
         asked: Asked,
-    ) -> Result<(DevicePtr, Room), DeviceError> {
+    ) -> Result<(DevicePtr, Place), DeviceError> {
         // What led to a shortage must not be repeated.
         let repeats = self.options.repeat && !self.is_short;
         let again = if repeats { self.place_again(asked) } else { None };
@@ -158,12 +158,21 @@ impl Lake {
             let view = (placement.view != NIL).then(|| self.views.all.id(placement.view));
             self.history.note(asked, Spot { at: placement.at, view });
         }
-        Ok((placement.at, self.occupy(device, asked, &placement)))
+        Ok((placement.at, Place::Large(self.occupy(device, asked, &placement))))
     }
 
     /// Where the same request went when the program was last here, if that is free.
-    fn place_again(&mut self, Asked { stream, size }: Asked) -> Option<Placement> {
-        let Spot { at, view } = self.history.expect(Asked { stream, size })?;
+    fn place_again(&mut self, asked: Asked) -> Option<Placement> {
+        let spot = self.history.expect(asked)?;
+        let placement = self.place_at(asked, spot)?;
+        self.tally.repeated += 1;
+        Some(placement)
+    }
+
+    /// A place, if it is free.
+    fn place_at(&self, asked: Asked, Spot { at, view }: Spot) -> Option<Placement> {
+        let Asked { stream, size } = asked;
+        let reach = if self.options.waits { Reach::Any } else { Reach::Settled };
         let placement = match view {
             None => Placement::in_arena(at.0..at.0 + size),
             Some(id) => {
@@ -176,12 +185,8 @@ impl Lake {
                 self.in_view(view, begin..begin + size)
             }
         };
-        let reach = if self.options.waits { Reach::Any } else { Reach::Settled };
-        let mut spans = placement.spans.iter();
-        let is_free = spans
-            .all(|span| self.arena.is_free(span) && self.may_use(stream, span, reach));
-        self.tally.repeated += u64::from(is_free);
-        is_free.then_some(placement)
+        let may_use = |span| self.arena.is_free(span) && self.may_use(stream, span, reach);
+        placement.spans.iter().all(may_use).then_some(placement)
     }
 
     /// Any place; if the device has no more memory, all that is idle is given back first.
@@ -290,54 +295,50 @@ impl Lake {
         }
     }
 
-    /// A block in a slab; a new slab goes where it fits.
+    /// A block in a slab.
+    ///
+    /// # Errors
+    /// Out of memory, or a driver error.
     #[inline]
     fn malloc_tiny(
         &mut self,
         device: &mut dyn Device,
         asked: Asked,
     ) -> Result<(DevicePtr, Place), DeviceError> {
-        let Asked { stream, size } = asked;
-        let block = match self.small.malloc(size, stream) {
-            Some(block) => block,
-            None => {
-                let slab = Asked { stream, size: SMALL_SEGMENT };
-                let placement = match self.place_or_give_back(device, slab) {
-                    Err(DeviceError::OutOfMemory { .. }) => {
-                        return self.malloc_large(device, asked).map(|(at, room)| (at, Place::Large(room)));
-                    }
-                    other => other?,
-                };
-                let room = self.occupy(device, slab, &placement);
-                self.slabs.insert(placement.at, room);
-                self.small.adopt(placement.at, stream);
-                self.small.malloc(size, stream).expect("a slab fits every small block")
-            }
-        };
-        Ok((self.small.block(block).at, Place::Small(block)))
+        if let Some(block) = self.small.malloc(asked.size, asked.stream) {
+            return Ok((self.small.block(block).at, Place::Small(block)));
+        }
+        match self.add_slab(device, asked.stream) {
+            Ok(()) => self.malloc_tiny(device, asked),
+            Err(DeviceError::OutOfMemory { .. }) => self.malloc_large(device, asked),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One more slab, wherever it fits.
+    #[cold]
+    fn add_slab(&mut self, device: &mut dyn Device, stream: StreamId) -> Result<(), DeviceError> {
+        let slab = Asked { stream, size: SMALL_SEGMENT };
+        let placement = self.place_or_give_back(device, slab)?;
+        let room = self.occupy(device, slab, &placement);
+        self.slabs.insert(placement.at, room);
+        self.small.adopt(placement.at, stream);
+        Ok(())
     }
 
     /// Gives back slabs that are empty.
     fn drop_idle_slabs(&mut self) {
         for (at, stream) in self.small.take_idle() {
-            self.give_slab(at, stream);
+            let room = self.slabs.remove(&at).expect("a slab has its room");
+            self.return_room(room, stream);
         }
-    }
-
-    fn give_slab(&mut self, at: DevicePtr, stream: StreamId) {
-        let room = self.slabs.remove(&at).expect("a slab has its room");
-        self.return_room(room, stream);
     }
 
     /// Takes back the memory of a block that no one uses any more.
     #[inline]
     fn take_back(&mut self, block: &LiveBlock<Place>) {
         match block.place {
-            Place::Small(small) => {
-                if let Some((at, stream)) = self.small.free_and_take_idle(small) {
-                    self.give_slab(at, stream);
-                }
-            }
+            Place::Small(small) => self.small.free(small),
             Place::Large(room) => self.return_room(room, block.stream),
         }
     }
@@ -373,7 +374,7 @@ impl Allocator for Lake {
         let served = if size <= TINY {
             self.malloc_tiny(device, asked)
         } else {
-            self.malloc_large(device, asked).map(|(at, room)| (at, Place::Large(room)))
+            self.malloc_large(device, asked)
         };
         match served {
             Ok((at, place)) => Ok(self.live.hand_out(place, at, request, size)),

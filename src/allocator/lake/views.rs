@@ -24,7 +24,7 @@ use crate::trace::StreamId;
 use crate::units::Bytes;
 
 /// Views that served one size, latest last, that are remembered.
-const RECENT: usize = 4;
+const RECENT: usize = 16;
 
 /// Sizes for which they are remembered.
 const SIZES: usize = 65_536;
