@@ -9,9 +9,12 @@
 //!                    └───────────────free────────────────────────▶ gone       an id that is used again: a panic
 //! ```
 
-use super::{AllocError, Allocation, BlockId, BlockUse, Ledger, Request, Slab, SlabIndex, Usage};
+use super::{
+    AllocError, Allocation, BlockId, BlockKind, BlockUse, BlockView, Ledger, Request, Slab,
+    SlabIndex, Usage,
+};
 use crate::device::{DeviceError, DevicePtr};
-use crate::trace::StreamId;
+use crate::trace::{PoolId, StreamId};
 use crate::units::Bytes;
 
 /// A block in a client's hands.
@@ -111,6 +114,12 @@ impl<P: Clone> Live<P> {
         pending.into_iter().map(|index| self.remove(index)).collect()
     }
 
+    /// Where a live block lives.
+    #[cfg(test)]
+    pub(crate) fn place(&self, block: BlockId) -> Option<P> {
+        self.blocks.find(block).map(|index| self.blocks[index].place.clone())
+    }
+
     /// Whether frees wait for streams.
     pub(crate) fn has_pending(&self) -> bool {
         self.pending > 0
@@ -121,6 +130,17 @@ impl<P: Clone> Live<P> {
         let all = (0..self.blocks.len() as SlabIndex).map(|index| (index, &self.blocks[index]));
         let live = all.filter(|(_, block)| block.state != BlockUse::Free);
         live.map(|(index, block)| (self.blocks.id(index), block))
+    }
+
+    /// Shows every live block in address order, as memory that the device gave for it alone.
+    pub(crate) fn walk(&self, kind: BlockKind, visit: &mut dyn FnMut(BlockView)) {
+        let mut blocks: Vec<_> = self.iter().collect();
+        blocks.sort_by_key(|(_, block)| block.at);
+        for (id, block) in blocks {
+            let &LiveBlock { at, size, requested, stream, state, .. } = block;
+            let (block, pool, segment) = (Some(id), PoolId::DEFAULT, at);
+            visit(BlockView { block, at, size, requested, stream, state, pool, kind, segment });
+        }
     }
 
     /// Memory came from the device.

@@ -17,7 +17,6 @@ mod live;
 mod native;
 mod registry;
 mod released;
-mod size_order;
 mod slab;
 mod small_pool;
 mod spec;
