@@ -135,6 +135,14 @@ impl Timeline {
         self.host.0[0]
     }
 
+    /// When the host is through with what it did so far, and every stream with what was queued: in nanoseconds, by the
+    /// host's clock. Only ever grows.
+    #[must_use]
+    pub fn all_done_ns(&self) -> u64 {
+        let streams = self.streams.values().map(|stream| stream.busy_until.0[0]);
+        streams.fold(self.host_ns(), u64::max)
+    }
+
     /// The host of a real GPU needs `pace` times as long as this machine's processor.
     pub fn set_host_pace(&mut self, pace: f64) {
         self.host_pace = pace;
@@ -336,6 +344,17 @@ mod tests {
         for (completion, ns) in paces {
             assert!(!reached(completion, ns - 1) && reached(completion, ns));
         }
+    }
+
+    #[test]
+    fn all_is_done_when_the_host_and_the_slowest_stream_are() {
+        let mut timeline = after_a_kernel(Completion::Early);
+        timeline.queue(2, 3 * LONG);
+        assert_eq!(timeline.all_done_ns(), 3 * LONG);
+        timeline.work_until(2 * LONG);
+        assert_eq!(timeline.all_done_ns(), 3 * LONG, "the host is ahead");
+        timeline.work_until(5 * LONG);
+        assert_eq!(timeline.all_done_ns(), 5 * LONG, "the GPU waits for the host");
     }
 
     #[test]

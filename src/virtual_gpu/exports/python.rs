@@ -49,6 +49,12 @@ pub extern "C" fn gmlake_gpu_host_pace(pace: f64) {
     gpu().timeline.set_host_pace(pace);
 }
 
+/// When all that was done and queued so far will be done, in nanoseconds by the estimated clock.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_gpu_all_done_ns() -> u64 {
+    state::gpu_now().timeline.all_done_ns()
+}
+
 /// Writes a text with a zero behind it, as far as there is room. Returns the length without the zero.
 ///
 /// # Safety
