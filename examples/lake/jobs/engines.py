@@ -89,7 +89,16 @@ def batches(given, kind, device):
     draw = torch.Generator().manual_seed(int(os.environ.get("RANK", "0")))
     for _ in range(given.steps * given.accumulate):
         items = kind.batch(given, draw)
-        yield {name: values.to(device, non_blocking=True) for name, values in items.items()}
+        yield moved(items, device)
+
+
+def moved(value, device):
+    """The same on the device; lists and dictionaries with all that is in them."""
+    if isinstance(value, dict):
+        return {name: moved(item, device) for name, item in value.items()}
+    if isinstance(value, list):
+        return [moved(item, device) for item in value]
+    return value.to(device, non_blocking=True)
 
 
 def autocast(given):
@@ -97,8 +106,11 @@ def autocast(given):
     return torch.autocast("cuda", types[given.precision]) if given.precision in types else nullcontext()
 
 
-def steps(given, kind, model, device, waits=nullcontext):
-    """Trains a model that is wrapped already; `waits` is entered where gradients are not yet summed."""
+def steps(given, kind, model, device, waits=nullcontext, after=lambda: None):
+    """Trains a model that is wrapped already.
+
+    `waits` is entered where gradients are not yet summed, `after` is called when a step is done.
+    """
     chosen = optimizer(given, model)
     scaler = torch.amp.GradScaler("cuda", enabled=given.precision == "fp16")
     for number, batch in enumerate(batches(given, kind, device)):
@@ -113,6 +125,7 @@ def steps(given, kind, model, device, waits=nullcontext):
             scaler.step(chosen)
             scaler.update()
             chosen.zero_grad()
+            after()
             print(f"step {number // given.accumulate}: loss {loss.item():.3f}")
 
 
@@ -121,6 +134,14 @@ def loop(given, kind):
     device = place()
     model = prepared(given, kind, device)
     steps(given, kind, torch.compile(model) if given.compile else model, device)
+
+
+def averaged(given, kind):
+    """A plain loop, and next to the model an average of its weights over the steps."""
+    device = place()
+    model = prepared(given, kind, device)
+    average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.999))
+    steps(given, kind, model, device, after=lambda: average.update_parameters(model))
 
 
 def ddp(given, kind):
@@ -138,6 +159,6 @@ def of(module, name):
     return lambda given, kind: getattr(importlib.import_module(module), name)(given, kind)
 
 
-ENGINES = {"loop": loop, "ddp": ddp}
-ENGINES.update({name: of("shards", name) for name in ["fsdp1", "fsdp2", "zero1", "zero2", "zero3"]})
+ENGINES = {"loop": loop, "averaged": averaged, "ddp": ddp}
+ENGINES.update({name: of("shards", name) for name in ["fsdp1", "fsdp2", "hybrid", "zero1", "zero2", "zero3"]})
 ENGINES.update({name: of("libraries", name) for name in ["accelerate", "accelerate_fsdp2", "trainer"]})

@@ -3,6 +3,7 @@
 import functools
 
 import torch
+import torch.distributed as dist
 from engines import batches, blocks, join, optimizer, prepared, steps
 
 BF16 = torch.bfloat16
@@ -28,13 +29,14 @@ def fsdp1(given, kind):
     steps(given, kind, model, device, model.no_sync)
 
 
-def fsdp2(given, kind):
-    """fully_shard: each parameter split along its first dimension."""
+def fsdp2(given, kind, mesh=None):
+    """fully_shard: each parameter split along its first dimension, over all ranks or those of a mesh."""
     from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
     device = join()
     model = prepared(given, kind, "meta")
     policy = dict(
+        mesh=mesh and mesh(),
         mp_policy=MixedPrecisionPolicy(param_dtype=BF16, reduce_dtype=torch.float32),
         offload_policy=CPUOffloadPolicy() if given.offload else OffloadPolicy(),
     )
@@ -48,6 +50,14 @@ def fsdp2(given, kind):
         buffer.data = buffer.data.to(device)
     given.precision = "pure"
     steps(given, kind, model, device)
+
+
+def hybrid(given, kind):
+    """fully_shard within each host of eight GPUs, and copies of the whole from host to host."""
+    def mesh():
+        return dist.device_mesh.init_device_mesh("cuda", (dist.get_world_size() // 8, 8))
+
+    fsdp2(given, kind, mesh)
 
 
 def zero(stage, given, kind):

@@ -70,7 +70,7 @@ def special(given, wide):
     elif given.family == "opt":
         found["word_embed_proj_dim"] = given.width
     elif given.family in ("t5", "mt5", "umt5"):
-        found["d_kv"] = given.head
+        found.update(d_kv=given.head, decoder_start_token_id=0)
     elif given.family in ("gemma", "gemma2", "qwen3", "glm", "ernie4_5"):
         found["head_dim"] = given.head
     elif given.family == "gpt_neo":
@@ -90,10 +90,14 @@ def build(given):
 
 
 def lengths(given, draw, longest):
-    """How many tokens each text has: all the same, or as instructions and answers have, most of them short."""
+    """How many tokens each text has: all the same, or as instructions and answers have, most of them short.
+
+    The longest of a batch is then 0.6 of `longest` on average, whatever the batch.
+    """
     if not given.varied:
         return torch.full((given.batch,), longest)
-    logarithm = torch.randn(given.batch, generator=draw) * 0.7 + torch.tensor(longest / 4).log()
+    typical = torch.tensor(longest / (2 * given.batch**0.35))
+    logarithm = torch.randn(given.batch, generator=draw) * 0.7 + typical.log()
     return logarithm.exp().long().clamp(16, longest)
 
 

@@ -19,8 +19,7 @@ KINDS = ["text", "vision", "detection", "speech", "diffusion", "graph", "recomme
 def main():
     given = options()
     kind = importlib.import_module(given.kind)
-    run = importlib.import_module("policy").run if given.kind == "policy" else engines.run
-    run(given, kind)
+    getattr(kind, "run", engines.run)(given, kind)
 
 
 def options():
