@@ -155,6 +155,11 @@ impl Timeline {
         self.processor_ns = self.processor_ns.max(processor_ns);
     }
 
+    /// So much of the processor's time, in nanoseconds, was used for what the host of a real GPU does not do.
+    pub fn leave_out(&mut self, processor_ns: u64) {
+        self.processor_ns += processor_ns;
+    }
+
     /// Work that takes the GPU `ns` is queued on a stream.
     pub fn queue(&mut self, stream: u64, ns: u64) {
         let stream = self.streams.entry(stream).or_default();
@@ -292,6 +297,17 @@ mod tests {
         timeline.set_host_pace(0.5);
         timeline.work_until(3 * LONG);
         assert_eq!(timeline.host_ns(), 2 * LONG);
+    }
+
+    #[test]
+    fn what_a_real_host_does_not_do_takes_it_no_time() {
+        let mut timeline = Timeline::new(Completion::Clock);
+        timeline.work_until(10);
+        timeline.leave_out(25);
+        timeline.work_until(40);
+        assert_eq!(timeline.host_ns(), 15);
+        timeline.work_until(50);
+        assert_eq!(timeline.host_ns(), 25);
     }
 
     #[test]
