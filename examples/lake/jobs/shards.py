@@ -55,7 +55,8 @@ def fsdp2(given, kind, mesh=None):
 def hybrid(given, kind):
     """fully_shard within each host of eight GPUs, and copies of the whole from host to host."""
     def mesh():
-        return dist.device_mesh.init_device_mesh("cuda", (dist.get_world_size() // 8, 8))
+        sizes, names = (dist.get_world_size() // 8, 8), ("hosts", "gpus")
+        return dist.device_mesh.init_device_mesh("cuda", sizes, mesh_dim_names=names)
 
     fsdp2(given, kind, mesh)
 

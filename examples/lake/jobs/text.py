@@ -16,29 +16,24 @@ TASKS = {
 NAMES = {
     "gpt2": ["n_embd", "n_layer", "n_head", "n_inner"],
     "gptj": ["n_embd", "n_layer", "n_head", "n_inner"],
-    "codegen": ["n_embd", "n_layer", "n_head", "n_inner"],
-    "gpt_bigcode": ["n_embd", "n_layer", "n_head", "n_inner"],
-    "gpt_neo": ["hidden_size", "num_layers", "num_heads", "intermediate_size"],
     "bloom": ["hidden_size", "n_layer", "n_head", "-"],
     "falcon": ["hidden_size", "num_hidden_layers", "num_attention_heads", "ffn_hidden_size"],
     "opt": ["hidden_size", "num_hidden_layers", "num_attention_heads", "ffn_dim"],
     "t5": ["d_model", "num_layers", "num_heads", "d_ff"],
     "mt5": ["d_model", "num_layers", "num_heads", "d_ff"],
-    "umt5": ["d_model", "num_layers", "num_heads", "d_ff"],
 }
 LLAMA = ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"]
-DENOISERS = ["bart", "mbart", "pegasus", "blenderbot", "m2m_100"]  # an encoder and a decoder alike
+DENOISERS = ["bart", "pegasus"]  # an encoder and a decoder alike
 
 # Perceptrons of families that have a gate are 8/3 as wide as the model, about; the others 4 times.
 GATED = {
-    "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "olmo2", "granite", "stablelm", "glm", "cohere",
-    "smollm3", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v3", "starcoder2", "modernbert", "ernie4_5",
+    "llama", "mistral", "qwen2", "gemma", "gemma2", "phi3", "olmo2", "granite", "stablelm", "glm", "cohere", "mixtral",
+    "olmoe", "modernbert",
 }
-GROUPED = GATED - {"gemma", "modernbert", "deepseek_v3", "olmoe", "stablelm"}
+# Of these, those in which four heads share their keys and values.
+GROUPED = {"llama", "mistral", "qwen2", "gemma2", "phi3", "olmo2", "granite", "glm", "cohere", "mixtral"}
 EXPERTS = {
     "mixtral": dict(num_local_experts=8, num_experts_per_tok=2),
-    "qwen2_moe": dict(num_experts=16, num_experts_per_tok=4),
-    "qwen3_moe": dict(num_experts=16, num_experts_per_tok=4),
     "olmoe": dict(num_experts=16, num_experts_per_tok=4),
 }
 
@@ -54,28 +49,25 @@ def sizes(given):
         return dict(d_model=given.width, max_position_embeddings=2048, **both)
     found = dict(zip(NAMES.get(given.family, LLAMA), values))
     found.pop("-", None)
-    if given.family in GROUPED:
-        found["num_key_value_heads"] = max(1, heads // 4)
-    found.update(special(given, wide))
+    if given.family in GATED:
+        shared = given.family in GROUPED
+        found["num_key_value_heads"] = heads if not shared else heads // 4 if heads % 4 == 0 else 1
+    found.update(special(given))
     return found
 
 
-def special(given, wide):
+def special(given):
     """What single families need besides."""
     found = dict(EXPERTS.get(given.family, {}))
-    if found:
-        found.update(moe_intermediate_size=wide // 4, shared_expert_intermediate_size=wide // 2)
-    if given.family in ("gpt2", "gpt_bigcode"):
+    if given.family == "gpt2":
         found["n_positions"] = 2048
     elif given.family == "opt":
         found["word_embed_proj_dim"] = given.width
-    elif given.family in ("t5", "mt5", "umt5"):
+    elif given.family in ("t5", "mt5"):
         found.update(d_kv=given.head, decoder_start_token_id=0)
-    elif given.family in ("gemma", "gemma2", "qwen3", "glm", "ernie4_5"):
+    elif given.family in ("gemma", "gemma2", "glm"):
         found["head_dim"] = given.head
-    elif given.family == "gpt_neo":
-        found["attention_types"] = [[["global", "local"], given.layers // 2]]
-    if given.family in ("bert", "roberta", "electra", "mpnet", "deberta-v2", "albert", "xlm-roberta", "camembert"):
+    elif given.family in ("bert", "roberta", "electra", "deberta-v2", "albert"):
         found["max_position_embeddings"] = 1026
     return found
 
