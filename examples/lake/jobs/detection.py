@@ -29,7 +29,8 @@ def example(given, draw):
         count = between(draw, 1, 40)
     corners = torch.rand(count, 2, generator=draw) * torch.tensor([wide, high]) * 0.6
     extents = torch.rand(count, 2, generator=draw) * torch.tensor([wide, high]) * 0.3 + 8
-    target = {"boxes": torch.cat([corners, corners + extents], 1), "labels": torch.randint(1, CLASSES, (count,), generator=draw)}
+    labels = torch.randint(1, CLASSES, (count,), generator=draw)
+    target = {"boxes": torch.cat([corners, corners + extents], 1), "labels": labels}
     if given.family.startswith("maskrcnn"):
         target["masks"] = torch.zeros(count, high, wide, dtype=torch.uint8)
     return torch.zeros(3, high, wide), target

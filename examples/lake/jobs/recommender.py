@@ -17,7 +17,8 @@ class Recommender(nn.Module):
 
     def __init__(self, family, tables, rows, width):
         super().__init__()
-        self.tables = nn.ModuleList(nn.EmbeddingBag(max(100, rows // 2**(n % 8)), width, mode="sum") for n in range(tables))
+        sizes = [max(100, rows // 2 ** (number % 8)) for number in range(tables)]
+        self.tables = nn.ModuleList(nn.EmbeddingBag(size, width, mode="sum") for size in sizes)
         self.bottom = perceptron(NUMBERS, 512, 256, width)
         attention = family == "attentive"
         self.attention = nn.TransformerEncoderLayer(width, 4, 4 * width, batch_first=True) if attention else None

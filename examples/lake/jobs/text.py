@@ -67,6 +67,8 @@ def special(given):
         found.update(d_kv=given.head, decoder_start_token_id=0)
     elif given.family in ("gemma", "gemma2", "glm"):
         found["head_dim"] = given.head
+    elif given.family == "mamba2":
+        found.update(num_heads=2 * given.width // given.head, head_dim=given.head)
     elif given.family in ("bert", "roberta", "electra", "deberta-v2", "albert"):
         found["max_position_embeddings"] = 1026
     return found

@@ -30,7 +30,7 @@ def options():
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--batch", type=int, default=8, help="of each GPU")
     parser.add_argument("--accumulate", type=int, default=1, help="batches in each step")
-    parser.add_argument("--length", type=int, default=512, help="tokens, pixels of a side, seconds, or nodes; the longest")
+    parser.add_argument("--length", type=int, default=512, help="the longest: tokens, pixels, seconds, nodes")
     parser.add_argument("--varied", action="store_true", help="lengths that vary from batch to batch")
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--width", type=int, default=768)
