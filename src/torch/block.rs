@@ -30,6 +30,8 @@ pub(super) struct Freed {
     pub(super) at: u64,
     /// Bytes asked for.
     pub(super) size: Bytes,
+    /// Bytes that it has.
+    pub(super) held: Bytes,
     /// The stream that it was asked for on.
     pub(super) stream: StreamId,
     /// The block.

@@ -19,7 +19,7 @@ impl GpuAllocator {
             pool.is_begun = false;
         }
         let Ok(_here) = self.enter() else { return };
-        if !self.pools.is_any_begun() {
+        if !self.is_held() {
             self.pending.release_held_back(&mut self.device);
         }
         self.dissolve_pools();
@@ -36,12 +36,13 @@ impl GpuAllocator {
 
     /// Who serves a request on the stream with this handle.
     pub(super) fn owner(&self, stream: u64) -> Result<Owner, Failure> {
-        if !self.pools.is_any_begun() || !is_capturing(stream)? {
+        if !self.is_held() || !is_capturing(stream)? {
             return Ok(Owner::Main);
         }
         let mut begun = self.pools.begun();
         match (begun.next(), begun.next()) {
             (Some(owner), None) => Ok(owner),
+            (None, _) => Ok(Owner::Main),
             _ => Err(Failure::Other(
                 "gmlake: two CUDA graphs are being captured on one GPU at the same time, and it \
                  cannot be known which one this memory is for; capture them one after the other"
@@ -63,7 +64,7 @@ impl GpuAllocator {
 
     /// Gives back the memory of pools that no graph will use any more.
     fn dissolve_pools(&mut self) {
-        if self.pools.is_any_begun() {
+        if self.is_held() {
             return;
         }
         for owner in self.pools.unused() {

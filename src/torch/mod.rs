@@ -36,11 +36,15 @@ mod failure;
 mod gpu_allocator;
 mod graph;
 mod journal;
+mod mount;
+mod observer;
 mod pending;
 mod process;
+mod segments;
 mod snapshot;
 mod stats;
 mod streams;
+mod sums;
 mod tallied;
 
 use std::io::Write;
@@ -49,8 +53,11 @@ pub use conf::{Conf, ConfError, DEFAULT_ALLOCATOR};
 pub use failure::Failure;
 pub use gpu_allocator::GpuAllocator;
 pub use journal::Journal;
+pub use mount::{Numbers, Served, Shown};
+pub use observer::{Event, Observer};
 pub use process::Process;
 pub use stats::Stats;
+pub use sums::{Elsewhere, SUMS, Stat, Sum, Sums};
 pub use tallied::Tallied;
 
 /// Says something on standard error, if there is one: the program that we are in may have closed it.

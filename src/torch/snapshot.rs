@@ -126,7 +126,7 @@ impl GpuAllocator {
             "allocated_size": sum(&[BlockUse::Allocated]),
             "active_size": active,
             "requested_size": run.iter().map(|view| view.requested).sum::<u64>(),
-            "stream": self.streams.handle(run[0].stream),
+            "stream": self.streams.handle_or_default(run[0].stream),
             "segment_type": if total <= 2 << 20 { "small" } else { "large" },
             "segment_pool_id": [pool.0, pool.1],
             "is_expandable": false,
@@ -153,7 +153,7 @@ fn block(view: &BlockView) -> serde_json::Value {
 
 /// The blocks of each segment in address order, cut where they are not contiguous. Aliases own no memory and are left
 /// out.
-fn runs(from: &dyn Allocator) -> Vec<Vec<BlockView>> {
+pub(super) fn runs(from: &dyn Allocator) -> Vec<Vec<BlockView>> {
     let mut segments: BTreeMap<_, Vec<BlockView>> = BTreeMap::new();
     from.walk(&mut |view| {
         if view.state != BlockUse::Alias {
