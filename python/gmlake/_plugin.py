@@ -8,10 +8,11 @@ import warnings
 from pathlib import Path
 
 from . import _queries
+from . import mount as full
 
 LIBRARY = Path(__file__).with_name("libgmlake_torch.so")
 
-_state = {"library": None, "allocator": None}
+_state = {"library": None, "allocator": None, "mount": None}
 
 
 class NotEnabled(RuntimeError):
@@ -21,7 +22,8 @@ class NotEnabled(RuntimeError):
 def _library():
     """The shared library, loaded once; ctypes keeps it for as long as the process lives."""
     if _state["library"] is None:
-        library = ctypes.CDLL(str(LIBRARY))
+        # For all to see: the full mount finds our functions by name.
+        library = ctypes.CDLL(str(LIBRARY), mode=ctypes.RTLD_GLOBAL)
         text, size = ctypes.c_char_p, ctypes.c_size_t
         for name, arguments in {
             "gmlake_configure": [text, text, size],
@@ -97,7 +99,24 @@ def enable(allocator=None, **options):
     problem = check(_first_device())
     if problem:
         raise NotEnabled(problem)
-    _state["allocator"] = _install(torch)
+    _state["allocator"] = _mount(torch) or _install(torch)
+
+
+def _mount(torch):
+    """Puts the full mount in place, if there is one for this PyTorch; otherwise says what is missing without it."""
+    path, why = full.library(torch.__version__)
+    if path is None:
+        warnings.warn(f"gmlake: {why}: mounted as a pluggable allocator, without graph trees, MemPool and history", stacklevel=3)
+        return None
+    _library()
+    mounted = ctypes.CDLL(str(path))
+    outcome = mounted.gmlake_mount_install()
+    if outcome == 1:
+        raise NotEnabled("gmlake: PyTorch has used the GPU already; call gmlake.enable() before")
+    if outcome == 2:
+        raise NotEnabled("gmlake: PYTORCH_CUDA_ALLOC_CONF asks for backend:cudaMallocAsync; leave that out")
+    _state["mount"] = mounted
+    return mounted
 
 
 def _first_device():
