@@ -7,7 +7,7 @@ import pickle
 import warnings
 from pathlib import Path
 
-from . import _queries
+from . import _children, _queries
 from . import mount as full
 
 LIBRARY = Path(__file__).with_name("libgmlake_torch.so")
@@ -73,6 +73,13 @@ def enabled():
     return _state["allocator"] is not None
 
 
+def mounted():
+    """How the allocator is in place: "full", "pluggable" (PyTorch asks it little), or None."""
+    if not enabled():
+        return None
+    return "full" if _state["mount"] else "pluggable"
+
+
 def enable(allocator=None, **options):
     """Lets all GPU memory of this process come from `allocator` (by default the best that there is).
 
@@ -82,7 +89,11 @@ def enable(allocator=None, **options):
 
     Raises `NotEnabled` if PyTorch or a GPU is missing or it is too late, and ValueError for a wrong name or option.
     """
-    configuration = _configuration(allocator, options)
+    enable_configured(_configuration(allocator, options), check_first=True)
+
+
+def enable_configured(configuration, check_first=False):
+    """The same with settings in the syntax of GMLAKE_CONF. A GPU is opened only to look whether there is one."""
     problem = _error(_library().gmlake_configure, configuration.encode())
     if problem:
         raise ValueError(f"gmlake: {problem}")
@@ -96,10 +107,11 @@ def enable(allocator=None, **options):
         raise NotEnabled(f"gmlake: this PyTorch ({torch.__version__}) was built without CUDA")
     if torch.cuda.is_initialized():
         raise NotEnabled("gmlake: PyTorch has used the GPU already; call gmlake.enable() before")
-    problem = check(_first_device())
+    problem = check(_first_device()) if check_first else ""
     if problem:
         raise NotEnabled(problem)
     _state["allocator"] = _mount(torch) or _install(torch)
+    _children.inherit(configuration)
 
 
 def _mount(torch):

@@ -9,6 +9,8 @@ use crate::units::Bytes;
 pub(super) enum Owner {
     /// The allocator that the user chose.
     Main,
+    /// The arena of a tag, or the stand-in, in this place.
+    Arena(u32),
     /// The pool in this place.
     Graph(u32),
 }

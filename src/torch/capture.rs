@@ -35,14 +35,17 @@ impl GpuAllocator {
     }
 
     /// Who serves a request on the stream with this handle.
-    pub(super) fn owner(&self, stream: u64) -> Result<Owner, Failure> {
+    pub(super) fn owner(&mut self, stream: u64) -> Result<Owner, Failure> {
         if !self.is_held() || !is_capturing(stream)? {
-            return Ok(Owner::Main);
+            return self.home();
         }
-        let mut begun = self.pools.begun();
-        match (begun.next(), begun.next()) {
+        let begun = {
+            let mut begun = self.pools.begun();
+            (begun.next(), begun.next())
+        };
+        match begun {
             (Some(owner), None) => Ok(owner),
-            (None, _) => Ok(Owner::Main),
+            (None, _) => self.home(),
             _ => Err(Failure::Other(
                 "gmlake: two CUDA graphs are being captured on one GPU at the same time, and it \
                  cannot be known which one this memory is for; capture them one after the other"

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::block::{Freed, Owner};
+use super::block::Freed;
 use super::gpu_allocator::GpuAllocator;
 use crate::device::Device;
 use crate::trace::StreamId;
@@ -54,7 +54,9 @@ impl GpuAllocator {
     /// any use in asking again: an allocator alone has done all this before it gave up.
     #[cold]
     pub(super) fn reclaim(&mut self) -> bool {
-        let is_alone = self.pools.iter().next().is_none() && self.pending.is_empty();
+        let is_alone = self.pools.iter().next().is_none()
+            && self.arenas.iter().next().is_none()
+            && self.pending.is_empty();
         if is_alone || self.is_held() {
             return false;
         }
@@ -68,7 +70,10 @@ impl GpuAllocator {
         for owner in self.pools.unused() {
             self.on(owner, |allocator, device| allocator.trim(device));
         }
-        self.on(Owner::Main, |allocator, device| allocator.trim(device));
+        let served: Vec<_> = self.served_by().map(|(owner, _)| owner).collect();
+        for owner in served {
+            self.on(owner, |allocator, device| allocator.trim(device));
+        }
         self.complete_if_synchronized();
         if let Some(debug) = &mut self.debug {
             debug.forget();

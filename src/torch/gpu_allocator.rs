@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use rustc_hash::FxHashMap;
 
+use super::arenas::Arenas;
 use super::block::{Freed, Live, Owner};
 use super::conf::Conf;
 use super::debug::Debug;
@@ -15,6 +16,7 @@ use super::pending::Pending;
 use super::observer::{Event, Observer};
 use super::print_error;
 use super::segments::Segments;
+use super::sleeper::Sleeper;
 use super::streams::Streams;
 use super::sums::Sums;
 use super::tallied::Tallied;
@@ -25,12 +27,16 @@ use crate::device::{Device, Limited, Timed};
 use crate::trace::{Action, Entry, PoolId, StreamId};
 use crate::units::{Bytes, Size};
 
+/// What of a GPU is counted, and limited, while it is awake.
+pub(super) type Counted = Limited<Segments<CudaDevice>>;
+
 /// All that the plug-in knows about one GPU. Not thread-safe by itself: [`super::Process`] has the lock.
 pub struct GpuAllocator {
     pub(super) gpu: Gpu,
     pub(super) conf: Conf,
-    pub(super) device: Timed<Limited<Segments<CudaDevice>>>,
+    pub(super) device: Timed<Sleeper<Counted>>,
     pub(super) main: Box<dyn Allocator>,
+    pub(super) arenas: Arenas,
     pub(super) pools: GraphPools,
     pub(super) live: FxHashMap<u64, Live>,
     /// Streams that a block was lent to.
@@ -73,8 +79,9 @@ impl GpuAllocator {
         Ok(Self {
             gpu,
             synchronizations: device.synchronizations(),
-            device: Timed::new(Limited::new(Segments::new(device))),
+            device: Timed::new(Sleeper::new(Limited::new(Segments::new(device)))),
             main,
+            arenas: Arenas::default(),
             pools: GraphPools::default(),
             live: FxHashMap::default(),
             uses: FxHashMap::default(),
@@ -193,7 +200,7 @@ impl GpuAllocator {
 
     /// What may be held here is what others leave of the limit.
     pub(super) fn share_limit(&mut self) {
-        self.device.device.limit = match self.limit {
+        self.device.device.device.limit = match self.limit {
             Bytes::MAX => Bytes::MAX,
             limit => limit.saturating_sub(self.sums.reserved_elsewhere()),
         };
@@ -230,7 +237,8 @@ impl GpuAllocator {
     #[must_use]
     pub fn usage(&self) -> Usage {
         let pools = self.pools.iter().map(|(_, pool)| pool.allocator.usage());
-        pools.fold(self.main.usage(), |sum, usage| sum + usage)
+        let served = self.served_by().map(|(_, allocator)| allocator.usage());
+        pools.chain(served).fold(Usage::default(), |sum, usage| sum + usage)
     }
 
     /// Makes the GPU's context current on this thread until the answer is dropped.
@@ -255,8 +263,10 @@ impl GpuAllocator {
         owner: Owner,
         run: impl FnOnce(&mut dyn Allocator, &mut dyn Device) -> T,
     ) -> T {
+        self.device.device.label = owner.label();
         let allocator = match owner {
             Owner::Main => &mut self.main,
+            Owner::Arena(place) => self.arenas.allocator(place),
             Owner::Graph(place) => &mut self.pools.at_mut(place).allocator,
         };
         let answer = match &mut self.debug {
@@ -267,9 +277,14 @@ impl GpuAllocator {
         answer
     }
 
+    /// The segments of the device.
+    pub(super) fn counted_segments(&mut self) -> &mut Segments<CudaDevice> {
+        &mut self.device.device.device.device
+    }
+
     /// The device at the bottom.
     fn cuda(&mut self) -> &mut CudaDevice {
-        &mut self.device.device.device.device
+        &mut self.counted_segments().device
     }
 
     fn request(&mut self, owner: Owner, request: Request) -> Result<Allocation, AllocError> {
@@ -344,7 +359,7 @@ impl GpuAllocator {
 
     /// What the driver said to a call that could not return it.
     #[inline]
-    fn driver_error(&mut self) -> Option<DriverError> {
+    pub(super) fn driver_error(&mut self) -> Option<DriverError> {
         let device = self.cuda();
         device.first_error()?;
         device.take_error().filter(|error| !error.is_shutdown())
@@ -360,7 +375,7 @@ impl GpuAllocator {
             return;
         }
         let pool = match what.owner {
-            Owner::Main => PoolId::DEFAULT,
+            Owner::Main | Owner::Arena(_) => PoolId::DEFAULT,
             Owner::Graph(place) => PoolId(u8::try_from(place + 1).unwrap_or(u8::MAX)),
         };
         let Freed { at: addr, size, stream, .. } = *what;

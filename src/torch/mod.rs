@@ -27,6 +27,7 @@
 //!
 //! The library's own history takes the place of PyTorch's, which there is none of with an allocator from outside.
 
+mod arenas;
 mod block;
 mod capture;
 mod completion;
@@ -41,6 +42,7 @@ mod observer;
 mod pending;
 mod process;
 mod segments;
+mod sleeper;
 mod snapshot;
 mod stats;
 mod streams;
@@ -49,6 +51,7 @@ mod tallied;
 
 use std::io::Write;
 
+pub use arenas::{tag, use_tag};
 pub use conf::{Conf, ConfError, DEFAULT_ALLOCATOR};
 pub use failure::Failure;
 pub use gpu_allocator::GpuAllocator;

@@ -109,13 +109,15 @@ impl GpuAllocator {
     /// The numbers, with the free blocks counted anew.
     pub fn numbers(&mut self) -> Numbers {
         let mut free = [0; 2];
-        self.main.walk(&mut |view| {
-            if view.state == BlockUse::Free {
-                free[usize::from(view.kind != BlockKind::Small)] += 1;
-            }
-        });
+        for (_, allocator) in self.served_by() {
+            allocator.walk(&mut |view| {
+                if view.state == BlockUse::Free {
+                    free[usize::from(view.kind != BlockKind::Small)] += 1;
+                }
+            });
+        }
         self.sums.set_inactive(free[0], free[1]);
-        let (obtained, returned) = self.device.device.device.calls;
+        let (obtained, returned) = self.counted_segments().calls;
         Numbers {
             sums: *self.sums.rows(),
             retries: self.main.retries() as i64,
@@ -128,7 +130,7 @@ impl GpuAllocator {
 
     /// Shows every block, segment by segment, in address order within each.
     pub fn show(&self, visit: &mut dyn FnMut(&Shown)) {
-        for run in super::snapshot::runs(self.main.as_ref()) {
+        for run in self.served_by().flat_map(|(_, it)| super::snapshot::runs(it)) {
             run.iter().for_each(|view| visit(&self.shown(run[0].at.0, view)));
         }
     }

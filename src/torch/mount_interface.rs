@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -39,10 +39,7 @@ pub unsafe extern "C" fn gmlake_mount_malloc(
             unsafe { out.write(served) };
             SERVED
         }
-        Err(failure) => {
-            FAILURE.with(|text| *text.borrow_mut() = failure.to_string());
-            if matches!(failure, Failure::OutOfMemory(_)) { NO_MEMORY } else { FAILED }
-        }
+        Err(failure) => fail(&failure),
     }
 }
 
@@ -210,4 +207,118 @@ fn on(device: c_int, run: impl FnOnce(&mut GpuAllocator)) {
                 .map(|mut allocator| run(&mut allocator)),
         );
     });
+}
+
+type Keep = extern "C" fn(*mut c_void, u64, u64) -> u64;
+type Fill = extern "C" fn(*mut c_void, u64, u64);
+
+/// Gives memory of a GPU back: of these tags (names with commas between them; none: all). `keep` takes an address and a
+/// size and returns what the contents are known by, or 0 if it cannot; null: contents are lost. Returns as
+/// [`gmlake_mount_malloc`] does, and the bytes.
+///
+/// # Safety
+/// `tags` is a string; `bytes` can be written to; the function can be called with `context`, and does not come back.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_mount_sleep(
+    device: c_int,
+    tags: *const c_char,
+    keep: Option<Keep>,
+    context: *mut c_void,
+    bytes: *mut u64,
+) -> c_int {
+    // SAFETY: the caller promises a string.
+    let tags = unsafe { tags_of(tags) };
+    let outcome = guarded(|| {
+        let mut allocator = Process::get()?.allocator(device)?;
+        match keep {
+            None => allocator.sleep(&tags, None),
+            Some(keep) => allocator.sleep(
+                &tags,
+                Some(&mut |at, size| Some(keep(context, at.0, size)).filter(|&kept| kept != 0)),
+            ),
+        }
+    });
+    // SAFETY: the caller promises the place.
+    unsafe { answer(outcome, bytes) }
+}
+
+/// Gives memory back to these tags, where it was. `fill` takes an address, and what the contents that belong there are
+/// known by. Returns as [`gmlake_mount_sleep`] does.
+///
+/// # Safety
+/// As for [`gmlake_mount_sleep`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_mount_wake(
+    device: c_int,
+    tags: *const c_char,
+    fill: Fill,
+    context: *mut c_void,
+    bytes: *mut u64,
+) -> c_int {
+    // SAFETY: the caller promises a string.
+    let tags = unsafe { tags_of(tags) };
+    let outcome = guarded(|| {
+        let mut allocator = Process::get()?.allocator(device)?;
+        allocator.wake(&tags, &mut |at, kept| fill(context, at.0, kept))
+    });
+    // SAFETY: the caller promises the place.
+    unsafe { answer(outcome, bytes) }
+}
+
+/// Hands over what kept contents are known by that nobody wants any more.
+///
+/// # Safety
+/// The function can be called with `context`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_mount_unwanted(
+    device: c_int,
+    drop: extern "C" fn(*mut c_void, u64),
+    context: *mut c_void,
+) {
+    on(device, |allocator| {
+        allocator.take_unwanted().into_iter().for_each(|kept| drop(context, kept));
+    });
+}
+
+/// The number of the tag with this name.
+///
+/// # Safety
+/// `name` is a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_tag(name: *const c_char) -> u32 {
+    // SAFETY: the caller promises a string.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    guarded(|| gmlake::torch::tag(&name))
+}
+
+/// What this thread asks for has this tag from now on (0: none); returns the one before.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_use_tag(tag: u32) -> u32 {
+    gmlake::torch::use_tag(tag)
+}
+
+/// # Safety
+/// `tags` is a string.
+unsafe fn tags_of(tags: *const c_char) -> Vec<u32> {
+    // SAFETY: the caller promises a string.
+    let tags = unsafe { CStr::from_ptr(tags) }.to_string_lossy();
+    tags.split(',').filter(|name| !name.is_empty()).map(gmlake::torch::tag).collect()
+}
+
+/// # Safety
+/// `bytes` can be written to.
+unsafe fn answer(outcome: Result<u64, Failure>, bytes: *mut u64) -> c_int {
+    match outcome {
+        Ok(number) => {
+            // SAFETY: the caller promises a place.
+            unsafe { bytes.write(number) };
+            SERVED
+        }
+        Err(failure) => fail(&failure),
+    }
+}
+
+fn fail(failure: &Failure) -> c_int {
+    FAILURE.with(|text| *text.borrow_mut() = failure.to_string());
+    if matches!(failure, Failure::OutOfMemory(_)) { NO_MEMORY } else { FAILED }
 }

@@ -27,19 +27,19 @@ impl GpuAllocator {
     /// Tells of everything from now on, or of nothing.
     pub fn observe(&mut self, observer: Option<Observer>) {
         self.observer = observer;
-        self.device.device.device.story = observer.map(|_| Vec::new());
+        self.counted_segments().story = observer.map(|_| Vec::new());
     }
 
     /// Accounts for segments that came and went, and tells of them.
     #[inline]
     pub(super) fn account(&mut self) {
-        let segments = &mut self.device.device.device;
-        for change in segments.take_changes() {
+        for change in self.counted_segments().take_changes() {
             self.sums.segment(change.unsigned_abs(), change.signum());
         }
-        let (Some(observe), Some(story)) = (self.observer, &mut segments.story) else { return };
+        let (device, observer) = (self.gpu.index, self.observer);
+        let (Some(observe), Some(story)) = (observer, &mut self.counted_segments().story) else { return };
         for (action, DevicePtr(at), size) in story.drain(..) {
-            observe(&Event { device: self.gpu.index, action, at, size, stream: 0 });
+            observe(&Event { device, action, at, size, stream: 0 });
         }
     }
 }

@@ -94,7 +94,9 @@ impl GpuAllocator {
 
     /// What is held, as PyTorch's segments, in address order.
     fn segments(&self) -> Vec<serde_json::Value> {
-        let mut found = self.segments_of(Owner::Main, self.main.as_ref());
+        let served = self.served_by();
+        let mut found: Vec<_> =
+            served.flat_map(|(owner, allocator)| self.segments_of(owner, allocator)).collect();
         for (owner, pool) in self.pools.iter() {
             found.extend(self.segments_of(owner, pool.allocator.as_ref()));
         }
@@ -104,7 +106,7 @@ impl GpuAllocator {
 
     fn segments_of(&self, owner: Owner, from: &dyn Allocator) -> Vec<(u64, serde_json::Value)> {
         let pool = match owner {
-            Owner::Main => (0, 0),
+            Owner::Main | Owner::Arena(_) => (0, 0),
             Owner::Graph(place) => self.pool_id(place as usize + 1),
         };
         runs(from).into_iter().map(|run| (run[0].at.0, self.segment(&run, pool))).collect()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from . import HERE, minor
 
-SOURCES = ("requests.cpp", "private_pools.cpp", "questions.cpp", "others.cpp")
+SOURCES = ("requests.cpp", "private_pools.cpp", "questions.cpp", "others.cpp", "sleep.cpp")
 
 
 class NotBuilt(RuntimeError):

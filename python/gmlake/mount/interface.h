@@ -48,6 +48,11 @@ void gmlake_mount_reset_accumulated(int device);
 void gmlake_mount_show(int device, void (*visit)(void* context, const gmlake_shown*), void* context);
 void gmlake_mount_observe(void (*listener)(int device, int action, uint64_t at, uint64_t size, uint64_t stream));
 void gmlake_mount_begin();
+int gmlake_mount_sleep(int device, const char* tags, uint64_t (*keep)(void* context, uint64_t at, uint64_t size),
+                       void* context, uint64_t* bytes);
+int gmlake_mount_wake(int device, const char* tags, void (*fill)(void* context, uint64_t at, uint64_t kept),
+                      void* context, uint64_t* bytes);
+void gmlake_mount_unwanted(int device, void (*drop)(void* context, uint64_t kept), void* context);
 void gmlake_reset_peak(int device);
 void gmlake_memory_fraction(double fraction, int device);
 }

@@ -16,6 +16,9 @@
 
 namespace gmlake {
 
+// Why the last request of this thread was not served.
+std::string last_failure();
+
 class Mounted final : public CUDAAllocator {
  public:
   explicit Mounted(CUDAAllocator* stock) : stock_(stock) {}
@@ -120,7 +123,7 @@ class Mounted final : public CUDAAllocator {
   void* obtain(c10::DeviceIndex device, size_t size, cudaStream_t stream);
   void* obtain_stock(c10::DeviceIndex device, size_t size, cudaStream_t stream);
   bool make_room(c10::DeviceIndex device, cudaStream_t stream);
-  [[noreturn]] void refuse(c10::DeviceIndex device, size_t size, bool is_ours, const std::string& text);
+  [[noreturn]] void refuse(c10::DeviceIndex device, size_t size, const std::string& text);
   void let_go(void* at);
   void stock_changed(c10::DeviceIndex device);
   void stock_changed();

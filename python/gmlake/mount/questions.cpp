@@ -123,11 +123,13 @@ void Mounted::listen() {
 }
 
 void Mounted::on_event(int device, int action, uint64_t at, uint64_t size, uint64_t stream) {
+  if (action == TraceEntry::OOM) {
+    return; // whether there is no memory is known once both have given back what they do not need
+  }
   only()->history_.note(static_cast<TraceEntry::Action>(action), device, at, size, stream);
 }
 
 void Mounted::on_stock_event(const TraceEntry& entry) {
-  // Whether there is no memory is known once both have given back what they do not need.
   if (entry.action_ != TraceEntry::OOM && history_.is_on()) {
     history_.add(entry, false);
   }

@@ -9,12 +9,6 @@ void released(void* at) {
   Mounted::only()->raw_delete(at);
 }
 
-std::string last_failure() {
-  std::string text(gmlake_mount_failure(nullptr, 0), '\0');
-  gmlake_mount_failure(text.data(), text.size() + 1);
-  return text;
-}
-
 bool is_capturing(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   if (cudaStreamIsCapturing(stream, &status) != cudaSuccess) {
@@ -25,6 +19,12 @@ bool is_capturing(cudaStream_t stream) {
 }
 
 } // namespace
+
+std::string last_failure() {
+  std::string text(gmlake_mount_failure(nullptr, 0), '\0');
+  gmlake_mount_failure(text.data(), text.size() + 1);
+  return text;
+}
 
 c10::DataPtr Mounted::allocate(size_t size) {
   constexpr size_t EXABYTE = 1ULL << 60;
@@ -56,13 +56,14 @@ void* Mounted::obtain(c10::DeviceIndex device, size_t size, cudaStream_t stream)
     History::Here here(history_, RecordContext::STATE);
     int outcome = gmlake_mount_malloc(device, size, handle, &served);
     if (C10_UNLIKELY(outcome == GMLAKE_NO_MEMORY && make_room(device, stream))) {
+      of(device).hidden_ooms += 1;
       outcome = gmlake_mount_malloc(device, size, handle, &served);
     }
     if (C10_UNLIKELY(outcome == GMLAKE_NO_MEMORY && of(device).use_on_oom > 0)) {
       return obtain_stock(device, size, stream);
     }
     if (C10_UNLIKELY(outcome == GMLAKE_NO_MEMORY)) {
-      refuse(device, size, true, last_failure());
+      refuse(device, size, last_failure());
     }
     TORCH_CHECK(outcome == GMLAKE_SERVED, last_failure());
   }
@@ -91,7 +92,7 @@ void* Mounted::obtain_stock(c10::DeviceIndex device, size_t size, cudaStream_t s
     at = stock_->raw_alloc_with_stream(size, stream);
   } catch (const c10::OutOfMemoryError& error) {
     if (!make_room(device, stream)) {
-      refuse(device, size, false, error.what_without_backtrace());
+      refuse(device, size, error.what_without_backtrace());
     }
   }
   if (at == nullptr) {
@@ -99,7 +100,7 @@ void* Mounted::obtain_stock(c10::DeviceIndex device, size_t size, cudaStream_t s
     try {
       at = stock_->raw_alloc_with_stream(size, stream);
     } catch (const c10::OutOfMemoryError& error) {
-      refuse(device, size, false, error.what_without_backtrace());
+      refuse(device, size, error.what_without_backtrace());
     }
   }
   stock_changed(device);
@@ -109,6 +110,9 @@ void* Mounted::obtain_stock(c10::DeviceIndex device, size_t size, cudaStream_t s
 // Gives back what neither allocator needs, where the one that was asked has found nothing; says whether to ask again.
 bool Mounted::make_room(c10::DeviceIndex device, cudaStream_t stream) {
   const auto begun = of(device).pools.count();
+  if (begun == 0 && !of(device).is_stock_used) {
+    return false; // ours has done all that can be done
+  }
   if (begun > 0 && (begun > 1 || is_capturing(stream))) {
     return false; // the GPU must not be waited for
   }
@@ -130,14 +134,12 @@ bool Mounted::make_room(c10::DeviceIndex device, cudaStream_t stream) {
   return true;
 }
 
-void Mounted::refuse(c10::DeviceIndex device, size_t size, bool is_ours, const std::string& text) {
+void Mounted::refuse(c10::DeviceIndex device, size_t size, const std::string& text) {
   const auto stats = getDeviceStats(device);
   size_t free = 0, total = 0;
   (void)cudaMemGetInfo(&free, &total);
-  if (!is_ours) {
-    History::Here here(history_, RecordContext::STATE);
-    history_.note(TraceEntry::OOM, device, free, size, 0);
-  }
+  History::Here here(history_, RecordContext::STATE);
+  history_.note(TraceEntry::OOM, device, free, size, 0);
   c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(size), stats.allocated_bytes[0].current,
                                    stats.reserved_bytes[0].current, c10::Device(c10::DeviceType::CUDA, device));
   std::vector<OutOfMemoryObserver> observers;
