@@ -1,10 +1,11 @@
 """PyTorch's own recorder, for those who want a trace and nothing else."""
 
 import atexit
+import contextlib
 import pickle
 
 
-class record:
+class record(contextlib.ContextDecorator):
     """Records what the block does with GPU memory, and writes the trace to `path`.
 
         with gmlake.record("run.pickle"):

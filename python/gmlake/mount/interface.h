@@ -19,6 +19,7 @@ struct gmlake_stat {
 };
 
 constexpr int GMLAKE_SUMS = 9;
+constexpr int ACTIVE = 6; // the place of active_bytes
 constexpr int RESERVED = 5; // the place of reserved_bytes
 
 struct gmlake_numbers {

@@ -115,13 +115,14 @@ class Mounted final : public CUDAAllocator {
   struct OfDevice {
     Pools pools;
     double fraction = 1.0;
-    std::atomic<int> use_on_oom{0}; // pools that may be used where there is nothing else
     std::atomic<int64_t> hidden_ooms{0}; // of PyTorch's own allocator, that were none after all
     std::atomic<bool> is_stock_used{false};
   };
 
   void* obtain(c10::DeviceIndex device, size_t size, cudaStream_t stream);
   void* obtain_stock(c10::DeviceIndex device, size_t size, cudaStream_t stream);
+  void* try_stock(c10::DeviceIndex device, size_t size, cudaStream_t stream, std::string* why);
+  void* last_resort(c10::DeviceIndex device, size_t size, cudaStream_t stream, const std::string& text);
   bool make_room(c10::DeviceIndex device, cudaStream_t stream);
   [[noreturn]] void refuse(c10::DeviceIndex device, size_t size, const std::string& text);
   void let_go(void* at);

@@ -51,12 +51,10 @@ void Mounted::createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id, OtherA
 #if GMLAKE_MINOR >= 11
 void Mounted::setUseOnOOM(c10::DeviceIndex device, MempoolId_t id, bool use) {
   stock_->setUseOnOOM(device, id, use);
-  of(device).use_on_oom += use ? 1 : -1;
 }
 #else
 void Mounted::setUseOnOOM(c10::DeviceIndex device, MempoolId_t id) {
   stock_->setUseOnOOM(device, id);
-  of(device).use_on_oom += 1;
 }
 #endif
 

@@ -130,9 +130,16 @@ void Mounted::on_event(int device, int action, uint64_t at, uint64_t size, uint6
 }
 
 void Mounted::on_stock_event(const TraceEntry& entry) {
-  if (entry.action_ != TraceEntry::OOM && history_.is_on()) {
-    history_.add(entry, false);
+  if (entry.action_ == TraceEntry::OOM || !history_.is_on()) {
+    return;
   }
+  auto copy = entry;
+  if (copy.action_ == TraceEntry::SNAPSHOT) {
+    gmlake_numbers ours;
+    gmlake_mount_numbers(copy.device_, &ours);
+    copy.size_ += ours.sums[ACTIVE][0].current; // it says how much is in use
+  }
+  history_.add(std::move(copy), false);
 }
 
 bool Mounted::isHistoryEnabled() {

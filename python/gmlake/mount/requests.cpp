@@ -9,6 +9,12 @@ void released(void* at) {
   Mounted::only()->raw_delete(at);
 }
 
+// What PyTorch's message says about this process and others, as the driver's library for monitoring knows it.
+std::string who_holds(const std::string& text) {
+  const auto from = text.find("is free. "), to = text.find("Of the allocated memory");
+  return from < to && to != std::string::npos ? text.substr(from + 9, to - from - 9) : "";
+}
+
 bool is_capturing(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   if (cudaStreamIsCapturing(stream, &status) != cudaSuccess) {
@@ -59,11 +65,8 @@ void* Mounted::obtain(c10::DeviceIndex device, size_t size, cudaStream_t stream)
       of(device).hidden_ooms += 1;
       outcome = gmlake_mount_malloc(device, size, handle, &served);
     }
-    if (C10_UNLIKELY(outcome == GMLAKE_NO_MEMORY && of(device).use_on_oom > 0)) {
-      return obtain_stock(device, size, stream);
-    }
     if (C10_UNLIKELY(outcome == GMLAKE_NO_MEMORY)) {
-      refuse(device, size, last_failure());
+      return last_resort(device, size, stream, last_failure());
     }
     TORCH_CHECK(outcome == GMLAKE_SERVED, last_failure());
   }
@@ -76,8 +79,34 @@ void* Mounted::obtain(c10::DeviceIndex device, size_t size, cudaStream_t stream)
   return at;
 }
 
+// PyTorch's own allocator may have a pool for this case (`use_on_oom`); and it knows who else holds memory.
+void* Mounted::last_resort(c10::DeviceIndex device, size_t size, cudaStream_t stream, const std::string& text) {
+  std::string why;
+  if (void* at = try_stock(device, size, stream, &why)) {
+    return at;
+  }
+  of(device).hidden_ooms += 1;
+  const std::string hint =
+      "To see which lines hold it: torch.cuda.memory._record_memory_history(), then `gmlake-sim blame --at oom`.";
+  refuse(device, size, text + " " + who_holds(why) + hint);
+}
+
 // From PyTorch's own allocator, to which private pools belong.
 void* Mounted::obtain_stock(c10::DeviceIndex device, size_t size, cudaStream_t stream) {
+  std::string why;
+  void* at = try_stock(device, size, stream, &why);
+  if (at == nullptr && make_room(device, stream)) {
+    of(device).hidden_ooms += 1;
+    at = try_stock(device, size, stream, &why);
+  }
+  if (at == nullptr) {
+    refuse(device, size, why);
+  }
+  return at;
+}
+
+// Null, and why, if it has no memory.
+void* Mounted::try_stock(c10::DeviceIndex device, size_t size, cudaStream_t stream, std::string* why) {
   of(device).is_stock_used = true;
   if (of(device).fraction < 1.0) {
     size_t free = 0, total = 0;
@@ -87,24 +116,14 @@ void* Mounted::obtain_stock(c10::DeviceIndex device, size_t size, cudaStream_t s
     const double held = static_cast<double>(ours.sums[RESERVED][0].current) / static_cast<double>(total);
     stock_->setMemoryFraction(std::max(0.0, of(device).fraction - held), device);
   }
-  void* at = nullptr;
   try {
-    at = stock_->raw_alloc_with_stream(size, stream);
+    void* at = stock_->raw_alloc_with_stream(size, stream);
+    stock_changed(device);
+    return at;
   } catch (const c10::OutOfMemoryError& error) {
-    if (!make_room(device, stream)) {
-      refuse(device, size, error.what_without_backtrace());
-    }
+    *why = error.what_without_backtrace();
+    return nullptr;
   }
-  if (at == nullptr) {
-    of(device).hidden_ooms += 1;
-    try {
-      at = stock_->raw_alloc_with_stream(size, stream);
-    } catch (const c10::OutOfMemoryError& error) {
-      refuse(device, size, error.what_without_backtrace());
-    }
-  }
-  stock_changed(device);
-  return at;
 }
 
 // Gives back what neither allocator needs, where the one that was asked has found nothing; says whether to ask again.
