@@ -9,7 +9,7 @@ use super::arenas::Arenas;
 use super::block::{Freed, Live, Owner};
 use super::conf::Conf;
 use super::debug::Debug;
-use super::failure::Failure;
+use super::failure::{Failure, Told};
 use super::graph::GraphPools;
 use super::journal::Journal;
 use super::pending::Pending;
@@ -25,7 +25,7 @@ use crate::allocator::{AllocError, Allocation, Allocator, BlockId, Environment, 
 use crate::cuda::{CudaDevice, DriverError, Entered, Gpu, Relaxed};
 use crate::device::{Device, Limited, Timed};
 use crate::trace::{Action, Entry, PoolId, StreamId};
-use crate::units::{Bytes, Size};
+use crate::units::Bytes;
 
 /// What of a GPU is counted, and limited, while it is awake.
 pub(super) type Counted = Limited<Segments<CudaDevice>>;
@@ -51,6 +51,8 @@ pub struct GpuAllocator {
     pub(super) tallied: Tallied,
     pub(super) peak: Usage,
     pub(super) sums: Sums,
+    /// What was counted when the counts were to begin anew.
+    pub(super) counted_before: [i64; 5],
     /// Captures and pools that are served elsewhere (see [`Self::hold`]).
     pub(super) holds: u32,
     pub(super) observer: Option<Observer>,
@@ -94,6 +96,7 @@ impl GpuAllocator {
             tallied: Tallied::default(),
             peak: Usage::default(),
             sums: Sums::default(),
+            counted_before: [0; 5],
             holds: 0,
             observer: None,
             limit: Bytes::MAX,
@@ -396,19 +399,19 @@ impl GpuAllocator {
         let usage = self.usage();
         let limit = match self.limit {
             Bytes::MAX => String::new(),
-            limit => format!(" of the {} that this process may hold", Size(limit)),
+            limit => format!(" of the {} that this process may hold", Told(limit)),
         };
         Failure::OutOfMemory(format!(
             "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free{limit}. \
              gmlake ({}) holds {}, of which {} are in tensors and {} wait for a stream.",
-            Size(size),
+            Told(size),
             self.gpu.index,
-            Size(memory.total),
-            Size(memory.free),
+            Told(memory.total),
+            Told(memory.free),
             self.conf.spec.name,
-            Size(usage.reserved),
-            Size(usage.allocated),
-            Size(usage.active - usage.allocated),
+            Told(usage.reserved),
+            Told(usage.allocated),
+            Told(usage.active - usage.allocated),
         ))
     }
 }

@@ -104,6 +104,7 @@ impl GpuAllocator {
     /// What was allocated and freed is counted anew.
     pub fn reset_accumulated(&mut self) {
         self.sums.reset_accumulated();
+        self.counted_before = self.counts();
     }
 
     /// The numbers, with the free blocks counted anew.
@@ -117,15 +118,30 @@ impl GpuAllocator {
             });
         }
         self.sums.set_inactive(free[0], free[1]);
-        let (obtained, returned) = self.counted_segments().calls;
+        let (now, before) = (self.counts(), self.counted_before);
+        let [retries, ooms, waits, obtained, returned] =
+            std::array::from_fn(|place| now[place] - before[place]);
         Numbers {
             sums: *self.sums.rows(),
-            retries: self.main.retries() as i64,
-            ooms: self.tallied.num_ooms as i64,
-            waits: self.synchronizations.load(Ordering::Relaxed) as i64,
-            obtained: obtained as i64,
-            returned: returned as i64,
+            retries,
+            ooms,
+            waits,
+            obtained,
+            returned,
         }
+    }
+
+    /// Retries, requests without memory, waits, and calls that obtained memory and gave it back.
+    fn counts(&mut self) -> [i64; 5] {
+        let (obtained, returned) = self.counted_segments().calls;
+        [
+            self.main.retries(),
+            self.tallied.num_ooms,
+            self.synchronizations.load(Ordering::Relaxed),
+            obtained,
+            returned,
+        ]
+        .map(|count| count as i64)
     }
 
     /// Shows every block, segment by segment, in address order within each.
@@ -169,8 +185,12 @@ impl Process {
         Ok(allocator.served(allocation.at.0, allocation.size))
     }
 
-    /// Takes memory back, on whichever GPU it is; `None`: it is not ours.
+    /// Takes memory back, on whichever GPU it is; `None`: it is not ours. In a forked process nothing is: memory there
+    /// means nothing.
     pub fn take_back(&self, at: u64) -> Option<Served> {
+        if self.is_forked() {
+            return Some(Served::default());
+        }
         self.opened().find_map(|mut allocator| {
             let size = allocator.free(at)?;
             Some(allocator.served(at, size))

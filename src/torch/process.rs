@@ -245,7 +245,7 @@ impl Process {
         allocators.filter_map(|allocator| allocator.as_ref().ok()).map(lock)
     }
 
-    fn is_forked(&self) -> bool {
+    pub(super) fn is_forked(&self) -> bool {
         match FORKS.load(Ordering::Relaxed) {
             ASK => std::process::id() != self.id,
             told => told == FORKED,

@@ -117,6 +117,7 @@ class Mounted final : public CUDAAllocator {
     double fraction = 1.0;
     std::atomic<int64_t> hidden_ooms{0}; // of PyTorch's own allocator, that were none after all
     std::atomic<bool> is_stock_used{false};
+    std::atomic<bool> is_stale{false}; // PyTorch's own allocator has given something up since we were told
   };
 
   void* obtain(c10::DeviceIndex device, size_t size, cudaStream_t stream);
@@ -127,7 +128,7 @@ class Mounted final : public CUDAAllocator {
   [[noreturn]] void refuse(c10::DeviceIndex device, size_t size, const std::string& text);
   void let_go(void* at);
   void stock_changed(c10::DeviceIndex device);
-  void stock_changed();
+  void stock_shrank();
   DeviceStats stock_stats(c10::DeviceIndex device);
   void listen();
   void add_segments(std::vector<SegmentInfo>& segments);

@@ -95,13 +95,15 @@ DeviceStats Mounted::stock_stats(c10::DeviceIndex device) {
 
 void Mounted::stock_changed(c10::DeviceIndex device) {
   of(device).is_stock_used = true;
+  of(device).is_stale = false;
   tell_elsewhere(device, stock_stats(device));
 }
 
-void Mounted::stock_changed() {
+// It is asked how much it holds when that matters next: before ours grows.
+void Mounted::stock_shrank() {
   for (int device = 0; device < count_; ++device) {
     if (of(static_cast<c10::DeviceIndex>(device)).is_stock_used) {
-      stock_changed(static_cast<c10::DeviceIndex>(device));
+      of(static_cast<c10::DeviceIndex>(device)).is_stale = true;
     }
   }
 }

@@ -56,6 +56,9 @@ void* Mounted::obtain(c10::DeviceIndex device, size_t size, cudaStream_t stream)
   if (C10_UNLIKELY(of(device).pools.take(stream) || !stock_->isEnabled())) {
     return obtain_stock(device, size, stream);
   }
+  if (C10_UNLIKELY(of(device).is_stale)) {
+    stock_changed(device);
+  }
   gmlake_served served;
   const auto handle = reinterpret_cast<uint64_t>(stream);
   {
@@ -193,7 +196,7 @@ void Mounted::let_go(void* at) {
   }
   if (C10_UNLIKELY(is_ours == 0)) {
     stock_->raw_delete(at);
-    stock_changed();
+    stock_shrank();
     return;
   }
   if (const auto* interpreter = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(interpreter != nullptr)) {
@@ -227,7 +230,7 @@ void Mounted::emptyCache(MempoolId_t id) {
     }
   }
   stock_->emptyCache(id);
-  stock_changed();
+  stock_shrank();
 }
 
 void* Mounted::getBaseAllocation(void* at, size_t* size) {
