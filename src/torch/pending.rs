@@ -102,7 +102,7 @@ mod tests {
 
     fn freed(at: u64) -> Freed {
         let block = BlockId { index: at as u32, generation: 0 };
-        Freed { at, size: MIB, stream: StreamId(0), block, owner: Owner::Main }
+        Freed { at, size: MIB, held: MIB, stream: StreamId(0), block, owner: Owner::Main }
     }
 
     fn addresses(freed: Vec<Freed>) -> Vec<u64> {
