@@ -91,7 +91,8 @@ pub unsafe extern "C" fn gmlake_base(at: *mut c_void, size: *mut usize) -> *mut 
 pub extern "C" fn gmlake_record_stream(at: *mut c_void, stream: Stream) {
     guarded(|| {
         if let Ok(process) = Process::get() {
-            let _ = process.record_stream(at.expose_provenance() as u64, stream.expose_provenance() as u64);
+            let _ = process
+                .record_stream(at.expose_provenance() as u64, stream.expose_provenance() as u64);
         }
     });
 }

@@ -41,9 +41,17 @@ mod tests {
 
     #[test]
     fn sizes_read_as_pytorchs() {
-        let told = [0, 1024, 1025, MIB, 3 * MIB, GIB, 800_000_000 * GIB].map(|size| Told(size).to_string());
-        let expected =
-            ["0 bytes", "1024 bytes", "1.00 KiB", "1024.00 KiB", "3.00 MiB", "1024.00 MiB", "800000000.00 GiB"];
+        let told = [0, 1024, 1025, MIB, 3 * MIB, GIB, 800_000_000 * GIB]
+            .map(|size| Told(size).to_string());
+        let expected = [
+            "0 bytes",
+            "1024 bytes",
+            "1.00 KiB",
+            "1024.00 KiB",
+            "3.00 MiB",
+            "1024.00 MiB",
+            "800000000.00 GiB",
+        ];
         assert_eq!(told, expected);
     }
 }

@@ -12,8 +12,8 @@ use super::debug::Debug;
 use super::failure::{Failure, Told};
 use super::graph::GraphPools;
 use super::journal::Journal;
-use super::pending::Pending;
 use super::observer::{Event, Observer};
+use super::pending::Pending;
 use super::print_error;
 use super::segments::Segments;
 use super::sleeper::Sleeper;
@@ -318,12 +318,7 @@ impl GpuAllocator {
         self.on(owner, |allocator, device| allocator.free(device, block));
     }
 
-    fn hand_out(
-        &mut self,
-        owner: Owner,
-        request: Request,
-        allocation: Allocation,
-    ) -> Allocation {
+    fn hand_out(&mut self, owner: Owner, request: Request, allocation: Allocation) -> Allocation {
         let Request { size: requested, stream, .. } = request;
         let Allocation { at, size, block } = allocation;
         if owner == Owner::Main

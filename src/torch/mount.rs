@@ -121,14 +121,7 @@ impl GpuAllocator {
         let (now, before) = (self.counts(), self.counted_before);
         let [retries, ooms, waits, obtained, returned] =
             std::array::from_fn(|place| now[place] - before[place]);
-        Numbers {
-            sums: *self.sums.rows(),
-            retries,
-            ooms,
-            waits,
-            obtained,
-            returned,
-        }
+        Numbers { sums: *self.sums.rows(), retries, ooms, waits, obtained, returned }
     }
 
     /// Retries, requests without memory, waits, and calls that obtained memory and gave it back.

@@ -37,7 +37,9 @@ impl GpuAllocator {
             self.sums.segment(change.unsigned_abs(), change.signum());
         }
         let (device, observer) = (self.gpu.index, self.observer);
-        let (Some(observe), Some(story)) = (observer, &mut self.counted_segments().story) else { return };
+        let (Some(observe), Some(story)) = (observer, &mut self.counted_segments().story) else {
+            return;
+        };
         for (action, DevicePtr(at), size) in story.drain(..) {
             observe(&Event { device, action, at, size, stream: 0 });
         }

@@ -225,7 +225,10 @@ mod tests {
         assert_eq!(row(&sums, Sum::AllocatedBytes)[0], (512, both.1));
         assert_eq!(row(&sums, Sum::ActiveBytes)[0], both, "a stream still uses it");
         sums.completed(3 * MIB - 1, 3 * MIB);
-        assert_eq!(row(&sums, Sum::RequestedBytes), [(100, 3 * mib + 99), (100, 100), (0, 3 * mib - 1)]);
+        assert_eq!(
+            row(&sums, Sum::RequestedBytes),
+            [(100, 3 * mib + 99), (100, 100), (0, 3 * mib - 1)]
+        );
         assert_eq!(sums.rows()[Sum::Active as usize][0].freed, 1);
     }
 
