@@ -121,7 +121,10 @@ def _mount(torch):
         warnings.warn(f"gmlake: {why}: mounted as a pluggable allocator, without graph trees, MemPool and history", stacklevel=3)
         return None
     _library()
-    mounted = ctypes.CDLL(str(path))
+    try:
+        mounted = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NotEnabled(f"gmlake: {path.name} does not fit this PyTorch ({torch.__version__}): {error}") from error
     outcome = mounted.gmlake_mount_install()
     if outcome == 1:
         raise NotEnabled("gmlake: PyTorch has used the GPU already; call gmlake.enable() before")

@@ -14,9 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import HERE, minor
-
-SOURCES = ("requests.cpp", "private_pools.cpp", "questions.cpp", "others.cpp", "sleep.cpp")
+from . import HERE, SOURCES, minor
 
 
 class NotBuilt(RuntimeError):
