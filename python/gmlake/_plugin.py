@@ -118,7 +118,7 @@ def _mount(torch):
     """Puts the full mount in place, if there is one for this PyTorch; otherwise says what is missing without it."""
     path, why = full.library(torch.__version__)
     if path is None:
-        warnings.warn(f"gmlake: {why}: mounted as a pluggable allocator, without graph trees, MemPool and history", stacklevel=3)
+        warnings.warn(f"gmlake: {why}: mounted as a pluggable allocator, without graph trees, MemPool and history", stacklevel=4)
         return None
     _library()
     try:

@@ -451,6 +451,7 @@ def test_memory_sleeps_and_wakes_where_it_was():
     del weights[1]
     gc.collect()
     assert gmlake.wake() < 300 * MIB
+    assert gmlake.free_host() >= given and gmlake.free_host() == 0
     del weights, other, while_asleep, more
     clean()
 

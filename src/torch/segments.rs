@@ -139,7 +139,7 @@ mod tests {
         gpu.map_for_use(range, &handles, 8 * MIB).unwrap();
         gpu.free(at);
         gpu.unmap(range, 8 * MIB);
-        handles.map(|handle| gpu.release(handle));
+        handles.into_iter().for_each(|handle| gpu.release(handle));
         let mib = MIB as i64;
         assert_eq!(gpu.take_changes(), [2 * mib, 4 * mib, 4 * mib, -2 * mib, -4 * mib, -4 * mib]);
         assert!(gpu.take_changes().is_empty());

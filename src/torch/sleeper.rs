@@ -319,7 +319,7 @@ mod tests {
             gpu.unmap(at, mib * MIB);
             gpu.unreserve(at, mib * MIB);
         }
-        handles.map(|handle| gpu.release(handle));
+        handles.into_iter().for_each(|handle| gpu.release(handle));
         assert!(gpu.device.is_pristine());
     }
 

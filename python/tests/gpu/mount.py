@@ -72,6 +72,9 @@ def requests(torch, gmlake):
 
     kept = empty(400 * MIB, dtype=torch.uint8, device="cuda")
     del kept
+    start = time.perf_counter()
+    while time.perf_counter() - start < 2:  # a processor that was idle is slow at first
+        pairs(MIB)
     for size in (0, 512, 64 << 10, MIB, 20 * MIB, 200 * MIB):
         pairs(size, 500)
         found[str(size)] = round(min(pairs(size) for _ in range(7)), 3)
@@ -214,7 +217,8 @@ def sleeping(torch, gmlake):
         product = weight @ batch
     places = [tensor.data_ptr() for tensor in tensors]
     torch.cuda.synchronize()
-    for level in (2, 1):
+    for level, name in ((2, "without contents"), (1, "with contents, first time"), (1, "with contents, again")):
+        torch.cuda.empty_cache()
         free = torch.cuda.mem_get_info()[0]
         start = time.perf_counter()
         given = gmlake.sleep(level=level, tags=["weights"])
@@ -234,8 +238,8 @@ def sleeping(torch, gmlake):
         product.zero_()
         graph.replay()
         verify(product.eq(4096).all().item(), "the graph's result changed")
-        found["with contents" if level == 1 else "without contents"] = {
-            "gib": given / GIB, "returned": round(seen / (SLEEP * GIB + 4096 * 4096 * 4), 4), "sleep_s": round(slept, 3),
+        found[name] = {
+            "gib": given / GIB, "returned": round(seen / given, 4), "sleep_s": round(slept, 3),
             "wake_s": round(woken, 3), "wake_gib_s": round(given / GIB / woken, 1), "bus_gib_s": round(1 / bus, 1),
         }
         print(json.dumps(found), flush=True)
@@ -273,7 +277,7 @@ def rollout(torch, gmlake):
 
 
 ORDER = [
-    *(("requests", arm) for arm in ("stock", LAKE, "again")), ("sleeping", LAKE), ("rollout", "stock"), ("rollout", LAKE),
+    *(("requests", arm) for arm in ("stock", LAKE, "again", LAKE)), ("sleeping", LAKE), ("rollout", "stock"), ("rollout", LAKE),
     *((name, arm) for arm in ("stock", LAKE, "again", "expandable") for name in ("graphs", "trees", "generation")),
 ]
 
