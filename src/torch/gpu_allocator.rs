@@ -291,19 +291,7 @@ impl GpuAllocator {
     }
 
     fn request(&mut self, owner: Owner, request: Request) -> Result<Allocation, AllocError> {
-        let outcome = self.on(owner, |allocator, device| allocator.malloc(device, request));
-        self.withdraw_recalled(owner);
-        outcome
-    }
-
-    /// Frees that the allocator did not wait for are complete.
-    #[inline]
-    fn withdraw_recalled(&mut self, owner: Owner) {
-        for block in self.on(owner, |allocator, _| allocator.take_recalled()) {
-            if let Some(freed) = self.pending.withdraw(owner, block) {
-                self.completed(&freed);
-            }
-        }
+        self.on(owner, |allocator, device| allocator.malloc(device, request))
     }
 
     /// Nobody uses a block any more.
