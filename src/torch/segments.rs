@@ -130,7 +130,7 @@ mod tests {
     use crate::units::MIB;
 
     #[test]
-    fn what_comes_and_goes_is_counted_and_told() {
+    fn what_comes_and_goes_is_counted_and_kept() {
         let mut gpu = Segments::new(SimDevice::new(64 * MIB));
         let at = gpu.malloc(2 * MIB).unwrap();
         gpu.story = Some(Vec::new());

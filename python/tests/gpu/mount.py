@@ -1,4 +1,4 @@
-"""The full mount on a GPU: what graphs, pools, sleeping and small requests cost, beside stock PyTorch.
+"""The full mount on a GPU: what graphs, pools, sleeping and small requests cost, compared with stock PyTorch.
 
 usage: mount.py OUT SECONDS        every part in a process of its own; OUT/mount.json grows with each, OUT/mount.md is the table
        mount.py PART ARM           one, in this process; the last line of its output is its result, in JSON
@@ -51,7 +51,7 @@ def timed(torch, run, count):
     return answers, median(times)
 
 
-def told(torch, answers, seconds):
+def report(torch, answers, seconds):
     peak = torch.cuda.max_memory_reserved() / GIB
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -123,7 +123,7 @@ def graphs(torch, gmlake):
         del others
         return loss.item()
 
-    found["whole-step graph"] = told(torch, *timed(torch, replay, 40))
+    found["whole-step graph"] = report(torch, *timed(torch, replay, 40))
     del graph, loss, model, optimizer
     torch.cuda.empty_cache()
     model, pool = net(torch), torch.cuda.MemPool()
@@ -137,7 +137,7 @@ def graphs(torch, gmlake):
         optimizer.zero_grad(set_to_none=True)
         return value.item()
 
-    found["MemPool"] = told(torch, *timed(torch, pooled, 40))
+    found["MemPool"] = report(torch, *timed(torch, pooled, 40))
     return found
 
 
@@ -162,7 +162,7 @@ def trees(torch, gmlake):
 
     early, _ = timed(torch, step, 8)
     late, seconds = timed(torch, step, 60)
-    return {"reduce-overhead": told(torch, early + late, seconds)}
+    return {"reduce-overhead": report(torch, early + late, seconds)}
 
 
 @part
@@ -183,7 +183,7 @@ def generation(torch, gmlake):
 
     timed(torch, run, 2)
     tokens, seconds = timed(torch, run, 3)
-    return {"static cache": told(torch, tokens, seconds)}
+    return {"static cache": report(torch, tokens, seconds)}
 
 
 def filled(torch, count, gib=1):
@@ -323,7 +323,7 @@ def same(one, other):
 
 
 def table(results):
-    lines = ["| part | job | arm | median ms | peak GiB | answers beside stock |", "|---|---|---|---:|---:|---|"]
+    lines = ["| part | job | arm | median ms | peak GiB | answers as stock's |", "|---|---|---|---:|---:|---|"]
     stock = {each["part"]: each["result"] for each in results if each["arm"] == "stock" and each["result"]}
     others = []
     for each in results:
@@ -334,8 +334,8 @@ def table(results):
             others.append(f"- {name}, {each['arm']}: `{json.dumps(result)}`")
             continue
         for job, numbers in (result or {}).items():
-            beside = stock.get(name, {}).get(job)
-            verdict = same(numbers["answers"], beside["answers"]) if beside else "?"
+            theirs = stock.get(name, {}).get(job)
+            verdict = same(numbers["answers"], theirs["answers"]) if theirs else "?"
             lines.append(f"| {name} | {job} | {each['arm']} | {numbers['ms']} | {numbers['peak_gib']} | {verdict} |")
     return "\n".join([*lines, "", *others, ""])
 
