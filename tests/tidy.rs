@@ -22,6 +22,7 @@ const UNSAFE_FILES: &[&str] = &[
     "src/cuda/driver.rs",
     "src/cuda/guest.rs",
     "src/torch/c_interface.rs",
+    "src/torch/mount_interface.rs",
     "src/trace/input.rs",
     "src/virtual_gpu/exports/",
 ];

@@ -19,7 +19,7 @@ from ._plugin import (
     stats,
 )
 from ._record import record
-from ._sleep import sleep, tag, wake
+from ._sleep import free_host, sleep, tag, wake
 
 __version__ = "0.1.0"
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "check",
     "enable",
     "enabled",
+    "free_host",
     "mounted",
     "record",
     "record_history",

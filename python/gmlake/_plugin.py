@@ -118,10 +118,13 @@ def _mount(torch):
     """Puts the full mount in place, if there is one for this PyTorch; otherwise says what is missing without it."""
     path, why = full.library(torch.__version__)
     if path is None:
-        warnings.warn(f"gmlake: {why}: mounted as a pluggable allocator, without graph trees, MemPool and history", stacklevel=3)
+        warnings.warn(f"gmlake: {why}: mounted as a pluggable allocator, without graph trees, MemPool and history", stacklevel=4)
         return None
     _library()
-    mounted = ctypes.CDLL(str(path))
+    try:
+        mounted = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NotEnabled(f"gmlake: {path.name} does not fit this PyTorch ({torch.__version__}): {error}") from error
     outcome = mounted.gmlake_mount_install()
     if outcome == 1:
         raise NotEnabled("gmlake: PyTorch has used the GPU already; call gmlake.enable() before")

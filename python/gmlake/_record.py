@@ -36,7 +36,7 @@ class record(contextlib.ContextDecorator):
         self.noted = Categories(torch) if self.with_categories else None
         context = "alloc" if self.frames else None
         torch.cuda.memory._record_memory_history("all", context, "python", self.max_entries)
-        # A block that is never left, such as that of an ExitStack which nobody closes, ends with the program.
+        # A block that is never left, such as that of an ExitStack which is not closed, ends with the program.
         atexit.register(self._end)
         return self
 

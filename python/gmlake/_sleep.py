@@ -70,3 +70,10 @@ def wake(tags=None):
     Raises RuntimeError if there is not enough memory: what does not fit sleeps on.
     """
     return _call("gmlake_wake", _names(tags))
+
+
+def free_host():
+    """Gives the pinned host memory back that sleeps kept contents in, and that is kept for the next; returns the bytes."""
+    function = _mount().gmlake_free_host
+    function.restype = ctypes.c_uint64
+    return function()

@@ -23,6 +23,7 @@ import gmlake
 
 MIB, GIB = 1 << 20, 1 << 30
 CUDA = torch.device("cuda")
+MINOR = int(torch.__version__.split(".")[1])
 
 
 def empty(size):
@@ -287,8 +288,10 @@ def test_pools_nest_and_belong_to_their_thread():
         places = [(segment["address"], segment["total_size"]) for segment in pool.snapshot()]
         return any(at <= tensor.data_ptr() < at + size for at, size in places)
 
-    assert inside(one, first) and inside(two, second) and inside(one, third)
-    assert not inside(one, second) and not inside(one, from_thread[0])
+    # In 2.9, the outer pool goes before the inner one.
+    inner, other = (two, one) if MINOR > 10 else (one, two)
+    assert inside(one, first) and inside(one, third) and inside(inner, second) and not inside(other, second)
+    assert not inside(one, from_thread[0])
 
 
 def test_a_graph_is_captured_and_replayed():
@@ -448,6 +451,7 @@ def test_memory_sleeps_and_wakes_where_it_was():
     del weights[1]
     gc.collect()
     assert gmlake.wake() < 300 * MIB
+    assert gmlake.free_host() >= given and gmlake.free_host() == 0
     del weights, other, while_asleep, more
     clean()
 

@@ -85,7 +85,7 @@ class Inner:
 def stand_in():
     """A module with what enable touches of PyTorch."""
     torch = types.ModuleType("torch")
-    torch.__version__ = "2.11.0"
+    torch.__version__ = "2.8.0"  # none of those for which there is a full mount
     torch._C = types.SimpleNamespace(_cuda_customAllocator=None)
     seen = {}
 
@@ -151,6 +151,17 @@ def test_pytorchs_questions_are_answered_from_our_numbers():
     assert "no GPU memory" in torch.cuda.memory_summary(1)
     torch.cuda.reset_peak_memory_stats(1)
     assert asked == [1]
+
+
+def test_the_mount_has_its_sources_and_says_how_it_is_built():
+    mount = gmlake._plugin.full
+    assert {"interface.h", *mount.SOURCES} <= set(os.listdir(HERE / "mount"))
+    assert [mount.minor(text) for text in ("2.9.0", "2.11.0+cu130", "2.15.1")] == [9, 11, 15]
+    assert [mount.minor(text) for text in ("2.8.0", "2.16.0", "2.12.0.dev20260101", "3.0.0")] == [None] * 4
+    path, why = mount.library("2.16.0")
+    assert path is None and "is not one of 2.9 to 2.15" in why, why
+    path, why = mount.library("2.9.1")
+    assert path is not None or "python -m gmlake mount" in why, why
 
 
 def test_a_snapshot_of_nothing_is_a_snapshot():

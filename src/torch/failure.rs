@@ -4,9 +4,9 @@ use crate::cuda::DriverError;
 use crate::units::{Bytes, GIB, KIB, MIB};
 
 /// A size in the words of PyTorch's own messages, which programs look for: always two decimals.
-pub(super) struct Told(pub(super) Bytes);
+pub(super) struct PytorchSize(pub(super) Bytes);
 
-impl std::fmt::Display for Told {
+impl std::fmt::Display for PytorchSize {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (size, unit) = match self.0 {
             0..=KIB => return write!(f, "{} bytes", self.0),
@@ -41,8 +41,8 @@ mod tests {
 
     #[test]
     fn sizes_read_as_pytorchs() {
-        let told = [0, 1024, 1025, MIB, 3 * MIB, GIB, 800_000_000 * GIB]
-            .map(|size| Told(size).to_string());
+        let sizes = [0, 1024, 1025, MIB, 3 * MIB, GIB, 800_000_000 * GIB]
+            .map(|size| PytorchSize(size).to_string());
         let expected = [
             "0 bytes",
             "1024 bytes",
@@ -52,6 +52,6 @@ mod tests {
             "1024.00 MiB",
             "800000000.00 GiB",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(sizes, expected);
     }
 }

@@ -9,7 +9,7 @@ use super::arenas::Arenas;
 use super::block::{Freed, Live, Owner};
 use super::conf::Conf;
 use super::debug::Debug;
-use super::failure::{Failure, Told};
+use super::failure::{Failure, PytorchSize};
 use super::graph::GraphPools;
 use super::journal::Journal;
 use super::observer::{Event, Observer};
@@ -133,8 +133,8 @@ impl GpuAllocator {
         }
     }
 
-    /// Takes a block back, and returns its size if it was one of ours. Never fails: what the driver says is kept until the
-    /// next request, and when the driver has gone, its memory has gone with it.
+    /// Takes a block back, and returns its size if it was one of ours. Never fails: what the driver says is kept until
+    /// the next request, and when the driver has gone, its memory has gone with it.
     pub fn free(&mut self, at: u64) -> Option<Bytes> {
         let live = self.live.remove(&at)?;
         let uses = if self.uses.is_empty() { None } else { self.uses.remove(&at) };
@@ -294,7 +294,7 @@ impl GpuAllocator {
         self.on(owner, |allocator, device| allocator.malloc(device, request))
     }
 
-    /// Nobody uses a block any more.
+    /// No one uses a block any more.
     #[inline]
     pub(super) fn completed(&mut self, freed: &Freed) {
         self.sums.completed(freed.size, freed.held);
@@ -382,19 +382,19 @@ impl GpuAllocator {
         let usage = self.usage();
         let limit = match self.limit {
             Bytes::MAX => String::new(),
-            limit => format!(" of the {} that this process may hold", Told(limit)),
+            limit => format!(" of the {} that this process may hold", PytorchSize(limit)),
         };
         Failure::OutOfMemory(format!(
             "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free{limit}. \
              gmlake ({}) holds {}, of which {} are in tensors and {} wait for a stream.",
-            Told(size),
+            PytorchSize(size),
             self.gpu.index,
-            Told(memory.total),
-            Told(memory.free),
+            PytorchSize(memory.total),
+            PytorchSize(memory.free),
             self.conf.spec.name,
-            Told(usage.reserved),
-            Told(usage.allocated),
-            Told(usage.active - usage.allocated),
+            PytorchSize(usage.reserved),
+            PytorchSize(usage.allocated),
+            PytorchSize(usage.active - usage.allocated),
         ))
     }
 }

@@ -42,6 +42,7 @@ mod observer;
 mod pending;
 mod process;
 mod segments;
+mod sleep;
 mod sleeper;
 mod snapshot;
 mod stats;

@@ -1,22 +1,24 @@
-//! What a full mount asks: an allocator of PyTorch's own kind (C++, `python/gmlake/mount`), which keeps PyTorch's books and
-//! leaves memory itself to us.
+//! The full mount: an allocator of PyTorch's own kind (C++, `python/gmlake/mount`), which keeps
+//! PyTorch's books and leaves memory itself to us.
 //!
 //! ```text
 //!   c10::cuda::CUDACachingAllocator::get() ──▶ Mounted ──┬─▶ memory of the program          (here)
 //!                                                        └─▶ graphs, MemPool: private pools (PyTorch's own allocator)
 //! ```
 //!
-//! Private pools are served by PyTorch's own allocator, beside us: graphs, their checkpoints and pools with an
-//! allocator of their own work there as ever. What it holds is told to us ([`GpuAllocator::set_elsewhere`]), so that
+//! Private pools are served by PyTorch's own allocator, next to us: graphs, their checkpoints and pools with an
+//! allocator of their own work there as ever. What it holds is reported to us ([`GpuAllocator::set_elsewhere`]), so that
 //! peaks are those of the sum, and a limit holds for both.
 
 use std::sync::atomic::Ordering;
 
 use super::failure::Failure;
 use super::gpu_allocator::GpuAllocator;
+use super::observer::{Event, Observer};
 use super::process::Process;
 use super::sums::{Elsewhere, SUMS, Stat, Sum};
 use crate::allocator::{BlockKind, BlockUse, BlockView};
+use crate::device::DevicePtr;
 use crate::units::Bytes;
 
 /// A block that was handed out, or taken back; and the GPU's sums after that.
@@ -74,6 +76,27 @@ pub struct Shown {
 }
 
 impl GpuAllocator {
+    /// Tells of everything from now on, or of nothing.
+    pub fn observe(&mut self, observer: Option<Observer>) {
+        self.observer = observer;
+        self.counted_segments().story = observer.map(|_| Vec::new());
+    }
+
+    /// Accounts for segments that came and went, and tells of them.
+    #[inline]
+    pub(super) fn account(&mut self) {
+        for change in self.counted_segments().take_changes() {
+            self.sums.segment(change.unsigned_abs(), change.signum());
+        }
+        let (device, observer) = (self.gpu.index, self.observer);
+        let (Some(observe), Some(story)) = (observer, &mut self.counted_segments().story) else {
+            return;
+        };
+        for (action, DevicePtr(at), size) in story.drain(..) {
+            observe(&Event { device, action, at, size, stream: 0 });
+        }
+    }
+
     /// From now on something is captured, or served from a pool elsewhere: the GPU must not be waited for, and no event
     /// may be asked for or recorded. Ends as often as it began.
     pub fn hold(&mut self, begins: bool) {

@@ -144,7 +144,7 @@ pub unsafe extern "C" fn gmlake_mount_show(
 
 type Listener = extern "C" fn(c_int, c_int, u64, u64, u64);
 
-/// Who listens, as a pointer to a [`Listener`]; null: nobody.
+/// Who listens, as a pointer to a [`Listener`]; null: no one.
 static LISTENER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 fn tell(event: &Event) {
@@ -186,7 +186,7 @@ extern "C" fn forked() {
     Process::has_forked();
 }
 
-/// Called once, before the first request: from then on a forked process is told that it is one, and need not ask.
+/// Called once, before the first request: from then on a forked process is notified and need not ask.
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_mount_begin() {
     static ONCE: Once = Once::new();
@@ -265,7 +265,7 @@ pub unsafe extern "C" fn gmlake_mount_wake(
     unsafe { answer(outcome, bytes) }
 }
 
-/// Hands over what kept contents are known by that nobody wants any more.
+/// Hands over what kept contents are known by that is not wanted any more.
 ///
 /// # Safety
 /// The function can be called with `context`.

@@ -1,7 +1,5 @@
-//! Who listens to what happens: PyTorch's own history, where it asks us in full.
+//! Observers of what happens: PyTorch's own history, where it asks us in full.
 
-use super::GpuAllocator;
-use crate::device::DevicePtr;
 use crate::trace::Action;
 use crate::units::Bytes;
 
@@ -22,26 +20,3 @@ pub struct Event {
 
 /// Called while the GPU's lock is held, in the order in which things happen: must not ask for memory.
 pub type Observer = fn(&Event);
-
-impl GpuAllocator {
-    /// Tells of everything from now on, or of nothing.
-    pub fn observe(&mut self, observer: Option<Observer>) {
-        self.observer = observer;
-        self.counted_segments().story = observer.map(|_| Vec::new());
-    }
-
-    /// Accounts for segments that came and went, and tells of them.
-    #[inline]
-    pub(super) fn account(&mut self) {
-        for change in self.counted_segments().take_changes() {
-            self.sums.segment(change.unsigned_abs(), change.signum());
-        }
-        let (device, observer) = (self.gpu.index, self.observer);
-        let (Some(observe), Some(story)) = (observer, &mut self.counted_segments().story) else {
-            return;
-        };
-        for (action, DevicePtr(at), size) in story.drain(..) {
-            observe(&Event { device, action, at, size, stream: 0 });
-        }
-    }
-}

@@ -36,9 +36,9 @@ pub struct Process {
 static FORKS: AtomicU8 = AtomicU8::new(ASK);
 /// It asks for its number each time, which is a system call.
 const ASK: u8 = 0;
-/// It will be told, and was not.
-const WILL_BE_TOLD: u8 = 1;
-/// It was told.
+/// It will be notified, and was not.
+const WILL_BE_NOTIFIED: u8 = 1;
+/// It was notified.
 const FORKED: u8 = 2;
 
 static PROCESS: OnceLock<Result<Process, String>> = OnceLock::new();
@@ -92,7 +92,7 @@ impl Process {
 
     /// From now on [`Self::has_forked`] will be called in every process that is forked off.
     pub fn will_tell_of_forks() {
-        let _ = FORKS.compare_exchange(ASK, WILL_BE_TOLD, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = FORKS.compare_exchange(ASK, WILL_BE_NOTIFIED, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// This process was forked off.
@@ -248,7 +248,7 @@ impl Process {
     pub(super) fn is_forked(&self) -> bool {
         match FORKS.load(Ordering::Relaxed) {
             ASK => std::process::id() != self.id,
-            told => told == FORKED,
+            known => known == FORKED,
         }
     }
 }

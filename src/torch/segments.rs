@@ -130,7 +130,7 @@ mod tests {
     use crate::units::MIB;
 
     #[test]
-    fn what_comes_and_goes_is_counted_and_told() {
+    fn what_comes_and_goes_is_counted_and_kept() {
         let mut gpu = Segments::new(SimDevice::new(64 * MIB));
         let at = gpu.malloc(2 * MIB).unwrap();
         gpu.story = Some(Vec::new());
@@ -139,7 +139,7 @@ mod tests {
         gpu.map_for_use(range, &handles, 8 * MIB).unwrap();
         gpu.free(at);
         gpu.unmap(range, 8 * MIB);
-        handles.map(|handle| gpu.release(handle));
+        handles.into_iter().for_each(|handle| gpu.release(handle));
         let mib = MIB as i64;
         assert_eq!(gpu.take_changes(), [2 * mib, 4 * mib, 4 * mib, -2 * mib, -4 * mib, -4 * mib]);
         assert!(gpu.take_changes().is_empty());

@@ -44,7 +44,7 @@ pub struct Sleeper<D> {
     handles: Vec<Option<Handle>>,
     vacant: Vec<HandleId>,
     mappings: BTreeMap<DevicePtr, HandleId>,
-    /// Contents that nobody wants any more, for the keeper to drop.
+    /// Contents that are not wanted any more, for the keeper to drop.
     pub(super) unwanted: Vec<Kept>,
 }
 
@@ -319,7 +319,7 @@ mod tests {
             gpu.unmap(at, mib * MIB);
             gpu.unreserve(at, mib * MIB);
         }
-        handles.map(|handle| gpu.release(handle));
+        handles.into_iter().for_each(|handle| gpu.release(handle));
         assert!(gpu.device.is_pristine());
     }
 

@@ -6,7 +6,7 @@
 //! ```text
 //!                   all   small   large        each: current, peak, allocated, freed
 //!   allocation       x      x       x
-//!   ...              x      x       x          the peak is that of our own and of what others hold beside us
+//!   ...              x      x       x          the peak is that of our own and of what others hold as well
 //! ```
 
 use crate::units::{Bytes, MIB};
@@ -22,7 +22,7 @@ const SMALL_SEGMENT: Bytes = 2 * MIB;
 pub struct Stat {
     /// Now.
     pub current: i64,
-    /// At most, with what others held beside us.
+    /// At most, with what others held as well.
     pub peak: i64,
     /// Came in all.
     pub allocated: i64,
@@ -59,7 +59,7 @@ pub enum Sum {
 /// How many there are.
 pub const SUMS: usize = 9;
 
-/// What others hold beside us, in the same order.
+/// What others hold on the same GPU, in the same order.
 pub type Elsewhere = [[i64; 3]; SUMS];
 
 /// All sums of one GPU.

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 HERE = Path(__file__).parent
+SOURCES = ("requests.cpp", "private_pools.cpp", "questions.cpp", "others.cpp", "sleep.cpp")
 
 
 def minor(version):

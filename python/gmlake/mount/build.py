@@ -14,9 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import HERE, minor
-
-SOURCES = ("requests.cpp", "private_pools.cpp", "questions.cpp", "others.cpp", "sleep.cpp")
+from . import HERE, SOURCES, minor
 
 
 class NotBuilt(RuntimeError):
@@ -82,7 +80,7 @@ def version_of(torch):
 
 
 def cuda_headers(torch):
-    """CUDA's headers: of the NVIDIA packages beside PyTorch, or of an installed toolkit."""
+    """CUDA's headers: of the NVIDIA packages next to PyTorch, or of an installed toolkit."""
     places = [*sorted((torch.parent / "nvidia").glob("*/include")), Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"]
     for place in places:
         if (place / "cuda_runtime_api.h").exists() and (place / "crt" / "host_defines.h").exists():

@@ -74,6 +74,7 @@ extern "C" __attribute__((visibility("default"))) int gmlake_mount_install() {
   auto* mounted = new Mounted(stock); // lives as long as the process
   Mounted::only() = mounted;
   c10::cuda::CUDACachingAllocator::allocator.store(mounted);
-  c10::SetAllocator(c10::DeviceType::CUDA, mounted);
+  // Whom torch.accelerator asks. With priority 0, as PyTorch's own has it, PyTorch 2.15 would still ask its own.
+  c10::SetAllocator(c10::DeviceType::CUDA, mounted, 1);
   return 0;
 }

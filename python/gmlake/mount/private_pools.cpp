@@ -1,4 +1,4 @@
-// Private pools, of CUDA graphs and of MemPool: PyTorch's own allocator serves them beside us.
+// Private pools, of CUDA graphs and of MemPool: PyTorch's own allocator serves them next to us.
 #include "mounted.h"
 
 namespace gmlake {

@@ -2,6 +2,7 @@
 #include "mounted.h"
 
 #include <cstring>
+#include <map>
 
 namespace gmlake {
 
@@ -13,16 +14,62 @@ struct Kept {
   uint64_t size;
 };
 
+// Pinned host memory of earlier sleeps, by size. To pin memory takes many times as long as to copy what is in it, and
+// whoever slept once will sleep again: it is kept until somebody says that it is not needed.
+class Spare {
+ public:
+  void* take(uint64_t size) {
+    {
+      std::lock_guard lock(mutex_);
+      if (auto found = blocks_.find(size); found != blocks_.end()) {
+        void* host = found->second;
+        blocks_.erase(found);
+        return host;
+      }
+    }
+    void* host = nullptr;
+    if (cudaHostAlloc(&host, size, cudaHostAllocDefault) != cudaSuccess) {
+      (void)cudaGetLastError();
+      return nullptr;
+    }
+    return host;
+  }
+
+  void put(void* host, uint64_t size) {
+    std::lock_guard lock(mutex_);
+    blocks_.emplace(size, host);
+  }
+
+  uint64_t free() {
+    std::lock_guard lock(mutex_);
+    uint64_t bytes = 0;
+    for (auto [size, host] : blocks_) {
+      cudaFreeHost(host);
+      bytes += size;
+    }
+    blocks_.clear();
+    return bytes;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::multimap<uint64_t, void*> blocks_;
+};
+
+Spare& spare() {
+  static auto* only = new Spare; // lives as long as the process
+  return *only;
+}
+
 uint64_t keep(void*, uint64_t at, uint64_t size) {
-  void* host = nullptr;
-  if (cudaHostAlloc(&host, size, cudaHostAllocDefault) != cudaSuccess) {
-    (void)cudaGetLastError();
+  void* host = spare().take(size);
+  if (host == nullptr) {
     return 0;
   }
   if (cudaMemcpyAsync(host, reinterpret_cast<void*>(at), size, cudaMemcpyDeviceToHost, nullptr) != cudaSuccess ||
       cudaStreamSynchronize(nullptr) != cudaSuccess) {
     (void)cudaGetLastError();
-    cudaFreeHost(host);
+    spare().put(host, size);
     return 0;
   }
   return reinterpret_cast<uint64_t>(new Kept{host, size});
@@ -36,7 +83,7 @@ void fill(void*, uint64_t at, uint64_t kept) {
 
 void drop(void*, uint64_t kept) {
   auto* contents = reinterpret_cast<Kept*>(kept);
-  cudaFreeHost(contents->host);
+  spare().put(contents->host, contents->size);
   delete contents;
 }
 
@@ -94,4 +141,9 @@ extern "C" __attribute__((visibility("default"))) size_t gmlake_wake(const char*
     return gmlake_mount_wake(device, tags, &gmlake::fill, nullptr, some);
   });
   return gmlake::hand_over(problem, message, room);
+}
+
+// Gives the pinned host memory of earlier sleeps back, and returns its bytes.
+extern "C" __attribute__((visibility("default"))) uint64_t gmlake_free_host() {
+  return gmlake::spare().free();
 }

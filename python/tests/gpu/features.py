@@ -72,7 +72,7 @@ def compile_default(torch, gmlake):
         compiled(batch).sum().backward()
 
 
-@feature('torch.compile, mode="reduce-overhead" (CUDA graph trees)', expected="does not")
+@feature('torch.compile, mode="reduce-overhead" (CUDA graph trees)')
 def compile_graphs(torch, gmlake):
     model = net(torch)
     compiled = torch.compile(model, mode="reduce-overhead")
@@ -157,7 +157,6 @@ def cuda_graphs(torch, gmlake):
             others = [torch.randn(1000 + 37 * round_, 512, device="cuda") for _ in range(4)]
             torch.testing.assert_close(result, model(batch), atol=1e-3, rtol=1e-3)
             del others
-    assert gmlake.stats(0)["graph_pools"] == 3
     del graphs, graph, static, result
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
@@ -287,28 +286,27 @@ def snapshots(torch, gmlake):
             assert done.returncode == 0, f"{command[:4]}: {done.stderr[-300:]}"
 
 
-@feature("torch.cuda.memory_summary(), in our own form")
+@feature("torch.cuda.memory_summary()")
 def summary(torch, gmlake):
     tensor = torch.zeros(3 << 20, dtype=torch.uint8, device="cuda")
     text = torch.cuda.memory_summary()
-    rows = {words[0]: words[1:] for words in map(str.split, text.splitlines()) if words}
-    assert rows["requested"] == ["3.00", "MiB", "3.00", "MiB"], text
+    assert "| Requested memory      |   3072 KiB |   3072 KiB |" in text, text
     assert tensor.is_cuda and len(text.splitlines()) > len(torch.cuda.memory_summary(abbreviated=True).splitlines())
 
 
-@feature("torch.cuda.memory._record_memory_history (use gmlake.snapshot)", expected="does not")
+@feature("torch.cuda.memory._record_memory_history")
 def history(torch, gmlake):
     torch.cuda.memory._record_memory_history()
 
 
-@feature("torch.cuda.MemPool", expected="does not")
+@feature("torch.cuda.MemPool")
 def mem_pool(torch, gmlake):
     pool = torch.cuda.MemPool()
     with torch.cuda.use_mem_pool(pool):
         torch.zeros(1000, device="cuda")
 
 
-@feature("torch.backends.cudnn.benchmark", expected="does not")
+@feature("torch.backends.cudnn.benchmark")
 def cudnn_benchmark(torch, gmlake):
     torch.backends.cudnn.benchmark = True
     torch.nn.Conv2d(8, 8, 3).cuda()(torch.randn(4, 8, 64, 64, device="cuda")).sum().backward()
