@@ -5,8 +5,8 @@ use crate::allocator::{ALL, Environment, OptionError, Options, Spec, find};
 /// The allocators to take when none is named: the first that there is.
 pub const DEFAULT_ALLOCATOR: &[&str] = &["lake", "gmlake"];
 
-/// Bounds are not allocators: they hand out memory that is not there.
-const NOT_FOR_USE: &[&str] = &["bound", "bound-2mib"];
+/// Bounds are not allocators: they hand out memory that is not there. A plan made offline needs to know the future.
+const NOT_FOR_USE: &[&str] = &["bound", "bound-2mib", "offline"];
 
 /// Events that are kept when recording is on without a number: 320 MB.
 const HISTORY: usize = 10_000_000;
