@@ -279,6 +279,8 @@ impl Policy for RmmPool {
                 device.free(DevicePtr(at));
             }
         }
+        let idle = self.lists.iter_mut().filter(|list| list.by_address.is_empty());
+        idle.filter_map(|list| list.event.take()).for_each(|event| device.drop_fence(event));
     }
 
     fn held(&self) -> Bytes {
