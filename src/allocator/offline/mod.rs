@@ -13,6 +13,7 @@
 //! future.
 
 mod busy;
+mod crowds;
 mod plan;
 
 use std::collections::BTreeMap;

@@ -90,7 +90,7 @@ pub(crate) struct RunArgs {
     /// Index of the device in the trace, if it has several
     #[arg(long, value_name = "N")]
     pub(crate) trace_device: Option<u32>,
-    /// Allocators, separated by commas [default: all]
+    /// Allocators, separated by commas, or 'all' [default: all but those on request]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) allocators: Vec<String>,
     /// Option of an allocator, as allocator.option=value
