@@ -1,11 +1,11 @@
 //! The registry: every allocator under its name, with its options.
 
-use super::spec::{Environment, OptionError, OptionSpec, Options, Spec};
 use super::bfc::Bfc;
 use super::offline::Offline;
 use super::pool::Pool;
 use super::rmm_arena::RmmArena;
 use super::rmm_pool::RmmPool;
+use super::spec::{Environment, OptionError, OptionSpec, Options, Spec};
 use super::{
     Allocator, Caching, Gmlake, GmlakeOptions, Lake, LakeOptions, Native, PagedBound, Released,
     ReleasedOptions, Vmm,

@@ -150,7 +150,12 @@ impl RmmPool {
         (0..self.lists.len()).filter(|&other| other != list && self.lists[other].exists).collect()
     }
 
-    fn from_other_list(&mut self, device: &mut dyn Device, list: usize, size: Bytes) -> Option<u64> {
+    fn from_other_list(
+        &mut self,
+        device: &mut dyn Device,
+        list: usize,
+        size: Bytes,
+    ) -> Option<u64> {
         for other in self.others(list) {
             if let Some(block) = self.lists[other].take(size) {
                 self.wait(device, list, other);

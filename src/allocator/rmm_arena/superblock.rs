@@ -155,7 +155,9 @@ impl Superblocks {
 
     /// Every free block.
     pub(super) fn free(&self) -> impl Iterator<Item = (u64, Bytes)> {
-        self.open.values().flat_map(|superblock| superblock.free.iter().map(|(&at, &size)| (at, size)))
+        self.open
+            .values()
+            .flat_map(|superblock| superblock.free.iter().map(|(&at, &size)| (at, size)))
     }
 
     /// The end of the last block that is taken, if any is.

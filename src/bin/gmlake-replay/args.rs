@@ -36,6 +36,16 @@ pub(crate) enum Command {
     Fit(FitArgs),
     /// Replays traces through allocators
     Run(RunArgs),
+    /// Writes the manual pages to a folder
+    #[command(hide = true)]
+    Man(ManArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ManArgs {
+    /// Folder to write the pages to, one for each command
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) out: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]

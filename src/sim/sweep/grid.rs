@@ -203,7 +203,10 @@ mod tests {
         assert_eq!(last.choice.spec.name, "caching");
         assert_eq!(last.choice.options.rows(), ["max_split_size_mb=128"]);
         assert_eq!(last.setup.memory, Memory::Unlimited);
-        assert_eq!(grid(&[], &["profile=h200"]).unwrap().points.len(), allocator::by_default().count());
+        assert_eq!(
+            grid(&[], &["profile=h200"]).unwrap().points.len(),
+            allocator::by_default().count()
+        );
     }
 
     #[test]
