@@ -1,4 +1,4 @@
-//! XLA's and RAPIDS' allocators, beside what the originals answered to the same scripts.
+//! XLA's and RAPIDS' allocators, compared with what the originals answered to the same scripts.
 //!
 //! `tests/data/originals/NAME.txt` holds scripts of our own, and where the original of allocator NAME served each
 //! request: compiled from its source, on a device that counts addresses upwards.

@@ -136,7 +136,7 @@ fn what_is_wrong_is_said_in_one_line() {
         (&["plan", "no*such"], "no file matches this pattern"),
         (&["compare", a, b, "--job"], "a mix of jobs"),
         (&["compare", a, "--device-memory", "0"], "a device without memory"),
-        (&["compare", a, "--frobnicate"], "'--frobnicate' found; see 'gmlake-sim help compare'"),
+        (&["compare", a, "--frobnicate"], "see 'gmlake-sim help compare'"),
         (&["fits", a, b, "--device-memory", "1GiB"], "fits answers for one job at a time"),
         (&["fits", a], "required arguments were not provided"),
         (&["fits", a, "--card", "H900"], "there is no card"),

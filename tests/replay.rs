@@ -104,7 +104,8 @@ fn without_a_driver_one_clear_line_and_exit_code_2() {
 #[test]
 fn every_allocator_replays_as_simulated_and_keeps_its_memory_apart() {
     for trace in [STREAMS, GRAPHS] {
-        let Some(run) = replay(trace, &["--verify", "all"], &[]) else { return };
+        let more = ["--verify", "all", "--allocators", "all"];
+        let Some(run) = replay(trace, &more, &[]) else { return };
         assert_eq!(run.code(), 0, "{}{}", run.text(), run.errors());
         run.assert_tidy();
         let summaries = run.json.as_array().unwrap();

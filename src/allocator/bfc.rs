@@ -69,7 +69,7 @@ impl Bfc {
         OptionSpec {
             name: "preallocate",
             default: "0",
-            help: "one region of this size and no other, as JAX has by default; 0: regions as needed",
+            help: "one region of this size and no other, as in JAX; 0: regions as needed",
         },
         OptionSpec {
             name: "garbage_collection",

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   0x1000      0x3000            0x8000              take 0x2000..0x4000 for stream 2:
-//!   ├─ stream 1 ─┼──── stream 2 ────┤                 stream 2 waits for stream 1; nobody for 0x3000..0x4000
+//!   ├─ stream 1 ─┼──── stream 2 ────┤                 stream 2 waits for stream 1; the rest was its own
 //! ```
 
 use std::collections::BTreeMap;

@@ -253,8 +253,8 @@ pub trait Allocator: Send {
         Ok(None)
     }
 
-    /// Learns what is to come, before the first request: the lifetime of every request, in their order. Only a plan that
-    /// is made offline asks for them; PyTorch does not know them.
+    /// Learns what is to come, before the first request: the lifetime of every request, in their order. Only a plan
+    /// that is made offline asks for them; PyTorch does not know them.
     fn foresee(&mut self, _lifetimes: &dyn Fn() -> Vec<Lifetime>) {}
 
     /// The present numbers; cheap enough to be read after every event.

@@ -150,7 +150,7 @@ impl RmmPool {
         (0..self.lists.len()).filter(|&other| other != list && self.lists[other].exists).collect()
     }
 
-    fn from_other_list(
+    fn take_from_other(
         &mut self,
         device: &mut dyn Device,
         list: usize,
@@ -165,7 +165,7 @@ impl RmmPool {
         None
     }
 
-    fn from_merged_lists(
+    fn take_from_merged(
         &mut self,
         device: &mut dyn Device,
         list: usize,
@@ -232,8 +232,8 @@ impl RmmPool {
             return Ok(self.cut(block, size, list));
         }
         self.lists[list].exists = true;
-        let found = self.from_other_list(device, list, size);
-        if let Some(at) = found.or_else(|| self.from_merged_lists(device, list, size)) {
+        let found = self.take_from_other(device, list, size);
+        if let Some(at) = found.or_else(|| self.take_from_merged(device, list, size)) {
             return Ok(at);
         }
         let block = self.grow(device, size)?;

@@ -2,8 +2,8 @@
 //!
 //! Every request of the trace has its place in one region, which comes from the device with the first of them. It is a
 //! bound that is reached: no allocator that learns of a request when it comes can be expected to do better, and
-//! `bound` says how much better any could do. What is not in the plan goes to `cuMemAlloc`: all requests where nobody
-//! knows what is to come, and all if the device has no room for the region.
+//! `bound` says how much better any could do. What is not in the plan goes to `cuMemAlloc`: all requests where
+//! what is to come is not known, and all if the device has no room for the region.
 //!
 //! ```text
 //!   trace ──lifetimes──▶ plan: request 0 at 0, request 1 at 6 MiB, ...      one region, as high as the plan
@@ -174,7 +174,11 @@ impl Policy for Offline {
             return;
         }
         let mut lives = lifetimes();
-        lives.iter_mut().for_each(|life| life.size = self.round(life.size));
+        for life in &mut lives {
+            life.size = self.round(life.size);
+            // What failed in the recording is tried, and given back at once.
+            life.upper = life.upper.max(life.lower + 1);
+        }
         self.plan = plan(&lives);
         self.requests = 0;
     }

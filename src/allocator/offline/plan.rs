@@ -2,8 +2,8 @@
 //!
 //! Blocks are rectangles, time by memory, and must not overlap (dynamic storage allocation; the best plan is NP-hard to
 //! find). They are placed one after the other, each at the lowest address that is free throughout its life: the largest
-//! first, or those that live when most is live, or the longest; the lowest plan counts. As long as it is above the bound,
-//! what ended up there comes earlier in the next round (squeaky wheel optimisation).
+//! first, or those that live when most is live, or the longest; the lowest plan counts. As long as it is above the
+//! bound, what ended up there comes earlier in the next round (squeaky wheel optimisation).
 //!
 //! ```text
 //!   memory ▲    ┌──────┐           placed by size: 1 2 3 4

@@ -10,9 +10,9 @@
 //!   arenas                          [##|#|    |##|   ]        [#|        ]
 //! ```
 //!
-//! From `arena.hpp` and `arena_memory_resource_impl.cpp` (rapidsai/rmm, 5d50a37). The original takes its whole range from
-//! `cudaMalloc` at once, half of the free memory unless told otherwise. Here addresses are reserved for all of it and
-//! memory is mapped as far up as it was ever used: what is held says how large an arena the program needs.
+//! From `arena.hpp` and `arena_memory_resource_impl.cpp` (rapidsai/rmm, 5d50a37). The original takes its whole range
+//! from `cudaMalloc` at once, by default half of the free memory. Here addresses are reserved for all of it and memory is
+//! mapped as far up as it was ever used: what is held says how large an arena the program needs.
 
 use super::pool::{Free, Place, Policy};
 use super::{Counter, NIL, OptionError, OptionSpec, Options};
