@@ -101,6 +101,7 @@ fn values(spec: &Spec, option: &OptionSpec) -> Vec<&'static str> {
         ("rmm-pool", "initial" | "maximum") => vec!["0", "20MiB", "200MiB", "4GiB"],
         ("rmm-arena", "size") => vec!["0", "20MiB", "333MiB"],
         ("offline", "rounding") => vec!["512", "2MiB"],
+        ("offline", "nodes") => vec!["0", "400"],
         (_, "max_split_size_mb" | "max_non_split_rounding_mb") => vec!["32", "64", "200"],
         (_, "garbage_collection_threshold") => vec!["0.05", "0.5", "0.95"],
         (_, "roundup_power2_divisions") => vec!["1", "4", "[64:8,256:4,>:1]"],

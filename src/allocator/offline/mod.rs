@@ -15,6 +15,8 @@
 mod busy;
 mod crowds;
 mod plan;
+mod search;
+mod span;
 
 use std::collections::BTreeMap;
 
@@ -33,6 +35,7 @@ const ROUNDING: Bytes = 512;
 #[derive(Debug, Clone)]
 pub(super) struct Offline {
     rounding: Bytes,
+    nodes: u64,
     plan: Plan,
     /// Requests so far.
     requests: usize,
@@ -47,8 +50,14 @@ pub(super) struct Offline {
 
 impl Offline {
     /// The options as a user sees them.
-    pub(super) const SPECS: &'static [OptionSpec] =
-        &[OptionSpec { name: "rounding", default: "512", help: "sizes are rounded up to this" }];
+    pub(super) const SPECS: &'static [OptionSpec] = &[
+        OptionSpec { name: "rounding", default: "512", help: "sizes are rounded up to this" },
+        OptionSpec {
+            name: "nodes",
+            default: "0",
+            help: "nodes of a search for lower plans, such as 100000, for a few hundred blocks",
+        },
+    ];
 
     /// Makes the policy from its options.
     ///
@@ -57,6 +66,7 @@ impl Offline {
     pub(super) fn from_options(options: &mut Options) -> Result<Self, OptionError> {
         Ok(Self {
             rounding: options.size("rounding", ROUNDING)?.max(1),
+            nodes: options.whole("nodes", 0)?,
             plan: Plan::default(),
             requests: 0,
             region: None,
@@ -179,7 +189,7 @@ impl Policy for Offline {
             // What failed in the recording is tried, and given back at once.
             life.upper = life.upper.max(life.lower + 1);
         }
-        self.plan = plan(&lives);
+        self.plan = plan(&lives, self.nodes);
         self.requests = 0;
     }
 }

@@ -3,7 +3,8 @@
 //! Blocks are rectangles, time by memory, and must not overlap (dynamic storage allocation; the best plan is NP-hard to
 //! find). They are placed one after the other, each at the lowest address that is free throughout its life: the largest
 //! first, or those that live when most is live, or the longest; the lowest plan counts. As long as it is above the
-//! bound, what ended up there comes earlier in the next round (squeaky wheel optimisation).
+//! bound, what ended up there comes earlier in the next round (squeaky wheel optimisation). A program of a few hundred
+//! blocks can be searched, too ([`search`](super::search)).
 //!
 //! ```text
 //!   memory ▲    ┌──────┐           placed by size: 1 2 3 4
@@ -19,6 +20,8 @@
 
 use super::busy::Busy;
 use super::crowds::Crowds;
+use super::search::search;
+use super::span::{Span, live, spans};
 use crate::trace::Lifetime;
 use crate::units::Bytes;
 
@@ -26,6 +29,8 @@ use crate::units::Bytes;
 const ROUNDS: usize = 16;
 /// A plan that is above the bound by less than this part of it is not worth another round.
 const CLOSE: Bytes = 1000;
+/// Heights that are searched for.
+const SEARCHES: usize = 6;
 
 /// Where each block goes, from the beginning of the plan on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,24 +41,8 @@ pub(super) struct Plan {
     pub(super) height: Bytes,
 }
 
-/// The lifetime of one block in moments that matter: one begins when a block is asked for after others were let go of.
-#[derive(Debug, Clone, Copy)]
-struct Span {
-    lower: usize,
-    upper: usize,
-    size: Bytes,
-    /// Its number among the lifetimes.
-    number: usize,
-}
-
-impl Span {
-    fn length(&self) -> Bytes {
-        (self.upper - self.lower) as Bytes
-    }
-}
-
-/// Makes the plan. Sizes are taken as they are.
-pub(super) fn plan(lifetimes: &[Lifetime]) -> Plan {
+/// Makes the plan. Sizes are taken as they are. A search takes up to `nodes` nodes for each height; 0: no search.
+pub(super) fn plan(lifetimes: &[Lifetime], nodes: u64) -> Plan {
     let (spans, moments) = spans(lifetimes);
     let live = live(&spans, moments);
     let bound = live.iter().copied().max().unwrap_or(0);
@@ -71,9 +60,33 @@ pub(super) fn plan(lifetimes: &[Lifetime]) -> Plan {
         last = place(&spans, last.blaming(&spans, bound), moments);
         best = best.or_better(last.clone());
     }
+    if nodes > 0 {
+        best = improve(&spans, moments, bound, best, nodes);
+    }
     let mut places = vec![None; lifetimes.len()];
     spans.iter().zip(&best.places).for_each(|(span, &at)| places[span.number] = Some(at));
     Plan { places, height: best.height }
+}
+
+/// The lowest plan that a search finds between the bound and the one at hand.
+fn improve(spans: &[Span], moments: usize, bound: Bytes, mut best: Round, nodes: u64) -> Round {
+    let mut too_low = bound.saturating_sub(1);
+    for _ in 0..SEARCHES {
+        if best.height - too_low <= 1 + bound / CLOSE {
+            break;
+        }
+        // The bound itself first: it is often reached.
+        let capacity = if too_low < bound { bound } else { too_low + (best.height - too_low) / 2 };
+        match search(spans, moments, capacity, nodes) {
+            None => too_low = capacity,
+            Some(places) => {
+                let tops = spans.iter().zip(&places).map(|(span, at)| at + span.size);
+                let height = tops.max().unwrap_or(0);
+                best = Round { order: best.order, places, height };
+            }
+        }
+    }
+    best
 }
 
 /// Orders to begin with, each of which is the best one for some programs.
@@ -132,48 +145,6 @@ fn place(spans: &[Span], order: Vec<usize>, moments: usize) -> Round {
     Round { order, places, height }
 }
 
-/// The bytes that live at each moment: no plan takes fewer than the most of them.
-fn live(spans: &[Span], moments: usize) -> Vec<Bytes> {
-    let (mut come, mut gone) = (vec![0; moments + 1], vec![0; moments + 1]);
-    for span in spans {
-        come[span.lower] += span.size;
-        gone[span.upper] += span.size;
-    }
-    let mut live: Bytes = 0;
-    let each = come.iter().zip(&gone).map(|(come, gone)| {
-        live = live + come - gone;
-        live
-    });
-    each.collect()
-}
-
-/// The lifetimes in moments, and how many moments there are.
-fn spans(lifetimes: &[Lifetime]) -> (Vec<Span>, usize) {
-    let held = lifetimes.iter().enumerate().filter(|(_, life)| life.lower < life.upper);
-    let held: Vec<(usize, &Lifetime)> = held.collect();
-    // At one time, what ends comes before what begins.
-    let ends = held.iter().map(|(_, life)| (life.upper, false));
-    let begins = held.iter().map(|(_, life)| (life.lower, true));
-    let mut changes: Vec<(usize, bool)> = ends.chain(begins).collect();
-    changes.sort_unstable();
-    changes.dedup();
-    let (mut moment, mut was_begin) = (0, true);
-    let mut moments = Vec::with_capacity(changes.len());
-    for &(_, is_begin) in &changes {
-        moment += usize::from(is_begin && !was_begin);
-        was_begin = is_begin;
-        moments.push(moment);
-    }
-    let moment_of = |change: (usize, bool)| {
-        moments[changes.binary_search(&change).expect("it is among the changes")]
-    };
-    let span = |&(number, life): &(usize, &Lifetime)| {
-        let (lower, last) = (moment_of((life.lower, true)), moment_of((life.upper, false)));
-        Span { lower, upper: last + 1, size: life.size, number }
-    };
-    (held.iter().map(span).collect(), moment + 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,7 +187,7 @@ mod tests {
                 .into_iter()
                 .map(|(lower, length, size)| Lifetime { lower, upper: lower + length, size })
                 .collect();
-            let made = plan(&lives);
+            let made = plan(&lives, 200);
             check(&lives, &made);
             prop_assert!(made.height >= bound(&lives));
             let (spans, moments) = spans(&lives);
@@ -226,6 +197,6 @@ mod tests {
 
     #[test]
     fn a_plan_of_nothing_takes_nothing() {
-        assert_eq!(plan(&[]), Plan::default());
+        assert_eq!(plan(&[], 10), Plan::default());
     }
 }
