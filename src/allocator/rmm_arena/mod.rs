@@ -11,8 +11,8 @@
 //! ```
 //!
 //! From `arena.hpp` and `arena_memory_resource_impl.cpp` (rapidsai/rmm, 5d50a37). The original takes its whole range
-//! from `cudaMalloc` at once, by default half of the free memory. Here addresses are reserved for all of it and memory is
-//! mapped as far up as it was ever used: what is held says how large an arena the program needs.
+//! from `cudaMalloc` at once, by default half of the free memory. Here addresses are reserved for all of it, and
+//! memory is mapped as far up as it was ever used: what is held says how large an arena the program needs.
 
 use super::pool::{Free, Place, Policy};
 use super::{Counter, NIL, OptionError, OptionSpec, Options};
