@@ -12,12 +12,14 @@ from ._plugin import (
     check,
     enable,
     enabled,
+    mounted,
     record_history,
     reset_peak,
     snapshot,
     stats,
 )
 from ._record import record
+from ._sleep import sleep, tag, wake
 
 __version__ = "0.1.0"
 __all__ = [
@@ -25,9 +27,13 @@ __all__ = [
     "check",
     "enable",
     "enabled",
+    "mounted",
     "record",
     "record_history",
     "reset_peak",
+    "sleep",
     "snapshot",
     "stats",
+    "tag",
+    "wake",
 ]

@@ -14,6 +14,8 @@ import sys
 from . import NotEnabled, check, enable, snapshot, stats
 from .guard.command import add as add_guard
 from .guard.command import main as guard
+from .mount.build import add as add_mount
+from .mount.build import main as mount
 from .predict.again import on_virtual_gpu
 from .predict.command import main as predict
 from .predict.options import add as add_predict
@@ -34,11 +36,14 @@ def main():
     commands.add_parser("check", help="say whether there is a GPU to work with")
     add_predict(commands)
     add_guard(commands)
+    add_mount(commands)
     given = parser.parse_args()
     if given.command == "predict":
         sys.exit(predict(given))
     if given.command == "guard":
         sys.exit(guard(given))
+    if given.command == "mount":
+        sys.exit(mount(given))
     if given.command == "check":
         problem = check()
         sys.exit(f"gmlake: {problem.removeprefix('gmlake: ')}" if problem else print("gmlake: ready"))

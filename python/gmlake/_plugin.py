@@ -7,11 +7,12 @@ import pickle
 import warnings
 from pathlib import Path
 
-from . import _queries
+from . import _children, _queries
+from . import mount as full
 
 LIBRARY = Path(__file__).with_name("libgmlake_torch.so")
 
-_state = {"library": None, "allocator": None}
+_state = {"library": None, "allocator": None, "mount": None}
 
 
 class NotEnabled(RuntimeError):
@@ -21,7 +22,8 @@ class NotEnabled(RuntimeError):
 def _library():
     """The shared library, loaded once; ctypes keeps it for as long as the process lives."""
     if _state["library"] is None:
-        library = ctypes.CDLL(str(LIBRARY))
+        # For all to see: the full mount finds our functions by name.
+        library = ctypes.CDLL(str(LIBRARY), mode=ctypes.RTLD_GLOBAL)
         text, size = ctypes.c_char_p, ctypes.c_size_t
         for name, arguments in {
             "gmlake_configure": [text, text, size],
@@ -71,6 +73,13 @@ def enabled():
     return _state["allocator"] is not None
 
 
+def mounted():
+    """How the allocator is in place: "full", "pluggable" (PyTorch asks it little), or None."""
+    if not enabled():
+        return None
+    return "full" if _state["mount"] else "pluggable"
+
+
 def enable(allocator=None, **options):
     """Lets all GPU memory of this process come from `allocator` (by default the best that there is).
 
@@ -80,7 +89,11 @@ def enable(allocator=None, **options):
 
     Raises `NotEnabled` if PyTorch or a GPU is missing or it is too late, and ValueError for a wrong name or option.
     """
-    configuration = _configuration(allocator, options)
+    enable_configured(_configuration(allocator, options), check_first=True)
+
+
+def enable_configured(configuration, check_first=False):
+    """The same with settings in the syntax of GMLAKE_CONF. A GPU is opened only to look whether there is one."""
     problem = _error(_library().gmlake_configure, configuration.encode())
     if problem:
         raise ValueError(f"gmlake: {problem}")
@@ -94,10 +107,28 @@ def enable(allocator=None, **options):
         raise NotEnabled(f"gmlake: this PyTorch ({torch.__version__}) was built without CUDA")
     if torch.cuda.is_initialized():
         raise NotEnabled("gmlake: PyTorch has used the GPU already; call gmlake.enable() before")
-    problem = check(_first_device())
+    problem = check(_first_device()) if check_first else ""
     if problem:
         raise NotEnabled(problem)
-    _state["allocator"] = _install(torch)
+    _state["allocator"] = _mount(torch) or _install(torch)
+    _children.inherit(configuration)
+
+
+def _mount(torch):
+    """Puts the full mount in place, if there is one for this PyTorch; otherwise says what is missing without it."""
+    path, why = full.library(torch.__version__)
+    if path is None:
+        warnings.warn(f"gmlake: {why}: mounted as a pluggable allocator, without graph trees, MemPool and history", stacklevel=3)
+        return None
+    _library()
+    mounted = ctypes.CDLL(str(path))
+    outcome = mounted.gmlake_mount_install()
+    if outcome == 1:
+        raise NotEnabled("gmlake: PyTorch has used the GPU already; call gmlake.enable() before")
+    if outcome == 2:
+        raise NotEnabled("gmlake: PYTORCH_CUDA_ALLOC_CONF asks for backend:cudaMallocAsync; leave that out")
+    _state["mount"] = mounted
+    return mounted
 
 
 def _first_device():

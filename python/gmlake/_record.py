@@ -1,12 +1,12 @@
 """PyTorch's own recorder, for those who want a trace and nothing else."""
 
+import atexit
 import contextlib
 import pickle
 
 
-@contextlib.contextmanager
-def record(path, max_entries=20_000_000, frames=False, categories=False):
-    """Records what the block does with GPU memory, on stock PyTorch, and writes the trace to `path`.
+class record(contextlib.ContextDecorator):
+    """Records what the block does with GPU memory, and writes the trace to `path`.
 
         with gmlake.record("run.pickle"):
             train()
@@ -14,30 +14,43 @@ def record(path, max_entries=20_000_000, frames=False, categories=False):
     `gmlake-sim compare run.pickle` then says what other allocators would have made of it. Begin before the first use of
     the GPU for an exact trace. `frames` adds Python stacks, which makes the file much larger. `categories` notes what each
     block is for (parameters, gradients, activations ...), for `gmlake-sim blame --by category`. The trace is also
-    written if the block fails, out of memory among other things.
+    written if the block fails, out of memory among other things, and if the program ends within it.
     """
-    from . import _plugin
-    from .predict.categories import Categories
 
-    if _plugin.enabled():
-        raise _plugin.NotEnabled("gmlake: PyTorch's recorder sees nothing of another allocator; use gmlake.snapshot")
-    import torch
+    def __init__(self, path, max_entries=20_000_000, frames=False, categories=False):
+        self.path, self.max_entries, self.frames = path, max_entries, frames
+        self.with_categories, self.noted = categories, None
 
-    if not torch.cuda.is_available():
-        raise _plugin.NotEnabled("gmlake: there is no GPU whose memory could be recorded")
-    torch.cuda.init()
-    noted = Categories(torch) if categories else None
-    history = torch.cuda.memory._record_memory_history
-    history(enabled="all", context="alloc" if frames else None, stacks="python", max_entries=max_entries)
-    try:
-        yield
-    finally:
-        if noted:
-            noted.end()
-        content = torch.cuda.memory._snapshot()
-        if noted:
-            noted.label(content["device_traces"])
+    def __enter__(self):
+        from . import _plugin
+        from .predict.categories import Categories
+
+        if _plugin.mounted() == "pluggable":
+            raise _plugin.NotEnabled("gmlake: PyTorch's recorder sees nothing of another allocator; use gmlake.snapshot")
+        import torch
+
+        if not torch.cuda.is_available():
+            raise _plugin.NotEnabled("gmlake: there is no GPU whose memory could be recorded")
+        torch.cuda.init()
+        self.torch = torch
+        self.noted = Categories(torch) if self.with_categories else None
+        context = "alloc" if self.frames else None
+        torch.cuda.memory._record_memory_history("all", context, "python", self.max_entries)
+        # A block that is never left, such as that of an ExitStack which nobody closes, ends with the program.
+        atexit.register(self._end)
+        return self
+
+    def __exit__(self, *failure):
+        atexit.unregister(self._end)
+        self._end()
+
+    def _end(self):
+        if self.noted:
+            self.noted.end()
+        content = self.torch.cuda.memory._snapshot()
+        if self.noted:
+            self.noted.label(content["device_traces"])
         # Protocol 4 whatever this Python's default is: PyTorch's viewer does not read 5.
-        with open(path, "wb") as file:
+        with open(self.path, "wb") as file:
             pickle.dump(content, file, protocol=4)
-        history(enabled=None)
+        self.torch.cuda.memory._record_memory_history(enabled=None)

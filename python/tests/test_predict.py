@@ -185,6 +185,7 @@ def test_the_answer_of_a_small_script():
     assert rank["reserved_peak_bytes"] >= rank["active_peak_bytes"] > 4 * 8 * 1024**2 * 4, rank
     assert rank["reserved_peak_bytes_low"] <= rank["reserved_peak_bytes"] <= rank["reserved_peak_bytes_high"]
     assert rank["steps"] == 6 and rank["oom_step"] is None and rank["error"] is None and rank["requests"] > 50
+    assert len(rank["step_seconds"]) == len(rank["step_end_us"]) == 6
     assert rank["seconds"] > 0 and rank["host_memory_bytes"] > 1 << 20 and rank["snapshot"] is None
     assert set(rank["allocators"]) == {"caching", "expandable", "lake"}
     assert rank["allocators"]["caching"]["reserved_peak_bytes"] == rank["reserved_peak_bytes"]
@@ -243,6 +244,25 @@ for round in range(9):
 """
     found = predict(turns, "--steps", "3")
     assert found.rank["steps"] == 3 and "round 1" in found.err and "round 3" not in found.err, found.err
+
+
+def test_a_step_takes_as_long_as_its_work():
+    products = """
+import torch
+weight = torch.nn.Parameter(torch.ones(8192, 8192, device="cuda"))
+optimizer = torch.optim.SGD([weight], 0.1)
+for count in [1, 4, 4, 16]:
+    with torch.autocast("cuda", torch.bfloat16):
+        for _ in range(count):
+            weight @ weight
+    weight.grad = torch.zeros_like(weight)
+    optimizer.step()
+"""
+    rank = predict(products).rank
+    first, four, again, sixteen = rank["step_seconds"]
+    # An H200 takes 1.49 ms for such a product.
+    assert 4 * 0.001 < again < 4 * 0.004 and 2 * again < sixteen < 6 * again, rank
+    assert first > 0 and four > 0 and rank["step_end_us"] == sorted(rank["step_end_us"]), rank
 
 
 OOM = """

@@ -246,15 +246,6 @@ impl Checked {
         self.let_go(block);
     }
 
-    /// The allocator says which blocks it took back before their streams were done.
-    fn forget_recalled(&mut self) {
-        for block in self.inner.take_recalled() {
-            let state = self.live.get(&block).map(|live| live.state);
-            assert_eq!(state, Some(BlockUse::Pending), "{block:?} was recalled, and not let go of");
-            self.let_go(block);
-        }
-    }
-
     /// A block is gone, and its streams may still be using its memory.
     fn let_go(&mut self, block: BlockId) {
         let Some(live) = self.live.remove(&block) else { return };
@@ -327,7 +318,6 @@ impl Allocator for Checked {
         request: Request,
     ) -> Result<Allocation, AllocError> {
         let given = self.inner.malloc(&mut self.record.watch(device), request);
-        self.forget_recalled();
         self.forget_settled();
         match &given {
             Ok(given) => self.note_malloc(request, *given),

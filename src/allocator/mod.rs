@@ -10,10 +10,12 @@ mod bfc;
 mod bound;
 mod caching;
 mod checked;
+mod free_index;
 mod gmlake;
 mod lake;
 mod last_users;
 mod ledger;
+mod live;
 mod native;
 mod offline;
 mod pool;
@@ -21,7 +23,6 @@ mod registry;
 mod released;
 mod rmm_arena;
 mod rmm_pool;
-mod size_order;
 mod slab;
 mod small_pool;
 mod spec;
@@ -221,15 +222,8 @@ pub trait Allocator: Send {
     fn free_requested(&mut self, block: BlockId, users: &[StreamId]);
 
     /// The streams are done with a block whose free was requested. Nothing happens if the id is stale: the allocator
-    /// has synchronised with the GPU since, when memory was short, and knew already; or it has recalled the block.
+    /// has synchronised with the GPU since, when memory was short, and knew already.
     fn free_completed(&mut self, device: &mut dyn Device, block: BlockId);
-
-    /// Blocks whose free was requested, and that the last request took back before their streams were done: whoever
-    /// has their memory now has been made to wait for them. Asked after each request, by those who keep account of
-    /// blocks.
-    fn take_recalled(&mut self) -> Vec<BlockId> {
-        Vec::new()
-    }
 
     /// The client lets go of a block that no other stream uses.
     fn free(&mut self, device: &mut dyn Device, block: BlockId);

@@ -12,7 +12,7 @@
 //! The owner keeps the accounts: what a block was asked for, whether its free waits for a stream, and what to do when
 //! the device has no more memory.
 
-use super::size_order::{SizeKey, SizeOrder};
+use super::free_index::FreeIndex;
 use super::{NIL, Slab, SlabIndex};
 use crate::device::{Device, DeviceError, DevicePtr};
 use crate::trace::StreamId;
@@ -55,7 +55,7 @@ pub(crate) struct SmallBlock {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SmallPool {
     blocks: Slab<SmallBlock>,
-    free: SizeOrder,
+    free: FreeIndex,
     segments: u64,
 }
 
@@ -63,8 +63,9 @@ impl SmallPool {
     /// A block of exactly `size` bytes (rounded) out of what is there; `None` if nothing fits.
     #[inline]
     pub(crate) fn malloc(&mut self, size: Bytes, stream: StreamId) -> Option<SlabIndex> {
-        let index = self.free.best_fit(stream, units(size))?.index();
-        self.free.remove(self.key(index));
+        let at = self.free.best_fit(stream, size)?;
+        let index = self.free.block(at);
+        self.free.remove_at(at);
         let block = &mut self.blocks[index];
         block.is_free = false;
         if block.size > size {
@@ -100,65 +101,37 @@ impl SmallPool {
             next: NIL,
         });
         self.segments += 1;
-        self.free.insert(self.key(index));
+        self.list(index);
     }
 
     /// Takes a block back, and merges it with its free neighbours.
     #[inline]
     pub(crate) fn free(&mut self, index: SlabIndex) {
-        self.merge_back(index);
-    }
-
-    /// The same; returns the number of the merged block.
-    #[inline]
-    fn merge_back(&mut self, index: SlabIndex) -> SlabIndex {
         let SmallBlock { previous, next, .. } = self.blocks[index];
         self.blocks[index].is_free = true;
         let mut index = index;
         if next != NIL && self.blocks[next].is_free {
-            self.free.remove(self.key(next));
+            self.unlist(next);
             self.join(index, next);
         }
         if previous != NIL && self.blocks[previous].is_free {
-            self.free.remove(self.key(previous));
+            self.unlist(previous);
             self.join(previous, index);
             index = previous;
         }
-        self.free.insert(self.key(index));
-        index
-    }
-
-    /// Takes a block back. If that leaves its segment free, and the stream has another free one, the segment is handed
-    /// to the caller: its address and its stream.
-    #[inline]
-    pub(crate) fn free_and_take_idle(&mut self, index: SlabIndex) -> Option<(DevicePtr, StreamId)> {
-        let index = self.merge_back(index);
-        let SmallBlock { at, size, stream, .. } = self.blocks[index];
-        if size < SMALL_SEGMENT {
-            return None;
-        }
-        let key = self.key(index);
-        let is_only = self.free.best_fit(stream, units(SMALL_SEGMENT)) == Some(key)
-            && self.free.largest_first(stream).next() == Some(key);
-        if is_only {
-            return None;
-        }
-        self.free.remove(key);
-        self.discard(index);
-        self.segments -= 1;
-        Some((at, stream))
+        self.list(index);
     }
 
     /// Hands every segment that is free as a whole to the caller: address and stream.
     pub(crate) fn take_idle(&mut self) -> Vec<(DevicePtr, StreamId)> {
-        let whole = |key: &SizeKey| key.units() == units(SMALL_SEGMENT);
-        let idle: Vec<_> = self.free.iter().filter(whole).collect();
+        let is_whole = |index: &SlabIndex| self.blocks[*index].size == SMALL_SEGMENT;
+        let idle: Vec<_> = self.free.iter().filter(is_whole).collect();
         let mut taken = Vec::with_capacity(idle.len());
-        for &key in &idle {
-            self.free.remove(key);
-            let SmallBlock { at, stream, .. } = self.blocks[key.index()];
+        for &index in &idle {
+            self.unlist(index);
+            let SmallBlock { at, stream, .. } = self.blocks[index];
             taken.push((at, stream));
-            self.discard(key.index());
+            self.discard(index);
         }
         self.segments -= idle.len() as u64;
         taken
@@ -204,7 +177,7 @@ impl SmallPool {
         let head = &mut self.blocks[index];
         head.size = size;
         head.next = rest;
-        self.free.insert(self.key(rest));
+        self.list(rest);
     }
 
     /// Makes `right` a part of its left neighbour.
@@ -224,15 +197,16 @@ impl SmallPool {
     }
 
     #[inline]
-    fn key(&self, index: SlabIndex) -> SizeKey {
-        let block = &self.blocks[index];
-        SizeKey::new(block.stream, units(block.size), block.at, index)
+    fn list(&mut self, index: SlabIndex) {
+        let SmallBlock { stream, size, at, .. } = self.blocks[index];
+        self.free.insert(stream, size, at.0, index);
     }
-}
 
-#[inline]
-fn units(size: Bytes) -> u32 {
-    (size / SMALL_UNIT) as u32
+    #[inline]
+    fn unlist(&mut self, index: SlabIndex) {
+        let SmallBlock { stream, size, at, .. } = self.blocks[index];
+        self.free.remove(stream, size, at.0);
+    }
 }
 
 #[cfg(test)]
@@ -319,8 +293,9 @@ mod tests {
                     let size = round_small(size);
                     let index = pool.malloc(size, STREAM).unwrap_or_else(|| {
                         pool.grow(&mut gpu, STREAM).unwrap();
-                        let fresh = pool.free.best_fit(STREAM, units(SMALL_SEGMENT)).unwrap();
-                        plain.blocks.push((pool.block(fresh.index()).at.0, SMALL_SEGMENT, true));
+                        let fresh = pool.free.best_fit(STREAM, SMALL_SEGMENT).unwrap();
+                        let fresh = pool.free.block(fresh);
+                        plain.blocks.push((pool.block(fresh).at.0, SMALL_SEGMENT, true));
                         pool.malloc(size, STREAM).unwrap()
                     });
                     prop_assert_eq!(plain.malloc(size), Some(pool.block(index).at.0));

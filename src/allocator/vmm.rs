@@ -8,30 +8,20 @@
 //!   malloc(5 MiB)   reserve 6 MiB ─▶ 3 x (create, map, set_access)      free   unmap ─▶ 3 x release ─▶ unreserve
 //! ```
 
+use super::live::{Live, LiveBlock};
 use super::{
-    AllocError, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, Ledger,
-    OptionError, OptionSpec, Options, Request, Slab, SlabIndex, Usage,
+    AllocError, Allocation, Allocator, BlockId, BlockKind, BlockView, OptionError, OptionSpec,
+    Options, Request, Usage,
 };
 use crate::device::{Device, DeviceError, DevicePtr, GRANULE, HandleId};
-use crate::trace::{PoolId, StreamId};
+use crate::trace::StreamId;
 use crate::units::{Bytes, round_up};
-
-#[derive(Debug, Clone)]
-struct Block {
-    at: DevicePtr,
-    handles: Vec<HandleId>,
-    requested: Bytes,
-    stream: StreamId,
-    state: BlockUse,
-}
 
 /// The allocator that does nothing but call the driver.
 #[derive(Debug, Clone)]
 pub struct Vmm {
-    blocks: Slab<Block>,
-    ledger: Ledger,
+    live: Live<Vec<HandleId>>,
     chunk: Bytes,
-    pending: u64,
     retries: u64,
 }
 
@@ -46,8 +36,7 @@ impl Vmm {
     /// An allocator that holds nothing; `chunk` is a multiple of 2 MiB, in bytes.
     #[must_use]
     pub fn new(chunk: Bytes) -> Self {
-        let (blocks, ledger) = (Slab::default(), Ledger::default());
-        Self { blocks, ledger, chunk, pending: 0, retries: 0 }
+        Self { live: Live::default(), chunk, retries: 0 }
     }
 
     /// Makes the allocator from its options.
@@ -65,17 +54,15 @@ impl Vmm {
         size: Bytes,
     ) -> Result<(DevicePtr, Vec<HandleId>), AllocError> {
         match self.obtain_once(device, size) {
-            Err(DeviceError::OutOfMemory { .. }) if self.pending > 0 => {}
-            other => return other.map_err(|error| self.explain(error, size)),
+            Err(DeviceError::OutOfMemory { .. }) if self.live.has_pending() => {}
+            other => return other.map_err(|error| self.live.explain(error, size)),
         }
         self.retries += 1;
         device.synchronize();
-        for index in 0..self.blocks.len() as SlabIndex {
-            if self.blocks[index].state == BlockUse::Pending {
-                self.complete(device, index);
-            }
+        for block in self.live.take_pending() {
+            self.give_back(device, &block);
         }
-        self.obtain_once(device, size).map_err(|error| self.explain(error, size))
+        self.obtain_once(device, size).map_err(|error| self.live.explain(error, size))
     }
 
     fn obtain_once(
@@ -111,31 +98,11 @@ impl Vmm {
             .inspect_err(|_| device.unmap(at, count * self.chunk))
     }
 
-    fn complete(&mut self, device: &mut dyn Device, index: SlabIndex) {
-        let size = self.size(index);
-        let block = &mut self.blocks[index];
-        assert_eq!(block.state, BlockUse::Pending, "completion of a block that was not freed");
-        block.state = BlockUse::Free;
-        self.pending -= 1;
-        self.ledger.free_completed(block.requested, size);
-        self.ledger.shrink(size);
-        device.unmap(block.at, size);
-        device.release_each(&std::mem::take(&mut block.handles));
-        device.unreserve(block.at, size);
-        self.blocks.remove(index);
-    }
-
-    fn size(&self, index: SlabIndex) -> Bytes {
-        self.blocks[index].handles.len() as Bytes * self.chunk
-    }
-
-    fn explain(&self, error: DeviceError, requested: Bytes) -> AllocError {
-        match error {
-            DeviceError::OutOfMemory { .. } => {
-                AllocError::OutOfMemory { requested, usage: self.ledger.now() }
-            }
-            other => other.into(),
-        }
+    fn give_back(&mut self, device: &mut dyn Device, block: &LiveBlock<Vec<HandleId>>) {
+        self.live.shrink(block.size);
+        device.unmap(block.at, block.size);
+        device.release_each(&block.place);
+        device.unreserve(block.at, block.size);
     }
 }
 
@@ -145,47 +112,38 @@ impl Allocator for Vmm {
         device: &mut dyn Device,
         request: Request,
     ) -> Result<Allocation, AllocError> {
-        let Request { size: requested, stream, .. } = request;
-        let size = round_up(requested, self.chunk);
+        let size = round_up(request.size, self.chunk);
         let (at, handles) = self.obtain(device, size)?;
-        let state = BlockUse::Allocated;
-        let index = self.blocks.insert(Block { at, handles, requested, stream, state });
-        self.ledger.grow(size);
-        self.ledger.malloc(requested, size);
-        Ok(Allocation { at, size, block: self.blocks.id(index) })
+        self.live.grow(size);
+        Ok(self.live.hand_out(handles, at, request, size))
     }
 
     fn free_requested(&mut self, block: BlockId, _users: &[StreamId]) {
-        let index = self.blocks.expect(block);
-        let size = self.size(index);
-        let entry = &mut self.blocks[index];
-        assert_eq!(entry.state, BlockUse::Allocated, "{block:?} was freed twice");
-        entry.state = BlockUse::Pending;
-        self.pending += 1;
-        self.ledger.free_requested(size);
+        self.live.request_free(block);
     }
 
     /// The other streams are done, but its own may not be, and `unmap` does not wait for the GPU: so we do.
     fn free_completed(&mut self, device: &mut dyn Device, block: BlockId) {
-        if let Some(index) = self.blocks.find(block) {
+        if let Some(block) = self.live.complete(block) {
             device.synchronize();
-            self.complete(device, index);
+            self.give_back(device, &block);
         }
     }
 
     fn free(&mut self, device: &mut dyn Device, block: BlockId) {
-        self.free_requested(block, &[]);
-        self.free_completed(device, block);
+        let block = self.live.free(block);
+        device.synchronize();
+        self.give_back(device, &block);
     }
 
     fn trim(&mut self, _device: &mut dyn Device) {}
 
     fn usage(&self) -> Usage {
-        self.ledger.now()
+        self.live.usage()
     }
 
     fn peak(&self) -> Usage {
-        self.ledger.peak()
+        self.live.peak()
     }
 
     fn retries(&self) -> u64 {
@@ -193,15 +151,6 @@ impl Allocator for Vmm {
     }
 
     fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
-        let live = |index: &SlabIndex| self.blocks[*index].state != BlockUse::Free;
-        let mut indices: Vec<_> = (0..self.blocks.len() as SlabIndex).filter(live).collect();
-        indices.sort_by_key(|&index| self.blocks[index].at);
-        for index in indices {
-            let Block { at, requested, stream, state, .. } = self.blocks[index];
-            let (block, size) = (Some(self.blocks.id(index)), self.size(index));
-            let (pool, kind) = (PoolId::DEFAULT, BlockKind::Large);
-            let segment = at;
-            visit(BlockView { block, at, size, requested, stream, state, pool, kind, segment });
-        }
+        self.live.walk(BlockKind::Large, visit);
     }
 }

@@ -59,10 +59,6 @@ impl Allocator for Watched {
         self.inner.free_completed(device, block);
     }
 
-    fn take_recalled(&mut self) -> Vec<BlockId> {
-        self.inner.take_recalled()
-    }
-
     fn free(&mut self, device: &mut dyn Device, block: BlockId) {
         self.inner.free(device, block);
     }

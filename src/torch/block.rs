@@ -9,6 +9,8 @@ use crate::units::Bytes;
 pub(super) enum Owner {
     /// The allocator that the user chose.
     Main,
+    /// The arena of a tag, or the stand-in, in this place.
+    Arena(u32),
     /// The pool in this place.
     Graph(u32),
 }
@@ -30,6 +32,8 @@ pub(super) struct Freed {
     pub(super) at: u64,
     /// Bytes asked for.
     pub(super) size: Bytes,
+    /// Bytes that it has.
+    pub(super) held: Bytes,
     /// The stream that it was asked for on.
     pub(super) stream: StreamId,
     /// The block.

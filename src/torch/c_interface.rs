@@ -17,6 +17,8 @@
 //! ```
 #![allow(unsafe_code)]
 
+mod mount_interface;
+
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -89,7 +91,8 @@ pub unsafe extern "C" fn gmlake_base(at: *mut c_void, size: *mut usize) -> *mut 
 pub extern "C" fn gmlake_record_stream(at: *mut c_void, stream: Stream) {
     guarded(|| {
         if let Ok(process) = Process::get() {
-            process.record_stream(at.expose_provenance() as u64, stream.expose_provenance() as u64);
+            let _ = process
+                .record_stream(at.expose_provenance() as u64, stream.expose_provenance() as u64);
         }
     });
 }

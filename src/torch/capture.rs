@@ -19,7 +19,7 @@ impl GpuAllocator {
             pool.is_begun = false;
         }
         let Ok(_here) = self.enter() else { return };
-        if !self.pools.is_any_begun() {
+        if !self.is_held() {
             self.pending.release_held_back(&mut self.device);
         }
         self.dissolve_pools();
@@ -35,13 +35,17 @@ impl GpuAllocator {
     }
 
     /// Who serves a request on the stream with this handle.
-    pub(super) fn owner(&self, stream: u64) -> Result<Owner, Failure> {
-        if !self.pools.is_any_begun() || !is_capturing(stream)? {
-            return Ok(Owner::Main);
+    pub(super) fn owner(&mut self, stream: u64) -> Result<Owner, Failure> {
+        if !self.is_held() || !is_capturing(stream)? {
+            return self.home();
         }
-        let mut begun = self.pools.begun();
-        match (begun.next(), begun.next()) {
+        let begun = {
+            let mut begun = self.pools.begun();
+            (begun.next(), begun.next())
+        };
+        match begun {
             (Some(owner), None) => Ok(owner),
+            (None, _) => self.home(),
             _ => Err(Failure::Other(
                 "gmlake: two CUDA graphs are being captured on one GPU at the same time, and it \
                  cannot be known which one this memory is for; capture them one after the other"
@@ -63,7 +67,7 @@ impl GpuAllocator {
 
     /// Gives back the memory of pools that no graph will use any more.
     fn dissolve_pools(&mut self) {
-        if self.pools.is_any_begun() {
+        if self.is_held() {
             return;
         }
         for owner in self.pools.unused() {

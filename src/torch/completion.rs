@@ -2,19 +2,19 @@
 
 use std::sync::atomic::Ordering;
 
-use super::block::{Freed, Owner};
+use super::block::Freed;
 use super::gpu_allocator::GpuAllocator;
 use crate::device::Device;
-use crate::trace::{Action, StreamId};
+use crate::trace::StreamId;
 
 impl GpuAllocator {
     /// A free that other streams hold up.
     pub(super) fn wait_for(&mut self, freed: Freed, uses: Vec<StreamId>) {
         self.tallied.deferred_frees += 1;
         // What is used by a capture cannot be waited for.
-        let users = if self.pools.is_any_begun() { &[][..] } else { &uses };
+        let users = if self.is_held() { &[][..] } else { &uses };
         self.on(freed.owner, |allocator, _| allocator.free_requested(freed.block, users));
-        if self.pools.is_any_begun() {
+        if self.is_held() {
             self.pending.hold_back(freed, uses);
         } else {
             self.pending.push(&mut self.device, freed, &uses);
@@ -24,7 +24,7 @@ impl GpuAllocator {
     /// Completes the frees whose streams have got there. A capture must not be disturbed by asking.
     #[inline]
     pub(super) fn complete_reached(&mut self) {
-        if self.pending.is_empty() || self.pools.is_any_begun() {
+        if self.pending.is_empty() || self.is_held() {
             return;
         }
         let done = self.pending.reached(&mut self.device);
@@ -46,8 +46,7 @@ impl GpuAllocator {
             self.on(freed.owner, |allocator, device| {
                 allocator.free_completed(device, freed.block);
             });
-            self.note(Action::FreeCompleted, &freed);
-            self.gone(freed.owner);
+            self.completed(&freed);
         }
     }
 
@@ -55,8 +54,10 @@ impl GpuAllocator {
     /// any use in asking again: an allocator alone has done all this before it gave up.
     #[cold]
     pub(super) fn reclaim(&mut self) -> bool {
-        let is_alone = self.pools.iter().next().is_none() && self.pending.is_empty();
-        if is_alone || self.pools.is_any_begun() {
+        let is_alone = self.pools.iter().next().is_none()
+            && self.arenas.iter().next().is_none()
+            && self.pending.is_empty();
+        if is_alone || self.is_held() {
             return false;
         }
         self.trim_all();
@@ -69,7 +70,10 @@ impl GpuAllocator {
         for owner in self.pools.unused() {
             self.on(owner, |allocator, device| allocator.trim(device));
         }
-        self.on(Owner::Main, |allocator, device| allocator.trim(device));
+        let served: Vec<_> = self.served_by().map(|(owner, _)| owner).collect();
+        for owner in served {
+            self.on(owner, |allocator, device| allocator.trim(device));
+        }
         self.complete_if_synchronized();
         if let Some(debug) = &mut self.debug {
             debug.forget();

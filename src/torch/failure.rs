@@ -1,6 +1,22 @@
 //! Failures: why a request was not served.
 
 use crate::cuda::DriverError;
+use crate::units::{Bytes, GIB, KIB, MIB};
+
+/// A size in the words of PyTorch's own messages, which programs look for: always two decimals.
+pub(super) struct Told(pub(super) Bytes);
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (size, unit) = match self.0 {
+            0..=KIB => return write!(f, "{} bytes", self.0),
+            size if size <= MIB => (size as f64 / KIB as f64, "KiB"),
+            size if size <= GIB => (size as f64 / MIB as f64, "MiB"),
+            size => (size as f64 / GIB as f64, "GiB"),
+        };
+        write!(f, "{size:.2} {unit}")
+    }
+}
 
 /// Why a request was not served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -16,5 +32,26 @@ pub enum Failure {
 impl From<DriverError> for Failure {
     fn from(error: DriverError) -> Self {
         Self::Other(format!("CUDA error: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_as_pytorchs() {
+        let told = [0, 1024, 1025, MIB, 3 * MIB, GIB, 800_000_000 * GIB]
+            .map(|size| Told(size).to_string());
+        let expected = [
+            "0 bytes",
+            "1024 bytes",
+            "1.00 KiB",
+            "1024.00 KiB",
+            "3.00 MiB",
+            "1024.00 MiB",
+            "800000000.00 GiB",
+        ];
+        assert_eq!(told, expected);
     }
 }

@@ -5,29 +5,38 @@ use std::sync::atomic::AtomicU64;
 
 use rustc_hash::FxHashMap;
 
+use super::arenas::Arenas;
 use super::block::{Freed, Live, Owner};
 use super::conf::Conf;
 use super::debug::Debug;
-use super::failure::Failure;
+use super::failure::{Failure, Told};
 use super::graph::GraphPools;
 use super::journal::Journal;
+use super::observer::{Event, Observer};
 use super::pending::Pending;
 use super::print_error;
+use super::segments::Segments;
+use super::sleeper::Sleeper;
 use super::streams::Streams;
+use super::sums::Sums;
 use super::tallied::Tallied;
 use crate::alloc_conf::AllocConf;
 use crate::allocator::{AllocError, Allocation, Allocator, BlockId, Environment, Request, Usage};
 use crate::cuda::{CudaDevice, DriverError, Entered, Gpu, Relaxed};
 use crate::device::{Device, Limited, Timed};
 use crate::trace::{Action, Entry, PoolId, StreamId};
-use crate::units::{Bytes, Size};
+use crate::units::Bytes;
+
+/// What of a GPU is counted, and limited, while it is awake.
+pub(super) type Counted = Limited<Segments<CudaDevice>>;
 
 /// All that the plug-in knows about one GPU. Not thread-safe by itself: [`super::Process`] has the lock.
 pub struct GpuAllocator {
     pub(super) gpu: Gpu,
     pub(super) conf: Conf,
-    pub(super) device: Timed<Limited<CudaDevice>>,
+    pub(super) device: Timed<Sleeper<Counted>>,
     pub(super) main: Box<dyn Allocator>,
+    pub(super) arenas: Arenas,
     pub(super) pools: GraphPools,
     pub(super) live: FxHashMap<u64, Live>,
     /// Streams that a block was lent to.
@@ -41,6 +50,14 @@ pub struct GpuAllocator {
     pub(super) journal: Journal,
     pub(super) tallied: Tallied,
     pub(super) peak: Usage,
+    pub(super) sums: Sums,
+    /// What was counted when the counts were to begin anew.
+    pub(super) counted_before: [i64; 5],
+    /// Captures and pools that are served elsewhere (see [`Self::hold`]).
+    pub(super) holds: u32,
+    pub(super) observer: Option<Observer>,
+    /// Bytes that may be held here and elsewhere; [`Bytes::MAX`]: no limit.
+    limit: Bytes,
 }
 
 /// While the GPU's context is current on this thread, and a capture elsewhere is no hindrance.
@@ -64,8 +81,9 @@ impl GpuAllocator {
         Ok(Self {
             gpu,
             synchronizations: device.synchronizations(),
-            device: Timed::new(Limited::new(device)),
+            device: Timed::new(Sleeper::new(Limited::new(Segments::new(device)))),
             main,
+            arenas: Arenas::default(),
             pools: GraphPools::default(),
             live: FxHashMap::default(),
             uses: FxHashMap::default(),
@@ -77,6 +95,11 @@ impl GpuAllocator {
             conf: conf.clone(),
             tallied: Tallied::default(),
             peak: Usage::default(),
+            sums: Sums::default(),
+            counted_before: [0; 5],
+            holds: 0,
+            observer: None,
+            limit: Bytes::MAX,
         })
     }
 
@@ -84,7 +107,7 @@ impl GpuAllocator {
     ///
     /// # Errors
     /// Out of memory, after everything that can be given back was; or what the driver says.
-    pub fn malloc(&mut self, size: Bytes, stream: u64) -> Result<u64, Failure> {
+    pub fn malloc(&mut self, size: Bytes, stream: u64) -> Result<Allocation, Failure> {
         let _here = self.enter()?;
         self.complete_reached();
         let owner = self.owner(stream)?;
@@ -97,7 +120,7 @@ impl GpuAllocator {
         self.complete_if_synchronized();
         let error = self.driver_error();
         // Giving up, an allocator waits for the GPU, and a capture fails that.
-        let is_hopeless = outcome.is_err() && self.pools.is_any_begun();
+        let is_hopeless = outcome.is_err() && self.is_held();
         if let Some(error) = error.filter(|_| !is_hopeless) {
             if let Ok(allocation) = outcome {
                 self.free_block(owner, allocation.block);
@@ -110,27 +133,27 @@ impl GpuAllocator {
         }
     }
 
-    /// Takes a block back, and says whether it was one of ours. Never fails: what the driver says is kept until the
+    /// Takes a block back, and returns its size if it was one of ours. Never fails: what the driver says is kept until the
     /// next request, and when the driver has gone, its memory has gone with it.
-    pub fn free(&mut self, at: u64) -> bool {
-        let Some(live) = self.live.remove(&at) else { return false };
+    pub fn free(&mut self, at: u64) -> Option<Bytes> {
+        let live = self.live.remove(&at)?;
         let uses = if self.uses.is_empty() { None } else { self.uses.remove(&at) };
         self.tallied.frees += 1;
         self.tallied.freed_bytes_total += live.requested;
-        let Ok(_here) = self.enter() else { return true };
-        let Live { block, owner, stream, requested: size, .. } = live;
-        let freed = Freed { at, size, stream, block, owner };
+        self.sums.freed(live.requested, live.size);
+        let Ok(_here) = self.enter() else { return Some(live.size) };
+        let Live { block, owner, stream, requested: size, size: held } = live;
+        let freed = Freed { at, size, held, stream, block, owner };
         self.note(Action::FreeRequested, &freed);
         match uses {
             None => {
                 self.poison(at, &live);
                 self.free_block(owner, block);
-                self.note(Action::FreeCompleted, &freed);
-                self.gone(owner);
+                self.completed(&freed);
             }
             Some(uses) => self.wait_for(freed, uses),
         }
-        true
+        Some(held)
     }
 
     /// Lends a block to another stream: its memory is not reused before that stream is done with what is queued when
@@ -159,7 +182,7 @@ impl GpuAllocator {
             Err(error) if error.is_shutdown() => return Ok(()),
             here => here?,
         };
-        if !self.pools.is_any_begun() {
+        if !self.is_held() {
             self.trim_all();
         }
         self.driver_error().map_or(Ok(()), |error| Err(error.into()))
@@ -173,8 +196,17 @@ impl GpuAllocator {
         let _here = self.enter()?;
         let total = self.gpu.memory()?.total;
         let limit = (fraction.max(0.0) * total as f64) as Bytes;
-        self.device.device.limit = if fraction < 1.0 { limit } else { Bytes::MAX };
+        self.limit = if fraction < 1.0 { limit } else { Bytes::MAX };
+        self.share_limit();
         Ok(())
+    }
+
+    /// What may be held here is what others leave of the limit.
+    pub(super) fn share_limit(&mut self) {
+        self.device.device.device.limit = match self.limit {
+            Bytes::MAX => Bytes::MAX,
+            limit => limit.saturating_sub(self.sums.reserved_elsewhere()),
+        };
     }
 
     /// The block that an address is in: where it begins, and how many bytes it has.
@@ -190,12 +222,13 @@ impl GpuAllocator {
     /// What the driver says.
     pub fn add_peer(&mut self, peer: &Gpu) -> Result<(), DriverError> {
         let _here = self.enter()?;
-        self.device.device.device.add_peer(peer)
+        self.cuda().add_peer(peer)
     }
 
     /// The peaks begin anew.
     pub fn reset_peak(&mut self) {
         self.peak = self.usage();
+        self.sums.reset_peaks();
     }
 
     /// Keeps this many events from now on; 0: records nothing more.
@@ -207,13 +240,14 @@ impl GpuAllocator {
     #[must_use]
     pub fn usage(&self) -> Usage {
         let pools = self.pools.iter().map(|(_, pool)| pool.allocator.usage());
-        pools.fold(self.main.usage(), |sum, usage| sum + usage)
+        let served = self.served_by().map(|(_, allocator)| allocator.usage());
+        pools.chain(served).fold(Usage::default(), |sum, usage| sum + usage)
     }
 
     /// Makes the GPU's context current on this thread until the answer is dropped.
     pub(super) fn enter(&self) -> Result<Here, DriverError> {
         let _context = self.gpu.enter()?;
-        let _mode = self.pools.is_any_begun().then(Relaxed::enter).transpose()?;
+        let _mode = self.is_held().then(Relaxed::enter).transpose()?;
         Ok(Here { _mode, _context })
     }
 
@@ -221,7 +255,7 @@ impl GpuAllocator {
         let too_many = || Failure::Other("gmlake: more than 65536 streams were used".to_owned());
         let (id, is_new) = self.streams.number(handle).ok_or_else(too_many)?;
         if is_new {
-            self.device.device.device.register_stream(id, handle);
+            self.cuda().register_stream(id, handle);
         }
         Ok(id)
     }
@@ -232,38 +266,47 @@ impl GpuAllocator {
         owner: Owner,
         run: impl FnOnce(&mut dyn Allocator, &mut dyn Device) -> T,
     ) -> T {
+        self.device.device.label = owner.label();
         let allocator = match owner {
             Owner::Main => &mut self.main,
+            Owner::Arena(place) => self.arenas.allocator(place),
             Owner::Graph(place) => &mut self.pools.at_mut(place).allocator,
         };
-        match &mut self.debug {
+        let answer = match &mut self.debug {
             None => run(allocator.as_mut(), &mut self.device),
             Some(debug) => run(allocator.as_mut(), &mut debug.record.watch(&mut self.device)),
-        }
+        };
+        self.account();
+        answer
+    }
+
+    /// The segments of the device.
+    pub(super) fn counted_segments(&mut self) -> &mut Segments<CudaDevice> {
+        &mut self.device.device.device.device
+    }
+
+    /// The device at the bottom.
+    fn cuda(&mut self) -> &mut CudaDevice {
+        &mut self.counted_segments().device
     }
 
     fn request(&mut self, owner: Owner, request: Request) -> Result<Allocation, AllocError> {
-        let outcome = self.on(owner, |allocator, device| allocator.malloc(device, request));
-        self.withdraw_recalled(owner);
-        outcome
+        self.on(owner, |allocator, device| allocator.malloc(device, request))
     }
 
-    /// Frees that the allocator did not wait for are complete.
+    /// Nobody uses a block any more.
     #[inline]
-    fn withdraw_recalled(&mut self, owner: Owner) {
-        for block in self.on(owner, |allocator, _| allocator.take_recalled()) {
-            if let Some(freed) = self.pending.withdraw(owner, block) {
-                self.note(Action::FreeCompleted, &freed);
-                self.gone(owner);
-            }
-        }
+    pub(super) fn completed(&mut self, freed: &Freed) {
+        self.sums.completed(freed.size, freed.held);
+        self.note(Action::FreeCompleted, freed);
+        self.gone(freed.owner);
     }
 
     fn free_block(&mut self, owner: Owner, block: BlockId) {
         self.on(owner, |allocator, device| allocator.free(device, block));
     }
 
-    fn hand_out(&mut self, owner: Owner, request: Request, allocation: Allocation) -> u64 {
+    fn hand_out(&mut self, owner: Owner, request: Request, allocation: Allocation) -> Allocation {
         let Request { size: requested, stream, .. } = request;
         let Allocation { at, size, block } = allocation;
         if owner == Owner::Main
@@ -281,12 +324,14 @@ impl GpuAllocator {
         self.tallied.mallocs += 1;
         self.tallied.requested_bytes_total += requested;
         self.peak = self.peak.max(self.usage());
-        self.note(Action::Alloc, &Freed { at: at.0, size: requested, stream, block, owner });
-        at.0
+        self.sums.handed_out(requested, size);
+        let what = Freed { at: at.0, size: requested, held: size, stream, block, owner };
+        self.note(Action::Alloc, &what);
+        allocation
     }
 
     fn poison(&mut self, at: u64, live: &Live) {
-        if live.owner != Owner::Main || self.pools.is_any_begun() {
+        if live.owner != Owner::Main || self.is_held() {
             return;
         }
         let stream = self.streams.handle(live.stream);
@@ -300,19 +345,23 @@ impl GpuAllocator {
 
     /// What the driver said to a call that could not return it.
     #[inline]
-    fn driver_error(&mut self) -> Option<DriverError> {
-        let device = &mut self.device.device.device;
+    pub(super) fn driver_error(&mut self) -> Option<DriverError> {
+        let device = self.cuda();
         device.first_error()?;
         device.take_error().filter(|error| !error.is_shutdown())
     }
 
     #[inline]
     pub(super) fn note(&mut self, action: Action, what: &Freed) {
+        if let Some(observe) = self.observer {
+            let (at, stream) = (what.at, self.streams.handle(what.stream));
+            observe(&Event { device: self.gpu.index, action, at, size: what.size, stream });
+        }
         if !self.journal.is_on() {
             return;
         }
         let pool = match what.owner {
-            Owner::Main => PoolId::DEFAULT,
+            Owner::Main | Owner::Arena(_) => PoolId::DEFAULT,
             Owner::Graph(place) => PoolId(u8::try_from(place + 1).unwrap_or(u8::MAX)),
         };
         let Freed { at: addr, size, stream, .. } = *what;
@@ -329,23 +378,23 @@ impl GpuAllocator {
         let memory = self.device.memory_info();
         let block = BlockId { index: 0, generation: 0 };
         let Request { size, stream, .. } = request;
-        self.note(Action::Oom, &Freed { at: memory.free, size, stream, block, owner });
+        self.note(Action::Oom, &Freed { at: memory.free, size, held: size, stream, block, owner });
         let usage = self.usage();
-        let limit = match self.device.device.limit {
+        let limit = match self.limit {
             Bytes::MAX => String::new(),
-            limit => format!(" of the {} that this process may hold", Size(limit)),
+            limit => format!(" of the {} that this process may hold", Told(limit)),
         };
         Failure::OutOfMemory(format!(
             "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free{limit}. \
              gmlake ({}) holds {}, of which {} are in tensors and {} wait for a stream.",
-            Size(size),
+            Told(size),
             self.gpu.index,
-            Size(memory.total),
-            Size(memory.free),
+            Told(memory.total),
+            Told(memory.free),
             self.conf.spec.name,
-            Size(usage.reserved),
-            Size(usage.allocated),
-            Size(usage.active - usage.allocated),
+            Told(usage.reserved),
+            Told(usage.allocated),
+            Told(usage.active - usage.allocated),
         ))
     }
 }

@@ -27,6 +27,7 @@
 //!
 //! The library's own history takes the place of PyTorch's, which there is none of with an allocator from outside.
 
+mod arenas;
 mod block;
 mod capture;
 mod completion;
@@ -36,21 +37,30 @@ mod failure;
 mod gpu_allocator;
 mod graph;
 mod journal;
+mod mount;
+mod observer;
 mod pending;
 mod process;
+mod segments;
+mod sleeper;
 mod snapshot;
 mod stats;
 mod streams;
+mod sums;
 mod tallied;
 
 use std::io::Write;
 
+pub use arenas::{tag, use_tag};
 pub use conf::{Conf, ConfError, DEFAULT_ALLOCATOR};
 pub use failure::Failure;
 pub use gpu_allocator::GpuAllocator;
 pub use journal::Journal;
+pub use mount::{Numbers, Served, Shown};
+pub use observer::{Event, Observer};
 pub use process::Process;
 pub use stats::Stats;
+pub use sums::{Elsewhere, SUMS, Stat, Sum, Sums};
 pub use tallied::Tallied;
 
 /// Says something on standard error, if there is one: the program that we are in may have closed it.

@@ -9,10 +9,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use rustc_hash::FxHashMap;
-
-use super::block::{Freed, Owner};
-use crate::allocator::BlockId;
+use super::block::Freed;
 use crate::device::{Device, Fence};
 use crate::trace::StreamId;
 
@@ -27,8 +24,6 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     waiting: BTreeMap<u64, Waiting>,
-    /// The number of each block that waits.
-    numbers: FxHashMap<(Owner, BlockId), u64>,
     fences: BTreeMap<StreamId, VecDeque<(Fence, u64)>>,
     next: u64,
     /// Frees that came during a capture, when no fence may be recorded, with the streams that they wait for.
@@ -43,7 +38,6 @@ impl Pending {
             let fence = device.fence(stream);
             self.fences.entry(stream).or_default().push_back((fence, self.next));
         }
-        self.numbers.insert((freed.owner, freed.block), self.next);
         self.waiting.insert(self.next, Waiting { freed, left: streams.len() });
     }
 
@@ -75,16 +69,7 @@ impl Pending {
                 }
             }
         }
-        for freed in &done {
-            self.numbers.remove(&(freed.owner, freed.block));
-        }
         done
-    }
-
-    /// A free that waits no longer, since the allocator makes others wait instead. Its fences are looked at as before.
-    pub(super) fn withdraw(&mut self, owner: Owner, block: BlockId) -> Option<Freed> {
-        let number = self.numbers.remove(&(owner, block))?;
-        self.waiting.remove(&number).map(|waiting| waiting.freed)
     }
 
     /// All of them, oldest first: the device was synchronised.
@@ -92,7 +77,6 @@ impl Pending {
         for (fence, _) in std::mem::take(&mut self.fences).into_values().flatten() {
             device.drop_fence(fence);
         }
-        self.numbers.clear();
         std::mem::take(&mut self.waiting).into_values().map(|waiting| waiting.freed).collect()
     }
 
@@ -110,13 +94,15 @@ impl Pending {
 
 #[cfg(test)]
 mod tests {
+    use super::super::block::Owner;
     use super::*;
+    use crate::allocator::BlockId;
     use crate::device::SimDevice;
     use crate::units::MIB;
 
     fn freed(at: u64) -> Freed {
         let block = BlockId { index: at as u32, generation: 0 };
-        Freed { at, size: MIB, stream: StreamId(0), block, owner: Owner::Main }
+        Freed { at, size: MIB, held: MIB, stream: StreamId(0), block, owner: Owner::Main }
     }
 
     fn addresses(freed: Vec<Freed>) -> Vec<u64> {
@@ -136,21 +122,6 @@ mod tests {
         assert_eq!(pending.len(), 1);
         gpu.elapse(5, 0);
         assert_eq!(addresses(pending.reached(&mut gpu)), [2]);
-        assert!(pending.is_empty() && gpu.is_pristine());
-    }
-
-    #[test]
-    fn a_free_that_was_withdrawn_does_not_come_back() {
-        let mut gpu = SimDevice::new(MIB).lagging(10);
-        let mut pending = Pending::default();
-        pending.push(&mut gpu, freed(1), &[StreamId(1)]);
-        pending.push(&mut gpu, freed(2), &[StreamId(1)]);
-        assert_eq!(pending.withdraw(Owner::Main, freed(1).block), Some(freed(1)));
-        assert_eq!(pending.withdraw(Owner::Main, freed(1).block), None);
-        assert_eq!(pending.withdraw(Owner::Graph(0), freed(2).block), None);
-        gpu.elapse(10, 0);
-        assert_eq!(addresses(pending.reached(&mut gpu)), [2]);
-        assert_eq!(pending.withdraw(Owner::Main, freed(2).block), None);
         assert!(pending.is_empty() && gpu.is_pristine());
     }
 

@@ -5,11 +5,13 @@
 //! So a forked process ignores what it is given.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::conf::Conf;
 use super::failure::Failure;
 use super::gpu_allocator::GpuAllocator;
+use super::observer::Observer;
 use super::stats::Stats;
 use super::{print_error, snapshot};
 use crate::cuda::Gpu;
@@ -25,7 +27,19 @@ pub struct Process {
     conf: Conf,
     id: u32,
     allocators: Vec<Opened>,
+    /// The GPUs from here on are not open.
+    end: AtomicUsize,
+    observer: Mutex<Option<Observer>>,
 }
+
+/// How a process finds out that it was forked off.
+static FORKS: AtomicU8 = AtomicU8::new(ASK);
+/// It asks for its number each time, which is a system call.
+const ASK: u8 = 0;
+/// It will be told, and was not.
+const WILL_BE_TOLD: u8 = 1;
+/// It was told.
+const FORKED: u8 = 2;
 
 static PROCESS: OnceLock<Result<Process, String>> = OnceLock::new();
 
@@ -76,9 +90,35 @@ impl Process {
         Gpu::open_as_guest(index).map(std::mem::forget).map_err(|error| format!("gmlake: {error}"))
     }
 
+    /// From now on [`Self::has_forked`] will be called in every process that is forked off.
+    pub fn will_tell_of_forks() {
+        let _ = FORKS.compare_exchange(ASK, WILL_BE_TOLD, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// This process was forked off.
+    pub fn has_forked() {
+        FORKS.store(FORKED, Ordering::Relaxed);
+    }
+
+    /// Tells of everything that happens on any GPU from now on, or of nothing.
+    pub fn observe(&self, observer: Option<Observer>) {
+        *self.observer() = observer;
+        self.each(|allocator| allocator.observe(observer));
+    }
+
+    fn observer(&self) -> MutexGuard<'_, Option<Observer>> {
+        self.observer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn new(conf: Conf) -> Self {
         let allocators = std::iter::repeat_with(OnceLock::new).take(MOST).collect();
-        Self { conf, id: std::process::id(), allocators }
+        Self {
+            conf,
+            id: std::process::id(),
+            allocators,
+            end: AtomicUsize::new(0),
+            observer: Mutex::default(),
+        }
     }
 
     /// Memory on a GPU; 0 for nothing.
@@ -89,7 +129,7 @@ impl Process {
         if size == 0 {
             return Ok(0);
         }
-        self.allocator(device)?.malloc(size, stream)
+        self.allocator(device)?.malloc(size, stream).map(|allocation| allocation.at.0)
     }
 
     /// Takes memory back. An address that was never handed out is counted and otherwise left alone.
@@ -98,7 +138,7 @@ impl Process {
             return;
         }
         let Ok(mut allocator) = self.allocator(device) else { return };
-        if !allocator.free(at) {
+        if allocator.free(at).is_none() {
             allocator.tallied.unknown_frees += 1;
             if allocator.tallied.unknown_frees == 1 {
                 print_error(&format!(
@@ -109,11 +149,10 @@ impl Process {
     }
 
     /// Lends a block to another stream; see [`GpuAllocator::record_stream`].
-    pub fn record_stream(&self, at: u64, stream: u64) {
-        if at != 0 && !self.is_forked() {
-            // Addresses are unique among all GPUs.
-            let _ = self.opened().any(|mut allocator| allocator.record_stream(at, stream));
-        }
+    /// Says whether the block is one of ours.
+    pub fn record_stream(&self, at: u64, stream: u64) -> bool {
+        // Addresses are unique among all GPUs.
+        at != 0 && self.opened().any(|mut allocator| allocator.record_stream(at, stream))
     }
 
     /// The block that an address is in.
@@ -168,7 +207,9 @@ impl Process {
         let allocator =
             opened.as_ref().map_err(|error| Failure::Other(format!("gmlake: {error}")))?;
         if is_new {
+            self.end.fetch_max(index + 1, Ordering::Release);
             let gpu = lock(allocator).gpu.clone();
+            lock(allocator).observe(*self.observer());
             self.introduce(&gpu);
         }
         Ok(lock(allocator))
@@ -196,15 +237,19 @@ impl Process {
         }
     }
 
-    fn opened(&self) -> impl Iterator<Item = MutexGuard<'_, GpuAllocator>> {
+    pub(super) fn opened(&self) -> impl Iterator<Item = MutexGuard<'_, GpuAllocator>> {
         let is_forked = self.is_forked();
+        let end = self.end.load(Ordering::Acquire);
         let allocators =
-            self.allocators.iter().filter_map(OnceLock::get).filter(move |_| !is_forked);
+            self.allocators[..end].iter().filter_map(OnceLock::get).filter(move |_| !is_forked);
         allocators.filter_map(|allocator| allocator.as_ref().ok()).map(lock)
     }
 
-    fn is_forked(&self) -> bool {
-        std::process::id() != self.id
+    pub(super) fn is_forked(&self) -> bool {
+        match FORKS.load(Ordering::Relaxed) {
+            ASK => std::process::id() != self.id,
+            told => told == FORKED,
+        }
     }
 }
 

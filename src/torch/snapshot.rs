@@ -94,7 +94,9 @@ impl GpuAllocator {
 
     /// What is held, as PyTorch's segments, in address order.
     fn segments(&self) -> Vec<serde_json::Value> {
-        let mut found = self.segments_of(Owner::Main, self.main.as_ref());
+        let served = self.served_by();
+        let mut found: Vec<_> =
+            served.flat_map(|(owner, allocator)| self.segments_of(owner, allocator)).collect();
         for (owner, pool) in self.pools.iter() {
             found.extend(self.segments_of(owner, pool.allocator.as_ref()));
         }
@@ -104,7 +106,7 @@ impl GpuAllocator {
 
     fn segments_of(&self, owner: Owner, from: &dyn Allocator) -> Vec<(u64, serde_json::Value)> {
         let pool = match owner {
-            Owner::Main => (0, 0),
+            Owner::Main | Owner::Arena(_) => (0, 0),
             Owner::Graph(place) => self.pool_id(place as usize + 1),
         };
         runs(from).into_iter().map(|run| (run[0].at.0, self.segment(&run, pool))).collect()
@@ -126,7 +128,7 @@ impl GpuAllocator {
             "allocated_size": sum(&[BlockUse::Allocated]),
             "active_size": active,
             "requested_size": run.iter().map(|view| view.requested).sum::<u64>(),
-            "stream": self.streams.handle(run[0].stream),
+            "stream": self.streams.handle_or_default(run[0].stream),
             "segment_type": if total <= 2 << 20 { "small" } else { "large" },
             "segment_pool_id": [pool.0, pool.1],
             "is_expandable": false,
@@ -153,7 +155,7 @@ fn block(view: &BlockView) -> serde_json::Value {
 
 /// The blocks of each segment in address order, cut where they are not contiguous. Aliases own no memory and are left
 /// out.
-fn runs(from: &dyn Allocator) -> Vec<Vec<BlockView>> {
+pub(super) fn runs(from: &dyn Allocator) -> Vec<Vec<BlockView>> {
     let mut segments: BTreeMap<_, Vec<BlockView>> = BTreeMap::new();
     from.walk(&mut |view| {
         if view.state != BlockUse::Alias {

@@ -52,7 +52,7 @@ impl super::GpuAllocator {
             allocator: self.conf.spec.name,
             current: self.usage(),
             peak: self.peak,
-            held_bytes: self.device.device.held(),
+            held_bytes: self.device.device.device.held(),
             live_blocks: self.live.len(),
             pending_blocks: self.pending.len(),
             tallied: self.tallied,

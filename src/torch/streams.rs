@@ -34,6 +34,11 @@ impl Streams {
         self.handles[usize::from(id.0)]
     }
 
+    /// The same, or the default stream for a number that no request came with.
+    pub(super) fn handle_or_default(&self, id: StreamId) -> u64 {
+        self.handles.get(usize::from(id.0)).copied().unwrap_or(0)
+    }
+
     #[cold]
     fn add(&mut self, handle: u64) -> Option<StreamId> {
         let id = StreamId(u16::try_from(self.handles.len()).ok()?);

@@ -135,6 +135,14 @@ impl Timeline {
         self.host.0[0]
     }
 
+    /// When the host is through with what it did so far, and every stream with what was queued: in nanoseconds, by the
+    /// host's clock. Only ever grows.
+    #[must_use]
+    pub fn all_done_ns(&self) -> u64 {
+        let streams = self.streams.values().map(|stream| stream.busy_until.0[0]);
+        streams.fold(self.host_ns(), u64::max)
+    }
+
     /// The host of a real GPU needs `pace` times as long as this machine's processor.
     pub fn set_host_pace(&mut self, pace: f64) {
         self.host_pace = pace;
@@ -145,6 +153,11 @@ impl Timeline {
         let used = processor_ns.saturating_sub(self.processor_ns) as f64;
         self.host = self.host.later((used * self.host_pace) as u64);
         self.processor_ns = self.processor_ns.max(processor_ns);
+    }
+
+    /// So much of the processor's time, in nanoseconds, was used for what the host of a real GPU does not do.
+    pub fn leave_out(&mut self, processor_ns: u64) {
+        self.processor_ns += processor_ns;
     }
 
     /// Work that takes the GPU `ns` is queued on a stream.
@@ -287,6 +300,17 @@ mod tests {
     }
 
     #[test]
+    fn what_a_real_host_does_not_do_takes_it_no_time() {
+        let mut timeline = Timeline::new(Completion::Clock);
+        timeline.work_until(10);
+        timeline.leave_out(25);
+        timeline.work_until(40);
+        assert_eq!(timeline.host_ns(), 15);
+        timeline.work_until(50);
+        assert_eq!(timeline.host_ns(), 25);
+    }
+
+    #[test]
     fn a_query_is_contested_if_a_faster_or_slower_gpu_would_answer_otherwise() {
         for (host, contested) in
             [(LONG * 4 / 9 - 1, 0), (LONG * 4 / 9, 1), (LONG * 9 / 4 - 1, 1), (LONG * 9 / 4, 0)]
@@ -336,6 +360,17 @@ mod tests {
         for (completion, ns) in paces {
             assert!(!reached(completion, ns - 1) && reached(completion, ns));
         }
+    }
+
+    #[test]
+    fn all_is_done_when_the_host_and_the_slowest_stream_are() {
+        let mut timeline = after_a_kernel(Completion::Early);
+        timeline.queue(2, 3 * LONG);
+        assert_eq!(timeline.all_done_ns(), 3 * LONG);
+        timeline.work_until(2 * LONG);
+        assert_eq!(timeline.all_done_ns(), 3 * LONG, "the host is ahead");
+        timeline.work_until(5 * LONG);
+        assert_eq!(timeline.all_done_ns(), 5 * LONG, "the GPU waits for the host");
     }
 
     #[test]

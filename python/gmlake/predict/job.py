@@ -68,7 +68,7 @@ def predict(torch, order):
     with mode:
         ended = run(order)
     facts = {**ended, **recorder.write(order["snapshot"]), **mode.facts()}
-    facts.update(torch=torch.__version__, steps=steps.done, oom_step=ooms[0] if ooms else None)
+    facts.update(steps.facts(), torch=torch.__version__, oom_step=ooms[0] if ooms else None)
     facts.update(host_memory_bytes=peak_host_memory(), library=library.report())
     return facts
 

@@ -99,6 +99,15 @@ def report():
     return json.loads(_text(function)) if function else {}
 
 
+def all_done_ns():
+    """When all that was asked for so far will be done, by the clock that estimates; 0 where there is none."""
+    function = getattr(ctypes.CDLL(None), "gmlake_gpu_all_done_ns", None)
+    if not function:
+        return 0
+    function.restype = ctypes.c_uint64
+    return function()
+
+
 def real_gpus():
     """Device files of NVIDIA GPUs that this machine has."""
     return sorted(glob.glob("/dev/nvidia[0-9]*"))

@@ -69,7 +69,8 @@ def rank_of(rank, facts, others):
 
 
 FACTS = [
-    "device", "device_memory_bytes", "steps", "oom_step", "unknown_reads", "host_memory_bytes",
+    "device", "device_memory_bytes", "steps", "step_seconds", "step_end_us", "oom_step", "unknown_reads",
+    "host_memory_bytes",
 ]
 PEAKS = [
     "reserved_peak_bytes", "reserved_peak_bytes_low", "reserved_peak_bytes_high",

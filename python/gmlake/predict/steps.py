@@ -3,10 +3,19 @@
 A step is one call of an optimizer's `step`, so that gradient accumulation counts once. Of several
 optimizers the one that has made most steps counts: two that take turns make one step a round.
 DeepSpeed's engine calls its optimizer once for each group of parameters, so its own steps count.
+
+How long a step takes is estimated: from when all was done that was queued up to the end of the step before to when all
+is done that is queued now, on the virtual GPU's clock. The first begins with the script.
+
+    host     ──launch──launch──│step 1 ends──launch──launch──│step 2 ends
+    GPU          ├─ kernel ─┤├─ kernel ─────┤├─ kernel ─┤├─ kernel ─────┤
+    seconds  ├──────────── step 1 ──────────┤├──────── step 2 ──────────┤
 """
 
+import time
 from collections import Counter
 
+from . import library
 from .imports import WhenImported
 
 
@@ -21,6 +30,7 @@ class Steps:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         self.done = 0
+        self._begin_ns, self._ends_ns, self._moments_us = library.all_done_ns(), [], []
         self._limit, self._in_engine = limit, False
         self._counts = Counter()
         register_optimizer_step_post_hook(self._after_step)
@@ -46,6 +56,15 @@ class Steps:
 
     def _count(self, stepper):
         self._counts[id(stepper)] += 1
-        self.done = max(self.done, self._counts[id(stepper)])
+        if self._counts[id(stepper)] > self.done:
+            self.done += 1
+            self._ends_ns.append(library.all_done_ns())
+            self._moments_us.append(time.time_ns() // 1000)
         if self._limit is not None and self.done >= self._limit:
             raise Finished
+
+    def facts(self):
+        """How many, the estimated seconds of each, and when each ended by the clock of the snapshot's entries."""
+        begins = [self._begin_ns, *self._ends_ns]
+        seconds = [round((end - begin) / 1e9, 6) for begin, end in zip(begins, self._ends_ns)]
+        return {"steps": self.done, "step_seconds": seconds, "step_end_us": self._moments_us}

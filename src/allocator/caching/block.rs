@@ -9,7 +9,7 @@
 //!             [ allocated ]─[ 4 KiB ]─[ free ]─[ allocated ]
 //! ```
 
-use super::free_index::Place;
+use crate::allocator::free_index::Place;
 use crate::allocator::{BlockId, NIL, Slab, SlabIndex};
 use crate::trace::StreamId;
 use crate::units::Bytes;

@@ -10,9 +10,9 @@
 //! ranges are blocks of the same chain. Only a flush takes pages back.
 
 use super::block::{Block, BlockState};
-use super::free_index::{Cursor, FreeIndex};
 use super::sizes::SMALL_SEGMENT;
 use super::{Caching, Wanted};
+use crate::allocator::free_index::{Cursor, FreeIndex};
 use crate::allocator::{NIL, SlabIndex};
 use crate::device::{Device, DeviceError, DevicePtr, HandleId};
 use crate::units::{Bytes, round_up};

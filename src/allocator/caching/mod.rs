@@ -21,7 +21,6 @@
 mod block;
 mod expandable;
 mod fit;
-mod free_index;
 mod pool;
 mod rank;
 mod reclaim;
@@ -32,9 +31,9 @@ mod tests;
 
 pub use sizes::{SMALL_MAX, round_request, segment_size};
 
+use super::free_index::Cursor;
 use block::{Block, BlockState, Blocks};
 use expandable::Reservation;
-pub(super) use free_index::FreeIndex;
 use pool::{Pool, pool_index};
 use rank::Ranks;
 use sizes::MIN_BLOCK;
@@ -142,7 +141,7 @@ impl Caching {
 
     /// Best fit, and what PyTorch makes of it: the position of the block to take.
     #[inline]
-    fn search(&self, wanted: Wanted) -> Option<free_index::Cursor> {
+    fn search(&self, wanted: Wanted) -> Option<Cursor> {
         let free = &self.pools[usize::from(wanted.pool)].free;
         let mut at = free.best_fit(wanted.stream, wanted.size)?;
         if self.blocks[free.block(at)].is_expandable() {

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use super::free_index::FreeIndex;
 use crate::allocator::SlabIndex;
+use crate::allocator::free_index::FreeIndex;
 use crate::trace::{PoolId, StreamId};
 
 /// Where a pool stands in the list of pools: private pools behind the default ones, large behind small.

@@ -220,12 +220,12 @@ impl Gmlake {
         missing: u32,
     ) -> Result<Place, DeviceError> {
         let size = self.front.pool.bytes(missing);
-        if self.front.ledger.now().reserved + size > self.memory_limit {
+        if self.front.live.usage().reserved + size > self.memory_limit {
             let free = device.memory_info().free;
             return Err(DeviceError::OutOfMemory { requested: size, free });
         }
         let block = self.front.pool.grow(device, missing, stream)?;
-        self.front.ledger.grow(size);
+        self.front.live.grow(size);
         if missing == chunks {
             self.states.nothing += 1;
             self.front.pool.take(block, chunks);
@@ -278,13 +278,13 @@ impl Allocator for Gmlake {
             Ok(place) => Ok(self.front.hand_out(place, request, size)),
             Err(error) => {
                 self.states.oom += 1;
-                Err(self.front.explain(error, request.size))
+                Err(self.front.live.explain(error, request.size))
             }
         }
     }
 
     fn free_requested(&mut self, block: BlockId, _users: &[StreamId]) {
-        self.front.request_free(block);
+        self.front.live.request_free(block);
     }
 
     fn free_completed(&mut self, _device: &mut dyn Device, block: BlockId) {
@@ -301,11 +301,11 @@ impl Allocator for Gmlake {
     }
 
     fn usage(&self) -> Usage {
-        self.front.ledger.now()
+        self.front.live.usage()
     }
 
     fn peak(&self) -> Usage {
-        self.front.ledger.peak()
+        self.front.live.peak()
     }
 
     fn retries(&self) -> u64 {

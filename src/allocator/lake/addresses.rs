@@ -11,8 +11,9 @@ const RESERVATION: Bytes = 1024 * GIB;
 /// Reservations, and the gaps in them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Addresses {
-    reservations: Vec<(DevicePtr, Bytes)>,
-    /// Where nothing is mapped: address to size.
+    /// Size by first address.
+    reservations: BTreeMap<DevicePtr, Bytes>,
+    /// Where nothing is mapped: size by first address.
     gaps: BTreeMap<DevicePtr, Bytes>,
 }
 
@@ -31,7 +32,7 @@ impl Addresses {
         }
         let room = RESERVATION.max(size);
         let at = device.reserve(room)?;
-        self.reservations.push((at, room));
+        self.reservations.insert(at, room);
         self.gaps.insert(at, room);
         Ok(at)
     }
@@ -46,7 +47,13 @@ impl Addresses {
 
     /// Whether a reservation begins here: memory on the two sides belongs to different ones.
     pub(super) fn is_border(&self, at: DevicePtr) -> bool {
-        self.reservations.iter().any(|&(base, _)| base == at)
+        self.reservations.contains_key(&at)
+    }
+
+    /// Where the reservation begins that an address lies in.
+    pub(super) fn base(&self, at: DevicePtr) -> DevicePtr {
+        let (&base, _) = self.reservations.range(..=at).next_back().expect("it is reserved");
+        base
     }
 
     /// Something was unmapped. Reservations that are empty go.
@@ -71,11 +78,11 @@ impl Addresses {
     /// Gives back reservations in which nothing is mapped.
     pub(super) fn drop_empty(&mut self, device: &mut dyn Device) {
         let gaps = &mut self.gaps;
-        self.reservations.retain(|&(at, size)| {
-            let is_empty = gaps.get(&at) == Some(&size);
+        self.reservations.retain(|at, size| {
+            let is_empty = gaps.get(at) == Some(size);
             if is_empty {
-                gaps.remove(&at);
-                device.unreserve(at, size);
+                gaps.remove(at);
+                device.unreserve(*at, *size);
             }
             !is_empty
         });

@@ -1,55 +1,495 @@
-//! The arena: the addresses at which handles are mapped first.
+//! Arena: one range of addresses, in which every handle is mapped once, each right behind the one before.
 //!
-//! It is filled from left to right, so that a new handle continues the free memory at the end of the one before. Where
-//! a handle was released, a gap stays until a new one fits in.
+//! It is cut into *blocks*, free or in use, as the caching allocator cuts a segment: a block is split when it is too
+//! large, and free neighbours merge. Borders of handles do not matter to blocks. They matter to stitching, since a
+//! handle is mapped as a whole: so a free block is listed by whether a whole handle is free in it, or only parts are.
+//!
+//! ```text
+//!   handles   ├──── h0 ────┼──── h1 ────┼──── h2 ────┼──── h3 ────┤ ... grows to the right
+//!   blocks    │   A    │░░░│░░░░░░░░░░░░│░░│    B    │ C │░░░░░░░░│      ░ free
+//!                      ╰── whole: h1 is in it ──╯        ╰ partial
+//! ```
+//!
+//! Each handle has an *owner*, the stream whose requests look there first. A stream that takes memory of an idle handle
+//! owns it from then on. Free blocks end where the owner changes, so that each has one.
+//!
+//! A page map finds the handle of an address, and the block at the beginning of each 2 MiB.
 
-use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::addresses::Addresses;
-use crate::allocator::SlabIndex;
-use crate::device::{Device, DevicePtr};
+use super::streams::{Users, note_use};
+use crate::allocator::free_index::FreeIndex;
+use crate::allocator::{NIL, Slab, SlabIndex};
+use crate::device::{Device, DevicePtr, GRANULE, HandleId};
+use crate::trace::StreamId;
 use crate::units::Bytes;
 
-/// Addresses, and where handles begin.
+/// Addresses from the first to the one behind the last.
+pub(super) type Span = Range<u64>;
+
+/// Part of the arena, free or in use by one tensor.
+#[derive(Debug, Clone)]
+pub(super) struct Block {
+    pub(super) span: Span,
+    /// The neighbours by address, as far as memory is mapped.
+    previous: SlabIndex,
+    next: SlabIndex,
+    /// While in use: the next block of the same tensor.
+    pub(super) link: SlabIndex,
+    pub(super) is_free: bool,
+}
+
+/// Physical memory as the driver gave it.
+#[derive(Debug, Clone)]
+pub(super) struct Handle {
+    pub(super) id: HandleId,
+    pub(super) span: Span,
+    /// The stream whose requests are served from it first.
+    pub(super) owner: StreamId,
+    /// Which streams freed memory in it, and before which of their fences.
+    pub(super) users: Users,
+    /// Stitched ranges that map it.
+    pub(super) views: Vec<SlabIndex>,
+}
+
+impl Handle {
+    pub(super) fn size(&self) -> Bytes {
+        self.span.end - self.span.start
+    }
+}
+
+/// Which free memory a block has: the class is looked at before the size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Parts of handles that are in use: of no other use than to fit.
+    Partial,
+    /// At least one whole handle, which could be stitched.
+    Whole,
+}
+
+/// The handle of 2 MiB of the arena, and the block that its first byte belongs to.
+#[derive(Debug, Clone, Copy)]
+struct Page {
+    handle: SlabIndex,
+    block: SlabIndex,
+}
+
+/// The pages from an address on, as far as anything was mapped.
+#[derive(Debug, Clone)]
+struct Region {
+    base: u64,
+    pages: Vec<Page>,
+}
+
+const UNMAPPED: Page = Page { handle: NIL, block: NIL };
+
+/// Handles, and the blocks that they are cut into.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Arena {
     pub(super) addresses: Addresses,
-    /// The handle at each address where one begins.
-    handles: BTreeMap<DevicePtr, SlabIndex>,
+    pub(super) handles: Slab<Handle>,
+    pub(super) blocks: Slab<Block>,
+    regions: Vec<Region>,
+    partial: FreeIndex,
+    whole: FreeIndex,
+    /// Handles that are held.
+    pub(super) count: u64,
 }
 
 impl Arena {
-    /// A handle is mapped at the beginning of a gap; says who its neighbours are.
-    pub(super) fn fill(
-        &mut self,
-        at: DevicePtr,
+    /// Adds a handle that is mapped at `at`, all of it free.
+    pub(super) fn add(&mut self, id: HandleId, at: DevicePtr, size: Bytes, owner: StreamId) {
+        let span = at.0..at.0 + size;
+        let views = Vec::new();
+        let handle = Handle { id, span: span.clone(), owner, users: Users::new(), views };
+        let handle = self.handles.insert(handle);
+        let previous = self.block_before(span.start);
+        let is_border = self.addresses.is_border(DevicePtr(span.end));
+        let next = if is_border { NIL } else { self.block_at(span.end) };
+        self.set_handle(&span, handle);
+        let block = Block { span: span.clone(), previous, next, link: NIL, is_free: false };
+        let block = self.blocks.insert(block);
+        self.connect(previous, block);
+        self.connect(block, next);
+        self.claim(block, span);
+        self.count += 1;
+        self.list(block);
+    }
+
+    /// Forgets a handle, all of which is free.
+    pub(super) fn remove(&mut self, device: &mut dyn Device, handle: SlabIndex) {
+        let span = self.handles[handle].span.clone();
+        let around = self.block_at(span.start);
+        self.unlist(around);
+        let block = self.cut(around, &span);
+        let Block { previous, next, .. } = self.blocks[block];
+        self.connect(previous, NIL);
+        self.connect(NIL, next);
+        self.blocks.remove(block);
+        self.set_handle(&span, NIL);
+        self.handles.remove(handle);
+        self.count -= 1;
+        self.addresses.give(device, DevicePtr(span.start), span.end - span.start);
+        let addresses = &self.addresses;
+        self.regions.retain(|region| addresses.is_border(DevicePtr(region.base)));
+    }
+
+    /// Whether all memory from one address to another is free.
+    #[inline]
+    pub(super) fn is_free(&self, span: &Span) -> bool {
+        let mut block = self.block_at(span.start);
+        while block != NIL && self.blocks[block].is_free {
+            if self.blocks[block].span.end >= span.end {
+                return true;
+            }
+            block = self.blocks[block].next;
+        }
+        false
+    }
+
+    /// Takes free memory into use for a stream, which owns from now on what handles were idle there. Says the first and
+    /// the last of the blocks that it became, chained by their links.
+    #[inline]
+    pub(super) fn take(&mut self, span: &Span, stream: StreamId) -> (SlabIndex, SlabIndex) {
+        let (mut first, mut last) = (NIL, NIL);
+        let mut begin = span.start;
+        while begin < span.end {
+            let free = self.block_at(begin);
+            let around = self.blocks[free].span.clone();
+            let part = begin..around.end.min(span.end);
+            self.unlist(free);
+            self.change_owner(&part, &around, stream);
+            let block = self.cut(free, &part);
+            self.blocks[block].link = NIL;
+            match last {
+                NIL => first = block,
+                last => self.blocks[last].link = block,
+            }
+            (last, begin) = (block, part.end);
+        }
+        (first, last)
+    }
+
+    /// Gives back a block that a stream used, which has not got to its fence number `epoch` yet.
+    #[inline]
+    pub(super) fn give(&mut self, block: SlabIndex, stream: StreamId, epoch: u32) {
+        let Span { start, end } = self.blocks[block].span;
+        let owner = self.handles[self.handle_at(start)].owner;
+        let mut at = start;
+        while at < end {
+            let handle = self.handle_at(at);
+            let entry = &mut self.handles[handle];
+            if entry.owner != owner {
+                return self.give_in_parts(block, at, (stream, epoch));
+            }
+            note_use(&mut entry.users, (stream, epoch));
+            at = entry.span.end;
+        }
+        self.list(block);
+    }
+
+    /// Gives back a block whose owner changes at `border`.
+    #[cold]
+    fn give_in_parts(&mut self, block: SlabIndex, border: u64, (stream, epoch): (StreamId, u32)) {
+        let (left, right) = self.split(block, border);
+        self.list(left);
+        self.give(right, stream, epoch);
+    }
+
+    /// Where in a free block `size` bytes go: from the end that lies inside a handle, so that what is left of it is
+    /// used up; from the left if both do or neither does.
+    #[inline]
+    pub(super) fn place_in(&self, block: SlabIndex, size: Bytes) -> Span {
+        let Span { start, end } = self.blocks[block].span;
+        let begins_inside = self.handles[self.handle_at(start)].span.start < start;
+        let ends_inside = || self.handles[self.handle_at(end - 1)].span.end > end;
+        if !begins_inside && ends_inside() { end - size..end } else { start..start + size }
+    }
+
+    /// Free blocks of an owner that have `size` bytes, from the smallest up.
+    #[inline]
+    pub(super) fn fitting(
+        &self,
+        class: Class,
+        owner: StreamId,
         size: Bytes,
-    ) -> (Option<SlabIndex>, Option<SlabIndex>) {
-        self.addresses.take(at, size);
-        let end = at.offset(size);
-        let right = self.handles.get(&end).copied();
-        (self.before(at), right.filter(|_| !self.addresses.is_border(end)))
+    ) -> impl Iterator<Item = SlabIndex> + '_ {
+        let index = self.index(class);
+        let first = index.best_fit(owner, size);
+        std::iter::successors(first, |&at| index.next(at)).map(|at| index.block(at))
     }
 
-    /// The last handle that begins at an address or before it.
-    pub(super) fn at(&self, at: DevicePtr) -> Option<SlabIndex> {
-        self.handles.range(..=at).next_back().map(|(_, &handle)| handle)
+    /// All free blocks of an owner in a class, from the largest down.
+    pub(super) fn largest_first(
+        &self,
+        class: Class,
+        owner: StreamId,
+    ) -> impl Iterator<Item = SlabIndex> + '_ {
+        self.index(class).smaller_than(owner, Bytes::MAX)
     }
 
-    /// Notes which handle begins at an address.
-    pub(super) fn note(&mut self, at: DevicePtr, handle: SlabIndex) {
-        self.handles.insert(at, handle);
+    /// The handle that an address lies in; `NIL` if there is none.
+    #[inline]
+    pub(super) fn handle_at(&self, at: u64) -> SlabIndex {
+        self.page(at).map_or(NIL, |page| page.handle)
     }
 
-    /// The handle that ends where a gap begins.
-    pub(super) fn before(&self, at: DevicePtr) -> Option<SlabIndex> {
-        let left = self.handles.range(..at).next_back().map(|(_, &handle)| handle);
-        left.filter(|_| !self.addresses.is_border(at))
+    /// The block that an address lies in; `NIL` if nothing is mapped there.
+    #[inline]
+    pub(super) fn block_at(&self, at: u64) -> SlabIndex {
+        let mut block = self.page(at).map_or(NIL, |page| page.block);
+        while block != NIL && self.blocks[block].span.end <= at {
+            block = self.blocks[block].next;
+        }
+        block
     }
 
-    /// A handle was unmapped.
-    pub(super) fn clear(&mut self, device: &mut dyn Device, at: DevicePtr, size: Bytes) {
-        self.handles.remove(&at);
-        self.addresses.give(device, at, size);
+    /// The handles that a span of mapped memory touches.
+    #[inline]
+    pub(super) fn handles_in(&self, span: &Span) -> impl Iterator<Item = SlabIndex> + '_ {
+        let end = span.end;
+        let first = Some(self.handle_at(span.start));
+        std::iter::successors(first, move |&handle| {
+            let border = self.handles[handle].span.end;
+            (border < end).then(|| self.handle_at(border))
+        })
+    }
+
+    /// What is free at the beginning of a handle.
+    pub(super) fn free_prefix(&self, handle: SlabIndex) -> Span {
+        let Span { start, end } = self.handles[handle].span;
+        let block = &self.blocks[self.block_at(start)];
+        start..if block.is_free { block.span.end.min(end) } else { start }
+    }
+
+    /// What is free at the end of a handle.
+    pub(super) fn free_suffix(&self, handle: SlabIndex) -> Span {
+        let Span { start, end } = self.handles[handle].span;
+        let block = &self.blocks[self.block_at(end - 1)];
+        if block.is_free { block.span.start.max(start)..end } else { end..end }
+    }
+
+    /// Whether all of a handle is free.
+    pub(super) fn is_idle(&self, handle: SlabIndex) -> bool {
+        self.free_prefix(handle).end == self.handles[handle].span.end
+    }
+
+    /// Handles that are held, in no particular order.
+    pub(super) fn held(&self) -> Vec<SlabIndex> {
+        let pages = self.regions.iter().flat_map(|region| &region.pages);
+        let mut held: Vec<_> = pages.map(|page| page.handle).collect();
+        held.dedup();
+        held.retain(|&handle| handle != NIL);
+        held
+    }
+
+    /// Every free block.
+    pub(super) fn free_blocks(&self) -> impl Iterator<Item = SlabIndex> + '_ {
+        self.partial.iter().chain(self.whole.iter())
+    }
+
+    /// The free block that ends at an address, where `size` bytes more will be mapped.
+    pub(super) fn tail(&self, at: DevicePtr) -> Option<SlabIndex> {
+        let block = self.block_before(at.0);
+        (block != NIL && self.blocks[block].is_free).then_some(block)
+    }
+
+    /// The class of free memory: whether it covers the handle that it begins with, or the one behind that.
+    #[inline]
+    fn class(&self, span: &Span) -> Class {
+        let first = &self.handles[self.handle_at(span.start)].span;
+        let whole = match first.start == span.start {
+            true => first.end,
+            false if first.end >= span.end => return Class::Partial,
+            false => self.handles[self.handle_at(first.end)].span.end,
+        };
+        if whole <= span.end { Class::Whole } else { Class::Partial }
+    }
+
+    /// Idle handles of the free memory `around` that `span` touches get a new owner.
+    #[inline]
+    fn change_owner(&mut self, span: &Span, around: &Span, stream: StreamId) {
+        let mut at = span.start;
+        while at < span.end {
+            let handle = self.handle_at(at);
+            let entry = &mut self.handles[handle];
+            if entry.span.start >= around.start && entry.span.end <= around.end {
+                entry.owner = stream;
+            }
+            at = entry.span.end;
+        }
+    }
+
+    /// Cuts `span` out of free memory that is not listed any more, and lists what is left on both sides.
+    #[inline]
+    fn cut(&mut self, block: SlabIndex, span: &Span) -> SlabIndex {
+        let mut block = block;
+        self.blocks[block].is_free = false;
+        if self.blocks[block].span.start < span.start {
+            let (left, rest) = self.split(block, span.start);
+            let border = self.handles[self.handle_at(span.start)].span.start;
+            self.list_rest(left, border);
+            block = rest;
+        }
+        if self.blocks[block].span.end > span.end {
+            let (rest, right) = self.split(block, span.end);
+            let border = self.handles[self.handle_at(span.end - 1)].span.end;
+            self.list_rest(right, border);
+            block = rest;
+        }
+        block
+    }
+
+    /// Lists what was left of free memory; the owner may change at `border`.
+    #[inline]
+    fn list_rest(&mut self, block: SlabIndex, border: u64) {
+        let Span { start, end } = self.blocks[block].span;
+        if start < border && border < end && self.owner(start) != self.owner(end - 1) {
+            let (left, right) = self.split(block, border);
+            self.list(left);
+            self.list(right);
+        } else {
+            self.list(block);
+        }
+    }
+
+    /// Makes a block free, merges it with free neighbours of the same owner, and lists it.
+    #[inline]
+    fn list(&mut self, block: SlabIndex) {
+        let mut block = block;
+        let Block { span: Span { start, end }, previous, next, .. } = self.blocks[block];
+        let owner = self.owner(start);
+        if next != NIL && self.blocks[next].is_free && self.owner(end) == owner {
+            self.unlist(next);
+            block = self.merge(block, next);
+        }
+        if previous != NIL && self.blocks[previous].is_free && self.owner(start - 1) == owner {
+            self.unlist(previous);
+            block = self.merge(previous, block);
+        }
+        self.blocks[block].is_free = true;
+        let span = self.blocks[block].span.clone();
+        let index = self.index_mut(self.class(&span));
+        index.insert(owner, span.end - span.start, span.start, block);
+    }
+
+    #[inline]
+    fn unlist(&mut self, block: SlabIndex) {
+        let span = self.blocks[block].span.clone();
+        let owner = self.owner(span.start);
+        let index = self.index_mut(self.class(&span));
+        index.remove(owner, span.end - span.start, span.start);
+    }
+
+    /// Cuts a block at an address. The smaller part gets a new number.
+    #[inline]
+    fn split(&mut self, block: SlabIndex, at: u64) -> (SlabIndex, SlabIndex) {
+        let whole = self.blocks[block].clone();
+        let Block { span: Span { start, end }, previous, next, .. } = whole;
+        if at - start < end - at {
+            let left = self.blocks.insert(Block { span: start..at, next: block, ..whole });
+            self.blocks[block].span.start = at;
+            self.blocks[block].previous = left;
+            self.connect(previous, left);
+            self.claim(left, start..at);
+            (left, block)
+        } else {
+            let right = self.blocks.insert(Block { span: at..end, previous: block, ..whole });
+            self.blocks[block].span.end = at;
+            self.blocks[block].next = right;
+            self.connect(right, next);
+            self.claim(right, at..end);
+            (block, right)
+        }
+    }
+
+    /// Makes one block of two neighbours. The larger one keeps its number.
+    #[inline]
+    fn merge(&mut self, left: SlabIndex, right: SlabIndex) -> SlabIndex {
+        let (a, b) = (self.blocks[left].clone(), self.blocks[right].clone());
+        let (kept, gone) = match a.span.end - a.span.start < b.span.end - b.span.start {
+            true => (right, a.span.clone()),
+            false => (left, b.span.clone()),
+        };
+        self.blocks.remove(if kept == left { right } else { left });
+        let entry = &mut self.blocks[kept];
+        entry.span = a.span.start..b.span.end;
+        self.connect(a.previous, kept);
+        self.connect(kept, b.next);
+        self.claim(kept, gone);
+        kept
+    }
+
+    /// Makes `left` and `right` neighbours; `NIL` is nobody.
+    #[inline]
+    fn connect(&mut self, left: SlabIndex, right: SlabIndex) {
+        if left != NIL {
+            self.blocks[left].next = right;
+        }
+        if right != NIL {
+            self.blocks[right].previous = left;
+        }
+    }
+
+    /// The block that ends at an address.
+    fn block_before(&self, at: u64) -> SlabIndex {
+        if self.addresses.is_border(DevicePtr(at)) { NIL } else { self.block_at(at - 1) }
+    }
+
+    #[inline]
+    fn owner(&self, at: u64) -> StreamId {
+        self.handles[self.handle_at(at)].owner
+    }
+
+    fn index(&self, class: Class) -> &FreeIndex {
+        match class {
+            Class::Partial => &self.partial,
+            Class::Whole => &self.whole,
+        }
+    }
+
+    fn index_mut(&mut self, class: Class) -> &mut FreeIndex {
+        match class {
+            Class::Partial => &mut self.partial,
+            Class::Whole => &mut self.whole,
+        }
+    }
+
+    #[inline]
+    fn page(&self, at: u64) -> Option<&Page> {
+        let place = |region: &Region| (at.wrapping_sub(region.base) / GRANULE) as usize;
+        self.regions.iter().find_map(|region| region.pages.get(place(region)))
+    }
+
+    /// The pages that begin in a span of one region.
+    #[inline]
+    fn pages_from(&mut self, span: &Span) -> &mut [Page] {
+        let in_region = |region: &&mut Region| {
+            (span.start.wrapping_sub(region.base) / GRANULE) < region.pages.len() as u64
+        };
+        let region = self.regions.iter_mut().find(in_region).expect("memory of the arena");
+        let place = |at: u64| (at - region.base).div_ceil(GRANULE) as usize;
+        let (first, last) = (place(span.start), place(span.end));
+        &mut region.pages[first..last]
+    }
+
+    /// The block begins all pages that begin in `span`.
+    #[inline]
+    fn claim(&mut self, block: SlabIndex, span: Span) {
+        self.pages_from(&span).iter_mut().for_each(|page| page.block = block);
+    }
+
+    /// The pages of `span` belong to a handle; `NIL`: to none, and to no block.
+    fn set_handle(&mut self, span: &Span, handle: SlabIndex) {
+        let base = self.addresses.base(DevicePtr(span.start)).0;
+        if !self.regions.iter().any(|region| region.base == base) {
+            self.regions.push(Region { base, pages: Vec::new() });
+        }
+        let region = self.regions.iter_mut().find(|region| region.base == base);
+        let pages = &mut region.expect("it was just made").pages;
+        let needed = ((span.end - base) / GRANULE) as usize;
+        pages.resize(pages.len().max(needed), UNMAPPED);
+        self.pages_from(span).fill(Page { handle, block: NIL });
     }
 }

@@ -1,15 +1,16 @@
-//! Finding room that is mapped already: a piece, a run of the arena, a run of a view. No driver call.
+//! Fit: room that is mapped already, in the arena or in a stitched range. Finding it makes no driver call.
+
+use smallvec::{SmallVec, smallvec};
 
 use super::Lake;
-use super::pool::Handle;
-use super::pool::Run;
+use super::arena::{Class, Span};
 use crate::allocator::{NIL, SlabIndex};
 use crate::device::DevicePtr;
 use crate::trace::StreamId;
-use crate::units::{Bytes, MIB};
+use crate::units::Bytes;
 
 /// Which memory may serve a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
     /// That of the request's own stream.
     Own,
@@ -19,311 +20,141 @@ pub(super) enum Reach {
     Any,
 }
 
-/// Candidates that are looked at before a search is given up: other streams may not be done with them.
-const TRIES: usize = 8;
-
-/// Requests from this size on go to the right end of runs of whole handles.
-const LARGE: Bytes = 64 * MIB;
-
-/// A run in a view.
-#[derive(Debug, Clone, Copy)]
-struct Stretch {
-    view: SlabIndex,
-    /// First and last slot.
-    slots: (usize, usize),
-    size: Bytes,
-    /// Where it begins in the view.
-    offset: Bytes,
-    starts_inside: bool,
-    ends_inside: bool,
+/// Where a request goes.
+#[derive(Debug, Clone)]
+pub(super) struct Placement {
+    /// Address of the first byte.
+    pub(super) at: DevicePtr,
+    /// The stitched range in which that is; `NIL`: the arena.
+    pub(super) view: SlabIndex,
+    /// The memory, where it lies in the arena.
+    pub(super) spans: SmallVec<[Span; 4]>,
 }
 
+impl Placement {
+    /// Memory of the arena at its own addresses.
+    pub(super) fn in_arena(span: Span) -> Self {
+        Self { at: DevicePtr(span.start), view: NIL, spans: smallvec![span] }
+    }
+}
+
+/// Free blocks that are looked at before a search is given up: other streams may not be done with them.
+const TRIES: usize = 8;
+
 impl Lake {
-    /// Room for `size` bytes among what the stream owns.
+    /// Room for `size` bytes within a stream's reach: the smallest free block, with parts of handles before whole ones;
+    /// else the shortest free part of a stitched range.
     #[inline]
-    pub(super) fn fit(&mut self, stream: StreamId, size: Bytes) -> bool {
-        if self.fit_piece(stream, stream, size, Reach::Own)
-            || self.fit_run(stream, stream, size, (Reach::Own, true))
-        {
-            self.tally.pieces += 1;
-            return true;
-        }
-        if self.fit_run(stream, stream, size, (Reach::Own, false)) {
-            self.tally.runs += 1;
-            return true;
-        }
-        if self.fit_view(stream, size, Reach::Own) {
-            self.tally.views_reused += 1;
-            return true;
-        }
-        false
-    }
-
-    /// The same among what other streams own, or use.
-    pub(super) fn fit_foreign(&mut self, stream: StreamId, size: Bytes, reach: Reach) -> bool {
-        if self.fit_beside(stream, size, reach) {
-            self.tally.borrowed += 1;
-            return true;
-        }
-        // Others may still be using a part of what the stream owns.
-        let counts = |&owner: &StreamId| owner != stream || reach == Reach::Any;
-        let owners = (0..self.streams.count()).map(StreamId).filter(counts);
-        for owner in owners.clone() {
-            // Whole handles first: they change their owner.
-            if self.fit_run(stream, owner, size, (reach, false)) {
-                self.tally.borrowed += 1;
-                return true;
-            }
-        }
-        for owner in owners {
-            if self.fit_piece(stream, owner, size, reach)
-                || self.fit_run(stream, owner, size, (reach, true))
-            {
-                self.tally.borrowed += 1;
-                return true;
-            }
-        }
-        if self.fit_view(stream, size, reach) {
-            self.tally.views_reused += 1;
-            return true;
-        }
-        false
-    }
-
-    /// The smallest partial piece.
-    #[inline]
-    fn fit_piece(&mut self, stream: StreamId, owner: StreamId, size: Bytes, reach: Reach) -> bool {
-        let index = &self.pool.partial;
-        let mut cursor = index.best_fit(owner, size);
-        for _ in 0..TRIES {
-            let Some(at) = cursor else { return false };
-            let piece = index.block(at);
-            let entry = self.pool.pieces[piece];
-            if self.is_allowed(entry.handle, stream, reach) {
-                let is_prefix = entry.previous == NIL;
-                let skip = if is_prefix { entry.size - size } else { 0 };
-                self.route.set(piece, skip, entry.at.offset(skip));
-                return true;
-            }
-            cursor = index.next(at);
-        }
-        false
-    }
-
-    /// Whether a handle's free memory may serve a stream.
-    #[inline(always)]
-    pub(super) fn is_allowed(&self, handle: SlabIndex, stream: StreamId, reach: Reach) -> bool {
-        let handle = &self.pool.handles[handle];
-        match reach {
-            Reach::Own if handle.owner != stream => false,
-            Reach::Any => true,
-            _ => handle.users.iter().all(|&user| self.streams.has_passed(stream, user)),
-        }
-    }
-
-    /// The shortest run of the arena.
-    #[inline]
-    fn fit_run(
-        &mut self,
-        stream: StreamId,
-        owner: StreamId,
-        size: Bytes,
-        (reach, pairs): (Reach, bool),
-    ) -> bool {
-        if pairs && !self.options.pairs {
-            return false;
-        }
-        let index = if pairs { &self.pool.pairs } else { &self.pool.runs_by_size };
-        let mut cursor = index.best_fit(owner, size);
-        for _ in 0..TRIES {
-            let Some(at) = cursor else { return false };
-            let run = index.block(at);
-            if self.is_run_allowed(run, stream, reach) {
-                self.route_through_run(run, size);
-                return true;
-            }
-            cursor = index.next(at);
-        }
-        false
-    }
-
-    /// From where a run begins inside a handle, else up to where it ends inside one, so that partial pieces are used
-    /// up. In runs of whole handles, large requests go to the right and smaller ones to the left, so that they do not
-    /// get between each other.
-    fn route_through_run(&mut self, run: SlabIndex, size: Bytes) {
-        let Run { first, last, .. } = self.pool.runs[run];
-        let begins_inside = !self.pool.is_idle(first);
-        let ends_inside = !self.pool.is_idle(last);
-        if !begins_inside && (ends_inside || (self.options.sides && size >= LARGE)) {
-            self.route_from_right(run, size);
-        } else {
-            self.route_from_left(run, size);
-        }
-    }
-
-    fn is_run_allowed(&self, run: SlabIndex, stream: StreamId, reach: Reach) -> bool {
-        if reach == Reach::Any || self.streams.count() < 2 {
-            return true;
-        }
-        let run = self.pool.runs[run];
-        let mut handle = run.first;
-        while self.is_allowed(handle, stream, reach) {
-            if handle == run.last {
-                return true;
-            }
-            handle = self.pool.handles[handle].right;
-        }
-        false
-    }
-
-    /// Goes from the beginning of a run on.
-    pub(super) fn route_from_left(&mut self, run: SlabIndex, size: Bytes) {
-        self.gather(run, size, self.pool.runs[run].first, |handle| handle.right);
-        self.route.skip = 0;
-        self.route.at = DevicePtr(self.pool.runs[run].at);
-    }
-
-    /// Goes up to the end of a run.
-    fn route_from_right(&mut self, run: SlabIndex, size: Bytes) {
-        let covered = self.gather(run, size, self.pool.runs[run].last, |handle| handle.left);
-        self.route.pieces.reverse();
-        self.route.skip = covered - size;
-        let run = &self.pool.runs[run];
-        self.route.at = DevicePtr(run.at + run.size - size);
-    }
-
-    /// Takes the pieces of a run, one for each handle from `start` on, until they hold `size` bytes. Says how many they
-    /// hold.
-    #[inline]
-    fn gather(
-        &mut self,
-        run: SlabIndex,
-        size: Bytes,
-        start: SlabIndex,
-        next: impl Fn(&Handle) -> SlabIndex,
-    ) -> Bytes {
-        let first = self.pool.runs[run].first;
-        let pieces = &mut self.route.pieces;
-        pieces.clear();
-        let mut handle = start;
-        let mut covered = 0;
-        while covered < size {
-            let entry = &self.pool.handles[handle];
-            let piece = if handle == first { entry.last } else { entry.first };
-            pieces.push(piece);
-            covered += self.pool.pieces[piece].size;
-            handle = next(entry);
-        }
-        (self.route.piece, self.route.view) = (NIL, NIL);
-        covered
-    }
-
-    /// The shortest run in a view: first in those that served this size before, then in those that are long enough.
-    fn fit_view(&mut self, stream: StreamId, size: Bytes, reach: Reach) -> bool {
-        let near = size + size / 64;
-        let mut best: Option<Stretch> = None;
-        for back in 0.. {
-            let Some(view) = self.views.recent(size, back) else { break };
-            if view != NIL {
-                self.look_into(view, stream, (size, reach), &mut best);
-                if best.is_some_and(|best| best.size <= near) {
-                    break;
-                }
-            }
-        }
-        if best.is_none_or(|best| best.size > near) {
-            let mut cursor = self.views.by_size.best_fit(super::views::ANY, size);
-            for _ in 0..self.options.view_scan {
-                let Some(at) = cursor else { break };
-                self.look_into(self.views.by_size.block(at), stream, (size, reach), &mut best);
-                if best.is_some_and(|best| best.size <= near) {
-                    break;
-                }
-                cursor = self.views.by_size.next(at);
-            }
-        }
-        let Some(best) = best else { return false };
-        self.route_through_view(best, size);
-        true
-    }
-
-    /// Finds the shortest run of a view, if it beats the best so far.
-    fn look_into(
-        &self,
-        view: SlabIndex,
-        stream: StreamId,
-        (size, reach): (Bytes, Reach),
-        best: &mut Option<Stretch>,
-    ) {
-        let mut run: Option<Stretch> = None;
-        let slots = &self.views.all[view].slots;
-        let end = self.views.all[view].size;
-        let offer = |run: Option<Stretch>, best: &mut Option<Stretch>| {
-            if let Some(run) = run
-                && run.size >= size
-                && best.is_none_or(|best| run.size < best.size)
-            {
-                *best = Some(run);
-            }
+    pub(super) fn fit(&self, stream: StreamId, size: Bytes, reach: Reach) -> Option<Placement> {
+        let found = match reach {
+            Reach::Own => [Class::Partial, Class::Whole]
+                .into_iter()
+                .find_map(|class| self.fit_in(class, stream, (stream, size, reach))),
+            _ => self.fit_foreign((stream, size, reach)),
         };
-        for (place, slot) in slots.iter().enumerate() {
-            // Most views are hardly longer than what is looked for: one tensor in the middle of it, and that is that.
-            if end - run.as_ref().map_or(slot.offset, |run| run.offset) < size {
-                return;
+        found.map(Placement::in_arena).or_else(|| self.fit_view(stream, size, reach))
+    }
+
+    /// The same in the arena, of any owner: whole handles first, which are owned by the stream from then on.
+    fn fit_foreign(&self, asked: (StreamId, Bytes, Reach)) -> Option<Span> {
+        let owners = (0..self.streams.count()).map(StreamId);
+        let all = |class| owners.clone().find_map(|owner| self.fit_in(class, owner, asked));
+        all(Class::Whole).or_else(|| all(Class::Partial))
+    }
+
+    #[inline]
+    fn fit_in(
+        &self,
+        class: Class,
+        owner: StreamId,
+        (stream, size, reach): (StreamId, Bytes, Reach),
+    ) -> Option<Span> {
+        let blocks = self.arena.fitting(class, owner, size).take(TRIES);
+        let mut spans = blocks.map(|block| self.arena.place_in(block, size));
+        spans.find(|span| self.may_use(stream, span, reach))
+    }
+
+    /// Whether free memory may serve a stream.
+    #[inline]
+    pub(super) fn may_use(&self, stream: StreamId, span: &Span, reach: Reach) -> bool {
+        reach == Reach::Any
+            || self.streams.count() < 2
+            || self.arena.handles_in(span).all(|handle| self.may_use_handle(stream, handle, reach))
+    }
+
+    #[inline]
+    pub(super) fn may_use_handle(&self, stream: StreamId, handle: SlabIndex, reach: Reach) -> bool {
+        let handle = &self.arena.handles[handle];
+        let is_settled = || handle.users.iter().all(|&user| self.streams.has_passed(stream, user));
+        match reach {
+            Reach::Own => handle.owner == stream && is_settled(),
+            Reach::Settled => is_settled(),
+            Reach::Any => true,
+        }
+    }
+
+    /// The shortest free part of the stitched ranges that served this size before.
+    fn fit_view(&self, stream: StreamId, size: Bytes, reach: Reach) -> Option<Placement> {
+        let mut best: Option<(SlabIndex, Span)> = None;
+        for view in self.views.recent(size) {
+            for run in self.runs_of(view, stream, size, reach) {
+                let length = run.end - run.start;
+                if best.as_ref().is_none_or(|(_, best)| length < best.end - best.start) {
+                    best = Some((view, run));
+                }
             }
-            let handle = &self.pool.handles[slot.handle];
-            let (first, last) = (&self.pool.pieces[handle.first], &self.pool.pieces[handle.last]);
-            let is_open = first.is_free || last.is_free;
-            let allowed = is_open && self.is_allowed(slot.handle, stream, reach);
-            if allowed && first.is_free && handle.first == handle.last {
-                let begun = Stretch {
-                    view,
-                    slots: (place, place),
-                    size: 0,
-                    offset: slot.offset,
-                    starts_inside: false,
-                    ends_inside: false,
-                };
-                let longer = run.get_or_insert(begun);
-                longer.size += handle.size;
-                longer.slots.1 = place;
+        }
+        let (view, run) = best?;
+        Some(self.place_in_view(view, &run, size))
+    }
+
+    /// Free parts of a stitched range of at least `size` bytes, as offsets in it.
+    fn runs_of(&self, view: SlabIndex, stream: StreamId, size: Bytes, reach: Reach) -> Vec<Span> {
+        let (mut runs, mut run) = (Vec::new(), 0..0);
+        for slot in &self.views.all[view].slots {
+            let handle = &self.arena.handles[slot.handle];
+            let is_usable = self.may_use_handle(stream, slot.handle, reach);
+            let end = slot.offset + handle.size();
+            if is_usable && self.arena.is_idle(slot.handle) {
+                run.end = end;
                 continue;
             }
-            if let Some(run) = run.as_mut().filter(|_| allowed && first.is_free) {
-                run.size += first.size;
-                run.slots.1 = place;
-                run.ends_inside = true;
+            let offset = |at: u64| at - handle.span.start + slot.offset;
+            if is_usable {
+                run.end = offset(self.arena.free_prefix(slot.handle).end);
             }
-            offer(run, best);
-            run = (allowed && last.is_free && handle.first != handle.last).then(|| Stretch {
-                view,
-                slots: (place, place),
-                size: last.size,
-                offset: slot.offset + handle.size - last.size,
-                starts_inside: true,
-                ends_inside: false,
-            });
+            runs.push(run);
+            let suffix = self.arena.free_suffix(slot.handle);
+            run = if is_usable { offset(suffix.start)..end } else { end..end };
         }
-        offer(run, best);
+        runs.push(run);
+        runs.retain(|run| run.end - run.start >= size);
+        runs
     }
 
-    fn route_through_view(&mut self, run: Stretch, size: Bytes) {
-        let skip = if !run.starts_inside && run.ends_inside { run.size - size } else { 0 };
-        let view = &self.views.all[run.view];
-        let (begin, end) = (run.offset + skip, run.offset + skip + size);
-        self.route.pieces.clear();
-        for (place, slot) in view.slots[run.slots.0..=run.slots.1].iter().enumerate() {
-            let handle = &self.pool.handles[slot.handle];
-            let from = slot.offset.max(run.offset);
-            if slot.offset + handle.size > begin && slot.offset < end {
-                if self.route.pieces.is_empty() {
-                    self.route.skip = begin - from.min(begin);
-                }
-                self.route.pieces.push(if place == 0 { handle.last } else { handle.first });
+    /// Where in a free part of a stitched range `size` bytes go: as in a free block of the arena.
+    fn place_in_view(&self, view: SlabIndex, run: &Span, size: Bytes) -> Placement {
+        let slots = &self.views.all[view].slots;
+        let is_border = |at: u64| slots.iter().any(|slot| slot.offset == at);
+        let ends_inside = !is_border(run.end) && run.end < self.views.all[view].size;
+        let start = if is_border(run.start) && ends_inside { run.end - size } else { run.start };
+        self.in_view(view, start..start + size)
+    }
+
+    /// The memory of a part of a stitched range.
+    pub(super) fn in_view(&self, view: SlabIndex, part: Span) -> Placement {
+        let entry = &self.views.all[view];
+        let mut spans: SmallVec<[Span; 4]> = SmallVec::new();
+        let first = entry.slots.partition_point(|slot| slot.offset <= part.start) - 1;
+        for slot in entry.slots[first..].iter().take_while(|slot| slot.offset < part.end) {
+            let Span { start, end } = self.arena.handles[slot.handle].span;
+            let at = |offset: u64| start + (offset.saturating_sub(slot.offset));
+            let (from, to) = (at(part.start), at(part.end).min(end));
+            match spans.last_mut() {
+                Some(last) if last.end == from => last.end = to,
+                _ => spans.push(from..to),
             }
         }
-        self.route.piece = NIL;
-        self.route.view = run.view;
-        self.route.at = view.at.offset(begin);
+        Placement { at: entry.at.offset(part.start), view, spans }
     }
 }

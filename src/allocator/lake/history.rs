@@ -1,10 +1,10 @@
-//! What was asked for, in order, and where it went: a program that repeats itself is given the same places again.
+//! History of what was asked for, in order, and where it went: a program that repeats itself is given the same places again.
 //!
 //! A training step asks for what the step before asked for. If each request goes where its like went then, it finds
 //! that place mapped and free, however long it took to stitch it once. So the last requests are kept, and while new
 //! ones come in the same order, we *follow* the old ones. When they part, we look for another place in the history
 //! where the last few requests were the same; of several, the one that agrees with what came before for longest:
-//! layers of one step are as like as two peas, but only the same layer of the step before has the whole step before it.
+//! layers of one step are alike, but only the same layer of the step before has the whole step before it.
 //!
 //! ```text
 //!   history     a b c  x x x x x x  d e │ a b c  x x x x ?
@@ -12,10 +12,10 @@
 //!                         ╰─ followed ←────────╯   ?: the fifth x went there
 //! ```
 //!
-//! How far two places of the history agree is told from hashes of all that came before each, in a few steps: if hashes
+//! How far two places of the history agree is found from hashes of all that came before each, in a few steps: if hashes
 //! mislead us, a request is sent to a place that is not free or not the best, and nothing worse.
 
-use crate::allocator::{BlockId, SlabIndex};
+use crate::allocator::BlockId;
 use crate::device::DevicePtr;
 use crate::trace::StreamId;
 use crate::units::Bytes;
@@ -67,8 +67,6 @@ pub(super) struct Spot {
     pub(super) at: DevicePtr,
     /// The view in which that is; none: the arena.
     pub(super) view: Option<BlockId>,
-    /// The handle in which that was, and likely still is.
-    pub(super) handle: SlabIndex,
 }
 
 /// No place in the history.
@@ -78,8 +76,6 @@ const NOWHERE: u64 = u64::MAX;
 struct Entry {
     asked: Asked,
     spot: Spot,
-    /// Slabs that were taken since the entry before.
-    slabs: Vec<Spot>,
     /// The request before this one in its row.
     before: u64,
 }
@@ -97,8 +93,6 @@ pub(super) struct History {
     rows: Vec<u64>,
     /// The request that the next one is expected to be like.
     followed: Option<u64>,
-    /// Slabs that were taken since the last request.
-    slabs: Vec<Spot>,
 }
 
 impl History {
@@ -112,12 +106,6 @@ impl History {
         self.followed.and_then(|at| self.entry(at)).map(|entry| entry.spot)
     }
 
-    /// Where the next slab went when the program was last here.
-    pub(super) fn expect_slab(&self) -> Option<Spot> {
-        let entry = self.entry(self.followed?)?;
-        entry.slabs.get(self.slabs.len()).copied()
-    }
-
     /// A request was served.
     #[inline]
     pub(super) fn note(&mut self, asked: Asked, spot: Spot) {
@@ -127,7 +115,7 @@ impl History {
         let hash = self.hash_with(asked);
         let row = self.row(hash);
         let before = std::mem::replace(&mut self.rows[row], self.next);
-        let entry = Entry { asked, spot, slabs: std::mem::take(&mut self.slabs), before };
+        let entry = Entry { asked, spot, before };
         let place = (self.next % KEPT) as usize;
         if place == self.entries.len() {
             self.entries.push(entry);
@@ -138,11 +126,6 @@ impl History {
         }
         self.next += 1;
         self.followed = self.followed.map(|at| at + 1);
-    }
-
-    /// A slab was taken.
-    pub(super) fn note_slab(&mut self, spot: Spot) {
-        self.slabs.push(spot);
     }
 
     /// Where the request with this number is, if it is remembered.
@@ -234,7 +217,7 @@ mod tests {
 
     /// The spot of request number `n`.
     fn spot(n: usize) -> Spot {
-        Spot { at: DevicePtr(n as u64), view: None, handle: 0 }
+        Spot { at: DevicePtr(n as u64), view: None }
     }
 
     /// Each request's number, and that of the one that it is expected to be like.
@@ -280,23 +263,6 @@ mod tests {
         assert!(expected[..30].iter().all(Option::is_none));
         for (n, &like) in expected.iter().enumerate().skip(2 * step) {
             assert_eq!(like, Some(n - step), "request {n} of steps of {step}");
-        }
-    }
-
-    #[test]
-    fn slabs_are_expected_where_they_were_taken() {
-        let mut history = History::default();
-        let requests = steps(3);
-        for (n, &asked) in requests.iter().enumerate() {
-            history.expect(asked);
-            if n % 130 == 0 {
-                if n > requests.len() * 2 / 3 {
-                    assert_eq!(history.expect_slab(), Some(spot(n - requests.len() / 3)));
-                }
-                history.note_slab(spot(n));
-            }
-            assert!(n <= requests.len() * 2 / 3 || history.expect_slab().is_none());
-            history.note(asked, spot(n));
         }
     }
 

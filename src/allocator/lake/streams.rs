@@ -3,8 +3,9 @@
 //! Memory freed on a stream may be used again on it at once. Another stream may use it once a fence behind the free has
 //! been reached, or if that stream waits for the fence (`cuStreamWaitEvent`), which the host never does. A handle notes
 //! for each stream how many fences that stream had when it last freed something in it (the *epoch*), and whoever wants
-//! the memory waits for the first fence from there on. It is made then if there is none: no free makes a fence, but for
-//! what is lent to other streams, of which it is worth knowing exactly when they are done ([`lent`](super::lent)).
+//! the memory waits for the first fence from there on.
+//!
+//! A fence is made when the program turns to another stream, so that no one waits for more than what was queued by then.
 //!
 //! ```text
 //!   stream 1   free a   free b   |fence 0|    free c        a, b: epoch 0 (behind them comes fence 0); c: epoch 1
@@ -34,6 +35,8 @@ pub(super) fn note_use(users: &mut Users, (user, epoch): (StreamId, u32)) {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Streams {
     lanes: Vec<Lane>,
+    /// The stream of the last request.
+    current: StreamId,
     /// Times that one stream was made to wait for another.
     pub(super) waits: u64,
 }
@@ -42,6 +45,8 @@ pub(super) struct Streams {
 struct Lane {
     /// Fences made on this stream so far.
     epoch: u32,
+    /// Whether something was freed since the last one.
+    is_open: bool,
     /// Fences that the GPU is known to have reached.
     done: u32,
     /// For each stream, the number of its fences that this one has waited for.
@@ -69,6 +74,7 @@ impl Lane {
         let made = (self.epoch, device.fence(stream));
         self.fences.push_back(made);
         self.epoch += 1;
+        self.is_open = false;
         made
     }
 }
@@ -80,14 +86,34 @@ impl Streams {
         self.lanes.len() as u16
     }
 
-    /// The number of the stream's next fence.
+    /// A request for a stream begins. If the one before was for another one, that one gets a fence behind its frees.
     #[inline]
-    pub(super) fn epoch(&mut self, stream: StreamId) -> u32 {
+    pub(super) fn turn_to(&mut self, device: &mut dyn Device, stream: StreamId) {
+        if stream == self.current && self.count() > 0 {
+            return;
+        }
+        self.lane(stream);
+        let last = std::mem::replace(&mut self.current, stream);
+        if self.lane(last).is_open {
+            self.lane(last).add_fence(device, last);
+        }
+    }
+
+    /// Something was freed on a stream: the number of its next fence.
+    #[inline]
+    pub(super) fn note_free(&mut self, stream: StreamId) -> u32 {
+        let lane = self.lane(stream);
+        lane.is_open = true;
+        lane.epoch
+    }
+
+    #[inline]
+    fn lane(&mut self, stream: StreamId) -> &mut Lane {
         let place = usize::from(stream.0);
         if place >= self.lanes.len() {
             self.lanes.resize_with(place + 1, Lane::default);
         }
-        self.lanes[place].epoch
+        &mut self.lanes[place]
     }
 
     /// Whether `stream` may use what `user` freed before its fence number `epoch`.
@@ -112,14 +138,6 @@ impl Streams {
         self.lanes.iter_mut().for_each(|lane| lane.poll(device));
     }
 
-    /// Makes a fence behind what `user` freed in an epoch, if there is none yet.
-    pub(super) fn close(&mut self, device: &mut dyn Device, (user, epoch): (StreamId, u32)) {
-        let lane = &mut self.lanes[usize::from(user.0)];
-        if lane.epoch == epoch {
-            lane.add_fence(device, user);
-        }
-    }
-
     /// Makes `stream` wait for what `user` freed before its fence number `epoch`.
     pub(super) fn wait(
         &mut self,
@@ -127,13 +145,12 @@ impl Streams {
         stream: StreamId,
         (user, epoch): (StreamId, u32),
     ) {
-        let lane = &mut self.lanes[usize::from(user.0)];
+        let lane = self.lane(user);
         let first = lane.fences.iter().find(|&&(number, _)| number >= epoch).copied();
         let (number, fence) = first.unwrap_or_else(|| lane.add_fence(device, user));
         device.stream_wait(stream, fence);
         self.waits += 1;
-        self.epoch(stream);
-        let seen = &mut self.lanes[usize::from(stream.0)].seen;
+        let seen = &mut self.lane(stream).seen;
         let place = usize::from(user.0);
         seen.resize(seen.len().max(place + 1), 0);
         seen[place] = number + 1;
@@ -154,6 +171,7 @@ impl Streams {
             lane.fences.drain(..).for_each(|(_, fence)| device.drop_fence(fence));
             lane.epoch += 1;
             lane.done = lane.epoch;
+            lane.is_open = false;
         }
     }
 }
@@ -168,31 +186,32 @@ mod tests {
     const OTHER: StreamId = StreamId(1);
 
     #[test]
-    fn a_stream_waits_for_the_first_fence_behind_a_use() {
+    fn a_stream_waits_for_the_first_fence_behind_a_free() {
         let mut gpu = SimDevice::new(MIB).lagging(100);
         let mut streams = Streams::default();
-        let uses = [(); 3].map(|()| {
-            let made = (OTHER, streams.epoch(OTHER));
-            streams.close(&mut gpu, made);
-            streams.close(&mut gpu, made);
-            made
+        let frees = [(); 3].map(|()| {
+            streams.turn_to(&mut gpu, OTHER);
+            let free = (OTHER, streams.note_free(OTHER));
+            streams.turn_to(&mut gpu, OWN);
+            free
         });
-        streams.wait(&mut gpu, OWN, uses[1]);
-        assert_eq!(uses.map(|user| streams.has_passed(OWN, user)), [true, true, false]);
+        streams.wait(&mut gpu, OWN, frees[1]);
+        assert_eq!(frees.map(|free| streams.has_passed(OWN, free)), [true, true, false]);
         assert_eq!(streams.lanes[1].fences.len(), 3, "none twice");
         gpu.elapse(100, 0);
         streams.poll(&mut gpu);
-        assert!(uses.iter().all(|&user| streams.is_done(user)));
+        assert!(frees.iter().all(|&free| streams.is_done(free)));
         assert!(gpu.is_pristine());
     }
 
     #[test]
-    fn fences_do_not_pile_up_though_nobody_polls() {
+    fn fences_do_not_pile_up_without_polling() {
         let mut gpu = SimDevice::new(MIB).lagging(4);
         let mut streams = Streams::default();
         for _ in 0..1000 {
-            let user = (OTHER, streams.epoch(OTHER));
-            streams.wait(&mut gpu, OWN, user);
+            streams.turn_to(&mut gpu, OTHER);
+            let free = (OTHER, streams.note_free(OTHER));
+            streams.wait(&mut gpu, OWN, free);
             gpu.elapse(1, 0);
             let count = streams.lanes[1].fences.len();
             assert!(count <= 5, "{count} fences on a GPU that lags by four events");

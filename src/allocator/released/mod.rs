@@ -216,7 +216,7 @@ impl Released {
         let target = segment_size(size);
         let free = device.memory_info().free;
         let refused = Err(DeviceError::OutOfMemory { requested: size, free });
-        if self.front.ledger.now().reserved + target > self.memory_limit {
+        if self.front.live.usage().reserved + target > self.memory_limit {
             return Ok(refused);
         }
         let mut wanted = target;
@@ -277,7 +277,7 @@ impl Released {
             true => pool.grow(device, chunks, stream)?,
             false => pool.grow_plain(device, chunks, stream)?,
         };
-        self.front.ledger.grow(size);
+        self.front.live.grow(size);
         self.segments += 1;
         Ok(block)
     }
@@ -316,13 +316,13 @@ impl Allocator for Released {
             Ok(place) => Ok(self.front.hand_out(place, request, size)),
             Err(error) => {
                 self.hits.oom += 1;
-                Err(self.front.explain(error, request.size))
+                Err(self.front.live.explain(error, request.size))
             }
         }
     }
 
     fn free_requested(&mut self, block: BlockId, _users: &[StreamId]) {
-        self.front.request_free(block);
+        self.front.live.request_free(block);
     }
 
     fn free_completed(&mut self, _device: &mut dyn Device, block: BlockId) {
@@ -338,11 +338,11 @@ impl Allocator for Released {
     }
 
     fn usage(&self) -> Usage {
-        self.front.ledger.now()
+        self.front.live.usage()
     }
 
     fn peak(&self) -> Usage {
-        self.front.ledger.peak()
+        self.front.live.peak()
     }
 
     fn retries(&self) -> u64 {

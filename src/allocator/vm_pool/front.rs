@@ -2,11 +2,9 @@
 
 use super::VmPool;
 use super::pblock::BlockState;
+use crate::allocator::live::{Live, LiveBlock};
 use crate::allocator::small_pool::{SMALL_SEGMENT, SmallBlock, SmallPool};
-use crate::allocator::{
-    AllocError, Allocation, BlockId, BlockKind, BlockUse, BlockView, Ledger, Request, Slab,
-    SlabIndex,
-};
+use crate::allocator::{Allocation, BlockId, BlockKind, BlockUse, BlockView, Request, SlabIndex};
 use crate::device::{Device, DeviceError, DevicePtr};
 use crate::trace::{PoolId, StreamId};
 use crate::units::Bytes;
@@ -22,25 +20,14 @@ pub(in crate::allocator) enum Place {
     Stitched(SlabIndex),
 }
 
-/// A block in a client's hands.
-#[derive(Debug, Clone, Copy)]
-struct Tensor {
-    place: Place,
-    requested: Bytes,
-    size: Bytes,
-    state: BlockUse,
-}
-
 /// Live tensors, small blocks, large blocks.
 #[derive(Debug, Clone)]
 pub(in crate::allocator) struct Front {
-    tensors: Slab<Tensor>,
-    pending: usize,
+    /// The accounts.
+    pub(in crate::allocator) live: Live<Place>,
     small: SmallPool,
     /// The large blocks.
     pub(in crate::allocator) pool: VmPool,
-    /// The accounts.
-    pub(in crate::allocator) ledger: Ledger,
     /// Times that everything free was given back to try again.
     pub(in crate::allocator) retries: u64,
 }
@@ -48,14 +35,7 @@ pub(in crate::allocator) struct Front {
 impl Front {
     /// Nothing held, nothing live.
     pub(in crate::allocator) fn new(pool: VmPool) -> Self {
-        Self {
-            tensors: Slab::default(),
-            pending: 0,
-            small: SmallPool::default(),
-            pool,
-            ledger: Ledger::default(),
-            retries: 0,
-        }
+        Self { live: Live::default(), small: SmallPool::default(), pool, retries: 0 }
     }
 
     /// A small block for a request of `size` bytes (rounded).
@@ -73,7 +53,7 @@ impl Front {
             return Ok(Place::Small(index));
         }
         self.small.grow(device, stream)?;
-        self.ledger.grow(SMALL_SEGMENT);
+        self.live.grow(SMALL_SEGMENT);
         let index = self.small.malloc(size, stream).expect("a new segment fits every small block");
         Ok(Place::Small(index))
     }
@@ -86,95 +66,58 @@ impl Front {
         request: Request,
         size: Bytes,
     ) -> Allocation {
-        let requested = request.size;
-        let at = self.address(place);
-        let tensor = Tensor { place, requested, size, state: BlockUse::Allocated };
-        let index = self.tensors.insert(tensor);
-        self.ledger.malloc(requested, size);
-        Allocation { at, size, block: self.tensors.id(index) }
-    }
-
-    /// The client lets go of a block which other streams still use.
-    #[inline]
-    pub(in crate::allocator) fn request_free(&mut self, block: BlockId) {
-        let index = self.tensors.expect(block);
-        let tensor = &mut self.tensors[index];
-        assert_eq!(tensor.state, BlockUse::Allocated, "{block:?} was freed twice");
-        tensor.state = BlockUse::Pending;
-        self.pending += 1;
-        self.ledger.free_requested(tensor.size);
+        self.live.hand_out(place, self.address(place), request, size)
     }
 
     /// The streams are done with a block.
     pub(in crate::allocator) fn complete_free(&mut self, block: BlockId) {
-        if let Some(index) = self.tensors.find(block) {
-            assert_eq!(self.tensors[index].state, BlockUse::Pending, "{block:?} was not freed");
-            self.pending -= 1;
-            self.take_back(index, 0);
+        if let Some(block) = self.live.complete(block) {
+            self.take_back(block.place, 0);
         }
     }
 
     /// The client lets go of a block that no other stream uses.
     #[inline]
     pub(in crate::allocator) fn free(&mut self, block: BlockId) {
-        let index = self.tensors.expect(block);
-        let tensor = &self.tensors[index];
-        assert_eq!(tensor.state, BlockUse::Allocated, "{block:?} was freed twice");
-        self.ledger.free_requested(tensor.size);
+        let block = self.live.free(block);
         let now = self.pool.tick();
-        self.take_back(index, now);
+        self.take_back(block.place, now);
     }
 
     /// After the device was synchronised: what waited for a stream is free.
     pub(in crate::allocator) fn complete_all(&mut self) {
-        if self.pending == 0 {
-            return;
+        for block in self.live.take_pending() {
+            self.take_back(block.place, 0);
         }
-        for index in 0..self.tensors.len() as SlabIndex {
-            if self.tensors[index].state == BlockUse::Pending {
-                self.take_back(index, 0);
-            }
-        }
-        self.pending = 0;
     }
 
     /// Gives free segments of the small pool back.
     pub(in crate::allocator) fn trim_small(&mut self, device: &mut dyn Device) {
         let freed = self.small.trim(device);
-        self.ledger.shrink(freed);
+        self.live.shrink(freed);
     }
 
     /// Gives the memory of a free pBlock back.
     pub(in crate::allocator) fn release(&mut self, device: &mut dyn Device, block: SlabIndex) {
-        self.ledger.shrink(self.pool.bytes(self.pool.block(block).len));
+        self.live.shrink(self.pool.bytes(self.pool.block(block).len));
         self.pool.release(device, block);
     }
 
     /// Where a live tensor is.
     #[cfg(test)]
     pub(in crate::allocator) fn place(&self, block: BlockId) -> Place {
-        self.tensors[self.tensors.expect(block)].place
+        self.live.place(block).expect("the block is live")
     }
 
     /// Whether the block was not given back yet.
     #[cfg(test)]
     pub(in crate::allocator) fn is_live(&self, block: BlockId) -> bool {
-        self.tensors.find(block).is_some()
+        self.live.place(block).is_some()
     }
 
     /// Segments of the small pool.
     pub(in crate::allocator) fn small_segments(&self) -> u64 {
         self.small.segments()
-    }
-
-    /// `error` as the answer to a request.
-    pub(in crate::allocator) fn explain(&self, error: DeviceError, requested: Bytes) -> AllocError {
-        match error {
-            DeviceError::OutOfMemory { .. } => {
-                AllocError::OutOfMemory { requested, usage: self.ledger.now() }
-            }
-            other => other.into(),
-        }
     }
 
     /// Shows every block in address order. A tensor in an sBlock is shown at the sBlock's addresses, and the pBlocks
@@ -196,11 +139,7 @@ impl Front {
     }
 
     #[inline]
-    fn take_back(&mut self, index: SlabIndex, stamp: u64) {
-        let Tensor { place, requested, size, .. } = self.tensors[index];
-        self.ledger.free_completed(requested, size);
-        self.tensors[index].state = BlockUse::Free;
-        self.tensors.remove(index);
+    fn take_back(&mut self, place: Place, stamp: u64) {
         match place {
             Place::Small(block) => self.small.free(block),
             Place::Primitive(block) => self.pool.give(block, stamp),
@@ -218,12 +157,8 @@ impl Front {
     }
 
     fn walk_tensors(&self, views: &mut Vec<BlockView>) {
-        for index in 0..self.tensors.len() as SlabIndex {
-            let Tensor { place, requested, size, state } = self.tensors[index];
-            if state == BlockUse::Free {
-                continue;
-            }
-            let at = self.address(place);
+        for (id, live) in self.live.iter() {
+            let &LiveBlock { place, at, requested, size, state, .. } = live;
             let (stream, kind, segment) = match place {
                 Place::Small(block) => {
                     let block = self.small.block(block);
@@ -242,7 +177,7 @@ impl Front {
                     (sblock.stream, kind, segment)
                 }
             };
-            let block = Some(self.tensors.id(index));
+            let block = Some(id);
             let pool = PoolId::DEFAULT;
             views.push(BlockView {
                 block,

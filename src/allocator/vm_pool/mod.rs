@@ -26,6 +26,7 @@ mod front;
 mod pblock;
 mod sblock;
 mod segment;
+mod size_order;
 mod watch;
 
 pub(super) use front::{Front, Place};
@@ -33,11 +34,11 @@ pub(super) use front::{Front, Place};
 pub(super) use pblock::BlockState;
 pub(super) use pblock::PBlock;
 
-use super::size_order::SizeOrder;
 use super::{Slab, SlabIndex};
 use crate::units::Bytes;
 use sblock::SBlock;
 use segment::Segment;
+use size_order::SizeOrder;
 
 /// A run of chunks in one segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! pBlocks: contiguous runs of chunks of one segment, which they divide among them without a gap.
 
+use super::size_order::SizeKey;
 use super::{Extent, VmPool};
 use crate::allocator::SlabIndex;
-use crate::allocator::size_order::SizeKey;
 use crate::device::DevicePtr;
 use crate::trace::StreamId;
 

@@ -1,10 +1,10 @@
 //! sBlocks: how they are made, used, and destroyed.
 
 use super::pblock::BlockState;
+use super::size_order::SizeKey;
 use super::watch::Watch;
 use super::{Extent, VmPool};
 use crate::allocator::SlabIndex;
-use crate::allocator::size_order::SizeKey;
 use crate::device::{Device, DeviceError, DevicePtr};
 use crate::trace::StreamId;
 

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 
 use super::pblock::BlockState;
 use super::sblock::SBlock;
+use super::size_order::SizeKey;
 use super::watch::Watch;
 use super::{Extent, Front, Place, VmPool};
-use crate::allocator::size_order::SizeKey;
 use crate::allocator::{
     AllocError, Allocator, BlockId, BlockUse, Gmlake, GmlakeOptions, Released, ReleasedOptions,
     Request, SlabIndex,
@@ -202,7 +202,7 @@ fn check<D>(front: &Front, live: &[BlockId], mirror: &Mirror<D>) {
     check_searches(&front.pool);
     let mut shown = 0;
     front.walk(&mut |view| shown += if view.state == BlockUse::Alias { 0 } else { view.size });
-    assert_eq!(shown, front.ledger.now().reserved, "each byte held is shown once");
+    assert_eq!(shown, front.live.usage().reserved, "each byte held is shown once");
 }
 
 #[derive(Debug, Clone)]

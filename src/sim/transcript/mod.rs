@@ -187,10 +187,6 @@ impl Allocator for Scribe {
         let Request { size, stream, pool } = request;
         self.ground.begin(stream, pool);
         let result = self.inner.malloc(&mut Tap::new(device, &mut self.ground), request);
-        for block in self.inner.take_recalled() {
-            self.pending.retain(|&other| other != block);
-            self.write_free_completed(block);
-        }
         self.write_calls();
         match &result {
             Ok(given) => {

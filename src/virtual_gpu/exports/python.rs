@@ -49,6 +49,18 @@ pub extern "C" fn gmlake_gpu_host_pace(pace: f64) {
     gpu().timeline.set_host_pace(pace);
 }
 
+/// This process has used so much of the processor for what the host of a real GPU does not do.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_gpu_leave_out(processor_ns: u64) {
+    gpu().timeline.leave_out(processor_ns);
+}
+
+/// When all that was done and queued so far will be done, in nanoseconds by the estimated clock.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_gpu_all_done_ns() -> u64 {
+    state::gpu_now().timeline.all_done_ns()
+}
+
 /// Writes a text with a zero behind it, as far as there is room. Returns the length without the zero.
 ///
 /// # Safety

@@ -2,7 +2,7 @@
 //!
 //! PyTorch keeps the free blocks of a pool in one ordered set with the key (stream, size, place), all ascending, and
 //! takes the first that is not less than (stream, request, 0). A place is an address; from 2.12 on a number comes
-//! before it (see [`rank`](super::rank)). This is that set, laid out for speed. Each stream has bins by size, 16 to a
+//! before it (see `caching/rank.rs`). This is that set, laid out for speed. Each stream has bins by size, 16 to a
 //! power of two, and a bit for each bin that is not empty:
 //!
 //! ```text

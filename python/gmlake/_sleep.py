@@ -1,0 +1,72 @@
+"""Memory that sleeps: it goes back to the driver, for others to use, and its addresses stay.
+
+    with gmlake.tag("weights"):
+        model = Model().cuda()
+    gmlake.sleep(tags=["weights"])       # its contents wait in host memory
+    rollout()
+    gmlake.wake(tags=["weights"])        # the same tensors, at the same addresses
+"""
+
+import contextlib
+import ctypes
+
+from . import _plugin
+
+
+def _mount():
+    if _plugin._state["mount"] is None:
+        raise _plugin.NotEnabled("gmlake: sleep, wake and tag need the full mount; see gmlake.mounted()")
+    return _plugin._state["mount"]
+
+
+def _call(name, *arguments):
+    """Calls a function of the mount that writes how many bytes it was about, and what went wrong."""
+    function = getattr(_mount(), name)
+    function.restype = ctypes.c_size_t
+    size = ctypes.c_uint64()
+    message = ctypes.create_string_buffer(4096)
+    if function(*arguments, ctypes.byref(size), message, ctypes.c_size_t(4096)):
+        raise RuntimeError(message.value.decode())
+    return size.value
+
+
+def _names(tags):
+    names = [tags] if isinstance(tags, str) else list(tags or [])
+    wrong = [name for name in names if not name or "," in name]
+    if wrong:
+        raise ValueError(f"gmlake: {wrong[0]!r} is not a tag: it is empty, or has a comma in it")
+    return ctypes.c_char_p(",".join(names).encode())
+
+
+@contextlib.contextmanager
+def tag(name):
+    """What this thread puts on a GPU inside the block has memory of its own, which can sleep by itself."""
+    _mount()
+    _names(name)
+    library = _plugin._library()
+    library.gmlake_tag.restype = library.gmlake_use_tag.restype = ctypes.c_uint32
+    before = library.gmlake_use_tag(library.gmlake_tag(ctypes.c_char_p(name.encode())))
+    try:
+        yield
+    finally:
+        library.gmlake_use_tag(before)
+
+
+def sleep(level=1, tags=None):
+    """Gives the GPU memory of this process back, or that of some tags, and returns how many bytes that were.
+
+    Addresses stay. Level 1 keeps the contents in pinned host memory; level 2 drops them. Tensors must not be used until
+    `wake`; those that are made meanwhile get memory of their own, which stays awake. Memory of CUDA graphs and of
+    `torch.cuda.MemPool` stays, too. Raises RuntimeError during a capture, or if there is no host memory.
+    """
+    if level not in (1, 2):
+        raise ValueError(f"gmlake: level is {level!r}, but must be 1 (contents are kept) or 2 (they are dropped)")
+    return _call("gmlake_sleep", ctypes.c_int(level), _names(tags))
+
+
+def wake(tags=None):
+    """Gives memory back to what sleeps, or to some tags, with what was kept in it; returns how many bytes.
+
+    Raises RuntimeError if there is not enough memory: what does not fit sleeps on.
+    """
+    return _call("gmlake_wake", _names(tags))
