@@ -7,9 +7,10 @@
 //!   client ──malloc/free──▶ Pool: blocks, ledger, pending ──take/give──▶ Policy: which bytes, which segments
 //! ```
 
+use super::live::{Live, LiveBlock};
 use super::{
-    AllocError, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, Counter, Ledger,
-    Request, Slab, SlabIndex, Usage,
+    AllocError, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, Counter, Request,
+    SlabIndex, Usage,
 };
 use crate::device::{Device, DeviceError, DevicePtr};
 use crate::trace::{Lifetime, PoolId, StreamId};
@@ -80,29 +81,18 @@ pub(super) trait Policy: Send {
     fn foresee(&mut self, _lifetimes: &dyn Fn() -> Vec<Lifetime>) {}
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Block {
-    place: Place,
-    requested: Bytes,
-    stream: StreamId,
-    state: BlockUse,
-}
-
 /// An allocator with a policy.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pool<P> {
     policy: P,
-    blocks: Slab<Block>,
-    ledger: Ledger,
-    pending: u64,
+    live: Live<Place>,
     retries: u64,
 }
 
 impl<P: Policy> Pool<P> {
     /// An allocator that holds nothing.
     pub(super) fn new(policy: P) -> Self {
-        let (blocks, ledger) = (Slab::default(), Ledger::default());
-        Self { policy, blocks, ledger, pending: 0, retries: 0 }
+        Self { policy, live: Live::default(), retries: 0 }
     }
 
     /// A place for a request; when there is none, once more after all frees that only wait for a stream.
@@ -113,53 +103,36 @@ impl<P: Policy> Pool<P> {
         stream: StreamId,
     ) -> Result<Place, DeviceError> {
         match self.policy.take(device, size, stream) {
-            Err(DeviceError::OutOfMemory { .. }) if self.pending > 0 => {}
+            Err(DeviceError::OutOfMemory { .. }) if self.live.has_pending() => {}
             other => return other,
         }
         self.retries += 1;
         device.synchronize();
-        for index in 0..self.blocks.len() as SlabIndex {
-            if self.blocks[index].state == BlockUse::Pending {
-                self.complete(device, index);
-            }
+        for block in self.live.take_pending() {
+            self.policy.give(device, block.place, block.stream);
         }
         self.policy.take(device, size, stream)
     }
 
-    fn complete(&mut self, device: &mut dyn Device, index: SlabIndex) {
-        let Block { place, requested, stream, state } = self.blocks[index];
-        assert_eq!(state, BlockUse::Pending, "completion of a block that was not freed");
-        self.pending -= 1;
-        self.blocks[index].state = BlockUse::Free;
-        self.blocks.remove(index);
-        self.ledger.free_completed(requested, place.size);
-        self.policy.give(device, place, stream);
+    fn give_back(&mut self, device: &mut dyn Device, block: LiveBlock<Place>) {
+        self.policy.give(device, block.place, block.stream);
         self.settle();
     }
 
     /// Takes over what the policy holds now.
     fn settle(&mut self) {
-        let (now, before) = (self.policy.held(), self.ledger.now().reserved);
+        let (now, before) = (self.policy.held(), self.live.usage().reserved);
         if now > before {
-            self.ledger.grow(now - before);
+            self.live.grow(now - before);
         } else {
-            self.ledger.shrink(before - now);
+            self.live.shrink(before - now);
         }
     }
 
-    fn view_of(&self, index: SlabIndex) -> BlockView {
-        let Block { place: Place { at, size, .. }, requested, stream, state } = self.blocks[index];
-        BlockView {
-            block: Some(self.blocks.id(index)),
-            at,
-            size,
-            requested,
-            stream,
-            state,
-            pool: PoolId::DEFAULT,
-            kind: BlockKind::Large,
-            segment: self.policy.segment(at),
-        }
+    fn view_of(&self, id: BlockId, block: &LiveBlock<Place>) -> BlockView {
+        let &LiveBlock { at, size, requested, stream, state, .. } = block;
+        let (pool, kind, segment) = (PoolId::DEFAULT, BlockKind::Large, self.policy.segment(at));
+        BlockView { block: Some(id), at, size, requested, stream, state, pool, kind, segment }
     }
 
     fn view_of_free(&self, Free { at, size, stream }: Free) -> BlockView {
@@ -183,41 +156,27 @@ impl<P: Policy> Allocator for Pool<P> {
         device: &mut dyn Device,
         request: Request,
     ) -> Result<Allocation, AllocError> {
-        let Request { size: requested, stream, .. } = request;
         self.policy.note_request();
-        let size = self.policy.round(requested);
-        let taken = self.obtain(device, size, stream);
+        let size = self.policy.round(request.size);
+        let taken = self.obtain(device, size, request.stream);
         self.settle();
-        let place = taken.map_err(|error| match error {
-            DeviceError::OutOfMemory { .. } => {
-                AllocError::OutOfMemory { requested: size, usage: self.ledger.now() }
-            }
-            other => other.into(),
-        })?;
-        let state = BlockUse::Allocated;
-        let index = self.blocks.insert(Block { place, requested, stream, state });
-        self.ledger.malloc(requested, place.size);
-        Ok(Allocation { at: place.at, size: place.size, block: self.blocks.id(index) })
+        let place = taken.map_err(|error| self.live.explain(error, size))?;
+        Ok(self.live.hand_out(place, place.at, request, place.size))
     }
 
     fn free_requested(&mut self, block: BlockId, _users: &[StreamId]) {
-        let index = self.blocks.expect(block);
-        let entry = &mut self.blocks[index];
-        assert_eq!(entry.state, BlockUse::Allocated, "{block:?} was freed twice");
-        entry.state = BlockUse::Pending;
-        self.pending += 1;
-        self.ledger.free_requested(entry.place.size);
+        self.live.request_free(block);
     }
 
     fn free_completed(&mut self, device: &mut dyn Device, block: BlockId) {
-        if let Some(index) = self.blocks.find(block) {
-            self.complete(device, index);
+        if let Some(block) = self.live.complete(block) {
+            self.give_back(device, block);
         }
     }
 
     fn free(&mut self, device: &mut dyn Device, block: BlockId) {
-        self.free_requested(block, &[]);
-        self.free_completed(device, block);
+        let block = self.live.free(block);
+        self.give_back(device, block);
     }
 
     fn trim(&mut self, device: &mut dyn Device) {
@@ -230,11 +189,11 @@ impl<P: Policy> Allocator for Pool<P> {
     }
 
     fn usage(&self) -> Usage {
-        self.ledger.now()
+        self.live.usage()
     }
 
     fn peak(&self) -> Usage {
-        self.ledger.peak()
+        self.live.peak()
     }
 
     fn retries(&self) -> u64 {
@@ -246,9 +205,8 @@ impl<P: Policy> Allocator for Pool<P> {
     }
 
     fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
-        let used = (0..self.blocks.len() as SlabIndex)
-            .filter(|&index| self.blocks[index].state != BlockUse::Free);
-        let mut views: Vec<_> = used.map(|index| self.view_of(index)).collect();
+        let mut views: Vec<_> =
+            self.live.iter().map(|(id, block)| self.view_of(id, block)).collect();
         self.policy.walk_free(&mut |free| views.push(self.view_of_free(free)));
         views.sort_by_key(|view| view.at);
         views.into_iter().for_each(visit);
