@@ -57,7 +57,8 @@ fn predicted_steps(folder: &Path) -> Result<BTreeMap<String, (Vec<f64>, bool)>> 
 fn recorded_steps(path: &Path, name: &str) -> Option<Vec<f64>> {
     let text = std::fs::read_to_string(path.with_file_name(format!("{name}.stats.json"))).ok()?;
     let facts: serde_json::Value = serde_json::from_str(&text).ok()?;
-    let ends: Vec<f64> = facts["step_end_us"].as_array()?.iter().filter_map(|us| us.as_f64()).collect();
+    let ends: Vec<f64> =
+        facts["step_end_us"].as_array()?.iter().filter_map(|us| us.as_f64()).collect();
     let later = ends.windows(2).map(|pair| (pair[1] - pair[0]) / 1e6);
     Some(std::iter::once(0.0).chain(later).collect())
 }
@@ -167,7 +168,12 @@ const HEADING: [&str; 7] = [
     "jobs above expandable",
 ];
 
-fn row(set: &Set, setting: (&str, &str), released_ms: f64, expandable: &[Cost]) -> Result<Vec<String>> {
+fn row(
+    set: &Set,
+    setting: (&str, &str),
+    released_ms: f64,
+    expandable: &[Cost],
+) -> Result<Vec<String>> {
     let costs = costs(set, setting)?;
     let utilization: Vec<f64> = costs.iter().map(|cost| cost.utilization).collect();
     let (mean, error) = mean(&utilization);
@@ -240,7 +246,8 @@ fn smallest(job: &Job) -> Result<Vec<String>> {
     };
     let mut cells = vec![job.name.clone(), gib(live)];
     for (need, setting) in plan(&job.opened, &options)?.needs.iter().zip(settings) {
-        let trial = need.smallest.with_context(|| format!("{}: {setting:?} never runs", job.name))?;
+        let trial =
+            need.smallest.with_context(|| format!("{}: {setting:?} never runs", job.name))?;
         let run = measure(&job.opened, setting, trial.capacity_bytes)?;
         cells.push(format!("{}, {:.0} ms", gib(trial.capacity_bytes), driver_ms(&run)));
     }
