@@ -5,7 +5,8 @@
 //! for each stream how many fences that stream had when it last freed something in it (the *epoch*), and whoever wants
 //! the memory waits for the first fence from there on.
 //!
-//! A fence is made when the program turns to another stream, so that no one waits for more than what was queued by then.
+//! A fence is made when the program turns to another stream, so that no one waits for more than was queued
+//! by then.
 //!
 //! ```text
 //!   stream 1   free a   free b   |fence 0|    free c        a, b: epoch 0 (behind them comes fence 0); c: epoch 1

@@ -67,7 +67,7 @@ impl Lake {
         Ok(None)
     }
 
-    /// Bytes by which the arena must grow for a request, besides what is free at its end and the stream may use at once.
+    /// Bytes by which the arena must grow for a request, besides what is free at its end and may be used at once.
     fn missing_at_tail(
         &mut self,
         device: &mut dyn Device,

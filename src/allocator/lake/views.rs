@@ -8,7 +8,7 @@
 //!   arena    ├──── h0 ────┼──── h1 ────┼──── h2 ────┼──── h3 ────┼──── h4 ────┤
 //!            │   A    │░░░│░░░░░░░░░░░░│     B      │░░░░░░░░░░░░│░░░│    C   │      ░ free
 //!   view     ├──── h0 ────┼──── h1 ────┼──── h3 ────┼──── h4 ────┤
-//!                     │ D D D D D D D D D D D D D D D D D D D D D│   for D: a free end, whole handles, a free beginning
+//!                     │ D D D D D D D D D D D D D D D D D D D D D│   D: an end, two whole handles, a beginning
 //! ```
 
 use rustc_hash::FxHashMap;

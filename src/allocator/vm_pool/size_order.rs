@@ -1,8 +1,8 @@
 //! Free blocks in the order (stream, size, address), for exact best fit with ties broken by the lowest address.
 //!
 //! A block's key is packed into one 128-bit integer, so that comparing two keys is one comparison and the order of
-//! the integers is the order of the blocks. There may be ten thousands of chunks of one size, so it is a tree, where the
-//! caching allocator's index ([`FreeIndex`](crate::allocator::free_index::FreeIndex)) has short bins:
+//! the integers is the order of the blocks. There may be ten thousands of chunks of one size, so it is a tree, where
+//! the index of the caching allocator ([`FreeIndex`](crate::allocator::free_index::FreeIndex)) has short bins.
 //!
 //! ```text
 //!   ┌── 16 ──┬───── 32 ─────┬─────── 48 ────────┬──── 32 ────┐
