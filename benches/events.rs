@@ -2,7 +2,7 @@
 //! `cargo bench --bench events [-- TRACE... ALLOCATOR...]`.
 //!
 //! Without traces on the command line, those of `traces/` are loaded, and one of them is replayed; without allocators,
-//! all of them take part, the paper's with its fragmentation limit at 2 MiB too, where it stitches most.
+//! all but those on request take part, the paper's with its fragmentation limit at 2 MiB too, where it stitches most.
 //! Each trace goes through all allocators in turn, several rounds, so that a slow moment of the machine hits all of
 //! them alike; the best round counts. Only the event loop is timed.
 
@@ -71,7 +71,10 @@ fn main() {
 /// The allocators with these names, or all.
 fn rows(names: &[String]) -> Vec<Row> {
     let mut rows = Vec::new();
-    for spec in ALL.iter().filter(|spec| names.is_empty() || names.iter().any(|n| n == spec.name)) {
+    for spec in ALL.iter().filter(|spec| match names {
+        [] => spec.by_default,
+        _ => names.iter().any(|name| name == spec.name),
+    }) {
         rows.push(Row { spec, option: None });
         if spec.name == "gmlake" {
             rows.push(Row { spec, option: Some(("fragment_limit", "128MiB")) });

@@ -8,7 +8,7 @@ use std::ops::{ControlFlow, Range};
 
 use crate::allocator::{AllocError, Allocator, BlockId, Request, Usage};
 use crate::device::{Device, DeviceError};
-use crate::trace::{AllocId, Event, EventKind, PoolId, StreamId, Trace};
+use crate::trace::{AllocId, Event, EventKind, PoolId, StreamId, Trace, lifetimes};
 use crate::units::Bytes;
 
 /// The device's clock advances by many events at a time: advancing by each would cost more than most events.
@@ -126,6 +126,9 @@ impl<'t> Replay<'t> {
         device: &mut dyn Device,
         observer: &mut O,
     ) -> Result<ControlFlow<()>, DeviceError> {
+        if range.start == 0 {
+            allocator.foresee(&|| lifetimes(self.trace));
+        }
         for index in range {
             let event = self.trace.events[index];
             match event.kind {

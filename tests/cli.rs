@@ -209,7 +209,7 @@ fn every_export_is_written() {
     let document = json_file(&path("a.json"));
     assert_eq!(document, json_file(&path("b.json")));
     let runs = document["runs"].as_array().unwrap().len();
-    assert_eq!(runs, 1 + gmlake::allocator::ALL.len());
+    assert_eq!(runs, 1 + gmlake::allocator::by_default().count());
     let mut csv = csv::Reader::from_path(path("a.csv")).unwrap();
     assert_eq!(csv.records().map(Result::unwrap).count(), runs);
     let markdown = fs::read_to_string(path("a.md")).unwrap();

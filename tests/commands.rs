@@ -179,6 +179,19 @@ const OURS: [&str; 15] = [
 ];
 
 #[test]
+fn each_program_writes_its_manual_pages() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("man1");
+    gmlake_sim().args(["man", "--out"]).arg(&out).assert().success();
+    let mut replay = Process::new(assert_cmd::cargo::cargo_bin!("gmlake-replay"));
+    assert!(replay.args(["man", "--out"]).arg(&out).status().unwrap().success());
+    for page in ["gmlake-sim-compare.1", "gmlake-replay.1", "gmlake-replay-run.1"] {
+        let text = fs::read_to_string(out.join(page)).unwrap();
+        assert!(text.contains(".TH "), "{page}: {text}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_said_in_the_users_words() {
     let folder = tempfile::tempdir().unwrap();
     let entry = |text: &str| format!("{{\"segments\": [], \"device_traces\": [[{text}]]}}");

@@ -72,7 +72,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 
 /// What a lower module may use of `trace`: plain data.
 const TRACE_DATA: &[&str] =
-    &["StreamId", "PoolId", "Layout", "Segment", "SegmentBlock", "BlockState"];
+    &["StreamId", "PoolId", "Layout", "Lifetime", "Segment", "SegmentBlock", "BlockState"];
 
 /// Crates that belong to one place.
 const CRATES: &[(&str, &str)] = &[

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 mod common;
 use common::cpp::{compile, folder, mock};
-use gmlake::allocator::ALL;
+use gmlake::allocator::by_default;
 use gmlake::sim::{OpenOptions, open};
 
 /// The shared library, built as the tests are.
@@ -76,7 +76,7 @@ fn check(conf: &str, scenario: &[&str]) -> Option<String> {
 
 /// Every allocator that a program can run on.
 fn allocators() -> impl Iterator<Item = &'static str> {
-    ALL.iter().map(|spec| spec.name).filter(|name| !name.starts_with("bound"))
+    by_default().map(|spec| spec.name).filter(|name| !name.starts_with("bound"))
 }
 
 /// Each byte of each block is its owner's, whoever allocates, lends and frees it, on whichever GPU.

@@ -56,7 +56,7 @@ def attempt(job, out, jobs):
             return name
         shutil.move(next(path for path in Path(folder).glob("*.json")), out / f"{name}.json")
         shutil.move(snapshots[0], out / f"{name}.pickle")
-    os.unlink(out / f"{name}.log")
+    (out / f"{name}.log").unlink(missing_ok=True)
     row = summary(job, out)
     print(f"{name}: {row['reserved_peak_bytes'] / 2**30:.1f} GiB, {row['requests']} requests, {row['seconds']:.0f} s",
           flush=True)

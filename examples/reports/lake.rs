@@ -1,9 +1,11 @@
-//! `reports/lake.md`: what `lake` reaches on each trace, what its parts bring, how robust that is, and how little memory
-//! will do.
+//! `reports/lake.md`: what `lake` reaches on the jobs that it was chosen on, on those that judge it, and on recordings.
+
+use std::collections::BTreeMap;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use gmlake::device::{GRANULE, Profile};
-use gmlake::metrics::RunSummary;
+use gmlake::metrics::{RunSummary, StepSummary};
 use gmlake::sim::plan::{PlanOptions, plan};
 use gmlake::sim::{Choice, Choices, Memory, Opened, Setup, run};
 use rayon::prelude::*;
@@ -12,11 +14,26 @@ use crate::{Table, Traces, gib};
 
 const HEAD: &str = include_str!("lake_head.md");
 
-const ON_AN_H100: &str = "## On an H100 of 80 GB
+/// Bytes of the simulated H200.
+const H200: u64 = 141 << 30;
 
-The same recordings and settings by the profile `h100`, on 79 GiB (`compare --profile h100 --device-memory 79GiB`). All handles
-are half as large. Once 38 GiB are held, they are of at most 4 MiB, so that a job may fill such a card: that is paid in driver time
-by those that hold more.";
+/// Steps that count as paid once; what comes later is paid for ever.
+const FIRST_STEPS: usize = 4;
+
+/// A job: its requests, and how long its steps take.
+struct Job {
+    name: String,
+    opened: Opened,
+    /// Seconds of each step: estimated for a predicted job, measured for a recorded one; empty if not known.
+    seconds: Vec<f64>,
+    is_varied: bool,
+}
+
+/// Jobs of one folder.
+struct Set {
+    title: &'static str,
+    jobs: Vec<Job>,
+}
 
 /// Recordings under other settings, late or cut short, of a second rank, or not of a program that repeats.
 fn is_comparable(name: &str) -> bool {
@@ -25,221 +42,235 @@ fn is_comparable(name: &str) -> bool {
         && !["graphs", "pools", "streams"].contains(&name)
 }
 
+/// Seconds of the steps of each job, and whether its lengths vary, from the `summary.csv` that `make.py` wrote.
+fn predicted_steps(folder: &Path) -> Result<BTreeMap<String, (Vec<f64>, bool)>> {
+    let mut steps = BTreeMap::new();
+    for row in csv::Reader::from_path(folder.join("summary.csv"))?.deserialize() {
+        let row: BTreeMap<String, String> = row?;
+        let seconds = row["step_seconds"].split(' ').filter_map(|text| text.parse().ok()).collect();
+        steps.insert(row["name"].clone(), (seconds, row["varied"] == "yes"));
+    }
+    Ok(steps)
+}
+
+/// Seconds of the steps of a recording, from the counters next to it. The first one is not known.
+fn recorded_steps(path: &Path, name: &str) -> Option<Vec<f64>> {
+    let text = std::fs::read_to_string(path.with_file_name(format!("{name}.stats.json"))).ok()?;
+    let facts: serde_json::Value = serde_json::from_str(&text).ok()?;
+    let ends: Vec<f64> = facts["step_end_us"].as_array()?.iter().filter_map(|us| us.as_f64()).collect();
+    let later = ends.windows(2).map(|pair| (pair[1] - pair[0]) / 1e6);
+    Some(std::iter::once(0.0).chain(later).collect())
+}
+
+fn sets(traces: &Traces) -> Result<Vec<Set>> {
+    let titles = ["Training set", "Validation set", "Recordings of H200s"];
+    let mut sets: Vec<Set> = titles.map(|title| Set { title, jobs: Vec::new() }).into();
+    let mut summaries = BTreeMap::new();
+    for name in traces.names() {
+        let path = traces.path(name).context("it was listed")?;
+        let folder = path.parent().context("it lies in a folder")?;
+        let (set, steps) = match folder.file_name().and_then(|name| name.to_str()) {
+            Some("training") => (0, true),
+            Some("validation") => (1, true),
+            _ if is_comparable(name) => (2, false),
+            _ => continue,
+        };
+        let (seconds, is_varied) = if steps {
+            if !summaries.contains_key(folder) {
+                summaries.insert(folder.to_owned(), predicted_steps(folder)?);
+            }
+            summaries[folder].get(name).cloned().with_context(|| format!("{name}: no steps"))?
+        } else {
+            (recorded_steps(path, name).unwrap_or_default(), name.contains("-var"))
+        };
+        let opened = traces.open(name)?.context("it was listed")?;
+        sets[set].jobs.push(Job { name: name.to_owned(), opened, seconds, is_varied });
+    }
+    sets.retain(|set| !set.jobs.is_empty());
+    Ok(sets)
+}
+
 /// An allocator by its name, and its options as `name=value,...`.
 fn choice((allocator, options): (&str, &str)) -> Result<Choice> {
     let pairs: Vec<_> = options.split(',').filter_map(|pair| pair.split_once('=')).collect();
     crate::choice(allocator, &pairs)
 }
 
-/// A simulated GPU.
-#[derive(Clone, Copy)]
-struct Gpu {
-    profile: &'static str,
-    /// Bytes.
-    memory: u64,
-}
-
-const H200: Gpu = Gpu { profile: "h200", memory: 141 << 30 };
-const H100: Gpu = Gpu { profile: "h100", memory: 79 << 30 };
-
-/// One run on a simulated GPU.
-fn measure(opened: &Opened, setting: (&str, &str), gpu: Gpu) -> Result<RunSummary> {
-    let (memory, profile) = (Memory::Bytes(gpu.memory), Profile::built_in(gpu.profile));
-    let setup = Setup { memory, profile, ..Setup::default() };
+/// One run on a simulated H200 with so much memory.
+fn measure(opened: &Opened, setting: (&str, &str), memory: u64) -> Result<RunSummary> {
+    let profile = Profile::built_in("h200");
+    let setup = Setup { memory: Memory::Bytes(memory), profile, ..Setup::default() };
     Ok(run(opened, &choice(setting)?, &setup)?)
 }
 
-/// Milliseconds of driver time.
+/// What a job pays under an allocator.
+struct Cost {
+    utilization: f64,
+    reserved: u64,
+    /// Milliseconds of driver time, all together and up to the end of the fourth step.
+    driver_ms: f64,
+    once_ms: f64,
+    /// Share of the later steps that goes into driver calls, in per cent; of those with known steps.
+    later_percent: Option<f64>,
+    last_calls: u64,
+}
+
 fn driver_ms(run: &RunSummary) -> f64 {
     run.prices.as_ref().map_or(0.0, |prices| prices.predicted_driver_ns.total as f64 / 1e6)
 }
 
-fn all(opened: &[(String, Opened)], setting: (&str, &str), gpu: Gpu) -> Result<Vec<RunSummary>> {
-    opened.par_iter().map(|(_, trace)| measure(trace, setting, gpu)).collect()
+fn cost(job: &Job, setting: (&str, &str)) -> Result<Cost> {
+    let run = measure(&job.opened, setting, H200)?;
+    let step_ms = |step: &StepSummary| {
+        step.predicted_driver_ns.as_ref().map_or(0.0, |nanos| nanos.total as f64 / 1e6)
+    };
+    let later_ms: f64 = run.steps.iter().skip(FIRST_STEPS).map(step_ms).sum();
+    let known = run.steps.len().min(job.seconds.len());
+    let seconds: f64 = job.seconds[..known].iter().skip(FIRST_STEPS).sum();
+    Ok(Cost {
+        utilization: run.utilization,
+        reserved: run.reserved_peak_bytes,
+        driver_ms: driver_ms(&run),
+        once_ms: driver_ms(&run) - later_ms,
+        later_percent: (seconds > 0.0).then(|| later_ms / seconds / 10.0),
+        last_calls: run.steps.last().map_or(0, |step| step.device_calls.total()),
+    })
 }
 
-pub(crate) fn report(traces: &Traces) -> Result<String> {
-    let mut opened = Vec::new();
-    for name in traces.names().filter(|name| is_comparable(name)) {
-        opened.extend(traces.open(name)?.map(|trace| (name.to_owned(), trace)));
-    }
-    let parts = [
-        format!("## All {} recordings together\n\n{}", opened.len(), targets(&opened, H200)?),
-        each(&opened)?,
-        ablations(&opened)?,
-        robustness(&mut opened)?,
-        capacities(&opened)?,
-        format!("{ON_AN_H100}\n\n{}", targets(&opened, H100)?),
-    ];
-    Ok(format!("{HEAD}\n{}", parts.join("\n")))
+fn costs(set: &Set, setting: (&str, &str)) -> Result<Vec<Cost>> {
+    set.jobs.par_iter().map(|job| cost(job, setting)).collect()
 }
 
-struct Totals {
-    mean: f64,
-    worst: f64,
-    driver_ms: f64,
+/// Median and largest of some numbers.
+fn spread(numbers: impl Iterator<Item = f64>) -> (f64, f64) {
+    let mut sorted: Vec<f64> = numbers.collect();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.last().copied().unwrap_or(0.0);
+    (sorted.get(sorted.len() / 2).copied().unwrap_or(0.0), last)
 }
 
-fn totals(runs: &[RunSummary]) -> Totals {
-    let utilization = runs.iter().map(|run| run.utilization);
-    Totals {
-        mean: utilization.clone().sum::<f64>() / runs.len() as f64,
-        worst: utilization.fold(1.0, f64::min),
-        driver_ms: runs.iter().map(driver_ms).sum(),
-    }
+/// Mean and its standard error over jobs.
+fn mean(numbers: &[f64]) -> (f64, f64) {
+    let count = numbers.len() as f64;
+    let mean = numbers.iter().sum::<f64>() / count;
+    let square: f64 = numbers.iter().map(|number| (number - mean).powi(2)).sum();
+    (mean, (square / (count - 1.0).max(1.0) / count).sqrt())
 }
 
-const SETTINGS: [(&str, &str); 6] = [
-    ("caching", ""),
-    ("expandable", ""),
-    ("gmlake-released", ""),
-    ("lake", "budget=fast"),
-    ("lake", ""),
-    ("lake", "budget=tight"),
+const HEADING: [&str; 7] = [
+    "allocator",
+    "mean utilization",
+    "worst",
+    "once, ms: median, worst",
+    "later, %: median and worst of varied lengths",
+    "driver time, of gmlake-released's",
+    "jobs above expandable",
 ];
 
-fn label((allocator, options): (&str, &str)) -> String {
-    format!("{allocator} {options}").trim().to_owned()
+fn row(set: &Set, setting: (&str, &str), released_ms: f64, expandable: &[Cost]) -> Result<Vec<String>> {
+    let costs = costs(set, setting)?;
+    let utilization: Vec<f64> = costs.iter().map(|cost| cost.utilization).collect();
+    let (mean, error) = mean(&utilization);
+    let worst = utilization.iter().copied().fold(1.0, f64::min);
+    let (once, most_once) = spread(costs.iter().map(|cost| cost.once_ms));
+    let varied = costs.iter().zip(&set.jobs).filter(|(_, job)| job.is_varied);
+    let (later, most_later) = spread(varied.filter_map(|(cost, _)| cost.later_percent));
+    let driver: f64 = costs.iter().map(|cost| cost.driver_ms).sum();
+    let above = costs.iter().zip(expandable).filter(|(cost, other)| cost.reserved > other.reserved);
+    let (allocator, options) = setting;
+    Ok(vec![
+        format!("{allocator} {options}").trim().to_owned(),
+        format!("{mean:.4} ± {error:.4}"),
+        format!("{worst:.4}"),
+        format!("{once:.0}, {most_once:.0}"),
+        format!("{later:.2}, {most_later:.2}"),
+        format!("{:.3}", driver / released_ms),
+        above.count().to_string(),
+    ])
 }
 
-fn targets(opened: &[(String, Opened)], gpu: Gpu) -> Result<String> {
-    let heading = ["allocator", "mean utilization", "worst", "driver time", "of gmlake-released's"];
-    let mut table = Table::new(&heading);
-    let released = totals(&all(opened, ("gmlake-released", ""), gpu)?).driver_ms;
-    for setting in SETTINGS {
-        let Totals { mean, worst, driver_ms } = totals(&all(opened, setting, gpu)?);
-        table.row(&[
-            label(setting),
-            format!("{mean:.4}"),
-            format!("{worst:.4}"),
-            format!("{driver_ms:.0} ms"),
-            format!("{:.3}", driver_ms / released),
-        ]);
-    }
-    Ok(table.text())
-}
-
-fn each(opened: &[(String, Opened)]) -> Result<String> {
-    let heading = [
-        "trace",
-        "expandable",
-        "gmlake-released",
-        "fast",
-        "balanced",
-        "tight",
-        "1 % of the run",
-        "calls in the last step",
-        "stream waits",
-    ];
-    let mut table = Table::new(&heading);
-    let runs: Result<Vec<_>> =
-        SETTINGS[1..].iter().map(|&setting| all(opened, setting, H200)).collect();
-    let runs = runs?;
-    for (place, (name, trace)) in opened.iter().enumerate() {
-        let mut cells = vec![name.clone()];
-        for runs in &runs {
-            let run = &runs[place];
-            cells.push(format!("{:.3}, {:.0} ms", run.utilization, driver_ms(run)));
+fn table(sets: &[Set], title: &str, settings: &[(&str, &str)]) -> Result<String> {
+    let mut text = format!("## {title}\n\n");
+    for set in sets {
+        let released: f64 =
+            costs(set, ("gmlake-released", ""))?.iter().map(|cost| cost.driver_ms).sum();
+        let expandable = costs(set, ("expandable", ""))?;
+        let mut table = Table::new(&HEADING);
+        for &setting in settings {
+            table.row(&row(set, setting, released, &expandable)?);
         }
-        let balanced = &runs[3][place];
-        let last = balanced
-            .steps
-            .last()
-            .map_or("-".to_owned(), |step| step.device_calls.total().to_string());
-        let waits = balanced.allocator_counters.iter().find(|(name, _)| name == "stream_waits");
-        cells.push(format!("{:.0} ms", trace.trace.span_us() as f64 / 1e5));
-        cells.push(last);
-        cells.push(waits.map_or(0, |(_, count)| *count).to_string());
-        table.row(&cells);
+        text += &format!("### {}: {} jobs\n\n{}", set.title, set.jobs.len(), table.text());
     }
-    Ok(format!(
-        "## Each recording\n\nUtilization and driver time; calls in the last step and stream-side waits are `balanced`'s.\n\n{}",
-        table.text()
-    ))
+    Ok(text)
 }
 
-const PARTS: [(&str, &str); 17] = [
-    ("balanced", ""),
-    ("every request anew, wherever its like went", "repeat=off"),
-    ("what is lent stays lent", "recall=off"),
-    ("streams go no further than their own handles", "beside=off"),
-    ("handles as large, however many are mapped", "rate=0"),
-    ("no slabs: tiny requests as they come", "slabs=off"),
-    ("no pairs of partial pieces first", "pairs=off"),
-    ("large and small from the same end", "sides=off"),
-    ("no stream-side waits", "waits=off"),
-    ("views are found only by the size that they served last", "view_scan=0"),
-    ("all handles as large as can be", "grain=1"),
-    ("handles of up to 128 MiB", "handle=128MiB"),
-    ("handles of up to 32 MiB", "handle=32MiB"),
-    ("no slack", "slack=0"),
-    ("slack of 2 %", "slack=0.02"),
-    ("no growth at a record: stitched beyond the slack", "price=0"),
-    ("nothing is stitched up to 8 GiB", "headstart=8GiB"),
-];
-
-fn ablations(opened: &[(String, Opened)]) -> Result<String> {
-    let mut table = Table::new(&["without", "options", "mean", "worst", "driver time"]);
-    for (what, options) in PARTS {
-        let Totals { mean, worst, driver_ms } = totals(&all(opened, ("lake", options), H200)?);
-        let (mean, worst) = (format!("{mean:.4}"), format!("{worst:.4}"));
-        table.row(&[what.into(), options.into(), mean, worst, format!("{driver_ms:.0} ms")]);
-    }
-    Ok(format!("## What each part brings\n\n{}", table.text()))
-}
-
-/// Every size times a factor: neither powers of two nor what the knobs were chosen on.
-fn robustness(opened: &mut [(String, Opened)]) -> Result<String> {
-    let mut table = Table::new(&["sizes times", "handle", "mean", "worst", "driver time"]);
-    let original: Vec<_> = opened.iter().map(|(_, trace)| trace.trace.events.clone()).collect();
-    for factor in [0.9, 1.0, 1.1] {
-        for ((_, trace), events) in opened.iter_mut().zip(&original) {
-            for (event, was) in trace.trace.events.iter_mut().zip(events) {
-                event.size = (was.size as f64 * factor / 512.0).ceil() as u64 * 512;
-            }
+fn each(sets: &[Set]) -> Result<String> {
+    let mut text = "## Each job\n\nUtilization; for `lake` also milliseconds once, the share of later steps, and driver \
+                    calls in the last step.\n\n"
+        .to_owned();
+    for set in sets {
+        let heading = ["job", "expandable", "gmlake", "lake", "once, ms", "later, %", "last step"];
+        let mut table = Table::new(&heading);
+        let (expandable, gmlake) = (costs(set, ("expandable", ""))?, costs(set, ("gmlake", ""))?);
+        for (place, (job, cost)) in set.jobs.iter().zip(costs(set, ("lake", ""))?).enumerate() {
+            table.row(&[
+                job.name.clone(),
+                format!("{:.4}", expandable[place].utilization),
+                format!("{:.4}", gmlake[place].utilization),
+                format!("{:.4}", cost.utilization),
+                format!("{:.0}", cost.once_ms),
+                cost.later_percent.map_or("-".to_owned(), |percent| format!("{percent:.3}")),
+                cost.last_calls.to_string(),
+            ]);
         }
-        for handle in ["60MiB", "64MiB", "68MiB", "72MiB", "80MiB", "96MiB"] {
-            let options = format!("handle={handle}");
-            let Totals { mean, worst, driver_ms } = totals(&all(opened, ("lake", &options), H200)?);
-            let (mean, worst) = (format!("{mean:.4}"), format!("{worst:.4}"));
-            let time = format!("{driver_ms:.0} ms");
-            table.row(&[factor.to_string(), handle.into(), mean, worst, time]);
-        }
+        text += &format!("### {}\n\n{}", set.title, table.text());
     }
-    for ((_, trace), events) in opened.iter_mut().zip(original) {
-        trace.trace.events = events;
-    }
-    Ok(format!("## Under other sizes\n\n{}", table.text()))
+    Ok(text)
 }
 
 /// The smallest devices on which a whole trace runs, to a thousandth of what is live, and the driver time there.
-fn smallest(name: &str, opened: &Opened) -> Result<Vec<String>> {
-    let settings = [("caching", ""), ("expandable", ""), ("lake", ""), ("lake", "budget=tight")];
+fn smallest(job: &Job) -> Result<Vec<String>> {
+    let settings = [("caching", ""), ("expandable", ""), ("gmlake", ""), ("lake", "")];
     let allocators = settings.map(choice).into_iter().collect::<Result<_>>()?;
-    let live = measure(opened, ("bound", ""), H200)?.active_peak_bytes;
+    let live = measure(&job.opened, ("bound", ""), H200)?.active_peak_bytes;
     let options = PlanOptions {
         choices: Choices { allocators, ..Choices::default() },
         targets: Vec::new(),
         resolution: (live / 1000).next_multiple_of(GRANULE),
     };
-    let mut cells = vec![name.to_owned(), gib(live)];
-    for (need, setting) in plan(opened, &options)?.needs.iter().zip(settings) {
-        let trial = need.smallest.with_context(|| format!("{name}: {setting:?} never runs"))?;
-        let run = measure(opened, setting, Gpu { memory: trial.capacity_bytes, ..H200 })?;
+    let mut cells = vec![job.name.clone(), gib(live)];
+    for (need, setting) in plan(&job.opened, &options)?.needs.iter().zip(settings) {
+        let trial = need.smallest.with_context(|| format!("{}: {setting:?} never runs", job.name))?;
+        let run = measure(&job.opened, setting, trial.capacity_bytes)?;
         cells.push(format!("{}, {:.0} ms", gib(trial.capacity_bytes), driver_ms(&run)));
     }
     Ok(cells)
 }
 
-fn capacities(opened: &[(String, Opened)]) -> Result<String> {
-    let heading = ["trace", "live", "caching", "expandable", "lake", "lake budget=tight"];
-    let mut table = Table::new(&heading);
-    let rows: Result<Vec<_>> =
-        opened.par_iter().map(|(name, trace)| smallest(name, trace)).collect();
+fn capacities(sets: &[Set]) -> Result<String> {
+    let mut table = Table::new(&["recording", "live", "caching", "expandable", "gmlake", "lake"]);
+    let recordings = sets.iter().filter(|set| set.title.starts_with("Recordings"));
+    let jobs: Vec<&Job> = recordings.flat_map(|set| &set.jobs).collect();
+    let rows: Result<Vec<_>> = jobs.into_par_iter().map(smallest).collect();
     rows?.iter().for_each(|cells| table.row(cells));
     Ok(format!(
         "## The smallest device that will do\n\nGiB, as `gmlake-sim plan` finds it, to 0.1 % of what is live, and the \
          driver time there.\n\n{}",
         table.text()
     ))
+}
+
+pub(crate) fn report(traces: &Traces) -> Result<String> {
+    let sets = sets(traces)?;
+    let all = ["caching", "expandable", "gmlake-released", "gmlake", "lake"].map(|name| (name, ""));
+    let sizes = ["handle=2MiB", "handle=4MiB", "", "handle=16MiB", "handle=32MiB", "handle=64MiB"];
+    let parts = ["", "repeat=off", "waits=off", "slack=0", "slack=0.01"];
+    let parts = [
+        table(&sets, "All allocators", &all)?,
+        table(&sets, "The frontier: sizes of handles", &sizes.map(|size| ("lake", size)))?,
+        table(&sets, "What each part brings", &parts.map(|part| ("lake", part)))?,
+        capacities(&sets)?,
+        each(&sets)?,
+    ];
+    Ok(format!("{HEAD}\n{}", parts.join("\n")))
 }

@@ -35,9 +35,12 @@ impl Traces {
             for file in files {
                 let path = file?.path();
                 let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-                if let Some(name) = name.as_deref().and_then(|name| name.strip_suffix(".pickle.xz"))
-                {
-                    paths.entry(name.to_owned()).or_insert(path);
+                let is_snapshot = |name: &str| {
+                    let name = name.strip_suffix(".pickle.xz").or(name.strip_suffix(".pickle"));
+                    name.map(str::to_owned)
+                };
+                if let Some(name) = name.as_deref().and_then(is_snapshot) {
+                    paths.entry(name).or_insert(path);
                 }
             }
         }

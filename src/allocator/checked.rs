@@ -24,11 +24,8 @@ use super::{
     Usage,
 };
 use crate::device::{Device, DeviceError, DevicePtr, Extent, Record};
-use crate::trace::{BlockState, Layout, PoolId, SegmentBlock, StreamId};
+use crate::trace::{BlockState, Layout, Lifetime, PoolId, SegmentBlock, StreamId};
 use crate::units::Bytes;
-
-/// Alignment that CUDA promises and PyTorch relies on.
-const ALIGNMENT: Bytes = 512;
 
 #[derive(Debug, Clone)]
 struct Live {
@@ -66,8 +63,7 @@ impl Checked {
     /// Supervises a new allocator that was made from this entry of the list. Each call is followed by all checks.
     #[must_use]
     pub fn new(inner: Box<dyn Allocator>, spec: &Spec) -> Self {
-        // The bound of live bytes does not round; memory from it could not be used as it is.
-        Self::with_alignment(inner, if spec.name == "bound" { 1 } else { ALIGNMENT })
+        Self::with_alignment(inner, spec.alignment)
     }
 
     /// The same for any new allocator, all of whose addresses are multiples of `alignment`.
@@ -385,6 +381,10 @@ impl Allocator for Checked {
         Ok(restored)
     }
 
+    fn foresee(&mut self, lifetimes: &dyn Fn() -> Vec<Lifetime>) {
+        self.inner.foresee(lifetimes);
+    }
+
     fn usage(&self) -> Usage {
         self.inner.usage()
     }
@@ -508,7 +508,7 @@ mod tests {
     fn provoke(flaw: Flaw) -> Result<(), String> {
         let inner = Flawed { native: Native::new(), flaw, first: None, handle: None };
         let script = || {
-            let mut checked = Checked::with_alignment(Box::new(inner), ALIGNMENT);
+            let mut checked = Checked::with_alignment(Box::new(inner), 512);
             let mut gpu = SimDevice::new(64 * MIB);
             let (stream, pool) = (StreamId(0), PoolId::DEFAULT);
             let request = Request { size: MIB, stream, pool };
@@ -551,7 +551,7 @@ mod tests {
 
     #[test]
     fn two_addresses_of_one_memory_are_in_use_once() {
-        let mut checked = Checked::with_alignment(Box::new(Native::new()), ALIGNMENT);
+        let mut checked = Checked::with_alignment(Box::new(Native::new()), 512);
         let mut gpu = SimDevice::new(64 * MIB);
         let mut watched = checked.record.watch(&mut gpu);
         let handle = watched.create(GRANULE).unwrap();

@@ -6,17 +6,23 @@
 //! from there.
 
 mod afterlife;
+mod bfc;
 mod bound;
 mod caching;
 mod checked;
 mod free_index;
 mod gmlake;
 mod lake;
+mod last_users;
 mod ledger;
 mod live;
 mod native;
+mod offline;
+mod pool;
 mod registry;
 mod released;
+mod rmm_arena;
+mod rmm_pool;
 mod slab;
 mod small_pool;
 mod spec;
@@ -30,14 +36,14 @@ pub use gmlake::{Gmlake, GmlakeOptions};
 pub use lake::{Lake, LakeOptions};
 pub use ledger::Ledger;
 pub use native::Native;
-pub use registry::{ALL, find};
+pub use registry::{ALL, by_default, find};
 pub use released::{Released, ReleasedOptions};
 pub use slab::{NIL, Slab, SlabIndex};
 pub use spec::{Choice, Environment, OptionError, OptionSpec, Options, Spec};
 pub use vmm::Vmm;
 
 use crate::device::{Device, DeviceError, DevicePtr};
-use crate::trace::{Layout, PoolId, StreamId};
+use crate::trace::{Layout, Lifetime, PoolId, StreamId};
 use crate::units::{Bytes, Size};
 
 /// What a client asks for.
@@ -240,6 +246,10 @@ pub trait Allocator: Send {
     ) -> Result<Option<Vec<BlockId>>, DeviceError> {
         Ok(None)
     }
+
+    /// Learns what is to come, before the first request: the lifetime of every request, in their order. Only a plan
+    /// that is made offline asks for them; PyTorch does not know them.
+    fn foresee(&mut self, _lifetimes: &dyn Fn() -> Vec<Lifetime>) {}
 
     /// The present numbers; cheap enough to be read after every event.
     fn usage(&self) -> Usage;

@@ -1,11 +1,19 @@
 //! The registry: every allocator under its name, with its options.
 
+use super::bfc::Bfc;
+use super::offline::Offline;
+use super::pool::Pool;
+use super::rmm_arena::RmmArena;
+use super::rmm_pool::RmmPool;
 use super::spec::{Environment, OptionError, OptionSpec, Options, Spec};
 use super::{
     Allocator, Caching, Gmlake, GmlakeOptions, Lake, LakeOptions, Native, PagedBound, Released,
     ReleasedOptions, Vmm,
 };
 use crate::units::Bytes;
+
+/// Alignment that PyTorch relies on; CUDA promises half of it.
+const ALIGNMENT: Bytes = 512;
 
 /// Every allocator, in the order of all tables.
 pub const ALL: &[Spec] = &[
@@ -14,6 +22,8 @@ pub const ALL: &[Spec] = &[
         summary: "PyTorch's caching allocator (best fit with coalescing)",
         options: CACHING_OPTIONS,
         keeps_limit: true,
+        alignment: ALIGNMENT,
+        by_default: true,
         build: |options, environment| build_caching(options, environment, false),
     },
     Spec {
@@ -21,6 +31,8 @@ pub const ALL: &[Spec] = &[
         summary: "PyTorch's caching allocator with expandable_segments:True",
         options: CACHING_OPTIONS,
         keeps_limit: true,
+        alignment: ALIGNMENT,
+        by_default: true,
         build: |options, environment| build_caching(options, environment, true),
     },
     Spec {
@@ -28,6 +40,8 @@ pub const ALL: &[Spec] = &[
         summary: "every request to cuMemAlloc, every free to cuMemFree",
         options: &[],
         keeps_limit: false,
+        alignment: ALIGNMENT,
+        by_default: true,
         build: |_, _| Ok(Box::new(Native::new())),
     },
     Spec {
@@ -35,6 +49,8 @@ pub const ALL: &[Spec] = &[
         summary: "every request to the virtual memory calls, without a pool",
         options: Vmm::SPECS,
         keeps_limit: false,
+        alignment: ALIGNMENT,
+        by_default: true,
         build: |options, _| Ok(Box::new(Vmm::from_options(options)?)),
     },
     Spec {
@@ -42,6 +58,8 @@ pub const ALL: &[Spec] = &[
         summary: "GMLake as the paper describes it",
         options: GmlakeOptions::SPECS,
         keeps_limit: false,
+        alignment: ALIGNMENT,
+        by_default: true,
         build: |options, environment| {
             let options = GmlakeOptions::take(options)?;
             let limit = environment.memory_limit().unwrap_or(Bytes::MAX);
@@ -53,6 +71,8 @@ pub const ALL: &[Spec] = &[
         summary: "GMLake as its authors released it",
         options: ReleasedOptions::SPECS,
         keeps_limit: false,
+        alignment: ALIGNMENT,
+        by_default: true,
         build: |options, environment| {
             let options = ReleasedOptions::take(options)?;
             let limit = environment.memory_limit().unwrap_or(Bytes::MAX);
@@ -64,6 +84,8 @@ pub const ALL: &[Spec] = &[
         summary: "our own: large handles in an arena, stitched where growth would waste memory",
         options: LakeOptions::SPECS,
         keeps_limit: false,
+        alignment: ALIGNMENT,
+        by_default: true,
         build: |options, environment| {
             let options = LakeOptions::take(options)?;
             let limit = environment.memory_limit().unwrap_or(Bytes::MAX);
@@ -71,10 +93,48 @@ pub const ALL: &[Spec] = &[
         },
     },
     Spec {
+        name: "xla-bfc",
+        summary: "XLA's and TensorFlow's best fit with coalescing, in regions that double",
+        options: Bfc::SPECS,
+        keeps_limit: false,
+        alignment: 256,
+        by_default: false,
+        build: |options, _| Ok(Box::new(Pool::new(Bfc::from_options(options)?))),
+    },
+    Spec {
+        name: "rmm-pool",
+        summary: "RAPIDS' pool: best fit, a free list for each stream, doubling",
+        options: RmmPool::SPECS,
+        keeps_limit: false,
+        alignment: 256,
+        by_default: false,
+        build: |options, _| Ok(Box::new(Pool::new(RmmPool::from_options(options)?))),
+    },
+    Spec {
+        name: "rmm-arena",
+        summary: "RAPIDS' arenas: first fit in superblocks, an arena for each stream",
+        options: RmmArena::SPECS,
+        keeps_limit: false,
+        alignment: 256,
+        by_default: false,
+        build: |options, _| Ok(Box::new(Pool::new(RmmArena::from_options(options)?))),
+    },
+    Spec {
+        name: "offline",
+        summary: "a plan made from the whole trace: a bound that is reached",
+        options: Offline::SPECS,
+        keeps_limit: false,
+        alignment: ALIGNMENT,
+        by_default: false,
+        build: |options, _| Ok(Box::new(Pool::new(Offline::from_options(options)?))),
+    },
+    Spec {
         name: "bound",
         summary: "lower bound: the bytes that are live",
         options: &[],
         keeps_limit: false,
+        alignment: 1,
+        by_default: true,
         build: |_, _| Ok(Box::new(Native::with_rounding(1))),
     },
     Spec {
@@ -82,6 +142,8 @@ pub const ALL: &[Spec] = &[
         summary: "lower bound in pages of 2 MiB, with PyTorch's small pool",
         options: &[],
         keeps_limit: false,
+        alignment: ALIGNMENT,
+        by_default: true,
         build: |_, environment| Ok(Box::new(PagedBound::new(environment))),
     },
 ];
@@ -131,6 +193,11 @@ fn build_caching(
         .map_err(|error| OptionError::Conf(error.to_string()))?;
     environment.conf.expandable_segments = expandable;
     Ok(Box::new(Caching::new(&environment)))
+}
+
+/// The allocators that run where none is named.
+pub fn by_default() -> impl Iterator<Item = &'static Spec> {
+    ALL.iter().filter(|spec| spec.by_default)
 }
 
 /// The allocator with this name.

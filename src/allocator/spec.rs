@@ -79,6 +79,10 @@ pub struct Spec {
     pub options: &'static [OptionSpec],
     /// Whether it keeps to [`Environment::limit`] itself, as PyTorch does; any other is given a device of that size.
     pub keeps_limit: bool,
+    /// All addresses are multiples of this many bytes.
+    pub alignment: Bytes,
+    /// Whether it runs where no allocator is named; the others are for those who ask for them.
+    pub by_default: bool,
     /// Makes it.
     pub build: Build,
 }

@@ -15,7 +15,7 @@ use crate::allocator::{
 };
 use crate::cuda::{DriverError, Painter, Stamp};
 use crate::device::Device;
-use crate::trace::{PoolId, StreamId};
+use crate::trace::{Lifetime, PoolId, StreamId};
 use crate::units::Bytes;
 
 /// What was found by looking.
@@ -157,6 +157,10 @@ impl Allocator for Stamped {
 
     fn release_pool(&mut self, device: &mut dyn Device, pool: PoolId) {
         self.allocator.release_pool(device, pool);
+    }
+
+    fn foresee(&mut self, lifetimes: &dyn Fn() -> Vec<Lifetime>) {
+        self.allocator.foresee(lifetimes);
     }
 
     fn usage(&self) -> Usage {

@@ -22,13 +22,14 @@ const fn both(light: Rgb, dark: Rgb) -> Colour {
     Colour { light, dark }
 }
 
-const COLOURS: [(&str, Colour); 10] = [
+const COLOURS: [(&str, Colour); 11] = [
     (RECORDED, both((40, 40, 40), (226, 226, 226))),
     ("caching", both((213, 94, 0), (235, 122, 40))),
     ("expandable", both((0, 114, 178), (58, 150, 214))),
     ("gmlake", both((0, 158, 115), (26, 184, 140))),
     ("gmlake-released", both((86, 180, 233), (130, 205, 250))),
     ("lake", both((118, 42, 131), (190, 120, 205))),
+    ("offline", both((102, 166, 30), (140, 200, 70))),
     ("vmm", both((230, 159, 0), (240, 176, 40))),
     ("bound", both((204, 121, 167), (222, 146, 188))),
     ("bound-2mib", both((221, 170, 200), (176, 128, 156))),

@@ -3,8 +3,9 @@
 use crate::metrics::{Comparison, RECORDED, RunSummary};
 use crate::units::{Bytes, Grouped, Size};
 
-/// Rows that are no allocator to train with: what has happened, and two that call the driver for every request.
-const NO_CHOICE: [&str; 3] = [RECORDED, "native", "vmm"];
+/// Rows that are no allocator to train with: what has happened, two that call the driver for every request, and one
+/// that knows the future.
+const NO_CHOICE: [&str; 4] = [RECORDED, "native", "vmm", "offline"];
 
 /// Savings below this share are not worth a change.
 const NOTICEABLE: f64 = 0.01;

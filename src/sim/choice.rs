@@ -50,22 +50,27 @@ pub struct Choices {
     pub has_peaks: bool,
 }
 
-/// Takes allocators by name, all there are if no name is given, and options as `allocator.name=value`.
+/// In place of names: every allocator there is.
+const EVERY: &str = "all";
+
+/// Takes allocators by name, those that run by default if no name is given and every one for `all`, and options as
+/// `allocator.name=value`.
 ///
 /// # Errors
 /// If a name, an option or a value is not known; the message says what there is.
 pub fn choose(names: &[String], options: &[String]) -> Result<Vec<Choice>, ChoiceError> {
     let mut chosen: Vec<Choice> = Vec::new();
-    for name in names {
+    let is_all = names == [EVERY];
+    for name in names.iter().filter(|_| !is_all) {
         let spec = find(name)?;
         if chosen.iter().any(|choice| choice.spec.name == spec.name) {
             return Err(ChoiceError::Twice(name.clone()));
         }
         chosen.push(Choice { spec, options: Options::default() });
     }
-    if names.is_empty() {
-        let all = allocator::ALL.iter();
-        chosen = all.map(|spec| Choice { spec, options: Options::default() }).collect();
+    if names.is_empty() || is_all {
+        let wanted = allocator::ALL.iter().filter(|spec| is_all || spec.by_default);
+        chosen = wanted.map(|spec| Choice { spec, options: Options::default() }).collect();
     }
     for text in options {
         set_option(&mut chosen, text)?;

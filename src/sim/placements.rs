@@ -7,7 +7,7 @@ use crate::allocator::{
     AllocError, Allocation, Allocator, BlockId, BlockView, Counter, Native, Request, Usage,
 };
 use crate::device::{Device, DeviceError};
-use crate::trace::{Layout, PoolId, StreamId};
+use crate::trace::{Layout, Lifetime, PoolId, StreamId};
 use crate::units::Bytes;
 
 /// Address and size of what each request got, in order; `None`: it was not served.
@@ -77,6 +77,10 @@ impl Allocator for Watched {
         layout: &Layout,
     ) -> Result<Option<Vec<BlockId>>, DeviceError> {
         self.inner.restore(device, layout)
+    }
+
+    fn foresee(&mut self, lifetimes: &dyn Fn() -> Vec<Lifetime>) {
+        self.inner.foresee(lifetimes);
     }
 
     fn usage(&self) -> Usage {

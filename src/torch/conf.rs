@@ -1,6 +1,6 @@
 //! `GMLAKE_CONF`: which allocator, its options, and those of the plug-in, as `name=value,name=value`.
 
-use crate::allocator::{ALL, Environment, OptionError, Options, Spec, find};
+use crate::allocator::{Environment, OptionError, Options, Spec, by_default, find};
 
 /// The allocators to take when none is named: the first that there is.
 pub const DEFAULT_ALLOCATOR: &[&str] = &["lake", "gmlake"];
@@ -82,9 +82,9 @@ impl Conf {
     }
 }
 
-/// Every allocator that can serve a program.
+/// Every allocator that can serve a program; those on request are models of other systems' allocators.
 fn usable() -> impl Iterator<Item = &'static Spec> {
-    ALL.iter().filter(|spec| !NOT_FOR_USE.contains(&spec.name))
+    by_default().filter(|spec| !NOT_FOR_USE.contains(&spec.name))
 }
 
 fn unknown(name: &str) -> ConfError {

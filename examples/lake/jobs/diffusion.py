@@ -84,7 +84,7 @@ class UNet(nn.Module):
         return h
 
     def forward(self, x, times):
-        time, h = self.time(waves(times, self.width)), self.first(x)
+        time, h = self.time(waves(times, self.width).to(x.dtype)), self.first(x)
         skips = [h]
         for block in self.down:
             h = self.step(block, h, time)
@@ -121,7 +121,7 @@ class Transformer(nn.Module):
         self.last = nn.ConvTranspose2d(width, CHANNELS, 2, stride=2)
 
     def forward(self, x, times):
-        time, h = self.time(waves(times, self.width)), self.first(x)
+        time, h = self.time(waves(times, self.width).to(x.dtype)), self.first(x)
         high, wide = h.shape[2:]
         h = h.flatten(2).transpose(1, 2)
         for layer in self.layers:
@@ -131,7 +131,7 @@ class Transformer(nn.Module):
 
 def denoise(model, latents, times):
     noise = torch.randn_like(latents)
-    mixed = latents + noise * (times.float() / 1000)[:, None, None, None]
+    mixed = latents + noise * (times / 1000).to(noise.dtype)[:, None, None, None]
     return mse_loss(model(mixed, times).float(), noise.float())
 
 

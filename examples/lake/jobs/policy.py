@@ -1,6 +1,6 @@
 """Policies: a language model answers, token by token with a growing cache, and is then trained on its answers.
 
-`--length` is the longest prompt; each answer has 48 tokens. `--accumulate` is the number of pieces in which the answers
+`--length` is the longest prompt; each answer has 32 tokens. `--accumulate` is the number of pieces in which the answers
 are trained on. The family is one of `text.py`.
 """
 
@@ -9,7 +9,7 @@ import text
 from engines import autocast, optimizer, place, prepared, trained
 from learner import between
 
-NEW = 48  # tokens of an answer
+NEW = 32  # tokens of an answer
 
 
 def build(given):

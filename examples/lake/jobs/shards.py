@@ -76,10 +76,15 @@ def zero(stage, given, kind):
         model = prepared(given, kind, device)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer(given, model), config=settings)
     for number, batch in enumerate(batches(given, kind, device)):
-        loss = engine(**batch)["loss"]
+        loss = engine(**{name: halved(value) for name, value in batch.items()})["loss"]
         engine.backward(loss)
         engine.step()
         print(f"batch {number}: loss {loss.item():.3f}")
+
+
+def halved(value):
+    """Numbers in the type of the weights: DeepSpeed leaves inputs as they are."""
+    return value.to(BF16) if value.is_floating_point() else value
 
 
 def settings_of(stage, given):

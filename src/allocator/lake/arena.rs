@@ -421,7 +421,7 @@ impl Arena {
         kept
     }
 
-    /// Makes `left` and `right` neighbours; `NIL` is nobody.
+    /// Makes `left` and `right` neighbours; `NIL` stands for none.
     #[inline]
     fn connect(&mut self, left: SlabIndex, right: SlabIndex) {
         if left != NIL {

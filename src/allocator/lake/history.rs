@@ -1,4 +1,5 @@
-//! History of what was asked for, in order, and where it went: a program that repeats itself is given the same places again.
+//! History of what was asked for, in order, and where it went: a program that repeats itself is given the same places
+//! again.
 //!
 //! A training step asks for what the step before asked for. If each request goes where its like went then, it finds
 //! that place mapped and free, however long it took to stitch it once. So the last requests are kept, and while new
@@ -187,7 +188,7 @@ impl History {
         length <= at && self.place(at - length).is_some() && hash(at) == hash(self.next)
     }
 
-    /// How many requests before number `at` are the same as the last ones; at least so many are.
+    /// How many requests before number `at` are the same as the last ones; at least this many are.
     fn agreement(&self, at: u64, least: u64) -> u64 {
         let steps = (0..POWERS.len()).rev().map(|place| 1 << place);
         steps.fold(

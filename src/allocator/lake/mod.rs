@@ -23,8 +23,8 @@
 //!                     │E E E E E E E E E E E E│
 //! ```
 //!
-//! Only 3, 5, 6 and 7 may make driver calls; a free makes none. Nothing is unmapped for a request: handles may be mapped
-//! any number of times, so that no one waits for the GPU.
+//! Only 3, 5, 6 and 7 may make driver calls; a free makes none. Nothing is unmapped for a request: handles may be
+//! mapped any number of times, so that no one waits for the GPU.
 //!
 //! *Tiny requests* share slabs of 2 MiB, which lie in the arena like tensors.
 //!

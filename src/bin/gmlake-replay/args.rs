@@ -36,6 +36,16 @@ pub(crate) enum Command {
     Fit(FitArgs),
     /// Replays traces through allocators
     Run(RunArgs),
+    /// Writes the manual pages to a folder
+    #[command(hide = true)]
+    Man(ManArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ManArgs {
+    /// Folder to write the pages to, one for each command
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) out: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]
@@ -90,7 +100,7 @@ pub(crate) struct RunArgs {
     /// Index of the device in the trace, if it has several
     #[arg(long, value_name = "N")]
     pub(crate) trace_device: Option<u32>,
-    /// Allocators, separated by commas [default: all]
+    /// Allocators, separated by commas, or 'all' [default: all but those on request]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) allocators: Vec<String>,
     /// Option of an allocator, as allocator.option=value

@@ -11,11 +11,13 @@ mod show;
 mod times;
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clap::Parser;
+use anyhow::Context;
+use clap::{CommandFactory, Parser};
 
 use args::{Args, Command};
 
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         Command::Calibrate(options) => calibrate::calibrate(&options, &stop),
         Command::Fit(options) => fit::fit(&options),
         Command::Run(options) => run::run(&options, &stop),
+        Command::Man(options) => man(&options.out),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -46,6 +49,14 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Writes the manual pages.
+fn man(folder: &Path) -> anyhow::Result<bool> {
+    let wrong = || format!("{}: cannot write the manual pages", folder.display());
+    std::fs::create_dir_all(folder).with_context(wrong)?;
+    clap_mangen::generate_to(<Args as CommandFactory>::command(), folder).with_context(wrong)?;
+    Ok(true)
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -26,12 +26,18 @@ fn listed(spec: &Spec) -> serde_json::Value {
         })
     });
     let options: Vec<_> = options.collect();
-    serde_json::json!({ "name": spec.name, "summary": spec.summary, "options": options })
+    serde_json::json!({
+        "name": spec.name,
+        "summary": spec.summary,
+        "by_default": spec.by_default,
+        "options": options,
+    })
 }
 
 /// The allocator's name and summary, and a line for each option.
 fn describe(spec: &Spec) -> String {
-    let mut text = format!("{:<16} {}\n", spec.name, spec.summary);
+    let note = if spec.by_default { "" } else { " (on request)" };
+    let mut text = format!("{:<16} {}{note}\n", spec.name, spec.summary);
     let named = |name: &str| format!("{}.{name}", spec.name);
     let width = spec.options.iter().map(|option| named(option.name).len()).max().unwrap_or(0);
     for option in spec.options {

@@ -49,6 +49,12 @@ pub(crate) fn help(args: &HelpArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Yes)
 }
 
+/// What shows how the command that was typed is used.
+pub(crate) fn help_for(typed: Option<&str>) -> String {
+    let command = typed.filter(|name| args::command().find_subcommand(name).is_some());
+    command.map_or("gmlake-sim --help".to_owned(), |name| format!("gmlake-sim help {name}"))
+}
+
 fn topic(command: &Command, name: &str) -> anyhow::Result<String> {
     if let Some(found) = command.find_subcommand(name) {
         return Ok(found.clone().render_long_help().to_string());

@@ -60,7 +60,8 @@ fn main() -> ExitCode {
         // Help and version are answers.
         Err(error) if !error.use_stderr() || shows_help(&error) => error.exit(),
         Err(error) => {
-            terminal::print_line(&one_line(&error.to_string()));
+            let help = guide::help_for(std::env::args().nth(1).as_deref());
+            terminal::print_line(&format!("{}; see '{help}'", one_line(&error.to_string())));
             return ExitCode::from(2);
         }
     };

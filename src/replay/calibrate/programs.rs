@@ -7,7 +7,7 @@
 //! Every other one is stretched until it fills a good part of the device, since calls cost more the more is mapped.
 
 use crate::alloc_conf::AllocConf;
-use crate::allocator::{ALL, Environment, Options, Spec};
+use crate::allocator::{Environment, Options, Spec, by_default};
 use crate::cuda::{CudaDevice, Gpu};
 use crate::device::{Call, Observation, Timed};
 use crate::drive::{OnOom, Replay};
@@ -70,7 +70,7 @@ pub(super) fn observe(
             if (seed + number) % 2 == 1 {
                 trace = stretched(&trace, gpu.memory()?.free);
             }
-            for spec in ALL.iter().filter(|spec| is_real(spec)) {
+            for spec in by_default().filter(|spec| is_real(spec)) {
                 if seed == 0 || !over() {
                     let mut probe = PaceProbe::new(gpu);
                     let calls = run(gpu, spec, &trace, (over, &mut probe))?;

@@ -2,7 +2,7 @@
 
 use super::live::in_use;
 use super::{BlameError, MomentError, Namer, moments, rows, step_of};
-use crate::allocator::{ALL, BlockKind, BlockUse, Options};
+use crate::allocator::{BlockKind, BlockUse, Options, by_default};
 use crate::metrics::{
     By, Cause, Causes, Peak, Refusal, RunSummary, SCHEMA_VERSION, Served, UnusableFree,
 };
@@ -93,7 +93,7 @@ fn served_by(
         name != choice.spec.name && !name.starts_with("bound") && !["native", "vmm"].contains(&name)
     };
     let mut found = Vec::new();
-    for spec in ALL.iter().filter(|spec| is_other(spec.name)) {
+    for spec in by_default().filter(|spec| is_other(spec.name)) {
         let other = Choice { spec, options: Options::default() };
         let summary = run(opened, &other, setup)?;
         found.extend(served(&summary, event, None));

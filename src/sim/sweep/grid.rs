@@ -51,7 +51,7 @@ pub enum GridError {
 
 impl Grid {
     /// Reads the axes and makes the points, for the allocators named; if none is, for those that have an axis, else for
-    /// all. `base` is the world where no axis changes it.
+    /// those that run by default. `base` is the world where no axis changes it.
     ///
     /// # Errors
     /// If an axis, an allocator, an option or a value is not understood, or there are far too many points.
@@ -109,7 +109,7 @@ fn allocators(names: &[String], axes: &[Axis]) -> Result<Vec<&'static Spec>, Gri
             specs.push(spec);
         }
     }
-    if specs.is_empty() { Ok(allocator::ALL.iter().collect()) } else { Ok(specs) }
+    if specs.is_empty() { Ok(allocator::by_default().collect()) } else { Ok(specs) }
 }
 
 fn concerns(axis: &Axis, spec: &Spec) -> bool {
@@ -203,7 +203,10 @@ mod tests {
         assert_eq!(last.choice.spec.name, "caching");
         assert_eq!(last.choice.options.rows(), ["max_split_size_mb=128"]);
         assert_eq!(last.setup.memory, Memory::Unlimited);
-        assert_eq!(grid(&[], &["profile=h200"]).unwrap().points.len(), allocator::ALL.len());
+        assert_eq!(
+            grid(&[], &["profile=h200"]).unwrap().points.len(),
+            allocator::by_default().count()
+        );
     }
 
     #[test]

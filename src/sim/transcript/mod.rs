@@ -29,7 +29,7 @@ use crate::allocator::{
 };
 use crate::device::{AddressPolicy, Device};
 use crate::drive::Replay;
-use crate::trace::{Action, Entry, PoolId, Records, StreamId};
+use crate::trace::{Action, Entry, Lifetime, PoolId, Records, StreamId};
 use crate::units::Bytes;
 use rustc_hash::FxHashMap;
 
@@ -238,6 +238,10 @@ impl Allocator for Scribe {
     fn release_pool(&mut self, device: &mut dyn Device, pool: PoolId) {
         self.inner.release_pool(&mut Tap::new(device, &mut self.ground), pool);
         self.write_calls();
+    }
+
+    fn foresee(&mut self, lifetimes: &dyn Fn() -> Vec<Lifetime>) {
+        self.inner.foresee(lifetimes);
     }
 
     fn usage(&self) -> Usage {

@@ -30,7 +30,7 @@ pub(crate) struct SweepArgs {
     /// Vary something: a list (1,2,4), a range times (2MiB..1GiB:x2) or plus (0..64MiB:+8MiB); may be repeated
     #[arg(long, value_name = "NAME=VALUES", required = true, help_heading = "Grid")]
     pub(crate) set: Vec<String>,
-    /// Allocators to run, separated by commas [default: those that have an axis, else all]
+    /// Allocators to run, separated by commas [default: those that have an axis, else all but those on request]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', help_heading = "Grid")]
     pub(crate) allocators: Vec<String>,
     /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of the recording]
