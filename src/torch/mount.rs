@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Private pools are served by PyTorch's own allocator, next to us: graphs, their checkpoints and pools with an
-//! allocator of their own work there as ever. What it holds is reported to us ([`GpuAllocator::set_elsewhere`]), so
-//! that peaks are those of the sum, and a limit holds for both.
+//! allocator of their own work there as ever. What it holds is reported to us
+//! ([`GpuAllocator::set_elsewhere`]), so that peaks are those of the sum, and a limit holds for both.
 
 use std::sync::atomic::Ordering;
 
