@@ -59,7 +59,7 @@ def prepared(given, kind, device):
 
 
 def adapted(model, rank):
-    """The model frozen, with an adapter next to each linear layer."""
+    """The model frozen, with an adapter for each linear layer."""
     from peft import LoraConfig, get_peft_model
 
     lora = LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.05, target_modules="all-linear")

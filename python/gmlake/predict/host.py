@@ -24,7 +24,7 @@ _openmp = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libt
 _threads = getattr(_openmp, "omp_get_max_threads", lambda: 1)
 _set_threads = getattr(_openmp, "omp_set_num_threads", lambda count: None)
 
-# A real GPU computes this itself, parallel to its host: the clock that estimates leaves the time out.
+# A real GPU computes this itself and not its host: the clock that estimates leaves the time out.
 _leave_out = getattr(ctypes.CDLL(None), "gmlake_gpu_leave_out", lambda _nanoseconds: None)
 if hasattr(_leave_out, "argtypes"):
     _leave_out.argtypes, _leave_out.restype = [ctypes.c_uint64], None
