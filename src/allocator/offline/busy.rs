@@ -8,7 +8,7 @@
 //!   time      0     1     2     3        a block that lives in [1, 4):
 //!   root     [                     ]     somewhere
 //!            [ somewhere ][ through ]
-//!                  [  t   ]               t: through. To ask about [0, 2): that of the root, `somewhere` of its left child
+//!                  [  t   ]               t: through. To ask about [0, 2): the root, `somewhere` of its left child
 //! ```
 
 use std::ops::Range;
