@@ -53,14 +53,16 @@ fn predicted_steps(folder: &Path) -> Result<BTreeMap<String, (Vec<f64>, bool)>> 
     Ok(steps)
 }
 
-/// Seconds of the steps of a recording, from the counters next to it. The first one is not known.
+/// Seconds of the steps of a recording, from the counters next to it, which say when each began. The last one is taken
+/// to be as long as the one before.
 fn recorded_steps(path: &Path, name: &str) -> Option<Vec<f64>> {
     let text = std::fs::read_to_string(path.with_file_name(format!("{name}.stats.json"))).ok()?;
     let facts: serde_json::Value = serde_json::from_str(&text).ok()?;
-    let ends: Vec<f64> =
-        facts["step_end_us"].as_array()?.iter().filter_map(|us| us.as_f64()).collect();
-    let later = ends.windows(2).map(|pair| (pair[1] - pair[0]) / 1e6);
-    Some(std::iter::once(0.0).chain(later).collect())
+    let starts = facts["step_start_us"].as_array()?.iter();
+    let starts: Vec<f64> = starts.filter_map(serde_json::Value::as_f64).collect();
+    let mut seconds: Vec<f64> = starts.windows(2).map(|pair| (pair[1] - pair[0]) / 1e6).collect();
+    seconds.extend(seconds.last().copied());
+    Some(seconds)
 }
 
 fn sets(traces: &Traces) -> Result<Vec<Set>> {
