@@ -35,11 +35,11 @@ impl Traces {
             for file in files {
                 let path = file?.path();
                 let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-                let is_snapshot = |name: &str| {
+                let snapshot_name = |name: &str| {
                     let name = name.strip_suffix(".pickle.xz").or(name.strip_suffix(".pickle"));
                     name.map(str::to_owned)
                 };
-                if let Some(name) = name.as_deref().and_then(is_snapshot) {
+                if let Some(name) = name.as_deref().and_then(snapshot_name) {
                     paths.entry(name).or_insert(path);
                 }
             }

@@ -30,7 +30,7 @@ mod vm_pool;
 mod vmm;
 
 pub use bound::PagedBound;
-pub use caching::{Caching, round_request, segment_size};
+pub use caching::{Caching, SMALL_MAX, SMALL_SEGMENT, round_request, segment_size};
 pub use checked::Checked;
 pub use gmlake::{Gmlake, GmlakeOptions};
 pub use lake::{Lake, LakeOptions};

@@ -9,12 +9,8 @@
 //!   ...              x      x       x          the peak is that of our own and of what others hold as well
 //! ```
 
-use crate::units::{Bytes, MIB};
-
-/// The largest request that PyTorch's small pool serves.
-const SMALL_REQUEST: Bytes = MIB;
-/// The size of its segments.
-const SMALL_SEGMENT: Bytes = 2 * MIB;
+use crate::allocator::{SMALL_MAX, SMALL_SEGMENT};
+use crate::units::Bytes;
 
 /// One number of `torch.cuda.memory_stats()`; the layout is PyTorch's.
 #[repr(C)]
@@ -86,7 +82,7 @@ impl Sums {
     /// A block of `size` bytes was handed out for a request.
     #[inline]
     pub(super) fn handed_out(&mut self, requested: Bytes, size: Bytes) {
-        let class = class(requested, SMALL_REQUEST);
+        let class = class(requested, SMALL_MAX);
         for (sum, by) in [
             (Sum::Allocation, 1),
             (Sum::Active, 1),
@@ -102,7 +98,7 @@ impl Sums {
     /// The program let go of it.
     #[inline]
     pub(super) fn freed(&mut self, requested: Bytes, size: Bytes) {
-        let class = class(requested, SMALL_REQUEST);
+        let class = class(requested, SMALL_MAX);
         self.add(Sum::Allocation, class, -1);
         self.add(Sum::AllocatedBytes, class, -(size as i64));
     }
@@ -110,7 +106,7 @@ impl Sums {
     /// And so did all streams.
     #[inline]
     pub(super) fn completed(&mut self, requested: Bytes, size: Bytes) {
-        let class = class(requested, SMALL_REQUEST);
+        let class = class(requested, SMALL_MAX);
         self.add(Sum::Active, class, -1);
         self.add(Sum::ActiveBytes, class, -(size as i64));
         self.add(Sum::RequestedBytes, class, -(requested as i64));
@@ -206,6 +202,7 @@ fn class(size: Bytes, limit: Bytes) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::MIB;
 
     fn row(sums: &Sums, sum: Sum) -> [(i64, i64); 3] {
         sums.rows()[sum as usize].map(|stat| (stat.current, stat.peak))

@@ -29,7 +29,7 @@ mod sizes;
 #[cfg(test)]
 mod tests;
 
-pub use sizes::{SMALL_MAX, round_request, segment_size};
+pub use sizes::{SMALL_MAX, SMALL_SEGMENT, round_request, segment_size};
 
 use super::free_index::Cursor;
 use block::{Block, BlockState, Blocks};

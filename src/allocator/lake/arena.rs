@@ -84,6 +84,19 @@ struct Region {
 
 const UNMAPPED: Page = Page { handle: NIL, block: NIL };
 
+/// Where in free memory `size` bytes go: from the end that lies inside a handle, so that what is left of it is used up;
+/// from the left if both do or neither does.
+#[inline]
+pub(super) fn at_inner_end(
+    free: &Span,
+    size: Bytes,
+    begins_inside: bool,
+    ends_inside: impl FnOnce() -> bool,
+) -> Span {
+    let &Span { start, end } = free;
+    if !begins_inside && ends_inside() { end - size..end } else { start..start + size }
+}
+
 /// Handles, and the blocks that they are cut into.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Arena {
@@ -91,8 +104,8 @@ pub(super) struct Arena {
     pub(super) handles: Slab<Handle>,
     pub(super) blocks: Slab<Block>,
     regions: Vec<Region>,
-    partial: FreeIndex,
-    whole: FreeIndex,
+    /// Free blocks, by class.
+    free: [FreeIndex; 2],
     /// Handles that are held.
     pub(super) count: u64,
 }
@@ -175,7 +188,7 @@ impl Arena {
     #[inline]
     pub(super) fn give(&mut self, block: SlabIndex, stream: StreamId, epoch: u32) {
         let Span { start, end } = self.blocks[block].span;
-        let owner = self.handles[self.handle_at(start)].owner;
+        let owner = self.owner(start);
         let mut at = start;
         while at < end {
             let handle = self.handle_at(at);
@@ -197,14 +210,13 @@ impl Arena {
         self.give(right, stream, epoch);
     }
 
-    /// Where in a free block `size` bytes go: from the end that lies inside a handle, so that what is left of it is
-    /// used up; from the left if both do or neither does.
+    /// Where in a free block `size` bytes go.
     #[inline]
     pub(super) fn place_in(&self, block: SlabIndex, size: Bytes) -> Span {
-        let Span { start, end } = self.blocks[block].span;
-        let begins_inside = self.handles[self.handle_at(start)].span.start < start;
-        let ends_inside = || self.handles[self.handle_at(end - 1)].span.end > end;
-        if !begins_inside && ends_inside() { end - size..end } else { start..start + size }
+        let free = &self.blocks[block].span;
+        let begins_inside = self.handles[self.handle_at(free.start)].span.start < free.start;
+        let ends_inside = || self.handles[self.handle_at(free.end - 1)].span.end > free.end;
+        at_inner_end(free, size, begins_inside, ends_inside)
     }
 
     /// Free blocks of an owner that have `size` bytes, from the smallest up.
@@ -215,7 +227,7 @@ impl Arena {
         owner: StreamId,
         size: Bytes,
     ) -> impl Iterator<Item = SlabIndex> + '_ {
-        let index = self.index(class);
+        let index = &self.free[class as usize];
         let first = index.best_fit(owner, size);
         std::iter::successors(first, |&at| index.next(at)).map(|at| index.block(at))
     }
@@ -226,7 +238,7 @@ impl Arena {
         class: Class,
         owner: StreamId,
     ) -> impl Iterator<Item = SlabIndex> + '_ {
-        self.index(class).smaller_than(owner, Bytes::MAX)
+        self.free[class as usize].smaller_than(owner, Bytes::MAX)
     }
 
     /// The handle that an address lies in; `NIL` if there is none.
@@ -286,7 +298,7 @@ impl Arena {
 
     /// Every free block.
     pub(super) fn free_blocks(&self) -> impl Iterator<Item = SlabIndex> + '_ {
-        self.partial.iter().chain(self.whole.iter())
+        self.free.iter().flat_map(FreeIndex::iter)
     }
 
     /// The free block that ends at an address, where `size` bytes more will be mapped.
@@ -370,16 +382,16 @@ impl Arena {
         }
         self.blocks[block].is_free = true;
         let span = self.blocks[block].span.clone();
-        let index = self.index_mut(self.class(&span));
-        index.insert(owner, span.end - span.start, span.start, block);
+        let class = self.class(&span);
+        self.free[class as usize].insert(owner, span.end - span.start, span.start, block);
     }
 
     #[inline]
     fn unlist(&mut self, block: SlabIndex) {
         let span = self.blocks[block].span.clone();
         let owner = self.owner(span.start);
-        let index = self.index_mut(self.class(&span));
-        index.remove(owner, span.end - span.start, span.start);
+        let class = self.class(&span);
+        self.free[class as usize].remove(owner, span.end - span.start, span.start);
     }
 
     /// Cuts a block at an address. The smaller part gets a new number.
@@ -440,20 +452,6 @@ impl Arena {
     #[inline]
     fn owner(&self, at: u64) -> StreamId {
         self.handles[self.handle_at(at)].owner
-    }
-
-    fn index(&self, class: Class) -> &FreeIndex {
-        match class {
-            Class::Partial => &self.partial,
-            Class::Whole => &self.whole,
-        }
-    }
-
-    fn index_mut(&mut self, class: Class) -> &mut FreeIndex {
-        match class {
-            Class::Partial => &mut self.partial,
-            Class::Whole => &mut self.whole,
-        }
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::Lake;
-use super::arena::{Class, Span};
+use super::arena::{Class, Span, at_inner_end};
 use crate::allocator::{NIL, SlabIndex};
 use crate::device::DevicePtr;
 use crate::trace::StreamId;
@@ -132,13 +132,12 @@ impl Lake {
         runs
     }
 
-    /// Where in a free part of a stitched range `size` bytes go: as in a free block of the arena.
+    /// Where in a free part of a stitched range `size` bytes go.
     fn place_in_view(&self, view: SlabIndex, run: &Span, size: Bytes) -> Placement {
         let slots = &self.views.all[view].slots;
         let is_border = |at: u64| slots.iter().any(|slot| slot.offset == at);
-        let ends_inside = !is_border(run.end) && run.end < self.views.all[view].size;
-        let start = if is_border(run.start) && ends_inside { run.end - size } else { run.start };
-        self.in_view(view, start..start + size)
+        let ends_inside = || !is_border(run.end) && run.end < self.views.all[view].size;
+        self.in_view(view, at_inner_end(run, size, !is_border(run.start), ends_inside))
     }
 
     /// The memory of a part of a stitched range.

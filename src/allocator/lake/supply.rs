@@ -21,7 +21,7 @@
 use super::Lake;
 use super::arena::Span;
 use super::fit::{Placement, Reach};
-use crate::allocator::SlabIndex;
+use crate::allocator::{NIL, SlabIndex};
 use crate::device::{Device, DeviceError, DevicePtr, GRANULE, HandleId};
 use crate::trace::StreamId;
 use crate::units::{Bytes, MIB, round_up};
@@ -154,7 +154,7 @@ impl Lake {
             let view = &mut self.views.all[view];
             let slot = view.slots.iter_mut().find(|slot| slot.handle == handle);
             let slot = slot.expect("a view that is listed at a handle maps it");
-            slot.handle = crate::allocator::NIL;
+            slot.handle = NIL;
             device.unmap(view.at.offset(slot.offset), size);
         }
         device.unmap(at, size);
