@@ -47,6 +47,7 @@ pub mod device;
 pub mod drive;
 pub mod metrics;
 mod reader_error;
+pub mod remote;
 pub mod replay;
 pub mod report;
 pub mod sim;

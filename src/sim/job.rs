@@ -7,12 +7,14 @@
 //!   opt-13b.r0.pickle   opt-13b.r1.pickle        one job of two ranks, by "r0" and "r1" (or rank0, rank_0, rank-0)
 //!   opt-1.3b.b32.r0.pickle  opt-1.3b.b96.r0.pickle   two jobs, which differ in "b": a series
 //!   snapshots/                                   one job; an error if the files in it are of several
+//!   s3://bucket/run-1/                           the same, remote
 //! ```
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::names::{self, Name};
+use crate::remote::{self, RemoteError};
 
 /// A file of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +48,9 @@ pub enum JobError {
     /// A folder without a trace in it.
     #[error("{0}: no trace in this folder: no file ends in .pickle, .pkl, .json or .csv")]
     Empty(String),
+    /// A remote folder or pattern cannot be listed.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
     /// Nothing has a name like this.
     #[error("{0}: no file matches this pattern")]
     NoMatch(String),
@@ -105,7 +110,7 @@ pub fn jobs(arguments: &[PathBuf], is_one: bool) -> Result<Vec<Job>, JobError> {
     for argument in arguments {
         match expand(argument)? {
             Some(files) if is_one => plain.extend(files),
-            Some(files) => found.push(one(&files, &argument.display().to_string())?),
+            Some(files) => found.push(one(&files, &remote::shown(argument))?),
             None => plain.push(argument.clone()),
         }
     }
@@ -119,7 +124,10 @@ pub fn jobs(arguments: &[PathBuf], is_one: bool) -> Result<Vec<Job>, JobError> {
 /// Whether an argument stands for a job by itself: a folder or a pattern.
 #[must_use]
 pub fn is_many(argument: &Path) -> bool {
-    argument.is_dir() || is_pattern(argument)
+    match remote::is_remote(argument) {
+        true => remote::is_many(argument),
+        false => argument.is_dir() || is_pattern(argument),
+    }
 }
 
 /// What the jobs differ in, and the value of each: as `by` says (`batch=32,96,160`), or as their names do (`batch`).
@@ -179,11 +187,14 @@ fn parsed(jobs: &[Job]) -> Vec<Name> {
 
 /// The files that a folder or a pattern stands for; `None` for a plain file.
 fn expand(argument: &Path) -> Result<Option<Vec<PathBuf>>, JobError> {
+    if !is_many(argument) {
+        return Ok(None);
+    }
+    if remote::is_remote(argument) {
+        return listed(argument).map(Some);
+    }
     if argument.is_dir() {
         return folder(argument).map(Some);
-    }
-    if !is_pattern(argument) {
-        return Ok(None);
     }
     let text = argument.display().to_string();
     let paths = glob::glob(&text).map_err(|e| JobError::Pattern(text.clone(), e.to_string()))?;
@@ -196,28 +207,45 @@ fn is_pattern(argument: &Path) -> bool {
     text.contains(['*', '?', '[']) && !argument.exists()
 }
 
-/// The pickles in a folder; if there are none, its JSON and CSV files.
+/// The files that a remote folder or pattern stands for.
+fn listed(argument: &Path) -> Result<Vec<PathBuf>, JobError> {
+    let found = remote::list(&argument.to_string_lossy())?;
+    let files: Vec<PathBuf> = found.into_iter().map(|file| PathBuf::from(file.url)).collect();
+    match argument.to_string_lossy().ends_with('/') {
+        true => traces_of(&files).ok_or_else(|| JobError::Empty(remote::shown(argument))),
+        false if files.is_empty() => Err(JobError::NoMatch(remote::shown(argument))),
+        false => Ok(files),
+    }
+}
+
+/// The traces in a folder.
 fn folder(folder: &Path) -> Result<Vec<PathBuf>, JobError> {
     let place = folder.display().to_string();
     let failed = |source| JobError::Folder { folder: place.clone(), source };
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        let is_hidden =
-            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-        if !is_hidden && !path.is_dir() {
+        if !path.is_dir() {
             paths.push(path);
         }
     }
     paths.sort();
+    traces_of(&paths).ok_or(JobError::Empty(place))
+}
+
+/// Those files that are pickles and not hidden; if there are none, the JSON and CSV files.
+fn traces_of(files: &[PathBuf]) -> Option<Vec<PathBuf>> {
+    let is_hidden = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
+    };
     for endings in [&["pickle", "pkl"][..], &["json", "csv"]] {
-        let is_one = |path: &&PathBuf| names::has_ending(path, endings);
-        let files: Vec<PathBuf> = paths.iter().filter(is_one).cloned().collect();
-        if !files.is_empty() {
-            return Ok(files);
+        let is_one = |path: &&PathBuf| names::has_ending(path, endings) && !is_hidden(path);
+        let found: Vec<PathBuf> = files.iter().filter(is_one).cloned().collect();
+        if !found.is_empty() {
+            return Some(found);
         }
     }
-    Err(JobError::Empty(place))
+    None
 }
 
 /// Files grouped by their names without the rank, in the order of the first of each.
@@ -242,8 +270,8 @@ fn sorted(name: String, mut ranks: Vec<RankFile>) -> Result<Job, JobError> {
     if let Some(pair) = ranks.windows(2).find(|pair| pair[0].number == pair[1].number) {
         return Err(JobError::Twice {
             rank: pair[0].number.unwrap_or(0),
-            first: pair[0].path.display().to_string(),
-            other: pair[1].path.display().to_string(),
+            first: remote::shown(&pair[0].path),
+            other: remote::shown(&pair[1].path),
         });
     }
     let name = if ranks.len() == 1 { Name::of(&ranks[0].path).title() } else { name };
