@@ -6,6 +6,7 @@
 //! The crate is written for many transfers in one thread. Here a thread has one, so that its requests simply block.
 
 use std::env;
+use std::error::Error as _;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -80,8 +81,9 @@ pub(super) fn gs(bucket: &str) -> Result<Arc<dyn Store>, Failure> {
 /// `AZURE_STORAGE_ACCOUNT_NAME` with one of the keys.
 pub(super) fn az(container: &str) -> Result<Arc<dyn Store>, Failure> {
     if !is_any_set(&["AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_USE_EMULATOR"]) {
-        let problem = "no storage account is named: set AZURE_STORAGE_ACCOUNT_NAME";
-        return Err(Cause::Other(problem.to_owned()).into());
+        let problem = "no storage account is named".to_owned();
+        let remedy = "set AZURE_STORAGE_ACCOUNT_NAME".to_owned();
+        return Err(Cause::Settings { problem, remedy }.into());
     }
     let has_credentials = is_any_set(&[
         "AZURE_STORAGE_ACCOUNT_KEY",
@@ -117,10 +119,15 @@ fn opened<S: ObjectStore>(
     has_credentials: bool,
     variables: &str,
 ) -> Result<Arc<dyn Store>, Failure> {
-    let store: Box<dyn ObjectStore> = Box::new(built.map_err(failure)?);
+    let incomplete = |error: Error| {
+        let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+        let problem = format!("the settings in the environment do not fit together: {why}");
+        Cause::Settings { problem, remedy: format!("set {variables}") }
+    };
+    let store: Box<dyn ObjectStore> = Box::new(built.map_err(incomplete)?);
     let access = match has_credentials {
         true => "check that these credentials may read it".to_owned(),
-        false => format!("there are no credentials: set {variables}, see 'gmlake-sim help remote'"),
+        false => format!("there are no credentials: set {variables}"),
     };
     Ok(Arc::new(Bucket { store, access }))
 }

@@ -25,6 +25,8 @@ pub(super) enum Cause {
     TooLarge { size: Bytes, limit: Bytes },
     /// It is another file now than when the first part was read.
     Changed,
+    /// What was set in the environment is not enough; and what to set.
+    Settings { problem: String, remedy: String },
     /// Neither of these.
     Other(String),
 }
@@ -75,6 +77,7 @@ impl Cause {
             Self::Changed => {
                 ("it changed while it was read".to_owned(), text("read it when it is complete"))
             }
+            Self::Settings { problem, remedy } => (problem.clone(), text(remedy)),
             Self::Other(what) => (what.clone(), None),
         }
     }
