@@ -38,7 +38,7 @@ impl Cause {
             Self::Status { code: 408 | 429 | 500 | 502..=504 | 507..=599, .. }
             | Self::Silence(_)
             | Self::Broken { .. } => 6,
-            Self::Refused => 4,
+            Self::Refused => 5,
             Self::NoHost => 3,
             _ => 1,
         }
