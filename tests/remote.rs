@@ -1,4 +1,4 @@
-//! Remote files: the same bytes as the local ones, whatever the network does; what fails in the end is told in a line.
+//! Remote files: the same bytes as the local ones, whatever the network does; what fails in the end is one line.
 //!
 //! `tests/remote` does the same with real servers.
 
@@ -166,7 +166,7 @@ fn a_silent_server_is_asked_again() {
 }
 
 /// The output of a command, with one name in place of another.
-fn told(command: &mut Command, from: &str, to: &str) -> String {
+fn said(command: &mut Command, from: &str, to: &str) -> String {
     let out = command.assert().success().get_output().stdout.clone();
     String::from_utf8(out).unwrap().replace(from, to)
 }
@@ -192,7 +192,7 @@ fn a_folder_of_a_bucket_is_a_job_like_a_local_one() {
             .into_iter()
             .chain([place.to_owned()])
     };
-    let expected = told(gmlake_sim().args(arguments(&folder)), &folder, "");
+    let expected = said(gmlake_sim().args(arguments(&folder)), &folder, "");
     assert_eq!(expected.matches("j.r2").count(), expected.matches("j.r0").count());
     for place in [
         "s3://runs/a/",
@@ -206,14 +206,14 @@ fn a_folder_of_a_bucket_is_a_job_like_a_local_one() {
             Fault::Cut(20),
             Fault::Reset,
         ]);
-        let found = told(with_server(&server).args(arguments(place)), place, "");
+        let found = said(with_server(&server).args(arguments(place)), place, "");
         let prefix = &place[..place.find("a/j").or(place.find("*/")).map_or(place.len(), |at| at)];
         let found = found.replace(&format!("{prefix}a/"), "");
         assert_eq!(found, expected, "{place}");
         assert_eq!(server.faults_left(), 0);
     }
     let mut deep = with_server(&server);
-    let deep = told(deep.args(["inspect", "--json", "s3://runs/a/deep/j.r9.pickle"]), "", "");
+    let deep = said(deep.args(["inspect", "--json", "s3://runs/a/deep/j.r9.pickle"]), "", "");
     assert!(deep.contains("\"s3://runs/a/deep/j.r9.pickle\""), "{deep}");
 }
 
@@ -256,7 +256,7 @@ fn a_secret_goes_to_its_server_alone_and_into_no_output() {
     hub.fail(&[Fault::Redirect(to)]);
     let mut command = with_server(&hub);
     command.env("HF_TOKEN", "hf_secret").args(["inspect", "hf://o/n/s.pickle.xz"]);
-    let shown = told(&mut command, "", "");
+    let shown = said(&mut command, "", "");
     assert!(shown.contains("hf://o/n/s.pickle.xz"), "{shown}");
     let (first, second) = (hub.asked().concat(), elsewhere.asked().concat());
     assert!(

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_in_a_line() {
+    fn refusals_are_one_line() {
         for (code, name, region, words) in [
             (404, "NoSuchKey", None, "there is no such file; check its name; a folder's ends in /"),
             (404, "NoSuchBucket", None, "there is no such bucket; check its name"),

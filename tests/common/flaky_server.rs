@@ -16,7 +16,7 @@ pub(crate) enum Fault {
     Status(u16, &'static str),
     /// Nothing, for this many seconds.
     Silence(u64),
-    /// Only so many bytes of the body that was announced.
+    /// Only the first bytes of the body that was announced, this many.
     Cut(usize),
     /// The connection is reset.
     Reset,
@@ -73,7 +73,7 @@ impl Server {
         self.state().faults.extend(faults);
     }
 
-    /// Faults that nobody met.
+    /// Faults that are left.
     pub(crate) fn faults_left(&self) -> usize {
         self.state().faults.len()
     }
