@@ -14,6 +14,8 @@
 //!   OUT/runs/job=.../date=.../part-0123456789abcdef.parquet      and ranks/, steps/, errors/
 //! ```
 //!
+//! The tables are read again by [`summarize`], one job at a time.
+//!
 //! There is no engine and no coordinator: whoever starts the same command again, here or as another shard, goes on where
 //! the last one was, and the finished files are the same to the byte. So Slurm, Kubernetes or Ray only have to start
 //! shards, and to start those again that died.
@@ -22,8 +24,11 @@ mod config;
 mod layout;
 mod listing;
 mod manifest;
+mod peers;
+mod reading;
 mod run;
 mod store;
+mod summary;
 mod tables;
 mod task;
 
@@ -33,4 +38,5 @@ pub use listing::{FileEntry, Listing, ListingError, list};
 pub use manifest::ManifestError;
 pub use run::{FleetError, Outcome, run};
 pub use store::StoreError;
+pub use summary::{SummaryError, summarize};
 pub use tables::{SCHEMA_VERSION, TABLES, Table};

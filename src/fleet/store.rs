@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::tables::SCHEMA_VERSION;
+
 /// What the tables of a folder are made of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct About {
@@ -36,6 +38,12 @@ pub enum StoreError {
     /// It holds something else.
     #[error("{0}: holds no results of a fleet, but other files: name another folder")]
     Foreign(String),
+    /// There are no results.
+    #[error("{0}: no results of a fleet here: name the folder that 'gmlake-sim fleet' wrote")]
+    Missing(String),
+    /// The tables have columns that this program does not know.
+    #[error("{0}: written by a newer gmlake-sim")]
+    Newer(String),
     /// It holds other results.
     #[error("{path}: holds results of other {what}: give the same, or name another folder")]
     Other {
@@ -80,6 +88,23 @@ impl Store {
             Err(source) => return Err(io_error(&root.join(ABOUT), source)),
         }
         Ok(store)
+    }
+
+    /// Opens a folder that is there, whatever its tables are made of.
+    pub(super) fn existing(root: &Path) -> Result<Self, StoreError> {
+        let text = fs::read(root.join(ABOUT));
+        let text = text.map_err(|_| StoreError::Missing(root.display().to_string()))?;
+        let known: Option<About> = serde_json::from_slice(&text).ok();
+        let known = known.ok_or_else(|| StoreError::Foreign(root.display().to_string()))?;
+        if known.schema_version > SCHEMA_VERSION {
+            return Err(StoreError::Newer(root.display().to_string()));
+        }
+        Ok(Self { root: root.to_owned() })
+    }
+
+    /// A file's path, as messages name it.
+    pub(super) fn path(&self, name: &str) -> String {
+        self.root.join(name).display().to_string()
     }
 
     /// Whether nothing is in the folder, but what another shard is about to write.

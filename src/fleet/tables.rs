@@ -5,7 +5,7 @@
 //! [`SCHEMA_VERSION`]. Times that this machine took are in no table, so that the same input gives the same bytes.
 
 use super::listing::FileEntry;
-use crate::metrics::{RunSummary, StepSummary};
+use crate::metrics::{RunSummary, Setting, StepSummary};
 use crate::report::parquet::{Kind, Value};
 use crate::sim::Opened;
 use crate::sim::sweep::Point;
@@ -80,12 +80,9 @@ pub(super) fn runs<'a>() -> Vec<Column<RunRow<'a>>> {
         ("allocator", Kind::Text, "name; `recorded` is what PyTorch itself did", |row| {
             text(&row.run.allocator)
         }),
+        ("settings", Kind::Text, "what was varied, as `name=value`", |row| settings(row)),
         ("options", Kind::Text, "its options that are not the defaults", |row| {
             text(&row.run.options.join(" "))
-        }),
-        ("alloc_conf", Kind::Text, "PyTorch's settings, if not those of the recording", |row| {
-            let conf = row.point.and_then(|point| point.setup.conf.as_ref());
-            Value::Text(conf.map(|conf| conf.text.clone()))
         }),
         (
             "device_memory_bytes",
@@ -181,16 +178,7 @@ pub(super) fn steps<'a>() -> Vec<Column<StepRow<'a>>> {
         ("rank", Kind::Whole, "rank", |row| rank(row.run.file)),
         ("device", Kind::Whole, "index of the device", |row| whole(row.run.run.device.into())),
         ("allocator", Kind::Text, "name of the allocator", |row| text(&row.run.run.allocator)),
-        ("options", Kind::Text, "its options that are not the defaults", |row| {
-            text(&row.run.run.options.join(" "))
-        }),
-        ("alloc_conf", Kind::Text, "PyTorch's settings, if not those of the recording", |row| {
-            let conf = row.run.point.and_then(|point| point.setup.conf.as_ref());
-            Value::Text(conf.map(|conf| conf.text.clone()))
-        }),
-        ("run_device_memory_bytes", Kind::Whole, "memory of the device of the run", |row| {
-            Value::Whole(row.run.run.device_memory_bytes)
-        }),
+        ("settings", Kind::Text, "what was varied, as `name=value`", |row| settings(&row.run)),
         ("step", Kind::Whole, "number of the step, from 1", |row| whole(row.number as u64)),
         ("active_peak_bytes", Kind::Whole, "most bytes in blocks in use", |row| {
             whole(row.step.active_peak_bytes)
@@ -227,6 +215,12 @@ fn about<R>(columns: &[Column<R>]) -> Vec<(&'static str, Kind, &'static str)> {
 
 fn path(file: &FileEntry) -> Value {
     text(&file.path.display().to_string())
+}
+
+fn settings(row: &RunRow<'_>) -> Value {
+    let settings = row.point.map_or(&[][..], |point| &point.settings);
+    let one = |setting: &Setting| format!("{}={}", setting.name, setting.value);
+    text(&settings.iter().map(one).collect::<Vec<_>>().join(" "))
 }
 
 const fn rank(file: &FileEntry) -> Value {

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use gmlake::alloc_conf::TorchVersion;
 use gmlake::fleet::Shard;
 
-use super::DeviceArgs;
+use super::{CardArgs, DeviceArgs};
 
 const FLEET_EXAMPLES: &str = "\
 Examples:
@@ -81,8 +81,13 @@ pub(crate) struct FleetReportArgs {
     /// Folder that 'gmlake-sim fleet' wrote
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
-    /// Write it as a page for a browser
-    #[arg(long, value_name = "FILE")]
+    /// Allocator that the others are compared with, as the tables name it [default: recorded, else the first]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) reference: Option<String>,
+    #[command(flatten)]
+    pub(crate) cards: CardArgs,
+    /// Write a page for a browser, too ('-' for standard output, in place of the tables)
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) out: Option<PathBuf>,
 }
 
