@@ -18,6 +18,7 @@ mod columns;
 mod comparison;
 mod diff;
 mod fit;
+mod fleet;
 mod growth;
 mod history;
 mod job;
@@ -42,6 +43,9 @@ pub use columns::{Better, Column, Row, Unit, columns};
 pub use comparison::{Comparison, title_of};
 pub use diff::{Change, Diff, DiffRow};
 pub use fit::{JobFit, RankFit};
+pub use fleet::{
+    CardCount, FleetJob, FleetSummary, FleetTotal, JobPeak, Problem, SizeHistogram, UnlikeRank,
+};
 pub use growth::{GrowthRow, Leftover, StepGrowth};
 pub use history::{BlockLife, EventIndex, History, Life, NamedStack, Origin, SegmentLife};
 pub use job::{JobComparison, RankComparison, Spread};

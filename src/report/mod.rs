@@ -8,6 +8,7 @@ pub mod blame;
 mod csv;
 mod export;
 mod fitted;
+pub mod fleet;
 mod html;
 pub mod job;
 mod json;
@@ -15,6 +16,7 @@ mod look;
 mod markdown;
 mod packed;
 mod palette;
+pub mod parquet;
 pub mod plan;
 mod plot;
 pub mod section;
@@ -24,8 +26,10 @@ pub mod tune;
 mod verdict;
 
 pub use export::{Export, ExportError};
-pub use html::Page;
-pub use plot::{CHARTS, Chart, ImageFormat, write_building, write_series, write_sweep};
+pub use html::{Page, fleet_page};
+pub use plot::{
+    CHARTS, Chart, ImageFormat, write_building, write_fleet, write_series, write_sweep,
+};
 pub use verdict::verdict;
 use verdict::{is_choice, is_choice_of_name};
 

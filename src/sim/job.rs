@@ -121,6 +121,13 @@ pub fn jobs(arguments: &[PathBuf], is_one: bool) -> Result<Vec<Job>, JobError> {
     Ok(found)
 }
 
+/// The job that a file's path tells, with `*` in place of the rank, and the rank.
+#[must_use]
+pub fn of_path(path: &Path) -> (String, Option<u64>) {
+    let name = Name::of(path);
+    (name.pattern(), name.rank())
+}
+
 /// Whether an argument stands for a job by itself: a folder or a pattern.
 #[must_use]
 pub fn is_many(argument: &Path) -> bool {
@@ -211,10 +218,12 @@ fn is_pattern(argument: &Path) -> bool {
 fn listed(argument: &Path) -> Result<Vec<PathBuf>, JobError> {
     let found = remote::list(&argument.to_string_lossy())?;
     let files: Vec<PathBuf> = found.into_iter().map(|file| PathBuf::from(file.url)).collect();
-    match argument.to_string_lossy().ends_with('/') {
-        true => traces_of(&files).ok_or_else(|| JobError::Empty(remote::shown(argument))),
-        false if files.is_empty() => Err(JobError::NoMatch(remote::shown(argument))),
+    let is_folder = argument.to_string_lossy().ends_with('/');
+    let files = if is_folder { recordings(&files) } else { files };
+    match files.is_empty() {
         false => Ok(files),
+        true if is_folder => Err(JobError::Empty(remote::shown(argument))),
+        true => Err(JobError::NoMatch(remote::shown(argument))),
     }
 }
 
@@ -230,22 +239,23 @@ fn folder(folder: &Path) -> Result<Vec<PathBuf>, JobError> {
         }
     }
     paths.sort();
-    traces_of(&paths).ok_or(JobError::Empty(place))
+    let files = recordings(&paths);
+    if files.is_empty() { Err(JobError::Empty(place)) } else { Ok(files) }
 }
 
-/// Those files that are pickles and not hidden; if there are none, the JSON and CSV files.
-fn traces_of(files: &[PathBuf]) -> Option<Vec<PathBuf>> {
+/// The pickles among the files of one folder; if there are none, its JSON and CSV files. What begins with a dot is left
+/// out.
+#[must_use]
+pub fn recordings(paths: &[PathBuf]) -> Vec<PathBuf> {
     let is_hidden = |path: &PathBuf| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
     };
-    for endings in [&["pickle", "pkl"][..], &["json", "csv"]] {
+    let of = |endings: &[&str]| -> Vec<PathBuf> {
         let is_one = |path: &&PathBuf| names::has_ending(path, endings) && !is_hidden(path);
-        let found: Vec<PathBuf> = files.iter().filter(is_one).cloned().collect();
-        if !found.is_empty() {
-            return Some(found);
-        }
-    }
-    None
+        paths.iter().filter(is_one).cloned().collect()
+    };
+    let pickles = of(&["pickle", "pkl"]);
+    if pickles.is_empty() { of(&["json", "csv"]) } else { pickles }
 }
 
 /// Files grouped by their names without the rank, in the order of the first of each.

@@ -13,8 +13,11 @@
 
 mod data;
 mod encode;
+mod fleet;
 mod lives;
 mod words;
+
+pub use fleet::fleet_page;
 
 use std::fmt::Write as _;
 use std::io::Write;

@@ -13,6 +13,7 @@
 
 mod bars;
 mod building;
+mod fleet;
 mod latency;
 mod map;
 mod overview;
@@ -32,6 +33,7 @@ use plotters::prelude::*;
 use super::{Report, ReportError, table};
 use crate::metrics::Comparison;
 pub use building::write_building;
+pub use fleet::write_fleet;
 pub use series::write_series;
 use style::{Pen, failed};
 pub use sweep::write_sweep;

@@ -1,0 +1,35 @@
+//! `gmlake-sim fleet report`: what a fleet's tables tell.
+
+use std::path::Path;
+
+use gmlake::fleet::summarize;
+use gmlake::report::{Export, fleet, fleet_page, section};
+
+use crate::args::FleetReportArgs;
+use crate::plan::cards;
+use crate::{Answer, terminal};
+
+pub(crate) fn main(args: &FleetReportArgs, json: bool) -> anyhow::Result<Answer> {
+    let export = args.out.as_deref().map(Export::open).transpose()?;
+    let cards = cards(&args.cards)?;
+    let summary = summarize(&args.folder, &cards, args.reference.as_deref())?;
+    if let Some(name) = &args.reference
+        && summary.reference.as_ref() != Some(name)
+    {
+        let known: Vec<&str> = summary.totals.iter().map(|t| t.allocator.as_str()).collect();
+        anyhow::bail!("there is no row {name:?} to compare with; there are: {}", known.join(", "));
+    }
+    if json {
+        terminal::print_json(&summary)?;
+    } else if export.as_ref().is_none_or(|export| !export.is_stdout()) {
+        terminal::print(&section::text(&fleet::sections(&summary), terminal::look()))?;
+    }
+    if let Some(export) = export {
+        let folder = args.folder.display();
+        let out = args.out.as_deref().unwrap_or(Path::new("-")).display();
+        let command = format!("gmlake-sim fleet report {folder} --out {out}");
+        let page = fleet_page(&summary, &folder.to_string(), &command)?;
+        export.finish(|out| Ok(out.write_all(page.as_bytes())?))?;
+    }
+    Ok(Answer::Yes)
+}

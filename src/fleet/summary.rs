@@ -1,0 +1,339 @@
+//! The summary: a fleet's tables read again, one job in memory at a time.
+//!
+//! A job of a date is a group of ranks, which are peers: they should hold about the same. One that does not is named,
+//! with what else it differs in.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::peers::{RankFacts, unlike};
+use super::reading::{Record, records};
+use super::store::{Store, StoreError};
+use crate::metrics::{
+    CardCount, FleetJob, FleetSummary, FleetTotal, JobPeak, Problem, RECORDED, Target, UnlikeRank,
+};
+use crate::report::ReportError;
+use crate::units::Bytes;
+
+/// Jobs that are named, and ranks unlike their peers.
+const NAMED: usize = 20;
+/// Kinds of problems that are counted.
+const PROBLEMS: usize = 1000;
+
+/// Why there is no summary.
+#[derive(Debug, thiserror::Error)]
+pub enum SummaryError {
+    /// The folder cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A table is damaged.
+    #[error("{file}: {source}")]
+    Damaged {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        source: ReportError,
+    },
+}
+
+/// The runs of one rank: allocators with what they hold.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Rank {
+    pub(super) facts: RankFacts,
+    runs: Vec<Run>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Run {
+    label: usize,
+    reserved: Bytes,
+    active: Bytes,
+    ooms: u64,
+    retries: u64,
+    driver_ns: Option<u64>,
+}
+
+/// Reads the tables in `folder`. `cards` are those that jobs are to fit on; `reference` is the allocator that the others
+/// are compared with, by default the recording, or the first of the fleet.
+///
+/// # Errors
+/// If the folder holds no fleet, or a table is damaged.
+pub fn summarize(
+    folder: &Path,
+    cards: &[Target],
+    reference: Option<&str>,
+) -> Result<FleetSummary, SummaryError> {
+    let store = Store::existing(folder)?;
+    let mut summary = Summary::new(cards, reference);
+    let mut group: Option<(String, Vec<Rank>)> = None;
+    for part in store.parts("ranks")? {
+        let place = part.rsplit_once('/').map_or(part.as_str(), |(place, _)| place).to_owned();
+        if group.as_ref().is_none_or(|(open, _)| *open != place) {
+            if let Some((place, ranks)) = group.take() {
+                summary.add_job(&place, &ranks);
+            }
+            group = Some((place, Vec::new()));
+        }
+        let ranks = summary.ranks(&store, &part)?;
+        group.get_or_insert_default().1.extend(ranks);
+    }
+    if let Some((place, ranks)) = group {
+        summary.add_job(&place, &ranks);
+    }
+    summary.read_errors(&store)?;
+    Ok(summary.finish())
+}
+
+/// A summary in the making.
+struct Summary<'a> {
+    cards: Vec<&'a Target>,
+    reference: Option<String>,
+    labels: Vec<String>,
+    totals: Vec<FleetTotal>,
+    counts: Vec<Vec<u64>>,
+    found: FleetSummary,
+    problems: BTreeMap<String, (u64, String)>,
+}
+
+impl<'a> Summary<'a> {
+    fn new(cards: &'a [Target], reference: Option<&str>) -> Self {
+        let mut cards: Vec<&Target> = cards.iter().collect();
+        cards.sort_by_key(|card| card.capacity_bytes);
+        Self {
+            cards,
+            reference: reference.map(str::to_owned),
+            labels: Vec::new(),
+            totals: Vec::new(),
+            counts: Vec::new(),
+            found: FleetSummary::default(),
+            problems: BTreeMap::new(),
+        }
+    }
+
+    /// The ranks of one part, each with its runs.
+    fn ranks(&mut self, store: &Store, part: &str) -> Result<Vec<Rank>, SummaryError> {
+        let mut ranks: Vec<Rank> = Vec::new();
+        let mut known: BTreeMap<(String, u64), usize> = BTreeMap::new();
+        for record in read(store, "ranks", part)? {
+            self.found.events += record.whole("events");
+            known.insert((record.text("file"), record.whole("device")), ranks.len());
+            ranks.push(Rank { facts: RankFacts::of(&record), runs: Vec::new() });
+        }
+        for record in read(store, "runs", part)? {
+            let key = (record.text("file"), record.whole("device"));
+            let Some(&index) = known.get(&key) else { continue };
+            let label = self.label(&record);
+            ranks[index].runs.push(Run {
+                label,
+                reserved: record.whole("reserved_peak_bytes"),
+                active: record.whole("active_peak_bytes"),
+                ooms: record.whole("oom_count"),
+                retries: record.whole("alloc_retries"),
+                driver_ns: record.some_whole("predicted_driver_ns"),
+            });
+        }
+        Ok(ranks)
+    }
+
+    /// The number of an allocator with its setting.
+    fn label(&mut self, record: &Record) -> usize {
+        let (allocator, settings) = (record.text("allocator"), record.text("settings"));
+        let label = if settings.is_empty() { allocator } else { format!("{allocator} {settings}") };
+        let known = self.labels.iter().position(|other| *other == label);
+        known.unwrap_or_else(|| {
+            self.labels.push(label.clone());
+            self.totals.push(FleetTotal { allocator: label, ..FleetTotal::default() });
+            self.counts.push(vec![0; self.cards.len() + 1]);
+            self.labels.len() - 1
+        })
+    }
+
+    /// The allocator that others are compared with: as asked, else the recording, else the first.
+    fn reference(&self) -> Option<usize> {
+        let wanted = self.reference.as_deref().unwrap_or(RECORDED);
+        let found = self.labels.iter().position(|label| label == wanted);
+        found.or_else(|| (!self.labels.is_empty()).then_some(0))
+    }
+
+    fn add_job(&mut self, place: &str, ranks: &[Rank]) {
+        let (job, date) = names(place);
+        self.found.jobs += 1;
+        self.found.ranks += ranks.len() as u64;
+        let reference = self.reference();
+        for rank in ranks {
+            self.add_rank(rank, reference);
+        }
+        let peaks: Vec<JobPeak> =
+            (0..self.labels.len()).map(|label| self.peak(ranks, label)).collect();
+        for (label, peak) in peaks.iter().enumerate() {
+            self.count_cards(label, peak, ranks);
+        }
+        let Some(reference) = reference else { return };
+        let runs = ranks.iter().filter_map(|rank| rank.run(reference));
+        let lost_bytes = runs.map(|run| run.reserved.saturating_sub(run.active)).sum();
+        let entry = (job, date, ranks.len() as u64);
+        let (job, date, ranks_of_job) = entry;
+        let facts: Vec<(&RankFacts, Bytes, Bytes)> = ranks
+            .iter()
+            .filter_map(|rank| {
+                let run = rank.run(reference)?;
+                Some((&rank.facts, run.reserved, run.active))
+            })
+            .collect();
+        for found in unlike(&facts) {
+            self.found.unlike_ranks += 1;
+            self.found.unlike.push(UnlikeRank { job: job.clone(), date: date.clone(), ..found });
+        }
+        self.found.worst_jobs.push(FleetJob { job, date, ranks: ranks_of_job, lost_bytes, peaks });
+        self.trim();
+    }
+
+    fn add_rank(&mut self, rank: &Rank, reference: Option<usize>) {
+        let held = reference.and_then(|label| rank.run(label)).map(|run| run.reserved);
+        for run in &rank.runs {
+            let total = &mut self.totals[run.label];
+            total.ranks += 1;
+            total.reserved_bytes += run.reserved;
+            total.active_bytes += run.active;
+            total.oom_ranks += u64::from(run.ooms > 0);
+            total.alloc_retries += run.retries;
+            total.sizes.add(run.reserved);
+            if let Some(held) = held {
+                total.reference_bytes += held;
+                total.compared_bytes += run.reserved;
+            }
+            if let Some(time) = run.driver_ns {
+                *total.predicted_driver_ns.get_or_insert(0) += time;
+            }
+        }
+    }
+
+    fn peak(&self, ranks: &[Rank], label: usize) -> JobPeak {
+        let runs = || ranks.iter().filter_map(|rank| Some((rank, rank.run(label)?)));
+        // Of equals the first.
+        let worst = runs().min_by_key(|(_, run)| std::cmp::Reverse(run.reserved));
+        JobPeak {
+            allocator: self.labels[label].clone(),
+            worst_rank: worst.and_then(|(rank, _)| rank.facts.rank),
+            worst_bytes: worst.map_or(0, |(_, run)| run.reserved),
+            least_bytes: runs().map(|(_, run)| run.reserved).min().unwrap_or(0),
+            oom_ranks: runs().filter(|(_, run)| run.ooms > 0).count() as u64,
+        }
+    }
+
+    /// All ranks of a job need cards that hold the worst one.
+    fn count_cards(&mut self, label: usize, peak: &JobPeak, ranks: &[Rank]) {
+        let fits = |card: &&Target| peak.oom_ranks == 0 && card.capacity_bytes >= peak.worst_bytes;
+        let card = self.cards.iter().position(fits).unwrap_or(self.cards.len());
+        let count = ranks.iter().filter(|rank| rank.run(label).is_some()).count();
+        self.counts[label][card] += count as u64;
+    }
+
+    /// Keeps no more than what will be named.
+    fn trim(&mut self) {
+        if self.found.worst_jobs.len() > 8 * NAMED {
+            self.found.worst_jobs.sort_by_key(|job| std::cmp::Reverse(job.lost_bytes));
+            self.found.worst_jobs.truncate(NAMED);
+        }
+        if self.found.unlike.len() > 8 * NAMED {
+            self.found.unlike.sort_by(farthest);
+            self.found.unlike.truncate(NAMED);
+        }
+    }
+
+    fn read_errors(&mut self, store: &Store) -> Result<(), SummaryError> {
+        for part in store.parts("errors")? {
+            for record in read(store, "errors", &part)? {
+                self.found.errors += 1;
+                let (file, problem) = (record.text("file"), record.text("problem"));
+                let text =
+                    problem.strip_prefix(&format!("{file}: ")).unwrap_or(&problem).to_owned();
+                if self.problems.len() < PROBLEMS || self.problems.contains_key(&text) {
+                    self.problems.entry(text).or_insert((0, file)).0 += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> FleetSummary {
+        let reference = self.reference();
+        let cards: Vec<Option<String>> =
+            self.cards.iter().map(|card| Some(card.name.clone())).chain([None]).collect();
+        for (total, counts) in self.totals.iter_mut().zip(&self.counts) {
+            let of = cards.iter().zip(counts).filter(|&(_, &count)| count > 0);
+            total.cards =
+                of.map(|(card, &count)| CardCount { card: card.clone(), count }).collect();
+        }
+        if let Some(reference) = reference {
+            let total = self.totals.remove(reference);
+            self.found.reference = Some(total.allocator.clone());
+            self.totals.insert(0, total);
+            for job in &mut self.found.worst_jobs {
+                // Jobs before the first with a label do not have it.
+                if job.peaks.len() > reference {
+                    let peak = job.peaks.remove(reference);
+                    job.peaks.insert(0, peak);
+                }
+            }
+        }
+        self.found.targets = self.cards.into_iter().cloned().collect();
+        self.found.totals = self.totals;
+        self.found.worst_jobs.sort_by_key(|job| std::cmp::Reverse(job.lost_bytes));
+        self.found.worst_jobs.truncate(NAMED);
+        self.found.unlike.sort_by(farthest);
+        self.found.unlike.truncate(NAMED);
+        let problem = |(text, (count, example))| Problem { text, count, example };
+        self.found.problems = self.problems.into_iter().map(problem).collect();
+        self.found.problems.sort_by_key(|problem| std::cmp::Reverse(problem.count));
+        self.found.problems.truncate(NAMED);
+        self.found
+    }
+}
+
+impl Rank {
+    fn run(&self, label: usize) -> Option<&Run> {
+        self.runs.iter().find(|run| run.label == label)
+    }
+}
+
+fn farthest(one: &UnlikeRank, other: &UnlikeRank) -> std::cmp::Ordering {
+    let distance = |rank: &UnlikeRank| {
+        rank.reserved_bytes.abs_diff(rank.median_bytes) as f64 / rank.median_bytes.max(1) as f64
+    };
+    distance(other).total_cmp(&distance(one))
+}
+
+fn read(store: &Store, table: &str, part: &str) -> Result<Vec<Record>, SummaryError> {
+    let name = format!("{table}/{part}");
+    let file = store.file(&name)?;
+    records(file).map_err(|source| SummaryError::Damaged { file: store.path(&name), source })
+}
+
+/// Job and date of `job=.../date=...`.
+fn names(place: &str) -> (String, String) {
+    let (job, date) = place.split_once('/').unwrap_or((place, ""));
+    let plain = |text: &str, prefix: &str| unescaped(text.strip_prefix(prefix).unwrap_or(text));
+    (plain(job, "job="), plain(date, "date="))
+}
+
+/// What [`super::layout`] has escaped.
+fn unescaped(name: &str) -> String {
+    let bytes = name.as_bytes();
+    let mut plain = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let code = name.get(at + 1..at + 3).filter(|_| bytes[at] == b'%');
+        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            Some(byte) => {
+                plain.push(byte);
+                at += 3;
+            }
+            None => {
+                plain.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&plain).into_owned()
+}
