@@ -106,7 +106,7 @@ pub(super) fn az(container: &str) -> Result<Arc<dyn Store>, Failure> {
 
 fn is_any_set(names: &[&str]) -> bool {
     let is_set = |name: &&str| env::var_os(name).is_some_and(|text| !text.is_empty());
-    is_set(&"GMLAKE_INSTANCE_CREDENTIALS") || names.iter().any(|name| is_set(name))
+    is_set(&"GMLAKE_INSTANCE_CREDENTIALS") || names.iter().any(is_set)
 }
 
 /// [`wire`] knows when to try again.
@@ -147,8 +147,9 @@ impl Store for Bucket {
         blocking(async {
             let got = self.store.get_opts(&key, options).await?;
             let (start, size, version) = (got.range.start, got.meta.size, version_of(&got.meta));
+            let changed = Some(got.meta.last_modified.into());
             let bytes = got.bytes().await?.to_vec();
-            Ok(Part { start, bytes, size, version })
+            Ok(Part { start, bytes, size, version, changed })
         })
     }
 
@@ -162,6 +163,7 @@ impl Store for Bucket {
         })?;
         let entry = |meta: ObjectMeta| Entry {
             version: version_of(&meta),
+            changed: Some(meta.last_modified.into()),
             size: meta.size,
             key: meta.location.into(),
         };

@@ -142,7 +142,7 @@ struct Large {
 impl From<Listed> for Entry {
     fn from(one: Listed) -> Self {
         let version = one.lfs.map_or(one.oid, |large| large.oid);
-        Self { key: one.path, size: one.size, version }
+        Self { key: one.path, size: one.size, version, changed: None }
     }
 }
 

@@ -34,6 +34,8 @@ mod wire;
 pub use address::{is_many, is_remote, shown};
 pub use error::RemoteError;
 
+use std::time::SystemTime;
+
 use crate::units::Bytes;
 
 /// A remote file, as a listing tells of it.
@@ -46,6 +48,8 @@ pub struct RemoteFile {
     /// What changes when the content does: the entity tag, or the time of the last change. Empty if the server says
     /// neither.
     pub version: String,
+    /// When it was last changed, if a bucket says so.
+    pub changed: Option<SystemTime>,
 }
 
 /// The content of a remote file, of at most `max_bytes`. A larger one is refused before it is read.

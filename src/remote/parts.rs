@@ -49,7 +49,7 @@ fn read(store: &dyn Store, key: &str, step: Bytes, limit: Bytes) -> Result<Vec<u
 fn start(store: &dyn Store, key: &str, step: Bytes, limit: Bytes) -> Result<Part, Failure> {
     match store.part(key, 0..step, "", limit) {
         Err(Failure { cause: Cause::Status { code: 416, .. }, .. }) => {
-            Ok(Part { start: 0, bytes: Vec::new(), size: 0, version: String::new() })
+            Ok(Part { start: 0, bytes: Vec::new(), size: 0, version: String::new(), changed: None })
         }
         other => other,
     }
@@ -62,11 +62,12 @@ pub(super) fn list(url: &str) -> Result<Vec<RemoteFile>, RemoteError> {
         url: format!("{}{}", at.before, entry.key),
         size: entry.size,
         version: entry.version,
+        changed: entry.changed,
     };
     if !at.is_folder() && !has_wildcard(at.scheme, at.key) {
-        let Part { size, version, .. } =
+        let Part { size, version, changed, .. } =
             start(&*at.store, at.key, 1, Bytes::MAX).map_err(in_words)?;
-        return Ok(vec![file(Entry { key: at.key.to_owned(), size, version })]);
+        return Ok(vec![file(Entry { key: at.key.to_owned(), size, version, changed })]);
     }
     let (folder, pattern) = search(at.scheme, at.key);
     let fits = match pattern {

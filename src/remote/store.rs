@@ -1,6 +1,7 @@
 //! The port to a place with remote files: read a part of one, list a folder.
 
 use std::ops::Range;
+use std::time::SystemTime;
 
 use super::cause::Failure;
 use crate::units::Bytes;
@@ -15,6 +16,7 @@ pub(super) struct Part {
     pub(super) size: Bytes,
     /// See [`RemoteFile`](super::RemoteFile).
     pub(super) version: String,
+    pub(super) changed: Option<SystemTime>,
 }
 
 /// A file in a listing.
@@ -23,6 +25,7 @@ pub(super) struct Entry {
     pub(super) key: String,
     pub(super) size: Bytes,
     pub(super) version: String,
+    pub(super) changed: Option<SystemTime>,
 }
 
 /// A bucket, a repository, or the web.

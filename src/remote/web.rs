@@ -84,7 +84,7 @@ pub(super) fn get(
             .ok_or_else(|| Cause::Other("the server does not say which part it sent".to_owned()))?,
         _ => (0, length),
     };
-    Ok(Part { start, bytes, size, version })
+    Ok(Part { start, bytes, size, version, changed: None })
 }
 
 /// One that stands for the same bytes; a weak one (`W/"..."`) does not.

@@ -92,7 +92,7 @@ pub(super) fn send(
 fn wait(cause: &Cause, tries: u32) -> Duration {
     let pause = FIRST_WAIT * 2_u32.pow(tries.min(8) - 1);
     let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let pause = pause + pause * (clock.subsec_nanos() / 1000 % 500) / 1000;
+    let pause = pause + pause * (clock.subsec_micros() % 500) / 1000;
     match cause {
         Cause::Status { wait: Some(asked), .. } => pause.max(*asked).min(LONGEST_WAIT),
         _ => pause,
