@@ -158,7 +158,7 @@ fn date_in(text: &str) -> Option<String> {
         at.and_then(|at| bytes.get(at)).is_none_or(|byte| !byte.is_ascii_digit())
     };
     (0..bytes.len()).find_map(|at| {
-        let found = [10, 8].into_iter().find_map(|length| {
+        [10, 8].into_iter().find_map(|length| {
             let part = text.get(at..at + length)?;
             let digits: String = part.chars().filter(|&c| c != '-').collect();
             let is_date = match length {
@@ -167,8 +167,7 @@ fn date_in(text: &str) -> Option<String> {
             };
             let is_whole = is_edge(at.checked_sub(1)) && is_edge(Some(at + length));
             (is_date && is_whole).then(|| calendar_day(&digits)).flatten()
-        });
-        found
+        })
     })
 }
 

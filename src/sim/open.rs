@@ -3,7 +3,9 @@
 //! Everything that the simulator reads comes through here, so that every command understands the same files.
 
 use std::path::Path;
+use std::sync::OnceLock;
 
+use super::fingerprint::fingerprint;
 use super::live_peak::live_peak;
 use super::recording::{Verification, verify};
 use crate::alloc_conf::TorchVersion;
@@ -47,9 +49,18 @@ pub struct Opened {
     pub notes: Vec<String>,
     /// What the recording itself says about peaks and calls, if it says enough.
     pub recorded: Option<RunSummary>,
+    /// See [`Opened::program`].
+    pub(super) program: OnceLock<u128>,
 }
 
 impl Opened {
+    /// A number that stands for the requests and all else that runs depend on; equal programs have equal ones.
+    #[must_use]
+    pub fn program(&self) -> u128 {
+        let limits = (self.limit, self.capacity);
+        *self.program.get_or_init(|| fingerprint(&self.trace, &self.start, limits))
+    }
+
     /// Name of the allocator that the recording ran on.
     #[must_use]
     pub fn recorded_by(&self) -> &'static str {
@@ -141,7 +152,18 @@ fn prepare(
         notes.push(ONLY_STATE.to_owned());
     }
     let (start, recorded) = (found.start.layout, has_room.then_some(recorded));
-    Opened { file, devices, records, trace, start, limit, capacity, notes, recorded }
+    Opened {
+        file,
+        devices,
+        records,
+        trace,
+        start,
+        limit,
+        capacity,
+        notes,
+        recorded,
+        program: OnceLock::new(),
+    }
 }
 
 const ONLY_STATE: &str = "it has no events, only the state when the snapshot was taken: nothing is \

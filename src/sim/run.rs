@@ -13,9 +13,9 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use super::choice::Choice;
 use super::open::Opened;
 use super::setup::Setup;
+use crate::allocator::Choice;
 use crate::allocator::{AllocError, Allocator, BlockId, Counter, OptionError, Request, Usage};
 use crate::device::{Bill, CallCounts, Counted, DeviceError, FenceCounts, Priced, SimDevice};
 use crate::drive::{Outcome, Replay};
@@ -70,6 +70,32 @@ pub fn run(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary
     summary.peak_event = meter.watch.peak_event.map(|event| event as u64);
     summary.timeline = meter.timeline;
     Ok(summary)
+}
+
+/// The same, from the cache of the setup if it is there: then its time on this machine is not known. Where driver time is
+/// priced, or the recorded addresses are used, which differ from rank to rank, every run is made.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_cached(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary, RunError> {
+    let is_own = setup.profile.is_some() || setup.has_recorded_addresses(opened, choice);
+    let Some(cache) = setup.cache.as_ref().filter(|_| !is_own) else {
+        return run(opened, choice, setup);
+    };
+    let (name, options) = (choice.spec.name, choice.options.rows());
+    let key = (opened.program(), format!("{name} {options:?} {}", setup.text()));
+    let Some(known) = cache.known(&key) else {
+        let made = run(opened, choice, setup)?;
+        cache.keep(key, &made);
+        return Ok(made);
+    };
+    let time = |event: u64| opened.trace.times_us.get(event as usize).copied();
+    Ok(RunSummary {
+        file: opened.file.clone(),
+        device: opened.trace.device,
+        first_oom_us: known.first_oom_event.and_then(time),
+        ..known
+    })
 }
 
 /// All that takes part in a run.

@@ -59,8 +59,9 @@ pub fn plan(opened: &Opened, options: &PlanOptions) -> Result<Plan, FileError> {
 /// reported in the result. `done` is called, from any thread, after each file.
 pub fn plan_job(job: &Job, options: &PlanOptions, done: impl Fn(&Path) + Sync) -> JobPlan {
     let spread = Spread::of_files(job.ranks.len());
+    let options = PlanOptions { choices: options.choices.clone().with_cache(), ..options.clone() };
     let (ranks, failures) = each_rank(job, &options.choices.open, done, |file, opened| {
-        let plan = plan_spread(opened, options, spread)?;
+        let plan = plan_spread(opened, &options, spread)?;
         Ok(Plan { rank: file.number, ..plan })
     });
     JobPlan { name: job.name.clone(), ranks, failures }
