@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use super::open::Opened;
-use super::setup::Setup;
+use super::setup::{Memory, Setup};
 use crate::allocator::Choice;
 use crate::allocator::{AllocError, Allocator, BlockId, Counter, OptionError, Request, Usage};
 use crate::device::{Bill, CallCounts, Counted, DeviceError, FenceCounts, Priced, SimDevice};
@@ -96,6 +96,20 @@ pub fn run_cached(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<Run
         first_oom_us: known.first_oom_event.and_then(time),
         ..known
     })
+}
+
+/// Whether a run without a limit shows how one on any device goes that has all it asks for: the allocator never asked how
+/// much memory there is, does not follow from PyTorch's settings, and no share of the memory is its limit.
+pub(super) fn is_never_refused(
+    opened: &Opened,
+    choice: &Choice,
+    setup: &Setup,
+    unlimited: &RunSummary,
+) -> bool {
+    let capacity = unlimited.reserved_peak_bytes;
+    let limited = Setup { memory: Memory::Bytes(capacity), ..setup.clone() };
+    let is_free = limited.memory(opened) == Some(capacity);
+    is_free && !choice.spec.keeps_limit && unlimited.memory_inquiries == 0
 }
 
 /// All that takes part in a run.

@@ -50,7 +50,8 @@ fn draw_sweep(args: &PlotArgs, json: bool) -> anyhow::Result<Answer> {
     let grid = Grid::new(&args.allocators.allocators, axes, &base)?;
     let open =
         OpenOptions { device: args.input.device, version: args.input.torch_version, stacks: false };
-    let plan = SweepPlan { grid, open, is_strict: args.input.strict, journal: None };
+    let (is_strict, only_fitting) = (args.input.strict, false);
+    let plan = SweepPlan { grid, open, is_strict, only_fitting, journal: None };
     let export = Export::open(&args.out)?;
     let (rows, answer) = sweep::run(&args.input.files, None, &plan)?;
     if !rows.is_empty() {

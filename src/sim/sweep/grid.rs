@@ -83,6 +83,14 @@ impl Grid {
     }
 }
 
+impl Grid {
+    /// Whether points differ in the device's memory.
+    pub(super) fn has_memory_axis(&self) -> bool {
+        let is_it = |axis: &&Axis| matches!(axis::kind(&axis.name), Some(Kind::Memory));
+        self.axes.iter().find(is_it).is_some_and(|axis| axis.values.len() > 1)
+    }
+}
+
 /// PyTorch's settings as the point has them, so that an option is tried in the company that it will have.
 fn environment(setup: &Setup) -> Environment {
     let conf = setup.conf.clone().unwrap_or_default();
