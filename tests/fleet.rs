@@ -192,8 +192,8 @@ fn recordings_without_a_result_are_rows() {
     let (input, out) = (small(folder.path()), folder.path().join("out"));
     fs::write(input.join("2026-11-22/graphs.r3.pickle.xz"), "no recording").unwrap();
     for _ in 0..2 {
-        let told = one_line("problems with recordings: 1; see ");
-        fleet(&input, &out).assert().code(2).stderr(told);
+        let problem = one_line("problems with recordings: 1; see ");
+        fleet(&input, &out).assert().code(2).stderr(problem);
     }
     let errors = rows(&out, "errors");
     assert_eq!(errors.len(), 1);

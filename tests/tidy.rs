@@ -66,6 +66,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "cuda",
         ],
     ),
+    ("fleet", &["units", "alloc_conf", "trace", "metrics", "report", "sim"]),
     ("virtual_gpu", &["units", "device", "sim"]),
     ("torch", &["units", "alloc_conf", "trace", "device", "allocator", "cuda"]),
 ];

@@ -49,7 +49,7 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--entries", type=int, help="take only so many of the first entries")
+    parser.add_argument("--entries", type=int, help="take only the first N entries")
     parser.add_argument("--zst", action="store_true", help="compress each copy (needs the package zstandard)")
     parser.add_argument("--differ", action="store_true", help="each rank asks for somewhat other sizes")
     given = parser.parse_args()

@@ -1,7 +1,8 @@
 //! The listing: every recording of a fleet with its job, date and rank, found without opening one.
 //!
-//! A folder is searched with all that is below it. The job is the file's path below what was typed, with `*` in place of
-//! the rank; the date is one that stands in the path, else that of the file's last change. A manifest may say otherwise.
+//! A folder is searched with all that is below it. The job is the file's path below what was typed, with `*` in place
+//! of the rank; the date is one that stands in the path, else that of the file's last change. A manifest may say
+//! otherwise.
 
 use std::fs;
 use std::io;
@@ -247,9 +248,9 @@ mod tests {
             fs::write(path, "x").unwrap();
         }
         let found = list(&[folder.path().to_owned()], None).unwrap().files;
-        let told: Vec<_> = found.iter().map(|file| (file.job.as_str(), file.rank)).collect();
+        let jobs: Vec<_> = found.iter().map(|file| (file.job.as_str(), file.rank)).collect();
         let job = "2026-01-02/a/rank*";
-        assert_eq!(told, [(job, Some(0)), (job, Some(1)), ("b.r*", Some(7))]);
+        assert_eq!(jobs, [(job, Some(0)), (job, Some(1)), ("b.r*", Some(7))]);
         assert!(found[..2].iter().all(|file| file.date == "2026-01-02"));
         let pattern = folder.path().join("*/a/*.pickle*");
         let again = list(&[pattern, folder.path().join("b.r7.json")], None).unwrap().files;

@@ -16,9 +16,9 @@
 //!
 //! The tables are read again by [`summarize`], one job at a time.
 //!
-//! There is no engine and no coordinator: whoever starts the same command again, here or as another shard, goes on where
-//! the last one was, and the finished files are the same to the byte. So Slurm, Kubernetes or Ray only have to start
-//! shards, and to start those again that died.
+//! There is no engine and no coordinator: whoever starts the same command again, here or as another shard, goes on
+//! where the last one was, and the finished files are the same to the byte. So Slurm, Kubernetes or Ray only have to
+//! start shards, and to start those again that died.
 
 mod config;
 mod layout;

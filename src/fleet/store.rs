@@ -1,7 +1,7 @@
 //! The store: the folder that a fleet's tables are in.
 //!
-//! A file there is complete: it is written under a name that begins with a dot, then renamed. `fleet.json` says what the
-//! tables are made of; a folder with other results is refused and not mixed.
+//! A file there is complete: it is written under a name that begins with a dot, then renamed. `fleet.json` says what
+//! the tables are made of; a folder with other results is refused and not mixed.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

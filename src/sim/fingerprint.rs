@@ -1,4 +1,5 @@
-//! The fingerprint of a program: equal ones make the same requests in the same order, whenever and at whatever addresses.
+//! The fingerprint of a program: equal ones make the same requests in the same order, whenever and at whatever
+//! addresses.
 
 use twox_hash::XxHash3_128;
 

@@ -49,8 +49,8 @@ pub struct Opened {
     pub notes: Vec<String>,
     /// What the recording itself says about peaks and calls, if it says enough.
     pub recorded: Option<RunSummary>,
-    /// See [`Opened::program`].
-    pub(super) program: OnceLock<u128>,
+    /// What [`Opened::program`] has found out; nothing before it was asked.
+    pub program: OnceLock<u128>,
 }
 
 impl Opened {

@@ -72,8 +72,8 @@ pub fn run(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary
     Ok(summary)
 }
 
-/// The same, from the cache of the setup if it is there: then its time on this machine is not known. Where driver time is
-/// priced, or the recorded addresses are used, which differ from rank to rank, every run is made.
+/// The same, from the cache of the setup if it is there: then its time on this machine is not known. Where driver time
+/// is priced, or the recorded addresses are used, which differ from rank to rank, every run is made.
 ///
 /// # Errors
 /// As [`run`].
@@ -98,8 +98,8 @@ pub fn run_cached(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<Run
     })
 }
 
-/// Whether a run without a limit shows how one on any device goes that has all it asks for: the allocator never asked how
-/// much memory there is, does not follow from PyTorch's settings, and no share of the memory is its limit.
+/// Whether a run without a limit shows how one on any device goes that has all it asks for: the allocator never asked
+/// how much memory there is, does not follow from PyTorch's settings, and no share of the memory is its limit.
 pub(super) fn is_never_refused(
     opened: &Opened,
     choice: &Choice,

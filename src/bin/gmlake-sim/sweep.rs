@@ -63,7 +63,7 @@ pub(crate) fn run(
     for result in results {
         match result {
             Ok(found) => {
-                tell_of_runs(&found);
+                print_counts(&found);
                 rows.extend(found.rows);
             }
             Err(error) => {
@@ -76,7 +76,7 @@ pub(crate) fn run(
 }
 
 /// How many points needed no run, on standard error.
-fn tell_of_runs(found: &Swept) {
+fn print_counts(found: &Swept) {
     let Swept { rows, shared, left_out } = found;
     if (*shared > 0 || *left_out > 0) && !terminal::is_quiet() {
         let runs = Grouped(rows.len() as u64 - shared);

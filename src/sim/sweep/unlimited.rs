@@ -1,8 +1,8 @@
 //! Runs without a memory limit, which answer for every device that would never refuse.
 //!
-//! A grid of memory sizes is mostly sizes on which nothing happens: a run that holds 30 GiB at most goes the same way on 40
-//! and on 80 GiB. So the run without a limit comes first, and only smaller devices have runs of their own. That holds
-//! where an allocator neither asks how much memory there is nor has a share of it for a limit.
+//! A grid of memory sizes is mostly sizes on which nothing happens: a run that holds 30 GiB at most goes the same way
+//! on 40 and on 80 GiB. So the run without a limit comes first, and only smaller devices have runs of their own. That
+//! holds where an allocator neither asks how much memory there is nor has a share of it for a limit.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -44,10 +44,10 @@ pub(crate) struct FleetArgs {
     pub(crate) torch_version: TorchVersion,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
-    /// Allocators to run, separated by commas [default: caching, expandable, lake, or those that have an option set]
+    /// Allocators to run [default: caching, expandable, lake, or those with an option set]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', help_heading = "Grid")]
     pub(crate) allocators: Vec<String>,
-    /// Vary an option, device-memory, profile or alloc-conf, as for sweep: a list or a range; may be repeated
+    /// Vary something as sweep does: an option, device-memory, profile, alloc-conf
     #[arg(long, value_name = "NAME=VALUES", help_heading = "Grid")]
     pub(crate) set: Vec<String>,
     /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of each recording]
