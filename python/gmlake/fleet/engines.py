@@ -1,0 +1,130 @@
+"""An engine: what runs tasks, here or elsewhere, and tries again when a worker is lost.
+
+    local       one task after the other, in this process
+    ray         a Ray task each; Ray tries again where a worker died
+    Executor    anything of `concurrent.futures`: threads, MPI, Dask's `client.get_executor()`
+"""
+
+import importlib
+import os
+from concurrent.futures import Executor, as_completed
+
+from ..predict import Problem
+from ..predict.progress import Progress
+from .process import Died
+
+REASON = 200  # letters of a reason that are kept
+
+
+def optional(name, package=None):
+    """A module that only some people need."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise Problem(f"{name} is not installed: pip install {package or name}") from error
+
+
+def engine_of(name, retries):
+    """The engine of that name, or around an Executor."""
+    if isinstance(name, Executor):
+        return Pool(name, retries)
+    if name not in ("local", "ray"):
+        raise Problem(f"engine {name!r}: there are 'local', 'ray', and any concurrent.futures.Executor")
+    return Ray(retries) if name == "ray" else Local(retries)
+
+
+class Local:
+    """This process."""
+
+    workers = 1
+
+    def __init__(self, retries):
+        self._retries = retries
+
+    def outcomes(self, function, tasks):
+        """Pairs of a task's index and what it returned or raised, as tasks come to their ends."""
+        for index, arguments in enumerate(tasks):
+            yield index, caught(again, function, self._retries, *arguments)
+
+
+class Pool:
+    """An Executor. A killed process is started again by its worker; lost workers are the Executor's affair."""
+
+    def __init__(self, executor, retries):
+        self._executor, self._retries = executor, retries
+        self.workers = getattr(executor, "_max_workers", None) or os.cpu_count() or 1
+
+    def outcomes(self, function, tasks):
+        submit = self._executor.submit
+        open_ = {submit(again, function, self._retries, *task): i for i, task in enumerate(tasks)}
+        try:
+            for future in as_completed(open_):
+                yield open_[future], caught(future.result)
+        finally:
+            for future in open_:
+                future.cancel()
+
+
+class Ray:
+    """Ray tasks. Ray starts a task again whose worker, process or machine died."""
+
+    def __init__(self, retries):
+        self._ray, self._retries = optional("ray", "'gmlake[ray]'"), retries
+        if not self._ray.is_initialized():
+            self._ray.init(log_to_driver=False, include_dashboard=False, logging_level="warning")
+        self.workers = max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
+    def outcomes(self, function, tasks):
+        ray = self._ray
+        remote = ray.remote(function).options(
+            num_cpus=1, max_retries=self._retries, retry_exceptions=[Died], name="gmlake.fleet"
+        )
+        open_ = {remote.remote(*task): index for index, task in enumerate(tasks)}
+        try:
+            while open_:
+                for done in ray.wait(list(open_))[0]:
+                    yield open_.pop(done), caught(ray.get, done)
+        finally:
+            for left in open_:
+                ray.cancel(left, force=True)
+
+
+def again(function, retries, *arguments):
+    """Calls a function, and once more each time that its process was killed."""
+    for _ in range(retries):
+        try:
+            return function(*arguments)
+        except Died:
+            continue
+    return function(*arguments)
+
+
+def caught(function, *arguments):
+    """What a function returned, or the exception that it raised."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        return getattr(error, "cause", None) or error
+
+
+def run_all(engine, function, tasks, what, progress):
+    """Returns what each task returned, and by index why others have nothing to return.
+
+    A task that says no (`Problem`) ends them all: the others would say the same.
+    """
+    found, failed = [None] * len(tasks), {}
+    shown = Progress(len(tasks), what, progress)
+    outcomes = engine.outcomes(function, tasks)
+    try:
+        for index, outcome in outcomes:
+            if isinstance(outcome, Problem):
+                raise outcome
+            if isinstance(outcome, Exception):
+                failed[index] = f"{type(outcome).__name__}: {outcome}".splitlines()[0][:REASON]
+            else:
+                found[index] = outcome
+            shown.advance(len(failed))
+    finally:
+        outcomes.close()
+        shown.end()
+    return found, failed
