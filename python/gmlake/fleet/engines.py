@@ -1,17 +1,18 @@
-"""An engine: what runs tasks, here or elsewhere, and tries again when a worker is lost.
+"""An engine: what runs tasks, here or elsewhere, and tries again what failed.
 
     local       one task after the other, in this process
-    ray         a Ray task each; Ray tries again where a worker died
+    ray         a Ray task each
     Executor    anything of `concurrent.futures`: threads, MPI, Dask's `client.get_executor()`
 """
 
 import importlib
 import os
+import warnings
 from concurrent.futures import Executor, as_completed
 
 from ..predict import Problem
 from ..predict.progress import Progress
-from .process import Died
+from .process import Failed
 
 REASON = 200  # letters of a reason that are kept
 
@@ -48,7 +49,7 @@ class Local:
 
 
 class Pool:
-    """An Executor. A killed process is started again by its worker; lost workers are the Executor's affair."""
+    """An Executor. A process is started again by its worker; lost workers are the Executor's affair."""
 
     def __init__(self, executor, retries):
         self._executor, self._retries = executor, retries
@@ -66,7 +67,7 @@ class Pool:
 
 
 class Ray:
-    """Ray tasks. Ray starts a task again whose worker, process or machine died."""
+    """Ray tasks. Ray starts a task again whose process failed, or whose worker or machine is gone."""
 
     def __init__(self, retries):
         self._ray, self._retries = optional("ray", "'gmlake[ray]'"), retries
@@ -77,7 +78,7 @@ class Ray:
     def outcomes(self, function, tasks):
         ray = self._ray
         remote = ray.remote(function).options(
-            num_cpus=1, max_retries=self._retries, retry_exceptions=[Died], name="gmlake.fleet"
+            num_cpus=1, max_retries=self._retries, retry_exceptions=[Failed], name="gmlake.fleet"
         )
         open_ = {remote.remote(*task): index for index, task in enumerate(tasks)}
         try:
@@ -90,11 +91,11 @@ class Ray:
 
 
 def again(function, retries, *arguments):
-    """Calls a function, and once more each time that its process was killed."""
+    """Calls a function, and once more each time that its process failed."""
     for _ in range(retries):
         try:
             return function(*arguments)
-        except Died:
+        except Failed:
             continue
     return function(*arguments)
 
@@ -110,7 +111,7 @@ def caught(function, *arguments):
 def run_all(engine, function, tasks, what, progress):
     """Returns what each task returned, and by index why others have nothing to return.
 
-    A task that says no (`Problem`) ends them all: the others would say the same.
+    A `Problem` of one task is one of all, and ends them.
     """
     found, failed = [None] * len(tasks), {}
     shown = Progress(len(tasks), what, progress)
@@ -127,4 +128,14 @@ def run_all(engine, function, tasks, what, progress):
     finally:
         outcomes.close()
         shown.end()
+    report(failed, len(tasks), what)
     return found, failed
+
+
+def report(failed, total, what):
+    """Says that some have failed; raises where all have."""
+    if failed and len(failed) == total:
+        raise Problem(next(iter(failed.values())))
+    if failed:
+        first = next(iter(failed.values()))
+        warnings.warn(f"{len(failed)} of {total} {what} failed; the first: {first}", stacklevel=4)

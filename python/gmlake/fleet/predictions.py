@@ -8,6 +8,7 @@
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -15,10 +16,11 @@ from pathlib import Path
 from ..predict import Problem, grid
 from ..predict.outputs import name_of
 from .engines import engine_of, optional, run_all
-from .process import finish, last_line
+from .process import Failed, finish, last_line
 from .shard import listed, place
 
 WRONG = 2  # the exit code of wrong usage
+ASIDE = ".part-"  # how the folder of a task begins that is under way
 NUMBERS = ("reserved_peak_bytes", "reserved_peak_bytes_low", "reserved_peak_bytes_high", "active_peak_bytes",
            "oom_step", "steps", "requests", "seconds", "error", "snapshot")
 
@@ -51,40 +53,48 @@ def predict(script, arguments=(), vary=None, world=None, ranks=None, out=None, e
     """
     if out is None:
         raise Problem("predict: say where the snapshots are to be, with out=DIR")
-    lists = {name: [str(value) for value in listed(values)] for name, values in dict(vary or {}).items()}
-    configurations = grid.combinations(lists) or [{}]
-    chosen = engine_of(engine, retries)
-    rest = [*map(str, options), *(["--world", str(world)] if world else []), *(["-m"] if module else [])]
+    rest = [*listed(options), *(["--world", str(world)] if world else []), *(["-m"] if module else [])]
     target = script if module else os.path.abspath(script)
-    tasks = [
-        (place(out), values, rank, rest, target, grid.arguments(list(map(str, arguments)), values), os.getcwd())
-        for values in configurations for rank in ranks_of(ranks)
-    ]
-    found, failed = run_all(chosen, work, tasks, "predictions", progress)
+    all_ranks = [None] if ranks is None else listed(ranks)
+    tasks = []
+    for values in grid_of(vary or {}):
+        home, own = home_of(place(out), values), grid.arguments(listed(arguments), values)
+        tasks += [(home, values, rank, rest, target, own, os.getcwd()) for rank in all_ranks]
+    found, failed = run_all(engine_of(engine, retries), work, tasks, "predictions", progress)
+    for left in Path(place(out)).glob(f"**/{ASIDE}*"):
+        shutil.rmtree(left, ignore_errors=True)
     return Predictions(place(out), [row for rows in found if rows for row in rows], failed)
 
 
-def ranks_of(ranks):
-    """The ranks as `--ranks` takes them, a task each."""
-    return [None] if ranks is None else [str(rank) for rank in listed(ranks)]
+def grid_of(vary):
+    """The configurations; each has a folder of its own."""
+    found = grid.combinations({name: listed(values) for name, values in vary.items()}) or [{}]
+    if len({grid.mark(values) for values in found}) < len(found):
+        raise Problem("vary: two configurations would have the same folder; is a value there twice?")
+    return found
 
 
-def work(out, values, rank, options, script, arguments, folder):
+def home_of(out, values):
+    """The folder of a configuration."""
+    return os.path.join(out, grid.mark(values)) if values else out
+
+
+def work(home, values, rank, options, script, arguments, folder):
     """Predicts one rank of one configuration, and returns its rows; a task of every engine."""
-    home = Path(out, grid.mark(values)) if values else Path(out)
-    home.mkdir(parents=True, exist_ok=True)
+    os.makedirs(home, exist_ok=True)
     name = name_of(script, "-m" in options) + (f".r{rank}" if rank is not None else "")
-    # A task that dies leaves nothing but this folder.
-    aside = tempfile.mkdtemp(prefix=f".{name}.", dir=home)
+    aside = tempfile.mkdtemp(prefix=ASIDE, dir=home)
     try:
         numbers = os.path.join(aside, f"{name}.json")
         command = [sys.executable, "-m", "gmlake", "predict", *options, "--out", aside, "--json", numbers]
         command += ["--ranks", rank] if rank is not None else []
-        code, _, messages = finish([*command, script, *arguments], folder)
+        # Upon SIGTERM it ends the script, too.
+        code, _, messages = finish([*command, script, *arguments], folder, end=signal.SIGTERM)
         if not os.path.exists(numbers):
-            raise Problem(f"gmlake predict: {last_line(messages, code).removeprefix('gmlake: ')}")
+            reason = f"gmlake predict: {last_line(messages, code).removeprefix('gmlake: ')}"
+            raise Problem(reason) if code == WRONG else Failed(reason)
         Path(aside, f"{name}.log").write_text(messages)
-        return kept(aside, home, numbers, values)
+        return kept(aside, Path(home), numbers, values)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""The process of a task: it ends when its worker does, and what killed it is known."""
+"""The process of a task: a program that ends when its worker does."""
 
 import os
 import signal
@@ -15,12 +15,8 @@ if os.getppid() == int(sys.argv[2]):
 """
 
 
-class Died(Exception):
-    """The process was killed: by the kernel for its memory, with its machine, or by hand. To be tried again."""
-
-
 class Failed(Exception):
-    """The process ended with an error, which it would make again."""
+    """The process was killed, or ended without its result. It is worth another try, perhaps elsewhere."""
 
 
 def finish(command, folder=None, shows=False, end=signal.SIGKILL):
@@ -43,7 +39,7 @@ def finish(command, folder=None, shows=False, end=signal.SIGKILL):
         raise
     code = child.returncode
     if code < 0:
-        raise Died(f"{os.path.basename(command[0])} was killed by {signal.Signals(-code).name}")
+        raise Failed(f"{os.path.basename(command[0])} was killed by {signal.Signals(-code).name}")
     return code, out, err or ""
 
 

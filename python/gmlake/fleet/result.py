@@ -45,10 +45,10 @@ class Result:
         return data.read_parquet(self._folder(table), partitioning=hive)
 
     def _folder(self, table):
-        return f"{self.path}/{table}"
+        return os.path.join(self.path, table)
 
     def _has(self, table):
-        return "://" in self.path or os.path.isdir(self._folder(table))
+        return os.path.isdir(self._folder(table))
 
     def _table(self, table):
         arrow, dataset = optional("pyarrow"), optional("pyarrow.dataset", "pyarrow")

@@ -6,52 +6,43 @@
 import json
 import os
 
-from ..predict import Problem, simulator
-from .process import finish, last_line
-
-USABLE = (0, 2)  # exit codes with which Parquet was written; 2: there are rows in the errors table
+from ..predict import simulator
+from .process import Failed, finish, last_line
 
 
-def words(inputs, out, allocators=None, settings=None, device_memory=None, steps=False):
+def words(inputs, out, manifest=None, allocators=None, settings=None, device_memory=None, steps=False):
     """The arguments that all shards share."""
     found = [*listed(inputs), "--out", place(out)]
+    if manifest:
+        found += ["--manifest", os.fspath(manifest)]
     if allocators:
         found += ["--allocators", ",".join(listed(allocators))]
     for name, values in dict(settings or {}).items():
-        found += ["--set", f"{name}={','.join(map(str, listed(values)))}"]
+        found += ["--set", f"{name}={','.join(listed(values))}"]
     if device_memory:
-        found += ["--device-memory", ",".join(map(str, listed(device_memory)))]
+        found += ["--set", f"device-memory={','.join(listed(device_memory))}"]
     return found + (["--steps"] if steps else [])
 
 
 def listed(value):
-    """One thing, or many."""
-    if isinstance(value, (list, tuple, set)):
-        return [os.fspath(each) if isinstance(each, os.PathLike) else each for each in value]
-    return [os.fspath(value) if isinstance(value, os.PathLike) else value]
+    """One thing, or many, as texts."""
+    is_one = isinstance(value, (str, os.PathLike)) or not hasattr(value, "__iter__")
+    return [str(each) for each in ([value] if is_one else value)]
 
 
 def place(out):
-    """A folder as every worker knows it; addresses of object storage are left alone."""
-    text = os.fspath(out)
-    return text if "://" in text else os.path.abspath(text)
+    """A folder as every worker knows it."""
+    return os.path.abspath(out)
 
 
 def work(program, arguments, folder, shows=False):
     """Runs a shard and returns what it says of itself; a task of every engine.
 
-    `program` is the simulator's path, None for that of the machine on which this runs. Raises
-    `Died` when it was killed, and `Problem` when it said no.
+    `program` is the simulator's path, None for that of the machine on which this runs. Raises `Failed`
+    when there is no result. Exit code 2 may be one: then some files are rows of the errors table.
     """
     command = [program or simulator.find(), "fleet", *arguments, "--json"]
     code, out, messages = finish(command, folder, shows)
-    try:
-        return json.loads(out) if code in USABLE else fail(messages, code)
-    except ValueError:
-        return fail(messages, code)
-
-
-def fail(messages, code):
-    """One line of the reason."""
-    reason = last_line(messages, code).removeprefix(f"{simulator.NAME}: ")
-    raise Problem(f"{simulator.NAME} fleet: {reason}")
+    if code not in (0, 2) or not out.strip():
+        raise Failed(f"{simulator.NAME} fleet: {last_line(messages, code)}")
+    return json.loads(out)
