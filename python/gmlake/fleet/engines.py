@@ -121,7 +121,7 @@ def run_all(engine, function, tasks, what, progress):
             if isinstance(outcome, Problem):
                 raise outcome
             if isinstance(outcome, Exception):
-                failed[index] = f"{type(outcome).__name__}: {outcome}".splitlines()[0][:REASON]
+                failed[index] = reason(outcome)
             else:
                 found[index] = outcome
             shown.advance(len(failed))
@@ -130,6 +130,12 @@ def run_all(engine, function, tasks, what, progress):
         shown.end()
     report(failed, len(tasks), what)
     return found, failed
+
+
+def reason(error):
+    """Why a task failed, in a line; an engine's errors may be long."""
+    text = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
+    return text.splitlines()[0][:REASON]
 
 
 def report(failed, total, what):

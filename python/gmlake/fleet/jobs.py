@@ -12,8 +12,8 @@ from .shard import place, words, work
 EACH = 4
 
 
-def run(inputs=(), out=None, engine="ray", shards=None, manifest=None, allocators=None, settings=None,
-        device_memory=None, steps=False, retries=3, progress=True, simulator=None):
+def run(inputs=(), out=None, engine="ray", shards=None, allocators=None, settings=None, device_memory=None,
+        steps=False, retries=3, progress=True, simulator=None, manifest=None):
     """Runs snapshots through allocators, and returns a `Result` with tables of runs, ranks and errors.
 
     inputs         files, folders, patterns, addresses such as s3://bucket/jobs/: one or a list
@@ -21,13 +21,13 @@ def run(inputs=(), out=None, engine="ray", shards=None, manifest=None, allocator
     engine         "ray", "local" (one process, all cores of this machine), or a concurrent.futures.Executor
     shards         how many tasks [default: four for each CPU of the cluster]
     allocators     such as ["caching", "lake"] [default: as `gmlake-sim fleet`]
-    manifest       CSV or Parquet file with a column path, and perhaps job, date and rank
     settings       options to try, such as {"lake.fragment_limit": ["2MiB", "16MiB"]}
     device_memory  sizes of GPUs, such as ["80GiB"] [default: without a limit]
     steps          a table of steps, too
     retries        how often a shard is started again that failed, was killed, or whose worker is gone
     progress       a line about progress, on a terminal
     simulator      where gmlake-sim is on every worker [default: each finds its own]
+    manifest       CSV or Parquet file with a column path, and perhaps job, date and rank
 
     What is in `out` already is not done again. Shards that failed more often are in `Result.failed`, with
     their reasons: the same call does what they left. Raises `Problem` if nothing could be done at all.

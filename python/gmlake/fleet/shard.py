@@ -5,8 +5,9 @@
 
 import json
 import os
+import platform
 
-from ..predict import simulator
+from ..predict import Problem, simulator
 from .process import Failed, finish, last_line
 
 
@@ -41,8 +42,11 @@ def work(program, arguments, folder, shows=False):
     `program` is the simulator's path, None for that of the machine on which this runs. Raises `Failed`
     when there is no result. Exit code 2 may be one: then some files are rows of the errors table.
     """
+    if program and not os.access(program, os.X_OK):
+        raise Problem(f"{program} is not a program on {platform.node()}")
     command = [program or simulator.find(), "fleet", *arguments, "--json"]
     code, out, messages = finish(command, folder, shows)
     if code not in (0, 2) or not out.strip():
-        raise Failed(f"{simulator.NAME} fleet: {last_line(messages, code)}")
+        reason = last_line(messages, code).removeprefix(f"{simulator.NAME}: ")
+        raise Failed(f"{simulator.NAME} fleet: {reason}")
     return json.loads(out)
