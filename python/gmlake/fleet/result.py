@@ -2,9 +2,12 @@
 
 import os
 
+from ..predict import Problem
 from .engines import optional
 
 PARTITIONS = ("job", "date")
+# The columns of the one table that is not written when there is nothing to say.
+ERRORS = {"file": "string", "rank": "int64", "problem": "string", "job": "string", "date": "string"}
 
 
 class Result:
@@ -48,12 +51,18 @@ class Result:
         return os.path.join(self.path, table)
 
     def _has(self, table):
-        return os.path.isdir(self._folder(table))
+        """Whether it was written; raises `Problem` where it should have been."""
+        if os.path.isdir(self._folder(table)):
+            return True
+        if table != "errors":
+            why = "run with steps=True" if table == "steps" else "nothing was run into this folder"
+            raise Problem(f"{self.path}: no table {table}: {why}")
+        return False
 
     def _table(self, table):
         arrow, dataset = optional("pyarrow"), optional("pyarrow.dataset", "pyarrow")
         if not self._has(table):
-            return arrow.table({})
+            return arrow.table({name: arrow.array([], kind) for name, kind in ERRORS.items()})
         names = arrow.schema([(name, arrow.string()) for name in PARTITIONS])
         hive = dataset.partitioning(names, flavor="hive")
         return dataset.dataset(self._folder(table), format="parquet", partitioning=hive).to_table()
