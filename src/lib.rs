@@ -45,6 +45,7 @@ pub mod allocator;
 pub mod cuda;
 pub mod device;
 pub mod drive;
+pub mod fleet;
 pub mod metrics;
 mod reader_error;
 pub mod replay;

@@ -15,6 +15,7 @@ mod look;
 mod markdown;
 mod packed;
 mod palette;
+pub mod parquet;
 pub mod plan;
 mod plot;
 pub mod section;

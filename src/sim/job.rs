@@ -116,6 +116,13 @@ pub fn jobs(arguments: &[PathBuf], is_one: bool) -> Result<Vec<Job>, JobError> {
     Ok(found)
 }
 
+/// The job that a file's path tells, with `*` in place of the rank, and the rank.
+#[must_use]
+pub fn of_path(path: &Path) -> (String, Option<u64>) {
+    let name = Name::of(path);
+    (name.pattern(), name.rank())
+}
+
 /// Whether an argument stands for a job by itself: a folder or a pattern.
 #[must_use]
 pub fn is_many(argument: &Path) -> bool {
@@ -210,14 +217,18 @@ fn folder(folder: &Path) -> Result<Vec<PathBuf>, JobError> {
         }
     }
     paths.sort();
-    for endings in [&["pickle", "pkl"][..], &["json", "csv"]] {
-        let is_one = |path: &&PathBuf| names::has_ending(path, endings);
-        let files: Vec<PathBuf> = paths.iter().filter(is_one).cloned().collect();
-        if !files.is_empty() {
-            return Ok(files);
-        }
-    }
-    Err(JobError::Empty(place))
+    let files = recordings(&paths);
+    if files.is_empty() { Err(JobError::Empty(place)) } else { Ok(files) }
+}
+
+/// The pickles among the files of one folder; if there are none, its JSON and CSV files.
+#[must_use]
+pub fn recordings(paths: &[PathBuf]) -> Vec<PathBuf> {
+    let of = |endings: &[&str]| -> Vec<PathBuf> {
+        paths.iter().filter(|path| names::has_ending(path, endings)).cloned().collect()
+    };
+    let pickles = of(&["pickle", "pkl"]);
+    if pickles.is_empty() { of(&["json", "csv"]) } else { pickles }
 }
 
 /// Files grouped by their names without the rank, in the order of the first of each.

@@ -57,6 +57,12 @@ impl Name {
         format!("{before}*{after}")
     }
 
+    /// The name with its folders, and `*` in place of the rank.
+    pub(super) fn pattern(&self) -> String {
+        let Some(mark) = self.rank_mark() else { return self.text.clone() };
+        format!("{}*{}", &self.text[..mark.digits.start], &self.text[mark.digits.end..])
+    }
+
     /// The number after the quantity's name, or after its first letter: `batch32`, `b32`.
     pub(super) fn value_of(&self, quantity: &str) -> Option<f64> {
         let quantity = quantity.to_lowercase();

@@ -2,6 +2,7 @@
 //! library's types, once.
 
 mod blaming;
+mod fleet;
 mod guiding;
 mod pages;
 mod planning;
@@ -15,6 +16,7 @@ use gmlake::sim::{DEFAULT_GPU_LAG, Memory};
 use gmlake::units::{Bytes, parse_memory};
 
 pub(crate) use blaming::{BlameArgs, DiffArgs, NameArgs};
+pub(crate) use fleet::{FleetArgs, FleetCommand, FleetReportArgs};
 pub(crate) use guiding::{CompletionsArgs, DemoArgs, HelpArgs, ManArgs};
 pub(crate) use pages::{PlotArgs, ReportArgs, SWEEP};
 pub(crate) use planning::{CardArgs, DataArgs, FitsArgs, JobArgs, PlanArgs, capacity};
@@ -127,6 +129,8 @@ pub(crate) enum Command {
     Diff(Box<DiffArgs>),
     /// Run a grid of options, devices and profiles
     Sweep(Box<SweepArgs>),
+    /// Run the recordings of many jobs into Parquet tables
+    Fleet(Box<FleetArgs>),
     /// Check our model against every decision of PyTorch's allocator
     Verify(VerifyArgs),
     /// Write a simulated run for PyTorch's viewer, Perfetto and others

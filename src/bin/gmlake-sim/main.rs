@@ -16,6 +16,8 @@ mod demo;
 mod diff;
 mod export;
 mod fits;
+mod fleet;
+mod fleet_report;
 mod guide;
 mod inspect;
 mod overwrite;
@@ -90,6 +92,7 @@ fn run(matches: &mut clap::ArgMatches) -> anyhow::Result<Answer> {
         Command::Plan(args) => plan::main(args),
         Command::Fits(args) => fits::main(args, json),
         Command::Sweep(args) => sweep::main(args),
+        Command::Fleet(args) => fleet::main(args, json),
         Command::Tune(args) => tune::main(args),
         Command::Report(args) => page::main(args, json),
         Command::Plot(args) => plot::main(args, json),

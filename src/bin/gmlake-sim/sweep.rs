@@ -78,7 +78,6 @@ fn exports(args: &SweepOutputArgs) -> anyhow::Result<Vec<(Export, Box<Write>)>> 
     for path in &args.export_csv {
         exports.push((Export::open(path)?, Box::new(report::write_csv)));
     }
-    #[cfg(feature = "parquet")]
     for path in &args.export_parquet {
         exports.push((Export::open(path)?, Box::new(report::write_parquet)));
     }
@@ -103,7 +102,6 @@ fn exports(args: &SweepOutputArgs) -> anyhow::Result<Vec<(Export, Box<Write>)>> 
 fn journal(args: &SweepOutputArgs) -> anyhow::Result<Option<Journal>> {
     let lists = [&args.export_csv, &args.export_json, &args.export_markdown, &args.plot];
     let first = lists.into_iter().flatten().find(|path| path.as_os_str() != "-");
-    #[cfg(feature = "parquet")]
     let first = first.or_else(|| args.export_parquet.iter().find(|path| path.as_os_str() != "-"));
     let journal_of = |path: &PathBuf| {
         let mut name = path.clone().into_os_string();

@@ -1,7 +1,6 @@
 //! Typed arguments of several commands, as the library understands them.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::bail;
 use gmlake::alloc_conf::AllocConf;
@@ -45,13 +44,17 @@ pub(crate) fn choices(
 /// The simulated device and settings, as typed.
 pub(crate) fn setup(
     input: &InputArgs,
-    device: &DeviceArgs,
+    args: &DeviceArgs,
     conf: Option<&str>,
 ) -> anyhow::Result<Setup> {
     let version = input.torch_version;
+    let conf = conf.map(|text| AllocConf::parse(text, version)).transpose()?;
+    Ok(Setup { version, conf, ..device(args)? })
+}
+
+/// The simulated device, as typed, under the settings of a recording.
+pub(crate) fn device(device: &DeviceArgs) -> anyhow::Result<Setup> {
     Ok(Setup {
-        version,
-        conf: conf.map(|text| AllocConf::parse(text, version)).transpose()?,
         memory: device.device_memory.unwrap_or_default(),
         memory_fraction: device.memory_fraction,
         addresses: device.addresses.map(|addresses| match addresses {
@@ -65,7 +68,7 @@ pub(crate) fn setup(
         },
         gpu_lag: Some(device.gpu_lag),
         profile: device.profile.as_deref().map(Profile::open).transpose()?,
-        runs: Arc::default(),
+        ..Setup::default()
     })
 }
 

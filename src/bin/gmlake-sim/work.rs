@@ -35,6 +35,12 @@ pub(crate) fn progress(parts: usize, runs: &Arc<AtomicU64>) -> ProgressBar {
     shown(parts, template, |style| style.with_key("stage", stage))
 }
 
+/// How many of very many recordings are done, how fast, and how long the others take.
+pub(crate) fn rate(recordings: usize) -> ProgressBar {
+    let template = "{bar:30} {pos}/{len} recordings  {per_sec}  {eta} left";
+    shown(recordings, template, |style| style)
+}
+
 /// That we are at work on something whose end is not known.
 pub(crate) fn busy(what: &str) -> ProgressBar {
     shown(1, &format!("{{spinner}} {what}, {{elapsed}}"), |style| style)

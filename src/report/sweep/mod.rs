@@ -1,30 +1,17 @@
 //! Sweeps as tables and data: a row for each run, and a column for each axis.
 
-#[cfg(feature = "parquet")]
-mod parquet;
-
-#[cfg(feature = "parquet")]
-pub use parquet::write_parquet;
-
 use std::io::{self, Write};
 
 use serde::Serialize;
 
 use super::ReportError;
+use super::parquet::{Value, encode};
 use super::section::Section;
 use crate::metrics::{Axis, SCHEMA_VERSION, Sweep, SweepRow, title_of};
 use crate::units::{Grouped, Nanos, Size};
 
 /// Rows that are shown on a terminal.
 const MOST_ROWS: usize = 200;
-
-/// A cell.
-#[derive(Debug, Clone, PartialEq)]
-enum Value {
-    Text(Option<String>),
-    Whole(Option<u64>),
-    Real(f64),
-}
 
 /// A column of data: its name, and what it holds of a row.
 type Column = (&'static str, fn(&SweepRow) -> Value);
@@ -84,6 +71,20 @@ pub fn write_csv(sweep: &Sweep, out: &mut dyn Write) -> Result<(), ReportError> 
         writer.write_record(cells).map_err(io::Error::from)?;
     }
     Ok(writer.flush()?)
+}
+
+/// Writes the columns of the CSV as Parquet.
+///
+/// # Errors
+/// If `out` cannot be written.
+pub fn write_parquet(sweep: &Sweep, out: &mut dyn Write) -> Result<(), ReportError> {
+    let rows: Vec<Vec<Value>> = sweep.rows.iter().map(|row| cells(sweep, row)).collect();
+    // An empty sweep has columns all the same, and no cells to go by.
+    let sample = cells(sweep, &sweep.rows.first().cloned().unwrap_or_default());
+    let kinds = sample.iter().map(Value::kind);
+    let columns: Vec<_> = names(sweep).into_iter().zip(kinds).collect();
+    // The library wants to write from any thread, which a writer here need not allow.
+    Ok(out.write_all(&encode("sweep", &columns, &rows)?)?)
 }
 
 /// Names of all columns.

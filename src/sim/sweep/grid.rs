@@ -3,6 +3,10 @@
 //! An option of one allocator is no axis of another, so that `gmlake.x` with two values and `caching.y` with three make
 //! five points and not six; what all allocators have, device memory, profile and settings, multiplies them all.
 
+use std::hash::Hasher;
+
+use rustc_hash::FxHasher;
+
 use super::axis::{self, AxisError, Kind};
 use crate::alloc_conf::AllocConf;
 use crate::allocator::{self, Environment, OptionError, Options, Spec};
@@ -162,6 +166,34 @@ fn change(axis: &Axis, value: &str) -> Result<Change, AxisError> {
 }
 
 impl Point {
+    /// All of it that a result depends on, in one line.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let Setup {
+            version,
+            conf,
+            memory,
+            memory_fraction,
+            addresses,
+            on_oom,
+            gpu_lag,
+            profile,
+            runs: _,
+        } = &self.setup;
+        let conf = conf.as_ref().map(|conf| conf.text.as_str());
+        let profile = profile.as_ref().map(|profile| {
+            let mut hasher = FxHasher::default();
+            hasher.write(format!("{profile:?}").as_bytes());
+            format!("{} {:016x}", profile.name, hasher.finish())
+        });
+        let (allocator, options) = (self.choice.spec.name, self.choice.options.rows());
+        let settings = &self.settings;
+        format!(
+            "{allocator} {options:?} {settings:?} | {version} {conf:?} {memory:?} \
+             {memory_fraction:?} {addresses:?} {on_oom:?} {gpu_lag:?} {profile:?}"
+        )
+    }
+
     fn with(&self, axis: &Axis, value: &str, change: &Change) -> Result<Self, AxisError> {
         let mut point = self.clone();
         point.settings.push(Setting { name: axis.name.clone(), value: value.to_owned() });

@@ -22,7 +22,6 @@ use rustc_hash::FxHasher;
 use super::compare::{check_assumptions, run_one};
 use super::failure::FileError;
 use super::open::{OpenOptions, Opened, open};
-use super::setup::Setup;
 use super::spread::Spread;
 use crate::metrics::SweepRow;
 
@@ -110,30 +109,6 @@ fn fingerprint(opened: &Opened) -> String {
 
 /// All that a result depends on.
 fn key(trace: &str, plan: &SweepPlan, point: &Point) -> String {
-    let Setup {
-        version,
-        conf,
-        memory,
-        memory_fraction,
-        addresses,
-        on_oom,
-        gpu_lag,
-        profile,
-        runs: _,
-    } = &point.setup;
-    let conf = conf.as_ref().map(|conf| conf.text.as_str());
-    let profile = profile.as_ref().map(|profile| {
-        let mut hasher = FxHasher::default();
-        hasher.write(format!("{profile:?}").as_bytes());
-        format!("{} {:016x}", profile.name, hasher.finish())
-    });
-    let (allocator, options) = (point.choice.spec.name, point.choice.options.rows());
-    let settings = &point.settings;
     let tool = env!("CARGO_PKG_VERSION");
-    let open = &plan.open;
-    format!(
-        "{tool} | {trace} | {open:?} | {allocator} {options:?} {settings:?} | {version} {conf:?} \
-         {memory:?} {memory_fraction:?} {addresses:?} {on_oom:?} \
-         {gpu_lag:?} {profile:?}"
-    )
+    format!("{tool} | {trace} | {:?} | {}", plan.open, point.text())
 }

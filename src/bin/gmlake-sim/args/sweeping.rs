@@ -54,7 +54,6 @@ pub(crate) struct SweepOutputArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) export_csv: Vec<PathBuf>,
     /// Write a row for each run as Parquet
-    #[cfg(feature = "parquet")]
     #[arg(long, value_name = "FILE")]
     pub(crate) export_parquet: Vec<PathBuf>,
     /// Write the table as Markdown

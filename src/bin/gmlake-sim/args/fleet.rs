@@ -1,0 +1,95 @@
+//! Arguments of `fleet`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use gmlake::alloc_conf::TorchVersion;
+use gmlake::fleet::Shard;
+
+use super::DeviceArgs;
+
+const FLEET_EXAMPLES: &str = "\
+Examples:
+  gmlake-sim fleet snapshots/ --out results
+  gmlake-sim fleet 'runs/*/rank*.pickle' --out results --allocators caching,expandable,lake
+  gmlake-sim fleet --manifest files.csv --out results --shard $SLURM_ARRAY_TASK_ID/32
+  gmlake-sim fleet report results --out fleet.html
+
+A fleet that is stopped goes on when the same command is given again.
+Exit codes: 0 all is well, 2 wrong usage, or recordings without a result (table errors).";
+
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  gmlake-sim fleet report results
+  gmlake-sim fleet report results --out fleet.html
+  gmlake-sim fleet report results --json";
+
+/// `gmlake-sim fleet`
+#[derive(Debug, Parser)]
+#[command(after_help = FLEET_EXAMPLES, args_conflicts_with_subcommands = true)]
+#[command(subcommand_negates_reqs = true)]
+pub(crate) struct FleetArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<FleetCommand>,
+    /// Recordings: files, folders with all below them, quoted patterns
+    #[arg(value_name = "INPUT", required_unless_present = "manifest", help_heading = "Input")]
+    pub(crate) inputs: Vec<PathBuf>,
+    /// CSV or Parquet file with a column path, and perhaps job, date and rank
+    #[arg(long, value_name = "FILE", help_heading = "Input")]
+    pub(crate) manifest: Option<PathBuf>,
+    /// PyTorch that recorded the files, and that is simulated
+    #[arg(long, value_name = "VERSION", default_value = "2.11", hide_short_help = true)]
+    #[arg(help_heading = "Input")]
+    pub(crate) torch_version: TorchVersion,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    /// Allocators to run, separated by commas [default: caching, expandable, lake, or those that have an option set]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', help_heading = "Grid")]
+    pub(crate) allocators: Vec<String>,
+    /// Vary an option, device-memory, profile or alloc-conf, as for sweep: a list or a range; may be repeated
+    #[arg(long, value_name = "NAME=VALUES", help_heading = "Grid")]
+    pub(crate) set: Vec<String>,
+    /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of each recording]
+    #[arg(long, value_name = "SETTINGS", help_heading = "Grid", hide_short_help = true)]
+    pub(crate) alloc_conf: Option<String>,
+    /// Folder for the Parquet tables runs, ranks, steps and errors
+    #[arg(long, value_name = "DIR", required = true, help_heading = "Output")]
+    pub(crate) out: Option<PathBuf>,
+    /// Write a row for each training step of each run, too
+    #[arg(long, help_heading = "Output")]
+    pub(crate) steps: bool,
+    /// Do a share of the work only: number I, from 0, of N
+    #[arg(long, value_name = "I/N", value_parser = shard, help_heading = "Output")]
+    pub(crate) shard: Option<Shard>,
+    /// Threads to use, each with a recording in memory [default: one for each core]
+    #[arg(long, value_name = "N", hide_short_help = true, help_heading = "Output")]
+    pub(crate) jobs: Option<NonZeroUsize>,
+}
+
+/// What else there is to do with a fleet.
+#[derive(Debug, Subcommand)]
+pub(crate) enum FleetCommand {
+    /// Show what a fleet lost, and to which jobs and ranks
+    Report(FleetReportArgs),
+}
+
+/// `gmlake-sim fleet report`
+#[derive(Debug, Parser)]
+#[command(after_help = REPORT_EXAMPLES)]
+pub(crate) struct FleetReportArgs {
+    /// Folder that 'gmlake-sim fleet' wrote
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    /// Write it as a page for a browser
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+fn shard(text: &str) -> Result<Shard, String> {
+    let wrong = || "write it as I/N, with I from 0 to N-1, such as 0/32".to_owned();
+    let (index, count) = text.split_once('/').ok_or_else(wrong)?;
+    let index: usize = index.trim().parse().map_err(|_| wrong())?;
+    let count: usize = count.trim().parse().map_err(|_| wrong())?;
+    if index < count { Ok(Shard { index, count }) } else { Err(wrong()) }
+}

@@ -1,0 +1,102 @@
+//! `gmlake-sim fleet`: the recordings of many jobs into Parquet tables.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::bail;
+use gmlake::alloc_conf::AllocConf;
+use gmlake::fleet::{Config, Layout, Outcome, Shard, list, run};
+use gmlake::sim::Setup;
+use gmlake::sim::sweep::Grid;
+use gmlake::units::Grouped;
+use serde::Serialize;
+
+use crate::args::{FleetArgs, FleetCommand};
+use crate::typed::device;
+use crate::{Answer, terminal, work};
+
+/// What runs where nothing is chosen: what users can switch to.
+const ALLOCATORS: [&str; 3] = ["caching", "expandable", "lake"];
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Document {
+    out: PathBuf,
+    recordings: usize,
+    recordings_before: usize,
+    runs: u64,
+    errors: u64,
+    parts_removed: usize,
+}
+
+pub(crate) fn main(args: &FleetArgs, json: bool) -> anyhow::Result<Answer> {
+    if let Some(FleetCommand::Report(args)) = &args.command {
+        return crate::fleet_report::main(args, json);
+    }
+    let Some(out) = &args.out else { bail!("give a folder for the tables with --out") };
+    if args.inputs.iter().any(|input| input.as_os_str() == "-") {
+        bail!("a fleet is read from files, not from standard input");
+    }
+    let config = config(args)?;
+    let listing = list(&args.inputs, args.manifest.as_deref())?;
+    let shard = args.shard.unwrap_or(Shard::WHOLE);
+    let layout = Layout::new(listing, &config);
+    let recordings = layout.of(shard).map(|part| part.files.len()).sum();
+    let bar = work::rate(recordings);
+    let inputs = inputs(args);
+    let done = |_: &gmlake::fleet::FileEntry| bar.inc(1);
+    let outcome = run(&layout, &config, (out, &inputs), shard, args.jobs, &done);
+    bar.finish_and_clear();
+    let outcome = outcome?;
+    tell(args, recordings, &outcome, json)?;
+    Ok(if outcome.errors > 0 { Answer::Incomplete } else { Answer::Yes })
+}
+
+fn config(args: &FleetArgs) -> anyhow::Result<Config> {
+    let version = args.torch_version;
+    let conf = args.alloc_conf.as_deref();
+    let conf = conf.map(|text| AllocConf::parse(text, version)).transpose()?;
+    let base = Setup { version, conf, runs: Arc::default(), ..device(&args.device)? };
+    let by_default = args.allocators.is_empty() && args.set.iter().all(|axis| !axis.contains('.'));
+    let names = match by_default {
+        true => ALLOCATORS.map(str::to_owned).to_vec(),
+        false => args.allocators.clone(),
+    };
+    let grid = Grid::new(&names, &args.set, &base)?;
+    Ok(Config { grid, version, has_steps: args.steps })
+}
+
+/// What was typed, for the next call to compare with.
+fn inputs(args: &FleetArgs) -> Vec<String> {
+    let inputs = args.inputs.iter().map(|input| input.display().to_string());
+    let manifest = args.manifest.iter().map(|path| format!("--manifest {}", path.display()));
+    inputs.chain(manifest).collect()
+}
+
+fn tell(args: &FleetArgs, recordings: usize, outcome: &Outcome, json: bool) -> anyhow::Result<()> {
+    let out = args.out.clone().unwrap_or_default();
+    if json {
+        let &Outcome { files_before, runs, errors, removed, .. } = outcome;
+        return Ok(terminal::print_json(&Document {
+            out,
+            recordings,
+            recordings_before: files_before,
+            runs,
+            errors,
+            parts_removed: removed,
+        })?);
+    }
+    let before = match outcome.files_before {
+        0 => String::new(),
+        count => format!(", {} of them done before", Grouped(count as u64)),
+    };
+    let (count, out) = (Grouped(recordings as u64), out.display());
+    terminal::print(&format!("{count} recordings{before}: {out}/runs, {out}/ranks"))?;
+    if outcome.errors > 0 {
+        terminal::print_line(&format!(
+            "problems with recordings: {}; see {out}/errors, or 'gmlake-sim fleet report {out}'",
+            Grouped(outcome.errors)
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,262 @@
+//! The listing: every recording of a fleet with its job, date and rank, found without opening one.
+//!
+//! A folder is searched with all that is below it. The job is the file's path below what was typed, with `*` in place of
+//! the rank; the date is one that stands in the path, else that of the file's last change. A manifest may say otherwise.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::manifest::{self, ManifestError};
+use crate::sim::job;
+
+/// A recording, and where it belongs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileEntry {
+    /// The file.
+    pub path: PathBuf,
+    /// Its size in bytes, as it is stored.
+    pub bytes: u64,
+    /// What changes when its content does: time of the last change, or what a server says in place of it.
+    pub mark: String,
+    /// The job that it is of.
+    pub job: String,
+    /// The day of the recording, as `2026-11-23`.
+    pub date: String,
+    /// Its rank, if that is known.
+    pub rank: Option<u64>,
+}
+
+/// All recordings, in the order of job, date, rank and path.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// The recordings.
+    pub files: Vec<FileEntry>,
+}
+
+/// Why there is no listing.
+#[derive(Debug, thiserror::Error)]
+pub enum ListingError {
+    /// Something cannot be looked at.
+    #[error("{path}: cannot be listed: {source}")]
+    Io {
+        /// The file or folder.
+        path: String,
+        /// What happened.
+        source: io::Error,
+    },
+    /// Nothing was found.
+    #[error("{0}: no recording here: no file ends in .pickle, .pkl, .json or .csv")]
+    Empty(String),
+    /// It is no pattern.
+    #[error("{0}: not a pattern: {1}")]
+    Pattern(String, String),
+    /// The manifest is wrong.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+}
+
+/// Lists what the arguments (files, folders, patterns) and the lines of a manifest stand for.
+///
+/// # Errors
+/// If one of them cannot be listed or stands for nothing.
+pub fn list(arguments: &[PathBuf], manifest: Option<&Path>) -> Result<Listing, ListingError> {
+    let mut files = Vec::new();
+    for argument in arguments {
+        let found = expand(argument)?;
+        if found.is_empty() {
+            return Err(ListingError::Empty(argument.display().to_string()));
+        }
+        let root = root(argument);
+        for path in found {
+            files.push(entry(path, &root)?);
+        }
+    }
+    if let Some(manifest) = manifest {
+        for line in manifest::read(manifest)? {
+            let path = line.path;
+            let root = path.parent().map(Path::to_owned).unwrap_or_default();
+            let mut file = entry(path, &root)?;
+            file.job = line.job.unwrap_or(file.job);
+            file.date = line.date.unwrap_or(file.date);
+            file.rank = line.rank.or(file.rank);
+            files.push(file);
+        }
+    }
+    files.sort_by(|a, b| {
+        (&a.job, &a.date, a.rank, &a.path).cmp(&(&b.job, &b.date, b.rank, &b.path))
+    });
+    files.dedup_by(|a, b| a.path == b.path);
+    Ok(Listing { files })
+}
+
+/// The recordings that an argument stands for.
+fn expand(argument: &Path) -> Result<Vec<PathBuf>, ListingError> {
+    if argument.is_dir() {
+        let mut found = Vec::new();
+        search(argument, &mut found)?;
+        return Ok(found);
+    }
+    let text = argument.display().to_string();
+    if argument.exists() || !text.contains(['*', '?', '[']) {
+        return Ok(vec![argument.to_owned()]);
+    }
+    let paths =
+        glob::glob(&text).map_err(|e| ListingError::Pattern(text.clone(), e.to_string()))?;
+    let mut found = Vec::new();
+    for path in paths.flatten() {
+        if path.is_dir() { search(&path, &mut found)? } else { found.push(path) }
+    }
+    Ok(found)
+}
+
+/// Adds the recordings in a folder and below it. What begins with a dot is left out.
+fn search(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), ListingError> {
+    let (mut files, mut folders) = (Vec::new(), Vec::new());
+    let failed = |source| io_error(folder, source);
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if entry.file_name().to_string_lossy().starts_with('.') {
+            continue;
+        }
+        let path = entry.path();
+        if path.is_dir() { folders.push(path) } else { files.push(path) }
+    }
+    files.sort();
+    folders.sort();
+    found.extend(job::recordings(&files));
+    folders.iter().try_for_each(|folder| search(folder, found))
+}
+
+/// The part of an argument that names of jobs leave out: a folder itself, else all before the file or the first `*`.
+fn root(argument: &Path) -> PathBuf {
+    if argument.is_dir() {
+        return argument.to_owned();
+    }
+    let is_plain = |part: &std::path::Component<'_>| {
+        !part.as_os_str().to_string_lossy().contains(['*', '?', '['])
+    };
+    let parent = argument.parent().unwrap_or(Path::new(""));
+    parent.components().take_while(is_plain).collect()
+}
+
+fn entry(path: PathBuf, root: &Path) -> Result<FileEntry, ListingError> {
+    let about = fs::metadata(&path).map_err(|source| io_error(&path, source))?;
+    let changed = about.modified().unwrap_or(UNIX_EPOCH);
+    let nanos = changed.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let below = path.strip_prefix(root).unwrap_or(&path).to_owned();
+    let (job, rank) = job::of_path(&below);
+    let date = date_in(&below.display().to_string()).unwrap_or_else(|| day_of(changed));
+    Ok(FileEntry { bytes: about.len(), mark: nanos.to_string(), job, date, rank, path })
+}
+
+/// The first date in a path, written as `2026-11-23` or `20261123`.
+fn date_in(text: &str) -> Option<String> {
+    let bytes = text.as_bytes();
+    let is_edge = |at: Option<usize>| {
+        at.and_then(|at| bytes.get(at)).is_none_or(|byte| !byte.is_ascii_digit())
+    };
+    (0..bytes.len()).find_map(|at| {
+        let found = [10, 8].into_iter().find_map(|length| {
+            let part = text.get(at..at + length)?;
+            let digits: String = part.chars().filter(|&c| c != '-').collect();
+            let is_date = match length {
+                10 => part.as_bytes()[4] == b'-' && part.as_bytes()[7] == b'-',
+                _ => digits.len() == 8,
+            };
+            let is_whole = is_edge(at.checked_sub(1)) && is_edge(Some(at + length));
+            (is_date && is_whole).then(|| calendar_day(&digits)).flatten()
+        });
+        found
+    })
+}
+
+/// `20261123` as `2026-11-23`, if it is a day of this century.
+fn calendar_day(digits: &str) -> Option<String> {
+    let number: u32 = digits.parse().ok().filter(|_| digits.len() == 8)?;
+    let (year, month, day) = (number / 10_000, number / 100 % 100, number % 100);
+    let is_day =
+        (2000..2100).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    is_day.then(|| format!("{year:04}-{month:02}-{day:02}"))
+}
+
+/// The day of a moment, in UTC.
+fn day_of(moment: SystemTime) -> String {
+    let seconds = moment.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    day_number(seconds / 86_400)
+}
+
+/// The date of a day counted from 1970-01-01, in a calendar whose years begin in March, so that leap days come last
+/// (Howard Hinnant, "chrono-compatible low-level date algorithms", `civil_from_days`).
+fn day_number(days: u64) -> String {
+    let shifted = days + 719_468;
+    let (era, day) = (shifted / 146_097, shifted % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    format!("{:04}-{month:02}-{day:02}", era * 400 + year + later)
+}
+
+pub(super) fn io_error(path: &Path, source: io::Error) -> ListingError {
+    ListingError::Io { path: path.display().to_string(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        for (days, date) in [
+            (0, "1970-01-01"),
+            (59, "1970-03-01"),
+            (11_016, "2000-02-29"),
+            (19_782, "2024-02-29"),
+            (20_780, "2026-11-23"),
+            (47_540, "2100-02-28"),
+            (47_541, "2100-03-01"),
+        ] {
+            assert_eq!(day_number(days), date);
+        }
+    }
+
+    #[test]
+    fn a_date_in_the_path_is_found_and_other_numbers_are_not() {
+        for (text, date) in [
+            ("2026-11-23/llama.r0.pickle", Some("2026-11-23")),
+            ("runs/20261123/rank0.pickle", Some("2026-11-23")),
+            ("run-20261123T1200.r0.pickle", Some("2026-11-23")),
+            ("run-120261123.r0.pickle", None),
+            ("20269923/a.pickle", None),
+            ("ü2026-1-23/a.pickle", None),
+            ("a.b160.r0.pickle", None),
+        ] {
+            assert_eq!(date_in(text).as_deref(), date, "{text}");
+        }
+    }
+
+    #[test]
+    fn folders_are_searched_and_jobs_are_named_by_their_paths() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = ["2026-01-02/a/rank0.pickle", "2026-01-02/a/rank1.pickle.xz", "b.r7.json"];
+        for name in files.iter().chain(&["2026-01-02/a/rank0.stats.json", ".x/c.pickle"]) {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "x").unwrap();
+        }
+        let found = list(&[folder.path().to_owned()], None).unwrap().files;
+        let told: Vec<_> = found.iter().map(|file| (file.job.as_str(), file.rank)).collect();
+        let job = "2026-01-02/a/rank*";
+        assert_eq!(told, [(job, Some(0)), (job, Some(1)), ("b.r*", Some(7))]);
+        assert!(found[..2].iter().all(|file| file.date == "2026-01-02"));
+        let pattern = folder.path().join("*/a/*.pickle*");
+        let again = list(&[pattern, folder.path().join("b.r7.json")], None).unwrap().files;
+        assert_eq!(again, found);
+        let nothing = list(&[folder.path().join(".x/none*")], None).unwrap_err().to_string();
+        assert!(nothing.contains("no recording here"), "{nothing}");
+        assert!(list(&[folder.path().join("gone.pickle")], None).is_err());
+    }
+}

@@ -1,0 +1,172 @@
+//! A manifest: a CSV or Parquet file that names recordings, and may say what their paths do not.
+//!
+//! ```text
+//!   path,job,date,rank
+//!   s3://bucket/a/17.pickle,llama-70b,2026-11-23,17        all but the path may be left out
+//! ```
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
+
+/// A line of a manifest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) path: PathBuf,
+    pub(super) job: Option<String>,
+    pub(super) date: Option<String>,
+    pub(super) rank: Option<u64>,
+}
+
+/// Why a manifest cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// It cannot be read.
+    #[error("{path}: cannot be read: {source}")]
+    Io {
+        /// The manifest.
+        path: String,
+        /// What happened.
+        source: io::Error,
+    },
+    /// It is damaged.
+    #[error("{path}: {problem}")]
+    Damaged {
+        /// The manifest.
+        path: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// There is no column of paths.
+    #[error("{0}: no column named path; there may also be job, date and rank")]
+    NoPath(String),
+    /// A cell is not what its column is.
+    #[error("{path}: line {line}: {problem}")]
+    Cell {
+        /// The manifest.
+        path: String,
+        /// The line, from 1 with the heading.
+        line: usize,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// Reads a manifest; relative paths are relative to it.
+pub(super) fn read(path: &Path) -> Result<Vec<Line>, ManifestError> {
+    let is_parquet = path.extension().is_some_and(|ending| ending == "parquet");
+    let (names, rows) = if is_parquet { from_parquet(path)? } else { from_csv(path)? };
+    let column = |wanted: &str| names.iter().position(|name| name.trim() == wanted);
+    let place = path.display().to_string();
+    let at = column("path").or_else(|| column("file"));
+    let at = at.ok_or_else(|| ManifestError::NoPath(place.clone()))?;
+    let others = [column("job"), column("date"), column("rank")];
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let line = |(index, row): (usize, &Vec<String>)| {
+        let fail = |problem: String| {
+            let (path, line) = (place.clone(), index + 2);
+            Err(ManifestError::Cell { path, line, problem })
+        };
+        let text = |at: Option<usize>| {
+            let cell = at.and_then(|at| row.get(at)).map(|cell| cell.trim().to_owned());
+            cell.filter(|cell| !cell.is_empty())
+        };
+        let Some(file) = text(Some(at)) else { return fail("no path".to_owned()) };
+        let rank = text(others[2]).map(|rank| rank.parse::<u64>().map_err(|_| rank)).transpose();
+        let rank = match rank {
+            Ok(rank) => rank,
+            Err(rank) => return fail(format!("{rank:?} is not the number of a rank")),
+        };
+        let path = if file.contains("://") { file.into() } else { folder.join(file) };
+        Ok(Line { path, job: text(others[0]), date: text(others[1]), rank })
+    };
+    rows.iter().enumerate().map(line).collect()
+}
+
+/// Names of columns, and rows of texts.
+type Sheet = (Vec<String>, Vec<Vec<String>>);
+
+fn from_csv(path: &Path) -> Result<Sheet, ManifestError> {
+    let place = || path.display().to_string();
+    let file = File::open(path).map_err(|source| ManifestError::Io { path: place(), source })?;
+    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(file);
+    let damaged =
+        |error: csv::Error| ManifestError::Damaged { path: place(), problem: error.to_string() };
+    let names = reader.headers().map_err(damaged)?.iter().map(str::to_owned).collect();
+    let row = |record: Result<csv::StringRecord, csv::Error>| {
+        Ok(record.map_err(damaged)?.iter().map(str::to_owned).collect())
+    };
+    let rows = reader.into_records().map(row).collect::<Result<_, _>>()?;
+    Ok((names, rows))
+}
+
+fn from_parquet(path: &Path) -> Result<Sheet, ManifestError> {
+    let place = || path.display().to_string();
+    let file = File::open(path).map_err(|source| ManifestError::Io { path: place(), source })?;
+    let damaged =
+        |error: ParquetError| ManifestError::Damaged { path: place(), problem: error.to_string() };
+    let reader = SerializedFileReader::new(file).map_err(damaged)?;
+    let schema = reader.metadata().file_metadata().schema_descr_ptr();
+    let names = schema.columns().iter().map(|column| column.name().to_owned()).collect();
+    let mut rows = Vec::new();
+    for row in reader.get_row_iter(None).map_err(damaged)? {
+        let row = row.map_err(damaged)?;
+        let cell = |(_, field): (&String, &Field)| match field {
+            Field::Null => String::new(),
+            Field::Str(text) => text.clone(),
+            other => other.to_string(),
+        };
+        rows.push(row.get_column_iter().map(cell).collect());
+    }
+    Ok((names, rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::parquet::{Kind, Value, encode};
+
+    #[test]
+    fn csv_and_parquet_say_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let csv = folder.path().join("m.csv");
+        std::fs::write(&csv, "rank,path,job\n7,a.pickle,llama\n,s3://b/c.pickle,\n").unwrap();
+        let parquet = folder.path().join("m.parquet");
+        let columns = [("rank", Kind::Whole), ("path", Kind::Text), ("job", Kind::Text)];
+        let text = |text: &str| Value::Text(Some(text.to_owned()));
+        let rows = [
+            vec![Value::Whole(Some(7)), text("a.pickle"), text("llama")],
+            vec![Value::Whole(None), text("s3://b/c.pickle"), Value::Text(None)],
+        ];
+        std::fs::write(&parquet, encode("m", &columns, &rows).unwrap()).unwrap();
+        let found = read(&csv).unwrap();
+        assert_eq!(found, read(&parquet).unwrap());
+        assert_eq!(found[0].path, folder.path().join("a.pickle"));
+        assert_eq!((found[0].rank, found[0].job.as_deref()), (Some(7), Some("llama")));
+        assert_eq!(found[1].path, Path::new("s3://b/c.pickle"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.csv");
+        for (text, words) in [
+            ("job\nx\n", "no column named path"),
+            ("path,rank\na.pickle,first\n", "line 2: \"first\" is not the number of a rank"),
+            ("path,rank\na.pickle,1\n,2\n", "line 3: no path"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = read(&path).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        let parquet = folder.path().join("m.parquet");
+        std::fs::write(&parquet, "not a parquet file").unwrap();
+        assert!(
+            read(&parquet).unwrap_err().to_string().starts_with(&parquet.display().to_string())
+        );
+    }
+}

@@ -1,0 +1,230 @@
+//! The store: the folder that a fleet's tables are in.
+//!
+//! A file there is complete: it is written under a name that begins with a dot, then renamed. `fleet.json` says what the
+//! tables are made of; a folder with other results is refused and not mixed.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// What the tables of a folder are made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct About {
+    /// Version of the tables' columns.
+    pub(super) schema_version: u32,
+    /// Version of this program.
+    pub(super) tool_version: String,
+    /// What was listed, as typed.
+    pub(super) inputs: Vec<String>,
+    /// A line for each run that is made of a recording.
+    pub(super) configuration: Vec<String>,
+}
+
+/// Why a folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Something cannot be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file or folder.
+        path: String,
+        /// What happened.
+        source: io::Error,
+    },
+    /// It holds something else.
+    #[error("{0}: holds no results of a fleet, but other files: name another folder")]
+    Foreign(String),
+    /// It holds other results.
+    #[error("{path}: holds results of other {what}: give the same, or name another folder")]
+    Other {
+        /// The folder.
+        path: String,
+        /// What differs.
+        what: &'static str,
+    },
+}
+
+const ABOUT: &str = "fleet.json";
+
+/// A folder for tables.
+#[derive(Debug)]
+pub(super) struct Store {
+    root: PathBuf,
+}
+
+impl Store {
+    /// Opens a folder, or makes it.
+    pub(super) fn open(root: &Path, about: &About) -> Result<Self, StoreError> {
+        let store = Self { root: root.to_owned() };
+        fs::create_dir_all(root).map_err(|source| io_error(root, source))?;
+        let place = root.display().to_string();
+        match fs::read(root.join(ABOUT)) {
+            Ok(text) => {
+                let known: Option<About> = serde_json::from_slice(&text).ok();
+                match known.map(|known| known.difference(about)) {
+                    None => return Err(StoreError::Foreign(place)),
+                    Some(Some(what)) => return Err(StoreError::Other { path: place, what }),
+                    Some(None) => {}
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if !store.is_new()? {
+                    return Err(StoreError::Foreign(place));
+                }
+                let mut text = serde_json::to_vec_pretty(about).unwrap_or_default();
+                text.push(b'\n');
+                store.write(ABOUT, &text)?;
+            }
+            Err(source) => return Err(io_error(&root.join(ABOUT), source)),
+        }
+        Ok(store)
+    }
+
+    /// Whether nothing is in the folder, but what another shard is about to write.
+    fn is_new(&self) -> Result<bool, StoreError> {
+        let failed = |source| io_error(&self.root, source);
+        let mut names = fs::read_dir(&self.root).map_err(failed)?;
+        Ok(names.all(|entry| {
+            entry.is_ok_and(|entry| entry.file_name().to_string_lossy().contains(ABOUT))
+        }))
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.root.join(name).is_file()
+    }
+
+    pub(super) fn file(&self, name: &str) -> Result<File, StoreError> {
+        let path = self.root.join(name);
+        File::open(&path).map_err(|source| io_error(&path, source))
+    }
+
+    /// Writes a file; it is there as a whole or not at all.
+    pub(super) fn write(&self, name: &str, content: &[u8]) -> Result<(), StoreError> {
+        let path = self.root.join(name);
+        let failed = |source| io_error(&path, source);
+        let folder = path.parent().unwrap_or(&self.root);
+        fs::create_dir_all(folder).map_err(failed)?;
+        let title = path.file_name().unwrap_or_default().to_string_lossy();
+        // Two shards may both begin with the file that says what this is.
+        let temporary = folder.join(format!(".{title}.{}", std::process::id()));
+        let written = File::create(&temporary).and_then(|mut file| {
+            file.write_all(content)?;
+            file.sync_all()?;
+            fs::rename(&temporary, &path)
+        });
+        written.map_err(|source| {
+            let _ = fs::remove_file(&temporary);
+            failed(source)
+        })
+    }
+
+    /// Names of all files of a table, below its folder, in order.
+    pub(super) fn parts(&self, table: &str) -> Result<Vec<String>, StoreError> {
+        let mut found = Vec::new();
+        let folder = self.root.join(table);
+        if folder.is_dir() {
+            for job in names(&folder)? {
+                for date in names(&folder.join(&job))? {
+                    let files = names(&folder.join(&job).join(&date))?;
+                    let is_part = |name: &String| name.starts_with("part-");
+                    found.extend(
+                        files.into_iter().filter(is_part).map(|f| format!("{job}/{date}/{f}")),
+                    );
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Removes a file, and the folders that are empty without it.
+    pub(super) fn remove(&self, name: &str) -> Result<(), StoreError> {
+        let path = self.root.join(name);
+        match fs::remove_file(&path) {
+            // Another shard was first.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => other.map_err(|source| io_error(&path, source))?,
+        }
+        for folder in path.ancestors().skip(1).take(2) {
+            let _ = fs::remove_dir(folder);
+        }
+        Ok(())
+    }
+}
+
+impl About {
+    /// In what results of the two would differ.
+    fn difference(&self, other: &Self) -> Option<&'static str> {
+        let versions = |about: &Self| (about.schema_version, about.tool_version.clone());
+        if versions(self) != versions(other) {
+            return Some("versions of gmlake-sim");
+        }
+        if self.configuration != other.configuration {
+            return Some("allocators or settings");
+        }
+        (self.inputs != other.inputs).then_some("inputs")
+    }
+}
+
+/// Names of what is in a folder, without those that begin with a dot, in order.
+fn names(folder: &Path) -> Result<Vec<String>, StoreError> {
+    let failed = |source| io_error(folder, source);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+        if !name.starts_with('.') {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn io_error(path: &Path, source: io::Error) -> StoreError {
+    StoreError::Io { path: path.display().to_string(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn about(inputs: &str) -> About {
+        About {
+            schema_version: 1,
+            tool_version: "1".to_owned(),
+            inputs: vec![inputs.to_owned()],
+            configuration: vec!["caching".to_owned()],
+        }
+    }
+
+    #[test]
+    fn a_folder_is_taken_if_it_is_new_or_has_the_same_results() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("out");
+        Store::open(&root, &about("a")).unwrap();
+        Store::open(&root, &about("a")).unwrap();
+        let other = Store::open(&root, &about("b")).unwrap_err().to_string();
+        assert!(other.contains("results of other inputs"), "{other}");
+        let foreign = folder.path().join("foreign");
+        fs::create_dir(&foreign).unwrap();
+        fs::write(foreign.join("thesis.tex"), "x").unwrap();
+        assert!(matches!(Store::open(&foreign, &about("a")), Err(StoreError::Foreign(_))));
+    }
+
+    #[test]
+    fn parts_are_listed_and_removed_with_their_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), &about("a")).unwrap();
+        let name = "job=a/date=b/part-1.parquet";
+        store.write(&format!("runs/{name}"), b"x").unwrap();
+        assert!(store.has(&format!("runs/{name}")));
+        assert_eq!(store.parts("runs").unwrap(), [name]);
+        assert!(store.parts("ranks").unwrap().is_empty());
+        store.remove(&format!("runs/{name}")).unwrap();
+        store.remove(&format!("runs/{name}")).unwrap();
+        assert!(
+            store.parts("runs").unwrap().is_empty() && !folder.path().join("runs/job=a").exists()
+        );
+    }
+}

@@ -1,0 +1,242 @@
+//! The tables that a fleet is written as: their columns, each with what it means.
+//!
+//! Job and date are columns of every table, too: they are in the names of the folders, as Hive, Spark, DuckDB and pandas
+//! read them. A column that is added is a line here and in `docs/fleet.md`; one that changes its meaning or goes raises
+//! [`SCHEMA_VERSION`]. Times that this machine took are in no table, so that the same input gives the same bytes.
+
+use super::listing::FileEntry;
+use crate::metrics::{RunSummary, StepSummary};
+use crate::report::parquet::{Kind, Value};
+use crate::sim::Opened;
+use crate::sim::sweep::Point;
+
+/// Version of the columns.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// A table.
+#[derive(Debug, Clone, Copy)]
+pub struct Table {
+    /// Its name, that of its folder.
+    pub name: &'static str,
+    /// What one row is.
+    pub row: &'static str,
+    /// Names, kinds and meanings of its columns.
+    pub columns: fn() -> Vec<(&'static str, Kind, &'static str)>,
+}
+
+/// All tables.
+pub const TABLES: [Table; 4] = [
+    Table { name: "runs", row: "one recording through one allocator", columns: || about(&runs()) },
+    Table { name: "ranks", row: "one device of one recording", columns: || about(&ranks()) },
+    Table { name: "steps", row: "one training step of one run", columns: || about(&steps()) },
+    Table { name: "errors", row: "something that has no result", columns: || about(&errors()) },
+];
+
+/// One recording through one allocator; without a point it is what the recording itself says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RunRow<'a> {
+    pub(super) file: &'a FileEntry,
+    pub(super) run: &'a RunSummary,
+    pub(super) point: Option<&'a Point>,
+}
+
+/// One device of one recording.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RankRow<'a> {
+    pub(super) file: &'a FileEntry,
+    pub(super) opened: &'a Opened,
+    /// Most bytes asked for at any time.
+    pub(super) requested_peak_bytes: u64,
+}
+
+/// One training step of a run, counted from 1.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StepRow<'a> {
+    pub(super) run: RunRow<'a>,
+    pub(super) number: usize,
+    pub(super) step: &'a StepSummary,
+}
+
+/// What has no result.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ErrorRow<'a> {
+    pub(super) file: &'a FileEntry,
+    pub(super) problem: &'a str,
+}
+
+/// A column: its name, kind, meaning, and a row's cell.
+pub(super) type Column<R> = (&'static str, Kind, &'static str, fn(&R) -> Value);
+
+/// The columns of `runs`.
+pub(super) fn runs<'a>() -> Vec<Column<RunRow<'a>>> {
+    vec![
+        ("file", Kind::Text, "path of the recording", |row| path(row.file)),
+        ("rank", Kind::Whole, "rank, where the path or the manifest tells it", |row| {
+            rank(row.file)
+        }),
+        ("device", Kind::Whole, "index of the device in the file", |row| {
+            whole(row.run.device.into())
+        }),
+        ("allocator", Kind::Text, "name; `recorded` is what PyTorch itself did", |row| {
+            text(&row.run.allocator)
+        }),
+        ("options", Kind::Text, "its options that are not the defaults", |row| {
+            text(&row.run.options.join(" "))
+        }),
+        ("alloc_conf", Kind::Text, "PyTorch's settings, if not those of the recording", |row| {
+            let conf = row.point.and_then(|point| point.setup.conf.as_ref());
+            Value::Text(conf.map(|conf| conf.text.clone()))
+        }),
+        (
+            "device_memory_bytes",
+            Kind::Whole,
+            "memory of the device; empty: it never runs out",
+            |row| Value::Whole(row.run.device_memory_bytes),
+        ),
+        ("events", Kind::Whole, "requests and frees", |row| whole(row.run.events)),
+        ("requested_peak_bytes", Kind::Whole, "most bytes asked for at any time", |row| {
+            whole(row.run.requested_peak_bytes)
+        }),
+        ("active_peak_bytes", Kind::Whole, "most bytes in blocks in use", |row| {
+            whole(row.run.active_peak_bytes)
+        }),
+        ("reserved_peak_bytes", Kind::Whole, "most physical memory held", |row| {
+            whole(row.run.reserved_peak_bytes)
+        }),
+        ("utilization", Kind::Real, "active over reserved peak", |row| {
+            Value::Real(row.run.utilization)
+        }),
+        ("oom_count", Kind::Whole, "requests that were not served", |row| whole(row.run.oom_count)),
+        ("first_oom_event", Kind::Whole, "index of the first of them", |row| {
+            Value::Whole(row.run.first_oom_event)
+        }),
+        ("first_oom_step", Kind::Whole, "the step that it is in, from 1", |row| {
+            let step = row.run.first_oom_event.and_then(|event| row.run.step_of(event));
+            Value::Whole(step.map(|step| step as u64))
+        }),
+        ("alloc_retries", Kind::Whole, "times that everything was given back", |row| {
+            whole(row.run.alloc_retries)
+        }),
+        ("device_calls", Kind::Whole, "driver calls", |row| whole(row.run.device_calls.total())),
+        ("profile", Kind::Text, "device profile that driver time is predicted by", |row| {
+            Value::Text(row.run.prices.as_ref().map(|prices| prices.profile.clone()))
+        }),
+        ("predicted_driver_ns", Kind::Whole, "predicted time in driver calls", |row| {
+            let prices = row.run.prices.as_ref();
+            Value::Whole(prices.map(|prices| prices.predicted_driver_ns.total))
+        }),
+    ]
+}
+
+/// The columns of `ranks`.
+pub(super) fn ranks<'a>() -> Vec<Column<RankRow<'a>>> {
+    vec![
+        ("file", Kind::Text, "path of the recording", |row| path(row.file)),
+        ("file_bytes", Kind::Whole, "its size as it is stored", |row| whole(row.file.bytes)),
+        ("rank", Kind::Whole, "rank, where the path or the manifest tells it", |row| {
+            rank(row.file)
+        }),
+        ("device", Kind::Whole, "index of the device in the file", |row| {
+            whole(row.opened.trace.device.into())
+        }),
+        ("events", Kind::Whole, "requests and frees", |row| {
+            whole(row.opened.trace.events.len() as u64)
+        }),
+        ("steps", Kind::Whole, "training steps that were found", |row| {
+            whole(row.opened.trace.steps.len() as u64)
+        }),
+        ("span_us", Kind::Whole, "microseconds from the first to the last event", |row| {
+            whole(row.opened.trace.span_us())
+        }),
+        ("recorded_by", Kind::Text, "allocator that the recording ran on", |row| {
+            text(row.opened.recorded_by())
+        }),
+        ("settings", Kind::Text, "PyTorch's settings in the recording", |row| {
+            Value::Text(row.opened.trace.settings.as_ref().map(|conf| conf.text.clone()))
+        }),
+        (
+            "device_memory_bytes",
+            Kind::Whole,
+            "memory that PyTorch ran within, if it ran short",
+            |row| Value::Whole(row.opened.limit.or(row.opened.capacity)),
+        ),
+        ("requested_peak_bytes", Kind::Whole, "most bytes asked for at any time", |row| {
+            whole(row.requested_peak_bytes)
+        }),
+        ("recorded_reserved_peak_bytes", Kind::Whole, "most physical memory PyTorch held", |row| {
+            Value::Whole(row.opened.recorded.as_ref().map(|run| run.reserved_peak_bytes))
+        }),
+        ("notes", Kind::Text, "what had to be assumed, a sentence each", |row| {
+            let warnings = row.opened.trace.warnings.iter().map(ToString::to_string);
+            let notes: Vec<String> = warnings.chain(row.opened.notes.iter().cloned()).collect();
+            Value::Text(Some(notes.join("; ")).filter(|notes| !notes.is_empty()))
+        }),
+    ]
+}
+
+/// The columns of `steps`.
+pub(super) fn steps<'a>() -> Vec<Column<StepRow<'a>>> {
+    vec![
+        ("file", Kind::Text, "path of the recording", |row| path(row.run.file)),
+        ("rank", Kind::Whole, "rank", |row| rank(row.run.file)),
+        ("device", Kind::Whole, "index of the device", |row| whole(row.run.run.device.into())),
+        ("allocator", Kind::Text, "name of the allocator", |row| text(&row.run.run.allocator)),
+        ("options", Kind::Text, "its options that are not the defaults", |row| {
+            text(&row.run.run.options.join(" "))
+        }),
+        ("alloc_conf", Kind::Text, "PyTorch's settings, if not those of the recording", |row| {
+            let conf = row.run.point.and_then(|point| point.setup.conf.as_ref());
+            Value::Text(conf.map(|conf| conf.text.clone()))
+        }),
+        ("run_device_memory_bytes", Kind::Whole, "memory of the device of the run", |row| {
+            Value::Whole(row.run.run.device_memory_bytes)
+        }),
+        ("step", Kind::Whole, "number of the step, from 1", |row| whole(row.number as u64)),
+        ("active_peak_bytes", Kind::Whole, "most bytes in blocks in use", |row| {
+            whole(row.step.active_peak_bytes)
+        }),
+        ("reserved_peak_bytes", Kind::Whole, "most physical memory held", |row| {
+            whole(row.step.reserved_peak_bytes)
+        }),
+        ("device_calls", Kind::Whole, "driver calls", |row| whole(row.step.device_calls.total())),
+    ]
+}
+
+/// The columns of `errors`.
+pub(super) fn errors<'a>() -> Vec<Column<ErrorRow<'a>>> {
+    vec![
+        ("file", Kind::Text, "path of the recording", |row| path(row.file)),
+        ("rank", Kind::Whole, "rank", |row| rank(row.file)),
+        ("problem", Kind::Text, "what is wrong, in a line", |row| text(row.problem)),
+    ]
+}
+
+/// The cells of a row.
+pub(super) fn cells<R>(columns: &[Column<R>], row: &R) -> Vec<Value> {
+    columns.iter().map(|(_, _, _, get)| get(row)).collect()
+}
+
+/// Names and kinds, as a file of the table has them.
+pub(super) fn heading<R>(columns: &[Column<R>]) -> Vec<(&'static str, Kind)> {
+    columns.iter().map(|&(name, kind, _, _)| (name, kind)).collect()
+}
+
+fn about<R>(columns: &[Column<R>]) -> Vec<(&'static str, Kind, &'static str)> {
+    columns.iter().map(|&(name, kind, what, _)| (name, kind, what)).collect()
+}
+
+fn path(file: &FileEntry) -> Value {
+    text(&file.path.display().to_string())
+}
+
+const fn rank(file: &FileEntry) -> Value {
+    Value::Whole(file.rank)
+}
+
+fn text(text: &str) -> Value {
+    Value::Text(Some(text.to_owned()))
+}
+
+const fn whole(number: u64) -> Value {
+    Value::Whole(Some(number))
+}

@@ -1,0 +1,100 @@
+//! A task: one recording, every device of it, through every allocator, into rows.
+//!
+//! Nothing that is wrong with a recording ends the fleet. It is a row of the errors, and so is a fault of our own.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::config::Config;
+use super::listing::FileEntry;
+use super::tables::{ErrorRow, RankRow, RunRow, StepRow, cells, errors, ranks, runs, steps};
+use crate::metrics::RunSummary;
+use crate::report::parquet::Value;
+use crate::sim::sweep::Point;
+use crate::sim::{Opened, open_all, run};
+
+/// The rows of one recording, or of several, in their order.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Rows {
+    pub(super) runs: Vec<Vec<Value>>,
+    pub(super) ranks: Vec<Vec<Value>>,
+    pub(super) steps: Vec<Vec<Value>>,
+    pub(super) errors: Vec<Vec<Value>>,
+}
+
+impl Rows {
+    /// Adds the rows of the next recording.
+    pub(super) fn extend(&mut self, other: Self) {
+        self.runs.extend(other.runs);
+        self.ranks.extend(other.ranks);
+        self.steps.extend(other.steps);
+        self.errors.extend(other.errors);
+    }
+
+    fn add_error(&mut self, file: &FileEntry, problem: &str) {
+        self.errors.push(cells(&errors(), &ErrorRow { file, problem }));
+    }
+
+    fn add_run(&mut self, row: RunRow<'_>, has_steps: bool) {
+        self.runs.push(cells(&runs(), &row));
+        for (index, step) in row.run.steps.iter().enumerate().filter(|_| has_steps) {
+            self.steps.push(cells(&steps(), &StepRow { run: row, number: index + 1, step }));
+        }
+    }
+}
+
+/// All rows of a recording. `done` is called after each run.
+pub(super) fn rows_of(file: &FileEntry, config: &Config, done: &dyn Fn()) -> Rows {
+    let all = || match open_all(&file.path, &config.open()) {
+        Err(error) => {
+            let mut rows = Rows::default();
+            rows.add_error(file, &error.to_string());
+            rows
+        }
+        Ok(devices) => {
+            let mut rows = Rows::default();
+            for opened in &devices {
+                rows.extend(rows_of_device(file, opened, config, done));
+            }
+            rows
+        }
+    };
+    // What was computed so far is thrown away, so that nothing half-done can be seen.
+    catch_unwind(AssertUnwindSafe(all)).unwrap_or_else(|fault| {
+        let mut rows = Rows::default();
+        rows.add_error(
+            file,
+            &format!("a fault in gmlake-sim, please report it: {}", words(&fault)),
+        );
+        rows
+    })
+}
+
+fn rows_of_device(file: &FileEntry, opened: &Opened, config: &Config, done: &dyn Fn()) -> Rows {
+    let mut rows = Rows::default();
+    let mut requested_peak_bytes = 0;
+    let mut add = |rows: &mut Rows, run: &RunSummary, point: Option<&Point>| {
+        requested_peak_bytes = run.requested_peak_bytes.max(requested_peak_bytes);
+        rows.add_run(RunRow { file, run, point }, config.has_steps);
+    };
+    if let Some(recorded) = &opened.recorded {
+        add(&mut rows, recorded, None);
+    }
+    for point in &config.grid.points {
+        match run(opened, &point.choice, &point.setup) {
+            Ok(found) => add(&mut rows, &found, Some(point)),
+            Err(error) => {
+                let allocator = point.choice.spec.name;
+                rows.add_error(file, &format!("{}: {allocator}: {error}", opened.file));
+            }
+        }
+        done();
+    }
+    rows.ranks.push(cells(&ranks(), &RankRow { file, opened, requested_peak_bytes }));
+    rows
+}
+
+/// What a panic said.
+fn words(fault: &(dyn std::any::Any + Send)) -> String {
+    let text = fault.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| fault.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()
+}

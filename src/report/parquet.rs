@@ -1,0 +1,186 @@
+//! Parquet: a table of cells as a file of typed columns, for notebooks and databases.
+//!
+//! One row group, compressed with zstd; every column may be empty in some rows. The same cells give the same bytes.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical, ZstdLevel};
+use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::{Type, TypePtr};
+
+use super::ReportError;
+
+/// A cell.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// A text; `None`: the cell is empty.
+    Text(Option<String>),
+    /// A count or bytes; `None`: the cell is empty.
+    Whole(Option<u64>),
+    /// A ratio.
+    Real(f64),
+}
+
+/// What the cells of a column are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Texts.
+    Text,
+    /// Counts and bytes.
+    Whole,
+    /// Ratios.
+    Real,
+}
+
+impl Value {
+    /// What it is.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::Text(_) => Kind::Text,
+            Self::Whole(_) => Kind::Whole,
+            Self::Real(_) => Kind::Real,
+        }
+    }
+}
+
+/// The content of a file: the columns by name, and rows with a cell for each.
+///
+/// # Errors
+/// If a name is not possible.
+pub fn encode(
+    table: &str,
+    columns: &[(&str, Kind)],
+    rows: &[Vec<Value>],
+) -> Result<Vec<u8>, ReportError> {
+    encoded(table, columns, rows).map_err(|error| ReportError::Data(error.to_string()))
+}
+
+/// Rows of a file.
+///
+/// # Errors
+/// If it is damaged.
+pub fn row_count(file: File) -> Result<u64, ReportError> {
+    let reader = SerializedFileReader::new(file);
+    let reader = reader.map_err(|error| ReportError::Data(error.to_string()))?;
+    Ok(reader.metadata().file_metadata().num_rows().unsigned_abs())
+}
+
+fn encoded(
+    table: &str,
+    columns: &[(&str, Kind)],
+    rows: &[Vec<Value>],
+) -> Result<Vec<u8>, ParquetError> {
+    let fields: Vec<TypePtr> =
+        columns.iter().map(|&(name, kind)| field(name, kind)).collect::<Result<_, _>>()?;
+    let schema = Type::group_type_builder(table).with_fields(fields).build()?;
+    let compression = Compression::ZSTD(ZstdLevel::default());
+    let properties = WriterProperties::builder().set_compression(compression).build();
+    let mut writer = SerializedFileWriter::new(Vec::new(), Arc::new(schema), Arc::new(properties))?;
+    let mut group = writer.next_row_group()?;
+    for (index, &(_, kind)) in columns.iter().enumerate() {
+        let column: Vec<&Value> = rows.iter().map(|row| &row[index]).collect();
+        write_column(&mut group, kind, &column)?;
+    }
+    group.close()?;
+    writer.into_inner()
+}
+
+fn field(name: &str, kind: Kind) -> Result<TypePtr, ParquetError> {
+    let (physical, logical) = match kind {
+        Kind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+        Kind::Whole => (Physical::INT64, None),
+        Kind::Real => (Physical::DOUBLE, None),
+    };
+    let builder = Type::primitive_type_builder(name, physical).with_logical_type(logical);
+    Ok(Arc::new(builder.with_repetition(Repetition::OPTIONAL).build()?))
+}
+
+fn write_column(
+    group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+    kind: Kind,
+    column: &[&Value],
+) -> Result<(), ParquetError> {
+    let Some(mut writer) = group.next_column()? else { return Ok(()) };
+    match kind {
+        Kind::Text => {
+            let texts: Vec<Option<ByteArray>> = column.iter().map(|value| text(value)).collect();
+            let values: Vec<ByteArray> = texts.iter().flatten().cloned().collect();
+            writer.typed::<ByteArrayType>().write_batch(&values, Some(&levels(&texts)), None)?;
+        }
+        Kind::Whole => {
+            let numbers: Vec<Option<i64>> = column.iter().map(|value| whole(value)).collect();
+            let values: Vec<i64> = numbers.iter().flatten().copied().collect();
+            writer.typed::<Int64Type>().write_batch(&values, Some(&levels(&numbers)), None)?;
+        }
+        Kind::Real => {
+            let numbers: Vec<Option<f64>> = column.iter().map(|value| real(value)).collect();
+            let values: Vec<f64> = numbers.iter().flatten().copied().collect();
+            writer.typed::<DoubleType>().write_batch(&values, Some(&levels(&numbers)), None)?;
+        }
+    }
+    writer.close()
+}
+
+/// 1 where there is a value, 0 where there is none.
+fn levels<T>(values: &[Option<T>]) -> Vec<i16> {
+    values.iter().map(|value| i16::from(value.is_some())).collect()
+}
+
+fn text(value: &Value) -> Option<ByteArray> {
+    match value {
+        Value::Text(text) => text.as_deref().map(ByteArray::from),
+        _ => None,
+    }
+}
+
+/// Counts and bytes of real runs are far below 2^63.
+fn whole(value: &Value) -> Option<i64> {
+    match value {
+        Value::Whole(number) => number.and_then(|number| i64::try_from(number).ok()),
+        _ => None,
+    }
+}
+
+fn real(value: &Value) -> Option<f64> {
+    match value {
+        Value::Real(number) => Some(*number),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parquet::record::RowAccessor;
+
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_again() {
+        let columns = [("file", Kind::Text), ("bytes", Kind::Whole), ("share", Kind::Real)];
+        let row = |text: Option<&str>, bytes| {
+            vec![Value::Text(text.map(str::to_owned)), Value::Whole(bytes), Value::Real(0.25)]
+        };
+        let rows = [row(Some("ä.pickle"), Some(7 << 40)), row(None, None)];
+        let bytes = encode("table", &columns, &rows).unwrap();
+        assert_eq!(bytes, encode("table", &columns, &rows).unwrap());
+        let path = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(path.path(), &bytes).unwrap();
+        let reader = SerializedFileReader::new(path.reopen().unwrap()).unwrap();
+        let found: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0].get_string(0).unwrap(), "ä.pickle");
+        assert_eq!(found[0].get_long(1).unwrap(), 7 << 40);
+        assert_eq!(found[0].get_double(2).unwrap(), 0.25);
+        assert!(found[1].get_string(0).is_err() && found[1].get_long(1).is_err(), "empty");
+        let none = encode("table", &columns, &[]).unwrap();
+        std::fs::write(path.path(), &none).unwrap();
+        let reader = SerializedFileReader::new(path.reopen().unwrap()).unwrap();
+        assert_eq!(reader.metadata().file_metadata().num_rows(), 0);
+    }
+}
