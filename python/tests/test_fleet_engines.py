@@ -23,6 +23,7 @@ from test_fleet import children, command
 
 CHANCE = random.Random()
 SHARDS = 12
+EXAMPLES = Path(__file__).parents[2] / "examples" / "fleet"
 TASK = "ray::gmlake.fleet"  # what a Ray worker calls itself while it works for us
 
 
@@ -163,6 +164,31 @@ def tables(result):
     assert data.count() == 4 * 292 and {row["job"] for row in data.select_columns(["job"]).take_all()} == jobs
 
 
+def examples(expected):
+    """The scripts for Slurm and Kubernetes and the program for Ray, as they are, without a cluster."""
+    import yaml
+
+    shards = {**os.environ, "PATH": f"{Path(simulator.find()).parent}:{os.environ['PATH']}"}
+    for index in range(3):
+        own = {**shards, "SLURM_ARRAY_TASK_ID": str(index), "SLURM_ARRAY_TASK_COUNT": "3"}
+        subprocess.run(["bash", EXAMPLES / "slurm.sh", "jobs", "slurm"], env=own, check=True)
+    check("slurm", expected)
+    job = yaml.safe_load((EXAMPLES / "kubernetes.yaml").read_text())["spec"]
+    shell, option, line = job["template"]["spec"]["containers"][0]["command"]
+    assert f'"$JOB_COMPLETION_INDEX/{job["completions"]}"' in line, line
+    line = line.replace("/data/snapshots", "jobs").replace("/data/results", "kubernetes")
+    for index in reversed(range(job["completions"])):
+        subprocess.run([shell, option, line], env={**shards, "JOB_COMPLETION_INDEX": str(index)}, check=True)
+    check("kubernetes", expected)
+    wrong = {**shards, "JOB_COMPLETION_INDEX": str(job["completions"])}
+    assert subprocess.run([shell, option, line], env=wrong).returncode != 0
+    words = [sys.executable, EXAMPLES / "on_ray.py", "jobs", "--out", "program", "--shards", "2"]
+    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    assert "292 ranks, 1168 runs, 1 errors" in said, said
+    check("program", expected)
+    print("ok the examples for Slurm, Kubernetes and Ray", flush=True)
+
+
 def empty_errors():
     """The columns of a table of errors that was not written."""
     return gmlake.fleet.Result("/none").errors().schema
@@ -178,6 +204,7 @@ def main(folder, kills="20"):
     print("ok an Executor", flush=True)
     one_machine(expected, seconds, int(kills))
     on_ray(expected, int(kills))
+    examples(expected)
 
 
 if __name__ == "__main__":
