@@ -48,6 +48,7 @@ pub mod drive;
 pub mod fleet;
 pub mod metrics;
 mod reader_error;
+pub mod remote;
 pub mod replay;
 pub mod report;
 pub mod sim;

@@ -18,7 +18,7 @@ use std::process::{Command, Output};
 use common::cli::output;
 
 /// What a line begins with that does not run here, and where it does.
-const OTHERS: [(&str, &str); 18] = [
+const OTHERS: [(&str, &str); 19] = [
     ("gmlake-replay ", "needs a GPU: .ci/gpu; its options are checked against its help"),
     (
         "python -m gmlake ",
@@ -39,8 +39,12 @@ const OTHERS: [(&str, &str); 18] = [
     ("jq ", "another program, on the file that the line above it writes"),
     ("packaging/", "a step of .ci/run or of a release"),
     (".ci/", "runs this test"),
+    ("eval \"$(aws ", "Amazon's program and an account"),
     ("BLESS=1 ", "is `cargo test`, which writes expected output anew"),
 ];
+
+/// URLs in commands: tests/remote.rs and tests/remote read from such places.
+const REMOTE: [&str; 5] = ["s3://", "gs://", "az://", "hf://", "https://"];
 
 struct Line {
     place: String,
@@ -121,6 +125,10 @@ fn every_command_of_the_documents_runs() {
     for Line { place, text } in commands() {
         // What cargo would build first is built already.
         let line = text.replace("cargo run --release --bin gmlake-sim --", "gmlake-sim");
+        if line.starts_with("gmlake-sim") && REMOTE.iter().any(|scheme| line.contains(scheme)) {
+            elsewhere.push(format!("{place}: {text}\n    tests/remote.rs and tests/remote"));
+            continue;
+        }
         if line.starts_with("gmlake-sim") || line.contains("| gmlake-sim") {
             let out = line.split("> ~/").nth(1).map(|path| folder.path().join(path));
             if let Some(path) = out {

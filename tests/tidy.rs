@@ -32,7 +32,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("units", &[]),
     ("reader_error", &[]),
     ("alloc_conf", &["units"]),
-    ("trace", &["units", "reader_error", "alloc_conf"]),
+    ("remote", &["units"]),
+    ("trace", &["units", "reader_error", "alloc_conf", "remote"]),
     ("device", &["units", "reader_error", "trace"]),
     ("allocator", &["units", "alloc_conf", "trace", "device"]),
     ("drive", &["units", "alloc_conf", "trace", "device", "allocator"]),
@@ -44,6 +45,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "units",
             "reader_error",
             "alloc_conf",
+            "remote",
             "trace",
             "device",
             "allocator",
@@ -84,6 +86,9 @@ const CRATES: &[(&str, &str)] = &[
     ("inferno", "src/report/"),
     ("comfy_table", "src/report/"),
     ("cudarc", "src/cuda/"),
+    ("object_store", "src/remote/"),
+    ("tokio", "src/remote/"),
+    ("ureq", "src/remote/"),
 ];
 
 struct Source {

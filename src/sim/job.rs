@@ -7,12 +7,14 @@
 //!   opt-13b.r0.pickle   opt-13b.r1.pickle        one job of two ranks, by "r0" and "r1" (or rank0, rank_0, rank-0)
 //!   opt-1.3b.b32.r0.pickle  opt-1.3b.b96.r0.pickle   two jobs, which differ in "b": a series
 //!   snapshots/                                   one job; an error if the files in it are of several
+//!   s3://bucket/run-1/                           the same, remote
 //! ```
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::names::{self, Name};
+use crate::remote::{self, RemoteError};
 
 /// A file of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +48,9 @@ pub enum JobError {
     /// A folder without a trace in it.
     #[error("{0}: no trace in this folder: no file ends in .pickle, .pkl, .json or .csv")]
     Empty(String),
+    /// A remote folder or pattern cannot be listed.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
     /// Nothing has a name like this.
     #[error("{0}: no file matches this pattern")]
     NoMatch(String),
@@ -105,7 +110,7 @@ pub fn jobs(arguments: &[PathBuf], is_one: bool) -> Result<Vec<Job>, JobError> {
     for argument in arguments {
         match expand(argument)? {
             Some(files) if is_one => plain.extend(files),
-            Some(files) => found.push(one(&files, &argument.display().to_string())?),
+            Some(files) => found.push(one(&files, &remote::shown(argument))?),
             None => plain.push(argument.clone()),
         }
     }
@@ -126,7 +131,10 @@ pub fn of_path(path: &Path) -> (String, Option<u64>) {
 /// Whether an argument stands for a job by itself: a folder or a pattern.
 #[must_use]
 pub fn is_many(argument: &Path) -> bool {
-    argument.is_dir() || is_pattern(argument)
+    match remote::is_remote(argument) {
+        true => remote::is_many(argument),
+        false => argument.is_dir() || is_pattern(argument),
+    }
 }
 
 /// What the jobs differ in, and the value of each: as `by` says (`batch=32,96,160`), or as their names do (`batch`).
@@ -186,11 +194,14 @@ fn parsed(jobs: &[Job]) -> Vec<Name> {
 
 /// The files that a folder or a pattern stands for; `None` for a plain file.
 fn expand(argument: &Path) -> Result<Option<Vec<PathBuf>>, JobError> {
+    if !is_many(argument) {
+        return Ok(None);
+    }
+    if remote::is_remote(argument) {
+        return listed(argument).map(Some);
+    }
     if argument.is_dir() {
         return folder(argument).map(Some);
-    }
-    if !is_pattern(argument) {
-        return Ok(None);
     }
     let text = argument.display().to_string();
     let paths = glob::glob(&text).map_err(|e| JobError::Pattern(text.clone(), e.to_string()))?;
@@ -203,16 +214,27 @@ fn is_pattern(argument: &Path) -> bool {
     text.contains(['*', '?', '[']) && !argument.exists()
 }
 
-/// The pickles in a folder; if there are none, its JSON and CSV files.
+/// The files that a remote folder or pattern stands for.
+fn listed(argument: &Path) -> Result<Vec<PathBuf>, JobError> {
+    let found = remote::list(&argument.to_string_lossy())?;
+    let files: Vec<PathBuf> = found.into_iter().map(|file| PathBuf::from(file.url)).collect();
+    let is_folder = argument.to_string_lossy().ends_with('/');
+    let files = if is_folder { recordings(&files) } else { files };
+    match files.is_empty() {
+        false => Ok(files),
+        true if is_folder => Err(JobError::Empty(remote::shown(argument))),
+        true => Err(JobError::NoMatch(remote::shown(argument))),
+    }
+}
+
+/// The traces in a folder.
 fn folder(folder: &Path) -> Result<Vec<PathBuf>, JobError> {
     let place = folder.display().to_string();
     let failed = |source| JobError::Folder { folder: place.clone(), source };
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        let is_hidden =
-            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-        if !is_hidden && !path.is_dir() {
+        if !path.is_dir() {
             paths.push(path);
         }
     }
@@ -221,11 +243,16 @@ fn folder(folder: &Path) -> Result<Vec<PathBuf>, JobError> {
     if files.is_empty() { Err(JobError::Empty(place)) } else { Ok(files) }
 }
 
-/// The pickles among the files of one folder; if there are none, its JSON and CSV files.
+/// The pickles among the files of one folder; if there are none, its JSON and CSV files. What begins with a dot is left
+/// out.
 #[must_use]
 pub fn recordings(paths: &[PathBuf]) -> Vec<PathBuf> {
+    let is_hidden = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
+    };
     let of = |endings: &[&str]| -> Vec<PathBuf> {
-        paths.iter().filter(|path| names::has_ending(path, endings)).cloned().collect()
+        let is_one = |path: &&PathBuf| names::has_ending(path, endings) && !is_hidden(path);
+        paths.iter().filter(is_one).cloned().collect()
     };
     let pickles = of(&["pickle", "pkl"]);
     if pickles.is_empty() { of(&["json", "csv"]) } else { pickles }
@@ -253,8 +280,8 @@ fn sorted(name: String, mut ranks: Vec<RankFile>) -> Result<Job, JobError> {
     if let Some(pair) = ranks.windows(2).find(|pair| pair[0].number == pair[1].number) {
         return Err(JobError::Twice {
             rank: pair[0].number.unwrap_or(0),
-            first: pair[0].path.display().to_string(),
-            other: pair[1].path.display().to_string(),
+            first: remote::shown(&pair[0].path),
+            other: remote::shown(&pair[1].path),
         });
     }
     let name = if ranks.len() == 1 { Name::of(&ranks[0].path).title() } else { name };

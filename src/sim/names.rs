@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use crate::metrics::title_of;
+use crate::remote;
 
 /// A number in a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,9 +31,12 @@ pub(super) struct Name {
 
 impl Name {
     pub(super) fn of(path: &Path) -> Self {
-        let whole = path.display().to_string();
+        let whole = remote::shown(path);
         let title = title_of(&whole).to_owned();
-        let folder = path.parent().map(|folder| folder.display().to_string()).unwrap_or_default();
+        let folder = Path::new(&whole)
+            .parent()
+            .map(|folder| folder.display().to_string())
+            .unwrap_or_default();
         let text = if folder.is_empty() { title } else { format!("{folder}/{title}") };
         let marks = marks(&text);
         Self { text, marks }

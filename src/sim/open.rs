@@ -12,6 +12,7 @@ use crate::alloc_conf::TorchVersion;
 use crate::allocator::Environment;
 use crate::device::CallCounts;
 use crate::metrics::{RECORDED, RunSummary};
+use crate::remote;
 use crate::trace::{
     self, Action, Entry, EventKind, Labels, Layout, LoadOptions, Records, Trace, TraceError, ingest,
 };
@@ -128,7 +129,7 @@ fn prepare(
     records: Records,
     options: &OpenOptions,
 ) -> Opened {
-    let file = path.display().to_string();
+    let file = remote::shown(path);
     if !records.has_segments {
         let trace = ingest(&records, &Labels::default());
         return Opened { file, devices, records, trace, ..Opened::default() };

@@ -3,11 +3,15 @@
 use std::fmt;
 use std::path::Path;
 
+use crate::remote::{self, RemoteError};
+
 /// Where in a file something is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Position {
     /// In the file as a whole.
     File,
+    /// On the way here: the file is remote, and did not come.
+    Network,
     /// At this byte of the content, counted from 0 after decompression.
     Byte(u64),
     /// In this line, counted from 1.
@@ -21,7 +25,7 @@ pub enum Position {
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File => Ok(()),
+            Self::File | Self::Network => Ok(()),
             Self::Byte(at) => write!(f, "byte {at}: "),
             Self::Line(line) => write!(f, "line {line}: "),
             Self::Column(line, column) => write!(f, "line {line}, column {column}: "),
@@ -59,6 +63,12 @@ impl TraceError {
     }
 }
 
+impl From<RemoteError> for TraceError {
+    fn from(error: RemoteError) -> Self {
+        Self::new(Position::Network, error.problem, &error.remedy)
+    }
+}
+
 impl From<Box<Self>> for TraceError {
     fn from(boxed: Box<Self>) -> Self {
         *boxed
@@ -67,7 +77,7 @@ impl From<Box<Self>> for TraceError {
 
 /// A path on one line.
 fn shown(path: &Path) -> String {
-    path.to_string_lossy().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    remote::shown(path).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// At most 60 characters of a text from a file, on one line.

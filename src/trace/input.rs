@@ -13,6 +13,7 @@ use std::path::Path;
 
 use super::format::TraceFormat;
 use super::{Position, TraceError};
+use crate::remote;
 use crate::units::{Bytes, MIB, Size};
 
 /// The content of a trace file.
@@ -23,10 +24,17 @@ pub(super) enum Input<'a> {
 }
 
 impl Input<'static> {
-    /// Opens a file, or standard input for `-`.
+    /// Opens a file, local or remote, or standard input for `-`.
     pub(super) fn open(path: &Path, max_bytes: Bytes) -> Result<Self, TraceError> {
         if path.as_os_str() == "-" {
             return read_all(io::stdin().lock(), max_bytes)?.unpacked(max_bytes);
+        }
+        if remote::is_remote(path) {
+            let bytes = remote::fetch(&path.to_string_lossy(), max_bytes)?;
+            return match bytes.is_empty() {
+                true => Err(empty()),
+                false => Input::Owned(bytes).unpacked(max_bytes),
+            };
         }
         let file = File::open(path).map_err(|error| cannot_read(&error))?;
         let about = file.metadata().map_err(|error| cannot_read(&error))?;

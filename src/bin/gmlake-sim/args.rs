@@ -292,7 +292,8 @@ pub(crate) struct InputArgs {
     /// Recordings: PyTorch snapshots, CSV or profiler traces, also compressed; '-' is standard input
     ///
     /// Snapshots are pickles, or JSON of the same dictionary. For compare, plan, fits and blame also a folder or a
-    /// quoted pattern, whose files are the ranks of one job.
+    /// quoted pattern, whose files are the ranks of one job. Files may be remote: s3://, gs://, az://, hf://, http(s)://
+    /// ('gmlake-sim help remote').
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Device to take from the files [default: the only one with events]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use gmlake::allocator;
 use gmlake::metrics::{Comparison, JobComparison};
+use gmlake::remote;
 use gmlake::report::{self, Export, Report, ReportFormat, section, table};
 use gmlake::sim::job::{is_many, jobs};
 use gmlake::sim::{Choices, FileError, compare_files, compare_in_depth, compare_job};
@@ -110,7 +111,7 @@ fn run_by(
     let bar = work::progress(files.len(), &choices.setup.runs);
     let pool = work::pool(jobs)?;
     let done = |file: &Path| {
-        bar.set_message(file.display().to_string());
+        bar.set_message(remote::shown(file));
         bar.inc(1);
     };
     let results = pool.install(|| compare(&done));

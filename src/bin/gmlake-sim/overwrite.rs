@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use clap::ArgMatches;
+use gmlake::remote::{is_remote, shown};
 use gmlake::sim::job::{is_many, jobs};
 
 use crate::args;
@@ -30,6 +31,9 @@ pub(crate) fn refuse(matches: &ArgMatches) -> anyhow::Result<()> {
     }
     let read: Vec<PathBuf> = read.into_iter().flat_map(files).collect();
     for out in &written {
+        if is_remote(out) {
+            bail!("{}: remote files are only read: write here, and copy it there", shown(out));
+        }
         if let Some(file) = read.iter().find(|file| is_same(file, out)) {
             bail!("{} is read, and would be overwritten: write to another file", file.display());
         }
@@ -39,7 +43,7 @@ pub(crate) fn refuse(matches: &ArgMatches) -> anyhow::Result<()> {
 
 /// The files that an argument stands for. One that cannot be listed is reported later.
 fn files(argument: PathBuf) -> Vec<PathBuf> {
-    if !is_many(&argument) {
+    if is_remote(&argument) || !is_many(&argument) {
         return vec![argument];
     }
     let jobs = jobs(std::slice::from_ref(&argument), false).unwrap_or_default();

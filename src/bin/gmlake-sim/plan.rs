@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use gmlake::metrics::{JobPlan, Plan, Series, Target};
+use gmlake::remote;
 use gmlake::report::plan as report;
 use gmlake::report::section::{self, Section};
 use gmlake::report::{Export, ImageFormat, write_series};
@@ -95,7 +96,7 @@ fn run(
     let files: usize = jobs.iter().map(|job| job.ranks.len()).sum();
     let bar = work::progress(files, &options.choices.setup.runs);
     let done = |file: &Path| {
-        bar.set_message(file.display().to_string());
+        bar.set_message(remote::shown(file));
         bar.inc(1);
     };
     let pool = work::pool(args.output.jobs)?;

@@ -2,13 +2,15 @@
 
 use gmlake::alloc_conf::ConfError;
 use gmlake::report::ExportError;
+use gmlake::sim::job::JobError;
 use gmlake::sim::{ChoiceError, FileError};
-use gmlake::trace::TraceError;
+use gmlake::trace::{Position, TraceError};
 
 /// Pages of `docs/` that are in the program too, under the names that errors give.
-pub(crate) const PAGES: [(&str, &str); 5] = [
+pub(crate) const PAGES: [(&str, &str); 6] = [
     ("recording", include_str!("../../../docs/recording.md")),
     ("settings", include_str!("../../../docs/settings.md")),
+    ("remote", include_str!("../../../docs/remote.md")),
     ("files", include_str!("../../../docs/files.md")),
     ("json", include_str!("../../../docs/json.md")),
     ("exit-codes", include_str!("../../../docs/exit-codes.md")),
@@ -17,6 +19,7 @@ pub(crate) const PAGES: [(&str, &str); 5] = [
 /// The page that explains an error, if one does.
 pub(crate) fn page_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     match error {
+        _ if is_remote(error) => Some("remote"),
         _ if error.is::<TraceError>() => Some("recording"),
         _ if matches!(
             error.downcast_ref(),
@@ -29,4 +32,14 @@ pub(crate) fn page_of(error: &(dyn std::error::Error + 'static)) -> Option<&'sta
         _ if error.is::<ExportError>() => Some("files"),
         _ => None,
     }
+}
+
+/// Whether it is about a remote file that did not come.
+fn is_remote(error: &(dyn std::error::Error + 'static)) -> bool {
+    let trace = match error.downcast_ref() {
+        Some(FileError::Trace(trace)) => Some(trace),
+        _ => error.downcast_ref(),
+    };
+    trace.is_some_and(|trace: &TraceError| trace.position == Position::Network)
+        || matches!(error.downcast_ref(), Some(JobError::Remote(_)))
 }

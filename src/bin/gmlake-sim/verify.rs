@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use gmlake::allocator::Environment;
+use gmlake::remote;
 use gmlake::report::Export;
 use gmlake::report::table::{Look, plain};
 use gmlake::sim::recording::{VerificationSummary, verify};
@@ -53,14 +54,14 @@ fn verify_file(file: &Path, args: &VerifyArgs) -> Result<VerificationSummary> {
     anyhow::ensure!(
         records.has_segments,
         "{}: there is nothing to verify: only a PyTorch snapshot holds PyTorch's own decisions",
-        file.display()
+        remote::shown(file)
     );
     let conf = records.settings.clone().unwrap_or_default();
     let mut environment = Environment { version, ..Environment::new(conf) };
     environment.memory_fraction = args.memory_fraction;
     environment.total_memory = args.device_memory.unwrap_or(environment.total_memory);
     let found = verify(&records, &environment);
-    Ok(VerificationSummary::new(&file.display().to_string(), &records, &found))
+    Ok(VerificationSummary::new(&remote::shown(file), &records, &found))
 }
 
 /// A row for each file, what was assumed, the first differences, and one sentence.

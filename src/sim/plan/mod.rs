@@ -31,6 +31,7 @@ use super::spread::{Spread, each_rank};
 use crate::device::GRANULE;
 use crate::drive::OnOom;
 use crate::metrics::{JobFit, JobPlan, Need, Plan, RankFit, Target, Trial, Verdict};
+use crate::remote;
 use crate::units::Bytes;
 use search::Search;
 
@@ -79,7 +80,7 @@ pub fn fit_job(
         check_assumptions(opened, choices.is_strict)?;
         let choice = choices.allocators.first();
         let trial = choice.map(|choice| trial(opened, choice, choices, capacity)).transpose()?;
-        let shown = file.path.display().to_string();
+        let shown = remote::shown(&file.path);
         Ok(trial.map(|trial| RankFit { rank: file.number, file: shown, trial }))
     });
     JobFit { ranks: ranks.into_iter().flatten().collect(), failures }
