@@ -30,6 +30,7 @@ mod pickle;
 mod program;
 mod records;
 mod repeated;
+mod room;
 mod settings;
 mod snapshot;
 mod stack_table;

@@ -116,6 +116,18 @@ impl Numbers {
         }
     }
 
+    /// The same number with `new` in the place of the list `old`, if that is its list.
+    pub(super) fn with_list(&mut self, number: u32, old: u32, new: u32) -> Result<u32, TraceError> {
+        if number == old {
+            return Ok(new);
+        }
+        let labelled = self.labelled.values().get((number ^ LABELLED) as usize);
+        match labelled.filter(|_| number & LABELLED != 0) {
+            Some(&(list, labels)) if list == old => self.label(new, labels),
+            _ => Ok(number),
+        }
+    }
+
     /// The provisional number of a pool id.
     pub(super) fn pool(&mut self, id: (u64, u64)) -> Result<u8, TraceError> {
         u8::try_from(self.pools.intern(id)).map_err(|_| too_many("more than 256 memory pools"))

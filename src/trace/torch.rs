@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 
 use super::error::excerpt;
 use super::numbers::Numbers;
+use super::room::no_room;
 use super::settings::RawSettings;
 use super::stack_table::StackTable;
 use super::warning::{Warning, WarningKind};
@@ -23,6 +24,7 @@ use super::{
     StreamId, TraceError,
 };
 use crate::alloc_conf::TorchVersion;
+use crate::units::Bytes;
 
 /// The key that this library's own snapshots have in addition to PyTorch's. What they hold is not PyTorch's doing, so
 /// that its segments say nothing about what PyTorch would have decided.
@@ -65,6 +67,16 @@ pub(super) struct RawEntry {
 
 const _: () = assert!(size_of::<RawEntry>() == 32);
 
+impl RawEntry {
+    /// The entry, of this kind.
+    #[inline]
+    fn with(&self, action: Action) -> Entry {
+        let RawEntry { addr, size, time_us, stack, stream, pool, .. } = *self;
+        let (stream, pool) = (StreamId(stream), PoolId(pool));
+        Entry { addr, size, time_us, stack, stream, action, pool }
+    }
+}
+
 impl Default for RawEntry {
     fn default() -> Self {
         let (addr, size, time_us, stack) = (0, 0, 0, Entry::NO_STACK);
@@ -106,6 +118,9 @@ pub(super) fn block_state(name: &[u8]) -> Option<BlockState> {
     }
 }
 
+/// What a segment or an annotation takes besides its parts, in bytes.
+const HEAD: Bytes = 64;
+
 /// A snapshot under construction.
 #[derive(Debug)]
 pub(super) struct Snapshot {
@@ -118,9 +133,9 @@ pub(super) struct Snapshot {
     pub(super) is_foreign: bool,
     version: TorchVersion,
     devices: BTreeMap<u32, Device>,
-    /// What the file may still unfold to. Shared objects let a small pickle describe a huge document; an honest one
-    /// writes each entry once.
-    budget: u64,
+    /// The memory that may still be taken. Shared objects let a small pickle describe a huge document.
+    room: Bytes,
+    limit: Bytes,
 }
 
 #[derive(Debug, Default)]
@@ -130,8 +145,8 @@ struct Device {
 }
 
 impl Snapshot {
-    /// An empty snapshot from a file of `len` bytes.
-    pub(super) fn new(version: TorchVersion, len: usize) -> Self {
+    /// An empty snapshot that may take `room` bytes of memory.
+    pub(super) fn new(version: TorchVersion, room: Bytes) -> Self {
         Self {
             numbers: Numbers::default(),
             stacks: StackTable::default(),
@@ -140,48 +155,57 @@ impl Snapshot {
             is_foreign: false,
             version,
             devices: BTreeMap::new(),
-            budget: 16 * len as u64 + 4096,
+            room,
+            limit: room,
         }
     }
 
     /// Adds the next entry of a device's history.
     #[inline]
     pub(super) fn entry(&mut self, device: u32, raw: &RawEntry) -> Result<(), TraceError> {
-        self.spend(8)?;
+        self.spend(size_of::<Entry>() as Bytes)?;
         let records = &mut self.device(device).records;
-        let entry = |action| Entry {
-            addr: raw.addr,
-            size: raw.size,
-            time_us: raw.time_us,
-            stack: raw.stack,
-            stream: StreamId(raw.stream),
-            action,
-            pool: PoolId(raw.pool),
-        };
         match raw.action {
-            RawAction::Known(action) => records.entries.push(entry(action)),
+            RawAction::Known(action) => records.entries.push(raw.with(action)),
             RawAction::Free => {
-                records.entries.push(entry(Action::FreeRequested));
-                records.entries.push(entry(Action::FreeCompleted));
+                records.entries.push(raw.with(Action::FreeRequested));
+                records.entries.push(raw.with(Action::FreeCompleted));
             }
-            RawAction::Unknown => self.unknown(device, b"?")?,
+            RawAction::Unknown => {
+                let at = records.entries.len();
+                self.unknown(device, at, b"?")?;
+            }
         }
         Ok(())
     }
 
-    /// Counts an entry of a kind that we do not know.
-    pub(super) fn unknown(&mut self, device: u32, name: &[u8]) -> Result<(), TraceError> {
+    /// Makes these the entries of a device: all of them, of known kinds. They stay where they are in memory.
+    pub(super) fn entries(&mut self, device: u32, entries: Vec<RawEntry>, has_stacks: bool) {
+        let stack = |raw: &RawEntry| if has_stacks { raw.stack } else { Entry::NO_STACK };
+        let known = |raw: RawEntry| match raw.action {
+            RawAction::Known(action) => Entry { stack: stack(&raw), ..raw.with(action) },
+            _ => unreachable!("entries of other kinds are added one by one"),
+        };
+        self.device(device).records.entries = entries.into_iter().map(known).collect();
+    }
+
+    /// How many entries a device has by now.
+    pub(super) fn entries_of(&self, device: u32) -> usize {
+        self.devices.get(&device).map_or(0, |device| device.records.entries.len())
+    }
+
+    /// Counts an entry of a kind that we do not know, which comes before entry number `at`.
+    pub(super) fn unknown(&mut self, device: u32, at: usize, name: &[u8]) -> Result<(), TraceError> {
         self.spend(8)?;
         let device = self.device(device);
         device.records.unknown_actions += 1;
-        let at = device.records.entries.len();
         device.unknown_first.get_or_insert_with(|| (at, excerpt(name)));
         Ok(())
     }
 
     /// Adds a segment; `Err` says what is wrong with it.
     pub(super) fn segment(&mut self, raw: &RawSegment) -> Result<(), TraceError> {
-        self.spend(8 * (1 + raw.blocks.len() as u64))?;
+        self.spend(HEAD + (size_of::<SegmentBlock>() * raw.blocks.len()) as Bytes)?;
         let stream = StreamId(self.numbers.stream(raw.stream)?);
         let pool = PoolId(self.numbers.pool(raw.pool)?);
         let first = raw.blocks.first().and_then(|block| block.address);
@@ -202,7 +226,7 @@ impl Snapshot {
         device: u32,
         annotation: Annotation,
     ) -> Result<(), TraceError> {
-        self.spend(8 + annotation.name.len() as u64)?;
+        self.spend(HEAD + annotation.name.len() as Bytes)?;
         self.device(device).records.annotations.push(annotation);
         Ok(())
     }
@@ -272,21 +296,16 @@ impl Snapshot {
         self.devices.entry(index).or_default()
     }
 
-    /// Takes `cost` from the budget.
+    /// Takes `cost` bytes of memory.
     #[inline]
     pub(super) fn spend(&mut self, cost: u64) -> Result<(), TraceError> {
-        match self.budget.checked_sub(cost) {
-            Some(left) => self.budget = left,
-            None => {
-                let problem = "describes far more than it contains, by repeating shared objects";
-                return Err(TraceError::new(
-                    Position::File,
-                    problem,
-                    "this is no recording of PyTorch",
-                ));
+        match self.room.checked_sub(cost) {
+            Some(left) => {
+                self.room = left;
+                Ok(())
             }
+            None => Err(no_room(self.limit)),
         }
-        Ok(())
     }
 }
 

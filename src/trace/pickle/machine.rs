@@ -10,13 +10,15 @@
 //! What would import or call something (GLOBAL, REDUCE, ...) is refused by name, so that nothing can be executed.
 //! The operations are those of CPython's `pickletools`; protocols 0 and 1 are refused as a whole.
 
-use super::super::TraceError;
 use super::super::numbers::Numbers;
 use super::code::Code;
 use super::entry;
+use super::memo::Memo;
 use super::opcode as op;
 use super::refusal::{SAVE_AGAIN, refusal};
-use super::value::{Dict, Fallible, Heap, Value, check_room};
+use super::room::Room;
+use super::run::{Ground, Runs};
+use super::value::{Dict, Fallible, Heap, Value};
 
 /// A pickle being run.
 pub(super) struct Machine<'a> {
@@ -25,24 +27,34 @@ pub(super) struct Machine<'a> {
     marks: Vec<u32>,
     /// Place of the last mark: what lies below is not to be popped.
     floor: usize,
-    memo: Vec<Value>,
+    memo: Memo,
     want_stacks: bool,
     heap: Heap,
     pub(super) numbers: Numbers,
+    /// Reads entries without the machine; `None`: the machine reads them all.
+    runs: Option<Runs<'a>>,
 }
 
 impl<'a> Machine<'a> {
-    pub(super) fn new(bytes: &'a [u8], want_stacks: bool) -> Self {
+    /// A machine that has not begun, and may take this much memory.
+    pub(super) fn new(bytes: &'a [u8], want_stacks: bool, room: Room) -> Self {
         Self {
             code: Code::new(bytes),
             stack: Vec::new(),
             marks: Vec::new(),
             floor: 0,
-            memo: Vec::new(),
+            memo: Memo::default(),
             want_stacks,
-            heap: Heap::default(),
+            heap: Heap::new(room),
             numbers: Numbers::default(),
+            runs: Some(Runs::default()),
         }
+    }
+
+    /// The same, with every entry read operation by operation.
+    #[cfg(test)]
+    pub(super) fn without_runs(self) -> Self {
+        Self { runs: None, ..self }
     }
 
     /// Runs the program and returns the value that it leaves.
@@ -86,10 +98,7 @@ impl<'a> Machine<'a> {
                     self.long(usize::from(len))?;
                 }
                 op::MARK => self.mark()?,
-                op::EMPTY_DICT => {
-                    let dict = self.heap.dict()?;
-                    self.push(dict)?;
-                }
+                op::EMPTY_DICT => self.empty_dict()?,
                 op::SETITEMS => self.set_items()?,
                 _ => self.rarer(code)?,
             }
@@ -128,7 +137,8 @@ impl<'a> Machine<'a> {
             op::EMPTY_LIST => self.new_list(self.stack.len())?,
             op::EMPTY_TUPLE => self.new_tuple(self.stack.len())?,
             op::TUPLE1..=op::TUPLE3 => {
-                self.new_tuple(self.above(usize::from(code - op::TUPLE1) + 1)?)?;
+                let at = self.above(usize::from(code - op::TUPLE1) + 1)?;
+                self.new_tuple(at)?;
             }
             op::TUPLE => {
                 let at = self.pop_mark()?;
@@ -139,8 +149,14 @@ impl<'a> Machine<'a> {
                 self.new_list(at)?;
             }
             op::DICT => self.new_dict()?,
-            op::SETITEM => self.update(self.above(2)?)?,
-            op::APPEND => self.append(self.above(1)?)?,
+            op::SETITEM => {
+                let at = self.above(2)?;
+                self.update(at)?;
+            }
+            op::APPEND => {
+                let at = self.above(1)?;
+                self.append(at)?;
+            }
             op::APPENDS => {
                 let at = self.pop_mark()?;
                 self.append(at)?;
@@ -235,11 +251,29 @@ impl<'a> Machine<'a> {
         self.push(Value::Other)
     }
 
+    /// A new dict; or entries, as far as they follow each other.
+    #[inline]
+    fn empty_dict(&mut self) -> Fallible<()> {
+        if let Some(runs) = &mut self.runs {
+            let mut ground = Ground {
+                bytes: self.code.bytes,
+                memo: &mut self.memo,
+                heap: &mut self.heap,
+                numbers: &mut self.numbers,
+                want_stacks: self.want_stacks,
+            };
+            if let Some((entries, end)) = runs.read(&mut ground, self.code.at)? {
+                self.code.at = end;
+                return self.push(entries);
+            }
+        }
+        let dict = self.heap.dict()?;
+        self.push(dict)
+    }
+
     #[inline]
     fn push(&mut self, value: Value) -> Fallible<()> {
-        check_room(self.stack.len() + 1)?;
-        self.stack.push(value);
-        Ok(())
+        self.heap.room.push(&mut self.stack, value).map(drop)
     }
 
     #[inline]
@@ -251,24 +285,40 @@ impl<'a> Machine<'a> {
     }
 
     #[inline]
-    fn top(&self) -> Fallible<Value> {
-        Ok(self.stack[self.above(1)?])
+    fn top(&mut self) -> Fallible<Value> {
+        let at = self.above(1)?;
+        Ok(self.stack[at])
     }
 
     /// The place of the `count`-th value from the top, all of which must lie above the last mark.
     #[inline]
-    fn above(&self, count: usize) -> Fallible<usize> {
+    fn above(&mut self, count: usize) -> Fallible<usize> {
+        let from = self.stack.len().saturating_sub(count).max(self.floor);
+        self.unfold(from)?;
         match self.stack.len().checked_sub(count) {
             Some(at) if at >= self.floor => Ok(at),
             _ => Err(self.code.damaged("takes more from the stack than is there")),
         }
     }
 
+    /// Sees to it that there are no runs from place `from` on, which no mark lies above. Only lists take runs as they
+    /// are.
+    #[inline]
+    fn unfold(&mut self, from: usize) -> Fallible<()> {
+        let is_run = |value: &Value| matches!(value, Value::Run { .. });
+        if self.stack[from..].iter().any(is_run) {
+            let folded = self.stack.split_off(from);
+            for value in folded.into_iter().flat_map(Value::each) {
+                self.push(value)?;
+            }
+        }
+        Ok(())
+    }
+
     #[inline]
     fn mark(&mut self) -> Fallible<()> {
-        check_room(self.marks.len() + 1)?;
         // The mark keeps the floor below it; the new floor is the present top.
-        self.marks.push(self.floor as u32);
+        self.heap.room.push(&mut self.marks, self.floor as u32)?;
         self.floor = self.stack.len();
         Ok(())
     }
@@ -285,45 +335,65 @@ impl<'a> Machine<'a> {
     #[inline]
     fn get(&mut self, id: usize) -> Fallible<()> {
         match self.memo.get(id) {
-            Some(&value) if value != Value::Unset => self.push(value),
-            _ => Err(self.never_set(id)),
+            Value::Unset => Err(self.code.damaged(format!("memo {id} was never set"))),
+            Value::Shared(list) => {
+                let own = self.own_list(id, list)?;
+                self.push(own)
+            }
+            value => self.push(value),
         }
     }
 
+    /// The list that number `id` stands for, which had its frames in common with others until now.
     #[cold]
-    fn never_set(&self, id: usize) -> Box<TraceError> {
-        self.code.damaged(format!("memo {id} was never set"))
+    fn own_list(&mut self, id: usize, shared: u32) -> Fallible<Value> {
+        let own = self.heap.copy(shared)?;
+        self.memo.set(id, Value::List(own), &mut self.heap.room)?;
+        if let Some(entry) = self.memo.entry_before(id) {
+            let entry = &mut self.heap.entries[entry as usize];
+            entry.stack = self.numbers.with_list(entry.stack, shared, own)?;
+        }
+        Ok(Value::List(own))
     }
 
     #[inline]
     fn put(&mut self, id: usize) -> Fallible<()> {
         let top = self.top()?;
         if id == self.memo.len() {
-            check_room(id + 1)?;
-            self.memo.push(top);
-        } else if let Some(place) = self.memo.get_mut(id) {
-            *place = top;
-        } else {
-            self.put_beyond(id, top)?;
+            let slot = self.memo.slot(top, &mut self.heap.room)?;
+            return self.memo.push(slot, &mut self.heap.room);
         }
-        Ok(())
+        self.put_elsewhere(id, top)
     }
 
-    /// Stores beyond the end of the memo: other picklers number after filling, or leave numbers out.
+    /// Other picklers number after filling, or leave numbers out, or use them again.
     #[cold]
-    fn put_beyond(&mut self, id: usize, value: Value) -> Fallible<()> {
+    fn put_elsewhere(&mut self, id: usize, value: Value) -> Fallible<()> {
         // Whoever numbers honestly uses a number per store, each of which takes a byte or more.
         if id > self.code.bytes.len() {
             return Err(self.code.damaged(format!("memo number {id} is absurd")));
         }
-        check_room(id + 1)?;
-        self.memo.resize(id, Value::Unset);
-        self.memo.push(value);
+        if id < self.memo.len() {
+            self.end_runs()?;
+        }
+        self.memo.set(id, value, &mut self.heap.room)
+    }
+
+    /// Runs take it that a number means the same for ever. Where it does not, the machine reads the rest.
+    fn end_runs(&mut self) -> Fallible<()> {
+        if self.runs.take().is_some() {
+            for id in 0..self.memo.len() {
+                if let Value::Shared(list) = self.memo.get(id) {
+                    self.own_list(id, list)?;
+                }
+            }
+        }
         Ok(())
     }
 
     fn new_list(&mut self, at: usize) -> Fallible<()> {
         let list = self.heap.sequence(&[])?;
+        self.heap.room.reserve(&mut self.stack, 1)?;
         self.stack.insert(at, Value::List(list));
         self.append(at + 1)
     }
@@ -337,6 +407,7 @@ impl<'a> Machine<'a> {
     fn new_dict(&mut self) -> Fallible<()> {
         let at = self.pop_mark()?;
         let dict = self.heap.dict()?;
+        self.heap.room.reserve(&mut self.stack, 1)?;
         self.stack.insert(at, dict);
         self.update(at + 1)
     }
@@ -350,17 +421,27 @@ impl<'a> Machine<'a> {
     /// Moves the values from place `at` on, keys and values in turn, into the dict below them.
     #[inline]
     fn update(&mut self, at: usize) -> Fallible<()> {
+        // The dict may be the last of a run.
+        let below = at.saturating_sub(1).max(self.floor);
+        let folded = self.stack[below..at].first().map_or(1, |value| value.each().count());
+        self.unfold(below)?;
+        let at = at + folded - 1;
         let dict = match at.checked_sub(1).filter(|&below| below >= self.floor) {
             Some(below) => self.stack[below],
             None => Value::Unset,
         };
-        let Value::Dict(dict) = dict else {
-            return Err(self.code.damaged(format!("sets items of {}, not of a dict", dict.kind())));
-        };
-        if !(self.stack.len() - at).is_multiple_of(2) {
+        let is_dict = matches!(dict, Value::Dict(_) | Value::Entry(_));
+        if is_dict && !(self.stack.len() - at).is_multiple_of(2) {
             return Err(self.code.damaged("sets a key without a value"));
         }
-        self.fill(dict as usize, at)?;
+        match dict {
+            Value::Dict(dict) => self.fill(dict as usize, at)?,
+            Value::Entry(entry) => self.change(entry, at)?,
+            _ => {
+                let problem = format!("sets items of {}, not of a dict", dict.kind());
+                return Err(self.code.damaged(problem));
+            }
+        }
         self.stack.truncate(at);
         Ok(())
     }
@@ -385,17 +466,22 @@ impl<'a> Machine<'a> {
                 self.heap.maps[map as usize] = grown;
             }
             Dict::Frame => {}
-            Dict::Entry(entry) => {
-                let pairs = pairs(&self.heap);
-                let mut changed = self.heap.entries[entry as usize];
-                if let Err(key) = pairs.apply(&mut changed, &mut self.numbers)? {
-                    let problem =
-                        format!("changes the {key:?} of a trace entry into what it cannot be");
-                    return Err(self.code.damaged(problem));
-                }
-                self.heap.entries[entry as usize] = changed;
-            }
+            Dict::Entry(entry) => self.change(entry, at)?,
         }
+        Ok(())
+    }
+
+    /// Sets items of a trace entry again.
+    #[cold]
+    fn change(&mut self, entry: u32, at: usize) -> Fallible<()> {
+        let (bytes, heap, want_stacks) = (self.code.bytes, &self.heap, self.want_stacks);
+        let pairs = entry::Pairs { bytes, heap, items: &self.stack[at..], want_stacks };
+        let mut changed = self.heap.entries[entry as usize];
+        if let Err(key) = pairs.apply(&mut changed, &mut self.numbers)? {
+            let problem = format!("changes the {key:?} of a trace entry into what it cannot be");
+            return Err(self.code.damaged(problem));
+        }
+        self.heap.entries[entry as usize] = changed;
         Ok(())
     }
 

@@ -17,9 +17,14 @@ mod code;
 mod document;
 mod entry;
 mod machine;
+mod memo;
 mod opcode;
 mod refusal;
+mod room;
+mod run;
+mod scan;
 mod stacks;
+mod traces;
 mod value;
 mod walk;
 mod write;
@@ -29,9 +34,12 @@ pub(super) use write::{Pickler, Value};
 use super::options::LoadOptions;
 use super::torch::Snapshot;
 use super::{Position, Records, TraceError};
+use crate::units::{Bytes, MIB};
 
 /// The number that torch.save wrote first before it wrote zip archives, as a pickle of its own.
 const TORCH_SAVE: &[u8] = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.";
+/// The memory that the first block of a stream may take.
+const BEGINNING: Bytes = 64 * MIB;
 const AGAIN: &str =
     "write the snapshot with pickle.dump(snapshot, file), or with torch.cuda.memory._dump_snapshot";
 
@@ -39,18 +47,41 @@ const AGAIN: &str =
 ///
 /// # Errors
 /// If the bytes are no pickle of protocol 2 to 5, need more than plain data, or are no snapshot.
-pub(super) fn read(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, TraceError> {
+pub(super) fn read(
+    bytes: &[u8],
+    options: &LoadOptions,
+    room: Bytes,
+) -> Result<Vec<Records>, TraceError> {
     if bytes.starts_with(TORCH_SAVE) {
         let problem = "a file of torch.save in its old form";
         return Err(TraceError::new(Position::File, problem, AGAIN));
     }
-    let mut machine = machine::Machine::new(bytes, options.stacks);
+    let machine = machine::Machine::new(bytes, options.stacks, room::Room::new(room));
+    records(machine, bytes, options)
+}
+
+/// What is wrong with the beginning of a pickle that has more than these bytes, if anything is.
+pub(super) fn check_beginning(bytes: &[u8], options: &LoadOptions) -> Result<(), TraceError> {
+    let room = room::Room::new(BEGINNING);
+    match machine::Machine::new(bytes, options.stacks, room).run() {
+        Err(error) if error.position != Position::Byte(bytes.len() as u64) => Err(*error),
+        _ => Ok(()),
+    }
+}
+
+fn records(
+    mut machine: machine::Machine,
+    bytes: &[u8],
+    options: &LoadOptions,
+) -> Result<Vec<Records>, TraceError> {
     let root = machine.run()?;
-    let mut snapshot = Snapshot::new(options.torch_version, bytes.len());
-    snapshot.numbers = std::mem::take(&mut machine.numbers);
-    let document = document::Document::new(bytes, machine.into_heap(), options.stacks);
+    let numbers = std::mem::take(&mut machine.numbers);
+    let heap = machine.into_heap();
+    let mut snapshot = Snapshot::new(options.torch_version, heap.room.left());
+    snapshot.numbers = numbers;
+    let mut document = document::Document::new(bytes, heap, options.stacks);
     document.snapshot(root, &mut snapshot)?;
-    // The heap goes before the records are finished, which need as much again.
+    // The heap goes before the records are finished.
     drop(document);
     snapshot.finish()
 }
