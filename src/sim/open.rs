@@ -11,12 +11,13 @@ use crate::allocator::Environment;
 use crate::device::CallCounts;
 use crate::metrics::{RECORDED, RunSummary};
 use crate::trace::{
-    self, Action, Entry, EventKind, Labels, Layout, LoadOptions, Records, Trace, TraceError, ingest,
+    self, Action, Entry, EventKind, Labels, Layout, LoadOptions, MAX_INPUT, Records, Trace,
+    TraceError, ingest,
 };
 use crate::units::{Bytes, Size};
 
 /// How a file is opened.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct OpenOptions {
     /// The device; `None`: the only one with entries.
     pub device: Option<u32>,
@@ -24,6 +25,16 @@ pub struct OpenOptions {
     pub version: TorchVersion,
     /// Whether to keep the call stacks.
     pub stacks: bool,
+    /// A file whose content is larger than this is refused.
+    pub max_input: Bytes,
+}
+
+impl Default for OpenOptions {
+    /// The only device, without stacks, read as the newest PyTorch that we know; at most [`MAX_INPUT`].
+    fn default() -> Self {
+        let version = TorchVersion::default();
+        Self { device: None, version, stacks: false, max_input: MAX_INPUT }
+    }
 }
 
 /// What was found about one device of a file.
@@ -101,8 +112,8 @@ fn load(path: &Path, options: &OpenOptions) -> Result<Vec<Records>, TraceError> 
 }
 
 fn load_options(options: &OpenOptions) -> LoadOptions {
-    let (torch_version, stacks) = (options.version, options.stacks);
-    LoadOptions { torch_version, stacks, ..LoadOptions::default() }
+    let OpenOptions { version, stacks, max_input, .. } = *options;
+    LoadOptions { torch_version: version, stacks, max_bytes: max_input }
 }
 
 fn devices(all: &[Records]) -> Vec<(u32, usize)> {

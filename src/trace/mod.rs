@@ -49,7 +49,7 @@ pub use layout::Layout;
 pub use lifetime::{Lifetime, lifetimes};
 pub use load::{choose_device, load, load_bytes, unpack};
 pub use minimalloc::write_minimalloc;
-pub use options::LoadOptions;
+pub use options::{LoadOptions, MAX_INPUT};
 pub(crate) use perfetto::owner;
 pub use perfetto::{Level, MOST_TRACKS, Perfetto};
 pub use program::{Labels, StartBlock, Step, Trace};

@@ -58,6 +58,9 @@ impl<T: Clone + Eq + Hash> Interner<T> {
 /// Marks a number of [`Numbers::labelled`].
 pub(super) const LABELLED: u32 = 1 << 31;
 
+/// No labels.
+pub(super) const NO_LABELS: [(u64, u32); 2] = [(0, 0); 2];
+
 /// A list of frames by its number in the pickle, and the places and lengths of `compile_context` and `user_metadata`.
 pub(super) type Labelled = (u32, [(u64, u32); 2]);
 
@@ -69,7 +72,7 @@ pub(super) struct Numbers {
     pools: Interner<(u64, u64)>,
     last_stream: Option<(u64, u16)>,
     /// Entries of a pickle that have labels: each one's list of frames, and where its labels lie in the file.
-    pub(super) labelled: Interner<Labelled>,
+    labelled: Interner<Labelled>,
     /// Whether any trace entry named its pool.
     pub(super) entries_have_pools: bool,
 }
@@ -116,15 +119,14 @@ impl Numbers {
         }
     }
 
-    /// The same number with `new` in the place of the list `old`, if that is its list.
-    pub(super) fn with_list(&mut self, number: u32, old: u32, new: u32) -> Result<u32, TraceError> {
-        if number == old {
-            return Ok(new);
-        }
-        let labelled = self.labelled.values().get((number ^ LABELLED) as usize);
-        match labelled.filter(|_| number & LABELLED != 0) {
-            Some(&(list, labels)) if list == old => self.label(new, labels),
-            _ => Ok(number),
+    /// The list of frames behind a number, and its labels.
+    pub(super) fn parts(&self, number: u32) -> Labelled {
+        match number & LABELLED {
+            0 => (number, NO_LABELS),
+            _ => {
+                let labelled = self.labelled.values().get((number ^ LABELLED) as usize);
+                labelled.copied().unwrap_or((number, NO_LABELS))
+            }
         }
     }
 

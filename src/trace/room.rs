@@ -29,7 +29,8 @@ pub(super) fn to_hold() -> Bytes {
 
 /// The error for a content that takes more.
 pub(super) fn no_room(limit: Bytes) -> TraceError {
-    let problem = format!("takes more than {} of memory to read, far more than its length", Size(limit));
+    let problem =
+        format!("takes more than {} of memory to read, far more than its length", Size(limit));
     TraceError::new(Position::File, problem, "this is no recording of PyTorch")
 }
 

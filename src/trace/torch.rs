@@ -12,6 +12,7 @@
 //! other tools, which stands for `free_requested` and `free_completed` side by side.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Place;
 
 use super::error::excerpt;
 use super::numbers::Numbers;
@@ -121,6 +122,9 @@ pub(super) fn block_state(name: &[u8]) -> Option<BlockState> {
 /// What a segment or an annotation takes besides its parts, in bytes.
 const HEAD: Bytes = 64;
 
+/// What a device takes while it is finished, in bytes.
+const DEVICE: Bytes = 64 << 10;
+
 /// A snapshot under construction.
 #[derive(Debug)]
 pub(super) struct Snapshot {
@@ -164,7 +168,7 @@ impl Snapshot {
     #[inline]
     pub(super) fn entry(&mut self, device: u32, raw: &RawEntry) -> Result<(), TraceError> {
         self.spend(size_of::<Entry>() as Bytes)?;
-        let records = &mut self.device(device).records;
+        let records = &mut self.device(device)?.records;
         match raw.action {
             RawAction::Known(action) => records.entries.push(raw.with(action)),
             RawAction::Free => {
@@ -180,13 +184,24 @@ impl Snapshot {
     }
 
     /// Makes these the entries of a device: all of them, of known kinds. They stay where they are in memory.
-    pub(super) fn entries(&mut self, device: u32, entries: Vec<RawEntry>, has_stacks: bool) {
+    ///
+    /// # Errors
+    /// If there are too many devices.
+    pub(super) fn entries(
+        &mut self,
+        device: u32,
+        entries: Vec<RawEntry>,
+        has_stacks: bool,
+    ) -> Result<(), TraceError> {
         let stack = |raw: &RawEntry| if has_stacks { raw.stack } else { Entry::NO_STACK };
         let known = |raw: RawEntry| match raw.action {
             RawAction::Known(action) => Entry { stack: stack(&raw), ..raw.with(action) },
             _ => unreachable!("entries of other kinds are added one by one"),
         };
-        self.device(device).records.entries = entries.into_iter().map(known).collect();
+        if !entries.is_empty() {
+            self.device(device)?.records.entries = entries.into_iter().map(known).collect();
+        }
+        Ok(())
     }
 
     /// How many entries a device has by now.
@@ -195,9 +210,14 @@ impl Snapshot {
     }
 
     /// Counts an entry of a kind that we do not know, which comes before entry number `at`.
-    pub(super) fn unknown(&mut self, device: u32, at: usize, name: &[u8]) -> Result<(), TraceError> {
+    pub(super) fn unknown(
+        &mut self,
+        device: u32,
+        at: usize,
+        name: &[u8],
+    ) -> Result<(), TraceError> {
         self.spend(8)?;
-        let device = self.device(device);
+        let device = self.device(device)?;
         device.records.unknown_actions += 1;
         device.unknown_first.get_or_insert_with(|| (at, excerpt(name)));
         Ok(())
@@ -214,7 +234,7 @@ impl Snapshot {
         let size = blocks.iter().map(|block| block.size).sum();
         let (is_small, is_expandable) = (raw.is_small, raw.is_expandable);
         let segment = Segment { address, size, stream, pool, is_small, is_expandable, blocks };
-        let records = &mut self.device(raw.device).records;
+        let records = &mut self.device(raw.device)?.records;
         records.segments.push(segment);
         records.live_stacks.extend(live_stacks);
         Ok(())
@@ -227,7 +247,7 @@ impl Snapshot {
         annotation: Annotation,
     ) -> Result<(), TraceError> {
         self.spend(HEAD + annotation.name.len() as Bytes)?;
-        self.device(device).records.annotations.push(annotation);
+        self.device(device)?.records.annotations.push(annotation);
         Ok(())
     }
 
@@ -292,21 +312,26 @@ impl Snapshot {
     }
 
     #[inline]
-    fn device(&mut self, index: u32) -> &mut Device {
-        self.devices.entry(index).or_default()
+    fn device(&mut self, index: u32) -> Result<&mut Device, TraceError> {
+        match self.devices.entry(index) {
+            Place::Occupied(known) => Ok(known.into_mut()),
+            Place::Vacant(new) => {
+                take(&mut self.room, DEVICE, self.limit)?;
+                Ok(new.insert(Device::default()))
+            }
+        }
     }
 
     /// Takes `cost` bytes of memory.
     #[inline]
     pub(super) fn spend(&mut self, cost: u64) -> Result<(), TraceError> {
-        match self.room.checked_sub(cost) {
-            Some(left) => {
-                self.room = left;
-                Ok(())
-            }
-            None => Err(no_room(self.limit)),
-        }
+        take(&mut self.room, cost, self.limit)
     }
+}
+
+fn take(room: &mut Bytes, cost: Bytes, limit: Bytes) -> Result<(), TraceError> {
+    *room = room.checked_sub(cost).ok_or_else(|| no_room(limit))?;
+    Ok(())
 }
 
 type PlacedBlocks = (Vec<SegmentBlock>, Vec<(u64, u32)>);

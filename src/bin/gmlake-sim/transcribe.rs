@@ -25,8 +25,12 @@ pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
     );
     // A table cannot hold them, and says so.
     let wants_stacks = [ExportFormat::Snapshot, ExportFormat::Csv].contains(&args.format);
-    let options =
-        OpenOptions { device: args.device, version: args.torch_version, stacks: wants_stacks };
+    let options = OpenOptions {
+        device: args.device,
+        version: args.torch_version,
+        stacks: wants_stacks,
+        max_input: args.limit.max_input,
+    };
     let bar = work::busy("reading");
     let opened = open(&args.file, &options)?;
     bar.finish_and_clear();

@@ -10,6 +10,7 @@
 //! What would import or call something (GLOBAL, REDUCE, ...) is refused by name, so that nothing can be executed.
 //! The operations are those of CPython's `pickletools`; protocols 0 and 1 are refused as a whole.
 
+use super::super::TraceError;
 use super::super::numbers::Numbers;
 use super::code::Code;
 use super::entry;
@@ -33,6 +34,8 @@ pub(super) struct Machine<'a> {
     pub(super) numbers: Numbers,
     /// Reads entries without the machine; `None`: the machine reads them all.
     runs: Option<Runs<'a>>,
+    /// The pickle is to be read again, [without runs](Self::without_runs).
+    pub(super) was_misled: bool,
 }
 
 impl<'a> Machine<'a> {
@@ -48,13 +51,19 @@ impl<'a> Machine<'a> {
             heap: Heap::new(room),
             numbers: Numbers::default(),
             runs: Some(Runs::default()),
+            was_misled: false,
         }
     }
 
     /// The same, with every entry read operation by operation.
-    #[cfg(test)]
     pub(super) fn without_runs(self) -> Self {
         Self { runs: None, ..self }
+    }
+
+    /// Dicts that were read operation by operation, and entries of whatever origin.
+    #[cfg(test)]
+    pub(super) fn dicts_and_entries(&self) -> (usize, usize) {
+        (self.heap.dicts.len(), self.heap.entries.len())
     }
 
     /// Runs the program and returns the value that it leaves.
@@ -336,24 +345,8 @@ impl<'a> Machine<'a> {
     fn get(&mut self, id: usize) -> Fallible<()> {
         match self.memo.get(id) {
             Value::Unset => Err(self.code.damaged(format!("memo {id} was never set"))),
-            Value::Shared(list) => {
-                let own = self.own_list(id, list)?;
-                self.push(own)
-            }
             value => self.push(value),
         }
-    }
-
-    /// The list that number `id` stands for, which had its frames in common with others until now.
-    #[cold]
-    fn own_list(&mut self, id: usize, shared: u32) -> Fallible<Value> {
-        let own = self.heap.copy(shared)?;
-        self.memo.set(id, Value::List(own), &mut self.heap.room)?;
-        if let Some(entry) = self.memo.entry_before(id) {
-            let entry = &mut self.heap.entries[entry as usize];
-            entry.stack = self.numbers.with_list(entry.stack, shared, own)?;
-        }
-        Ok(Value::List(own))
     }
 
     #[inline]
@@ -373,22 +366,17 @@ impl<'a> Machine<'a> {
         if id > self.code.bytes.len() {
             return Err(self.code.damaged(format!("memo number {id} is absurd")));
         }
-        if id < self.memo.len() {
-            self.end_runs()?;
+        if id < self.memo.len() && self.runs.is_some() {
+            return Err(self.misled());
         }
         self.memo.set(id, value, &mut self.heap.room)
     }
 
-    /// Runs take it that a number means the same for ever. Where it does not, the machine reads the rest.
-    fn end_runs(&mut self) -> Fallible<()> {
-        if self.runs.take().is_some() {
-            for id in 0..self.memo.len() {
-                if let Value::Shared(list) = self.memo.get(id) {
-                    self.own_list(id, list)?;
-                }
-            }
-        }
-        Ok(())
+    /// Ends the reading of a pickle that does what runs take it not to do.
+    #[cold]
+    fn misled(&mut self) -> Box<TraceError> {
+        self.was_misled = true;
+        self.code.damaged("uses a number or a list again")
     }
 
     fn new_list(&mut self, at: usize) -> Fallible<()> {
@@ -495,6 +483,9 @@ impl<'a> Machine<'a> {
             Value::List(list) => {
                 let mut grown = self.heap.sequences[list as usize];
                 let items = &self.stack[at..];
+                if grown.is_shared && !items.is_empty() {
+                    return Err(self.misled());
+                }
                 if !items.is_empty() && items.iter().all(|&item| self.is_left_out(item)) {
                     grown.frames_left_out = true;
                 } else {

@@ -100,11 +100,6 @@ impl Memo {
         self.slots[id] = self.slot(value, room)?;
         Ok(())
     }
-
-    /// Number of the last trace entry that has a memo number below `id`.
-    pub(super) fn entry_before(&self, id: usize) -> Option<u32> {
-        self.slots[..id].iter().rev().find(|slot| slot.0 >> 31 == 0).map(|slot| slot.0)
-    }
 }
 
 #[cfg(test)]
@@ -134,7 +129,5 @@ mod tests {
             assert_eq!((memo.get(2 * id), memo.get(2 * id + 1)), (Value::Unset, value));
         }
         assert_eq!(memo.get(1000), Value::Unset);
-        assert_eq!((memo.entry_before(2), memo.entry_before(1)), (Some(0), None));
-        assert_eq!(memo.entry_before(20), Some(u32::MAX >> 1));
     }
 }

@@ -25,11 +25,17 @@ mod run;
 mod scan;
 mod stacks;
 mod traces;
+#[cfg(test)]
+mod twins;
 mod value;
 mod walk;
 mod write;
 
 pub(super) use write::{Pickler, Value};
+
+use machine::Machine;
+use room::Room;
+use value::Fallible;
 
 use super::options::LoadOptions;
 use super::torch::Snapshot;
@@ -56,25 +62,35 @@ pub(super) fn read(
         let problem = "a file of torch.save in its old form";
         return Err(TraceError::new(Position::File, problem, AGAIN));
     }
-    let machine = machine::Machine::new(bytes, options.stacks, room::Room::new(room));
-    records(machine, bytes, options)
+    let (root, machine) = run(bytes, options.stacks, Room::new(room))?;
+    records(root, machine, bytes, options)
 }
 
 /// What is wrong with the beginning of a pickle that has more than these bytes, if anything is.
 pub(super) fn check_beginning(bytes: &[u8], options: &LoadOptions) -> Result<(), TraceError> {
-    let room = room::Room::new(BEGINNING);
-    match machine::Machine::new(bytes, options.stacks, room).run() {
+    match run(bytes, options.stacks, Room::new(BEGINNING)) {
         Err(error) if error.position != Position::Byte(bytes.len() as u64) => Err(*error),
         _ => Ok(()),
     }
 }
 
+/// The value that a pickle makes, and the machine that made it.
+fn run(bytes: &[u8], stacks: bool, room: Room) -> Fallible<(value::Value, Machine<'_>)> {
+    let mut machine = Machine::new(bytes, stacks, room);
+    let mut root = machine.run();
+    if machine.was_misled {
+        machine = Machine::new(bytes, stacks, room).without_runs();
+        root = machine.run();
+    }
+    Ok((root?, machine))
+}
+
 fn records(
-    mut machine: machine::Machine,
+    root: value::Value,
+    mut machine: Machine,
     bytes: &[u8],
     options: &LoadOptions,
 ) -> Result<Vec<Records>, TraceError> {
-    let root = machine.run()?;
     let numbers = std::mem::take(&mut machine.numbers);
     let heap = machine.into_heap();
     let mut snapshot = Snapshot::new(options.torch_version, heap.room.left());

@@ -13,10 +13,14 @@
 //! It reads only what it knows, changes nothing until a dict is complete, and finds no fault: at anything else the
 //! machine reads the dict from its beginning, and says what is wrong. So the two agree by construction where it gives
 //! up, and by the tests where it does not.
+//!
+//! It takes two things for granted that every pickler keeps to: a number of the memo means the same for ever, and a list
+//! that was numbered and finished does not grow, so that lists of the same frames can be one. Where the machine finds a
+//! pickle that does otherwise, it says [`Machine::was_misled`](super::machine::Machine), and all is read again without runs.
 
 use rustc_hash::FxHashMap;
 
-use super::super::numbers::{LABELLED, Numbers};
+use super::super::numbers::{LABELLED, NO_LABELS, Numbers};
 use super::super::stack_table::NOT_COMPILED;
 use super::super::torch::{RawAction, RawEntry};
 use super::memo::{Memo, Slot};
@@ -36,12 +40,14 @@ pub(super) struct Ground<'a, 'm> {
 /// Reads runs of entries, and knows what the last ones looked like.
 #[derive(Default)]
 pub(super) struct Runs<'a> {
-    keys: Vec<(Code<'a>, Field)>,
+    keys: Vec<(Known<'a>, Field)>,
+    /// Place of the first key of the last entry.
+    first_key: usize,
     /// Texts that are values: actions, labels, others.
     actions: Texts<'a>,
     labels: [Texts<'a>; 2],
     others: Texts<'a>,
-    /// Lists of frames, by how they are written: the list in the heap, and the slot of one that shares its frames.
+    /// Lists of frames, by how they are written: the one in the heap that stands for them, and its slot.
     lists: FxHashMap<&'a [u8], (u32, Slot)>,
     /// Pairs that are pool ids: the number of the pool, and the slot of the tuple.
     pools: Vec<((u64, u64), u8, Slot)>,
@@ -127,9 +133,9 @@ struct Draft {
 }
 
 /// More kinds of keys than this are no entries' keys.
-const MOST_KEYS: usize = 32;
+const MOST_KEYS: usize = 64;
 /// Memo numbers of one entry.
-const MOST_PUTS: usize = 16;
+const MOST_PUTS: usize = 32;
 
 impl<'a> Runs<'a> {
     /// Reads the dicts from `at` on, just behind the operation that begins the first one, as long as they are plain
@@ -166,11 +172,15 @@ impl<'a> Runs<'a> {
         self.put(&mut scan, ground.memo, own)?;
         scan.expect(op::MARK)?;
         let mut draft = Draft::default();
-        let mut turn = 0;
+        let mut turn = self.first_key;
+        let field = self.key(&mut scan, ground, &mut turn)?;
+        let first_key = turn - 1;
+        self.field(&mut scan, ground, field, &mut draft)?;
         while scan.peek()? != op::SETITEMS {
-            let field = self.key(&mut scan, ground.memo, &mut turn)?;
+            let field = self.key(&mut scan, ground, &mut turn)?;
             self.field(&mut scan, ground, field, &mut draft)?;
         }
+        self.first_key = first_key;
         let mut entry = draft.entry;
         if draft.has != [true; 3] || entry.action == RawAction::Unknown {
             return None;
@@ -178,7 +188,7 @@ impl<'a> Runs<'a> {
         if let Some(handle) = draft.stream {
             entry.stream = ground.numbers.stream(handle).ok()?;
         }
-        if ground.want_stacks && draft.labels != [(0, 0); 2] {
+        if ground.want_stacks && draft.labels != NO_LABELS {
             entry.stack = ground.numbers.label(entry.stack, draft.labels).ok()?;
         }
         ground.numbers.entries_have_pools |= draft.has_pool;
@@ -187,31 +197,34 @@ impl<'a> Runs<'a> {
 
     /// The key at hand: most likely the one that came next in the last entry.
     #[inline]
-    fn key(&mut self, scan: &mut Scan<'a>, memo: &Memo, turn: &mut usize) -> Option<Field> {
+    fn key(
+        &mut self,
+        scan: &mut Scan<'a>,
+        ground: &mut Ground<'a, '_>,
+        turn: &mut usize,
+    ) -> Option<Field> {
         let word = scan.word()?;
-        let is = |(code, _): &(Code, Field)| code.is_at(word, scan);
+        let is = |(known, _): &(Known, Field)| known.code.is_at(word, scan);
         let place = match self.keys.get(*turn) {
             Some(key) if is(key) => *turn,
             _ => match self.keys.iter().position(is) {
                 Some(place) => place,
-                None => self.new_key(*scan, memo)?,
+                None => self.new_key(*scan, ground)?,
             },
         };
-        let (code, field) = self.keys[place];
-        scan.at += code.len();
         *turn = place + 1;
+        let (known, field) = &self.keys[place];
+        let (field, slot) = (*field, known.slot);
+        scan.at += known.code.len();
+        self.put(scan, ground.memo, slot)?;
         Some(field)
     }
 
     #[cold]
-    fn new_key(&mut self, mut scan: Scan<'a>, memo: &Memo) -> Option<usize> {
-        let begin = scan.at;
-        let field = Field::of(Self::any_text(&mut scan, memo)?.text);
-        // A key that is numbered here is so only once.
-        if scan.is_put()? || self.keys.len() == MOST_KEYS {
-            return None;
-        }
-        self.keys.push((Code::new(&scan.bytes[begin..scan.at]), field));
+    fn new_key(&mut self, scan: Scan<'a>, ground: &mut Ground<'a, '_>) -> Option<usize> {
+        (self.keys.len() < MOST_KEYS).then_some(())?;
+        let new = Self::new_text(scan, ground)?;
+        self.keys.push((new, Field::of(new.text.text)));
         Some(self.keys.len() - 1)
     }
 
@@ -292,7 +305,7 @@ impl<'a> Runs<'a> {
             let value = ground.memo.get(ahead.reference()?);
             if !matches!(value, Value::Str { .. }) {
                 *scan = ahead;
-                return (!matches!(value, Value::Unset | Value::Shared(_))).then_some(None);
+                return (value != Value::Unset).then_some(None);
             }
         }
         match code {
@@ -356,8 +369,6 @@ impl<'a> Runs<'a> {
                     None => self.new_list(ground, code)?,
                 };
                 if is_put {
-                    // Whoever fetches the list must find the entry that it belongs to.
-                    (place > 0).then_some(())?;
                     self.puts[place] = slot;
                 }
                 Some(Some(list))
@@ -379,8 +390,9 @@ impl<'a> Runs<'a> {
         }
         let is_left_out = !ground.want_stacks && !frames.is_empty();
         let list = ground.heap.sequence(if is_left_out { &[] } else { &frames }).ok()?;
-        ground.heap.sequences[list as usize].frames_left_out = is_left_out;
-        let slot = ground.memo.slot(Value::Shared(list), &mut ground.heap.room).ok()?;
+        let sequence = &mut ground.heap.sequences[list as usize];
+        (sequence.frames_left_out, sequence.is_shared) = (is_left_out, true);
+        let slot = ground.memo.slot(Value::List(list), &mut ground.heap.room).ok()?;
         // The top bit marks a list with labels.
         (list < LABELLED).then_some(())?;
         self.lists.insert(code, (list, slot));

@@ -7,7 +7,6 @@ use std::borrow::Cow;
 
 use rustc_hash::FxHashMap;
 
-use super::super::numbers::LABELLED;
 use super::super::torch::Snapshot;
 use super::super::{Entry, TraceError};
 use super::document::{Document, MAX_NAME, Place};
@@ -39,10 +38,7 @@ impl Document<'_> {
         if !self.want_stacks || list == Entry::NO_STACK {
             return Ok(Entry::NO_STACK);
         }
-        let (list, labels) = match list & LABELLED {
-            0 => (list, [(0, 0); 2]),
-            _ => out.numbers.labelled.values()[(list ^ LABELLED) as usize],
-        };
+        let (list, labels) = out.numbers.parts(list);
         let frames = match list {
             Entry::NO_STACK => out.stacks.list(&[]),
             list => self.frames(list, known, place, out)?,

@@ -26,7 +26,7 @@ struct Whole {
     odd: Vec<(usize, usize, Value)>,
 }
 
-/// Odd items of one device, above which the entries are taken one by one.
+/// Odd items, above which the entries are taken one by one.
 const MOST_ODD: usize = 100_000;
 
 impl Document<'_> {
@@ -51,7 +51,7 @@ impl Document<'_> {
     /// The entries of each device as ranges that cover those of the heap.
     fn in_order(&self, traces: &[Value]) -> Option<Vec<Whole>> {
         let mut whole = Vec::new();
-        let mut next = 0;
+        let (mut next, mut most_odd) = (0, MOST_ODD);
         for &trace in traces {
             let list = self.sequence(trace).filter(|list| !list.frames_left_out)?;
             let (first, mut odd, mut index) = (next, Vec::new(), 0);
@@ -59,7 +59,8 @@ impl Document<'_> {
                 let count = match (value, self.number(value)) {
                     (Value::Run { first, count }, _) if first as usize == next => count as usize,
                     (_, Some(number)) if number as usize == next => 1,
-                    (Value::Dict(_), None) if odd.len() < MOST_ODD => {
+                    (Value::Dict(_), None) if most_odd > 0 => {
+                        most_odd -= 1;
                         odd.push((index, next - first, value));
                         0
                     }
@@ -95,12 +96,11 @@ impl Document<'_> {
         }
         // From the last on, so that the first keeps its place.
         for (device, Whole { range, .. }) in whole.iter().enumerate().rev() {
-            if range.start == 0 {
-                out.entries(device as u32, std::mem::take(&mut entries), self.want_stacks);
-                break;
+            if range.start == 0 && !range.is_empty() {
+                return out.entries(device as u32, entries, self.want_stacks);
             }
             let tail = entries.split_off(range.start);
-            out.entries(device as u32, tail, self.want_stacks);
+            out.entries(device as u32, tail, self.want_stacks)?;
             entries.shrink_to_fit();
         }
         Ok(())

@@ -38,8 +38,6 @@ pub(super) enum Value {
         first: u32,
         count: u32,
     },
-    /// A list of frames that several entries have in common, although each has its own in the file.
-    Shared(u32),
     /// Bytes, sets: legal, but of no use in a trace.
     Other,
 }
@@ -58,7 +56,7 @@ impl Value {
             Self::Huge => "a number beyond 64 bits",
             Self::Float(_) => "a fractional number",
             Self::Str { .. } => "a string",
-            Self::List(_) | Self::Shared(_) => "a list",
+            Self::List(_) => "a list",
             Self::Tuple(_) => "a tuple",
             Self::Dict(_) | Self::Entry(_) | Self::Run { .. } => "a dict",
             Self::Other => "bytes or a set",
@@ -118,10 +116,12 @@ pub(super) struct Sequence {
     tail: u32,
     /// Items were stack frames that were not asked for: they are not here.
     pub(super) frames_left_out: bool,
+    /// Stands for several lists of the file, which say the same ([`super::run`]).
+    pub(super) is_shared: bool,
 }
 
 impl Sequence {
-    const EMPTY: Self = Self { head: NIL, tail: NIL, frames_left_out: false };
+    const EMPTY: Self = Self { head: NIL, tail: NIL, frames_left_out: false, is_shared: false };
 }
 
 const NIL: u32 = u32::MAX;
@@ -168,15 +168,6 @@ impl Heap {
         let mut sequence = Sequence::EMPTY;
         self.extend(&mut sequence, items)?;
         self.room.push(&mut self.sequences, sequence)
-    }
-
-    /// A new list with the items of another one.
-    pub(super) fn copy(&mut self, list: u32) -> Fallible<u32> {
-        let old = self.sequences[list as usize];
-        let items: Vec<Value> = self.items(old).collect();
-        let new = self.sequence(&items)?;
-        self.sequences[new as usize].frames_left_out = old.frames_left_out;
-        Ok(new)
     }
 
     /// Adds items to a sequence. Often the last span ends where the pool ends, and simply grows.
