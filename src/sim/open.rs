@@ -4,6 +4,8 @@
 
 use std::path::Path;
 
+use rayon::prelude::*;
+
 use super::live_peak::live_peak;
 use super::recording::{Verification, verify};
 use crate::alloc_conf::TorchVersion;
@@ -104,7 +106,8 @@ pub fn open_all(path: &Path, options: &OpenOptions) -> Result<Vec<Opened>, Trace
         return Ok(vec![prepare(path, devices, records, options)]);
     }
     all.retain(|records| !records.entries.is_empty());
-    Ok(all.into_iter().map(|records| prepare(path, devices.clone(), records, options)).collect())
+    let prepare = |records| prepare(path, devices.clone(), records, options);
+    Ok(all.into_par_iter().map(prepare).collect())
 }
 
 fn load(path: &Path, options: &OpenOptions) -> Result<Vec<Records>, TraceError> {
