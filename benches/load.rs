@@ -21,7 +21,8 @@ import json, pickle, sys
 snapshot, how = pickle.load(sys.stdin.buffer), sys.argv[1]
 if how == 'texts':
     for trace in snapshot['device_traces']:
-        trace[:] = [{k: bytes(v, 'ascii').decode() if isinstance(v, str) else v for k, v in e.items()} for e in trace]
+        for e in trace:
+            e.update({k: bytes(v, 'ascii').decode() for k, v in e.items() if isinstance(v, str)})
 if how == 'order':
     for trace in snapshot['device_traces']:
         trace[:] = [dict(sorted(e.items(), reverse=True)) for e in trace]

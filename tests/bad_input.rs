@@ -253,7 +253,7 @@ fn bombs_are_refused_before_they_go_off() {
     let bomb =
         |head: &[u8], tail: u8| [packed(head), packed(&vec![tail; 100 << 20]).repeat(100)].concat();
     assert!(error(&bomb(b"", 0)).contains("is no trace: zeros"));
-    assert!(error(&bomb(b"\x80\x04", 0)).contains("bomb"));
+    assert!(error(&bomb(b"\x80\x04", 0)).contains("0x00 is no pickle operation"));
     assert!(error(&bomb(b"{\"segments\": [", b' ')).contains("bomb"));
     let small = LoadOptions { max_bytes: 1000, ..LoadOptions::default() };
     let packed = zstd::encode_all(&data("snapshot.4.pickle")[..], 3).expect("memory suffices");
@@ -266,7 +266,7 @@ fn bombs_are_refused_before_they_go_off() {
 /// Small files whose content would fill the memory: every operation that makes much of a byte or two.
 #[test]
 fn what_a_small_file_makes_stays_small() {
-    let many = |piece: &[u8]| piece.repeat((200 << 20) / piece.len());
+    let many = |piece: &[u8]| piece.repeat((80 << 20) / piece.len());
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("small.pickle.zst");
     let cases: [(&[u8], &[u8]); 8] = [
@@ -287,7 +287,7 @@ fn what_a_small_file_makes_stays_small() {
         assert!(packed.len() < 40_000, "{} bytes of {piece:?}", packed.len());
         std::fs::write(&file, &packed).expect("it can be written");
         // The content itself, 256 MiB, what packed files may take, and the tables as they grow.
-        let shown = limited(1200 << 10, &["inspect", &file.to_string_lossy()]);
+        let shown = limited(1000 << 10, &["inspect", &file.to_string_lossy()]);
         let known = ["of memory to read, far more", "memo 0 was never set"];
         assert!(known.iter().any(|text| shown.contains(text)), "{shown} for {piece:?}");
     }

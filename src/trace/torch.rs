@@ -151,6 +151,11 @@ struct Device {
 impl Snapshot {
     /// An empty snapshot that may take `room` bytes of memory.
     pub(super) fn new(version: TorchVersion, room: Bytes) -> Self {
+        Self::with_rest(version, room, room)
+    }
+
+    /// The same where only `room` of `limit` bytes are left.
+    pub(super) fn with_rest(version: TorchVersion, room: Bytes, limit: Bytes) -> Self {
         Self {
             numbers: Numbers::default(),
             stacks: StackTable::default(),
@@ -160,7 +165,7 @@ impl Snapshot {
             version,
             devices: BTreeMap::new(),
             room,
-            limit: room,
+            limit,
         }
     }
 

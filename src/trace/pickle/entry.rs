@@ -8,7 +8,8 @@
 use super::super::numbers::{NO_LABELS, Numbers};
 use super::super::stack_table::NOT_COMPILED;
 use super::super::torch::{RawAction, RawEntry};
-use super::value::{Fallible, Heap, Value, text};
+use super::code::Fallible;
+use super::value::{Heap, Value, text};
 
 /// Keys and values in turn, as they lie on the stack.
 #[derive(Clone, Copy)]

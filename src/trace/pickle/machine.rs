@@ -13,24 +13,24 @@
 use super::super::TraceError;
 use super::super::numbers::Numbers;
 use super::code::Code;
-use super::entry;
+use super::code::Fallible;
 use super::memo::Memo;
 use super::opcode as op;
 use super::refusal::{SAVE_AGAIN, refusal};
 use super::room::Room;
 use super::run::{Ground, Runs};
-use super::value::{Dict, Fallible, Heap, Value};
+use super::value::{Heap, Value};
 
 /// A pickle being run.
 pub(super) struct Machine<'a> {
-    code: Code<'a>,
-    stack: Vec<Value>,
+    pub(super) code: Code<'a>,
+    pub(super) stack: Vec<Value>,
     marks: Vec<u32>,
     /// Place of the last mark: what lies below is not to be popped.
-    floor: usize,
+    pub(super) floor: usize,
     memo: Memo,
-    want_stacks: bool,
-    heap: Heap,
+    pub(super) want_stacks: bool,
+    pub(super) heap: Heap,
     pub(super) numbers: Numbers,
     /// Reads entries without the machine; `None`: the machine reads them all.
     runs: Option<Runs<'a>>,
@@ -281,7 +281,7 @@ impl<'a> Machine<'a> {
     }
 
     #[inline]
-    fn push(&mut self, value: Value) -> Fallible<()> {
+    pub(super) fn push(&mut self, value: Value) -> Fallible<()> {
         self.heap.room.push(&mut self.stack, value).map(drop)
     }
 
@@ -313,7 +313,7 @@ impl<'a> Machine<'a> {
     /// Sees to it that there are no runs from place `from` on, which no mark lies above. Only lists take runs as they
     /// are.
     #[inline]
-    fn unfold(&mut self, from: usize) -> Fallible<()> {
+    pub(super) fn unfold(&mut self, from: usize) -> Fallible<()> {
         let is_run = |value: &Value| matches!(value, Value::Run { .. });
         if self.stack[from..].iter().any(is_run) {
             let folded = self.stack.split_off(from);
@@ -334,7 +334,7 @@ impl<'a> Machine<'a> {
 
     /// Removes the last mark and returns its place.
     #[inline]
-    fn pop_mark(&mut self) -> Fallible<usize> {
+    pub(super) fn pop_mark(&mut self) -> Fallible<usize> {
         let Some(below) = self.marks.pop() else {
             return Err(self.code.damaged("needs a mark, but there is none"));
         };
@@ -374,135 +374,9 @@ impl<'a> Machine<'a> {
 
     /// Ends the reading of a pickle that does what runs take it not to do.
     #[cold]
-    fn misled(&mut self) -> Box<TraceError> {
+    pub(super) fn misled(&mut self) -> Box<TraceError> {
         self.was_misled = true;
         self.code.damaged("uses a number or a list again")
-    }
-
-    fn new_list(&mut self, at: usize) -> Fallible<()> {
-        let list = self.heap.sequence(&[])?;
-        self.heap.room.reserve(&mut self.stack, 1)?;
-        self.stack.insert(at, Value::List(list));
-        self.append(at + 1)
-    }
-
-    fn new_tuple(&mut self, at: usize) -> Fallible<()> {
-        let tuple = self.heap.sequence(&self.stack[at..])?;
-        self.stack.truncate(at);
-        self.push(Value::Tuple(tuple))
-    }
-
-    fn new_dict(&mut self) -> Fallible<()> {
-        let at = self.pop_mark()?;
-        let dict = self.heap.dict()?;
-        self.heap.room.reserve(&mut self.stack, 1)?;
-        self.stack.insert(at, dict);
-        self.update(at + 1)
-    }
-
-    #[inline]
-    fn set_items(&mut self) -> Fallible<()> {
-        let at = self.pop_mark()?;
-        self.update(at)
-    }
-
-    /// Moves the values from place `at` on, keys and values in turn, into the dict below them.
-    #[inline]
-    fn update(&mut self, at: usize) -> Fallible<()> {
-        // The dict may be the last of a run.
-        let below = at.saturating_sub(1).max(self.floor);
-        let folded = self.stack[below..at].first().map_or(1, |value| value.each().count());
-        self.unfold(below)?;
-        let at = at + folded - 1;
-        let dict = match at.checked_sub(1).filter(|&below| below >= self.floor) {
-            Some(below) => self.stack[below],
-            None => Value::Unset,
-        };
-        let is_dict = matches!(dict, Value::Dict(_) | Value::Entry(_));
-        if is_dict && !(self.stack.len() - at).is_multiple_of(2) {
-            return Err(self.code.damaged("sets a key without a value"));
-        }
-        match dict {
-            Value::Dict(dict) => self.fill(dict as usize, at)?,
-            Value::Entry(entry) => self.change(entry, at)?,
-            _ => {
-                let problem = format!("sets items of {}, not of a dict", dict.kind());
-                return Err(self.code.damaged(problem));
-            }
-        }
-        self.stack.truncate(at);
-        Ok(())
-    }
-
-    fn fill(&mut self, dict: usize, at: usize) -> Fallible<()> {
-        let items = &self.stack[at..];
-        let (bytes, want_stacks) = (self.code.bytes, self.want_stacks);
-        let pairs = |heap| entry::Pairs { bytes, heap, items, want_stacks };
-        match self.heap.dicts[dict] {
-            Dict::Empty if items.is_empty() => {}
-            Dict::Empty => {
-                let pairs = pairs(&self.heap);
-                self.heap.dicts[dict] = match pairs.entry(&mut self.numbers)? {
-                    Some(entry) => self.heap.entry(entry)?,
-                    None if !self.want_stacks && pairs.is_frame() => Dict::Frame,
-                    None => self.heap.map(items, self.code.at as u64)?,
-                };
-            }
-            Dict::Map(map) => {
-                let mut grown = self.heap.maps[map as usize];
-                self.heap.extend(&mut grown.items, items)?;
-                self.heap.maps[map as usize] = grown;
-            }
-            Dict::Frame => {}
-            Dict::Entry(entry) => self.change(entry, at)?,
-        }
-        Ok(())
-    }
-
-    /// Sets items of a trace entry again.
-    #[cold]
-    fn change(&mut self, entry: u32, at: usize) -> Fallible<()> {
-        let (bytes, heap, want_stacks) = (self.code.bytes, &self.heap, self.want_stacks);
-        let pairs = entry::Pairs { bytes, heap, items: &self.stack[at..], want_stacks };
-        let mut changed = self.heap.entries[entry as usize];
-        if let Err(key) = pairs.apply(&mut changed, &mut self.numbers)? {
-            let problem = format!("changes the {key:?} of a trace entry into what it cannot be");
-            return Err(self.code.damaged(problem));
-        }
-        self.heap.entries[entry as usize] = changed;
-        Ok(())
-    }
-
-    /// Moves the values from place `at` on into the list below them.
-    fn append(&mut self, at: usize) -> Fallible<()> {
-        let list = match at.checked_sub(1).filter(|&below| below >= self.floor) {
-            Some(below) => self.stack[below],
-            None => Value::Unset,
-        };
-        match list {
-            Value::List(list) => {
-                let mut grown = self.heap.sequences[list as usize];
-                let items = &self.stack[at..];
-                if grown.is_shared && !items.is_empty() {
-                    return Err(self.misled());
-                }
-                if !items.is_empty() && items.iter().all(|&item| self.is_left_out(item)) {
-                    grown.frames_left_out = true;
-                } else {
-                    self.heap.extend(&mut grown, items)?;
-                }
-                self.heap.sequences[list as usize] = grown;
-            }
-            other => {
-                return Err(self.code.damaged(format!("appends to {}, not a list", other.kind())));
-            }
-        }
-        self.stack.truncate(at);
-        Ok(())
-    }
-
-    fn is_left_out(&self, item: Value) -> bool {
-        matches!(item, Value::Dict(dict) if matches!(self.heap.dicts[dict as usize], Dict::Frame))
     }
 }
 

@@ -9,8 +9,9 @@
 //!   111o...     another value: number o in a table        1111...   nothing
 //! ```
 
+use super::code::Fallible;
 use super::room::Room;
-use super::value::{Fallible, Value};
+use super::value::Value;
 
 /// Values by number.
 #[derive(Default)]

@@ -14,6 +14,7 @@
 //! unfolded from shared objects is bounded by the length of the file.
 
 mod code;
+mod containers;
 mod document;
 mod entry;
 mod machine;
@@ -24,6 +25,7 @@ mod room;
 mod run;
 mod scan;
 mod stacks;
+mod texts;
 mod traces;
 #[cfg(test)]
 mod twins;
@@ -33,9 +35,9 @@ mod write;
 
 pub(super) use write::{Pickler, Value};
 
+use code::Fallible;
 use machine::Machine;
 use room::Room;
-use value::Fallible;
 
 use super::options::LoadOptions;
 use super::torch::Snapshot;
@@ -93,7 +95,8 @@ fn records(
 ) -> Result<Vec<Records>, TraceError> {
     let numbers = std::mem::take(&mut machine.numbers);
     let heap = machine.into_heap();
-    let mut snapshot = Snapshot::new(options.torch_version, heap.room.left());
+    let mut snapshot =
+        Snapshot::with_rest(options.torch_version, heap.room.left(), heap.room.limit());
     snapshot.numbers = numbers;
     let mut document = document::Document::new(bytes, heap, options.stacks);
     document.snapshot(root, &mut snapshot)?;

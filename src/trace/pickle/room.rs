@@ -9,7 +9,7 @@
 //! ```
 
 use super::super::room::no_room;
-use super::value::Fallible;
+use super::code::Fallible;
 use crate::units::Bytes;
 
 /// What may still be taken.
@@ -30,6 +30,11 @@ impl Room {
     /// Bytes that may still be taken.
     pub(super) fn left(self) -> Bytes {
         self.left
+    }
+
+    /// Bytes that might be taken in all.
+    pub(super) fn limit(self) -> Bytes {
+        self.limit
     }
 
     /// Appends to a table and returns the place as a number.

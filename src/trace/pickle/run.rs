@@ -14,19 +14,21 @@
 //! machine reads the dict from its beginning, and says what is wrong. So the two agree by construction where it gives
 //! up, and by the tests where it does not.
 //!
-//! It takes two things for granted that every pickler keeps to: a number of the memo means the same for ever, and a list
-//! that was numbered and finished does not grow, so that lists of the same frames can be one. Where the machine finds a
-//! pickle that does otherwise, it says [`Machine::was_misled`](super::machine::Machine), and all is read again without runs.
+//! It takes two things for granted that every pickler keeps to: a number of the memo means the same for
+//! ever, and a list that is complete does not grow, so that lists of the same frames can be one. Where the
+//! machine finds a pickle that does otherwise, all is read again without runs.
 
 use rustc_hash::FxHashMap;
 
 use super::super::numbers::{LABELLED, NO_LABELS, Numbers};
 use super::super::stack_table::NOT_COMPILED;
 use super::super::torch::{RawAction, RawEntry};
+use super::code::Fallible;
 use super::memo::{Memo, Slot};
 use super::opcode as op;
-use super::scan::{Code, Scan, Text};
-use super::value::{Dict, Fallible, Heap, Value};
+use super::scan::{Pattern, Scan, Text};
+use super::texts::{Known, Texts};
+use super::value::{Dict, Heap, Value};
 
 /// What a run reads from, and adds to.
 pub(super) struct Ground<'a, 'm> {
@@ -53,43 +55,6 @@ pub(super) struct Runs<'a> {
     pools: Vec<((u64, u64), u8, Slot)>,
     /// Slots of the memo that the entry at hand takes.
     puts: Vec<Slot>,
-}
-
-/// Texts that were met last, by how they are written.
-#[derive(Default)]
-struct Texts<'a> {
-    known: Vec<Known<'a>>,
-    oldest: usize,
-}
-
-/// A text that was met, and what there is to know about it.
-#[derive(Clone, Copy)]
-struct Known<'a> {
-    code: Code<'a>,
-    text: Text<'a>,
-    action: RawAction,
-    /// It in the memo. Equal texts count as the first.
-    slot: Slot,
-}
-
-/// Texts of a kind that are told apart. There are nine actions, and few labels at a time.
-const TEXTS: usize = 12;
-
-impl<'a> Texts<'a> {
-    #[inline]
-    fn find(&self, scan: &Scan<'a>) -> Option<Known<'a>> {
-        let word = scan.word()?;
-        self.known.iter().find(|known| known.code.is_at(word, scan)).copied()
-    }
-
-    fn add(&mut self, new: Known<'a>) {
-        if self.known.len() < TEXTS {
-            self.known.push(new);
-        } else {
-            self.known[self.oldest % TEXTS] = new;
-            self.oldest += 1;
-        }
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,7 +169,7 @@ impl<'a> Runs<'a> {
         turn: &mut usize,
     ) -> Option<Field> {
         let word = scan.word()?;
-        let is = |(known, _): &(Known, Field)| known.code.is_at(word, scan);
+        let is = |(known, _): &(Known, Field)| known.pattern.is_at(word, scan);
         let place = match self.keys.get(*turn) {
             Some(key) if is(key) => *turn,
             _ => match self.keys.iter().position(is) {
@@ -215,7 +180,7 @@ impl<'a> Runs<'a> {
         *turn = place + 1;
         let (known, field) = &self.keys[place];
         let (field, slot) = (*field, known.slot);
-        scan.at += known.code.len();
+        scan.at += known.pattern.len();
         self.put(scan, ground.memo, slot)?;
         Some(field)
     }
@@ -332,7 +297,7 @@ impl<'a> Runs<'a> {
                 new
             }
         };
-        scan.at += known.code.len();
+        scan.at += known.pattern.len();
         self.put(scan, ground.memo, known.slot)?;
         Some(known)
     }
@@ -341,9 +306,9 @@ impl<'a> Runs<'a> {
     fn new_text(mut scan: Scan<'a>, ground: &mut Ground<'a, '_>) -> Option<Known<'a>> {
         let begin = scan.at;
         let text = Self::any_text(&mut scan, ground.memo)?;
-        let code = Code::new(&scan.bytes[begin..scan.at]);
+        let pattern = Pattern::new(&scan.bytes[begin..scan.at]);
         let slot = ground.memo.slot(text.value()?, &mut ground.heap.room).ok()?;
-        Some(Known { code, text, action: RawAction::from_name(text.text), slot })
+        Some(Known { pattern, text, action: RawAction::from_name(text.text), slot })
     }
 
     /// The number of a list of frames; `None` within, if it is Python's `None`.

@@ -34,7 +34,7 @@ impl<'a> Text<'a> {
 
 /// An operation with what belongs to it, as it is written: to be met again.
 #[derive(Clone, Copy)]
-pub(super) struct Code<'a> {
+pub(super) struct Pattern<'a> {
     /// The first eight bytes, of which `mask` counts.
     head: u64,
     mask: u64,
@@ -43,7 +43,7 @@ pub(super) struct Code<'a> {
     len: usize,
 }
 
-impl<'a> Code<'a> {
+impl<'a> Pattern<'a> {
     pub(super) fn new(code: &'a [u8]) -> Self {
         let (mut head, len) = ([0; 8], code.len());
         head[..len.min(8)].copy_from_slice(&code[..len.min(8)]);

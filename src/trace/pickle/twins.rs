@@ -1,4 +1,4 @@
-//! Twins: runs of entries beside the machine that reads them operation by operation, on made-up pickles.
+//! Twins: runs of entries next to the machine that reads them operation by operation, on made-up pickles.
 //!
 //! The writer here writes what picklers write, and what none would: keys in any order, with and without numbers, shared
 //! lists, frames in the middle of an entry, lists that are fetched and appended to later, bytes that are damaged.

@@ -4,12 +4,9 @@
 //! that to fetch a memoized list a million times costs 16 bytes each time, whatever the list holds, and a list that
 //! contains itself is just a number that occurs in its own items.
 
-use super::super::TraceError;
 use super::super::torch::RawEntry;
+use super::code::Fallible;
 use super::room::Room;
-
-/// A result that is one word long where it is good: the machine makes millions of them.
-pub(super) type Fallible<T> = Result<T, Box<TraceError>>;
 
 /// One Python value.
 #[derive(Clone, Copy, Debug, PartialEq)]
