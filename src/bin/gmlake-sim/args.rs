@@ -270,6 +270,14 @@ pub(crate) struct ExportArgs {
     pub(crate) device_memory: Option<Memory>,
 }
 
+impl ExportArgs {
+    /// How the file is opened.
+    pub(crate) fn open(&self, stacks: bool) -> OpenOptions {
+        let (version, max_input) = (self.torch_version, self.limit.max_input);
+        OpenOptions { device: self.device, version, stacks, max_input }
+    }
+}
+
 /// What `export` writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportFormat {
