@@ -14,8 +14,11 @@ pub struct TraceFormat {
     pub help: &'static str,
     detect: fn(&[u8]) -> bool,
     check_beginning: fn(&[u8], &LoadOptions) -> Result<(), TraceError>,
-    read: fn(&[u8], &LoadOptions, Bytes) -> Result<Vec<Records>, TraceError>,
+    read: Read,
 }
+
+/// Reads a content; the last is the memory that what it says may take, in bytes.
+type Read = fn(&[u8], &LoadOptions, Bytes) -> Result<Vec<Records>, TraceError>;
 
 impl TraceFormat {
     /// Every format. To add one, write its file and its line here.
