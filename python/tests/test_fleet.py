@@ -213,6 +213,10 @@ def test_a_grid_has_a_folder_for_each_configuration():
     raises("out=DIR", gmlake.fleet.predict, "train.py")
 
 
+def test_all_rows_have_all_columns():
+    assert predictions.uniform([{"a": 1}, {"a": 2, "b": 3}]) == [{"a": 1, "b": None}, {"a": 2, "b": 3}]
+
+
 def test_messages_are_one_line():
     assert process.last_line("a\nb\n", 1) == "b" and process.last_line("", 3) == "exit code 3"
 
