@@ -84,12 +84,12 @@ def test_an_import_takes_no_engine_with_it():
 
 def test_the_words_of_a_shard():
     found = shard.words(
-        Path("a"), "/out", allocators=("caching", "lake"), settings={"lake.fragment_limit": ["2MiB", "4MiB"]},
+        Path("a"), "/out", allocators=("caching", "lake"), settings={"lake.handle": ["2MiB", "4MiB"]},
         device_memory="80GiB", steps=True, manifest="m.csv",
     )
     assert found == [
         "a", "--out", "/out", "--manifest", "m.csv", "--allocators", "caching,lake",
-        "--set", "lake.fragment_limit=2MiB,4MiB", "--set", "device-memory=80GiB", "--steps",
+        "--set", "lake.handle=2MiB,4MiB", "--set", "device-memory=80GiB", "--steps",
     ]
     assert shard.words(["s3://b/a", "c"], "out") == ["s3://b/a", "c", "--out", os.path.abspath("out")]
 
