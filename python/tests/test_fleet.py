@@ -84,12 +84,12 @@ def test_an_import_takes_no_engine_with_it():
 
 def test_the_words_of_a_shard():
     found = shard.words(
-        Path("a"), "/out", allocators=("caching", "lake"), settings={"lake.fragment_limit": ["2MiB", "4MiB"]},
+        Path("a"), "/out", allocators=("caching", "lake"), settings={"lake.handle": ["2MiB", "4MiB"]},
         device_memory="80GiB", steps=True, manifest="m.csv",
     )
     assert found == [
         "a", "--out", "/out", "--manifest", "m.csv", "--allocators", "caching,lake",
-        "--set", "lake.fragment_limit=2MiB,4MiB", "--set", "device-memory=80GiB", "--steps",
+        "--set", "lake.handle=2MiB,4MiB", "--set", "device-memory=80GiB", "--steps",
     ]
     assert shard.words(["s3://b/a", "c"], "out") == ["s3://b/a", "c", "--out", os.path.abspath("out")]
 
@@ -211,6 +211,10 @@ def test_a_grid_has_a_folder_for_each_configuration():
     assert predictions.home_of("/out", found[0]) == "/out/batch=8,lr=1e-3" and predictions.home_of("/out", {}) == "/out"
     raises("same folder", predictions.grid_of, {"data": ["a/b", "a_b"]})
     raises("out=DIR", gmlake.fleet.predict, "train.py")
+
+
+def test_all_rows_have_all_columns():
+    assert predictions.uniform([{"a": 1}, {"a": 2, "b": 3}]) == [{"a": 1, "b": None}, {"a": 2, "b": 3}]
 
 
 def test_messages_are_one_line():

@@ -90,7 +90,7 @@ def ranks_unlike_their_peers(runs):
 
 EXPECTED = [
     (jobs_that_lose, ["job", "ranks", "lost_gib", "lost_share"]),
-    (allocators_that_save, ["allocator", "options", "ranks", "saved_gib", "saved_share", "ran_out"]),
+    (allocators_that_save, ["allocator", "settings", "ranks", "saved_gib", "saved_share", "ran_out"]),
     (ranks_unlike_their_peers, ["job", "rank", "device", "file", "more"]),
 ]
 

@@ -21,7 +21,7 @@ def run(inputs=(), out=None, engine="ray", shards=None, allocators=None, setting
     engine         "ray", "local" (one process, all cores of this machine), or a concurrent.futures.Executor
     shards         how many tasks [default: four for each CPU of the cluster]
     allocators     such as ["caching", "lake"] [default: as `gmlake-sim fleet`]
-    settings       options to try, such as {"lake.fragment_limit": ["2MiB", "16MiB"]}
+    settings       options to try, such as {"lake.handle": ["2MiB", "8MiB"]}
     device_memory  sizes of GPUs, such as ["80GiB"] [default: without a limit]
     steps          a table of steps, too
     retries        how often a shard is started again that failed, was killed, or whose worker is gone

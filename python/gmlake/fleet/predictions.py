@@ -63,7 +63,7 @@ def predict(script, arguments=(), vary=None, world=None, ranks=None, out=None, e
     found, failed = run_all(engine_of(engine, retries), work, tasks, "predictions", progress)
     for left in Path(place(out)).glob(f"**/{ASIDE}*"):
         shutil.rmtree(left, ignore_errors=True)
-    return Predictions(place(out), [row for rows in found if rows for row in rows], failed)
+    return Predictions(place(out), uniform([row for rows in found if rows for row in rows]), failed)
 
 
 def grid_of(vary):
@@ -109,6 +109,12 @@ def kept(aside, home, numbers, values):
         if path.suffix in (".pickle", ".log") or path.name == Path(numbers).name:
             os.replace(path, home / path.name)
     return [row(values, rank) for rank in content["ranks"]]
+
+
+def uniform(rows):
+    """The same rows, all with the same columns: what failed has fewer numbers."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [{name: row.get(name) for name in names} for row in rows]
 
 
 def row(values, rank):
