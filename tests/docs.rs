@@ -18,7 +18,7 @@ use std::process::{Command, Output};
 use common::cli::output;
 
 /// What a line begins with that does not run here, and where it does.
-const OTHERS: [(&str, &str); 16] = [
+const OTHERS: [(&str, &str); 19] = [
     ("gmlake-replay ", "needs a GPU: .ci/gpu; its options are checked against its help"),
     (
         "python -m gmlake ",
@@ -26,7 +26,10 @@ const OTHERS: [(&str, &str); 16] = [
     ),
     ("torchrun ", "needs PyTorch: python/tests/gpu"),
     ("GMLAKE_CONF=", "needs PyTorch: python/tests/gpu"),
+    ("python examples/fleet/", "needs Ray: tests/fleet"),
     ("python examples/", "needs PyTorch: tests/predict"),
+    ("sbatch examples/fleet/", "needs Slurm; the script runs in tests/fleet"),
+    ("kubectl apply -f examples/fleet/", "needs a cluster; its command runs in tests/fleet"),
     ("pip install ", "tests/wheel installs the package"),
     ("cargo install --path .", "packaging/chroots installs it"),
     ("cargo test", "this is it"),

@@ -10,8 +10,10 @@ import pickle
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import gmlake.fleet
 from gmlake.predict import (
     Problem, grid, host_pace, imports, library, options, pytorch, run, series, simulator,
 )
@@ -362,6 +364,26 @@ def test_a_grid_has_a_row_for_each_configuration_and_for_each_card():
     assert all(len(line) <= 80 for line in lines), found.out
     (reply,) = found.json["series"]
     assert reply["quantity"] == "batch" and reply["values"] == [64, 4096]
+
+
+def test_configurations_and_ranks_are_tasks_of_an_engine():
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
+        script, out = Path(folder, "job.py"), Path(folder, "kept")
+        script.write_text(MLP)
+        found = gmlake.fleet.predict(
+            script, vary={"batch": [4096, "none"]}, world=2, ranks=[0, 1], out=out, engine=pool, options=["--steps", "2"]
+        )
+        alone = Answer(folder, MLP, "--world", "2", "--ranks", "1", "--steps", "2", "after:--batch", "after:4096").rank
+        files = sorted(path.name for path in Path(out, "batch=4096").iterdir())
+        assert not list(out.rglob(".part-*")) and all(Path(row["snapshot"]).exists() for row in found.rows[:2])
+    assert found.failed == {} and [(row["batch"], row["rank"]) for row in found.rows] == [
+        ("4096", 0), ("4096", 1), ("none", 0), ("none", 1)
+    ]
+    assert files == [f"job.r{rank}.{ending}" for rank in (0, 1) for ending in ("json", "log", "pickle")], files
+    held = alone["allocators"]["lake"]["reserved_peak_bytes"]
+    assert found.rows[1]["reserved_peak_bytes"] == alone["reserved_peak_bytes"] > 0
+    assert found.rows[1]["lake_reserved_peak_bytes"] == held and found.rows[2]["lake_reserved_peak_bytes"] is None
+    assert found.rows[0]["error"] is None and "sys.exit(2)" in found.rows[2]["error"], found.rows[2]
 
 
 def test_ranks_of_a_world_each_have_a_line():

@@ -1,7 +1,8 @@
 //! The listing: every recording of a fleet with its job, date and rank, found without opening one.
 //!
-//! A folder is searched with all that is below it. The job is the file's path below what was typed, with `*` in place of
-//! the rank; the date is one that stands in the path, else that of the file's last change. A manifest may say otherwise.
+//! A folder is searched with all that is below it. The job is the file's path below what was typed, with `*` in place
+//! of the rank; the date is one that stands in the path, else that of the file's last change. A manifest may say
+//! otherwise.
 
 use std::fs;
 use std::io;
@@ -9,7 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::manifest::{self, ManifestError};
+use crate::remote::{self, RemoteError, RemoteFile};
 use crate::sim::job;
+
+/// In place of a date that nobody knows.
+const UNKNOWN: &str = "unknown";
 
 /// A recording, and where it belongs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +57,9 @@ pub enum ListingError {
     /// It is no pattern.
     #[error("{0}: not a pattern: {1}")]
     Pattern(String, String),
+    /// A remote folder cannot be listed.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
     /// The manifest is wrong.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
@@ -64,13 +72,17 @@ pub enum ListingError {
 pub fn list(arguments: &[PathBuf], manifest: Option<&Path>) -> Result<Listing, ListingError> {
     let mut files = Vec::new();
     for argument in arguments {
-        let found = expand(argument)?;
-        if found.is_empty() {
-            return Err(ListingError::Empty(argument.display().to_string()));
+        let before = files.len();
+        if remote::is_many(argument) {
+            files.extend(far(argument)?);
+        } else {
+            let root = root(argument);
+            for path in expand(argument)? {
+                files.push(entry(path, &root)?);
+            }
         }
-        let root = root(argument);
-        for path in found {
-            files.push(entry(path, &root)?);
+        if files.len() == before {
+            return Err(ListingError::Empty(remote::shown(argument)));
         }
     }
     if let Some(manifest) = manifest {
@@ -89,6 +101,21 @@ pub fn list(arguments: &[PathBuf], manifest: Option<&Path>) -> Result<Listing, L
     });
     files.dedup_by(|a, b| a.path == b.path);
     Ok(Listing { files })
+}
+
+/// The recordings in a remote folder, or of a remote pattern.
+fn far(argument: &Path) -> Result<Vec<FileEntry>, ListingError> {
+    let found = remote::list(&argument.to_string_lossy())?;
+    let paths: Vec<PathBuf> = found.iter().map(|file| file.url.clone().into()).collect();
+    let mut wanted = job::recordings(&paths);
+    wanted.sort_unstable();
+    let root = root(argument);
+    let files = found.into_iter().zip(paths).filter(|(_, path)| wanted.binary_search(path).is_ok());
+    let entry = |(file, path): (RemoteFile, PathBuf)| {
+        let RemoteFile { size, version, changed, .. } = file;
+        named(path, &root, size, version, changed)
+    };
+    Ok(files.map(entry).collect())
 }
 
 /// The recordings that an argument stands for.
@@ -131,7 +158,8 @@ fn search(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), ListingError> {
 
 /// The part of an argument that names of jobs leave out: a folder itself, else all before the file or the first `*`.
 fn root(argument: &Path) -> PathBuf {
-    if argument.is_dir() {
+    let is_folder = remote::is_remote(argument) && argument.to_string_lossy().ends_with('/');
+    if is_folder || argument.is_dir() {
         return argument.to_owned();
     }
     let is_plain = |part: &std::path::Component<'_>| {
@@ -142,13 +170,29 @@ fn root(argument: &Path) -> PathBuf {
 }
 
 fn entry(path: PathBuf, root: &Path) -> Result<FileEntry, ListingError> {
+    if remote::is_remote(&path) {
+        // One object that was named is not asked for before it is read.
+        return Ok(named(path, root, 0, String::new(), None));
+    }
     let about = fs::metadata(&path).map_err(|source| io_error(&path, source))?;
     let changed = about.modified().unwrap_or(UNIX_EPOCH);
     let nanos = changed.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    Ok(named(path, root, about.len(), nanos.to_string(), Some(changed)))
+}
+
+/// A recording whose job, date and rank are in its path below `root`.
+fn named(
+    path: PathBuf,
+    root: &Path,
+    bytes: u64,
+    mark: String,
+    changed: Option<SystemTime>,
+) -> FileEntry {
     let below = path.strip_prefix(root).unwrap_or(&path).to_owned();
     let (job, rank) = job::of_path(&below);
-    let date = date_in(&below.display().to_string()).unwrap_or_else(|| day_of(changed));
-    Ok(FileEntry { bytes: about.len(), mark: nanos.to_string(), job, date, rank, path })
+    let in_path = date_in(&remote::shown(&below));
+    let date = in_path.or_else(|| changed.map(day_of)).unwrap_or_else(|| UNKNOWN.to_owned());
+    FileEntry { path, bytes, mark, job, date, rank }
 }
 
 /// The first date in a path, written as `2026-11-23` or `20261123`.
@@ -158,7 +202,7 @@ fn date_in(text: &str) -> Option<String> {
         at.and_then(|at| bytes.get(at)).is_none_or(|byte| !byte.is_ascii_digit())
     };
     (0..bytes.len()).find_map(|at| {
-        let found = [10, 8].into_iter().find_map(|length| {
+        [10, 8].into_iter().find_map(|length| {
             let part = text.get(at..at + length)?;
             let digits: String = part.chars().filter(|&c| c != '-').collect();
             let is_date = match length {
@@ -167,8 +211,7 @@ fn date_in(text: &str) -> Option<String> {
             };
             let is_whole = is_edge(at.checked_sub(1)) && is_edge(Some(at + length));
             (is_date && is_whole).then(|| calendar_day(&digits)).flatten()
-        });
-        found
+        })
     })
 }
 
@@ -248,9 +291,9 @@ mod tests {
             fs::write(path, "x").unwrap();
         }
         let found = list(&[folder.path().to_owned()], None).unwrap().files;
-        let told: Vec<_> = found.iter().map(|file| (file.job.as_str(), file.rank)).collect();
+        let jobs: Vec<_> = found.iter().map(|file| (file.job.as_str(), file.rank)).collect();
         let job = "2026-01-02/a/rank*";
-        assert_eq!(told, [(job, Some(0)), (job, Some(1)), ("b.r*", Some(7))]);
+        assert_eq!(jobs, [(job, Some(0)), (job, Some(1)), ("b.r*", Some(7))]);
         assert!(found[..2].iter().all(|file| file.date == "2026-01-02"));
         let pattern = folder.path().join("*/a/*.pickle*");
         let again = list(&[pattern, folder.path().join("b.r7.json")], None).unwrap().files;

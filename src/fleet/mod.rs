@@ -16,9 +16,9 @@
 //!
 //! The tables are read again by [`summarize`], one job at a time.
 //!
-//! There is no engine and no coordinator: whoever starts the same command again, here or as another shard, goes on where
-//! the last one was, and the finished files are the same to the byte. So Slurm, Kubernetes or Ray only have to start
-//! shards, and to start those again that died.
+//! There is no engine and no coordinator: whoever starts the same command again, here or as another shard, goes on
+//! where the last one was, and the finished files are the same to the byte. So Slurm, Kubernetes or Ray only have to
+//! start shards, and to start those again that died.
 
 mod config;
 mod layout;
@@ -36,7 +36,7 @@ pub use config::Config;
 pub use layout::{Layout, Part, Shard};
 pub use listing::{FileEntry, Listing, ListingError, list};
 pub use manifest::ManifestError;
-pub use run::{FleetError, Outcome, run};
+pub use run::{FleetError, Outcome, RunOptions, run};
 pub use store::StoreError;
 pub use summary::{SummaryError, summarize};
 pub use tables::{SCHEMA_VERSION, TABLES, Table};

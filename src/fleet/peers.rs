@@ -1,7 +1,7 @@
 //! Peers: the ranks of one job, and those among them that are unlike the others.
 //!
-//! A rank is unlike its peers if it holds more or less than their median by a twentieth, and by six times as much as the
-//! median rank does. The reasons are what else it differs in: settings, tensors, what is lost, requests.
+//! A rank is unlike its peers if it holds more or less than their median by a twentieth, and by six times as much as
+//! the median rank does. The reasons are what else it differs in: settings, tensors, what is lost, requests.
 
 use super::reading::Record;
 use crate::metrics::UnlikeRank;

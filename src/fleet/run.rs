@@ -62,29 +62,43 @@ struct Crew<'a> {
     failure: Mutex<Option<FleetError>>,
 }
 
-/// Runs a shard of a layout into the tables of the folder `out`. `inputs` is what was listed, as typed; `done` is called
-/// after each recording, from any thread.
+/// Where a fleet goes, and how much of it is done by whom.
+#[derive(Debug, Clone, Copy)]
+pub struct RunOptions<'a> {
+    /// The folder of the tables.
+    pub out: &'a Path,
+    /// What was listed, as typed.
+    pub inputs: &'a [String],
+    /// The parts that are done.
+    pub shard: Shard,
+    /// Threads; `None`: one for each core.
+    pub jobs: Option<NonZeroUsize>,
+    /// Whether parts that have errors are done again.
+    pub retries_errors: bool,
+}
+
+/// Runs a shard of a layout into tables. `done` is called after each recording, from any thread.
 ///
 /// # Errors
 /// If `out` cannot be written or holds something else.
 pub fn run(
     layout: &Layout,
     config: &Config,
-    (out, inputs): (&Path, &[String]),
-    shard: Shard,
-    jobs: Option<NonZeroUsize>,
+    options: RunOptions<'_>,
     done: &(dyn Fn(&FileEntry) + Sync),
 ) -> Result<Outcome, FleetError> {
     let about = About {
         schema_version: SCHEMA_VERSION,
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-        inputs: inputs.to_vec(),
+        inputs: options.inputs.to_vec(),
         configuration: config.lines(),
     };
-    let store = Store::open(out, &about)?;
+    let store = Store::open(options.out, &about)?;
     let removed = remove_others(&store, layout)?;
-    let (known, missing): (Vec<&Part>, Vec<&Part>) =
-        layout.of(shard).partition(|part| store.has(&format!("ranks/{}", part.path)));
+    let (known, missing): (Vec<&Part>, Vec<&Part>) = layout.of(options.shard).partition(|part| {
+        let has = |table: &str| store.has(&format!("{table}/{}", part.path));
+        has("ranks") && !(options.retries_errors && has("errors"))
+    });
     let mut outcome = Outcome { removed, ..Outcome::default() };
     for part in &known {
         outcome.files_before += part.files.len();
@@ -92,7 +106,8 @@ pub fn run(
         part.files.iter().for_each(done);
     }
     let crew = Crew::new(store, config, &missing);
-    let workers = jobs.or_else(|| thread::available_parallelism().ok()).map_or(1, usize::from);
+    let workers =
+        options.jobs.or_else(|| thread::available_parallelism().ok()).map_or(1, usize::from);
     thread::scope(|scope| {
         for _ in 0..workers.min(crew.queue.len()) {
             scope.spawn(|| crew.work(done));
@@ -185,8 +200,9 @@ impl<'a> Crew<'a> {
 
     /// The ranks come last: where they are, the others are, too.
     fn write(&self, part: &Part, rows: &Rows) -> Result<(), FleetError> {
-        if !rows.errors.is_empty() {
-            self.write_table("errors", &errors(), part, &rows.errors)?;
+        match rows.errors.is_empty() {
+            true => self.store.remove(&format!("errors/{}", part.path))?,
+            false => self.write_table("errors", &errors(), part, &rows.errors)?,
         }
         if self.config.has_steps {
             self.write_table("steps", &steps(), part, &rows.steps)?;

@@ -1,9 +1,10 @@
 //! The store: the folder that a fleet's tables are in.
 //!
-//! A file there is complete: it is written under a name that begins with a dot, then renamed. `fleet.json` says what the
-//! tables are made of; a folder with other results is refused and not mixed.
+//! A file there is complete: it is written under a name that begins with a dot, then renamed. `fleet.json` says what
+//! the tables are made of; a folder with other results is refused and not mixed.
 
 use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -79,7 +80,13 @@ impl Store {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if !store.is_new()? {
-                    return Err(StoreError::Foreign(place));
+                    // Another shard may have begun between the two looks.
+                    let has_begun = store.has(ABOUT);
+                    return if has_begun {
+                        Self::open(root, about)
+                    } else {
+                        Err(StoreError::Foreign(place))
+                    };
                 }
                 let mut text = serde_json::to_vec_pretty(about).unwrap_or_default();
                 text.push(b'\n');
@@ -132,8 +139,8 @@ impl Store {
         let folder = path.parent().unwrap_or(&self.root);
         fs::create_dir_all(folder).map_err(failed)?;
         let title = path.file_name().unwrap_or_default().to_string_lossy();
-        // Two shards may both begin with the file that says what this is.
-        let temporary = folder.join(format!(".{title}.{}", std::process::id()));
+        // Two shards may write the same file at once. In containers, their process ids are the same.
+        let temporary = folder.join(format!(".{title}.{:016x}", random()));
         let written = File::create(&temporary).and_then(|mut file| {
             file.write_all(content)?;
             file.sync_all()?;
@@ -206,6 +213,11 @@ fn names(folder: &Path) -> Result<Vec<String>, StoreError> {
     Ok(names)
 }
 
+/// A number that no other process has.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
 fn io_error(path: &Path, source: io::Error) -> StoreError {
     StoreError::Io { path: path.display().to_string(), source }
 }
@@ -235,6 +247,26 @@ mod tests {
         fs::create_dir(&foreign).unwrap();
         fs::write(foreign.join("thesis.tex"), "x").unwrap();
         assert!(matches!(Store::open(&foreign, &about("a")), Err(StoreError::Foreign(_))));
+    }
+
+    #[test]
+    fn shards_may_begin_at_once() {
+        for _ in 0..50 {
+            let folder = tempfile::tempdir().unwrap();
+            let root = folder.path().join("out");
+            std::thread::scope(|scope| {
+                for shard in 0..8 {
+                    let root = &root;
+                    scope.spawn(move || {
+                        let store = Store::open(root, &about("a")).unwrap();
+                        store
+                            .write(&format!("runs/job=a/date=b/part-{shard}.parquet"), b"x")
+                            .unwrap();
+                    });
+                }
+            });
+            assert_eq!(Store::open(&root, &about("a")).unwrap().parts("runs").unwrap().len(), 8);
+        }
     }
 
     #[test]

@@ -53,8 +53,8 @@ struct Run {
     driver_ns: Option<u64>,
 }
 
-/// Reads the tables in `folder`. `cards` are those that jobs are to fit on; `reference` is the allocator that the others
-/// are compared with, by default the recording, or the first of the fleet.
+/// Reads the tables in `folder`. `cards` are those that jobs are to fit on; `reference` is the allocator that the
+/// others are compared with, by default the recording, or the first of the fleet.
 ///
 /// # Errors
 /// If the folder holds no fleet, or a table is damaged.
@@ -84,7 +84,7 @@ pub fn summarize(
     Ok(summary.finish())
 }
 
-/// A summary in the making.
+/// A summary of the jobs that were read so far.
 struct Summary<'a> {
     cards: Vec<&'a Target>,
     reference: Option<String>,

@@ -10,7 +10,7 @@ use super::tables::{ErrorRow, RankRow, RunRow, StepRow, cells, errors, ranks, ru
 use crate::metrics::RunSummary;
 use crate::report::parquet::Value;
 use crate::sim::sweep::Point;
-use crate::sim::{Opened, open_all, run};
+use crate::sim::{Opened, open_all, run_cached};
 
 /// The rows of one recording, or of several, in their order.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -80,7 +80,7 @@ fn rows_of_device(file: &FileEntry, opened: &Opened, config: &Config, done: &dyn
         add(&mut rows, recorded, None);
     }
     for point in &config.grid.points {
-        match run(opened, &point.choice, &point.setup) {
+        match run_cached(opened, &point.choice, &point.setup) {
             Ok(found) => add(&mut rows, &found, Some(point)),
             Err(error) => {
                 let allocator = point.choice.spec.name;

@@ -1,4 +1,5 @@
-//! A fleet as tables: what all ranks hold, the cards that the jobs need, the jobs that lose most, ranks unlike their peers.
+//! A fleet as tables: what all ranks hold, the cards that the jobs need, the jobs that lose most, ranks unlike their
+//! peers.
 
 use super::section::Section;
 use crate::metrics::{CardCount, FleetJob, FleetSummary, FleetTotal, JobPeak};

@@ -1,5 +1,7 @@
 //! The choice: which allocators run, with which options, and in which world.
 
+use std::sync::Arc;
+
 use super::open::OpenOptions;
 use super::setup::Setup;
 use crate::alloc_conf::AllocConf;
@@ -48,6 +50,15 @@ pub struct Choices {
     pub is_strict: bool,
     /// Whether the runs are to keep what was held at their peaks, at up to twice the price.
     pub has_peaks: bool,
+}
+
+impl Choices {
+    /// The same for many ranks, of which those that make the same requests need one run.
+    #[must_use]
+    pub fn with_cache(mut self) -> Self {
+        self.setup.cache = Some(Arc::default());
+        self
+    }
 }
 
 /// In place of names: every allocator there is.

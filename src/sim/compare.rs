@@ -15,7 +15,7 @@ use super::failure::FileError;
 use super::job::Job;
 use super::open::{Opened, open};
 use super::peak::at_peak;
-use super::run::{RunError, run};
+use super::run::{RunError, run_cached};
 use super::setup::Setup;
 use super::spread::{Spread, each_rank};
 use crate::metrics::{Comparison, JobComparison, Moment, RECORDED, RankComparison, RunSummary};
@@ -59,8 +59,9 @@ pub(super) fn each_file(
 /// that cannot be used is reported in the result. `done` is called, from any thread, after each file.
 pub fn compare_job(job: &Job, choices: &Choices, done: impl Fn(&Path) + Sync) -> JobComparison {
     let spread = Spread::of_files(job.ranks.len());
+    let choices = choices.clone().with_cache();
     let (ranks, failures) = each_rank(job, &choices.open, done, |file, opened| {
-        let comparison = compare_spread(opened, choices, spread)?;
+        let comparison = compare_spread(opened, &choices, spread)?;
         Ok(RankComparison::new(file.number, comparison))
     });
     JobComparison { name: job.name.clone(), ranks, failures }
@@ -96,7 +97,8 @@ pub(super) fn run_one(
     choice: &Choice,
     setup: &Setup,
 ) -> Result<RunSummary, FileError> {
-    let summary = run(opened, choice, setup).map_err(|source| failed(opened, choice, source))?;
+    let summary =
+        run_cached(opened, choice, setup).map_err(|source| failed(opened, choice, source))?;
     setup.runs.fetch_add(1, Ordering::Relaxed);
     Ok(summary)
 }

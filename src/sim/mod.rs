@@ -10,9 +10,11 @@
 //! ```
 
 pub mod blame;
+mod cache;
 mod choice;
 mod compare;
 mod failure;
+mod fingerprint;
 mod ground;
 mod in_depth;
 mod inspect;
@@ -32,6 +34,7 @@ pub mod sweep;
 mod transcript;
 mod tune;
 
+pub use cache::RunCache;
 pub use choice::{Choice, ChoiceError, Choices, choose};
 pub use compare::{compare, compare_files, compare_job};
 pub use failure::FileError;
@@ -42,7 +45,7 @@ pub use inspect::{
 };
 pub use open::{OpenOptions, Opened, open, open_all, open_bytes};
 pub use peak::{at_event, at_peak};
-pub use run::{RunError, run};
+pub use run::{RunError, run, run_cached};
 pub use setup::{DEFAULT_GPU_LAG, Memory, Setup};
 pub use transcript::{TracksError, transcribe, write_tracks};
 pub use tune::{TuneOptions, tune};

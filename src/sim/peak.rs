@@ -4,10 +4,10 @@
 //! cost more than the run. So the first pass notes the event and the second one stops there, at twice the price at
 //! most; it needs no prices, no timeline and no steps. A run does the same each time, so this is the same peak.
 
-use super::choice::Choice;
 use super::open::Opened;
 use super::run::{RunError, Stage};
 use super::setup::Setup;
+use crate::allocator::Choice;
 use crate::allocator::{BlockId, BlockKind, BlockView};
 use crate::metrics::{Causes, Growth, Moment, Peak, PeakBlock, RunSummary};
 use crate::trace::{Event, EventKind, Trace};

@@ -13,9 +13,9 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use super::choice::Choice;
 use super::open::Opened;
-use super::setup::Setup;
+use super::setup::{Memory, Setup};
+use crate::allocator::Choice;
 use crate::allocator::{AllocError, Allocator, BlockId, Counter, OptionError, Request, Usage};
 use crate::device::{Bill, CallCounts, Counted, DeviceError, FenceCounts, Priced, SimDevice};
 use crate::drive::{Outcome, Replay};
@@ -70,6 +70,46 @@ pub fn run(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary
     summary.peak_event = meter.watch.peak_event.map(|event| event as u64);
     summary.timeline = meter.timeline;
     Ok(summary)
+}
+
+/// The same, from the cache of the setup if it is there: then its time on this machine is not known. Where driver time
+/// is priced, or the recorded addresses are used, which differ from rank to rank, every run is made.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_cached(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary, RunError> {
+    let is_own = setup.profile.is_some() || setup.has_recorded_addresses(opened, choice);
+    let Some(cache) = setup.cache.as_ref().filter(|_| !is_own) else {
+        return run(opened, choice, setup);
+    };
+    let (name, options) = (choice.spec.name, choice.options.rows());
+    let key = (opened.program(), format!("{name} {options:?} {}", setup.text()));
+    let Some(known) = cache.known(&key) else {
+        let made = run(opened, choice, setup)?;
+        cache.keep(key, &made);
+        return Ok(made);
+    };
+    let time = |event: u64| opened.trace.times_us.get(event as usize).copied();
+    Ok(RunSummary {
+        file: opened.file.clone(),
+        device: opened.trace.device,
+        first_oom_us: known.first_oom_event.and_then(time),
+        ..known
+    })
+}
+
+/// Whether a run without a limit shows how one on any device goes that has all it asks for: the allocator never asked
+/// how much memory there is, does not follow from PyTorch's settings, and no share of the memory is its limit.
+pub(super) fn is_never_refused(
+    opened: &Opened,
+    choice: &Choice,
+    setup: &Setup,
+    unlimited: &RunSummary,
+) -> bool {
+    let capacity = unlimited.reserved_peak_bytes;
+    let limited = Setup { memory: Memory::Bytes(capacity), ..setup.clone() };
+    let is_free = limited.memory(opened) == Some(capacity);
+    is_free && !choice.spec.keeps_limit && unlimited.memory_inquiries == 0
 }
 
 /// All that takes part in a run.

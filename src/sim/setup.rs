@@ -8,9 +8,12 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::choice::Choice;
+use twox_hash::XxHash3_128;
+
+use super::cache::RunCache;
 use super::open::Opened;
 use crate::alloc_conf::{AllocConf, TorchVersion};
+use crate::allocator::Choice;
 use crate::allocator::{Environment, Options};
 use crate::device::{AddressPolicy, DevicePtr, Profile, SimDevice};
 use crate::drive::OnOom;
@@ -58,6 +61,8 @@ pub struct Setup {
     pub profile: Option<Profile>,
     /// How many runs were made with this setup and its clones so far, for those who wait.
     pub runs: Arc<AtomicU64>,
+    /// Runs that need not be made again, for the ranks of a job.
+    pub cache: Option<Arc<RunCache>>,
 }
 
 impl Setup {
@@ -113,6 +118,32 @@ impl Setup {
         }
     }
 
+    /// All of it that a result depends on, in one line.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let Self {
+            version,
+            conf,
+            memory,
+            memory_fraction,
+            addresses,
+            on_oom,
+            gpu_lag,
+            profile,
+            runs: _,
+            cache: _,
+        } = self;
+        let conf = conf.as_ref().map(|conf| conf.text.as_str());
+        let profile = profile.as_ref().map(|profile| {
+            let hash = XxHash3_128::oneshot(format!("{profile:?}").as_bytes());
+            format!("{} {hash:032x}", profile.name)
+        });
+        format!(
+            "{version} {conf:?} {memory:?} {memory_fraction:?} {addresses:?} {on_oom:?} \
+             {gpu_lag:?} {profile:?}"
+        )
+    }
+
     /// A limit below the device's memory.
     fn limit(&self, opened: &Opened) -> Option<Bytes> {
         match self.memory {
@@ -140,11 +171,16 @@ impl Setup {
         environment
     }
 
-    fn best_addresses(&self, opened: &Opened, choice: &Choice) -> AddressPolicy {
-        let as_recorded = choice.spec.name == opened.recorded_by()
+    /// Whether the run gets the addresses of the recording.
+    pub(super) fn has_recorded_addresses(&self, opened: &Opened, choice: &Choice) -> bool {
+        choice.spec.name == opened.recorded_by()
             && choice.options == Options::default()
-            && self.conf.is_none();
-        if !as_recorded {
+            && self.conf.is_none()
+            && self.addresses.is_none()
+    }
+
+    fn best_addresses(&self, opened: &Opened, choice: &Choice) -> AddressPolicy {
+        if !self.has_recorded_addresses(opened, choice) {
             return AddressPolicy::Driver;
         }
         let start = opened.start.segments.iter().filter(|segment| !segment.is_expandable);

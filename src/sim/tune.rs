@@ -21,13 +21,13 @@
 
 use rayon::prelude::*;
 
-use super::choice::Choice;
 use super::compare::run_one;
 use super::failure::FileError;
 use super::knobs::{COLLECTION, KNOBS, Knob};
 use super::open::Opened;
 use super::setup::{Memory, Setup};
 use crate::alloc_conf::AllocConf;
+use crate::allocator::Choice;
 use crate::allocator::{Options, find};
 use crate::device::{AddressPolicy, Profile};
 use crate::metrics::{Tried, Tuning};

@@ -26,6 +26,11 @@ def configurations(varied):
     lists = dict(map(values_of, varied))
     if len(lists) < len(varied):
         raise Problem("--vary: the same name is given twice")
+    return combinations(lists)
+
+
+def combinations(lists):
+    """Every combination of the values of a dict of lists, as `configurations`."""
     names = list(lists)
     backwards = itertools.product(*(lists[name] for name in reversed(names)))
     return [dict(zip(names, reversed(values))) for values in backwards] if lists else []
@@ -121,8 +126,7 @@ def run_all(workshop, order, ranks, events, grid, folder, name):
 def run_one(workshop, order, ranks, events, values, folder, name):
     """One configuration."""
     own = order._replace(arguments=arguments(order.arguments, values))
-    safe = re.sub(r"[^\w.,=+-]", "_", label(values))
-    outputs = Outputs(folder, f"{name}.{safe}", ranks.world > 1, shows=None)
+    outputs = Outputs(folder, f"{name}.{mark(values)}", ranks.world > 1, shows=None)
     try:
         found = predict(workshop, own, ranks, events, outputs.stem, outputs.output)
     except Problem as problem:
@@ -130,6 +134,11 @@ def run_one(workshop, order, ranks, events, values, folder, name):
     finally:
         outputs.close()
     return {"values": values, "arguments": own.arguments, "ranks": found}
+
+
+def mark(values):
+    """A configuration in the name of a file."""
+    return re.sub(r"[^\w.,=+-]", "_", label(values))
 
 
 def worst(configuration):

@@ -7,10 +7,10 @@ import time
 class Progress:
     """The line."""
 
-    def __init__(self, total):
+    def __init__(self, total, what="configurations", shown=True):
         self._total, self._done, self._failed = total, 0, 0
-        self._begin = time.monotonic()
-        self._shown = sys.stderr.isatty()
+        self._begin, self._what = time.monotonic(), what
+        self._shown = shown and sys.stderr.isatty()
         self._show()
 
     def advance(self, failed):
@@ -26,7 +26,7 @@ class Progress:
     def _show(self):
         if not self._shown:
             return
-        text = f"{self._done} of {self._total} configurations"
+        text = f"{self._done} of {self._total} {self._what}"
         if self._failed:
             text += f", {self._failed} failed"
         if self._done:

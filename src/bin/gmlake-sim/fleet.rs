@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use gmlake::alloc_conf::AllocConf;
-use gmlake::fleet::{Config, Layout, Outcome, Shard, list, run};
+use gmlake::fleet::{Config, Layout, Outcome, RunOptions, Shard, list, run};
 use gmlake::sim::Setup;
 use gmlake::sim::sweep::Grid;
 use gmlake::units::Grouped;
@@ -45,7 +45,14 @@ pub(crate) fn main(args: &FleetArgs, json: bool) -> anyhow::Result<Answer> {
     let bar = work::rate(recordings);
     let inputs = inputs(args);
     let done = |_: &gmlake::fleet::FileEntry| bar.inc(1);
-    let outcome = run(&layout, &config, (out, &inputs), shard, args.jobs, &done);
+    let options = RunOptions {
+        out,
+        inputs: &inputs,
+        shard,
+        jobs: args.jobs,
+        retries_errors: args.retry_errors,
+    };
+    let outcome = run(&layout, &config, options, &done);
     bar.finish_and_clear();
     let outcome = outcome?;
     tell(args, recordings, &outcome, json)?;
@@ -56,14 +63,15 @@ fn config(args: &FleetArgs) -> anyhow::Result<Config> {
     let version = args.torch_version;
     let conf = args.alloc_conf.as_deref();
     let conf = conf.map(|text| AllocConf::parse(text, version)).transpose()?;
-    let base = Setup { version, conf, runs: Arc::default(), ..device(&args.device)? };
+    let base = Setup { version, conf, cache: Some(Arc::default()), ..device(&args.device)? };
     let by_default = args.allocators.is_empty() && args.set.iter().all(|axis| !axis.contains('.'));
     let names = match by_default {
         true => ALLOCATORS.map(str::to_owned).to_vec(),
         false => args.allocators.clone(),
     };
     let grid = Grid::new(&names, &args.set, &base)?;
-    Ok(Config { grid, version, has_steps: args.steps })
+    let max_input = args.limit.max_input;
+    Ok(Config { grid, version, max_input, has_steps: args.steps })
 }
 
 /// What was typed, for the next call to compare with.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use anyhow::bail;
 use gmlake::metrics::Sweep;
 use gmlake::report::{Export, ImageFormat, ReportError, section, sweep as report, write_sweep};
-use gmlake::sim::OpenOptions;
-use gmlake::sim::sweep::{Grid, Journal, SweepPlan, sweep};
+use gmlake::sim::sweep::{Grid, Journal, SweepPlan, Swept, sweep};
+use gmlake::units::Grouped;
 
 use crate::args::{SweepArgs, SweepOutputArgs};
 use crate::typed::{check_stdin, setup};
@@ -21,10 +21,10 @@ pub(crate) fn main(args: &SweepArgs) -> anyhow::Result<Answer> {
     let base = setup(&args.input, &args.device, args.alloc_conf.as_deref())?;
     let grid = Grid::new(&args.allocators, &args.set, &base)?;
     let exports = exports(&args.output)?;
-    let open =
-        OpenOptions { device: args.input.device, version: args.input.torch_version, stacks: false };
+    let open = args.input.open(false);
     let journal = journal(&args.output)?;
-    let plan = SweepPlan { grid, open, is_strict: args.input.strict, journal };
+    let (is_strict, only_fitting) = (args.input.strict, args.only_fitting);
+    let plan = SweepPlan { grid, open, is_strict, only_fitting, journal };
     let (rows, answer) = run(&args.input.files, args.output.jobs, &plan)?;
     let found = Sweep { axes: plan.grid.axes.clone(), rows };
     if !exports.iter().any(|(export, _)| export.is_stdout()) && !found.rows.is_empty() {
@@ -55,12 +55,15 @@ pub(crate) fn run(
     }
     let bar = work::progress(files.len() * plan.grid.points.len(), &Arc::default());
     let pool = work::pool(jobs)?;
-    let results = pool.install(|| sweep(files, plan, |_| bar.inc(1)));
+    let results = pool.install(|| sweep(files, plan, || bar.inc(1)));
     bar.finish_and_clear();
     let (mut rows, mut answer) = (Vec::new(), Answer::Yes);
     for result in results {
         match result {
-            Ok(found) => rows.extend(found),
+            Ok(found) => {
+                print_counts(&found);
+                rows.extend(found.rows);
+            }
             Err(error) => {
                 terminal::print_error(&error.into());
                 answer = Answer::Incomplete;
@@ -68,6 +71,18 @@ pub(crate) fn run(
         }
     }
     Ok((rows, answer))
+}
+
+/// How many points needed no run, on standard error.
+fn print_counts(found: &Swept) {
+    let Swept { rows, shared, left_out } = found;
+    if (*shared > 0 || *left_out > 0) && !terminal::is_quiet() {
+        let runs = Grouped(rows.len() as u64 - shared);
+        let (shared, left_out) = (Grouped(*shared), Grouped(*left_out));
+        terminal::print_line(&format!(
+            "{runs} runs; {shared} points go as without a memory limit; {left_out} left out"
+        ));
+    }
 }
 
 fn exports(args: &SweepOutputArgs) -> anyhow::Result<Vec<(Export, Box<Write>)>> {

@@ -22,10 +22,10 @@ mod tenants;
 
 use rustc_hash::FxHashMap;
 
-use super::choice::Choice;
 use super::open::Opened;
 use super::run::RunError;
 use super::setup::Setup;
+use crate::allocator::Choice;
 use crate::metrics::{Blame, BlameRow, By, Category, Moment};
 use categories::Categories;
 pub use difference::{Tolerance, diff};

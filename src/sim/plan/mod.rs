@@ -25,11 +25,12 @@ use super::compare::{check_assumptions, run_one};
 use super::failure::FileError;
 use super::job::Job;
 use super::open::Opened;
+use super::run::is_never_refused;
 use super::setup::{Memory, Setup};
 use super::spread::{Spread, each_rank};
 use crate::device::GRANULE;
 use crate::drive::OnOom;
-use crate::metrics::{JobFit, JobPlan, Need, Plan, RankFit, RunSummary, Target, Trial, Verdict};
+use crate::metrics::{JobFit, JobPlan, Need, Plan, RankFit, Target, Trial, Verdict};
 use crate::remote;
 use crate::units::Bytes;
 use search::Search;
@@ -60,8 +61,9 @@ pub fn plan(opened: &Opened, options: &PlanOptions) -> Result<Plan, FileError> {
 /// reported in the result. `done` is called, from any thread, after each file.
 pub fn plan_job(job: &Job, options: &PlanOptions, done: impl Fn(&Path) + Sync) -> JobPlan {
     let spread = Spread::of_files(job.ranks.len());
+    let options = PlanOptions { choices: options.choices.clone().with_cache(), ..options.clone() };
     let (ranks, failures) = each_rank(job, &options.choices.open, done, |file, opened| {
-        let plan = plan_spread(opened, options, spread)?;
+        let plan = plan_spread(opened, &options, spread)?;
         Ok(Plan { rank: file.number, ..plan })
     });
     JobPlan { name: job.name.clone(), ranks, failures }
@@ -146,7 +148,8 @@ fn need(
     let choices = &options.choices;
     let unlimited = Setup { memory: Memory::Unlimited, ..choices.setup.clone() };
     let unlimited = run_one(opened, choice, &unlimited)?;
-    let unrefused = unrefused(opened, choice, &choices.setup, &unlimited);
+    let is_free = is_never_refused(opened, choice, &choices.setup, &unlimited);
+    let unrefused = is_free.then(|| Trial::new(unlimited.reserved_peak_bytes, &unlimited));
     let search = Search {
         floor: live_peak,
         ceiling: unlimited.reserved_peak_bytes,
@@ -163,22 +166,6 @@ fn need(
         verdicts: Vec::new(),
     };
     Ok(Needed { need, unrefused })
-}
-
-/// The run without a limit, if it shows how a run on any device goes that has all it asks for: the allocator never
-/// asked
-/// how much memory there is, does not follow from PyTorch's settings, and no share of the memory is its limit.
-fn unrefused(
-    opened: &Opened,
-    choice: &Choice,
-    setup: &Setup,
-    unlimited: &RunSummary,
-) -> Option<Trial> {
-    let capacity = unlimited.reserved_peak_bytes;
-    let limited = Setup { memory: Memory::Bytes(capacity), ..setup.clone() };
-    let is_free = limited.memory(opened) == Some(capacity);
-    let knows = choice.spec.keeps_limit || unlimited.memory_inquiries > 0;
-    (is_free && !knows).then(|| Trial::new(capacity, unlimited))
 }
 
 fn verdict(need: &Need, trial: Trial) -> Verdict {

@@ -3,10 +3,6 @@
 //! An option of one allocator is no axis of another, so that `gmlake.x` with two values and `caching.y` with three make
 //! five points and not six; what all allocators have, device memory, profile and settings, multiplies them all.
 
-use std::hash::Hasher;
-
-use rustc_hash::FxHasher;
-
 use super::axis::{self, AxisError, Kind};
 use crate::alloc_conf::AllocConf;
 use crate::allocator::{self, Environment, OptionError, Options, Spec};
@@ -84,6 +80,14 @@ impl Grid {
             point.choice.spec.build(&point.choice.options, &environment(&point.setup))?;
         }
         Ok(Self { axes: parsed, points })
+    }
+}
+
+impl Grid {
+    /// Whether points differ in the device's memory.
+    pub(super) fn has_memory_axis(&self) -> bool {
+        let is_it = |axis: &&Axis| matches!(axis::kind(&axis.name), Some(Kind::Memory));
+        self.axes.iter().find(is_it).is_some_and(|axis| axis.values.len() > 1)
     }
 }
 
@@ -169,29 +173,9 @@ impl Point {
     /// All of it that a result depends on, in one line.
     #[must_use]
     pub fn text(&self) -> String {
-        let Setup {
-            version,
-            conf,
-            memory,
-            memory_fraction,
-            addresses,
-            on_oom,
-            gpu_lag,
-            profile,
-            runs: _,
-        } = &self.setup;
-        let conf = conf.as_ref().map(|conf| conf.text.as_str());
-        let profile = profile.as_ref().map(|profile| {
-            let mut hasher = FxHasher::default();
-            hasher.write(format!("{profile:?}").as_bytes());
-            format!("{} {:016x}", profile.name, hasher.finish())
-        });
         let (allocator, options) = (self.choice.spec.name, self.choice.options.rows());
         let settings = &self.settings;
-        format!(
-            "{allocator} {options:?} {settings:?} | {version} {conf:?} {memory:?} \
-             {memory_fraction:?} {addresses:?} {on_oom:?} {gpu_lag:?} {profile:?}"
-        )
+        format!("{allocator} {options:?} {settings:?} | {}", self.setup.text())
     }
 
     fn with(&self, axis: &Axis, value: &str, change: &Change) -> Result<Self, AxisError> {

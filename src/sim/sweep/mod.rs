@@ -8,6 +8,7 @@
 mod axis;
 mod grid;
 mod journal;
+mod unlimited;
 
 pub use axis::AxisError;
 pub use grid::{Grid, GridError, Point};
@@ -21,9 +22,12 @@ use rustc_hash::FxHasher;
 
 use super::compare::{check_assumptions, run_one};
 use super::failure::FileError;
+use super::live_peak::live_peak;
 use super::open::{OpenOptions, Opened, open};
+use super::setup::Memory;
 use super::spread::Spread;
 use crate::metrics::SweepRow;
+use unlimited::Unlimited;
 
 /// Everything that a sweep needs apart from its files.
 #[derive(Debug)]
@@ -34,6 +38,8 @@ pub struct SweepPlan {
     pub open: OpenOptions,
     /// Whether an assumption about a trace is an error.
     pub is_strict: bool,
+    /// Whether devices that have less memory than is live at once are left out.
+    pub only_fitting: bool,
     /// What earlier sweeps have done; `None`: nothing is kept.
     pub journal: Option<Journal>,
 }
@@ -49,13 +55,24 @@ pub enum SweepError {
     Journal(#[from] JournalError),
 }
 
+/// What came of one file.
+#[derive(Debug, Clone, Default)]
+pub struct Swept {
+    /// The results, in the order of the grid.
+    pub rows: Vec<SweepRow>,
+    /// Points that needed no run: on a smaller device nothing was refused either.
+    pub shared: u64,
+    /// Points that were left out: the device has less memory than is live at once.
+    pub left_out: u64,
+}
+
 /// Runs all points on each file, over all cores, with one file in memory for each worker. `done` is called, from any
 /// thread, after each point.
 pub fn sweep(
     files: &[PathBuf],
     plan: &SweepPlan,
-    done: impl Fn(&SweepRow) + Sync + Send,
-) -> Vec<Result<Vec<SweepRow>, SweepError>> {
+    done: impl Fn() + Sync + Send,
+) -> Vec<Result<Swept, SweepError>> {
     let spread = Spread::of_files(files.len());
     files.par_iter().map(|file| sweep_file(file, plan, spread, &done)).collect()
 }
@@ -64,28 +81,62 @@ fn sweep_file(
     file: &Path,
     plan: &SweepPlan,
     spread: Spread,
-    done: &(impl Fn(&SweepRow) + Sync + Send),
-) -> Result<Vec<SweepRow>, SweepError> {
+    done: &(impl Fn() + Sync + Send),
+) -> Result<Swept, SweepError> {
     let opened = open(file, &plan.open).map_err(FileError::from)?;
     check_assumptions(&opened, plan.is_strict)?;
-    let trace = fingerprint(&opened);
-    spread.map(&plan.grid.points, |point| {
-        let key = key(&trace, plan, point);
-        let known = plan.journal.as_ref().and_then(|journal| journal.known(&key));
+    let live = live_peak(&opened.trace).map_or(0, |peak| peak.requested_bytes);
+    let is_left_out = |point: &Point| {
+        plan.only_fitting && matches!(point.setup.memory, Memory::Bytes(bytes) if bytes < live)
+    };
+    let on_file = OnFile {
+        trace: fingerprint(&opened),
+        opened,
+        plan,
+        unlimited: plan.grid.has_memory_axis().then(Unlimited::default),
+    };
+    let results = spread.map(&plan.grid.points, |point| {
+        let row = if is_left_out(point) { None } else { Some(on_file.row(point)?) };
+        done();
+        Ok::<_, SweepError>(row)
+    })?;
+    let left_out = results.iter().filter(|row| row.is_none()).count() as u64;
+    let shared = results.iter().flatten().filter(|(_, is_shared)| *is_shared).count() as u64;
+    let rows = results.into_iter().flatten().map(|(row, _)| row).collect();
+    Ok(Swept { rows, shared, left_out })
+}
+
+/// A file that is being swept.
+struct OnFile<'a> {
+    opened: Opened,
+    trace: String,
+    plan: &'a SweepPlan,
+    /// Where memory is an axis.
+    unlimited: Option<Unlimited>,
+}
+
+impl OnFile<'_> {
+    /// The result of a point, and whether it needed no run.
+    fn row(&self, point: &Point) -> Result<(SweepRow, bool), SweepError> {
+        let key = key(&self.trace, self.plan, point);
+        let known = self.plan.journal.as_ref().and_then(|journal| journal.known(&key));
         if let Some(row) = known {
             // The file may have another name by now.
-            let row = SweepRow { file: opened.file.clone(), ..row.clone() };
-            done(&row);
-            return Ok(row);
+            return Ok((SweepRow { file: self.opened.file.clone(), ..row.clone() }, false));
         }
-        let run = run_one(&opened, &point.choice, &point.setup)?;
+        let unlimited = self.unlimited.as_ref();
+        let shared = unlimited.map(|runs| runs.answer(&self.opened, point)).transpose()?.flatten();
+        let is_shared = shared.is_some();
+        let run = match shared {
+            Some(run) => run,
+            None => run_one(&self.opened, &point.choice, &point.setup)?,
+        };
         let row = SweepRow::new(&run, point.settings.clone());
-        if let Some(journal) = &plan.journal {
+        if let Some(journal) = self.plan.journal.as_ref().filter(|_| !is_shared) {
             journal.note(&key, &row)?;
         }
-        done(&row);
-        Ok(row)
-    })
+        Ok((row, is_shared))
+    }
 }
 
 /// A number that stands for what was read: any other trace has another one, as good as certainly.

@@ -18,12 +18,12 @@ pub use tracks::{TracksError, write_tracks};
 
 use std::ops::Range;
 
-use super::choice::Choice;
 use super::ground::{Ground, Tap};
 use super::open::Opened;
 use super::run::RunError;
 use super::setup::Setup;
 use crate::alloc_conf::AllocConf;
+use crate::allocator::Choice;
 use crate::allocator::{
     AllocError, Allocation, Allocator, BlockId, BlockUse, BlockView, Request, Usage, round_request,
 };

@@ -33,6 +33,9 @@ pub(crate) struct SweepArgs {
     /// Allocators to run, separated by commas [default: those that have an axis, else all but those on request]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', help_heading = "Grid")]
     pub(crate) allocators: Vec<String>,
+    /// Leave out devices that have less memory than is live at once, where no allocator can serve everything
+    #[arg(long, help_heading = "Grid", hide_short_help = true)]
+    pub(crate) only_fitting: bool,
     /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of the recording]
     #[arg(long, value_name = "SETTINGS", help_heading = "Grid", hide_short_help = true)]
     pub(crate) alloc_conf: Option<String>,

@@ -1,0 +1,32 @@
+//! The fingerprint of a program: equal ones make the same requests in the same order, whenever and at whatever
+//! addresses.
+
+use twox_hash::XxHash3_128;
+
+use crate::trace::{Event, Layout, Step, Trace};
+use crate::units::Bytes;
+
+/// A number that stands for all of a recording that runs depend on: another one has another, as good as certainly.
+pub(super) fn fingerprint(
+    trace: &Trace,
+    start: &Layout,
+    limits: (Option<Bytes>, Option<Bytes>),
+) -> u128 {
+    let mut bytes = Vec::with_capacity(trace.events.len() * 20);
+    for &Event { size, alloc, stream, kind, pool } in &trace.events {
+        bytes.extend(size.to_le_bytes());
+        bytes.extend(alloc.0.to_le_bytes());
+        bytes.extend(u32::from(stream.0).to_le_bytes());
+        bytes.extend(u32::from(pool.0).to_le_bytes());
+        bytes.push(kind as u8);
+    }
+    for &Step { start, end } in &trace.steps {
+        bytes.extend((start as u64).to_le_bytes());
+        bytes.extend((end as u64).to_le_bytes());
+    }
+    let settings = trace.settings.as_ref().map(|conf| &conf.text);
+    let (streams, start_events) = (&trace.streams, trace.start_events);
+    let rest = format!("{streams:?} {settings:?} {limits:?} {start_events} {start:?}");
+    bytes.extend(rest.bytes());
+    XxHash3_128::oneshot(&bytes)
+}

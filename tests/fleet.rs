@@ -1,0 +1,334 @@
+//! `fleet`: many recordings into Parquet tables, as users meet it, and killed at any moment.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command as Process, Stdio};
+use std::time::Duration;
+
+use assert_cmd::Command;
+use gmlake::fleet::{TABLES, Table};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
+use predicates::prelude::*;
+use predicates::str::contains;
+use serde_json::Value;
+
+fn gmlake_sim() -> Command {
+    Command::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"))
+}
+
+fn fleet(input: &Path, out: &Path) -> Command {
+    let mut command = gmlake_sim();
+    command.arg("fleet").arg(input).arg("--out").arg(out);
+    command
+}
+
+/// The error is one line that begins with the program's name.
+fn one_line(text: &str) -> impl Predicate<str> + use<> {
+    contains(text.to_owned())
+        .and(predicate::str::starts_with("gmlake-sim: "))
+        .and(predicate::function(|text: &str| text.lines().count() == 1))
+}
+
+fn recording(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("traces/{name}.pickle.xz"))
+}
+
+/// Puts a recording there under another name.
+fn put(name: &str, path: &Path) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::copy(recording(name), path).unwrap();
+}
+
+/// Two jobs of a few ranks.
+fn small(folder: &Path) -> PathBuf {
+    let root = folder.join("snapshots");
+    for rank in 0..3 {
+        put("pools", &root.join(format!("2026-11-21/pools/rank{rank}.pickle.xz")));
+        put("graphs", &root.join(format!("2026-11-22/graphs.r{rank}.pickle.xz")));
+    }
+    root
+}
+
+/// All rows of a table as JSON objects, with job and date from the folders' names.
+fn rows(out: &Path, table: &str) -> Vec<Value> {
+    let mut found = Vec::new();
+    for path in files(out).keys().filter(|path| path.starts_with(&format!("{table}/"))) {
+        let reader = SerializedFileReader::new(File::open(out.join(path)).unwrap()).unwrap();
+        let folders: Vec<&str> = path.split('/').collect();
+        for row in reader.get_row_iter(None).unwrap() {
+            let row = row.unwrap();
+            let cells = row.get_column_iter().map(|(name, field)| (name.clone(), cell(field)));
+            let mut row: Value = cells.collect::<serde_json::Map<_, _>>().into();
+            for folder in &folders[1..3] {
+                let (name, value) = folder.split_once('=').unwrap();
+                row[name] = Value::from(value);
+            }
+            found.push(row);
+        }
+    }
+    found
+}
+
+fn cell(field: &Field) -> Value {
+    match field {
+        Field::Str(text) => Value::from(text.as_str()),
+        Field::Long(number) => Value::from(*number),
+        Field::Double(number) => Value::from(*number),
+        _ => Value::Null,
+    }
+}
+
+/// Every file below a folder that is not hidden, and what is in it.
+fn files(root: &Path) -> BTreeMap<String, Vec<u8>> {
+    let pattern = root.join("**/*").display().to_string();
+    let paths = glob::glob(&pattern).unwrap().map(Result::unwrap).filter(|path| path.is_file());
+    let shown = |path: &Path| path.strip_prefix(root).unwrap().display().to_string();
+    let named = paths.map(|path| (shown(&path), fs::read(&path).unwrap()));
+    named.filter(|(name, _)| !name.contains("/.")).collect()
+}
+
+#[test]
+fn the_tables_say_what_compare_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, out) = (small(folder.path()), folder.path().join("out"));
+    let mut command = fleet(&input, &out);
+    command.args(["--allocators", "caching,lake,gmlake", "--device-memory", "20GiB", "--steps"]);
+    command.assert().success().stdout(contains("6 recordings")).stderr("");
+    let found = rows(&out, "runs");
+    assert_eq!(found.len(), 6 * 4, "three allocators and the recording");
+    for row in &found {
+        let file = row["file"].as_str().unwrap();
+        let mut compare = gmlake_sim();
+        compare.args(["compare", file, "--json", "--device-memory", "20GiB"]);
+        let output = compare.args(["--allocators", "caching,lake,gmlake"]).output().unwrap();
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let runs = document["runs"].as_array().unwrap();
+        let run = runs.iter().find(|run| run["allocator"] == row["allocator"]).unwrap();
+        for name in ["reserved_peak_bytes", "active_peak_bytes", "events", "oom_count"] {
+            assert_eq!(row[name], run[name], "{file} {name}");
+        }
+    }
+    assert_eq!(found[0]["job"], "2026-11-21%2Fpools%2Frank%2A");
+    assert_eq!(found[0]["date"], "2026-11-21");
+    let ranks: Vec<_> = rows(&out, "ranks").iter().map(|row| row["rank"].clone()).collect();
+    assert_eq!(ranks, [0, 1, 2, 0, 1, 2]);
+    assert!(!files(&out).keys().any(|name| name.starts_with("errors")));
+    let steps = rows(&out, "steps");
+    assert!(steps.iter().all(|step| step["step"].as_u64() > Some(0)));
+}
+
+#[test]
+fn a_second_call_does_nothing_and_shards_make_the_same_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, out) = (small(folder.path()), folder.path().join("out"));
+    fleet(&input, &out).assert().success();
+    let whole = files(&out);
+    fleet(&input, &out).assert().success().stdout(contains("6 recordings, 6 of them done before"));
+    assert_eq!(files(&out), whole);
+    let shards = folder.path().join("shards");
+    for shard in ["2/3", "0/3", "1/3"] {
+        fleet(&input, &shards).args(["--shard", shard, "--jobs", "1"]).assert().success();
+    }
+    assert_eq!(files(&shards), whole);
+    let json = fleet(&input, &out).arg("--json").output().unwrap().stdout;
+    let json: Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!((&json["recordings"], &json["recordings_before"]), (&6.into(), &6.into()));
+}
+
+#[test]
+fn tables_follow_recordings_that_change_and_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, out) = (small(folder.path()), folder.path().join("out"));
+    fleet(&input, &out).assert().success();
+    let before = files(&out);
+    put("streams", &input.join("2026-11-22/graphs.r1.pickle.xz"));
+    fleet(&input, &out).assert().success().stdout(contains("3 of them done before"));
+    let after = files(&out);
+    assert_eq!(before.len(), after.len());
+    assert_eq!(before.keys().filter(|name| after.contains_key(*name)).count(), 1 + 2);
+    fs::remove_dir_all(input.join("2026-11-22")).unwrap();
+    fleet(&input, &out).assert().success();
+    assert!(files(&out).keys().all(|name| name.contains("pools") || name == "fleet.json"));
+}
+
+#[test]
+fn killed_at_any_moment_it_ends_with_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("snapshots");
+    for job in 0..12 {
+        for rank in 0..4 {
+            put("opt-1.3b-RO", &input.join(format!("job{job}/rank{rank}.pickle.xz")));
+        }
+    }
+    let whole = folder.path().join("whole");
+    fleet(&input, &whole).assert().success();
+    let (out, expected) = (folder.path().join("out"), files(&whole));
+    let mut kills = 0;
+    // Moments that look random, and are the same in every run.
+    for round in 0..20_u64 {
+        let mut command = Process::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"));
+        command.arg("fleet").arg(&input).arg("--out").arg(&out);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(round.wrapping_mul(2_654_435_761) % 97 * 2));
+        kills += u32::from(child.try_wait().unwrap().is_none());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        for (name, content) in files(&out) {
+            assert_eq!(expected.get(&name), Some(&content), "{name} is half-written");
+        }
+    }
+    assert!(kills > 3, "it was over before it was killed");
+    fleet(&input, &out).assert().success();
+    assert_eq!(files(&out), expected);
+}
+
+#[test]
+fn recordings_without_a_result_are_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, out) = (small(folder.path()), folder.path().join("out"));
+    fs::write(input.join("2026-11-22/graphs.r3.pickle.xz"), "no recording").unwrap();
+    for _ in 0..2 {
+        let problem = one_line("problems with recordings: 1; see ");
+        fleet(&input, &out).assert().code(2).stderr(problem);
+    }
+    let errors = rows(&out, "errors");
+    assert_eq!(errors.len(), 1);
+    assert_eq!(errors[0]["rank"], 3);
+    let problem = errors[0]["problem"].as_str().unwrap();
+    assert!(problem.contains("graphs.r3.pickle.xz") && !problem.contains('\n'), "{problem}");
+    assert_eq!(rows(&out, "ranks").len(), 6);
+}
+
+#[test]
+fn a_manifest_says_what_paths_do_not() {
+    let folder = tempfile::tempdir().unwrap();
+    put("pools", &folder.path().join("a.pickle.xz"));
+    put("graphs", &folder.path().join("b.pickle.xz"));
+    let manifest = folder.path().join("m.csv");
+    let lines = "path,job,date,rank\na.pickle.xz,one,2026-01-02,0\nb.pickle.xz,one,2026-01-02,1\n";
+    fs::write(&manifest, lines).unwrap();
+    let out = folder.path().join("out");
+    let mut command = gmlake_sim();
+    command.arg("fleet").arg("--manifest").arg(&manifest).arg("--out").arg(&out);
+    command.assert().success();
+    let ranks = rows(&out, "ranks");
+    assert_eq!(ranks.len(), 2);
+    assert!(ranks.iter().all(|row| row["job"] == "one" && row["date"] == "2026-01-02"));
+    assert_eq!(ranks[1]["rank"], 1);
+}
+
+#[test]
+fn settings_that_are_varied_are_rows_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, out) = (small(folder.path()), folder.path().join("out"));
+    let mut command = fleet(&input, &out);
+    command.args([
+        "--set",
+        "caching.max_split_size_mb=default,64",
+        "--set",
+        "device-memory=1GiB,unlimited",
+    ]);
+    command.assert().success();
+    let runs = rows(&out, "runs");
+    let settings: Vec<&str> = runs.iter().map(|row| row["settings"].as_str().unwrap()).collect();
+    assert_eq!(
+        &settings[..3],
+        [
+            "",
+            "caching.max_split_size_mb=default device-memory=1GiB",
+            "caching.max_split_size_mb=default device-memory=unlimited"
+        ]
+    );
+    assert_eq!(runs.len(), 6 * 5);
+}
+
+#[test]
+fn the_report_names_what_is_lost_and_who_is_unlike() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, out) = (folder.path().join("snapshots"), folder.path().join("out"));
+    for rank in 0..5 {
+        let name = if rank == 3 { "opt-1.3b-RO" } else { "opt-1.3b-N" };
+        put(name, &input.join(format!("opt/rank{rank}.pickle.xz")));
+    }
+    fs::write(input.join("opt/rank5.pickle"), "no recording").unwrap();
+    fleet(&input, &out).assert().code(2);
+    let page = folder.path().join("page.html");
+    let mut report = gmlake_sim();
+    report.args(["fleet", "report"]).arg(&out).arg("--out").arg(&page);
+    report
+        .assert()
+        .success()
+        .stdout(contains("5 ranks in 1 jobs").and(contains("lake would hold")))
+        .stdout(contains("OPT").not())
+        .stdout(contains("Ranks unlike their peers").and(contains("less in tensors")))
+        .stdout(contains("Problems with recordings: 1"));
+    let html = fs::read_to_string(&page).unwrap();
+    assert!(html.contains("data:image/svg+xml;base64,") && !html.contains("{{"));
+    assert!(!html.contains("http://") && !html.contains("<script"));
+    let mut report = gmlake_sim();
+    let json = report.args(["fleet", "report", "--json"]).arg(&out).output().unwrap().stdout;
+    let json: Value = serde_json::from_slice(&json).unwrap();
+    let total = |name: &str| {
+        let totals = json["totals"].as_array().unwrap();
+        totals.iter().find(|total| total["allocator"] == name).unwrap().clone()
+    };
+    let sum: u64 = rows(&out, "runs")
+        .iter()
+        .filter(|row| row["allocator"] == "lake")
+        .map(|row| row["reserved_peak_bytes"].as_u64().unwrap())
+        .sum();
+    assert_eq!(total("lake")["reserved_bytes"], sum);
+    assert_eq!(json["reference"], "recorded");
+    assert_eq!(json["unlike"][0]["rank"], 3);
+    let mut report = gmlake_sim();
+    report.args(["fleet", "report", "--reference", "jemalloc"]).arg(&out);
+    report
+        .assert()
+        .code(2)
+        .stderr(one_line("no row \"jemalloc\" to compare with; there are: recorded"));
+}
+
+#[test]
+fn what_is_wrong_is_said_in_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, out) = (small(folder.path()), folder.path().join("out"));
+    fleet(&input, &out).assert().success();
+    let refuse = |arguments: &[&str], words: &str| {
+        let mut command = gmlake_sim();
+        command.arg("fleet").args(arguments).assert().code(2).stdout("").stderr(one_line(words));
+    };
+    let text = |path: &Path| path.display().to_string();
+    let (i, o) = (text(&input), text(&out));
+    refuse(&[&i], "--out");
+    refuse(&[&i, "--out", &o, "--shard", "3/3"], "write it as I/N");
+    refuse(&[&i, "--out", &o, "--steps"], "holds results of other allocators or settings");
+    refuse(&[&format!("{i}/2026-11-21"), "--out", &o], "holds results of other inputs");
+    refuse(&["-", "--out", &o], "not from standard input");
+    refuse(&[&i, "--out", &i], "holds no results of a fleet, but other files");
+    refuse(&[&i, "--out", &o, "--allocators", "jemalloc"], "there is no allocator \"jemalloc\"");
+    refuse(&["gone.pickle", "--out", &o], "gone.pickle");
+    refuse(&["report", &i], "no results of a fleet here");
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    refuse(&[&text(&empty), "--out", &o], "no recording here");
+    let damaged = files(&out).into_keys().find(|name| name.starts_with("ranks/")).unwrap();
+    fs::write(out.join(&damaged), "PAR1 no more").unwrap();
+    refuse(&["report", &o], &damaged);
+}
+
+#[test]
+fn the_page_of_documentation_has_every_column() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/fleet.md");
+    let page = fs::read_to_string(path).unwrap();
+    for Table { name, columns, .. } in TABLES {
+        assert!(page.contains(&format!("### `{name}`")), "{name}");
+        for (column, _, what) in columns() {
+            assert!(page.contains(&format!("| `{column}` |")), "{name}: {column}");
+            assert!(page.contains(what), "{name}: {column}: {what}");
+        }
+    }
+}
