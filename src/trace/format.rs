@@ -5,6 +5,9 @@ use super::options::LoadOptions;
 use super::{Position, Records, TraceError, chrome, csv, json, pickle, room};
 use crate::units::Bytes;
 
+/// Reads a content in so much memory.
+type Reader = fn(&[u8], &LoadOptions, Bytes) -> Result<Vec<Records>, TraceError>;
+
 /// A kind of trace file.
 #[derive(Debug, Clone, Copy)]
 pub struct TraceFormat {
@@ -14,7 +17,7 @@ pub struct TraceFormat {
     pub help: &'static str,
     detect: fn(&[u8]) -> bool,
     check_beginning: fn(&[u8], &LoadOptions) -> Result<(), TraceError>,
-    read: fn(&[u8], &LoadOptions, Bytes) -> Result<Vec<Records>, TraceError>,
+    read: Reader,
 }
 
 impl TraceFormat {
