@@ -165,16 +165,16 @@ fn structures_that_contain_themselves_end() {
     assert_eq!(load_bytes(&entry(own_frames), &options(false)).map(|r| r.len()), Ok(1));
 }
 
-/// A thousand references to a list of a thousand references to one entry: a million entries from 5 KB.
+/// References to a list of references to one entry: a hundred million entries from 50 KB.
 #[test]
 fn a_document_that_unfolds_without_end_is_refused() {
     let mut body = b"}\x8c\x0ddevice_traces](](}(".to_vec();
     body.extend(b"\x8c\x06action\x8c\x05alloc\x8c\x04addrK\x01\x8c\x04sizeK\x02u\x94");
-    body.extend(b"h\x00".repeat(1000));
+    body.extend(b"h\x00".repeat(10_000));
     body.extend(b"e\x94");
-    body.extend(b"h\x01".repeat(1000));
+    body.extend(b"h\x01".repeat(10_000));
     body.extend(b"es.");
-    assert!(error(&pickle(&body)).contains("far more than it contains"));
+    assert!(error(&pickle(&body)).contains("takes more than 256"));
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn bombs_are_refused_before_they_go_off() {
     let bomb =
         |head: &[u8], tail: u8| [packed(head), packed(&vec![tail; 100 << 20]).repeat(100)].concat();
     assert!(error(&bomb(b"", 0)).contains("is no trace: zeros"));
-    assert!(error(&bomb(b"\x80\x04", 0)).contains("bomb"));
+    assert!(error(&bomb(b"\x80\x04", 0)).contains("0x00 is no pickle operation"));
     assert!(error(&bomb(b"{\"segments\": [", b' ')).contains("bomb"));
     let small = LoadOptions { max_bytes: 1000, ..LoadOptions::default() };
     let packed = zstd::encode_all(&data("snapshot.4.pickle")[..], 3).expect("memory suffices");
@@ -261,6 +261,85 @@ fn bombs_are_refused_before_they_go_off() {
         let shown = load_bytes(&bytes, &small).map(|r| r.len()).expect_err("too large").to_string();
         assert!(shown.contains("above the limit of 1000 B"), "{shown}");
     }
+}
+
+/// Small files whose content would fill the memory: every operation that makes much of a byte or two.
+#[test]
+fn what_a_small_file_makes_stays_small() {
+    let many = |piece: &[u8]| piece.repeat((80 << 20) / piece.len());
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("small.pickle.zst");
+    let cases: [(&[u8], &[u8]); 8] = [
+        // Lists, dicts and tuples by the hundred million; numbers on the stack, and in the memo.
+        (b"", b"]N"),
+        (b"", b"}N"),
+        (b"", b"K\x01\x85"),
+        (b"", b"NK\x01"),
+        (b"(", b"(N"),
+        (b"K\x01", b"\x94\x94K\x01\x94"),
+        (b"](", b"NNNNNNNNh\x00eh\x00("),
+        // A list that is appended to itself.
+        (b"]\x94(", b"h\x00h\x00h\x00"),
+    ];
+    for (head, piece) in cases {
+        let plain = pickle(&[head, &many(piece)].concat());
+        let packed = zstd::encode_all(&plain[..], 1).expect("memory suffices");
+        assert!(packed.len() < 40_000, "{} bytes of {piece:?}", packed.len());
+        std::fs::write(&file, &packed).expect("it can be written");
+        // The content itself, 256 MiB, what packed files may take, and the tables as they grow.
+        let shown = limited(1000 << 10, &["inspect", &file.to_string_lossy()]);
+        let known = ["of memory to read, far more", "memo 0 was never set"];
+        assert!(known.iter().any(|text| shown.contains(text)), "{shown} for {piece:?}");
+    }
+}
+
+/// What the program says that may have this many KiB of memory, and finds its input bad.
+fn limited(kib: u64, args: &[&str]) -> String {
+    let script = format!("ulimit -v {kib}; exec \"$@\"");
+    let mut run = Command::new("sh");
+    run.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_gmlake-sim")]).args(args);
+    let run = run.output().expect("there is a shell");
+    let shown = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert_eq!(run.status.code(), Some(2), "{shown}");
+    assert_eq!(shown.lines().count(), 1, "{shown}");
+    shown
+}
+
+/// Streams without an end end at their first block.
+#[test]
+fn a_stream_that_is_no_trace_is_refused_at_once() {
+    for stream in ["yes |", "cat /dev/urandom |", "cat /dev/zero |", "yes '{' | gzip -1 |"] {
+        let script = format!("{stream} exec \"$0\" inspect -");
+        let shown = refused(&script);
+        assert!(shown.contains("is no trace"), "{shown} for {stream}");
+    }
+    // What begins like a pickle must go on like one.
+    let shown = refused(r#"(printf '\200\004'; cat /dev/urandom) | exec "$0" inspect -"#);
+    assert!(shown.contains("byte "), "{shown}");
+    for device in ["/dev/urandom", "/dev/zero"] {
+        let shown = refused(&format!("exec \"$0\" inspect {device}"));
+        assert!(shown.starts_with(&format!("gmlake-sim: {device}: ")), "{shown}");
+    }
+}
+
+/// What a script says that runs the program on a bad stream, within a moment.
+fn refused(script: &str) -> String {
+    let begin = std::time::Instant::now();
+    let run = Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_gmlake-sim")]).output();
+    let run = run.expect("there is a shell");
+    assert!(begin.elapsed().as_secs() < 10, "{script} took {:?}", begin.elapsed());
+    assert_eq!(run.status.code(), Some(2), "{script}");
+    String::from_utf8_lossy(&run.stderr).into_owned()
+}
+
+#[test]
+fn the_limit_is_an_option() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/snapshot.4.pickle");
+    let shown = refused(&format!("exec \"$0\" inspect {file} --max-input 1KiB"));
+    assert!(
+        shown.contains("content above the limit of 1 KiB; raise it with --max-input"),
+        "{shown}"
+    );
 }
 
 #[test]

@@ -68,7 +68,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "cuda",
         ],
     ),
-    ("fleet", &["units", "alloc_conf", "trace", "metrics", "report", "sim"]),
+    ("fleet", &["units", "alloc_conf", "trace", "metrics", "remote", "report", "sim"]),
     ("virtual_gpu", &["units", "device", "sim"]),
     ("torch", &["units", "alloc_conf", "trace", "device", "allocator", "cuda"]),
 ];

@@ -3,6 +3,7 @@
 use crate::alloc_conf::TorchVersion;
 use crate::sim::OpenOptions;
 use crate::sim::sweep::Grid;
+use crate::units::Bytes;
 
 /// What is run on every recording.
 #[derive(Debug, Clone, Default)]
@@ -11,6 +12,8 @@ pub struct Config {
     pub grid: Grid,
     /// The PyTorch that the recordings are read as.
     pub version: TorchVersion,
+    /// A recording with more in it, in bytes after decompression, is refused.
+    pub max_input: Bytes,
     /// Whether each training step gets a row.
     pub has_steps: bool,
 }
@@ -18,7 +21,8 @@ pub struct Config {
 impl Config {
     /// How recordings are opened.
     pub(super) fn open(&self) -> OpenOptions {
-        OpenOptions { version: self.version, ..OpenOptions::default() }
+        let (version, max_input) = (self.version, self.max_input);
+        OpenOptions { version, max_input, ..OpenOptions::default() }
     }
 
     /// All that rows depend on, apart from the recording: a line for each run.

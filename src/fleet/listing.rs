@@ -10,7 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::manifest::{self, ManifestError};
+use crate::remote::{self, RemoteError, RemoteFile};
 use crate::sim::job;
+
+/// In place of a date that nobody knows.
+const UNKNOWN: &str = "unknown";
 
 /// A recording, and where it belongs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +57,9 @@ pub enum ListingError {
     /// It is no pattern.
     #[error("{0}: not a pattern: {1}")]
     Pattern(String, String),
+    /// A remote folder cannot be listed.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
     /// The manifest is wrong.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
@@ -65,13 +72,17 @@ pub enum ListingError {
 pub fn list(arguments: &[PathBuf], manifest: Option<&Path>) -> Result<Listing, ListingError> {
     let mut files = Vec::new();
     for argument in arguments {
-        let found = expand(argument)?;
-        if found.is_empty() {
-            return Err(ListingError::Empty(argument.display().to_string()));
+        let before = files.len();
+        if remote::is_many(argument) {
+            files.extend(far(argument)?);
+        } else {
+            let root = root(argument);
+            for path in expand(argument)? {
+                files.push(entry(path, &root)?);
+            }
         }
-        let root = root(argument);
-        for path in found {
-            files.push(entry(path, &root)?);
+        if files.len() == before {
+            return Err(ListingError::Empty(remote::shown(argument)));
         }
     }
     if let Some(manifest) = manifest {
@@ -90,6 +101,21 @@ pub fn list(arguments: &[PathBuf], manifest: Option<&Path>) -> Result<Listing, L
     });
     files.dedup_by(|a, b| a.path == b.path);
     Ok(Listing { files })
+}
+
+/// The recordings in a remote folder, or of a remote pattern.
+fn far(argument: &Path) -> Result<Vec<FileEntry>, ListingError> {
+    let found = remote::list(&argument.to_string_lossy())?;
+    let paths: Vec<PathBuf> = found.iter().map(|file| file.url.clone().into()).collect();
+    let mut wanted = job::recordings(&paths);
+    wanted.sort_unstable();
+    let root = root(argument);
+    let files = found.into_iter().zip(paths).filter(|(_, path)| wanted.binary_search(path).is_ok());
+    let entry = |(file, path): (RemoteFile, PathBuf)| {
+        let RemoteFile { size, version, changed, .. } = file;
+        named(path, &root, size, version, changed)
+    };
+    Ok(files.map(entry).collect())
 }
 
 /// The recordings that an argument stands for.
@@ -132,7 +158,8 @@ fn search(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), ListingError> {
 
 /// The part of an argument that names of jobs leave out: a folder itself, else all before the file or the first `*`.
 fn root(argument: &Path) -> PathBuf {
-    if argument.is_dir() {
+    let is_folder = remote::is_remote(argument) && argument.to_string_lossy().ends_with('/');
+    if is_folder || argument.is_dir() {
         return argument.to_owned();
     }
     let is_plain = |part: &std::path::Component<'_>| {
@@ -143,13 +170,29 @@ fn root(argument: &Path) -> PathBuf {
 }
 
 fn entry(path: PathBuf, root: &Path) -> Result<FileEntry, ListingError> {
+    if remote::is_remote(&path) {
+        // One object that was named is not asked for before it is read.
+        return Ok(named(path, root, 0, String::new(), None));
+    }
     let about = fs::metadata(&path).map_err(|source| io_error(&path, source))?;
     let changed = about.modified().unwrap_or(UNIX_EPOCH);
     let nanos = changed.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    Ok(named(path, root, about.len(), nanos.to_string(), Some(changed)))
+}
+
+/// A recording whose job, date and rank are in its path below `root`.
+fn named(
+    path: PathBuf,
+    root: &Path,
+    bytes: u64,
+    mark: String,
+    changed: Option<SystemTime>,
+) -> FileEntry {
     let below = path.strip_prefix(root).unwrap_or(&path).to_owned();
     let (job, rank) = job::of_path(&below);
-    let date = date_in(&below.display().to_string()).unwrap_or_else(|| day_of(changed));
-    Ok(FileEntry { bytes: about.len(), mark: nanos.to_string(), job, date, rank, path })
+    let in_path = date_in(&remote::shown(&below));
+    let date = in_path.or_else(|| changed.map(day_of)).unwrap_or_else(|| UNKNOWN.to_owned());
+    FileEntry { path, bytes, mark, job, date, rank }
 }
 
 /// The first date in a path, written as `2026-11-23` or `20261123`.

@@ -73,6 +73,8 @@ pub struct RunOptions<'a> {
     pub shard: Shard,
     /// Threads; `None`: one for each core.
     pub jobs: Option<NonZeroUsize>,
+    /// Whether parts that have errors are done again.
+    pub retries_errors: bool,
 }
 
 /// Runs a shard of a layout into tables. `done` is called after each recording, from any thread.
@@ -93,8 +95,10 @@ pub fn run(
     };
     let store = Store::open(options.out, &about)?;
     let removed = remove_others(&store, layout)?;
-    let (known, missing): (Vec<&Part>, Vec<&Part>) =
-        layout.of(options.shard).partition(|part| store.has(&format!("ranks/{}", part.path)));
+    let (known, missing): (Vec<&Part>, Vec<&Part>) = layout.of(options.shard).partition(|part| {
+        let has = |table: &str| store.has(&format!("{table}/{}", part.path));
+        has("ranks") && !(options.retries_errors && has("errors"))
+    });
     let mut outcome = Outcome { removed, ..Outcome::default() };
     for part in &known {
         outcome.files_before += part.files.len();
@@ -196,8 +200,9 @@ impl<'a> Crew<'a> {
 
     /// The ranks come last: where they are, the others are, too.
     fn write(&self, part: &Part, rows: &Rows) -> Result<(), FleetError> {
-        if !rows.errors.is_empty() {
-            self.write_table("errors", &errors(), part, &rows.errors)?;
+        match rows.errors.is_empty() {
+            true => self.store.remove(&format!("errors/{}", part.path))?,
+            false => self.write_table("errors", &errors(), part, &rows.errors)?,
         }
         if self.config.has_steps {
             self.write_table("steps", &steps(), part, &rows.steps)?;

@@ -5,6 +5,8 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
+use rayon::prelude::*;
+
 use super::fingerprint::fingerprint;
 use super::live_peak::live_peak;
 use super::recording::{Verification, verify};
@@ -14,12 +16,13 @@ use crate::device::CallCounts;
 use crate::metrics::{RECORDED, RunSummary};
 use crate::remote;
 use crate::trace::{
-    self, Action, Entry, EventKind, Labels, Layout, LoadOptions, Records, Trace, TraceError, ingest,
+    self, Action, Entry, EventKind, Labels, Layout, LoadOptions, MAX_INPUT, Records, Trace,
+    TraceError, ingest,
 };
 use crate::units::{Bytes, Size};
 
 /// How a file is opened.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct OpenOptions {
     /// The device; `None`: the only one with entries.
     pub device: Option<u32>,
@@ -27,6 +30,16 @@ pub struct OpenOptions {
     pub version: TorchVersion,
     /// Whether to keep the call stacks.
     pub stacks: bool,
+    /// A file whose content is larger than this is refused.
+    pub max_input: Bytes,
+}
+
+impl Default for OpenOptions {
+    /// The only device, without stacks, read as the newest PyTorch that we know; at most [`MAX_INPUT`].
+    fn default() -> Self {
+        let version = TorchVersion::default();
+        Self { device: None, version, stacks: false, max_input: MAX_INPUT }
+    }
 }
 
 /// What was found about one device of a file.
@@ -105,7 +118,8 @@ pub fn open_all(path: &Path, options: &OpenOptions) -> Result<Vec<Opened>, Trace
         return Ok(vec![prepare(path, devices, records, options)]);
     }
     all.retain(|records| !records.entries.is_empty());
-    Ok(all.into_iter().map(|records| prepare(path, devices.clone(), records, options)).collect())
+    let prepare = |records| prepare(path, devices.clone(), records, options);
+    Ok(all.into_par_iter().map(prepare).collect())
 }
 
 fn load(path: &Path, options: &OpenOptions) -> Result<Vec<Records>, TraceError> {
@@ -113,8 +127,8 @@ fn load(path: &Path, options: &OpenOptions) -> Result<Vec<Records>, TraceError> 
 }
 
 fn load_options(options: &OpenOptions) -> LoadOptions {
-    let (torch_version, stacks) = (options.version, options.stacks);
-    LoadOptions { torch_version, stacks, ..LoadOptions::default() }
+    let OpenOptions { version, stacks, max_input, .. } = *options;
+    LoadOptions { torch_version: version, stacks, max_bytes: max_input }
 }
 
 fn devices(all: &[Records]) -> Vec<(u32, usize)> {

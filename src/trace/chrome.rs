@@ -21,6 +21,7 @@ use super::options::LoadOptions;
 use super::torch::{RawAction, RawEntry, Snapshot};
 use super::{Action, Entry, Position, Records, TraceError};
 use crate::reader_error;
+use crate::units::Bytes;
 
 const EXPECTED: &str = "a trace that PyTorch's profiler exported is expected";
 
@@ -28,7 +29,11 @@ const EXPECTED: &str = "a trace that PyTorch's profiler exported is expected";
 ///
 /// # Errors
 /// If the bytes are no JSON, or hold no memory events of a GPU.
-pub(super) fn read(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, TraceError> {
+pub(super) fn read(
+    bytes: &[u8],
+    options: &LoadOptions,
+    room: Bytes,
+) -> Result<Vec<Records>, TraceError> {
     let mut moments = Vec::new();
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let explain = |error| explain(bytes, &error, EXPECTED);
@@ -41,7 +46,7 @@ pub(super) fn read(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, 
     }
     // The events of different threads are written one thread after another.
     moments.sort_by(|a, b| a.ts.total_cmp(&b.ts));
-    let mut snapshot = Snapshot::new(options.torch_version, bytes.len());
+    let mut snapshot = Snapshot::new(options.torch_version, room);
     for moment in &moments {
         snapshot.entry(moment.device, &moment.entry())?;
     }

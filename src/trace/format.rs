@@ -2,7 +2,8 @@
 
 use super::error::excerpt;
 use super::options::LoadOptions;
-use super::{Position, Records, TraceError, chrome, csv, json, pickle};
+use super::{Position, Records, TraceError, chrome, csv, json, pickle, room};
+use crate::units::Bytes;
 
 /// A kind of trace file.
 #[derive(Debug, Clone, Copy)]
@@ -12,8 +13,12 @@ pub struct TraceFormat {
     /// What it is, in one line.
     pub help: &'static str,
     detect: fn(&[u8]) -> bool,
-    read: fn(&[u8], &LoadOptions) -> Result<Vec<Records>, TraceError>,
+    check_beginning: fn(&[u8], &LoadOptions) -> Result<(), TraceError>,
+    read: Read,
 }
+
+/// Reads a content; the last is the memory that what it says may take, in bytes.
+type Read = fn(&[u8], &LoadOptions, Bytes) -> Result<Vec<Records>, TraceError>;
 
 impl TraceFormat {
     /// Every format. To add one, write its file and its line here.
@@ -22,24 +27,28 @@ impl TraceFormat {
             name: "pickle",
             help: "PyTorch's memory snapshot (torch.cuda.memory._dump_snapshot)",
             detect: is_pickle,
+            check_beginning: pickle::check_beginning,
             read: pickle::read,
         },
         Self {
             name: "json",
             help: "the same snapshot, or its list of segments, as JSON",
             detect: |bytes| json_kind(bytes) == Some(JsonKind::Snapshot),
+            check_beginning: |_, _| Ok(()),
             read: json::read,
         },
         Self {
             name: "chrome",
             help: "the PyTorch profiler's Chrome trace, with profile_memory=True",
             detect: |bytes| json_kind(bytes) == Some(JsonKind::Chrome),
+            check_beginning: |_, _| Ok(()),
             read: chrome::read,
         },
         Self {
             name: "csv",
             help: "one event a row: action,addr,size,stream,time_us, or event,id,size by hand",
             detect: csv::is_csv,
+            check_beginning: |_, _| Ok(()),
             read: csv::read,
         },
     ];
@@ -57,7 +66,30 @@ impl TraceFormat {
     /// # Errors
     /// If it is damaged, or is no trace after all.
     pub fn read(&self, bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, TraceError> {
-        (self.read)(bytes, options)
+        let len = bytes.len() as Bytes;
+        self.read_within(bytes, options, room::to_read(len, len))
+    }
+
+    /// The same, in this much memory.
+    pub(super) fn read_within(
+        &self,
+        bytes: &[u8],
+        options: &LoadOptions,
+        room: Bytes,
+    ) -> Result<Vec<Records>, TraceError> {
+        (self.read)(bytes, options, room)
+    }
+
+    /// Looks at the beginning of a content that goes on.
+    ///
+    /// # Errors
+    /// If no content of this format begins so.
+    pub(super) fn check_beginning(
+        &self,
+        bytes: &[u8],
+        options: &LoadOptions,
+    ) -> Result<(), TraceError> {
+        (self.check_beginning)(bytes, options)
     }
 }
 

@@ -3,38 +3,50 @@
 //! A plain file is mapped, not read: the readers want a slice, and the kernel brings in what they touch. gzip, zstd and
 //! xz are recognised by their first bytes, never by the name.
 //!
-//! A few bytes can decompress to any length, so every chunk is looked at before the next one is made: the first must
-//! begin like one of our formats, none may be one byte a million times over, the ratio must stay within reason, and the
-//! sum within [`LoadOptions::max_bytes`](super::LoadOptions).
+//! A few bytes can decompress to any length, and a stream need not end. So whatever must be held in memory is looked at
+//! chunk by chunk: the first must begin like one of our formats, none may be one byte a million times over, the ratio
+//! must stay within reason, and the sum within [`LoadOptions::max_bytes`](super::LoadOptions) and half of the machine's
+//! memory.
+//!
+//! ```text
+//!   plain file ────────────────────────────────────────▶ mapped     any length up to max_bytes
+//!   packed file, pipe, device ──first block──▶ format? ──▶ held      at once refused, or read to its end
+//! ```
 
+use std::cell::Cell;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use super::format::TraceFormat;
-use super::{Position, TraceError};
+use super::options::LoadOptions;
+use super::room::{self, MAX_RATIO};
+use super::{Position, Records, TraceError};
 use crate::remote;
 use crate::units::{Bytes, MIB, Size};
 
 /// The content of a trace file.
-pub(super) enum Input<'a> {
+pub(super) struct Input<'a> {
+    content: Content<'a>,
+    /// Bytes in the file or stream, as they were before they were decompressed.
+    packed: Bytes,
+}
+
+enum Content<'a> {
     Borrowed(&'a [u8]),
     Mapped(memmap2::Mmap),
-    Owned(Vec<u8>),
+    Held(Vec<u8>),
 }
 
 impl Input<'static> {
     /// Opens a file, local or remote, or standard input for `-`.
-    pub(super) fn open(path: &Path, max_bytes: Bytes) -> Result<Self, TraceError> {
+    pub(super) fn open(path: &Path, options: &LoadOptions) -> Result<Self, TraceError> {
         if path.as_os_str() == "-" {
-            return read_all(io::stdin().lock(), max_bytes)?.unpacked(max_bytes);
+            return Self::stream(io::stdin().lock(), options);
         }
         if remote::is_remote(path) {
-            let bytes = remote::fetch(&path.to_string_lossy(), max_bytes)?;
-            return match bytes.is_empty() {
-                true => Err(empty()),
-                false => Input::Owned(bytes).unpacked(max_bytes),
-            };
+            let most = options.max_bytes.min(room::to_hold());
+            return Self::fetched(remote::fetch(&path.to_string_lossy(), most)?, options);
         }
         let file = File::open(path).map_err(|error| cannot_read(&error))?;
         let about = file.metadata().map_err(|error| cannot_read(&error))?;
@@ -42,44 +54,111 @@ impl Input<'static> {
             return Err(fail("is a directory", "name one of the files in it"));
         }
         if !about.is_file() {
-            return read_all(file, max_bytes)?.unpacked(max_bytes);
+            return Self::stream(file, options);
         }
         if about.len() == 0 {
             return Err(empty());
         }
-        check_size(about.len(), max_bytes)?;
-        match map(&file) {
-            Ok(mapped) => Input::Mapped(mapped).unpacked(max_bytes),
+        check_size(about.len(), options.max_bytes)?;
+        let Ok(mapped) = map(&file) else {
             // Some file systems cannot map.
-            Err(_) => read_all(file, max_bytes)?.unpacked(max_bytes),
+            return Self::stream(file, options);
+        };
+        match Packing::detect(&mapped) {
+            Some(packing) => Self::held(&mapped[..], Some(packing), options),
+            None => Ok(Self { content: Content::Mapped(mapped), packed: about.len() }),
         }
     }
 
-    fn unpacked(self, max_bytes: Bytes) -> Result<Self, TraceError> {
-        let Some(packing) = Packing::detect(self.bytes()) else { return Ok(self) };
-        packing.unpack(self.bytes(), max_bytes).map(Input::Owned)
+    /// Takes a whole object that was fetched.
+    fn fetched(bytes: Vec<u8>, options: &LoadOptions) -> Result<Self, TraceError> {
+        match Packing::detect(&bytes) {
+            _ if bytes.is_empty() => Err(empty()),
+            Some(packing) => Self::held(&bytes[..], Some(packing), options),
+            None => Ok(Self { packed: bytes.len() as Bytes, content: Content::Held(bytes) }),
+        }
+    }
+
+    /// Reads what comes from a pipe or a device to its end, if it begins like a trace.
+    fn stream(reader: impl Read, options: &LoadOptions) -> Result<Self, TraceError> {
+        let mut reader = BufReader::new(reader);
+        let mut first = Vec::new();
+        let block = reader.by_ref().take(BLOCK).read_to_end(&mut first);
+        block.map_err(|error| cannot_read(&error))?;
+        let packing = Packing::detect(&first);
+        Self::held(first.chain(reader), packing, options)
+    }
+
+    /// Holds a content in memory, decompressed.
+    fn held(
+        reader: impl BufRead,
+        packing: Option<Packing>,
+        options: &LoadOptions,
+    ) -> Result<Self, TraceError> {
+        let packed = Cell::new(0);
+        let reader = Counted { reader, read: &packed };
+        let holding = Holding { packing, packed: &packed, options, most: room::to_hold() };
+        let held = match packing {
+            None => holding.read(reader)?,
+            Some(kind) => {
+                let decoder = kind.decoder(reader).map_err(|error| kind.damaged(&error))?;
+                holding.read(decoder)?
+            }
+        };
+        Ok(Self { content: Content::Held(held), packed: packed.get() })
     }
 }
 
 impl<'a> Input<'a> {
     /// The content of a file that is in memory already.
-    pub(super) fn from_bytes(bytes: &'a [u8], max_bytes: Bytes) -> Result<Self, TraceError> {
+    pub(super) fn from_bytes(bytes: &'a [u8], options: &LoadOptions) -> Result<Self, TraceError> {
         if bytes.is_empty() {
             return Err(empty());
         }
-        check_size(bytes.len() as u64, max_bytes)?;
+        check_size(bytes.len() as Bytes, options.max_bytes)?;
         match Packing::detect(bytes) {
-            Some(packing) => packing.unpack(bytes, max_bytes).map(Input::Owned),
-            None => Ok(Input::Borrowed(bytes)),
+            Some(packing) => Input::held(bytes, Some(packing), options),
+            None => Ok(Self { content: Content::Borrowed(bytes), packed: bytes.len() as Bytes }),
         }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Borrowed(bytes) => bytes,
-            Self::Mapped(mapped) => mapped,
-            Self::Owned(bytes) => bytes,
+        match &self.content {
+            Content::Borrowed(bytes) => bytes,
+            Content::Mapped(mapped) => mapped,
+            Content::Held(bytes) => bytes,
         }
+    }
+
+    /// What the content says.
+    pub(super) fn records(&self, options: &LoadOptions) -> Result<Vec<Records>, TraceError> {
+        let room = room::to_read(self.bytes().len() as Bytes, self.packed);
+        TraceFormat::detect(self.bytes())?.read_within(self.bytes(), options, room)
+    }
+}
+
+/// Counts the bytes that are read.
+struct Counted<'c, R> {
+    reader: R,
+    read: &'c Cell<Bytes>,
+}
+
+impl<R: BufRead> Read for Counted<'_, R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(out)?;
+        self.read.set(self.read.get() + count as Bytes);
+        Ok(count)
+    }
+}
+
+impl<R: BufRead> BufRead for Counted<'_, R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.reader.fill_buf()
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.reader.consume(count);
+        self.read.set(self.read.get() + count as Bytes);
     }
 }
 
@@ -90,14 +169,14 @@ enum Packing {
     Xz,
 }
 
-/// Decompressed bytes between two looks at them.
-const CHUNK: u64 = MIB;
+/// What is looked at before more is read.
+const BLOCK: Bytes = 64 << 10;
+/// Bytes between two later looks at them.
+const CHUNK: Bytes = MIB;
 /// An xz file may ask for this much memory to be decompressed with.
 const XZ_MEMORY: u64 = 512 * MIB;
 /// From this size on, [`MAX_RATIO`] holds.
-const RATIO_MATTERS: u64 = 256 * MIB;
-/// Our recordings shrink to a 30th; JSON, which repeats every stack, to a 1000th at best.
-const MAX_RATIO: u64 = 4000;
+const RATIO_MATTERS: Bytes = 256 * MIB;
 
 impl Packing {
     fn detect(bytes: &[u8]) -> Option<Self> {
@@ -117,7 +196,7 @@ impl Packing {
         }
     }
 
-    fn decoder<'b>(self, packed: &'b [u8]) -> io::Result<Box<dyn Read + 'b>> {
+    fn decoder<'b>(self, packed: impl BufRead + 'b) -> io::Result<Box<dyn Read + 'b>> {
         Ok(match self {
             Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
             Self::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(packed)?),
@@ -129,36 +208,73 @@ impl Packing {
         })
     }
 
-    fn unpack(self, packed: &[u8], max_bytes: Bytes) -> Result<Vec<u8>, TraceError> {
-        let damaged = |error: io::Error| {
-            let problem = format!("{} data is damaged: {error}", self.name());
-            fail(&problem, "copy the file again, or record it again")
+    #[cold]
+    fn damaged(self, error: &io::Error) -> TraceError {
+        let problem = format!("{} data is damaged: {error}", self.name());
+        fail(&problem, "copy the file again, or record it again")
+    }
+}
+
+/// A content on its way into memory.
+struct Holding<'h> {
+    packing: Option<Packing>,
+    /// Bytes that were read of the file or stream so far.
+    packed: &'h Cell<Bytes>,
+    options: &'h LoadOptions,
+    /// The most that is held, whatever the options say.
+    most: Bytes,
+}
+
+impl Holding<'_> {
+    fn read(&self, mut reader: impl Read) -> Result<Vec<u8>, TraceError> {
+        let failed = |error: io::Error| match self.packing {
+            Some(packing) => packing.damaged(&error),
+            None => cannot_read(&error),
         };
-        let mut decoder = self.decoder(packed).map_err(damaged)?;
         let mut out = Vec::new();
         loop {
             let before = out.len();
-            decoder.by_ref().take(CHUNK).read_to_end(&mut out).map_err(damaged)?;
-            let chunk = &out[before..];
-            match (chunk.is_empty(), before) {
-                (true, 0) => return Err(empty()),
-                (true, _) => return Ok(out),
-                (false, 0) => TraceFormat::detect(chunk).map(drop)?,
-                (false, _) => {}
+            let wanted = if before == 0 { BLOCK } else { CHUNK };
+            let count = reader.by_ref().take(wanted).read_to_end(&mut out).map_err(failed)?;
+            match (count, before) {
+                (0, 0) => return Err(empty()),
+                (0, _) => return Ok(out),
+                (_, 0) => self.check_beginning(&out)?,
+                _ => {}
             }
-            check_size(out.len() as u64, max_bytes)?;
-            self.check_bomb(&out, before, packed.len() as u64)?;
+            self.check_size(out.len() as Bytes)?;
+            self.check_bomb(&out, before)?;
         }
     }
 
-    fn check_bomb(self, out: &[u8], before: usize, packed: u64) -> Result<(), TraceError> {
-        let (chunk, total) = (&out[before..], out.len() as u64);
-        let is_run = chunk.len() as u64 == CHUNK && chunk[1..] == chunk[..chunk.len() - 1];
+    /// A content of none of our formats ends here, however long it is.
+    fn check_beginning(&self, first: &[u8]) -> Result<(), TraceError> {
+        let format = TraceFormat::detect(first)?;
+        if first.len() as Bytes == BLOCK {
+            format.check_beginning(first, self.options)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn check_size(&self, size: Bytes) -> Result<(), TraceError> {
+        check_size(size, self.options.max_bytes)?;
+        if size <= self.most {
+            return Ok(());
+        }
+        let problem = format!("is more than half of this machine's memory, {}", Size(self.most));
+        Err(fail(&problem, "give it as a plain file, which need not be held in memory"))
+    }
+
+    fn check_bomb(&self, out: &[u8], before: usize) -> Result<(), TraceError> {
+        let Some(packing) = self.packing else { return Ok(()) };
+        let (chunk, total, packed) = (&out[before..], out.len() as Bytes, self.packed.get());
+        let is_run = chunk.len() as Bytes == CHUNK && chunk[1..] == chunk[..chunk.len() - 1];
         let is_extreme = total > RATIO_MATTERS && total / MAX_RATIO > packed;
         if !is_run && !is_extreme {
             return Ok(());
         }
-        let (name, size) = (self.name(), Size(packed));
+        let (name, size) = (packing.name(), Size(packed));
         let what = if is_run { "of one repeated byte" } else { "and more" };
         let problem = format!("{size} of {name} data decompress to {} {what}", Size(total));
         Err(fail(&problem, "this is no recording but a decompression bomb"))
@@ -175,23 +291,12 @@ fn map(file: &File) -> io::Result<memmap2::Mmap> {
     unsafe { memmap2::Mmap::map(file) }
 }
 
-fn read_all(reader: impl Read, max_bytes: Bytes) -> Result<Input<'static>, TraceError> {
-    let mut bytes = Vec::new();
-    let mut reader = BufReader::new(reader).take(max_bytes.saturating_add(1));
-    reader.read_to_end(&mut bytes).map_err(|error| cannot_read(&error))?;
-    if bytes.is_empty() {
-        return Err(empty());
-    }
-    check_size(bytes.len() as u64, max_bytes)?;
-    Ok(Input::Owned(bytes))
-}
-
 fn check_size(size: Bytes, max_bytes: Bytes) -> Result<(), TraceError> {
     if size <= max_bytes {
         return Ok(());
     }
     let problem = format!("content above the limit of {}", Size(max_bytes));
-    Err(fail(&problem, "record fewer events (max_entries), or raise the limit"))
+    Err(fail(&problem, "raise it with --max-input, or record fewer events (max_entries)"))
 }
 
 fn cannot_read(error: &io::Error) -> TraceError {

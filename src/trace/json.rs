@@ -18,6 +18,7 @@ use super::settings::RawSettings;
 use super::torch::{FOREIGN, RawAction, RawBlock, RawEntry, RawSegment, Snapshot, block_state};
 use super::{Annotation, Entry, Position, Records, TraceError};
 use crate::reader_error;
+use crate::units::Bytes;
 
 const EXPECTED: &str = "a file of json.dump(torch.cuda.memory._snapshot()) is expected";
 
@@ -25,8 +26,12 @@ const EXPECTED: &str = "a file of json.dump(torch.cuda.memory._snapshot()) is ex
 ///
 /// # Errors
 /// If the bytes are no JSON, or are no snapshot.
-pub(super) fn read(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, TraceError> {
-    let snapshot = Snapshot::new(options.torch_version, bytes.len());
+pub(super) fn read(
+    bytes: &[u8],
+    options: &LoadOptions,
+    room: Bytes,
+) -> Result<Vec<Records>, TraceError> {
+    let snapshot = Snapshot::new(options.torch_version, room);
     let stacks = options.stacks.then(FxHashMap::default);
     let mut reader = Reader { snapshot, stacks };
     let mut json = serde_json::Deserializer::from_slice(bytes);
@@ -163,7 +168,8 @@ impl<'de> Reader<'de> {
     fn entry(&mut self, device: u32, json: &JsonEntry<'de>) -> Result<(), String> {
         let action = RawAction::from_name(json.action.as_bytes());
         if action == RawAction::Unknown {
-            let counted = self.snapshot.unknown(device, json.action.as_bytes());
+            let at = self.snapshot.entries_of(device);
+            let counted = self.snapshot.unknown(device, at, json.action.as_bytes());
             return counted.map_err(|error| error.problem);
         }
         let missing = |key: &str| format!("an entry has no {key:?}");

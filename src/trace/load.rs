@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use super::format::TraceFormat;
 use super::input::Input;
 use super::{LoadOptions, Position, Records, TraceError};
 
@@ -12,11 +11,8 @@ use super::{LoadOptions, Position, Records, TraceError};
 /// # Errors
 /// If the file cannot be read, is in none of our formats, or is damaged.
 pub fn load(path: &Path, options: &LoadOptions) -> Result<Vec<Records>, TraceError> {
-    let read = || {
-        let input = Input::open(path, options.max_bytes)?;
-        TraceFormat::detect(input.bytes())?.read(input.bytes(), options)
-    };
-    read().map_err(|error| error.in_file(path))
+    let records = Input::open(path, options).and_then(|input| input.records(options));
+    records.map_err(|error| error.in_file(path))
 }
 
 /// Like [`load`], from the content of a file, plain or compressed.
@@ -24,8 +20,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Vec<Records>, TraceErr
 /// # Errors
 /// As [`load`], with `-` for the path.
 pub fn load_bytes(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, TraceError> {
-    let input = Input::from_bytes(bytes, options.max_bytes)?;
-    TraceFormat::detect(input.bytes())?.read(input.bytes(), options)
+    Input::from_bytes(bytes, options)?.records(options)
 }
 
 /// The content of a file, decompressed if it is compressed.
@@ -33,7 +28,7 @@ pub fn load_bytes(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, T
 /// # Errors
 /// If it is damaged, or larger than the limit of `options`.
 pub fn unpack(bytes: &[u8], options: &LoadOptions) -> Result<Vec<u8>, TraceError> {
-    Ok(Input::from_bytes(bytes, options.max_bytes)?.bytes().to_vec())
+    Ok(Input::from_bytes(bytes, options)?.bytes().to_vec())
 }
 
 /// The records of `device`, or of the only device with entries. If no device has entries, but some have segments, it is

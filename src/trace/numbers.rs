@@ -58,6 +58,9 @@ impl<T: Clone + Eq + Hash> Interner<T> {
 /// Marks a number of [`Numbers::labelled`].
 pub(super) const LABELLED: u32 = 1 << 31;
 
+/// No labels.
+pub(super) const NO_LABELS: [(u64, u32); 2] = [(0, 0); 2];
+
 /// A list of frames by its number in the pickle, and the places and lengths of `compile_context` and `user_metadata`.
 pub(super) type Labelled = (u32, [(u64, u32); 2]);
 
@@ -69,7 +72,7 @@ pub(super) struct Numbers {
     pools: Interner<(u64, u64)>,
     last_stream: Option<(u64, u16)>,
     /// Entries of a pickle that have labels: each one's list of frames, and where its labels lie in the file.
-    pub(super) labelled: Interner<Labelled>,
+    labelled: Interner<Labelled>,
     /// Whether any trace entry named its pool.
     pub(super) entries_have_pools: bool,
 }
@@ -113,6 +116,17 @@ impl Numbers {
             Err(too_many("more than 2^31 labels"))
         } else {
             Ok(LABELLED | number)
+        }
+    }
+
+    /// The list of frames behind a number, and its labels.
+    pub(super) fn parts(&self, number: u32) -> Labelled {
+        match number & LABELLED {
+            0 => (number, NO_LABELS),
+            _ => {
+                let labelled = self.labelled.values().get((number ^ LABELLED) as usize);
+                labelled.copied().unwrap_or((number, NO_LABELS))
+            }
         }
     }
 

@@ -3,20 +3,24 @@
 use crate::alloc_conf::TorchVersion;
 use crate::units::{Bytes, GIB};
 
+/// What a file may hold unless something else is asked for: a pickle of some 800 million entries.
+pub const MAX_INPUT: Bytes = 64 * GIB;
+
 /// How to read a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadOptions {
     /// Keep the call stacks; otherwise they are skipped.
     pub stacks: bool,
-    /// A file whose content is larger than this, after decompression, is refused.
+    /// A file whose content is larger than this, after decompression, is refused. What cannot be mapped (compressed
+    /// files, pipes) may also be no more than half of the machine's memory.
     pub max_bytes: Bytes,
     /// The version of PyTorch whose rules the allocator's configuration text follows.
     pub torch_version: TorchVersion,
 }
 
 impl Default for LoadOptions {
-    /// No stacks, at most 4 GiB (a pickle of some 50 million entries), and the newest version that we know.
+    /// No stacks, at most [`MAX_INPUT`], and the newest version that we know.
     fn default() -> Self {
-        Self { stacks: false, max_bytes: 4 * GIB, torch_version: TorchVersion::default() }
+        Self { stacks: false, max_bytes: MAX_INPUT, torch_version: TorchVersion::default() }
     }
 }

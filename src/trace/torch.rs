@@ -12,9 +12,11 @@
 //! other tools, which stands for `free_requested` and `free_completed` side by side.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Place;
 
 use super::error::excerpt;
 use super::numbers::Numbers;
+use super::room::no_room;
 use super::settings::RawSettings;
 use super::stack_table::StackTable;
 use super::warning::{Warning, WarningKind};
@@ -23,6 +25,7 @@ use super::{
     StreamId, TraceError,
 };
 use crate::alloc_conf::TorchVersion;
+use crate::units::Bytes;
 
 /// The key that this library's own snapshots have in addition to PyTorch's. What they hold is not PyTorch's doing, so
 /// that its segments say nothing about what PyTorch would have decided.
@@ -65,6 +68,16 @@ pub(super) struct RawEntry {
 
 const _: () = assert!(size_of::<RawEntry>() == 32);
 
+impl RawEntry {
+    /// The entry, of this kind.
+    #[inline]
+    fn with(&self, action: Action) -> Entry {
+        let RawEntry { addr, size, time_us, stack, stream, pool, .. } = *self;
+        let (stream, pool) = (StreamId(stream), PoolId(pool));
+        Entry { addr, size, time_us, stack, stream, action, pool }
+    }
+}
+
 impl Default for RawEntry {
     fn default() -> Self {
         let (addr, size, time_us, stack) = (0, 0, 0, Entry::NO_STACK);
@@ -106,6 +119,12 @@ pub(super) fn block_state(name: &[u8]) -> Option<BlockState> {
     }
 }
 
+/// What a segment or an annotation takes besides its parts, in bytes.
+const HEAD: Bytes = 64;
+
+/// What a device takes while it is finished, in bytes.
+const DEVICE: Bytes = 64 << 10;
+
 /// A snapshot under construction.
 #[derive(Debug)]
 pub(super) struct Snapshot {
@@ -118,9 +137,9 @@ pub(super) struct Snapshot {
     pub(super) is_foreign: bool,
     version: TorchVersion,
     devices: BTreeMap<u32, Device>,
-    /// What the file may still unfold to. Shared objects let a small pickle describe a huge document; an honest one
-    /// writes each entry once.
-    budget: u64,
+    /// The memory that may still be taken. Shared objects let a small pickle describe a huge document.
+    room: Bytes,
+    limit: Bytes,
 }
 
 #[derive(Debug, Default)]
@@ -130,8 +149,13 @@ struct Device {
 }
 
 impl Snapshot {
-    /// An empty snapshot from a file of `len` bytes.
-    pub(super) fn new(version: TorchVersion, len: usize) -> Self {
+    /// An empty snapshot that may take `room` bytes of memory.
+    pub(super) fn new(version: TorchVersion, room: Bytes) -> Self {
+        Self::with_rest(version, room, room)
+    }
+
+    /// The same where only `room` of `limit` bytes are left.
+    pub(super) fn with_rest(version: TorchVersion, room: Bytes, limit: Bytes) -> Self {
         Self {
             numbers: Numbers::default(),
             stacks: StackTable::default(),
@@ -140,48 +164,73 @@ impl Snapshot {
             is_foreign: false,
             version,
             devices: BTreeMap::new(),
-            budget: 16 * len as u64 + 4096,
+            room,
+            limit,
         }
     }
 
     /// Adds the next entry of a device's history.
     #[inline]
     pub(super) fn entry(&mut self, device: u32, raw: &RawEntry) -> Result<(), TraceError> {
-        self.spend(8)?;
-        let records = &mut self.device(device).records;
-        let entry = |action| Entry {
-            addr: raw.addr,
-            size: raw.size,
-            time_us: raw.time_us,
-            stack: raw.stack,
-            stream: StreamId(raw.stream),
-            action,
-            pool: PoolId(raw.pool),
-        };
+        self.spend(size_of::<Entry>() as Bytes)?;
+        let records = &mut self.device(device)?.records;
         match raw.action {
-            RawAction::Known(action) => records.entries.push(entry(action)),
+            RawAction::Known(action) => records.entries.push(raw.with(action)),
             RawAction::Free => {
-                records.entries.push(entry(Action::FreeRequested));
-                records.entries.push(entry(Action::FreeCompleted));
+                records.entries.push(raw.with(Action::FreeRequested));
+                records.entries.push(raw.with(Action::FreeCompleted));
             }
-            RawAction::Unknown => self.unknown(device, b"?")?,
+            RawAction::Unknown => {
+                let at = records.entries.len();
+                self.unknown(device, at, b"?")?;
+            }
         }
         Ok(())
     }
 
-    /// Counts an entry of a kind that we do not know.
-    pub(super) fn unknown(&mut self, device: u32, name: &[u8]) -> Result<(), TraceError> {
+    /// Makes these the entries of a device: all of them, of known kinds. They stay where they are in memory.
+    ///
+    /// # Errors
+    /// If there are too many devices.
+    pub(super) fn entries(
+        &mut self,
+        device: u32,
+        entries: Vec<RawEntry>,
+        has_stacks: bool,
+    ) -> Result<(), TraceError> {
+        let stack = |raw: &RawEntry| if has_stacks { raw.stack } else { Entry::NO_STACK };
+        let known = |raw: RawEntry| match raw.action {
+            RawAction::Known(action) => Entry { stack: stack(&raw), ..raw.with(action) },
+            _ => unreachable!("entries of other kinds are added one by one"),
+        };
+        if !entries.is_empty() {
+            self.device(device)?.records.entries = entries.into_iter().map(known).collect();
+        }
+        Ok(())
+    }
+
+    /// How many entries a device has by now.
+    pub(super) fn entries_of(&self, device: u32) -> usize {
+        self.devices.get(&device).map_or(0, |device| device.records.entries.len())
+    }
+
+    /// Counts an entry of a kind that we do not know, which comes before entry number `at`.
+    pub(super) fn unknown(
+        &mut self,
+        device: u32,
+        at: usize,
+        name: &[u8],
+    ) -> Result<(), TraceError> {
         self.spend(8)?;
-        let device = self.device(device);
+        let device = self.device(device)?;
         device.records.unknown_actions += 1;
-        let at = device.records.entries.len();
         device.unknown_first.get_or_insert_with(|| (at, excerpt(name)));
         Ok(())
     }
 
     /// Adds a segment; `Err` says what is wrong with it.
     pub(super) fn segment(&mut self, raw: &RawSegment) -> Result<(), TraceError> {
-        self.spend(8 * (1 + raw.blocks.len() as u64))?;
+        self.spend(HEAD + (size_of::<SegmentBlock>() * raw.blocks.len()) as Bytes)?;
         let stream = StreamId(self.numbers.stream(raw.stream)?);
         let pool = PoolId(self.numbers.pool(raw.pool)?);
         let first = raw.blocks.first().and_then(|block| block.address);
@@ -190,7 +239,7 @@ impl Snapshot {
         let size = blocks.iter().map(|block| block.size).sum();
         let (is_small, is_expandable) = (raw.is_small, raw.is_expandable);
         let segment = Segment { address, size, stream, pool, is_small, is_expandable, blocks };
-        let records = &mut self.device(raw.device).records;
+        let records = &mut self.device(raw.device)?.records;
         records.segments.push(segment);
         records.live_stacks.extend(live_stacks);
         Ok(())
@@ -202,8 +251,8 @@ impl Snapshot {
         device: u32,
         annotation: Annotation,
     ) -> Result<(), TraceError> {
-        self.spend(8 + annotation.name.len() as u64)?;
-        self.device(device).records.annotations.push(annotation);
+        self.spend(HEAD + annotation.name.len() as Bytes)?;
+        self.device(device)?.records.annotations.push(annotation);
         Ok(())
     }
 
@@ -268,26 +317,26 @@ impl Snapshot {
     }
 
     #[inline]
-    fn device(&mut self, index: u32) -> &mut Device {
-        self.devices.entry(index).or_default()
-    }
-
-    /// Takes `cost` from the budget.
-    #[inline]
-    pub(super) fn spend(&mut self, cost: u64) -> Result<(), TraceError> {
-        match self.budget.checked_sub(cost) {
-            Some(left) => self.budget = left,
-            None => {
-                let problem = "describes far more than it contains, by repeating shared objects";
-                return Err(TraceError::new(
-                    Position::File,
-                    problem,
-                    "this is no recording of PyTorch",
-                ));
+    fn device(&mut self, index: u32) -> Result<&mut Device, TraceError> {
+        match self.devices.entry(index) {
+            Place::Occupied(known) => Ok(known.into_mut()),
+            Place::Vacant(new) => {
+                take(&mut self.room, DEVICE, self.limit)?;
+                Ok(new.insert(Device::default()))
             }
         }
-        Ok(())
     }
+
+    /// Takes `cost` bytes of memory.
+    #[inline]
+    pub(super) fn spend(&mut self, cost: u64) -> Result<(), TraceError> {
+        take(&mut self.room, cost, self.limit)
+    }
+}
+
+fn take(room: &mut Bytes, cost: Bytes, limit: Bytes) -> Result<(), TraceError> {
+    *room = room.checked_sub(cost).ok_or_else(|| no_room(limit))?;
+    Ok(())
 }
 
 type PlacedBlocks = (Vec<SegmentBlock>, Vec<(u64, u32)>);

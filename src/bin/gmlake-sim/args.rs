@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use gmlake::alloc_conf::TorchVersion;
-use gmlake::sim::{DEFAULT_GPU_LAG, Memory};
+use gmlake::sim::{DEFAULT_GPU_LAG, Memory, OpenOptions};
 use gmlake::units::{Bytes, parse_memory};
 
 pub(crate) use blaming::{BlameArgs, DiffArgs, NameArgs};
@@ -257,6 +257,8 @@ pub(crate) struct ExportArgs {
     /// PyTorch that recorded the file, and that is simulated
     #[arg(long, value_name = "VERSION", default_value = "2.11", hide_short_help = true)]
     pub(crate) torch_version: TorchVersion,
+    #[command(flatten)]
+    pub(crate) limit: LimitArgs,
     /// Allocator to simulate, see 'gmlake-sim allocators'; several, separated by commas, for perfetto [default: the one
     /// that was recorded]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
@@ -270,6 +272,14 @@ pub(crate) struct ExportArgs {
     /// Memory of the simulated device, such as 80GiB, or 'unlimited' [default: as the recording tells]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) device_memory: Option<Memory>,
+}
+
+impl ExportArgs {
+    /// How the file is opened.
+    pub(crate) fn open(&self, stacks: bool) -> OpenOptions {
+        let (version, max_input) = (self.torch_version, self.limit.max_input);
+        OpenOptions { device: self.device, version, stacks, max_input }
+    }
 }
 
 /// What `export` writes.
@@ -305,6 +315,27 @@ pub(crate) struct InputArgs {
     /// Refuse a file about which anything must be assumed
     #[arg(long, hide_short_help = true)]
     pub(crate) strict: bool,
+    #[command(flatten)]
+    pub(crate) limit: LimitArgs,
+}
+
+impl InputArgs {
+    /// How the files are opened.
+    pub(crate) fn open(&self, stacks: bool) -> OpenOptions {
+        let (version, max_input) = (self.torch_version, self.limit.max_input);
+        OpenOptions { device: self.device, version, stacks, max_input }
+    }
+}
+
+/// How much is read.
+#[derive(Debug, Parser)]
+#[command(next_help_heading = "Input")]
+pub(crate) struct LimitArgs {
+    /// Refuse a file with more in it, after decompression; compressed files and pipes may fill half of the machine's
+    /// memory, too
+    #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "64GiB")]
+    #[arg(hide_short_help = true)]
+    pub(crate) max_input: Bytes,
 }
 
 /// The simulated device.

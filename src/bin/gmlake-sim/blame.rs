@@ -9,7 +9,7 @@ use gmlake::report::Export;
 use gmlake::report::blame as report;
 use gmlake::sim::blame::{At, Question, blame, folded, growth, loss, refusal};
 use gmlake::sim::job::{Job, is_many, jobs};
-use gmlake::sim::{Choice, OpenOptions, Opened, Setup, choose, open};
+use gmlake::sim::{Choice, Opened, Setup, choose, open};
 use gmlake::units::Bytes;
 use serde::Serialize;
 
@@ -168,7 +168,7 @@ fn of_rank(args: &BlameArgs, file: &Path, stacks: Option<&mut Worst>) -> Result<
 
 fn opened(args: &BlameArgs, file: &Path) -> Result<Opened> {
     let input = &args.input;
-    let options = OpenOptions { device: input.device, version: input.torch_version, stacks: true };
+    let options = input.open(true);
     let bar = work::busy("reading");
     let opened = open(file, &options)?;
     bar.finish_and_clear();

@@ -14,7 +14,9 @@ use crate::{Answer, export, terminal, work};
 pub(crate) fn main(args: &DiffArgs) -> Result<Answer> {
     check_stdin(&[args.before.clone(), args.after.clone()])?;
     let exports = export::open_all(&args.export_json)?;
-    let options = OpenOptions { device: args.device, stacks: true, ..OpenOptions::default() };
+    let max_input = args.limit.max_input;
+    let options =
+        OpenOptions { device: args.device, stacks: true, max_input, ..OpenOptions::default() };
     let bar = work::busy("reading");
     let (before, after) = (open(&args.before, &options)?, open(&args.after, &options)?);
     bar.finish_and_clear();

@@ -45,7 +45,13 @@ pub(crate) fn main(args: &FleetArgs, json: bool) -> anyhow::Result<Answer> {
     let bar = work::rate(recordings);
     let inputs = inputs(args);
     let done = |_: &gmlake::fleet::FileEntry| bar.inc(1);
-    let options = RunOptions { out, inputs: &inputs, shard, jobs: args.jobs };
+    let options = RunOptions {
+        out,
+        inputs: &inputs,
+        shard,
+        jobs: args.jobs,
+        retries_errors: args.retry_errors,
+    };
     let outcome = run(&layout, &config, options, &done);
     bar.finish_and_clear();
     let outcome = outcome?;
@@ -64,7 +70,8 @@ fn config(args: &FleetArgs) -> anyhow::Result<Config> {
         false => args.allocators.clone(),
     };
     let grid = Grid::new(&names, &args.set, &base)?;
-    Ok(Config { grid, version, has_steps: args.steps })
+    let max_input = args.limit.max_input;
+    Ok(Config { grid, version, max_input, has_steps: args.steps })
 }
 
 /// What was typed, for the next call to compare with.

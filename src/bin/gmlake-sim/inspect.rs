@@ -3,7 +3,7 @@
 use anyhow::Result;
 use gmlake::report::Export;
 use gmlake::report::table::{Look, plain};
-use gmlake::sim::{Failure, Inspection, OpenOptions, SizeClass, StackTotals, inspect, open_all};
+use gmlake::sim::{Failure, Inspection, SizeClass, StackTotals, inspect, open_all};
 use gmlake::units::{Bytes, Grouped, Nanos, Size};
 
 use crate::args::InspectArgs;
@@ -14,8 +14,7 @@ use crate::{Answer, terminal, work};
 pub(crate) fn main(args: &InspectArgs) -> Result<Answer> {
     let exports = export::open_all(&args.export_json)?;
     check_stdin(&args.input.files)?;
-    let options =
-        OpenOptions { device: args.input.device, version: args.input.torch_version, stacks: true };
+    let options = args.input.open(true);
     let mut found = Vec::new();
     let mut answer = Answer::Yes;
     let bar = work::busy("reading");

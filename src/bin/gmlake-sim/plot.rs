@@ -3,7 +3,6 @@
 use anyhow::{Context, ensure};
 use gmlake::metrics::Sweep;
 use gmlake::report::{CHARTS, Export, ImageFormat, write_sweep};
-use gmlake::sim::OpenOptions;
 use gmlake::sim::sweep::{Grid, SweepPlan};
 
 use crate::args::{PlotArgs, SWEEP};
@@ -48,8 +47,7 @@ fn draw_sweep(args: &PlotArgs, json: bool) -> anyhow::Result<Answer> {
     let given = &args.allocators.set;
     let axes: &[String] = if given.is_empty() { &swept } else { given };
     let grid = Grid::new(&args.allocators.allocators, axes, &base)?;
-    let open =
-        OpenOptions { device: args.input.device, version: args.input.torch_version, stacks: false };
+    let open = args.input.open(false);
     let (is_strict, only_fitting) = (args.input.strict, false);
     let plan = SweepPlan { grid, open, is_strict, only_fitting, journal: None };
     let export = Export::open(&args.out)?;

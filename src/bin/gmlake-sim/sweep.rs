@@ -7,7 +7,6 @@ use std::sync::Arc;
 use anyhow::bail;
 use gmlake::metrics::Sweep;
 use gmlake::report::{Export, ImageFormat, ReportError, section, sweep as report, write_sweep};
-use gmlake::sim::OpenOptions;
 use gmlake::sim::sweep::{Grid, Journal, SweepPlan, Swept, sweep};
 use gmlake::units::Grouped;
 
@@ -22,8 +21,7 @@ pub(crate) fn main(args: &SweepArgs) -> anyhow::Result<Answer> {
     let base = setup(&args.input, &args.device, args.alloc_conf.as_deref())?;
     let grid = Grid::new(&args.allocators, &args.set, &base)?;
     let exports = exports(&args.output)?;
-    let open =
-        OpenOptions { device: args.input.device, version: args.input.torch_version, stacks: false };
+    let open = args.input.open(false);
     let journal = journal(&args.output)?;
     let (is_strict, only_fitting) = (args.input.strict, args.only_fitting);
     let plan = SweepPlan { grid, open, is_strict, only_fitting, journal };

@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use gmlake::alloc_conf::AllocConf;
 use gmlake::metrics::SCHEMA_VERSION;
 use gmlake::report::Export;
-use gmlake::sim::{Choice, OpenOptions, Opened, Setup, choose, open, transcribe, write_tracks};
+use gmlake::sim::{Choice, Opened, Setup, choose, open, transcribe, write_tracks};
 use gmlake::trace::{MOST_TRACKS, Records, write_csv, write_minimalloc, write_snapshot};
 use gmlake::units::Grouped;
 
@@ -25,8 +25,7 @@ pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
     );
     // A table cannot hold them, and says so.
     let wants_stacks = [ExportFormat::Snapshot, ExportFormat::Csv].contains(&args.format);
-    let options =
-        OpenOptions { device: args.device, version: args.torch_version, stacks: wants_stacks };
+    let options = args.open(wants_stacks);
     let bar = work::busy("reading");
     let opened = open(&args.file, &options)?;
     bar.finish_and_clear();

@@ -4,7 +4,7 @@ use anyhow::bail;
 use gmlake::device::Profile;
 use gmlake::metrics::Tuning;
 use gmlake::report::{Export, section, tune as report};
-use gmlake::sim::{Memory, OpenOptions, Setup, TuneOptions, open, tune};
+use gmlake::sim::{Memory, Setup, TuneOptions, open, tune};
 
 use crate::args::TuneArgs;
 use crate::export;
@@ -24,7 +24,7 @@ pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
         worth: args.worth,
     };
     let exports = export::open_all(&args.export_json)?;
-    let open_options = OpenOptions { device: args.input.device, version, stacks: false };
+    let open_options = args.input.open(false);
     let bar = work::progress(args.input.files.len(), &options.setup.runs);
     let pool = work::pool(args.jobs)?;
     let (mut found, mut answer) = (Vec::new(), Answer::Yes);

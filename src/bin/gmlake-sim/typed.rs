@@ -8,7 +8,7 @@ use gmlake::device::{AddressPolicy, Profile};
 use gmlake::drive;
 use gmlake::metrics::RECORDED;
 use gmlake::sim::job::Job;
-use gmlake::sim::{Choices, OpenOptions, Setup, choose};
+use gmlake::sim::{Choices, Setup, choose};
 
 use crate::args::{Addresses, AllocatorArgs, DeviceArgs, InputArgs, OnOom};
 use crate::terminal;
@@ -36,7 +36,7 @@ pub(crate) fn choices(
         );
     }
     let setup = setup(input, device, conf)?;
-    let open = OpenOptions { device: input.device, version: input.torch_version, stacks: false };
+    let open = input.open(false);
     let is_strict = input.strict;
     Ok(Choices { open, allocators, setup, reference, is_strict, ..Choices::default() })
 }
@@ -81,7 +81,7 @@ pub(crate) fn choices_of_any_device(
     let conf = args.alloc_conf.as_deref();
     let conf = conf.map(|text| AllocConf::parse(text, version)).transpose()?;
     Ok(Choices {
-        open: OpenOptions { device: input.device, version, stacks: false },
+        open: input.open(false),
         allocators: choose(&args.allocators, &args.set)?,
         setup: Setup { version, conf, ..Setup::default() },
         reference: None,

@@ -49,7 +49,11 @@ pub(crate) fn main(args: &VerifyArgs) -> Result<Answer> {
 
 fn verify_file(file: &Path, args: &VerifyArgs) -> Result<VerificationSummary> {
     let version = args.input.torch_version;
-    let options = LoadOptions { torch_version: version, ..LoadOptions::default() };
+    let options = LoadOptions {
+        torch_version: version,
+        max_bytes: args.input.limit.max_input,
+        ..LoadOptions::default()
+    };
     let records = trace::choose_device(trace::load(file, &options)?, args.input.device, file)?;
     anyhow::ensure!(
         records.has_segments,

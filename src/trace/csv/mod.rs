@@ -38,6 +38,7 @@ use ::csv::{ReaderBuilder, StringRecord, Trim};
 use super::options::LoadOptions;
 use super::torch::Snapshot;
 use super::{Position, Records, TraceError};
+use crate::units::Bytes;
 use columns::{Columns, separator};
 use sheet::Sheet;
 
@@ -53,13 +54,17 @@ pub(super) fn is_csv(bytes: &[u8]) -> bool {
 ///
 /// # Errors
 /// Names the line, and what is wrong in it.
-pub(super) fn read(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, TraceError> {
+pub(super) fn read(
+    bytes: &[u8],
+    options: &LoadOptions,
+    room: Bytes,
+) -> Result<Vec<Records>, TraceError> {
     let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let mut builder = ReaderBuilder::new();
     builder.delimiter(separator(bytes).unwrap_or(b','));
     let mut reader = builder.flexible(true).trim(Trim::All).comment(Some(b'#')).from_reader(text);
     let columns = Columns::new(reader.headers().map_err(|error| damaged(&error))?)?;
-    let mut sheet = Sheet::new(columns, Snapshot::new(options.torch_version, bytes.len()));
+    let mut sheet = Sheet::new(columns, Snapshot::new(options.torch_version, room));
     let mut row = StringRecord::new();
     while reader.read_record(&mut row).map_err(|error| damaged(&error))? {
         if let Err(problem) = sheet.row(&row) {

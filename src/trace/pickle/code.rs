@@ -1,7 +1,9 @@
 //! The code: the bytes of a pickle, read from front to back.
 
 use super::super::{Position, TraceError};
-use super::value::Fallible;
+
+/// A result that is one word long where it is good: the machine makes millions of them.
+pub(super) type Fallible<T> = Result<T, Box<TraceError>>;
 
 /// A pickle's bytes, and how far they are read.
 pub(super) struct Code<'a> {

@@ -81,8 +81,12 @@ impl<'a> Document<'a> {
     }
 
     pub(super) fn map(&self, value: Value, place: &Place) -> Result<Map, TraceError> {
-        let Value::Dict(dict) = value else { return Err(self.expected("a dict", value, place)) };
-        match self.heap.dicts[dict as usize] {
+        let dict = match value {
+            Value::Dict(dict) => self.heap.dicts[dict as usize],
+            Value::Entry(entry) => Dict::Entry(entry),
+            _ => return Err(self.expected("a dict", value, place)),
+        };
+        match dict {
             Dict::Map(map) => Ok(self.heap.maps[map as usize]),
             Dict::Empty => Err(self.wrong(place, "is an empty dict")),
             Dict::Entry(_) => Err(self.wrong(place, "is a trace entry, which has no place there")),

@@ -5,10 +5,11 @@
 //! `device_traces` count, and a dict that merely looks like one is either well-formed and ignored elsewhere, or kept in
 //! the general form, so that the error can say what is wrong with it.
 
-use super::super::numbers::Numbers;
+use super::super::numbers::{NO_LABELS, Numbers};
 use super::super::stack_table::NOT_COMPILED;
 use super::super::torch::{RawAction, RawEntry};
-use super::value::{Fallible, Heap, Value, text};
+use super::code::Fallible;
+use super::value::{Heap, Value, text};
 
 /// Keys and values in turn, as they lie on the stack.
 #[derive(Clone, Copy)]
@@ -97,7 +98,8 @@ impl Pairs<'_> {
     /// The number of a list of frames with the labels that are among the items; that of the list, if there are none.
     #[cold]
     fn labelled(&self, list: u32, numbers: &mut Numbers) -> Fallible<u32> {
-        let mut labels = [(0, 0); 2];
+        // An entry that is changed has labels already.
+        let (list, mut labels) = numbers.parts(list);
         for pair in self.items.chunks_exact(2) {
             match text(self.bytes, pair[0]) {
                 Some(b"compile_context") => labels[0] = self.label(pair[1], NOT_COMPILED),
@@ -105,7 +107,7 @@ impl Pairs<'_> {
                 _ => {}
             }
         }
-        Ok(if labels == [(0, 0); 2] { list } else { numbers.label(list, labels)? })
+        Ok(if labels == NO_LABELS { list } else { numbers.label(list, labels)? })
     }
 
     /// Place and length of a label, if it is a text that says something.

@@ -13,36 +13,57 @@
 use super::super::TraceError;
 use super::super::numbers::Numbers;
 use super::code::Code;
-use super::entry;
+use super::code::Fallible;
+use super::memo::Memo;
 use super::opcode as op;
 use super::refusal::{SAVE_AGAIN, refusal};
-use super::value::{Dict, Fallible, Heap, Value, check_room};
+use super::room::Room;
+use super::run::{Ground, Runs};
+use super::value::{Heap, Value};
 
 /// A pickle being run.
 pub(super) struct Machine<'a> {
-    code: Code<'a>,
-    stack: Vec<Value>,
+    pub(super) code: Code<'a>,
+    pub(super) stack: Vec<Value>,
     marks: Vec<u32>,
     /// Place of the last mark: what lies below is not to be popped.
-    floor: usize,
-    memo: Vec<Value>,
-    want_stacks: bool,
-    heap: Heap,
+    pub(super) floor: usize,
+    memo: Memo,
+    pub(super) want_stacks: bool,
+    pub(super) heap: Heap,
     pub(super) numbers: Numbers,
+    /// Reads entries without the machine; `None`: the machine reads them all.
+    runs: Option<Runs<'a>>,
+    /// The pickle is to be read again, [without runs](Self::without_runs).
+    pub(super) was_misled: bool,
 }
 
 impl<'a> Machine<'a> {
-    pub(super) fn new(bytes: &'a [u8], want_stacks: bool) -> Self {
+    /// A machine that has not begun, and may take this much memory.
+    pub(super) fn new(bytes: &'a [u8], want_stacks: bool, room: Room) -> Self {
         Self {
             code: Code::new(bytes),
             stack: Vec::new(),
             marks: Vec::new(),
             floor: 0,
-            memo: Vec::new(),
+            memo: Memo::default(),
             want_stacks,
-            heap: Heap::default(),
+            heap: Heap::new(room),
             numbers: Numbers::default(),
+            runs: Some(Runs::default()),
+            was_misled: false,
         }
+    }
+
+    /// The same, with every entry read operation by operation.
+    pub(super) fn without_runs(self) -> Self {
+        Self { runs: None, ..self }
+    }
+
+    /// Dicts that were read operation by operation, and entries of whatever origin.
+    #[cfg(test)]
+    pub(super) fn dicts_and_entries(&self) -> (usize, usize) {
+        (self.heap.dicts.len(), self.heap.entries.len())
     }
 
     /// Runs the program and returns the value that it leaves.
@@ -86,10 +107,7 @@ impl<'a> Machine<'a> {
                     self.long(usize::from(len))?;
                 }
                 op::MARK => self.mark()?,
-                op::EMPTY_DICT => {
-                    let dict = self.heap.dict()?;
-                    self.push(dict)?;
-                }
+                op::EMPTY_DICT => self.empty_dict()?,
                 op::SETITEMS => self.set_items()?,
                 _ => self.rarer(code)?,
             }
@@ -128,7 +146,8 @@ impl<'a> Machine<'a> {
             op::EMPTY_LIST => self.new_list(self.stack.len())?,
             op::EMPTY_TUPLE => self.new_tuple(self.stack.len())?,
             op::TUPLE1..=op::TUPLE3 => {
-                self.new_tuple(self.above(usize::from(code - op::TUPLE1) + 1)?)?;
+                let at = self.above(usize::from(code - op::TUPLE1) + 1)?;
+                self.new_tuple(at)?;
             }
             op::TUPLE => {
                 let at = self.pop_mark()?;
@@ -139,8 +158,14 @@ impl<'a> Machine<'a> {
                 self.new_list(at)?;
             }
             op::DICT => self.new_dict()?,
-            op::SETITEM => self.update(self.above(2)?)?,
-            op::APPEND => self.append(self.above(1)?)?,
+            op::SETITEM => {
+                let at = self.above(2)?;
+                self.update(at)?;
+            }
+            op::APPEND => {
+                let at = self.above(1)?;
+                self.append(at)?;
+            }
             op::APPENDS => {
                 let at = self.pop_mark()?;
                 self.append(at)?;
@@ -235,11 +260,29 @@ impl<'a> Machine<'a> {
         self.push(Value::Other)
     }
 
+    /// A new dict; or entries, as far as they follow each other.
     #[inline]
-    fn push(&mut self, value: Value) -> Fallible<()> {
-        check_room(self.stack.len() + 1)?;
-        self.stack.push(value);
-        Ok(())
+    fn empty_dict(&mut self) -> Fallible<()> {
+        if let Some(runs) = &mut self.runs {
+            let mut ground = Ground {
+                bytes: self.code.bytes,
+                memo: &mut self.memo,
+                heap: &mut self.heap,
+                numbers: &mut self.numbers,
+                want_stacks: self.want_stacks,
+            };
+            if let Some((entries, end)) = runs.read(&mut ground, self.code.at)? {
+                self.code.at = end;
+                return self.push(entries);
+            }
+        }
+        let dict = self.heap.dict()?;
+        self.push(dict)
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, value: Value) -> Fallible<()> {
+        self.heap.room.push(&mut self.stack, value).map(drop)
     }
 
     #[inline]
@@ -251,31 +294,47 @@ impl<'a> Machine<'a> {
     }
 
     #[inline]
-    fn top(&self) -> Fallible<Value> {
-        Ok(self.stack[self.above(1)?])
+    fn top(&mut self) -> Fallible<Value> {
+        let at = self.above(1)?;
+        Ok(self.stack[at])
     }
 
     /// The place of the `count`-th value from the top, all of which must lie above the last mark.
     #[inline]
-    fn above(&self, count: usize) -> Fallible<usize> {
+    fn above(&mut self, count: usize) -> Fallible<usize> {
+        let from = self.stack.len().saturating_sub(count).max(self.floor);
+        self.unfold(from)?;
         match self.stack.len().checked_sub(count) {
             Some(at) if at >= self.floor => Ok(at),
             _ => Err(self.code.damaged("takes more from the stack than is there")),
         }
     }
 
+    /// Sees to it that there are no runs from place `from` on, which no mark lies above. Only lists take runs as they
+    /// are.
+    #[inline]
+    pub(super) fn unfold(&mut self, from: usize) -> Fallible<()> {
+        let is_run = |value: &Value| matches!(value, Value::Run { .. });
+        if self.stack[from..].iter().any(is_run) {
+            let folded = self.stack.split_off(from);
+            for value in folded.into_iter().flat_map(Value::each) {
+                self.push(value)?;
+            }
+        }
+        Ok(())
+    }
+
     #[inline]
     fn mark(&mut self) -> Fallible<()> {
-        check_room(self.marks.len() + 1)?;
         // The mark keeps the floor below it; the new floor is the present top.
-        self.marks.push(self.floor as u32);
+        self.heap.room.push(&mut self.marks, self.floor as u32)?;
         self.floor = self.stack.len();
         Ok(())
     }
 
     /// Removes the last mark and returns its place.
     #[inline]
-    fn pop_mark(&mut self) -> Fallible<usize> {
+    pub(super) fn pop_mark(&mut self) -> Fallible<usize> {
         let Some(below) = self.marks.pop() else {
             return Err(self.code.damaged("needs a mark, but there is none"));
         };
@@ -285,147 +344,39 @@ impl<'a> Machine<'a> {
     #[inline]
     fn get(&mut self, id: usize) -> Fallible<()> {
         match self.memo.get(id) {
-            Some(&value) if value != Value::Unset => self.push(value),
-            _ => Err(self.never_set(id)),
+            Value::Unset => Err(self.code.damaged(format!("memo {id} was never set"))),
+            value => self.push(value),
         }
-    }
-
-    #[cold]
-    fn never_set(&self, id: usize) -> Box<TraceError> {
-        self.code.damaged(format!("memo {id} was never set"))
     }
 
     #[inline]
     fn put(&mut self, id: usize) -> Fallible<()> {
         let top = self.top()?;
         if id == self.memo.len() {
-            check_room(id + 1)?;
-            self.memo.push(top);
-        } else if let Some(place) = self.memo.get_mut(id) {
-            *place = top;
-        } else {
-            self.put_beyond(id, top)?;
+            let slot = self.memo.slot(top, &mut self.heap.room)?;
+            return self.memo.push(slot, &mut self.heap.room);
         }
-        Ok(())
+        self.put_elsewhere(id, top)
     }
 
-    /// Stores beyond the end of the memo: other picklers number after filling, or leave numbers out.
+    /// Other picklers number after filling, or leave numbers out, or use them again.
     #[cold]
-    fn put_beyond(&mut self, id: usize, value: Value) -> Fallible<()> {
+    fn put_elsewhere(&mut self, id: usize, value: Value) -> Fallible<()> {
         // Whoever numbers honestly uses a number per store, each of which takes a byte or more.
         if id > self.code.bytes.len() {
             return Err(self.code.damaged(format!("memo number {id} is absurd")));
         }
-        check_room(id + 1)?;
-        self.memo.resize(id, Value::Unset);
-        self.memo.push(value);
-        Ok(())
-    }
-
-    fn new_list(&mut self, at: usize) -> Fallible<()> {
-        let list = self.heap.sequence(&[])?;
-        self.stack.insert(at, Value::List(list));
-        self.append(at + 1)
-    }
-
-    fn new_tuple(&mut self, at: usize) -> Fallible<()> {
-        let tuple = self.heap.sequence(&self.stack[at..])?;
-        self.stack.truncate(at);
-        self.push(Value::Tuple(tuple))
-    }
-
-    fn new_dict(&mut self) -> Fallible<()> {
-        let at = self.pop_mark()?;
-        let dict = self.heap.dict()?;
-        self.stack.insert(at, dict);
-        self.update(at + 1)
-    }
-
-    #[inline]
-    fn set_items(&mut self) -> Fallible<()> {
-        let at = self.pop_mark()?;
-        self.update(at)
-    }
-
-    /// Moves the values from place `at` on, keys and values in turn, into the dict below them.
-    #[inline]
-    fn update(&mut self, at: usize) -> Fallible<()> {
-        let dict = match at.checked_sub(1).filter(|&below| below >= self.floor) {
-            Some(below) => self.stack[below],
-            None => Value::Unset,
-        };
-        let Value::Dict(dict) = dict else {
-            return Err(self.code.damaged(format!("sets items of {}, not of a dict", dict.kind())));
-        };
-        if !(self.stack.len() - at).is_multiple_of(2) {
-            return Err(self.code.damaged("sets a key without a value"));
+        if id < self.memo.len() && self.runs.is_some() {
+            return Err(self.misled());
         }
-        self.fill(dict as usize, at)?;
-        self.stack.truncate(at);
-        Ok(())
+        self.memo.set(id, value, &mut self.heap.room)
     }
 
-    fn fill(&mut self, dict: usize, at: usize) -> Fallible<()> {
-        let items = &self.stack[at..];
-        let (bytes, want_stacks) = (self.code.bytes, self.want_stacks);
-        let pairs = |heap| entry::Pairs { bytes, heap, items, want_stacks };
-        match self.heap.dicts[dict] {
-            Dict::Empty if items.is_empty() => {}
-            Dict::Empty => {
-                let pairs = pairs(&self.heap);
-                self.heap.dicts[dict] = match pairs.entry(&mut self.numbers)? {
-                    Some(entry) => self.heap.entry(entry)?,
-                    None if !self.want_stacks && pairs.is_frame() => Dict::Frame,
-                    None => self.heap.map(items, self.code.at as u64)?,
-                };
-            }
-            Dict::Map(map) => {
-                let mut grown = self.heap.maps[map as usize];
-                self.heap.extend(&mut grown.items, items)?;
-                self.heap.maps[map as usize] = grown;
-            }
-            Dict::Frame => {}
-            Dict::Entry(entry) => {
-                let pairs = pairs(&self.heap);
-                let mut changed = self.heap.entries[entry as usize];
-                if let Err(key) = pairs.apply(&mut changed, &mut self.numbers)? {
-                    let problem =
-                        format!("changes the {key:?} of a trace entry into what it cannot be");
-                    return Err(self.code.damaged(problem));
-                }
-                self.heap.entries[entry as usize] = changed;
-            }
-        }
-        Ok(())
-    }
-
-    /// Moves the values from place `at` on into the list below them.
-    fn append(&mut self, at: usize) -> Fallible<()> {
-        let list = match at.checked_sub(1).filter(|&below| below >= self.floor) {
-            Some(below) => self.stack[below],
-            None => Value::Unset,
-        };
-        match list {
-            Value::List(list) => {
-                let mut grown = self.heap.sequences[list as usize];
-                let items = &self.stack[at..];
-                if !items.is_empty() && items.iter().all(|&item| self.is_left_out(item)) {
-                    grown.frames_left_out = true;
-                } else {
-                    self.heap.extend(&mut grown, items)?;
-                }
-                self.heap.sequences[list as usize] = grown;
-            }
-            other => {
-                return Err(self.code.damaged(format!("appends to {}, not a list", other.kind())));
-            }
-        }
-        self.stack.truncate(at);
-        Ok(())
-    }
-
-    fn is_left_out(&self, item: Value) -> bool {
-        matches!(item, Value::Dict(dict) if matches!(self.heap.dicts[dict as usize], Dict::Frame))
+    /// Ends the reading of a pickle that does what runs take it not to do.
+    #[cold]
+    pub(super) fn misled(&mut self) -> Box<TraceError> {
+        self.was_misled = true;
+        self.code.damaged("uses a number or a list again")
     }
 }
 

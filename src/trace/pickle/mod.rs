@@ -14,24 +14,40 @@
 //! unfolded from shared objects is bounded by the length of the file.
 
 mod code;
+mod containers;
 mod document;
 mod entry;
 mod machine;
+mod memo;
 mod opcode;
 mod refusal;
+mod room;
+mod run;
+mod scan;
 mod stacks;
+mod texts;
+mod traces;
+#[cfg(test)]
+mod twins;
 mod value;
 mod walk;
 mod write;
 
 pub(super) use write::{Pickler, Value};
 
+use code::Fallible;
+use machine::Machine;
+use room::Room;
+
 use super::options::LoadOptions;
 use super::torch::Snapshot;
 use super::{Position, Records, TraceError};
+use crate::units::{Bytes, MIB};
 
 /// The number that torch.save wrote first before it wrote zip archives, as a pickle of its own.
 const TORCH_SAVE: &[u8] = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.";
+/// The memory that the first block of a stream may take.
+const BEGINNING: Bytes = 64 * MIB;
 const AGAIN: &str =
     "write the snapshot with pickle.dump(snapshot, file), or with torch.cuda.memory._dump_snapshot";
 
@@ -39,18 +55,52 @@ const AGAIN: &str =
 ///
 /// # Errors
 /// If the bytes are no pickle of protocol 2 to 5, need more than plain data, or are no snapshot.
-pub(super) fn read(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, TraceError> {
+pub(super) fn read(
+    bytes: &[u8],
+    options: &LoadOptions,
+    room: Bytes,
+) -> Result<Vec<Records>, TraceError> {
     if bytes.starts_with(TORCH_SAVE) {
         let problem = "a file of torch.save in its old form";
         return Err(TraceError::new(Position::File, problem, AGAIN));
     }
-    let mut machine = machine::Machine::new(bytes, options.stacks);
-    let root = machine.run()?;
-    let mut snapshot = Snapshot::new(options.torch_version, bytes.len());
-    snapshot.numbers = std::mem::take(&mut machine.numbers);
-    let document = document::Document::new(bytes, machine.into_heap(), options.stacks);
+    let (root, machine) = run(bytes, options.stacks, Room::new(room))?;
+    records(root, machine, bytes, options)
+}
+
+/// What is wrong with the beginning of a pickle that has more than these bytes, if anything is.
+pub(super) fn check_beginning(bytes: &[u8], options: &LoadOptions) -> Result<(), TraceError> {
+    match run(bytes, options.stacks, Room::new(BEGINNING)) {
+        Err(error) if error.position != Position::Byte(bytes.len() as u64) => Err(*error),
+        _ => Ok(()),
+    }
+}
+
+/// The value that a pickle makes, and the machine that made it.
+fn run(bytes: &[u8], stacks: bool, room: Room) -> Fallible<(value::Value, Machine<'_>)> {
+    let mut machine = Machine::new(bytes, stacks, room);
+    let mut root = machine.run();
+    if machine.was_misled {
+        machine = Machine::new(bytes, stacks, room).without_runs();
+        root = machine.run();
+    }
+    Ok((root?, machine))
+}
+
+fn records(
+    root: value::Value,
+    mut machine: Machine,
+    bytes: &[u8],
+    options: &LoadOptions,
+) -> Result<Vec<Records>, TraceError> {
+    let numbers = std::mem::take(&mut machine.numbers);
+    let heap = machine.into_heap();
+    let mut snapshot =
+        Snapshot::with_rest(options.torch_version, heap.room.left(), heap.room.limit());
+    snapshot.numbers = numbers;
+    let mut document = document::Document::new(bytes, heap, options.stacks);
     document.snapshot(root, &mut snapshot)?;
-    // The heap goes before the records are finished, which need as much again.
+    // The heap goes before the records are finished.
     drop(document);
     snapshot.finish()
 }

@@ -7,11 +7,11 @@ use std::borrow::Cow;
 
 use rustc_hash::FxHashMap;
 
-use super::super::numbers::LABELLED;
 use super::super::torch::Snapshot;
 use super::super::{Entry, TraceError};
 use super::document::{Document, MAX_NAME, Place};
 use super::value::{Map, Value, text};
+use crate::units::Bytes;
 
 /// Frames and lists of frames that were met already, by their number in the heap. Shared ones are looked at once.
 #[derive(Default)]
@@ -38,16 +38,13 @@ impl Document<'_> {
         if !self.want_stacks || list == Entry::NO_STACK {
             return Ok(Entry::NO_STACK);
         }
-        let (list, labels) = match list & LABELLED {
-            0 => (list, [(0, 0); 2]),
-            _ => out.numbers.labelled.values()[(list ^ LABELLED) as usize],
-        };
+        let (list, labels) = out.numbers.parts(list);
         let frames = match list {
             Entry::NO_STACK => out.stacks.list(&[]),
             list => self.frames(list, known, place, out)?,
         };
         let [context, metadata] = labels.map(|(at, len)| self.label(at, len));
-        out.spend((context.len() + metadata.len()) as u64)?;
+        out.spend((context.len() + metadata.len()) as Bytes)?;
         Ok(out.stacks.stack(frames, &context, &metadata))
     }
 
@@ -113,7 +110,7 @@ impl Document<'_> {
         };
         let (file, function) = (part("filename")?, part("name")?);
         let line = self.field(map, "line").and_then(Value::as_u64).unwrap_or(0);
-        out.spend((file.len() + function.len()) as u64)?;
+        out.spend((file.len() + function.len()) as Bytes)?;
         let number = out.stacks.frame(&file, line, &function);
         if let Value::Dict(dict) = item {
             known.frames[dict as usize] = number;

@@ -5,10 +5,8 @@
 //! contains itself is just a number that occurs in its own items.
 
 use super::super::torch::RawEntry;
-use super::super::{Position, TraceError};
-
-/// A result that is one word long where it is good: the machine makes millions of them.
-pub(super) type Fallible<T> = Result<T, Box<TraceError>>;
+use super::code::Fallible;
+use super::room::Room;
 
 /// One Python value.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,6 +28,13 @@ pub(super) enum Value {
     List(u32),
     Tuple(u32),
     Dict(u32),
+    /// A dict that was read as a trace entry at once ([`super::run`]), by its number in [`Heap::entries`].
+    Entry(u32),
+    /// Several such dicts, one after the other, in the place of one value.
+    Run {
+        first: u32,
+        count: u32,
+    },
     /// Bytes, sets: legal, but of no use in a trace.
     Other,
 }
@@ -50,7 +55,7 @@ impl Value {
             Self::Str { .. } => "a string",
             Self::List(_) => "a list",
             Self::Tuple(_) => "a tuple",
-            Self::Dict(_) => "a dict",
+            Self::Dict(_) | Self::Entry(_) | Self::Run { .. } => "a dict",
             Self::Other => "bytes or a set",
         }
     }
@@ -63,6 +68,20 @@ impl Value {
             Self::Unsigned(u) => Some(u),
             _ => None,
         }
+    }
+
+    /// The value itself; each entry, if it is a run of them.
+    #[inline]
+    pub(super) fn each(self) -> impl Iterator<Item = Self> {
+        let (first, count) = match self {
+            Self::Run { first, count } => (first, count),
+            _ => (0, 1),
+        };
+        let one = move |number| match self {
+            Self::Run { .. } => Self::Entry(number),
+            value => value,
+        };
+        (first..first + count).map(one)
     }
 }
 
@@ -94,10 +113,12 @@ pub(super) struct Sequence {
     tail: u32,
     /// Items were stack frames that were not asked for: they are not here.
     pub(super) frames_left_out: bool,
+    /// Stands for several lists of the file, which say the same ([`super::run`]).
+    pub(super) is_shared: bool,
 }
 
 impl Sequence {
-    const EMPTY: Self = Self { head: NIL, tail: NIL, frames_left_out: false };
+    const EMPTY: Self = Self { head: NIL, tail: NIL, frames_left_out: false, is_shared: false };
 }
 
 const NIL: u32 = u32::MAX;
@@ -109,12 +130,9 @@ struct Span {
     next: u32,
 }
 
-/// More values of one kind than this are refused: 2 GiB of them.
-const MAX_VALUES: usize = 1 << 27;
-
 /// All containers of a pickle.
-#[derive(Default)]
 pub(super) struct Heap {
+    pub(super) room: Room,
     pub(super) entries: Vec<RawEntry>,
     pub(super) dicts: Vec<Dict>,
     pub(super) maps: Vec<Map>,
@@ -124,16 +142,29 @@ pub(super) struct Heap {
 }
 
 impl Heap {
+    pub(super) fn new(room: Room) -> Self {
+        Self {
+            room,
+            entries: Vec::new(),
+            dicts: Vec::new(),
+            maps: Vec::new(),
+            sequences: Vec::new(),
+            spans: Vec::new(),
+            pool: Vec::new(),
+        }
+    }
+
     /// A new, empty dict.
+    #[inline]
     pub(super) fn dict(&mut self) -> Fallible<Value> {
-        push(&mut self.dicts, Dict::Empty).map(Value::Dict)
+        self.room.push(&mut self.dicts, Dict::Empty).map(Value::Dict)
     }
 
     /// A new list or tuple with these items; its number.
     pub(super) fn sequence(&mut self, items: &[Value]) -> Fallible<u32> {
         let mut sequence = Sequence::EMPTY;
         self.extend(&mut sequence, items)?;
-        push(&mut self.sequences, sequence)
+        self.room.push(&mut self.sequences, sequence)
     }
 
     /// Adds items to a sequence. Often the last span ends where the pool ends, and simply grows.
@@ -142,8 +173,7 @@ impl Heap {
             return Ok(());
         }
         let start = self.pool.len();
-        check_room(start + items.len())?;
-        self.pool.extend_from_slice(items);
+        self.room.extend(&mut self.pool, items)?;
         let (start, len) = (start as u32, items.len() as u32);
         match self.spans.get_mut(sequence.tail as usize) {
             Some(last) if last.start + last.len == start => {
@@ -152,7 +182,7 @@ impl Heap {
             }
             _ => {}
         }
-        let new = push(&mut self.spans, Span { start, len, next: NIL })?;
+        let new = self.room.push(&mut self.spans, Span { start, len, next: NIL })?;
         match self.spans.get_mut(sequence.tail as usize) {
             Some(last) => last.next = new,
             None => sequence.head = new,
@@ -163,6 +193,11 @@ impl Heap {
 
     /// The items of a sequence, span by span.
     pub(super) fn items(&self, sequence: Sequence) -> impl Iterator<Item = Value> {
+        self.values(sequence).flat_map(Value::each)
+    }
+
+    /// The same, with runs of entries as they are.
+    pub(super) fn values(&self, sequence: Sequence) -> impl Iterator<Item = Value> {
         self.slices(sequence).flatten().copied()
     }
 
@@ -192,14 +227,14 @@ impl Heap {
 
     /// Adds a trace entry.
     pub(super) fn entry(&mut self, entry: RawEntry) -> Fallible<Dict> {
-        push(&mut self.entries, entry).map(Dict::Entry)
+        self.room.push(&mut self.entries, entry).map(Dict::Entry)
     }
 
     /// A dict of the general kind with these items.
     pub(super) fn map(&mut self, items: &[Value], at: u64) -> Fallible<Dict> {
         let mut sequence = Sequence::EMPTY;
         self.extend(&mut sequence, items)?;
-        push(&mut self.maps, Map { items: sequence, at }).map(Dict::Map)
+        self.room.push(&mut self.maps, Map { items: sequence, at }).map(Dict::Map)
     }
 
     fn slices(&self, sequence: Sequence) -> impl Iterator<Item = &[Value]> {
@@ -219,24 +254,4 @@ pub(super) fn text(bytes: &[u8], value: Value) -> Option<&[u8]> {
         Value::Str { len, at } => bytes.get(at as usize..at as usize + len as usize),
         _ => None,
     }
-}
-
-/// Appends to a table and returns the place as a number.
-#[inline]
-pub(super) fn push<T>(table: &mut Vec<T>, item: T) -> Fallible<u32> {
-    check_room(table.len() + 1)?;
-    table.push(item);
-    Ok(table.len() as u32 - 1)
-}
-
-/// Refuses what would not fit in memory.
-#[inline]
-pub(super) fn check_room(len: usize) -> Fallible<()> {
-    if len <= MAX_VALUES { Ok(()) } else { Err(too_many()) }
-}
-
-#[cold]
-fn too_many() -> Box<TraceError> {
-    let problem = format!("more than {MAX_VALUES} values of one kind");
-    Box::new(TraceError::new(Position::File, problem, "record fewer events (max_entries)"))
 }

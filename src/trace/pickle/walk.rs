@@ -4,9 +4,7 @@
 //! walk follows the paths that it knows, at most four levels deep, and so ends on any document, cyclic ones included.
 
 use super::super::settings::{RawSettings, TEXT_KEYS};
-use super::super::torch::{
-    FOREIGN, RawAction, RawBlock, RawEntry, RawSegment, Snapshot, block_state,
-};
+use super::super::torch::{FOREIGN, RawAction, RawBlock, RawSegment, Snapshot, block_state};
 use super::super::{Annotation, Position, TraceError};
 use super::document::{Document, MAX_NAME, Place, REMEDY, position};
 use super::stacks::StackNumbers;
@@ -14,7 +12,7 @@ use super::value::{Dict, Map, Value, text};
 
 impl Document<'_> {
     /// Hands every part of the document to `out`.
-    pub(super) fn snapshot(&self, root: Value, out: &mut Snapshot) -> Result<(), TraceError> {
+    pub(super) fn snapshot(&mut self, root: Value, out: &mut Snapshot) -> Result<(), TraceError> {
         let place = Place::ROOT;
         let root = self.unwrapped(root)?;
         let mut stacks = StackNumbers::default();
@@ -71,43 +69,12 @@ impl Document<'_> {
         }
     }
 
-    fn device_traces(
-        &self,
-        value: Value,
-        place: &Place,
-        stacks: &mut StackNumbers,
-        out: &mut Snapshot,
-    ) -> Result<(), TraceError> {
-        for (device, trace) in self.list(value, place)?.enumerate() {
-            let place = place.index(device);
-            let device =
-                u32::try_from(device).map_err(|_| self.wrong(&place, "is one device too many"))?;
-            let entries = self.list(trace, &place)?;
-            for (index, item) in entries.enumerate() {
-                let Some(mut raw) = self.as_entry(item) else {
-                    self.odd_entry(item, device, &place.index(index), out)?;
-                    continue;
-                };
-                raw.stack = self.stack(raw.stack, stacks, &place.index(index), out)?;
-                out.entry(device, &raw)?;
-            }
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn as_entry(&self, item: Value) -> Option<RawEntry> {
-        let Value::Dict(dict) = item else { return None };
-        let Dict::Entry(entry) = self.heap.dicts[dict as usize] else { return None };
-        Some(self.heap.entries[entry as usize])
-    }
-
     /// An entry that was not recognised by its keys: of an unknown kind, or wrong.
     #[cold]
-    fn odd_entry(
+    pub(super) fn odd_entry(
         &self,
         item: Value,
-        device: u32,
+        (device, at): (u32, usize),
         place: &Place,
         out: &mut Snapshot,
     ) -> Result<(), TraceError> {
@@ -115,7 +82,7 @@ impl Document<'_> {
         let action = self.string(map, "action", place)?;
         let action = action.ok_or_else(|| self.wrong_at(place, map.at, "has no \"action\""))?;
         if RawAction::from_name(action) == RawAction::Unknown {
-            return out.unknown(device, action);
+            return out.unknown(device, at, action);
         }
         let address = if action == b"oom" { "device_free" } else { "addr" };
         for key in [address, "size"] {
@@ -174,7 +141,7 @@ impl Document<'_> {
         let mut blocks = Vec::new();
         for (index, item) in self.list(value, &place)?.enumerate() {
             // Paid for at once: a shared list of blocks must not fill the memory before it is added up.
-            out.spend(1)?;
+            out.spend(size_of::<RawBlock>() as u64)?;
             let place = place.index(index);
             let map = self.map(item, &place)?;
             let size = self.whole(map, "size", &place)?;

@@ -8,7 +8,7 @@ use gmlake::metrics::By;
 use gmlake::sim::Memory;
 use gmlake::sim::blame::At;
 
-use super::{InputArgs, JobArgs, memory};
+use super::{InputArgs, JobArgs, LimitArgs, memory};
 
 const BLAME_EXAMPLES: &str = "\
 Examples:
@@ -135,6 +135,8 @@ pub(crate) struct DiffArgs {
     /// Device to take from the files [default: the only one with events]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) device: Option<u32>,
+    #[command(flatten)]
+    pub(crate) limit: LimitArgs,
     #[command(flatten)]
     pub(crate) names: NameArgs,
     /// Growth of the peak that is no regression: a share (1%) or a size (64MiB)

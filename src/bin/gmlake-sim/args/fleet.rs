@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use gmlake::alloc_conf::TorchVersion;
 use gmlake::fleet::Shard;
 
-use super::{CardArgs, DeviceArgs};
+use super::{CardArgs, DeviceArgs, LimitArgs};
 
 const FLEET_EXAMPLES: &str = "\
 Examples:
@@ -32,7 +32,7 @@ Examples:
 pub(crate) struct FleetArgs {
     #[command(subcommand)]
     pub(crate) command: Option<FleetCommand>,
-    /// Recordings: files, folders with all below them, quoted patterns
+    /// Recordings: files, folders with all below, quoted patterns, s3://...
     #[arg(value_name = "INPUT", required_unless_present = "manifest", help_heading = "Input")]
     pub(crate) inputs: Vec<PathBuf>,
     /// CSV or Parquet file with a column path, and perhaps job, date and rank
@@ -43,8 +43,10 @@ pub(crate) struct FleetArgs {
     #[arg(help_heading = "Input")]
     pub(crate) torch_version: TorchVersion,
     #[command(flatten)]
+    pub(crate) limit: LimitArgs,
+    #[command(flatten)]
     pub(crate) device: DeviceArgs,
-    /// Allocators to run [default: caching, expandable, lake, or those with an option set]
+    /// Allocators to run [default: caching,expandable,lake]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', help_heading = "Grid")]
     pub(crate) allocators: Vec<String>,
     /// Vary something as sweep does: an option, device-memory, profile, alloc-conf
@@ -62,6 +64,9 @@ pub(crate) struct FleetArgs {
     /// Do a share of the work only: number I, from 0, of N
     #[arg(long, value_name = "I/N", value_parser = shard, help_heading = "Output")]
     pub(crate) shard: Option<Shard>,
+    /// Do recordings again that had no result, and those of the same part
+    #[arg(long, help_heading = "Output", hide_short_help = true)]
+    pub(crate) retry_errors: bool,
     /// Threads to use, each with a recording in memory [default: one for each core]
     #[arg(long, value_name = "N", hide_short_help = true, help_heading = "Output")]
     pub(crate) jobs: Option<NonZeroUsize>,
