@@ -13,7 +13,7 @@ use super::manifest::{self, ManifestError};
 use crate::remote::{self, RemoteError, RemoteFile};
 use crate::sim::job;
 
-/// In place of a date that nobody knows.
+/// In place of a date that is not known.
 const UNKNOWN: &str = "unknown";
 
 /// A recording, and where it belongs.

@@ -145,15 +145,15 @@ mod tests {
     fn a_rank_unlike_its_peers_is_named_with_the_reason() {
         assert!(found(facts(7), 12 * GIB + GIB / 4, 10 * GIB).is_empty(), "a little more");
         let more = found(RankFacts { requested: 13 * GIB, ..facts(7) }, 15 * GIB, 13 * GIB);
-        assert_eq!(more, ["3.00 GiB more in tensors"]);
+        assert_eq!(more, ["3 GiB more in tensors"]);
         let lost = found(facts(7), 16 * GIB, 10 * GIB);
-        assert_eq!(lost, ["4.00 GiB more lost and cached"]);
+        assert_eq!(lost, ["4 GiB more lost and cached"]);
         let fewer = found(RankFacts { events: 500, ..facts(7) }, 9 * GIB, 9 * GIB);
-        assert_eq!(fewer, ["2.00 GiB less lost and cached, 50 % fewer requests and frees"]);
+        assert_eq!(fewer, ["2 GiB less lost and cached, 50 % fewer requests and frees"]);
         let settings = RankFacts { settings: "expandable_segments:True".to_owned(), ..facts(7) };
         let other = found(settings, 10 * GIB, 10 * GIB);
         let settings = "other allocator settings (expandable_segments:True)";
-        assert_eq!(other, [format!("{settings}, 2.00 GiB less lost and cached")]);
+        assert_eq!(other, [format!("{settings}, 2 GiB less lost and cached")]);
     }
 
     #[test]

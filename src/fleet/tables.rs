@@ -2,7 +2,8 @@
 //!
 //! Job and date are columns of every table, too: they are in the names of the folders, as Hive, Spark, DuckDB and
 //! pandas read them. A column that is added is a line here and in `docs/fleet.md`; one that changes its meaning or goes
-//! raises [`SCHEMA_VERSION`]. Times that this machine took are in no table, so that the same input gives the same bytes.
+//! raises [`SCHEMA_VERSION`]. Times that this machine took are in no table, so that the same input gives the same
+//! bytes.
 
 use super::listing::FileEntry;
 use crate::metrics::{RunSummary, Setting, StepSummary};

@@ -1,7 +1,8 @@
 //! Buckets: S3, Google Cloud Storage and Azure, as the crate `object_store` signs their requests and reads their lists.
 //!
 //! Credentials come from the environment. Without any a request goes unsigned, as public buckets want it: a machine of
-//! the cloud is asked for its own only on request (`GMLAKE_INSTANCE_CREDENTIALS=1`), because elsewhere there is no answer.
+//! the cloud is asked for its own only on request (`GMLAKE_INSTANCE_CREDENTIALS=1`), because elsewhere there is no
+//! answer.
 //!
 //! The crate is written for many transfers in one thread. Here a thread has one, so that its requests simply block.
 

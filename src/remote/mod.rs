@@ -10,7 +10,8 @@
 //!                                                └──▶ wire: one request, tried again if the network failed
 //! ```
 //!
-//! Both functions block, and may be called from many threads at once: each transfer runs in the thread that asked for it.
+//! Both functions block, and may be called from many threads at once: each transfer runs in the thread that asked for
+//! it.
 
 mod address;
 #[cfg(feature = "remote")]

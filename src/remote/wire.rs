@@ -54,7 +54,8 @@ static AGENTS: LazyLock<[Agent; 2]> = LazyLock::new(|| {
     })
 });
 
-/// Those that this machine trusts (`SSL_CERT_FILE` included); where it has no list, as in an empty container, Mozilla's.
+/// Those that this machine trusts (`SSL_CERT_FILE` included); where it has no list, as in an empty container,
+/// Mozilla's.
 fn authorities() -> RootCerts {
     let found = rustls_native_certs::load_native_certs().certs;
     if found.is_empty() {

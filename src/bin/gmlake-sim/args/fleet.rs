@@ -32,7 +32,7 @@ Examples:
 pub(crate) struct FleetArgs {
     #[command(subcommand)]
     pub(crate) command: Option<FleetCommand>,
-    /// Recordings: files, folders with all below them, quoted patterns, also s3://... and others
+    /// Recordings: files, folders with all below, quoted patterns, s3://...
     #[arg(value_name = "INPUT", required_unless_present = "manifest", help_heading = "Input")]
     pub(crate) inputs: Vec<PathBuf>,
     /// CSV or Parquet file with a column path, and perhaps job, date and rank
@@ -46,7 +46,7 @@ pub(crate) struct FleetArgs {
     pub(crate) limit: LimitArgs,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
-    /// Allocators to run [default: caching, expandable, lake, or those with an option set]
+    /// Allocators to run [default: caching,expandable,lake]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', help_heading = "Grid")]
     pub(crate) allocators: Vec<String>,
     /// Vary something as sweep does: an option, device-memory, profile, alloc-conf
