@@ -40,7 +40,8 @@ def copy(snapshot, number, differ):
         moved = shifted(segment, by, 0, 0)
         moved["blocks"] = [shifted(block, by, 0, 0) for block in segment["blocks"]]
         segments.append(moved)
-    return {**snapshot, "device_traces": traces, "segments": segments}
+    notes = [shifted(note, 0, microseconds, 0) for note in snapshot.get("external_annotations", [])]
+    return {**snapshot, "device_traces": traces, "segments": segments, "external_annotations": notes}
 
 
 def main():

@@ -2,7 +2,7 @@
 
 use crate::alloc_conf::TorchVersion;
 use crate::sim::OpenOptions;
-use crate::sim::sweep::Grid;
+use crate::sim::sweep::{Grid, Point};
 use crate::units::Bytes;
 
 /// What is run on every recording.
@@ -25,10 +25,18 @@ impl Config {
         OpenOptions { version, max_input, ..OpenOptions::default() }
     }
 
-    /// All that rows depend on, apart from the recording: a line for each run.
-    pub(super) fn lines(&self) -> Vec<String> {
-        let steps = if self.has_steps { "with steps" } else { "without steps" };
-        let first = format!("PyTorch {}, {steps}", self.version);
-        [first].into_iter().chain(self.grid.points.iter().map(|point| point.text())).collect()
+    /// All that rows depend on, apart from the recording, for keys.
+    pub(super) fn conditions(&self) -> String {
+        let points: Vec<String> = self.grid.points.iter().map(Point::text).collect();
+        format!("{} {}\n{}", self.version, self.has_steps, points.join("\n"))
+    }
+
+    /// What is run, for people: an allocator, and what is varied.
+    pub(super) fn runs(&self) -> Vec<String> {
+        let words = |point: &Point| {
+            let settings = point.settings.iter().map(|set| format!(" {}={}", set.name, set.value));
+            format!("{}{}", point.choice.spec.name, settings.collect::<String>())
+        };
+        self.grid.points.iter().map(words).collect()
     }
 }

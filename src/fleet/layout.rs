@@ -73,8 +73,7 @@ impl Layout {
 }
 
 fn conditions(config: &Config) -> String {
-    let (tool, lines) = (env!("CARGO_PKG_VERSION"), config.lines().join("\n"));
-    format!("{tool} {SCHEMA_VERSION}\n{lines}\n")
+    format!("{} {SCHEMA_VERSION}\n{}\n", env!("CARGO_PKG_VERSION"), config.conditions())
 }
 
 fn path(files: &[FileEntry], conditions: &str) -> String {

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use twox_hash::XxHash3_128;
+
 use super::config::Config;
 use super::layout::{Layout, Part, Shard};
 use super::listing::FileEntry;
@@ -91,7 +93,8 @@ pub fn run(
         schema_version: SCHEMA_VERSION,
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         inputs: options.inputs.to_vec(),
-        configuration: config.lines(),
+        runs: config.runs(),
+        conditions: format!("{:032x}", XxHash3_128::oneshot(config.conditions().as_bytes())),
     };
     let store = Store::open(options.out, &about)?;
     let removed = remove_others(&store, layout)?;

@@ -21,8 +21,10 @@ pub(super) struct About {
     pub(super) tool_version: String,
     /// What was listed, as typed.
     pub(super) inputs: Vec<String>,
-    /// A line for each run that is made of a recording.
-    pub(super) configuration: Vec<String>,
+    /// What is run of each recording: an allocator, and what is varied.
+    pub(super) runs: Vec<String>,
+    /// A hash of all else that rows depend on.
+    pub(super) conditions: String,
 }
 
 /// Why a folder cannot be used.
@@ -192,7 +194,7 @@ impl About {
         if versions(self) != versions(other) {
             return Some("versions of gmlake-sim");
         }
-        if self.configuration != other.configuration {
+        if (&self.runs, &self.conditions) != (&other.runs, &other.conditions) {
             return Some("allocators or settings");
         }
         (self.inputs != other.inputs).then_some("inputs")
@@ -231,7 +233,8 @@ mod tests {
             schema_version: 1,
             tool_version: "1".to_owned(),
             inputs: vec![inputs.to_owned()],
-            configuration: vec!["caching".to_owned()],
+            runs: vec!["caching".to_owned()],
+            conditions: "0".to_owned(),
         }
     }
 

@@ -3,15 +3,11 @@
 
 use twox_hash::XxHash3_128;
 
-use crate::trace::{Event, Layout, Step, Trace};
+use crate::trace::{Event, Step, Trace};
 use crate::units::Bytes;
 
 /// A number that stands for all of a recording that runs depend on: another one has another, as good as certainly.
-pub(super) fn fingerprint(
-    trace: &Trace,
-    start: &Layout,
-    limits: (Option<Bytes>, Option<Bytes>),
-) -> u128 {
+pub(super) fn fingerprint(trace: &Trace, limits: (Option<Bytes>, Option<Bytes>)) -> u128 {
     let mut bytes = Vec::with_capacity(trace.events.len() * 20);
     for &Event { size, alloc, stream, kind, pool } in &trace.events {
         bytes.extend(size.to_le_bytes());
@@ -26,7 +22,7 @@ pub(super) fn fingerprint(
     }
     let settings = trace.settings.as_ref().map(|conf| &conf.text);
     let (streams, start_events) = (&trace.streams, trace.start_events);
-    let rest = format!("{streams:?} {settings:?} {limits:?} {start_events} {start:?}");
+    let rest = format!("{streams:?} {settings:?} {limits:?} {start_events}");
     bytes.extend(rest.bytes());
     XxHash3_128::oneshot(&bytes)
 }

@@ -72,7 +72,7 @@ impl Opened {
     #[must_use]
     pub fn program(&self) -> u128 {
         let limits = (self.limit, self.capacity);
-        *self.program.get_or_init(|| fingerprint(&self.trace, &self.start, limits))
+        *self.program.get_or_init(|| fingerprint(&self.trace, limits))
     }
 
     /// Name of the allocator that the recording ran on.

@@ -78,7 +78,9 @@ pub fn run(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary
 /// # Errors
 /// As [`run`].
 pub fn run_cached(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary, RunError> {
-    let is_own = setup.profile.is_some() || setup.has_recorded_addresses(opened, choice);
+    let begins_as_recorded = !opened.start.is_empty() && choice.spec.name == opened.recorded_by();
+    let has_addresses = begins_as_recorded || setup.has_recorded_addresses(opened, choice);
+    let is_own = setup.profile.is_some() || has_addresses;
     let Some(cache) = setup.cache.as_ref().filter(|_| !is_own) else {
         return run(opened, choice, setup);
     };
