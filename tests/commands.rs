@@ -256,12 +256,15 @@ fn every_command_answers_in_json() {
     let folder = tempfile::tempdir().unwrap();
     let place = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (page, picture, pickle) = (place("a.html"), place("a.svg"), place("a.pickle"));
+    let tables = place("tables");
     let (job, recording) = ("tests/data/by_hand.csv", "traces/graphs.pickle.xz");
-    let commands: [&[&str]; 18] = [
+    let commands: [&[&str]; 20] = [
         &["compare", job],
         &["plan", job],
         &["fits", job, "--device-memory", "4GiB"],
         &["sweep", job, "--set", "gmlake.fragment_limit=2MiB,4MiB"],
+        &["fleet", job, "--out", &tables],
+        &["fleet", "report", &tables],
         &["tune", job],
         &["report", job, "--out", &page],
         &["plot", job, "--chart", "map", "--out", &picture],
