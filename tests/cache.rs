@@ -39,6 +39,29 @@ fn a_rank_from_the_cache_has_the_numbers_of_its_own_run() {
     }
 }
 
+/// Ranks whose driver handed out other addresses: farther up, in reverse, and low ones.
+#[test]
+fn a_rank_at_other_addresses_has_the_numbers_of_its_own_run() {
+    let setup = Setup { cache: Some(Arc::default()), ..Setup::default() };
+    let moves: [fn(u64) -> u64; 4] = [
+        |at| at,
+        |at| at + (1 << 36),
+        |at| (1_u64 << 62).saturating_sub(at) & !0xFFF_FFFF,
+        |at| at & ((1 << 34) - 1),
+    ];
+    for path in all().into_values() {
+        for place in moves {
+            let mut opened = open(&path, &OpenOptions::default()).unwrap();
+            opened.records.entries.iter_mut().for_each(|entry| entry.addr = place(entry.addr));
+            let spec = allocator::find(opened.recorded_by()).unwrap();
+            let choice = Choice { spec, options: allocator::Options::default() };
+            let plain = run(&opened, &choice, &Setup::default()).unwrap();
+            let cached = run_cached(&opened, &choice, &setup).unwrap();
+            assert_eq!(in_words(&cached), in_words(&plain), "{path:?}");
+        }
+    }
+}
+
 #[test]
 fn programs_that_differ_in_one_request_have_other_fingerprints() {
     let folder = tempfile::tempdir().unwrap();

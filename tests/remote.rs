@@ -218,6 +218,26 @@ fn a_folder_of_a_bucket_is_a_job_like_a_local_one() {
 }
 
 #[test]
+fn a_fleet_takes_all_folders_of_a_bucket() {
+    let bytes = fs::read(RECORDING).unwrap();
+    let names = ["j.r0.pickle", "j.r1.pickle", "x/s.json", "x/y/j.r9.pickle", "x/y/notes.json"];
+    let hidden = ["x/.trash/j.r0.pickle", ".j.r2.pickle"];
+    for root in ["/runs/a/", "/datasets/o/n/resolve/main/a/"] {
+        let files: Vec<String> =
+            names.iter().chain(&hidden).map(|name| format!("{root}{name}")).collect();
+        let all: Vec<_> = files.iter().map(|name| (name.as_str(), bytes.as_slice())).collect();
+        let server = Server::new(&all);
+        let place = if root.starts_with("/runs") { "s3://runs/a/" } else { "hf://datasets/o/n/a/" };
+        let local = tempfile::tempdir().unwrap();
+        let out = local.path().join("out").display().to_string();
+        let mut command = with_server(&server);
+        command.args(["fleet", place, "--allocators", "caching", "--json", "--out", &out]);
+        let said = said(&mut command, "", "");
+        assert!(said.contains("\"recordings\": 4"), "{said}");
+    }
+}
+
+#[test]
 fn refusals_of_a_bucket_name_the_way_out() {
     let server = Server::new(&[("/runs/x", b"1")]);
     for (fault, words) in [

@@ -4,6 +4,7 @@
 //! of the rank; the date is one that stands in the path, else that of the file's last change. A manifest may say
 //! otherwise.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -105,17 +106,30 @@ pub fn list(arguments: &[PathBuf], manifest: Option<&Path>) -> Result<Listing, L
 
 /// The recordings in a remote folder, or of a remote pattern.
 fn far(argument: &Path) -> Result<Vec<FileEntry>, ListingError> {
-    let found = remote::list(&argument.to_string_lossy())?;
-    let paths: Vec<PathBuf> = found.iter().map(|file| file.url.clone().into()).collect();
-    let mut wanted = job::recordings(&paths);
-    wanted.sort_unstable();
     let root = root(argument);
-    let files = found.into_iter().zip(paths).filter(|(_, path)| wanted.binary_search(path).is_ok());
-    let entry = |(file, path): (RemoteFile, PathBuf)| {
-        let RemoteFile { size, version, changed, .. } = file;
-        named(path, &root, size, version, changed)
-    };
-    Ok(files.map(entry).collect())
+    let mut folders: BTreeMap<PathBuf, BTreeMap<PathBuf, RemoteFile>> = BTreeMap::new();
+    for file in remote::list_below(&argument.to_string_lossy())? {
+        let path = PathBuf::from(&file.url);
+        let folder = path.parent().map(Path::to_owned).unwrap_or_default();
+        if !is_hidden(&folder, &root) {
+            folders.entry(folder).or_default().insert(path, file);
+        }
+    }
+    let mut files = Vec::new();
+    for mut folder in folders.into_values() {
+        let paths: Vec<PathBuf> = folder.keys().cloned().collect();
+        for path in job::recordings(&paths) {
+            let Some(file) = folder.remove(&path) else { continue };
+            files.push(named(path, &root, file.size, file.version, file.changed));
+        }
+    }
+    Ok(files)
+}
+
+/// Whether a folder below `root`, or one that it is in, begins with a dot.
+fn is_hidden(folder: &Path, root: &Path) -> bool {
+    let below = folder.strip_prefix(root).unwrap_or(Path::new(""));
+    below.components().any(|part| part.as_os_str().to_string_lossy().starts_with('.'))
 }
 
 /// The recordings that an argument stands for.

@@ -9,9 +9,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use parquet::errors::ParquetError;
-use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::record::Field;
+use super::reading::{self, Record};
 
 /// A line of a manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -107,22 +105,9 @@ fn from_csv(path: &Path) -> Result<Sheet, ManifestError> {
 fn from_parquet(path: &Path) -> Result<Sheet, ManifestError> {
     let place = || path.display().to_string();
     let file = File::open(path).map_err(|source| ManifestError::Io { path: place(), source })?;
-    let damaged =
-        |error: ParquetError| ManifestError::Damaged { path: place(), problem: error.to_string() };
-    let reader = SerializedFileReader::new(file).map_err(damaged)?;
-    let schema = reader.metadata().file_metadata().schema_descr_ptr();
-    let names = schema.columns().iter().map(|column| column.name().to_owned()).collect();
-    let mut rows = Vec::new();
-    for row in reader.get_row_iter(None).map_err(damaged)? {
-        let row = row.map_err(damaged)?;
-        let cell = |(_, field): (&String, &Field)| match field {
-            Field::Null => String::new(),
-            Field::Str(text) => text.clone(),
-            other => other.to_string(),
-        };
-        rows.push(row.get_column_iter().map(cell).collect());
-    }
-    Ok((names, rows))
+    let (names, rows) = reading::read(file)
+        .map_err(|error| ManifestError::Damaged { path: place(), problem: error.to_string() })?;
+    Ok((names.to_vec(), rows.iter().map(Record::texts).collect()))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Reading: the rows of a table's file, cells by name.
+//! Reading: the rows of a Parquet file, cells by name.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -38,19 +38,41 @@ impl Record {
         }
     }
 
+    /// All cells as texts, in the order of the columns.
+    pub(super) fn texts(&self) -> Vec<String> {
+        let text = |(_, field): (&String, &Field)| match field {
+            Field::Null => String::new(),
+            Field::Str(text) => text.clone(),
+            other => other.to_string(),
+        };
+        self.row.get_column_iter().map(text).collect()
+    }
+
     fn cell(&self, name: &str) -> Option<&Field> {
         let at = self.names.iter().position(|other| other == name)?;
         self.row.get_column_iter().nth(at).map(|(_, field)| field)
     }
 }
 
-/// All rows of a file, which is small.
-pub(super) fn records(file: File) -> Result<Vec<Record>, ReportError> {
-    let damaged = |error: ParquetError| ReportError::Data(error.to_string());
+/// Names of the columns and all rows of a file, which is small.
+pub(super) fn read(file: File) -> Result<(Arc<Vec<String>>, Vec<Record>), ReportError> {
     let reader = SerializedFileReader::new(file).map_err(damaged)?;
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
-    let names: Vec<String> = schema.columns().iter().map(|c| c.name().to_owned()).collect();
-    let names = Arc::new(names);
-    let rows = reader.get_row_iter(None).map_err(damaged)?;
-    rows.map(|row| Ok(Record { names: Arc::clone(&names), row: row.map_err(damaged)? })).collect()
+    let names = Arc::new(schema.columns().iter().map(|c| c.name().to_owned()).collect());
+    let record = |row: Result<Row, ParquetError>| {
+        Ok(Record { names: Arc::clone(&names), row: row.map_err(damaged)? })
+    };
+    let rows = reader.get_row_iter(None).map_err(damaged)?.map(record);
+    let rows = rows.collect::<Result<_, ReportError>>()?;
+    Ok((names, rows))
+}
+
+/// Rows of a file.
+pub(super) fn row_count(file: File) -> Result<u64, ReportError> {
+    let reader = SerializedFileReader::new(file).map_err(damaged)?;
+    Ok(reader.metadata().file_metadata().num_rows().unsigned_abs())
+}
+
+fn damaged(error: ParquetError) -> ReportError {
+    ReportError::Data(error.to_string())
 }

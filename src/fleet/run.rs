@@ -11,11 +11,12 @@ use twox_hash::XxHash3_128;
 use super::config::Config;
 use super::layout::{Layout, Part, Shard};
 use super::listing::FileEntry;
+use super::reading::row_count;
 use super::store::{About, Store, StoreError};
 use super::tables::{Column, SCHEMA_VERSION, TABLES, errors, heading, ranks, runs, steps};
 use super::task::{Rows, rows_of};
 use crate::report::ReportError;
-use crate::report::parquet::{Value, encode, row_count};
+use crate::report::parquet::{Value, encode};
 
 /// Why a fleet could not be run to its end. What is done stays done.
 #[derive(Debug, thiserror::Error)]

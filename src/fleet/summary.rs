@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::peers::{RankFacts, unlike};
-use super::reading::{Record, records};
+use super::reading::{self, Record};
 use super::store::{Store, StoreError};
 use crate::metrics::{
     CardCount, FleetJob, FleetSummary, FleetTotal, JobPeak, Problem, RECORDED, Target, UnlikeRank,
@@ -168,24 +168,29 @@ impl<'a> Summary<'a> {
         for (label, peak) in peaks.iter().enumerate() {
             self.count_cards(label, peak, ranks);
         }
-        let Some(reference) = reference else { return };
-        let runs = ranks.iter().filter_map(|rank| rank.run(reference));
-        let lost_bytes = runs.map(|run| run.reserved.saturating_sub(run.active)).sum();
-        let entry = (job, date, ranks.len() as u64);
-        let (job, date, ranks_of_job) = entry;
-        let facts: Vec<(&RankFacts, Bytes, Bytes)> = ranks
+        if let Some(reference) = reference {
+            self.name_unlike(&job, &date, ranks, reference);
+            let runs = ranks.iter().filter_map(|rank| rank.run(reference));
+            let lost_bytes = runs.map(|run| run.reserved.saturating_sub(run.active)).sum();
+            let ranks = ranks.len() as u64;
+            self.found.worst_jobs.push(FleetJob { job, date, ranks, lost_bytes, peaks });
+            self.trim();
+        }
+    }
+
+    /// Takes note of ranks that hold another amount than their peers.
+    fn name_unlike(&mut self, job: &str, date: &str, ranks: &[Rank], reference: usize) {
+        let held: Vec<(&RankFacts, Bytes, Bytes)> = ranks
             .iter()
             .filter_map(|rank| {
-                let run = rank.run(reference)?;
-                Some((&rank.facts, run.reserved, run.active))
+                rank.run(reference).map(|run| (&rank.facts, run.reserved, run.active))
             })
             .collect();
-        for found in unlike(&facts) {
+        for found in unlike(&held) {
             self.found.unlike_ranks += 1;
-            self.found.unlike.push(UnlikeRank { job: job.clone(), date: date.clone(), ..found });
+            let (job, date) = (job.to_owned(), date.to_owned());
+            self.found.unlike.push(UnlikeRank { job, date, ..found });
         }
-        self.found.worst_jobs.push(FleetJob { job, date, ranks: ranks_of_job, lost_bytes, peaks });
-        self.trim();
     }
 
     fn add_rank(&mut self, rank: &Rank, reference: Option<usize>) {
@@ -307,7 +312,8 @@ fn farthest(one: &UnlikeRank, other: &UnlikeRank) -> std::cmp::Ordering {
 fn read(store: &Store, table: &str, part: &str) -> Result<Vec<Record>, SummaryError> {
     let name = format!("{table}/{part}");
     let file = store.file(&name)?;
-    records(file).map_err(|source| SummaryError::Damaged { file: store.path(&name), source })
+    let rows = reading::read(file).map(|(_, rows)| rows);
+    rows.map_err(|source| SummaryError::Damaged { file: store.path(&name), source })
 }
 
 /// Job and date of `job=.../date=...`.

@@ -7,6 +7,7 @@
 
 use super::listing::FileEntry;
 use crate::metrics::{RunSummary, Setting, StepSummary};
+use crate::remote;
 use crate::report::parquet::{Kind, Value};
 use crate::sim::Opened;
 use crate::sim::sweep::Point;
@@ -215,7 +216,7 @@ fn about<R>(columns: &[Column<R>]) -> Vec<(&'static str, Kind, &'static str)> {
 }
 
 fn path(file: &FileEntry) -> Value {
-    text(&file.path.display().to_string())
+    text(&remote::shown(&file.path))
 }
 
 fn settings(row: &RunRow<'_>) -> Value {

@@ -72,7 +72,7 @@ impl Cause {
             ),
             Self::TooLarge { size, limit } => (
                 format!("{} of content, above the limit of {}", Size(*size), Size(*limit)),
-                text("record fewer events (max_entries), or raise the limit"),
+                text("raise it with --max-input, or record fewer events (max_entries)"),
             ),
             Self::Changed => {
                 ("it changed while it was read".to_owned(), text("read it when it is complete"))

@@ -69,7 +69,16 @@ pub fn fetch(url: &str, max_bytes: Bytes) -> Result<Vec<u8>, RemoteError> {
 /// As [`fetch`], and for folders and patterns of a web server, which has no listings.
 #[cfg(feature = "remote")]
 pub fn list(url: &str) -> Result<Vec<RemoteFile>, RemoteError> {
-    parts::list(url)
+    parts::list(url, false)
+}
+
+/// The same, and of a folder also the files in all folders below it.
+///
+/// # Errors
+/// As [`list`].
+#[cfg(feature = "remote")]
+pub fn list_below(url: &str) -> Result<Vec<RemoteFile>, RemoteError> {
+    parts::list(url, true)
 }
 
 /// Refuses: built without remote files.
@@ -87,5 +96,14 @@ pub fn fetch(url: &str, _: Bytes) -> Result<Vec<u8>, RemoteError> {
 /// Always.
 #[cfg(not(feature = "remote"))]
 pub fn list(url: &str) -> Result<Vec<RemoteFile>, RemoteError> {
+    Err(RemoteError::not_built(url))
+}
+
+/// Refuses: built without remote files.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "remote"))]
+pub fn list_below(url: &str) -> Result<Vec<RemoteFile>, RemoteError> {
     Err(RemoteError::not_built(url))
 }

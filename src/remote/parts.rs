@@ -55,7 +55,8 @@ fn start(store: &dyn Store, key: &str, step: Bytes, limit: Bytes) -> Result<Part
     }
 }
 
-pub(super) fn list(url: &str) -> Result<Vec<RemoteFile>, RemoteError> {
+/// The files of a folder, with those below it if `is_deep`, or of a pattern, or the one file.
+pub(super) fn list(url: &str, is_deep: bool) -> Result<Vec<RemoteFile>, RemoteError> {
     let at = locate(url)?;
     let in_words = |failure: Failure| failure.of(url, &at.store.access());
     let file = |entry: Entry| RemoteFile {
@@ -76,7 +77,7 @@ pub(super) fn list(url: &str) -> Result<Vec<RemoteFile>, RemoteError> {
             RemoteError::new(url, format!("not a pattern: {}", error.msg), "check its brackets")
         })?),
     };
-    let is_deep = pattern.contains('/') || pattern.contains("**");
+    let is_deep = pattern.contains('/') || pattern.contains("**") || is_deep && pattern.is_empty();
     let mut entries = at.store.files(folder, is_deep).map_err(in_words)?;
     let options =
         glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };

@@ -2,14 +2,12 @@
 //!
 //! One row group, compressed with zstd; every column may be empty in some rows. The same cells give the same bytes.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
-use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{Type, TypePtr};
 
@@ -59,16 +57,6 @@ pub fn encode(
     rows: &[Vec<Value>],
 ) -> Result<Vec<u8>, ReportError> {
     encoded(table, columns, rows).map_err(|error| ReportError::Data(error.to_string()))
-}
-
-/// Rows of a file.
-///
-/// # Errors
-/// If it is damaged.
-pub fn row_count(file: File) -> Result<u64, ReportError> {
-    let reader = SerializedFileReader::new(file);
-    let reader = reader.map_err(|error| ReportError::Data(error.to_string()))?;
-    Ok(reader.metadata().file_metadata().num_rows().unsigned_abs())
 }
 
 fn encoded(
@@ -156,6 +144,7 @@ fn real(value: &Value) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::RowAccessor;
 
     use super::*;

@@ -1,7 +1,7 @@
 //! A cache of runs: programs that make the same requests in the same order get the same answer.
 //!
 //! The ranks of a job often do: with data parallelism and fixed lengths all of them, with a pipeline all of a stage. A
-//! key holds all that a run depends on; what is kept has no times.
+//! key holds all that a run depends on, addresses relative to each other included; what is kept has no times.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,8 +1,11 @@
 //! The fingerprint of a program: equal ones make the same requests in the same order, whenever and at whatever
 //! addresses.
 
+use std::collections::VecDeque;
+
 use twox_hash::XxHash3_128;
 
+use crate::device::DevicePtr;
 use crate::trace::{Event, Step, Trace};
 use crate::units::Bytes;
 
@@ -25,4 +28,17 @@ pub(super) fn fingerprint(trace: &Trace, limits: (Option<Bytes>, Option<Bytes>))
     let rest = format!("{streams:?} {settings:?} {limits:?} {start_events}");
     bytes.extend(rest.bytes());
     XxHash3_128::oneshot(&bytes)
+}
+
+/// Addresses that the simulator makes up do not come near this one. Lower ones, as some drivers hand them out, are
+/// taken as they are.
+const FAR: u64 = 1 << 46;
+
+/// A number that stands for where memory lay, one piece relative to the other: allocators compare addresses, and do not
+/// mind how large they are.
+pub(super) fn relative_places(places: &VecDeque<(DevicePtr, Bytes)>) -> u128 {
+    let lowest = places.iter().map(|(at, _)| at.0).min().filter(|&lowest| lowest > FAR);
+    let relative = |at: &DevicePtr| at.0 - lowest.unwrap_or(0);
+    let numbers = places.iter().flat_map(|(at, size)| [relative(at), *size]);
+    XxHash3_128::oneshot(&numbers.flat_map(u64::to_le_bytes).collect::<Vec<u8>>())
 }

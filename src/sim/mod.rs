@@ -15,6 +15,7 @@ mod choice;
 mod compare;
 mod failure;
 mod fingerprint;
+mod floor;
 mod ground;
 mod in_depth;
 mod inspect;

@@ -13,6 +13,7 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
+use super::fingerprint::relative_places;
 use super::open::Opened;
 use super::setup::{Memory, Setup};
 use crate::allocator::Choice;
@@ -73,19 +74,18 @@ pub fn run(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary
 }
 
 /// The same, from the cache of the setup if it is there: then its time on this machine is not known. Where driver time
-/// is priced, or the recorded addresses are used, which differ from rank to rank, every run is made.
+/// is priced, or the recording began with memory in use, every run is made.
 ///
 /// # Errors
 /// As [`run`].
 pub fn run_cached(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary, RunError> {
     let begins_as_recorded = !opened.start.is_empty() && choice.spec.name == opened.recorded_by();
-    let has_addresses = begins_as_recorded || setup.has_recorded_addresses(opened, choice);
-    let is_own = setup.profile.is_some() || has_addresses;
+    let is_own = setup.profile.is_some() || begins_as_recorded;
     let Some(cache) = setup.cache.as_ref().filter(|_| !is_own) else {
         return run(opened, choice, setup);
     };
-    let (name, options) = (choice.spec.name, choice.options.rows());
-    let key = (opened.program(), format!("{name} {options:?} {}", setup.text()));
+    let addresses = setup.recorded_addresses(opened, choice).map(|at| relative_places(&at));
+    let key = (opened.program(), format!("{} {addresses:x?}", setup.text(choice)));
     let Some(known) = cache.known(&key) else {
         let made = run(opened, choice, setup)?;
         cache.keep(key, &made);

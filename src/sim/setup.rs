@@ -5,6 +5,7 @@
 //! so that only then it can decide everything as it did. Any other run is a what-if: its addresses are those that the
 //! CUDA driver would hand out, or as the user says.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -95,7 +96,8 @@ impl Setup {
             Memory::Unlimited => None,
             Memory::Bytes(bytes) => Some(bytes),
         };
-        let policy = self.addresses.clone().unwrap_or_else(|| self.best_addresses(opened, choice));
+        let recorded = || self.recorded_addresses(opened, choice).map(AddressPolicy::Recorded);
+        let policy = self.addresses.clone().or_else(recorded).unwrap_or(AddressPolicy::Driver);
         SimDevice::with_policy(limit.or(physical).unwrap_or(UNLIMITED), policy)
             .lagging(self.gpu_lag.unwrap_or(DEFAULT_GPU_LAG))
     }
@@ -118,9 +120,9 @@ impl Setup {
         }
     }
 
-    /// All of it that a result depends on, in one line.
+    /// All that a run depends on apart from the recording, in one line.
     #[must_use]
-    pub fn text(&self) -> String {
+    pub fn text(&self, choice: &Choice) -> String {
         let Self {
             version,
             conf,
@@ -138,9 +140,10 @@ impl Setup {
             let hash = XxHash3_128::oneshot(format!("{profile:?}").as_bytes());
             format!("{} {hash:032x}", profile.name)
         });
+        let (allocator, options) = (choice.spec.name, choice.options.rows());
         format!(
-            "{version} {conf:?} {memory:?} {memory_fraction:?} {addresses:?} {on_oom:?} \
-             {gpu_lag:?} {profile:?}"
+            "{allocator} {options:?} {version} {conf:?} {memory:?} {memory_fraction:?} \
+             {addresses:?} {on_oom:?} {gpu_lag:?} {profile:?}"
         )
     }
 
@@ -171,24 +174,25 @@ impl Setup {
         environment
     }
 
-    /// Whether the run gets the addresses of the recording.
-    pub(super) fn has_recorded_addresses(&self, opened: &Opened, choice: &Choice) -> bool {
-        choice.spec.name == opened.recorded_by()
+    /// The addresses of the recording with the sizes of what they were for, if the run gets them.
+    pub(super) fn recorded_addresses(
+        &self,
+        opened: &Opened,
+        choice: &Choice,
+    ) -> Option<VecDeque<(DevicePtr, Bytes)>> {
+        let is_as_recorded = choice.spec.name == opened.recorded_by()
             && choice.options == Options::default()
             && self.conf.is_none()
-            && self.addresses.is_none()
-    }
-
-    fn best_addresses(&self, opened: &Opened, choice: &Choice) -> AddressPolicy {
-        if !self.has_recorded_addresses(opened, choice) {
-            return AddressPolicy::Driver;
+            && self.addresses.is_none();
+        if !is_as_recorded {
+            return None;
         }
         let start = opened.start.segments.iter().filter(|segment| !segment.is_expandable);
         let start = start.map(|segment| (DevicePtr(segment.address), segment.size));
         let entries = opened.records.entries.iter();
         let grown = entries.filter(|entry| entry.action == Action::SegmentAlloc);
         let grown = grown.map(|entry| (DevicePtr(entry.addr), entry.size));
-        AddressPolicy::Recorded(start.chain(grown).collect())
+        Some(start.chain(grown).collect())
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use gmlake::alloc_conf::AllocConf;
 use gmlake::fleet::{Config, Layout, Outcome, RunOptions, Shard, list, run};
+use gmlake::remote::shown;
 use gmlake::sim::Setup;
 use gmlake::sim::sweep::Grid;
 use gmlake::units::Grouped;
@@ -64,7 +65,9 @@ fn config(args: &FleetArgs) -> anyhow::Result<Config> {
     let conf = args.alloc_conf.as_deref();
     let conf = conf.map(|text| AllocConf::parse(text, version)).transpose()?;
     let base = Setup { version, conf, cache: Some(Arc::default()), ..device(&args.device)? };
-    let by_default = args.allocators.is_empty() && args.set.iter().all(|axis| !axis.contains('.'));
+    // An option of an allocator, as in `caching.max_split_size_mb=128`, names it.
+    let is_option = |axis: &String| axis.split('=').next().is_some_and(|name| name.contains('.'));
+    let by_default = args.allocators.is_empty() && !args.set.iter().any(is_option);
     let names = match by_default {
         true => ALLOCATORS.map(str::to_owned).to_vec(),
         false => args.allocators.clone(),
@@ -76,8 +79,8 @@ fn config(args: &FleetArgs) -> anyhow::Result<Config> {
 
 /// What was typed, for the next call to compare with.
 fn inputs(args: &FleetArgs) -> Vec<String> {
-    let inputs = args.inputs.iter().map(|input| input.display().to_string());
-    let manifest = args.manifest.iter().map(|path| format!("--manifest {}", path.display()));
+    let inputs = args.inputs.iter().map(|input| shown(input));
+    let manifest = args.manifest.iter().map(|path| format!("--manifest {}", shown(path)));
     inputs.chain(manifest).collect()
 }
 

@@ -13,7 +13,6 @@
 //! ```
 
 mod cards;
-mod floor;
 mod search;
 
 pub use cards::{Card, CardError, DEFAULT_RESERVE};
@@ -23,6 +22,7 @@ use std::path::Path;
 use super::choice::{Choice, Choices};
 use super::compare::{check_assumptions, run_one};
 use super::failure::FileError;
+use super::floor::live_peak;
 use super::job::Job;
 use super::open::Opened;
 use super::run::is_never_refused;
@@ -89,8 +89,8 @@ pub fn fit_job(
 fn plan_spread(opened: &Opened, options: &PlanOptions, spread: Spread) -> Result<Plan, FileError> {
     check_assumptions(opened, options.choices.is_strict)?;
     let allocators = &options.choices.allocators;
-    let live_peak = floor::live_peak(&opened.trace);
-    let needed = spread.map(allocators, |choice| need(opened, choice, options, live_peak))?;
+    let floor = live_peak(&opened.trace);
+    let needed = spread.map(allocators, |choice| need(opened, choice, options, floor))?;
     let pairs: Vec<(&Choice, &Needed, &Target)> = allocators
         .iter()
         .zip(&needed)
@@ -106,7 +106,7 @@ fn plan_spread(opened: &Opened, options: &PlanOptions, spread: Spread) -> Result
     for (need, trials) in needs.iter_mut().zip(trials.chunks(options.targets.len().max(1))) {
         need.verdicts = trials.iter().map(|&trial| verdict(need, trial)).collect();
     }
-    Ok(Plan { live_peak_bytes: live_peak, ..assemble(opened, options, needs) })
+    Ok(Plan { live_peak_bytes: floor, ..assemble(opened, options, needs) })
 }
 
 /// A need, and what is known of larger devices without a run.

@@ -173,9 +173,7 @@ impl Point {
     /// All of it that a result depends on, in one line.
     #[must_use]
     pub fn text(&self) -> String {
-        let (allocator, options) = (self.choice.spec.name, self.choice.options.rows());
-        let settings = &self.settings;
-        format!("{allocator} {options:?} {settings:?} | {}", self.setup.text())
+        format!("{:?} | {}", self.settings, self.setup.text(&self.choice))
     }
 
     fn with(&self, axis: &Axis, value: &str, change: &Change) -> Result<Self, AxisError> {

@@ -14,15 +14,14 @@ pub use axis::AxisError;
 pub use grid::{Grid, GridError, Point};
 pub use journal::{Journal, JournalError};
 
-use std::hash::Hasher;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
-use rustc_hash::FxHasher;
+use twox_hash::XxHash3_128;
 
 use super::compare::{check_assumptions, run_one};
 use super::failure::FileError;
-use super::live_peak::live_peak;
+use super::floor::live_peak;
 use super::open::{OpenOptions, Opened, open};
 use super::setup::Memory;
 use super::spread::Spread;
@@ -85,7 +84,7 @@ fn sweep_file(
 ) -> Result<Swept, SweepError> {
     let opened = open(file, &plan.open).map_err(FileError::from)?;
     check_assumptions(&opened, plan.is_strict)?;
-    let live = live_peak(&opened.trace).map_or(0, |peak| peak.requested_bytes);
+    let live = live_peak(&opened.trace);
     let is_left_out = |point: &Point| {
         plan.only_fitting && matches!(point.setup.memory, Memory::Bytes(bytes) if bytes < live)
     };
@@ -139,23 +138,12 @@ impl OnFile<'_> {
     }
 }
 
-/// A number that stands for what was read: any other trace has another one, as good as certainly.
+/// A number that stands for what was read, times and device included: any other recording has another one, as good as
+/// certainly.
 fn fingerprint(opened: &Opened) -> String {
-    let trace = &opened.trace;
-    let mut hasher = FxHasher::default();
-    for event in &trace.events {
-        hasher.write_u64(event.size);
-        hasher.write_u32(event.alloc.0);
-        hasher.write(&[event.kind as u8]);
-        hasher.write_u64(u64::from(event.stream.0) << 32 | u64::from(event.pool.0));
-    }
-    for &time in &trace.times_us {
-        hasher.write_u64(time);
-    }
-    let settings = trace.settings.as_ref().map_or("", |conf| conf.text.as_str());
-    let (events, hash) = (trace.events.len(), hasher.finish());
-    let limits = (opened.limit, opened.capacity);
-    format!("{hash:016x} {events} device {} {limits:?} {settings:?}", trace.device)
+    let times: Vec<u8> = opened.trace.times_us.iter().flat_map(|time| time.to_le_bytes()).collect();
+    let times = XxHash3_128::oneshot(&times);
+    format!("{:032x} {times:032x} device {}", opened.program(), opened.trace.device)
 }
 
 /// All that a result depends on.

@@ -34,8 +34,7 @@ impl Unlimited {
     ) -> Result<Option<RunSummary>, FileError> {
         let Memory::Bytes(bytes) = point.setup.memory else { return Ok(None) };
         let setup = Setup { memory: Memory::Unlimited, ..point.setup.clone() };
-        let (name, options) = (point.choice.spec.name, point.choice.options.rows());
-        let key = format!("{name} {options:?} {}", setup.text());
+        let key = setup.text(&point.choice);
         let lock = || self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         let known = lock().get(&key).cloned();
         let run = match known {

@@ -42,7 +42,7 @@ pub(super) struct Ground<'a, 'm> {
 /// Reads runs of entries, and knows what the last ones looked like.
 #[derive(Default)]
 pub(super) struct Runs<'a> {
-    keys: Vec<(Known<'a>, Field)>,
+    keys: Vec<Key<'a>>,
     /// Place of the first key of the last entry.
     first_key: usize,
     /// Texts that are values: actions, labels, others.
@@ -55,6 +55,14 @@ pub(super) struct Runs<'a> {
     pools: Vec<((u64, u64), u8, Slot)>,
     /// Slots of the memo that the entry at hand takes.
     puts: Vec<Slot>,
+}
+
+/// A key as it is written.
+struct Key<'a> {
+    known: Known<'a>,
+    field: Field,
+    /// Place of the key that came after it the last time.
+    next: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,13 +145,14 @@ impl<'a> Runs<'a> {
         self.put(&mut scan, ground.memo, own)?;
         scan.expect(op::MARK)?;
         let mut draft = Draft::default();
-        let mut turn = self.first_key;
-        let field = self.key(&mut scan, ground, &mut turn)?;
-        let first_key = turn - 1;
-        self.field(&mut scan, ground, field, &mut draft)?;
+        let first_key = self.key(&mut scan, ground, self.first_key)?;
+        let mut key = first_key;
+        self.field(&mut scan, ground, self.keys[key].field, &mut draft)?;
         while scan.peek()? != op::SETITEMS {
-            let field = self.key(&mut scan, ground, &mut turn)?;
-            self.field(&mut scan, ground, field, &mut draft)?;
+            let next = self.key(&mut scan, ground, self.keys[key].next)?;
+            self.keys[key].next = next;
+            key = next;
+            self.field(&mut scan, ground, self.keys[key].field, &mut draft)?;
         }
         self.first_key = first_key;
         let mut entry = draft.entry;
@@ -160,36 +169,34 @@ impl<'a> Runs<'a> {
         Some((entry, scan.at + 1))
     }
 
-    /// The key at hand: most likely the one that came next in the last entry.
+    /// Place of the key at hand: most likely the one at `guess`.
     #[inline]
     fn key(
         &mut self,
         scan: &mut Scan<'a>,
         ground: &mut Ground<'a, '_>,
-        turn: &mut usize,
-    ) -> Option<Field> {
+        guess: usize,
+    ) -> Option<usize> {
         let word = scan.word()?;
-        let is = |(known, _): &(Known, Field)| known.pattern.is_at(word, scan);
-        let place = match self.keys.get(*turn) {
-            Some(key) if is(key) => *turn,
+        let is = |key: &Key| key.known.pattern.is_at(word, scan);
+        let place = match self.keys.get(guess) {
+            Some(key) if is(key) => guess,
             _ => match self.keys.iter().position(is) {
                 Some(place) => place,
                 None => self.new_key(*scan, ground)?,
             },
         };
-        *turn = place + 1;
-        let (known, field) = &self.keys[place];
-        let (field, slot) = (*field, known.slot);
-        scan.at += known.pattern.len();
+        let Known { pattern, slot, .. } = self.keys[place].known;
+        scan.at += pattern.len();
         self.put(scan, ground.memo, slot)?;
-        Some(field)
+        Some(place)
     }
 
     #[cold]
     fn new_key(&mut self, scan: Scan<'a>, ground: &mut Ground<'a, '_>) -> Option<usize> {
         (self.keys.len() < MOST_KEYS).then_some(())?;
-        let new = Self::new_text(scan, ground)?;
-        self.keys.push((new, Field::of(new.text.text)));
+        let known = Self::new_text(scan, ground)?;
+        self.keys.push(Key { known, field: Field::of(known.text.text), next: 0 });
         Some(self.keys.len() - 1)
     }
 
