@@ -142,6 +142,7 @@ def on_ray(expected, kills):
     tables(result)
     check("ray", expected)
     print(f"ok Ray, {SHARDS} shards, {time.monotonic() - begin:.1f} s", flush=True)
+    sweeps()
     killer, finished = Killer(kills), 0
     killer.start()
     while killer.left:
@@ -151,6 +152,27 @@ def on_ray(expected, kills):
         finished += 1
     print(f"ok Ray, {kills} workers and {killer.programs} programs killed, finished {finished} times", flush=True)
     ray.shutdown()
+
+
+def sweeps():
+    """A grid in one process, by an Executor and on Ray: the same rows in the same order, but for times."""
+    recording = str(next(Path("jobs").rglob("*r0*.pickle*")))
+    found = {}
+    with ProcessPoolExecutor(2) as pool:
+        for name, engine, shards in (("local", "local", None), ("pool", pool, 5), ("ray", "ray", 3)):
+            def run():
+                return gmlake.fleet.sweep(
+                    recording, {"caching.max_split_size_mb": ["default", 64, 128], "lake.handle": "2MiB..16MiB:x2"},
+                    f"sweep-{name}", engine, shards, device_memory=["1GiB", "40GiB", "80GiB"],
+                )
+            result, table = run(), run().table()
+            assert not result.failed, result.failed
+            found[name] = table.drop_columns([column for column in table.column_names if column.startswith("host_")])
+            before = [os.stat(file).st_mtime_ns for file in result.files]
+            assert run().files == result.files and [os.stat(file).st_mtime_ns for file in result.files] == before
+    assert found["local"].num_rows == (3 + 4) * 3, found["local"].num_rows
+    assert found["local"].equals(found["pool"]) and found["local"].equals(found["ray"])
+    print("ok a sweep by one process, an Executor and Ray", flush=True)
 
 
 def tables(result):

@@ -6,7 +6,7 @@ run anywhere, die, and run again, and need to know nothing of each other:
 
     run(inputs, out, engine)                      predict(script, vary, ranks, out, engine)
       │  shard: a process of gmlake-sim             │  predictions: a process of gmlake predict
-      └────────────────────┬────────────────────────┘
+      └────────────────────┬────────────────────────┘     sweep(inputs, settings, out, engine): of gmlake-sim sweep
                            ▼
             engines: this machine, Ray tasks, or any concurrent.futures.Executor
                            │
@@ -24,5 +24,6 @@ from ..predict import Problem
 from .jobs import run
 from .predictions import predict
 from .result import Result
+from .sweeps import sweep
 
-__all__ = ["Problem", "Result", "predict", "run"]
+__all__ = ["Problem", "Result", "predict", "run", "sweep"]

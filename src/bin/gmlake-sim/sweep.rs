@@ -19,7 +19,10 @@ type Write = dyn Fn(&Sweep, &mut dyn std::io::Write) -> Result<(), ReportError>;
 pub(crate) fn main(args: &SweepArgs) -> anyhow::Result<Answer> {
     check_stdin(&args.input.files)?;
     let base = setup(&args.input, &args.device, args.alloc_conf.as_deref())?;
-    let grid = Grid::new(&args.allocators, &args.set, &base)?;
+    let mut grid = Grid::new(&args.allocators, &args.set, &base)?;
+    if let Some(shard) = args.shard {
+        grid.keep_share(shard.index, shard.count);
+    }
     let exports = exports(&args.output)?;
     let open = args.input.open(false);
     let journal = journal(&args.output)?;

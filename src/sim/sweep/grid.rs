@@ -84,6 +84,13 @@ impl Grid {
 }
 
 impl Grid {
+    /// Keeps the points of one share of `count`, from 0: those that lie next to each other.
+    pub fn keep_share(&mut self, index: usize, count: usize) {
+        let border = |index: usize| index * self.points.len() / count.max(1);
+        let (begin, end) = (border(index), border(index + 1));
+        self.points = self.points.drain(begin..end).collect();
+    }
+
     /// Whether points differ in the device's memory.
     pub(super) fn has_memory_axis(&self) -> bool {
         let is_it = |axis: &&Axis| matches!(axis::kind(&axis.name), Some(Kind::Memory));
@@ -221,6 +228,22 @@ mod tests {
             grid(&[], &["profile=h200"]).unwrap().points.len(),
             allocator::by_default().count()
         );
+    }
+
+    #[test]
+    fn shares_are_the_whole_grid_in_its_order() {
+        let axes = ["gmlake.fragment_limit=2MiB..16MiB:x2", "device-memory=40GiB,unlimited"];
+        let whole = grid(&[], &axes).unwrap();
+        let texts = |grid: &Grid| grid.points.iter().map(Point::text).collect::<Vec<_>>();
+        for count in [1, 3, 8, 20] {
+            let mut found = Vec::new();
+            for index in 0..count {
+                let mut share = whole.clone();
+                share.keep_share(index, count);
+                found.extend(texts(&share));
+            }
+            assert_eq!(found, texts(&whole), "{count}");
+        }
     }
 
     #[test]

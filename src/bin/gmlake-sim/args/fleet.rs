@@ -96,7 +96,7 @@ pub(crate) struct FleetReportArgs {
     pub(crate) out: Option<PathBuf>,
 }
 
-fn shard(text: &str) -> Result<Shard, String> {
+pub(super) fn shard(text: &str) -> Result<Shard, String> {
     let wrong = || "write it as I/N, with I from 0 to N-1, such as 0/32".to_owned();
     let (index, count) = text.split_once('/').ok_or_else(wrong)?;
     let index: usize = index.trim().parse().map_err(|_| wrong())?;

@@ -4,8 +4,10 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Parser;
+use gmlake::fleet::Shard;
 use gmlake::units::Bytes;
 
+use super::fleet::shard;
 use super::{DeviceArgs, InputArgs, capacity};
 
 const SWEEP_EXAMPLES: &str = "\
@@ -36,6 +38,9 @@ pub(crate) struct SweepArgs {
     /// Leave out devices that have less memory than is live at once, where no allocator can serve everything
     #[arg(long, help_heading = "Grid", hide_short_help = true)]
     pub(crate) only_fitting: bool,
+    /// Do a share of the points only, those next to each other in the grid: number I, from 0, of N
+    #[arg(long, value_name = "I/N", value_parser = shard, help_heading = "Grid", hide_short_help = true)]
+    pub(crate) shard: Option<Shard>,
     /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of the recording]
     #[arg(long, value_name = "SETTINGS", help_heading = "Grid", hide_short_help = true)]
     pub(crate) alloc_conf: Option<String>,
