@@ -293,6 +293,20 @@ fn the_report_names_what_is_lost_and_who_is_unlike() {
 }
 
 #[test]
+fn what_was_recorded_is_the_reference_though_the_first_job_does_not_say_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, out) = (folder.path().join("in"), folder.path().join("out"));
+    put("pools", &input.join("b/rank0.pickle.xz"));
+    fs::create_dir_all(input.join("a")).unwrap();
+    fs::write(input.join("a/job.csv"), "event,id,size,stream\nalloc,x,4096,0\n").unwrap();
+    fleet(&input, &out).assert().success();
+    let json = gmlake_sim().args(["fleet", "report", "--json"]).arg(&out).output().unwrap().stdout;
+    let json: Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!((&json["jobs"], &json["reference"]), (&Value::from(2), &Value::from("recorded")));
+    assert_eq!(json["worst_jobs"].as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn what_is_wrong_is_said_in_a_line() {
     let folder = tempfile::tempdir().unwrap();
     let (input, out) = (small(folder.path()), folder.path().join("out"));

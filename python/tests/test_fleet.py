@@ -160,7 +160,9 @@ def test_a_program_ends_with_its_worker():
 
 
 def test_an_interrupt_ends_the_program():
-    code = "from gmlake.fleet import process; process.finish(['/bin/sleep', '62.5'])"
+    # Where tests run in the background, interrupts are ignored from the start.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{heard}; from gmlake.fleet import process; process.finish(['/bin/sleep', '62.5'])"
     worker = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     sleeper = waited(lambda: [pid for pid in children(worker.pid) if "sleep" in command(pid)])[0]
     worker.send_signal(2)

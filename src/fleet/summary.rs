@@ -64,7 +64,7 @@ pub fn summarize(
     reference: Option<&str>,
 ) -> Result<FleetSummary, SummaryError> {
     let store = Store::existing(folder)?;
-    let mut summary = Summary::new(cards, reference);
+    let mut summary = Summary::new(cards, reference.or(recorded(&store)?));
     let mut group: Option<(String, Vec<Rank>)> = None;
     for part in store.parts("ranks")? {
         let place = part.rsplit_once('/').map_or(part.as_str(), |(place, _)| place).to_owned();
@@ -82,6 +82,16 @@ pub fn summarize(
     }
     summary.read_errors(&store)?;
     Ok(summary.finish())
+}
+
+/// The name of what PyTorch did, if any recording says so.
+fn recorded(store: &Store) -> Result<Option<&'static str>, SummaryError> {
+    for part in store.parts("runs")? {
+        if read(store, "runs", &part)?.iter().any(|run| run.text("allocator") == RECORDED) {
+            return Ok(Some(RECORDED));
+        }
+    }
+    Ok(None)
 }
 
 /// A summary of the jobs that were read so far.
@@ -148,11 +158,13 @@ impl<'a> Summary<'a> {
         })
     }
 
-    /// The allocator that others are compared with: as asked, else the recording, else the first.
+    /// The allocator that others are compared with: as asked, else the recording, else the first. `None`: no job so
+    /// far has it.
     fn reference(&self) -> Option<usize> {
-        let wanted = self.reference.as_deref().unwrap_or(RECORDED);
-        let found = self.labels.iter().position(|label| label == wanted);
-        found.or_else(|| (!self.labels.is_empty()).then_some(0))
+        match &self.reference {
+            Some(wanted) => self.labels.iter().position(|label| label == wanted),
+            None => (!self.labels.is_empty()).then_some(0),
+        }
     }
 
     fn add_job(&mut self, place: &str, ranks: &[Rank]) {
