@@ -133,7 +133,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recording", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--entries", type=int, default=20_000_000, help="at least so many")
+    parser.add_argument("--entries", type=int, default=20_000_000, help="the least number of entries")
     given = parser.parse_args()
     opener = lzma.open if given.recording.suffix == ".xz" else open
     with opener(given.recording) as file:

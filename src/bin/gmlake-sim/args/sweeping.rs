@@ -38,7 +38,7 @@ pub(crate) struct SweepArgs {
     /// Leave out devices that have less memory than is live at once, where no allocator can serve everything
     #[arg(long, help_heading = "Grid", hide_short_help = true)]
     pub(crate) only_fitting: bool,
-    /// Do a share of the points only, those next to each other in the grid: number I, from 0, of N
+    /// Do share number I (from 0) of N of the points, those next to each other in the grid
     #[arg(long, value_name = "I/N", value_parser = shard, help_heading = "Grid", hide_short_help = true)]
     pub(crate) shard: Option<Shard>,
     /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of the recording]
