@@ -45,15 +45,21 @@ class Writer:
     def value(self, value):
         if isinstance(value, str):
             self.text(value)
+        elif isinstance(value, bool):
+            self.buffer += b"\x88" if value else b"\x89"
+        elif isinstance(value, float):
+            self.buffer += struct.pack(">cd", b"G", value)
+        elif isinstance(value, dict):
+            self.table(value)
         else:
             self.integer(value)
 
-    def entry(self, entry):
+    def table(self, table):
         self.buffer += b"}"
         self.memoize()
         self.buffer += b"("
-        for key, value in entry.items():
-            self.text(key)
+        for key, value in table.items():
+            self.value(key)
             if key == "time_us":
                 self.times.append((len(self.buffer) + 2, value))
             self.value(value)
@@ -63,7 +69,7 @@ class Writer:
         for start in range(0, len(entries), 1000):
             self.buffer += b"("
             for entry in entries[start : start + 1000]:
-                self.entry(entry)
+                self.table(entry)
             self.buffer += b"e"
 
     def taken(self):
@@ -97,7 +103,8 @@ def end_of_round(trace):
         yield as_action(entry, "free_completed")
     for entry in waiting.values():
         yield as_action(entry, "free_completed")
-    for entry in segments.values():
+    small = 2 << 20  # the size of a segment for small blocks; PyTorch empties that pool last
+    for entry in sorted(segments.values(), key=lambda entry: (entry["size"] == small, entry["size"], entry["addr"])):
         yield as_action(entry, "segment_free")
 
 
@@ -125,8 +132,9 @@ def write(file, trace, settings, rounds):
     # The trace is an item of the list of traces, which is the value of `device_traces`.
     writer.buffer += b"a"
     writer.text("allocator_settings")
-    settings = pickle.dumps(settings, protocol=0)
-    file.write(writer.taken()[0] + settings[:-1] + b"u.")
+    writer.table(settings)
+    writer.buffer += b"u."
+    file.write(writer.taken()[0])
 
 
 def main():
