@@ -75,5 +75,5 @@ fn nothing_is_left_when_everything_was_freed() {
     sizes.iter().for_each(|size| drop(actor.answer(&format!("m 1 {size}"))));
     (0..4).for_each(|number| drop(actor.answer(&format!("f {number} 2"))));
     actor.answer("t");
-    assert!(actor.pool.held() == 0 && actor.device.is_clean());
+    assert!(actor.pool.held() == 0 && actor.device.is_pristine());
 }

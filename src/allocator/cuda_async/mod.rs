@@ -201,10 +201,9 @@ impl Policy for CudaAsync {
         self.idle.trim(device, base);
         if self.idle.held() == 0 {
             device.unreserve(base, ADDRESSES);
-            *self = Self {
-                idle: Idle { moved: self.idle.moved, ..Idle::default() },
-                ..Self::default()
-            };
+            let moved = self.idle.moved;
+            *self = Self::default();
+            self.idle.moved = moved;
         }
     }
 
