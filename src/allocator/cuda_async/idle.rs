@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{CHUNK, Chunks, Range, Ranges};
+use super::chunks::{CHUNK, Chunks};
+use super::ranges::{Range, Ranges};
 use crate::device::{Device, DeviceError, DevicePtr};
 use crate::units::Bytes;
 

@@ -16,7 +16,7 @@
 //! there, those with the highest addresses first, and only what is still missing is created. So the pool grows only
 //! when more chunks are touched than it has, and fragments far less than its addresses do.
 //!
-//! Nothing of this is documented. It was found out from what an H200 (driver 580.159) answered to scripts, and decides
+//! Nothing of this is documented. It was found out from what an H200 answered to scripts, and decides
 //! as it did on all of them (`answers.rs`, `reports/rows.md`). Not known: the order in step 3 with more
 //! than two streams, and what happens when memory is short (here: wait for the GPU, then step 4 and 5 again).
 
@@ -26,7 +26,6 @@ use crate::device::{Device, DeviceError, DevicePtr, Fence};
 use crate::trace::StreamId;
 use crate::units::{Bytes, round_up};
 
-use self::chunks::{CHUNK, Chunks};
 use self::idle::Idle;
 use self::ranges::{Range, Ranges};
 
