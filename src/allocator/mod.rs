@@ -10,6 +10,7 @@ mod bfc;
 mod bound;
 mod caching;
 mod checked;
+mod cuda_async;
 mod free_index;
 mod gmlake;
 mod lake;

@@ -1,6 +1,7 @@
 //! The registry: every allocator under its name, with its options.
 
 use super::bfc::Bfc;
+use super::cuda_async::CudaAsync;
 use super::offline::Offline;
 use super::pool::Pool;
 use super::rmm_arena::RmmArena;
@@ -118,6 +119,15 @@ pub const ALL: &[Spec] = &[
         alignment: 256,
         by_default: false,
         build: |options, _| Ok(Box::new(Pool::new(RmmArena::from_options(options)?))),
+    },
+    Spec {
+        name: "cuda-async",
+        summary: "CUDA's stream-ordered pool, PyTorch's backend:cudaMallocAsync",
+        options: &[],
+        keeps_limit: false,
+        alignment: ALIGNMENT,
+        by_default: false,
+        build: |_, _| Ok(Box::new(Pool::new(CudaAsync::default()))),
     },
     Spec {
         name: "offline",
