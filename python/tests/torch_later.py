@@ -10,7 +10,6 @@ import gc
 import os
 import subprocess
 import sys
-import unittest
 
 import torch
 from torch.testing._internal.common_utils import TestCase, run_tests
@@ -86,7 +85,7 @@ class TestPools(TestCase):
     def test_mempool_with_a_users_allocator(self):
         user = Counting()
         pool = torch.cuda.MemPool(user.allocator)
-        self.assertEqual((pool.allocator, pool.use_count()), (user.allocator, 1))
+        self.assertEqual(pool.use_count(), 1)
         with torch.cuda.use_mem_pool(pool):
             one = empty(MIB)
             self.assertEqual(pool.use_count(), 2)
@@ -188,6 +187,25 @@ class TestHistory(TestCase):
             self.assertEqual({entry["user_metadata"] for entry in trace}, {"some words"})
 
 
+    def test_history_says_who_asked_and_ends_with_what_was_given_back(self):
+        torch.cuda.empty_cache()
+        torch.cuda.memory._record_memory_history(enabled="state", stacks="python")
+        self.addCleanup(torch.cuda.memory._record_memory_history, enabled=None)
+        empty(2 * 500_000)
+        beside, mine = empty(490_000), empty(500_123)
+        kept = [empty(512) for _ in range(1000)]
+        kept.clear()
+        found = torch.cuda.memory._snapshot()["segments"]
+        blocks = [block for segment in found for block in segment["blocks"] if block["requested_size"] == 500_123]
+        self.assertEqual([block["address"] for block in blocks], [mine.data_ptr()])
+        self.assertIn("torch_later", blocks[0]["frames"][0]["filename"])
+        self.assertTrue(all("frames" in segment for segment in found))
+        del beside, mine
+        torch.cuda.empty_cache()
+        last = torch.cuda.memory._snapshot()["device_traces"][0][-1]["action"]
+        self.assertIn(last, ("segment_free", "segment_unmap"))
+
+
 class TestSettings(TestCase):
     def ask(self, code, **environment):
         return subprocess.run([sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True)
@@ -218,6 +236,14 @@ class TestSettings(TestCase):
             tensor = empty(84 * MIB)
             self.assertEqual(torch.cuda.memory_stats()["active_bytes.all.allocated"] - before, 84 * MIB)
             del tensor
+
+    def test_allocator_settings_round_sizes(self):
+        torch.cuda.memory._set_allocator_settings("roundup_power2_divisions:4")
+        self.addCleanup(torch.cuda.memory._set_allocator_settings, "roundup_power2_divisions:1")
+        before = torch.cuda.memory_stats().get("active_bytes.all.allocated", 0)
+        tensor = empty(84 * MIB)
+        self.assertEqual(torch.cuda.memory_stats()["active_bytes.all.allocated"] - before, 96 * MIB)
+        self.assertTrue(tensor.is_cuda)
 
 
 if __name__ == "__main__":
