@@ -208,7 +208,8 @@ class TestHistory(TestCase):
 
 class TestSettings(TestCase):
     def ask(self, code, **environment):
-        return subprocess.run([sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True)
+        own = {**os.environ, **environment}
+        return subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True)
 
     def test_memory_fraction_from_the_environment(self):
         code = "import torch; print(torch.cuda.get_per_process_memory_fraction(torch._C._cuda_getDevice()))"
@@ -225,7 +226,8 @@ class TestSettings(TestCase):
         self.assertEqual(done.stdout.strip(), "cudaMallocAsync", done.stderr)
 
     def test_allocator_settings_that_are_wrong(self):
-        for words in ("foo:1,bar:2", "garbage_collection_threshold:1.2", "max_split_size_mb:2", "release_lock_on_cudamalloc:none"):
+        for words in ("foo:1,bar:2", "garbage_collection_threshold:1.2", "max_split_size_mb:2",
+                      "release_lock_on_cudamalloc:none"):
             with self.assertRaises(ValueError):
                 torch._C._accelerator_setAllocatorSettings(words)
 

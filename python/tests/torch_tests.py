@@ -3,10 +3,11 @@
     python -m gmlake run --virtual h200 python/tests/torch_tests.py FILE OUT.json     # on the virtual GPU
     python python/tests/torch_tests.py FILE OUT.json --jobs 8                         # on a real one
 
-FILE is test_cuda.py of PyTorch's source; it is no part of this repository. Each test has two processes of its own, one for
-stock PyTorch and one for the mount, and a test counts where stock passes. Processes that a test starts are mounted, too.
+FILE is test_cuda.py of PyTorch's source, which is no part of this repository, or torch_later.py next to this script.
+Each test has two processes of its own, one with stock PyTorch and one with the mount, and counts where stock passes.
+Processes that a test starts are mounted, too.
 
-Chosen are the tests whose text, or that of what they call in the same file, uses one of `WORDS`: what PyTorch's allocator
+Chosen are the tests whose text, or that of what they call in the same file, uses one of `WORDS`: what the allocator
 is asked for. The allocator of pinned host memory is another one, which we leave as it is: its tests are not chosen.
 """
 
@@ -30,14 +31,16 @@ from collections import Counter
 from pathlib import Path
 
 WORDS = {
-    "statistics": r"memory_stats|memory_allocated|memory_reserved|mem_get_info|memory_summary|device_memory_used|MemoryStats",
-    "history": r"_record_memory_history|memory_snapshot|memory\._snapshot|_dump_snapshot|profile_plot|trace_plot|segment_plot|"
-               r"observe_tensor_cycles|memory_profile",
+    "statistics": r"memory_stats|memory_allocated|memory_reserved|mem_get_info|memory_summary|device_memory_used|"
+                  r"MemoryStats",
+    "history": r"_record_memory_history|memory_snapshot|memory\._snapshot|_dump_snapshot|profile_plot|trace_plot|"
+               r"segment_plot|observe_tensor_cycles|memory_profile",
     "pools": r"MemPool|mem_pool|graph_pool_handle|CheckpointState|CheckpointPoolState|LiveAllocations|AllocateToPool",
     "graphs": r"CUDAGraph\(|cuda\.graph\(|make_graphed_callables|capture_begin",
     "limits": r"memory_fraction|OutOfMemory|out_of_memory|Tried to allocate|out of memory",
     "settings": r"_set_allocator_settings|expandable_segments|ALLOC_CONF|accelerator_set_allocator",
-    "requests": r"caching_allocator|empty_cache|test_\w*allocator\w*|[cC]achingAllocator|raw_alloc|PluggableAllocator|change_current_allocator",
+    "requests": r"caching_allocator|empty_cache|test_\w*allocator\w*|[cC]achingAllocator|raw_alloc|PluggableAllocator|"
+                r"change_current_allocator",
     "streams": r"record_stream",
 }
 # Tests that need most of a GPU's memory run one at a time, and those that look at what is free on it run alone.
@@ -64,9 +67,8 @@ def functions_of(tree):
 
 
 def called_by(node):
-    return {
-        getattr(call.func, "attr", getattr(call.func, "id", "")) for call in ast.walk(node) if isinstance(call, ast.Call)
-    }
+    calls = [call.func for call in ast.walk(node) if isinstance(call, ast.Call)]
+    return {getattr(call, "attr", getattr(call, "id", "")) for call in calls}
 
 
 def chosen(text):
@@ -146,7 +148,8 @@ def run(file, test, mounted, folder, limit):
         out.seek(0)
         text = out.read().decode(errors="replace")
     word, why = outcome(code, text)
-    return {"outcome": word, "why": why, "seconds": round(time.monotonic() - begun, 1), "text": "" if word == "passed" else text[-6000:]}
+    text = "" if word == "passed" else text[-6000:]
+    return {"outcome": word, "why": why, "seconds": round(time.monotonic() - begun, 1), "text": text}
 
 
 def totals(results):
@@ -158,7 +161,7 @@ def totals(results):
         passed = sum(row["mount"]["outcome"] == "passed" for row in counted)
         share = f"{100 * passed / len(counted):.1f} %" if counted else "-"
         stock = dict(Counter(row["stock"]["outcome"].split(" with")[0] for row in rows))
-        lines.append(f"{topic}: {len(rows)} chosen, {len(counted)} pass in stock, {passed} of those under the mount ({share}); {stock}")
+        lines.append(f"{topic}: {len(rows)} chosen, {len(counted)} pass in stock, {passed} of those mounted ({share}); {stock}")
     return lines
 
 
@@ -210,17 +213,22 @@ def run_all(given, file, tests, results):
                     return
         with lock:
             results[name] = row
-            print(f"{name}: {row['stock']['outcome']}, {row['mount']['outcome']} {row['mount']['why'][:160]}", flush=True)
+            stock, mount = row["stock"], row["mount"]
+            print(f"{name}: {stock['outcome']}, {mount['outcome']} {mount['why'][:160]}", flush=True)
             Path(given.out).write_text(json.dumps(results, indent=1))
 
-    by_how = {how: [name for name, what in tests.items() if what["how"] == how] for how in ("alone", "large", "beside others")}
+    def those(how):
+        return [name for name, what in tests.items() if what["how"] == how]
+
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, SETUP[0]).write_text(SETUP[1])
-        with concurrent.futures.ThreadPoolExecutor(1) as one, concurrent.futures.ThreadPoolExecutor(given.jobs) as many:
-            done = [one.submit(both, name) for name in by_how["large"]] + [many.submit(both, name) for name in by_how["beside others"]]
+        workers = concurrent.futures.ThreadPoolExecutor
+        with workers(1) as one, workers(given.jobs) as many:
+            done = [one.submit(both, name) for name in those("large")]
+            done += [many.submit(both, name) for name in those("beside others")]
         for each in done:
             each.result()
-        for name in by_how["alone"]:
+        for name in those("alone"):
             both(name)
 
 
