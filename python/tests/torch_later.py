@@ -192,7 +192,7 @@ class TestHistory(TestCase):
         torch.cuda.memory._record_memory_history(enabled="state", stacks="python")
         self.addCleanup(torch.cuda.memory._record_memory_history, enabled=None)
         empty(2 * 500_000)
-        beside, mine = empty(490_000), empty(500_123)
+        other, mine = empty(490_000), empty(500_123)
         kept = [empty(512) for _ in range(1000)]
         kept.clear()
         found = torch.cuda.memory._snapshot()["segments"]
@@ -200,7 +200,7 @@ class TestHistory(TestCase):
         self.assertEqual([block["address"] for block in blocks], [mine.data_ptr()])
         self.assertIn("torch_later", blocks[0]["frames"][0]["filename"])
         self.assertTrue(all("frames" in segment for segment in found))
-        del beside, mine
+        del other, mine
         torch.cuda.empty_cache()
         last = torch.cuda.memory._snapshot()["device_traces"][0][-1]["action"]
         self.assertIn(last, ("segment_free", "segment_unmap"))

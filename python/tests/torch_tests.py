@@ -88,7 +88,7 @@ def chosen(text):
             seen |= called_by(now)
         topics = [topic for topic, word in WORDS.items() if re.search(word, words)]
         if topics and not NOT_OURS.search(node.name):
-            how = "alone" if ALONE.search(words) else "large" if LARGE.search(words) else "beside others"
+            how = "alone" if ALONE.search(words) else "large" if LARGE.search(words) else "with others"
             found[group, node.name] = {"topics": topics, "how": how}
     return found
 
@@ -171,7 +171,7 @@ def main():
     parser.add_argument("out", metavar="OUT.json", help="where results go, as soon as they are there")
     parser.add_argument("--jobs", type=int, default=2, help="tests at a time (default: 2)")
     parser.add_argument("--limit", type=float, default=120, help="seconds that one test may take (default: 120)")
-    parser.add_argument("--within", type=float, default=1e9, help="begin nothing new after so many seconds")
+    parser.add_argument("--within", type=float, default=1e9, help="begin nothing new after this many seconds")
     parser.add_argument("--only", default="", metavar="REGEX", help="only tests whose name has this in it")
     parser.add_argument("--mount-only", action="store_true", help="keep what OUT.json says of stock PyTorch")
     parser.add_argument("--missing", action="store_true", help="run only what OUT.json says nothing about")
@@ -225,7 +225,7 @@ def run_all(given, file, tests, results):
         workers = concurrent.futures.ThreadPoolExecutor
         with workers(1) as one, workers(given.jobs) as many:
             done = [one.submit(both, name) for name in those("large")]
-            done += [many.submit(both, name) for name in those("beside others")]
+            done += [many.submit(both, name) for name in those("with others")]
         for each in done:
             each.result()
         for name in those("alone"):
