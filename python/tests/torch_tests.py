@@ -5,7 +5,8 @@
 
 FILE is test_cuda.py of PyTorch's source, which is no part of this repository, or torch_later.py next to this script.
 Each test has two processes of its own, one with stock PyTorch and one with the mount, and counts where stock passes.
-Processes that a test starts are mounted, too.
+They are forked from this one, which has imported PyTorch and not used the GPU. Processes that a test starts are mounted,
+too.
 
 Chosen are the tests whose text, or that of what they call in the same file, uses one of `WORDS`: what the allocator
 is asked for. The allocator of pinned host memory is another one, which we leave as it is: its tests are not chosen.
@@ -13,19 +14,20 @@ is asked for. The allocator of pinned host memory is another one, which we leave
 
 import argparse
 import ast
-import concurrent.futures
+import atexit
 import contextlib
+import importlib
 import io
 import json
 import os
 import re
 import runpy
 import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
+import traceback
+import types
 import unittest
 from collections import Counter
 from pathlib import Path
@@ -130,26 +132,68 @@ def outcome(code, text):
     return ("failed" if re.search(r"^FAILED", text, re.MULTILINE) else f"ended with {code}"), last
 
 
-def run(file, test, mounted, folder, limit):
-    """Runs one test in a process of its own."""
-    path = os.environ.get("PYTHONPATH", "")
-    own = {**os.environ, "PYTHONPATH": f"{folder}:{path}" if mounted else path, "PYTHONUNBUFFERED": "1"}
-    begun = time.monotonic()
-    with tempfile.TemporaryFile() as out:
-        process = subprocess.Popen(
-            [sys.executable, Path(file).name, "-v", test], cwd=Path(file).parent, env=own, stdout=out, stderr=out,
-            stdin=subprocess.DEVNULL, start_new_session=True,
-        )
+def as_main(file):
+    """Runs a file as a program, which PyTorch's helpers know as `__main__`."""
+    main = types.ModuleType("__main__")
+    main.__file__ = file
+    sys.modules["__main__"] = main
+    if helpers := sys.modules.get("torch.testing._internal.common_utils"):
+        helpers.__main__ = main
+    exec(compile(Path(file).read_text(), str(Path(file).resolve()), "exec"), main.__dict__)
+
+
+class Running:
+    """A test in a process of its own, forked from this one."""
+
+    def __init__(self, file, name, side, folder, limit):
+        self.name, self.side, self.begun, self.limit = name, side, time.monotonic(), limit
+        self.out = tempfile.TemporaryFile()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os._exit(self.inside(file, folder))
+
+    def inside(self, file, folder):
+        os.setsid()
+        for number in (1, 2):
+            os.dup2(self.out.fileno(), number)
+        sys.stdout, sys.stderr = os.fdopen(1, "w", 1), os.fdopen(2, "w", 1)
+        os.chdir(Path(file).parent)
+        sys.argv = [Path(file).name, "-v", self.name]
+        code = 0
         try:
-            code = process.wait(limit)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            code = process.wait()
-        out.seek(0)
-        text = out.read().decode(errors="replace")
-    word, why = outcome(code, text)
-    text = "" if word == "passed" else text[-6000:]
-    return {"outcome": word, "why": why, "seconds": round(time.monotonic() - begun, 1), "text": text}
+            if self.side == "mount":
+                os.environ["PYTHONPATH"] = f"{folder}:{os.environ.get('PYTHONPATH', '')}"
+                from gmlake import _plugin
+
+                _plugin.enable_configured(_plugin._configuration(None, {}))
+                if _plugin.mounted() != "full":
+                    raise RuntimeError("this is not the full mount")
+            as_main(Path(file).name)
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+        with contextlib.suppress(Exception):
+            atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return code
+
+    def done(self):
+        """What became of it; nothing while it runs."""
+        seconds = time.monotonic() - self.begun
+        if seconds > self.limit:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+        pid, status = os.waitpid(self.pid, 0 if seconds > self.limit else os.WNOHANG)
+        if pid == 0:
+            return None
+        self.out.seek(0)
+        text = self.out.read().decode(errors="replace")
+        word, why = outcome(os.waitstatus_to_exitcode(status), text)
+        text = "" if word == "passed" else text[-6000:]
+        return {"outcome": word, "why": why, "seconds": round(seconds, 1), "text": text}
 
 
 def totals(results):
@@ -158,7 +202,7 @@ def totals(results):
     for topic in ["all", *WORDS]:
         rows = [row for row in results.values() if topic == "all" or topic in row["topics"]]
         counted = [row for row in rows if row["stock"]["outcome"] == "passed"]
-        passed = sum(row["mount"]["outcome"] == "passed" for row in counted)
+        passed = sum(row.get("mount", {}).get("outcome") == "passed" for row in counted)
         share = f"{100 * passed / len(counted):.1f} %" if counted else "-"
         stock = dict(Counter(row["stock"]["outcome"].split(" with")[0] for row in rows))
         lines.append(f"{topic}: {len(rows)} chosen, {len(counted)} pass in stock, {passed} of those mounted ({share}); {stock}")
@@ -178,8 +222,10 @@ def main():
     parser.add_argument("--list", action="store_true", help="print the chosen tests with their topics, and end")
     given = parser.parse_args()
     file = str(Path(given.file).resolve())
+    prepare()
     wanted = chosen(Path(file).read_text())
-    tests = {name: what for name, what in instances(file, wanted).items() if re.search(given.only, name)}
+    tests = in_a_fork(lambda: instances(file, wanted))
+    tests = {name: what for name, what in tests.items() if re.search(given.only, name)}
     if given.list:
         for name, what in tests.items():
             print(f"{name} ({what['how']}):", *what["topics"])
@@ -187,49 +233,92 @@ def main():
     results = json.loads(Path(given.out).read_text()) if Path(given.out).exists() else {}
     if given.missing:
         tests = {name: what for name, what in tests.items() if name not in results}
-    run_all(given, file, tests, results)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, SETUP[0]).write_text(SETUP[1])
+        Runs(given, file, tests, results, folder).all()
     print("\n".join(totals(results)))
     print(f"{sum(name not in results for name in tests)} were not reached")
 
 
-def run_all(given, file, tests, results):
-    """Runs all tests, and writes down each result as it comes."""
-    end = time.monotonic() + given.within
-    lock = threading.Lock()
+class Runs:
+    """All tests: this many at a time, of those that need much memory one, and some alone."""
 
-    def both(name):
-        row = {**results.get(name, {}), **tests[name]}
-        for side in ("stock", "mount"):
-            left = end - time.monotonic()
-            if side == "stock" and side in row and given.mount_only:
+    def __init__(self, given, file, tests, results, folder):
+        self.given, self.file, self.tests, self.results, self.folder = given, file, tests, results, folder
+        self.end = time.monotonic() + given.within
+        self.running = []
+
+    def all(self):
+        for hows in (("with others", "large"), ("alone",)):
+            todo = [(name, "stock") for name, what in self.tests.items() if what["how"] in hows]
+            if self.given.mount_only:
+                todo = [(name, "mount") for name, _ in todo if self.passes_in_stock(name)]
+            self.some(todo, 1 if hows == ("alone",) else self.given.jobs)
+        # What failed under the mount only is tried again alone, and what then comes is written down next to it.
+        failed = [name for name in self.tests if self.passes_in_stock(name) and self.said(name, "mount") != "passed"]
+        self.some([(name, "again") for name in failed if self.said(name, "mount")], 1)
+
+    def passes_in_stock(self, name):
+        return self.said(name, "stock") == "passed"
+
+    def said(self, name, side):
+        return self.results.get(name, {}).get(side, {}).get("outcome")
+
+    def some(self, todo, jobs):
+        while todo or self.running:
+            is_large = any(self.tests[each.name]["how"] == "large" for each in self.running)
+            fits = [each for each in todo if not (is_large and self.tests[each[0]]["how"] == "large")]
+            left = self.end - time.monotonic()
+            if left < 5:
+                todo.clear()
+            elif fits and len(self.running) < jobs:
+                todo.remove(fits[0])
+                name, side = fits[0]
+                limit = min(self.given.limit, left)
+                self.running.append(Running(self.file, name, side.replace("again", "mount"), self.folder, limit))
+                self.running[-1].kind = side
                 continue
-            if side == "mount" and row["stock"]["outcome"] != "passed":
-                row["mount"] = {"outcome": "not run", "why": "", "seconds": 0, "text": ""}
-            elif left < 5:
-                return
-            else:
-                row[side] = run(file, name, side == "mount", folder, min(given.limit, left))
-                if row[side]["outcome"] == "too slow" and left < given.limit:
-                    return
-        with lock:
-            results[name] = row
-            stock, mount = row["stock"], row["mount"]
-            print(f"{name}: {stock['outcome']}, {mount['outcome']} {mount['why'][:160]}", flush=True)
-            Path(given.out).write_text(json.dumps(results, indent=1))
+            for each in list(self.running):
+                if found := each.done():
+                    self.running.remove(each)
+                    self.ended(each, found, todo)
+            time.sleep(0.02)
 
-    def those(how):
-        return [name for name, what in tests.items() if what["how"] == how]
+    def ended(self, each, found, todo):
+        if found["outcome"] == "too slow" and each.limit < self.given.limit:
+            return  # it is the time for all of them that is over
+        row = self.results.setdefault(each.name, {})
+        row.update(self.tests[each.name])
+        row[each.kind] = found
+        if each.kind == "stock" and found["outcome"] == "passed":
+            todo.insert(0, (each.name, "mount"))
+        print(f"{each.name}: {each.kind}: {found['outcome']} {found['why'][:160]}", flush=True)
+        Path(self.given.out).write_text(json.dumps(self.results, indent=1))
 
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, SETUP[0]).write_text(SETUP[1])
-        workers = concurrent.futures.ThreadPoolExecutor
-        with workers(1) as one, workers(given.jobs) as many:
-            done = [one.submit(both, name) for name in those("large")]
-            done += [many.submit(both, name) for name in those("with others")]
-        for each in done:
-            each.result()
-        for name in those("alone"):
-            both(name)
+
+def in_a_fork(call):
+    """What a function returns in a process of its own, which may use the GPU; None if it fails."""
+    with tempfile.TemporaryFile("w+") as out:
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(Exception):
+                out.write(json.dumps(call()))
+                out.flush()
+            os._exit(0)
+        os.waitpid(pid, 0)
+        out.seek(0)
+        return json.loads(out.read() or "null")
+
+
+def prepare():
+    """Imports what tests need and what leaves the GPU alone, for a fork cannot use one that was opened before."""
+    if "gmlake" in sys.modules:  # `python -m gmlake run` has mounted this process
+        os.execv(sys.executable, [sys.executable, __file__, *sys.argv[1:]])
+    for name in ("torch", "torch._dynamo", "torch.utils.viz._cycles", "numpy", "sympy", "psutil"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    if not in_a_fork(lambda: sys.modules["torch"].zeros(1, device="cuda").is_cuda):
+        sys.exit("a forked process cannot use the GPU")
 
 
 if __name__ == "__main__":
