@@ -5,8 +5,7 @@
 
 FILE is test_cuda.py of PyTorch's source, which is no part of this repository, or torch_later.py next to this script.
 Each test has two processes of its own, one with stock PyTorch and one with the mount, and counts where stock passes.
-They are forked from this one, which has imported PyTorch and not used the GPU. Processes that a test starts are mounted,
-too.
+They are forked from this one, which has imported PyTorch and not used the GPU. What a test starts is mounted, too.
 
 Chosen are the tests whose text, or that of what they call in the same file, uses one of `WORDS`: what the allocator
 is asked for. The allocator of pinned host memory is another one, which we leave as it is: its tests are not chosen.
@@ -14,7 +13,6 @@ is asked for. The allocator of pinned host memory is another one, which we leave
 
 import argparse
 import ast
-import atexit
 import contextlib
 import importlib
 import io
@@ -174,8 +172,6 @@ class Running:
         except BaseException:
             traceback.print_exc()
             code = 1
-        with contextlib.suppress(Exception):
-            atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
         return code
@@ -205,7 +201,8 @@ def totals(results):
         passed = sum(row.get("mount", {}).get("outcome") == "passed" for row in counted)
         share = f"{100 * passed / len(counted):.1f} %" if counted else "-"
         stock = dict(Counter(row["stock"]["outcome"].split(" with")[0] for row in rows))
-        lines.append(f"{topic}: {len(rows)} chosen, {len(counted)} pass in stock, {passed} of those mounted ({share}); {stock}")
+        counts = f"{len(rows)} chosen, {len(counted)} pass in stock, {passed} of those mounted ({share})"
+        lines.append(f"{topic}: {counts}; {stock}")
     return lines
 
 
