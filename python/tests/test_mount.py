@@ -139,6 +139,20 @@ def test_the_memory_fraction():
     clean()
 
 
+def test_the_memory_fraction_of_the_environment():
+    if MINOR < 10:
+        return  # PyTorch 2.9 does not have this setting
+    code = (
+        "import torch\n"
+        "print(torch.cuda.get_per_process_memory_fraction(0))\n"
+        "try: torch.empty(int(0.6 * torch.cuda.get_device_properties(0).total_memory), dtype=torch.uint8, device='cuda')\n"
+        "except torch.OutOfMemoryError as error: print('that this process may hold' in str(error))\n"
+        "print(torch.cuda.get_per_process_memory_fraction(0))\n"
+    )
+    done = in_a_process(code, environment={"PYTORCH_CUDA_ALLOC_CONF": "per_process_memory_fraction:0.5"})
+    assert done.stdout.split() == ["0.5", "True", "0.5"], (done.stdout, done.stderr)
+
+
 def test_out_of_memory_is_told_to_observers_and_says_who_holds_it():
     clean()
     seen = []
@@ -215,7 +229,38 @@ def test_history_keeps_the_last_entries_and_the_state():
 
     assert len(history_of(run, max_entries=5)["device_traces"][0]) == 5
     state = history_of(run, enabled="state")
-    assert not any(entry.get("frames") for entry in state["device_traces"][0])
+    assert len(state["device_traces"][0]) <= 1, "as PyTorch's own: the state, and no history"
+
+
+def test_history_says_who_emptied_the_cache():
+    def run():
+        empty(30 * MIB)
+        torch.cuda.empty_cache()
+
+    for context in ("all", "alloc"):
+        clean()
+        found = history_of(run, context=context, stacks="python")["device_traces"][0]
+        given_back = [entry for entry in found if entry["action"] in ("segment_free", "segment_unmap")]
+        names = {frame["name"] for entry in given_back for frame in entry.get("frames", ())}
+        assert given_back and ("empty_cache" in names) == (context == "all"), (context, names)
+
+
+def test_history_ends_with_what_was_before_the_snapshot():
+    clean()
+    torch.cuda.memory._record_memory_history()
+    try:
+        empty(30 * MIB)
+        torch.cuda.memory._snapshot()
+        torch.cuda.empty_cache()
+        actions = [entry["action"] for entry in torch.cuda.memory._snapshot()["device_traces"][0]]
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+    assert actions.count("snapshot") == 1 and actions[-1] in ("segment_free", "segment_unmap"), actions
+
+
+def test_history_names_compiled_regions():
+    found = history_of(make_and_drop)["device_traces"][0]
+    assert {entry["compile_context"] for entry in found} == {"N/A"}, found
 
 
 def test_snapshots_are_written_and_read():
@@ -329,6 +374,20 @@ def test_record_stream_during_a_capture_is_held_back():
     torch.cuda.synchronize()
     again = empty(4 * MIB)
     assert again.data_ptr() == place or gmlake.stats(0)["deferred_frees"] > 0
+
+
+def test_frees_that_wait_are_no_error():
+    """PyTorch looks for the runtime's last error after a launch; to ask whether a stream is done must not leave one."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        sum = torch.zeros(40 * MIB, device=CUDA)
+    for _ in range(20):
+        lent = torch.empty(40 * MIB, device=CUDA)
+        with torch.cuda.stream(side):
+            sum += lent
+        lent.record_stream(side)
+        del lent
+    clean()
 
 
 def test_checkpoints_of_a_pool():

@@ -153,7 +153,7 @@ class History {
   }
 
   static std::string compile_context() {
-    return compile_contexts().empty() ? "" : compile_contexts().back();
+    return compile_contexts().empty() ? "N/A" : compile_contexts().back(); // as PyTorch says it
   }
 
   bool is_skipped(TraceEntry::Action action) const {

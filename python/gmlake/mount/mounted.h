@@ -114,10 +114,11 @@ class Mounted final : public CUDAAllocator {
  private:
   struct OfDevice {
     Pools pools;
-    double fraction = 1.0;
+    std::atomic<double> fraction{1.0};
+    std::atomic<bool> is_fraction_known{false};
     std::atomic<int64_t> hidden_ooms{0}; // of PyTorch's own allocator, that were none after all
     std::atomic<bool> is_stock_used{false};
-    std::atomic<bool> is_stale{false}; // PyTorch's own allocator has given something up since we were told
+    std::atomic<bool> is_stale{true}; // PyTorch's own allocator has given something up since we were told
   };
 
   void* obtain(c10::DeviceIndex device, size_t size, cudaStream_t stream);
@@ -127,6 +128,8 @@ class Mounted final : public CUDAAllocator {
   bool make_room(c10::DeviceIndex device, cudaStream_t stream);
   [[noreturn]] void refuse(c10::DeviceIndex device, size_t size, const std::string& text);
   void let_go(void* at);
+  void learn_fraction(c10::DeviceIndex device);
+  void catch_up(c10::DeviceIndex device);
   void stock_changed(c10::DeviceIndex device);
   void stock_shrank();
   DeviceStats stock_stats(c10::DeviceIndex device);

@@ -32,19 +32,22 @@ void Mounted::resetPeakStats(c10::DeviceIndex device) {
   gmlake_reset_peak(device);
 }
 
+// The traces are those before the snapshot, which is itself an entry: the next snapshot has it.
 #if GMLAKE_MINOR >= 11
 SnapshotInfo Mounted::snapshot(MempoolId_t id, bool with_traces) {
+  auto traces = with_traces ? history_.traces(count_) : std::vector<std::vector<TraceEntry>>();
   auto found = stock_->snapshot(id, with_traces);
 #else
 SnapshotInfo Mounted::snapshot(MempoolId_t id) {
   constexpr bool with_traces = true;
+  auto traces = history_.traces(count_);
   auto found = stock_->snapshot(id);
 #endif
   if (id == MempoolId_t{0, 0}) {
     add_segments(found.segments);
   }
   if (with_traces) {
-    found.device_traces = history_.traces(found.device_traces.size());
+    found.device_traces = std::move(traces);
   }
   return found;
 }

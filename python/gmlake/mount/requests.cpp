@@ -57,7 +57,7 @@ void* Mounted::obtain(c10::DeviceIndex device, size_t size, cudaStream_t stream)
     return obtain_stock(device, size, stream);
   }
   if (C10_UNLIKELY(of(device).is_stale)) {
-    stock_changed(device);
+    catch_up(device);
   }
   gmlake_served served;
   const auto handle = reinterpret_cast<uint64_t>(stream);
@@ -110,6 +110,7 @@ void* Mounted::obtain_stock(c10::DeviceIndex device, size_t size, cudaStream_t s
 
 // Null, and why, if it has no memory.
 void* Mounted::try_stock(c10::DeviceIndex device, size_t size, cudaStream_t stream, std::string* why) {
+  learn_fraction(device);
   of(device).is_stock_used = true;
   if (of(device).fraction < 1.0) {
     size_t free = 0, total = 0;
@@ -222,6 +223,7 @@ void Mounted::recordStream(const c10::DataPtr& ptr, c10::cuda::CUDAStream stream
 }
 
 void Mounted::emptyCache(MempoolId_t id) {
+  History::Here here(history_, RecordContext::ALL);
   if (id == MempoolId_t{0, 0}) {
     for (int device = 0; device < count_; ++device) {
       if (c10::cuda::hasPrimaryContext(static_cast<c10::DeviceIndex>(device))) {
@@ -260,12 +262,34 @@ void Mounted::cacheInfo(c10::DeviceIndex device, size_t* largest) {
 void Mounted::setMemoryFraction(double fraction, c10::DeviceIndex device) {
   TORCH_CHECK(0 <= fraction && fraction <= 1, "invalid fraction:", fraction, ". Please set within [0, 1].");
   of(device).fraction = fraction;
+  of(device).is_fraction_known = true;
   stock_->setMemoryFraction(fraction, device);
   gmlake_memory_fraction(fraction, device);
 }
 
 double Mounted::getMemoryFraction(c10::DeviceIndex device) {
-  return of(device).fraction;
+  return of(device).is_fraction_known ? of(device).fraction.load() : stock_->getMemoryFraction(device);
+}
+
+// PYTORCH_CUDA_ALLOC_CONF may have set one (per_process_memory_fraction). A GPU is asked when it is used first.
+void Mounted::learn_fraction(c10::DeviceIndex device) {
+  if (of(device).is_fraction_known) {
+    return;
+  }
+  of(device).fraction = stock_->getMemoryFraction(device);
+  of(device).is_fraction_known = true;
+  if (of(device).fraction < 1.0) {
+    gmlake_memory_fraction(of(device).fraction, device);
+  }
+}
+
+// What there is to know before ours grows.
+void Mounted::catch_up(c10::DeviceIndex device) {
+  of(device).is_stale = false;
+  learn_fraction(device);
+  if (of(device).is_stock_used) {
+    stock_changed(device);
+  }
 }
 
 } // namespace gmlake

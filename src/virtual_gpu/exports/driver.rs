@@ -379,7 +379,7 @@ pub extern "C" fn cuEventRecord(event: *mut c_void, on: Stream) -> Code {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuEventQuery(event: *mut c_void) -> Code {
-    streams::cudaEventQuery(event)
+    streams::event_state(event)
 }
 
 #[unsafe(no_mangle)]
@@ -399,7 +399,7 @@ pub extern "C" fn cuStreamWaitEvent(on: Stream, event: *mut c_void, flags: c_uin
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuStreamQuery(of: Stream) -> Code {
-    streams::cudaStreamQuery(of)
+    streams::stream_state(of)
 }
 
 #[unsafe(no_mangle)]

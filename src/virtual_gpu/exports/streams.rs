@@ -63,8 +63,13 @@ pub extern "C" fn cudaEventRecordWithFlags(event: Object, on: Stream, _flags: c_
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudaEventQuery(event: Object) -> Code {
+    remembered(event_state(event))
+}
+
+/// Whether an event was reached. The driver's own functions leave the runtime's last error alone.
+pub fn event_state(event: Object) -> Code {
     let reached = state::gpu_now().timeline.is_reached(number(event), state::asker());
-    if reached { SUCCESS } else { failed(NOT_READY) }
+    if reached { SUCCESS } else { NOT_READY }
 }
 
 #[unsafe(no_mangle)]
@@ -92,9 +97,18 @@ pub extern "C" fn cudaStreamWaitEvent(on: Stream, event: Object, _flags: c_uint)
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudaStreamQuery(of: Stream) -> Code {
+    remembered(stream_state(of))
+}
+
+/// Whether a stream has nothing left to do.
+pub fn stream_state(of: Stream) -> Code {
     let of = state::stream(of);
     let idle = state::gpu_now().timeline.is_idle(of, state::asker());
-    if idle { SUCCESS } else { failed(NOT_READY) }
+    if idle { SUCCESS } else { NOT_READY }
+}
+
+fn remembered(code: Code) -> Code {
+    if code == SUCCESS { code } else { failed(code) }
 }
 
 #[unsafe(no_mangle)]
