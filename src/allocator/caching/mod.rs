@@ -21,6 +21,7 @@
 mod block;
 mod expandable;
 mod fit;
+mod options;
 mod pool;
 mod rank;
 mod reclaim;
@@ -62,6 +63,8 @@ pub struct Caching {
     freeable: Vec<PoolId>,
     /// The first of the pools that are a CUDA graph's.
     first_graph_pool: PoolId,
+    /// Private pools that serve other requests for which the device has no memory (`use_on_oom`), in order.
+    fallbacks: Vec<PoolId>,
     pending: usize,
     ranks: Ranks,
     ledger: Ledger,
@@ -85,7 +88,7 @@ impl Caching {
     /// An allocator that holds nothing, with PyTorch's settings `environment.conf`.
     #[must_use]
     pub fn new(environment: &Environment) -> Self {
-        Self {
+        let mut new = Self {
             conf: environment.conf.clone(),
             version: environment.version,
             total_memory: environment.total_memory,
@@ -95,13 +98,18 @@ impl Caching {
             reservations: Slab::default(),
             freeable: Vec::new(),
             first_graph_pool: PoolId(u8::MAX),
+            fallbacks: Vec::new(),
             pending: 0,
             ranks: Ranks::new(environment.version),
             ledger: Ledger::default(),
             retries: 0,
             splits: 0,
             merges: 0,
+        };
+        for &pool in &environment.no_split {
+            new.set_no_split(pool);
         }
+        new
     }
 
     /// The block size for a request of `size` bytes.
@@ -165,35 +173,53 @@ impl Caching {
         Some(block)
     }
 
-    /// Memory for a request that no free block fits, from the cheapest source to the last.
+    /// Memory for a request that no free block fits, from the cheapest source to the last; and where it was found.
     #[cold]
     fn obtain(
         &mut self,
         device: &mut dyn Device,
         wanted: Wanted,
         requested: Bytes,
-    ) -> Result<SlabIndex, AllocError> {
+    ) -> Result<(SlabIndex, Wanted), AllocError> {
         if self.collects_garbage() {
             self.collect_garbage(device);
         }
-        if let Some(block) = self.grow(device, wanted)? {
-            return Ok(block);
+        if self.is_rejected(wanted) {
+            return Err(self.out_of_memory(requested));
         }
+        if let Some(block) = self.grow(device, wanted)? {
+            return Ok((block, wanted));
+        }
+        // Up to 2.10 other pools come last.
+        let asks_others_first = self.version.is_at_least(11);
+        if asks_others_first && let Some(found) = self.find_elsewhere(wanted) {
+            return Ok(found);
+        }
+        if let Some(block) = self.make_room(device, wanted)? {
+            return Ok((block, wanted));
+        }
+        let found = if asks_others_first { None } else { self.find_elsewhere(wanted) };
+        found.ok_or_else(|| self.out_of_memory(requested))
+    }
+
+    /// Memory for a request that the device has refused, after giving up more and more of the cache.
+    fn make_room(
+        &mut self,
+        device: &mut dyn Device,
+        wanted: Wanted,
+    ) -> Result<Option<SlabIndex>, DeviceError> {
         if self.release_oversize(device, wanted)
             && let Some(block) = self.grow(device, wanted)?
         {
-            return Ok(block);
+            return Ok(Some(block));
         }
         if !self.may_flush(wanted) {
-            return Err(self.out_of_memory(requested));
+            return Ok(None);
         }
         self.flush(device);
         self.retries += 1;
         // PyTorch does not search again here, although the flush may have freed a block that fits.
-        match self.grow(device, wanted)? {
-            Some(block) => Ok(block),
-            None => Err(self.out_of_memory(requested)),
-        }
+        self.grow(device, wanted)
     }
 
     /// Nothing is flushed while a graph is captured; up to 2.12 also while requests go to any other private pool.
@@ -217,10 +243,10 @@ impl Caching {
         device: &mut dyn Device,
         wanted: Wanted,
     ) -> Result<Option<SlabIndex>, DeviceError> {
-        let size = segment_size(wanted.size, &self.conf);
-        if self.limit.is_some_and(|limit| self.ledger.now().reserved + size > limit) {
+        if self.is_beyond_limit(wanted) {
             return Ok(None);
         }
+        let size = segment_size(wanted.size, &self.conf);
         if wanted.expandable {
             return self.grow_expandable(device, wanted);
         }
@@ -232,6 +258,24 @@ impl Caching {
             Err(DeviceError::OutOfMemory { .. }) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether a request fails at once (`throw_on_cudamalloc_oom`): only the share that the settings name counts, not
+    /// one that the program set.
+    #[must_use]
+    pub fn rejects(&self, request: Request) -> bool {
+        self.is_rejected(self.wanted(request))
+    }
+
+    fn is_rejected(&self, wanted: Wanted) -> bool {
+        let told = self.conf.memory_fraction.filter(|&share| share < 1.0);
+        self.conf.throw_on_oom && told.is_some() && self.is_beyond_limit(wanted)
+    }
+
+    /// Whether new memory for a request would be more than the process may hold.
+    fn is_beyond_limit(&self, wanted: Wanted) -> bool {
+        let size = segment_size(wanted.size, &self.conf);
+        self.limit.is_some_and(|limit| self.ledger.now().reserved + size > limit)
     }
 
     fn add_segment(&mut self, at: u64, size: Bytes, pool: u16, stream: StreamId) -> SlabIndex {
@@ -254,7 +298,9 @@ impl Caching {
     #[inline]
     fn should_split(&self, wanted: Wanted, size: Bytes) -> bool {
         let rest = size - wanted.size;
-        if wanted.pool.is_multiple_of(2) || wanted.expandable {
+        if self.pools[usize::from(wanted.pool)].is_whole {
+            false
+        } else if wanted.pool.is_multiple_of(2) || wanted.expandable {
             rest >= MIN_BLOCK
         } else {
             rest > SMALL_MAX && self.conf.max_split_size.is_none_or(|max| wanted.size < max)
@@ -341,8 +387,8 @@ impl Allocator for Caching {
         if usize::from(wanted.pool) >= self.pools.len() {
             self.pool_entry(wanted.pool);
         }
-        let block = match self.find(wanted) {
-            Some(block) => block,
+        let (block, wanted) = match self.find(wanted) {
+            Some(block) => (block, wanted),
             None => self.obtain(device, wanted, request.size)?,
         };
         Ok(self.hand_out(block, wanted, request.size))

@@ -10,6 +10,7 @@ mod entries;
 mod flush;
 mod infer;
 mod lifetimes;
+mod mempools;
 mod start;
 mod summary;
 mod verification;

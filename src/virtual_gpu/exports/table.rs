@@ -7,7 +7,7 @@
 //!   of the argument which is the place for the answer, with its type.
 //! - `unwritten`: it is missing. It answers with an error that names it.
 //!
-//! The names are those for which the libraries of PyTorch 2.9 to 2.15 ask (`tests/virtual_gpu.rs` reads an installed
+//! The names are those for which the libraries of PyTorch 2.5 to 2.15 ask (`tests/virtual_gpu.rs` reads an installed
 //! wheel), and of the driver also what Triton and our own plug-in call.
 
 use std::ffi::{c_int, c_void};
@@ -167,7 +167,8 @@ table! {
             cudaDeviceGetDefaultMemPool cudaFree cudaFreeAsync cudaFreeHost
             cudaGetDriverEntryPoint
             cudaGetDriverEntryPointByVersion cudaGetErrorName cudaGetErrorString cudaGetLastError
-            cudaGetSymbolAddress cudaHostAlloc cudaHostRegister cudaHostUnregister cudaMalloc
+            cudaGetSymbolAddress cudaHostAlloc cudaHostGetDevicePointer cudaHostRegister
+            cudaHostUnregister cudaMalloc
             cudaMallocAsync cudaMallocHost cudaMemGetInfo cudaMemPoolGetAttribute cudaMemcpy
             cudaMemcpy2DAsync cudaMemcpyAsync cudaMemcpyPeerAsync cudaMemset cudaMemsetAsync
             cudaPeekAtLastError cudaPointerGetAttributes;
@@ -279,6 +280,7 @@ table! {
         cusolverDnDestroySyevjInfo
         cusolverDnSetStream
         cusolverDnXgesvdjSetMaxSweeps cusolverDnXgesvdjSetSortEig cusolverDnXgesvdjSetTolerance
+        cusolverDnXsyevjSetSortEig
         // cuFFT and cuRAND
         cufftDestroy cufftSetAutoAllocation cufftSetStream cufftSetWorkArea cufftXtExec
         // NVRTC, CUPTI
@@ -408,7 +410,8 @@ table! {
         cuMemGetHandleForAddressRange
         cuMemImportFromShareableHandle cuMemRetainAllocationHandle cuMulticastAddDevice
         cuMulticastBindAddr cuMulticastBindMem cuMulticastCreate cuMulticastGetGranularity
-        cuMulticastUnbind cuStreamGetGreenCtx cuStreamWaitValue32_v2 cuStreamWriteValue32_v2
+        cuMulticastUnbind cuStreamGetGreenCtx cuStreamWaitValue32_v2 cuStreamWriteValue32
+        cuStreamWriteValue32_v2
         // cuBLAS
         cublasGetMatrixAsync cublasGetVectorAsync cublasLtMatmulAlgoCheck
         cublasLtMatmulAlgoConfigGetAttribute cublasLtMatmulAlgoConfigSetAttribute
@@ -428,7 +431,12 @@ table! {
         cusparseLtMatmulAlgGetAttribute cusparseLtSpMMACompress2 cusparseLtSpMMACompressedSize2
         cusparseXbsrsm2_zeroPivot cusparseXbsrsv2_zeroPivot
         // NVRTC, CUPTI
-        cuptiActivityGetNextRecord cuptiActivityGetNumDroppedRecords cuptiGetCallbackName
+        cuptiActivityGetNextRecord cuptiActivityGetNumDroppedRecords cuptiEventGetAttribute
+        cuptiEventGetIdFromName cuptiEventGroupGetAttribute cuptiEventGroupReadEvent
+        cuptiEventGroupSetAttribute cuptiEventGroupSetDisable cuptiEventGroupSetEnable
+        cuptiEventGroupSetsCreate cuptiEventGroupSetsDestroy cuptiGetCallbackName cuptiGetDeviceId
+        cuptiMetricEnumEvents cuptiMetricGetAttribute cuptiMetricGetIdFromName
+        cuptiMetricGetNumEvents cuptiMetricGetValue cuptiSetEventCollectionMode
         // cuFile and NVSHMEM
         cuFileBufDeregister cuFileBufRegister cuFileHandleDeregister cuFileHandleRegister
         cuFileRead
