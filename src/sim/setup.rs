@@ -86,9 +86,7 @@ impl Setup {
         let mut environment = Environment { memory_fraction: None, limit, ..self.given(opened) };
         environment.no_split.clone_from(&opened.trace.no_split);
         // What remains of the settings' fraction would be a share of a memory that never runs out.
-        if limit.is_none() {
-            environment.conf.memory_fraction = None;
-        }
+        environment.conf.memory_fraction = None;
         environment
     }
 

@@ -7,7 +7,6 @@ recording, and the counters at its end. Up to 2.11 a recording does not say of w
 is; the script knows, and says it as later versions do.
 """
 
-import gc
 import inspect
 import json
 import os
@@ -41,6 +40,7 @@ class Cell:
         self.whole = []  # ids of pools that are not split
         self.inside = None  # a pool, or a graph that is captured
         self.context = None  # what ends that
+        self.snapshots = []  # for each snapshot, None or the entry that it stands for
         self.served = []  # (address, pool id) of each request; the address is None where memory ran out
 
     def run(self):
@@ -67,12 +67,20 @@ class Cell:
         try:
             with torch.cuda.stream(self.streams[stream]):
                 tensor = torch.empty(size, dtype=torch.uint8, device="cuda")
-        except torch.cuda.OutOfMemoryError:
+        except torch.cuda.OutOfMemoryError as error:
             self.served.append((None, self.pool_id()))
+            if "preemptively rejected" in str(error):
+                self.note_rejection(size, stream)
             return False
         self.live.append((tensor, self.inside))
         self.served.append((tensor.data_ptr(), self.pool_id()))
         return True
+
+    def note_rejection(self, size, stream):
+        """PyTorch records no rejection; the entry of a snapshot, which it does record, stands for one."""
+        handle = self.streams[stream].cuda_stream
+        self.snapshots.append({"action": "oom", "device_free": 0, "size": size, "stream": handle})
+        torch.cuda.memory_snapshot()
 
     def free(self, which):
         if self.live:
@@ -169,20 +177,13 @@ class Cell:
             return False
         if FORGETS_LATE:
             return True
+        self.snapshots.append(None)
         own = [part for part in torch.cuda.memory_snapshot() if tuple(part["segment_pool_id"]) == tuple(owner.id)]
         return any(part["active_size"] for part in own)
 
 
 def configure(settings):
     torch.cuda.memory._set_allocator_settings(settings)
-
-
-def clean():
-    """Nothing is held any more."""
-    gc.collect()
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
-    torch.cuda.empty_cache()
 
 
 def counters():
@@ -193,8 +194,6 @@ def counters():
 
 def one(number, folder, streams, memory, segment, reserve):
     own = script(number, VERSION, memory, segment, reserve, TOLD)
-    clean()
-    assert torch.cuda.memory_reserved() == 0, "the last script left something"
     configure(own.settings)
     if own.calls:
         torch.cuda.set_per_process_memory_fraction(own.fraction)
@@ -209,6 +208,7 @@ def one(number, folder, streams, memory, segment, reserve):
     for name in ("num_alloc_retries", "num_ooms"):
         after[name] -= before[name]
     snapshot["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] = own.settings
+    say_rejections(snapshot["device_traces"][0], cell.snapshots)
     say_pools(snapshot["device_traces"][0], cell.served)
     with open(f"{folder}/{number}.pickle", "wb") as file:
         pickle.dump(snapshot, file)
@@ -216,6 +216,14 @@ def one(number, folder, streams, memory, segment, reserve):
         found = {"settings": own.settings, "fraction": own.fraction if own.calls else None}
         json.dump(found | {"counters": after, "no_split": cell.whole}, file)
     cell.end()
+
+
+def say_rejections(entries, snapshots):
+    """Puts rejections where snapshots stand for them."""
+    found = (entry for entry in entries if entry["action"] == "snapshot")
+    for entry, rejection in zip(found, snapshots):
+        if rejection:
+            entry.update(rejection)
 
 
 def say_pools(entries, served):
@@ -268,27 +276,26 @@ def say_pools_of_segments(entries):
 
 
 def main(folder, first, count):
-    """Runs the scripts; each in a process of its own, where one leaves something for the next."""
-    if not FORGETS_LATE:
-        return run(folder, first, count, range(first, first + count))
+    """Runs the scripts, each in a process of its own: PyTorch keeps some settings, pools and ranges of addresses."""
+    failed = []
     for number in range(first, first + count):
         child = os.fork()
         if not child:
-            run(folder, first, count, [number])
+            run(folder, number)
             sys.stdout.flush()
             os._exit(0)
         if os.waitpid(child, 0)[1]:
-            sys.exit(f"script {number} failed")
+            failed.append(number)
+    if failed:
+        sys.exit(f"scripts {failed} failed")
 
 
-def run(folder, first, count, numbers):
+def run(folder, number):
     memory = torch.cuda.get_device_properties(0).total_memory
     streams = [torch.cuda.default_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
-    # PyTorch keeps the ranges of addresses in which its first page failed, and they keep the size of their pages.
-    segment = [20, 12, 32][first // count % 3] if VERSION >= 11 else 20
-    reserve = [1.125, 0.3, "1G", 1.125][first // count % 4]
-    for number in numbers:
-        one(number, folder, streams, memory, segment, reserve)
+    segment = [20, 12, 32][number % 3] if VERSION >= 11 else 20
+    reserve = [1.125, 0.3, "1G", 1.125][number // 3 % 4]
+    one(number, folder, streams, memory, segment, reserve)
 
 
 if __name__ == "__main__":

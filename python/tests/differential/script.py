@@ -37,7 +37,10 @@ def script(seed, version, memory, segment, reserve, told):
         fraction = told
         text += f",per_process_memory_fraction:{told}"
     if version >= 12:
-        text += f",throw_on_cudamalloc_oom:{own.random() < 0.5}"
+        # Both settings at run time, and no limit: what is too much is rejected, which no entry tells.
+        rejects = not told and not limited and own.random() < 0.3
+        text += f",per_process_memory_fraction:{own.choice(FRACTIONS)}" if rejects else ""
+        text += f",throw_on_cudamalloc_oom:{rejects or own.random() < 0.5}"
     if version >= 15:
         text += f",expandable_segments_reserve:{reserve}"
     return Script(seed, text, fraction, not told, steps)

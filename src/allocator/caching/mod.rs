@@ -184,9 +184,6 @@ impl Caching {
         if self.collects_garbage() {
             self.collect_garbage(device);
         }
-        if self.is_rejected(wanted) {
-            return Err(self.out_of_memory(requested));
-        }
         if let Some(block) = self.grow(device, wanted)? {
             return Ok((block, wanted));
         }
@@ -207,7 +204,7 @@ impl Caching {
         &mut self,
         device: &mut dyn Device,
         wanted: Wanted,
-    ) -> Result<Option<SlabIndex>, DeviceError> {
+    ) -> Result<Option<SlabIndex>, AllocError> {
         if self.release_oversize(device, wanted)
             && let Some(block) = self.grow(device, wanted)?
         {
@@ -242,13 +239,17 @@ impl Caching {
         &mut self,
         device: &mut dyn Device,
         wanted: Wanted,
-    ) -> Result<Option<SlabIndex>, DeviceError> {
-        if self.is_beyond_limit(wanted) {
+    ) -> Result<Option<SlabIndex>, AllocError> {
+        let size = segment_size(wanted.size, &self.conf);
+        let needed = self.ledger.now().reserved + size;
+        if self.limit.is_some_and(|limit| needed > limit) {
             return Ok(None);
         }
-        let size = segment_size(wanted.size, &self.conf);
+        if self.rejects(needed) {
+            return Err(self.out_of_memory(wanted.size));
+        }
         if wanted.expandable {
-            return self.grow_expandable(device, wanted);
+            return Ok(self.grow_expandable(device, wanted)?);
         }
         match device.malloc(size) {
             Ok(at) => {
@@ -256,26 +257,8 @@ impl Caching {
                 Ok(Some(self.add_segment(at.0, size, wanted.pool, wanted.stream)))
             }
             Err(DeviceError::OutOfMemory { .. }) => Ok(None),
-            Err(error) => Err(error),
+            Err(error) => Err(error.into()),
         }
-    }
-
-    /// Whether a request fails at once (`throw_on_cudamalloc_oom`): only the share that the settings name counts, not
-    /// one that the program set.
-    #[must_use]
-    pub fn rejects(&self, request: Request) -> bool {
-        self.is_rejected(self.wanted(request))
-    }
-
-    fn is_rejected(&self, wanted: Wanted) -> bool {
-        let told = self.conf.memory_fraction.filter(|&share| share < 1.0);
-        self.conf.throw_on_oom && told.is_some() && self.is_beyond_limit(wanted)
-    }
-
-    /// Whether new memory for a request would be more than the process may hold.
-    fn is_beyond_limit(&self, wanted: Wanted) -> bool {
-        let size = segment_size(wanted.size, &self.conf);
-        self.limit.is_some_and(|limit| self.ledger.now().reserved + size > limit)
     }
 
     fn add_segment(&mut self, at: u64, size: Bytes, pool: u16, stream: StreamId) -> SlabIndex {

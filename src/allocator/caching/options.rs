@@ -1,11 +1,12 @@
-//! Options of a `MemPool`: `no_split`, and `use_on_oom`.
+//! Options that a recording does not name: `no_split` and `use_on_oom` of a `MemPool`, and rejection at once.
 //!
-//! A recording does not name them. What it shows is memory that was not cut, and requests that another pool served.
+//! What it shows of the first two is memory that was not cut, and requests that another pool served.
 
 use super::pool::pool_index;
 use super::{Caching, Wanted};
 use crate::allocator::SlabIndex;
 use crate::trace::PoolId;
+use crate::units::Bytes;
 
 impl Caching {
     /// Says that segments of a private pool are handed out whole (`no_split`, 2.10 and later).
@@ -23,6 +24,14 @@ impl Caching {
         self.pool_entry(pool_index(id, false));
         self.fallbacks.retain(|&known| known != id);
         self.fallbacks.insert(0, id);
+    }
+
+    /// Whether to hold this many bytes is refused at once (`throw_on_cudamalloc_oom`), which a recording does not show.
+    /// The share that the settings name counts. A process that began with it has it for a limit, which comes first; so
+    /// this is for one that got these settings later.
+    pub(super) fn rejects(&self, needed: Bytes) -> bool {
+        let told = self.conf.memory_fraction.filter(|&share| self.conf.throw_on_oom && share < 1.0);
+        told.is_some_and(|share| needed > (share * self.total_memory as f64) as Bytes)
     }
 
     /// A free block of another pool that serves a request of the default one.

@@ -294,22 +294,25 @@ fn another_pool_serves_what_the_device_refuses() {
     }
 }
 
-/// Of `throw_on_cudamalloc_oom`: beyond the limit nothing is given up for a request.
+/// Of `throw_on_cudamalloc_oom`: beyond the share in the settings nothing is given up for a request, unless that share is
+/// the limit anyway.
 #[test]
-fn beyond_a_limit_a_request_may_fail_at_once() {
-    for (minor, keeps_cache) in [(12, true), (11, false)] {
+fn beyond_the_share_in_the_settings_a_request_fails_at_once() {
+    let text = "throw_on_cudamalloc_oom:True,per_process_memory_fraction:0.5";
+    for (minor, set_later, fails) in
+        [(12, None, false), (12, Some(1.0), true), (11, Some(1.0), false)]
+    {
         let version = TorchVersion { major: 2, minor };
-        let conf = AllocConf::parse("throw_on_cudamalloc_oom:True", version).unwrap();
-        assert_eq!(conf.without_effect.is_empty(), keeps_cache);
+        let conf = AllocConf::parse(text, version).unwrap();
         let total_memory = 100 * MIB;
-        let limited = Environment { memory_fraction: Some(0.5), ..environment("", total_memory) };
-        let mut model = Caching::new(&Environment { conf, version, ..limited });
-        let mut device = SimDevice::new(GIB);
+        let known = Environment { memory_fraction: set_later, ..environment("", total_memory) };
+        let mut model = Caching::new(&Environment { conf, version, ..known });
+        let mut device = SimDevice::new(60 * MIB);
         let request = |size| Request { size, stream: StreamId(0), pool: PoolId::DEFAULT };
         let cached = model.malloc(&mut device, request(30 * MIB)).unwrap();
         model.free(&mut device, cached.block);
-        assert_eq!(model.malloc(&mut device, request(40 * MIB)).is_err(), keeps_cache);
-        assert_eq!(model.retries(), u64::from(!keeps_cache));
+        assert_eq!(model.malloc(&mut device, request(40 * MIB)).is_err(), fails, "2.{minor}");
+        assert_eq!(model.retries(), u64::from(!fails));
     }
 }
 

@@ -287,7 +287,7 @@ impl<'a> Verifier<'a> {
                 return false;
             }
             if reserved + self.model.segment_for(request.size) > limit {
-                return self.model.rejects(request);
+                return false;
             }
         }
         let needed = reserved + self.model.segment_for(request.size);
