@@ -12,6 +12,8 @@ pub struct TorchVersion {
 impl TorchVersion {
     /// The version that our models were checked against, and the default.
     pub const V2_11: Self = Self { major: 2, minor: 11 };
+    /// The newest that is modelled.
+    pub const NEWEST: Self = Self { major: 2, minor: 15 };
 
     /// Whether this is 2.`minor` or later.
     #[must_use]

@@ -120,11 +120,11 @@ impl Writer {
         Self { first: version, last: Some(version) }
     }
 
-    /// The version to take for the writer: our default if it may be, else the latest; with no end, the earliest.
+    /// The version to take for the writer: our default if it may be, else the latest that we know.
     #[must_use]
     pub fn taken(&self) -> TorchVersion {
         let default = TorchVersion::default();
-        let last = self.last.unwrap_or(self.first);
+        let last = self.last.unwrap_or(TorchVersion::NEWEST);
         if (self.first..=last).contains(&default) { default } else { last }
     }
 }

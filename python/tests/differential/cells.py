@@ -26,7 +26,8 @@ CAPTURED = 1  # the stream on which graphs are captured
 # The fraction in the settings that the process began with; later ones do not change it.
 TOLD = float(os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ":").split(":")[1] or 0)
 FORGETS_LATE = VERSION < 11  # a pool with use_on_oom is still asked when it is gone, which fails an assertion
-POOL_OPTIONS = inspect.signature(torch.cuda.MemPool.__init__).parameters if VERSION >= 5 else ()
+HAS_POOLS = hasattr(torch.cuda, "MemPool")
+POOL_OPTIONS = inspect.signature(torch.cuda.MemPool.__init__).parameters if HAS_POOLS else ()
 
 
 class Cell:
@@ -110,8 +111,10 @@ class Cell:
         self.between(torch.cuda.empty_cache)
 
     def enter_pool(self, which, options):
-        if self.inside:
+        if self.inside or not HAS_POOLS:
             return
+        if VERSION == 7 and "expandable_segments:True" in self.script.settings:
+            return  # PyTorch refuses such a request
         at = int(which * 3)
         if at >= len(self.pools):
             self.pools.append(self.new_pool([name for name in options if name in POOL_OPTIONS]))

@@ -139,7 +139,7 @@ impl Caching {
         let size = round_request(request.size, &self.conf);
         let pool = pool_index(request.pool, size <= SMALL_MAX);
         let expandable = self.conf.expandable_segments
-            && (request.pool == PoolId::DEFAULT || self.version.is_at_least(6));
+            && (request.pool == PoolId::DEFAULT || self.version.is_at_least(5));
         Wanted { pool, stream: request.stream, size, expandable }
     }
 

@@ -88,7 +88,9 @@ pub(super) struct Verifier<'a> {
 impl<'a> Verifier<'a> {
     fn new(records: &'a Records, environment: &Environment, assumed: Assumed<'a>) -> Self {
         let limit = assumed.limit;
-        let mut environment = Environment { limit, memory_fraction: None, ..environment.clone() };
+        // The limit is what was assumed, whatever share the settings name.
+        let memory_fraction = environment.conf.memory_fraction.map(|_| 1.0);
+        let mut environment = Environment { limit, memory_fraction, ..environment.clone() };
         environment.no_split = assumed.mempools.no_split.iter().copied().collect();
         let entries = &records.entries[..];
         let has_failed = entries.iter().any(|entry| entry.action == Action::Oom);
