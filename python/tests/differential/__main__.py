@@ -157,7 +157,10 @@ def differences(own, verified):
     counters = own["counters"]
     wrong = [f"entry {one['entry']}: PyTorch: {one['recorded']}; model: {one['model']}"
              for one in verified["first_differences"]]
+    is_all_known = len(verified["no_split_pools"]) == len(own["no_split"])
     for field, name in PEAKS.items():
+        if field == "active_peak_bytes" and not is_all_known and counters[name] > verified[field]:
+            continue  # a block was handed out whole, and no later decision tells
         if verified[field] != counters[name]:
             wrong.append(f"{name}: PyTorch: {counters[name]}; model: {verified[field]}")
     # Some flushes of a malloc look like something else in a recording: like a collection of garbage, or like the

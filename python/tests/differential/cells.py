@@ -297,7 +297,8 @@ def run(folder, number):
     memory = torch.cuda.get_device_properties(0).total_memory
     streams = [torch.cuda.default_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
     segment = [20, 12, 32][number % 3] if VERSION >= 11 else 20
-    reserve = [1.125, 0.3, "1G", 1.125][number // 3 % 4]
+    # Where memory is short, addresses may be taken of which the recording says nothing.
+    reserve = [1.125, 0.3, "1G", 1.125][number // 3 % 4] if memory > 8 << 30 else 1.125
     one(number, folder, streams, memory, segment, reserve)
 
 

@@ -138,8 +138,7 @@ impl Caching {
     fn wanted(&self, request: Request) -> Wanted {
         let size = round_request(request.size, &self.conf);
         let pool = pool_index(request.pool, size <= SMALL_MAX);
-        let expandable = self.conf.expandable_segments
-            && (request.pool == PoolId::DEFAULT || self.version.is_at_least(5));
+        let expandable = self.conf.expandable_segments;
         Wanted { pool, stream: request.stream, size, expandable }
     }
 
@@ -248,7 +247,8 @@ impl Caching {
         if self.rejects(needed) {
             return Err(self.out_of_memory(wanted.size));
         }
-        if wanted.expandable {
+        // Up to 2.4 private pools grow by plain segments.
+        if wanted.expandable && (wanted.pool < 2 || self.version.is_at_least(5)) {
             return Ok(self.grow_expandable(device, wanted)?);
         }
         match device.malloc(size) {
