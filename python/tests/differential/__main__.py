@@ -32,7 +32,7 @@ BATCH = 50  # cells in a process
 DEVICES = [(4096 * MIB, "late"), (1536 * MIB, "late"), (4096 * MIB, "early"), (12288 * MIB, "clock")]
 
 # The fraction that every fifth process begins with, from PyTorch 2.10 on.
-TOLD = 0.35
+INITIAL = 0.35
 
 # Fields of a verification, and PyTorch's names of these counters.
 PEAKS = {"reserved_peak_bytes": "reserved_bytes.peak", "active_peak_bytes": "active_bytes.peak"}
@@ -71,14 +71,14 @@ def one_version(python, options, folder, links):
     torch, cuda = versions(python)
     place = folder / torch
     shutil.rmtree(place, ignore_errors=True)
-    can_be_told = int(torch.split(".")[1]) >= 10
+    can_begin = int(torch.split(".")[1]) >= 10
     starts = range(options.seed, options.seed + options.cells, BATCH)
     ends = options.seed + options.cells
 
     def batch(first):
         device = DEVICES[first // BATCH % len(DEVICES)]
         count = min(BATCH, ends - first)
-        return device, make(python, cuda, links, place / str(first), first, count, device, can_be_told)
+        return device, make(python, cuda, links, place / str(first), first, count, device, can_begin)
 
     with ThreadPoolExecutor(options.jobs) as pool:
         batches = list(pool.map(batch, starts))
@@ -99,14 +99,14 @@ def versions(python):
     return found["__version__"].split("+")[0], found["cuda"]
 
 
-def make(python, cuda, links, place, first, count, device, can_be_told):
+def make(python, cuda, links, place, first, count, device, can_begin):
     """Records a batch of cells; their files without ending."""
     place.mkdir(parents=True)
     memory, events = device
     environment = library.environment(links, cuda, memory=memory, events=events)
     environment.pop("PYTORCH_CUDA_ALLOC_CONF", None)
-    if can_be_told and first // BATCH % 5 == 4:
-        environment["PYTORCH_CUDA_ALLOC_CONF"] = f"per_process_memory_fraction:{TOLD}"
+    if can_begin and first // BATCH % 5 == 4:
+        environment["PYTORCH_CUDA_ALLOC_CONF"] = f"per_process_memory_fraction:{INITIAL}"
     cells = Path(__file__).with_name("cells.py")
     with open(place / "log", "w") as log:
         command = [python, str(cells), str(place), str(first), str(count)]

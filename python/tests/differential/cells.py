@@ -24,7 +24,7 @@ COUNTERS = ["reserved_bytes", "active_bytes", "allocated_bytes", "requested_byte
 DEFAULT = (0, 0)
 CAPTURED = 1  # the stream on which graphs are captured
 # The fraction in the settings that the process began with; later ones do not change it.
-TOLD = float(os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ":").split(":")[1] or 0)
+INITIAL = float(os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ":").split(":")[1] or 0)
 FORGETS_LATE = VERSION < 11  # a pool with use_on_oom is still asked when it is gone, which fails an assertion
 HAS_POOLS = hasattr(torch.cuda, "MemPool")
 POOL_OPTIONS = inspect.signature(torch.cuda.MemPool.__init__).parameters if HAS_POOLS else ()
@@ -196,7 +196,7 @@ def counters():
 
 
 def one(number, folder, streams, memory, segment, reserve):
-    own = script(number, VERSION, memory, segment, reserve, TOLD)
+    own = script(number, VERSION, memory, segment, reserve, INITIAL)
     configure(own.settings)
     if own.calls:
         torch.cuda.set_per_process_memory_fraction(own.fraction)

@@ -18,14 +18,14 @@ FRACTIONS = [0.15, 0.4, 0.7]
 EDGES = [512, 1024, MIB // 2, MIB, 2 * MIB, 10 * MIB, 20 * MIB, 32 * MIB, 64 * MIB]
 
 
-# What a MemPool may be made with, beside nothing.
+# What a MemPool may be made with, other than nothing.
 POOL_OPTIONS = [(), (), ("use_on_oom",), ("no_split",), ("use_on_oom", "no_split")]
 
 
-def script(seed, version, memory, segment, reserve, told):
+def script(seed, version, memory, segment, reserve, initial):
     """A script for PyTorch 2.`version` on a device of `memory` bytes, whose large segments have `segment` MiB.
 
-    `reserve` is what expandable segments get of the addresses, `told` the fraction that the process began with.
+    `reserve` is what expandable segments get of the addresses, `initial` the fraction that the process began with.
     """
     own = random.Random(seed)
     sizes = palette(own, memory)
@@ -33,17 +33,17 @@ def script(seed, version, memory, segment, reserve, told):
     limited = own.random() < 0.3
     fraction = own.choice(FRACTIONS) if limited else 1.0
     text = settings(own, version, limited, segment)
-    if told:
-        fraction = told
-        text += f",per_process_memory_fraction:{told}"
+    if initial:
+        fraction = initial
+        text += f",per_process_memory_fraction:{initial}"
     if version >= 12:
         # Both settings at run time, and no limit: what is too much is rejected, which no entry tells.
-        rejects = not told and not limited and own.random() < 0.3
+        rejects = not initial and not limited and own.random() < 0.3
         text += f",per_process_memory_fraction:{own.choice(FRACTIONS)}" if rejects else ""
         text += f",throw_on_cudamalloc_oom:{rejects or own.random() < 0.5}"
     if version >= 15:
         text += f",expandable_segments_reserve:{reserve}"
-    return Script(seed, text, fraction, not told, steps)
+    return Script(seed, text, fraction, not initial, steps)
 
 
 def palette(own, memory):

@@ -294,8 +294,8 @@ fn another_pool_serves_what_the_device_refuses() {
     }
 }
 
-/// Of `throw_on_cudamalloc_oom`: beyond the share in the settings nothing is given up for a request, unless that share is
-/// the limit anyway.
+/// Of `throw_on_cudamalloc_oom`: beyond the share in the settings nothing is given up for a request, unless that share
+/// is the limit anyway.
 #[test]
 fn beyond_the_share_in_the_settings_a_request_fails_at_once() {
     let text = "throw_on_cudamalloc_oom:True,per_process_memory_fraction:0.5";

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 use super::entries::limit_bounds;
 use super::lifetimes::Lifetimes;
-use super::mempools::{MemPools, OptionSearch, user_pools};
+use super::mempools::{MemPools, user_pools};
+use super::pool_options::OptionSearch;
 use super::verification::Verification;
 use super::verify::{Assumed, HOPELESS, replay};
 use crate::allocator::Environment;

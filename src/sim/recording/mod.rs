@@ -11,6 +11,7 @@ mod flush;
 mod infer;
 mod lifetimes;
 mod mempools;
+mod pool_options;
 mod start;
 mod summary;
 mod verification;

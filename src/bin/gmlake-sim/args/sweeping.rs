@@ -39,7 +39,8 @@ pub(crate) struct SweepArgs {
     #[arg(long, help_heading = "Grid", hide_short_help = true)]
     pub(crate) only_fitting: bool,
     /// Do a share of the points only, those next to each other in the grid: number I, from 0, of N
-    #[arg(long, value_name = "I/N", value_parser = shard, help_heading = "Grid", hide_short_help = true)]
+    #[arg(long, value_name = "I/N", value_parser = shard, help_heading = "Grid")]
+    #[arg(hide_short_help = true)]
     pub(crate) shard: Option<Shard>,
     /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of the recording]
     #[arg(long, value_name = "SETTINGS", help_heading = "Grid", hide_short_help = true)]
