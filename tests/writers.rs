@@ -75,22 +75,22 @@ fn snapshot(entries: &[Value], settings: &[&str]) -> Value {
 fn keys_tell_of_the_writer() {
     let reuse = "graph_capture_record_stream_reuse";
     let labels = [("compile_context", json!("N/A")), ("user_metadata", json!(""))];
-    let told = |value: &Value| read(value).written_by.map(|writer| writer.to_string());
+    let known = |value: &Value| read(value).written_by.map(|writer| writer.to_string());
     let of_2_7 = snapshot(&[entry("alloc", 512, &[])], &[]);
-    assert_eq!(told(&of_2_7).as_deref(), Some("PyTorch 2.5 to 2.7"));
+    assert_eq!(known(&of_2_7).as_deref(), Some("PyTorch 2.5 to 2.7"));
     let of_2_8 = snapshot(&[entry("alloc", 512, &labels[..1])], &[]);
-    assert_eq!(told(&of_2_8).as_deref(), Some("PyTorch 2.8"));
+    assert_eq!(known(&of_2_8).as_deref(), Some("PyTorch 2.8"));
     let mut newer = snapshot(&[entry("alloc", 512, &labels)], &[reuse]);
-    assert_eq!(told(&newer).as_deref(), Some("PyTorch 2.10 to 2.11"));
+    assert_eq!(known(&newer).as_deref(), Some("PyTorch 2.10 to 2.11"));
     newer["device_traces"][0][0]["pool_id"] = json!([0, 0]);
-    assert_eq!(told(&newer).as_deref(), Some("PyTorch 2.12"));
+    assert_eq!(known(&newer).as_deref(), Some("PyTorch 2.12"));
     newer["allocator_settings"]["max_round_threshold"] = json!(0);
     newer["host_traces"] = json!([]);
-    assert_eq!(told(&newer).as_deref(), Some("PyTorch 2.14 or later"));
+    assert_eq!(known(&newer).as_deref(), Some("PyTorch 2.14 or later"));
     newer["allocator_settings"]["expandable_segments"] = Value::Null;
     let settings = newer["allocator_settings"].as_object_mut().expect("a dict");
     settings.remove("pinned_num_register_threads");
-    assert_eq!(told(&newer), None);
+    assert_eq!(known(&newer), None);
 }
 
 #[test]

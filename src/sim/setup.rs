@@ -180,8 +180,8 @@ impl Setup {
     /// The PyTorch that is simulated.
     #[must_use]
     pub fn version(&self, opened: &Opened) -> TorchVersion {
-        let told = opened.trace.version.filter(|_| self.follows_file);
-        told.unwrap_or(self.version)
+        let known = opened.trace.version.filter(|_| self.follows_file);
+        known.unwrap_or(self.version)
     }
 
     fn conf(&self, opened: &Opened) -> AllocConf {

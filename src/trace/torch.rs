@@ -154,7 +154,7 @@ struct Device {
     unknown_others: BTreeSet<String>,
 }
 
-/// Unknown names that are told.
+/// Unknown names that are reported.
 const NAMED: usize = 8;
 
 impl Snapshot {

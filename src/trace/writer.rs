@@ -1,4 +1,4 @@
-//! The writer: which versions of PyTorch may have written a snapshot, told by its keys.
+//! The writer: which versions of PyTorch may have written a snapshot, as its keys say.
 //!
 //! Versions added keys, and none was taken away. But a file that another program made, or changed, has fewer; so only
 //! one whose settings have every key of PyTorch's tells anything. That is so from 2.3 on.

@@ -30,8 +30,9 @@ impl Caching {
     /// The share that the settings name counts. A process that began with it has it for a limit, which comes first; so
     /// this is for one that got these settings later.
     pub(super) fn rejects(&self, needed: Bytes) -> bool {
-        let told = self.conf.memory_fraction.filter(|&share| self.conf.throw_on_oom && share < 1.0);
-        told.is_some_and(|share| needed > (share * self.total_memory as f64) as Bytes)
+        let named =
+            self.conf.memory_fraction.filter(|&share| self.conf.throw_on_oom && share < 1.0);
+        named.is_some_and(|share| needed > (share * self.total_memory as f64) as Bytes)
     }
 
     /// A free block of another pool that serves a request of the default one.

@@ -25,7 +25,7 @@ const POOL_EFFORT: usize = 20_000_000;
 #[must_use]
 pub fn verify(records: &Records, environment: &Environment) -> Verification {
     let lifetimes = Lifetimes::new(records, &BTreeSet::new());
-    let mempools = MemPools::told(records);
+    let mempools = MemPools::known(records);
     let found = with_limit(records, environment, &lifetimes, &mempools);
     if found.difference_count == 0 {
         return found;

@@ -16,7 +16,7 @@ pub(super) struct MemPools {
 
 impl MemPools {
     /// What the entries say by themselves.
-    pub(super) fn told(records: &Records) -> Self {
+    pub(super) fn known(records: &Records) -> Self {
         Self { elsewhere: served_elsewhere(records), ..Self::default() }
     }
 }
