@@ -349,7 +349,7 @@ impl<'a> Verifier<'a> {
         let first = self.device.device.next;
         let request = self.request(last, entry);
         if first != last {
-            self.follow_option(first, last);
+            self.follow_option(first, last, request.pool);
             self.disown_pools(first, last, request.pool);
         }
         if let Some(&pool) = self.assumed.mempools.elsewhere.get(&last) {
@@ -384,7 +384,11 @@ impl<'a> Verifier<'a> {
     }
 
     /// Expandable segments can be switched at run time; how memory grows tells whether they were on.
-    fn follow_option(&mut self, first: usize, last: usize) {
+    /// Up to 2.4 private pools grow by plain segments in any case.
+    fn follow_option(&mut self, first: usize, last: usize, pool: PoolId) {
+        if pool != PoolId::DEFAULT && !self.environment.version.is_at_least(5) {
+            return;
+        }
         if let Some(on) = first_growth(&self.entries[first..last]) {
             self.model.set_expandable(on);
         }
