@@ -86,7 +86,7 @@ fn swept(path: PathBuf, axes: &[&str], only_fitting: bool) -> (Vec<SweepRow>, u6
     let axes: Vec<String> = axes.iter().map(|&axis| axis.to_owned()).collect();
     let names = ["caching", "expandable", "gmlake", "lake", "native"].map(str::to_owned);
     let grid = Grid::new(&names, &axes, &Setup::default()).unwrap();
-    let open = OpenOptions { version: TorchVersion::V2_11, ..OpenOptions::default() };
+    let open = OpenOptions { version: Some(TorchVersion::V2_11), ..OpenOptions::default() };
     let plan = SweepPlan { grid, open, is_strict: false, only_fitting, journal: None };
     let mut found = sweep(&[path], &plan, || ()).remove(0).unwrap();
     found.rows.iter_mut().for_each(|row| row.host_ns = None);

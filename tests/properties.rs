@@ -154,7 +154,7 @@ fn environment(text: &str, total_memory: Bytes) -> Environment {
     let version = TorchVersion::V2_11;
     let conf = AllocConf::parse(text, version).expect("PyTorch accepts it");
     let memory_fraction = conf.memory_fraction;
-    Environment { conf, version, total_memory, memory_fraction, limit: None }
+    Environment { conf, version, total_memory, memory_fraction, limit: None, no_split: Vec::new() }
 }
 
 thread_local! {

@@ -94,7 +94,8 @@ fn environment(data: &mut Unstructured<'_>, total_memory: Bytes) -> Result<Envir
     // PyTorch refuses some combinations.
     let conf = AllocConf::parse(&pairs.join(","), version).unwrap_or_default();
     let memory_fraction = conf.memory_fraction;
-    Ok(Environment { conf, version, total_memory, memory_fraction, limit: None })
+    let no_split = Vec::new();
+    Ok(Environment { conf, version, total_memory, memory_fraction, limit: None, no_split })
 }
 
 fn options(data: &mut Unstructured<'_>, spec: &Spec) -> Result<Options> {

@@ -6,6 +6,7 @@
 use super::Allocator;
 use crate::alloc_conf::{AllocConf, DEFAULT_TOTAL_MEMORY, TorchVersion};
 use crate::device::GRANULE;
+use crate::trace::PoolId;
 use crate::units::{Bytes, GIB, parse_size};
 
 /// What a run provides in addition to the allocator's own options.
@@ -21,6 +22,8 @@ pub struct Environment {
     pub memory_fraction: Option<f64>,
     /// The same limit in bytes, where it is known more exactly than its fraction.
     pub limit: Option<Bytes>,
+    /// Private pools whose segments PyTorch hands out whole (`no_split` of a `MemPool`).
+    pub no_split: Vec<PoolId>,
 }
 
 impl Environment {
@@ -50,6 +53,7 @@ impl Environment {
             total_memory: DEFAULT_TOTAL_MEMORY,
             memory_fraction: None,
             limit: None,
+            no_split: Vec::new(),
         }
     }
 }

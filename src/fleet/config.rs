@@ -10,8 +10,8 @@ use crate::units::Bytes;
 pub struct Config {
     /// The allocators, with options, devices and settings.
     pub grid: Grid,
-    /// The PyTorch that the recordings are read as.
-    pub version: TorchVersion,
+    /// The PyTorch that the recordings are read as; `None`: the one that wrote each, as its keys tell.
+    pub version: Option<TorchVersion>,
     /// A recording with more in it, in bytes after decompression, is refused.
     pub max_input: Bytes,
     /// Whether each training step gets a row.
@@ -28,7 +28,8 @@ impl Config {
     /// All that rows depend on, apart from the recording, for keys.
     pub(super) fn conditions(&self) -> String {
         let points: Vec<String> = self.grid.points.iter().map(Point::text).collect();
-        format!("{} {}\n{}", self.version, self.has_steps, points.join("\n"))
+        let version = self.version.map_or_else(|| "own".to_owned(), |one| one.to_string());
+        format!("{version} {}\n{}", self.has_steps, points.join("\n"))
     }
 
     /// What is run, for people: an allocator, and what is varied.

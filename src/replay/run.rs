@@ -147,6 +147,7 @@ fn environment(trace: &Trace, total_memory: Bytes) -> Environment {
         total_memory,
         memory_fraction: None,
         limit: None,
+        no_split: trace.no_split.clone(),
     }
 }
 

@@ -25,7 +25,9 @@ pub(super) fn fingerprint(trace: &Trace, limits: (Option<Bytes>, Option<Bytes>))
     }
     let settings = trace.settings.as_ref().map(|conf| &conf.text);
     let (streams, start_events) = (&trace.streams, trace.start_events);
-    let rest = format!("{streams:?} {settings:?} {limits:?} {start_events}");
+    let whole = trace.no_split.iter().map(|pool| format!(" {pool:?}")).collect::<String>();
+    let version = trace.version;
+    let rest = format!("{streams:?} {settings:?} {limits:?} {start_events} {version:?}{whole}");
     bytes.extend(rest.bytes());
     XxHash3_128::oneshot(&bytes)
 }

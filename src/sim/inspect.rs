@@ -29,6 +29,8 @@ pub struct Inspection {
     pub devices: Vec<DeviceEntries>,
     /// PyTorch's allocator settings as the file has them, those that differ from the defaults.
     pub settings: Option<Vec<(String, String)>>,
+    /// The versions of PyTorch that may have written the file, if its keys tell.
+    pub written_by: Option<String>,
     /// Recorded entries by kind, in PyTorch's order; kinds that do not occur are left out.
     pub entries: Vec<EntryCount>,
     /// Events that a replay carries out.
@@ -154,6 +156,7 @@ pub fn inspect(opened: &Opened) -> Inspection {
             .map(|&(device, entries)| device_line(device, entries))
             .collect(),
         settings: records.settings.as_ref().map(settings),
+        written_by: records.written_by.map(|writer| writer.to_string()),
         entries: entry_counts(records),
         events: trace.events.len() as u64,
         requests: trace.requests(),
@@ -216,6 +219,13 @@ fn settings(conf: &AllocConf) -> Vec<(String, String)> {
     add(divisions.iter().any(|&d| d > 1), "roundup_power2_divisions", format!("{divisions:?}"));
     if let Some(fraction) = conf.memory_fraction {
         add(true, "per_process_memory_fraction", fraction.to_string());
+    }
+    add(conf.throw_on_oom, "throw_on_cudamalloc_oom", "True".to_owned());
+    if let Some(reserve) = conf.expandable_reserve {
+        add(true, "expandable_segments_reserve", reserve.to_string());
+    }
+    for name in &conf.without_effect {
+        add(true, name, "(changes nothing here)".to_owned());
     }
     rows
 }

@@ -26,8 +26,8 @@ use crate::units::{Bytes, Size};
 pub struct OpenOptions {
     /// The device; `None`: the only one with entries.
     pub device: Option<u32>,
-    /// The PyTorch that the allocator settings in the file are read as.
-    pub version: TorchVersion,
+    /// The PyTorch that wrote the file; `None`: as its keys tell.
+    pub version: Option<TorchVersion>,
     /// Whether to keep the call stacks.
     pub stacks: bool,
     /// A file whose content is larger than this is refused.
@@ -35,10 +35,9 @@ pub struct OpenOptions {
 }
 
 impl Default for OpenOptions {
-    /// The only device, without stacks, read as the newest PyTorch that we know; at most [`MAX_INPUT`].
+    /// The only device, without stacks, read as what wrote it; at most [`MAX_INPUT`].
     fn default() -> Self {
-        let version = TorchVersion::default();
-        Self { device: None, version, stacks: false, max_input: MAX_INPUT }
+        Self { device: None, version: None, stacks: false, max_input: MAX_INPUT }
     }
 }
 
@@ -149,7 +148,8 @@ fn prepare(
         return Opened { file, devices, records, trace, ..Opened::default() };
     }
     let conf = records.settings.clone().unwrap_or_default();
-    let environment = Environment { version: options.version, ..Environment::new(conf) };
+    let version = options.version.unwrap_or_else(|| records.version());
+    let environment = Environment { version, ..Environment::new(conf) };
     let found = verify(&records, &environment);
     let trace = ingest(&records, &found.labels);
     let mut recorded = recorded(&records, &found);

@@ -45,6 +45,8 @@ pub enum Memory {
 pub struct Setup {
     /// The PyTorch whose behaviour is simulated.
     pub version: TorchVersion,
+    /// Whether a file whose keys tell another version is followed.
+    pub follows_file: bool,
     /// PyTorch's allocator settings; `None`: those of the recording.
     pub conf: Option<AllocConf>,
     /// Memory of the device.
@@ -82,6 +84,7 @@ impl Setup {
     pub fn environment(&self, opened: &Opened) -> Environment {
         let limit = self.limit(opened);
         let mut environment = Environment { memory_fraction: None, limit, ..self.given(opened) };
+        environment.no_split.clone_from(&opened.trace.no_split);
         // What remains of the settings' fraction would be a share of a memory that never runs out.
         environment.conf.memory_fraction = None;
         environment
@@ -105,6 +108,23 @@ impl Setup {
     /// What a reader of the results should know of this setup, in words.
     #[must_use]
     pub fn notes(&self, opened: &Opened) -> Vec<String> {
+        let mut notes = self.notes_of_memory(opened);
+        let version = self.version(opened);
+        if let Some(writer) = opened.records.written_by.filter(|_| version != self.version) {
+            notes.push(format!(
+                "simulated as PyTorch {version}: its keys are those of {writer}; --torch-version \
+                 sets another"
+            ));
+        }
+        let idle = self.conf(opened).without_effect;
+        if !idle.is_empty() {
+            notes
+                .push(format!("settings that change nothing in a simulation: {}", idle.join(", ")));
+        }
+        notes
+    }
+
+    fn notes_of_memory(&self, opened: &Opened) -> Vec<String> {
         let fraction = self.given(opened).fraction();
         let recorded = opened.limit.or(opened.capacity).map(Size);
         match (self.memory, recorded, fraction) {
@@ -125,6 +145,7 @@ impl Setup {
     pub fn text(&self, choice: &Choice) -> String {
         let Self {
             version,
+            follows_file,
             conf,
             memory,
             memory_fraction,
@@ -142,7 +163,7 @@ impl Setup {
         });
         let (allocator, options) = (choice.spec.name, choice.options.rows());
         format!(
-            "{allocator} {options:?} {version} {conf:?} {memory:?} {memory_fraction:?} \
+            "{allocator} {options:?} {version} {follows_file} {conf:?} {memory:?} {memory_fraction:?} \
              {addresses:?} {on_oom:?} {gpu_lag:?} {profile:?}"
         )
     }
@@ -156,6 +177,13 @@ impl Setup {
         }
     }
 
+    /// The PyTorch that is simulated.
+    #[must_use]
+    pub fn version(&self, opened: &Opened) -> TorchVersion {
+        let known = opened.trace.version.filter(|_| self.follows_file);
+        known.unwrap_or(self.version)
+    }
+
     fn conf(&self, opened: &Opened) -> AllocConf {
         let recorded = || opened.trace.settings.clone().unwrap_or_default();
         self.conf.clone().unwrap_or_else(recorded)
@@ -164,7 +192,7 @@ impl Setup {
     /// The environment that the user and the settings describe, whether it can be kept to or not.
     fn given(&self, opened: &Opened) -> Environment {
         let mut environment = Environment {
-            version: self.version,
+            version: self.version(opened),
             memory_fraction: self.memory_fraction,
             ..Environment::new(self.conf(opened))
         };

@@ -60,6 +60,8 @@ impl<'a> Ingest<'a> {
             times_us: Vec::with_capacity(capacity),
             streams: records.streams.clone(),
             settings: records.settings.clone(),
+            no_split: labels.no_split.clone(),
+            version: records.written_by.map(|writer| writer.taken()),
             ..Trace::default()
         };
         let origin_us = records.entries.first().map_or(0, |entry| entry.time_us);

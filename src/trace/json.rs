@@ -148,6 +148,10 @@ struct JsonSettings {
     garbage_collection_threshold: Option<f64>,
     expandable_segments: Option<bool>,
     roundup_power2_divisions: Option<std::collections::BTreeMap<String, u64>>,
+    torch_version: Option<String>,
+    /// Keys that only tell who wrote the file, or that we do not know.
+    #[serde(flatten)]
+    others: std::collections::BTreeMap<String, IgnoredAny>,
 }
 
 impl JsonSettings {
@@ -165,6 +169,22 @@ impl JsonSettings {
 }
 
 impl<'de> Reader<'de> {
+    fn settings(&mut self, json: JsonSettings) {
+        let evidence = &mut self.snapshot.evidence;
+        let named = [
+            ("PYTORCH_CUDA_ALLOC_CONF", json.cuda_text.is_some()),
+            ("max_split_size", json.max_split_size.is_some()),
+            ("garbage_collection_threshold", json.garbage_collection_threshold.is_some()),
+            ("expandable_segments", json.expandable_segments.is_some()),
+            ("roundup_power2_divisions", json.roundup_power2_divisions.is_some()),
+        ];
+        let named = named.into_iter().filter_map(|(key, is_there)| is_there.then_some(key));
+        named.chain(json.others.keys().map(String::as_str)).for_each(|key| evidence.setting(key));
+        evidence.version = json.torch_version.as_ref().and_then(|text| text.parse().ok());
+        json.others.keys().for_each(|key| self.snapshot.key(key));
+        self.snapshot.settings = Some(json.raw());
+    }
+
     fn entry(&mut self, device: u32, json: &JsonEntry<'de>) -> Result<(), String> {
         let action = RawAction::from_name(json.action.as_bytes());
         if action == RawAction::Unknown {
@@ -174,6 +194,8 @@ impl<'de> Reader<'de> {
         }
         let missing = |key: &str| format!("an entry has no {key:?}");
         let numbers = &mut self.snapshot.numbers;
+        numbers.entries_have_labels[0] |= json.compile_context.is_some();
+        numbers.entries_have_labels[1] |= json.user_metadata.is_some();
         let stream = numbers.stream(json.stream.unwrap_or(0)).map_err(|error| error.problem)?;
         let pool = match json.pool_id {
             Some(id) => {
@@ -268,7 +290,9 @@ impl<'de> Visitor<'de> for Document<'_, 'de> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let reader = self.reader;
+        let (mut others, mut is_snapshot) = (Vec::new(), false);
         while let Some(key) = map.next_key::<Cow<str>>()? {
+            is_snapshot |= ["segments", "device_traces"].contains(&&*key);
             match &*key {
                 "segments" => {
                     if std::mem::replace(&mut reader.snapshot.has_segments, true) {
@@ -280,24 +304,38 @@ impl<'de> Visitor<'de> for Document<'_, 'de> {
                 }
                 "device_traces" => map.next_value_seed(Traces(reader))?,
                 "external_annotations" => {
+                    reader.snapshot.evidence.has_annotations = true;
                     map.next_value_seed(Each::new(|item| reader.annotation(item)))?;
                 }
                 "allocator_settings" => {
-                    reader.snapshot.settings =
-                        map.next_value::<Option<JsonSettings>>()?.map(JsonSettings::raw);
+                    let Some(settings) = map.next_value::<Option<JsonSettings>>()? else {
+                        continue;
+                    };
+                    reader.settings(settings);
+                }
+                "host_traces" => {
+                    reader.snapshot.evidence.has_host = true;
+                    map.next_value::<IgnoredAny>()?;
                 }
                 FOREIGN => {
                     reader.snapshot.is_foreign = true;
                     map.next_value::<IgnoredAny>()?;
                 }
                 _ if self.is_whole => {
+                    others.push(key.into_owned());
                     map.next_value_seed(IfObject(Document {
                         reader: &mut *reader,
                         is_whole: false,
                     }))?;
                 }
-                _ => drop(map.next_value::<IgnoredAny>()?),
+                _ => {
+                    others.push(key.into_owned());
+                    map.next_value::<IgnoredAny>()?;
+                }
             }
+        }
+        if is_snapshot && !reader.snapshot.is_foreign {
+            others.iter().for_each(|key| reader.snapshot.key(key));
         }
         Ok(())
     }

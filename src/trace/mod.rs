@@ -39,6 +39,7 @@ mod steps;
 pub mod synthetic;
 mod torch;
 mod warning;
+mod writer;
 
 pub use csv::write_csv;
 pub use error::{Position, TraceError};
@@ -57,3 +58,4 @@ pub use records::{Action, Annotation, BlockState, Entry, Records, Segment, Segme
 pub use snapshot::write_snapshot;
 pub use stacks::{Frame, Stack, Stacks};
 pub use warning::{Warning, WarningKind};
+pub use writer::Writer;

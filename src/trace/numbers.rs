@@ -75,6 +75,8 @@ pub(super) struct Numbers {
     labelled: Interner<Labelled>,
     /// Whether any trace entry named its pool.
     pub(super) entries_have_pools: bool,
+    /// Whether any trace entry had a `compile_context`, and a `user_metadata`.
+    pub(super) entries_have_labels: [bool; 2],
 }
 
 impl Default for Numbers {
@@ -88,6 +90,7 @@ impl Default for Numbers {
             last_stream: None,
             labelled: Interner::default(),
             entries_have_pools: false,
+            entries_have_labels: [false; 2],
         }
     }
 }

@@ -14,13 +14,14 @@ pub struct LoadOptions {
     /// A file whose content is larger than this, after decompression, is refused. What cannot be mapped (compressed
     /// files, pipes) may also be no more than half of the machine's memory.
     pub max_bytes: Bytes,
-    /// The version of PyTorch whose rules the allocator's configuration text follows.
-    pub torch_version: TorchVersion,
+    /// The version of PyTorch whose rules the allocator's configuration text follows; `None`: the one that wrote the
+    /// file, as far as its keys tell.
+    pub torch_version: Option<TorchVersion>,
 }
 
 impl Default for LoadOptions {
-    /// No stacks, at most [`MAX_INPUT`], and the newest version that we know.
+    /// No stacks, at most [`MAX_INPUT`], and the version that the file tells.
     fn default() -> Self {
-        Self { stacks: false, max_bytes: MAX_INPUT, torch_version: TorchVersion::default() }
+        Self { stacks: false, max_bytes: MAX_INPUT, torch_version: None }
     }
 }

@@ -1,7 +1,7 @@
 //! The program: what one job did on one device, ready to be replayed.
 
 use super::{Entry, Event, EventKind, PoolId, StreamId, Warning};
-use crate::alloc_conf::AllocConf;
+use crate::alloc_conf::{AllocConf, TorchVersion};
 use crate::units::Bytes;
 
 /// A block that was live before the first event.
@@ -28,6 +28,8 @@ pub struct Labels {
     pub trims: Vec<(usize, PoolId)>,
     /// Pool of each `alloc` entry that was not served from the default pool, ascending by entry.
     pub pools: Vec<(usize, PoolId)>,
+    /// Private pools whose segments were handed out whole (`no_split` of a `MemPool`).
+    pub no_split: Vec<PoolId>,
 }
 
 /// One training step: a range of events.
@@ -63,6 +65,10 @@ pub struct Trace {
     pub steps: Vec<Step>,
     /// The allocator settings that the program ran with, if known.
     pub settings: Option<AllocConf>,
+    /// Private pools whose segments PyTorch handed out whole.
+    pub no_split: Vec<PoolId>,
+    /// The PyTorch that the program ran on, if the file tells.
+    pub version: Option<TorchVersion>,
     /// What was assumed, in a fixed order.
     pub warnings: Vec<Warning>,
 }

@@ -4,8 +4,8 @@
 //! formats fill in what they know. Two things are already settled here: stream handles are numbered in ascending order
 //! ([`StreamId`]), and so are pool ids ([`PoolId`]), so that an entry is 32 bytes without a pointer.
 
-use super::{PoolId, Stacks, StreamId, Warning};
-use crate::alloc_conf::AllocConf;
+use super::{PoolId, Stacks, StreamId, Warning, Writer};
+use crate::alloc_conf::{AllocConf, TorchVersion};
 use crate::units::Bytes;
 
 /// What an entry of `device_traces` says happened.
@@ -166,6 +166,8 @@ pub struct Records {
     pub annotations: Vec<Annotation>,
     /// The allocator's settings when the snapshot was taken, if the file has them.
     pub settings: Option<AllocConf>,
+    /// The versions of PyTorch that may have written the file, if its keys tell.
+    pub written_by: Option<Writer>,
     /// Handle of each [`StreamId`], ascending.
     pub streams: Vec<u64>,
     /// PyTorch's id of each [`PoolId`]; the first is `(0, 0)`, the default pool.
@@ -180,4 +182,12 @@ pub struct Records {
     pub trims: Vec<usize>,
     /// What the reader had to assume.
     pub warnings: Vec<Warning>,
+}
+
+impl Records {
+    /// The version of PyTorch to take for the writer of the file: the default, if nothing is known.
+    #[must_use]
+    pub fn version(&self) -> TorchVersion {
+        self.written_by.map_or_else(TorchVersion::default, |writer| writer.taken())
+    }
 }

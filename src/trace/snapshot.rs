@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::pickle::{Pickler, Value};
 use super::stack_table::NOT_COMPILED;
-use super::{Action, BlockState, Entry, Frame, Records, Segment, StreamId};
+use super::{Action, BlockState, Entry, Frame, Records, Segment, StreamId, Writer};
 use crate::alloc_conf::AllocConf;
 use crate::units::{Bytes, MIB};
 
@@ -31,7 +31,8 @@ pub fn write_snapshot(records: &Records, out: impl Write) -> io::Result<()> {
             pickle.list(entries, |pickle, entry| write_entry(pickle, records, entry, &mut stacks))
         })?;
         pickle.key("allocator_settings")?;
-        write_settings(pickle, records.settings.as_ref().unwrap_or(&AllocConf::default()))?;
+        let conf = records.settings.clone().unwrap_or_default();
+        write_settings(pickle, &conf, records.written_by)?;
         pickle.key("external_annotations")?;
         pickle.list(&records.annotations, |pickle, annotation| {
             pickle.dict(|pickle| {
@@ -112,8 +113,15 @@ fn write_entry<W: Write>(
     })
 }
 
-fn write_settings<W: Write>(pickle: &mut Pickler<W>, conf: &AllocConf) -> io::Result<()> {
+fn write_settings<W: Write>(
+    pickle: &mut Pickler<W>,
+    conf: &AllocConf,
+    writer: Option<Writer>,
+) -> io::Result<()> {
     pickle.dict(|pickle| {
+        if let Some(writer) = writer {
+            pickle.item("torch_version", Value::Text(&writer.taken().to_string()))?;
+        }
         pickle.item("PYTORCH_CUDA_ALLOC_CONF", Value::Text(&only_in_text(conf)))?;
         let limit = conf.max_split_size.map_or(-1, i128::from);
         pickle.item("max_split_size", Value::Int(limit))?;
@@ -145,6 +153,12 @@ pub(super) fn only_in_text(conf: &AllocConf) -> String {
     }
     if conf.expandable_segments {
         parts.push("expandable_segments:True".to_owned());
+    }
+    if conf.throw_on_oom {
+        parts.push("throw_on_cudamalloc_oom:True".to_owned());
+    }
+    if let Some(reserve) = conf.expandable_reserve {
+        parts.push(format!("expandable_segments_reserve:{reserve}"));
     }
     parts.join(",")
 }

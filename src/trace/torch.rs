@@ -11,8 +11,8 @@
 //! before 2.2, missing block addresses before 2.1, `pool_id` from 2.12 on) is settled here. So is the action `free` of
 //! other tools, which stands for `free_requested` and `free_completed` side by side.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Place;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::excerpt;
 use super::numbers::Numbers;
@@ -20,6 +20,7 @@ use super::room::no_room;
 use super::settings::RawSettings;
 use super::stack_table::StackTable;
 use super::warning::{Warning, WarningKind};
+use super::writer::{Evidence, Writer, is_known_key};
 use super::{
     Action, Annotation, BlockState, Entry, PoolId, Position, Records, Segment, SegmentBlock,
     StreamId, TraceError,
@@ -135,7 +136,10 @@ pub(super) struct Snapshot {
     pub(super) has_segments: bool,
     /// Whether another allocator than PyTorch's was at work.
     pub(super) is_foreign: bool,
-    version: TorchVersion,
+    /// What the keys tell of the PyTorch that wrote the file.
+    pub(super) evidence: Evidence,
+    unknown_keys: BTreeSet<String>,
+    version: Option<TorchVersion>,
     devices: BTreeMap<u32, Device>,
     /// The memory that may still be taken. Shared objects let a small pickle describe a huge document.
     room: Bytes,
@@ -146,22 +150,29 @@ pub(super) struct Snapshot {
 struct Device {
     records: Records,
     unknown_first: Option<(usize, String)>,
+    /// Other kinds that we do not know.
+    unknown_others: BTreeSet<String>,
 }
+
+/// Unknown names that are reported.
+const NAMED: usize = 8;
 
 impl Snapshot {
     /// An empty snapshot that may take `room` bytes of memory.
-    pub(super) fn new(version: TorchVersion, room: Bytes) -> Self {
+    pub(super) fn new(version: Option<TorchVersion>, room: Bytes) -> Self {
         Self::with_rest(version, room, room)
     }
 
     /// The same where only `room` of `limit` bytes are left.
-    pub(super) fn with_rest(version: TorchVersion, room: Bytes, limit: Bytes) -> Self {
+    pub(super) fn with_rest(version: Option<TorchVersion>, room: Bytes, limit: Bytes) -> Self {
         Self {
             numbers: Numbers::default(),
             stacks: StackTable::default(),
             settings: None,
             has_segments: false,
             is_foreign: false,
+            evidence: Evidence::default(),
+            unknown_keys: BTreeSet::new(),
             version,
             devices: BTreeMap::new(),
             room,
@@ -224,8 +235,20 @@ impl Snapshot {
         self.spend(8)?;
         let device = self.device(device)?;
         device.records.unknown_actions += 1;
-        device.unknown_first.get_or_insert_with(|| (at, excerpt(name)));
+        let name = excerpt(name);
+        match &device.unknown_first {
+            None => device.unknown_first = Some((at, name)),
+            Some((_, first)) if *first == name || device.unknown_others.len() >= NAMED => {}
+            Some(_) => drop(device.unknown_others.insert(name)),
+        }
         Ok(())
+    }
+
+    /// Notes a key of the snapshot, or of its settings, if it is not one that we know.
+    pub(super) fn key(&mut self, key: &str) {
+        if !is_known_key(key) && self.unknown_keys.len() < NAMED {
+            self.unknown_keys.insert(excerpt(key.as_bytes()));
+        }
     }
 
     /// Adds a segment; `Err` says what is wrong with it.
@@ -258,13 +281,15 @@ impl Snapshot {
 
     /// One record for every device that has entries or segments.
     pub(super) fn finish(mut self) -> Result<Vec<Records>, TraceError> {
+        let written_by = self.written_by();
+        let version = self.version.or_else(|| Some(written_by?.taken())).unwrap_or_default();
         let (settings, warning) = match self.settings.take() {
-            Some(raw) => raw.resolve(self.version),
+            Some(raw) => raw.resolve(version),
             None => (None, None),
         };
         let mut out = Vec::new();
         for (index, device) in std::mem::take(&mut self.devices) {
-            let Device { mut records, unknown_first } = device;
+            let Device { mut records, unknown_first, unknown_others } = device;
             if records.entries.is_empty() && records.segments.is_empty() {
                 continue;
             }
@@ -275,10 +300,20 @@ impl Snapshot {
             let has_segments = self.has_segments && !self.is_foreign;
             (records.device, records.has_segments) = (index, has_segments);
             records.settings.clone_from(&settings);
+            records.written_by = written_by;
             records.warnings.extend(warning.clone());
             if let Some((at, name)) = unknown_first {
                 let (kind, count) = (WarningKind::UnknownAction, records.unknown_actions);
-                let first = format!("{name:?} before entry {at}");
+                let others = unknown_others.iter().map(|name| format!("; also {name:?}"));
+                let others: String = others.collect();
+                let first = format!("{name:?} before entry {at}{others}");
+                records.warnings.push(Warning { kind, count, first });
+            }
+            if !self.unknown_keys.is_empty() {
+                let count = self.unknown_keys.len() as u64;
+                let names: Vec<_> =
+                    self.unknown_keys.iter().map(|key| format!("{key:?}")).collect();
+                let (kind, first) = (WarningKind::UnknownKey, names.join(", "));
                 records.warnings.push(Warning { kind, count, first });
             }
             records.annotations.sort_by_key(|annotation| annotation.time_us);
@@ -288,6 +323,15 @@ impl Snapshot {
             out.push(records);
         }
         Ok(out)
+    }
+
+    /// Who wrote the file, if it was PyTorch and the keys tell.
+    fn written_by(&self) -> Option<Writer> {
+        let mut evidence = self.evidence;
+        evidence.has_entries = self.devices.values().any(|one| !one.records.entries.is_empty());
+        evidence.has_labels = self.numbers.entries_have_labels;
+        evidence.has_pools = self.numbers.entries_have_pools;
+        evidence.writer().filter(|_| !self.is_foreign)
     }
 
     /// Gives streams, pools and stacks of one device their final numbers.

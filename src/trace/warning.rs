@@ -24,6 +24,8 @@ pub enum WarningKind {
     LiveBefore,
     /// An entry of a kind that we do not know.
     UnknownAction,
+    /// A key of a snapshot, or of its settings, that no version of PyTorch up to 2.15 writes.
+    UnknownKey,
     /// A size of zero or above 2^47 bytes; the entry was left out.
     AbsurdSize,
     /// The configuration text of the recorded allocator is not understood.
@@ -48,6 +50,7 @@ impl WarningKind {
                 "block was live before the recording began: it is requested before the first event"
             }
             Self::UnknownAction => "entry of an unknown kind: ignored",
+            Self::UnknownKey => "key that we do not know: ignored",
             Self::AbsurdSize => "size of zero or beyond any GPU: entry ignored",
             Self::Settings => {
                 "recorded allocator settings not understood: options that only they name are defaults"

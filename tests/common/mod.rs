@@ -21,7 +21,14 @@ pub(crate) const ROOMY: Bytes = 512 * GIB;
 /// PyTorch's defaults on a device of this size.
 pub(crate) fn defaults(total_memory: Bytes) -> Environment {
     let (conf, version) = (AllocConf::default(), TorchVersion::V2_11);
-    Environment { conf, version, total_memory, memory_fraction: None, limit: None }
+    Environment {
+        conf,
+        version,
+        total_memory,
+        memory_fraction: None,
+        limit: None,
+        no_split: Vec::new(),
+    }
 }
 
 /// The allocator with its default options.

@@ -31,6 +31,9 @@ BATCH = 50  # cells in a process
 # The devices, by turns: bytes of memory, and when work on them completes.
 DEVICES = [(4096 * MIB, "late"), (1536 * MIB, "late"), (4096 * MIB, "early"), (12288 * MIB, "clock")]
 
+# The fraction that every fifth process begins with, from PyTorch 2.10 on.
+INITIAL = 0.35
+
 # Fields of a verification, and PyTorch's names of these counters.
 PEAKS = {"reserved_peak_bytes": "reserved_bytes.peak", "active_peak_bytes": "active_bytes.peak"}
 
@@ -68,12 +71,14 @@ def one_version(python, options, folder, links):
     torch, cuda = versions(python)
     place = folder / torch
     shutil.rmtree(place, ignore_errors=True)
+    can_begin = int(torch.split(".")[1]) >= 10
     starts = range(options.seed, options.seed + options.cells, BATCH)
     ends = options.seed + options.cells
 
     def batch(first):
         device = DEVICES[first // BATCH % len(DEVICES)]
-        return device, make(python, cuda, links, place / str(first), first, min(BATCH, ends - first), device)
+        count = min(BATCH, ends - first)
+        return device, make(python, cuda, links, place / str(first), first, count, device, can_begin)
 
     with ThreadPoolExecutor(options.jobs) as pool:
         batches = list(pool.map(batch, starts))
@@ -81,7 +86,8 @@ def one_version(python, options, folder, links):
     for device, cells in batches:
         total += compare(torch, device, cells, bool(options.keep))
     print(f"PyTorch {torch}: {total['cells']} cells, {total['entries']:,} decisions, "
-          f"{total['ooms']:,} out of memory, {total['differences']} differences", flush=True)
+          f"{total['ooms']:,} out of memory, {total['elsewhere']:,} served by another pool, "
+          f"{total['whole']:,} pools not split, {total['differences']} differences", flush=True)
     return total["cells"] == options.cells and not total["differences"]
 
 
@@ -93,11 +99,14 @@ def versions(python):
     return found["__version__"].split("+")[0], found["cuda"]
 
 
-def make(python, cuda, links, place, first, count, device):
+def make(python, cuda, links, place, first, count, device, can_begin):
     """Records a batch of cells; their files without ending."""
     place.mkdir(parents=True)
     memory, events = device
     environment = library.environment(links, cuda, memory=memory, events=events)
+    environment.pop("PYTORCH_CUDA_ALLOC_CONF", None)
+    if can_begin and first // BATCH % 5 == 4:
+        environment["PYTORCH_CUDA_ALLOC_CONF"] = f"per_process_memory_fraction:{INITIAL}"
     cells = Path(__file__).with_name("cells.py")
     with open(place / "log", "w") as log:
         command = [python, str(cells), str(place), str(first), str(count)]
@@ -117,9 +126,10 @@ def compare(torch, device, cells, keep):
     for fraction, group in by_fraction.items():
         found = verify(torch, device[0], fraction, [cell for cell, _ in group])
         for (cell, own), verified in zip(group, found):
-            wrong = differences(own["counters"], verified)
+            wrong = differences(own, verified)
             total.update(cells=1, entries=verified["entries"], differences=len(wrong))
-            total.update(ooms=own["counters"]["num_ooms"])
+            total.update(ooms=own["counters"]["num_ooms"], elsewhere=verified["served_elsewhere"],
+                         whole=len(verified["no_split_pools"]))
             for problem in wrong[:1]:
                 print(f"{cell}.pickle: {own['settings']}: {problem}")
             if not wrong and not keep:
@@ -130,7 +140,9 @@ def compare(torch, device, cells, keep):
 
 def verify(torch, memory, fraction, cells):
     command = [simulator.find(), "verify", "--quiet", "--json", "--torch-version", torch]
-    command += ["--device-memory", str(memory), "--memory-fraction", str(fraction)]
+    command += ["--device-memory", str(memory)]
+    if fraction is not None:
+        command += ["--memory-fraction", str(fraction)]
     files = [cell + ".pickle" for cell in cells]
     done = subprocess.run([*command, *files], capture_output=True, text=True)
     if done.returncode not in (0, 1):
@@ -140,17 +152,24 @@ def verify(torch, memory, fraction, cells):
     return found
 
 
-def differences(counters, verified):
+def differences(own, verified):
     """What is not the same, in words."""
+    counters = own["counters"]
     wrong = [f"entry {one['entry']}: PyTorch: {one['recorded']}; model: {one['model']}"
              for one in verified["first_differences"]]
+    is_all_known = len(verified["no_split_pools"]) == len(own["no_split"])
     for field, name in PEAKS.items():
+        if field == "active_peak_bytes" and not is_all_known and counters[name] > verified[field]:
+            continue  # a block was handed out whole, and no later decision tells
         if verified[field] != counters[name]:
             wrong.append(f"{name}: PyTorch: {counters[name]}; model: {verified[field]}")
     # Some flushes of a malloc look like something else in a recording: like a collection of garbage, or like the
     # program's own. But none is made up.
     if verified["alloc_retries"] > counters["num_alloc_retries"]:
         wrong.append(f"retries: PyTorch: {counters['num_alloc_retries']}; model: {verified['alloc_retries']}")
+    made_up = [pool for pool in verified["no_split_pools"] if pool not in own["no_split"]]
+    if made_up:
+        wrong.append(f"pools that are split: {made_up}")
     return wrong
 
 

@@ -8,8 +8,9 @@ from collections import namedtuple
 
 MIB = 1 << 20
 
-# `steps` are tuples whose first element names the call; `fraction` is a share of the device.
-Script = namedtuple("Script", "seed settings fraction steps")
+# `steps` are tuples whose first element names the call; `fraction` is a share of the device, which the settings say
+# or, if `calls` is true, a call.
+Script = namedtuple("Script", "seed settings fraction calls steps")
 
 FRACTIONS = [0.15, 0.4, 0.7]
 
@@ -17,14 +18,32 @@ FRACTIONS = [0.15, 0.4, 0.7]
 EDGES = [512, 1024, MIB // 2, MIB, 2 * MIB, 10 * MIB, 20 * MIB, 32 * MIB, 64 * MIB]
 
 
-def script(seed, version, memory, segment):
-    """A script for PyTorch 2.`version` on a device of `memory` bytes, whose large segments have `segment` MiB."""
+# What a MemPool may be made with, other than nothing.
+POOL_OPTIONS = [(), (), ("use_on_oom",), ("no_split",), ("use_on_oom", "no_split")]
+
+
+def script(seed, version, memory, segment, reserve, initial):
+    """A script for PyTorch 2.`version` on a device of `memory` bytes, whose large segments have `segment` MiB.
+
+    `reserve` is what expandable segments get of the addresses, `initial` the fraction that the process began with.
+    """
     own = random.Random(seed)
     sizes = palette(own, memory)
     steps = [step(own, sizes) for _ in range(own.choice([60, 200, 500]))]
     limited = own.random() < 0.3
     fraction = own.choice(FRACTIONS) if limited else 1.0
-    return Script(seed, settings(own, version, limited, segment), fraction, steps)
+    text = settings(own, version, limited, segment)
+    if initial:
+        fraction = initial
+        text += f",per_process_memory_fraction:{initial}"
+    if version >= 12:
+        # Both settings at run time, and no limit: what is too much is rejected, which no entry tells.
+        rejects = not initial and not limited and own.random() < 0.3
+        text += f",per_process_memory_fraction:{own.choice(FRACTIONS)}" if rejects else ""
+        text += f",throw_on_cudamalloc_oom:{rejects or own.random() < 0.5}"
+    if version >= 15:
+        text += f",expandable_segments_reserve:{reserve}"
+    return Script(seed, text, fraction, not initial, steps)
 
 
 def palette(own, memory):
@@ -57,7 +76,7 @@ def step(own, sizes):
     if kind < 0.955:
         return ("empty_cache",)
     if kind < 0.965:
-        return ("enter_pool", own.random())
+        return ("enter_pool", own.random(), own.choice(POOL_OPTIONS))
     if kind < 0.97:
         return ("begin_capture", own.random())
     if kind < 0.99:

@@ -162,7 +162,14 @@ impl Caching {
         found >= size
     }
 
-    /// A new reservation, as one unmapped block: as much as the device has, and an eighth more.
+    /// Bytes of a reservation: as much as the device has, and an eighth more, unless the settings ask for less.
+    pub(super) fn reservation_length(&self, page: Bytes) -> Bytes {
+        let full = self.total_memory + self.total_memory / 8;
+        let asked = self.conf.expandable_reserve.map(|reserve| reserve.bytes(self.total_memory));
+        round_up(asked.map_or(full, |asked| asked.min(full)), page).max(page)
+    }
+
+    /// A new reservation, as one unmapped block.
     fn reserve(
         &mut self,
         device: &mut dyn Device,
@@ -170,7 +177,7 @@ impl Caching {
     ) -> Result<SlabIndex, DeviceError> {
         let is_small = self.pools[usize::from(wanted.pool)].is_small;
         let page = if is_small { SMALL_SEGMENT } else { self.conf.large_segment_size };
-        let length = round_up(self.total_memory + self.total_memory / 8, page).max(page);
+        let length = self.reservation_length(page);
         let base = device.reserve(length)?;
         let reservation = Reservation { base: base.0, page, length, handles: Vec::new() };
         let block = self.add_segment(base.0, length, wanted.pool, wanted.stream);

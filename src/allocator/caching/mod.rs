@@ -21,6 +21,7 @@
 mod block;
 mod expandable;
 mod fit;
+mod options;
 mod pool;
 mod rank;
 mod reclaim;
@@ -62,6 +63,8 @@ pub struct Caching {
     freeable: Vec<PoolId>,
     /// The first of the pools that are a CUDA graph's.
     first_graph_pool: PoolId,
+    /// Private pools that serve other requests for which the device has no memory (`use_on_oom`), in order.
+    fallbacks: Vec<PoolId>,
     pending: usize,
     ranks: Ranks,
     ledger: Ledger,
@@ -85,7 +88,7 @@ impl Caching {
     /// An allocator that holds nothing, with PyTorch's settings `environment.conf`.
     #[must_use]
     pub fn new(environment: &Environment) -> Self {
-        Self {
+        let mut new = Self {
             conf: environment.conf.clone(),
             version: environment.version,
             total_memory: environment.total_memory,
@@ -95,13 +98,18 @@ impl Caching {
             reservations: Slab::default(),
             freeable: Vec::new(),
             first_graph_pool: PoolId(u8::MAX),
+            fallbacks: Vec::new(),
             pending: 0,
             ranks: Ranks::new(environment.version),
             ledger: Ledger::default(),
             retries: 0,
             splits: 0,
             merges: 0,
+        };
+        for &pool in &environment.no_split {
+            new.set_no_split(pool);
         }
+        new
     }
 
     /// The block size for a request of `size` bytes.
@@ -130,8 +138,7 @@ impl Caching {
     fn wanted(&self, request: Request) -> Wanted {
         let size = round_request(request.size, &self.conf);
         let pool = pool_index(request.pool, size <= SMALL_MAX);
-        let expandable = self.conf.expandable_segments
-            && (request.pool == PoolId::DEFAULT || self.version.is_at_least(6));
+        let expandable = self.conf.expandable_segments;
         Wanted { pool, stream: request.stream, size, expandable }
     }
 
@@ -165,35 +172,50 @@ impl Caching {
         Some(block)
     }
 
-    /// Memory for a request that no free block fits, from the cheapest source to the last.
+    /// Memory for a request that no free block fits, from the cheapest source to the last; and where it was found.
     #[cold]
     fn obtain(
         &mut self,
         device: &mut dyn Device,
         wanted: Wanted,
         requested: Bytes,
-    ) -> Result<SlabIndex, AllocError> {
+    ) -> Result<(SlabIndex, Wanted), AllocError> {
         if self.collects_garbage() {
             self.collect_garbage(device);
         }
         if let Some(block) = self.grow(device, wanted)? {
-            return Ok(block);
+            return Ok((block, wanted));
         }
+        // Up to 2.10 other pools come last.
+        let asks_others_first = self.version.is_at_least(11);
+        if asks_others_first && let Some(found) = self.find_elsewhere(wanted) {
+            return Ok(found);
+        }
+        if let Some(block) = self.make_room(device, wanted)? {
+            return Ok((block, wanted));
+        }
+        let found = if asks_others_first { None } else { self.find_elsewhere(wanted) };
+        found.ok_or_else(|| self.out_of_memory(requested))
+    }
+
+    /// Memory for a request that the device has refused, after giving up more and more of the cache.
+    fn make_room(
+        &mut self,
+        device: &mut dyn Device,
+        wanted: Wanted,
+    ) -> Result<Option<SlabIndex>, AllocError> {
         if self.release_oversize(device, wanted)
             && let Some(block) = self.grow(device, wanted)?
         {
-            return Ok(block);
+            return Ok(Some(block));
         }
         if !self.may_flush(wanted) {
-            return Err(self.out_of_memory(requested));
+            return Ok(None);
         }
         self.flush(device);
         self.retries += 1;
         // PyTorch does not search again here, although the flush may have freed a block that fits.
-        match self.grow(device, wanted)? {
-            Some(block) => Ok(block),
-            None => Err(self.out_of_memory(requested)),
-        }
+        self.grow(device, wanted)
     }
 
     /// Nothing is flushed while a graph is captured; up to 2.12 also while requests go to any other private pool.
@@ -216,13 +238,18 @@ impl Caching {
         &mut self,
         device: &mut dyn Device,
         wanted: Wanted,
-    ) -> Result<Option<SlabIndex>, DeviceError> {
+    ) -> Result<Option<SlabIndex>, AllocError> {
         let size = segment_size(wanted.size, &self.conf);
-        if self.limit.is_some_and(|limit| self.ledger.now().reserved + size > limit) {
+        let needed = self.ledger.now().reserved + size;
+        if self.limit.is_some_and(|limit| needed > limit) {
             return Ok(None);
         }
-        if wanted.expandable {
-            return self.grow_expandable(device, wanted);
+        if self.rejects(needed) {
+            return Err(self.out_of_memory(wanted.size));
+        }
+        // Up to 2.4 private pools grow by plain segments.
+        if wanted.expandable && (wanted.pool < 2 || self.version.is_at_least(5)) {
+            return Ok(self.grow_expandable(device, wanted)?);
         }
         match device.malloc(size) {
             Ok(at) => {
@@ -230,7 +257,7 @@ impl Caching {
                 Ok(Some(self.add_segment(at.0, size, wanted.pool, wanted.stream)))
             }
             Err(DeviceError::OutOfMemory { .. }) => Ok(None),
-            Err(error) => Err(error),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -254,7 +281,9 @@ impl Caching {
     #[inline]
     fn should_split(&self, wanted: Wanted, size: Bytes) -> bool {
         let rest = size - wanted.size;
-        if wanted.pool.is_multiple_of(2) || wanted.expandable {
+        if self.pools[usize::from(wanted.pool)].is_whole {
+            false
+        } else if wanted.pool.is_multiple_of(2) || wanted.expandable {
             rest >= MIN_BLOCK
         } else {
             rest > SMALL_MAX && self.conf.max_split_size.is_none_or(|max| wanted.size < max)
@@ -341,8 +370,8 @@ impl Allocator for Caching {
         if usize::from(wanted.pool) >= self.pools.len() {
             self.pool_entry(wanted.pool);
         }
-        let block = match self.find(wanted) {
-            Some(block) => block,
+        let (block, wanted) = match self.find(wanted) {
+            Some(block) => (block, wanted),
             None => self.obtain(device, wanted, request.size)?,
         };
         Ok(self.hand_out(block, wanted, request.size))

@@ -21,6 +21,8 @@ pub struct Pool {
     pub id: PoolId,
     /// Whether it serves small requests.
     pub is_small: bool,
+    /// Whether its segments are handed out whole (`no_split` of a `MemPool`).
+    pub is_whole: bool,
     /// Free blocks, mapped.
     pub free: FreeIndex,
     /// Unmapped ranges of expandable reservations, by stream and address.
@@ -35,6 +37,7 @@ impl Pool {
         Self {
             id: PoolId((index / 2) as u8),
             is_small: index.is_multiple_of(2),
+            is_whole: false,
             free: FreeIndex::default(),
             unmapped: BTreeSet::new(),
             searches: 0,

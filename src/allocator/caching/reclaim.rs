@@ -60,7 +60,10 @@ impl Caching {
         let enough = wanted.size.max(max);
         let free = &self.pools[usize::from(wanted.pool)].free;
         let first = free.best_fit(wanted.stream, enough).map(|at| free.block(at));
-        if let Some(block) = first.filter(|&block| !self.blocks[block].is_expandable()) {
+        let is_whole = |&block: &SlabIndex| {
+            !self.blocks[block].is_expandable() && !self.blocks[block].is_split()
+        };
+        if let Some(block) = first.filter(is_whole) {
             self.release(device, block);
             return true;
         }

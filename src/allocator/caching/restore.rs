@@ -7,7 +7,7 @@ use super::{Caching, expandable};
 use crate::allocator::{BlockId, NIL, SlabIndex};
 use crate::device::{Device, DeviceError};
 use crate::trace::{BlockState as RecordedState, Layout, Segment, SegmentBlock};
-use crate::units::{Bytes, round_up};
+use crate::units::Bytes;
 
 /// A piece of a chain to be built.
 #[derive(Clone, Copy)]
@@ -70,7 +70,7 @@ impl Caching {
     ) -> Result<Vec<(u64, BlockId)>, DeviceError> {
         let Some(first) = ranges.first() else { return Ok(Vec::new()) };
         let page = if first.is_small { SMALL_SEGMENT } else { self.conf.large_segment_size };
-        let length = round_up(self.total_memory + self.total_memory / 8, page).max(page);
+        let length = self.reservation_length(page);
         let base = device.reserve(length)?;
         let shift = base.0.wrapping_sub(recorded_base);
         let mut reservation =

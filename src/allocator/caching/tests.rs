@@ -17,6 +17,7 @@ fn environment(conf: &str, total_memory: Bytes) -> Environment {
         total_memory,
         memory_fraction: None,
         limit: None,
+        no_split: Vec::new(),
     }
 }
 
@@ -253,4 +254,83 @@ fn among_equal_blocks_the_version_decides() {
         assert_eq!(takes_the_older(minor, AddressPolicy::Ascending), ascending, "2.{minor}");
         assert_eq!(takes_the_older(minor, AddressPolicy::Descending), descending, "2.{minor}");
     }
+}
+
+/// Of `no_split`: what is too much stays with the block, in the small pool, too.
+#[test]
+fn a_pool_that_is_not_split_hands_out_whole_segments() {
+    let own = PoolId(1);
+    let environment = Environment { no_split: vec![own], ..environment("", GIB) };
+    let mut model = Caching::new(&environment);
+    let mut device = SimDevice::new(GIB);
+    let mut serves = |pool, size| {
+        let request = Request { size, stream: StreamId(0), pool };
+        model.malloc(&mut device, request).unwrap().size
+    };
+    assert_eq!([serves(own, 3 * MIB), serves(own, 512)], [20 * MIB, 2 * MIB]);
+    assert_eq!(serves(PoolId::DEFAULT, 3 * MIB), 3 * MIB);
+}
+
+/// Of `use_on_oom`: before the cache is given up from 2.11 on, and after it up to 2.10; never for a private pool.
+#[test]
+fn another_pool_serves_what_the_device_refuses() {
+    for (minor, retries) in [(11, 0), (10, 1)] {
+        let version = TorchVersion { major: 2, minor };
+        let mut model = Caching::new(&Environment { version, ..environment("", 100 * MIB) });
+        let mut device = SimDevice::new(100 * MIB);
+        let (own, other) = (PoolId(1), PoolId(2));
+        let request = |pool, size| Request { size, stream: StreamId(0), pool };
+        let kept = model.malloc(&mut device, request(own, 40 * MIB)).unwrap();
+        model.malloc(&mut device, request(PoolId::DEFAULT, 50 * MIB)).unwrap();
+        model.free(&mut device, kept.block);
+        assert!(model.malloc(&mut device, request(other, 30 * MIB)).is_err());
+        assert!(model.malloc(&mut device, request(PoolId::DEFAULT, 30 * MIB)).is_err());
+        model.set_use_on_oom(own);
+        assert!(model.malloc(&mut device, request(other, 30 * MIB)).is_err());
+        let retries_before = model.retries();
+        let served = model.malloc(&mut device, request(PoolId::DEFAULT, 30 * MIB)).unwrap();
+        assert_eq!((served.at, served.size), (kept.at, 30 * MIB), "2.{minor}");
+        assert_eq!(model.retries() - retries_before, retries, "2.{minor}");
+    }
+}
+
+/// Of `throw_on_cudamalloc_oom`: beyond the share in the settings nothing is given up for a request, unless that share
+/// is the limit anyway.
+#[test]
+fn beyond_the_share_in_the_settings_a_request_fails_at_once() {
+    let text = "throw_on_cudamalloc_oom:True,per_process_memory_fraction:0.5";
+    for (minor, set_later, fails) in
+        [(12, None, false), (12, Some(1.0), true), (11, Some(1.0), false)]
+    {
+        let version = TorchVersion { major: 2, minor };
+        let conf = AllocConf::parse(text, version).unwrap();
+        let total_memory = 100 * MIB;
+        let known = Environment { memory_fraction: set_later, ..environment("", total_memory) };
+        let mut model = Caching::new(&Environment { conf, version, ..known });
+        let mut device = SimDevice::new(60 * MIB);
+        let request = |size| Request { size, stream: StreamId(0), pool: PoolId::DEFAULT };
+        let cached = model.malloc(&mut device, request(30 * MIB)).unwrap();
+        model.free(&mut device, cached.block);
+        assert_eq!(model.malloc(&mut device, request(40 * MIB)).is_err(), fails, "2.{minor}");
+        assert_eq!(model.retries(), u64::from(!fails));
+    }
+}
+
+/// Of `expandable_segments_reserve`: where the addresses of one segment end, another one begins.
+#[test]
+fn addresses_can_run_out_before_memory_does() {
+    let version = TorchVersion { major: 2, minor: 15 };
+    let text = "expandable_segments:True,expandable_segments_reserve:0.05";
+    let conf = AllocConf::parse(text, version).unwrap();
+    let mut model = Caching::new(&Environment { conf, version, ..environment("", GIB) });
+    let mut device = SimDevice::with_policy(GIB, AddressPolicy::Ascending);
+    let request = Request { size: 40 * MIB, stream: StreamId(0), pool: PoolId::DEFAULT };
+    let bases: Vec<u64> = (0..2)
+        .map(|_| {
+            let given = model.malloc(&mut device, request).unwrap();
+            segment_of(&model, given.at)
+        })
+        .collect();
+    assert_eq!(model.reservation_length(20 * MIB), 60 * MIB);
+    assert!(bases[0] != bases[1]);
 }

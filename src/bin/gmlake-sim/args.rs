@@ -254,9 +254,9 @@ pub(crate) struct ExportArgs {
     /// Device to take from the file [default: the only one with events]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) device: Option<u32>,
-    /// PyTorch that recorded the file, and that is simulated
-    #[arg(long, value_name = "VERSION", default_value = "2.11", hide_short_help = true)]
-    pub(crate) torch_version: TorchVersion,
+    /// PyTorch that recorded the file, and that is simulated [default: as the file's keys tell, else 2.11]
+    #[arg(long, value_name = "VERSION", hide_short_help = true)]
+    pub(crate) torch_version: Option<TorchVersion>,
     #[command(flatten)]
     pub(crate) limit: LimitArgs,
     /// Allocator to simulate, see 'gmlake-sim allocators'; several, separated by commas, for perfetto [default: the one
@@ -309,9 +309,9 @@ pub(crate) struct InputArgs {
     /// Device to take from the files [default: the only one with events]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) device: Option<u32>,
-    /// PyTorch that recorded the files, and that is simulated
-    #[arg(long, value_name = "VERSION", default_value = "2.11", hide_short_help = true)]
-    pub(crate) torch_version: TorchVersion,
+    /// PyTorch that recorded the files, and that is simulated [default: as their keys tell, else 2.11]
+    #[arg(long, value_name = "VERSION", hide_short_help = true)]
+    pub(crate) torch_version: Option<TorchVersion>,
     /// Refuse a file about which anything must be assumed
     #[arg(long, hide_short_help = true)]
     pub(crate) strict: bool,

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use gmlake::alloc_conf::AllocConf;
 use gmlake::metrics::{Blame, By, JobBlame, RankBlame};
 use gmlake::report::Export;
 use gmlake::report::blame as report;
@@ -14,8 +13,8 @@ use gmlake::units::Bytes;
 use serde::Serialize;
 
 use crate::args::{BlameArgs, NameArgs};
-use crate::typed::check_stdin;
 use crate::typed::warn_of_gaps;
+use crate::typed::{check_stdin, simulated};
 use crate::{Answer, export, terminal, work};
 
 pub(crate) fn main(args: &BlameArgs) -> Result<Answer> {
@@ -210,9 +209,7 @@ pub(crate) fn by(names: &NameArgs, opened: &Opened) -> Result<By> {
 fn allocator(args: &BlameArgs, opened: &Opened) -> Result<(Choice, Setup)> {
     let name = args.allocator.clone().unwrap_or_else(|| opened.recorded_by().to_owned());
     let mut choices = choose(&[name], &args.set)?;
-    let version = args.input.torch_version;
-    let conf =
-        args.alloc_conf.as_deref().map(|text| AllocConf::parse(text, version)).transpose()?;
     let memory = args.device_memory.unwrap_or_default();
-    Ok((choices.remove(0), Setup { version, conf, memory, ..Setup::default() }))
+    let simulated = simulated(args.input.torch_version, args.alloc_conf.as_deref())?;
+    Ok((choices.remove(0), Setup { memory, ..simulated }))
 }

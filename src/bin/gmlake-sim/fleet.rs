@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::bail;
-use gmlake::alloc_conf::AllocConf;
 use gmlake::fleet::{Config, Layout, Outcome, RunOptions, Shard, list, run};
 use gmlake::remote::shown;
 use gmlake::sim::Setup;
@@ -13,7 +12,7 @@ use gmlake::units::Grouped;
 use serde::Serialize;
 
 use crate::args::{FleetArgs, FleetCommand};
-use crate::typed::device;
+use crate::typed::{device, simulated};
 use crate::{Answer, terminal, work};
 
 /// What runs where nothing is chosen: what users can switch to.
@@ -62,9 +61,10 @@ pub(crate) fn main(args: &FleetArgs, json: bool) -> anyhow::Result<Answer> {
 
 fn config(args: &FleetArgs) -> anyhow::Result<Config> {
     let version = args.torch_version;
-    let conf = args.alloc_conf.as_deref();
-    let conf = conf.map(|text| AllocConf::parse(text, version)).transpose()?;
-    let base = Setup { version, conf, cache: Some(Arc::default()), ..device(&args.device)? };
+    let Setup { version: of_all, follows_file, conf, .. } =
+        simulated(version, args.alloc_conf.as_deref())?;
+    let base = Setup { cache: Some(Arc::default()), ..device(&args.device)? };
+    let base = Setup { version: of_all, follows_file, conf, ..base };
     // An option of an allocator, as in `caching.max_split_size_mb=128`, names it.
     let is_option = |axis: &String| axis.split('=').next().is_some_and(|name| name.contains('.'));
     let by_default = args.allocators.is_empty() && !args.set.iter().any(is_option);

@@ -87,10 +87,14 @@ fn summary(inspection: &Inspection, look: Look) -> String {
 }
 
 fn settings(inspection: &Inspection) -> String {
-    match &inspection.settings {
+    let settings = match &inspection.settings {
         None => "not in the file".to_owned(),
         Some(rows) if rows.is_empty() => "PyTorch's defaults".to_owned(),
         Some(rows) => rows.iter().map(|(k, v)| format!("{k}:{v}")).collect::<Vec<_>>().join(", "),
+    };
+    match &inspection.written_by {
+        Some(writer) => format!("{settings} (keys of {writer})"),
+        None => settings,
     }
 }
 

@@ -2,7 +2,6 @@
 
 use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
-use gmlake::alloc_conf::AllocConf;
 use gmlake::metrics::SCHEMA_VERSION;
 use gmlake::report::Export;
 use gmlake::sim::{Choice, Opened, Setup, choose, open, transcribe, write_tracks};
@@ -10,6 +9,7 @@ use gmlake::trace::{MOST_TRACKS, Records, write_csv, write_minimalloc, write_sna
 use gmlake::units::Grouped;
 
 use crate::args::{ExportArgs, ExportFormat};
+use crate::typed::simulated;
 use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
@@ -74,11 +74,9 @@ fn choices(args: &ExportArgs, opened: &Opened) -> Result<(Vec<Choice>, Setup)> {
     let recorded = [opened.recorded_by().to_owned()];
     let names = if args.allocator.is_empty() { &recorded[..] } else { &args.allocator };
     let choices = choose(names, &args.set)?;
-    let version = args.torch_version;
-    let conf =
-        args.alloc_conf.as_deref().map(|text| AllocConf::parse(text, version)).transpose()?;
     let memory = args.device_memory.unwrap_or_default();
-    let setup = Setup { version, conf, memory, ..Setup::default() };
+    let simulated = simulated(args.torch_version, args.alloc_conf.as_deref())?;
+    let setup = Setup { memory, ..simulated };
     for note in setup.notes(opened) {
         terminal::warn(&format!("{}: {note}", opened.file));
     }

@@ -16,9 +16,10 @@ pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
     if !(0.0..=1.0).contains(&args.worth) {
         bail!("--worth is {}, but must be a share from 0 to 1", args.worth);
     }
-    let version = args.input.torch_version;
+    let version = args.input.torch_version.unwrap_or_default();
+    let follows_file = args.input.torch_version.is_none();
     let options = TuneOptions {
-        setup: Setup { version, ..Setup::default() },
+        setup: Setup { version, follows_file, ..Setup::default() },
         memory: args.device_memory.map_or(Memory::Unlimited, Memory::Bytes),
         profile: Profile::open(&args.profile)?,
         worth: args.worth,

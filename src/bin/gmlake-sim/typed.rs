@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use gmlake::alloc_conf::AllocConf;
+use gmlake::alloc_conf::{AllocConf, TorchVersion};
 use gmlake::device::{AddressPolicy, Profile};
 use gmlake::drive;
 use gmlake::metrics::RECORDED;
@@ -47,9 +47,19 @@ pub(crate) fn setup(
     args: &DeviceArgs,
     conf: Option<&str>,
 ) -> anyhow::Result<Setup> {
-    let version = input.torch_version;
+    let simulated = simulated(input.torch_version, conf)?;
+    let Setup { version, follows_file, conf, .. } = simulated;
+    Ok(Setup { version, follows_file, conf, ..device(args)? })
+}
+
+/// The simulated PyTorch and its settings, as typed.
+pub(crate) fn simulated(
+    version: Option<TorchVersion>,
+    conf: Option<&str>,
+) -> anyhow::Result<Setup> {
+    let (version, follows_file) = (version.unwrap_or_default(), version.is_none());
     let conf = conf.map(|text| AllocConf::parse(text, version)).transpose()?;
-    Ok(Setup { version, conf, ..device(args)? })
+    Ok(Setup { version, follows_file, conf, ..Setup::default() })
 }
 
 /// The simulated device, as typed, under the settings of a recording.
@@ -77,13 +87,10 @@ pub(crate) fn choices_of_any_device(
     input: &InputArgs,
     args: &AllocatorArgs,
 ) -> anyhow::Result<Choices> {
-    let version = input.torch_version;
-    let conf = args.alloc_conf.as_deref();
-    let conf = conf.map(|text| AllocConf::parse(text, version)).transpose()?;
     Ok(Choices {
         open: input.open(false),
         allocators: choose(&args.allocators, &args.set)?,
-        setup: Setup { version, conf, ..Setup::default() },
+        setup: simulated(input.torch_version, args.alloc_conf.as_deref())?,
         reference: None,
         is_strict: input.strict,
         has_peaks: false,

@@ -61,11 +61,13 @@ fn verify_file(file: &Path, args: &VerifyArgs) -> Result<VerificationSummary> {
         remote::shown(file)
     );
     let conf = records.settings.clone().unwrap_or_default();
+    let version = version.unwrap_or_else(|| records.version());
     let mut environment = Environment { version, ..Environment::new(conf) };
     environment.memory_fraction = args.memory_fraction;
     environment.total_memory = args.device_memory.unwrap_or(environment.total_memory);
     let found = verify(&records, &environment);
-    Ok(VerificationSummary::new(&remote::shown(file), &records, &found))
+    let summary = VerificationSummary::new(&remote::shown(file), &records, &found);
+    Ok(summary.with_version(version))
 }
 
 /// A row for each file, what was assumed, the first differences, and one sentence.

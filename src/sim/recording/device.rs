@@ -5,8 +5,10 @@
 //! refused. Any other call than the recorded one is a [`Problem`]; the first is kept, and what follows it until the
 //! model is put right again means nothing.
 
+use std::collections::BTreeMap;
+
 use crate::device::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo};
-use crate::trace::{Action, Entry, StreamId};
+use crate::trace::{Action, Entry, PoolId, StreamId};
 use crate::units::Bytes;
 
 /// The first thing in which the model did otherwise than the recording.
@@ -22,6 +24,8 @@ pub(super) struct Problem {
 #[derive(Debug, Clone)]
 pub(super) struct RecordedDevice<'a> {
     entries: &'a [Entry],
+    /// Requests that another pool served, because the device had no memory.
+    elsewhere: &'a BTreeMap<usize, PoolId>,
     /// The next entry that was not accounted for.
     pub next: usize,
     /// The first difference.
@@ -41,9 +45,10 @@ pub(super) struct RecordedDevice<'a> {
 }
 
 impl<'a> RecordedDevice<'a> {
-    pub(super) fn new(entries: &'a [Entry]) -> Self {
+    pub(super) fn new(entries: &'a [Entry], elsewhere: &'a BTreeMap<usize, PoolId>) -> Self {
         Self {
             entries,
+            elsewhere,
             next: 0,
             problem: None,
             restoring: None,
@@ -76,12 +81,13 @@ impl<'a> RecordedDevice<'a> {
         self.entries.get(self.next)
     }
 
-    /// Whether the driver had no memory: it was asked, and the recording goes on with giving something back or with
-    /// an `oom`.
+    /// Whether the driver had no memory: it was asked, and the recording goes on with giving something back, with an
+    /// `oom`, or with memory of another pool.
     fn was_refused(&self) -> bool {
         let refusal =
             [Action::SegmentFree, Action::SegmentUnmap, Action::FreeCompleted, Action::Oom];
         self.peek().is_some_and(|entry| refusal.contains(&entry.action))
+            || self.elsewhere.contains_key(&self.next)
     }
 
     /// Takes the next entry if it is `action` at `at` (or anywhere) of `size` bytes; otherwise they differ.

@@ -44,6 +44,7 @@ impl<'a> Verifier<'a> {
         let gives_back =
             |entry: &Entry| matches!(entry.action, Action::SegmentFree | Action::SegmentUnmap);
         is(last, &[Action::Oom])
+            || self.assumed.mempools.elsewhere.contains_key(&last)
             || is(last, &[Action::Alloc]) && self.entries[first..last].iter().any(gives_back)
     }
 

@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 
 use super::entries::limit_bounds;
 use super::lifetimes::Lifetimes;
+use super::mempools::{MemPools, user_pools};
+use super::pool_options::OptionSearch;
 use super::verification::Verification;
 use super::verify::{Assumed, HOPELESS, replay};
 use crate::allocator::Environment;
@@ -23,50 +25,96 @@ const POOL_EFFORT: usize = 20_000_000;
 #[must_use]
 pub fn verify(records: &Records, environment: &Environment) -> Verification {
     let lifetimes = Lifetimes::new(records, &BTreeSet::new());
-    let found = with_limit(records, environment, &lifetimes);
+    let mempools = MemPools::known(records);
+    let found = with_limit(records, environment, &lifetimes, &mempools);
+    if found.difference_count == 0 {
+        return found;
+    }
+    let (found, mempools) = with_options(records, environment, found, mempools);
     if found.difference_count == 0 || records.has_pools {
         return found;
     }
-    let mut search = PoolSearch::new(records, environment, found.limit);
+    let mut search = PoolSearch::new(records, environment, found.limit, &mempools);
     match search.run(&mut BTreeSet::new()) {
         Some(private) => {
             let lifetimes = Lifetimes::new(records, &private);
-            let assumed = Assumed { limit: found.limit, lifetimes: &lifetimes, patience: HOPELESS };
-            replay(records, environment, assumed)
+            let (limit, patience) = (found.limit, HOPELESS);
+            let (lifetimes, mempools) = (&lifetimes, &mempools);
+            replay(records, environment, Assumed { limit, lifetimes, mempools, patience })
         }
         None => found,
     }
 }
 
+/// The same with the options of the program's pools that explain more of it, if any do.
+fn with_options(
+    records: &Records,
+    environment: &Environment,
+    found: Verification,
+    mempools: MemPools,
+) -> (Verification, MemPools) {
+    if user_pools(records).is_empty() {
+        return (found, mempools);
+    }
+    let lifetimes = &Lifetimes::new(records, &BTreeSet::new());
+    let (limit, patience) = (found.limit, HOPELESS);
+    let trials = POOL_EFFORT / records.entries.len().max(1);
+    let search = OptionSearch { records, environment, limit, lifetimes, trials };
+    let options = search.run(mempools.clone());
+    let assumed = Assumed { limit, lifetimes, mempools: &options, patience };
+    let better = replay(records, environment, assumed);
+    if better.difference_count < found.difference_count {
+        (better, options)
+    } else {
+        (found, mempools)
+    }
+}
+
 /// A replay under the memory limit with which the recording makes sense longest.
-fn with_limit(records: &Records, environment: &Environment, lifetimes: &Lifetimes) -> Verification {
+fn with_limit(
+    records: &Records,
+    environment: &Environment,
+    lifetimes: &Lifetimes,
+    mempools: &MemPools,
+) -> Verification {
     let candidates = limits(records, environment);
+    let under = |limit, patience| {
+        replay(records, environment, Assumed { limit, lifetimes, mempools, patience })
+    };
     let mut best = (0, candidates[0]);
     for &limit in candidates.iter().filter(|_| candidates.len() > 1) {
-        let trial = replay(records, environment, Assumed { limit, lifetimes, patience: 0 });
+        let trial = under(limit, 0);
         let Some(first) = trial.differences.first() else { return trial };
         if first.entry > best.0 {
             best = (first.entry, limit);
         }
     }
-    replay(records, environment, Assumed { limit: best.1, lifetimes, patience: HOPELESS })
+    under(best.1, HOPELESS)
 }
 
 /// Limits to try, the most likely first. Without a limit in the environment, requests that failed tell that there was
 /// one: it lies between the most that was ever held and what the least of them would have needed.
 fn limits(records: &Records, environment: &Environment) -> Vec<Option<Bytes>> {
-    if environment.memory_fraction.is_some() || environment.memory_limit().is_some() {
+    if environment.memory_fraction.is_some() || environment.limit.is_some() {
         return vec![environment.memory_limit()];
     }
-    let is_limited = environment.conf.garbage_collection_threshold > 0.0
+    // The settings' share is of the device's memory, which may not be known.
+    let totals = [environment.total_memory, H200_MEMORY];
+    let mut limits = Vec::new();
+    if let Some(fraction) = environment.conf.memory_fraction {
+        let of = |total: Bytes| (fraction * total as f64) as Bytes;
+        let is_limit = environment.fraction().is_some();
+        limits.extend(totals.map(|total| is_limit.then(|| of(total))));
+    }
+    let is_limited = !limits.is_empty()
+        || environment.conf.garbage_collection_threshold > 0.0
         || records.entries.iter().any(|entry| entry.action == Action::Oom);
     if !is_limited {
         return vec![None];
     }
     let (least, most) = limit_bounds(records, environment);
     let within = |limit: &Bytes| (least..most).contains(limit);
-    let mut limits = Vec::new();
-    for total in [environment.total_memory, H200_MEMORY] {
+    for total in totals {
         let percent = (1..100).map(|percent| (f64::from(percent) / 100.0 * total as f64) as Bytes);
         limits.extend(percent.filter(within).map(Some));
     }
@@ -81,15 +129,21 @@ struct PoolSearch<'a> {
     records: &'a Records,
     environment: &'a Environment,
     limit: Option<Bytes>,
+    mempools: &'a MemPools,
     candidates: Vec<usize>,
     trials: usize,
 }
 
 impl<'a> PoolSearch<'a> {
-    fn new(records: &'a Records, environment: &'a Environment, limit: Option<Bytes>) -> Self {
+    fn new(
+        records: &'a Records,
+        environment: &'a Environment,
+        limit: Option<Bytes>,
+        mempools: &'a MemPools,
+    ) -> Self {
         let candidates = Lifetimes::new(records, &BTreeSet::new()).undetermined().to_vec();
         let trials = POOL_EFFORT / records.entries.len().max(1);
-        Self { records, environment, limit, candidates, trials }
+        Self { records, environment, limit, mempools, candidates, trials }
     }
 
     /// Private segments that explain the recording, on top of those in `private`.
@@ -127,7 +181,8 @@ impl<'a> PoolSearch<'a> {
     fn first_contradiction(&mut self, private: &BTreeSet<usize>) -> Option<usize> {
         self.trials = self.trials.saturating_sub(1);
         let lifetimes = Lifetimes::new(self.records, private);
-        let assumed = Assumed { limit: self.limit, lifetimes: &lifetimes, patience: 0 };
+        let (limit, mempools) = (self.limit, self.mempools);
+        let assumed = Assumed { limit, lifetimes: &lifetimes, mempools, patience: 0 };
         let trial = replay(self.records, self.environment, assumed);
         trial.differences.first().map(|difference| difference.entry)
     }

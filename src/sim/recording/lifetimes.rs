@@ -103,6 +103,36 @@ impl Lifetimes {
     }
 }
 
+/// Requests that were made to the default pool, as their entries say, and served from a private one: the entry, and
+/// that pool. PyTorch's own entries have the pool that served.
+pub(super) fn served_elsewhere(records: &Records) -> BTreeMap<usize, PoolId> {
+    let mut served = BTreeMap::new();
+    if !records.has_pools || records.pools.len() < 2 {
+        return served;
+    }
+    let mut live: BTreeMap<u64, (u64, PoolId)> = BTreeMap::new();
+    for (index, entry) in records.entries.iter().enumerate() {
+        let (at, end) = (entry.addr, entry.addr.saturating_add(entry.size));
+        match entry.action {
+            Action::SegmentAlloc | Action::SegmentMap => {
+                live.insert(at, (end, entry.pool));
+            }
+            Action::SegmentFree | Action::SegmentUnmap => {
+                live.retain(|&from, &mut (to, _)| to <= at || from >= end);
+            }
+            Action::Alloc if entry.pool == PoolId::DEFAULT => {
+                let around = live.range(..=at).next_back().filter(|(_, (end, _))| at < *end);
+                let pool = around.map_or(PoolId::DEFAULT, |(_, &(_, pool))| pool);
+                if pool != PoolId::DEFAULT {
+                    served.insert(index, pool);
+                }
+            }
+            _ => {}
+        }
+    }
+    served
+}
+
 /// Entries that create a segment of which some is given back later, ascending.
 fn ended(records: &Records) -> Vec<usize> {
     let mut live: BTreeMap<u64, (u64, usize)> = BTreeMap::new();

@@ -10,6 +10,8 @@ mod entries;
 mod flush;
 mod infer;
 mod lifetimes;
+mod mempools;
+mod pool_options;
 mod start;
 mod summary;
 mod verification;

@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use super::verification::{Difference, Verification};
-use crate::trace::{Action, Records};
+use crate::alloc_conf::TorchVersion;
+use crate::trace::{Action, PoolId, Records};
 use crate::units::Bytes;
 
 /// What a verification found, for programs; the field names are the names in the JSON export.
@@ -13,6 +14,10 @@ pub struct VerificationSummary {
     pub file: String,
     /// Index of the device in it.
     pub device: u32,
+    /// The PyTorch whose decisions were made again.
+    pub torch_version: String,
+    /// The versions of PyTorch that may have written the file, if its keys tell.
+    pub written_by: Option<String>,
     /// Entries in the recording.
     pub entries: u64,
     /// Entries that were compared, by kind.
@@ -37,6 +42,10 @@ pub struct VerificationSummary {
     pub capacity_bytes: Option<Bytes>,
     /// Segments that must have been private, although the recording does not say so.
     pub inferred_private_segments: u64,
+    /// PyTorch's ids of the pools whose segments were handed out whole (`no_split`), as the decisions tell.
+    pub no_split_pools: Vec<(u64, u64)>,
+    /// Requests that a pool served to which they were not made (`use_on_oom`).
+    pub served_elsewhere: u64,
     /// Times that the program emptied its cache, or released a pool.
     pub cache_releases: u64,
     /// Peak of reserved memory.
@@ -66,9 +75,12 @@ impl VerificationSummary {
             action: action.name(),
             count: found.compared[action as usize],
         };
+        let id = |pool: &PoolId| records.pools.get(usize::from(pool.0)).copied().unwrap_or((0, 0));
         Self {
             file: file.to_owned(),
             device: records.device,
+            torch_version: records.version().to_string(),
+            written_by: records.written_by.map(|writer| writer.to_string()),
             entries: records.entries.len() as u64,
             compared: Action::ALL.into_iter().map(compared).collect(),
             final_segments: found.segments,
@@ -81,6 +93,8 @@ impl VerificationSummary {
             limit_bytes: found.limit,
             capacity_bytes: found.capacity,
             inferred_private_segments: found.inferred_private as u64,
+            no_split_pools: found.labels.no_split.iter().map(id).collect(),
+            served_elsewhere: found.served_elsewhere as u64,
             cache_releases: found.labels.trims.len() as u64,
             reserved_peak_bytes: found.peak.reserved,
             active_peak_bytes: found.peak.active,
@@ -89,10 +103,22 @@ impl VerificationSummary {
         }
     }
 
+    /// The same for decisions of this version.
+    #[must_use]
+    pub fn with_version(self, version: TorchVersion) -> Self {
+        Self { torch_version: version.to_string(), ..self }
+    }
+
     /// What had to be assumed or stayed open, in words.
     #[must_use]
     pub fn assumptions(&self) -> Vec<String> {
         let mut words = Vec::new();
+        if self.torch_version != TorchVersion::default().to_string() {
+            words.push(match &self.written_by {
+                Some(writer) => format!("PyTorch {}; its keys: {writer}", self.torch_version),
+                None => format!("PyTorch {}", self.torch_version),
+            });
+        }
         if self.start_blocks > 0 {
             let undecided = self.start_uncertain - self.start_decided;
             words.push(format!(
@@ -111,6 +137,16 @@ impl VerificationSummary {
                 "{} segments that are gone at the end were of a private pool",
                 self.inferred_private_segments
             ));
+        }
+        if !self.no_split_pools.is_empty() {
+            let pools =
+                self.no_split_pools.iter().map(|(graph, user)| format!("({graph}, {user})"));
+            let pools = pools.collect::<Vec<_>>().join(", ");
+            words.push(format!("MemPools whose segments are not split: {pools}"));
+        }
+        if self.served_elsewhere > 0 {
+            let count = self.served_elsewhere;
+            words.push(format!("{count} requests were served by a MemPool with use_on_oom"));
         }
         words
     }

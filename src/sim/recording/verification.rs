@@ -37,6 +37,8 @@ pub struct Verification {
     pub start: StartState,
     /// Segments that must have belonged to a private pool, although the recording does not say so.
     pub inferred_private: usize,
+    /// Requests that a pool served to which they were not made (`use_on_oom`).
+    pub served_elsewhere: usize,
     /// The memory limit (`set_per_process_memory_fraction`) that the model ran with.
     pub limit: Option<Bytes>,
     /// Memory of the device, as far as the driver's refusals tell: the most that was held where it refused more.

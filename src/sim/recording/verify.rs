@@ -23,6 +23,7 @@ use super::entries::{
     axis_end, describe, end_of_operation, ends_operation, first_growth, limit_bounds, place_of,
 };
 use super::lifetimes::Lifetimes;
+use super::mempools::MemPools;
 use super::start::state_at;
 use super::verification::{Difference, Verification};
 use crate::allocator::{AllocError, Allocator, BlockId, Caching, Environment, Request, Usage};
@@ -43,6 +44,8 @@ pub(super) struct Assumed<'a> {
     pub limit: Option<Bytes>,
     /// The pools of segments.
     pub lifetimes: &'a Lifetimes,
+    /// Options of the program's own pools.
+    pub mempools: &'a MemPools,
     /// Differences after which the replay ends; 0 to learn only where the first one is.
     pub patience: u64,
 }
@@ -85,7 +88,10 @@ pub(super) struct Verifier<'a> {
 impl<'a> Verifier<'a> {
     fn new(records: &'a Records, environment: &Environment, assumed: Assumed<'a>) -> Self {
         let limit = assumed.limit;
-        let environment = Environment { limit, memory_fraction: None, ..environment.clone() };
+        // The limit is what was assumed, whatever share the settings name.
+        let memory_fraction = environment.conf.memory_fraction.map(|_| 1.0);
+        let mut environment = Environment { limit, memory_fraction, ..environment.clone() };
+        environment.no_split = assumed.mempools.no_split.iter().copied().collect();
         let entries = &records.entries[..];
         let has_failed = entries.iter().any(|entry| entry.action == Action::Oom);
         let most_held = has_failed.then(|| limit_bounds(records, &environment).0);
@@ -96,7 +102,7 @@ impl<'a> Verifier<'a> {
             model: new_model(records, &environment),
             environment,
             assumed,
-            device: Counted::new(RecordedDevice::new(entries)),
+            device: Counted::new(RecordedDevice::new(entries, &assumed.mempools.elsewhere)),
             live: FxHashMap::default(),
             most_held,
             pending: 0,
@@ -328,6 +334,9 @@ impl<'a> Verifier<'a> {
 
     fn request(&self, index: usize, entry: &Entry) -> Request {
         let pool = match entry.action {
+            Action::Alloc if self.assumed.mempools.elsewhere.contains_key(&index) => {
+                PoolId::DEFAULT
+            }
             Action::Alloc => self.assumed.lifetimes.pool_at(index, entry),
             _ => entry.pool,
         };
@@ -340,8 +349,11 @@ impl<'a> Verifier<'a> {
         let first = self.device.device.next;
         let request = self.request(last, entry);
         if first != last {
-            self.follow_option(first, last);
+            self.follow_option(first, last, request.pool);
             self.disown_pools(first, last, request.pool);
+        }
+        if let Some(&pool) = self.assumed.mempools.elsewhere.get(&last) {
+            self.model.set_use_on_oom(pool);
         }
         let outcome = self.model.malloc(&mut self.device, request);
         if first != self.device.device.next {
@@ -372,7 +384,11 @@ impl<'a> Verifier<'a> {
     }
 
     /// Expandable segments can be switched at run time; how memory grows tells whether they were on.
-    fn follow_option(&mut self, first: usize, last: usize) {
+    /// Up to 2.4 private pools grow by plain segments in any case.
+    fn follow_option(&mut self, first: usize, last: usize, pool: PoolId) {
+        if pool != PoolId::DEFAULT && !self.environment.version.is_at_least(5) {
+            return;
+        }
         if let Some(on) = first_growth(&self.entries[first..last]) {
             self.model.set_expandable(on);
         }
@@ -428,6 +444,8 @@ impl<'a> Verifier<'a> {
         self.report.retries = self.model.retries();
         self.report.device_calls = self.device.calls;
         self.report.inferred_private = self.assumed.lifetimes.inferred();
+        self.report.labels.no_split = self.environment.no_split;
+        self.report.served_elsewhere = self.assumed.mempools.elsewhere.len();
         self.report.elapsed_ns = begin.elapsed().as_nanos() as u64;
         self.report
     }

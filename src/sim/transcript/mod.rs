@@ -29,7 +29,7 @@ use crate::allocator::{
 };
 use crate::device::{AddressPolicy, Device};
 use crate::drive::Replay;
-use crate::trace::{Action, Entry, Lifetime, PoolId, Records, StreamId};
+use crate::trace::{Action, Entry, Lifetime, PoolId, Records, StreamId, Writer};
 use crate::units::Bytes;
 use rustc_hash::FxHashMap;
 
@@ -66,7 +66,8 @@ pub fn transcribe(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<Rec
             break;
         }
     }
-    Ok(scribe.finish(opened))
+    let written_by = Some(Writer::exactly(environment.version));
+    Ok(Records { written_by, ..scribe.finish(opened) })
 }
 
 /// The settings that the run had, as its snapshot should tell.

@@ -82,6 +82,8 @@ impl Pairs<'_> {
                     }
                     None => return Ok(Err("pool_id")),
                 },
+                (b"compile_context", _) => numbers.entries_have_labels[0] = true,
+                (b"user_metadata", _) => numbers.entries_have_labels[1] = true,
                 (b"addr" | b"device_free", None) => return Ok(Err("addr")),
                 (b"size", None) => return Ok(Err("size")),
                 (b"stream", None) => return Ok(Err("stream")),

@@ -196,7 +196,11 @@ impl<'a> Runs<'a> {
     fn new_key(&mut self, scan: Scan<'a>, ground: &mut Ground<'a, '_>) -> Option<usize> {
         (self.keys.len() < MOST_KEYS).then_some(())?;
         let known = Self::new_text(scan, ground)?;
-        self.keys.push(Key { known, field: Field::of(known.text.text), next: 0 });
+        let field = Field::of(known.text.text);
+        if let Field::Label(which) = field {
+            ground.numbers.entries_have_labels[which] = true;
+        }
+        self.keys.push(Key { known, field, next: 0 });
         Some(self.keys.len() - 1)
     }
 

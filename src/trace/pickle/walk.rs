@@ -10,6 +10,9 @@ use super::document::{Document, MAX_NAME, Place, REMEDY, position};
 use super::stacks::StackNumbers;
 use super::value::{Dict, Map, Value, text};
 
+/// Keys of a dict that are looked at.
+const MOST_KEYS: usize = 256;
+
 impl Document<'_> {
     /// Hands every part of the document to `out`.
     pub(super) fn snapshot(&mut self, root: Value, out: &mut Snapshot) -> Result<(), TraceError> {
@@ -27,6 +30,9 @@ impl Document<'_> {
             return Err(TraceError::new(Position::File, problem, REMEDY));
         }
         out.is_foreign |= self.field(map, FOREIGN).is_some();
+        if !out.is_foreign {
+            self.keys(map).for_each(|key| out.key(key));
+        }
         let [segments, traces, annotations, settings] = parts;
         if let Some(value) = traces {
             self.device_traces(value, &place.key(known[1]), &mut stacks, out)?;
@@ -34,11 +40,13 @@ impl Document<'_> {
         if let Some(value) = segments {
             self.segments(value, &place.key(known[0]), &mut stacks, out)?;
         }
+        out.evidence.has_host = self.field(map, "host_traces").is_some();
+        out.evidence.has_annotations = annotations.is_some();
         if let Some(value) = annotations {
             self.annotations(value, &place.key(known[2]), out)?;
         }
         if let Some(value) = settings {
-            out.settings = Some(self.settings(value, &place.key(known[3]))?);
+            out.settings = Some(self.settings(value, &place.key(known[3]), out)?);
         }
         Ok(())
     }
@@ -193,8 +201,20 @@ impl Document<'_> {
         Ok(())
     }
 
-    fn settings(&self, value: Value, place: &Place) -> Result<RawSettings, TraceError> {
+    fn settings(
+        &self,
+        value: Value,
+        place: &Place,
+        out: &mut Snapshot,
+    ) -> Result<RawSettings, TraceError> {
         let map = self.map(value, place)?;
+        for key in self.keys(map) {
+            out.evidence.setting(key);
+            out.key(key);
+        }
+        let version = self.field(map, "torch_version").and_then(|value| text(self.bytes, value));
+        let version = version.and_then(|version| std::str::from_utf8(version).ok());
+        out.evidence.version = version.and_then(|version| version.parse().ok());
         let text = TEXT_KEYS.iter().find_map(|key| text(self.bytes, self.field(map, key)?));
         let divisions = self.field(map, "roundup_power2_divisions");
         Ok(RawSettings {
@@ -216,6 +236,12 @@ impl Document<'_> {
                 .map(|value| self.divisions(value))
                 .unwrap_or_default(),
         })
+    }
+
+    /// The first keys of a dict that are texts.
+    fn keys(&self, map: Map) -> impl Iterator<Item = &str> {
+        let keys = self.heap.items(map.items).step_by(2).take(MOST_KEYS);
+        keys.filter_map(|key| std::str::from_utf8(text(self.bytes, key)?).ok())
     }
 
     fn divisions(&self, value: Value) -> Vec<(u64, u64)> {

@@ -128,6 +128,17 @@ pub extern "C" fn cudaHostUnregister(at: *mut c_void) -> Code {
     SUCCESS
 }
 
+/// Pinned memory has the same address on the device.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaHostGetDevicePointer(
+    to: *mut *mut c_void,
+    at: *mut c_void,
+    _flags: c_uint,
+) -> Code {
+    // SAFETY: the caller hands over a place for the address.
+    unsafe { put(to, at) }
+}
+
 /// The first fields of `cudaPointerAttributes`, which all versions share.
 #[repr(C)]
 pub struct PointerAttributes {

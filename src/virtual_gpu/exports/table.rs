@@ -7,7 +7,7 @@
 //!   of the argument which is the place for the answer, with its type.
 //! - `unwritten`: it is missing. It answers with an error that names it.
 //!
-//! The names are those for which the libraries of PyTorch 2.9 to 2.15 ask (`tests/virtual_gpu.rs` reads an installed
+//! The names are those for which the libraries of PyTorch 2.4 to 2.15 ask (`tests/virtual_gpu.rs` reads an installed
 //! wheel), and of the driver also what Triton and our own plug-in call.
 
 use std::ffi::{c_int, c_void};
@@ -167,7 +167,8 @@ table! {
             cudaDeviceGetDefaultMemPool cudaFree cudaFreeAsync cudaFreeHost
             cudaGetDriverEntryPoint
             cudaGetDriverEntryPointByVersion cudaGetErrorName cudaGetErrorString cudaGetLastError
-            cudaGetSymbolAddress cudaHostAlloc cudaHostRegister cudaHostUnregister cudaMalloc
+            cudaGetSymbolAddress cudaHostAlloc cudaHostGetDevicePointer cudaHostRegister
+            cudaHostUnregister cudaMalloc
             cudaMallocAsync cudaMallocHost cudaMemGetInfo cudaMemPoolGetAttribute cudaMemcpy
             cudaMemcpy2DAsync cudaMemcpyAsync cudaMemcpyPeerAsync cudaMemset cudaMemsetAsync
             cudaPeekAtLastError cudaPointerGetAttributes;
@@ -206,8 +207,8 @@ table! {
         // driver
         cuCtxPushCurrent_v2 cuCtxSetLimit cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset_v2
         cuDevicePrimaryCtxSetFlags_v2 cuFuncSetAttribute cuFuncSetCacheConfig cuInit
-        cuLogsRegisterCallback cuLogsUnregisterCallback cuMemSetAccess
-        cuModuleUnload cuStreamDestroy_v2 cuTensorMapEncodeTiled
+        cuLogsRegisterCallback cuLogsUnregisterCallback cuMemSetAccess cuModuleUnload
+        cuStreamDestroy_v2 cuTensorMapEncodeTiled
         // cuBLAS
         cublasCaxpy_v2 cublasCcopy_v2 cublasCdotc_v2 cublasCdotu_v2 cublasCgemmBatched
         cublasCgemv_v2 cublasCgerc_v2 cublasCgeru_v2 cublasChemm_v2 cublasChemv_v2 cublasCher2_v2
@@ -237,9 +238,9 @@ table! {
         cublasZsyrk_v2 cublasZtrmm_v2 cublasZtrmv_v2 cublasZtrsmBatched cublasZtrsm_v2
         cublasZtrsv_v2
         // cuDNN
-        cudnnBatchNormalizationBackwardEx
-        cudnnBatchNormalizationForwardInference cudnnBatchNormalizationForwardTrainingEx
-        cudnnCTCLoss cudnnCTCLoss_v8 cudnnConvolutionBackwardData cudnnConvolutionBackwardFilter
+        cudnnBatchNormalizationBackwardEx cudnnBatchNormalizationForwardInference
+        cudnnBatchNormalizationForwardTrainingEx cudnnCTCLoss cudnnCTCLoss_v8
+        cudnnConvolutionBackwardData cudnnConvolutionBackwardFilter
         cudnnConvolutionBiasActivationForward cudnnConvolutionForward
         cudnnDestroyActivationDescriptor cudnnDestroyCTCLossDescriptor
         cudnnDestroyConvolutionDescriptor cudnnDestroySpatialTransformerDescriptor
@@ -260,25 +261,22 @@ table! {
         cusparseDestroyMatDescr cusparseDnMatSetStridedBatch cusparseLtDenseDescriptorInit
         cusparseLtInit cusparseLtMatDescriptorDestroy cusparseLtMatmul
         cusparseLtMatmulAlgSelectionInit cusparseLtMatmulAlgSetAttribute
-        cusparseLtMatmulDescSetAttribute cusparseLtMatmulDescriptorInit
-        cusparseLtMatmulPlanDestroy
+        cusparseLtMatmulDescSetAttribute cusparseLtMatmulDescriptorInit cusparseLtMatmulPlanDestroy
         cusparseLtMatmulPlanInit cusparseLtMatmulSearch cusparseLtStructuredDescriptorInit
         cusparseSDDMM cusparseSDDMM_preprocess cusparseSbsrmm cusparseSbsrmv
         cusparseSbsrsm2_analysis cusparseSbsrsm2_solve cusparseSbsrsv2_analysis
         cusparseSbsrsv2_solve cusparseScsrgeam2 cusparseSetMatDiagType cusparseSetMatFillMode
         cusparseSetMatIndexBase cusparseSetMatType cusparseSetPointerMode cusparseSetStream
         cusparseSpGEMM_copy cusparseSpGEMM_destroyDescr cusparseSpMM cusparseSpMV
-        cusparseSpMatSetAttribute cusparseSpSM_analysis cusparseSpSM_destroyDescr
-        cusparseSpSM_solve
+        cusparseSpMatSetAttribute cusparseSpSM_analysis cusparseSpSM_destroyDescr cusparseSpSM_solve
         cusparseSpSV_analysis cusparseSpSV_destroyDescr cusparseSpSV_solve cusparseXcoo2csr
         cusparseXcoosortByRow cusparseXcsrsort cusparseZbsrmm cusparseZbsrmv
         cusparseZbsrsm2_analysis cusparseZbsrsm2_solve cusparseZbsrsv2_analysis
         cusparseZbsrsv2_solve cusparseZcsrgeam2
         // cuSOLVER
         cusolverDnDestroy cusolverDnDestroyGesvdjInfo cusolverDnDestroyParams
-        cusolverDnDestroySyevjInfo
-        cusolverDnSetStream
-        cusolverDnXgesvdjSetMaxSweeps cusolverDnXgesvdjSetSortEig cusolverDnXgesvdjSetTolerance
+        cusolverDnDestroySyevjInfo cusolverDnSetStream cusolverDnXgesvdjSetMaxSweeps
+        cusolverDnXgesvdjSetSortEig cusolverDnXgesvdjSetTolerance cusolverDnXsyevjSetSortEig
         // cuFFT and cuRAND
         cufftDestroy cufftSetAutoAllocation cufftSetStream cufftSetWorkArea cufftXtExec
         // NVRTC, CUPTI
@@ -288,6 +286,8 @@ table! {
         cuptiActivityRegisterCallbacks cuptiActivityRegisterTimestampCallback
         cuptiActivitySetAttribute cuptiEnableCallback cuptiEnableDomain cuptiFinalize
         cuptiUnsubscribe nvrtcAddNameExpression nvrtcCompileProgram nvrtcDestroyProgram
+        // NVTX
+        nvtxMarkA nvtxRangeEnd nvtxRangePop nvtxRangePushA nvtxRangeStartA
     }
     object {
         // cudart
@@ -398,17 +398,15 @@ table! {
         cudaLibraryGetUnifiedFunction cudaMallocManaged cudaStreamBeginCaptureToGraph
         cudaStreamUpdateCaptureDependencies cudaUserObjectCreate
         // driver
-        cuCtxCreate_v2 cuCtxCreate_v4 cuCtxFromGreenCtx cuCtxPopCurrent_v2
-        cuDevResourceGenerateDesc
+        cuCtxCreate_v2 cuCtxCreate_v4 cuCtxFromGreenCtx cuCtxPopCurrent_v2 cuDevResourceGenerateDesc
         cuDevSmResourceSplitByCount cuDeviceGetDevResource cuDeviceGetUuid cuDeviceGetUuid_v2
         cuGetExportTable cuGreenCtxCreate cuGreenCtxDestroy cuGreenCtxStreamCreate
-        cuIpcCloseMemHandle cuIpcGetMemHandle cuIpcOpenMemHandle_v2 cuLinkAddData_v2
-        cuLinkComplete
-        cuLinkCreate_v2 cuMemAllocManaged cuMemExportToShareableHandle
-        cuMemGetHandleForAddressRange
+        cuIpcCloseMemHandle cuIpcGetMemHandle cuIpcOpenMemHandle_v2 cuLinkAddData_v2 cuLinkComplete
+        cuLinkCreate_v2 cuMemAllocManaged cuMemExportToShareableHandle cuMemGetHandleForAddressRange
         cuMemImportFromShareableHandle cuMemRetainAllocationHandle cuMulticastAddDevice
         cuMulticastBindAddr cuMulticastBindMem cuMulticastCreate cuMulticastGetGranularity
-        cuMulticastUnbind cuStreamGetGreenCtx cuStreamWaitValue32_v2 cuStreamWriteValue32_v2
+        cuMulticastUnbind cuStreamGetGreenCtx cuStreamWaitValue32_v2 cuStreamWriteValue32
+        cuStreamWriteValue32_v2
         // cuBLAS
         cublasGetMatrixAsync cublasGetVectorAsync cublasLtMatmulAlgoCheck
         cublasLtMatmulAlgoConfigGetAttribute cublasLtMatmulAlgoConfigSetAttribute
@@ -428,13 +426,16 @@ table! {
         cusparseLtMatmulAlgGetAttribute cusparseLtSpMMACompress2 cusparseLtSpMMACompressedSize2
         cusparseXbsrsm2_zeroPivot cusparseXbsrsv2_zeroPivot
         // NVRTC, CUPTI
-        cuptiActivityGetNextRecord cuptiActivityGetNumDroppedRecords cuptiGetCallbackName
+        cuptiActivityGetNextRecord cuptiActivityGetNumDroppedRecords cuptiEventGetAttribute
+        cuptiEventGetIdFromName cuptiEventGroupGetAttribute cuptiEventGroupReadEvent
+        cuptiEventGroupSetAttribute cuptiEventGroupSetDisable cuptiEventGroupSetEnable
+        cuptiEventGroupSetsCreate cuptiEventGroupSetsDestroy cuptiGetCallbackName cuptiGetDeviceId
+        cuptiMetricEnumEvents cuptiMetricGetAttribute cuptiMetricGetIdFromName
+        cuptiMetricGetNumEvents cuptiMetricGetValue cuptiSetEventCollectionMode
         // cuFile and NVSHMEM
-        cuFileBufDeregister cuFileBufRegister cuFileHandleDeregister cuFileHandleRegister
-        cuFileRead
+        cuFileBufDeregister cuFileBufRegister cuFileHandleDeregister cuFileHandleRegister cuFileRead
         cuFileWrite nvshmem_barrier_all nvshmem_free nvshmem_info_get_version nvshmem_malloc
-        nvshmem_ptr nvshmem_selected_device_transport nvshmem_team_n_pes
-        nvshmem_team_split_strided
+        nvshmem_ptr nvshmem_selected_device_transport nvshmem_team_n_pes nvshmem_team_split_strided
         nvshmemid_hostlib_finalize nvshmemid_hostlib_init_attr nvshmemid_init_status
         nvshmemx_alltoallmem_on_stream nvshmemx_broadcastmem_on_stream nvshmemx_cumodule_init
         nvshmemx_get_uniqueid nvshmemx_getmem_on_stream nvshmemx_mc_ptr nvshmemx_putmem_on_stream

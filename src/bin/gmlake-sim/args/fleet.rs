@@ -38,10 +38,9 @@ pub(crate) struct FleetArgs {
     /// CSV or Parquet file with a column path, and perhaps job, date and rank
     #[arg(long, value_name = "FILE", help_heading = "Input")]
     pub(crate) manifest: Option<PathBuf>,
-    /// PyTorch that recorded the files, and that is simulated
-    #[arg(long, value_name = "VERSION", default_value = "2.11", hide_short_help = true)]
-    #[arg(help_heading = "Input")]
-    pub(crate) torch_version: TorchVersion,
+    /// PyTorch that recorded the files, and that is simulated [default: as their keys tell, else 2.11]
+    #[arg(long, value_name = "VERSION", hide_short_help = true, help_heading = "Input")]
+    pub(crate) torch_version: Option<TorchVersion>,
     #[command(flatten)]
     pub(crate) limit: LimitArgs,
     #[command(flatten)]

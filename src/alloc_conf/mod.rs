@@ -4,51 +4,14 @@
 //! are exactly `True` or `False`. An unknown key is an error, as it is in PyTorch. Where PyTorch's versions read the
 //! same text differently, [`TorchVersion`] decides.
 
+mod values;
+mod version;
+
+pub use values::Reserve;
+pub use version::TorchVersion;
+
 use crate::units::{Bytes, GIB, MIB};
-
-/// A release of PyTorch, as far as the allocator's behaviour depends on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TorchVersion {
-    /// 2 in 2.11.
-    pub major: u16,
-    /// 11 in 2.11.
-    pub minor: u16,
-}
-
-impl TorchVersion {
-    /// The version that our models were checked against, and the default.
-    pub const V2_11: Self = Self { major: 2, minor: 11 };
-
-    /// Whether this is 2.`minor` or later.
-    #[must_use]
-    pub fn is_at_least(self, minor: u16) -> bool {
-        self >= Self { major: 2, minor }
-    }
-}
-
-impl Default for TorchVersion {
-    fn default() -> Self {
-        Self::V2_11
-    }
-}
-
-impl std::str::FromStr for TorchVersion {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut parts = text.split('.').map(|part| part.parse::<u16>().ok());
-        match (parts.next().flatten(), parts.next().flatten()) {
-            (Some(2), Some(minor @ 1..)) => Ok(Self { major: 2, minor }),
-            _ => Err(format!("{text:?} is not a version of PyTorch from 2.1 on, such as 2.11")),
-        }
-    }
-}
-
-impl std::fmt::Display for TorchVersion {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
-    }
-}
+use values::{at_least_segment, boolean, divisions, fraction, large_segment, reserve};
 
 /// Why a configuration text was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -77,6 +40,13 @@ pub struct AllocConf {
     pub large_segment_size: Bytes,
     /// `per_process_memory_fraction` (2.10 and later): share of the device's memory that may be held.
     pub memory_fraction: Option<f64>,
+    /// `throw_on_cudamalloc_oom` (2.12 and later): what would go beyond that share fails at once.
+    pub throw_on_oom: bool,
+    /// `expandable_segments_reserve` (2.15 and later): addresses that an expandable segment gets; `None`: nine eighths
+    /// of the device's memory, which is also the most.
+    pub expandable_reserve: Option<Reserve>,
+    /// Options that were given, but change nothing in a simulation, in the order of the text.
+    pub without_effect: Vec<String>,
 }
 
 const DEFAULT_LARGE_SEGMENT: Bytes = 20 * MIB;
@@ -92,20 +62,29 @@ impl Default for AllocConf {
             expandable_segments: false,
             large_segment_size: DEFAULT_LARGE_SEGMENT,
             memory_fraction: None,
+            throw_on_oom: false,
+            expandable_reserve: None,
+            without_effect: Vec::new(),
         }
     }
 }
 
-/// Options of PyTorch that change nothing in a simulation; accepted with any value.
-const WITHOUT_EFFECT: [&str; 8] = [
+/// Options of PyTorch that change nothing in a simulation; accepted with any value. Memory of the host is not
+/// simulated; when frees complete is taken from the recording; classes of streams are given in C++.
+const WITHOUT_EFFECT: [&str; 13] = [
     "release_lock_on_cudamalloc",
+    "release_lock_on_hipmalloc",
     "pinned_use_cuda_host_register",
+    "pinned_use_hip_host_register",
     "pinned_num_register_threads",
     "pinned_use_background_threads",
     "pinned_reserve_segment_size_mb",
-    "graph_capture_record_stream_reuse",
-    "throw_on_cudamalloc_oom",
+    "pinned_free_catch_all",
+    "pinned_max_cached_size_mb",
+    "pinned_max_round_threshold_mb",
     "pinned_max_register_threads",
+    "graph_capture_record_stream_reuse",
+    "expandable_segments_reserve_by_class",
 ];
 
 impl AllocConf {
@@ -182,10 +161,26 @@ impl AllocConf {
                     "backend:{value} is another allocator, which is not simulated"
                 ));
             }
-            _ if WITHOUT_EFFECT.contains(&key) => {}
+            "throw_on_cudamalloc_oom" if version.is_at_least(12) => {
+                self.throw_on_oom = boolean(key, value)?;
+            }
+            // PyTorch ignores a value that is none, and says so.
+            "expandable_segments_reserve" if version.is_at_least(15) => {
+                self.expandable_reserve = reserve(value).or(self.expandable_reserve);
+            }
+            // Options of later versions; earlier ones refuse them, but are not known to run where nothing is said.
+            "throw_on_cudamalloc_oom" | "expandable_segments_reserve" => self.note(key),
+            _ if WITHOUT_EFFECT.contains(&key) => self.note(key),
             _ => return Err(format!("PyTorch {version} has no option {key:?}")),
         }
         Ok(())
+    }
+
+    /// Notes an option that changes nothing.
+    fn note(&mut self, key: &str) {
+        if !self.without_effect.iter().any(|noted| noted == key) {
+            self.without_effect.push(key.to_owned());
+        }
     }
 
     /// Divisions of the power of two for a request of `size` bytes: slot floor(log2 size) - 20, clamped to the table.
@@ -222,86 +217,6 @@ fn split_pairs(compact: &str) -> Result<Vec<(&str, &str)>, String> {
         };
     }
     Ok(pairs)
-}
-
-fn whole(key: &str, value: &str) -> Result<u64, String> {
-    value.parse().map_err(|_| format!("{key} is {value:?}, but must be a whole number"))
-}
-
-fn at_least_segment(key: &str, value: &str, segment: Bytes) -> Result<Bytes, String> {
-    let mib = whole(key, value)?;
-    match mib.checked_mul(MIB) {
-        Some(size) if size >= segment => Ok(size),
-        _ => Err(format!("{key} is {value}, but must be at least {}", segment / MIB)),
-    }
-}
-
-fn large_segment(value: &str, version: TorchVersion) -> Result<Bytes, String> {
-    let key = "large_segment_size_mb";
-    if !version.is_at_least(11) {
-        return Err(format!("PyTorch {version} has no option {key:?}"));
-    }
-    match whole(key, value)? {
-        mib @ 11..=0xffff_ffff => Ok(mib * MIB),
-        _ => Err(format!("{key} is {value}, but must be above 10")),
-    }
-}
-
-fn fraction(key: &str, value: &str, one_allowed: bool) -> Result<f64, String> {
-    match value.parse::<f64>() {
-        Ok(share) if share > 0.0 && (share < 1.0 || one_allowed && share == 1.0) => Ok(share),
-        _ => Err(format!("{key} is {value}, but must be between 0 and 1")),
-    }
-}
-
-fn boolean(key: &str, value: &str) -> Result<bool, String> {
-    match value {
-        "True" => Ok(true),
-        "False" => Ok(false),
-        _ => Err(format!("{key} is {value:?}, but must be True or False")),
-    }
-}
-
-/// `8`, or `[256:1,512:2,>:8]`: the first key fills the slots below it too, `>` those after the last one.
-fn divisions(value: &str, version: TorchVersion) -> Result<[u32; 16], String> {
-    let Some(list) = value.strip_prefix('[') else { return Ok([division(value)?; 16]) };
-    let list = list.strip_suffix(']').unwrap_or(list);
-    let mut table = [0; 16];
-    let mut last = None;
-    for item in list.split(',') {
-        let (key, count) = item
-            .split_once(':')
-            .ok_or_else(|| format!("{item:?} in roundup_power2_divisions is not size:divisions"))?;
-        let count = division(count)?;
-        if key == ">" {
-            let after_last = usize::from(version.is_at_least(11) && last.is_some());
-            let from = match last {
-                Some(slot) => slot + after_last,
-                None => usize::from(version.is_at_least(11)),
-            };
-            table.iter_mut().skip(from).for_each(|slot| *slot = count);
-            continue;
-        }
-        let slot = division_slot(key)?;
-        let from = if last.is_none() { 0 } else { slot };
-        table[from..=slot].fill(count);
-        last = Some(slot);
-    }
-    Ok(table)
-}
-
-fn division_slot(key: &str) -> Result<usize, String> {
-    match key.parse::<u64>() {
-        Ok(mib) if mib.is_power_of_two() => Ok((mib.ilog2() as usize).min(15)),
-        _ => Err(format!("{key:?} in roundup_power2_divisions is not a power of two (in MB)")),
-    }
-}
-
-fn division(count: &str) -> Result<u32, String> {
-    match count.parse::<u32>() {
-        Ok(count) if count == 0 || count.is_power_of_two() => Ok(count),
-        _ => Err(format!("roundup_power2_divisions of {count:?} is not 0 or a power of two")),
-    }
 }
 
 /// Memory of the device that is assumed where nothing is known: that of the largest card of today, 288 GB.
@@ -369,6 +284,35 @@ mod tests {
         assert_eq!(AllocConf::parse_known("", TorchVersion::V2_11), (AllocConf::default(), None));
         let (conf, error) = AllocConf::parse_known("no pairs", TorchVersion::V2_11);
         assert!(conf.max_split_size.is_none() && error.is_some());
+    }
+
+    #[test]
+    fn options_without_effect_are_kept_and_named() {
+        let text = "graph_capture_record_stream_reuse:True,pinned_free_catch_all:True,\
+                    expandable_segments_reserve_by_class:[serving:0.25,ads:8G],\
+                    release_lock_on_hipmalloc:True,throw_on_cudamalloc_oom:True";
+        let conf = parse(text).unwrap();
+        assert_eq!(conf.text, text);
+        let named: Vec<_> = conf.without_effect.iter().map(String::as_str).collect();
+        assert_eq!(named.len(), 5, "{named:?}");
+        assert!(text.split(&[':', ','][..]).filter(|word| named.contains(word)).count() == 5);
+        let newest = TorchVersion { major: 2, minor: 15 };
+        let conf = AllocConf::parse("throw_on_cudamalloc_oom:True", newest).unwrap();
+        assert!(conf.throw_on_oom && conf.without_effect.is_empty());
+    }
+
+    #[test]
+    fn a_reserve_is_a_share_or_gib_and_anything_else_is_ignored() {
+        let newest = TorchVersion { major: 2, minor: 15 };
+        let reserve = |value| {
+            let text = format!("expandable_segments_reserve:{value}");
+            AllocConf::parse(&text, newest).unwrap().expandable_reserve
+        };
+        assert_eq!(reserve("0.5").unwrap().bytes(8 * GIB), 4 * GIB);
+        assert_eq!(reserve("40G").unwrap().bytes(8 * GIB), 40 * GIB);
+        assert_eq!([reserve("abc"), reserve("-1"), reserve("0"), reserve("G")], [None; 4]);
+        let none = parse("per_process_memory_fraction:0.0").unwrap();
+        assert_eq!(none.memory_fraction, Some(0.0));
     }
 
     #[test]
