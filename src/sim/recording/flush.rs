@@ -9,7 +9,8 @@
 //!   oom                    Or in the flush of the malloc, too late for it.
 //! ```
 //!
-//! So both are tried, and what makes the recorded decisions is taken.
+//! Nor does it say whether the program emptied the cache or the malloc did. So all are tried, and what makes the
+//! recorded decisions is taken.
 
 use super::device::RecordedDevice;
 use super::entries::end_of_operation;
@@ -19,7 +20,19 @@ use crate::device::Counted;
 use crate::trace::{Action, Entry, PoolId};
 use rustc_hash::FxHashMap;
 
+/// When the frees complete with which the entries of an operation begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Completion {
+    /// Before it.
+    Before,
+    /// In a flush: the program's or the malloc's, by what the model knows of the memory that was left.
+    InFlush,
+    /// In the flush of the malloc, though it seemed to have enough memory.
+    InMalloc,
+}
+
 /// What a malloc changes, to take it back.
+#[derive(Clone)]
 pub(super) struct Before<'a> {
     model: Caching,
     device: Counted<RecordedDevice<'a>>,

@@ -22,6 +22,7 @@ use super::ending::differing_segments;
 use super::entries::{
     axis_end, describe, end_of_operation, ends_operation, first_growth, limit_bounds, place_of,
 };
+use super::flush::Completion;
 use super::lifetimes::Lifetimes;
 use super::mempools::MemPools;
 use super::start::state_at;
@@ -220,24 +221,25 @@ impl<'a> Verifier<'a> {
     #[cold]
     fn operation(&mut self, first: usize) {
         let before = self.may_flush_next(first).then(|| self.remember());
-        self.attempt(first, true);
+        self.attempt(first, Completion::Before);
         let Some(before) = before.filter(|_| self.device.device.problem.is_some()) else { return };
         let differing = self.remember();
-        self.take_back(before);
-        self.attempt(first, false);
-        if self.device.device.problem.is_some() {
-            self.take_back(differing);
+        for completion in [Completion::InFlush, Completion::InMalloc] {
+            self.take_back(before.clone());
+            self.attempt(first, completion);
+            if self.device.device.problem.is_none() {
+                return;
+            }
         }
+        self.take_back(differing);
     }
 
-    /// Goes through the operation that has the entry `first`; the frees with which it begins are complete before it,
-    /// or else it completes them itself.
-    fn attempt(&mut self, first: usize, completes_before: bool) {
+    /// Goes through the operation that has the entry `first`, which begins with frees that complete.
+    fn attempt(&mut self, first: usize, completion: Completion) {
         let last = end_of_operation(self.entries, first);
-        while let Some(entry) = self
-            .next_before(last)
-            .filter(|entry| completes_before && entry.action == Action::FreeCompleted)
-        {
+        while let Some(entry) = self.next_before(last).filter(|entry| {
+            completion == Completion::Before && entry.action == Action::FreeCompleted
+        }) {
             self.complete(entry);
             if self.device.device.problem.is_some() {
                 return;
@@ -245,7 +247,10 @@ impl<'a> Verifier<'a> {
         }
         match self.entries.get(last) {
             Some(entry) if matches!(entry.action, Action::Alloc | Action::Oom) => {
-                while self.gives_back_before(last) && self.is_empty_cache(last, entry) {
+                while completion != Completion::InMalloc
+                    && self.gives_back_before(last)
+                    && self.is_empty_cache(last, entry)
+                {
                     self.empty_cache();
                 }
                 if self.device.device.problem.is_none() {
