@@ -12,12 +12,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use common::recordings;
+use gmlake::alloc_conf::AllocConf;
 use gmlake::allocator::{Environment, Options, find};
 use gmlake::device::AddressPolicy;
 use gmlake::metrics::RunSummary;
 use gmlake::sim::recording::{Verification, verify};
 use gmlake::sim::{Choice, OpenOptions, Opened, Setup, open, run};
-use gmlake::trace::{self, Action, LoadOptions, Records};
+use gmlake::trace::{self, Action, Entry, LoadOptions, PoolId, Records, StreamId};
+use gmlake::units::MIB;
 
 fn load(path: &Path) -> Records {
     let all = trace::load(path, &LoadOptions::default()).unwrap();
@@ -183,4 +185,46 @@ fn a_late_recording_is_compared_from_where_it_begins() {
         let recorded = late.recorded.unwrap();
         assert_eq!(of_late.active_peak_bytes, recorded.active_peak_bytes);
     }
+}
+
+/// Where frees complete in the flush of a malloc, the malloc does not search its cache again, and no entry says so.
+#[test]
+fn a_malloc_that_flushes_does_not_take_what_the_flush_completed() {
+    let (a, b, c) = (0x7f00_0000_0000, 0x7f00_1000_0000, 0x7f00_2000_0000);
+    let steps = [
+        (Action::SegmentAlloc, a, 60),
+        (Action::Alloc, a, 60),
+        (Action::FreeRequested, a, 60),
+        (Action::FreeCompleted, a, 60),
+        (Action::Alloc, a, 30),
+        (Action::Alloc, a + 30 * MIB, 30),
+        (Action::SegmentAlloc, b, 22),
+        (Action::Alloc, b, 22),
+        (Action::FreeRequested, b, 22),
+        (Action::FreeCompleted, b, 22),
+        (Action::FreeRequested, a, 30),
+        (Action::FreeCompleted, a, 30),
+        (Action::SegmentFree, b, 22),
+        (Action::SegmentAlloc, c, 30),
+        (Action::Alloc, c, 30),
+    ];
+    let entry = |(action, addr, mib): (Action, u64, u64)| Entry {
+        addr,
+        size: mib * MIB,
+        time_us: 0,
+        stack: Entry::NO_STACK,
+        stream: StreamId(0),
+        action,
+        pool: PoolId::DEFAULT,
+    };
+    let records = Records {
+        entries: steps.into_iter().map(entry).collect(),
+        has_pools: true,
+        streams: vec![0],
+        pools: vec![(0, 0)],
+        ..Records::default()
+    };
+    let found = verify(&records, &Environment::new(AllocConf::default()));
+    assert_eq!(found.difference_count, 0, "{:?}", found.differences.first());
+    assert_eq!(found.retries, 1);
 }
