@@ -22,7 +22,7 @@ use rustc_hash::FxHashMap;
 
 /// When the frees complete with which the entries of an operation begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Completion {
+enum Completion {
     /// Before it.
     Before,
     /// In a flush: the program's or the malloc's, by what the model knows of the memory that was left.
@@ -33,7 +33,7 @@ pub(super) enum Completion {
 
 /// What a malloc changes, to take it back.
 #[derive(Clone)]
-pub(super) struct Before<'a> {
+struct Before<'a> {
     model: Caching,
     device: Counted<RecordedDevice<'a>>,
     live: FxHashMap<u64, Live>,
@@ -44,6 +44,68 @@ pub(super) struct Before<'a> {
 }
 
 impl<'a> Verifier<'a> {
+    /// A run of entries that is not a plain malloc or free.
+    #[cold]
+    pub(super) fn operation(&mut self, first: usize) {
+        let before = self.may_flush_next(first).then(|| self.remember());
+        self.attempt(first, Completion::Before);
+        let Some(before) = before.filter(|_| self.device.device.problem.is_some()) else { return };
+        let differing = self.remember();
+        for completion in [Completion::InFlush, Completion::InMalloc] {
+            self.take_back(before.clone());
+            self.attempt(first, completion);
+            if self.device.device.problem.is_none() {
+                return;
+            }
+        }
+        self.take_back(differing);
+    }
+
+    /// Goes through the operation that has the entry `first`, which begins with frees that complete.
+    fn attempt(&mut self, first: usize, completion: Completion) {
+        let last = end_of_operation(self.entries, first);
+        while let Some(entry) = self.next_before(last).filter(|entry| {
+            completion == Completion::Before && entry.action == Action::FreeCompleted
+        }) {
+            self.complete(entry);
+            if self.device.device.problem.is_some() {
+                return;
+            }
+        }
+        match self.entries.get(last) {
+            Some(entry) if matches!(entry.action, Action::Alloc | Action::Oom) => {
+                while completion != Completion::InMalloc
+                    && self.gives_back_before(last)
+                    && self.is_empty_cache(last, entry)
+                {
+                    self.empty_cache();
+                }
+                if self.device.device.problem.is_none() {
+                    self.malloc(last, entry);
+                }
+            }
+            _ => {
+                while self.next_before(last).is_some() && self.device.device.problem.is_none() {
+                    self.empty_cache();
+                }
+            }
+        }
+    }
+
+    fn next_before(&self, last: usize) -> Option<&'a Entry> {
+        self.entries[..last].get(self.device.device.next)
+    }
+
+    fn gives_back_before(&self, last: usize) -> bool {
+        let mut entries = self.entries[self.device.device.next.min(last)..last].iter();
+        let grows =
+            |entry: &&Entry| matches!(entry.action, Action::SegmentAlloc | Action::SegmentMap);
+        // What grew first, in vain, was the malloc.
+        self.device.device.problem.is_none()
+            && entries.clone().next().filter(grows).is_none()
+            && entries.any(|e| matches!(e.action, Action::SegmentFree | Action::SegmentUnmap))
+    }
+
     /// Whether the entries from `first` on are those of a malloc that may have flushed, and begin with frees that
     /// complete.
     pub(super) fn may_flush_next(&self, first: usize) -> bool {
@@ -61,7 +123,7 @@ impl<'a> Verifier<'a> {
             || is(last, &[Action::Alloc]) && self.entries[first..last].iter().any(gives_back)
     }
 
-    pub(super) fn remember(&self) -> Before<'a> {
+    fn remember(&self) -> Before<'a> {
         Before {
             model: self.model.clone(),
             device: self.device.clone(),
@@ -72,7 +134,7 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    pub(super) fn take_back(&mut self, before: Before<'a>) {
+    fn take_back(&mut self, before: Before<'a>) {
         let Before { model, device, live, pending, compared, labels } = before;
         (self.model, self.device, self.live, self.pending) = (model, device, live, pending);
         self.report.compared = compared;

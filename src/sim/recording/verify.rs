@@ -19,10 +19,7 @@ use rustc_hash::FxHashMap;
 
 use super::device::{Problem, RecordedDevice};
 use super::ending::differing_segments;
-use super::entries::{
-    axis_end, describe, end_of_operation, ends_operation, first_growth, limit_bounds, place_of,
-};
-use super::flush::Completion;
+use super::entries::{axis_end, describe, ends_operation, first_growth, limit_bounds, place_of};
 use super::lifetimes::Lifetimes;
 use super::mempools::MemPools;
 use super::start::state_at;
@@ -197,7 +194,7 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    fn complete(&mut self, entry: &Entry) {
+    pub(super) fn complete(&mut self, entry: &Entry) {
         match self.live.remove(&entry.addr).filter(|live| live.is_pending) {
             Some(live) => {
                 self.pending -= 1;
@@ -217,71 +214,9 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    /// A run of entries that is not a plain malloc or free.
-    #[cold]
-    fn operation(&mut self, first: usize) {
-        let before = self.may_flush_next(first).then(|| self.remember());
-        self.attempt(first, Completion::Before);
-        let Some(before) = before.filter(|_| self.device.device.problem.is_some()) else { return };
-        let differing = self.remember();
-        for completion in [Completion::InFlush, Completion::InMalloc] {
-            self.take_back(before.clone());
-            self.attempt(first, completion);
-            if self.device.device.problem.is_none() {
-                return;
-            }
-        }
-        self.take_back(differing);
-    }
-
-    /// Goes through the operation that has the entry `first`, which begins with frees that complete.
-    fn attempt(&mut self, first: usize, completion: Completion) {
-        let last = end_of_operation(self.entries, first);
-        while let Some(entry) = self.next_before(last).filter(|entry| {
-            completion == Completion::Before && entry.action == Action::FreeCompleted
-        }) {
-            self.complete(entry);
-            if self.device.device.problem.is_some() {
-                return;
-            }
-        }
-        match self.entries.get(last) {
-            Some(entry) if matches!(entry.action, Action::Alloc | Action::Oom) => {
-                while completion != Completion::InMalloc
-                    && self.gives_back_before(last)
-                    && self.is_empty_cache(last, entry)
-                {
-                    self.empty_cache();
-                }
-                if self.device.device.problem.is_none() {
-                    self.malloc(last, entry);
-                }
-            }
-            _ => {
-                while self.next_before(last).is_some() && self.device.device.problem.is_none() {
-                    self.empty_cache();
-                }
-            }
-        }
-    }
-
-    fn next_before(&self, last: usize) -> Option<&'a Entry> {
-        self.entries[..last].get(self.device.device.next)
-    }
-
-    fn gives_back_before(&self, last: usize) -> bool {
-        let mut entries = self.entries[self.device.device.next.min(last)..last].iter();
-        let grows =
-            |entry: &&Entry| matches!(entry.action, Action::SegmentAlloc | Action::SegmentMap);
-        // What grew first, in vain, was the malloc.
-        self.device.device.problem.is_none()
-            && entries.clone().next().filter(grows).is_none()
-            && entries.any(|e| matches!(e.action, Action::SegmentFree | Action::SegmentUnmap))
-    }
-
     /// Whether memory given back before a malloc was given back by the program (`empty_cache`) and not by the malloc:
     /// if a block fits, the malloc needed none; if the limit was reached, it did.
-    fn is_empty_cache(&self, last: usize, entry: &Entry) -> bool {
+    pub(super) fn is_empty_cache(&self, last: usize, entry: &Entry) -> bool {
         let request = self.request(last, entry);
         if self.model.would_fit(request) {
             return true;
@@ -303,7 +238,7 @@ impl<'a> Verifier<'a> {
     }
 
     /// The program emptied the cache, or a private pool was released.
-    fn empty_cache(&mut self) {
+    pub(super) fn empty_cache(&mut self) {
         let first = self.device.device.next;
         let pool = match self.entries.get(first) {
             Some(entry) if entry.action != Action::FreeCompleted => {
@@ -350,7 +285,7 @@ impl<'a> Verifier<'a> {
 
     /// The malloc whose last entry is number `last`: an `alloc` or an `oom`.
     #[inline]
-    fn malloc(&mut self, last: usize, entry: &Entry) {
+    pub(super) fn malloc(&mut self, last: usize, entry: &Entry) {
         let first = self.device.device.next;
         let request = self.request(last, entry);
         if first != last {
