@@ -1,7 +1,7 @@
 //! Free ranges, by address and by size: those that touch are one, the best fit is the oldest of the smallest.
 //!
 //! ```text
-//!   insert  |####|  next to  |##|   =   |######|, as new as the last of them      take  |###|  and the rest is new, too
+//!   insert  |####|  next to  |##|   =   |######|, as new as the last of them    take  |###|  the rest is new, too
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
