@@ -88,7 +88,7 @@ fn files(root: &Path) -> BTreeMap<String, Vec<u8>> {
     let paths = glob::glob(&pattern).unwrap().map(Result::unwrap).filter(|path| path.is_file());
     let shown = |path: &Path| path.strip_prefix(root).unwrap().display().to_string();
     let named = paths.map(|path| (shown(&path), fs::read(&path).unwrap()));
-    named.filter(|(name, _)| !name.contains("/.")).collect()
+    named.filter(|(name, _)| !name.starts_with('.') && !name.contains("/.")).collect()
 }
 
 #[test]
