@@ -22,7 +22,7 @@ use std::path::Path;
 use super::choice::{Choice, Choices};
 use super::compare::{check_assumptions, run_one};
 use super::failure::FileError;
-use super::floor::live_peak;
+use super::floor::least_memory;
 use super::job::Job;
 use super::open::Opened;
 use super::run::is_never_refused;
@@ -89,7 +89,7 @@ pub fn fit_job(
 fn plan_spread(opened: &Opened, options: &PlanOptions, spread: Spread) -> Result<Plan, FileError> {
     check_assumptions(opened, options.choices.is_strict)?;
     let allocators = &options.choices.allocators;
-    let floor = live_peak(&opened.trace);
+    let floor = least_memory(&opened.trace);
     let needed = spread.map(allocators, |choice| need(opened, choice, options, floor))?;
     let pairs: Vec<(&Choice, &Needed, &Target)> = allocators
         .iter()

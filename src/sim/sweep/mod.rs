@@ -21,7 +21,7 @@ use twox_hash::XxHash3_128;
 
 use super::compare::{check_assumptions, run_one};
 use super::failure::FileError;
-use super::floor::live_peak;
+use super::floor::least_memory;
 use super::open::{OpenOptions, Opened, open};
 use super::setup::Memory;
 use super::spread::Spread;
@@ -84,7 +84,7 @@ fn sweep_file(
 ) -> Result<Swept, SweepError> {
     let opened = open(file, &plan.open).map_err(FileError::from)?;
     check_assumptions(&opened, plan.is_strict)?;
-    let live = live_peak(&opened.trace);
+    let live = least_memory(&opened.trace);
     let is_left_out = |point: &Point| {
         plan.only_fitting && matches!(point.setup.memory, Memory::Bytes(bytes) if bytes < live)
     };
