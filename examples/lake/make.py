@@ -1,6 +1,6 @@
 """Predicts every job of a list, and says what came out in a table.
 
-usage: make.py LIST OUT [--jobs 2] [--only NAME ...]
+usage: make.py LIST OUT [--jobs 2] [--only NAME ...] [--varied-steps N]
 
 For each line of LIST, NAME.pickle is written into the folder OUT, and NAME.json with the prediction.
 Jobs that OUT has already are left out, so that a list that was interrupted goes on. A job that fails
@@ -31,9 +31,13 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("--jobs", type=int, default=2, help="side by side")
     parser.add_argument("--only", nargs="+", metavar="NAME")
+    parser.add_argument("--varied-steps", type=int, metavar="N",
+                        help="only the jobs whose lengths vary, with N steps each")
     given = parser.parse_args()
     with open(given.list, newline="") as file:
         jobs = list(csv.DictReader(file))
+    if given.varied_steps:
+        jobs = [longer(job, given.varied_steps) for job in jobs if job["varied"] == "yes"]
     given.out.mkdir(parents=True, exist_ok=True)
     todo = [job for job in jobs if not given.only or job["name"] in given.only]
     todo = [job for job in todo if not (given.out / f"{job['name']}.pickle").exists()]
@@ -42,6 +46,11 @@ def main():
     summarize(jobs, given.out)
     print(f"{len(todo) - len(failed)} made, {len(failed)} failed{': ' if failed else ''}{', '.join(failed)}")
     return 1 if failed else 0
+
+
+def longer(job, steps):
+    """The same job with so many steps: the last of equal options counts."""
+    return {**job, "arguments": f"{job['arguments']} --steps {steps}"}
 
 
 def attempt(job, out, jobs):

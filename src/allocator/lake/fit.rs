@@ -93,7 +93,7 @@ impl Lake {
         }
     }
 
-    /// The shortest free part of the stitched ranges that served this size before.
+    /// The shortest free part of the stitched ranges in which tensors were freed last.
     fn fit_view(&self, stream: StreamId, size: Bytes, reach: Reach) -> Option<Placement> {
         let mut best: Option<(SlabIndex, Span)> = None;
         for view in self.views.recent(size) {

@@ -7,7 +7,7 @@
 //!
 //! 1. where its like went when the program was last here ([`history`]);
 //! 2. the smallest free block of the arena among what its stream owns, parts of handles before whole ones; or a part
-//!    of a stitched range, a [view](views), that served this size before;
+//!    of a stitched range, a [view](views), that was in use not long ago;
 //! 3. new memory, while reserved memory stays within the budget: the most bytes that were ever live, and 0.3 %
 //!    ([`supply`]);
 //! 4. what other streams own and are done with, where it lies in one place;
@@ -51,7 +51,7 @@ use rustc_hash::FxHashMap;
 use self::arena::Arena;
 use self::fit::{Placement, Reach};
 use self::history::{Asked, History, Spot};
-use self::streams::{Streams, note_use};
+use self::streams::Streams;
 use self::views::{Recipe, Views};
 use super::live::{Live, LiveBlock};
 use super::small_pool::{SMALL_SEGMENT, SmallPool, round_small};
@@ -279,7 +279,7 @@ impl Lake {
             last = taken.1;
         }
         if placement.view != NIL {
-            self.views.note_use(placement.view, asked.size);
+            self.views.note_use(placement.view);
         }
         Room { block: first, view: placement.view }
     }
@@ -347,9 +347,7 @@ impl Lake {
     fn return_room(&mut self, room: Room, stream: StreamId) {
         let epoch = self.streams.note_free(stream);
         if room.view != NIL {
-            let view = &mut self.views.all[room.view];
-            view.tensors -= 1;
-            note_use(&mut view.users, (stream, epoch));
+            self.views.note_free(room.view, (stream, epoch));
         }
         let mut block = room.block;
         while block != NIL {

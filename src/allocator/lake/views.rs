@@ -2,7 +2,7 @@
 //!
 //! A view is GMLake's stitched block, with one difference: it is never active or idle as a whole. Any part of it whose
 //! memory is free serves any request that fits. So a view is worth keeping: most requests that cannot be served from
-//! the arena find the view that served their like before.
+//! the arena find one in which a tensor was freed not long ago.
 //!
 //! ```text
 //!   arena    ├──── h0 ────┼──── h1 ────┼──── h2 ────┼──── h3 ────┼──── h4 ────┤
@@ -11,23 +11,20 @@
 //!                     │ D D D D D D D D D D D D D D D D D D D D D│   D: an end, two whole handles, a beginning
 //! ```
 
-use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 
 use super::Lake;
 use super::addresses::Addresses;
 use super::arena::{Class, Span};
 use super::fit::{Placement, Reach};
-use super::streams::Users;
+use super::streams::{Users, note_use};
 use crate::allocator::{BlockId, NIL, Slab, SlabIndex};
 use crate::device::{Device, DeviceError, DevicePtr};
 use crate::trace::StreamId;
 use crate::units::Bytes;
 
-/// Views that served one size, latest last, that are remembered.
-const RECENT: usize = 16;
-
-/// Sizes for which they are remembered.
-const SIZES: usize = 65_536;
+/// Views that are looked at for a request: those in which tensors were freed last.
+const RECENT: usize = 64;
 
 /// A handle in a view.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +59,8 @@ pub(super) struct Views {
     /// Where they are mapped.
     pub(super) addresses: Addresses,
     pub(super) all: Slab<View>,
-    recent: FxHashMap<Bytes, Vec<BlockId>>,
+    /// Those in which tensors were freed last, the latest at the end.
+    recent: VecDeque<BlockId>,
     /// Views that serve requests.
     pub(super) open: usize,
     /// Views that do not any more.
@@ -100,30 +98,31 @@ impl Views {
         self.all.remove(view);
     }
 
-    /// Notes that a view served a request of this size.
-    pub(super) fn note_use(&mut self, view: SlabIndex, size: Bytes) {
+    /// A tensor begins to live in a view.
+    pub(super) fn note_use(&mut self, view: SlabIndex) {
         self.clock += 1;
         let entry = &mut self.all[view];
         entry.tensors += 1;
         entry.used = self.clock;
-        if self.recent.len() > SIZES {
-            self.recent.clear();
-        }
-        let id = self.all.id(view);
-        let list = self.recent.entry(size).or_default();
-        if list.last() != Some(&id) {
-            list.retain(|&other| other != id);
-            if list.len() == RECENT {
-                list.remove(0);
-            }
-            list.push(id);
-        }
     }
 
-    /// Open views that served a request of this size, the latest first.
+    /// A tensor in a view was freed by a stream, before one of its fences.
+    pub(super) fn note_free(&mut self, view: SlabIndex, user: (StreamId, u32)) {
+        let id = self.all.id(view);
+        let entry = &mut self.all[view];
+        entry.tensors -= 1;
+        note_use(&mut entry.users, user);
+        self.recent.retain(|&other| other != id);
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(id);
+    }
+
+    /// Open views of at least `size` bytes in which tensors were freed last, the latest first.
     pub(super) fn recent(&self, size: Bytes) -> impl Iterator<Item = SlabIndex> + '_ {
-        let ids = self.recent.get(&size).into_iter().flatten().rev();
-        ids.filter_map(|&id| self.all.find(id)).filter(|&view| !self.all[view].is_closed)
+        let existing = self.recent.iter().rev().filter_map(|&id| self.all.find(id));
+        existing.filter(move |&view| !self.all[view].is_closed && self.all[view].size >= size)
     }
 
     /// Views that exist, in no particular order.
