@@ -49,8 +49,8 @@ def main():
 
 
 def longer(job, steps):
-    """The same job with so many steps: the last of equal options counts."""
-    return {**job, "arguments": f"{job['arguments']} --steps {steps}"}
+    """The same job with so many steps, NAME.STEPS: the last of equal options counts."""
+    return {**job, "name": f"{job['name']}.{steps}", "arguments": f"{job['arguments']} --steps {steps}"}
 
 
 def attempt(job, out, jobs):

@@ -20,6 +20,9 @@ const H200: u64 = 141 << 30;
 /// Steps that count as paid once; what comes later is paid for ever.
 const FIRST_STEPS: usize = 4;
 
+/// Steps of a long job after which all that varies has been seen.
+const SEEN_STEPS: usize = 32;
+
 /// A job: its requests, and how long its steps take.
 struct Job {
     name: String,
@@ -28,6 +31,9 @@ struct Job {
     seconds: Vec<f64>,
     is_varied: bool,
 }
+
+/// The set that only says what goes on for ever.
+const LONG: &str = "Validation set, jobs of varied lengths with 64 steps";
 
 /// Jobs of one folder.
 struct Set {
@@ -66,7 +72,7 @@ fn recorded_steps(path: &Path, name: &str) -> Option<Vec<f64>> {
 }
 
 fn sets(traces: &Traces) -> Result<Vec<Set>> {
-    let titles = ["Training set", "Validation set", "Recordings of H200s"];
+    let titles = ["Training set", "Validation set", "Recordings of H200s", LONG];
     let mut sets: Vec<Set> = titles.map(|title| Set { title, jobs: Vec::new() }).into();
     let mut summaries = BTreeMap::new();
     for name in traces.names() {
@@ -75,6 +81,7 @@ fn sets(traces: &Traces) -> Result<Vec<Set>> {
         let (set, steps) = match folder.file_name().and_then(|name| name.to_str()) {
             Some("training") => (0, true),
             Some("validation") => (1, true),
+            Some("long") => (3, true),
             _ if is_comparable(name) => (2, false),
             _ => continue,
         };
@@ -115,6 +122,8 @@ struct Cost {
     once_ms: f64,
     /// Share of the later steps that goes into driver calls, in per cent; of those with known steps.
     later_percent: Option<f64>,
+    /// The same of the steps after all that varies has been seen.
+    settled_percent: Option<f64>,
     last_calls: u64,
 }
 
@@ -122,20 +131,28 @@ fn driver_ms(run: &RunSummary) -> f64 {
     run.prices.as_ref().map_or(0.0, |prices| prices.predicted_driver_ns.total as f64 / 1e6)
 }
 
+fn step_ms(step: &StepSummary) -> f64 {
+    step.predicted_driver_ns.as_ref().map_or(0.0, |nanos| nanos.total as f64 / 1e6)
+}
+
+/// Driver time of all steps but the first `passed`, as a share of these steps in per cent.
+fn percent_after(passed: usize, run: &RunSummary, job: &Job) -> Option<f64> {
+    let known = run.steps.len().min(job.seconds.len());
+    let seconds: f64 = job.seconds[..known].iter().skip(passed).sum();
+    let driver_ms: f64 = run.steps.iter().skip(passed).map(step_ms).sum();
+    (seconds > 0.0).then(|| driver_ms / seconds / 10.0)
+}
+
 fn cost(job: &Job, setting: (&str, &str)) -> Result<Cost> {
     let run = measure(&job.opened, setting, H200)?;
-    let step_ms = |step: &StepSummary| {
-        step.predicted_driver_ns.as_ref().map_or(0.0, |nanos| nanos.total as f64 / 1e6)
-    };
     let later_ms: f64 = run.steps.iter().skip(FIRST_STEPS).map(step_ms).sum();
-    let known = run.steps.len().min(job.seconds.len());
-    let seconds: f64 = job.seconds[..known].iter().skip(FIRST_STEPS).sum();
     Ok(Cost {
         utilization: run.utilization,
         reserved: run.reserved_peak_bytes,
         driver_ms: driver_ms(&run),
         once_ms: driver_ms(&run) - later_ms,
-        later_percent: (seconds > 0.0).then(|| later_ms / seconds / 10.0),
+        later_percent: percent_after(FIRST_STEPS, &run, job),
+        settled_percent: percent_after(SEEN_STEPS, &run, job),
         last_calls: run.steps.last().map_or(0, |step| step.device_calls.total()),
     })
 }
@@ -212,6 +229,44 @@ fn table(sets: &[Set], title: &str, settings: &[(&str, &str)]) -> Result<String>
     Ok(text)
 }
 
+/// What jobs pay that are long enough to settle.
+fn for_ever(long: &Set) -> Result<String> {
+    let mut text =
+        format!("## What goes on for ever\n\n### {}: {} jobs\n\n", long.title, long.jobs.len());
+    let heading =
+        ["allocator", "mean utilization", "worst", "steps 5 to 64, %", "steps 33 to 64, %"];
+    let mut table = Table::new(&heading);
+    for allocator in ["expandable", "gmlake-released", "gmlake", "lake"] {
+        let costs = costs(long, (allocator, ""))?;
+        let utilization: Vec<f64> = costs.iter().map(|cost| cost.utilization).collect();
+        let (mean, error) = mean(&utilization);
+        let later = spread(costs.iter().filter_map(|cost| cost.later_percent));
+        let settled = spread(costs.iter().filter_map(|cost| cost.settled_percent));
+        table.row(&[
+            allocator.to_owned(),
+            format!("{mean:.4} ± {error:.4}"),
+            format!("{:.4}", utilization.iter().copied().fold(1.0, f64::min)),
+            format!("{:.2}, {:.2}", later.0, later.1),
+            format!("{:.2}, {:.2}", settled.0, settled.1),
+        ]);
+    }
+    text += &table.text();
+    text += "Median and worst. Each job under `lake`:\n\n";
+    let heading = ["job", "utilization", "steps 5 to 64, %", "steps 33 to 64, %", "ms a step"];
+    let mut table = Table::new(&heading);
+    for (job, cost) in long.jobs.iter().zip(costs(long, ("lake", ""))?) {
+        let later = job.seconds.get(FIRST_STEPS..).unwrap_or_default();
+        table.row(&[
+            job.name.clone(),
+            format!("{:.4}", cost.utilization),
+            format!("{:.3}", cost.later_percent.unwrap_or_default()),
+            format!("{:.3}", cost.settled_percent.unwrap_or_default()),
+            format!("{:.0}", 1e3 * mean(later).0),
+        ]);
+    }
+    Ok(text + &table.text())
+}
+
 fn each(sets: &[Set]) -> Result<String> {
     let mut text = "## Each job\n\nUtilization; for `lake` also milliseconds once, the share of later steps, and driver \
                     calls in the last step.\n\n"
@@ -270,12 +325,14 @@ fn capacities(sets: &[Set]) -> Result<String> {
 }
 
 pub(crate) fn report(traces: &Traces) -> Result<String> {
-    let sets = sets(traces)?;
+    let (long, sets): (Vec<_>, Vec<_>) =
+        sets(traces)?.into_iter().partition(|set| set.title == LONG);
     let all = ["caching", "expandable", "gmlake-released", "gmlake", "lake"].map(|name| (name, ""));
     let sizes = ["handle=2MiB", "handle=4MiB", "", "handle=16MiB", "handle=32MiB", "handle=64MiB"];
     let parts = ["", "repeat=off", "waits=off", "slack=0", "slack=0.01"];
     let parts = [
         table(&sets, "All allocators", &all)?,
+        long.first().map_or(Ok(String::new()), for_ever)?,
         table(&sets, "The frontier: sizes of handles", &sizes.map(|size| ("lake", size)))?,
         table(&sets, "What each part brings", &parts.map(|part| ("lake", part)))?,
         capacities(&sets)?,
