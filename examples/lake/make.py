@@ -49,7 +49,7 @@ def main():
 
 
 def longer(job, steps):
-    """The same job with so many steps, NAME.STEPS: the last of equal options counts."""
+    """The same job with this many steps, NAME.STEPS: the last of equal options counts."""
     return {**job, "name": f"{job['name']}.{steps}", "arguments": f"{job['arguments']} --steps {steps}"}
 
 
