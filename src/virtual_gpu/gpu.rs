@@ -58,6 +58,13 @@ impl Conf {
     }
 }
 
+/// How many matrix products a collective waits for, since each fills the GPU that it runs on.
+///
+/// In the recording `fsdp1-opt-13b-LR-w4`, 236 reduce-scatters that take 1.8 ms alone, next to products of 0.9 ms, took 2.65 or
+/// 3.7 ms (deciles 2.6 to 3.9), at most 4.9: one, two or three products. Three, since the latest decides a peak; steps of
+/// the recordings `zero3-opt-1.3b-N` and `-R` are then met within 3 %, and are 25 to 30 % too short without.
+const PRODUCTS_WAITED: u64 = 3;
+
 /// All devices of a process, and what was counted.
 #[derive(Debug)]
 pub struct VirtualGpu {
@@ -76,6 +83,8 @@ pub struct VirtualGpu {
     /// The way to other processes.
     pub post: Post,
     loaded: FxHashSet<u64>,
+    /// How long the last matrix product takes, in nanoseconds.
+    product_ns: u64,
     launches: u64,
     unknown_reads: u64,
     unwritten: BTreeSet<String>,
@@ -95,6 +104,7 @@ impl VirtualGpu {
             post: conf.post.clone().map_or_else(Post::default, Post::through),
             conf,
             loaded: FxHashSet::default(),
+            product_ns: 0,
             launches: 0,
             unknown_reads: 0,
             unwritten: BTreeSet::new(),
@@ -111,6 +121,7 @@ impl VirtualGpu {
     /// Queues work on a stream, or counts it where the stream is captured.
     pub fn work(&mut self, stream: u64, work: Work) {
         self.launches += 1;
+        self.timeline.spend(work.host_ns());
         if let Some(capture) = self.graphs.of(stream) {
             capture.nodes += 1;
             return;
@@ -118,7 +129,12 @@ impl VirtualGpu {
         if let Some(kernel) = work.kernel_of_product() {
             self.load(kernel);
         }
-        let ns = work.ns(&self.conf.card);
+        let mut ns = work.ns(&self.conf.card);
+        match work {
+            Work::Product { .. } => self.product_ns = ns,
+            Work::Link(_) => ns += PRODUCTS_WAITED * self.product_ns,
+            Work::Threads(_) | Work::Bytes(_) | Work::Bus(_) => {}
+        }
         self.timeline.queue(stream, ns);
     }
 
@@ -167,7 +183,7 @@ impl VirtualGpu {
 mod tests {
     use super::*;
     use crate::units::{GIB, TIB};
-    use crate::virtual_gpu::Asker;
+    use crate::virtual_gpu::{Asker, Precision};
 
     fn conf(pairs: &[(&str, &str)]) -> Result<Conf, String> {
         let found =
@@ -192,6 +208,19 @@ mod tests {
             let error = conf(&[(name, value)]).unwrap_err();
             assert!(error.contains(value), "{error}");
         }
+    }
+
+    #[test]
+    fn a_collective_waits_for_products_like_the_last_one() {
+        let product = Work::Product { flops: 1e12, results: 1e6, precision: Precision::Half };
+        let done = |works: &[(u64, Work)]| {
+            let mut gpu = VirtualGpu::new(conf(&[]).unwrap(), TIB, 2 * TIB);
+            works.iter().for_each(|&(stream, work)| gpu.work(stream, work));
+            gpu.timeline.all_done_ns()
+        };
+        let alone = done(&[(1, Work::Link(1 << 20))]);
+        let together = done(&[(1, product), (2, Work::Link(1 << 20))]);
+        assert!(together > alone + 3_000_000, "{alone} {together}");
     }
 
     #[test]

@@ -8,11 +8,12 @@
 //!   late     when the program waits: for the event, for its stream or for the device
 //!   clock    when the host's clock has passed the event's; the GPU's runs on estimated times (duration.rs)
 //!
-//!   host   ──launch──launch──record e──────query e ...      what the program needs of a processor, and its waits
+//!   host   ──launch──launch──record e──────query e ...      what the program needs of a processor, what calls of a
+//!                                                           real GPU take (duration.rs), and its waits
 //!   stream   ├─ kernel ─┤├─ kernel ─────┤e                  kernels run one after the other
 //! ```
 //!
-//! *fast* and *slow* are the clock with a GPU that takes 4/9 and 9/4 of the estimated time.
+//! *fast* and *slow* are the clock with a GPU that takes 4/9 and 7/5 of the estimated time.
 //!
 //! Every moment is known on all three clocks. A query to which they give different answers is *contested*: a run in
 //! which none was would have gone the same way on the faster and on the slower GPU.
@@ -31,7 +32,7 @@ pub enum Completion {
     Clock,
     /// The same, if all work took the GPU 4/9 of the estimated time.
     Fast,
-    /// The same, if it took 9/4 of it.
+    /// The same, if it took 7/5 of it.
     Slow,
 }
 
@@ -52,7 +53,7 @@ impl Moment {
     /// When work is done that begins here and is estimated to take `ns`.
     fn after(self, ns: u64) -> Self {
         let Self([clock, fast, slow]) = self;
-        Self([clock + ns, fast + ns * 4 / 9, slow + ns * 9 / 4])
+        Self([clock + ns, fast + ns * 4 / 9, slow + ns * 7 / 5])
     }
 
     /// When the host has gone on for `ns`, which is the same on all clocks.
@@ -158,6 +159,11 @@ impl Timeline {
     /// So much of the processor's time, in nanoseconds, was used for what the host of a real GPU does not do.
     pub fn leave_out(&mut self, processor_ns: u64) {
         self.processor_ns += processor_ns;
+    }
+
+    /// The host of a real GPU is busy for `ns`, with what takes none of this machine's processor.
+    pub fn spend(&mut self, ns: u64) {
+        self.host = self.host.later(ns);
     }
 
     /// Work that takes the GPU `ns` is queued on a stream.
@@ -307,13 +313,14 @@ mod tests {
         timeline.work_until(40);
         assert_eq!(timeline.host_ns(), 15);
         timeline.work_until(50);
-        assert_eq!(timeline.host_ns(), 25);
+        timeline.spend(100);
+        assert_eq!(timeline.host_ns(), 125, "a call of a real GPU takes none of this processor");
     }
 
     #[test]
     fn a_query_is_contested_if_a_faster_or_slower_gpu_would_answer_otherwise() {
         for (host, contested) in
-            [(LONG * 4 / 9 - 1, 0), (LONG * 4 / 9, 1), (LONG * 9 / 4 - 1, 1), (LONG * 9 / 4, 0)]
+            [(LONG * 4 / 9 - 1, 0), (LONG * 4 / 9, 1), (LONG * 7 / 5 - 1, 1), (LONG * 7 / 5, 0)]
         {
             let mut timeline = after_a_kernel(Completion::Clock);
             timeline.work_until(host);
@@ -356,7 +363,7 @@ mod tests {
             timeline.work_until(host);
             timeline.is_reached(7, Worker)
         };
-        let paces = [(Completion::Fast, LONG * 4 / 9), (Completion::Slow, LONG * 9 / 4)];
+        let paces = [(Completion::Fast, LONG * 4 / 9), (Completion::Slow, LONG * 7 / 5)];
         for (completion, ns) in paces {
             assert!(!reached(completion, ns - 1) && reached(completion, ns));
         }
