@@ -79,7 +79,7 @@ impl Work {
     }
 
     /// How long the call that queues it takes the host of a real GPU, in nanoseconds: a call of ours takes next to
-    /// nothing. The difference between a loop of small operations on the host of an H200 and here, as fast.
+    /// nothing. The difference between the two for small operations (`examples/predict/host_calls.py`).
     #[must_use]
     pub fn host_ns(self) -> u64 {
         match self {

@@ -13,7 +13,7 @@
 //!   stream   ├─ kernel ─┤├─ kernel ─────┤e                  kernels run one after the other
 //! ```
 //!
-//! *fast* and *slow* are the clock with a GPU that takes 4/9 and 7/5 of the estimated time.
+//! *fast* and *slow* are the clock with a GPU that takes 1/3 and 7/5 of the estimated time.
 //!
 //! Every moment is known on all three clocks. A query to which they give different answers is *contested*: a run in
 //! which none was would have gone the same way on the faster and on the slower GPU.
@@ -30,7 +30,7 @@ pub enum Completion {
     /// When the host's clock has passed theirs.
     #[default]
     Clock,
-    /// The same, if all work took the GPU 4/9 of the estimated time.
+    /// The same, if all work took the GPU 1/3 of the estimated time.
     Fast,
     /// The same, if it took 7/5 of it.
     Slow,
@@ -53,7 +53,7 @@ impl Moment {
     /// When work is done that begins here and is estimated to take `ns`.
     fn after(self, ns: u64) -> Self {
         let Self([clock, fast, slow]) = self;
-        Self([clock + ns, fast + ns * 4 / 9, slow + ns * 7 / 5])
+        Self([clock + ns, fast + ns / 3, slow + ns * 7 / 5])
     }
 
     /// When the host has gone on for `ns`, which is the same on all clocks.
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn a_query_is_contested_if_a_faster_or_slower_gpu_would_answer_otherwise() {
         for (host, contested) in
-            [(LONG * 4 / 9 - 1, 0), (LONG * 4 / 9, 1), (LONG * 7 / 5 - 1, 1), (LONG * 7 / 5, 0)]
+            [(LONG / 3 - 1, 0), (LONG / 3, 1), (LONG * 7 / 5 - 1, 1), (LONG * 7 / 5, 0)]
         {
             let mut timeline = after_a_kernel(Completion::Clock);
             timeline.work_until(host);
@@ -363,7 +363,7 @@ mod tests {
             timeline.work_until(host);
             timeline.is_reached(7, Worker)
         };
-        let paces = [(Completion::Fast, LONG * 4 / 9), (Completion::Slow, LONG * 7 / 5)];
+        let paces = [(Completion::Fast, LONG / 3), (Completion::Slow, LONG * 7 / 5)];
         for (completion, ns) in paces {
             assert!(!reached(completion, ns - 1) && reached(completion, ns));
         }

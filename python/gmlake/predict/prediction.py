@@ -2,7 +2,7 @@
 
 When memory that another stream has used becomes free again depends on how far the GPU is. Events
 of the virtual GPU complete by a clock; the best guess. If that run says that its answers depended
-on the clock, two more runs, on a GPU 2.25 times as fast as estimated and on one 1.4 times as slow, are
+on the clock, two more runs, on a GPU 3 times as fast as estimated and on one 1.4 times as slow, are
 the ends of the interval.
 """
 
