@@ -60,9 +60,9 @@ impl Conf {
 
 /// How many matrix products a collective waits for, since each fills the GPU that it runs on.
 ///
-/// In the recording `fsdp1-opt-13b-LR-w4`, 236 reduce-scatters that take 1.8 ms alone, next to products of 0.9 ms, took 2.65 or
-/// 3.7 ms in most cases, and at most 4.6 to 5.9: one, two, up to four products (`examples/predict/reduce_scatters.py`). The
-/// most, since the latest decides a peak.
+/// In the recording `fsdp1-opt-13b-LR-w4`, 236 reduce-scatters that take 1.8 ms alone, next to products of 0.9 ms, took
+/// 2.65 or 3.7 ms in most cases, and at most 4.6 to 5.9: one, two, up to four products
+/// (`examples/predict/reduce_scatters.py`). The most, since the latest decides a peak.
 const PRODUCTS_WAITED: u64 = 4;
 
 /// All devices of a process, and what was counted.

@@ -46,8 +46,8 @@ pub fn set_known(at: *const c_void, bytes: usize, is_known: bool) {
     }
 }
 
-/// A collective whose result is larger than [`LIMIT`], or on a captured stream: time, and no data. Where nothing is sent,
-/// in a world of one rank, NCCL copies.
+/// A collective whose result is larger than [`LIMIT`], or on a captured stream: time, and no data. Where nothing is
+/// sent, in a world of one rank, NCCL copies.
 fn is_moved(bytes: usize, sent: usize, to: *const c_void, on: Stream) -> bool {
     let work = if sent == 0 { Work::Bytes(bytes as u64) } else { Work::Link(sent as u64) };
     state::work(on, work);
