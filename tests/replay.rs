@@ -256,7 +256,8 @@ fn calibration_writes_a_profile_that_can_be_used() {
     let times = times.to_str().unwrap();
     let arguments =
         ["calibrate", "--seconds", "1", "--name", "mock", "--out", path, "--call-times", times];
-    let settings = [("MOCK_CUDA_MEMORY", "9000000000")];
+    // Mapping has a price that no other work on this machine hides.
+    let settings = [("MOCK_CUDA_MEMORY", "9000000000"), ("MOCK_CUDA_MAP_NS", "20000")];
     let Some(run) = on_mock(&arguments, &settings) else { return };
     assert_eq!(run.code(), 0, "{}{}", run.text(), run.errors());
     run.assert_tidy();
@@ -264,7 +265,8 @@ fn calibration_writes_a_profile_that_can_be_used() {
     assert!(run.text().contains("Table 1 of the paper"), "{}", run.text());
     let written = Profile::from_json(&fs::read_to_string(&profile).unwrap()).unwrap();
     assert_eq!(written.name, "mock");
-    assert!(written.calls.map[0].per_handle_ns + written.calls.map[0].per_call_ns > 0.0);
+    let map = written.calls.map[0];
+    assert!(map.per_handle_ns + map.per_call_ns > 10_000.0, "{map:?}");
     let more = ["--allocators", "gmlake", "--profile", path];
     let run = replay(STREAMS, &more, &[]).unwrap();
     assert_eq!((run.code(), &run.json[0]["profile"]), (0, &Value::from("mock")));

@@ -11,6 +11,7 @@
 //   MOCK_CUDA_DEVICES=N         how many GPUs there are, each with that memory (default 1)
 //   MOCK_CUDA_NO_VMM=1          the GPU has no virtual memory management
 //   MOCK_CUDA_FAIL=CALL:N:CODE  the N-th CALL (from 1) and all later ones return CODE
+//   MOCK_CUDA_MAP_NS=N          each cuMemMap takes at least N nanoseconds
 //   MOCK_CUDA_CORRUPT=N         the N-th memset writes one wrong byte
 //   MOCK_CUDA_REPORT=FILE       append the report to this file instead of writing it to stderr
 
@@ -589,6 +590,8 @@ Result cuMemRelease(uint64_t handle) {
 }
 
 Result cuMemMap(uint64_t at, size_t size, size_t offset, uint64_t handle, unsigned long long flags) {
+    using Clock = std::chrono::steady_clock;
+    auto end = Clock::now() + std::chrono::nanoseconds(number("MOCK_CUDA_MAP_NS", 0));
     ENTER("cuMemMap");
     State &s = state();
     auto found = s.handles.find(handle);
@@ -603,6 +606,7 @@ Result cuMemMap(uint64_t at, size_t size, size_t offset, uint64_t handle, unsign
     if (place == MAP_FAILED) return kOutOfMemory;
     found->second.mappings++;
     s.mappings[at] = {size, handle, false, 0};
+    while (Clock::now() < end) {}
     return kSuccess;
 }
 

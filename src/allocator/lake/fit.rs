@@ -111,24 +111,27 @@ impl Lake {
     /// Free parts of a stitched range of at least `size` bytes, as offsets in it.
     fn runs_of(&self, view: SlabIndex, stream: StreamId, size: Bytes, reach: Reach) -> Vec<Span> {
         let (mut runs, mut run) = (Vec::new(), 0..0);
+        let mut end_run = |run: Span| {
+            if run.end - run.start >= size {
+                runs.push(run);
+            }
+        };
         for slot in &self.views.all[view].slots {
-            let handle = &self.arena.handles[slot.handle];
-            let is_usable = self.may_use_handle(stream, slot.handle, reach);
-            let end = slot.offset + handle.size();
-            if is_usable && self.arena.is_idle(slot.handle) {
-                run.end = end;
+            let Span { start, end } = self.arena.handles[slot.handle].span;
+            let offset = |at: u64| at - start + slot.offset;
+            if !self.may_use_handle(stream, slot.handle, reach) {
+                end_run(run);
+                run = offset(end)..offset(end);
                 continue;
             }
-            let offset = |at: u64| at - handle.span.start + slot.offset;
-            if is_usable {
-                run.end = offset(self.arena.free_prefix(slot.handle).end);
+            let free = self.arena.free_prefix(slot.handle).end;
+            run.end = offset(free);
+            if free < end {
+                end_run(run);
+                run = offset(self.arena.free_suffix(slot.handle).start)..offset(end);
             }
-            runs.push(run);
-            let suffix = self.arena.free_suffix(slot.handle);
-            run = if is_usable { offset(suffix.start)..end } else { end..end };
         }
-        runs.push(run);
-        runs.retain(|run| run.end - run.start >= size);
+        end_run(run);
         runs
     }
 
