@@ -20,10 +20,22 @@ const BAD_PARAMETER: Status = 2000;
 
 /// Networks, and their element types. Their tokens and batch are not known before data is described.
 static NETWORKS: Objects<(Recurrent, c_int)> = Objects::new();
-/// Tokens (steps of all sequences) and sequences of data.
-static DATA: Objects<(u64, u64)> = Objects::new();
+static DATA: Objects<Sequences> = Objects::new();
 /// Which share of values a dropout drops.
 static DROPOUTS: Objects<c_float> = Objects::new();
+
+/// What a network runs on.
+#[derive(Clone, Copy)]
+struct Sequences {
+    count: u64,
+    /// Steps of the longest one, and of all together.
+    longest: u64,
+    tokens: u64,
+    is_packed: bool,
+}
+
+/// `cudnnRNNDataLayout_t`: `CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED`
+const PACKED: c_int = 1;
 
 fn size(number: c_int) -> u64 {
     number.max(0) as u64
@@ -99,6 +111,8 @@ pub extern "C" fn cudnnSetRNNDescriptor_v8(
         output: size(output),
         tokens: 0,
         batch: 0,
+        steps: 0,
+        packed: false,
         dropout: DROPOUTS.get(dropout).is_some_and(|share| share > 0.0),
         element: element(kind),
     };
@@ -117,7 +131,7 @@ pub extern "C" fn cudnnDestroyRNNDescriptor(of: *mut c_void) -> Status {
 pub unsafe extern "C" fn cudnnSetRNNDataDescriptor(
     of: *mut c_void,
     _kind: c_int,
-    _layout: c_int,
+    layout: c_int,
     steps: c_int,
     batch: c_int,
     _features: c_int,
@@ -130,7 +144,8 @@ pub unsafe extern "C" fn cudnnSetRNNDataDescriptor(
         let lengths = unsafe { std::slice::from_raw_parts(lengths, size(batch) as usize) };
         tokens = lengths.iter().map(|&length| size(length)).sum();
     }
-    DATA.set(of, (tokens, size(batch)));
+    let (count, longest, is_packed) = (size(batch), size(steps), layout == PACKED);
+    DATA.set(of, Sequences { count, longest, tokens, is_packed });
     SUCCESS
 }
 
@@ -142,8 +157,9 @@ pub extern "C" fn cudnnDestroyRNNDataDescriptor(of: *mut c_void) -> Status {
 
 /// A network that runs on data.
 fn running(network: *mut c_void, data: *mut c_void) -> Option<Recurrent> {
-    let ((network, _), (tokens, batch)) = (NETWORKS.get(network)?, DATA.get(data)?);
-    Some(Recurrent { tokens, batch, ..network })
+    let ((network, _), data) = (NETWORKS.get(network)?, DATA.get(data)?);
+    let Sequences { count: batch, longest: steps, tokens, is_packed: packed } = data;
+    Some(Recurrent { tokens, batch, steps, packed, ..network })
 }
 
 /// PyTorch asks with null in place of what it does not want to know.
