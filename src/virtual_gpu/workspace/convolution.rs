@@ -48,9 +48,10 @@ enum Copied {
 impl Convolution {
     /// Bytes of workspace.
     ///
-    /// Of 3,356 convolutions set aside for the check (random ones and layers of known models), 80 % are within 2 MiB of
-    /// cuDNN's answer; of 402 that PyTorch ran for layers of known models, 87 %, and their sum is 9 % too small (the
-    /// minimum in `product_of_weights` was found on these). Tensors of 2 GiB and more, which cuDNN splits: 54 % of 726.
+    /// Of 3,356 convolutions set aside for the check (random ones and layers of known models), 80 % were within 2 MiB
+    /// of cuDNN's answer before `is_unaligned`, `reads_colours` and `wide_groups`, which were found on the layers of
+    /// twelve models (`examples/predict/convolutions.py`, batches of 32, 48, 128 and 256). Tensors of 2 GiB and more,
+    /// which cuDNN splits: 54 % of 726.
     #[must_use]
     pub fn workspace(&self) -> u64 {
         if self.input.len() < 3 || self.weight.len() < 3 || self.groups() == 0 {
@@ -59,12 +60,63 @@ impl Convolution {
         let weights = self.direction == Direction::Weight;
         match (self.matrix_product(), self.depthwise()) {
             (true, _) if weights => self.product_of_weights(),
+            (true, _) if self.is_unaligned() => self.tensors() + 16,
             (_, true) if weights && self.channels_last && self.element == 2 => {
                 self.input[0] * self.input[1].next_multiple_of(32) * self.taps() * 32
             }
             (true, _) | (_, true) => 0,
-            _ => self.copies() + if weights { self.partial_results(self.tile()) } else { 0 },
+            _ if self.reads_colours() => 0,
+            _ => self.wide_groups().unwrap_or_else(|| {
+                self.copies() + if weights { self.partial_results(self.tile()) } else { 0 }
+            }),
         }
+    }
+
+    /// Whether a product copies both tensors, since rows of its pixels are not aligned: an odd number, or for large
+    /// products one that 8 does not divide. In 32 bits only odd ones between many channels.
+    fn is_unaligned(&self) -> bool {
+        let (batch, pixels) = (self.input[0], self.input[2..].iter().product::<u64>());
+        let has_many_channels = self.input[1].min(self.weight[0]) >= 512;
+        let is_odd = pixels % 2 == 1 && pixels > 1;
+        match (self.channels_last, self.element) {
+            (true, _) => false,
+            (_, 2) if is_odd => self.direction == Direction::Forward || batch.is_multiple_of(32),
+            (_, 2) => has_many_channels && !pixels.is_multiple_of(8) && batch * pixels >= 1 << 14,
+            _ => is_odd && has_many_channels,
+        }
+    }
+
+    /// Three channels under a small kernel have a kernel of their own, forwards.
+    fn reads_colours(&self) -> bool {
+        let is_turned = self.element == 2 || !self.channels_last;
+        let is_small = self.input[1] == 3 && self.weight[1] == 3 && self.taps() <= 16;
+        self.direction == Direction::Forward && is_small && is_turned
+    }
+
+    /// Groups of 33 to 127 channels, in 16 bits: up to 64 channels are computed for eight groups at a time, more for
+    /// all groups, filled up to 128.
+    fn wide_groups(&self) -> Option<u64> {
+        let (groups, channels) = (self.groups(), self.weight[1]);
+        let is_square = self.weight[0] == groups * channels;
+        if self.element != 2 || groups == 1 || !is_square || !(33..128).contains(&channels) {
+            return None;
+        }
+        let (tensors, weight) = (self.tensors(), self.bytes_of(&self.weight));
+        let filled = (tensors + weight) * channels.next_power_of_two() / channels;
+        let eight_at_a_time = |bytes: u64| bytes * groups.min(8) / groups;
+        match (self.direction, channels <= 64) {
+            (Direction::Weight, _) if channels.is_power_of_two() => None,
+            (Direction::Weight, true) => Some(eight_at_a_time(filled)),
+            (_, true) if self.channels_last => Some(eight_at_a_time(tensors)),
+            (_, true) => Some(eight_at_a_time(tensors + weight)),
+            (Direction::Data, false) if !self.channels_last => None,
+            (_, false) => Some(filled),
+        }
+    }
+
+    /// Bytes of the input and the output.
+    fn tensors(&self) -> u64 {
+        self.bytes_of(&self.input) + self.bytes_of(&self.output)
     }
 
     /// One tap, stride 1, no padding, one group: cuBLAS computes it, in place.
@@ -96,7 +148,7 @@ impl Convolution {
             return self.partial_results(if self.element == 2 { self.tile() } else { single });
         }
         let products = self.input[0] * self.input[1] * self.weight[0] * 4;
-        products.min(self.bytes_of(&self.input) + self.bytes_of(&self.output))
+        products.min(self.tensors())
     }
 
     /// Channels of a group must fill 16 bytes for the tensor cores.
@@ -178,6 +230,18 @@ mod tests {
         ('d', 4, false, &[32, 32, 14, 14], &[128, 32, 3, 3], &[32, 128, 14, 14], false, 4_161_552),
         ('f', 4, false, &[2, 128, 4, 4], &[256, 128, 1, 1], &[2, 256, 2, 2], false, 24_592),
         ('f', 2, true, &[16, 512, 60, 60], &[21, 512, 1, 1], &[16, 21, 60, 60], true, 0),
+        ('f', 2, false, &[32, 512, 7, 7], &[2048, 512, 1, 1], &[32, 2048, 7, 7], true, 8_028_176),
+        ('f', 2, false, &[32, 3, 224, 224], &[32, 3, 3, 3], &[32, 32, 112, 112], false, 0),
+        (
+            'f',
+            2,
+            false,
+            &[32, 2048, 14, 14],
+            &[2048, 64, 3, 3],
+            &[32, 2048, 7, 7],
+            false,
+            8_617_984,
+        ),
     ];
 
     fn convolution(row: &Row) -> Convolution {
