@@ -78,10 +78,15 @@ def command(job, folder):
     words = [sys.executable, "-m", "gmlake", "predict", "--events", "clock", "--out", folder, "--jobs", "1"]
     if job["world"] != "1":
         words += ["--world", job["world"], "--ranks", "0"]
+    return words + script(job)
+
+
+def script(job):
+    """What a job runs: its program, and the arguments."""
     arguments = shlex.split(job["arguments"])
     if job["kind"].endswith(".py"):
-        return [*words, str(HERE.parent / job["kind"]), *arguments]
-    words += [str(HERE / "jobs" / "train.py"), job["kind"], job["family"], "--engine", job["engine"]]
+        return [str(HERE.parent / job["kind"]), *arguments]
+    words = [str(HERE / "jobs" / "train.py"), job["kind"], job["family"], "--engine", job["engine"]]
     return words + ["--varied"] * (job["varied"] == "yes") + arguments
 
 

@@ -11,12 +11,13 @@ requests, the seconds of the script, and what went wrong, if anything did.
 import argparse
 import csv
 import json
-import shlex
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from make import script
 
 HERE = Path(__file__).parent
 RECORD = HERE.parent / "jobs" / "record.py"
@@ -71,13 +72,9 @@ def side_by_side(todo, free, end, folder):
 
 def begin(job, folder):
     """A process that records a job."""
-    arguments = shlex.split(job["arguments"])
-    if job["kind"].endswith(".py"):
-        words = [HERE.parent / job["kind"], folder / job["name"], *arguments]
-    else:
-        words = [HERE / "jobs" / "train.py", folder / job["name"], job["kind"], job["family"]]
-        words += ["--engine", job["engine"], *["--varied"] * (job["varied"] == "yes"), *arguments]
-    return subprocess.Popen([sys.executable, RECORD, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    program, *arguments = script(job)
+    words = [sys.executable, RECORD, program, folder / job["name"], *arguments]
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
 def outcome(job, folder):

@@ -1,10 +1,10 @@
-"""What cuDNN asks for recurrent layers, on a GPU: workspace and reserve of 2,718 networks, as CSV.
+"""What cuDNN asks for recurrent layers, on a GPU: workspace and reserve of some 2,700 networks, as CSV.
 
 usage: recurrent.py OUT.csv
 
 Nothing is computed: cuDNN is asked through its C interface, in PyTorch's way (`cudnnGetRNNTempSpaceSizes`).
 First one thing is varied at a time, then all of them at random. `src/virtual_gpu/workspace/recurrent.rs` was
-chosen on the answers of an H200.
+chosen on an H200's answers with another seed, and judged on the random ones of this.
 """
 
 import csv

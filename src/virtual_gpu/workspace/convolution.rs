@@ -73,7 +73,8 @@ impl Convolution {
     }
 
     /// Whether a product copies both tensors, since rows of its pixels are not aligned: an odd number, or for large
-    /// products one that 8 does not divide. In 32 bits only odd ones between many channels.
+    /// products one that 8 does not divide. In 32 bits only odd ones between many channels. For the gradient of the
+    /// input an odd number counts in batches of 32, 128 and 256, and rarely in those of 48.
     fn is_unaligned(&self) -> bool {
         let (batch, pixels) = (self.input[0], self.input[2..].iter().product::<u64>());
         let has_many_channels = self.input[1].min(self.weight[0]) >= 512;
