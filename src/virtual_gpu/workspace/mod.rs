@@ -10,11 +10,13 @@
 
 mod convolution;
 mod fourier;
+mod measured;
 mod recurrent;
 mod sparse;
 
 pub use convolution::{Convolution, Direction};
 pub use fourier::Fourier;
+pub use measured::{Layer, pixels_of_batch};
 pub use recurrent::{Cell, Part, Recurrent};
 pub use sparse::{Sparse, sparse_sum};
 
