@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release --example convolution_table -- MEASURED.csv... > src/virtual_gpu/workspace/convolutions.csv`
 //!
-//! Layers where the rule is nowhere off by more than 64 KiB have no line. Points that lie on a straight line between
-//! others are left out.
+//! Each layer has a line; a cell is empty where the rule is nowhere off by more than 64 KiB. Points that lie on a
+//! straight line between others are left out.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -13,7 +13,7 @@ use gmlake::virtual_gpu::workspace::{Convolution, Direction, Layer, pixels_of_ba
 use serde::Deserialize;
 
 const DIRECTIONS: [Direction; 3] = [Direction::Forward, Direction::Data, Direction::Weight];
-/// Bytes that the rule may be off without a line in the table.
+/// Bytes that the rule may be off without points in the table.
 const TOLERATED: u64 = 64 << 10;
 /// Bytes that a point may lie off the line between its neighbours: PyTorch rounds to as much.
 const ROUNDING: u64 = 512;
@@ -37,27 +37,21 @@ struct Row {
 type Points = BTreeMap<u64, (u64, u64)>;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut layers: BTreeMap<Layer, Points> = BTreeMap::new();
+    let mut layers: BTreeMap<Layer, [Points; 3]> = BTreeMap::new();
     for path in std::env::args().skip(1) {
         for row in csv::Reader::from_path(path)?.deserialize() {
             add(&mut layers, &row?);
         }
     }
-    let mut lines: BTreeMap<Layer, [String; 3]> = BTreeMap::new();
-    for (layer, points) in layers {
-        if points.values().any(|(measured, rule)| measured.abs_diff(*rule) > TOLERATED) {
-            let line = lines.entry(Layer { direction: 0, ..layer.clone() }).or_default();
-            line[layer.direction] = text(&points);
-        }
-    }
-    write(&lines)
+    write(&layers)
 }
 
-fn add(layers: &mut BTreeMap<Layer, Points>, row: &Row) {
-    for (direction, bytes) in DIRECTIONS.into_iter().zip([row.forward, row.data, row.weights]) {
+fn add(layers: &mut BTreeMap<Layer, [Points; 3]>, row: &Row) {
+    let measured = [row.forward, row.data, row.weights];
+    for (at, (direction, bytes)) in DIRECTIONS.into_iter().zip(measured).enumerate() {
         let convolution = convolution(row, direction);
         let (Some(bytes), Some(layer)) = (bytes, Layer::of(&convolution)) else { continue };
-        let points = layers.entry(layer).or_default();
+        let points = &mut layers.entry(layer).or_default()[at];
         let rule = convolution.by_rule().next_multiple_of(ROUNDING);
         points.entry(pixels_of_batch(&convolution)).or_insert((bytes, rule));
     }
@@ -82,8 +76,11 @@ fn sizes(text: &str) -> Vec<u64> {
     text.split('x').filter_map(|size| size.parse().ok()).collect()
 }
 
-/// Points as `pixels:bytes`, without those that a straight line reaches.
+/// Points as `pixels:bytes`, without those that a straight line reaches; none where the rule is right.
 fn text(points: &Points) -> String {
+    if points.values().all(|(measured, rule)| measured.abs_diff(*rule) <= TOLERATED) {
+        return String::new();
+    }
     let points: Vec<_> = points.iter().map(|(pixels, (bytes, _))| (*pixels, *bytes)).collect();
     let mut kept = vec![0];
     while let Some(&from) = kept.last()
@@ -104,17 +101,17 @@ fn is_straight(points: &[(u64, u64)]) -> bool {
     points.iter().all(|&(pixels, bytes)| (line(pixels) - bytes as f64).abs() <= ROUNDING as f64)
 }
 
-fn write(lines: &BTreeMap<Layer, [String; 3]>) -> Result<(), Box<dyn Error>> {
+fn write(layers: &BTreeMap<Layer, [Points; 3]>) -> Result<(), Box<dyn Error>> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "# Workspaces of cuDNN 9.19 on an H200, in bytes by the pixels of the batch that go in, where the rule")?;
-    writeln!(out, "# in convolution.rs is wrong. Measured by examples/predict/convolutions.py, written by")?;
+    writeln!(out, "# Workspaces of cuDNN 9.19 on an H200: bytes by the pixels of the batch that go in; none where the rule")?;
+    writeln!(out, "# in convolution.rs is right. Measured by examples/predict/convolutions.py, written by")?;
     writeln!(out, "# examples/predict/convolution_table.rs.")?;
     writeln!(out, "element,channels_last,weight,groups,shrinks,pixels,forward,data,weights")?;
-    for (layer, cells) in lines {
+    for (layer, points) in layers {
         let weight: Vec<_> = layer.weight.iter().map(u64::to_string).collect();
         let (last, weight) = (u8::from(layer.channels_last), weight.join("x"));
         write!(out, "{},{last},{weight},{},{}", layer.element, layer.groups, layer.shrinks)?;
-        writeln!(out, ",{},{}", layer.pixels, cells.join(","))?;
+        writeln!(out, ",{},{}", layer.pixels, points.each_ref().map(text).join(","))?;
     }
     Ok(())
 }

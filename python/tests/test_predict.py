@@ -349,6 +349,22 @@ def test_a_script_notes_categories_by_itself():
     assert (bytes_["parameters"], bytes_["optimizer state"]) == (whole, 2 * whole), bytes_
 
 
+CONVOLUTION = """
+import torch
+layer = torch.nn.Conv2d(64, {outputs}, 3, padding=1).cuda()
+layer(torch.zeros(64, 64, 56, 56, device="cuda")).sum().backward()
+"""
+
+
+def test_a_convolution_that_was_not_measured_is_called_an_estimate():
+    known, other = (predict(CONVOLUTION.format(outputs=outputs)) for outputs in (64, 77))
+    counts = [each.rank["estimated_workspaces"] for each in (known, other)]
+    assert counts == [0, 1], counts
+    assert "estimates" not in known.err and "one kind of convolution are estimates" in other.err, other.err
+    elsewhere = predict(CONVOLUTION.format(outputs=64), "--gpu", "a100-80gb")
+    assert elsewhere.rank["estimated_workspaces"] == 1, elsewhere.err
+
+
 def test_a_grid_has_a_row_for_each_configuration_and_for_each_card():
     with tempfile.TemporaryDirectory() as folder:
         found = Answer(folder, MLP, "--out", "kept", "--steps", "2", "--vary", "batch=64,4096,none")

@@ -7,6 +7,7 @@ use rustc_hash::FxHashSet;
 use serde_json::json;
 
 use super::post::Post;
+use super::workspace::{Convolution, Layer};
 use super::{Addresses, Completion, Graphs, Known, Memory, Properties, Timeline, Work};
 use crate::units::Bytes;
 
@@ -88,6 +89,7 @@ pub struct VirtualGpu {
     launches: u64,
     unknown_reads: u64,
     unwritten: BTreeSet<String>,
+    estimated: FxHashSet<Layer>,
     next_object: u64,
 }
 
@@ -108,6 +110,7 @@ impl VirtualGpu {
             launches: 0,
             unknown_reads: 0,
             unwritten: BTreeSet::new(),
+            estimated: FxHashSet::default(),
             next_object: 0x1_0000,
         }
     }
@@ -157,6 +160,14 @@ impl VirtualGpu {
         self.unwritten.insert(name.to_owned())
     }
 
+    /// Notes a convolution, if nobody has measured its workspace: those that were are of a GPU of Hopper's kind.
+    pub fn note_workspace(&mut self, convolution: &Convolution) {
+        let is_hopper = (self.conf.card.major, self.conf.card.minor) == (9, 0);
+        if convolution.is_estimate() || !is_hopper {
+            self.estimated.extend(Layer::of(convolution));
+        }
+    }
+
     /// The most memory that was ever in use, on the device that used most.
     #[must_use]
     pub fn peak(&self) -> Bytes {
@@ -172,6 +183,7 @@ impl VirtualGpu {
             "unknown_reads": self.unknown_reads,
             "contested": self.timeline.contested(),
             "unwritten": self.unwritten,
+            "estimated_workspaces": self.estimated.len(),
             "peak_bytes": self.peak(),
             "clock_ns": self.timeline.host_ns(),
         })

@@ -65,6 +65,8 @@ def notes_of(rank, order):
         times = "once" if count == 1 else f"{count} times"
         yield (f"{times} the script read what only a kernel could know, and got "
                f"{order.assume}; most at {most['place']} ({most['what']})")
+    if rank["estimated_workspaces"]:
+        yield estimates(rank["estimated_workspaces"])
     if rank["unwritten"]:
         yield f"the virtual GPU lacks {listed(rank['unwritten'])}; the script got an error"
     if rank["error"]:
@@ -74,12 +76,22 @@ def notes_of(rank, order):
         yield "the script asked for no GPU memory in this process"
 
 
+def estimates(layers):
+    """Workspaces that nobody has measured."""
+    of = "one kind" if layers == 1 else f"{layers} kinds"
+    return (f"cuDNN's workspaces for {of} of convolution are estimates; what PyTorch holds may be "
+            "off by some per cent")
+
+
 def shared_notes(ranks, order):
     """What must be known about many configurations at once."""
     places = sorted({read["place"] for rank in ranks for read in rank["unknown_reads"] or []})
     if places:
         yield (f"what only a kernel could know was read, and taken as {order.assume}, at "
                + listed(places))
+    layers = max((rank["estimated_workspaces"] for rank in ranks), default=0)
+    if layers:
+        yield estimates(layers)
     lacking = sorted({name for rank in ranks for name in rank["unwritten"]})
     if lacking:
         yield f"the virtual GPU lacks {listed(lacking)}; scripts got an error"

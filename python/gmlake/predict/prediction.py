@@ -61,7 +61,8 @@ def rank_of(rank, facts, others):
     answer.update(dict.fromkeys(PEAKS), requests=facts["requests"], error=facts["error"])
     for name in FACTS:
         answer[name] = facts.get(name)
-    answer.update(unwritten=unwritten(facts), seconds=round(facts["seconds"], 2))
+    answer.update(unwritten=unwritten(facts), estimated_workspaces=estimated(facts))
+    answer.update(seconds=round(facts["seconds"], 2))
     answer.update(open_ends=0, allocators={})
     if facts["requests"]:
         answer.update(held(facts, others))
@@ -100,3 +101,8 @@ def failed(rank, text):
 def unwritten(facts):
     """Functions that were asked for and that the virtual GPU does not have."""
     return facts.get("library", {}).get("unwritten", [])
+
+
+def estimated(facts):
+    """How many convolutions there were whose workspace nobody has measured."""
+    return facts.get("library", {}).get("estimated_workspaces", 0)

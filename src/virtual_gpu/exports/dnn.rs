@@ -163,10 +163,18 @@ fn get(of: u64, name: c_int, kind: c_int) -> Vec<u8> {
     let stored = all(|all| all.get(&of).and_then(|it| it.attributes.get(&name).cloned()));
     match (stored, kind) {
         (Some(bytes), _) => bytes,
-        _ if name == PLAN_WORKSPACE => computes(of).workspace().to_ne_bytes().to_vec(),
+        _ if name == PLAN_WORKSPACE => workspace(&computes(of)).to_ne_bytes().to_vec(),
         (None, NUMERICAL_NOTES | BEHAVIOR_NOTES) => Vec::new(),
         (None, _) => vec![0; width(kind)],
     }
+}
+
+/// Bytes for a plan. What is only an estimate is noted.
+fn workspace(plan: &Plan) -> u64 {
+    if let Plan::Convolution(convolution) = plan {
+        gpu().note_workspace(convolution);
+    }
+    plan.workspace()
 }
 
 /// Fills descriptors of the caller's with those that an attribute names, and says how many there are.

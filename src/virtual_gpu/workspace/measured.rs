@@ -1,6 +1,6 @@
-//! Measured: what cuDNN asked for on an H200, for the convolutions of known models that the rule gets wrong.
+//! Measured: what cuDNN asked for on an H200, for the convolutions of known models.
 //!
-//! A layer has one line in `convolutions.csv` next to this file. Its workspace depends on the pixels of the whole
+//! Each layer has a line in `convolutions.csv` next to this file. Its workspace depends on the pixels of the whole
 //! batch: copies grow with them, and how many partial results are added up changes in steps. Between two numbers of
 //! pixels that were measured lies a straight line:
 //!
@@ -11,7 +11,7 @@
 //!         └──────────────────────▶ pixels of the batch
 //! ```
 //!
-//! Outside them the rule answers.
+//! Outside them the rule answers, and where it was found to be right, so that the line has no points.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -25,11 +25,28 @@ const TABLE: &str = include_str!("convolutions.csv");
 /// Pixels of a batch, and bytes of workspace.
 type Point = (u64, u64);
 
-static LAYERS: LazyLock<HashMap<Layer, Vec<Point>>> = LazyLock::new(|| parsed(TABLE));
+/// Points for the output, the gradient of the input, and that of the weight.
+type Points = [Vec<Point>; 3];
 
-/// Bytes for a convolution, if its layer was measured and its pixels lie between those that were.
+static LAYERS: LazyLock<HashMap<Layer, Points>> = LazyLock::new(|| parsed(TABLE));
+
+/// Bytes for a convolution, if the rule is wrong for its layer and its pixels lie between those that were measured.
 pub(super) fn bytes(convolution: &Convolution) -> Option<u64> {
-    between(LAYERS.get(&Layer::of(convolution)?)?, pixels_of_batch(convolution))
+    between(points(convolution)?, pixels_of_batch(convolution))
+}
+
+/// Whether a workspace is more than an estimate: its layer is in the table, and the pixels lie within its points.
+pub(super) fn knows(convolution: &Convolution) -> bool {
+    points(convolution).is_some_and(|points| points.is_empty() || bytes(convolution).is_some())
+}
+
+fn points(convolution: &Convolution) -> Option<&'static [Point]> {
+    let at = match convolution.direction {
+        Direction::Forward => 0,
+        Direction::Data => 1,
+        Direction::Weight => 2,
+    };
+    Some(&LAYERS.get(&Layer::of(convolution)?)?[at])
 }
 
 /// What two convolutions have in common that differ in their batch at most, or, where that makes no difference, in
@@ -48,8 +65,6 @@ pub struct Layer {
     pub shrinks: u64,
     /// Pixels of an image, where cuBLAS computes the layer as a product for each image; else 0.
     pub pixels: u64,
-    /// What is computed: 0 for the output, 1 for the input's gradient, 2 for the weight's.
-    pub direction: usize,
 }
 
 impl Layer {
@@ -68,11 +83,6 @@ impl Layer {
             groups: convolution.groups(),
             shrinks: (going_in + coming_out / 2) / coming_out,
             pixels: if is_product { going_in } else { 0 },
-            direction: match convolution.direction {
-                Direction::Forward => 0,
-                Direction::Data => 1,
-                Direction::Weight => 2,
-            },
         })
     }
 }
@@ -100,7 +110,7 @@ fn between(points: &[Point], pixels: u64) -> Option<u64> {
     Some((y0 as f64 + share * (y1 as f64 - y0 as f64)).round() as u64)
 }
 
-/// A line of the table. The last three have points as `pixels:bytes`, with blanks between; none if the rule is right.
+/// A line of the table. The last three have points as `pixels:bytes`, with blanks between; none where the rule is right.
 #[derive(Deserialize)]
 struct Row {
     element: u64,
@@ -115,7 +125,7 @@ struct Row {
 }
 
 impl Row {
-    fn layer(&self, direction: usize) -> Layer {
+    fn layer(&self) -> Layer {
         Layer {
             element: self.element,
             channels_last: self.channels_last == 1,
@@ -123,24 +133,19 @@ impl Row {
             groups: self.groups,
             shrinks: self.shrinks,
             pixels: self.pixels,
-            direction,
         }
+    }
+
+    fn points(&self) -> Points {
+        let of = |cell: &str| cell.split(' ').filter_map(point).collect();
+        [of(&self.forward), of(&self.data), of(&self.weights)]
     }
 }
 
 /// All layers of a table that is part of the program; the tests read every line of it.
-fn parsed(table: &str) -> HashMap<Layer, Vec<Point>> {
+fn parsed(table: &str) -> HashMap<Layer, Points> {
     let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(table.as_bytes());
-    let mut layers = HashMap::new();
-    for row in reader.deserialize::<Row>().flatten() {
-        for (direction, points) in [&row.forward, &row.data, &row.weights].into_iter().enumerate() {
-            let points: Vec<_> = points.split(' ').filter_map(point).collect();
-            if !points.is_empty() {
-                layers.insert(row.layer(direction), points);
-            }
-        }
-    }
-    layers
+    reader.deserialize::<Row>().flatten().map(|row| (row.layer(), row.points())).collect()
 }
 
 fn point(text: &str) -> Option<Point> {
@@ -166,26 +171,18 @@ mod tests {
 
     #[test]
     fn every_line_of_the_table_is_read() {
-        let cells: usize = TABLE
-            .lines()
-            .filter(|line| !line.starts_with('#'))
-            .skip(1)
-            .map(|line| line.split(',').skip(6).filter(|cell| !cell.is_empty()).count())
-            .sum();
-        assert!(cells > 1000, "{cells}");
-        assert_eq!(LAYERS.len(), cells);
-        let points: usize = LAYERS.values().map(Vec::len).sum();
-        assert_eq!(points, TABLE.matches(':').count() - comment_colons());
-    }
-
-    fn comment_colons() -> usize {
-        TABLE.lines().filter(|line| line.starts_with('#')).map(|line| line.matches(':').count()).sum()
+        let lines: Vec<_> = TABLE.lines().filter(|line| !line.starts_with('#')).skip(1).collect();
+        assert!(lines.len() > 1000, "{}", lines.len());
+        assert_eq!(LAYERS.len(), lines.len());
+        let points: usize = LAYERS.values().flatten().map(Vec::len).sum();
+        assert_eq!(points, lines.iter().map(|line| line.matches(':').count()).sum::<usize>());
     }
 
     #[test]
     fn points_go_upwards_in_pixels() {
         for (layer, points) in &*LAYERS {
-            assert!(points.windows(2).all(|two| two[0].0 < two[1].0), "{layer:?}");
+            let up = |points: &Vec<Point>| points.windows(2).all(|two| two[0].0 < two[1].0);
+            assert!(points.iter().all(up), "{layer:?}");
         }
     }
 
@@ -201,13 +198,20 @@ mod tests {
     fn a_known_layer_is_looked_up_and_another_follows_the_rule() {
         let known = of_resnet(256, Direction::Weight);
         assert_eq!(bytes(&known), Some(known.workspace()));
+        assert!(!known.is_estimate());
         assert_ne!(known.workspace(), known.by_rule());
         let mut other = known.clone();
         other.weight = vec![512, 511, 3, 3];
         assert_eq!(bytes(&other), None);
         assert_eq!(other.workspace(), other.by_rule());
-        other.output.clear();
-        assert_eq!(Layer::of(&known).map(|layer| layer.direction), Some(2));
+        assert!(other.is_estimate());
+    }
+
+    #[test]
+    fn a_batch_larger_than_all_that_were_measured_is_an_estimate() {
+        let many = of_resnet(1 << 20, Direction::Weight);
+        assert_eq!(many.workspace(), many.by_rule());
+        assert!(many.is_estimate());
     }
 
     #[test]
