@@ -2,21 +2,21 @@
 //!
 //! `cargo run --release --example convolution_table -- MEASURED.csv... > src/virtual_gpu/workspace/convolutions.csv`
 //!
-//! Each layer has a line; a cell is empty where the rule is nowhere off by more than 64 KiB. Points that lie on a
-//! straight line between others are left out.
+//! Each layer has a line; a cell is empty where the rule is nowhere off by more than 64 KiB. Points are left out that
+//! the look-up finds from the others, and lines of float16 that say what those of bfloat16 say.
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::Write;
 
-use gmlake::virtual_gpu::workspace::{Convolution, Direction, Layer, pixels_of_batch};
+use gmlake::virtual_gpu::workspace::{
+    Convolution, Direction, Kind, Layer, Point, UNIT, difference,
+};
 use serde::Deserialize;
 
 const DIRECTIONS: [Direction; 3] = [Direction::Forward, Direction::Data, Direction::Weight];
-/// Bytes that the rule may be off without points in the table.
-const TOLERATED: u64 = 64 << 10;
-/// Bytes that a point may lie off the line between its neighbours: PyTorch rounds to as much.
-const ROUNDING: u64 = 512;
+/// Units that the rule may be off without points in the table: 64 KiB.
+const TOLERATED: u64 = 128;
 
 /// A line of `convolutions.py`.
 #[derive(Deserialize)]
@@ -26,15 +26,15 @@ struct Row {
     stride: String,
     padding: String,
     dilation: String,
-    kind: String,
+    kind: Kind,
     channels_last: u8,
     forward: Option<u64>,
     data: Option<u64>,
     weights: Option<u64>,
 }
 
-/// Pixels of the batch; what was measured and what the rule says, in bytes.
-type Points = BTreeMap<u64, (u64, u64)>;
+/// The batch, and the units by which the rule is wrong.
+type Points = BTreeMap<u64, i64>;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut layers: BTreeMap<Layer, [Points; 3]> = BTreeMap::new();
@@ -52,8 +52,8 @@ fn add(layers: &mut BTreeMap<Layer, [Points; 3]>, row: &Row) {
         let convolution = convolution(row, direction);
         let (Some(bytes), Some(layer)) = (bytes, Layer::of(&convolution)) else { continue };
         let points = &mut layers.entry(layer).or_default()[at];
-        let rule = convolution.by_rule().next_multiple_of(ROUNDING);
-        points.entry(pixels_of_batch(&convolution)).or_insert((bytes, rule));
+        let units = bytes.div_ceil(UNIT) as i64 - convolution.by_rule().div_ceil(UNIT) as i64;
+        points.entry(convolution.input[0]).or_insert(units);
     }
 }
 
@@ -66,9 +66,22 @@ fn convolution(row: &Row, direction: Direction) -> Convolution {
         (input[at + 2] + 2 * padding[at] - reach - 1) / stride[at] + 1
     }));
     let plain = stride.iter().all(|&stride| stride == 1) && padding.iter().all(|&it| it == 0);
-    let element = if row.kind == "float32" { 4 } else { 2 };
+    let (element, is_float16) = match row.kind {
+        Kind::Float32 => (4, false),
+        kind => (2, kind == Kind::Float16),
+    };
     let channels_last = row.channels_last == 1;
-    Convolution { direction, element, channels_last, input, weight, output, plain }
+    Convolution {
+        direction,
+        element,
+        is_float16,
+        channels_last,
+        input,
+        weight,
+        output,
+        plain,
+        dilation: dilation[0],
+    }
 }
 
 /// `64x64x3x3` as numbers.
@@ -76,42 +89,71 @@ fn sizes(text: &str) -> Vec<u64> {
     text.split('x').filter_map(|size| size.parse().ok()).collect()
 }
 
-/// Points as `pixels:bytes`, without those that a straight line reaches; none where the rule is right.
-fn text(points: &Points) -> String {
-    if points.values().all(|(measured, rule)| measured.abs_diff(*rule) <= TOLERATED) {
-        return String::new();
+/// The points that all others are found from; none where the rule is right.
+fn needed(points: &Points) -> Vec<Point> {
+    let mut needed = Vec::new();
+    if points.values().any(|units| units.unsigned_abs() > TOLERATED) {
+        needed.extend(points.first_key_value().map(copied));
+        needed.extend(points.last_key_value().map(copied));
+        needed.dedup();
     }
-    let points: Vec<_> = points.iter().map(|(pixels, (bytes, _))| (*pixels, *bytes)).collect();
-    let mut kept = vec![0];
-    while let Some(&from) = kept.last()
-        && from + 1 < points.len()
+    while let Some(worst) = points.iter().map(copied).max_by_key(|it| error(&needed, *it))
+        && !needed.is_empty()
+        && error(&needed, worst) > 1
     {
-        let reached = (from + 1..points.len()).rev().find(|&to| is_straight(&points[from..=to]));
-        kept.push(reached.unwrap_or(from + 1));
+        needed.push(worst);
+        needed.sort_unstable();
     }
-    let words: Vec<_> = kept.iter().map(|&at| format!("{}:{}", points[at].0, points[at].1)).collect();
-    words.join(" ")
+    needed
 }
 
-/// Whether all points lie on the line from the first to the last.
-fn is_straight(points: &[(u64, u64)]) -> bool {
-    let (first, last) = (points[0], points[points.len() - 1]);
-    let rise = (last.1 as f64 - first.1 as f64) / (last.0 - first.0) as f64;
-    let line = |pixels: u64| first.1 as f64 + rise * (pixels - first.0) as f64;
-    points.iter().all(|&(pixels, bytes)| (line(pixels) - bytes as f64).abs() <= ROUNDING as f64)
+fn copied((batch, units): (&u64, &i64)) -> Point {
+    (*batch, *units)
+}
+
+/// Units by which a look-up would be wrong at a point.
+fn error(points: &[Point], (batch, units): Point) -> u64 {
+    difference(points, batch).unwrap_or(0).abs_diff(units)
+}
+
+/// Whether a line of bfloat16 finds all points of float16's.
+fn says_the_same(line: &[Vec<Point>; 3], points: &[Points; 3]) -> bool {
+    let finds = |(line, points): (&Vec<Point>, &Points)| {
+        let most = if line.is_empty() { TOLERATED } else { 1 };
+        points.iter().map(copied).all(|point| error(line, point) <= most)
+    };
+    line.iter().zip(points).all(finds)
+}
+
+fn text(points: &[Point]) -> String {
+    let words: Vec<_> = points.iter().map(|(batch, units)| format!("{batch}:{units}")).collect();
+    words.join(" ")
 }
 
 fn write(layers: &BTreeMap<Layer, [Points; 3]>) -> Result<(), Box<dyn Error>> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "# Workspaces of cuDNN 9.19 on an H200: bytes by the pixels of the batch that go in; none where the rule")?;
-    writeln!(out, "# in convolution.rs is right. Measured by examples/predict/convolutions.py, written by")?;
-    writeln!(out, "# examples/predict/convolution_table.rs.")?;
-    writeln!(out, "element,channels_last,weight,groups,shrinks,pixels,forward,data,weights")?;
+    writeln!(
+        out,
+        "# Workspaces of cuDNN 9.19 on an H200, as differences from the rule in convolution.rs: `batch:units`, a unit has 512"
+    )?;
+    writeln!(
+        out,
+        "# bytes. Measured by examples/predict/convolutions.py, written by examples/predict/convolution_table.rs."
+    )?;
+    writeln!(out, "kind,channels_last,weight,groups,dilation,shrinks,pixels,forward,data,weights")?;
     for (layer, points) in layers {
+        let other = Layer { kind: Kind::Bfloat16, ..layer.clone() };
+        let line = layers.get(&other).map(|points| points.each_ref().map(needed));
+        let is_known = line.is_some_and(|line| says_the_same(&line, points));
+        if layer.kind == Kind::Float16 && is_known {
+            continue;
+        }
+        let kind = format!("{:?}", layer.kind).to_lowercase();
         let weight: Vec<_> = layer.weight.iter().map(u64::to_string).collect();
         let (last, weight) = (u8::from(layer.channels_last), weight.join("x"));
-        write!(out, "{},{last},{weight},{},{}", layer.element, layer.groups, layer.shrinks)?;
-        writeln!(out, ",{},{}", layer.pixels, points.each_ref().map(text).join(","))?;
+        write!(out, "{kind},{last},{weight},{},{}", layer.groups, layer.dilation)?;
+        let cells = points.each_ref().map(|points| text(&needed(points)));
+        writeln!(out, ",{},{},{}", layer.shrinks, layer.pixels, cells.join(","))?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 """What cuDNN asks for the convolutions of known models, on a GPU: bytes of workspace, as CSV.
 
-usage: convolutions.py OUT.csv [--batches 8,16,32,64,128,256] [--kinds bfloat16,float32] [--seconds 300] [--share 1.0]
+usage: convolutions.py OUT.csv [--batches 8,16,32] [--kinds bfloat16,float32] [--seconds 300] [--share 1.0]
 
 Every convolution of the models below is run alone through PyTorch, forwards and for both gradients, in both
 layouts, and its workspace is what was allocated for a moment in addition to its tensors.
@@ -39,8 +39,8 @@ COLUMNS = ["model", "input", "weight", "stride", "padding", "dilation", "groups"
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out")
-    parser.add_argument("--batches", default="8,16,32,64,128,256")
-    parser.add_argument("--kinds", default="bfloat16,float32")
+    parser.add_argument("--batches", default="8,16,24,32,48,64,96,128,192,256")
+    parser.add_argument("--kinds", default="bfloat16,float16,float32")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--share", type=float, default=1, help="of the GPU's memory")
     given = parser.parse_args()
@@ -103,7 +103,10 @@ def layers(model, side):
 
 
 def workspaces(layer, kind, channels_last):
-    """Bytes for the output, the gradient of the input, and that of the weight; nothing where memory ends."""
+    """Bytes for the output, the gradient of the input, and that of the weight; nothing where memory ends.
+
+    With little memory PyTorch takes a plan that needs less, so that nothing is said of what nearly fills it.
+    """
     try:
         return measured(layer, kind, channels_last)
     except torch.OutOfMemoryError:
@@ -116,6 +119,9 @@ def measured(layer, kind, channels_last):
     order = torch.channels_last if channels_last else torch.contiguous_format
     x, w = (torch.zeros(size, device="cuda", dtype=kind).to(memory_format=order) for size in (input, weight))
     y = torch.nn.functional.conv2d(x, w, None, stride, padding, dilation, groups)
+    whole = torch.cuda.get_per_process_memory_fraction() * torch.cuda.get_device_properties(0).total_memory
+    if 4 * (x.nbytes + y.nbytes) > whole:
+        return ["", "", ""]
     gradient = torch.zeros_like(y)
 
     def backward(*wanted):

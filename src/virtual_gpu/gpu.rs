@@ -160,7 +160,7 @@ impl VirtualGpu {
         self.unwritten.insert(name.to_owned())
     }
 
-    /// Notes a convolution, if nobody has measured its workspace: those that were are of a GPU of Hopper's kind.
+    /// Notes a convolution whose workspace was not measured: those that were are of a GPU of Hopper's kind.
     pub fn note_workspace(&mut self, convolution: &Convolution) {
         let is_hopper = (self.conf.card.major, self.conf.card.minor) == (9, 0);
         if convolution.is_estimate() || !is_hopper {

@@ -77,7 +77,7 @@ def notes_of(rank, order):
 
 
 def estimates(layers):
-    """Workspaces that nobody has measured."""
+    """Workspaces that were not measured."""
     of = "one kind" if layers == 1 else f"{layers} kinds"
     return (f"cuDNN's workspaces for {of} of convolution are estimates; what PyTorch holds may be "
             "off by some per cent")

@@ -104,5 +104,5 @@ def unwritten(facts):
 
 
 def estimated(facts):
-    """How many convolutions there were whose workspace nobody has measured."""
+    """How many kinds of convolution there were whose workspace was not measured."""
     return facts.get("library", {}).get("estimated_workspaces", 0)

@@ -1,5 +1,7 @@
 //! Plans: what a cuDNN plan computes, read from the descriptors that it rests on.
 
+use std::ffi::c_int;
+
 use gmlake::virtual_gpu::workspace::{ATTENTION, Convolution, Direction};
 
 pub use crate::descriptor::Plan;
@@ -14,6 +16,7 @@ const GRAPH_OPERATIONS: i32 = 801;
 const TENSOR_TYPE: i32 = 901;
 const TENSOR_SIZES: i32 = 902;
 const TENSOR_STRIDES: i32 = 903;
+const DILATIONS: i32 = 102;
 const STRIDES: i32 = 103;
 const PADDINGS: [i32; 2] = [104, 105];
 
@@ -87,11 +90,13 @@ fn convolution(operation: u64, all: &Descriptors) -> Option<Convolution> {
     Some(Convolution {
         direction: places.direction,
         element: element(input),
+        is_float16: input.enumeration(TENSOR_TYPE) == Some(FLOAT16),
         channels_last: channels_last(input),
         input: sizes(input),
         weight: sizes(weight),
         output: sizes(output),
         plain,
+        dilation: what.numbers(DILATIONS).first().map_or(1, |&taps| taps.max(1) as u64),
     })
 }
 
@@ -104,6 +109,9 @@ fn channels_last(tensor: &Descriptor) -> bool {
     let (sizes, strides) = (tensor.numbers(TENSOR_SIZES), tensor.numbers(TENSOR_STRIDES));
     strides.get(1) == Some(&1) && sizes.get(1).is_some_and(|&channels| channels > 1)
 }
+
+/// CUDNN_DATA_HALF
+const FLOAT16: c_int = 2;
 
 /// Bytes of an element.
 fn element(tensor: &Descriptor) -> u64 {

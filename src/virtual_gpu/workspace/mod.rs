@@ -16,7 +16,7 @@ mod sparse;
 
 pub use convolution::{Convolution, Direction};
 pub use fourier::Fourier;
-pub use measured::{Layer, pixels_of_batch};
+pub use measured::{Kind, Layer, Point, UNIT, difference};
 pub use recurrent::{Cell, Part, Recurrent};
 pub use sparse::{Sparse, sparse_sum};
 
