@@ -85,6 +85,16 @@ def test_sizes_are_binary():
         raises("write a size such as 80GiB", options.size, text)
 
 
+def test_what_is_compiled_for_a_virtual_gpu_is_kept_from_real_ones():
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, library.NAME).write_text("")
+        by_default, own = library.compiled(folder, None), library.compiled(folder, "/own")
+        assert by_default.startswith(f"{tempfile.gettempdir()}/torchinductor_"), by_default
+        assert own.startswith("/own/gmlake-") and library.compiled(folder, own) == own, own
+        os.utime(Path(folder, library.NAME), (1, 1))
+        assert library.compiled(folder, "/own") != own
+
+
 def test_a_card_has_its_name_whatever_the_case():
     cards = ["H100 80GB", "H200"]
     assert options.card("h100-80gb", cards) == "H100 80GB" and options.card("h200", cards) == "H200"

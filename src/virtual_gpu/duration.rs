@@ -27,6 +27,9 @@ const LAUNCH_HOST_NS: u64 = 4_400;
 const BUS_HOST_NS: u64 = 2_300;
 const PRODUCT_HOST_NS: u64 = 9_300;
 
+/// Bytes at multiples of which the columns of matrices should begin: the fast kernels load as many at once.
+pub const ALIGNED: u64 = 16;
+
 /// How exactly a matrix product is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precision {
@@ -51,6 +54,8 @@ pub enum Work {
         results: f64,
         /// Of what kind.
         precision: Precision,
+        /// The bytes at multiples of which all columns begin, up to [`ALIGNED`].
+        alignment: u64,
     },
     /// A copy or memset inside the device.
     Bytes(u64),
@@ -71,8 +76,9 @@ impl Work {
             Self::Bytes(bytes) => 2.0 * bytes as f64 / memory,
             Self::Bus(bytes) => bytes as f64 / BUS_GBS,
             Self::Link(bytes) => COLLECTIVE_NS + bytes as f64 / LINK_GBS,
-            Self::Product { flops, results, precision } => {
-                flops / (1e3 * precision.tflops(card)) + results * precision.bytes() / memory
+            Self::Product { flops, results, precision, alignment } => {
+                let product = flops / (1e3 * precision.tflops(card));
+                product * precision.slower(alignment) + results * precision.bytes() / memory
             }
         };
         (FLOOR_NS + ns) as u64
@@ -97,7 +103,7 @@ impl Work {
     /// are taken to have the same.
     #[must_use]
     pub fn kernel_of_product(self) -> Option<u64> {
-        let Self::Product { flops, results, precision } = self else { return None };
+        let Self::Product { flops, results, precision, .. } = self else { return None };
         let order = |number: f64| number.max(1.0).log2() as u64;
         Some((precision as u64) << 16 | order(results) << 8 | order(flops / results.max(1.0)))
     }
@@ -117,6 +123,24 @@ impl Precision {
     fn bytes(self) -> f64 {
         if self == Self::Half { 2.0 } else { 4.0 }
     }
+
+    /// The bytes at multiples of which all columns begin, for columns that lie this many elements apart.
+    #[must_use]
+    pub fn alignment(self, leads: [i64; 3]) -> u64 {
+        let of = |lead: i64| 1 << (lead as u64 * self.bytes() as u64).trailing_zeros().min(4);
+        leads.into_iter().map(of).min().unwrap_or(ALIGNED).min(ALIGNED)
+    }
+
+    /// How many times as long a large product takes whose columns are not aligned. Measured on an H200 for five shapes,
+    /// three layouts and each extent (`examples/predict/products.py`): medians of the large ones.
+    fn slower(self, alignment: u64) -> f64 {
+        match (self, alignment) {
+            (Self::Half, ..4) => 5.4,
+            (Self::Half, 4..ALIGNED) => 2.8,
+            (Self::Tensor32, ..ALIGNED) => 2.5,
+            _ => 1.0,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -124,7 +148,24 @@ mod tests {
     use super::*;
 
     fn product(extent: f64, precision: Precision) -> Work {
-        Work::Product { flops: 2.0 * extent.powi(3), results: extent * extent, precision }
+        let (flops, results, alignment) = (2.0 * extent.powi(3), extent * extent, ALIGNED);
+        Work::Product { flops, results, precision, alignment }
+    }
+
+    #[test]
+    fn columns_that_are_not_aligned_take_longer() {
+        let h200 = Properties::find("h200").unwrap();
+        let time = |lead, precision: Precision| {
+            let alignment = precision.alignment([8, lead, 1280]);
+            let flops = 2.0 * 12288.0 * 50257.0 * 1280.0;
+            Work::Product { flops, results: 1.0, precision, alignment }.ns(&h200)
+        };
+        let half = [50256, 50257, 50258, 50260].map(|lead| time(lead, Precision::Half));
+        assert!(half[1] > 5 * half[0] && half[2] > 2 * half[0] && half[2] == half[3], "{half:?}");
+        let single = [50256, 50257].map(|lead| time(lead, Precision::Single));
+        assert_eq!(single[0], single[1]);
+        let rounded = [50256, 50257, 50260].map(|lead| time(lead, Precision::Tensor32));
+        assert!(rounded[1] > 2 * rounded[0] && rounded[2] == rounded[0], "{rounded:?}");
     }
 
     #[test]

@@ -195,7 +195,7 @@ impl VirtualGpu {
 mod tests {
     use super::*;
     use crate::units::{GIB, TIB};
-    use crate::virtual_gpu::{Asker, Precision};
+    use crate::virtual_gpu::{ALIGNED, Asker, Precision};
 
     fn conf(pairs: &[(&str, &str)]) -> Result<Conf, String> {
         let found =
@@ -224,7 +224,8 @@ mod tests {
 
     #[test]
     fn a_collective_waits_for_products_like_the_last_one() {
-        let product = Work::Product { flops: 1e12, results: 1e6, precision: Precision::Half };
+        let (precision, alignment) = (Precision::Half, ALIGNED);
+        let product = Work::Product { flops: 1e12, results: 1e6, precision, alignment };
         let done = |works: &[(u64, Work)]| {
             let mut gpu = VirtualGpu::new(conf(&[]).unwrap(), TIB, 2 * TIB);
             works.iter().for_each(|&(stream, work)| gpu.work(stream, work));

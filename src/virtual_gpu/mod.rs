@@ -30,7 +30,7 @@ mod properties;
 mod timeline;
 pub mod workspace;
 
-pub use duration::{Precision, Work};
+pub use duration::{ALIGNED, Precision, Work};
 pub use gpu::{Conf, VirtualGpu};
 pub use graphs::{Capture, Graphs, KeptCopy};
 pub use known::Known;

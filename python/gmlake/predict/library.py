@@ -9,6 +9,7 @@ import ctypes
 import glob
 import json
 import os
+import tempfile
 from pathlib import Path
 
 from . import Problem
@@ -40,6 +41,9 @@ libnvidia-ml.so.1
 
 # Variables that would hide our devices, or make PyTorch ask the real ones.
 CLEARED = ["CUDA_VISIBLE_DEVICES", "PYTORCH_NVML_BASED_CUDA_CHECK"]
+
+# Where torch.compile keeps its results.
+COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 
 UNLIMITED = 4 << 40  # bytes; more than any card, and addresses are there for it
 
@@ -87,10 +91,21 @@ def environment(folder, cuda, **settings):
     major, minor = map(int, cuda.split(".")[:2])
     own = {name: value for name, value in own.items() if not name.startswith(PREFIX)}
     own.update({f"{PREFIX}_CUDA": str(1000 * major + 10 * minor)})
+    own[COMPILED] = compiled(folder, own.get(COMPILED))
     for name, value in settings.items():
         if value is not None:
             own[PREFIX if name == "card" else f"{PREFIX}_{name.upper()}"] = str(value)
     return own
+
+
+def compiled(folder, base):
+    """The folder where torch.compile keeps what it compiled and how it decided, one for each build of the library.
+
+    It decides by times, under the name of the card: a real GPU must not find what a virtual one said.
+    """
+    stamp = f"gmlake-{os.stat(os.path.join(folder, NAME)).st_mtime_ns:x}"
+    base = base or os.path.join(tempfile.gettempdir(), f"torchinductor_{os.getuid()}")
+    return base if base.endswith(stamp) else os.path.join(base, stamp)
 
 
 def report():

@@ -28,6 +28,7 @@ struct Layout {
     kind: c_int,
     rows: u64,
     columns: u64,
+    lead: i64,
     batches: u64,
 }
 
@@ -44,20 +45,32 @@ pub extern "C" fn cublasSetStream_v2(handle: *mut c_void, stream: Stream) -> Sta
     SUCCESS
 }
 
-/// The extents of a matrix product.
+/// The extents of a matrix product, and how far the columns of its three matrices lie apart, in elements.
 struct Extents {
     m: c_int,
     n: c_int,
     k: c_int,
     batches: c_int,
+    leads: [i64; 3],
+}
+
+impl Extents {
+    fn of_one([m, n, k]: [c_int; 3], leads: [c_int; 3]) -> Self {
+        Self::of_many([m, n, k], leads, 1)
+    }
+
+    fn of_many([m, n, k]: [c_int; 3], leads: [c_int; 3], batches: c_int) -> Self {
+        Self { m, n, k, batches, leads: leads.map(i64::from) }
+    }
 }
 
 fn product(handle: *mut c_void, extents: &Extents, precision: Precision) -> Status {
     let stream = objects(|all| all.streams.get(&number(handle)).copied()).unwrap_or(0);
-    let Extents { m, n, k, batches } = *extents;
+    let &Extents { m, n, k, batches, leads } = extents;
     let results = f64::from(m) * f64::from(n) * f64::from(batches);
     let flops = 2.0 * results * f64::from(k);
-    state::work(pointer(stream), Work::Product { flops, results, precision });
+    let alignment = precision.alignment(leads);
+    state::work(pointer(stream), Work::Product { flops, results, precision, alignment });
     SUCCESS
 }
 
@@ -74,20 +87,48 @@ fn precision(handle: *mut c_void, kind: c_int) -> Precision {
     if WIDE.contains(&kind) { single(handle) } else { Precision::Half }
 }
 
-/// Products of one type begin with the handle, two transpositions and the extents.
 macro_rules! products {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
         pub extern "C" fn $name(
-            handle: *mut c_void, _a: c_int, _b: c_int, m: c_int, n: c_int, k: c_int,
+            handle: *mut c_void, _a_op: c_int, _b_op: c_int, m: c_int, n: c_int, k: c_int,
+            _alpha: *const c_void, _a: *const c_void, a_lead: c_int,
+            _b: *const c_void, b_lead: c_int, _beta: *const c_void,
+            _c: *mut c_void, c_lead: c_int,
         ) -> Status {
-            product(handle, &Extents { m, n, k, batches: 1 }, single(handle))
+            let extents = Extents::of_one([m, n, k], [a_lead, b_lead, c_lead]);
+            product(handle, &extents, single(handle))
         }
     )*};
 }
 
 products! {
-    cublasSgemm_v2 cublasDgemm_v2 cublasCgemm_v2 cublasZgemm_v2 cublasSgemmEx
+    cublasSgemm_v2 cublasDgemm_v2 cublasCgemm_v2 cublasZgemm_v2
+}
+
+/// As [`cublasGemmEx`], up to the types: the three matrices each have one behind them.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasSgemmEx(
+    handle: *mut c_void,
+    _a_op: c_int,
+    _b_op: c_int,
+    m: c_int,
+    n: c_int,
+    k: c_int,
+    _alpha: *const c_void,
+    _a: *const c_void,
+    kind: c_int,
+    a_lead: c_int,
+    _b: *const c_void,
+    _b_kind: c_int,
+    b_lead: c_int,
+    _beta: *const c_void,
+    _c: *mut c_void,
+    _c_kind: c_int,
+    c_lead: c_int,
+) -> Status {
+    let extents = Extents::of_one([m, n, k], [a_lead, b_lead, c_lead]);
+    product(handle, &extents, precision(handle, kind))
 }
 
 #[unsafe(no_mangle)]
@@ -101,8 +142,17 @@ pub extern "C" fn cublasGemmEx(
     _alpha: *const c_void,
     _a: *const c_void,
     kind: c_int,
+    a_lead: c_int,
+    _b: *const c_void,
+    _b_kind: c_int,
+    b_lead: c_int,
+    _beta: *const c_void,
+    _c: *mut c_void,
+    _c_kind: c_int,
+    c_lead: c_int,
 ) -> Status {
-    product(handle, &Extents { m, n, k, batches: 1 }, precision(handle, kind))
+    let extents = Extents::of_one([m, n, k], [a_lead, b_lead, c_lead]);
+    product(handle, &extents, precision(handle, kind))
 }
 
 #[unsafe(no_mangle)]
@@ -116,20 +166,21 @@ pub extern "C" fn cublasGemmStridedBatchedEx(
     _alpha: *const c_void,
     _a: *const c_void,
     kind: c_int,
-    _a_lead: c_int,
+    a_lead: c_int,
     _a_stride: i64,
     _b: *const c_void,
     _b_kind: c_int,
-    _b_lead: c_int,
+    b_lead: c_int,
     _b_stride: i64,
     _beta: *const c_void,
     _c: *mut c_void,
     _c_kind: c_int,
-    _c_lead: c_int,
+    c_lead: c_int,
     _c_stride: i64,
     batches: c_int,
 ) -> Status {
-    product(handle, &Extents { m, n, k, batches }, precision(handle, kind))
+    let extents = Extents::of_many([m, n, k], [a_lead, b_lead, c_lead], batches);
+    product(handle, &extents, precision(handle, kind))
 }
 
 macro_rules! strided {
@@ -137,11 +188,12 @@ macro_rules! strided {
         #[unsafe(no_mangle)]
         pub extern "C" fn $name(
             handle: *mut c_void, _a_op: c_int, _b_op: c_int, m: c_int, n: c_int, k: c_int,
-            _alpha: *const c_void, _a: *const c_void, _a_lead: c_int, _a_stride: i64,
-            _b: *const c_void, _b_lead: c_int, _b_stride: i64, _beta: *const c_void,
-            _c: *mut c_void, _c_lead: c_int, _c_stride: i64, batches: c_int,
+            _alpha: *const c_void, _a: *const c_void, a_lead: c_int, _a_stride: i64,
+            _b: *const c_void, b_lead: c_int, _b_stride: i64, _beta: *const c_void,
+            _c: *mut c_void, c_lead: c_int, _c_stride: i64, batches: c_int,
         ) -> Status {
-            product(handle, &Extents { m, n, k, batches }, single(handle))
+            let extents = Extents::of_many([m, n, k], [a_lead, b_lead, c_lead], batches);
+            product(handle, &extents, single(handle))
         }
     )*};
 }
@@ -182,10 +234,10 @@ pub unsafe extern "C" fn cublasLtMatrixLayoutCreate(
     kind: c_int,
     rows: u64,
     columns: u64,
-    _lead: i64,
+    lead: i64,
 ) -> Status {
     let layout = gpu().object();
-    objects(|all| all.layouts.insert(layout, Layout { kind, rows, columns, batches: 1 }));
+    objects(|all| all.layouts.insert(layout, Layout { kind, rows, columns, lead, batches: 1 }));
     // SAFETY: the caller hands over a place for the layout.
     unsafe { put(to, state::pointer(layout)) }
 }
@@ -225,7 +277,7 @@ pub extern "C" fn cublasLtMatmul(
     _a: *const c_void,
     a_layout: *mut c_void,
     _b: *const c_void,
-    _b_layout: *mut c_void,
+    b_layout: *mut c_void,
     _beta: *const c_void,
     _c: *const c_void,
     _c_layout: *mut c_void,
@@ -237,12 +289,16 @@ pub extern "C" fn cublasLtMatmul(
     stream: Stream,
 ) -> Status {
     let of = |layout| objects(|all| all.layouts.get(&number(layout)).copied());
-    let (Some(a), Some(d)) = (of(a_layout), of(d_layout)) else { return NOT_INITIALIZED };
+    let (Some(a), Some(b), Some(d)) = (of(a_layout), of(b_layout), of(d_layout)) else {
+        return NOT_INITIALIZED;
+    };
     // A has m rows and k columns, or the other way round.
     let k = if a.rows == d.rows { a.columns } else { a.rows };
     let results = (d.rows * d.columns * d.batches) as f64;
     let precision = if a.kind == 0 { Precision::Tensor32 } else { Precision::Half };
-    state::work(stream, Work::Product { flops: 2.0 * results * k as f64, results, precision });
+    let (flops, alignment) =
+        (2.0 * results * k as f64, precision.alignment([a.lead, b.lead, d.lead]));
+    state::work(stream, Work::Product { flops, results, precision, alignment });
     SUCCESS
 }
 

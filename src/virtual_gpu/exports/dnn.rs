@@ -12,7 +12,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
-use gmlake::virtual_gpu::{Precision, Work};
+use gmlake::virtual_gpu::{ALIGNED, Precision, Work};
 use rustc_hash::FxHashMap;
 
 use crate::descriptor::{Descriptor, Descriptors};
@@ -212,7 +212,7 @@ pub extern "C" fn cudnnBackendExecute(
         Plan::Convolution(it) => {
             let results = it.output.iter().product::<u64>() as f64;
             let precision = if it.element == 2 { Precision::Half } else { Precision::Tensor32 };
-            Work::Product { flops: plan::flops(&it), results, precision }
+            Work::Product { flops: plan::flops(&it), results, precision, alignment: ALIGNED }
         }
         // The shapes of attention are not looked at.
         Plan::Fused | Plan::Other => Work::Threads(1 << 20),

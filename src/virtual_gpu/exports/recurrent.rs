@@ -6,7 +6,7 @@
 use std::ffi::{c_float, c_int, c_void};
 
 use gmlake::virtual_gpu::workspace::{Cell, DROPOUT_STATES, Part, Recurrent};
-use gmlake::virtual_gpu::{Precision, Work};
+use gmlake::virtual_gpu::{ALIGNED, Precision, Work};
 
 use crate::dnn;
 use crate::objects::Objects;
@@ -241,7 +241,10 @@ fn run(handle: *mut c_void, network: *mut c_void, data: *mut c_void) -> Status {
     let results = (network.tokens * network.output) as f64;
     let precision = if network.element == 2 { Precision::Half } else { Precision::Tensor32 };
     let stream = dnn::stream_of(handle);
-    state::work(stream, Work::Product { flops: 2.0 * products, results, precision });
+    state::work(
+        stream,
+        Work::Product { flops: 2.0 * products, results, precision, alignment: ALIGNED },
+    );
     SUCCESS
 }
 
