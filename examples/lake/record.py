@@ -33,6 +33,8 @@ def main():
     parser.add_argument("--memory", type=float, default=136, help="of the GPU, in GiB")
     parser.add_argument("--seconds", type=float, default=1e9)
     given = parser.parse_args()
+    if given.out.exists():
+        parser.error(f"{given.out} is there already")
     jobs = {job["name"]: job for job in rows(given.list)}
     todo = [(jobs[row["name"]], int(row["reserved_peak_bytes"]) + CONTEXT) for row in rows(given.predictions)]
     with tempfile.TemporaryDirectory() as folder, open(given.out, "w", newline="") as file:
