@@ -123,7 +123,7 @@ impl Layer {
     #[must_use]
     pub fn of(convolution: &Convolution) -> Option<Self> {
         let (going_in, coming_out) = (pixels(&convolution.input), pixels(&convolution.output));
-        if coming_out == 0 || convolution.weight.len() < 3 {
+        if coming_out == 0 || convolution.weight.len().min(convolution.input.len()) < 3 {
             return None;
         }
         let kind = match convolution.element {
@@ -316,5 +316,8 @@ mod tests {
         assert_eq!(Layer::of(&empty), None);
         empty.weight.clear();
         assert_eq!(empty.measured(), None);
+        let mut flat = of_resnet(1, Direction::Forward);
+        flat.input = vec![1];
+        assert_eq!((flat.measured(), flat.workspace()), (None, 0));
     }
 }
