@@ -61,9 +61,12 @@ def rank_of(rank, facts, others):
     answer.update(dict.fromkeys(PEAKS), requests=facts["requests"], error=facts["error"])
     for name in FACTS:
         answer[name] = facts.get(name)
-    answer.update(unwritten=unwritten(facts), estimated_workspaces=estimated(facts))
-    answer.update(seconds=round(facts["seconds"], 2))
-    answer.update(open_ends=0, allocators={})
+    counted = facts.get("library", {})
+    answer.update(
+        unwritten=counted.get("unwritten", []),  # functions that the virtual GPU does not have
+        estimated_workspaces=counted.get("estimated_workspaces", 0),  # kinds of convolution
+        seconds=round(facts["seconds"], 2), open_ends=0, allocators={},
+    )
     if facts["requests"]:
         answer.update(held(facts, others))
     return answer
@@ -96,13 +99,3 @@ def held(facts, others):
 def failed(rank, text):
     """The numbers of a rank that has none, and why."""
     return rank_of(rank, {"snapshot": None, "requests": 0, "error": text, "seconds": 0}, [])
-
-
-def unwritten(facts):
-    """Functions that were asked for and that the virtual GPU does not have."""
-    return facts.get("library", {}).get("unwritten", [])
-
-
-def estimated(facts):
-    """How many kinds of convolution there were whose workspace was not measured."""
-    return facts.get("library", {}).get("estimated_workspaces", 0)

@@ -55,11 +55,7 @@ struct Extents {
 }
 
 impl Extents {
-    fn of_one([m, n, k]: [c_int; 3], leads: [c_int; 3]) -> Self {
-        Self::of_many([m, n, k], leads, 1)
-    }
-
-    fn of_many([m, n, k]: [c_int; 3], leads: [c_int; 3], batches: c_int) -> Self {
+    fn new([m, n, k]: [c_int; 3], leads: [c_int; 3], batches: c_int) -> Self {
         Self { m, n, k, batches, leads: leads.map(i64::from) }
     }
 }
@@ -96,7 +92,7 @@ macro_rules! products {
             _b: *const c_void, b_lead: c_int, _beta: *const c_void,
             _c: *mut c_void, c_lead: c_int,
         ) -> Status {
-            let extents = Extents::of_one([m, n, k], [a_lead, b_lead, c_lead]);
+            let extents = Extents::new([m, n, k], [a_lead, b_lead, c_lead], 1);
             product(handle, &extents, single(handle))
         }
     )*};
@@ -106,54 +102,23 @@ products! {
     cublasSgemm_v2 cublasDgemm_v2 cublasCgemm_v2 cublasZgemm_v2
 }
 
-/// As [`cublasGemmEx`], up to the types: the three matrices each have one behind them.
-#[unsafe(no_mangle)]
-pub extern "C" fn cublasSgemmEx(
-    handle: *mut c_void,
-    _a_op: c_int,
-    _b_op: c_int,
-    m: c_int,
-    n: c_int,
-    k: c_int,
-    _alpha: *const c_void,
-    _a: *const c_void,
-    kind: c_int,
-    a_lead: c_int,
-    _b: *const c_void,
-    _b_kind: c_int,
-    b_lead: c_int,
-    _beta: *const c_void,
-    _c: *mut c_void,
-    _c_kind: c_int,
-    c_lead: c_int,
-) -> Status {
-    let extents = Extents::of_one([m, n, k], [a_lead, b_lead, c_lead]);
-    product(handle, &extents, precision(handle, kind))
+/// Products whose matrices each have a type. What follows the last matrix is not looked at.
+macro_rules! typed {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(
+            handle: *mut c_void, _a_op: c_int, _b_op: c_int, m: c_int, n: c_int, k: c_int,
+            _alpha: *const c_void, _a: *const c_void, kind: c_int, a_lead: c_int,
+            _b: *const c_void, _b_kind: c_int, b_lead: c_int, _beta: *const c_void,
+            _c: *mut c_void, _c_kind: c_int, c_lead: c_int,
+        ) -> Status {
+            let extents = Extents::new([m, n, k], [a_lead, b_lead, c_lead], 1);
+            product(handle, &extents, precision(handle, kind))
+        }
+    )*};
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cublasGemmEx(
-    handle: *mut c_void,
-    _a_op: c_int,
-    _b_op: c_int,
-    m: c_int,
-    n: c_int,
-    k: c_int,
-    _alpha: *const c_void,
-    _a: *const c_void,
-    kind: c_int,
-    a_lead: c_int,
-    _b: *const c_void,
-    _b_kind: c_int,
-    b_lead: c_int,
-    _beta: *const c_void,
-    _c: *mut c_void,
-    _c_kind: c_int,
-    c_lead: c_int,
-) -> Status {
-    let extents = Extents::of_one([m, n, k], [a_lead, b_lead, c_lead]);
-    product(handle, &extents, precision(handle, kind))
-}
+typed! { cublasSgemmEx cublasGemmEx }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasGemmStridedBatchedEx(
@@ -179,7 +144,7 @@ pub extern "C" fn cublasGemmStridedBatchedEx(
     _c_stride: i64,
     batches: c_int,
 ) -> Status {
-    let extents = Extents::of_many([m, n, k], [a_lead, b_lead, c_lead], batches);
+    let extents = Extents::new([m, n, k], [a_lead, b_lead, c_lead], batches);
     product(handle, &extents, precision(handle, kind))
 }
 
@@ -192,7 +157,7 @@ macro_rules! strided {
             _b: *const c_void, b_lead: c_int, _b_stride: i64, _beta: *const c_void,
             _c: *mut c_void, c_lead: c_int, _c_stride: i64, batches: c_int,
         ) -> Status {
-            let extents = Extents::of_many([m, n, k], [a_lead, b_lead, c_lead], batches);
+            let extents = Extents::new([m, n, k], [a_lead, b_lead, c_lead], batches);
             product(handle, &extents, single(handle))
         }
     )*};
