@@ -1,11 +1,12 @@
-"""Records the jobs of a list that run on one GPU, as many side by side as its memory holds.
+"""Records the jobs of a list, as many side by side as the memory of a GPU holds.
 
 usage: record.py LIST PREDICTIONS OUT [--memory GIB] [--seconds N]
 
 Jobs are those of PREDICTIONS, in its order: a later one may begin before an earlier one that has no
 room yet. No job begins after N seconds. What they need is taken from PREDICTIONS, and 3 GiB each for
-CUDA. OUT gets a line for each job, as soon as it has ended: PyTorch's own peaks in bytes, its
-requests, the seconds of the script, and what went wrong, if anything did.
+CUDA. A job of several ranks takes as many GPUs, one of a single rank the first. OUT gets a line for
+each job, as soon as it has ended: PyTorch's own peaks in bytes (of rank 0), its requests, the seconds
+of the script, and what went wrong, if anything did.
 """
 
 import argparse
@@ -75,15 +76,19 @@ def side_by_side(todo, free, end, folder):
 def begin(job, folder):
     """A process that records a job."""
     program, *arguments = script(job)
-    words = [sys.executable, RECORD, program, folder / job["name"], *arguments]
+    words = [sys.executable]
+    if job["world"] != "1":
+        words += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", job["world"]]
+    words += [RECORD, program, folder / job["name"], *arguments]
     return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
 def outcome(job, folder):
     """A job's line."""
-    snapshot = folder / f"{job['name']}.pickle"
-    snapshot.unlink(missing_ok=True)
-    facts = snapshot.with_suffix(".stats.json")
+    rank = ".r0" if job["world"] != "1" else ""
+    for snapshot in folder.glob(f"{job['name']}*.pickle"):
+        snapshot.unlink()
+    facts = folder / f"{job['name']}{rank}.stats.json"
     if not facts.exists():
         return {"name": job["name"], "failure": "it wrote nothing"}
     facts = json.loads(facts.read_text())
