@@ -4,7 +4,7 @@ usage: record.py LIST PREDICTIONS OUT [--memory GIB] [--seconds N]
 
 Jobs are those of PREDICTIONS, in its order: a later one may begin before an earlier one that has no
 room yet. No job begins after N seconds. What they need is taken from PREDICTIONS, and 3 GiB each for
-CUDA. A job of several ranks takes as many GPUs, one of a single rank the first. OUT gets a line for
+CUDA. A job of several ranks takes as many GPUs; one of a single rank sees the first only. OUT gets a line for
 each job, as soon as it has ended: PyTorch's own peaks in bytes (of rank 0), its requests, the seconds
 of the script, and what went wrong, if anything did.
 """
@@ -12,6 +12,7 @@ of the script, and what went wrong, if anything did.
 import argparse
 import csv
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -76,11 +77,12 @@ def side_by_side(todo, free, end, folder):
 def begin(job, folder):
     """A process that records a job."""
     program, *arguments = script(job)
-    words = [sys.executable]
-    if job["world"] != "1":
+    words, gpus = [sys.executable], range(int(job["world"]))
+    if len(gpus) > 1:
         words += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", job["world"]]
     words += [RECORD, program, folder / job["name"], *arguments]
-    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment)
 
 
 def outcome(job, folder):
