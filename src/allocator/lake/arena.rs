@@ -2,16 +2,15 @@
 //!
 //! It is cut into *blocks*, free or in use, as the caching allocator cuts a segment: a block is split when it is too
 //! large, and free neighbours merge. Borders of handles do not matter to blocks. They matter to stitching, since a
-//! handle is mapped as a whole: so a free block is listed by whether a whole handle is free in it, or only parts are.
+//! handle is mapped as a whole.
 //!
 //! ```text
 //!   handles   ├──── h0 ────┼──── h1 ────┼──── h2 ────┼──── h3 ────┤ ... grows to the right
-//!   blocks    │   A    │░░░│░░░░░░░░░░░░│░░│    B    │ C │░░░░░░░░│      ░ free
-//!                      ╰── whole: h1 is in it ──╯        ╰ partial
+//!   blocks    │   A    │░░░░░░░░░░░░░░░░░░░│    B    │ C │░░░░░░░░│      ░ free
 //! ```
 //!
-//! Each handle has an *owner*, the stream whose requests look there first. A stream that takes memory of an idle handle
-//! owns it from then on. Free blocks end where the owner changes, so that each has one.
+//! Blocks belong to no stream. Who may use free memory is said by the handles that it lies in: each notes which streams
+//! freed something in it, and when ([`streams`](super::streams)).
 //!
 //! A page map finds the handle of an address, and the block at the beginning of each 2 MiB.
 
@@ -45,8 +44,6 @@ pub(super) struct Block {
 pub(super) struct Handle {
     pub(super) id: HandleId,
     pub(super) span: Span,
-    /// The stream whose requests are served from it first.
-    pub(super) owner: StreamId,
     /// Which streams freed memory in it, and before which of their fences.
     pub(super) users: Users,
     /// Stitched ranges that map it.
@@ -57,15 +54,11 @@ impl Handle {
     pub(super) fn size(&self) -> Bytes {
         self.span.end - self.span.start
     }
-}
 
-/// Which free memory a block has: the class is looked at before the size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
-    /// Parts of handles that are in use: of no other use than to fit.
-    Partial,
-    /// At least one whole handle, which could be stitched.
-    Whole,
+    /// A stream that freed something in it; the first one, if none has.
+    pub(super) fn user(&self) -> StreamId {
+        self.users.last().map_or(ALL, |&(stream, _)| stream)
+    }
 }
 
 /// The handle of 2 MiB of the arena, and the block that its first byte belongs to.
@@ -84,18 +77,8 @@ struct Region {
 
 const UNMAPPED: Page = Page { handle: NIL, block: NIL };
 
-/// Where in free memory `size` bytes go: from the end that lies inside a handle, so that what is left of it is used up;
-/// from the left if both do or neither does.
-#[inline]
-pub(super) fn at_inner_end(
-    free: &Span,
-    size: Bytes,
-    begins_inside: bool,
-    ends_inside: impl FnOnce() -> bool,
-) -> Span {
-    let &Span { start, end } = free;
-    if !begins_inside && ends_inside() { end - size..end } else { start..start + size }
-}
+/// Free blocks are in one list, whichever streams used them.
+const ALL: StreamId = StreamId(0);
 
 /// Handles, and the blocks that they are cut into.
 #[derive(Debug, Clone, Default)]
@@ -104,18 +87,16 @@ pub(super) struct Arena {
     pub(super) handles: Slab<Handle>,
     pub(super) blocks: Slab<Block>,
     regions: Vec<Region>,
-    /// Free blocks, by class.
-    free: [FreeIndex; 2],
+    free: FreeIndex,
     /// Handles that are held.
     pub(super) count: u64,
 }
 
 impl Arena {
     /// Adds a handle that is mapped at `at`, all of it free.
-    pub(super) fn add(&mut self, id: HandleId, at: DevicePtr, size: Bytes, owner: StreamId) {
+    pub(super) fn add(&mut self, id: HandleId, at: DevicePtr, size: Bytes) {
         let span = at.0..at.0 + size;
-        let views = Vec::new();
-        let handle = Handle { id, span: span.clone(), owner, users: Users::new(), views };
+        let handle = Handle { id, span: span.clone(), users: Users::new(), views: Vec::new() };
         let handle = self.handles.insert(handle);
         let previous = self.block_before(span.start);
         let is_border = self.addresses.is_border(DevicePtr(span.end));
@@ -148,97 +129,48 @@ impl Arena {
         self.regions.retain(|region| addresses.is_border(DevicePtr(region.base)));
     }
 
-    /// Whether all memory from one address to another is free.
+    /// Whether all memory from one address to another is free, and so lies in one block.
     #[inline]
     pub(super) fn is_free(&self, span: &Span) -> bool {
-        let mut block = self.block_at(span.start);
-        while block != NIL && self.blocks[block].is_free {
-            if self.blocks[block].span.end >= span.end {
-                return true;
-            }
-            block = self.blocks[block].next;
-        }
-        false
+        let block = self.block_at(span.start);
+        block != NIL && self.blocks[block].is_free && self.blocks[block].span.end >= span.end
     }
 
-    /// Takes free memory into use for a stream, which owns from now on what handles were idle there. Says the first and
-    /// the last of the blocks that it became, chained by their links.
+    /// Takes free memory into use: the block that it is from now on.
     #[inline]
-    pub(super) fn take(&mut self, span: &Span, stream: StreamId) -> (SlabIndex, SlabIndex) {
-        let (mut first, mut last) = (NIL, NIL);
-        let mut begin = span.start;
-        while begin < span.end {
-            let free = self.block_at(begin);
-            let around = self.blocks[free].span.clone();
-            let part = begin..around.end.min(span.end);
-            self.unlist(free);
-            self.change_owner(&part, &around, stream);
-            let block = self.cut(free, &part);
-            self.blocks[block].link = NIL;
-            match last {
-                NIL => first = block,
-                last => self.blocks[last].link = block,
-            }
-            (last, begin) = (block, part.end);
-        }
-        (first, last)
+    pub(super) fn take(&mut self, span: &Span) -> SlabIndex {
+        let free = self.block_at(span.start);
+        self.unlist(free);
+        let block = self.cut(free, span);
+        self.blocks[block].link = NIL;
+        block
     }
 
     /// Gives back a block that a stream used, which has not got to its fence number `epoch` yet.
     #[inline]
     pub(super) fn give(&mut self, block: SlabIndex, stream: StreamId, epoch: u32) {
         let Span { start, end } = self.blocks[block].span;
-        let owner = self.owner(start);
         let mut at = start;
         while at < end {
             let handle = self.handle_at(at);
             let entry = &mut self.handles[handle];
-            if entry.owner != owner {
-                return self.give_in_parts(block, at, (stream, epoch));
-            }
             note_use(&mut entry.users, (stream, epoch));
             at = entry.span.end;
         }
         self.list(block);
     }
 
-    /// Gives back a block whose owner changes at `border`.
-    #[cold]
-    fn give_in_parts(&mut self, block: SlabIndex, border: u64, (stream, epoch): (StreamId, u32)) {
-        let (left, right) = self.split(block, border);
-        self.list(left);
-        self.give(right, stream, epoch);
-    }
-
-    /// Where in a free block `size` bytes go.
+    /// Free memory in blocks of at least `size` bytes, from the smallest block up.
     #[inline]
-    pub(super) fn place_in(&self, block: SlabIndex, size: Bytes) -> Span {
-        let free = &self.blocks[block].span;
-        let begins_inside = self.handles[self.handle_at(free.start)].span.start < free.start;
-        let ends_inside = || self.handles[self.handle_at(free.end - 1)].span.end > free.end;
-        at_inner_end(free, size, begins_inside, ends_inside)
+    pub(super) fn fitting(&self, size: Bytes) -> impl Iterator<Item = &Span> + '_ {
+        let first = self.free.best_fit(ALL, size);
+        let cursors = std::iter::successors(first, |&at| self.free.next(at));
+        cursors.map(|at| &self.blocks[self.free.block(at)].span)
     }
 
-    /// Free blocks of an owner that have `size` bytes, from the smallest up.
-    #[inline]
-    pub(super) fn fitting(
-        &self,
-        class: Class,
-        owner: StreamId,
-        size: Bytes,
-    ) -> impl Iterator<Item = SlabIndex> + '_ {
-        let index = &self.free[class as usize];
-        let first = index.best_fit(owner, size);
-        std::iter::successors(first, |&at| index.next(at)).map(|at| index.block(at))
-    }
-
-    /// All free blocks of an owner in a class, from the largest down.
-    pub(super) fn largest_first(
-        &self,
-        class: Class,
-        owner: StreamId,
-    ) -> impl Iterator<Item = SlabIndex> + '_ {
-        self.free[class as usize].smaller_than(owner, Bytes::MAX)
+    /// All free memory, from the largest block down.
+    pub(super) fn largest_first(&self) -> impl Iterator<Item = &Span> + '_ {
+        self.free.smaller_than(ALL, Bytes::MAX).map(|block| &self.blocks[block].span)
     }
 
     /// The handle that an address lies in; `NIL` if there is none.
@@ -296,41 +228,10 @@ impl Arena {
         held
     }
 
-    /// Every free block.
-    pub(super) fn free_blocks(&self) -> impl Iterator<Item = SlabIndex> + '_ {
-        self.free.iter().flat_map(FreeIndex::iter)
-    }
-
-    /// The free block that ends at an address, where `size` bytes more will be mapped.
-    pub(super) fn tail(&self, at: DevicePtr) -> Option<SlabIndex> {
+    /// What is free in front of an address, where more will be mapped.
+    pub(super) fn tail(&self, at: DevicePtr) -> Option<&Span> {
         let block = self.block_before(at.0);
-        (block != NIL && self.blocks[block].is_free).then_some(block)
-    }
-
-    /// The class of free memory: whether it covers the handle that it begins with, or the one behind that.
-    #[inline]
-    fn class(&self, span: &Span) -> Class {
-        let first = &self.handles[self.handle_at(span.start)].span;
-        let whole = match first.start == span.start {
-            true => first.end,
-            false if first.end >= span.end => return Class::Partial,
-            false => self.handles[self.handle_at(first.end)].span.end,
-        };
-        if whole <= span.end { Class::Whole } else { Class::Partial }
-    }
-
-    /// Idle handles of the free memory `around` that `span` touches get a new owner.
-    #[inline]
-    fn change_owner(&mut self, span: &Span, around: &Span, stream: StreamId) {
-        let mut at = span.start;
-        while at < span.end {
-            let handle = self.handle_at(at);
-            let entry = &mut self.handles[handle];
-            if entry.span.start >= around.start && entry.span.end <= around.end {
-                entry.owner = stream;
-            }
-            at = entry.span.end;
-        }
+        (block != NIL && self.blocks[block].is_free).then(|| &self.blocks[block].span)
     }
 
     /// Cuts `span` out of free memory that is not listed any more, and lists what is left on both sides.
@@ -340,58 +241,40 @@ impl Arena {
         self.blocks[block].is_free = false;
         if self.blocks[block].span.start < span.start {
             let (left, rest) = self.split(block, span.start);
-            let border = self.handles[self.handle_at(span.start)].span.start;
-            self.list_rest(left, border);
+            self.list(left);
             block = rest;
         }
         if self.blocks[block].span.end > span.end {
             let (rest, right) = self.split(block, span.end);
-            let border = self.handles[self.handle_at(span.end - 1)].span.end;
-            self.list_rest(right, border);
+            self.list(right);
             block = rest;
         }
         block
     }
 
-    /// Lists what was left of free memory; the owner may change at `border`.
-    #[inline]
-    fn list_rest(&mut self, block: SlabIndex, border: u64) {
-        let Span { start, end } = self.blocks[block].span;
-        if start < border && border < end && self.owner(start) != self.owner(end - 1) {
-            let (left, right) = self.split(block, border);
-            self.list(left);
-            self.list(right);
-        } else {
-            self.list(block);
-        }
-    }
-
-    /// Makes a block free, merges it with free neighbours of the same owner, and lists it.
+    /// Makes a block free, merges it with free neighbours, and lists it.
     #[inline]
     fn list(&mut self, block: SlabIndex) {
         let mut block = block;
-        let Block { span: Span { start, end }, previous, next, .. } = self.blocks[block];
-        let owner = self.owner(start);
-        if next != NIL && self.blocks[next].is_free && self.owner(end) == owner {
+        let Block { previous, next, .. } = self.blocks[block];
+        if next != NIL && self.blocks[next].is_free {
             self.unlist(next);
             block = self.merge(block, next);
         }
-        if previous != NIL && self.blocks[previous].is_free && self.owner(start - 1) == owner {
+        if previous != NIL && self.blocks[previous].is_free {
             self.unlist(previous);
             block = self.merge(previous, block);
         }
-        self.blocks[block].is_free = true;
-        let span = self.blocks[block].span.clone();
-        let class = self.class(&span);
-        self.free[class as usize].insert(owner, span.end - span.start, span.start, block);
+        let entry = &mut self.blocks[block];
+        entry.is_free = true;
+        let Span { start, end } = entry.span;
+        self.free.insert(ALL, end - start, start, block);
     }
 
     #[inline]
     fn unlist(&mut self, block: SlabIndex) {
-        let span = self.blocks[block].span.clone();
-        let owner = self.owner(span.start);
-        let class = self.class(&span);
-        self.free[class as usize].remove(owner, span.end - span.start, span.start);
+        let Span { start, end } = self.blocks[block].span;
+        self.free.remove(ALL, end - start, start);
     }
 
     /// Cuts a block at an address. The smaller part gets a new number.
@@ -447,11 +330,6 @@ impl Arena {
     /// The block that ends at an address.
     fn block_before(&self, at: u64) -> SlabIndex {
         if self.addresses.is_border(DevicePtr(at)) { NIL } else { self.block_at(at - 1) }
-    }
-
-    #[inline]
-    fn owner(&self, at: u64) -> StreamId {
-        self.handles[self.handle_at(at)].owner
     }
 
     #[inline]

@@ -52,7 +52,7 @@ use self::arena::Arena;
 use self::fit::{Placement, Reach};
 use self::history::{Asked, History, Spot};
 use self::streams::Streams;
-use self::views::{Recipe, Views};
+use self::views::Views;
 use super::live::{Live, LiveBlock};
 use super::small_pool::{SMALL_SEGMENT, SmallPool, round_small};
 use super::{
@@ -172,7 +172,7 @@ impl Lake {
     /// A place, if it is free.
     fn place_at(&self, asked: Asked, Spot { at, view }: Spot) -> Option<Placement> {
         let Asked { stream, size } = asked;
-        let reach = if self.options.waits { Reach::Any } else { Reach::Settled };
+        let reach = self.reach();
         let placement = match view {
             None => Placement::in_arena(at.0..at.0 + size),
             Some(id) => {
@@ -211,7 +211,7 @@ impl Lake {
         device: &mut dyn Device,
         Asked { stream, size }: Asked,
     ) -> Result<Placement, DeviceError> {
-        if let Some(placement) = self.fit(stream, size, Reach::Own) {
+        if let Some(placement) = self.fit(stream, size, Reach::Settled) {
             return Ok(placement);
         }
         if let Some(placement) = self.grow_within(device, stream, size)? {
@@ -220,7 +220,7 @@ impl Lake {
         self.place_beyond(device, stream, size)
     }
 
-    /// A place where nothing of the stream's own fits, and growth would pass the budget.
+    /// A place where nothing fits that may be used at once, and growth would pass the budget.
     #[cold]
     fn place_beyond(
         &mut self,
@@ -228,39 +228,29 @@ impl Lake {
         stream: StreamId,
         size: Bytes,
     ) -> Result<Placement, DeviceError> {
-        let mut recipe = Recipe::default();
+        let reach = self.reach();
         if self.streams.count() > 1 {
             self.streams.poll(device);
-            if let Some(placement) = self.fit(stream, size, Reach::Settled) {
+            let settled = self.fit(stream, size, Reach::Settled);
+            if let Some(placement) = settled.or_else(|| self.fit(stream, size, reach)) {
                 self.tally.borrowed += 1;
                 return Ok(placement);
             }
         }
-        for reach in self.reaches() {
-            if *reach == Reach::Any
-                && let Some(placement) = self.fit(stream, size, Reach::Any)
-            {
-                self.tally.borrowed += 1;
-                return Ok(placement);
-            }
-            recipe = self.collect(stream, size, *reach);
-            if recipe.size >= size {
-                return self.stitch(device, &recipe, &[], size);
-            }
+        let recipe = self.collect(stream, size, reach);
+        if recipe.size >= size {
+            return self.stitch(device, &recipe, &[], size);
         }
         let missing = round_up(size - recipe.size, GRANULE);
-        let new = self.create(device, stream, (missing, size))?;
-        let new: Vec<_> = self.arena.handles_in(&new).collect();
+        let at = self.arena.addresses.place(device, missing)?;
+        self.create(device, at, (missing, size))?;
+        let new: Vec<_> = self.arena.handles_in(&(at.0..at.0 + missing)).collect();
         self.stitch(device, &recipe, &new, size)
     }
 
-    /// What memory is stitched of, one after the other.
-    fn reaches(&self) -> &'static [Reach] {
-        match (self.streams.count() > 1, self.options.waits) {
-            (false, _) => &[Reach::Own],
-            (true, false) => &[Reach::Own, Reach::Settled],
-            (true, true) => &[Reach::Own, Reach::Settled, Reach::Any],
-        }
+    /// All that may be used, if need be after a wait.
+    fn reach(&self) -> Reach {
+        if self.options.waits { Reach::Any } else { Reach::Settled }
     }
 
     /// Takes a placement into use. The stream waits for others where it must.
@@ -271,12 +261,12 @@ impl Lake {
             if self.streams.count() > 1 {
                 self.settle(device, asked.stream, span);
             }
-            let taken = self.arena.take(span, asked.stream);
+            let taken = self.arena.take(span);
             match last {
-                NIL => first = taken.0,
-                last => self.arena.blocks[last].link = taken.0,
+                NIL => first = taken,
+                last => self.arena.blocks[last].link = taken,
             }
-            last = taken.1;
+            last = taken;
         }
         if placement.view != NIL {
             self.views.note_use(placement.view);

@@ -54,51 +54,40 @@ impl Lake {
         if reserved >= budget {
             return Ok(None);
         }
-        let missing = self.missing_at_tail(device, stream, size)?;
+        let at = self.arena.addresses.place(device, round_up(size, GRANULE).max(STEP))?;
+        let begin = self.tail(at, stream, size);
+        let missing = round_up(begin + size - at.0, GRANULE);
         for amount in [missing.max(STEP), missing] {
             if reserved + amount <= budget.min(self.limit) {
-                return match self.create(device, stream, (amount, size)) {
+                self.tally.growths += 1;
+                return match self.create(device, at, (amount, size)) {
                     Err(DeviceError::OutOfMemory { .. }) => Ok(None),
                     Err(error) => Err(error),
-                    Ok(new) => Ok(self.place_at_tail(&new, size)),
+                    Ok(()) => Ok(Some(Placement::in_arena(begin..begin + size))),
                 };
             }
         }
         Ok(None)
     }
 
-    /// Bytes by which the arena must grow for a request, besides what is free at its end and may be used at once.
-    fn missing_at_tail(
-        &mut self,
-        device: &mut dyn Device,
-        stream: StreamId,
-        size: Bytes,
-    ) -> Result<Bytes, DeviceError> {
-        let at = self.arena.addresses.place(device, round_up(size, GRANULE).max(STEP))?;
-        let tail = self.arena.tail(at).map(|block| self.arena.blocks[block].span.clone());
-        let tail = tail.filter(|span| self.may_use(stream, span, Reach::Own));
-        let free = tail.map_or(0, |span| span.end - span.start);
-        Ok(round_up(size - free.min(size - 1), GRANULE))
+    /// Where less than `size` bytes begin that are free in front of `at` and may be used at once; `at` if there are none.
+    fn tail(&self, at: DevicePtr, stream: StreamId, size: Bytes) -> u64 {
+        let is_usable = |free: &&Span| {
+            free.end - free.start < size && self.may_use(stream, free, Reach::Settled)
+        };
+        self.arena.tail(at).filter(is_usable).map_or(at.0, |free| free.start)
     }
 
-    /// Room that ends in new memory, and begins in what was free in front of it.
-    fn place_at_tail(&mut self, new: &Span, size: Bytes) -> Option<Placement> {
-        let block = self.arena.block_at(new.start);
-        let Span { start, end } = self.arena.blocks[block].span;
-        self.tally.growths += 1;
-        (end - start >= size).then(|| Placement::in_arena(self.arena.place_in(block, size)))
-    }
-
-    /// New handles of nearly equal sizes, `amount` bytes for a request of `size` bytes, at the end of the arena.
+    /// New handles of nearly equal sizes from `at` on, `amount` bytes for a request of `size` bytes.
     ///
     /// # Errors
     /// Out of memory, or a driver error; nothing has changed.
     pub(super) fn create(
         &mut self,
         device: &mut dyn Device,
-        stream: StreamId,
+        at: DevicePtr,
         (amount, size): (Bytes, Bytes),
-    ) -> Result<Span, DeviceError> {
+    ) -> Result<(), DeviceError> {
         let allowed = self.limit.saturating_sub(self.live.usage().reserved);
         let free = device.memory_info().free.min(allowed);
         if amount > free {
@@ -106,16 +95,15 @@ impl Lake {
         }
         let count = amount.div_ceil(self.handle_size(size, free));
         let each = round_up(amount.div_ceil(count), GRANULE);
-        let at = self.arena.addresses.place(device, amount)?;
         let made = map_new(device, at, (amount, each))?;
         self.arena.addresses.take(at, amount);
         self.live.grow(amount);
         let mut begin = at;
         for (id, size) in made {
-            self.arena.add(id, begin, size, stream);
+            self.arena.add(id, begin, size);
             begin = begin.offset(size);
         }
-        Ok(at.0..at.0 + amount)
+        Ok(())
     }
 
     /// How large the handles for a request should be, with `free` bytes left on the device.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::arena::Class;
+use super::arena::Span;
 use super::*;
 use crate::device::{Counted, SimDevice};
 use crate::trace::PoolId;
@@ -19,11 +19,8 @@ fn malloc(lake: &mut Lake, gpu: &mut dyn Device, size: Bytes, stream: u16) -> Al
     lake.malloc(gpu, request).expect("there is room")
 }
 
-/// A free block: where it is, its owner, and whether whole handles are free in it.
-type PlainBlock = (u64, u64, StreamId, bool);
-
 /// The obvious twin: what tensors use is cut out of each handle, and what is left side by side is joined.
-fn plain_free(lake: &Lake) -> Vec<PlainBlock> {
+fn plain_free(lake: &Lake) -> Vec<Span> {
     let mut used: Vec<_> = Vec::new();
     let large = lake.live.iter().filter_map(|(_, live)| match live.place {
         Place::Large(room) => Some(room),
@@ -39,7 +36,7 @@ fn plain_free(lake: &Lake) -> Vec<PlainBlock> {
     used.sort_by_key(|span| span.start);
     let mut handles: Vec<_> = lake.arena.held();
     handles.sort_by_key(|&handle| lake.arena.handles[handle].span.start);
-    let mut free: Vec<PlainBlock> = Vec::new();
+    let mut free: Vec<Span> = Vec::new();
     for handle in handles {
         let entry = &lake.arena.handles[handle];
         let mut at = entry.span.start;
@@ -47,12 +44,9 @@ fn plain_free(lake: &Lake) -> Vec<PlainBlock> {
         let ends = inside.map(|u| (u.start, u.end)).chain([(entry.span.end, entry.span.end)]);
         for (start, end) in ends {
             if at < start {
-                let is_whole = start - at == entry.size();
                 match free.last_mut() {
-                    Some(last) if last.1 == at && last.2 == entry.owner => {
-                        (last.1, last.3) = (start, last.3 | is_whole);
-                    }
-                    _ => free.push((at, start, entry.owner, is_whole)),
+                    Some(last) if last.end == at => last.end = start,
+                    _ => free.push(at..start),
                 }
             }
             at = at.max(end);
@@ -61,18 +55,9 @@ fn plain_free(lake: &Lake) -> Vec<PlainBlock> {
     free
 }
 
-fn listed_free(lake: &Lake) -> Vec<PlainBlock> {
-    let owners = (0..lake.streams.count()).map(StreamId);
-    let mut free = Vec::new();
-    for owner in owners {
-        for class in [Class::Partial, Class::Whole] {
-            for block in lake.arena.largest_first(class, owner) {
-                let span = &lake.arena.blocks[block].span;
-                free.push((span.start, span.end, owner, class == Class::Whole));
-            }
-        }
-    }
-    free.sort_unstable();
+fn listed_free(lake: &Lake) -> Vec<Span> {
+    let mut free: Vec<Span> = lake.arena.largest_first().cloned().collect();
+    free.sort_by_key(|span| span.start);
     free
 }
 
@@ -134,18 +119,6 @@ fn neighbours_in_the_arena_join_without_a_driver_call() {
     let before = gpu.calls.total();
     let all = malloc(&mut lake, &mut gpu, 256 * MIB, 0);
     assert_eq!((all.at, gpu.calls.total()), (blocks[0].at, before));
-}
-
-/// A request goes where nothing but parts of handles is free, though a whole handle fits better.
-#[test]
-fn parts_of_handles_are_used_before_whole_ones() {
-    let mut gpu = SimDevice::new(64 * GIB);
-    let mut lake = lake(LakeOptions::default());
-    let blocks = [6, 2, 8, 6, 8].map(|size| malloc(&mut lake, &mut gpu, size * MIB, 0));
-    lake.free(&mut gpu, blocks[0].block);
-    lake.free(&mut gpu, blocks[2].block);
-    let small = malloc(&mut lake, &mut gpu, 5 * MIB, 0);
-    assert_eq!(small.at.0 / (8 * MIB), blocks[0].at.0 / (8 * MIB));
 }
 
 /// Free memory in two places serves one request, and the view serves the next one like it for nothing.

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 use super::Lake;
 use super::addresses::Addresses;
-use super::arena::{Class, Span};
+use super::arena::Span;
 use super::fit::{Placement, Reach};
 use super::streams::{Users, note_use};
 use crate::allocator::{BlockId, NIL, Slab, SlabIndex};
@@ -141,93 +141,50 @@ pub(super) struct Recipe {
     pub(super) size: Bytes,
 }
 
-/// Free memory within reach, by how it could be used in a view.
-#[derive(Debug, Default)]
-struct Parts {
-    suffixes: Vec<Span>,
-    wholes: Vec<SlabIndex>,
-    prefixes: Vec<Span>,
-}
-
 fn length(span: &Option<Span>) -> Bytes {
     span.as_ref().map_or(0, |span| span.end - span.start)
 }
 
+/// Keeps the longer one of what was found and what is there.
+fn keep_longer(kept: &mut Option<Span>, found: Span) {
+    if found.end - found.start > length(kept) {
+        *kept = Some(found);
+    }
+}
+
 impl Lake {
-    /// Collects free memory for `size` bytes, whole handles from the largest down; it may come to less.
+    /// Collects free memory for `size` bytes: the longest free ends, then whole handles from the largest down, no more
+    /// than are needed; it may come to less.
     pub(super) fn collect(&self, stream: StreamId, size: Bytes, reach: Reach) -> Recipe {
-        let mut parts = Parts::default();
-        let others = (0..self.streams.count()).map(StreamId).filter(|&owner| owner != stream);
-        let others = others.filter(|_| reach != Reach::Own);
-        for owner in std::iter::once(stream).chain(others) {
-            let begin = parts.wholes.len();
-            for class in [Class::Whole, Class::Partial] {
-                for block in self.arena.largest_first(class, owner) {
-                    self.add_parts(&mut parts, block, stream, reach);
+        let (mut recipe, mut wholes) = (Recipe::default(), Vec::new());
+        for free in self.arena.largest_first() {
+            for handle in self.arena.handles_in(free) {
+                let Span { start, end } = self.arena.handles[handle].span;
+                let part = free.start.max(start)..free.end.min(end);
+                match (part.start == start, part.end == end) {
+                    _ if !self.may_use_handle(stream, handle, reach) => {}
+                    (true, true) => wholes.push(handle),
+                    (true, false) => keep_longer(&mut recipe.prefix, part),
+                    (false, true) => keep_longer(&mut recipe.suffix, part),
+                    (false, false) => {}
                 }
             }
-            let size_of = |&handle: &SlabIndex| self.arena.handles[handle].size();
-            parts.wholes[begin..].sort_by_key(|handle| std::cmp::Reverse(size_of(handle)));
         }
-        self.choose(parts, size)
-    }
-
-    /// Adds a free block: what touches the end or the beginning of a handle, and whole handles.
-    fn add_parts(&self, parts: &mut Parts, block: SlabIndex, stream: StreamId, reach: Reach) {
-        let Span { start, end } = self.arena.blocks[block].span;
-        for handle in self.arena.handles_in(&(start..end)) {
-            if !self.may_use_handle(stream, handle, reach) {
-                continue;
-            }
-            let border = &self.arena.handles[handle].span;
-            match (start <= border.start, border.end <= end) {
-                (true, true) => parts.wholes.push(handle),
-                (true, false) => parts.prefixes.push(border.start..end),
-                (false, true) => parts.suffixes.push(start..border.end),
-                (false, false) => {}
-            }
+        let handle_of = |part: &Option<Span>| part.as_ref().map(|part| self.arena.handle_at(part.start));
+        if handle_of(&recipe.prefix) == handle_of(&recipe.suffix) {
+            recipe.prefix = None;
         }
-    }
-
-    /// Chooses among the parts: the largest ends, and no more than is needed.
-    fn choose(&self, parts: Parts, size: Bytes) -> Recipe {
-        let longest = |spans: Vec<Span>| spans.into_iter().max_by_key(|span| span.end - span.start);
-        let suffix = longest(parts.suffixes);
-        let taken = suffix.as_ref().map(|span| self.arena.handle_at(span.start));
-        let is_other = |span: &Span| Some(self.arena.handle_at(span.start)) != taken;
-        let prefix = longest(parts.prefixes.into_iter().filter(is_other).collect());
-        let mut recipe = Recipe { size: length(&suffix) + length(&prefix), ..Recipe::default() };
-        (recipe.suffix, recipe.prefix) = (suffix, prefix);
-        for &handle in &parts.wholes {
+        recipe.size = length(&recipe.suffix) + length(&recipe.prefix);
+        let size_of = |&handle: &SlabIndex| self.arena.handles[handle].size();
+        wholes.sort_by_key(|handle| std::cmp::Reverse(size_of(handle)));
+        for handle in wholes {
             if recipe.size >= size {
                 break;
             }
+            recipe.size += size_of(&handle);
             recipe.wholes.push(handle);
-            recipe.size += self.arena.handles[handle].size();
-        }
-        if recipe.size >= size {
-            self.thin_out(&mut recipe, &parts.wholes, size);
         }
         recipe
-    }
-
-    /// Leaves out what is not needed, and takes the smallest whole handle that will do for the last one.
-    fn thin_out(&self, recipe: &mut Recipe, wholes: &[SlabIndex], size: Bytes) {
-        for end in [&mut recipe.prefix, &mut recipe.suffix] {
-            if recipe.size - length(end) >= size {
-                recipe.size -= length(end);
-                *end = None;
-            }
-        }
-        let size_of = |handle: SlabIndex| self.arena.handles[handle].size();
-        let Some(last) = recipe.wholes.pop() else { return };
-        let rest = recipe.size - size_of(last);
-        let unused = &wholes[recipe.wholes.len()..];
-        let fits = |handle: &SlabIndex| rest + size_of(*handle) >= size;
-        let smallest = unused.iter().copied().filter(fits).min_by_key(|&handle| size_of(handle));
-        let chosen = smallest.unwrap_or(last);
-        recipe.wholes.push(chosen);
-        recipe.size = rest + size_of(chosen);
     }
 
     /// Maps what a recipe says, with new handles behind its whole ones: room for `size` bytes.

@@ -29,8 +29,6 @@ impl Lake {
         self.walk_tensors(&mut blocks);
         self.walk_free(&mut blocks);
         blocks.sort_by_key(|block| block.at);
-        self.walk_views(&mut blocks);
-        blocks.sort_by_key(|block| block.at);
         blocks.into_iter().for_each(visit);
     }
 
@@ -62,13 +60,12 @@ impl Lake {
 
     /// What is free in handles, and in slabs.
     fn walk_free(&self, blocks: &mut Vec<BlockView>) {
-        for block in self.arena.free_blocks() {
-            let Span { start, end } = self.arena.blocks[block].span;
-            for handle in self.arena.handles_in(&(start..end)) {
+        for free in self.arena.largest_first() {
+            for handle in self.arena.handles_in(free) {
                 let entry = &self.arena.handles[handle];
-                let part = start.max(entry.span.start)..end.min(entry.span.end);
+                let part = free.start.max(entry.span.start)..free.end.min(entry.span.end);
                 let segment = DevicePtr(entry.span.start);
-                let free = unnamed(part, BlockUse::Free, entry.owner);
+                let free = unnamed(part, BlockUse::Free, entry.user());
                 blocks.push(BlockView { segment, ..free });
             }
         }
@@ -97,36 +94,4 @@ impl Lake {
             block = entry.link;
         }
     }
-
-    /// What is mapped in views and not at a tensor's addresses.
-    fn walk_views(&self, blocks: &mut Vec<BlockView>) {
-        let mut aliases = Vec::new();
-        for view in self.views.existing() {
-            let view = &self.views.all[view];
-            for slot in view.slots.iter().filter(|slot| slot.handle != NIL) {
-                let handle = &self.arena.handles[slot.handle];
-                let begin = view.at.0 + slot.offset;
-                for gap in gaps(blocks, begin..begin + handle.size()) {
-                    let alias = unnamed(gap, BlockUse::Alias, handle.owner);
-                    let (kind, segment) = (BlockKind::Stitched, view.at);
-                    aliases.push(BlockView { kind, segment, ..alias });
-                }
-            }
-        }
-        blocks.extend(aliases);
-    }
-}
-
-/// What of a span no block covers, out of blocks in the order of their addresses.
-fn gaps(blocks: &[BlockView], span: Span) -> Vec<Span> {
-    let mut gaps = Vec::new();
-    let mut cursor = span.start;
-    let first = blocks.partition_point(|block| block.at.0 + block.size <= span.start);
-    for block in blocks[first..].iter().take_while(|block| block.at.0 < span.end) {
-        gaps.push(cursor..block.at.0.max(cursor));
-        cursor = block.at.0 + block.size;
-    }
-    gaps.push(cursor.min(span.end)..span.end);
-    gaps.retain(|gap| gap.start < gap.end);
-    gaps
 }
