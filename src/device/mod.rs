@@ -173,6 +173,33 @@ pub trait Device {
         self.set_access(at, size).inspect_err(|_| self.unmap(at, size))
     }
 
+    /// New handles of `each` bytes, the last one perhaps smaller: `size` bytes in all, side by side from `at`, to be used.
+    ///
+    /// # Errors
+    /// Out of memory, or a driver error; nothing is left of them.
+    fn create_for_use(
+        &mut self,
+        at: DevicePtr,
+        size: Bytes,
+        each: Bytes,
+    ) -> Result<Vec<HandleId>, DeviceError> {
+        let mut handles = Vec::with_capacity(size.div_ceil(each) as usize);
+        let mut left = size;
+        let mut outcome = Ok(());
+        while left > 0 && outcome.is_ok() {
+            outcome = self.create(each.min(left)).map(|handle| handles.push(handle));
+            left -= each.min(left);
+        }
+        outcome = outcome.and_then(|()| self.map_for_use(at, &handles, size));
+        match outcome {
+            Ok(()) => Ok(handles),
+            Err(error) => {
+                self.release_each(&handles);
+                Err(error)
+            }
+        }
+    }
+
     /// `count` calls of [`Device::create`], one after the other. Allocators that work in chunks make very many of them,
     /// and a simulated device can make them at once.
     ///

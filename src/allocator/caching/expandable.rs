@@ -38,7 +38,7 @@ impl Reservation {
         at: u64,
         size: Bytes,
     ) -> Result<(), DeviceError> {
-        let handles = create_pages(device, DevicePtr(at), self.page, size)?;
+        let handles = device.create_for_use(DevicePtr(at), size, self.page)?;
         let first = self.page_of(at);
         let end = first + handles.len();
         self.handles.resize(self.handles.len().max(end), None);
@@ -301,25 +301,5 @@ impl Caching {
         device.unreserve(DevicePtr(base), length);
         self.reservations.remove(reservation);
         self.blocks.remove(block);
-    }
-}
-
-/// Creates and maps pages side by side from `at`. After an error nothing is left of them.
-fn create_pages(
-    device: &mut dyn Device,
-    at: DevicePtr,
-    page: Bytes,
-    size: Bytes,
-) -> Result<Vec<HandleId>, DeviceError> {
-    let mut handles = Vec::with_capacity((size / page) as usize);
-    let outcome = (0..size / page)
-        .try_for_each(|_| device.create(page).map(|handle| handles.push(handle)))
-        .and_then(|()| device.map_for_use(at, &handles, size));
-    match outcome {
-        Ok(()) => Ok(handles),
-        Err(error) => {
-            handles.into_iter().for_each(|handle| device.release(handle));
-            Err(error)
-        }
     }
 }

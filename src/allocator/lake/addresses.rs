@@ -19,9 +19,6 @@ pub(super) struct Addresses {
 
 impl Addresses {
     /// Addresses for `size` bytes: the end of the last reservation, if there is room.
-    ///
-    /// # Errors
-    /// If the driver has no more addresses.
     pub(super) fn place(
         &mut self,
         device: &mut dyn Device,

@@ -4,10 +4,10 @@ use smallvec::{SmallVec, smallvec};
 
 use super::Lake;
 use super::arena::Span;
+use super::history::Asked;
 use crate::allocator::{NIL, SlabIndex};
 use crate::device::DevicePtr;
 use crate::trace::StreamId;
-use crate::units::Bytes;
 
 /// Which free memory may serve a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,13 +42,14 @@ const TRIES: usize = 8;
 impl Lake {
     /// Room for `size` bytes: the smallest free block that a stream may use, or else part of a stitched range.
     #[inline]
-    pub(super) fn fit(&self, stream: StreamId, size: Bytes, reach: Reach) -> Option<Placement> {
+    pub(super) fn fit(&self, asked: Asked, reach: Reach) -> Option<Placement> {
+        let Asked { stream, size } = asked;
         let blocks = self.arena.fitting(size).take(TRIES);
         let mut spans = blocks.map(|free| free.start..free.start + size);
         let found = spans.find(|span| self.may_use(stream, span, reach));
         found.map(Placement::in_arena).or_else(|| {
             let mut views = self.views.recent(size);
-            views.find_map(|view| self.fit_view(view, stream, size, reach))
+            views.find_map(|view| self.fit_view(view, asked, reach))
         })
     }
 
@@ -67,13 +68,8 @@ impl Lake {
     }
 
     /// The first free part of a stitched range that has `size` bytes.
-    fn fit_view(
-        &self,
-        view: SlabIndex,
-        stream: StreamId,
-        size: Bytes,
-        reach: Reach,
-    ) -> Option<Placement> {
+    fn fit_view(&self, view: SlabIndex, asked: Asked, reach: Reach) -> Option<Placement> {
+        let Asked { stream, size } = asked;
         let mut begin = 0;
         for slot in &self.views.all[view].slots {
             let Span { start, end } = self.arena.handles[slot.handle].span;

@@ -6,14 +6,12 @@
 //! contiguous without any stitching. A request of more than 32 KiB goes to the first of these that has room:
 //!
 //! 1. where its like went when the program was last here ([`history`]);
-//! 2. the smallest free block of the arena among what its stream owns, parts of handles before whole ones; or a part
-//!    of a stitched range, a [view](views), that was in use not long ago;
+//! 2. the smallest free block of the arena, or a part of a stitched range, a [view](views), that was in use not long
+//!    ago ([`fit`]);
 //! 3. new memory, while reserved memory stays within the budget: the most bytes that were ever live, and 0.3 %
 //!    ([`supply`]);
-//! 4. what other streams own and are done with, where it lies in one place;
-//! 5. a new view, stitched of what the stream owns, or else of what others are done with as well;
-//! 6. what the stream has to wait for, on the GPU, in one place or stitched ([`streams`]);
-//! 7. a new view with new memory for what is missing: the only way beyond the budget.
+//! 4. the same as 2, in memory that other streams still use: the stream waits for them, on the GPU ([`streams`]);
+//! 5. a new view, stitched of what is free, and of new memory if that is too little: the only way beyond the budget.
 //!
 //! ```text
 //!   arena    ├──── h0 ────┼──── h1 ────┼──── h2 ────┼──── h3 ────┼──── h4 ────┤ ...grows to the right
@@ -23,8 +21,8 @@
 //!                     │E E E E E E E E E E E E│
 //! ```
 //!
-//! Only 3, 5, 6 and 7 may make driver calls; a free makes none. Nothing is unmapped for a request: handles may be
-//! mapped any number of times, so that no one waits for the GPU.
+//! Only 3 and 5 make driver calls that cost anything; a free makes none. Nothing is unmapped for a request: handles may
+//! be mapped any number of times, so that no one waits for the GPU.
 //!
 //! *Tiny requests* share slabs of 2 MiB, which lie in the arena like tensors.
 //!
@@ -139,9 +137,6 @@ impl Lake {
     }
 
     /// A place for a request that is not tiny, taken into use.
-    ///
-    /// # Errors
-    /// Out of memory, or a driver error.
     fn malloc_large(
         &mut self,
         device: &mut dyn Device,
@@ -163,30 +158,21 @@ impl Lake {
 
     /// Where the same request went when the program was last here, if that is free.
     fn place_again(&mut self, asked: Asked) -> Option<Placement> {
-        let spot = self.history.expect(asked)?;
-        let placement = self.place_at(asked, spot)?;
-        self.tally.repeated += 1;
-        Some(placement)
-    }
-
-    /// A place, if it is free.
-    fn place_at(&self, asked: Asked, Spot { at, view }: Spot) -> Option<Placement> {
+        let Spot { at, view } = self.history.expect(asked)?;
         let Asked { stream, size } = asked;
-        let reach = self.reach();
         let placement = match view {
             None => Placement::in_arena(at.0..at.0 + size),
             Some(id) => {
                 let view = self.views.all.find(id)?;
                 let entry = &self.views.all[view];
-                if entry.is_closed {
-                    return None;
-                }
                 let begin = at.0 - entry.at.0;
-                self.in_view(view, begin..begin + size)
+                (!entry.is_broken).then(|| self.in_view(view, begin..begin + size))?
             }
         };
-        let may_use = |span| self.arena.is_free(span) && self.may_use(stream, span, reach);
-        placement.spans.iter().all(may_use).then_some(placement)
+        let is_free = |span| self.arena.is_free(span) && self.may_use(stream, span, self.reach());
+        let is_free = placement.spans.iter().all(is_free);
+        self.tally.repeated += u64::from(is_free);
+        is_free.then_some(placement)
     }
 
     /// Any place; if the device has no more memory, all that is idle is given back first.
@@ -206,46 +192,46 @@ impl Lake {
     }
 
     #[inline]
-    fn place(
-        &mut self,
-        device: &mut dyn Device,
-        Asked { stream, size }: Asked,
-    ) -> Result<Placement, DeviceError> {
-        if let Some(placement) = self.fit(stream, size, Reach::Settled) {
+    fn place(&mut self, device: &mut dyn Device, asked: Asked) -> Result<Placement, DeviceError> {
+        if let Some(placement) = self.fit(asked, Reach::Settled) {
             return Ok(placement);
         }
-        if let Some(placement) = self.grow_within(device, stream, size)? {
+        if let Some(placement) = self.grow_within(device, asked)? {
             return Ok(placement);
         }
-        self.place_beyond(device, stream, size)
+        if self.streams.count() > 1
+            && let Some(placement) = self.borrow(device, asked)
+        {
+            return Ok(placement);
+        }
+        self.place_stitched(device, asked)
     }
 
-    /// A place where nothing fits that may be used at once, and growth would pass the budget.
+    /// A place where other streams were a moment ago, or that the stream has to wait for.
     #[cold]
-    fn place_beyond(
+    fn borrow(&mut self, device: &mut dyn Device, asked: Asked) -> Option<Placement> {
+        self.streams.poll(device);
+        let settled = self.fit(asked, Reach::Settled);
+        let placement = settled.or_else(|| self.fit(asked, self.reach()))?;
+        self.tally.borrowed += 1;
+        Some(placement)
+    }
+
+    /// A place put together of what is free, and of new memory if that is too little.
+    #[cold]
+    fn place_stitched(
         &mut self,
         device: &mut dyn Device,
-        stream: StreamId,
-        size: Bytes,
+        asked: Asked,
     ) -> Result<Placement, DeviceError> {
-        let reach = self.reach();
-        if self.streams.count() > 1 {
-            self.streams.poll(device);
-            let settled = self.fit(stream, size, Reach::Settled);
-            if let Some(placement) = settled.or_else(|| self.fit(stream, size, reach)) {
-                self.tally.borrowed += 1;
-                return Ok(placement);
-            }
+        let mut recipe = self.collect(asked, self.reach());
+        if recipe.size < asked.size {
+            let missing = round_up(asked.size - recipe.size, GRANULE);
+            let at = self.arena.addresses.place(device, missing)?;
+            self.create(device, at, (missing, asked.size))?;
+            recipe.add(self.arena.handles_in(&(at.0..at.0 + missing)));
         }
-        let recipe = self.collect(stream, size, reach);
-        if recipe.size >= size {
-            return self.stitch(device, &recipe, &[], size);
-        }
-        let missing = round_up(size - recipe.size, GRANULE);
-        let at = self.arena.addresses.place(device, missing)?;
-        self.create(device, at, (missing, size))?;
-        let new: Vec<_> = self.arena.handles_in(&(at.0..at.0 + missing)).collect();
-        self.stitch(device, &recipe, &new, size)
+        self.stitch(device, &recipe, asked.size)
     }
 
     /// All that may be used, if need be after a wait.
@@ -286,9 +272,6 @@ impl Lake {
     }
 
     /// A block in a slab.
-    ///
-    /// # Errors
-    /// Out of memory, or a driver error.
     #[inline]
     fn malloc_tiny(
         &mut self,
@@ -411,7 +394,7 @@ impl Allocator for Lake {
             ("host_waits", tally.host_waits),
             ("views_made", tally.views_made),
             ("views_dropped", tally.views_dropped),
-            ("views_open", self.views.open as u64),
+            ("views_open", self.views.count as u64),
             ("handles", self.arena.count),
             ("handles_stitched", tally.handles_stitched),
             ("handles_released", tally.handles_released),

@@ -21,9 +21,9 @@
 use super::Lake;
 use super::arena::Span;
 use super::fit::{Placement, Reach};
+use super::history::Asked;
 use crate::allocator::{NIL, SlabIndex};
-use crate::device::{Device, DeviceError, DevicePtr, GRANULE, HandleId};
-use crate::trace::StreamId;
+use crate::device::{Device, DeviceError, DevicePtr, GRANULE};
 use crate::units::{Bytes, MIB, round_up};
 
 /// The least growth within the budget: requests of a few MiB come in numbers.
@@ -39,49 +39,38 @@ const LARGEST: u64 = 4;
 const PER_DEVICE: u64 = 4096;
 
 impl Lake {
-    /// Grows for a request as long as reserved memory stays within the budget; `None` if it would not.
-    ///
-    /// # Errors
-    /// A driver error. Out of memory is none: `None`.
+    /// Grows for a request, whose beginning may be free already, as long as reserved memory stays within the budget;
+    /// `None` if it would not, or if the device has no more.
     pub(super) fn grow_within(
         &mut self,
         device: &mut dyn Device,
-        stream: StreamId,
-        size: Bytes,
+        Asked { stream, size }: Asked,
     ) -> Result<Option<Placement>, DeviceError> {
         let budget = (self.live_peak as f64 * (1.0 + self.options.slack)) as Bytes;
-        let reserved = self.live.usage().reserved;
-        if reserved >= budget {
+        let left = budget.min(self.limit).saturating_sub(self.live.usage().reserved);
+        if left == 0 {
             return Ok(None);
         }
         let at = self.arena.addresses.place(device, round_up(size, GRANULE).max(STEP))?;
-        let begin = self.tail(at, stream, size);
-        let missing = round_up(begin + size - at.0, GRANULE);
-        for amount in [missing.max(STEP), missing] {
-            if reserved + amount <= budget.min(self.limit) {
-                self.tally.growths += 1;
-                return match self.create(device, at, (amount, size)) {
-                    Err(DeviceError::OutOfMemory { .. }) => Ok(None),
-                    Err(error) => Err(error),
-                    Ok(()) => Ok(Some(Placement::in_arena(begin..begin + size))),
-                };
-            }
-        }
-        Ok(None)
-    }
-
-    /// Where less than `size` bytes begin that are free in front of `at` and may be used at once; `at` if there are none.
-    fn tail(&self, at: DevicePtr, stream: StreamId, size: Bytes) -> u64 {
         let is_usable = |free: &&Span| {
             free.end - free.start < size && self.may_use(stream, free, Reach::Settled)
         };
-        self.arena.tail(at).filter(is_usable).map_or(at.0, |free| free.start)
+        let begin = self.arena.tail(at).filter(is_usable).map_or(at.0, |free| free.start);
+        let missing = round_up(begin + size - at.0, GRANULE);
+        let amount = if missing.max(STEP) <= left { missing.max(STEP) } else { missing };
+        if amount > left {
+            return Ok(None);
+        }
+        self.tally.growths += 1;
+        match self.create(device, at, (amount, size)) {
+            Err(DeviceError::OutOfMemory { .. }) => Ok(None),
+            Err(error) => Err(error),
+            Ok(()) => Ok(Some(Placement::in_arena(begin..begin + size))),
+        }
     }
 
     /// New handles of nearly equal sizes from `at` on, `amount` bytes for a request of `size` bytes.
-    ///
-    /// # Errors
-    /// Out of memory, or a driver error; nothing has changed.
+    /// After an error nothing has changed.
     pub(super) fn create(
         &mut self,
         device: &mut dyn Device,
@@ -95,13 +84,12 @@ impl Lake {
         }
         let count = amount.div_ceil(self.handle_size(size, free));
         let each = round_up(amount.div_ceil(count), GRANULE);
-        let made = map_new(device, at, (amount, each))?;
+        let made = device.create_for_use(at, amount, each)?;
         self.arena.addresses.take(at, amount);
         self.live.grow(amount);
-        let mut begin = at;
-        for (id, size) in made {
-            self.arena.add(id, begin, size);
-            begin = begin.offset(size);
+        let begins = (0..amount).step_by(each as usize);
+        for (id, begin) in made.into_iter().zip(begins) {
+            self.arena.add(id, at.offset(begin), each.min(amount - begin));
         }
         Ok(())
     }
@@ -121,10 +109,7 @@ impl Lake {
         self.live.take_pending().into_iter().for_each(|block| self.take_back(&block));
         self.drop_idle_slabs();
         self.streams.finish(device);
-        let idle = |view: &SlabIndex| self.views.all[*view].tensors == 0;
-        let idle: Vec<_> = self.views.existing().filter(idle).collect();
-        idle.into_iter().for_each(|view| self.views.close(view));
-        self.unmap_closed(device);
+        self.drop_idle_views(device, 0);
         for handle in self.arena.held() {
             if self.arena.is_idle(handle) {
                 self.release(device, handle);
@@ -133,13 +118,13 @@ impl Lake {
         self.arena.addresses.drop_empty(device);
     }
 
-    /// Releases an idle handle. Views that map it, with tensors in other handles, serve no more requests.
+    /// Releases an idle handle. Views that map it, with tensors in other handles, are broken.
     fn release(&mut self, device: &mut dyn Device, handle: SlabIndex) {
         let entry = &mut self.arena.handles[handle];
         let (id, at, size) = (entry.id, DevicePtr(entry.span.start), entry.size());
         for view in std::mem::take(&mut entry.views) {
-            self.views.close(view);
             let view = &mut self.views.all[view];
+            view.is_broken = true;
             let slot = view.slots.iter_mut().find(|slot| slot.handle == handle);
             let slot = slot.expect("a view that is listed at a handle maps it");
             slot.handle = NIL;
@@ -150,32 +135,5 @@ impl Lake {
         self.arena.remove(device, handle);
         self.live.shrink(size);
         self.tally.handles_released += 1;
-    }
-}
-
-/// Handles of `each` bytes, the last one perhaps smaller, mapped side by side from `at` on.
-///
-/// # Errors
-/// A driver error; nothing has changed.
-fn map_new(
-    device: &mut dyn Device,
-    at: DevicePtr,
-    (amount, each): (Bytes, Bytes),
-) -> Result<Vec<(HandleId, Bytes)>, DeviceError> {
-    let mut made: Vec<(HandleId, Bytes)> = Vec::new();
-    let mut left = amount;
-    let mut outcome = Ok(());
-    while left > 0 && outcome.is_ok() {
-        let size = each.min(left);
-        outcome = device.create(size).map(|id| made.push((id, size)));
-        left -= size;
-    }
-    let ids: Vec<_> = made.iter().map(|&(id, _)| id).collect();
-    match outcome.and_then(|()| device.map_for_use(at, &ids, amount)) {
-        Ok(()) => Ok(made),
-        Err(error) => {
-            device.release_each(&ids);
-            Err(error)
-        }
     }
 }

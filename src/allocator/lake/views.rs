@@ -17,6 +17,7 @@ use super::Lake;
 use super::addresses::Addresses;
 use super::arena::Span;
 use super::fit::{Placement, Reach};
+use super::history::Asked;
 use super::streams::{Users, note_use};
 use crate::allocator::{BlockId, NIL, Slab, SlabIndex};
 use crate::device::{Device, DeviceError, DevicePtr};
@@ -47,10 +48,8 @@ pub(super) struct View {
     pub(super) used: u64,
     /// Streams that freed a tensor in it, and before which of their fences.
     pub(super) users: Users,
-    /// Whether it serves no more requests, and goes as soon as no one uses it.
-    pub(super) is_closed: bool,
-    /// Whether its place in the slab is vacant.
-    is_gone: bool,
+    /// Whether one of its handles was released: it serves no more requests.
+    pub(super) is_broken: bool,
 }
 
 /// All views.
@@ -61,10 +60,8 @@ pub(super) struct Views {
     pub(super) all: Slab<View>,
     /// Those in which tensors were freed last, the latest at the end.
     recent: VecDeque<BlockId>,
-    /// Views that serve requests.
-    pub(super) open: usize,
-    /// Views that do not any more.
-    pub(super) closed: usize,
+    /// How many there are.
+    pub(super) count: usize,
     /// Bytes that all of them map.
     pub(super) stitched: Bytes,
     clock: u64,
@@ -72,30 +69,10 @@ pub(super) struct Views {
 
 impl Views {
     fn add(&mut self, at: DevicePtr, slots: Vec<Slot>, size: Bytes) -> SlabIndex {
-        self.open += 1;
+        self.count += 1;
         self.stitched += size;
         let (used, users) = (self.clock, Users::new());
-        let (tensors, is_closed, is_gone) = (0, false, false);
-        self.all.insert(View { at, size, slots, tensors, used, users, is_closed, is_gone })
-    }
-
-    /// From now on the view serves no requests.
-    pub(super) fn close(&mut self, view: SlabIndex) {
-        if !std::mem::replace(&mut self.all[view].is_closed, true) {
-            self.open -= 1;
-            self.closed += 1;
-        }
-    }
-
-    /// Forgets a closed view.
-    pub(super) fn remove(&mut self, view: SlabIndex) {
-        let entry = &mut self.all[view];
-        debug_assert!(entry.is_closed && entry.tensors == 0);
-        entry.is_gone = true;
-        entry.slots = Vec::new();
-        self.closed -= 1;
-        self.stitched -= entry.size;
-        self.all.remove(view);
+        self.all.insert(View { at, size, slots, tensors: 0, used, users, is_broken: false })
     }
 
     /// A tensor begins to live in a view.
@@ -119,98 +96,101 @@ impl Views {
         self.recent.push_back(id);
     }
 
-    /// Open views of at least `size` bytes in which tensors were freed last, the latest first.
+    /// Views of at least `size` bytes in which tensors were freed last, the latest first.
     pub(super) fn recent(&self, size: Bytes) -> impl Iterator<Item = SlabIndex> + '_ {
         let existing = self.recent.iter().rev().filter_map(|&id| self.all.find(id));
-        existing.filter(move |&view| !self.all[view].is_closed && self.all[view].size >= size)
+        existing.filter(move |&view| !self.all[view].is_broken && self.all[view].size >= size)
     }
 
     /// Views that exist, in no particular order.
     pub(super) fn existing(&self) -> impl Iterator<Item = SlabIndex> + '_ {
-        (0..self.all.len() as SlabIndex).filter(|&view| !self.all[view].is_gone)
+        (0..self.all.len() as SlabIndex).filter(|&view| !self.all[view].slots.is_empty())
     }
 }
 
 /// Free memory for a view: the free end of one handle, whole handles, the free beginning of another one.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Recipe {
-    suffix: Option<Span>,
-    wholes: Vec<SlabIndex>,
-    prefix: Option<Span>,
-    /// Bytes, all together.
+    /// In the order in which they are mapped.
+    handles: Vec<SlabIndex>,
+    /// Where in the first one free memory begins.
+    begin: Bytes,
+    /// Free bytes, all together.
     pub(super) size: Bytes,
 }
 
-fn length(span: &Option<Span>) -> Bytes {
-    span.as_ref().map_or(0, |span| span.end - span.start)
-}
-
-/// Keeps the longer one of what was found and what is there.
-fn keep_longer(kept: &mut Option<Span>, found: Span) {
-    if found.end - found.start > length(kept) {
-        *kept = Some(found);
+impl Recipe {
+    /// Adds new handles behind the free end.
+    pub(super) fn add(&mut self, new: impl IntoIterator<Item = SlabIndex>) {
+        let place = usize::from(self.begin > 0);
+        self.handles.splice(place..place, new);
     }
 }
 
+/// A handle that is free at one end, and how many bytes.
+type End = (Bytes, SlabIndex);
+
 impl Lake {
-    /// Collects free memory for `size` bytes: the longest free ends, then whole handles from the largest down, no more
-    /// than are needed; it may come to less.
-    pub(super) fn collect(&self, stream: StreamId, size: Bytes, reach: Reach) -> Recipe {
-        let (mut recipe, mut wholes) = (Recipe::default(), Vec::new());
+    /// Collects free memory: the longest free ends of handles, then whole ones from the largest down, no more than are
+    /// needed; it may come to less.
+    pub(super) fn collect(&self, Asked { stream, size }: Asked, reach: Reach) -> Recipe {
+        let (mut suffix, mut wholes, mut prefix) = (None, Vec::new(), None);
         for free in self.arena.largest_first() {
             for handle in self.arena.handles_in(free) {
                 let Span { start, end } = self.arena.handles[handle].span;
                 let part = free.start.max(start)..free.end.min(end);
+                let found = Some((part.end - part.start, handle));
                 match (part.start == start, part.end == end) {
                     _ if !self.may_use_handle(stream, handle, reach) => {}
                     (true, true) => wholes.push(handle),
-                    (true, false) => keep_longer(&mut recipe.prefix, part),
-                    (false, true) => keep_longer(&mut recipe.suffix, part),
+                    (true, false) => prefix = prefix.max(found),
+                    (false, true) => suffix = suffix.max(found),
                     (false, false) => {}
                 }
             }
         }
-        let handle_of = |part: &Option<Span>| part.as_ref().map(|part| self.arena.handle_at(part.start));
-        if handle_of(&recipe.prefix) == handle_of(&recipe.suffix) {
-            recipe.prefix = None;
-        }
-        recipe.size = length(&recipe.suffix) + length(&recipe.prefix);
         let size_of = |&handle: &SlabIndex| self.arena.handles[handle].size();
         wholes.sort_by_key(|handle| std::cmp::Reverse(size_of(handle)));
-        for handle in wholes {
-            if recipe.size >= size {
-                break;
-            }
-            recipe.size += size_of(&handle);
-            recipe.wholes.push(handle);
-        }
-        recipe
+        self.choose(suffix, &wholes, prefix, size)
     }
 
-    /// Maps what a recipe says, with new handles behind its whole ones: room for `size` bytes.
-    ///
-    /// # Errors
-    /// A driver error; nothing has changed.
+    /// As many of the whole handles as are needed beside the ends, which are of two handles.
+    fn choose(
+        &self,
+        suffix: Option<End>,
+        wholes: &[SlabIndex],
+        prefix: Option<End>,
+        size: Bytes,
+    ) -> Recipe {
+        let size_of = |handle: SlabIndex| self.arena.handles[handle].size();
+        let prefix = prefix.filter(|end| suffix.is_none_or(|other| end.1 != other.1));
+        let begin = suffix.map_or(0, |(free, handle)| size_of(handle) - free);
+        let mut handles = Vec::from_iter(suffix.map(|end| end.1));
+        let mut total = suffix.map_or(0, |end| end.0) + prefix.map_or(0, |end| end.0);
+        for &handle in wholes {
+            if total >= size {
+                break;
+            }
+            handles.push(handle);
+            total += size_of(handle);
+        }
+        handles.extend(prefix.map(|end| end.1));
+        Recipe { handles, begin, size: total }
+    }
+
+    /// Maps what a recipe says: room for `size` bytes. After an error nothing has changed.
     pub(super) fn stitch(
         &mut self,
         device: &mut dyn Device,
-        recipe: &Recipe,
-        new: &[SlabIndex],
+        Recipe { handles, begin, .. }: &Recipe,
         size: Bytes,
     ) -> Result<Placement, DeviceError> {
-        let handle_of = |span: &Span| self.arena.handle_at(span.start);
-        let mut handles: Vec<SlabIndex> = recipe.suffix.iter().map(handle_of).collect();
-        handles.extend(recipe.wholes.iter().chain(new));
-        handles.extend(recipe.prefix.iter().map(handle_of));
-        let begin = recipe.suffix.as_ref().map_or(0, |span| {
-            span.start - self.arena.handles[self.arena.handle_at(span.start)].span.start
-        });
         if let [handle] = handles[..] {
             let start = self.arena.handles[handle].span.start + begin;
             return Ok(Placement::in_arena(start..start + size));
         }
-        let view = self.map_view(device, &handles)?;
-        Ok(self.in_view(view, begin..begin + size))
+        let view = self.map_view(device, handles)?;
+        Ok(self.in_view(view, *begin..begin + size))
     }
 
     fn map_view(
@@ -218,7 +198,11 @@ impl Lake {
         device: &mut dyn Device,
         handles: &[SlabIndex],
     ) -> Result<SlabIndex, DeviceError> {
-        self.bound_views(device);
+        if self.views.count >= self.options.views {
+            self.streams.mark(device);
+            self.streams.poll(device);
+            self.drop_idle_views(device, self.options.views * 7 / 8);
+        }
         let (mut slots, mut size) = (Vec::with_capacity(handles.len()), 0);
         for &handle in handles {
             slots.push(Slot { handle, offset: size });
@@ -240,53 +224,34 @@ impl Lake {
         Ok(view)
     }
 
-    /// Closes the views that have been idle longest once there are too many, and unmaps those that are over.
-    fn bound_views(&mut self, device: &mut dyn Device) {
-        if self.views.open > self.options.views {
-            let is_idle = |view: &View| !view.is_closed && view.tensors == 0;
-            let idle = self.views.existing().filter(|&view| is_idle(&self.views.all[view]));
-            let mut idle: Vec<_> = idle.map(|view| (self.views.all[view].used, view)).collect();
-            idle.sort_unstable();
-            for &(_, view) in idle.iter().take(self.views.open - self.options.views * 7 / 8) {
-                self.views.close(view);
-            }
-            self.streams.mark(device);
-        }
-        if self.views.closed > 0 {
-            self.streams.poll(device);
-            self.unmap_closed(device);
-        }
-    }
-
-    /// Unmaps closed views that no tensor lives in and that the GPU is done with.
-    pub(super) fn unmap_closed(&mut self, device: &mut dyn Device) {
-        if self.views.closed == 0 {
-            return;
-        }
-        let is_over = |view: &View| {
-            let is_done = || view.users.iter().all(|&user| self.streams.is_done(user));
-            view.is_closed && view.tensors == 0 && is_done()
+    /// Unmaps views in which no tensor lives and that the GPU is done with, broken ones and then those that have been
+    /// idle longest, until `most` are left.
+    pub(super) fn drop_idle_views(&mut self, device: &mut dyn Device, most: usize) {
+        let is_idle = |view: &View| {
+            view.tensors == 0 && view.users.iter().all(|&user| self.streams.is_done(user))
         };
-        let all = self.views.existing();
-        let over: Vec<_> = all.filter(|&view| is_over(&self.views.all[view])).collect();
-        over.into_iter().for_each(|view| self.unmap_view(device, view));
+        let key =
+            |view: SlabIndex| (!self.views.all[view].is_broken, self.views.all[view].used, view);
+        let idle = self.views.existing().filter(|&view| is_idle(&self.views.all[view]));
+        let mut idle: Vec<_> = idle.map(key).collect();
+        idle.sort_unstable();
+        for (_, _, view) in idle.into_iter().take(self.views.count - most.min(self.views.count)) {
+            self.unmap_view(device, view);
+        }
     }
 
     fn unmap_view(&mut self, device: &mut dyn Device, view: SlabIndex) {
-        let View { at, size, .. } = self.views.all[view];
-        let slots = std::mem::take(&mut self.views.all[view].slots);
-        if slots.iter().all(|slot| slot.handle != NIL) {
-            device.unmap(at, size);
-        } else {
-            for slot in slots.iter().filter(|slot| slot.handle != NIL) {
-                device.unmap(at.offset(slot.offset), self.arena.handles[slot.handle].size());
-            }
-        }
+        let entry = &mut self.views.all[view];
+        let (at, size, slots) = (entry.at, entry.size, std::mem::take(&mut entry.slots));
         for slot in slots.iter().filter(|slot| slot.handle != NIL) {
-            self.arena.handles[slot.handle].views.retain(|&other| other != view);
+            let handle = &mut self.arena.handles[slot.handle];
+            handle.views.retain(|&other| other != view);
+            device.unmap(at.offset(slot.offset), handle.size());
         }
         self.views.addresses.give(device, at, size);
-        self.views.remove(view);
+        self.views.all.remove(view);
+        self.views.count -= 1;
+        self.views.stitched -= size;
         self.tally.views_dropped += 1;
     }
 }
