@@ -54,11 +54,6 @@ impl Handle {
     pub(super) fn size(&self) -> Bytes {
         self.span.end - self.span.start
     }
-
-    /// A stream that freed something in it; the first one, if none has.
-    pub(super) fn user(&self) -> StreamId {
-        self.users.last().map_or(ALL, |&(stream, _)| stream)
-    }
 }
 
 /// The handle of 2 MiB of the arena, and the block that its first byte belongs to.
@@ -75,10 +70,8 @@ struct Region {
     pages: Vec<Page>,
 }
 
-const UNMAPPED: Page = Page { handle: NIL, block: NIL };
-
 /// Free blocks are in one list, whichever streams used them.
-const ALL: StreamId = StreamId(0);
+pub(super) const ALL: StreamId = StreamId(0);
 
 /// Handles, and the blocks that they are cut into.
 #[derive(Debug, Clone, Default)]
@@ -114,9 +107,7 @@ impl Arena {
     /// Forgets a handle, all of which is free.
     pub(super) fn remove(&mut self, device: &mut dyn Device, handle: SlabIndex) {
         let span = self.handles[handle].span.clone();
-        let around = self.block_at(span.start);
-        self.unlist(around);
-        let block = self.cut(around, &span);
+        let block = self.take(&span);
         let Block { previous, next, .. } = self.blocks[block];
         self.connect(previous, NIL);
         self.connect(NIL, next);
@@ -212,11 +203,6 @@ impl Arena {
         let Span { start, end } = self.handles[handle].span;
         let block = &self.blocks[self.block_at(end - 1)];
         if block.is_free { block.span.start.max(start)..end } else { end..end }
-    }
-
-    /// Whether all of a handle is free.
-    pub(super) fn is_idle(&self, handle: SlabIndex) -> bool {
-        self.free_prefix(handle).end == self.handles[handle].span.end
     }
 
     /// Handles that are held, in no particular order.
@@ -365,7 +351,7 @@ impl Arena {
         let region = self.regions.iter_mut().find(|region| region.base == base);
         let pages = &mut region.expect("it was just made").pages;
         let needed = ((span.end - base) / GRANULE) as usize;
-        pages.resize(pages.len().max(needed), UNMAPPED);
+        pages.resize(pages.len().max(needed), Page { handle: NIL, block: NIL });
         self.pages_from(span).fill(Page { handle, block: NIL });
     }
 }

@@ -96,7 +96,7 @@ enum Place {
 }
 
 /// The allocator.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Lake {
     options: LakeOptions,
     /// Physical bytes that the process may hold.
@@ -120,20 +120,7 @@ impl Lake {
     /// An allocator that holds nothing, and may come to hold `limit` bytes.
     #[must_use]
     pub fn new(options: LakeOptions, limit: Bytes) -> Self {
-        Self {
-            options,
-            limit,
-            arena: Arena::default(),
-            views: Views::default(),
-            streams: Streams::default(),
-            small: SmallPool::default(),
-            slabs: FxHashMap::default(),
-            live: Live::default(),
-            history: History::default(),
-            live_peak: 0,
-            is_short: false,
-            tally: Tally::default(),
-        }
+        Self { options, limit, ..Self::default() }
     }
 
     /// A place for a request that is not tiny, taken into use.

@@ -111,7 +111,7 @@ impl Lake {
         self.streams.finish(device);
         self.drop_idle_views(device, 0);
         for handle in self.arena.held() {
-            if self.arena.is_idle(handle) {
+            if self.arena.is_free(&self.arena.handles[handle].span) {
                 self.release(device, handle);
             }
         }

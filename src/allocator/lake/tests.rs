@@ -185,6 +185,7 @@ fn views_are_bounded() {
             lake.free(&mut gpu, block);
         }
         let count = lake.views.existing().count();
+        assert_eq!(count, lake.views.count);
         assert!(count <= 8 + 2, "{count} views after round {round}");
     }
     assert!(lake.tally.views_dropped > 0, "no view was ever dropped");

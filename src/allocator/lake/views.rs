@@ -198,10 +198,11 @@ impl Lake {
         device: &mut dyn Device,
         handles: &[SlabIndex],
     ) -> Result<SlabIndex, DeviceError> {
-        if self.views.count >= self.options.views {
+        let most = self.options.views;
+        if self.views.count >= most {
             self.streams.mark(device);
             self.streams.poll(device);
-            self.drop_idle_views(device, self.options.views * 7 / 8);
+            self.drop_idle_views(device, most * 7 / 8);
         }
         let (mut slots, mut size) = (Vec::with_capacity(handles.len()), 0);
         for &handle in handles {

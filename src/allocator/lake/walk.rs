@@ -1,7 +1,7 @@
 //! Walk: every block in address order, as a snapshot shows them. A tensor in a view is shown there, and the memory
 //! under it as an alias.
 
-use super::arena::Span;
+use super::arena::{ALL, Span};
 use super::{Lake, Place, Room};
 use crate::allocator::{BlockKind, BlockUse, BlockView, NIL};
 use crate::device::DevicePtr;
@@ -50,7 +50,7 @@ impl Lake {
                 self.walk_under(room, live.stream, blocks);
             }
         }
-        self.slabs.values().for_each(|&room| self.walk_under(room, StreamId(0), blocks));
+        self.slabs.values().for_each(|&room| self.walk_under(room, ALL, blocks));
     }
 
     /// First address of the handle that an address of the arena lies in.
@@ -65,7 +65,7 @@ impl Lake {
                 let entry = &self.arena.handles[handle];
                 let part = free.start.max(entry.span.start)..free.end.min(entry.span.end);
                 let segment = DevicePtr(entry.span.start);
-                let free = unnamed(part, BlockUse::Free, entry.user());
+                let free = unnamed(part, BlockUse::Free, ALL);
                 blocks.push(BlockView { segment, ..free });
             }
         }
