@@ -173,7 +173,7 @@ pub trait Device {
         self.set_access(at, size).inspect_err(|_| self.unmap(at, size))
     }
 
-    /// New handles of `each` bytes, the last one perhaps smaller: `size` bytes in all, side by side from `at`, to be used.
+    /// New handles of `each` bytes, the last one perhaps smaller: `size` bytes in all, side by side from `at`, for use.
     ///
     /// # Errors
     /// Out of memory, or a driver error; nothing is left of them.

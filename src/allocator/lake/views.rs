@@ -154,7 +154,7 @@ impl Lake {
         self.choose(suffix, &wholes, prefix, size)
     }
 
-    /// As many of the whole handles as are needed beside the ends, which are of two handles.
+    /// The ends, if they are of two handles, and as many whole handles as are needed.
     fn choose(
         &self,
         suffix: Option<End>,
