@@ -328,7 +328,8 @@ impl Allocator for Lake {
         let size = round_small(request.size);
         let asked = Asked { stream: request.stream, size };
         self.streams.turn_to(device, request.stream);
-        self.live_peak = self.live_peak.max(self.live.usage().active + size);
+        let peak_before = self.live_peak;
+        self.live_peak = peak_before.max(self.live.usage().active + size);
         let served = if size <= TINY {
             self.malloc_tiny(device, asked)
         } else {
@@ -337,6 +338,7 @@ impl Allocator for Lake {
         match served {
             Ok((at, place)) => Ok(self.live.hand_out(place, at, request, size)),
             Err(error) => {
+                self.live_peak = peak_before;
                 self.tally.ooms += u64::from(matches!(error, DeviceError::OutOfMemory { .. }));
                 Err(self.live.explain(error, request.size))
             }

@@ -170,6 +170,20 @@ fn another_streams_memory_costs_one_wait_and_no_growth() {
     assert!(gpu.device.is_pristine());
 }
 
+/// What was never live is no reason to hold more.
+#[test]
+fn a_refused_request_leaves_the_budget_alone() {
+    let mut gpu = SimDevice::new(GIB);
+    let mut lake = lake(LakeOptions::default());
+    let blocks = [0; 4].map(|_| malloc(&mut lake, &mut gpu, 64 * MIB, 0));
+    let request = Request { size: 2 * GIB, stream: StreamId(0), pool: PoolId::DEFAULT };
+    assert!(lake.malloc(&mut gpu, request).is_err());
+    lake.free(&mut gpu, blocks[0].block);
+    lake.free(&mut gpu, blocks[2].block);
+    malloc(&mut lake, &mut gpu, 128 * MIB, 0);
+    assert_eq!((lake.usage().reserved, lake.tally.views_made), (256 * MIB, 1));
+}
+
 #[test]
 fn views_are_bounded() {
     let mut gpu = SimDevice::new(64 * GIB);
