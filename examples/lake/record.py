@@ -4,9 +4,9 @@ usage: record.py LIST PREDICTIONS OUT [--memory GIB] [--seconds N]
 
 Jobs are those of PREDICTIONS, in its order: a later one may begin before an earlier one that has no
 room yet. No job begins after N seconds. What they need is taken from PREDICTIONS, and 3 GiB each for
-CUDA. A job of several ranks takes as many GPUs; one of a single rank sees the first only. OUT gets a line for
-each job, as soon as it has ended: PyTorch's own peaks in bytes (of rank 0), its requests, the seconds
-of the script, and what went wrong, if anything did.
+CUDA. A job of several ranks takes as many GPUs; one of a single rank sees the first only. OUT gets
+a line for each job, as soon as it has ended: PyTorch's own peaks in bytes (of rank 0), its requests,
+the seconds of the script, and what went wrong, if anything did.
 """
 
 import argparse
@@ -87,10 +87,11 @@ def begin(job, folder):
 
 def outcome(job, folder):
     """A job's line."""
-    rank = ".r0" if job["world"] != "1" else ""
-    for snapshot in folder.glob(f"{job['name']}*.pickle"):
-        snapshot.unlink()
-    facts = folder / f"{job['name']}{rank}.stats.json"
+    world = int(job["world"])
+    ranks = [f".r{rank}" for rank in range(world)] if world > 1 else [""]
+    for rank in ranks:
+        (folder / f"{job['name']}{rank}.pickle").unlink(missing_ok=True)
+    facts = folder / f"{job['name']}{ranks[0]}.stats.json"
     if not facts.exists():
         return {"name": job["name"], "failure": "it wrote nothing"}
     facts = json.loads(facts.read_text())

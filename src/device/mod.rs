@@ -184,14 +184,11 @@ pub trait Device {
         each: Bytes,
     ) -> Result<Vec<HandleId>, DeviceError> {
         let mut handles = Vec::with_capacity(size.div_ceil(each) as usize);
-        let mut left = size;
-        let mut outcome = Ok(());
-        while left > 0 && outcome.is_ok() {
-            outcome = self.create(each.min(left)).map(|handle| handles.push(handle));
-            left -= each.min(left);
+        let mut made = self.create_each(each, (size / each) as usize, &mut handles);
+        if made.is_ok() && size % each > 0 {
+            made = self.create(size % each).map(|handle| handles.push(handle));
         }
-        outcome = outcome.and_then(|()| self.map_for_use(at, &handles, size));
-        match outcome {
+        match made.and_then(|()| self.map_for_use(at, &handles, size)) {
             Ok(()) => Ok(handles),
             Err(error) => {
                 self.release_each(&handles);

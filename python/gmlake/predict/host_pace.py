@@ -44,8 +44,10 @@ def tell():
     machine comes and goes. The loop is left out of the script's time.
     """
     global _begin
+    if time.monotonic() < _begin + 1:
+        return
     library = ctypes.CDLL(None)
-    if time.monotonic() < _begin + 1 or not hasattr(library, "gmlake_gpu_host_pace"):
+    if not hasattr(library, "gmlake_gpu_host_pace"):
         return
     _begin, used = time.monotonic(), time.thread_time_ns()
     library.gmlake_gpu_host_pace.argtypes = [ctypes.c_double]

@@ -57,15 +57,17 @@ impl Lake {
         };
         let begin = self.arena.tail(at).filter(is_usable).map_or(at.0, |free| free.start);
         let missing = round_up(begin + size - at.0, GRANULE);
-        let amount = if missing.max(STEP) <= left { missing.max(STEP) } else { missing };
-        if amount > left {
+        let Some(amount) = [missing.max(STEP), missing].into_iter().find(|&most| most <= left)
+        else {
             return Ok(None);
-        }
-        self.tally.growths += 1;
+        };
         match self.create(device, at, (amount, size)) {
             Err(DeviceError::OutOfMemory { .. }) => Ok(None),
             Err(error) => Err(error),
-            Ok(()) => Ok(Some(Placement::in_arena(begin..begin + size))),
+            Ok(()) => {
+                self.tally.growths += 1;
+                Ok(Some(Placement::in_arena(begin..begin + size)))
+            }
         }
     }
 
