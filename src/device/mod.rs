@@ -184,9 +184,10 @@ pub trait Device {
         each: Bytes,
     ) -> Result<Vec<HandleId>, DeviceError> {
         let mut handles = Vec::with_capacity(size.div_ceil(each) as usize);
+        let rest = size % each;
         let mut made = self.create_each(each, (size / each) as usize, &mut handles);
-        if made.is_ok() && size % each > 0 {
-            made = self.create(size % each).map(|handle| handles.push(handle));
+        if made.is_ok() && rest > 0 {
+            made = self.create(rest).map(|handle| handles.push(handle));
         }
         match made.and_then(|()| self.map_for_use(at, &handles, size)) {
             Ok(()) => Ok(handles),
