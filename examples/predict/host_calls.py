@@ -5,7 +5,7 @@
 
 The difference is what the driver takes (`src/virtual_gpu/duration.rs`): calls of the virtual GPU take
 next to nothing. Nothing waits for the GPU in between. Hosts change their pace from minute to minute, so
-the loop of `host_pace.py` stands first and last.
+a loop of Python stands first and last.
 """
 
 import statistics

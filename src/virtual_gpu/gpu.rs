@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::post::Post;
 use super::workspace::{Convolution, Layer};
-use super::{Addresses, Completion, Graphs, Known, Memory, Properties, Timeline, Work};
+use super::{Addresses, Completion, Graphs, HostPace, Known, Memory, Properties, Timeline, Work};
 use crate::units::Bytes;
 
 /// How a virtual GPU is set up, by environment variables.
@@ -79,6 +79,8 @@ pub struct VirtualGpu {
     pub known: Known,
     /// Streams and events.
     pub timeline: Timeline,
+    /// How quick this machine is at the moment.
+    pub pace: HostPace,
     /// Captures.
     pub graphs: Graphs,
     /// The way to other processes.
@@ -102,6 +104,7 @@ impl VirtualGpu {
             memories: (0..conf.devices).map(|_| Memory::new(conf.card.memory)).collect(),
             known: Known::default(),
             timeline: Timeline::new(conf.completion),
+            pace: HostPace::default(),
             graphs: Graphs::default(),
             post: conf.post.clone().map_or_else(Post::default, Post::through),
             conf,
@@ -186,6 +189,7 @@ impl VirtualGpu {
             "estimated_workspaces": self.estimated.len(),
             "peak_bytes": self.peak(),
             "clock_ns": self.timeline.host_ns(),
+            "host_pace": self.pace.average(),
         })
         .to_string()
     }

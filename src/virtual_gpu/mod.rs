@@ -23,6 +23,7 @@
 mod duration;
 mod gpu;
 mod graphs;
+mod host_pace;
 mod known;
 mod memory;
 mod post;
@@ -33,6 +34,7 @@ pub mod workspace;
 pub use duration::{ALIGNED, Precision, Work};
 pub use gpu::{Conf, VirtualGpu};
 pub use graphs::{Capture, Graphs, KeptCopy};
+pub use host_pace::HostPace;
 pub use known::Known;
 pub use memory::{Addresses, Memory, MemoryError};
 pub use post::{Parcel, Post, PostError};

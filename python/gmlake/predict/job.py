@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 
-from . import host_pace, library
+from . import library
 from .categories import Categories
 from .recorder import Recorder
 from .steps import Finished, Steps
@@ -64,7 +64,6 @@ def predict(torch, order):
     mode = values.mode(kind=order["values"], assume=order["assume"])
     if "RANK" in os.environ:
         ranks.prepare(alone=order["alone"])
-    host_pace.tell()
     with mode:
         ended = run(order)
     facts = {**ended, **recorder.write(order["snapshot"]), **mode.facts()}

@@ -65,6 +65,7 @@ def rank_of(rank, facts, others):
     answer.update(
         unwritten=counted.get("unwritten", []),  # functions that the virtual GPU does not have
         estimated_workspaces=counted.get("estimated_workspaces", 0),  # kinds of convolution
+        host_pace=counted.get("host_pace"),  # seconds of a real GPU's host for one here
         seconds=round(facts["seconds"], 2), open_ends=0, allocators={},
     )
     if facts["requests"]:

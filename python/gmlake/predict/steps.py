@@ -15,7 +15,7 @@ is done that is queued now, on the virtual GPU's clock. The first begins with th
 import time
 from collections import Counter
 
-from . import host_pace, library
+from . import library
 from .imports import WhenImported
 
 
@@ -60,7 +60,6 @@ class Steps:
             self.done += 1
             self._ends_ns.append(library.all_done_ns())
             self._moments_us.append(time.time_ns() // 1000)
-            host_pace.tell()
         if self._limit is not None and self.done >= self._limit:
             raise Finished
 

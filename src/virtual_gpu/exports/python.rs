@@ -43,12 +43,6 @@ pub extern "C" fn gmlake_gpu_on_unknown_read(call: Option<OnUnknownRead>) {
     copies::on_unknown_read(call);
 }
 
-/// The host of a real GPU needs `pace` times as long as the processor of this machine.
-#[unsafe(no_mangle)]
-pub extern "C" fn gmlake_gpu_host_pace(pace: f64) {
-    gpu().timeline.set_host_pace(pace);
-}
-
 /// This process has used so much of the processor for what the host of a real GPU does not do.
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_gpu_leave_out(processor_ns: u64) {

@@ -92,9 +92,23 @@ pub fn gpu_now() -> MutexGuard<'static, VirtualGpu> {
     let now = clock_ns(libc::CLOCK_MONOTONIC);
     if now - ASKED.load(Ordering::Relaxed).min(now) > STEP_NS {
         ASKED.store(now, Ordering::Relaxed);
-        gpu.timeline.work_until(clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID));
+        let used = clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+        gpu.timeline.work_until(used);
+        if gpu.pace.is_due(used) {
+            measure_pace(&mut gpu, used);
+        }
     }
     gpu
+}
+
+/// Measures how quick this machine is, and leaves the time for that out.
+fn measure_pace(gpu: &mut VirtualGpu, used: u64) {
+    let begin = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+    let _ = gpu.pace.probe();
+    let took = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID) - begin;
+    gpu.pace.took(took, used + took);
+    gpu.timeline.set_host_pace(gpu.pace.now());
+    gpu.timeline.leave_out(took);
 }
 
 /// What this thread is when it asks how far the GPU is.
