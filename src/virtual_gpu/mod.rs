@@ -14,6 +14,7 @@
 //!                          Memory       capacity and addresses, one for each device
 //!                          Known        which bytes have a value: copies are done, kernels are not
 //!                          Timeline     streams, events, and when they complete
+//!                          HostPace     how long the host of a real GPU takes for what this one does
 //!                          Graphs       captures
 //!                          Post         small data between the processes of a job
 //! ```
