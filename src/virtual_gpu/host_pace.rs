@@ -16,8 +16,8 @@
 const BETWEEN_NS: u64 = 10_000_000;
 /// What a probe is taken to last on the host of an H200, in nanoseconds.
 ///
-/// Hosts differ. With 68 and 85 us, requests follow each other as in recordings of FSDP1 and of ZeRO-3; on the host of an
-/// H200 that others shared, a probe took 162. Chosen with the peaks of both recordings in view, which are right with
+/// Hosts differ. With 68 and 85 us, requests follow each other as in recordings of FSDP1 and of ZeRO-3; on the host of
+/// an H200 that others shared, a probe took 162. Chosen with the peaks of both recordings in view, which are right with
 /// 110 to 120 (`reports/predict.md`).
 const REFERENCE_NS: f64 = 110_000.0;
 /// Probes that have a say in the pace, by their median.
