@@ -9,8 +9,8 @@
 //!   ── script ──┤probe├── script, 10 ms ──┤probe├── script, 10 ms ──┤probe├──   time for probes is left out
 //! ```
 //!
-//! A probe does what an interpreter does: it goes through a program of small operations, most of which look something
-//! up in a table that fills a second-level cache, or, a third of the time, a first-level one.
+//! A probe does what an interpreter does: it goes through a program of small operations, half of which look something
+//! up. It does so three times: twice in a table as large as a second-level cache, and once always at the same place.
 
 /// Processor time between two probes, in nanoseconds.
 const BETWEEN_NS: u64 = 10_000_000;
@@ -23,7 +23,7 @@ const REFERENCE_NS: f64 = 110_000.0;
 /// Probes that have a say in the pace, by their median.
 const RECENT: usize = 3;
 
-/// The extents of the table that a probe goes through it with, one after the other.
+/// How many entries of the table a probe looks at, each time that it goes through the program.
 const ROUNDS: [usize; 3] = [1 << 16, 1 << 16, 1];
 const OPERATIONS: usize = 2048;
 
