@@ -9,7 +9,7 @@
 //!   ── script ──┤probe├── script, 10 ms ──┤probe├── script, 10 ms ──┤probe├──   time for probes is left out
 //! ```
 //!
-//! A probe does what an interpreter does: it goes through a program of small operations, half of which look something
+//! A probe does what an interpreter does: it follows a program of small operations, 7 of 16 of which look something
 //! up. It does so three times: twice in a table as large as a second-level cache, and once always at the same place.
 
 /// Processor time between two probes, in nanoseconds.
