@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use gmlake::allocator::ALL;
 use gmlake::cuda::{Gpu, GpuError};
-use gmlake::device::Profile;
-use gmlake::units::Nanos;
+use gmlake::device::{Amount, Profile};
+use gmlake::units::{MIB, Nanos};
 use serde_json::Value;
 
 mod common;
@@ -265,8 +265,10 @@ fn calibration_writes_a_profile_that_can_be_used() {
     assert!(run.text().contains("Table 1 of the paper"), "{}", run.text());
     let written = Profile::from_json(&fs::read_to_string(&profile).unwrap()).unwrap();
     assert_eq!(written.name, "mock");
+    // However a noisy machine's fit divides it: by call, by handle or by MiB.
     let map = written.calls.map[0];
-    assert!(map.per_handle_ns + map.per_call_ns > 10_000.0, "{map:?}");
+    let ns = map.of(Amount { handles: 1, size: 2 * MIB });
+    assert!(ns > 10_000.0, "{map:?}");
     let more = ["--allocators", "gmlake", "--profile", path];
     let run = replay(STREAMS, &more, &[]).unwrap();
     assert_eq!((run.code(), &run.json[0]["profile"]), (0, &Value::from("mock")));
