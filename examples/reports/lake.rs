@@ -328,7 +328,7 @@ pub(crate) fn report(traces: &Traces) -> Result<String> {
     let (long, sets): (Vec<_>, Vec<_>) =
         sets(traces)?.into_iter().partition(|set| set.title == LONG);
     let all = ["caching", "expandable", "gmlake-released", "gmlake", "lake"].map(|name| (name, ""));
-    let sizes = ["handle=2MiB", "handle=4MiB", "", "handle=16MiB", "handle=32MiB", "handle=64MiB"];
+    let sizes = ["handle=4MiB", "handle=8MiB", "handle=16MiB", "handle=24MiB", "", "handle=64MiB"];
     let parts = ["", "repeat=off", "waits=off", "slack=0", "slack=0.01"];
     let parts = [
         table(&sets, "All allocators", &all)?,

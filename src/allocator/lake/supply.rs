@@ -4,16 +4,15 @@
 //! gets new memory; beyond it, memory that is free must be put together first. So stitching happens only where it saves
 //! memory.
 //!
-//! *In which sizes.* The driver charges for mapping by the handle, and what is free in a handle that is partly in use
-//! cannot be stitched but at its two ends. Handles are sized after the request that needs them, between the smallest
-//! (`handle`) and four times that: so a request wastes, and a stitch costs, about the same share at every size. The
-//! less memory the device has left, the smaller they are.
+//! *In which sizes.* The driver charges for mapping by the handle, whatever its size; but what is free in a handle that
+//! is partly in use cannot be stitched, but at its two ends. So handles are large where memory is plenty, and small
+//! where little is left:
 //!
 //! ```text
-//!   handle   32 MiB ┤            ╭────────────────       request of 512 MiB and more
-//!                   │         ╭──╯
-//!             8 MiB ┤─────────╯                          up to 128 MiB
-//!             2 MiB ┤   ╭─────                           on a device with less than 8 GiB left
+//!   handle   32 MiB ┤            ╭──────────────         with 128 GiB left on the device, and more
+//!                   │      ╭─────╯
+//!            10 MiB ┤   ╭──╯                             with 40 GiB
+//!             2 MiB ┤───╯                                with less than 8 GiB
 //! ```
 //!
 //! *Back.* Nothing is given back before the device has no more memory, or the program asks for it (`empty_cache`).
@@ -28,12 +27,6 @@ use crate::units::{Bytes, MIB, round_up};
 
 /// The least growth within the budget: requests of a few MiB come in numbers.
 const STEP: Bytes = 32 * MIB;
-
-/// Handles that a request is made of, at least, while they are not the smallest.
-const PER_REQUEST: u64 = 16;
-
-/// The largest handle, in smallest ones.
-const LARGEST: u64 = 4;
 
 /// Handles that the memory that the device has left makes, at least.
 const PER_DEVICE: u64 = 4096;
@@ -61,7 +54,7 @@ impl Lake {
         else {
             return Ok(None);
         };
-        match self.create(device, at, (amount, size)) {
+        match self.create(device, at, amount) {
             Err(DeviceError::OutOfMemory { .. }) => Ok(None),
             Err(error) => Err(error),
             Ok(()) => {
@@ -71,20 +64,20 @@ impl Lake {
         }
     }
 
-    /// New handles of nearly equal sizes from `at` on, `amount` bytes for a request of `size` bytes.
-    /// After an error nothing has changed.
+    /// New handles of nearly equal sizes from `at` on, `amount` bytes together. After an error nothing has changed.
     pub(super) fn create(
         &mut self,
         device: &mut dyn Device,
         at: DevicePtr,
-        (amount, size): (Bytes, Bytes),
+        amount: Bytes,
     ) -> Result<(), DeviceError> {
         let allowed = self.limit.saturating_sub(self.live.usage().reserved);
         let free = device.memory_info().free.min(allowed);
         if amount > free {
             return Err(DeviceError::OutOfMemory { requested: amount, free });
         }
-        let count = amount.div_ceil(self.handle_size(size, free));
+        let largest = round_up((free / PER_DEVICE).max(1), GRANULE).min(self.options.handle);
+        let count = amount.div_ceil(largest);
         let each = round_up(amount.div_ceil(count), GRANULE);
         let made = device.create_for_use(at, amount, each)?;
         self.arena.addresses.take(at, amount);
@@ -94,14 +87,6 @@ impl Lake {
             self.arena.add(id, at.offset(begin), each.min(amount - begin));
         }
         Ok(())
-    }
-
-    /// How large the handles for a request should be, with `free` bytes left on the device.
-    fn handle_size(&self, size: Bytes, free: Bytes) -> Bytes {
-        let most = round_up((free / PER_DEVICE).max(1), GRANULE);
-        let least = self.options.handle;
-        let wanted = round_up(size / PER_REQUEST, GRANULE).clamp(least, LARGEST * least);
-        if self.is_short { GRANULE.max(most.min(wanted) / LARGEST) } else { wanted.min(most) }
     }
 
     /// Waits for the GPU, and gives back all memory that is idle.
