@@ -1,7 +1,7 @@
 //! `lake`: our own allocator. GMLake's idea, that free memory from here and there can be put together by mapping it
 //! side by side, used as rarely as possible, since a driver call costs more than a search.
 //!
-//! Physical memory is held in *handles* of up to 32 MiB, not in chunks of 2 MiB: the driver charges for mapping by the
+//! Physical memory is held in *handles* of 8 to 32 MiB, not in chunks of 2 MiB: the driver charges for mapping by the
 //! handle, whatever its size. All handles lie in one range of addresses, the [`arena`], so that free neighbours are
 //! contiguous without any stitching. A request of more than 32 KiB goes to the first of these that has room:
 //!
@@ -215,7 +215,7 @@ impl Lake {
         if recipe.size < asked.size {
             let missing = round_up(asked.size - recipe.size, GRANULE);
             let at = self.arena.addresses.place(device, missing)?;
-            self.create(device, at, missing)?;
+            self.create(device, at, (missing, asked.size))?;
             recipe.add(self.arena.handles_in(&(at.0..at.0 + missing)));
         }
         self.stitch(device, &recipe, asked.size)

@@ -6,7 +6,7 @@ use crate::units::{Bytes, MIB};
 /// Settings of [`Lake`](super::Lake); see [`LakeOptions::SPECS`] for what they do.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LakeOptions {
-    /// The largest handle, in bytes: a multiple of 2 MiB.
+    /// The smallest handle while there is plenty of memory, in bytes: a multiple of 2 MiB.
     pub handle: Bytes,
     /// Share of the most bytes ever live by which reserved memory may exceed them before memory is stitched.
     pub slack: f64,
@@ -20,7 +20,7 @@ pub struct LakeOptions {
 
 impl Default for LakeOptions {
     fn default() -> Self {
-        Self { handle: 32 * MIB, slack: 0.003, views: 4096, waits: true, repeat: true }
+        Self { handle: 8 * MIB, slack: 0.003, views: 4096, waits: true, repeat: true }
     }
 }
 
@@ -29,8 +29,8 @@ impl LakeOptions {
     pub const SPECS: &'static [OptionSpec] = &[
         OptionSpec {
             name: "handle",
-            default: "32MiB",
-            help: "largest physical handle: larger ones take fewer driver calls and waste more",
+            default: "8MiB",
+            help: "smallest physical handle: larger ones take fewer driver calls and waste more",
         },
         OptionSpec {
             name: "slack",

@@ -4,15 +4,16 @@
 //! gets new memory; beyond it, memory that is free must be put together first. So stitching happens only where it saves
 //! memory.
 //!
-//! *In which sizes.* The driver charges for mapping by the handle, whatever its size; but what is free in a handle that
-//! is partly in use cannot be stitched, but at its two ends. So handles are large where memory is plenty, and small
-//! where little is left:
+//! *In which sizes.* The driver charges for mapping by the handle, and what is free in a handle that is partly in use
+//! cannot be stitched but at its two ends. Handles are half as large as the request that needs them, between the
+//! smallest (`handle`) and four times that: small tensors, of which many outlive their neighbours, lie in small handles.
+//! The less memory the device has left, the smaller all are.
 //!
 //! ```text
-//!   handle   32 MiB ┤            ╭──────────────         with 128 GiB left on the device, and more
-//!                   │      ╭─────╯
-//!            10 MiB ┤   ╭──╯                             with 40 GiB
-//!             2 MiB ┤───╯                                with less than 8 GiB
+//!   handle   32 MiB ┤            ╭────────────────       request of 64 MiB and more
+//!                   │         ╭──╯
+//!             8 MiB ┤─────────╯                          up to 16 MiB
+//!             2 MiB ┤   ╭─────                           on a device with less than 8 GiB left
 //! ```
 //!
 //! *Back.* Nothing is given back before the device has no more memory, or the program asks for it (`empty_cache`).
@@ -27,6 +28,12 @@ use crate::units::{Bytes, MIB, round_up};
 
 /// The least growth within the budget: requests of a few MiB come in numbers.
 const STEP: Bytes = 32 * MIB;
+
+/// Handles that a request is made of, at least, while they are not the smallest.
+const PER_REQUEST: u64 = 2;
+
+/// The largest handle, in smallest ones.
+const LARGEST: u64 = 4;
 
 /// Handles that the memory that the device has left makes, at least.
 const PER_DEVICE: u64 = 4096;
@@ -54,7 +61,7 @@ impl Lake {
         else {
             return Ok(None);
         };
-        match self.create(device, at, amount) {
+        match self.create(device, at, (amount, size)) {
             Err(DeviceError::OutOfMemory { .. }) => Ok(None),
             Err(error) => Err(error),
             Ok(()) => {
@@ -64,20 +71,20 @@ impl Lake {
         }
     }
 
-    /// New handles of nearly equal sizes from `at` on, `amount` bytes together. After an error nothing has changed.
+    /// New handles of nearly equal sizes from `at` on, `amount` bytes for a request of `size` bytes.
+    /// After an error nothing has changed.
     pub(super) fn create(
         &mut self,
         device: &mut dyn Device,
         at: DevicePtr,
-        amount: Bytes,
+        (amount, size): (Bytes, Bytes),
     ) -> Result<(), DeviceError> {
         let allowed = self.limit.saturating_sub(self.live.usage().reserved);
         let free = device.memory_info().free.min(allowed);
         if amount > free {
             return Err(DeviceError::OutOfMemory { requested: amount, free });
         }
-        let largest = round_up((free / PER_DEVICE).max(1), GRANULE).min(self.options.handle);
-        let count = amount.div_ceil(largest);
+        let count = amount.div_ceil(self.handle_size(size, free));
         let each = round_up(amount.div_ceil(count), GRANULE);
         let made = device.create_for_use(at, amount, each)?;
         self.arena.addresses.take(at, amount);
@@ -87,6 +94,14 @@ impl Lake {
             self.arena.add(id, at.offset(begin), each.min(amount - begin));
         }
         Ok(())
+    }
+
+    /// How large the handles for a request should be, with `free` bytes left on the device.
+    fn handle_size(&self, size: Bytes, free: Bytes) -> Bytes {
+        let most = round_up((free / PER_DEVICE).max(1), GRANULE);
+        let least = self.options.handle;
+        let wanted = round_up(size / PER_REQUEST, GRANULE).clamp(least, LARGEST * least);
+        wanted.min(most)
     }
 
     /// Waits for the GPU, and gives back all memory that is idle.

@@ -206,18 +206,17 @@ fn views_are_bounded() {
 }
 
 #[test]
-fn handles_are_sized_by_what_the_device_has_left() {
-    let size = 512 * MIB;
-    let largest = |memory, handle| {
+fn handles_are_sized_by_the_request_and_by_what_the_device_has_left() {
+    let handles = |memory, size| {
         let mut gpu = SimDevice::new(memory);
-        let mut lake = lake(LakeOptions { handle, ..LakeOptions::default() });
+        let mut lake = lake(LakeOptions::default());
         malloc(&mut lake, &mut gpu, size, 0);
         size / lake.arena.count / MIB
     };
-    let default = LakeOptions::default().handle;
-    let devices = [192, 141, 80, 32, 16, 8, 4].map(|gib| gib * GIB);
-    assert_eq!(devices.map(|memory| largest(memory, default)), [32, 32, 19, 8, 4, 2, 2]);
-    assert_eq!(devices.map(|memory| largest(memory, 4 * MIB)), [4, 4, 4, 4, 4, 2, 2]);
+    let sizes = [8 * MIB, 16 * MIB, 32 * MIB, 64 * MIB, 4 * GIB];
+    assert_eq!(sizes.map(|size| handles(141 * GIB, size)), [8, 8, 16, 32, 32]);
+    let devices = [80, 32, 16, 8, 4].map(|gib| gib * GIB);
+    assert_eq!(devices.map(|memory| handles(memory, 512 * MIB)), [19, 8, 4, 2, 2]);
 }
 
 /// Steps of one program on two streams.
