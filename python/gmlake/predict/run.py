@@ -107,7 +107,7 @@ class Workshop:
             self.links, self.cuda, card=order.gpu, memory=order.memory, count=count,
             events=events, post=meeting.post,
         )
-        own.update(settings(order, self.jobs), **rank_environment(ranks, rank, events, meeting))
+        own.update(settings(order), **rank_environment(ranks, rank, events, meeting))
         with self._lock:
             if self._closed:
                 raise KeyboardInterrupt
@@ -202,13 +202,13 @@ def death(code):
     return f"its process ended early, with exit code {code}"
 
 
-def settings(order, jobs):
+def settings(order):
     """The environment variables that options stand for."""
     own = {"PYTHONUNBUFFERED": "1"}
     if order.conf is not None:
         own.update(PYTORCH_ALLOC_CONF=order.conf, PYTORCH_CUDA_ALLOC_CONF=order.conf)
     if "OMP_NUM_THREADS" not in os.environ:
-        own["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // jobs))
+        own["OMP_NUM_THREADS"] = "1"  # threads that wait for each other would count as the script's own time
     return own
 
 
