@@ -5,9 +5,9 @@
 //! memory.
 //!
 //! *In which sizes.* The driver charges for mapping by the handle, and what is free in a handle that is partly in use
-//! cannot be stitched but at its two ends. Handles are half as large as the request that needs them, between the
-//! smallest (`handle`) and four times that: small tensors, of which many outlive their neighbours, lie in small handles.
-//! The less memory the device has left, the smaller all are.
+//! cannot be stitched but at its two ends. Handles are half as large as the request that needs them, between `handle`
+//! and four times that: small tensors, of which many outlive their neighbours, lie in small handles. The less memory
+//! the device has left, the smaller all are.
 //!
 //! ```text
 //!   handle   32 MiB ┤            ╭────────────────       request of 64 MiB and more
@@ -100,8 +100,7 @@ impl Lake {
     fn handle_size(&self, size: Bytes, free: Bytes) -> Bytes {
         let most = round_up((free / PER_DEVICE).max(1), GRANULE);
         let least = self.options.handle;
-        let wanted = round_up(size / PER_REQUEST, GRANULE).clamp(least, LARGEST * least);
-        wanted.min(most)
+        round_up(size / PER_REQUEST, GRANULE).clamp(least, LARGEST * least).min(most)
     }
 
     /// Waits for the GPU, and gives back all memory that is idle.
