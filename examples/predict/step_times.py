@@ -35,6 +35,8 @@ def main():
     with open(given.list, newline="") as file:
         jobs = [job for job in csv.DictReader(file) if job["world"] == "1"]
     jobs = [job for job in jobs if not given.only or job["name"] in given.only]
+    if not jobs:
+        parser.error(f"{given.list} has no such job of one rank")
     end = time.time() + given.seconds
     with open(given.out, "w", newline="") as file:
         writer = csv.writer(file)
