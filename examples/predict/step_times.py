@@ -12,6 +12,7 @@ import argparse
 import collections
 import csv
 import json
+import math
 import os
 import runpy
 import subprocess
@@ -24,6 +25,9 @@ PROFILED = 6
 
 
 def main():
+    sys.path.insert(1, str(Path(__file__).parent.parent / "lake"))
+    from record import rows
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("list", type=Path)
     parser.add_argument("out", type=Path)
@@ -32,41 +36,47 @@ def main():
     parser.add_argument("--kernels", type=Path, metavar="FOLDER")
     parser.add_argument("--seconds", type=float, default=1e9)
     given = parser.parse_args()
-    with open(given.list, newline="") as file:
-        jobs = [job for job in csv.DictReader(file) if job["world"] == "1"]
-    jobs = [job for job in jobs if not given.only or job["name"] in given.only]
+    jobs = [job for job in rows(given.list) if job["world"] == "1" and (not given.only or job["name"] in given.only)]
     if not jobs:
         parser.error(f"{given.list} has no such job of one rank")
-    end = time.time() + given.seconds
+    if given.out.exists():
+        parser.error(f"{given.out} is there already")
+    if given.kernels:
+        given.kernels.mkdir(parents=True, exist_ok=True)
     with open(given.out, "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["name", "step_seconds", "failure"])
-        following = begin(jobs[0], given)
-        for job, later in zip(jobs, [*jobs[1:], None]):
-            process, following = following, later and begin(later, given)
-            if time.time() > end:
-                process.kill()
-                continue
-            output, errors = process.communicate("go\n")
-            last = errors.strip().splitlines()[-1:] if process.returncode else []
-            writer.writerow([job["name"], output.strip().rpartition("\n")[2], *last])
+        for row in one_by_one(jobs, given):
+            writer.writerow(row)
             file.flush()
+
+
+def one_by_one(jobs, given):
+    """Runs jobs, and yields the line of each when it has ended."""
+    end = time.time() + given.seconds
+    following = begin(jobs[0], given)
+    for job, later in zip(jobs, [*jobs[1:], None]):
+        process, following = following, later and begin(later, given)
+        if time.time() > end:
+            process.kill()
+            continue
+        output, errors = process.communicate("go\n")
+        failure = errors.strip().rpartition("\n")[2] if process.returncode else ""
+        yield job["name"], output.strip(), failure
 
 
 def begin(job, given):
     """A process that waits for a line before it runs a job."""
-    sys.path.insert(0, str(Path(__file__).parent.parent / "lake"))
     from make import script
 
-    words = script(job) + (["--steps", str(given.steps)] if given.steps else [])
     kernels = given.kernels / f"{job['name']}.csv" if given.kernels else ""
-    environment = {**os.environ, "STEP_TIMES_KERNELS": str(kernels), "CUDA_VISIBLE_DEVICES": "0"}
-    pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, __file__, "--alone", *words], stdin=pipe, stdout=pipe, stderr=pipe,
-                            text=True, env=environment)
+    words = [sys.executable, __file__, "--alone", str(kernels), *script(job)]
+    words += ["--steps", str(given.steps)] if given.steps else []
+    pipe, environment = subprocess.PIPE, {**os.environ, "CUDA_VISIBLE_DEVICES": "0"}
+    return subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
 
 
-def alone(program, *arguments):
+def alone(kernels, program, *arguments):
     """Runs a job as `python PROGRAM ARGUMENTS...` would, and prints the seconds of its steps."""
     import torch
     import transformers  # noqa: F401
@@ -74,7 +84,6 @@ def alone(program, *arguments):
 
     sys.stdin.readline()
     ends = [time.perf_counter()]
-    kernels = os.environ["STEP_TIMES_KERNELS"]
     profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
 
     def ended(*_):
@@ -105,9 +114,7 @@ def write(profile, path):
     found = collections.defaultdict(list)
     for event in events:
         if event.get("cat") == "kernel":
-            threads = 1
-            for extent in (*event["args"]["grid"], *event["args"]["block"]):
-                threads *= extent
+            threads = math.prod((*event["args"]["grid"], *event["args"]["block"]))
             found[event["name"], threads].append(event["dur"])
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)

@@ -249,7 +249,7 @@ fn table(sets: &[Set], title: &str, settings: &[(&str, &str)]) -> Result<String>
 
 /// What jobs pay that are long enough to settle.
 fn for_ever(long: &Set) -> Result<String> {
-    let mut text =
+    let text =
         format!("## What goes on for ever\n\n### {}: {} jobs\n\n", long.title, long.jobs.len());
     let heading =
         ["allocator", "mean utilization", "worst", "steps 5 to 64, %", "steps 33 to 64, %"];
@@ -268,9 +268,11 @@ fn for_ever(long: &Set) -> Result<String> {
             format!("{:.2}, {:.2}", settled.0, settled.1),
         ]);
     }
-    text += &table.text();
-    text += "Median and worst. Each job under `lake`, with its estimated steps, and where some of them were recorded on an H200, \
-             with those:\n\n";
+    Ok(text + &table.text() + &each_for_ever(long)?)
+}
+
+/// The same for each job under `lake`, and on recorded steps.
+fn each_for_ever(long: &Set) -> Result<String> {
     let heading = [
         "job",
         "utilization",
@@ -280,8 +282,7 @@ fn for_ever(long: &Set) -> Result<String> {
         "recorded: steps 33 to 64, %",
         "ms a step",
     ];
-    let mut table = Table::new(&heading);
-    let mut best_known = Vec::new();
+    let (mut table, mut best_known) = (Table::new(&heading), Vec::new());
     for (job, cost) in long.jobs.iter().zip(costs(long, ("lake", ""))?) {
         let later = job.seconds.get(FIRST_STEPS..).unwrap_or_default();
         let (step_ms, settled) = (1e3 * mean(later).0, cost.settled_percent.unwrap_or_default());
@@ -298,11 +299,11 @@ fn for_ever(long: &Set) -> Result<String> {
         ]);
     }
     let (median, worst) = spread(best_known.into_iter());
-    text += &table.text();
-    text += &format!(
-        "With recorded steps where there are some: {median:.3} % in the median, {worst:.3} % at worst.\n\n"
-    );
-    Ok(text)
+    Ok(format!(
+        "Median and worst. Each job under `lake`, with its estimated steps, and where some of them were recorded on an H200, \
+         with those:\n\n{}With recorded steps where there are some: {median:.3} % in the median, {worst:.3} % at worst.\n\n",
+        table.text()
+    ))
 }
 
 fn each(sets: &[Set]) -> Result<String> {
