@@ -29,10 +29,6 @@ pub struct Place {
     pub at: u64,
 }
 
-impl Place {
-    const FIRST: Self = Self { rank: 0, at: 0 };
-}
-
 impl From<u64> for Place {
     #[inline]
     fn from(at: u64) -> Self {
@@ -90,17 +86,11 @@ impl FreeIndex {
         place: impl Into<Place>,
         block: SlabIndex,
     ) {
-        let Place { rank, at } = place.into();
-        let list = match self.lists.binary_search_by_key(&stream, |list| list.stream) {
-            Ok(list) => list,
-            Err(list) => {
-                self.lists.insert(list, StreamList::new(stream));
-                list
-            }
-        };
-        self.lists[list].insert(Key { size, at, rank, block });
+        let place = place.into();
+        let list = self.list_of(stream).unwrap_or_else(|| self.add_list(stream));
+        self.lists[list].insert(size, place, block);
         #[cfg(any(test, fuzzing))]
-        self.twin.insert(stream, size, Place { rank, at }, block);
+        self.twin.insert(stream, size, place, block);
     }
 
     /// Takes a block out.
@@ -129,7 +119,7 @@ impl FreeIndex {
     pub fn best_fit(&self, stream: StreamId, size: Bytes) -> Option<Cursor> {
         let list = self.list_of(stream)?;
         let bin = bin_of(size);
-        let slot = self.lists[list].slot(bin, size, Place::FIRST);
+        let slot = self.lists[list].bins[bin].partition_point(|key| key.size < size);
         let found = self.valid(Cursor { list, bin, slot });
         #[cfg(any(test, fuzzing))]
         assert_eq!(found.map(|at| self.block(at)), self.twin.best_fit(stream, size));
@@ -184,6 +174,14 @@ impl FreeIndex {
         let bins = list.into_iter().flat_map(|list| list.bins.iter().rev());
         let keys = bins.flat_map(|bin| bin.iter().rev());
         keys.filter(move |key| key.size < size).map(|key| key.block)
+    }
+
+    /// The place of a new list: they are in order of their streams.
+    #[cold]
+    fn add_list(&mut self, stream: StreamId) -> usize {
+        let place = self.lists.partition_point(|list| list.stream < stream);
+        self.lists.insert(place, StreamList::new(stream));
+        place
     }
 
     #[inline]
@@ -249,10 +247,11 @@ impl StreamList {
     }
 
     #[inline]
-    fn insert(&mut self, key: Key) {
-        let bin = bin_of(key.size);
-        let slot = self.slot(bin, key.size, key.place());
-        self.bins[bin].insert(slot, key);
+    fn insert(&mut self, size: Bytes, place: Place, block: SlabIndex) {
+        let bin = bin_of(size);
+        let slot = self.slot(bin, size, place);
+        let Place { rank, at } = place;
+        self.bins[bin].insert(slot, Key { size, at, rank, block });
         self.occupied[bin / 64] |= 1 << (bin % 64);
     }
 
@@ -272,6 +271,8 @@ mod twin {
     use std::ops::Bound::{Excluded, Unbounded};
 
     use super::{Bytes, Place, SlabIndex, StreamId};
+
+    const FIRST: Place = Place { rank: 0, at: 0 };
 
     #[derive(Debug, Clone, Default)]
     pub(super) struct Twin {
@@ -294,7 +295,7 @@ mod twin {
         }
 
         pub(super) fn best_fit(&self, stream: StreamId, size: Bytes) -> Option<SlabIndex> {
-            let (key, &block) = self.set.range((stream, size, Place::FIRST)..).next()?;
+            let (key, &block) = self.set.range((stream, size, FIRST)..).next()?;
             (key.0 == stream).then_some(block)
         }
 
@@ -305,7 +306,7 @@ mod twin {
         }
 
         pub(super) fn smaller_than(&self, stream: StreamId, size: Bytes) -> Vec<SlabIndex> {
-            let range = (stream, 0, Place::FIRST)..(stream, size, Place::FIRST);
+            let range = (stream, 0, FIRST)..(stream, size, FIRST);
             self.set.range(range).rev().map(|(_, &block)| block).collect()
         }
     }
