@@ -176,12 +176,12 @@ impl FreeIndex {
         keys.filter(move |key| key.size < size).map(|key| key.block)
     }
 
-    /// The place of a new list: they are in order of their streams.
+    /// A list for a stream that has none, among the others in order of their streams.
     #[cold]
     fn add_list(&mut self, stream: StreamId) -> usize {
-        let place = self.lists.partition_point(|list| list.stream < stream);
-        self.lists.insert(place, StreamList::new(stream));
-        place
+        let list = self.lists.partition_point(|other| other.stream < stream);
+        self.lists.insert(list, StreamList::new(stream));
+        list
     }
 
     #[inline]
