@@ -10,6 +10,7 @@
 //! verified against. A [`Trace`] keeps only what the *program* did: requests, frees, calls of `empty_cache`.
 
 mod chrome;
+mod coverage;
 mod csv;
 mod error;
 mod event;
@@ -41,6 +42,7 @@ mod torch;
 mod warning;
 mod writer;
 
+pub use coverage::{Coverage, CoverageKind, Gap};
 pub use csv::write_csv;
 pub use error::{Position, TraceError};
 pub use event::{AllocId, Event, EventKind, PoolId, StreamId};

@@ -180,6 +180,9 @@ pub struct Records {
     pub unknown_actions: u64,
     /// Entries before which the file says that the program emptied its cache, ascending. PyTorch does not record this.
     pub trims: Vec<usize>,
+    /// What is missing of a file that was cut off, in words: `the file ends in entry 12,345 of device 0`. The final
+    /// state is then not that after the last entry.
+    pub cut_off: Option<String>,
     /// What the reader had to assume.
     pub warnings: Vec<Warning>,
 }

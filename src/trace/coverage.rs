@@ -1,0 +1,226 @@
+//! Coverage: how much of a job a recording shows, and so what may be claimed from it.
+//!
+//! ```text
+//!   complete       ├──────────────────────────────────────────────┤   peaks are the job's
+//!   started late        ┄┄┄┄├─────────────────────────────────────┤   what came before may have needed more
+//!   tail only                                   ┄┄┄┄├─────────────┤   a ring buffer lost the beginning
+//!   out of memory  ├───────────────╳                                  the job wanted more than it got
+//!   partial        ├───────────────┄┄┄┄                               the dump or the history ends too early
+//!   state only                                                    │   one moment, no history
+//! ```
+//!
+//! From anything but a complete recording, every need is a lower bound.
+
+use serde::Serialize;
+use serde::ser::{SerializeStruct, Serializer};
+
+use crate::units::{Bytes, Size};
+
+/// The kind of a recording, by the worst of its gaps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CoverageKind {
+    /// From the program's first allocation to the snapshot.
+    #[default]
+    Complete,
+    /// The recorder was started when memory was in use already.
+    StartedLate,
+    /// At least one request failed.
+    OutOfMemory,
+    /// A ring buffer kept only the last entries.
+    TailOnly,
+    /// The recording ends before the job, or parts of it are missing.
+    Partial,
+    /// The state at one moment, without events.
+    StateOnly,
+}
+
+/// Something that a recording does not show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Gap {
+    /// The recorder was started when this much was in use.
+    StartedLate {
+        /// Bytes requested by the blocks that were live then.
+        live: Bytes,
+    },
+    /// A request failed: what the program would have used afterwards is not known.
+    OutOfMemory {
+        /// The step in which it failed, counted from 1, if steps are known.
+        step: Option<usize>,
+        /// Whether the program ended with it.
+        is_last: bool,
+    },
+    /// The recorder's ring buffer lost the beginning.
+    TailOnly {
+        /// Entries that were kept.
+        entries: usize,
+    },
+    /// The recording ends inside a step; the number counts from 1.
+    MidStep {
+        /// The step that was not finished.
+        step: usize,
+    },
+    /// The history ends before the snapshot was taken.
+    HistoryStopped,
+    /// Entries are missing: some memory is freed that was never allocated, or allocated twice.
+    EntriesMissing {
+        /// Entries that cannot be explained.
+        count: u64,
+    },
+    /// The file was cut off.
+    CutOff {
+        /// What is missing, in words.
+        what: String,
+    },
+    /// There are no events.
+    StateOnly,
+}
+
+impl Gap {
+    /// The kind of recording that this makes.
+    #[must_use]
+    pub const fn kind(&self) -> CoverageKind {
+        match self {
+            Self::StartedLate { .. } => CoverageKind::StartedLate,
+            Self::OutOfMemory { .. } => CoverageKind::OutOfMemory,
+            Self::TailOnly { .. } => CoverageKind::TailOnly,
+            Self::MidStep { .. }
+            | Self::HistoryStopped
+            | Self::EntriesMissing { .. }
+            | Self::CutOff { .. } => CoverageKind::Partial,
+            Self::StateOnly => CoverageKind::StateOnly,
+        }
+    }
+
+    /// How to record what is missing, as an imperative.
+    #[must_use]
+    pub const fn cure(&self) -> &'static str {
+        match self {
+            Self::StartedLate { .. } => "start the recorder before the model is built",
+            Self::OutOfMemory { .. } | Self::MidStep { .. } => {
+                "predict --memory unlimited gives the full need"
+            }
+            Self::TailOnly { .. } => "record with max_entries=sys.maxsize",
+            Self::HistoryStopped => "dump the snapshot before you stop the recorder",
+            Self::EntriesMissing { .. } => {
+                "record all kinds of entries, from the start to the dump"
+            }
+            Self::CutOff { .. } => "copy the file again, or wait for the dump to finish",
+            Self::StateOnly => "call torch.cuda.memory._record_memory_history() before the job",
+        }
+    }
+}
+
+impl std::fmt::Display for Gap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::StartedLate { live } => {
+                write!(f, "the recorder started late, when {} were in use", Size(*live))
+            }
+            Self::OutOfMemory { step, is_last } => {
+                match is_last {
+                    true => f.write_str("the recording ends in an out-of-memory")?,
+                    false => f.write_str("a request ran out of memory")?,
+                }
+                step.map_or(Ok(()), |step| write!(f, " in step {step}"))
+            }
+            Self::TailOnly { entries } => {
+                write!(f, "the ring buffer kept only the last {entries} entries")
+            }
+            Self::MidStep { step } => write!(f, "the recording ends inside step {step}"),
+            Self::HistoryStopped => f.write_str("the history ends before the snapshot was taken"),
+            Self::EntriesMissing { count } => {
+                write!(f, "entries are missing: {count} do not fit together")
+            }
+            Self::CutOff { what } => f.write_str(what),
+            Self::StateOnly => f.write_str("the snapshot has no event history"),
+        }
+    }
+}
+
+/// How much of a job a recording shows.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Coverage {
+    /// What it does not show, the worst first; empty if it is complete.
+    gaps: Vec<Gap>,
+}
+
+impl Coverage {
+    /// A recording with these gaps.
+    #[must_use]
+    pub fn new(mut gaps: Vec<Gap>) -> Self {
+        gaps.sort_by_key(|gap| std::cmp::Reverse(gap.kind()));
+        Self { gaps }
+    }
+
+    /// The kind of recording.
+    #[must_use]
+    pub fn kind(&self) -> CoverageKind {
+        self.gaps.first().map(Gap::kind).unwrap_or_default()
+    }
+
+    /// What the recording does not show, the worst first.
+    #[must_use]
+    pub fn gaps(&self) -> &[Gap] {
+        &self.gaps
+    }
+
+    /// Whether the job may need more than the recording shows.
+    #[must_use]
+    pub fn is_lower_bound(&self) -> bool {
+        !self.gaps.is_empty()
+    }
+
+    /// The less complete of two, as for the ranks of a job.
+    #[must_use]
+    pub fn worst(self, other: Self) -> Self {
+        if other.kind() > self.kind() { other } else { self }
+    }
+
+    /// What is missing, in one clause: `the recording ends in an out-of-memory in step 1`.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        let gaps: Vec<String> = self.gaps.iter().map(ToString::to_string).collect();
+        gaps.join("; ")
+    }
+
+    /// How to record what is missing, if anything is.
+    #[must_use]
+    pub fn cure(&self) -> Option<&'static str> {
+        self.gaps.first().map(Gap::cure)
+    }
+}
+
+impl Serialize for Coverage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut out = serializer.serialize_struct("Coverage", 4)?;
+        out.serialize_field("kind", &self.kind())?;
+        out.serialize_field("is_lower_bound", &self.is_lower_bound())?;
+        let gaps: Vec<String> = self.gaps.iter().map(ToString::to_string).collect();
+        out.serialize_field("gaps", &gaps)?;
+        out.serialize_field("cure", &self.cure())?;
+        out.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_gap_names_the_kind() {
+        let gaps = vec![Gap::StartedLate { live: 512 }, Gap::HistoryStopped];
+        let coverage = Coverage::new(gaps);
+        assert_eq!(coverage.kind(), CoverageKind::Partial);
+        assert_eq!(coverage.cure(), Some(Gap::HistoryStopped.cure()));
+        assert!(coverage.reason().contains("512 B"));
+    }
+
+    #[test]
+    fn a_job_is_as_complete_as_its_worst_rank() {
+        let late = Coverage::new(vec![Gap::StartedLate { live: 512 }]);
+        assert_eq!(Coverage::default().worst(late.clone()), late);
+        assert_eq!(late.clone().worst(Coverage::default()), late);
+        assert!(!Coverage::default().is_lower_bound());
+    }
+}
