@@ -70,10 +70,10 @@ pub fn parse_memory(text: &str) -> Result<Bytes, MemoryError> {
 fn suffix_unit(suffix: &str) -> Option<Bytes> {
     match suffix.to_ascii_lowercase().as_str() {
         "" | "b" => Some(1),
-        "k" | "kb" | "kib" => Some(KIB),
-        "m" | "mb" | "mib" => Some(MIB),
-        "g" | "gb" | "gib" => Some(GIB),
-        "t" | "tb" | "tib" => Some(TIB),
+        "k" | "ki" | "kb" | "kib" => Some(KIB),
+        "m" | "mi" | "mb" | "mib" => Some(MIB),
+        "g" | "gi" | "gb" | "gib" => Some(GIB),
+        "t" | "ti" | "tb" | "tib" => Some(TIB),
         _ => None,
     }
 }

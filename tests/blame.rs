@@ -10,7 +10,8 @@ use gmlake::allocator::BlockUse;
 use gmlake::metrics::{Blame, By, Cause, EventIndex, History};
 use gmlake::sim::blame::{At, Question, blame, folded, history, loss, refusal};
 use gmlake::sim::{
-    Choice, Memory, OpenOptions, Opened, Setup, at_event, at_peak, choose, open, run, transcribe,
+    Choice, Conf, Memory, OpenOptions, Opened, Setup, at_event, at_peak, choose, open, run,
+    transcribe,
 };
 use gmlake::trace::{
     Action, Entry, EventKind, LoadOptions, Records, ingest, load_bytes, write_snapshot,
@@ -251,7 +252,7 @@ fn what_is_said_to_serve_a_refused_request_serves_it() {
     for served in &found.served_by {
         let text = served.setting.as_deref();
         let conf = text.map(|text| AllocConf::parse(text, setup.version).expect("PyTorch's words"));
-        let other = Setup { conf, ..setup.clone() };
+        let other = Setup { conf: conf.map(Conf::Known), ..setup.clone() };
         let summary = run(&opened, &choice(&served.allocator), &other).expect("it runs");
         assert_eq!(summary.oom_count == 0, served.runs_job, "{served:?}");
         assert!(summary.first_oom_event.is_none_or(|oom| oom > found.event), "{served:?}");

@@ -4,7 +4,7 @@ use anyhow::Result;
 use gmlake::alloc_conf::{AllocConf, TorchVersion};
 use gmlake::allocator::find;
 use gmlake::device::{AddressPolicy, DriverAddresses};
-use gmlake::sim::{Opened, Setup, run};
+use gmlake::sim::{Conf, Opened, Setup, run};
 use gmlake::trace::Action;
 use gmlake::units::TIB;
 
@@ -70,7 +70,7 @@ fn settings(traces: &Traces) -> Result<String> {
             continue;
         };
         let conf = AllocConf::parse(conf, TorchVersion::default())?;
-        let setup = Setup { conf: Some(conf.clone()), ..Setup::default() };
+        let setup = Setup { conf: Some(Conf::Known(conf.clone())), ..Setup::default() };
         let predicted = peak(&from_one, to_other.recorded_by(), &setup)?;
         let recorded = peak(&to_other, to_other.recorded_by(), &Setup::default())?;
         let shown = if conf.text.is_empty() { "none".to_owned() } else { conf.text };

@@ -32,8 +32,19 @@ impl std::fmt::Display for Reserve {
     }
 }
 
+/// A whole number. PyTorch reads the digits that a value begins with and passes over the rest: `128MB` is 128.
 pub(super) fn whole(key: &str, value: &str) -> Result<u64, String> {
-    value.parse().map_err(|_| format!("{key} is {value:?}, but must be a whole number"))
+    let digits = value.strip_prefix('+').unwrap_or(value);
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    digits[..end].parse().map_err(|_| format!("{key} is {value:?}, but must be a whole number"))
+}
+
+/// A number with a fraction, read in the same way: `0.8x` is 0.8.
+fn number(value: &str) -> Option<f64> {
+    let ends = (1..=value.len()).rev().filter(|&end| value.is_char_boundary(end));
+    let is_plain =
+        |text: &&str| text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c));
+    ends.map(|end| &value[..end]).filter(is_plain).find_map(|text| text.parse().ok())
 }
 
 pub(super) fn at_least_segment(key: &str, value: &str, segment: Bytes) -> Result<Bytes, String> {
@@ -44,11 +55,8 @@ pub(super) fn at_least_segment(key: &str, value: &str, segment: Bytes) -> Result
     }
 }
 
-pub(super) fn large_segment(value: &str, version: TorchVersion) -> Result<Bytes, String> {
+pub(super) fn large_segment(value: &str) -> Result<Bytes, String> {
     let key = "large_segment_size_mb";
-    if !version.is_at_least(11) {
-        return Err(format!("PyTorch {version} has no option {key:?}"));
-    }
     match whole(key, value)? {
         mib @ 11..=0xffff_ffff => Ok(mib * MIB),
         _ => Err(format!("{key} is {value}, but must be above 10")),
@@ -57,9 +65,9 @@ pub(super) fn large_segment(value: &str, version: TorchVersion) -> Result<Bytes,
 
 /// A share between 0 and 1, either of which may be allowed, too.
 pub(super) fn fraction(key: &str, value: &str, ends_allowed: bool) -> Result<f64, String> {
-    match value.parse::<f64>() {
-        Ok(share) if share > 0.0 && share < 1.0 => Ok(share),
-        Ok(end) if ends_allowed && (end == 0.0 || end == 1.0) => Ok(end),
+    match number(value) {
+        Some(share) if share > 0.0 && share < 1.0 => Ok(share),
+        Some(end) if ends_allowed && (end == 0.0 || end == 1.0) => Ok(end),
         _ => Err(format!("{key} is {value}, but must be between 0 and 1")),
     }
 }
@@ -84,11 +92,16 @@ pub(super) fn boolean(key: &str, value: &str) -> Result<bool, String> {
 
 /// `8`, or `[256:1,512:2,>:8]`: the first key fills the slots below it too, `>` those after the last one.
 pub(super) fn divisions(value: &str, version: TorchVersion) -> Result<[u32; 16], String> {
-    let Some(list) = value.strip_prefix('[') else { return Ok([division(value)?; 16]) };
+    let Some(list) = value.strip_prefix('[') else {
+        return match division(value)? {
+            0 => Err("roundup_power2_divisions of \"0\" is not a power of two".to_owned()),
+            count => Ok([count; 16]),
+        };
+    };
     let list = list.strip_suffix(']').unwrap_or(list);
     let mut table = [0; 16];
     let mut last = None;
-    for item in list.split(',') {
+    for item in list.split(',').filter(|item| !item.is_empty()) {
         let (key, count) = item
             .split_once(':')
             .ok_or_else(|| format!("{item:?} in roundup_power2_divisions is not size:divisions"))?;
@@ -111,15 +124,15 @@ pub(super) fn divisions(value: &str, version: TorchVersion) -> Result<[u32; 16],
 }
 
 pub(super) fn division_slot(key: &str) -> Result<usize, String> {
-    match key.parse::<u64>() {
+    match whole("", key) {
         Ok(mib) if mib.is_power_of_two() => Ok((mib.ilog2() as usize).min(15)),
         _ => Err(format!("{key:?} in roundup_power2_divisions is not a power of two (in MB)")),
     }
 }
 
 pub(super) fn division(count: &str) -> Result<u32, String> {
-    match count.parse::<u32>() {
-        Ok(count) if count == 0 || count.is_power_of_two() => Ok(count),
+    match whole("", count).ok().and_then(|count| u32::try_from(count).ok()) {
+        Some(count) if count == 0 || count.is_power_of_two() => Ok(count),
         _ => Err(format!("roundup_power2_divisions of {count:?} is not 0 or a power of two")),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::open::OpenOptions;
-use super::setup::Setup;
+use super::setup::{Conf, Setup};
 use crate::alloc_conf::AllocConf;
 pub use crate::allocator::Choice;
 use crate::allocator::{self, Environment, OptionError, Options, Spec};
@@ -71,11 +71,11 @@ const EVERY: &str = "all";
 /// If a name, an option or a value is not known; the message says what there is.
 pub fn choose(names: &[String], options: &[String]) -> Result<Vec<Choice>, ChoiceError> {
     let mut chosen: Vec<Choice> = Vec::new();
-    let is_all = names == [EVERY];
-    for name in names.iter().filter(|_| !is_all) {
+    let is_all = matches!(names, [name] if name.trim() == EVERY);
+    for name in names.iter().map(|name| name.trim()).filter(|_| !is_all) {
         let spec = find(name)?;
         if chosen.iter().any(|choice| choice.spec.name == spec.name) {
-            return Err(ChoiceError::Twice(name.clone()));
+            return Err(ChoiceError::Twice(name.to_owned()));
         }
         chosen.push(Choice { spec, options: Options::default() });
     }
@@ -91,6 +91,36 @@ pub fn choose(names: &[String], options: &[String]) -> Result<Vec<Choice>, Choic
     }
     Ok(chosen)
 }
+
+/// The same allocators under settings that were given: `caching` is what PyTorch then runs with, so that under
+/// `expandable_segments:True` its row is that of `expandable`. None is there twice.
+#[must_use]
+pub fn under(chosen: Vec<Choice>, conf: Option<&Conf>) -> Vec<Choice> {
+    let mut found: Vec<Choice> = Vec::with_capacity(chosen.len());
+    for choice in chosen {
+        let choice = conf.map_or_else(|| choice.clone(), |conf| as_set(&choice, conf));
+        let is_same =
+            |other: &Choice| other.spec.name == choice.spec.name && other.options == choice.options;
+        if !found.iter().any(is_same) {
+            found.push(choice);
+        }
+    }
+    found
+}
+
+/// One allocator under settings that were given.
+pub(super) fn as_set(choice: &Choice, conf: &Conf) -> Choice {
+    let name = conf.allocator();
+    match allocator::find(name).filter(|_| choice.spec.name == PYTORCH && name != PYTORCH) {
+        // CUDA's pool has none of the options of PyTorch's own, which ignores them, too.
+        Some(spec) if spec.options.is_empty() => Choice { spec, options: Options::default() },
+        Some(spec) => Choice { spec, options: choice.options.clone() },
+        None => choice.clone(),
+    }
+}
+
+/// PyTorch's allocator where its settings do not make it another one.
+const PYTORCH: &str = "caching";
 
 /// The allocator of this name; the error says which there are.
 pub(super) fn find(name: &str) -> Result<&'static Spec, ChoiceError> {

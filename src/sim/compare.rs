@@ -115,8 +115,8 @@ fn with_peak(
     Ok(run)
 }
 
-pub(super) fn failed(opened: &Opened, choice: &Choice, source: RunError) -> FileError {
-    FileError::Run { file: opened.file.clone(), allocator: choice.spec.name, source }
+pub(super) fn failed(opened: &Opened, choice: &Choice, reason: RunError) -> FileError {
+    FileError::Run { file: opened.file.clone(), allocator: choice.spec.name, reason }
 }
 
 fn assemble(opened: &Opened, choices: &Choices, simulated: Vec<RunSummary>) -> Comparison {

@@ -10,14 +10,14 @@ pub enum FileError {
     #[error(transparent)]
     Trace(#[from] TraceError),
     /// A run came to no result.
-    #[error("{file}: {allocator}: {source}")]
+    #[error("{file}: {allocator}: {reason}")]
     Run {
         /// The file.
         file: String,
         /// The allocator.
         allocator: &'static str,
         /// What happened.
-        source: RunError,
+        reason: RunError,
     },
     /// Something had to be assumed about the trace, which was forbidden.
     #[error("{file}: {assumption} (--strict)")]

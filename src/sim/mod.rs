@@ -36,7 +36,7 @@ mod transcript;
 mod tune;
 
 pub use cache::RunCache;
-pub use choice::{Choice, ChoiceError, Choices, choose};
+pub use choice::{Choice, ChoiceError, Choices, choose, under};
 pub use compare::{compare, compare_files, compare_job};
 pub use failure::FileError;
 pub use in_depth::compare_in_depth;
@@ -47,6 +47,6 @@ pub use inspect::{
 pub use open::{OpenOptions, Opened, open, open_all, open_bytes};
 pub use peak::{at_event, at_peak};
 pub use run::{RunError, run, run_cached};
-pub use setup::{DEFAULT_GPU_LAG, Memory, Setup};
+pub use setup::{Conf, DEFAULT_GPU_LAG, Memory, Setup};
 pub use transcript::{TracksError, transcribe, write_tracks};
 pub use tune::{TuneOptions, tune};

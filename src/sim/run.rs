@@ -171,6 +171,7 @@ impl<'t> Stage<'t> {
     }
 
     fn empty(opened: &'t Opened, choice: &Choice, setup: &Setup) -> Result<Self, RunError> {
+        setup.check(opened)?;
         Ok(Self {
             allocator: choice.spec.build(&choice.options, &setup.environment(opened))?,
             device: Counted::new(Priced::new(setup.device(opened, choice), setup.profile.clone())),

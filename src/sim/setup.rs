@@ -13,9 +13,9 @@ use twox_hash::XxHash3_128;
 
 use super::cache::RunCache;
 use super::open::Opened;
-use crate::alloc_conf::{AllocConf, TorchVersion};
+use crate::alloc_conf::{AllocConf, Backend, TorchVersion, TypedConf};
 use crate::allocator::Choice;
-use crate::allocator::{Environment, Options};
+use crate::allocator::{Environment, OptionError, Options};
 use crate::device::{AddressPolicy, DevicePtr, Profile, SimDevice};
 use crate::drive::OnOom;
 use crate::trace::Action;
@@ -40,6 +40,36 @@ pub enum Memory {
     Bytes(Bytes),
 }
 
+/// PyTorch's allocator settings, in place of those of a recording.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Conf {
+    /// A text, which the PyTorch of each recording reads in its own way.
+    Typed(TypedConf),
+    /// Settings that are read already.
+    Known(AllocConf),
+}
+
+impl Conf {
+    /// What it means where the version of PyTorch does not matter.
+    #[must_use]
+    pub fn meaning(&self) -> &AllocConf {
+        match self {
+            Self::Typed(typed) => typed.meaning(),
+            Self::Known(conf) => conf,
+        }
+    }
+
+    /// The allocator of ours that is PyTorch's under these settings.
+    #[must_use]
+    pub fn allocator(&self) -> &'static str {
+        match self.meaning() {
+            AllocConf { backend: Backend::CudaMallocAsync, .. } => "cuda-async",
+            AllocConf { expandable_segments: true, .. } => "expandable",
+            _ => "caching",
+        }
+    }
+}
+
 /// What the allocators are compared under.
 #[derive(Debug, Clone, Default)]
 pub struct Setup {
@@ -48,7 +78,7 @@ pub struct Setup {
     /// Whether a file whose keys tell another version is followed.
     pub follows_file: bool,
     /// PyTorch's allocator settings; `None`: those of the recording.
-    pub conf: Option<AllocConf>,
+    pub conf: Option<Conf>,
     /// Memory of the device.
     pub memory: Memory,
     /// Share of the device's memory that the process may hold; `None`: as the settings say.
@@ -116,7 +146,24 @@ impl Setup {
                  sets another"
             ));
         }
-        let idle = self.conf(opened).without_effect;
+        let conf = self.conf(opened);
+        if self.conf.as_ref().is_some_and(|conf| conf.allocator() == "expandable") {
+            notes.push("with expandable_segments:True PyTorch is the row expandable".to_owned());
+        }
+        if conf.backend == Backend::CudaMallocAsync {
+            notes.push(match self.conf {
+                Some(_) => {
+                    "with backend:cudaMallocAsync PyTorch is the row cuda-async, and ignores the \
+                     options of its own allocator"
+                }
+                None => {
+                    "the settings name backend:cudaMallocAsync, but the events are of PyTorch's \
+                     own allocator"
+                }
+            }
+            .to_owned());
+        }
+        let idle = conf.without_effect;
         if !idle.is_empty() {
             notes
                 .push(format!("settings that change nothing in a simulation: {}", idle.join(", ")));
@@ -156,7 +203,7 @@ impl Setup {
             runs: _,
             cache: _,
         } = self;
-        let conf = conf.as_ref().map(|conf| conf.text.as_str());
+        let conf = conf.as_ref().map(|conf| conf.meaning());
         let profile = profile.as_ref().map(|profile| {
             let hash = XxHash3_128::oneshot(format!("{profile:?}").as_bytes());
             format!("{} {hash:032x}", profile.name)
@@ -184,9 +231,31 @@ impl Setup {
         known.unwrap_or(self.version)
     }
 
+    /// The settings that PyTorch runs with.
     fn conf(&self, opened: &Opened) -> AllocConf {
-        let recorded = || opened.trace.settings.clone().unwrap_or_default();
-        self.conf.clone().unwrap_or_else(recorded)
+        match &self.conf {
+            None => opened.trace.settings.clone().unwrap_or_default(),
+            Some(Conf::Known(conf)) => conf.clone(),
+            Some(Conf::Typed(typed)) => {
+                typed.read(self.version(opened)).unwrap_or_else(|_| typed.meaning().clone())
+            }
+        }
+    }
+
+    /// Makes sure that the PyTorch of the recording takes the settings that were typed.
+    ///
+    /// # Errors
+    /// If it refuses them.
+    pub fn check(&self, opened: &Opened) -> Result<(), OptionError> {
+        let Some(Conf::Typed(typed)) = &self.conf else { return Ok(()) };
+        let read = typed.read(self.version(opened));
+        read.map(drop).map_err(|error| OptionError::Conf(error.to_string()))
+    }
+
+    /// The allocator of ours that is PyTorch's own, under the settings given or recorded.
+    #[must_use]
+    pub fn pytorch(&self, opened: &Opened) -> &'static str {
+        self.conf.as_ref().map_or_else(|| opened.recorded_by(), Conf::allocator)
     }
 
     /// The environment that the user and the settings describe, whether it can be kept to or not.

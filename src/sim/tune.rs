@@ -25,7 +25,7 @@ use super::compare::run_one;
 use super::failure::FileError;
 use super::knobs::{COLLECTION, KNOBS, Knob};
 use super::open::Opened;
-use super::setup::{Memory, Setup};
+use super::setup::{Conf, Memory, Setup};
 use crate::alloc_conf::AllocConf;
 use crate::allocator::Choice;
 use crate::allocator::{Options, find};
@@ -163,7 +163,7 @@ impl<'a> Bench<'a> {
         let conf = AllocConf::parse(text, self.setup.version).unwrap_or_default();
         let name = if conf.expandable_segments { "expandable" } else { "caching" };
         let setup = Setup {
-            conf: Some(conf),
+            conf: Some(Conf::Known(conf)),
             // All with the same addresses, so that no setting owes anything to them.
             addresses: self.setup.addresses.clone().or(Some(AddressPolicy::Driver)),
             ..self.setup.clone()

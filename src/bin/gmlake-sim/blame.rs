@@ -8,7 +8,7 @@ use gmlake::report::Export;
 use gmlake::report::blame as report;
 use gmlake::sim::blame::{At, Question, blame, folded, growth, loss, refusal};
 use gmlake::sim::job::{Job, is_many, jobs};
-use gmlake::sim::{Choice, Opened, Setup, choose, open};
+use gmlake::sim::{Choice, Opened, Setup, choose, open, under};
 use gmlake::units::Bytes;
 use serde::Serialize;
 
@@ -180,7 +180,8 @@ fn opened(args: &BlameArgs, file: &Path) -> Result<Opened> {
 
 fn question(args: &BlameArgs, opened: &Opened) -> Result<Question> {
     let by = by(&args.names, opened)?;
-    let is_simulated = args.allocator.is_some() || args.device_memory.is_some();
+    let is_simulated =
+        args.allocator.is_some() || args.device_memory.is_some() || args.alloc_conf.is_some();
     let allocator = is_simulated.then(|| allocator(args, opened)).transpose()?;
     Ok(Question { at: args.at, by, innermost: args.names.innermost, allocator })
 }
@@ -205,11 +206,12 @@ pub(crate) fn by(names: &NameArgs, opened: &Opened) -> Result<By> {
     }
 }
 
-/// The allocator that was asked for, or the one that was recorded.
+/// The allocator that was asked for, or PyTorch's own under the settings given or recorded.
 fn allocator(args: &BlameArgs, opened: &Opened) -> Result<(Choice, Setup)> {
-    let name = args.allocator.clone().unwrap_or_else(|| opened.recorded_by().to_owned());
-    let mut choices = choose(&[name], &args.set)?;
     let memory = args.device_memory.unwrap_or_default();
     let simulated = simulated(args.input.torch_version, args.alloc_conf.as_deref())?;
-    Ok((choices.remove(0), Setup { memory, ..simulated }))
+    let setup = Setup { memory, ..simulated };
+    let name = args.allocator.clone().unwrap_or_else(|| setup.pytorch(opened).to_owned());
+    let mut choices = under(choose(&[name], &args.set)?, setup.conf.as_ref());
+    Ok((choices.remove(0), setup))
 }

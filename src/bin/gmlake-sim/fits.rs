@@ -23,6 +23,8 @@ pub(crate) fn main(args: &FitsArgs, json: bool) -> anyhow::Result<Answer> {
         alloc_conf: args.alloc_conf.clone(),
     };
     let choices = choices_of_any_device(&args.input, &allocators)?;
+    // PyTorch's settings may have made another allocator of it.
+    let allocator = choices.allocators.first().map_or("", |choice| choice.spec.name);
     let target = target(args)?;
     let job = one_job(args)?;
     warn_of_gaps(&job);
@@ -35,9 +37,9 @@ pub(crate) fn main(args: &FitsArgs, json: bool) -> anyhow::Result<Answer> {
         terminal::print_line(failure);
     }
     if json {
-        terminal::print_json(&answer(args, &target, &fit))?;
+        terminal::print_json(&answer(allocator, &target, &fit))?;
     } else if let Some(worst) = fit.worst() {
-        terminal::print(&report::fit_line(&job.name, &args.allocator, &target, worst, &fit))?;
+        terminal::print(&report::fit_line(&job.name, allocator, &target, worst, &fit))?;
     }
     Ok(match fit.worst() {
         Some(worst) if !worst.trial.runs() => Answer::No,
@@ -47,10 +49,10 @@ pub(crate) fn main(args: &FitsArgs, json: bool) -> anyhow::Result<Answer> {
 }
 
 /// The answer for programs: rank by rank, the worst rank's verdict as the job's.
-fn answer(args: &FitsArgs, target: &Target, fit: &JobFit) -> serde_json::Value {
+fn answer(allocator: &str, target: &Target, fit: &JobFit) -> serde_json::Value {
     serde_json::json!({
         "schema_version": SCHEMA_VERSION,
-        "allocator": args.allocator,
+        "allocator": allocator,
         "target": target,
         "fits": fit.failures.is_empty() && fit.worst().is_some_and(|worst| worst.trial.runs()),
         "ranks": fit.ranks,

@@ -79,7 +79,7 @@ fn targets(args: &PlanArgs) -> anyhow::Result<Vec<Target>> {
 
 pub(crate) fn cards(args: &CardArgs) -> anyhow::Result<Vec<Target>> {
     let known = catalogue(args.catalogue.as_deref())?;
-    let names: Vec<&str> = args.cards.iter().map(String::as_str).collect();
+    let names: Vec<&str> = args.cards.iter().map(|name| name.trim()).collect();
     let chosen: Vec<&Card> = match names[..] {
         [] | ["all"] => known.iter().collect(),
         ["none"] => Vec::new(),

@@ -4,7 +4,7 @@ use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
 use gmlake::metrics::SCHEMA_VERSION;
 use gmlake::report::Export;
-use gmlake::sim::{Choice, Opened, Setup, choose, open, transcribe, write_tracks};
+use gmlake::sim::{Choice, Opened, Setup, choose, open, transcribe, under, write_tracks};
 use gmlake::trace::{MOST_TRACKS, Records, write_csv, write_minimalloc, write_snapshot};
 use gmlake::units::Grouped;
 
@@ -71,12 +71,12 @@ pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
 
 /// The world and the allocators that were typed.
 fn choices(args: &ExportArgs, opened: &Opened) -> Result<(Vec<Choice>, Setup)> {
-    let recorded = [opened.recorded_by().to_owned()];
-    let names = if args.allocator.is_empty() { &recorded[..] } else { &args.allocator };
-    let choices = choose(names, &args.set)?;
     let memory = args.device_memory.unwrap_or_default();
     let simulated = simulated(args.torch_version, args.alloc_conf.as_deref())?;
     let setup = Setup { memory, ..simulated };
+    let own = [setup.pytorch(opened).to_owned()];
+    let names = if args.allocator.is_empty() { &own[..] } else { &args.allocator };
+    let choices = under(choose(names, &args.set)?, setup.conf.as_ref());
     for note in setup.notes(opened) {
         terminal::warn(&format!("{}: {note}", opened.file));
     }

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use gmlake::alloc_conf::{AllocConf, TorchVersion};
+use gmlake::alloc_conf::{TorchVersion, TypedConf};
 use gmlake::device::{AddressPolicy, Profile};
 use gmlake::drive;
 use gmlake::metrics::RECORDED;
 use gmlake::sim::job::Job;
-use gmlake::sim::{Choices, Setup, choose};
+use gmlake::sim::{Choices, Conf, Setup, choose, under};
 
 use crate::args::{Addresses, AllocatorArgs, DeviceArgs, InputArgs, OnOom};
 use crate::terminal;
@@ -36,6 +36,13 @@ pub(crate) fn choices(
         );
     }
     let setup = setup(input, device, conf)?;
+    let allocators = under(allocators, setup.conf.as_ref());
+    let chosen = |name: &str| allocators.iter().any(|choice| choice.spec.name == name);
+    // PyTorch's settings may have made another row of it.
+    let reference = reference.map(|name| match &setup.conf {
+        Some(conf) if name == "caching" && !chosen(&name) => conf.allocator().to_owned(),
+        _ => name,
+    });
     let open = input.open(false);
     let is_strict = input.strict;
     Ok(Choices { open, allocators, setup, reference, is_strict, ..Choices::default() })
@@ -53,12 +60,9 @@ pub(crate) fn setup(
 }
 
 /// The simulated PyTorch and its settings, as typed.
-pub(crate) fn simulated(
-    version: Option<TorchVersion>,
-    conf: Option<&str>,
-) -> anyhow::Result<Setup> {
-    let (version, follows_file) = (version.unwrap_or_default(), version.is_none());
-    let conf = conf.map(|text| AllocConf::parse(text, version)).transpose()?;
+pub(crate) fn simulated(typed: Option<TorchVersion>, conf: Option<&str>) -> anyhow::Result<Setup> {
+    let (version, follows_file) = (typed.unwrap_or_default(), typed.is_none());
+    let conf = conf.map(|text| TypedConf::new(text, typed)).transpose()?.map(Conf::Typed);
     Ok(Setup { version, follows_file, conf, ..Setup::default() })
 }
 
@@ -87,10 +91,11 @@ pub(crate) fn choices_of_any_device(
     input: &InputArgs,
     args: &AllocatorArgs,
 ) -> anyhow::Result<Choices> {
+    let setup = simulated(input.torch_version, args.alloc_conf.as_deref())?;
     Ok(Choices {
         open: input.open(false),
-        allocators: choose(&args.allocators, &args.set)?,
-        setup: simulated(input.torch_version, args.alloc_conf.as_deref())?,
+        allocators: under(choose(&args.allocators, &args.set)?, setup.conf.as_ref()),
+        setup,
         reference: None,
         is_strict: input.strict,
         has_peaks: false,

@@ -8,7 +8,7 @@ use crate::metrics::{
 };
 use crate::sim::knobs::single_settings;
 use crate::sim::plan::Card;
-use crate::sim::{Choice, Memory, Opened, Setup, at_event, run};
+use crate::sim::{Choice, Conf, Memory, Opened, Setup, at_event, run};
 use crate::units::{Bytes, GIB, MIB};
 
 /// Left to the CUDA context and to NCCL on a card.
@@ -128,7 +128,8 @@ fn settings(
         for text in values {
             // Versions of PyTorch know different options.
             let Ok(conf) = now.with(&text, setup.version) else { continue };
-            let other = Setup { conf: Some(conf), memory, memory_fraction: None, ..setup.clone() };
+            let conf = Some(Conf::Known(conf));
+            let other = Setup { conf, memory, memory_fraction: None, ..setup.clone() };
             of_option.extend(served(&run(opened, choice, &other)?, event, Some(text)));
         }
         let best = of_option.iter().position(|served| served.runs_job).unwrap_or(0);

@@ -3,13 +3,15 @@
 //! An option of one allocator is no axis of another, so that `gmlake.x` with two values and `caching.y` with three make
 //! five points and not six; what all allocators have, device memory, profile and settings, multiplies them all.
 
+use std::collections::BTreeSet;
+
 use super::axis::{self, AxisError, Kind};
-use crate::alloc_conf::AllocConf;
+use crate::alloc_conf::TypedConf;
 use crate::allocator::{self, Environment, OptionError, Options, Spec};
 use crate::device::Profile;
 use crate::metrics::{Axis, Setting};
-use crate::sim::choice::{Choice, ChoiceError, find};
-use crate::sim::setup::{Memory, Setup};
+use crate::sim::choice::{Choice, ChoiceError, as_set, find};
+use crate::sim::setup::{Conf, Memory, Setup};
 use crate::units::parse_memory;
 
 /// A larger grid is a slip.
@@ -74,8 +76,11 @@ impl Grid {
                 let text = axes.join(" --set ");
                 return Err(AxisError::new(&text, "this makes more than 1,000,000 points").into());
             }
-            points.extend(multiply(start, &own)?);
+            points.extend(multiply(start, &own)?.into_iter().map(Point::following_settings));
         }
+        // Settings may make two allocators one.
+        let mut seen = BTreeSet::new();
+        points.retain(|point| seen.insert(point.text()));
         for point in &points {
             point.choice.spec.build(&point.choice.options, &environment(&point.setup))?;
         }
@@ -100,16 +105,16 @@ impl Grid {
 
 /// PyTorch's settings as the point has them, so that an option is tried in the company that it will have.
 fn environment(setup: &Setup) -> Environment {
-    let conf = setup.conf.clone().unwrap_or_default();
+    let conf = setup.conf.as_ref().map(|conf| conf.meaning().clone()).unwrap_or_default();
     Environment { version: setup.version, ..Environment::new(conf) }
 }
 
 fn allocators(names: &[String], axes: &[Axis]) -> Result<Vec<&'static Spec>, GridError> {
     let mut specs: Vec<&'static Spec> = Vec::new();
-    for name in names {
+    for name in names.iter().map(|name| name.trim()) {
         let spec = find(name)?;
         if specs.iter().any(|other| other.name == spec.name) {
-            return Err(ChoiceError::Twice(name.clone()).into());
+            return Err(ChoiceError::Twice(name.to_owned()).into());
         }
         specs.push(spec);
     }
@@ -183,6 +188,14 @@ impl Point {
         format!("{:?} | {}", self.settings, self.setup.text(&self.choice))
     }
 
+    /// The point with the allocator that PyTorch's settings make of it.
+    fn following_settings(mut self) -> Self {
+        if let Some(conf) = &self.setup.conf {
+            self.choice = as_set(&self.choice, conf);
+        }
+        self
+    }
+
     fn with(&self, axis: &Axis, value: &str, change: &Change) -> Result<Self, AxisError> {
         let mut point = self.clone();
         point.settings.push(Setting { name: axis.name.clone(), value: value.to_owned() });
@@ -192,10 +205,11 @@ impl Point {
             Change::Memory(memory) => point.setup.memory = *memory,
             Change::Profile(profile) => point.setup.profile = Some((**profile).clone()),
             Change::Conf => {
-                let conf = AllocConf::parse(value, point.setup.version).map_err(|error| {
+                let version = (!point.setup.follows_file).then_some(point.setup.version);
+                let conf = TypedConf::new(value, version).map_err(|error| {
                     AxisError::new(&format!("{}={value}", axis.name), error.to_string())
                 })?;
-                point.setup.conf = Some(conf);
+                point.setup.conf = Some(Conf::Typed(conf));
             }
         }
         Ok(point)
