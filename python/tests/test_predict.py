@@ -180,6 +180,20 @@ def test_a_pytorch_that_cannot_be_used_is_told_of_in_a_line():
         assert len(done.stderr.splitlines()) == 1 and not done.stdout, done.stderr
 
 
+def test_a_wheel_names_its_cudnn():
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkdir(f"{folder}/torch-2.14.1.dist-info")
+        metadata = Path(folder, "torch-2.14.1.dist-info", "METADATA")
+        head = "Metadata-Version: 2.1\nName: torch\nVersion: 2.14.1\n"
+        for line, version in [
+            ('nvidia-cudnn-cu13==9.24.0.43; platform_system == "Linux"', 92400),
+            ('nvidia-cudnn-cu12 (==9.10.2.21) ; platform_system == "Linux"', 91002),
+            ("filelock", None),
+        ]:
+            metadata.write_text(f"{head}Requires-Dist: nvidia-cublas==13.1.2.3\nRequires-Dist: {line}\n")
+            assert pytorch.cudnn(Path(folder)) == version, line
+
+
 # With PyTorch.
 
 
@@ -436,6 +450,42 @@ else:
 def test_objects_go_from_rank_to_rank():
     with tempfile.TemporaryDirectory() as folder:
         found = Answer(folder, OBJECTS, "--world", "2", "--ranks", "all")
+    assert [rank["error"] for rank in found.json["ranks"]] == [None, None], found.err
+
+
+ALONE = """\
+import torch, torch.distributed as dist
+from torch.distributed.distributed_c10d import broadcast_object_list
+dist.init_process_group("cpu:gloo,cuda:nccl")
+rank, world = dist.get_rank(), dist.get_world_size()
+host = dist.new_group(backend="gloo")
+torch.cuda.set_device(rank)
+for group in [None, host]:
+    for src in range(world):
+        found = [{"from": rank}] if src == rank else [None]
+        broadcast_object_list(found, src=src, group=group)
+        assert found == ([{"from": rank}] if src == rank else [None]), found
+    found = [None] * world
+    dist.all_gather_object(found, rank, group=group)
+    assert found == [rank] * world, found
+    found = [None]
+    dist.scatter_object_list(found, [5, 6] if rank == 0 else None, src=0, group=group)
+    assert found == ([5] if rank == 0 else [None]), found
+    dist.recv_object_list(found, src=1 - rank, group=group)
+for receive in [lambda to: dist.broadcast(to, src=1 - rank, group=host), lambda to: dist.recv(to, src=1 - rank, group=host)]:
+    size = torch.full((3,), 140053759954176)
+    receive(size)
+    assert size.tolist() == [0, 0, 0], size
+mine = torch.full((3,), 7)
+dist.broadcast(mine, src=rank, group=host)
+assert mine.tolist() == [7, 7, 7], mine
+torch.ones(1 << 20, device="cuda")
+"""
+
+
+def test_a_rank_alone_receives_no_garbage():
+    with tempfile.TemporaryDirectory() as folder:
+        found = Answer(folder, ALONE, "--world", "2", "--ranks", "0,1")
     assert [rank["error"] for rank in found.json["ranks"]] == [None, None], found.err
 
 

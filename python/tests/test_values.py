@@ -29,7 +29,7 @@ def start():
     """Runs this file on the virtual GPU."""
     with tempfile.TemporaryDirectory() as folder:
         library.links(library.find(), folder)
-        own = library.environment(folder, pytorch.versions()[1], card="h200")
+        own = library.environment(folder, pytorch.versions(), card="h200")
         own["PYTHONPATH"] = str(Path(predict.__file__).parents[2])
         sys.exit(subprocess.run([sys.executable, __file__, "on-gpu"], env=own).returncode)
 

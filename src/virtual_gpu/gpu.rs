@@ -22,6 +22,8 @@ pub struct Conf {
     pub completion: Completion,
     /// `GMLAKE_GPU_CUDA`: the version of CUDA that the program was built for, such as 13000.
     pub cuda: i32,
+    /// `GMLAKE_GPU_CUDNN`: the version of cuDNN that the program was built for, such as `91_900`.
+    pub cudnn: i32,
     /// `GMLAKE_GPU_POST`: the folder through which the processes of a job send each other small data.
     pub post: Option<PathBuf>,
 }
@@ -54,6 +56,7 @@ impl Conf {
             devices: number("GMLAKE_GPU_COUNT", 1)?.clamp(1, 64) as usize,
             completion,
             cuda: number("GMLAKE_GPU_CUDA", 13_000)? as i32,
+            cudnn: number("GMLAKE_GPU_CUDNN", 91_900)? as i32,
             post: variable("GMLAKE_GPU_POST").map(PathBuf::from),
         })
     }

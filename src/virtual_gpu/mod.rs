@@ -11,6 +11,7 @@
 //!   exports/               libgmlake_gpu.so: C functions in one table, the only unsafe code
 //!      ▼
 //!   VirtualGpu             Properties   which card this is
+//!                          images       which code of a kernel the card runs
 //!                          Memory       capacity and addresses, one for each device
 //!                          Known        which bytes have a value: copies are done, kernels are not
 //!                          Timeline     streams, events, and when they complete
@@ -25,6 +26,7 @@ mod duration;
 mod gpu;
 mod graphs;
 mod host_pace;
+pub mod images;
 mod known;
 mod memory;
 mod post;

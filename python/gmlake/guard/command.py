@@ -107,12 +107,12 @@ def predicted(given):
     given.stacks, given.categories, given.vary, given.jobs = True, False, [], None
     # The order of a set of names must not differ from run to run: it decides the order of requests.
     os.environ.setdefault("PYTHONHASHSEED", "0")
-    torch, cuda = command.usable()
+    wheel = command.usable()
     order, ranks = options.order_of(given, library.cards(library.find())), options.ranks_of(given)
     with tempfile.TemporaryDirectory(prefix="gmlake-guard-") as folder:
         kept = made(given.out) if given.out else folder
         outputs = Outputs(kept, name_of(order.script, order.module), ranks.world > 1, shows=ranks.ranks[0])
-        workshop = Workshop(folder, os.cpu_count() or 1, cuda)
+        workshop = Workshop(folder, os.cpu_count() or 1, wheel)
         try:
             runs = workshop.run(order, ranks, given.events, outputs.stem, outputs.output)
         finally:
@@ -124,7 +124,7 @@ def predicted(given):
     source = {name: getattr(order, name) for name in
               ["script", "module", "arguments", "gpu", "memory", "steps", "values", "assume", "conf"]}
     source.update(events=given.events, world=ranks.world)
-    return content(source, torch, found), failures
+    return content(source, wheel.torch, found), failures
 
 
 def failures_of(rank, facts):

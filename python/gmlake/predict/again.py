@@ -21,11 +21,11 @@ def on_virtual_gpu(card):
     if os.environ.get(INSIDE) == card:
         return
     try:
-        _, cuda = pytorch.versions()
+        wheel = pytorch.versions()
         options.card(card, library.cards(library.find()), "--virtual")
         with tempfile.TemporaryDirectory(prefix="gmlake-") as folder:
             library.links(library.find(), folder)
-            own = library.environment(folder, cuda, card=card)
+            own = library.environment(folder, wheel, card=card)
             command = [sys.executable, "-m", "gmlake", *sys.argv[1:]]
             sys.exit(subprocess.call(command, env=own))
     except Problem as problem:

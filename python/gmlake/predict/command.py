@@ -32,7 +32,8 @@ def interrupt(*_):
 
 def command(given):
     """As `main`, without what may go wrong."""
-    torch, cuda = usable()
+    wheel = usable()
+    torch = wheel.torch
     order = options.order_of(given, library.cards(library.find()))
     ranks = options.ranks_of(given)
     events = options.events_of(given, ranks)
@@ -41,7 +42,7 @@ def command(given):
     if given.json and not os.path.isdir(os.path.dirname(os.path.abspath(given.json))):
         raise Problem(f"--json {given.json}: its folder does not exist")
     with tempfile.TemporaryDirectory(prefix="gmlake-predict-") as folder:
-        workshop = Workshop(folder, given.jobs or os.cpu_count() or 1, cuda)
+        workshop = Workshop(folder, given.jobs or os.cpu_count() or 1, wheel)
         try:
             if configurations:
                 return grid.main(given, workshop, order, ranks, events, configurations, torch)
@@ -51,7 +52,7 @@ def command(given):
 
 
 def usable():
-    """The versions of PyTorch and CUDA, once all is there that a prediction needs."""
+    """The versions that PyTorch was built for, once all is there that a prediction needs."""
     if not sys.platform.startswith("linux"):
         raise Problem("predict works on Linux alone: CUDA's libraries are replaced by its loader")
     versions = pytorch.versions()

@@ -39,6 +39,10 @@ libnvToolsExt.so.1
 libnvidia-ml.so.1
 """.split()
 
+# For compilers: Triton 3.5, of PyTorch 2.9, links what it builds with -lcuda. Such a file is kept and may later run on a
+# real GPU, so it must need libcuda.so.1 and not a name that only we have.
+LINKED, LINKER_SCRIPT = "libcuda.so", "INPUT(-l:libcuda.so.1)\n"
+
 # Variables that would hide our devices, or make PyTorch ask the real ones.
 CLEARED = ["CUDA_VISIBLE_DEVICES", "PYTORCH_NVML_BASED_CUDA_CHECK"]
 
@@ -77,20 +81,21 @@ def links(path, folder):
     """Fills `folder` with links to the library under the names of CUDA's libraries."""
     for name in [NAME, *NAMES]:
         os.symlink(path, os.path.join(folder, name))
+    Path(folder, LINKED).write_text(LINKER_SCRIPT)
 
 
-def environment(folder, cuda, **settings):
+def environment(folder, wheel, **settings):
     """The environment of a process in which PyTorch finds the virtual GPU, by the links.
 
-    `cuda` is the version that PyTorch was built for. The settings are the library's own, such as
+    `wheel` has the versions that PyTorch was built for. The settings are the library's own, such as
     `memory`; one that is None is left to it.
     """
     own = {name: value for name, value in os.environ.items() if name not in CLEARED}
     own["LD_PRELOAD"] = _before(os.path.join(folder, NAME), own.get("LD_PRELOAD"))
     own["LD_LIBRARY_PATH"] = _before(folder, own.get("LD_LIBRARY_PATH"))
-    major, minor = map(int, cuda.split(".")[:2])
+    major, minor = map(int, wheel.cuda.split(".")[:2])
     own = {name: value for name, value in own.items() if not name.startswith(PREFIX)}
-    own.update({f"{PREFIX}_CUDA": str(1000 * major + 10 * minor)})
+    settings |= {"cuda": 1000 * major + 10 * minor, "cudnn": wheel.cudnn}
     own[COMPILED] = compiled(folder, own.get(COMPILED))
     for name, value in settings.items():
         if value is not None:

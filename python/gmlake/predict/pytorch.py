@@ -1,23 +1,27 @@
 """The wheel: whether the PyTorch that is installed here can run on the virtual GPU.
 
-Its `version.py` tells, without an import of PyTorch, which takes seconds and may fail.
+Its `version.py` and its metadata tell, without an import of PyTorch, which takes seconds and may fail.
 """
 
+import importlib.metadata
 import importlib.util
+import re
 import runpy
 import sys
+from collections import namedtuple
 from pathlib import Path
 
 from . import Problem
 
 OLDEST = (2, 9)
 
+# Versions of PyTorch and of the CUDA that it was built for, such as 2.11.0+cu130 and 13.0; of cuDNN as a number, such as
+# 91900, or None where the wheel does not say.
+Wheel = namedtuple("Wheel", "torch cuda cudnn")
+
 
 def versions():
-    """The versions of PyTorch and of its CUDA, such as 2.11.0+cu130 and 13.0.
-
-    Raises `Problem` where this PyTorch cannot be used.
-    """
+    """The versions of the PyTorch that is installed. Raises `Problem` where it cannot be used."""
     found = importlib.util.find_spec("torch")
     if found is None or not found.origin:
         raise Problem(f"PyTorch is not installed for {sys.executable}; install a wheel for CUDA")
@@ -30,7 +34,18 @@ def versions():
                       "which installs without a GPU too")
     if numbers(name) < OLDEST:
         raise Problem(f"PyTorch {name} is too old; predict works with 2.9 and later")
-    return str(name), version["cuda"]
+    return Wheel(str(name), version["cuda"], cudnn(Path(found.origin).parents[1]))
+
+
+def cudnn(folder):
+    """The version of cuDNN that the wheel in this folder was compiled for: it requires that very one."""
+    for wheel in importlib.metadata.distributions(name="torch", path=[str(folder)]):
+        for requirement in wheel.requires or []:
+            pinned = re.match(r"nvidia-cudnn-cu\d+\W*==(\d+)\.(\d+)\.(\d+)", requirement)
+            if pinned:
+                major, minor, patch = map(int, pinned.groups())
+                return 10_000 * major + 100 * minor + patch
+    return None
 
 
 def numbers(name):

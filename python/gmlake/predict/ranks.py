@@ -47,7 +47,57 @@ def meet_nobody(dist):
     dist.TCPStore = distributed_c10d.TCPStore = lambda *_arguments, **_options: store
     if hasattr(distributed_c10d, "ProcessGroupGloo"):
         # It would connect to every other rank; its groups carry data of the host.
-        distributed_c10d.ProcessGroupGloo = lonely_group
+        distributed_c10d.ProcessGroupGloo = lonely_groups()
+    for name, function in {**objects(dist), **received(distributed_c10d)}.items():
+        setattr(dist, name, function)
+        setattr(distributed_c10d, name, function)
+
+
+def objects(dist):
+    """The collectives of Python objects, by name: every rank has what this one has.
+
+    PyTorch sends an object's length first, and receives it into memory that it has not written. Nothing arrives there.
+    """
+
+    def broadcast_object_list(object_list, *_arguments, **_options):
+        pass
+
+    def all_gather_object(object_list, obj, *_arguments, **_options):
+        object_list[:] = [obj] * len(object_list)
+
+    def gather_object(obj, object_gather_list=None, *_arguments, **_options):
+        if object_gather_list is not None:
+            object_gather_list[:] = [obj] * len(object_gather_list)
+
+    def scatter_object_list(output, inputs=None, src=None, group=None, group_src=None):
+        output[0] = inputs[dist.get_rank(group)] if inputs else None
+
+    def send_object_list(object_list, *_arguments, **_options):
+        pass
+
+    def recv_object_list(object_list, src=None, group=None, *_arguments, group_src=None, **_options):
+        return src if src is not None else group_src or 0
+
+    return {name: each for name, each in locals().items() if name != "dist"}
+
+
+def received(module):
+    """What receives a tensor of the host from another rank, by name: it receives zeros, not what memory held before."""
+    broadcast_usual, recv_usual = module.broadcast, module.recv
+
+    def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
+        sender = group_src if src is None else src
+        own = module.get_rank(group) if src is None else module.get_rank()
+        if sender != own and tensor.device.type == "cpu":
+            tensor.zero_()
+        return broadcast_usual(tensor, src, group, async_op, group_src)
+
+    def recv(tensor, *arguments, **options):
+        if tensor.device.type == "cpu":
+            tensor.zero_()
+        return recv_usual(tensor, *arguments, **options)
+
+    return {"broadcast": broadcast, "recv": recv}
 
 
 def compare_with_oneself(module):
@@ -68,12 +118,22 @@ class AsRankZero:
         return 0
 
 
-def lonely_group(_store, rank, size, *_arguments, **_options):
-    """A group for data of the host whose collectives leave everything as it is."""
+def lonely_groups():
+    """What stands for the class of groups for data of the host; their collectives leave everything as it is."""
     from torch._C._distributed_c10d import FakeProcessGroup
 
-    make = getattr(FakeProcessGroup, "_create_internal", FakeProcessGroup)
-    return make(rank, size)
+    class Lonely(type):
+        """The class of a class: PyTorch asks whether a group that it made is of the class that it called."""
+
+        def __call__(cls, _store, rank, size, *_arguments, **_options):
+            return getattr(FakeProcessGroup, "_create_internal", FakeProcessGroup)(rank, size)
+
+        def __instancecheck__(cls, group):
+            return isinstance(group, FakeProcessGroup)
+
+    # Up to PyTorch 2.13 such a group refuses a question that is asked of every group of the host.
+    FakeProcessGroup._set_sequence_number_for_group = lambda _group: None
+    return Lonely("LonelyGroup", (), {})
 
 
 def own_store(dist):

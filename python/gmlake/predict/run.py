@@ -39,8 +39,8 @@ GRACE = 10  # seconds that other ranks have to end after one failed
 class Workshop:
     """Where runs take place: the links to the library, and how many processes run side by side."""
 
-    def __init__(self, folder, jobs, cuda):
-        self.folder, self.jobs, self.cuda = folder, jobs, cuda
+    def __init__(self, folder, jobs, wheel):
+        self.folder, self.jobs, self.wheel = folder, jobs, wheel
         self.links = os.path.join(folder, "lib")
         os.mkdir(self.links)
         library.links(library.find(), self.links)
@@ -104,7 +104,7 @@ class Workshop:
     def _start(self, order, ranks, rank, events, stem, output, meeting):
         count = 1 if ranks.world == 1 else min(ranks.world, ranks.per_node)
         own = library.environment(
-            self.links, self.cuda, card=order.gpu, memory=order.memory, count=count,
+            self.links, self.wheel, card=order.gpu, memory=order.memory, count=count,
             events=events, post=meeting.post,
         )
         own.update(settings(order), **rank_environment(ranks, rank, events, meeting))

@@ -259,7 +259,8 @@ pub extern "C" fn ncclGetErrorString(code: Result_) -> *const c_char {
         SUCCESS => c"no error",
         SYSTEM_ERROR => c"data from another rank did not arrive",
         state::NOT_SUPPORTED => return state::refusal(),
-        _ => c"an error of the virtual GPU",
+        INVALID_ARGUMENT => c"invalid argument",
+        _ => return state::numbered("NCCL", code),
     };
     text.as_ptr()
 }

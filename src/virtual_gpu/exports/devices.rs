@@ -21,7 +21,7 @@ pub unsafe extern "C" fn cudaGetDevice(to: *mut c_int) -> Code {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudaSetDevice(device: c_int) -> Code {
-    state::set_device(device)
+    state::remembered(state::set_device(device))
 }
 
 #[unsafe(no_mangle)]

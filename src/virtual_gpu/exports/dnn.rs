@@ -122,7 +122,7 @@ const HEURISTIC_GRAPH: c_int = 201;
 const HEURISTIC_RESULTS: c_int = 202;
 const PLAN_WORKSPACE: c_int = 402;
 
-/// What was set, or what there is: a workspace size, two configurations, and no notes about them.
+/// What was set, or what there is, as far as there is room: a workspace size, two configurations, no notes on them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnBackendGetAttribute(
     of: *mut c_void,
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn cudnnBackendGetAttribute(
     values: *mut c_void,
 ) -> Status {
     let room = if values.is_null() { 0 } else { wanted.max(0) as usize };
-    let found = if kind == DESCRIPTOR {
+    let all_of_them = if kind == DESCRIPTOR {
         // SAFETY: the caller hands over `wanted` descriptors that it created.
         let places = unsafe { std::slice::from_raw_parts(non_null(values), room) };
         all(|all| get_descriptors(all, number(of), name, places))
@@ -145,6 +145,9 @@ pub unsafe extern "C" fn cudnnBackendGetAttribute(
         content.len() / width(kind)
     };
     if !count.is_null() {
+        // Who asks for none asks how many there are; who asks for some gets no more: PyTorch 2.14
+        // reads as many as this says.
+        let found = if room == 0 { all_of_them } else { all_of_them.min(room) };
         // SAFETY: a place for the number that is not null can be written to.
         unsafe { count.write(found as i64) };
     }
@@ -223,7 +226,7 @@ pub extern "C" fn cudnnBackendExecute(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnGetVersion() -> usize {
-    91_900
+    gpu().conf.cudnn as usize
 }
 
 #[unsafe(no_mangle)]
@@ -245,7 +248,8 @@ pub extern "C" fn cudnnGetErrorString(code: Status) -> *const c_char {
     let text: &CStr = match code {
         SUCCESS => c"CUDNN_STATUS_SUCCESS",
         state::NOT_SUPPORTED => return state::refusal(),
-        _ => c"an error of the virtual GPU",
+        BAD_PARAMETER => c"CUDNN_STATUS_BAD_PARAM",
+        _ => return state::numbered("cuDNN", code),
     };
     text.as_ptr()
 }

@@ -6,6 +6,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use crate::copies;
 use crate::devices;
 use crate::entry_points;
+use crate::kernels;
 use crate::runtime::{self, code};
 use crate::state::{
     self, Code, INVALID_DEVICE, NOT_FOUND, SUCCESS, Stream, gpu, number, pointer, put,
@@ -345,15 +346,26 @@ pub unsafe extern "C" fn cuPointerGetAttribute(to: *mut c_void, attribute: c_int
     const CONTEXT: c_int = 1;
     const MEMORY_TYPE: c_int = 2;
     const DEVICE_POINTER: c_int = 3;
+    const HOST_POINTER: c_int = 4;
     const DEVICE: c_int = 9;
-    let Some(device) = runtime::device_of(at) else { return state::INVALID_VALUE };
+    /// `CU_MEMORYTYPE_HOST` and `CU_MEMORYTYPE_DEVICE`
+    const HOST_TYPE: c_int = 1;
+    const DEVICE_TYPE: c_int = 2;
+    let (device, kind) = match runtime::device_of(at) {
+        Some(device) => (device as c_int, DEVICE_TYPE),
+        None if runtime::is_pinned(at) => (state::device(), HOST_TYPE),
+        None => return state::INVALID_VALUE,
+    };
     // SAFETY: the caller hands over a place as large as the attribute.
     unsafe {
         match attribute {
-            CONTEXT => put(to.cast(), context(device as c_int)),
-            MEMORY_TYPE => put(to.cast::<c_int>(), 2),
+            CONTEXT => put(to.cast(), context(device)),
+            MEMORY_TYPE => put(to.cast(), kind),
+            // Pinned memory has the same address on the device.
             DEVICE_POINTER => put(to.cast(), at),
-            DEVICE => put(to.cast(), device as c_int),
+            HOST_POINTER if kind == HOST_TYPE => put(to.cast(), at),
+            HOST_POINTER => state::INVALID_VALUE,
+            DEVICE => put(to.cast(), device),
             _ => put(to.cast::<c_int>(), 0),
         }
     }
@@ -434,13 +446,14 @@ pub unsafe extern "C" fn cuModuleGetFunction(
 pub unsafe extern "C" fn cuFuncGetAttribute(
     to: *mut c_int,
     attribute: c_int,
-    _function: *mut c_void,
+    function: *mut c_void,
 ) -> Code {
-    let version = gpu().conf.card.architecture();
+    let Some(code) = kernels::chosen(function) else { return state::NO_KERNEL_IMAGE };
     let value = match attribute {
         0 => 1024,
         4 => crate::launches::REGISTERS,
-        5 | 6 => version,
+        5 => code.ptx,
+        6 => code.binary,
         _ => 0,
     };
     // SAFETY: the caller hands over a place for the number.

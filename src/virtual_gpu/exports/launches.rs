@@ -5,7 +5,8 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use gmlake::virtual_gpu::Work;
 
-use crate::state::{self, Code, SUCCESS, Stream, gpu, number, pointer, put};
+use crate::kernels;
+use crate::state::{self, Code, NO_KERNEL_IMAGE, SUCCESS, Stream, gpu, number, pointer, put};
 
 /// `dim3`: the extents of a grid or block.
 #[repr(C)]
@@ -149,16 +150,6 @@ pub unsafe extern "C" fn __cudaGetKernel(to: *mut *const c_void, function: *cons
     unsafe { put(to, function) }
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn __cudaRegisterFatBinary(_binary: *const c_void) -> *mut *mut c_void {
-    pointer(gpu_object()).cast()
-}
-
-fn gpu_object() -> u64 {
-    // Registering must not start the virtual GPU: it happens whenever a library is loaded.
-    0x8000
-}
-
 /// The first fields of `cudaFuncAttributes`, which CUDA 12 and 13 share.
 #[repr(C)]
 pub struct FunctionAttributes {
@@ -176,17 +167,17 @@ pub struct FunctionAttributes {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudaFuncGetAttributes(
     to: *mut FunctionAttributes,
-    _kernel: *const c_void,
+    kernel: *const c_void,
 ) -> Code {
-    let version = gpu().conf.card.architecture();
+    let Some(code) = kernels::chosen(kernel) else { return state::failed(NO_KERNEL_IMAGE) };
     let found = FunctionAttributes {
         shared: 0,
         constant: 0,
         local: 0,
         threads_per_block: 1024,
         registers: REGISTERS,
-        ptx_version: version,
-        binary_version: version,
+        ptx_version: code.ptx,
+        binary_version: code.binary,
         cache_mode: 0,
         dynamic_shared: 48 << 10,
     };

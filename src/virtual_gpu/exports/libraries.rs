@@ -6,7 +6,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use crate::state::put;
+use crate::state::{self, put};
 
 /// The status by which all of these libraries say yes.
 const SUCCESS: c_int = 0;
@@ -79,8 +79,8 @@ pub unsafe extern "C" fn nvrtcGetLoweredName(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvrtcGetErrorString(_code: c_int) -> *const c_char {
-    c"an error of the virtual GPU".as_ptr()
+pub extern "C" fn nvrtcGetErrorString(code: c_int) -> *const c_char {
+    state::numbered("NVRTC", code)
 }
 
 /// The profiler's library has a version and records nothing.
@@ -91,8 +91,8 @@ pub unsafe extern "C" fn cuptiGetVersion(to: *mut c_uint) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuptiGetResultString(_code: c_int, to: *mut *const c_char) -> c_int {
+pub unsafe extern "C" fn cuptiGetResultString(code: c_int, to: *mut *const c_char) -> c_int {
     // SAFETY: the caller hands over a place for the text.
-    unsafe { put(to, c"an error of the virtual GPU".as_ptr()) };
+    unsafe { put(to, state::numbered("CUPTI", code)) };
     SUCCESS
 }

@@ -9,7 +9,7 @@ use crate::copies;
 use crate::entry_points;
 use crate::state::{
     self, Code, INVALID_DEVICE, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS,
-    Stream, failed, gpu, number, pointer, put,
+    Stream, failed, gpu, number, pointer, put, remembered,
 };
 
 /// The code of a refusal by the memory of a device.
@@ -43,7 +43,7 @@ pub fn free(at: u64) -> Code {
             state::discard(at, bytes);
             SUCCESS
         }
-        None => failed(INVALID_VALUE),
+        None => INVALID_VALUE,
     }
 }
 
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn cudaMallocAsync(to: *mut *mut c_void, bytes: usize, _on
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudaFree(at: *mut c_void) -> Code {
-    if at.is_null() { SUCCESS } else { free(number(at)) }
+    if at.is_null() { SUCCESS } else { remembered(free(number(at))) }
 }
 
 #[unsafe(no_mangle)]
@@ -148,6 +148,13 @@ pub struct PointerAttributes {
     host_pointer: *const c_void,
 }
 
+/// Whether an address lies in pinned host memory.
+pub fn is_pinned(at: u64) -> bool {
+    let pinned = state::pinned();
+    let before = pinned.range(..=at).next_back();
+    before.is_some_and(|(base, (bytes, _))| at < base + *bytes as u64)
+}
+
 /// The device that an address belongs to.
 pub fn device_of(at: u64) -> Option<usize> {
     gpu().memories.iter().position(|memory| memory.range_of(at).is_some())
@@ -159,11 +166,6 @@ pub unsafe extern "C" fn cudaPointerGetAttributes(
     at: *const c_void,
 ) -> Code {
     let (none, address) = (std::ptr::null(), number(at));
-    let is_pinned = {
-        let pinned = state::pinned();
-        let before = pinned.range(..=address).next_back();
-        before.is_some_and(|(base, (bytes, _))| address < base + *bytes as u64)
-    };
     let found = if let Some(device) = device_of(address) {
         PointerAttributes {
             kind: 2,
@@ -171,7 +173,7 @@ pub unsafe extern "C" fn cudaPointerGetAttributes(
             device_pointer: at,
             host_pointer: none,
         }
-    } else if is_pinned {
+    } else if is_pinned(address) {
         PointerAttributes { kind: 1, device: state::device(), device_pointer: at, host_pointer: at }
     } else {
         PointerAttributes { kind: 0, device: -2, device_pointer: none, host_pointer: at }
@@ -278,8 +280,13 @@ pub fn words(code: Code) -> *const c_char {
         INVALID_DEVICE => c"invalid device ordinal",
         NOT_FOUND => c"named symbol not found",
         state::NOT_READY => c"device not ready",
+        state::NO_KERNEL_IMAGE => c"no kernel image is available for execution on the device",
         NOT_SUPPORTED => return state::refusal(),
-        _ => c"an error of the virtual GPU",
+        // Libraries above find these by themselves.
+        98 => c"invalid device function (error 98)",
+        700 => c"an illegal memory access was encountered (error 700)",
+        719 => c"unspecified launch failure (error 719)",
+        _ => return state::numbered("CUDA", code),
     };
     text.as_ptr()
 }
@@ -293,7 +300,11 @@ pub fn name(code: Code) -> *const c_char {
         INVALID_DEVICE => c"cudaErrorInvalidDevice",
         NOT_FOUND => c"cudaErrorSymbolNotFound",
         state::NOT_READY => c"cudaErrorNotReady",
+        state::NO_KERNEL_IMAGE => c"cudaErrorNoKernelImageForDevice",
         NOT_SUPPORTED => c"cudaErrorNotSupported",
+        98 => c"cudaErrorInvalidDeviceFunction",
+        700 => c"cudaErrorIllegalAddress",
+        719 => c"cudaErrorLaunchFailure",
         _ => c"cudaErrorUnknown",
     };
     text.as_ptr()
@@ -327,7 +338,6 @@ unsafe fn entry_point(symbol: *const c_char, to: *mut *const c_void, status: *mu
     }
     if found.is_none() {
         state::unwritten(&wanted);
-        failed(SUCCESS);
     }
     // Whether there is such a function, the status says; where the caller wants none, the code does.
     if found.is_some() || !status.is_null() { SUCCESS } else { failed(NOT_FOUND) }

@@ -11,7 +11,7 @@ use std::ffi::{c_char, c_int, c_void};
 use gmlake::virtual_gpu::workspace::{self, Sparse};
 
 use crate::objects::Objects;
-use crate::state::put;
+use crate::state::{self, put};
 
 /// `cusparseStatus_t`
 type Status = c_int;
@@ -24,8 +24,8 @@ static MATRICES: Objects<Sparse> = Objects::new();
 static DENSE: Objects<u64> = Objects::new();
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cusparseGetErrorString(_code: Status) -> *const c_char {
-    c"an error of the virtual GPU".as_ptr()
+pub extern "C" fn cusparseGetErrorString(code: Status) -> *const c_char {
+    state::numbered("cuSPARSE", code)
 }
 
 /// # Safety

@@ -22,6 +22,7 @@ pub const SUCCESS: Code = 0;
 pub const INVALID_VALUE: Code = 1;
 pub const OUT_OF_MEMORY: Code = 2;
 pub const INVALID_DEVICE: Code = 101;
+pub const NO_KERNEL_IMAGE: Code = 209;
 pub const NOT_FOUND: Code = 500;
 pub const NOT_READY: Code = 600;
 pub const NOT_SUPPORTED: Code = 801;
@@ -147,13 +148,19 @@ pub fn set_device(device: c_int) -> Code {
         DEVICE.set(device);
         return SUCCESS;
     }
-    failed(INVALID_DEVICE)
+    INVALID_DEVICE
 }
 
-/// Remembers an error for `cudaGetLastError`.
+/// Remembers an error for `cudaGetLastError`. Only functions of the runtime do so: the driver and the other libraries
+/// leave the runtime's last error alone.
 pub fn failed(code: Code) -> Code {
     LAST_ERROR.set(code);
     code
+}
+
+/// Remembers the outcome of a function of the runtime if it is an error.
+pub fn remembered(code: Code) -> Code {
+    if code == SUCCESS { code } else { failed(code) }
 }
 
 /// The last error of this thread.
@@ -168,12 +175,21 @@ pub fn unwritten(name: &str) -> Code {
         eprintln!("gmlake: {text}");
     }
     REFUSED.set(CString::new(text).unwrap_or_default());
-    failed(NOT_SUPPORTED)
+    if name.starts_with("cuda") { failed(NOT_SUPPORTED) } else { NOT_SUPPORTED }
 }
 
 /// A sentence about the function that was refused last on this thread. Valid until the next refusal.
 pub fn refusal() -> *const c_char {
     REFUSED.with_borrow(|text| text.as_ptr())
+}
+
+/// An error code that has no sentence of its own: the library whose it is, and the number. Valid until the next one.
+pub fn numbered(library: &str, code: c_int) -> *const c_char {
+    thread_local!(static TEXT: RefCell<CString> = RefCell::default());
+    TEXT.set(
+        CString::new(format!("{library} error {code} on the virtual GPU")).unwrap_or_default(),
+    );
+    TEXT.with_borrow(|text| text.as_ptr())
 }
 
 /// Whether an address is one of the device's.
@@ -212,7 +228,7 @@ pub fn work(on: Stream, work: Work) {
 /// `to` is null or can be written to.
 pub unsafe fn put<T>(to: *mut T, value: T) -> Code {
     if to.is_null() {
-        return failed(INVALID_VALUE);
+        return INVALID_VALUE;
     }
     // SAFETY: the caller promises that it can be written to.
     unsafe { to.write(value) };

@@ -5,6 +5,7 @@ use std::ffi::{c_float, c_int, c_uint, c_void};
 use crate::copies;
 use crate::state::{
     self, Code, INVALID_VALUE, NOT_READY, SUCCESS, Stream, failed, gpu, number, pointer, put,
+    remembered,
 };
 
 /// An event, graph or other object, as callers hand it over.
@@ -105,10 +106,6 @@ pub fn stream_state(of: Stream) -> Code {
     let of = state::stream(of);
     let idle = state::gpu_now().timeline.is_idle(of, state::asker());
     if idle { SUCCESS } else { NOT_READY }
-}
-
-fn remembered(code: Code) -> Code {
-    if code == SUCCESS { code } else { failed(code) }
 }
 
 #[unsafe(no_mangle)]

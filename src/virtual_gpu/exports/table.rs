@@ -139,9 +139,11 @@ table! {
             cuThreadExchangeStreamCaptureMode;
         fourier:
             cufftCreate cufftXtMakePlanMany;
+        kernels:
+            __cudaRegisterFatBinary __cudaRegisterFunction __cudaUnregisterFatBinary;
         launches:
             __cudaGetKernel __cudaLaunchKernel __cudaPopCallConfiguration
-            __cudaPushCallConfiguration __cudaRegisterFatBinary cuLaunchCooperativeKernel
+            __cudaPushCallConfiguration cuLaunchCooperativeKernel
             cuLaunchKernel cuLaunchKernelEx cuOccupancyMaxActiveBlocksPerMultiprocessor
             cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags cudaFuncGetAttributes
             cudaLaunchCooperativeKernel cudaLaunchKernel cudaLaunchKernelExC
@@ -199,8 +201,8 @@ table! {
     }
     nothing {
         // cudart
-        __cudaInitModule __cudaRegisterFatBinaryEnd __cudaRegisterFunction __cudaRegisterVar
-        __cudaUnregisterFatBinary cudaDeviceEnablePeerAccess cudaDeviceSetGraphMemAttribute
+        __cudaInitModule __cudaRegisterFatBinaryEnd __cudaRegisterVar
+        cudaDeviceEnablePeerAccess cudaDeviceSetGraphMemAttribute
         cudaFuncSetAttribute cudaGraphRetainUserObject cudaLibraryUnload cudaMemPoolSetAccess
         cudaMemPoolSetAttribute cudaMemPoolTrimTo cudaMemcpyToSymbol cudaProfilerStart
         cudaProfilerStop cudaStreamDestroy cudaUserObjectRelease
