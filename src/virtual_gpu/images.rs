@@ -1,9 +1,9 @@
 //! Images: the machine code that a library carries for its kernels, and which of it a card runs.
 //!
 //! The compiler puts the code of a file for every architecture into one *fat binary*, which is registered when its
-//! library is loaded. `cudaFuncGetAttributes` tells which image of a kernel the driver has chosen. CUB asks, and refuses
-//! an architecture that it was not compiled for. So a guess from the card alone will not do: an L40S (8.9) runs what was
-//! compiled for 8.6 where a wheel has nothing closer.
+//! library is loaded. `cudaFuncGetAttributes` tells which image of a kernel the driver has chosen. CUB asks, and it
+//! refuses an architecture that it was not compiled for. So a guess from the card alone will not do: an L40S (8.9)
+//! runs what was compiled for 8.6 where a wheel has nothing closer.
 //!
 //! ```text
 //!   header    magic, version, bytes of header, bytes of all images
