@@ -320,6 +320,8 @@ def test_an_exception_has_its_own_traceback_and_what_was_recorded():
             assert len(pickle.load(file)["device_traces"][0]) > 100
         assert sorted(os.listdir(f"{folder}/kept")) == ["job.json", "job.pickle"]
     assert found.code == 1 and found.rank["steps"] == 3 and found.rank["reserved_peak_bytes"] > 0
+    assert found.rank["allocators"] == {} and "failed in step 4: ValueError" in found.out, found.out
+    assert all(len(line) <= 80 for line in found.out.splitlines()), found.out
     lines = found.err.splitlines()
     assert "Traceback (most recent call last):" in lines and "ValueError: the third" in lines, found.err
     assert "runpy" not in found.err and "predict" not in found.err.split("Traceback")[1].split("gmlake:")[0]
@@ -336,6 +338,33 @@ def test_bad_ends_are_told_of_in_a_line():
         found = predict(script)
         assert found.code == code and text in found.err.splitlines()[-1], found.err
         assert not found.out, found.out
+
+
+def test_a_failed_script_gets_no_recommendation():
+    uses = "import torch\nx = torch.ones(1 << 28, device='cuda')\n"
+    for end, why in [
+        ("raise ValueError('bad data')", "failed in step 1: ValueError"),
+        ("import sys; sys.exit(3)", "failed in step 1: sys.exit(3)"),
+        ("raise torch.distributed.DistBackendError('a: b')", "failed in step 1: DistBackendError"),
+    ]:
+        found = predict(uses + end)
+        row = found.out.splitlines()[-1]
+        assert found.code == 1 and row.endswith(why) and found.rank["allocators"] == {}, found.out
+        assert found.rank["reserved_peak_bytes"] == 1 << 30 and len(row) <= 90, row
+
+
+def test_what_predict_does_not_see_is_named():
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "cupy.py").write_text("import ctypes\nctypes.CDLL(None).cuGetExportTable()\nraise RuntimeError('801')\n")
+        Path(folder, "jax.py").touch()
+        try_both = "try: import cupy\nexcept RuntimeError: pass\nimport torch\ntorch.ones(9, device='cuda')"
+        copes, fails = Answer(folder, try_both), Answer(folder, "import sys; sys.modules['rmm'] = sys\nimport cupy")
+        other = Answer(folder, "import jax")
+    for found, who in [(copes, "a library of the script"), (fails, "RAPIDS")]:
+        lines = [line for line in found.err.splitlines() if "CUDA runtime linked into it" in line]
+        assert len(lines) == 1 and who in lines[0] and "lacks" not in found.err, found.err
+    assert copes.code == 0 and copes.rank["allocators"], copes.err
+    assert "only PyTorch is predicted; what JAX asks for is not seen" in other.err and other.code == 1, other.err
 
 
 def test_settings_reach_pytorch_and_stacks_the_snapshot():

@@ -3,7 +3,7 @@
 import json
 import sys
 
-from . import Problem
+from . import Problem, others
 from .. import __version__
 
 SCHEMA = 1
@@ -30,8 +30,16 @@ def cards(rank):
     """The smallest cards that run this rank. Nothing is known of a job that did not go on."""
     if rank["oom_step"] is not None:
         return f"out of memory in step {rank['oom_step']}"
+    if rank["error"]:
+        return f"failed in step {rank['steps'] + 1}: {kind(rank['error'])}"
     names = [allocator(rank, name)["smallest_card"] for name in ["caching", "lake"]]
     return " / ".join(name or "none" for name in names)
+
+
+def kind(error):
+    """The kind of an error, such as `ValueError`, without its module and its message."""
+    name = error.partition(":")[0].removeprefix("it ended by ")
+    return name if "(" in name else name.rpartition(".")[2]
 
 
 def allocator(rank, name):
@@ -67,12 +75,14 @@ def notes_of(rank, order):
                f"{order.assume}; most at {most['place']} ({most['what']})")
     if rank["estimated_workspaces"]:
         yield estimates(rank["estimated_workspaces"])
-    if rank["unwritten"]:
-        yield f"the virtual GPU lacks {listed(rank['unwritten'])}; the script got an error"
+    lacking = [name for name in rank["unwritten"] if name != others.ASKED]
+    if lacking:
+        yield f"the virtual GPU lacks {listed(lacking)}; the script got an error"
+    yield from others.notes(rank)
     if rank["error"]:
         when = f" in step {rank['steps'] + 1}" if rank["requests"] else ""
         yield f"the script failed{when}: {short(rank['error'])}"
-    elif not rank["requests"]:
+    elif not rank["requests"] and not rank["frameworks"]:
         yield "the script asked for no GPU memory in this process"
 
 

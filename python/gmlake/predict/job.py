@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 
-from . import library
+from . import library, others
 from .categories import Categories
 from .recorder import Recorder
 from .steps import Finished, Steps
@@ -68,7 +68,7 @@ def predict(torch, order):
         ended = run(order)
     facts = {**ended, **recorder.write(order["snapshot"]), **mode.facts()}
     facts.update(steps.facts(), torch=torch.__version__, oom_step=ooms[0] if ooms else None)
-    facts.update(host_memory_bytes=peak_host_memory(), library=library.report())
+    facts.update(host_memory_bytes=peak_host_memory(), library=library.report(), **others.facts())
     return facts
 
 

@@ -75,7 +75,7 @@ def rank_of(rank, facts, others):
 
 FACTS = [
     "device", "device_memory_bytes", "steps", "step_seconds", "step_end_us", "oom_step", "unknown_reads",
-    "host_memory_bytes",
+    "host_memory_bytes", "own_runtimes", "frameworks",
 ]
 PEAKS = [
     "reserved_peak_bytes", "reserved_peak_bytes_low", "reserved_peak_bytes_high",
@@ -91,8 +91,9 @@ def held(facts, others):
     reserved = [run["reserved"] for run in runs]
     values = [peaks["reserved"], min(reserved), max(reserved), peaks["active"]]
     answer = {**dict(zip(PEAKS, values)), "open_ends": len(others) - len(complete)}
-    if facts["oom_step"] is None:
-        # What came after memory ran out is another program's doing under another allocator.
+    if facts["oom_step"] is None and facts["error"] is None:
+        # Nothing is known of what a script that failed would have asked for. What came after memory ran out is another
+        # program's doing under another allocator.
         answer["allocators"] = simulator.needs(facts, peaks["device"])
     return answer
 
