@@ -33,7 +33,7 @@ fn choices(allocators: &[&str]) -> Choices {
 }
 
 fn options(allocators: &[&str], targets: &[Bytes]) -> PlanOptions {
-    let target = |&bytes: &Bytes| Target { name: bytes.to_string(), capacity_bytes: bytes };
+    let target = |&bytes: &Bytes| Target { name: bytes.to_string(), ..Target::of_size(bytes) };
     PlanOptions {
         choices: choices(allocators),
         targets: targets.iter().map(target).collect(),

@@ -10,7 +10,7 @@
 use serde::Serialize;
 
 use super::RunSummary;
-use crate::units::Bytes;
+use crate::units::{Bytes, Size};
 
 /// The place in a trace at which memory ran out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -65,6 +65,28 @@ pub struct Target {
     pub name: String,
     /// Bytes that the program's allocator may hold there: what the driver reports, less the reserve.
     pub capacity_bytes: Bytes,
+    /// Bytes of a card that are left to the CUDA context and to NCCL; 0 where a size was asked for.
+    pub reserve_bytes: Bytes,
+}
+
+impl Target {
+    /// A size, all of which the job may hold.
+    #[must_use]
+    pub fn of_size(bytes: Bytes) -> Self {
+        Self { name: Size(bytes).to_string(), capacity_bytes: bytes, reserve_bytes: 0 }
+    }
+
+    /// The device in words, with the reserve that was taken off a card.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self.reserve_bytes {
+            0 => self.name.clone(),
+            reserve => {
+                let (left, reserve) = (Size(self.capacity_bytes), Size(reserve));
+                format!("{} ({left} for the job, after a reserve of {reserve})", self.name)
+            }
+        }
+    }
 }
 
 /// Whether a trace runs on a [`Target`].

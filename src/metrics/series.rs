@@ -112,7 +112,7 @@ mod tests {
             runs: 1,
             verdicts: vec![Verdict { trial: trial(capacity), spare_bytes }],
         };
-        let target = Target { name: "card".to_owned(), capacity_bytes: capacity * GIB };
+        let target = Target { name: "card".to_owned(), ..Target::of_size(capacity * GIB) };
         let plan = Plan { needs: vec![need], targets: vec![target], ..Plan::default() };
         JobPlan { ranks: vec![plan], ..JobPlan::default() }
     }

@@ -90,8 +90,10 @@ fn cards(fleet: &FleetSummary) -> Section {
         [total.allocator.clone()].into_iter().chain(names.iter().map(count)).collect()
     };
     let rows = fleet.totals.iter().map(row).collect();
-    let title =
-        "How many cards of each size the jobs need: the smallest that hold their worst rank";
+    let title = format!(
+        "How many cards of each size the jobs need: the smallest that hold their worst rank{}",
+        super::plan::reserve(&fleet.targets)
+    );
     Section::new(title, &heading, rows)
 }
 

@@ -7,7 +7,6 @@ use gmlake::metrics::{JobFit, SCHEMA_VERSION, Target};
 use gmlake::report::plan as report;
 use gmlake::sim::job::{Job, jobs};
 use gmlake::sim::plan::{Card, fit_job};
-use gmlake::units::Size;
 
 use crate::args::{AllocatorArgs, FitsArgs};
 use crate::plan::catalogue;
@@ -62,7 +61,7 @@ fn answer(allocator: &str, target: &Target, fit: &JobFit) -> serde_json::Value {
 
 fn target(args: &FitsArgs) -> anyhow::Result<Target> {
     match (args.device_memory, &args.card) {
-        (Some(size), _) => Ok(Target { name: Size(size).to_string(), capacity_bytes: size }),
+        (Some(size), _) => Ok(Target::of_size(size)),
         (None, Some(name)) => Ok(Card::find(&catalogue(None)?, name)?.target(args.reserve)?),
         (None, None) => bail!("give --device-memory or --card"),
     }

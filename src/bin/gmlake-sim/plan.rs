@@ -11,7 +11,6 @@ use gmlake::report::section::{self, Section};
 use gmlake::report::{Export, ImageFormat, write_series};
 use gmlake::sim::job::{Job, jobs, quantity};
 use gmlake::sim::plan::{Card, PlanOptions, plan_job};
-use gmlake::units::Size;
 
 use crate::args::{CardArgs, PlanArgs};
 use crate::export::Exports;
@@ -71,8 +70,7 @@ pub(crate) fn catalogue(path: Option<&Path>) -> anyhow::Result<Vec<Card>> {
 
 fn targets(args: &PlanArgs) -> anyhow::Result<Vec<Target>> {
     let sizes = args.device_memory.iter();
-    let mut targets: Vec<Target> =
-        sizes.map(|&size| Target { name: Size(size).to_string(), capacity_bytes: size }).collect();
+    let mut targets: Vec<Target> = sizes.copied().map(Target::of_size).collect();
     targets.extend(cards(&args.cards)?);
     Ok(targets)
 }

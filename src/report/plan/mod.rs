@@ -38,11 +38,7 @@ pub fn fit_line(
     worst: &RankFit,
     fit: &JobFit,
 ) -> String {
-    let capacity = Size(target.capacity_bytes);
-    let device = match target.name == capacity.to_string() {
-        true => capacity.to_string(),
-        false => format!("{} ({capacity} for the job)", target.name),
-    };
+    let device = target.describe();
     let who = match (worst.rank, fit.ranks.len()) {
         (Some(rank), 2..) => format!("rank {rank} of {} ", fit.ranks.len()),
         _ => String::new(),
@@ -142,6 +138,7 @@ fn targets(job: &JobPlan, first: &Plan) -> Section {
     if job.ranks.len() > 1 {
         title += ", of the rank that fares worst";
     }
+    title += &reserve(&first.targets);
     let shown: Vec<usize> =
         (0..first.needs.len()).filter(|&index| !first.needs[index].is_bound()).collect();
     let labels: Vec<String> = shown.iter().map(|&index| first.needs[index].label()).collect();
@@ -155,6 +152,15 @@ fn targets(job: &JobPlan, first: &Plan) -> Section {
         row
     };
     Section::new(title, &heading, first.targets.iter().enumerate().map(row).collect())
+}
+
+/// What was taken off the cards before a job was put on them.
+#[must_use]
+pub fn reserve(targets: &[Target]) -> String {
+    match targets.iter().map(|target| target.reserve_bytes).max() {
+        None | Some(0) => String::new(),
+        Some(bytes) => format!("; for the job: without a reserve of {} (--reserve)", Size(bytes)),
+    }
 }
 
 fn cell(verdict: &Verdict) -> String {

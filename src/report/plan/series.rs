@@ -39,8 +39,9 @@ fn limits(series: &Series, labels: &[String], shown: &[usize], targets: &[Target
     let title = format!(
         "Where each allocator stops fitting, by {}: the largest value that runs, the next that \
          does not, and where a line through what the two need crosses the device; nothing is \
-         said outside of the values that were run",
-        series.quantity
+         said outside of the values that were run{}",
+        series.quantity,
+        super::reserve(targets)
     );
     let mut heading = vec!["device", "for the job"];
     heading.extend(shown.iter().map(|&index| labels[index].as_str()));

@@ -170,7 +170,7 @@ mod tests {
             verdicts: Vec::new(),
         };
         let card =
-            |name: &str, gib: u64| Target { name: name.to_owned(), capacity_bytes: gib * GIB };
+            |name: &str, gib: u64| Target { name: name.to_owned(), ..Target::of_size(gib * GIB) };
         let targets = vec![card("large", 90), card("small", 20), card("larger", 900)];
         let plan = Plan { needs: vec![need], targets, ..Plan::default() };
         JobPlan { ranks: vec![plan], ..JobPlan::default() }

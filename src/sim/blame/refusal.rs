@@ -7,12 +7,9 @@ use crate::metrics::{
     By, Cause, Causes, Peak, Refusal, RunSummary, SCHEMA_VERSION, Served, UnusableFree,
 };
 use crate::sim::knobs::single_settings;
-use crate::sim::plan::Card;
+use crate::sim::plan::{Card, DEFAULT_RESERVE};
 use crate::sim::{Choice, Conf, Memory, Opened, Setup, at_event, run};
-use crate::units::{Bytes, GIB, MIB};
-
-/// Left to the CUDA context and to NCCL on a card.
-const RESERVE: Bytes = GIB + 512 * MIB;
+use crate::units::Bytes;
 
 /// Explains the first request that the allocator could not serve.
 ///
@@ -145,7 +142,7 @@ fn card(
     setup: &Setup,
 ) -> Result<Option<(String, Bytes)>, BlameError> {
     let mut targets: Vec<_> =
-        Card::built_in().iter().filter_map(|card| card.target(RESERVE).ok()).collect();
+        Card::built_in().iter().filter_map(|card| card.target(DEFAULT_RESERVE).ok()).collect();
     targets.sort_by_key(|target| target.capacity_bytes);
     let least = setup.memory(opened).unwrap_or(0);
     for target in targets.into_iter().filter(|target| target.capacity_bytes > least) {

@@ -45,6 +45,14 @@ pub enum CardError {
         /// What is wrong with it.
         problem: String,
     },
+    /// The name is of more than one card.
+    #[error("card {name:?} may be one of several: {known}")]
+    Several {
+        /// What was asked for.
+        name: String,
+        /// The cards of that name.
+        known: String,
+    },
     /// There is no such card.
     #[error("there is no card {name:?}; there are: {known}")]
     Unknown {
@@ -80,16 +88,25 @@ impl Card {
         reader.deserialize().map(|line| Self::from_line(line.map_err(CardError::Csv)?)).collect()
     }
 
-    /// The card of this name, whatever its case, and with or without blanks.
+    /// The card of this name as people write it: `h100-80gb`, `A6000`, `NVIDIA GeForce RTX 3090`.
     ///
     /// # Errors
-    /// If there is none; the message says which there are.
+    /// If there is none, or several; the message says which there are.
     pub fn find<'a>(cards: &'a [Self], name: &str) -> Result<&'a Self, CardError> {
-        let plain = |name: &str| name.to_lowercase().replace([' ', '-'], "");
-        cards.iter().find(|card| plain(&card.name) == plain(name)).ok_or_else(|| {
-            let known = cards.iter().map(|card| card.name.as_str()).collect::<Vec<_>>().join(", ");
-            CardError::Unknown { name: name.to_owned(), known }
-        })
+        let names: Vec<&str> = cards.iter().map(|card| card.name.as_str()).collect();
+        let listed = |places: &[usize]| {
+            places.iter().map(|&place| names[place]).collect::<Vec<_>>().join(", ")
+        };
+        match *named(&names, name) {
+            [place] => Ok(&cards[place]),
+            [] => {
+                let known = listed(&(0..names.len()).collect::<Vec<_>>());
+                Err(CardError::Unknown { name: name.to_owned(), known })
+            }
+            ref several => {
+                Err(CardError::Several { name: name.to_owned(), known: listed(several) })
+            }
+        }
     }
 
     /// What a job may hold on this card, less a reserve.
@@ -102,7 +119,7 @@ impl Card {
             let (usable, reserve) = (Size(self.usable_bytes), Size(reserve));
             self.wrong(format!("a reserve of {reserve} leaves nothing of {usable}"))
         })?;
-        Ok(Target { name: self.name.clone(), capacity_bytes })
+        Ok(Target { name: self.name.clone(), capacity_bytes, reserve_bytes: reserve })
     }
 
     fn from_line(line: Line) -> Result<Self, CardError> {
@@ -120,6 +137,33 @@ impl Card {
     }
 }
 
+/// Places of the cards that a name can mean: the one that is called so, else those that a part of the name is of.
+pub fn named(cards: &[&str], name: &str) -> Vec<usize> {
+    let wanted = plain(name);
+    let of = |is_it: &dyn Fn(&str) -> bool| -> Vec<usize> {
+        (0..cards.len()).filter(|&place| is_it(cards[place])).collect()
+    };
+    let exact = of(&|card| plain(card) == wanted);
+    if exact.is_empty() { of(&|card| parts(card).any(|part| part == wanted)) } else { exact }
+}
+
+/// A name without its maker, its series, blanks, hyphens and the unit of its size.
+fn plain(name: &str) -> String {
+    let name = name.to_lowercase().replace(['-', '_'], " ");
+    let words = name.split(' ').filter(|word| !["nvidia", "amd", "geforce", "tesla"].contains(word));
+    let name: String = words.collect();
+    let size = name.strip_suffix("gb").or_else(|| name.strip_suffix('g'));
+    let ends_in_size = |name: &&str| name.ends_with(|end: char| end.is_ascii_digit());
+    size.filter(ends_in_size).map_or(name.clone(), str::to_owned)
+}
+
+/// Every run of words of a name: `RTX A6000` is `RTX`, `RTX A6000` and `A6000`.
+fn parts(name: &str) -> impl Iterator<Item = String> {
+    let words: Vec<&str> = name.split(' ').collect();
+    let ends = (0..words.len()).flat_map(|from| (from + 1..=words.len()).map(move |to| (from, to)));
+    ends.map(|(from, to)| plain(&words[from..to].join(" "))).collect::<Vec<_>>().into_iter()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,7 +171,7 @@ mod tests {
     #[test]
     fn the_catalogue_has_every_size_below_its_marketing_one_and_with_a_source() {
         let cards = Card::built_in();
-        for size in [24, 32, 40, 48, 80, 94, 96, 141, 180, 192, 288] {
+        for size in [16, 24, 32, 40, 48, 80, 94, 96, 128, 141, 180, 192, 288] {
             assert!(cards.iter().any(|card| card.marketing_gb == size), "{size} GB");
         }
         for card in &cards {
@@ -144,8 +188,26 @@ mod tests {
         for name in ["H100 80GB", "h100-80gb", "H10080GB"] {
             assert_eq!(Card::find(&cards, name).unwrap().marketing_gb, 80);
         }
-        let error = Card::find(&cards, "H900").unwrap_err().to_string();
-        assert!(error.contains("RTX 4090, RTX 5090"), "{error}");
+        for (name, card) in [
+            ("3090", "RTX 3090"),
+            ("NVIDIA GeForce RTX 3090", "RTX 3090"),
+            ("a6000", "RTX A6000"),
+            ("Tesla T4", "T4"),
+            ("V100-32G", "V100 32GB"),
+            ("v100_16gb", "V100 16GB"),
+            ("nvidia-l4", "L4"),
+            ("A10", "A10"),
+            ("gb10", "GB10"),
+        ] {
+            assert_eq!(Card::find(&cards, name).unwrap().name, card, "{name}");
+        }
+        // A part of a word is another card: an L40 is no L40S, and an H20 no H200.
+        for name in ["H900", "L40", "H20", "10", ""] {
+            let error = Card::find(&cards, name).unwrap_err().to_string();
+            assert!(error.contains("RTX 4090, RTX 5090"), "{name}: {error}");
+        }
+        let error = Card::find(&cards, "V100").unwrap_err().to_string();
+        assert_eq!(error, "card \"V100\" may be one of several: V100 16GB, V100 32GB");
     }
 
     #[test]

@@ -15,7 +15,7 @@
 mod cards;
 mod search;
 
-pub use cards::{Card, CardError, DEFAULT_RESERVE};
+pub use cards::{Card, CardError, DEFAULT_RESERVE, named};
 
 use std::path::Path;
 
