@@ -150,7 +150,8 @@ pub fn named(cards: &[&str], name: &str) -> Vec<usize> {
 /// A name without its maker, its series, blanks, hyphens and the unit of its size.
 fn plain(name: &str) -> String {
     let name = name.to_lowercase().replace(['-', '_'], " ");
-    let words = name.split(' ').filter(|word| !["nvidia", "amd", "geforce", "tesla"].contains(word));
+    let words =
+        name.split(' ').filter(|word| !["nvidia", "amd", "geforce", "tesla"].contains(word));
     let name: String = words.collect();
     let size = name.strip_suffix("gb").or_else(|| name.strip_suffix('g'));
     let ends_in_size = |name: &&str| name.ends_with(|end: char| end.is_ascii_digit());
