@@ -23,6 +23,7 @@ mod growth;
 mod history;
 mod job;
 mod loss;
+mod message;
 mod moment;
 mod peak;
 mod plan;
@@ -50,6 +51,9 @@ pub use growth::{GrowthRow, Leftover, StepGrowth};
 pub use history::{BlockLife, EventIndex, History, Life, NamedStack, Origin, SegmentLife};
 pub use job::{JobComparison, RankComparison, Spread};
 pub use loss::{Loss, LossGrowth, LossRow};
+pub use message::{
+    Cause as MessageCause, Finding, MemorySummary, Message, MessageNumbers, SourceLine, SummaryRow,
+};
 pub use moment::Moment;
 pub use peak::{Peak, PeakBlock};
 pub use plan::{JobPlan, Need, Plan, Shortage, Target, Trial, Verdict};

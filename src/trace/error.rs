@@ -46,13 +46,23 @@ pub struct TraceError {
     pub problem: String,
     /// What to do about it.
     pub remedy: String,
+    /// What the file is in place of a trace, if it is a text about memory that ran out: that part of it.
+    pub text: Option<Box<str>>,
 }
 
 impl TraceError {
     /// An error in a file whose name is filled in later, by [`TraceError::in_file`].
     pub(super) fn new(position: Position, problem: impl Into<String>, remedy: &str) -> Self {
         let (problem, remedy) = (problem.into(), remedy.to_owned());
-        Self { path: "-".to_owned(), position, problem, remedy }
+        Self { path: "-".to_owned(), position, problem, remedy, text: None }
+    }
+
+    /// The error for a text about memory that ran out.
+    #[cold]
+    pub(super) fn of_text(text: Box<str>) -> Self {
+        let problem = "the text of an out-of-memory, which has no events";
+        let remedy = "gmlake-sim blame explains it; record a snapshot for everything else";
+        Self { text: Some(text), ..Self::new(Position::File, problem, remedy) }
     }
 
     /// The same error, in the file `path`.

@@ -2,7 +2,7 @@
 
 use super::error::excerpt;
 use super::options::LoadOptions;
-use super::{Position, Records, TraceError, chrome, csv, json, pickle, room};
+use super::{Position, Records, TraceError, chrome, csv, json, pickle, room, text};
 use crate::units::Bytes;
 
 /// A kind of trace file.
@@ -148,6 +148,9 @@ fn zip(bytes: &[u8]) -> TraceError {
 }
 
 fn unknown(bytes: &[u8]) -> TraceError {
+    if let Some(text) = text::find(bytes) {
+        return TraceError::of_text(text);
+    }
     let what = match bytes {
         [b'P', b'K', 3, 4, ..] => return zip(bytes),
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "a text in UTF-16: save it in UTF-8".to_owned(),

@@ -21,7 +21,7 @@ use std::path::Path;
 use super::format::TraceFormat;
 use super::options::LoadOptions;
 use super::room::{self, MAX_RATIO};
-use super::{Position, Records, TraceError};
+use super::{Position, Records, TraceError, text};
 use crate::remote;
 use crate::units::{Bytes, MIB, Size};
 
@@ -227,6 +227,7 @@ struct Holding<'h> {
 
 impl Holding<'_> {
     fn read(&self, mut reader: impl Read) -> Result<Vec<u8>, TraceError> {
+        let mut is_log = false;
         let failed = |error: io::Error| match self.packing {
             Some(packing) => packing.damaged(&error),
             None => cannot_read(&error),
@@ -239,21 +240,27 @@ impl Holding<'_> {
             match (count, before) {
                 (0, 0) => return Err(empty()),
                 (0, _) => return Ok(out),
-                (_, 0) => self.check_beginning(&out)?,
+                (_, 0) => is_log = self.check_beginning(&out)?,
                 _ => {}
+            }
+            if is_log && out.len() >= text::MOST {
+                // Its format is asked for again, and none is found.
+                return Ok(out);
             }
             self.check_size(out.len() as Bytes)?;
             self.check_bomb(&out, before)?;
         }
     }
 
-    /// A content of none of our formats ends here, however long it is.
-    fn check_beginning(&self, first: &[u8]) -> Result<(), TraceError> {
-        let format = TraceFormat::detect(first)?;
-        if first.len() as Bytes == BLOCK {
-            format.check_beginning(first, self.options)
-        } else {
-            Ok(())
+    /// A content of none of our formats ends here, however long it is; unless it may be a log, which says in its last
+    /// lines that memory ran out. Returns whether it may be one.
+    fn check_beginning(&self, first: &[u8]) -> Result<bool, TraceError> {
+        let goes_on = first.len() as Bytes == BLOCK;
+        match TraceFormat::detect(first) {
+            Ok(format) if goes_on => format.check_beginning(first, self.options).map(|()| false),
+            Ok(_) => Ok(false),
+            Err(_) if goes_on && text::is_text(first) => Ok(true),
+            Err(error) => Err(error),
         }
     }
 

@@ -38,6 +38,7 @@ mod stack_table;
 mod stacks;
 mod steps;
 pub mod synthetic;
+mod text;
 mod torch;
 mod warning;
 mod writer;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use gmlake::metrics::{Blame, By, JobBlame, RankBlame};
+use gmlake::metrics::{Blame, By, JobBlame, Message, RankBlame};
 use gmlake::report::Export;
 use gmlake::report::blame as report;
 use gmlake::sim::blame::{At, Question, blame, folded, growth, loss, refusal};
@@ -13,6 +13,7 @@ use gmlake::units::Bytes;
 use serde::Serialize;
 
 use crate::args::{BlameArgs, NameArgs};
+use crate::message::{self, Found};
 use crate::typed::warn_of_gaps;
 use crate::typed::{check_stdin, simulated};
 use crate::{Answer, export, terminal, work};
@@ -62,12 +63,18 @@ fn each<T: Serialize>(
         match opened(args, file).and_then(|opened| answer(&opened)) {
             Ok((text, one)) => {
                 texts.push(text);
-                found.push(one);
+                found.push(Found::Recording(one));
             }
-            Err(error) => {
-                terminal::print_error(&error);
-                result = Answer::Incomplete;
-            }
+            Err(error) => match message::explained(&error) {
+                Some(message) => {
+                    texts.push(report::message_text(&message, terminal::look()));
+                    found.push(Found::Message(message));
+                }
+                None => {
+                    terminal::print_error(&error);
+                    result = Answer::Incomplete;
+                }
+            },
         }
     }
     if !exports.iter().any(Export::is_stdout) && !texts.is_empty() {
@@ -83,37 +90,47 @@ fn main_of_rows(args: &BlameArgs, is_job: bool) -> Result<Answer> {
     let json = export::open_all(&output.export_json)?;
     let csv = export::open_all(&output.export_csv)?;
     let flames = export::open_all(&output.export_flamegraph)?;
-    let texts = export::open_all(&output.export_folded)?;
+    let folded = export::open_all(&output.export_folded)?;
     let jobs = match is_job {
         true => jobs(&args.input.files, args.job.job)?,
         false => args.input.files.iter().flat_map(|file| jobs_of(file)).collect(),
     };
     let (mut found, mut stacks, mut answer) = (Vec::new(), Worst::default(), Answer::Yes);
-    let wants_stacks = !flames.is_empty() || !texts.is_empty();
+    let mut messages = Vec::new();
+    let wants_stacks = !flames.is_empty() || !folded.is_empty();
     for job in &jobs {
         warn_of_gaps(job);
-        let blame = of_job(args, job, wants_stacks.then_some(&mut stacks));
-        let is_complete = blame.ranks.len() == job.ranks.len();
+        let before = messages.len();
+        let blame = of_job(args, job, wants_stacks.then_some(&mut stacks), &mut messages);
+        let is_complete = blame.ranks.len() + messages.len() - before == job.ranks.len();
         found.extend(Some(blame).filter(|blame| !blame.ranks.is_empty()));
         answer = if is_complete { answer } else { Answer::Incomplete };
     }
-    let has_stdout = [&json, &csv, &flames, &texts].iter().any(|e| e.iter().any(Export::is_stdout));
-    if !has_stdout && !found.is_empty() {
-        let shown: Vec<String> = found.iter().map(|job| show(job, args.names.top)).collect();
+    let has_stdout =
+        [&json, &csv, &flames, &folded].iter().any(|e| e.iter().any(Export::is_stdout));
+    let texts = messages.iter().map(|message| report::message_text(message, terminal::look()));
+    let shown = found.iter().map(|job| show(job, args.names.top)).chain(texts);
+    let shown: Vec<String> = shown.collect();
+    if !has_stdout && !shown.is_empty() {
         terminal::print(&shown.join("\n\n"))?;
     }
     let blames: Vec<&Blame> =
         found.iter().flat_map(|job| &job.ranks).map(|rank| &rank.blame).collect();
+    let of_messages = messages.iter().map(Found::Message);
+    let all: Vec<_> =
+        blames.iter().map(|&blame| Found::Recording(blame)).chain(of_messages).collect();
+    if !all.is_empty() {
+        export::write_json(json, &all)?;
+    }
     if blames.is_empty() {
         return Ok(answer);
     }
-    export::write_json(json, &blames)?;
     csv.into_iter().try_for_each(|file| file.finish(|out| Ok(report::write_csv(&blames, out)?)))?;
     let Worst { captions, stacks, .. } = stacks;
     for file in flames {
         file.finish(|out| Ok(report::write_flamegraph(&stacks, &captions, out)?))?;
     }
-    for file in texts {
+    for file in folded {
         file.finish(|out| Ok(report::write_folded(&stacks, out)?))?;
     }
     Ok(answer)
@@ -139,13 +156,21 @@ struct Worst {
     stacks: Vec<(String, u64)>,
 }
 
-/// The ranks of a job that could be used.
-fn of_job(args: &BlameArgs, job: &Job, mut stacks: Option<&mut Worst>) -> JobBlame {
+/// The ranks of a job that could be used, and the messages that stand in place of recordings.
+fn of_job(
+    args: &BlameArgs,
+    job: &Job,
+    mut stacks: Option<&mut Worst>,
+    messages: &mut Vec<Message>,
+) -> JobBlame {
     let mut found = JobBlame { name: job.name.clone(), ranks: Vec::new() };
     for rank in &job.ranks {
         match of_rank(args, &rank.path, stacks.as_deref_mut()) {
             Ok(blame) => found.ranks.push(RankBlame { rank: rank.number, blame }),
-            Err(error) => terminal::print_error(&error),
+            Err(error) => match message::explained(&error) {
+                Some(message) => messages.push(message),
+                None => terminal::print_error(&error),
+            },
         }
     }
     found

@@ -12,7 +12,7 @@ use gmlake::sim::{Choices, FileError, compare_files, compare_in_depth, compare_j
 
 use crate::args::{CompareArgs, OutputArgs};
 use crate::typed::{check_stdin, choices, warn_of_gaps};
-use crate::{Answer, terminal, work};
+use crate::{Answer, message, terminal, work};
 
 pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
     let reference = args.reference.clone();
@@ -22,7 +22,13 @@ pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
     if args.job.job || args.input.files.iter().any(|file| is_many(file)) {
         return main_of_jobs(args, &choices, exports);
     }
-    let (comparisons, is_complete) = run(&args.input.files, args.output.jobs, &choices)?;
+    let files = &args.input.files;
+    let compare = |done: &(dyn Fn(&Path) + Sync)| compare_files(files, &choices, done);
+    let (comparisons, failures) = run_by(files, args.output.jobs, &choices, compare)?;
+    let (messages, failures) = message::apart(failures);
+    let is_complete = print(failures);
+    let has_stdout = exports.iter().any(|(export, _)| export.is_stdout());
+    message::show(&messages, has_stdout && comparisons.is_empty())?;
     show(args, &comparisons, &exports)?;
     write(exports, &comparisons)?;
     Ok(answer(args, &comparisons, is_complete))
@@ -90,7 +96,9 @@ pub(crate) fn run(
     jobs: Option<NonZeroUsize>,
     choices: &Choices,
 ) -> anyhow::Result<(Vec<Comparison>, bool)> {
-    run_by(files, jobs, choices, |done| compare_files(files, choices, done))
+    let compare = |done: &(dyn Fn(&Path) + Sync)| compare_files(files, choices, done);
+    let (comparisons, failures) = run_by(files, jobs, choices, compare)?;
+    Ok((comparisons, print(failures)))
 }
 
 /// The same in depth: every device of every file, and every block.
@@ -99,7 +107,9 @@ pub(crate) fn run_in_depth(
     jobs: Option<NonZeroUsize>,
     choices: &Choices,
 ) -> anyhow::Result<(Vec<Comparison>, bool)> {
-    run_by(files, jobs, choices, |done| compare_in_depth(files, choices, done))
+    let compare = |done: &(dyn Fn(&Path) + Sync)| compare_in_depth(files, choices, done);
+    let (comparisons, failures) = run_by(files, jobs, choices, compare)?;
+    Ok((comparisons, print(failures)))
 }
 
 fn run_by(
@@ -107,7 +117,7 @@ fn run_by(
     jobs: Option<NonZeroUsize>,
     choices: &Choices,
     compare: impl Fn(&(dyn Fn(&Path) + Sync)) -> Vec<Result<Comparison, FileError>> + Sync,
-) -> anyhow::Result<(Vec<Comparison>, bool)> {
+) -> anyhow::Result<(Vec<Comparison>, Vec<anyhow::Error>)> {
     let bar = work::progress(files.len(), &choices.setup.runs);
     let pool = work::pool(jobs)?;
     let done = |file: &Path| {
@@ -116,18 +126,21 @@ fn run_by(
     };
     let results = pool.install(|| compare(&done));
     bar.finish_and_clear();
-    let (mut comparisons, mut is_complete) = (Vec::with_capacity(results.len()), true);
+    let (mut comparisons, mut failures) = (Vec::with_capacity(results.len()), Vec::new());
     for result in results {
         match result {
             Ok(comparison) => comparisons.push(comparison),
-            Err(error) => {
-                is_complete = false;
-                terminal::print_error(&error.into());
-            }
+            Err(error) => failures.push(error.into()),
         }
     }
     terminal::warn_of_notes(comparisons.iter().flat_map(notes_of));
-    Ok((comparisons, is_complete))
+    Ok((comparisons, failures))
+}
+
+/// Prints why files could not be used, and says whether all could be.
+fn print(failures: Vec<anyhow::Error>) -> bool {
+    failures.iter().for_each(terminal::print_error);
+    failures.is_empty()
 }
 
 fn show(

@@ -20,6 +20,7 @@ mod fleet;
 mod fleet_report;
 mod guide;
 mod inspect;
+mod message;
 mod overwrite;
 mod page;
 mod plan;

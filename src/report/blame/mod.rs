@@ -5,6 +5,7 @@ mod fit;
 mod flame;
 mod growth;
 mod loss;
+mod message;
 mod refusal;
 
 use std::io::Write;
@@ -19,6 +20,7 @@ pub use fit::cut;
 pub use flame::{write_flamegraph, write_folded};
 pub use growth::growth_table;
 pub use loss::{advice, loss_sections, loss_table};
+pub use message::message_text;
 pub use refusal::{refusal_sections, refusal_text};
 
 /// A headline, and a table of the `top` largest rows, the rest as one, and all.

@@ -1,0 +1,263 @@
+//! Causes: what the numbers of a message leave as the reason.
+//!
+//! ```text
+//!   total of the device   ├─ tensors ─┼─ cached by PyTorch ─┼─ context, libraries ─┼─ others ─┼─ free ─┤
+//!                              A                U                                                F       request R
+//!   R ≤ F                  memory was there: a limit, a pool or the driver refused
+//!   R ≤ F + U              enough, but in pieces: fragmentation is possible
+//!   R > F + U              more than there was, whatever the allocator does
+//! ```
+//!
+//! Figures are rounded in the text, so that what is called certain holds for every size that they may stand for.
+
+use super::amount::Amount;
+use super::numbers::Numbers;
+use crate::metrics::{Finding, MessageCause as Cause};
+use crate::units::{GIB, MIB, Size};
+
+/// From this share of what PyTorch held on, free memory in pieces is worth a cure; or from this much on.
+const WORTH: f64 = 0.05;
+const WORTH_BYTES: u64 = GIB;
+/// Memory of others below this is the context of CUDA and the like.
+const OF_OTHERS: u64 = GIB;
+/// A segment may be this much larger than what was requested.
+const ROUNDING: u64 = 2 * MIB;
+/// The segment for requests between 1 and 10 MiB.
+const COMMON: u64 = 20 * MIB;
+
+/// The causes that the numbers allow, the likeliest first.
+pub(super) fn findings(numbers: &Numbers) -> Vec<Finding> {
+    if numbers.is_absurd {
+        return vec![wrong_size()];
+    }
+    let found: Vec<Finding> =
+        [limit(numbers), free_yet_refused(numbers)].into_iter().flatten().collect();
+    if !found.is_empty() {
+        return found;
+    }
+    let others = others(numbers);
+    // What others hold is no need of this job.
+    let too_much = too_much(numbers).filter(|_| others.is_none());
+    let found = [fragmentation(numbers), others, too_much];
+    let mut found: Vec<Finding> = found.into_iter().flatten().collect();
+    // What concerns more memory explains more; what is certain comes first.
+    found.sort_by_key(|one| (!one.is_certain, std::cmp::Reverse(one.bytes)));
+    if found.is_empty() {
+        found.push(unknown());
+    }
+    found
+}
+
+/// The least that the job needs: what was live, and the part of the request that is no rounding.
+pub(super) fn need(numbers: &Numbers) -> Option<Amount> {
+    let (allocated, requested) = (numbers.allocated?, numbers.requested?);
+    let sure = if requested.bytes > COMMON { requested.bytes - ROUNDING } else { 0 };
+    Some(allocated + Amount { bytes: sure, doubt: requested.doubt })
+}
+
+fn limit(numbers: &Numbers) -> Option<Finding> {
+    let (allowed, requested) = (numbers.allowed?, numbers.requested?);
+    let held = numbers.reserved().or(numbers.allocated)?;
+    if !(held + requested).may_cover(allowed) {
+        return None;
+    }
+    let is_certain = numbers.free.is_some_and(|free| free.surely_covers(requested));
+    let free = match numbers.free {
+        Some(free) => format!(" The device itself had {free} free."),
+        None => String::new(),
+    };
+    let explanation = format!(
+        "A limit was set for this process: it may hold {allowed}, and PyTorch held {held} when \
+         {requested} more were requested.{free}"
+    );
+    Some(Finding { cause: Cause::Limit, is_certain, bytes: Some(allowed.bytes), explanation })
+}
+
+fn free_yet_refused(numbers: &Numbers) -> Option<Finding> {
+    let (free, requested) = (numbers.free?, numbers.requested?);
+    if !free.surely_covers(requested) {
+        return None;
+    }
+    let mut explanation = format!(
+        "Not fragmentation, and not a full device: {free} were free, and {requested} were \
+         requested. Something refused although memory was there: a MemPool or the capture of a \
+         CUDA graph, the driver (a container or MIG limit, too many mappings), or another process \
+         that gave its memory back a moment later."
+    );
+    // The message is whole, as its last figure is there.
+    explanation += match (numbers.unallocated, numbers.allowed) {
+        (Some(_), None) => " No memory fraction was set: the message would name it.",
+        _ => " A memory fraction is possible, too.",
+    };
+    let (cause, bytes) = (Cause::FreeYetRefused, Some(free.bytes));
+    Some(Finding { cause, is_certain: true, bytes, explanation })
+}
+
+fn fragmentation(numbers: &Numbers) -> Option<Finding> {
+    let (unallocated, requested) = (numbers.unallocated?, numbers.requested?);
+    let (held, free) = (numbers.reserved()?, numbers.free.unwrap_or(Amount::exact(0)));
+    let is_enough = (unallocated + free).may_cover(requested);
+    let share = unallocated.bytes as f64 / held.bytes.max(1) as f64;
+    if !is_enough || (share < WORTH && unallocated.bytes < WORTH_BYTES) {
+        return None;
+    }
+    let explanation = format!(
+        "Fragmentation is possible: PyTorch held {unallocated} free ({:.0} % of the {held} that it \
+         held), more than the {requested} requested, but not in one piece that this request might \
+         use. The message does not say how large the pieces were.",
+        100.0 * share
+    );
+    let (cause, bytes) = (Cause::Fragmentation, Some(unallocated.bytes));
+    Some(Finding { cause, is_certain: false, bytes, explanation })
+}
+
+fn others(numbers: &Numbers) -> Option<Finding> {
+    let cause = Cause::OtherProcesses;
+    let free = numbers.free.unwrap_or(Amount::exact(0));
+    let missing = numbers.requested?.less(free);
+    let found = |amount: Amount| amount.bytes >= OF_OTHERS && amount.may_cover(missing);
+    if let Some(others) = numbers.others() {
+        let named: Vec<String> = numbers
+            .named
+            .iter()
+            .map(|(number, amount)| format!("process {number} holds {amount}"))
+            .collect();
+        let named =
+            if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) };
+        let explanation = format!(
+            "Other processes held {others} of this GPU{named}. Without them the request would have \
+             been served."
+        );
+        let bytes = Some(others.bytes);
+        return found(others).then_some(Finding { cause, is_certain: false, bytes, explanation });
+    }
+    // The message does not say what this process held: the rest is its context, or others.
+    let rest = numbers.rest().filter(|&rest| found(rest))?;
+    let mut explanation = format!(
+        "{rest} of this GPU were neither free nor PyTorch's: other processes, or libraries and the \
+         CUDA context of this one (usually below 1 GiB). nvidia-smi tells which."
+    );
+    if numbers.unallocated.is_none() {
+        explanation += " What PyTorch held free is in it, too: the message does not say how much.";
+    }
+    Some(Finding { cause, is_certain: false, bytes: Some(rest.bytes), explanation })
+}
+
+fn too_much(numbers: &Numbers) -> Option<Finding> {
+    let (allocated, requested) = (numbers.allocated?, numbers.requested?);
+    let cause = Cause::TooMuch;
+    // Where a part is not known, the whole device bounds it.
+    let room = match (numbers.unallocated, numbers.free) {
+        (Some(unallocated), Some(free)) => allocated + unallocated + free,
+        _ => numbers.total.or(numbers.allowed)?,
+    };
+    let bytes = Some(allocated.bytes);
+    if !room.less(allocated).may_cover(requested) {
+        let missing = requested.less(room.less(allocated));
+        let explanation = format!(
+            "More was needed than there was: {allocated} were in live tensors, and of the {room} \
+             that PyTorch could have only {} were left for {requested}. Even without any \
+             fragmentation {missing} would have been missing, so no setting of the allocator helps.",
+            room.less(allocated)
+        );
+        return Some(Finding { cause, is_certain: true, bytes, explanation });
+    }
+    let share = allocated.bytes as f64 / room.bytes.max(1) as f64;
+    let is_full = share >= 1.0 - WORTH;
+    let explanation = format!(
+        "The GPU was nearly full of live tensors: {allocated}, {:.1} % of the {room} that PyTorch \
+         could have. With {requested} more it is at its limit, whatever the allocator does.",
+        100.0 * share
+    );
+    is_full.then_some(Finding { cause, is_certain: false, bytes, explanation })
+}
+
+fn wrong_size() -> Finding {
+    let explanation = "The size is wrong: more than an exabyte was requested, as happens when a \
+                       shape overflows or is negative. No device has that much."
+        .to_owned();
+    Finding { cause: Cause::WrongSize, is_certain: true, bytes: None, explanation }
+}
+
+pub(super) fn unknown() -> Finding {
+    let explanation = "The text does not say what held the memory, so the cause cannot be told. \
+                       Paste the whole message, from \"out of memory\" to its end."
+        .to_owned();
+    Finding { cause: Cause::Unknown, is_certain: false, bytes: None, explanation }
+}
+
+/// Where it was not PyTorch's allocator that found no memory, by the words of whoever did.
+pub(super) fn outside(text: &str) -> Option<Finding> {
+    const WORDS: [(&str, Cause, &str); 7] = [
+        (
+            "DefaultCPUAllocator: can't allocate memory",
+            Cause::HostMemory,
+            "The memory of the machine ran out, not that of a GPU. A snapshot of GPU memory tells \
+             nothing about it.",
+        ),
+        (
+            "CUBLAS_STATUS_ALLOC_FAILED",
+            Cause::OutsidePyTorch,
+            "cuBLAS found no memory for its workspace. It takes it from the driver, and cannot use \
+             what PyTorch holds free in its cache.",
+        ),
+        (
+            "Failed to CUDA calloc",
+            Cause::OutsidePyTorch,
+            "NCCL found no memory for its buffers. It takes them from the driver, and cannot use \
+             what PyTorch holds free in its cache.",
+        ),
+        (
+            "RESOURCE_EXHAUSTED: Out of memory",
+            Cause::OutsidePyTorch,
+            "This is the message of XLA (JAX, TensorFlow), whose allocator is not PyTorch's.",
+        ),
+        ("CUDA error: out of memory", Cause::OutsidePyTorch, DRIVER),
+        ("HIP error: out of memory", Cause::OutsidePyTorch, DRIVER),
+        ("UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY", Cause::OutsidePyTorch, DRIVER),
+    ];
+    let (_, cause, words) = WORDS.iter().find(|(words, ..)| text.contains(words))?;
+    let explanation = (*words).to_owned();
+    Some(Finding { cause: *cause, is_certain: true, bytes: None, explanation })
+}
+
+const DRIVER: &str = "The driver found no memory for something that is not PyTorch's allocator: the \
+                      context of this process, a kernel's code or stack, or a library. The device \
+                      was full when it happened, of this process or of others; there are no figures.";
+
+/// What the table of `memory_summary()` leaves as a cause.
+pub(super) fn of_summary(summary: &crate::metrics::MemorySummary) -> Finding {
+    let rows = (summary.row("Allocated memory"), summary.row("GPU reserved memory"));
+    let (Some(allocated), Some(reserved)) = rows else {
+        let explanation = "The table has no sizes, only its head, so the cause cannot be told. \
+                           Paste all of torch.cuda.memory_summary()."
+            .to_owned();
+        return Finding { cause: Cause::Unknown, is_certain: false, bytes: None, explanation };
+    };
+    let cached = reserved[0].saturating_sub(allocated[0]);
+    let pieces = summary.row("Non-releasable memory").map_or(0, |row| row[0]);
+    let peaks = format!(
+        "At their peaks PyTorch held {} for {} of tensors. When the table was printed it held {} \
+         free, {} of it in segments that are partly in use.",
+        Size(reserved[1]),
+        Size(allocated[1]),
+        Size(cached),
+        Size(pieces)
+    );
+    let share = reserved[1].saturating_sub(allocated[1]) as f64 / reserved[1].max(1) as f64;
+    let (cause, words) = match summary.ooms {
+        Some(0) => (Cause::Unknown, "No request had failed by then."),
+        _ if share >= 2.0 * WORTH => (
+            Cause::Fragmentation,
+            "Fragmentation is possible: the table does not say which request failed, nor how large \
+             the pieces were.",
+        ),
+        _ => (
+            Cause::TooMuch,
+            "Nearly all of it was in live tensors at the peak, so that fragmentation is not what is \
+             short.",
+        ),
+    };
+    let explanation = format!("{words} {peaks}");
+    Finding { cause, is_certain: false, bytes: Some(pieces), explanation }
+}
