@@ -4,6 +4,8 @@ It needs libgmlake_gpu.so alone. Each test runs in a process of its own, since t
 """
 
 import ctypes
+import json
+import mmap
 import os
 import subprocess
 import sys
@@ -148,6 +150,81 @@ def test_a_kernel_has_the_architecture_that_the_card_runs_of_it():
     stub, handle, *_ = kernels[75, 90]
     gpu.__cudaUnregisterFatBinary(ctypes.c_void_p(handle))
     assert ask(stub) == (0, [89, 89]), "nothing is known of a kernel that was not registered"
+
+
+def resident():
+    """Bytes of memory that this process has."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_pinned_and_managed_memory_cost_nothing_until_they_are_touched():
+    gpu = loaded()
+    device, pinned, managed = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    size = 8 << 30
+    assert gpu.cudaMalloc(ctypes.byref(device), ctypes.c_size_t(size)) == 0
+    before = resident()
+    assert gpu.cudaHostAlloc(ctypes.byref(pinned), ctypes.c_size_t(size), 0) == 0
+    assert gpu.cudaMallocManaged(ctypes.byref(managed), ctypes.c_size_t(size), 1) == 0
+    for host in (pinned, managed):
+        edges = [3, 4099, size // 2, size - 5000, size - 4]
+        for offset in edges:
+            ctypes.memset(host.value + offset, 7, 2)
+        place, bytes_ = ctypes.c_void_p(host.value + 3), ctypes.c_size_t(size - 7)
+        for to, source in [(place, device), (device, place), (place, device)]:
+            assert gpu.cudaMemcpy(to, source, bytes_, 4) == 0
+        found = [ctypes.string_at(host.value + offset, 2) for offset in edges]
+        assert found == [b"\0\0"] * 4 + [b"\7\7"], "the copy ends before the last"
+        assert gpu.cudaMemsetAsync(host, 0, ctypes.c_size_t(size), None) == 0
+    assert resident() - before < 4 << 20, resident() - before
+    report(gpu, {"pinned": size, "managed_on_host": size, "managed_on_device": 0})
+    assert gpu.cudaFreeHost(managed) == INVALID_VALUE and gpu.cudaFreeHost(pinned) == 0 == gpu.cudaFree(managed)
+    assert gpu.cudaFree(managed) == INVALID_VALUE == gpu.cudaFreeHost(pinned)
+    report(gpu, {"pinned": size, "managed_on_host": size, "managed_on_device": 0})
+
+
+def report(gpu, expected):
+    text = ctypes.create_string_buffer(1 << 16)
+    gpu.gmlake_gpu_report(text, ctypes.c_size_t(1 << 16))
+    assert json.loads(text.value)["host_peak_bytes"] == expected, text.value
+
+
+def test_registered_memory_is_the_programs_own():
+    gpu = loaded()
+    device, size = ctypes.c_void_p(), 4 << 20
+    shared = mmap.mmap(-1, size)
+    at = ctypes.addressof(ctypes.c_char.from_buffer(shared))
+    assert gpu.cudaMalloc(ctypes.byref(device), ctypes.c_size_t(size)) == 0
+    assert gpu.cudaHostRegister(ctypes.c_void_p(at), ctypes.c_size_t(size), 0) == 0
+    shared[:] = b"7" * size
+    assert gpu.cudaMemcpy(ctypes.c_void_p(at), device, ctypes.c_size_t(size), 2) == 0
+    assert shared[:] == bytes(size)
+    assert gpu.cudaHostUnregister(ctypes.c_void_p(at)) == 0
+    report(gpu, {"pinned": size, "managed_on_host": 0, "managed_on_device": 0})
+
+
+def test_managed_memory_moves():
+    for cuda, device, host in [(12080, (0, -1), (-1, -1)), (13000, (1, 0), (2, 0))]:
+        if cuda == 12080 and os.fork():
+            assert os.wait()[1] == 0
+            continue
+        os.environ["GMLAKE_GPU_CUDA"] = str(cuda)
+        gpu, managed, size = loaded(), ctypes.c_void_p(), 4 << 20
+        assert gpu.cudaMallocManaged(ctypes.byref(managed), ctypes.c_size_t(size), 1) == 0
+        kind = (ctypes.c_int * 8)()
+        assert gpu.cudaPointerGetAttributes(kind, managed) == 0 and kind[0] == 3
+        is_managed = ctypes.c_uint()
+        assert gpu.cuPointerGetAttribute(ctypes.byref(is_managed), 8, managed) == 0 and is_managed.value == 1
+        for place, on_device in [(device, size), (host, size), (device, size)]:
+            # Two numbers in one register: a struct of CUDA 13, or the first alone.
+            packed = ctypes.c_uint64((place[0] & 0xFFFFFFFF) | (place[1] & 0xFFFFFFFF) << 32)
+            assert gpu.cudaMemAdvise(managed, ctypes.c_size_t(size), 3, packed) == 0
+            assert gpu.cudaMemPrefetchAsync(managed, ctypes.c_size_t(size), packed, 0, None) == 0
+            report(gpu, {"pinned": 0, "managed_on_host": size, "managed_on_device": on_device})
+        assert gpu.cudaMemPrefetchAsync(ctypes.c_void_p(5), ctypes.c_size_t(1), packed, 0, None) == INVALID_VALUE
+        assert gpu.cudaFree(managed) == 0
+        if cuda == 12080:
+            os._exit(0)
 
 
 def main(given):

@@ -340,6 +340,30 @@ def test_bad_ends_are_told_of_in_a_line():
         assert not found.out, found.out
 
 
+PINS = """\
+import torch
+kept = [torch.empty(1 << 30, dtype=torch.uint8, pin_memory=True) for _ in range(24)]
+on_gpu = torch.empty(1 << 30, dtype=torch.float16, device="cuda")
+for host in kept:
+    host.copy_(on_gpu.view(torch.uint8)[: 1 << 30], non_blocking=True)
+    on_gpu.view(torch.uint8)[: 1 << 30].copy_(host, non_blocking=True)
+del kept[:]
+"""
+
+
+def test_pinned_memory_is_counted_and_costs_nothing():
+    with tempfile.TemporaryDirectory() as folder:
+        found = Answer(folder, PINS, "--world", "12", "--ranks", "0,9")
+    for rank in found.json["ranks"]:
+        assert rank["pinned_peak_bytes"] == 24 << 30 and rank["error"] is None, found.err
+        assert rank["host_memory_bytes"] < 2 << 30, rank["host_memory_bytes"]
+    assert found.json["nodes"] == [
+        {"node": 0, "ranks": 8, "predicted": 1, "pinned_peak_bytes": 8 * 24 << 30},
+        {"node": 1, "ranks": 4, "predicted": 1, "pinned_peak_bytes": 4 * 24 << 30},
+    ], found.json["nodes"]
+    assert "rank 0: pins 24.00 GiB of the host's memory" in found.err and "about 192.00 GiB" in found.err, found.err
+
+
 def test_a_failed_script_gets_no_recommendation():
     uses = "import torch\nx = torch.ones(1 << 28, device='cuda')\n"
     for end, why in [

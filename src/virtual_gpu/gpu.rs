@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use rustc_hash::FxHashSet;
 use serde_json::json;
 
+use super::host_memory::HostMemory;
 use super::post::Post;
 use super::workspace::{Convolution, Layer};
 use super::{Addresses, Completion, Graphs, HostPace, Known, Memory, Properties, Timeline, Work};
@@ -78,6 +79,8 @@ pub struct VirtualGpu {
     pub space: Addresses,
     /// The memory of each device.
     pub memories: Vec<Memory>,
+    /// Host memory that the devices can reach.
+    pub host: HostMemory,
     /// The bytes whose values are known.
     pub known: Known,
     /// Streams and events.
@@ -105,6 +108,7 @@ impl VirtualGpu {
         Self {
             space: Addresses::between(bottom, top),
             memories: (0..conf.devices).map(|_| Memory::new(conf.card.memory)).collect(),
+            host: HostMemory::default(),
             known: Known::default(),
             timeline: Timeline::new(conf.completion),
             pace: HostPace::default(),
@@ -191,6 +195,7 @@ impl VirtualGpu {
             "unwritten": self.unwritten,
             "estimated_workspaces": self.estimated.len(),
             "peak_bytes": self.peak(),
+            "host_peak_bytes": self.host.peaks(),
             "clock_ns": self.timeline.host_ns(),
             "host_pace": self.pace.average(),
         })

@@ -13,6 +13,7 @@
 //!   VirtualGpu             Properties   which card this is
 //!                          images       which code of a kernel the card runs
 //!                          Memory       capacity and addresses, one for each device
+//!                          HostMemory   pinned and managed memory
 //!                          Known        which bytes have a value: copies are done, kernels are not
 //!                          Timeline     streams, events, and when they complete
 //!                          HostPace     how long the host of a real GPU takes for what this one does
@@ -25,6 +26,7 @@
 mod duration;
 mod gpu;
 mod graphs;
+mod host_memory;
 mod host_pace;
 pub mod images;
 mod known;
@@ -37,6 +39,7 @@ pub mod workspace;
 pub use duration::{ALIGNED, Precision, Work};
 pub use gpu::{Conf, VirtualGpu};
 pub use graphs::{Capture, Graphs, KeptCopy};
+pub use host_memory::{HostKind, HostMemory, HostRange};
 pub use host_pace::HostPace;
 pub use known::Known;
 pub use memory::{Addresses, Memory, MemoryError};

@@ -8,6 +8,8 @@ from .. import __version__
 
 SCHEMA = 1
 
+WORTH_A_NOTE = 256 << 20  # bytes of the host's memory
+
 HEAD = ["rank", "PyTorch", "live", "expandable", "lake", "smallest card: PyTorch / lake"]
 ROW = "{:>4} {:>10} {:>10} {:>10} {:>10}  {}"
 
@@ -47,12 +49,30 @@ def allocator(rank, name):
     return rank["allocators"].get(name, {"reserved_peak_bytes": None, "smallest_card": None})
 
 
-def notes(ranks, order):
-    """What must be known about the numbers, a line each."""
+def notes(ranks, order, nodes=()):
+    """What must be known about the numbers, a line each. `nodes` is what `on_nodes` returned."""
     found = []
     for rank in ranks:
         found += [f"rank {rank['rank']}: {text}" for text in notes_of(rank, order)]
+    for node in nodes:
+        if node["ranks"] > 1 and node["pinned_peak_bytes"] >= WORTH_A_NOTE:
+            about = "" if node["predicted"] == node["ranks"] else "about "
+            found.append(f"node {node['node']}: its {node['ranks']} ranks pin {about}{size(node['pinned_peak_bytes'])} "
+                         "of the host's memory at most")
     return found
+
+
+def on_nodes(found, ranks):
+    """Pinned memory of each node's host: of its ranks that were predicted, and as much as their average for the others."""
+    nodes = {}
+    for rank in found:
+        nodes.setdefault(rank["rank"] // ranks.per_node, []).append(rank["pinned_peak_bytes"] or 0)
+    answers = []
+    for node, pinned in sorted(nodes.items()):
+        count = min(ranks.per_node, ranks.world - node * ranks.per_node)
+        whole = sum(pinned) * count // len(pinned)
+        answers.append({"node": node, "ranks": count, "predicted": len(pinned), "pinned_peak_bytes": whole})
+    return answers
 
 
 def notes_of(rank, order):
@@ -73,6 +93,13 @@ def notes_of(rank, order):
         times = "once" if count == 1 else f"{count} times"
         yield (f"{times} the script read what only a kernel could know, and got "
                f"{order.assume}; most at {most['place']} ({most['what']})")
+    pinned = rank["pinned_peak_bytes"] or 0
+    if pinned >= WORTH_A_NOTE:
+        yield f"pins {size(pinned)} of the host's memory at most"
+    managed = rank["managed_on_host_peak_bytes"] or 0, rank["managed_on_device_peak_bytes"] or 0
+    if max(managed) >= WORTH_A_NOTE:
+        yield (f"managed memory: {size(managed[0])} on the host at most, {size(managed[1])} on the GPU, besides what "
+               "PyTorch holds")
     if rank["estimated_workspaces"]:
         yield estimates(rank["estimated_workspaces"])
     lacking = [name for name in rank["unwritten"] if name != others.ASKED]

@@ -76,11 +76,12 @@ def one(given, workshop, order, ranks, events, folder, torch):
             rank["snapshot"] = None
     content = answer.head(order, torch, world=ranks.world, events=events)
     content["ranks"] = found
+    content["nodes"] = answer.on_nodes(found, ranks)
     for path in places(given, ranks, outputs):
         answer.write_json(path, content)
     if given.json != "-" and answer.table(found):
         print(answer.table(found), flush=True)
-    for note in answer.notes(found, order):
+    for note in answer.notes(found, order, content["nodes"]):
         say(note)
     return FAILED if any(rank["error"] or not rank["requests"] for rank in found) else 0
 

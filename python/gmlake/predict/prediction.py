@@ -65,6 +65,8 @@ def rank_of(rank, facts, others):
     answer.update(
         unwritten=counted.get("unwritten", []),  # functions that the virtual GPU does not have
         estimated_workspaces=counted.get("estimated_workspaces", 0),  # kinds of convolution
+        # Of the real machine, not of this one.
+        **{f"{kind}_peak_bytes": counted.get("host_peak_bytes", {}).get(kind) for kind in HOST_KINDS},
         host_pace=counted.get("host_pace"),  # seconds of a real GPU's host for one here
         seconds=round(facts["seconds"], 2), open_ends=0, allocators={},
     )
@@ -77,6 +79,7 @@ FACTS = [
     "device", "device_memory_bytes", "steps", "step_seconds", "step_end_us", "oom_step", "unknown_reads",
     "host_memory_bytes", "own_runtimes", "frameworks",
 ]
+HOST_KINDS = ["pinned", "managed_on_host", "managed_on_device"]
 PEAKS = [
     "reserved_peak_bytes", "reserved_peak_bytes_low", "reserved_peak_bytes_high",
     "active_peak_bytes",

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use gmlake::virtual_gpu::{KeptCopy, Work};
 
+use crate::host;
 use crate::state::{self, Code, SUCCESS, Stream, gpu, is_device, number, pointer};
 
 /// Larger copies are not done.
@@ -63,7 +64,7 @@ pub unsafe fn do_copy(target: u64, source: u64, bytes: usize) {
     if bytes > LIMIT && (to_device || from_device) {
         if to_device {
             gpu().known.remove(target, bytes as u64);
-        } else {
+        } else if !host::discard(target, bytes) {
             // SAFETY: the caller promises that host memory there can be written.
             unsafe { std::ptr::write_bytes(pointer(target).cast::<u8>(), 0, bytes) };
         }
@@ -103,9 +104,13 @@ pub unsafe fn set(to: *mut c_void, value: i32, bytes: usize, on: Stream) -> Code
         gpu().known.remove(target, bytes as u64);
         return SUCCESS;
     }
+    let is_host = !is_device(target);
+    if bytes > LIMIT && is_host && value as u8 == 0 && host::discard(target, bytes) {
+        return SUCCESS;
+    }
     // SAFETY: device addresses are mapped memory of this process; for the host's the caller promises.
     unsafe { fill(target, value as u8, bytes) };
-    if is_device(target) {
+    if !is_host {
         gpu().known.add(target, bytes as u64);
     }
     SUCCESS

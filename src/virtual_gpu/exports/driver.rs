@@ -3,9 +3,12 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
+use gmlake::virtual_gpu::HostKind;
+
 use crate::copies;
 use crate::devices;
 use crate::entry_points;
+use crate::host;
 use crate::kernels;
 use crate::runtime::{self, code};
 use crate::state::{
@@ -347,13 +350,15 @@ pub unsafe extern "C" fn cuPointerGetAttribute(to: *mut c_void, attribute: c_int
     const MEMORY_TYPE: c_int = 2;
     const DEVICE_POINTER: c_int = 3;
     const HOST_POINTER: c_int = 4;
+    const IS_MANAGED: c_int = 8;
     const DEVICE: c_int = 9;
     /// `CU_MEMORYTYPE_HOST` and `CU_MEMORYTYPE_DEVICE`
     const HOST_TYPE: c_int = 1;
     const DEVICE_TYPE: c_int = 2;
+    let host_kind = host::kind_of(at);
     let (device, kind) = match runtime::device_of(at) {
         Some(device) => (device as c_int, DEVICE_TYPE),
-        None if runtime::is_pinned(at) => (state::device(), HOST_TYPE),
+        None if host_kind.is_some() => (state::device(), HOST_TYPE),
         None => return state::INVALID_VALUE,
     };
     // SAFETY: the caller hands over a place as large as the attribute.
@@ -366,6 +371,7 @@ pub unsafe extern "C" fn cuPointerGetAttribute(to: *mut c_void, attribute: c_int
             HOST_POINTER if kind == HOST_TYPE => put(to.cast(), at),
             HOST_POINTER => state::INVALID_VALUE,
             DEVICE => put(to.cast(), device),
+            IS_MANAGED => put(to.cast::<c_uint>(), (host_kind == Some(HostKind::Managed)).into()),
             _ => put(to.cast::<c_int>(), 0),
         }
     }

@@ -20,6 +20,7 @@ mod dnn;
 mod driver;
 mod entry_points;
 mod fourier;
+mod host;
 mod kernels;
 mod launches;
 mod libraries;

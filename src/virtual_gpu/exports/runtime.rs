@@ -1,12 +1,12 @@
 //! The CUDA runtime: memory and copies. Its devices, streams and launches are in files of their own.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-use gmlake::virtual_gpu::MemoryError;
+use gmlake::virtual_gpu::{HostKind, MemoryError};
 
 use crate::copies;
 use crate::entry_points;
+use crate::host;
 use crate::state::{
     self, Code, INVALID_DEVICE, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS,
     Stream, failed, gpu, number, pointer, put, remembered,
@@ -43,6 +43,7 @@ pub fn free(at: u64) -> Code {
             state::discard(at, bytes);
             SUCCESS
         }
+        None if host::free(at, HostKind::Managed) => SUCCESS,
         None => INVALID_VALUE,
     }
 }
@@ -82,63 +83,6 @@ pub unsafe extern "C" fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> 
     }
 }
 
-fn host_layout(bytes: usize) -> Option<Layout> {
-    Layout::from_size_align(bytes.max(1), 4096).ok()
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaHostAlloc(to: *mut *mut c_void, bytes: usize, _flags: c_uint) -> Code {
-    let Some(layout) = host_layout(bytes) else { return failed(INVALID_VALUE) };
-    // SAFETY: the layout has a size.
-    let at = unsafe { alloc_zeroed(layout) };
-    if at.is_null() {
-        return failed(OUT_OF_MEMORY);
-    }
-    state::pinned().insert(number(at), (layout.size(), true));
-    // SAFETY: the caller hands over a place for the address.
-    unsafe { put(to, at.cast()) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMallocHost(to: *mut *mut c_void, bytes: usize) -> Code {
-    // SAFETY: the same promise.
-    unsafe { cudaHostAlloc(to, bytes, 0) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaFreeHost(at: *mut c_void) -> Code {
-    let found = state::pinned().remove(&number(at)).filter(|&(_, is_ours)| is_ours);
-    let Some(layout) = found.and_then(|(bytes, _)| host_layout(bytes)) else {
-        return if at.is_null() { SUCCESS } else { failed(INVALID_VALUE) };
-    };
-    // SAFETY: `cudaHostAlloc` allocated it with this layout, and it was still on the list.
-    unsafe { dealloc(at.cast(), layout) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaHostRegister(at: *mut c_void, bytes: usize, _flags: c_uint) -> Code {
-    state::pinned().insert(number(at), (bytes, false));
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaHostUnregister(at: *mut c_void) -> Code {
-    state::pinned().remove(&number(at));
-    SUCCESS
-}
-
-/// Pinned memory has the same address on the device.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaHostGetDevicePointer(
-    to: *mut *mut c_void,
-    at: *mut c_void,
-    _flags: c_uint,
-) -> Code {
-    // SAFETY: the caller hands over a place for the address.
-    unsafe { put(to, at) }
-}
-
 /// The first fields of `cudaPointerAttributes`, which all versions share.
 #[repr(C)]
 pub struct PointerAttributes {
@@ -146,13 +90,6 @@ pub struct PointerAttributes {
     device: c_int,
     device_pointer: *const c_void,
     host_pointer: *const c_void,
-}
-
-/// Whether an address lies in pinned host memory.
-pub fn is_pinned(at: u64) -> bool {
-    let pinned = state::pinned();
-    let before = pinned.range(..=at).next_back();
-    before.is_some_and(|(base, (bytes, _))| at < base + *bytes as u64)
 }
 
 /// The device that an address belongs to.
@@ -173,8 +110,9 @@ pub unsafe extern "C" fn cudaPointerGetAttributes(
             device_pointer: at,
             host_pointer: none,
         }
-    } else if is_pinned(address) {
-        PointerAttributes { kind: 1, device: state::device(), device_pointer: at, host_pointer: at }
+    } else if let Some(kind) = host::kind_of(address) {
+        let kind = if kind == HostKind::Managed { 3 } else { 1 };
+        PointerAttributes { kind, device: state::device(), device_pointer: at, host_pointer: at }
     } else {
         PointerAttributes { kind: 0, device: -2, device_pointer: none, host_pointer: at }
     };

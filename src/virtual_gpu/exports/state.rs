@@ -5,7 +5,7 @@
 //! copies.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -32,8 +32,6 @@ pub type Stream = *mut c_void;
 
 struct Process {
     gpu: Mutex<VirtualGpu>,
-    /// Pinned host memory: size by address, and whether it is ours to free.
-    pinned: Mutex<BTreeMap<u64, (usize, bool)>>,
     verbose: bool,
 }
 
@@ -54,7 +52,6 @@ fn process() -> &'static Process {
         reserve_addresses();
         Process {
             gpu: Mutex::new(VirtualGpu::new(conf, BOTTOM, TOP)),
-            pinned: Mutex::default(),
             verbose: std::env::var_os("GMLAKE_GPU_VERBOSE").is_some(),
         }
     })
@@ -123,11 +120,6 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     // SAFETY: the place for the time is ours.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// Pinned host memory, locked.
-pub fn pinned() -> MutexGuard<'static, BTreeMap<u64, (usize, bool)>> {
-    process().pinned.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Writes the name of a function that was called, if `GMLAKE_GPU_VERBOSE` is set.

@@ -77,8 +77,7 @@ table! {
             cublasCgemmStridedBatched cublasCgemm_v2 cublasDgemmStridedBatched cublasDgemm_v2
             cublasGemmEx cublasGemmStridedBatchedEx cublasGetMathMode cublasGetPointerMode_v2
             cublasLtGetVersion cublasLtMatmul cublasLtMatmulAlgoGetHeuristic
-            cublasLtMatrixLayoutCreate cublasLtMatrixLayoutDestroy
-            cublasLtMatrixLayoutSetAttribute
+            cublasLtMatrixLayoutCreate cublasLtMatrixLayoutDestroy cublasLtMatrixLayoutSetAttribute
             cublasSetMathMode cublasSetStream_v2 cublasSgemmEx cublasSgemmStridedBatched
             cublasSgemm_v2 cublasZgemmStridedBatched cublasZgemm_v2;
         collectives:
@@ -116,8 +115,7 @@ table! {
         devices:
             cudaDeviceCanAccessPeer cudaDeviceGetAttribute cudaDeviceGetPCIBusId
             cudaDeviceGetStreamPriorityRange cudaDriverGetVersion cudaGetDevice cudaGetDeviceCount
-            cudaGetDeviceProperties cudaGetDeviceProperties_v2 cudaRuntimeGetVersion
-            cudaSetDevice;
+            cudaGetDeviceProperties cudaGetDeviceProperties_v2 cudaRuntimeGetVersion cudaSetDevice;
         dnn:
             cudnnBackendCreateDescriptor cudnnBackendDestroyDescriptor cudnnBackendExecute
             cudnnBackendFinalize cudnnBackendGetAttribute cudnnBackendSetAttribute
@@ -128,8 +126,7 @@ table! {
             cuDeviceGet cuDeviceGetAttribute cuDeviceGetCount cuDeviceGetName
             cuDevicePrimaryCtxGetState cuDevicePrimaryCtxRetain cuDeviceTotalMem_v2
             cuDriverGetVersion cuEventDestroy_v2 cuEventQuery cuEventRecord cuEventSynchronize
-            cuFuncGetAttribute cuGetErrorName cuGetErrorString cuGetProcAddress_v2
-            cuMemAddressFree
+            cuFuncGetAttribute cuGetErrorName cuGetErrorString cuGetProcAddress_v2 cuMemAddressFree
             cuMemAddressReserve cuMemAlloc_v2 cuMemCreate cuMemFree_v2 cuMemGetAddressRange_v2
             cuMemGetAllocationGranularity cuMemGetAllocationPropertiesFromHandle cuMemGetInfo_v2
             cuMemMap cuMemRelease cuMemUnmap cuMemcpyDtoH_v2 cuMemcpyHtoD_v2 cuMemsetD32Async
@@ -139,24 +136,30 @@ table! {
             cuThreadExchangeStreamCaptureMode;
         fourier:
             cufftCreate cufftXtMakePlanMany;
+        host:
+            cuMemAllocHost_v2 cuMemAllocManaged cuMemFreeHost cuMemHostAlloc
+            cuMemHostGetDevicePointer_v2 cuMemHostRegister_v2 cuMemHostUnregister
+            cuMemPrefetchAsync cuMemPrefetchAsync_v2 cudaFreeHost cudaHostAlloc
+            cudaHostGetDevicePointer cudaHostRegister cudaHostUnregister cudaMallocHost
+            cudaMallocManaged cudaMemPrefetchAsync cudaMemPrefetchAsync_v2;
         kernels:
             __cudaRegisterFatBinary __cudaRegisterFunction __cudaUnregisterFatBinary;
         launches:
             __cudaGetKernel __cudaLaunchKernel __cudaPopCallConfiguration
-            __cudaPushCallConfiguration cuLaunchCooperativeKernel
-            cuLaunchKernel cuLaunchKernelEx cuOccupancyMaxActiveBlocksPerMultiprocessor
+            __cudaPushCallConfiguration cuLaunchCooperativeKernel cuLaunchKernel cuLaunchKernelEx
+            cuOccupancyMaxActiveBlocksPerMultiprocessor
             cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags cudaFuncGetAttributes
             cudaLaunchCooperativeKernel cudaLaunchKernel cudaLaunchKernelExC
             cudaOccupancyMaxActiveBlocksPerMultiprocessor
             cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags;
         libraries:
             cuptiGetResultString cuptiGetVersion nvrtcGetCUBIN nvrtcGetCUBINSize
-            nvrtcGetErrorString
-            nvrtcGetLoweredName nvrtcGetPTX nvrtcGetPTXSize nvrtcGetProgramLog
+            nvrtcGetErrorString nvrtcGetLoweredName nvrtcGetPTX nvrtcGetPTXSize nvrtcGetProgramLog
             nvrtcGetProgramLogSize nvrtcVersion;
         messages:
             ncclGroupEnd ncclGroupStart ncclRecv ncclSend;
-        monitor: nvmlDeviceGetComputeRunningProcesses nvmlDeviceGetGpuFabricInfoV
+        monitor:
+            nvmlDeviceGetComputeRunningProcesses nvmlDeviceGetGpuFabricInfoV
             nvmlDeviceGetHandleByPciBusId_v2 nvmlDeviceGetNvLinkRemoteDeviceType
             nvmlDeviceGetNvLinkRemotePciInfo_v2 nvmlInit_v2 nvmlSystemGetCudaDriverVersion_v2;
         recurrent:
@@ -166,17 +169,13 @@ table! {
             cudnnRNNForward cudnnRestoreDropoutDescriptor cudnnSetDropoutDescriptor
             cudnnSetRNNDataDescriptor cudnnSetRNNDescriptor_v8;
         runtime:
-            cudaDeviceGetDefaultMemPool cudaFree cudaFreeAsync cudaFreeHost
-            cudaGetDriverEntryPoint
+            cudaDeviceGetDefaultMemPool cudaFree cudaFreeAsync cudaGetDriverEntryPoint
             cudaGetDriverEntryPointByVersion cudaGetErrorName cudaGetErrorString cudaGetLastError
-            cudaGetSymbolAddress cudaHostAlloc cudaHostGetDevicePointer cudaHostRegister
-            cudaHostUnregister cudaMalloc
-            cudaMallocAsync cudaMallocHost cudaMemGetInfo cudaMemPoolGetAttribute cudaMemcpy
-            cudaMemcpy2DAsync cudaMemcpyAsync cudaMemcpyPeerAsync cudaMemset cudaMemsetAsync
-            cudaPeekAtLastError cudaPointerGetAttributes;
+            cudaGetSymbolAddress cudaMalloc cudaMallocAsync cudaMemGetInfo cudaMemPoolGetAttribute
+            cudaMemcpy cudaMemcpy2DAsync cudaMemcpyAsync cudaMemcpyPeerAsync cudaMemset
+            cudaMemsetAsync cudaPeekAtLastError cudaPointerGetAttributes;
         sparse:
-            cusparseCcsrgeam2_bufferSizeExt cusparseCreateCoo cusparseCreateCsr
-            cusparseCreateDnMat
+            cusparseCcsrgeam2_bufferSizeExt cusparseCreateCoo cusparseCreateCsr cusparseCreateDnMat
             cusparseDcsrgeam2_bufferSizeExt cusparseDestroyDnMat cusparseDestroySpMat
             cusparseGetErrorString cusparseScsrgeam2_bufferSizeExt cusparseSpGEMM_compute
             cusparseSpGEMM_workEstimation cusparseSpMM_bufferSize cusparseSpMV_bufferSize
@@ -189,8 +188,7 @@ table! {
             cudaGraphNodeGetDependencies cudaLaunchHostFunc cudaStreamAddCallback
             cudaStreamBeginCapture cudaStreamCreate cudaStreamCreateWithFlags
             cudaStreamCreateWithPriority cudaStreamEndCapture cudaStreamGetCaptureInfo
-            cudaStreamGetCaptureInfo_v2 cudaStreamGetPriority cudaStreamIsCapturing
-            cudaStreamQuery
+            cudaStreamGetCaptureInfo_v2 cudaStreamGetPriority cudaStreamIsCapturing cudaStreamQuery
             cudaStreamSynchronize cudaStreamWaitEvent cudaThreadExchangeStreamCaptureMode;
         tensors:
             cudnnDestroyFilterDescriptor cudnnDestroyTensorDescriptor
@@ -205,11 +203,12 @@ table! {
         cudaDeviceEnablePeerAccess cudaDeviceSetGraphMemAttribute
         cudaFuncSetAttribute cudaGraphRetainUserObject cudaLibraryUnload cudaMemPoolSetAccess
         cudaMemPoolSetAttribute cudaMemPoolTrimTo cudaMemcpyToSymbol cudaProfilerStart
-        cudaProfilerStop cudaStreamDestroy cudaUserObjectRelease
+        cudaMemAdvise cudaMemAdvise_v2 cudaProfilerStop cudaStreamDestroy cudaUserObjectRelease
         // driver
         cuCtxPushCurrent_v2 cuCtxSetLimit cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset_v2
         cuDevicePrimaryCtxSetFlags_v2 cuFuncSetAttribute cuFuncSetCacheConfig cuInit
-        cuLogsRegisterCallback cuLogsUnregisterCallback cuMemSetAccess cuModuleUnload
+        cuLogsRegisterCallback cuLogsUnregisterCallback cuMemAdvise cuMemAdvise_v2
+        cuMemSetAccess cuModuleUnload
         cuStreamDestroy_v2 cuTensorMapEncodeTiled
         // cuBLAS
         cublasCaxpy_v2 cublasCcopy_v2 cublasCdotc_v2 cublasCdotu_v2 cublasCgemmBatched
@@ -397,14 +396,14 @@ table! {
         cudaIpcCloseMemHandle cudaIpcGetEventHandle cudaIpcGetMemHandle cudaIpcOpenEventHandle
         cudaIpcOpenMemHandle cudaKernelSetAttributeForDevice cudaLibraryGetGlobal
         cudaLibraryGetKernel cudaLibraryGetKernelCount cudaLibraryGetManaged
-        cudaLibraryGetUnifiedFunction cudaMallocManaged cudaStreamBeginCaptureToGraph
+        cudaLibraryGetUnifiedFunction cudaStreamBeginCaptureToGraph
         cudaStreamUpdateCaptureDependencies cudaUserObjectCreate
         // driver
         cuCtxCreate_v2 cuCtxCreate_v4 cuCtxFromGreenCtx cuCtxPopCurrent_v2 cuDevResourceGenerateDesc
         cuDevSmResourceSplitByCount cuDeviceGetDevResource cuDeviceGetUuid cuDeviceGetUuid_v2
         cuGetExportTable cuGreenCtxCreate cuGreenCtxDestroy cuGreenCtxStreamCreate
         cuIpcCloseMemHandle cuIpcGetMemHandle cuIpcOpenMemHandle_v2 cuLinkAddData_v2 cuLinkComplete
-        cuLinkCreate_v2 cuMemAllocManaged cuMemExportToShareableHandle cuMemGetHandleForAddressRange
+        cuLinkCreate_v2 cuMemExportToShareableHandle cuMemGetHandleForAddressRange
         cuMemImportFromShareableHandle cuMemRetainAllocationHandle cuMulticastAddDevice
         cuMulticastBindAddr cuMulticastBindMem cuMulticastCreate cuMulticastGetGranularity
         cuMulticastUnbind cuStreamGetGreenCtx cuStreamWaitValue32_v2 cuStreamWriteValue32
