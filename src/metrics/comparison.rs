@@ -1,6 +1,6 @@
 //! One trace through several allocators, side by side.
 
-use super::{History, Loss, Moment, RECORDED, Refusal, Row, RunSummary, StepSummary};
+use super::{History, Loss, Moment, RECORDED, RecordedOom, Refusal, Row, RunSummary, StepSummary};
 use crate::units::Bytes;
 
 /// The runs of one trace, in the order of the table, and what they have in common.
@@ -22,6 +22,8 @@ pub struct Comparison {
     pub span_us: u64,
     /// Where each training step begins.
     pub step_starts: Vec<Moment>,
+    /// The out-of-memory that the recording tells of, if it does.
+    pub recorded_oom: Option<RecordedOom>,
     /// What was assumed about the trace or about the run, one sentence each.
     pub notes: Vec<String>,
     /// Every block and segment of the allocator that the recording ran on; only where it was asked for, as the next

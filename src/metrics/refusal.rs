@@ -64,6 +64,10 @@ pub struct Refusal {
     pub held: Vec<BlameRow>,
     /// Allocators and settings that serve it under the same limit.
     pub served_by: Vec<Served>,
+    /// What else serves it, each tried: in words.
+    pub also_served_by: Vec<&'static str>,
+    /// Bytes that the driver had left where it was not the driver that refused.
+    pub not_short_of: Option<Bytes>,
     /// The smallest card of the catalogue on which the same allocator runs the whole job, and what it has for the job.
     pub card: Option<(String, Bytes)>,
 }

@@ -1,6 +1,6 @@
 //! The closing sentence: what the table means, in plain words, with numbers that can be acted on.
 
-use crate::metrics::{Comparison, RECORDED, RunSummary};
+use crate::metrics::{Comparison, RECORDED, RecordedOom, RunSummary, Shortfall};
 use crate::units::{Bytes, Grouped, Size};
 
 /// Rows that are no allocator to train with: what has happened, two that call the driver for every request, and one
@@ -23,19 +23,73 @@ pub(super) fn is_choice_of_name(allocator: &str) -> bool {
 /// One sentence on a comparison.
 #[must_use]
 pub fn verdict(comparison: &Comparison) -> String {
+    let oom = comparison.recorded_oom.as_ref();
     let mut clauses = Vec::new();
-    clauses.extend(held(comparison));
+    clauses.extend(held(comparison).filter(|_| oom.is_none()));
     let failed = choices(comparison).filter(|run| run.oom_count > 0).count();
     if failed > 0 {
         clauses.push(out_of_memory(comparison));
-    } else {
+    } else if oom.is_none_or(|oom| oom.shortfall != Shortfall::NotShort) {
         clauses.extend(alternative(comparison));
     }
     clauses.extend(bound(comparison));
     if clauses.is_empty() {
         clauses.push("nothing was asked for".to_owned());
     }
-    format!("{}: {}.", comparison.title(), clauses.join("; "))
+    let first = oom.map_or(String::new(), |oom| sentence(oom) + " ");
+    let rest = clauses.join("; ");
+    let rest = if oom.is_some() { capitalized(&rest) } else { rest };
+    format!("{}: {first}{rest}.", comparison.title())
+}
+
+/// The out-of-memory of a recording: where, how much, and why what there was did not do.
+#[must_use]
+pub fn sentence(oom: &RecordedOom) -> String {
+    let step = oom.step.map_or(String::new(), |step| format!(" in step {}", Grouped(step)));
+    let who = oom.line.as_ref().map_or("a request".to_owned(), |line| format!("`{line}`"));
+    let requested = match oom.line {
+        Some(_) => format!("{who} requested {}", Size(oom.requested_bytes)),
+        None => format!("{} were requested", Size(oom.requested_bytes)),
+    };
+    let needed = Size(oom.live_bytes + oom.requested_bytes);
+    let why = match oom.shortfall {
+        Shortfall::NotShort => format!(
+            "although the driver had {} free. Memory was not short: a memory fraction, a MemPool or \
+             the driver refused it",
+            Size(oom.device_free_bytes.unwrap_or(0))
+        ),
+        Shortfall::TooMuch => format!(
+            "{}. No allocator or setting could have served it: {needed} would be live",
+            free_of(oom)
+        ),
+        Shortfall::CacheKept => format!(
+            "{}, but while a MemPool is in use (up to PyTorch 2.12) or a CUDA graph is captured, \
+             PyTorch does not release the cache of other pools",
+            free_of(oom)
+        ),
+        Shortfall::Fragmented => format!(
+            "{}, but in no block that it could use. With it {needed} would be live",
+            free_of(oom)
+        ),
+    };
+    let why = if why.starts_with("although") { format!(" {why}") } else { format!("; {why}") };
+    format!("Out of memory{step}: {requested}{why}.")
+}
+
+/// `none of 8.97 GiB was free`, of what PyTorch held.
+fn free_of(oom: &RecordedOom) -> String {
+    let held = Size(oom.reserved_bytes);
+    match oom.reserved_bytes.saturating_sub(oom.live_bytes) {
+        // Less than the least block is rounding.
+        free if free < oom.reserved_bytes / 1000 => format!("none of {held} was free"),
+        free => format!("{} of {held} was free", Size(free)),
+    }
+}
+
+fn capitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+    first.into_iter().chain(letters).collect()
 }
 
 fn choices(comparison: &Comparison) -> impl Iterator<Item = &RunSummary> {
@@ -102,7 +156,13 @@ fn saving(run: &RunSummary, reference: Bytes) -> Option<String> {
 /// Who ran out of memory where, and who did not.
 fn out_of_memory(comparison: &Comparison) -> String {
     let failed: Vec<_> = choices(comparison).filter(|run| run.oom_count > 0).map(failure).collect();
-    let passed = choices(comparison).filter(|run| run.oom_count == 0);
+    // Inside a `MemPool` or a capture only PyTorch's own allocator is at work.
+    let kept = comparison.recorded_oom.as_ref().map(|oom| oom.shortfall);
+    let is_there = |run: &&RunSummary| {
+        kept != Some(Shortfall::CacheKept)
+            || ["caching", "expandable"].contains(&run.allocator.as_str())
+    };
+    let passed = choices(comparison).filter(|run| run.oom_count == 0).filter(is_there);
     let passed: Vec<_> = passed
         .map(|run| format!("{} gets through with {}", run.label(), Size(run.reserved_peak_bytes)))
         .collect();

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 use rayon::prelude::*;
 
+use super::blame::recorded_oom;
 use super::choice::{Choice, Choices};
 use super::failure::FileError;
 use super::job::Job;
@@ -147,6 +148,7 @@ fn assemble(opened: &Opened, choices: &Choices, simulated: Vec<RunSummary>) -> C
         reference,
         span_us: trace.span_us(),
         step_starts: trace.steps.iter().map(|step| Moment::of(trace, step.start)).collect(),
+        recorded_oom: recorded_oom(opened, &choices.open),
         notes,
         ..Comparison::default()
     }

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use super::fingerprint::fingerprint;
 use super::live_peak::live_peak;
-use super::recording::{Verification, verify};
+use super::recording::{Refused, Verification, verify};
 use crate::alloc_conf::TorchVersion;
 use crate::allocator::Environment;
 use crate::device::CallCounts;
@@ -58,6 +58,10 @@ pub struct Opened {
     pub limit: Option<Bytes>,
     /// The device's memory in bytes, where the driver refused to give more.
     pub capacity: Option<Bytes>,
+    /// The first request that ran out, and what the driver had then.
+    pub refused: Option<Refused>,
+    /// Whether requests ran out in a private pool, while PyTorch kept the cache of all others.
+    pub kept_cache: bool,
     /// What our model of PyTorch had to assume to follow the recording, one sentence each.
     pub notes: Vec<String>,
     /// What the recording itself says about peaks and calls, if it says enough.
@@ -159,6 +163,7 @@ fn prepare(
     let time_of = |event: u64| trace.times_us.get(event as usize).copied();
     recorded.first_oom_us = recorded.first_oom_event.and_then(time_of);
     let (mut notes, limit, capacity) = (notes(&found), found.limit, found.capacity);
+    let (refused, kept_cache) = (found.refused, found.diverted > 0);
     let has_room = has_room(&recorded, &trace);
     if !has_room {
         notes.push(NO_ROOM.to_owned());
@@ -175,6 +180,8 @@ fn prepare(
         start,
         limit,
         capacity,
+        refused,
+        kept_cache,
         notes,
         recorded,
         program: OnceLock::new(),
@@ -202,7 +209,9 @@ fn notes(found: &Verification) -> Vec<String> {
             found.difference_count
         ));
     }
-    if let (Some(refused), None, None) = (found.least_refused, found.limit, found.capacity) {
+    if let Some(refused) = found.refused.filter(|refused| refused.was_there()) {
+        notes.push(not_short(refused, found.limit));
+    } else if let (Some(refused), None, None) = (found.least_refused, found.limit, found.capacity) {
         notes.push(format!(
             "the driver once refused to give {} in all, and gave more at other times: something \
              else used the device then, which is not simulated",
@@ -210,6 +219,22 @@ fn notes(found: &Verification) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// A refusal that is not for want of memory.
+fn not_short(refused: Refused, limit: Option<Bytes>) -> String {
+    let free = Size(refused.device_free.unwrap_or(0));
+    match limit {
+        Some(limit) => format!(
+            "a memory fraction that comes to about {} refused requests, while the driver had {free} \
+             free",
+            Size(limit)
+        ),
+        None => format!(
+            "memory was not short when a request was refused: the driver had {free} free. What \
+             refused it (a memory fraction, a MemPool, the driver) is not recorded and not simulated"
+        ),
+    }
 }
 
 /// The first request that failed in the recording.

@@ -176,8 +176,8 @@ impl Setup {
         let recorded = opened.limit.or(opened.capacity).map(Size);
         match (self.memory, recorded, fraction) {
             (Memory::AsRecorded, Some(memory), _) => vec![format!(
-                "PyTorch ran within {memory}, as the requests tell that it could not serve, and so \
-                 do all here; --device-memory sets another limit, or 'unlimited'"
+                "memory limit inferred from failed requests: {memory} (override with \
+                 --device-memory SIZE, or 'unlimited')"
             )],
             (Memory::AsRecorded | Memory::Unlimited, _, Some(fraction)) => vec![format!(
                 "the memory fraction of {fraction} limits nothing, since the device's memory is \

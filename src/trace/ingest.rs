@@ -118,7 +118,7 @@ impl<'a> Ingest<'a> {
                 Action::FreeRequested if is_fused => self.free(index, &entry),
                 Action::FreeRequested => self.free_requested(index, &entry),
                 Action::FreeCompleted => self.free_completed(index, &entry),
-                Action::Oom => self.attempt(index, &entry),
+                Action::Oom => self.attempt(index, &entry, labelled.unwrap_or(entry.pool)),
                 _ => {}
             }
             index += if is_fused { 2 } else { 1 };
@@ -182,12 +182,12 @@ impl<'a> Ingest<'a> {
         }
     }
 
-    fn attempt(&mut self, index: usize, entry: &Entry) {
+    fn attempt(&mut self, index: usize, entry: &Entry, pool: PoolId) {
         if !self.is_absurd(index, entry) {
             if entry.stack != Entry::NO_STACK {
                 self.trace.attempt_stacks.push((self.trace.events.len(), entry.stack));
             }
-            self.push_other(EventKind::Attempt, entry.size, entry.stream, entry.pool);
+            self.push_other(EventKind::Attempt, entry.size, entry.stream, pool);
         }
     }
 

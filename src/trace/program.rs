@@ -26,7 +26,7 @@ pub struct Labels {
     pub start: Vec<StartBlock>,
     /// Entries before which the program emptied the cache, ascending, with the private pool that it released.
     pub trims: Vec<(usize, PoolId)>,
-    /// Pool of each `alloc` entry that was not served from the default pool, ascending by entry.
+    /// Pool of each `alloc` and `oom` entry that was not of the default pool, ascending by entry.
     pub pools: Vec<(usize, PoolId)>,
     /// Private pools whose segments were handed out whole (`no_split` of a `MemPool`).
     pub no_split: Vec<PoolId>,

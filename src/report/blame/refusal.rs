@@ -89,6 +89,13 @@ fn remedies(refusal: &Refusal) -> String {
         served.map(with_setting).collect()
     };
     let (whole, part) = (names(true), names(false));
+    if let Some(free) = refusal.not_short_of {
+        return format!(
+            "Memory was not short: the driver had {} free. A memory fraction, a MemPool or the driver \
+             refused it; more memory or another setting need not help.",
+            Size(free)
+        );
+    }
     let needed = refusal.live_bytes + refusal.requested_bytes;
     let too_much = refusal.memory_bytes.filter(|&memory| needed > memory).map(|memory| {
         let (needed, memory) = (Size(needed), Size(memory));
@@ -96,6 +103,12 @@ fn remedies(refusal: &Refusal) -> String {
     });
     let mut text = match (whole.is_empty(), part.is_empty()) {
         _ if too_much.is_some() => too_much.unwrap_or_default(),
+        (true, true) if !refusal.also_served_by.is_empty() => {
+            format!(
+                "Within the same memory it is served by {}",
+                refusal.also_served_by.join(", or by ")
+            )
+        }
         (true, true) => "No other allocator serves it within the same memory".to_owned(),
         (true, false) => {
             format!("Within the same memory {} serve it, but not the whole job", part.join(", "))

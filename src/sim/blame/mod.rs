@@ -18,6 +18,7 @@ mod loss;
 mod message;
 mod moments;
 mod names;
+mod recorded_oom;
 mod refusal;
 mod tenants;
 
@@ -37,6 +38,7 @@ pub use loss::loss;
 pub use message::explain;
 pub use moments::{At, MomentError};
 pub(crate) use names::Namer;
+pub(crate) use recorded_oom::recorded_oom;
 pub use refusal::refusal;
 
 /// What is asked about a recording.

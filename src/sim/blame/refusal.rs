@@ -2,13 +2,16 @@
 
 use super::live::in_use;
 use super::{BlameError, MomentError, Namer, moments, rows, step_of};
+use crate::alloc_conf::TorchVersion;
 use crate::allocator::{BlockKind, BlockUse, Options, by_default};
 use crate::metrics::{
     By, Cause, Causes, Peak, Refusal, RunSummary, SCHEMA_VERSION, Served, UnusableFree,
 };
 use crate::sim::knobs::single_settings;
 use crate::sim::plan::{Card, DEFAULT_RESERVE};
+use crate::sim::run::Stage;
 use crate::sim::{Choice, Conf, Memory, Opened, Setup, at_event, run};
+use crate::trace::PoolId;
 use crate::units::Bytes;
 
 /// Explains the first request that the allocator could not serve.
@@ -48,8 +51,47 @@ pub fn refusal(
         free: free(&held),
         held: rows(opened, &in_use(&held), &mut namer),
         served_by: served_by(opened, choice, setup, event)?,
+        also_served_by: around_pools(opened, choice, setup, event)?,
+        not_short_of: not_short_of(opened, setup),
         card: card(opened, choice, setup)?,
     })
+}
+
+/// What the driver had left, if it had enough and no limit is known that refused.
+fn not_short_of(opened: &Opened, setup: &Setup) -> Option<Bytes> {
+    let refused = opened.refused.filter(|refused| refused.was_there());
+    refused.filter(|_| setup.memory(opened).is_none())?.device_free
+}
+
+/// What serves a request of a private pool while PyTorch keeps the cache of all others.
+fn around_pools(
+    opened: &Opened,
+    choice: &Choice,
+    setup: &Setup,
+    event: usize,
+) -> Result<Vec<&'static str>, BlameError> {
+    let is_private = opened.trace.events[event].pool != PoolId::DEFAULT;
+    if !is_private || !choice.spec.keeps_limit || setup.memory(opened).is_none() {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    let mut stage = Stage::prepare(opened, choice, setup)?;
+    if let Some(last) = event.checked_sub(1) {
+        stage.run_through(last)?;
+    }
+    stage.allocator.trim(&mut stage.device);
+    if stage.run_through(event)?.is_some() {
+        found.push("torch.cuda.empty_cache() before the pool is used");
+    }
+    let version = TorchVersion { minor: 13, ..TorchVersion::V2_11 };
+    if setup.version(opened) < version {
+        let later = Setup { version, follows_file: false, ..setup.clone() };
+        let summary = run(opened, choice, &later)?;
+        if served(&summary, event, None).is_some() {
+            found.push("PyTorch 2.13 or later, unless a CUDA graph is captured");
+        }
+    }
+    Ok(found)
 }
 
 /// The largest free block of the pool and stream that the request asks.
@@ -86,9 +128,18 @@ fn served_by(
     setup: &Setup,
     event: usize,
 ) -> Result<Vec<Served>, BlameError> {
+    // Inside a `MemPool` or a capture only PyTorch's own allocator is at work.
+    let is_private = opened.trace.events[event].pool != PoolId::DEFAULT;
     let is_other = |name: &str| {
-        name != choice.spec.name && !name.starts_with("bound") && !["native", "vmm"].contains(&name)
+        name != choice.spec.name
+            && !name.starts_with("bound")
+            && !["native", "vmm"].contains(&name)
+            && (!is_private || name == "expandable")
     };
+    // Without the limit that refused it, nothing shows what would have served it.
+    if not_short_of(opened, setup).is_some() {
+        return Ok(Vec::new());
+    }
     let mut found = Vec::new();
     for spec in by_default().filter(|spec| is_other(spec.name)) {
         let other = Choice { spec, options: Options::default() };
@@ -114,6 +165,9 @@ fn settings(
     setup: &Setup,
     event: usize,
 ) -> Result<Vec<Served>, BlameError> {
+    if not_short_of(opened, setup).is_some() {
+        return Ok(Vec::new());
+    }
     if choice.spec.name != "caching" {
         return Ok(Vec::new());
     }
@@ -144,6 +198,9 @@ fn card(
     let mut targets: Vec<_> =
         Card::built_in().iter().filter_map(|card| card.target(DEFAULT_RESERVE).ok()).collect();
     targets.sort_by_key(|target| target.capacity_bytes);
+    if not_short_of(opened, setup).is_some() {
+        return Ok(None);
+    }
     let least = setup.memory(opened).unwrap_or(0);
     for target in targets.into_iter().filter(|target| target.capacity_bytes > least) {
         let memory = Memory::Bytes(target.capacity_bytes);

@@ -11,6 +11,9 @@
 //!
 //! Nor does it say whether the program emptied the cache or the malloc did. So all are tried, and what makes the
 //! recorded decisions is taken.
+//!
+//! A malloc that ran out although the cache had whole segments gave nothing back because it was not allowed to: while a
+//! CUDA graph is captured, and up to 2.12 while a `MemPool` is in use, PyTorch keeps the cache of all pools.
 
 use super::device::RecordedDevice;
 use super::entries::end_of_operation;
@@ -47,18 +50,31 @@ impl<'a> Verifier<'a> {
     /// A run of entries that is not a plain malloc or free.
     #[cold]
     pub(super) fn operation(&mut self, first: usize) {
-        let before = self.may_flush_next(first).then(|| self.remember());
+        let (may_flush, may_divert) = (self.may_flush_next(first), self.runs_out_next(first));
+        let before = (may_flush || may_divert).then(|| self.remember());
         self.attempt(first, Completion::Before);
         let Some(before) = before.filter(|_| self.device.device.problem.is_some()) else { return };
         let differing = self.remember();
-        for completion in [Completion::InFlush, Completion::InMalloc] {
+        let flushes = [Completion::InFlush, Completion::InMalloc].map(|at| (at, false));
+        let flushes = flushes.into_iter().filter(|_| may_flush);
+        let diverted = Some((Completion::Before, true)).filter(|_| may_divert);
+        for (completion, is_diverted) in flushes.chain(diverted) {
             self.take_back(before.clone());
+            self.is_diverted = is_diverted;
             self.attempt(first, completion);
+            self.is_diverted = false;
             if self.device.device.problem.is_none() {
+                self.report.diverted += usize::from(is_diverted);
                 return;
             }
         }
         self.take_back(differing);
+    }
+
+    /// Whether the operation that has the entry `first` is a malloc that ran out, of a pool that is not known.
+    fn runs_out_next(&self, first: usize) -> bool {
+        let last = self.entries.get(end_of_operation(self.entries, first));
+        last.is_some_and(|entry| entry.action == Action::Oom && entry.pool == PoolId::DEFAULT)
     }
 
     /// Goes through the operation that has the entry `first`, which begins with frees that complete.

@@ -11,8 +11,8 @@ use super::mempools::{MemPools, user_pools};
 use super::pool_options::OptionSearch;
 use super::verification::Verification;
 use super::verify::{Assumed, HOPELESS, replay};
-use crate::allocator::Environment;
-use crate::trace::{Action, Records};
+use crate::allocator::{Environment, segment_size};
+use crate::trace::{Action, Entry, Records};
 use crate::units::Bytes;
 
 /// Memory of an NVIDIA H200 as its device properties state it, in bytes.
@@ -118,8 +118,43 @@ fn limits(records: &Records, environment: &Environment) -> Vec<Option<Bytes>> {
         let percent = (1..100).map(|percent| (f64::from(percent) / 100.0 * total as f64) as Bytes);
         limits.extend(percent.filter(within).map(Some));
     }
-    limits.extend([Some(least), None]);
+    match refusals(records, environment) {
+        // Nothing tells of a limit: only what PyTorch gave back may.
+        Refusals::None | Refusals::Driver => {
+            limits.insert(0, None);
+            limits.push(Some(least));
+        }
+        Refusals::NotDriver => limits.extend([None, Some(least)]),
+        Refusals::Unknown => limits.extend([Some(least), None]),
+    }
     limits
+}
+
+/// Who refused the requests that ran out.
+enum Refusals {
+    /// None did.
+    None,
+    /// The driver had too little for each of them.
+    Driver,
+    /// The driver had enough for one of them.
+    NotDriver,
+    /// The recording does not say what the driver had.
+    Unknown,
+}
+
+fn refusals(records: &Records, environment: &Environment) -> Refusals {
+    let is_oom = |entry: &&Entry| entry.action == Action::Oom;
+    let mut ooms = records.entries.iter().filter(is_oom).peekable();
+    let needed = |entry: &Entry| segment_size(entry.size, &environment.conf);
+    if ooms.peek().is_none() {
+        Refusals::None
+    } else if ooms.clone().any(|entry| entry.addr == 0) {
+        Refusals::Unknown
+    } else if ooms.all(|entry| entry.addr < needed(entry)) {
+        Refusals::Driver
+    } else {
+        Refusals::NotDriver
+    }
 }
 
 /// Which of the segments that are gone at the end were private: chronological backtracking. A contradiction is

@@ -21,7 +21,7 @@ pub struct Lifetimes {
 }
 
 /// The pool that inferred private segments are put into: one behind all known ones.
-fn inferred_pool(records: &Records) -> PoolId {
+pub(super) fn inferred_pool(records: &Records) -> PoolId {
     PoolId(u8::try_from(records.pools.len().max(1)).unwrap_or(u8::MAX))
 }
 

@@ -20,4 +20,4 @@ mod verify;
 pub use infer::verify;
 pub use start::{StartState, state_at};
 pub use summary::{Compared, VerificationSummary};
-pub use verification::{Difference, Verification};
+pub use verification::{Difference, Refused, Verification};

@@ -4,7 +4,7 @@ use super::start::StartState;
 use crate::allocator::Usage;
 use crate::device::CallCounts;
 use crate::metrics::Timeline;
-use crate::trace::{Action, Labels};
+use crate::trace::{Action, Entry, Labels};
 use crate::units::Bytes;
 
 /// One thing in which the model did otherwise than PyTorch.
@@ -16,6 +16,25 @@ pub struct Difference {
     pub recorded: String,
     /// What the model did.
     pub model: String,
+}
+
+/// A request that ran out, and what the driver had then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refused {
+    /// Memory that was held.
+    pub held: Bytes,
+    /// Memory that the driver had left, where the recording tells.
+    pub device_free: Option<Bytes>,
+    /// Memory that PyTorch asked the driver for.
+    pub needed: Bytes,
+}
+
+impl Refused {
+    /// Whether the driver had enough: then something else refused.
+    #[must_use]
+    pub fn was_there(&self) -> bool {
+        self.device_free.is_some_and(|free| free >= self.needed)
+    }
 }
 
 /// What a verification found.
@@ -45,6 +64,10 @@ pub struct Verification {
     pub capacity: Option<Bytes>,
     /// The least memory that would have been held if the driver had not refused a request.
     pub least_refused: Option<Bytes>,
+    /// Requests that ran out in a private pool, as the cache that was kept tells.
+    pub diverted: usize,
+    /// The first request that ran out.
+    pub refused: Option<Refused>,
     /// Peaks of the model, which are PyTorch's own where nothing differs.
     pub peak: Usage,
     /// The model's usage at the end.
@@ -57,4 +80,12 @@ pub struct Verification {
     pub timeline: Timeline,
     /// Time that the replay took, in nanoseconds.
     pub elapsed_ns: u64,
+}
+
+impl Verification {
+    /// Keeps what the driver had left at the first request that ran out; 0 is what a file says that does not know.
+    pub(super) fn note_refusal(&mut self, entry: &Entry, held: Bytes, needed: Bytes) {
+        let device_free = Some(entry.addr).filter(|&free| free > 0);
+        self.refused.get_or_insert(Refused { held, device_free, needed });
+    }
 }

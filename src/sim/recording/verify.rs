@@ -20,7 +20,7 @@ use rustc_hash::FxHashMap;
 use super::device::{Problem, RecordedDevice};
 use super::ending::differing_segments;
 use super::entries::{axis_end, describe, ends_operation, first_growth, limit_bounds, place_of};
-use super::lifetimes::Lifetimes;
+use super::lifetimes::{Lifetimes, inferred_pool};
 use super::mempools::MemPools;
 use super::start::state_at;
 use super::verification::{Difference, Verification};
@@ -78,6 +78,8 @@ pub(super) struct Verifier<'a> {
     /// The most that was ever held, where a request was refused.
     most_held: Option<Bytes>,
     pub(super) pending: usize,
+    /// Whether the request at hand is taken to be one of a private pool, though nothing says so.
+    pub(super) is_diverted: bool,
     /// Peaks of the models before the present one.
     peak: Usage,
     pub(super) report: Verification,
@@ -104,6 +106,7 @@ impl<'a> Verifier<'a> {
             live: FxHashMap::default(),
             most_held,
             pending: 0,
+            is_diverted: false,
             peak: Usage::default(),
             report,
         }
@@ -278,6 +281,7 @@ impl<'a> Verifier<'a> {
                 PoolId::DEFAULT
             }
             Action::Alloc => self.assumed.lifetimes.pool_at(index, entry),
+            _ if self.is_diverted => inferred_pool(self.records),
             _ => entry.pool,
         };
         Request { size: entry.size, stream: entry.stream, pool }
@@ -317,6 +321,11 @@ impl<'a> Verifier<'a> {
                 if entry.action == Action::Oom && self.device.device.next == last =>
             {
                 self.accept(entry);
+                let needed = self.model.segment_for(request.size);
+                self.report.note_refusal(entry, self.model.usage().reserved, needed);
+                if request.pool != entry.pool {
+                    self.report.labels.pools.push((last, request.pool));
+                }
             }
             Ok(given) => self.device.device.differ(format!("alloc at {}", given.at)),
             Err(error) => self.device.device.differ(error.to_string()),
@@ -380,7 +389,13 @@ impl<'a> Verifier<'a> {
         let least_refused = self.device.device.least_refused;
         self.report.least_refused = least_refused;
         let most_held = self.report.peak.reserved;
-        self.report.capacity = least_refused.filter(|&least| least > most_held).map(|_| most_held);
+        // What the driver had left when it refused was there to be had, for a smaller request.
+        let refused = self.report.refused;
+        let there = refused.map_or(0, |refused| refused.held + refused.device_free.unwrap_or(0));
+        let capacity = |least: Bytes| there.clamp(most_held, least - 1);
+        let by_driver = !refused.is_some_and(|refused| refused.was_there());
+        self.report.capacity =
+            least_refused.filter(|&least| by_driver && least > most_held).map(capacity);
         self.report.retries = self.model.retries();
         self.report.device_calls = self.device.calls;
         self.report.inferred_private = self.assumed.lifetimes.inferred();

@@ -1,0 +1,58 @@
+//! The out-of-memory of a recording, from the recording alone: nothing is simulated for it.
+
+use std::path::Path;
+
+use super::{Namer, moments, step_of};
+use crate::metrics::{By, RecordedOom, Shortfall};
+use crate::sim::{OpenOptions, Opened, open};
+use crate::trace::{EventKind, Trace};
+use crate::units::Bytes;
+
+/// The first request that ran out in the recording, if one did. Its line is read from the file where `opened` was read
+/// without call stacks.
+pub(crate) fn recorded_oom(opened: &Opened, options: &OpenOptions) -> Option<RecordedOom> {
+    let event = moments::first_failure(&opened.trace)?;
+    let refused = opened.refused?;
+    let requested = opened.trace.events[event].size;
+    let live = live_before(&opened.trace, event);
+    let memory = opened.limit.or(opened.capacity);
+    let shortfall = match memory {
+        None if refused.was_there() => Shortfall::NotShort,
+        Some(memory) if live + requested > memory => Shortfall::TooMuch,
+        _ if opened.kept_cache => Shortfall::CacheKept,
+        _ => Shortfall::Fragmented,
+    };
+    Some(RecordedOom {
+        event: event as u64,
+        step: step_of(opened, event),
+        line: line(opened, event, options),
+        requested_bytes: requested,
+        reserved_bytes: refused.held,
+        live_bytes: live,
+        device_free_bytes: refused.device_free,
+        memory_bytes: memory,
+        shortfall,
+    })
+}
+
+fn live_before(trace: &Trace, event: usize) -> Bytes {
+    trace.events[..event].iter().fold(0, |live, event| match event.kind {
+        EventKind::Malloc => live + event.size,
+        EventKind::Free | EventKind::FreeCompleted => live.saturating_sub(event.size),
+        EventKind::FreeRequested | EventKind::Attempt | EventKind::Trim => live,
+    })
+}
+
+/// The line that asked. Standard input and what is in memory only cannot be read again.
+fn line(opened: &Opened, event: usize, options: &OpenOptions) -> Option<String> {
+    let again = (!options.stacks && Path::new(&opened.file).is_file()).then(|| {
+        let device = Some(opened.trace.device);
+        open(Path::new(&opened.file), &OpenOptions { device, stacks: true, ..options.clone() })
+    });
+    let again = again.and_then(Result::ok);
+    let opened = again.as_ref().unwrap_or(opened);
+    let has_stack = opened.records.stacks.has_frames()
+        && opened.trace.stack_of(event) != crate::trace::Entry::NO_STACK;
+    let size = opened.trace.events.get(event)?.size;
+    has_stack.then(|| Namer::new(opened, By::Line, false).name(event, size))
+}
