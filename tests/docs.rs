@@ -253,3 +253,39 @@ fn help_fits_a_screen() {
         assert!(height <= 40 && width <= 100, "{command:?}: {height} lines, {width} columns");
     }
 }
+
+#[test]
+fn what_is_said_of_verification_is_what_the_command_says() {
+    let text = fs::read_to_string(root().join("docs/exactness.md")).unwrap();
+    let traces = fs::read_dir(root().join("traces")).unwrap().map(|entry| entry.unwrap().path());
+    let traces = traces.filter(|path| path.to_string_lossy().ends_with(".pickle.xz"));
+    let mut traces: Vec<String> = traces.map(|path| path.display().to_string()).collect();
+    traces.sort();
+    let mut command = vec!["verify"];
+    command.extend(traces.iter().map(String::as_str));
+    let said = output(&command);
+    let sentence = said.lines().last().unwrap();
+    assert!(text.contains(&format!("`{sentence}`")), "docs/exactness.md lacks: {sentence}");
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let decisions = sentence.split_whitespace().nth(2).unwrap();
+    assert!(readme.contains(decisions), "README.md lacks {decisions}");
+}
+
+#[test]
+fn speeds_are_those_of_the_benchmarks() {
+    let report = fs::read_to_string(root().join("reports/benchmarks.md")).unwrap();
+    let text = fs::read_to_string(root().join("docs/exactness.md")).unwrap();
+    let mut rows = text.lines().skip_while(|line| !line.starts_with("| `caching`"));
+    let names = rows.next().unwrap().split('|').map(str::trim).filter(|name| !name.is_empty());
+    let speeds = rows.nth(1).unwrap().split('|').map(str::trim).filter(|cell| !cell.is_empty());
+    let table = report.split("opt-1.3b-LR-var.pickle.xz: ").nth(1).unwrap();
+    let mut checked = 0;
+    for (name, speed) in names.zip(speeds) {
+        let name = name.trim_matches('`');
+        let line = table.lines().find(|line| line.split_whitespace().next() == Some(name)).unwrap();
+        let measured: f64 = line.split_whitespace().nth(2).unwrap().parse().unwrap();
+        assert_eq!(speed, format!("{measured:.1} M"), "{name}");
+        checked += 1;
+    }
+    assert_eq!(checked, 9);
+}

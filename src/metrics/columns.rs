@@ -149,12 +149,25 @@ const PRICED: &[Column] = &[
     },
 ];
 
-/// The columns for these runs, in the order of all tables.
+/// The columns for these runs, in the order of all tables. A share of the recorded run needs a recording with times.
 pub fn columns<'a>(
     runs: impl IntoIterator<Item = &'a RunSummary>,
 ) -> impl Iterator<Item = &'static Column> + Clone {
-    let is_priced = runs.into_iter().any(|run| run.prices.is_some());
-    COLUMNS.iter().chain(PRICED.iter().filter(move |_| is_priced))
+    let (mut is_priced, mut has_times) = (false, false);
+    for prices in runs.into_iter().filter_map(|run| run.prices.as_ref()) {
+        is_priced = true;
+        has_times |= prices.share().is_some();
+    }
+    let is_known = move |column: &&Column| has_times || column.key != "predicted_driver_share";
+    COLUMNS.iter().chain(PRICED.iter().filter(move |_| is_priced).filter(is_known))
+}
+
+impl Column {
+    /// Whether it tells of the simulator itself, and of no allocator: for `--details`.
+    #[must_use]
+    pub fn is_detail(&self) -> bool {
+        self.key == "host_ns_per_event"
+    }
 }
 
 impl Row<'_> {

@@ -1,28 +1,12 @@
 //! Making a trace fit a smaller GPU.
 
-use crate::trace::{EventKind, Trace};
+use crate::trace::{Trace, peak_live_bytes};
 use crate::units::Bytes;
 
 /// The most bytes that are live at any moment, as requested. No allocator can do with less.
 #[must_use]
 pub fn peak_requested(trace: &Trace) -> Bytes {
-    let mut sizes = vec![0; trace.allocs as usize];
-    let (mut live, mut peak): (Bytes, Bytes) = (0, 0);
-    for event in &trace.events {
-        let place = event.alloc.0 as usize;
-        match event.kind {
-            EventKind::Malloc => {
-                sizes[place] = event.size;
-                live += event.size;
-                peak = peak.max(live);
-            }
-            EventKind::Free | EventKind::FreeCompleted => {
-                live -= std::mem::take(&mut sizes[place]);
-            }
-            EventKind::FreeRequested | EventKind::Attempt | EventKind::Trim => {}
-        }
-    }
-    peak
+    peak_live_bytes(trace)
 }
 
 /// The trace with every size multiplied by `factor`, and nothing made smaller than a byte.
@@ -38,7 +22,7 @@ pub fn scaled(trace: &Trace, factor: f64) -> Trace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{AllocId, Event, PoolId, StreamId};
+    use crate::trace::{AllocId, Event, EventKind, PoolId, StreamId};
 
     fn event(kind: EventKind, alloc: u32, size: Bytes) -> Event {
         Event { size, alloc: AllocId(alloc), stream: StreamId(0), kind, pool: PoolId::DEFAULT }

@@ -26,6 +26,7 @@ fn allocators(job: &JobComparison, labels: &[String]) -> Section {
         Grouped(events)
     );
     let columns = columns(job.ranks.iter().flat_map(|rank| &rank.comparison.runs));
+    let columns = columns.filter(|column| !column.is_detail());
     let mut heading = vec!["allocator", "at rank", "spread", "ranks with OOM"];
     heading.extend(columns.clone().map(|column| column.name));
     let row = |label: &String| {

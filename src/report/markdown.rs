@@ -23,9 +23,9 @@ impl Report for Markdown {
 
 fn write_table(comparison: &Comparison, out: &mut dyn Write) -> Result<(), ReportError> {
     let mut lines = vec![vec!["allocator".to_owned()]];
-    let columns = columns(&comparison.runs);
+    let columns = columns(&comparison.runs).filter(|column| !column.is_detail());
     lines[0].extend(columns.clone().map(|column| column.name.to_owned()));
-    for row in comparison.rows() {
+    for row in table::ordered(comparison) {
         let mut line = vec![escape(&row.run.label())];
         line.extend(columns.clone().map(|column| table::cell(column, &row)));
         lines.push(line);

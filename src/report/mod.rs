@@ -30,8 +30,9 @@ pub use html::{Page, fleet_page};
 pub use plot::{
     CHARTS, Chart, ImageFormat, write_building, write_fleet, write_series, write_sweep,
 };
+use verdict::is_choice;
+pub use verdict::is_choice_of_name;
 pub use verdict::verdict;
-use verdict::{is_choice, is_choice_of_name};
 
 use std::io::{self, Write};
 use std::path::Path;

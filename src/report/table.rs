@@ -4,8 +4,8 @@
 
 use comfy_table::{Attribute, Cell, Color, Table};
 
-use super::fitted::fitted;
 pub use super::fitted::wrapped;
+use super::fitted::{NARROW, fitted};
 pub use super::look::Look;
 use super::{is_choice, verdict};
 use crate::device::FenceCounts;
@@ -19,7 +19,7 @@ pub fn comparison(comparison: &Comparison, has_details: bool, look: Look) -> Str
     if let Some(reference) = &comparison.reference {
         headline += &format!("; saved: against {reference}");
     }
-    let mut parts = vec![headline, runs(comparison, look)];
+    let mut parts = vec![headline, runs(comparison, has_details, look)];
     if has_details {
         parts.push(calls(comparison, look));
         parts.extend(comparison.runs.iter().filter_map(counters));
@@ -95,9 +95,35 @@ const DISPENSABLE: [&str; 12] = [
     "reserved_peak_bytes",
 ];
 
-fn runs(comparison: &Comparison, look: Look) -> String {
+/// The rows as people want them: what happened and what one can choose first, then what is only to compare with.
+pub(super) fn ordered(comparison: &Comparison) -> Vec<Row<'_>> {
+    let is_first = |row: &Row<'_>| row.run.allocator == RECORDED || is_choice(row.run);
+    let (mut first, rest): (Vec<_>, Vec<_>) = comparison.rows().partition(is_first);
+    first.extend(rest);
+    first
+}
+
+/// The rows that are shown; on a narrow terminal those that only serve to compare are left out, and named.
+fn shown(comparison: &Comparison, look: Look) -> (Vec<Row<'_>>, String) {
+    let rows = ordered(comparison);
+    if look.width.is_none_or(|width| usize::from(width) >= NARROW) {
+        return (rows, String::new());
+    }
+    let is_kept =
+        |row: &Row<'_>| row.run.allocator == RECORDED || is_choice(row.run) || row.is_reference();
+    let (kept, gone): (Vec<_>, Vec<_>) = rows.into_iter().partition(is_kept);
+    // Where somebody chose only such rows, they are what is wanted.
+    if kept.iter().all(|row| row.run.allocator == RECORDED) || gone.is_empty() {
+        return (kept.into_iter().chain(gone).collect(), String::new());
+    }
+    let names: Vec<String> = gone.iter().map(|row| row.run.label()).collect();
+    (kept, format!("\nLeft out, as the terminal is narrow: {}", names.join(", ")))
+}
+
+fn runs(comparison: &Comparison, has_details: bool, look: Look) -> String {
     let mut heading = vec!["allocator".to_owned()];
-    let columns: Vec<&Column> = columns(&comparison.runs).collect();
+    let columns = columns(&comparison.runs).filter(|column| has_details || !column.is_detail());
+    let columns: Vec<&Column> = columns.collect();
     // Two short lines instead of a long one keep the table within a usual terminal.
     heading.extend(columns.iter().map(|column| column.name.replacen(' ', "\n", 1)));
     let place = |key: &&str| columns.iter().position(|column| column.key == *key);
@@ -106,7 +132,8 @@ fn runs(comparison: &Comparison, look: Look) -> String {
         let numbers = columns.iter().map(|column| coloured(column, &row, comparison));
         std::iter::once(label(&row)).chain(numbers).collect()
     };
-    fitted(&heading, comparison.rows().map(cells).collect(), &dispensable, look)
+    let (rows, note) = shown(comparison, look);
+    fitted(&heading, rows.into_iter().map(cells).collect(), &dispensable, look) + &note
 }
 
 fn label(row: &Row<'_>) -> Cell {

@@ -10,13 +10,17 @@ const NO_CHOICE: [&str; 4] = [RECORDED, "native", "vmm", "offline"];
 /// Savings below this share are not worth a change.
 const NOTICEABLE: f64 = 0.01;
 
+/// Peaks that are this close together are as good as equal: the time in the driver decides.
+const AS_GOOD: f64 = 0.005;
+
 /// Whether the run is of an allocator that one could train with.
 pub(super) fn is_choice(run: &RunSummary) -> bool {
     is_choice_of_name(&run.allocator)
 }
 
 /// The same, of an allocator's name.
-pub(super) fn is_choice_of_name(allocator: &str) -> bool {
+#[must_use]
+pub fn is_choice_of_name(allocator: &str) -> bool {
     !NO_CHOICE.contains(&allocator) && !allocator.starts_with("bound")
 }
 
@@ -115,12 +119,26 @@ fn held(comparison: &Comparison) -> Option<String> {
     Some(text)
 }
 
+/// The run to recommend: of those that need about as little as the one that needs least, the one that spends least time
+/// in the driver. Of equals the first one: the table goes from the usual to the unusual.
+fn best<'a>(runs: impl Iterator<Item = &'a RunSummary> + Clone) -> Option<&'a RunSummary> {
+    let least = runs.clone().map(|run| run.reserved_peak_bytes).min()?;
+    let most = least + (least as f64 * AS_GOOD) as Bytes;
+    let close = runs.filter(|run| run.reserved_peak_bytes <= most);
+    close.min_by_key(|run| (driver_time(run), run.reserved_peak_bytes))
+}
+
+/// Nanoseconds in the driver; without a profile the calls, which cost about the same each.
+fn driver_time(run: &RunSummary) -> u64 {
+    let predicted = run.prices.as_ref().map(|prices| prices.predicted_driver_ns.total);
+    predicted.unwrap_or_else(|| run.device_calls.total())
+}
+
 /// The allocator that needs least, and PyTorch's own setting where that is another one.
 fn alternative(comparison: &Comparison) -> Option<String> {
     let reference = comparison.reference()?;
     let others = || choices(comparison).filter(|run| !std::ptr::eq(*run, reference));
-    // Of equals the first one is named: the table goes from the usual to the unusual.
-    let best = others().min_by_key(|run| run.reserved_peak_bytes)?;
+    let best = best(others().collect::<Vec<_>>().into_iter())?;
     if reference.oom_count > best.oom_count {
         let needs = Size(best.reserved_peak_bytes);
         return Some(format!("to serve all, {} would need {needs}", best.label()));
@@ -247,6 +265,23 @@ mod tests {
     job: caching holds 60 GiB to serve 30 GiB (50.0 % used);
     gmlake would need 33 GiB, 27 GiB (45 %) less, and expandable, which is only a setting, 40 GiB.
     "#);
+    }
+
+    #[test]
+    fn of_those_that_need_about_as_little_the_one_with_the_fewest_calls_is_recommended() {
+        let with_calls = |allocator: &str, reserved: f64, creates: u64| {
+            let mut run = run(allocator, reserved, 6.0);
+            run.device_calls.create = creates;
+            run
+        };
+        let best_of = |runs: &[RunSummary]| best(runs.iter()).unwrap().allocator.clone();
+        let runs = [with_calls("gmlake", 6.0, 3700), with_calls("lake", 6.02, 100)];
+        assert_eq!(best_of(&runs), "lake");
+        // A per cent of memory is more than calls weigh.
+        let runs = [with_calls("gmlake", 6.0, 3700), with_calls("lake", 6.06, 100)];
+        assert_eq!(best_of(&runs), "gmlake");
+        let equal = [with_calls("caching", 6.0, 7), with_calls("lake", 6.0, 7)];
+        assert_eq!(best_of(&equal), "caching");
     }
 
     #[test]

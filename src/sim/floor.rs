@@ -1,4 +1,4 @@
-//! The least memory that any allocator needs: the bytes in use at the busiest moment.
+//! The least memory that any allocator needs: less than the peak of live bytes where frees wait for other streams.
 
 use crate::trace::{EventKind, Trace};
 use crate::units::Bytes;

@@ -1,8 +1,10 @@
 //! The peak of live bytes: the moment at which a program needs most, whatever the allocator.
 
+use std::ops::Range;
+
 use serde::Serialize;
 
-use crate::trace::{EventKind, Trace};
+use crate::trace::{Trace, live};
 use crate::units::Bytes;
 
 /// The moment at which most bytes were live.
@@ -20,30 +22,18 @@ pub struct Peak {
     pub step: Option<u64>,
 }
 
+/// The first event of a range after which most bytes are live in it, and how many; `None` of a range without events.
+pub(super) fn most_live(trace: &Trace, range: Range<usize>) -> Option<(usize, Bytes, u64)> {
+    let events = live(trace).enumerate().take(range.end).skip(range.start);
+    let states = events.map(|(event, (bytes, blocks))| (event, bytes, blocks));
+    states.reduce(|most, state| if state.1 > most.1 { state } else { most })
+}
+
 /// The moment at which most bytes were live.
 pub(super) fn live_peak(trace: &Trace) -> Option<Peak> {
-    let (mut live, mut blocks): (Bytes, u64) = (0, 0);
-    let mut peak: Option<Peak> = None;
-    for (index, event) in trace.events.iter().enumerate() {
-        match event.kind {
-            EventKind::Malloc => {
-                live += event.size;
-                blocks += 1;
-                if peak.is_none_or(|peak| live > peak.requested_bytes) {
-                    let (event, time_us) = (index as u64, trace.times_us[index]);
-                    peak = Some(Peak { requested_bytes: live, blocks, event, time_us, step: None });
-                }
-            }
-            EventKind::Free | EventKind::FreeCompleted => {
-                live = live.saturating_sub(event.size);
-                blocks = blocks.saturating_sub(1);
-            }
-            EventKind::FreeRequested | EventKind::Attempt | EventKind::Trim => {}
-        }
-    }
-    let mut peak = peak?;
-    let at = peak.event as usize;
+    let (at, requested_bytes, blocks) = most_live(trace, 0..trace.events.len())?;
     let step = trace.steps.iter().position(|step| (step.start..step.end).contains(&at));
-    peak.step = step.map(|index| index as u64 + 1);
-    Some(peak)
+    let step = step.map(|index| index as u64 + 1);
+    let (event, time_us) = (at as u64, trace.times_us[at]);
+    (requested_bytes > 0).then_some(Peak { requested_bytes, blocks, event, time_us, step })
 }

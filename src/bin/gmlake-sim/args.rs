@@ -365,10 +365,10 @@ pub(crate) struct DeviceArgs {
 }
 
 /// The allocators.
-#[derive(Debug, Parser)]
+#[derive(Debug, Clone, Parser)]
 #[command(next_help_heading = "Allocators")]
 pub(crate) struct AllocatorArgs {
-    /// Allocators to compare, or 'all' [default: all but those on request, see 'gmlake-sim allocators']
+    /// Allocators to compare, or 'all' [default: the usual ones, see 'gmlake-sim allocators']
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) allocators: Vec<String>,
     /// Set an option of an allocator, such as gmlake.fragment_limit=128MiB; may be repeated

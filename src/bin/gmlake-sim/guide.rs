@@ -14,7 +14,7 @@ use clap::Command;
 
 use crate::args::{self, CompletionsArgs, HelpArgs, ManArgs};
 use crate::topics::PAGES;
-use crate::{Answer, terminal};
+use crate::{Answer, completion, terminal};
 
 /// What is shown when nothing was typed.
 pub(crate) const START: &str = "\
@@ -86,12 +86,23 @@ fn section(title: &str, help: &str) -> String {
 
 /// Prints what a shell needs to complete our commands.
 pub(crate) fn completions(args: &CompletionsArgs) -> Answer {
-    let mut out = Vec::new();
-    clap_complete::generate(args.shell, &mut args::command(), "gmlake-sim", &mut out);
-    match terminal::print(String::from_utf8_lossy(&out).trim_end()) {
+    match terminal::print(completion::script(args.shell).trim_end()) {
         Ok(()) => Answer::Yes,
         Err(_) => Answer::Incomplete,
     }
+}
+
+/// The same command line, where options that the short help leaves out have their words in the manual.
+fn with_long_help(command: Command) -> Command {
+    let command =
+        command.mut_args(|argument| match (argument.get_long_help(), argument.get_help()) {
+            (None, Some(help)) => {
+                let help = help.clone();
+                argument.long_help(help)
+            }
+            _ => argument,
+        });
+    command.mut_subcommands(with_long_help)
 }
 
 /// Writes the manual pages.
@@ -99,6 +110,6 @@ pub(crate) fn man(args: &ManArgs) -> anyhow::Result<Answer> {
     let folder = &args.out;
     let wrong = || format!("{}: cannot write the manual pages", folder.display());
     fs::create_dir_all(folder).with_context(wrong)?;
-    clap_mangen::generate_to(args::command(), folder).with_context(wrong)?;
+    clap_mangen::generate_to(with_long_help(args::command()), folder).with_context(wrong)?;
     Ok(Answer::Yes)
 }

@@ -12,6 +12,7 @@ mod allocators;
 mod args;
 mod blame;
 mod compare;
+mod completion;
 mod demo;
 mod diff;
 mod export;

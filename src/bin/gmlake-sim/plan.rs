@@ -4,15 +4,16 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use gmlake::allocator::ALL;
 use gmlake::metrics::{JobPlan, Plan, Series, Target};
 use gmlake::remote;
 use gmlake::report::plan as report;
 use gmlake::report::section::{self, Section};
-use gmlake::report::{Export, ImageFormat, write_series};
+use gmlake::report::{Export, ImageFormat, is_choice_of_name, write_series};
 use gmlake::sim::job::{Job, jobs, quantity};
 use gmlake::sim::plan::{Card, PlanOptions, plan_job};
 
-use crate::args::{CardArgs, PlanArgs};
+use crate::args::{AllocatorArgs, CardArgs, PlanArgs};
 use crate::export::Exports;
 use crate::typed::{check_stdin, choices_of_any_device, warn_of_gaps};
 use crate::{Answer, terminal, work};
@@ -20,7 +21,7 @@ use crate::{Answer, terminal, work};
 pub(crate) fn main(args: &PlanArgs) -> anyhow::Result<Answer> {
     check_stdin(&args.input.files)?;
     let options = PlanOptions {
-        choices: choices_of_any_device(&args.input, &args.allocators)?,
+        choices: choices_of_any_device(&args.input, &allocators(args))?,
         targets: targets(args)?,
         resolution: args.resolution,
     };
@@ -52,6 +53,16 @@ pub(crate) fn main(args: &PlanArgs) -> anyhow::Result<Answer> {
         }
     }
     Ok(answer)
+}
+
+/// The allocators that were asked for; by default those that one can choose, without the rows that serve to compare.
+fn allocators(args: &PlanArgs) -> AllocatorArgs {
+    let mut allocators = args.allocators.clone();
+    if allocators.allocators.is_empty() {
+        let names = ALL.iter().filter(|spec| spec.by_default && is_choice_of_name(spec.name));
+        allocators.allocators = names.map(|spec| spec.name.to_owned()).collect();
+    }
+    allocators
 }
 
 /// Makes sure that the pictures can be written.

@@ -4,8 +4,9 @@ use std::str::FromStr;
 
 use crate::metrics::{Moment, RunSummary};
 use crate::sim::Opened;
+use crate::sim::live_peak::most_live;
 use crate::trace::{EventKind, Trace};
-use crate::units::{Bytes, Grouped};
+use crate::units::Grouped;
 
 /// A moment of a recording or of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -136,19 +137,8 @@ pub(crate) fn first_failure(trace: &Trace) -> Option<usize> {
 
 /// The first event of a range after which as many bytes are live as never else in it.
 fn highest(trace: &Trace, range: std::ops::Range<usize>) -> usize {
-    let mut live: Bytes = 0;
-    let mut most = (0, range.start);
-    for (index, event) in trace.events[..range.end].iter().enumerate() {
-        match event.kind {
-            EventKind::Malloc => live += event.size,
-            EventKind::Free | EventKind::FreeCompleted => live = live.saturating_sub(event.size),
-            EventKind::FreeRequested | EventKind::Attempt | EventKind::Trim => {}
-        }
-        if index >= range.start && live > most.0 {
-            most = (live, index);
-        }
-    }
-    most.1
+    let start = range.start;
+    most_live(trace, range).map_or(start, |(event, ..)| event)
 }
 
 /// A moment for the tables.

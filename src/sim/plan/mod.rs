@@ -32,6 +32,7 @@ use crate::device::GRANULE;
 use crate::drive::OnOom;
 use crate::metrics::{JobFit, JobPlan, Need, Plan, RankFit, Target, Trial, Verdict};
 use crate::remote;
+use crate::trace::peak_live_bytes;
 use crate::units::Bytes;
 use search::Search;
 
@@ -106,7 +107,8 @@ fn plan_spread(opened: &Opened, options: &PlanOptions, spread: Spread) -> Result
     for (need, trials) in needs.iter_mut().zip(trials.chunks(options.targets.len().max(1))) {
         need.verdicts = trials.iter().map(|&trial| verdict(need, trial)).collect();
     }
-    Ok(Plan { live_peak_bytes: floor, ..assemble(opened, options, needs) })
+    let live_peak_bytes = peak_live_bytes(&opened.trace);
+    Ok(Plan { live_peak_bytes, ..assemble(opened, options, needs) })
 }
 
 /// A need, and what is known of larger devices without a run.
