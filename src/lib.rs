@@ -47,6 +47,7 @@ pub mod device;
 pub mod drive;
 pub mod fleet;
 pub mod metrics;
+pub mod printable;
 mod reader_error;
 pub mod remote;
 pub mod replay;

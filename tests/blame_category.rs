@@ -20,6 +20,7 @@ fn phases() -> Phases {
         backward: (20..30).chain(50..60).collect(),
         steps: vec![(30, 40), (60, 70), (90, 100)],
         parameter_bytes: vec![8],
+        ..Phases::default()
     }
 }
 

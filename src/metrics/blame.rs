@@ -16,6 +16,9 @@ use crate::units::Bytes;
 /// What a request without a call stack is called: Python has no frame in the threads that run the backward pass.
 pub const NO_STACK: &str = "no Python stack: autograd's backward threads";
 
+/// What a block is called that was live before the recording started, and about which nothing more is known.
+pub const BEFORE: &str = "live before the recording started";
+
 /// The kind of name that rows have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -23,7 +26,9 @@ pub enum By {
     /// The line that asked: file, line and function.
     #[default]
     Line,
-    /// Its file and function.
+    /// The user's own line: the innermost outside of packages and of the standard library.
+    Own,
+    /// The file and the function of the line that asked.
     Function,
     /// Its Python module.
     Module,
@@ -41,8 +46,9 @@ pub enum By {
 
 impl By {
     /// Every kind with the name that is typed. A new kind has its line here, and its names in `sim::blame::names`.
-    pub const ALL: [(Self, &'static str); 8] = [
+    pub const ALL: [(Self, &'static str); 9] = [
         (Self::Line, "line"),
+        (Self::Own, "own"),
         (Self::Function, "function"),
         (Self::Module, "module"),
         (Self::Stack, "stack"),
@@ -67,7 +73,7 @@ impl By {
     /// Whether it needs call stacks.
     #[must_use]
     pub fn needs_stacks(self) -> bool {
-        matches!(self, Self::Line | Self::Function | Self::Module | Self::Stack)
+        matches!(self, Self::Line | Self::Own | Self::Function | Self::Module | Self::Stack)
     }
 }
 
@@ -76,6 +82,8 @@ impl By {
 pub struct BlameRow {
     /// The name, of the kind that was asked for.
     pub name: String,
+    /// Where rows are lines: the user's own line from which most of the bytes were asked for, if that is another one.
+    pub own: Option<String>,
     /// Bytes asked for.
     pub bytes: Bytes,
     /// Blocks.
@@ -107,12 +115,25 @@ pub struct Blame {
     pub live_bytes: Bytes,
     /// Bytes held from the device, if an allocator was simulated.
     pub reserved_bytes: Option<Bytes>,
-    /// Bytes among the live ones whose request has no call stack.
+    /// Bytes among the live ones that were requested while the recording ran, and have no call stack.
     pub stackless_bytes: Bytes,
+    /// Bytes among the live ones that were live before the recording started.
+    pub before_bytes: Bytes,
     /// The kind of name.
     pub by: By,
     /// The rows, largest first.
     pub rows: Vec<BlameRow>,
+}
+
+impl BlameRow {
+    /// The name, and behind it the user's own line that it was called from.
+    #[must_use]
+    pub fn with_own(&self) -> String {
+        match &self.own {
+            Some(own) => format!("{} < {own}", self.name),
+            None => self.name.clone(),
+        }
+    }
 }
 
 impl Blame {

@@ -14,15 +14,17 @@
 //!
 //! 1. asked for by a function of a collective (`all_gather` and so on): **collectives**;
 //! 2. within an optimizer's step: **optimizer state** if it is live when the step ends, else **temporaries**;
-//! 3. by autograd, which has no Python stack: **gradients** if it is live when the optimizer's next step begins, else
+//! 3. by autograd, which has no frame of Python: **gradients** if it is live when the optimizer's next step begins, else
 //!    **temporaries**; what is never given back and is not as large as a parameter is **unknown**;
 //! 4. by a checkpoint that computes again: **activations** if it is live at the next request of the backward pass, else
 //!    **temporaries**;
 //! 5. before any module's first request, and live when the first step of the optimizer ends: **parameters**; so is what
-//!    a module asks for that is being built, moved or copied;
+//!    a module asks for that is being built, moved or copied. Where no step ended, what was asked for between the
+//!    building of a module and its first request is an input;
 //! 6. live when two further steps of the optimizer are over, if this many were recorded: **unknown** (workspaces);
 //! 7. outside of all modules, before the first module of the forward pass, and live when that one asks: **inputs**;
-//! 8. live when the backward pass begins: **activations**;
+//! 8. live when the backward pass begins: **activations**. Where the forward pass was cut off, by a request that failed
+//!    or by the end of a recording without a backward pass: live then;
 //! 9. else **temporaries**. Without stacks, what 2 does not decide is **unknown**.
 
 use serde::Serialize;
@@ -119,6 +121,10 @@ pub struct Phases {
     pub module: Vec<usize>,
     /// First event of each step of an optimizer, and the first one after it.
     pub steps: Vec<(usize, usize)>,
+    /// Where passes were cut off: requests that failed in them, and the end of a recording without a backward pass.
+    pub cut: Vec<usize>,
+    /// The first event after the last request of a module that was built or moved before any module ran; 0: none was.
+    pub built: usize,
     /// Sizes of parameters.
     pub parameter_bytes: Vec<Bytes>,
 }
@@ -129,7 +135,8 @@ impl Phases {
     pub fn category(&self, block: &Lifetime) -> Category {
         let is_live_at = |event: Option<usize>| event.is_some_and(|event| block.freed > event);
         let or_temporary = |is_it: bool, it| if is_it { it } else { Category::Temporaries };
-        let next_backward = after(&self.backward, block.asked);
+        let ends = [after(&self.backward, block.asked), after(&self.cut, block.asked)];
+        let next_backward = ends.into_iter().flatten().min();
         let place = self.steps.partition_point(|step| step.1 <= block.asked);
         let within = self.steps.get(place).filter(|step| step.0 <= block.asked);
         match (block.place, within) {
@@ -162,9 +169,13 @@ impl Phases {
     #[must_use]
     pub fn is_parameter(&self, block: &Lifetime) -> bool {
         let is_early = self.module.first().is_none_or(|&first| block.asked < first);
-        let first_end = self.steps.first().map_or(usize::MAX, |step| step.1);
+        let cut = || self.cut.first().copied().unwrap_or(usize::MAX);
+        let first_end = self.steps.first().map_or_else(cut, |step| step.1);
+        // Without a step, nothing shows whether an input would have been given back at its end.
+        let is_given = self.steps.is_empty() && self.built > 0 && block.asked >= self.built;
         match block.place {
             Place::Building => self.lasts(block) || block.freed >= first_end,
+            Place::Program if is_given => false,
             Place::Module | Place::Program => is_early && block.freed >= first_end,
             _ => false,
         }

@@ -35,7 +35,7 @@ mod sweep;
 mod timeline;
 mod tuning;
 
-pub use blame::{Blame, BlameRow, By, JobBlame, NO_STACK, RankBlame, RankDifference};
+pub use blame::{BEFORE, Blame, BlameRow, By, JobBlame, NO_STACK, RankBlame, RankDifference};
 pub use building::{
     BlockTimes, Building, PAPER_LEAST_ALLOCS, PAPER_TABLE_1, TABLE_1_CHUNKS, Table1Row,
 };

@@ -227,7 +227,8 @@ impl<'a> Ingest<'a> {
     }
 
     fn finish(mut self) -> Trace {
-        self.trace.alloc_stacks = self.origins.finish();
+        let live = self.live.iter().map(|(&address, live)| (address, live.alloc));
+        self.trace.alloc_stacks = self.origins.finish(live);
         self.trace.warnings.extend(self.records.warnings.iter().cloned());
         self.trace.steps = steps::find(self.records, &self.trace);
         self.trace.warnings.sort_by_key(|warning| warning.kind);

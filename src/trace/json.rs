@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 use super::if_object::IfObject;
 use super::options::LoadOptions;
 use super::settings::RawSettings;
+use super::stack_table::StackTable;
 use super::torch::{FOREIGN, RawAction, RawBlock, RawEntry, RawSegment, Snapshot, block_state};
 use super::{Annotation, Entry, Position, Records, TraceError};
 use crate::reader_error;
@@ -84,14 +85,31 @@ struct JsonEntry<'a> {
     frames: Option<&'a RawValue>,
 }
 
+/// A frame: a dict, or one text.
 #[derive(Deserialize)]
-struct JsonFrame<'a> {
-    #[serde(borrow, default)]
-    name: Cow<'a, str>,
-    #[serde(borrow, default)]
-    filename: Cow<'a, str>,
-    #[serde(default)]
-    line: u64,
+#[serde(untagged)]
+enum JsonFrame<'a> {
+    Parts {
+        #[serde(borrow)]
+        name: Option<Cow<'a, str>>,
+        #[serde(borrow)]
+        filename: Option<Cow<'a, str>>,
+        line: Option<u64>,
+    },
+    Text(#[serde(borrow)] Cow<'a, str>),
+}
+
+impl JsonFrame<'_> {
+    fn number(&self, table: &mut StackTable) -> u32 {
+        match self {
+            Self::Text(text) => table.frame_of_text(text),
+            Self::Parts { name, filename, line } => {
+                let part =
+                    |part: &Option<Cow<str>>| part.clone().unwrap_or("?".into()).into_owned();
+                table.frame(&part(filename), line.unwrap_or(0), &part(name))
+            }
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -116,12 +134,16 @@ struct JsonBlock<'a> {
     state: Cow<'a, str>,
     #[serde(borrow)]
     frames: Option<&'a RawValue>,
-    history: Option<Vec<JsonHistory>>,
+    #[serde(borrow)]
+    history: Option<Vec<JsonHistory<'a>>>,
 }
 
+/// What PyTorch 2.0 noted of the requests that had a block, the newest first.
 #[derive(Deserialize)]
-struct JsonHistory {
+struct JsonHistory<'a> {
     real_size: Option<u64>,
+    #[serde(borrow)]
+    frames: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -230,9 +252,8 @@ impl<'de> Reader<'de> {
             None => {
                 let parsed: Option<Vec<JsonFrame>> = serde_json::from_str(text)
                     .map_err(|error| format!("frames: {}", reader_error::json(&error)))?;
-                let number =
-                    |frame: &JsonFrame| table.frame(&frame.filename, frame.line, &frame.name);
-                let numbers: Vec<u32> = parsed.iter().flatten().map(number).collect();
+                let frames = parsed.iter().flatten();
+                let numbers: Vec<u32> = frames.map(|frame| frame.number(table)).collect();
                 let number = table.list(&numbers);
                 lists.insert(text, number);
                 number
@@ -246,13 +267,15 @@ impl<'de> Reader<'de> {
         let mut blocks = Vec::with_capacity(json.blocks.len());
         for block in json.blocks {
             let state = block_state(block.state.as_bytes());
-            let old = block.history.and_then(|history| history.first()?.real_size);
+            let latest = block.history.as_ref().and_then(|history| history.first());
+            let frames = block.frames.filter(|frames| !["[]", "null"].contains(&frames.get()));
+            let frames = frames.or_else(|| latest?.frames);
             blocks.push(RawBlock {
                 address: block.address,
                 size: block.size,
-                requested: block.requested_size.or(old),
+                requested: block.requested_size.or_else(|| latest?.real_size),
                 state: state.ok_or_else(|| format!("{:?} is no state of a block", block.state))?,
-                stack: self.stack(block.frames, &None, &None)?,
+                stack: self.stack(frames, &None, &None)?,
             });
         }
         let raw = RawSegment {

@@ -1,7 +1,8 @@
 //! Origins: the call stack of each allocation, by its dense id.
 //!
-//! A request says its stack itself. A block that was live before the recording began does not: if it is there at the
-//! end, its stack is in the final state. If it was freed before, the entry of its free has a stack, which is that of
+//! A request says its stack itself, or else, if its block is there at the end, the final state does (PyTorch 2.0 kept
+//! stacks there). A block that was live before the recording began has no request: if it is there at the end, its
+//! stack is in the final state, too. If it was freed before, the entry of its free has a stack, which is that of
 //! the request where PyTorch records no stacks of frees (`context="alloc"`): that is so if all frees of known requests
 //! have the stacks of their requests.
 //!
@@ -69,11 +70,14 @@ impl<'a> Origins<'a> {
         }
     }
 
-    /// The stack of each allocation; nothing if there are none.
-    pub(super) fn finish(&mut self) -> Vec<u32> {
-        for (address, alloc) in self.before.drain() {
-            if let Ok(place) = self.records.binary_search_by_key(&address, |&(at, _)| at) {
-                self.stacks[alloc.0 as usize] = self.records[place].1;
+    /// The stack of each allocation; nothing if there are none. `live` is what is live in the end.
+    pub(super) fn finish(&mut self, live: impl Iterator<Item = (u64, AllocId)>) -> Vec<u32> {
+        for (address, alloc) in live.filter(|_| self.has_stacks) {
+            let stack = &mut self.stacks[alloc.0 as usize];
+            let place = self.records.binary_search_by_key(&address, |&(at, _)| at);
+            match place {
+                Ok(place) if *stack == Entry::NO_STACK => *stack = self.records[place].1,
+                _ => {}
             }
         }
         if self.same > 0 && self.other == 0 {

@@ -35,6 +35,12 @@ impl StackTable {
         self.frames.intern(Frame { file: file.into(), line, function: function.into() })
     }
 
+    /// The number of a frame that is written as one text.
+    pub(super) fn frame_of_text(&mut self, text: &str) -> u32 {
+        let (file, line, function) = Frame::parts(text);
+        self.frame(file, line, function)
+    }
+
     /// The number of a sequence of frames, innermost first.
     pub(super) fn list(&mut self, frames: &[u32]) -> u32 {
         if frames.is_empty() { NONE } else { self.lists.intern_ref(frames) }

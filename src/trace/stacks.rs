@@ -28,6 +28,33 @@ impl std::fmt::Display for Frame {
     }
 }
 
+impl Frame {
+    /// The file, the line and the function of a frame that is written as one text: `train.py:8:main`,
+    /// `File "train.py", line 8, in main`, or only a function.
+    pub(super) fn parts(text: &str) -> (&str, u64, &str) {
+        let text = text.trim();
+        if let Some((file, rest)) =
+            text.strip_prefix("File \"").and_then(|t| t.split_once("\", line "))
+        {
+            let (line, function) = rest.split_once(", in ").unwrap_or((rest, "?"));
+            return (file, line.trim().parse().unwrap_or(0), function.trim());
+        }
+        // The line is the first number between two colons, or the last number behind one.
+        let mut from = 0;
+        while let Some(at) = text[from..].find(':').map(|at| from + at) {
+            let behind = &text[at + 1..];
+            let digits = behind.find(|c: char| !c.is_ascii_digit()).unwrap_or(behind.len());
+            let rest = behind[digits..].strip_prefix([':', ' ']);
+            match (behind[..digits].parse(), rest) {
+                (Ok(line), Some(function)) => return (&text[..at], line, function.trim()),
+                (Ok(line), None) if digits == behind.len() => return (&text[..at], line, "?"),
+                _ => from = at + 1,
+            }
+        }
+        ("??", 0, text)
+    }
+}
+
 /// A call stack, and what else was noted about the moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stack {
@@ -71,5 +98,28 @@ impl Stacks {
     #[must_use]
     pub fn has_frames(&self) -> bool {
         self.stacks.iter().any(|stack| !stack.frames.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_read_from_text() {
+        for (text, parts) in [
+            ("train.py:8:<module>", ("train.py", 8, "<module>")),
+            ("train.py:8 main", ("train.py", 8, "main")),
+            ("C:\\job\\train.py:8:main", ("C:\\job\\train.py", 8, "main")),
+            ("??:0:torch::unwind::unwind()", ("??", 0, "torch::unwind::unwind()")),
+            ("a.cpp:12:at::native::f(int)", ("a.cpp", 12, "at::native::f(int)")),
+            ("  File \"train.py\", line 8, in main", ("train.py", 8, "main")),
+            ("train.py:8", ("train.py", 8, "?")),
+            ("at::native::mm(at::Tensor)", ("??", 0, "at::native::mm(at::Tensor)")),
+            ("", ("??", 0, "")),
+            (":", ("??", 0, ":")),
+        ] {
+            assert_eq!(Frame::parts(text), parts, "{text}");
+        }
     }
 }

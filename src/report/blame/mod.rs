@@ -33,7 +33,7 @@ pub fn table(blame: &Blame, top: usize, look: Look) -> String {
         let step = row.oldest_step.map_or("-".to_owned(), |step| Grouped(step).to_string());
         let numbers =
             [Size(row.bytes).to_string(), share(row.bytes), Grouped(row.blocks).to_string()];
-        rows.push((row.name.clone(), [&numbers[..], &[step]].concat()));
+        rows.push((row.with_own(), [&numbers[..], &[step]].concat()));
     }
     let mut sum = |name: String, bytes: Bytes, blocks: u64| {
         let blocks = Grouped(blocks).to_string();
@@ -48,6 +48,10 @@ pub fn table(blame: &Blame, top: usize, look: Look) -> String {
     sum("all".to_owned(), bytes, blocks);
     let mut text =
         format!("{}\n\n{}", headline(blame), named(blame.by.name(), &heading, rows, look));
+    if blame.before_bytes > 0 && blame.before_bytes < blame.live_bytes {
+        let (bytes, share) = (Size(blame.before_bytes), share(blame.before_bytes));
+        text += &format!("\n\n{bytes} ({share}) were live before the recording started.");
+    }
     if blame.stackless_bytes > 0
         && blame.by.needs_stacks()
         && blame.stackless_bytes < blame.live_bytes

@@ -38,7 +38,7 @@ fn holders(refusal: &Refusal, top: usize) -> Vec<Vec<String>> {
         vec![name, Size(bytes).to_string(), share, Grouped(blocks).to_string()]
     };
     let shown = refusal.held.iter().take(top);
-    let mut rows: Vec<_> = shown.map(|row| line(row.name.clone(), row.bytes, row.blocks)).collect();
+    let mut rows: Vec<_> = shown.map(|row| line(row.with_own(), row.bytes, row.blocks)).collect();
     if let Some(rest) = refusal.held.get(top..).filter(|rest| !rest.is_empty()) {
         let (bytes, blocks) =
             (rest.iter().map(|r| r.bytes).sum(), rest.iter().map(|r| r.blocks).sum());

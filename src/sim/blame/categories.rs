@@ -6,6 +6,7 @@
 use rustc_hash::FxHashMap;
 
 use super::files::is_of_program;
+use super::frames::{has_stacks, is_machinery, is_of_engine, is_python, node};
 use crate::metrics::{Category, Lifetime, Phases, Place};
 use crate::sim::Opened;
 use crate::trace::{Entry, EventKind, Frame};
@@ -18,6 +19,7 @@ const NOTED: &str = "gmlake category: ";
 pub(super) struct Categories<'o> {
     opened: &'o Opened,
     phases: Phases,
+    has_stacks: bool,
     places: FxHashMap<u32, Place>,
     /// For each allocation, the event that gave it back.
     freed: Vec<usize>,
@@ -32,21 +34,46 @@ impl<'o> Categories<'o> {
                 freed[event.alloc.0 as usize] = index;
             }
         }
-        let mut found =
-            Self { opened, phases: Phases::default(), places: FxHashMap::default(), freed };
-        found.phases.steps = steps(opened);
-        for index in 0..trace.events.len() {
-            if trace.events[index].kind != EventKind::Malloc {
-                continue;
-            }
-            match found.place(index) {
-                Place::Backward => found.phases.backward.push(index),
-                Place::Module => found.phases.module.push(index),
+        let phases = Phases { steps: steps(opened), ..Phases::default() };
+        let (has_stacks, places) = (has_stacks(opened), FxHashMap::default());
+        let mut found = Self { opened, phases, has_stacks, places, freed };
+        for (index, event) in trace.events.iter().enumerate() {
+            match event.kind {
+                EventKind::Malloc => found.request(index),
+                EventKind::Attempt => found.failure(index),
                 _ => {}
             }
         }
+        if found.phases.backward.is_empty() {
+            found.phases.cut.extend(trace.events.len().checked_sub(1));
+        }
         found.phases.parameter_bytes = found.parameter_bytes();
         found
+    }
+
+    fn request(&mut self, index: usize) {
+        match self.place(index) {
+            Place::Backward => self.phases.backward.push(index),
+            Place::Module => self.phases.module.push(index),
+            Place::Building if self.phases.module.is_empty() => self.phases.built = index + 1,
+            _ => {}
+        }
+    }
+
+    /// Notes a request that failed, if it was one of a forward or backward pass.
+    fn failure(&mut self, index: usize) {
+        let Phases { module, backward, steps, .. } = &self.phases;
+        let step = steps.iter().map(|step| step.1).rfind(|&end| end <= index);
+        let is_forward =
+            module.last().is_some_and(|last| Some(last) > backward.last().max(step.as_ref()));
+        let is_pass = match self.place(index) {
+            Place::Module | Place::Recompute | Place::Backward => true,
+            Place::Program => is_forward,
+            _ => false,
+        };
+        if is_pass {
+            self.phases.cut.push(index);
+        }
     }
 
     /// What the request that event number `event` is was for.
@@ -92,16 +119,27 @@ impl<'o> Categories<'o> {
     fn place(&mut self, event: usize) -> Place {
         let (records, trace) = (&self.opened.records, &self.opened.trace);
         let number = trace.stack_of(event);
-        let is_known = records.stacks.has_frames() && event >= trace.start_events;
+        let is_known = self.has_stacks && event >= trace.start_events;
         match number {
             _ if !is_known => Place::Unknown,
             Entry::NO_STACK => Place::Backward,
             _ => *self.places.entry(number).or_insert_with(|| {
-                let frames: Vec<&Frame> =
-                    records.stacks.frames_of(number).filter(|frame| is_of_program(frame)).collect();
-                place(&frames)
+                let all = || records.stacks.frames_of(number).filter(|frame| is_of_program(frame));
+                let frames: Vec<&Frame> = all().filter(|frame| is_python(frame)).collect();
+                match frames.is_empty() && all().any(|frame| !is_machinery(frame)) {
+                    true => native_place(all()),
+                    false => place(&frames),
+                }
             }),
         }
+    }
+}
+
+/// From where a stack asks that has no frame of Python.
+fn native_place<'f>(mut frames: impl Iterator<Item = &'f Frame>) -> Place {
+    match frames.any(|frame| is_of_engine(frame) || node(frame).is_some()) {
+        true => Place::Backward,
+        false => Place::Unknown,
     }
 }
 

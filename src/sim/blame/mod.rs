@@ -11,6 +11,7 @@
 mod categories;
 mod difference;
 mod files;
+mod frames;
 mod growth;
 mod history;
 mod live;
@@ -29,6 +30,7 @@ use super::run::RunError;
 use super::setup::Setup;
 use crate::allocator::Choice;
 use crate::metrics::{Blame, BlameRow, By, Category, Moment};
+use crate::units::Bytes;
 use categories::Categories;
 pub use difference::{Tolerance, diff};
 pub use growth::growth;
@@ -79,8 +81,13 @@ pub fn blame(opened: &Opened, question: &Question) -> Result<Blame, BlameError> 
     blame.reserved_bytes = found.reserved;
     let mut namer = Namer::new(opened, question.by, question.innermost);
     blame.live_bytes = found.blocks.iter().map(|block| block.bytes).sum();
-    let stackless = found.blocks.iter().filter(|block| !namer.has_frames(block.event));
-    blame.stackless_bytes = stackless.map(|block| block.bytes).sum();
+    for block in &found.blocks {
+        match namer.is_before(block.event) {
+            true => blame.before_bytes += block.bytes,
+            false if !namer.has_frames(block.event) => blame.stackless_bytes += block.bytes,
+            false => {}
+        }
+    }
     blame.rows = rows(opened, &found.blocks, &mut namer);
     Ok(blame)
 }
@@ -143,25 +150,47 @@ pub(crate) fn step_of(opened: &Opened, event: usize) -> Option<u64> {
 
 fn rows(opened: &Opened, blocks: &[Live], namer: &mut Namer) -> Vec<BlameRow> {
     let mut places: FxHashMap<String, usize> = FxHashMap::default();
-    let mut rows: Vec<(BlameRow, usize)> = Vec::new();
+    let mut rows: Vec<Row> = Vec::new();
     for block in blocks {
         let name = namer.name(block.event, block.bytes);
         let place = *places.entry(name).or_insert_with_key(|name| {
-            rows.push((BlameRow { name: name.clone(), ..BlameRow::default() }, block.event));
+            rows.push(Row::new(name.clone(), block.event));
             rows.len() - 1
         });
-        let (row, oldest) = &mut rows[place];
-        row.bytes += block.bytes;
-        row.blocks += 1;
-        *oldest = block.event.min(*oldest);
+        rows[place].add(opened, block);
     }
-    let finish = |(mut row, oldest): (BlameRow, usize)| {
-        row.oldest_step = step_of(opened, oldest);
-        row
-    };
-    let mut rows: Vec<BlameRow> = rows.into_iter().map(finish).collect();
+    let mut rows: Vec<BlameRow> = rows.into_iter().map(|row| row.finish(opened, namer)).collect();
     rows.sort_by(|a, b| (b.bytes, &a.name).cmp(&(a.bytes, &b.name)));
     rows
+}
+
+/// A row while it is added up.
+struct Row {
+    row: BlameRow,
+    oldest: usize,
+    /// Bytes of each call stack, with an event that has it.
+    stacks: FxHashMap<u32, (Bytes, usize)>,
+}
+
+impl Row {
+    fn new(name: String, event: usize) -> Self {
+        let row = BlameRow { name, ..BlameRow::default() };
+        Self { row, oldest: event, stacks: FxHashMap::default() }
+    }
+
+    fn add(&mut self, opened: &Opened, block: &Live) {
+        self.row.bytes += block.bytes;
+        self.row.blocks += 1;
+        self.oldest = block.event.min(self.oldest);
+        let stack = opened.trace.stack_of(block.event);
+        self.stacks.entry(stack).or_insert((0, block.event)).0 += block.bytes;
+    }
+
+    fn finish(mut self, opened: &Opened, namer: &Namer) -> BlameRow {
+        self.row.oldest_step = step_of(opened, self.oldest);
+        self.row.own = namer.own_of(&self.row.name, self.stacks.into_values());
+        self.row
+    }
 }
 
 /// The moment of an event.

@@ -56,11 +56,17 @@ impl Document<'_> {
         place: &Place,
         out: &mut Snapshot,
     ) -> Result<u32, TraceError> {
-        let frames = self.field(block, "frames").filter(|_| self.want_stacks);
-        match frames {
+        // PyTorch 2.0 kept the stack in the block's `history`, the newest first.
+        let old = || self.field(self.latest_of_history(block)?, "frames");
+        let frames = self.field(block, "frames").filter(|frames| !self.is_empty(*frames));
+        match frames.or_else(old).filter(|_| self.want_stacks) {
             Some(Value::List(list) | Value::Tuple(list)) => self.stack(list, known, place, out),
             _ => Ok(Entry::NO_STACK),
         }
+    }
+
+    fn is_empty(&self, list: Value) -> bool {
+        self.sequence(list).is_some_and(|list| self.heap.items(list).next().is_none())
     }
 
     fn label(&self, at: u64, len: u32) -> Cow<'_, str> {
@@ -103,6 +109,11 @@ impl Document<'_> {
         place: &Place,
         out: &mut Snapshot,
     ) -> Result<u32, TraceError> {
+        if let Some(whole) = text(self.bytes, item) {
+            let whole = String::from_utf8_lossy(&whole[..whole.len().min(MAX_NAME)]);
+            out.spend(whole.len() as Bytes)?;
+            return Ok(out.stacks.frame_of_text(&whole));
+        }
         let map = self.map(item, place)?;
         let part = |key| -> Result<_, TraceError> {
             let text = self.string(map, key, place)?.unwrap_or(b"?");

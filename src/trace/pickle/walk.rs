@@ -160,7 +160,9 @@ impl Document<'_> {
                 state: state
                     .ok_or_else(|| self.wrong_at(&place, map.at, "has no state that we know"))?,
                 requested: match self.whole(map, "requested_size", &place)? {
-                    None => self.history_size(map),
+                    None => self
+                        .latest_of_history(map)
+                        .and_then(|latest| self.field(latest, "real_size")?.as_u64()),
                     requested => requested,
                 },
                 stack: self.block_stack(map, stacks, &place, out)?,
@@ -169,12 +171,12 @@ impl Document<'_> {
         Ok(blocks)
     }
 
-    /// PyTorch 2.0 kept the requested size in `history[0].real_size`.
-    fn history_size(&self, block: Map) -> Option<u64> {
+    /// PyTorch 2.0 kept the requested size and the stack of a block in the first item of its `history`.
+    pub(super) fn latest_of_history(&self, block: Map) -> Option<Map> {
         let history = self.sequence(self.field(block, "history")?)?;
         let Value::Dict(first) = self.heap.items(history).next()? else { return None };
         let Dict::Map(first) = self.heap.dicts[first as usize] else { return None };
-        self.field(self.heap.maps[first as usize], "real_size")?.as_u64()
+        Some(self.heap.maps[first as usize])
     }
 
     fn annotations(
