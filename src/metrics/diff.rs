@@ -7,8 +7,10 @@
 //! ```
 //!
 //! Rows are matched by their names. A line whose name is left over on both sides moved, if file, function and bytes are
-//! the same; or if it is the only one of its function that is left over on either side.
+//! the same; or if it is the only one of its function that is left over on either side. In addition the call stacks must
+//! show that its file was changed: other lines behind it moved as far, and none stayed ([`Lines`]).
 
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use super::{Blame, BlameRow, By, SCHEMA_VERSION};
@@ -84,11 +86,45 @@ pub struct Diff {
     pub rows: Vec<DiffRow>,
 }
 
+/// The lines of a program that its call stacks name: lines and functions by file.
+#[derive(Debug, Clone, Default)]
+pub struct Lines(FxHashMap<String, FxHashSet<(u64, String)>>);
+
+impl Lines {
+    /// The lines with these names, `file:line function`.
+    pub fn of<'n>(names: impl Iterator<Item = &'n str>) -> Self {
+        let mut files: FxHashMap<String, FxHashSet<(u64, String)>> = FxHashMap::default();
+        for (file, line, function) in names.filter_map(line_of) {
+            files.entry(file.to_owned()).or_default().insert((line, function.to_owned()));
+        }
+        Self(files)
+    }
+
+    /// Whether the stacks show that a file was changed so that its line `from` became line `to` of `after`: another line
+    /// behind it moved as far, and no line behind it stayed where it was.
+    fn moved(&self, after: &Self, file: &str, from: u64, to: u64) -> bool {
+        let (Some(old), Some(new)) = (self.0.get(file), after.0.get(file)) else { return false };
+        let at = |line: u64, function: &str, back: bool| {
+            let (from, to) = if back { (to, from) } else { (from, to) };
+            let line = (line + to).checked_sub(from)?;
+            Some((line, function.to_owned()))
+        };
+        let behind = || old.iter().filter(|(line, _)| *line >= from.min(to));
+        let has = |set: &FxHashSet<(u64, String)>, place: Option<(u64, String)>| {
+            place.is_some_and(|place| set.contains(&place))
+        };
+        let moves = |(line, function): &(u64, String)| has(new, at(*line, function, false));
+        let came = |(line, function): &(u64, String)| has(old, at(*line, function, true));
+        let stays = |place: &&(u64, String)| new.contains(*place) && !(moves(place) && came(place));
+        behind().filter(|place| moves(place)).count() >= 2 && !behind().any(|place| stays(&place))
+    }
+}
+
 impl Diff {
-    /// The difference of two peaks by the same kind of name.
+    /// The difference of two peaks by the same kind of name. `lines` are those of both programs.
     #[must_use]
-    pub fn of(before: &Blame, after: &Blame) -> Self {
-        let mut rows = matched(&before.rows, &after.rows);
+    pub fn of(before: &Blame, after: &Blame, lines: &[Lines; 2]) -> Self {
+        let mut rows = matched(&before.rows, &after.rows, lines);
         rows.sort_by(|a, b| {
             let size = |row: &DiffRow| (row.growth().unsigned_abs(), row.growth(), row.after.0);
             size(b).cmp(&size(a)).then_with(|| a.name.cmp(&b.name))
@@ -110,7 +146,7 @@ impl Diff {
     }
 }
 
-fn matched(before: &[BlameRow], after: &[BlameRow]) -> Vec<DiffRow> {
+fn matched(before: &[BlameRow], after: &[BlameRow], lines: &[Lines; 2]) -> Vec<DiffRow> {
     let mut left: Vec<&BlameRow> = Vec::new();
     let mut rows: Vec<DiffRow> = Vec::new();
     for row in before {
@@ -130,8 +166,8 @@ fn matched(before: &[BlameRow], after: &[BlameRow]) -> Vec<DiffRow> {
         };
         of_function(left) == 1 && of_function(came) == 1
     };
-    take_moved(&mut left, &mut came, &mut rows, same_bytes);
-    take_moved(&mut left, &mut came, &mut rows, only_ones);
+    take_moved(&mut left, &mut came, &mut rows, lines, same_bytes);
+    take_moved(&mut left, &mut came, &mut rows, lines, only_ones);
     rows.extend(left.into_iter().map(|row| pair(Some(row), None)));
     rows.extend(came.into_iter().map(|row| pair(None, Some(row))));
     rows
@@ -142,6 +178,7 @@ fn take_moved(
     left: &mut Vec<&BlameRow>,
     came: &mut Vec<&BlameRow>,
     rows: &mut Vec<DiffRow>,
+    lines: &[Lines; 2],
     fits: impl Fn(&BlameRow, &BlameRow, &[&BlameRow], &[&BlameRow]) -> bool,
 ) {
     let mut place = 0;
@@ -150,6 +187,7 @@ fn take_moved(
         let is_it = |other: &&BlameRow| {
             function(&row.name).is_some()
                 && function(&row.name) == function(&other.name)
+                && is_moved(lines, &row.name, &other.name)
                 && fits(row, other, left, came)
         };
         match came.iter().position(is_it) {
@@ -162,11 +200,23 @@ fn take_moved(
     }
 }
 
+fn is_moved(lines: &[Lines; 2], from: &str, to: &str) -> bool {
+    let (Some((file, from, _)), Some((_, to, _))) = (line_of(from), line_of(to)) else {
+        return false;
+    };
+    lines[0].moved(&lines[1], file, from, to)
+}
+
 /// File and function of a line's name, `file:line function`.
 fn function(name: &str) -> Option<(&str, &str)> {
+    line_of(name).map(|(file, _, function)| (file, function))
+}
+
+/// File, line and function of a line's name.
+fn line_of(name: &str) -> Option<(&str, u64, &str)> {
     let (place, function) = name.split_once(' ')?;
     let (file, line) = place.rsplit_once(':')?;
-    line.parse::<u64>().ok().map(|_| (file, function))
+    Some((file, line.parse().ok()?, function))
 }
 
 fn pair(before: Option<&BlameRow>, after: Option<&BlameRow>) -> DiffRow {
@@ -200,6 +250,14 @@ mod tests {
         Blame { live_bytes: rows.iter().map(|row| row.bytes).sum(), rows, ..Blame::default() }
     }
 
+    /// The difference, where the stacks have these lines in addition to those of the rows.
+    fn diff(before: &Blame, after: &Blame, others: [&str; 2]) -> Diff {
+        let lines = |blame: &Blame, other| {
+            Lines::of(blame.rows.iter().map(|row| &row.name[..]).chain([other]))
+        };
+        Diff::of(before, after, &[lines(before, others[0]), lines(after, others[1])])
+    }
+
     fn changes(diff: &Diff) -> Vec<(&str, Change, i128)> {
         diff.rows.iter().map(|row| (&row.name[..], row.change, row.growth())).collect()
     }
@@ -208,7 +266,7 @@ mod tests {
     fn what_differs_most_comes_first_and_the_rows_add_up() {
         let before = blame(&[("a.py:1 f", 10), ("b.py:2 g", 20), ("c.py:3 h", 5)]);
         let after = blame(&[("a.py:1 f", 11), ("b.py:2 g", 20), ("d.py:4 i", 9)]);
-        let diff = Diff::of(&before, &after);
+        let diff = diff(&before, &after, ["", ""]);
         assert_eq!(
             changes(&diff),
             [
@@ -225,11 +283,22 @@ mod tests {
     fn lines_that_moved_are_the_same_lines() {
         let before = blame(&[("a.py:10 f", 10), ("a.py:12 f", 20), ("b.py:7 g", 3)]);
         let after = blame(&[("a.py:11 f", 10), ("a.py:13 f", 20), ("b.py:8 g", 4)]);
-        let diff = Diff::of(&before, &after);
+        let diff = diff(&before, &after, ["b.py:20 main", "b.py:21 main"]);
         assert_eq!(diff.rows[0].moved_from.as_deref(), Some("b.py:7 g"));
         assert_eq!(diff.rows[0].change, Change::Larger);
         assert!(diff.rows[1..].iter().all(|row| row.change == Change::Same), "{diff:?}");
-        let unlike = Diff::of(&blame(&[("a.py:1 f", 1)]), &blame(&[("a.py:1 g", 1)]));
+        let unlike = self::diff(&blame(&[("a.py:1 f", 1)]), &blame(&[("a.py:1 g", 1)]), ["", ""]);
         assert_eq!(changes(&unlike).len(), 2);
+    }
+
+    #[test]
+    fn two_lines_of_an_unchanged_file_are_two_lines() {
+        let (before, after) = (blame(&[("a.py:10 f", 10)]), blame(&[("a.py:12 f", 10)]));
+        for others in [["a.py:34 main", "a.py:34 main"], ["a.py:3 g", "a.py:3 g"], ["", ""]] {
+            let found = diff(&before, &after, others);
+            assert!(found.rows.iter().all(|row| row.moved_from.is_none()), "{others:?}: {found:?}");
+        }
+        let found = diff(&before, &after, ["a.py:34 main", "a.py:36 main"]);
+        assert_eq!(found.rows[0].moved_from.as_deref(), Some("a.py:10 f"));
     }
 }

@@ -1,14 +1,15 @@
 //! Left over: what was asked for in one step and is still live some steps later.
 //!
 //! ```text
-//!   live at the ends of steps   ▁▁█████████   state: there from the first steps on, and no more of it later
+//!   blocks at the ends of steps ▁▁█████████   state: there from the first steps on, and no more of it later
 //!                               ▂▄▆▇███████   a cache: it grew, and then no more; or what it holds is replaced
 //!                               ▁▂▃▄▅▆▇█▉██   a leak: more in nearly every step, to the end
 //! ```
 //!
 //! - **State** is what no step after the second left behind.
-//! - A **leak** has more live bytes than ever before at the ends of at least a third of the steps in the second half.
-//! - A **cache** is everything else.
+//! - A **leak** has more live blocks than ever before at the ends of at least a third of the steps in the second half, and
+//!   what is live in the end is from as many of these steps: nothing of it was given back.
+//! - A **cache** is everything else. A tensor that is replaced by a larger one is no leak, however large it becomes.
 
 use serde::Serialize;
 
@@ -27,16 +28,18 @@ pub enum Leftover {
 }
 
 impl Leftover {
-    /// Tells the kind by the live bytes at the end of each step.
+    /// Tells the kind by the live bytes and blocks at the end of each step. `lasting`: for each step, whether something
+    /// that it left is live in the end.
     #[must_use]
-    pub fn of(levels: &[Bytes]) -> Self {
-        let grew = |place: usize| levels[..place].iter().all(|&before| before < levels[place]);
+    pub fn of(levels: &[(Bytes, u64)], lasting: &[bool]) -> Self {
+        let grew = |place: usize| levels[..place].iter().all(|before| before.1 < levels[place].1);
         let half = levels.len() / 2;
         let growing = (half.max(2)..levels.len()).filter(|&place| grew(place)).count();
+        let last = lasting.iter().skip(half).filter(|&&lasts| lasts).count();
         let is_constant = levels.iter().skip(2).all(|&level| level == levels[1]);
         match (levels.len() - half).div_ceil(3) {
             _ if is_constant => Self::State,
-            enough if growing >= enough => Self::Leak,
+            enough if growing.min(last) >= enough => Self::Leak,
             _ => Self::Cache,
         }
     }
@@ -92,7 +95,7 @@ mod tests {
 
     #[test]
     fn state_caches_and_leaks_are_told_apart() {
-        for (levels, kind) in [
+        for (blocks, kind) in [
             (&[5, 9, 9, 9, 9, 9][..], Leftover::State),
             (&[9, 9], Leftover::State),
             (&[2, 4, 6, 7, 7, 7, 7, 7], Leftover::Cache),
@@ -101,7 +104,19 @@ mod tests {
             (&[1, 1, 1, 1, 2, 2, 3, 3, 4, 4], Leftover::Leak),
             (&[0, 0, 1, 2], Leftover::Leak),
         ] {
-            assert_eq!(Leftover::of(levels), kind, "{levels:?}");
+            let levels: Vec<(Bytes, u64)> = blocks.iter().map(|&n| (512 * n, n)).collect();
+            assert_eq!(Leftover::of(&levels, &vec![true; levels.len()]), kind, "{levels:?}");
         }
+    }
+
+    #[test]
+    fn what_is_replaced_is_no_leak() {
+        // One block that is larger in each step; then more blocks in each step, all of them new.
+        let larger: Vec<(Bytes, u64)> = (1..9).map(|step| (512 * step, 1)).collect();
+        let more: Vec<(Bytes, u64)> = (1..9).map(|step| (512 * step, step)).collect();
+        let lasting: Vec<bool> = (1..9).map(|step| step == 8).collect();
+        assert_eq!(Leftover::of(&larger, &lasting), Leftover::Cache);
+        assert_eq!(Leftover::of(&more, &lasting), Leftover::Cache);
+        assert_eq!(Leftover::of(&more, &[true; 8]), Leftover::Leak);
     }
 }

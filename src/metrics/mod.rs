@@ -43,7 +43,7 @@ pub use category::{Category, Lifetime, Phases, Place};
 pub use causes::{Cause, Causes, Growth};
 pub use columns::{Better, Column, Row, Unit, columns};
 pub use comparison::{Comparison, title_of};
-pub use diff::{Change, Diff, DiffRow};
+pub use diff::{Change, Diff, DiffRow, Lines};
 pub use fit::{JobFit, RankFit};
 pub use fleet::{
     CardCount, FleetJob, FleetSummary, FleetTotal, JobPeak, Problem, SizeHistogram, UnlikeRank,

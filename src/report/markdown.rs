@@ -4,6 +4,7 @@ use std::io::Write;
 
 use super::{Report, ReportError, table, verdict};
 use crate::metrics::{Comparison, columns};
+use crate::printable::printable_lines;
 
 /// Tables for pages and pull requests.
 pub(super) struct Markdown;
@@ -56,8 +57,8 @@ pub(super) fn write_lines(lines: &[Vec<String>], out: &mut dyn Write) -> Result<
 /// Names come from files and users; what Markdown would take for its own is marked.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        if matches!(c, '|' | '*' | '_' | '`' | '<' | '\\') {
+    for c in printable_lines(text).chars() {
+        if matches!(c, '|' | '*' | '_' | '`' | '<' | '[' | '\\') {
             escaped.push('\\');
         }
         escaped.push(c);

@@ -4,6 +4,7 @@ use std::env;
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 
+use gmlake::printable::printable_lines;
 use gmlake::report::table::{Look, terminal_width, wrapped};
 use gmlake::sim::Opened;
 use serde::Serialize;
@@ -52,6 +53,9 @@ pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let width = look().width;
     let text = width.map_or_else(|| text.to_owned(), |width| wrapped(text, usize::from(width)));
+    // The colours of a table are ours; everything else that acts upon a terminal came out of a file.
+    let parts: Vec<String> = text.split("\x1b[").map(printable_lines).collect();
+    let text = if look().has_colour { parts.join("\x1b[") } else { printable_lines(&text) };
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.write_all(b"\n")?;
@@ -61,7 +65,7 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 /// Prints a line to standard error, after the program's name.
 pub(crate) fn print_line(text: &str) {
     // If this fails, there is nowhere to report it.
-    let _ = writeln!(io::stderr().lock(), "gmlake-sim: {text}");
+    let _ = writeln!(io::stderr().lock(), "gmlake-sim: {}", printable_lines(text));
 }
 
 /// Prints an error as a line to standard error, and where it is explained.

@@ -58,7 +58,7 @@ fn signed(bytes: i64) -> String {
 fn verdict(growth: &StepGrowth) -> String {
     let leaks = || growth.rows.iter().filter(|row| row.kind == Leftover::Leak);
     let Some(first) = leaks().max_by_key(|row| row.per_step_bytes) else {
-        return "Nothing grows to the end: no leak.".to_owned();
+        return "No blocks pile up to the end: no leak.".to_owned();
     };
     let per_step: i64 = leaks().map(|row| row.per_step_bytes).sum();
     format!(

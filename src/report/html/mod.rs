@@ -30,6 +30,7 @@ use super::{Report, ReportError, is_choice, table, verdict};
 use crate::metrics::{
     Cause, Column, Comparison, Diff, Loss, Refusal, RunSummary, columns, title_of,
 };
+use crate::printable::printable_lines;
 use crate::units::{Grouped, Nanos, Size};
 
 const PAGE: &str = include_str!("page.html");
@@ -125,6 +126,7 @@ fn fill(template: &str, values: &[(&str, &str)]) -> String {
 
 /// Text as HTML, also within quotes.
 fn escape(text: &str) -> String {
+    let text = printable_lines(text);
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {

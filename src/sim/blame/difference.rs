@@ -2,7 +2,8 @@
 
 use std::str::FromStr;
 
-use super::{BlameError, Question, blame};
+use super::files::Files;
+use super::{BlameError, Namer, Question, blame_by};
 use crate::metrics::{By, Diff};
 use crate::sim::Opened;
 use crate::units::{Bytes, parse_size};
@@ -46,7 +47,15 @@ impl Tolerance {
 /// If one of them is empty.
 pub fn diff(before: &Opened, after: &Opened, by: By, innermost: bool) -> Result<Diff, BlameError> {
     let question = Question { by, innermost, ..Question::default() };
-    let mut diff = Diff::of(&blame(before, &question)?, &blame(after, &question)?);
+    let [old, new] = Files::of_both(&before.records.stacks, &after.records.stacks);
+    let mut namers = [
+        Namer::with_files(before, by, innermost, old),
+        Namer::with_files(after, by, innermost, new),
+    ];
+    let lines = [namers[0].lines(), namers[1].lines()];
+    let [old, new] = &mut namers;
+    let peaks = [blame_by(before, &question, old)?, blame_by(after, &question, new)?];
+    let mut diff = Diff::of(&peaks[0], &peaks[1], &lines);
     let reserved = |opened: &Opened| opened.recorded.as_ref().map(|run| run.reserved_peak_bytes);
     diff.reserved_bytes = [reserved(before), reserved(after)];
     Ok(diff)

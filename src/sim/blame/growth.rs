@@ -17,7 +17,10 @@ struct Life {
 
 /// What one name left over, step by step.
 struct Series {
-    levels: Vec<i128>,
+    /// Change of live bytes and blocks at the end of each step.
+    levels: Vec<(i128, i64)>,
+    /// For each step, whether something that it left is live in the end.
+    lasting: Vec<bool>,
     blocks: u64,
     steps: (u64, u64),
 }
@@ -39,15 +42,21 @@ pub fn growth(opened: &Opened, by: By, innermost: bool, after: u64) -> StepGrowt
             continue;
         }
         let series = names.entry(namer.name(life.request, life.bytes)).or_insert_with(|| Series {
-            levels: vec![0; judged],
+            levels: vec![(0, 0); judged],
+            lasting: vec![false; judged],
             blocks: 0,
             steps: (step as u64 + 1, 0),
         });
         // It counts from the end of its step to the end of the last one that it lives through.
         let gone = trace.steps.partition_point(|own| own.end <= life.end).min(judged);
-        series.levels[step] += i128::from(life.bytes);
-        if let Some(level) = series.levels.get_mut(gone) {
-            *level -= i128::from(life.bytes);
+        let bytes = i128::from(life.bytes);
+        let add = |level: &mut (i128, i64), sign: i64| {
+            *level = (level.0 + i128::from(sign) * bytes, level.1 + sign);
+        };
+        add(&mut series.levels[step], 1);
+        match series.levels.get_mut(gone) {
+            Some(level) => add(level, -1),
+            None => series.lasting[step] = true,
         }
         series.blocks += 1;
         let number = step as u64 + 1;
@@ -70,18 +79,19 @@ pub fn growth(opened: &Opened, by: By, innermost: bool, after: u64) -> StepGrowt
 }
 
 fn row(name: String, series: Series) -> GrowthRow {
-    let mut sum = 0;
-    let add = |change: i128| {
-        sum += change;
-        Bytes::try_from(sum).unwrap_or(0)
+    let mut sum = (0_i128, 0_i64);
+    let add = |change: (i128, i64)| {
+        sum = (sum.0 + change.0, sum.1 + change.1);
+        (Bytes::try_from(sum.0).unwrap_or(0), u64::try_from(sum.1).unwrap_or(0))
     };
-    let levels: Vec<Bytes> = series.levels.into_iter().map(add).collect();
+    let levels: Vec<(Bytes, u64)> = series.levels.into_iter().map(add).collect();
     let half = levels.len() / 2;
-    let (middle, last) = (levels[half.saturating_sub(1)], levels.last().copied().unwrap_or(0));
+    let middle = levels[half.saturating_sub(1)].0;
+    let last = levels.last().map_or(0, |level| level.0);
     let steps = (levels.len() - half.max(1)).max(1) as i64;
     GrowthRow {
         name,
-        kind: Leftover::of(&levels),
+        kind: Leftover::of(&levels, &series.lasting),
         bytes: last,
         blocks: series.blocks,
         per_step_bytes: (last as i64 - middle as i64) / steps,

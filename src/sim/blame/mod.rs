@@ -72,6 +72,11 @@ pub enum BlameError {
 /// # Errors
 /// If there is no such moment, or the simulation fails.
 pub fn blame(opened: &Opened, question: &Question) -> Result<Blame, BlameError> {
+    blame_by(opened, question, &mut Namer::new(opened, question.by, question.innermost))
+}
+
+/// The same, by the names that a namer gives.
+fn blame_by(opened: &Opened, question: &Question, namer: &mut Namer) -> Result<Blame, BlameError> {
     let found = live::find(opened, question)?;
     let step = found.moment.and_then(|moment| step_of(opened, moment.event as usize));
     let mut blame = Blame::new(question.by, found.words, found.moment, step);
@@ -79,7 +84,6 @@ pub fn blame(opened: &Opened, question: &Question) -> Result<Blame, BlameError> 
     blame.device = opened.trace.device;
     blame.allocator = question.allocator.as_ref().map(|(choice, _)| choice.spec.name.to_owned());
     blame.reserved_bytes = found.reserved;
-    let mut namer = Namer::new(opened, question.by, question.innermost);
     blame.live_bytes = found.blocks.iter().map(|block| block.bytes).sum();
     for block in &found.blocks {
         match namer.is_before(block.event) {
@@ -88,7 +92,7 @@ pub fn blame(opened: &Opened, question: &Question) -> Result<Blame, BlameError> 
             false => {}
         }
     }
-    blame.rows = rows(opened, &found.blocks, &mut namer);
+    blame.rows = rows(opened, &found.blocks, namer);
     Ok(blame)
 }
 

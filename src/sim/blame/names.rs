@@ -20,7 +20,7 @@ use rustc_hash::FxHashMap;
 use super::categories::Categories;
 use super::files::{Files, is_of_program, is_of_user, is_own};
 use super::frames::{has_stacks, is_machinery, is_of_engine, is_python, node, without_arguments};
-use crate::metrics::{BEFORE, By, NO_STACK};
+use crate::metrics::{BEFORE, By, Lines, NO_STACK};
 use crate::printable::printable;
 use crate::sim::Opened;
 use crate::trace::{Annotation, Frame, Stack};
@@ -82,6 +82,13 @@ impl<'o> Namer<'o> {
             By::Category => self.category(event),
             _ => self.of_request(event),
         }
+    }
+
+    /// The lines of all frames of the recording.
+    pub(super) fn lines(&self) -> Lines {
+        let names: Vec<String> =
+            self.opened.records.stacks.frames.iter().map(|frame| self.line(frame)).collect();
+        Lines::of(names.iter().map(String::as_str))
     }
 
     fn category(&mut self, event: usize) -> String {
