@@ -141,7 +141,7 @@ fn what_is_wrong_is_said_in_one_line() {
         (&["blame", "job.pickle", "--at", "step:9"], "there is no step 9: there are 4"),
         (&["blame", "job.pickle", "--at", "event:999"], "there is no event 999: the last one is"),
         (&["blame", "job.pickle", "--at", "oom"], "memory never ran out"),
-        (&["blame", "job.pickle", "--by", "colour"], "line, function, module, stack"),
+        (&["blame", "job.pickle", "--by", "colour"], "line, own, function, module, stack"),
         (&["blame", "job.csv", "--by", "line"], "no call stacks in it for --by line"),
         (&["blame", "job.pickle", "--allocator", "magic"], "there is no allocator \"magic\""),
         (&["diff", "job.pickle", "job.pickle", "--tolerance", "x"], "x"),

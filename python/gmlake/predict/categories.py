@@ -5,8 +5,8 @@
     optimizer state `optimizer.state` when its step ends
     collectives     what is given to a collective of torch.distributed
     inputs          tensors given to a module, the first after a step or a backward pass
-    activations     asked for in the forward pass and live when the backward pass begins; or asked for when a
-                    checkpoint computes again, and live when that is done
+    activations     asked for in the forward pass and live when the backward pass begins, or when memory runs out
+                    before; or asked for when a checkpoint computes again, and live when that is done
     temporaries     everything else that is gone before two steps are over
     unknown         everything else
 
@@ -217,6 +217,9 @@ def label(trace, notes):
             block = live[entry["addr"]] = Block(entry, phase)
             young.append(block)
             found.append(block)
+        elif entry["action"] == "oom" and phase in (FORWARD, RECOMPUTE):
+            # A forward pass that is cut off has no backward pass to ask.
+            keep(young)
         elif entry["action"] == "free_completed":
             gone = live.pop(entry["addr"], None)
             if gone is not None:
@@ -232,14 +235,19 @@ def label(trace, notes):
 def turn(phase, new, live, young):
     """From one phase to the next: what is live now of what was asked for in the old one."""
     if new == BACKWARD and phase in (FORWARD, RECOMPUTE):
-        for block in young:
-            if block.phase in (FORWARD, RECOMPUTE):
-                improve(block, ACTIVATIONS)
+        keep(young)
         young = []
     if phase == STEP:
         for block in live.values():
             block.steps += 1
     return new, young
+
+
+def keep(young):
+    """What is live now of what a forward pass asked for is activations."""
+    for block in young:
+        if block.phase in (FORWARD, RECOMPUTE):
+            improve(block, ACTIVATIONS)
 
 
 def improve(block, category):

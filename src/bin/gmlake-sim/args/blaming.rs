@@ -19,7 +19,8 @@ Examples:
   gmlake-sim blame 'ranks/*.pickle' --export-flamegraph peak.svg
 
 A line is the innermost one that a user can change: frames of torch, of Python's standard
-library, of generated code and of C++ are passed over (--innermost: none is). For call stacks
+library, of generated code and of C++ are passed over (--innermost: only PyTorch's unwinder and
+allocator are). Behind a library's line stands your own; --by own names it alone. For call stacks
 record with torch.cuda.memory._record_memory_history(context=\"alloc\", stacks=\"python\").";
 
 /// `gmlake-sim blame`
@@ -119,7 +120,7 @@ Examples:
   gmlake-sim diff before.pickle after.pickle --tolerance 1% --by function
   gmlake-sim diff before.pickle after.pickle --tolerance 64MiB --export-json diff.json
 
-Lines that only moved are matched by their file, function and bytes.
+Lines that only moved are matched by their file, function and bytes, in files that were changed.
 Exit codes: 0 the peak is as before, 1 it grew by more than --tolerance, 2 wrong usage or input.";
 
 /// `gmlake-sim diff`
