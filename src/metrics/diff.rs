@@ -8,7 +8,7 @@
 //!
 //! Rows are matched by their names. A line whose name is left over on both sides moved, if file, function and bytes are
 //! the same; or if it is the only one of its function that is left over on either side. In addition the call stacks must
-//! show that its file was changed: other lines behind it moved as far, and none stayed ([`Lines`]).
+//! show that its file was changed: another line of it moved as far, and no line behind stayed ([`Lines`]).
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
@@ -101,7 +101,7 @@ impl Lines {
     }
 
     /// Whether the stacks show that a file was changed so that its line `from` became line `to` of `after`: another line
-    /// behind it moved as far, and no line behind it stayed where it was.
+    /// of it moved as far, and no line behind it stayed where it was.
     fn moved(&self, after: &Self, file: &str, from: u64, to: u64) -> bool {
         let (Some(old), Some(new)) = (self.0.get(file), after.0.get(file)) else { return false };
         let at = |line: u64, function: &str, back: bool| {
@@ -116,7 +116,7 @@ impl Lines {
         let moves = |(line, function): &(u64, String)| has(new, at(*line, function, false));
         let came = |(line, function): &(u64, String)| has(old, at(*line, function, true));
         let stays = |place: &&(u64, String)| new.contains(*place) && !(moves(place) && came(place));
-        behind().filter(|place| moves(place)).count() >= 2 && !behind().any(|place| stays(&place))
+        old.iter().filter(|place| moves(place)).count() >= 2 && !behind().any(|place| stays(&place))
     }
 }
 
@@ -244,7 +244,7 @@ mod tests {
             name: name.to_owned(),
             bytes,
             blocks: 1,
-            oldest_step: None,
+            ..BlameRow::default()
         };
         let rows: Vec<_> = rows.iter().map(row).collect();
         Blame { live_bytes: rows.iter().map(|row| row.bytes).sum(), rows, ..Blame::default() }
