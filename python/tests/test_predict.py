@@ -364,6 +364,31 @@ def test_pinned_memory_is_counted_and_costs_nothing():
     assert "rank 0: pins 24.00 GiB of the host's memory" in found.err and "about 192.00 GiB" in found.err, found.err
 
 
+ASSERTS = """\
+import torch
+for count in [1 << 22, 1 << 23, 3 << 22, 100 << 20]:
+    x = torch.empty(count, device="cuda", dtype=torch.bfloat16)
+    assert torch.isfinite(x).all() and torch.isfinite(x.view(-1, 8)).all(1).all(), count
+    assert not torch.isnan(x).any() and not torch.isinf(x).any(), count
+    assert (x >= 0).all() and (~(x > 0)).all() and not (x > 0).all() and not (x != 0).any(), count
+    assert torch.isfinite(x.sum())
+    mask = torch.isfinite(x)
+    mask.fill_(False)
+    assert not mask.all(), count
+    mask = torch.isfinite(x)
+    mask &= False
+    assert not mask.all(), count
+    del x, mask
+    assert not torch.empty(count, device="cuda", dtype=torch.bool).all(), "the next in the same memory"
+"""
+
+
+def test_a_check_of_many_unknown_values_does_not_end_the_script():
+    found = predict(ASSERTS)
+    assert found.code == 0 and found.rank["error"] is None, found.err
+    assert found.rank["host_memory_bytes"] < 1 << 30 and sum(read["count"] for read in found.rank["unknown_reads"]) > 20
+
+
 def test_a_failed_script_gets_no_recommendation():
     uses = "import torch\nx = torch.ones(1 << 28, device='cuda')\n"
     for end, why in [

@@ -11,7 +11,7 @@ that is a value (*count*). All others are *plain*.
 
 import torch
 
-from . import host, scalars
+from . import host, presumed, scalars
 from .equivalents import EQUIVALENTS
 from .readbacks import READBACKS
 from .shadow import clear, prepare, span
@@ -129,6 +129,8 @@ class Operator:
             self.decides = any(result.dtype in INTEGERS for result in results)
         if not lost or self.decides and self.may_decide(read):
             self.compute(args, kwargs, read, results, lost)
+        elif self.decides and self.name in presumed.NAMES:
+            self.presume(args, results)
         return out
 
     def mutable(self, *args, **kwargs):
@@ -184,6 +186,18 @@ class Operator:
         found = host.results(self.on_host(self.overload, args, kwargs, seen))
         return list(copies.values()) + [r for i, r in enumerate(found) if i in self.new_results]
 
+    def presume(self, args, results):
+        """A condition on values that are too many: presumed of all where it is true of an assumed one."""
+        capturing = torch._C._cuda_isCurrentStreamCapturing()
+        if capturing or not self.tried(presumed.is_true, self.overload, args, self.values.assumption, self.shadow):
+            return
+        for result in results:
+            if result.numel() <= LARGE:
+                host.view(result).fill_(True)
+                self.learn([result], True)
+            else:
+                self.shadow.presume(result)
+
     def is_computed(self, written, read, lost):
         """Whether a call with these tensors is computed on the host."""
         if not self.may_write(written) or torch._C._cuda_isCurrentStreamCapturing():
@@ -214,7 +228,8 @@ class Operator:
 
     def may_decide(self, read):
         """Whether unknown floats are few enough to be taken for something."""
-        return sum(tensor.numel() for tensor in read) <= self.limits.decided
+        different = {id(tensor): tensor.numel() for tensor in read}
+        return sum(different.values()) <= self.limits.decided
 
     def may_write(self, written):
         """Whether the results are small enough to be computed."""
@@ -328,6 +343,8 @@ class Operator:
             return host.view(tensor)
         if self.outs or self.written and (self.overwriting or repeats(tensor)):
             return host.view(tensor)
+        if self.shadow.is_presumed(tensor):
+            return torch.ones((), dtype=torch.bool, device="cpu").expand(tensor.shape)
         if self.name == "multinomial":
             return self.values.assumption.weights(tensor)
         return self.values.assumption.like(tensor)

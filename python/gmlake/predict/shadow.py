@@ -14,6 +14,8 @@ import ctypes
 import mmap
 import weakref
 
+import torch
+
 from .host import INTEGERS
 
 CLEAR_PAGES = 256 << 10  # from this size on, cleared pages go back to the host's system
@@ -33,6 +35,7 @@ class Shadow:
         self.mark_unknown = _function(library, "gmlake_gpu_unknown", None)
         self.bytes = 0  # of these blocks:
         self.blocks = {}  # base address of a storage that may hold known bytes: its size, a weak reference
+        self.presumed = {}  # base address of a storage of booleans that are taken for true: a weak reference
         self.assumed = set()  # base addresses of storages that rest on an assumption
 
     def known(self, tensor):
@@ -62,6 +65,7 @@ class Shadow:
     def learn(self, tensor, assumed=False):
         """The host has written this tensor's elements."""
         at = base(tensor)
+        self.presumed.pop(at, None)
         self.hold(tensor)
         if assumed:
             self.assumed.add(at)
@@ -77,6 +81,15 @@ class Shadow:
             self.blocks[at] = storage.nbytes(), gone
             self.bytes += storage.nbytes()
 
+    def presume(self, tensor):
+        """All elements of this tensor are taken for true, though its memory says nothing."""
+        at, storage = base(tensor), tensor.untyped_storage()
+        self.presumed[at] = weakref.ref(storage, lambda _: self.presumed.pop(at, None))
+
+    def is_presumed(self, tensor):
+        """Whether these are booleans that are taken for true."""
+        return bool(self.presumed) and tensor.dtype == torch.bool and base(tensor) in self.presumed
+
     @contextlib.contextmanager
     def kept_assumptions(self, tensors):
         """What is written into these tensors within this, and replaced after it, assumes nothing."""
@@ -86,6 +99,8 @@ class Shadow:
 
     def forget(self, tensor):
         """A kernel has written this tensor's elements, which are unknown from now on."""
+        if self.presumed:
+            self.presumed.pop(base(tensor), None)
         if not self.blocks and not self.everything or not self.touched(tensor):
             return
         for at, size in runs(tensor):
