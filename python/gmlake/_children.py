@@ -1,12 +1,29 @@
 """Spawned processes get the allocator of their parent.
 
-`multiprocessing` hands a new process an object with what it is to run. Ours is handed over with it, as the last of its
-attributes, and enables the allocator as it is unpacked: before the process runs anything, and without a GPU being
-opened, which a process that only loads data has no use for.
+`multiprocessing` sends a new process what it needs to prepare itself, and after that what it is to run. Between the two,
+the process imports the main module, which may use a GPU at once. So ours travels with the first part: as it is unpacked,
+it has the allocator put in place as soon as PyTorch has been imported, whoever imports it. No GPU is opened, which a
+process that only loads data has no use for.
 """
 
-import multiprocessing.context
+import multiprocessing.spawn
 import sys
+import warnings
+from pathlib import Path
+
+HOME = str(Path(__file__).parents[1])
+
+# What the new process runs. Where it cannot find this package, it goes on without.
+CODE = """
+import sys
+sys.path.append({home!r})
+try:
+    from gmlake import _children
+except ImportError:
+    pass
+else:
+    _children.enable({configuration!r})
+"""
 
 
 class Inherited:
@@ -16,21 +33,27 @@ class Inherited:
         self.configuration = configuration
 
     def __reduce__(self):
-        return _enable, (self.configuration,)
+        return exec, (CODE.format(home=HOME, configuration=self.configuration),)
 
 
-def _enable(configuration):
+def enable(configuration):
     """Enables the allocator in a new process; later, if PyTorch is not there yet."""
+    inherit(configuration)
+    if "torch" in sys.modules:
+        enable_or_warn(configuration)
+    else:
+        sys.meta_path.insert(0, AfterTorch(lambda: enable_or_warn(configuration)))
+
+
+def enable_or_warn(configuration):
+    """Enables the allocator, or goes on with PyTorch's own: what works there must not end here."""
     from . import _plugin
 
-    def now():
+    try:
         _plugin.enable_configured(configuration)
-
-    if "torch" in sys.modules:
-        now()
-    else:
-        sys.meta_path.insert(0, AfterTorch(now))
-    return Inherited(configuration)
+    except _plugin.NotEnabled as problem:
+        text = str(problem).removeprefix("gmlake: ")
+        warnings.warn(f"gmlake: this process uses PyTorch's own allocator, not its parent's: {text}", stacklevel=2)
 
 
 class AfterTorch:
@@ -59,18 +82,11 @@ class AfterTorch:
 
 def inherit(configuration):
     """Lets every process that is spawned from now on have these settings."""
-    for name in ("SpawnProcess", "ForkServerProcess"):
-        kind = getattr(multiprocessing.context, name, None)
-        if kind is None or hasattr(kind._Popen, "gmlake"):
-            continue
-        original = kind._Popen
+    usual = multiprocessing.spawn.get_preparation_data
+    usual = getattr(usual, "usual", usual)
 
-        def start(process, original=original):
-            process._gmlake = Inherited(configuration)
-            try:
-                return original(process)
-            finally:
-                del process._gmlake
+    def get_preparation_data(name):
+        return {**usual(name), "gmlake": Inherited(configuration)}
 
-        start.gmlake = True
-        kind._Popen = staticmethod(start)
+    get_preparation_data.usual = usual
+    multiprocessing.spawn.get_preparation_data = get_preparation_data

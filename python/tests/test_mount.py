@@ -457,6 +457,52 @@ def test_spawned_children_have_the_same_allocator():
         assert found[:2] == ("full", "gmlake") and found[2] > 0 and process.exitcode == 0, (method, found)
 
 
+USES_THE_GPU_AT_IMPORT = """
+import multiprocessing, warnings
+import torch
+import gmlake
+kept = torch.ones(1 << 20, device="cuda")
+
+def child(rank, queue):
+    with warnings.catch_warnings(record=True) as found:
+        queue.put((gmlake.enabled(), gmlake.stats(0)["mallocs"] > 0, torch.cuda.get_allocator_backend(), len(found)))
+
+if __name__ == "__main__":
+    for method in ["spawn", "forkserver"]:
+        queue = multiprocessing.get_context(method).SimpleQueue()
+        torch.multiprocessing.start_processes(child, args=(queue,), nprocs=1, start_method=method)
+        assert queue.get() == (True, True, torch.cuda.get_allocator_backend(), 0), method
+        rows = torch.utils.data.DataLoader(range(8), num_workers=1, multiprocessing_context=method)
+        assert [int(row) for row in rows] == list(range(8)), method
+    print("done")
+"""
+
+TOO_LATE = """
+import torch
+torch.ones(1, device="cuda")
+from gmlake import _children
+_children.enable("allocator=lake")
+_children.enable("allocator=lake")
+print("backend", torch.cuda.get_allocator_backend(), torch.ones(1, device="cuda").shape)
+"""
+
+
+def test_children_whose_main_module_uses_the_gpu_have_the_allocator():
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "job.py")
+        script.write_text(USES_THE_GPU_AT_IMPORT)
+        command = [sys.executable, "-m", "gmlake", "run", "--allocator", "lake", str(script)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "done" in done.stdout, done.stderr
+
+
+def test_a_child_that_is_too_late_goes_on_with_pytorchs_own_allocator():
+    own = {**os.environ, "PYTHONWARNINGS": "default"}
+    done = subprocess.run([sys.executable, "-c", TOO_LATE], capture_output=True, text=True, env=own, timeout=120)
+    assert done.returncode == 0 and "backend native" in done.stdout, done.stderr
+    assert done.stderr.count("uses PyTorch's own allocator, not its parent's") == 1, done.stderr
+
+
 def test_forked_children_leave_memory_alone():
     tensor = torch.ones(1000, device=CUDA)
     pid = os.fork()
