@@ -289,3 +289,21 @@ fn speeds_are_those_of_the_benchmarks() {
     }
     assert_eq!(checked, 9);
 }
+
+/// The answer that the front page shows is the answer of the command above it, up to line breaks and what is left out.
+#[test]
+fn the_readme_shows_what_its_first_command_prints() {
+    let text = fs::read_to_string(root().join("README.md")).unwrap();
+    let command = text.lines().find(|line| line.starts_with("gmlake-sim blame ")).unwrap();
+    let shown = text.split("```text\n").nth(1).unwrap().split("```").next().unwrap();
+    let ended = run(command, root());
+    let said = String::from_utf8(ended.stdout).unwrap();
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let said = words.join(" ");
+    let parts: Vec<&str> = shown.split("\n\n").collect();
+    assert!(parts.len() > 3, "{shown}");
+    for part in parts {
+        let part = part.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains(&part), "README.md shows {part:?}, and {command} prints\n{said}");
+    }
+}
