@@ -31,6 +31,7 @@ const UNSAFE_FILES: &[&str] = &[
 const LAYERS: &[(&str, &[&str])] = &[
     ("units", &[]),
     ("reader_error", &[]),
+    ("printable", &[]),
     ("alloc_conf", &["units"]),
     ("remote", &["units"]),
     ("trace", &["units", "reader_error", "alloc_conf", "remote"]),
@@ -38,10 +39,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("allocator", &["units", "alloc_conf", "trace", "device"]),
     ("drive", &["units", "alloc_conf", "trace", "device", "allocator"]),
     ("metrics", &["units", "alloc_conf", "trace", "device", "allocator", "drive"]),
-    ("report", &["units", "alloc_conf", "trace", "device", "allocator", "metrics"]),
+    ("report", &["printable", "units", "alloc_conf", "trace", "device", "allocator", "metrics"]),
     (
         "sim",
         &[
+            "printable",
             "units",
             "reader_error",
             "alloc_conf",

@@ -14,7 +14,7 @@
 //!
 //! 1. asked for by a function of a collective (`all_gather` and so on): **collectives**;
 //! 2. within an optimizer's step: **optimizer state** if it is live when the step ends, else **temporaries**;
-//! 3. by autograd, which has no frame of Python: **gradients** if it is live when the optimizer's next step begins, else
+//! 3. by autograd, without a frame of Python: **gradients** if it is live when the optimizer's next step begins, else
 //!    **temporaries**; what is never given back and is not as large as a parameter is **unknown**;
 //! 4. by a checkpoint that computes again: **activations** if it is live at the next request of the backward pass, else
 //!    **temporaries**;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Rows are matched by their names. A line whose name is left over on both sides moved, if file, function and bytes are
-//! the same; or if it is the only one of its function that is left over on either side. In addition the call stacks must
+//! the same; or if it is the only one of its function left over on either side. In addition the call stacks must
 //! show that its file was changed: another line of it moved as far, and no line behind stayed ([`Lines`]).
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -100,8 +100,8 @@ impl Lines {
         Self(files)
     }
 
-    /// Whether the stacks show that a file was changed so that its line `from` became line `to` of `after`: another line
-    /// of it moved as far, and no line behind it stayed where it was.
+    /// Whether the stacks show that a file was changed so that its line `from` became line `to` of `after`: another
+    /// line of it moved as far, and no line behind it stayed where it was.
     fn moved(&self, after: &Self, file: &str, from: u64, to: u64) -> bool {
         let (Some(old), Some(new)) = (self.0.get(file), after.0.get(file)) else { return false };
         let at = |line: u64, function: &str, back: bool| {

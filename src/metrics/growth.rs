@@ -7,8 +7,8 @@
 //! ```
 //!
 //! - **State** is what no step after the second left behind.
-//! - A **leak** has more live blocks than ever before at the ends of at least a third of the steps in the second half, and
-//!   what is live in the end is from as many of these steps: nothing of it was given back.
+//! - A **leak** has more live blocks than ever before at the ends of at least a third of the steps in the second half,
+//!   and what is live in the end is from as many of these steps: nothing of it was given back.
 //! - A **cache** is everything else. A tensor that is replaced by a larger one is no leak, however large it becomes.
 
 use serde::Serialize;

@@ -267,7 +267,10 @@ mod tests {
     proptest! {
         #[test]
         fn no_two_files_are_shown_alike(
-            files in prop::collection::hash_set("(/(a|b|site-packages|lib/python3.1))(/[abc]){1,4}.py", 0..12),
+            files in prop::collection::hash_set(
+                "(/(a|b|site-packages|lib/python3.1))(/[abc]){1,4}.py",
+                0..12,
+            ),
         ) {
             let files: Vec<&str> = files.iter().map(String::as_str).collect();
             let mut found = shown(&files);
