@@ -12,7 +12,8 @@ use super::live_peak::live_peak;
 use crate::alloc_conf::AllocConf;
 use crate::metrics::{By, SCHEMA_VERSION, Unit};
 use crate::trace::{
-    Action, BlockState, Entry, Event, EventKind, PoolId, Records, StreamId, Trace, WarningKind,
+    Action, BlockState, Coverage, Entry, Event, EventKind, PoolId, Records, StreamId, Trace,
+    WarningKind,
 };
 use crate::units::Bytes;
 
@@ -55,6 +56,8 @@ pub struct Inspection {
     pub first_failure: Option<Failure>,
     /// What was held at the end, if the file says so.
     pub segments: Option<SegmentTotals>,
+    /// How much of the job the recording shows.
+    pub coverage: Coverage,
     /// What the recording lacks, one sentence each; empty for a complete one.
     pub missing: Vec<String>,
 }
@@ -169,6 +172,7 @@ pub fn inspect(opened: &Opened) -> Inspection {
         stacks: stack_totals(opened),
         first_failure: first_failure(opened),
         segments: records.has_segments.then(|| segment_totals(records)),
+        coverage: opened.coverage.clone(),
         missing: missing(records, trace),
     }
 }

@@ -9,6 +9,8 @@
 //!
 //! What it cannot tell: `Bytes` is the *block*, after rounding, not the request; streams, pools and segments are
 //! missing; a free is recorded when it is requested. So peaks are exact for small requests, and near for large ones.
+//! The totals are PyTorch's own, after the event: they tell what was live before the profiler was switched on, and what
+//! was reserved.
 
 use std::borrow::Cow;
 
@@ -49,6 +51,9 @@ pub(super) fn read(
     let mut snapshot = Snapshot::new(options.torch_version, room);
     for moment in &moments {
         snapshot.entry(moment.device, &moment.entry())?;
+        if let Some((allocated, reserved)) = moment.totals {
+            snapshot.total(moment.device, allocated, reserved)?;
+        }
     }
     snapshot.finish()
 }
@@ -60,6 +65,8 @@ struct Moment {
     addr: u64,
     bytes: i64,
     is_oom: bool,
+    /// Bytes allocated and reserved after it.
+    totals: Option<(Bytes, Bytes)>,
 }
 
 impl Moment {
@@ -102,6 +109,19 @@ struct MemoryArgs {
     addr: Option<u64>,
     #[serde(rename = "Bytes")]
     bytes: i64,
+    #[serde(rename = "Total Allocated")]
+    allocated: Option<i64>,
+    #[serde(rename = "Total Reserved")]
+    reserved: Option<i64>,
+}
+
+impl MemoryArgs {
+    /// PyTorch's totals. Its older versions write -1 where they do not know.
+    fn totals(&self) -> Option<(Bytes, Bytes)> {
+        let allocated = Bytes::try_from(self.allocated?).ok()?;
+        let reserved = Bytes::try_from(self.reserved?).ok()?;
+        (reserved > 0).then_some((allocated, reserved))
+    }
 }
 
 /// c10's number of the CPU among the kinds of device.
@@ -130,7 +150,8 @@ impl ChromeEvent<'_> {
             None if is_oom => 0,
             None => return Err("a [memory] event has no Addr".to_owned()),
         };
-        Ok(Some(Moment { ts, device, addr, bytes: args.bytes, is_oom }))
+        let totals = args.totals().filter(|_| !is_oom);
+        Ok(Some(Moment { ts, device, addr, bytes: args.bytes, is_oom, totals }))
     }
 }
 

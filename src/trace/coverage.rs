@@ -42,11 +42,13 @@ pub enum Gap {
     StartedLate {
         /// Bytes requested by the blocks that were live then.
         live: Bytes,
+        /// Bytes that PyTorch had reserved, if the file tells.
+        held: Bytes,
     },
     /// A request failed: what the program would have used afterwards is not known.
     OutOfMemory {
-        /// The step in which it failed, counted from 1, if steps are known.
-        step: Option<usize>,
+        /// The step in which it failed, counted from 1.
+        step: usize,
         /// Whether the program ended with it.
         is_last: bool,
     },
@@ -114,15 +116,18 @@ impl Gap {
 impl std::fmt::Display for Gap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::StartedLate { live } => {
+            Self::StartedLate { live: 0, held } => {
+                write!(f, "the recorder started late, when {} were reserved", Size(*held))
+            }
+            Self::StartedLate { live, .. } => {
                 write!(f, "the recorder started late, when {} were in use", Size(*live))
             }
             Self::OutOfMemory { step, is_last } => {
-                match is_last {
-                    true => f.write_str("the recording ends in an out-of-memory")?,
-                    false => f.write_str("a request ran out of memory")?,
-                }
-                step.map_or(Ok(()), |step| write!(f, " in step {step}"))
+                let what = match is_last {
+                    true => "the recording ends in an out-of-memory",
+                    false => "a request ran out of memory",
+                };
+                write!(f, "{what} in step {step}")
             }
             Self::TailOnly { entries } => {
                 write!(f, "the ring buffer kept only the last {entries} entries")
@@ -209,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_worst_gap_names_the_kind() {
-        let gaps = vec![Gap::StartedLate { live: 512 }, Gap::HistoryStopped];
+        let gaps = vec![Gap::StartedLate { live: 512, held: 512 }, Gap::HistoryStopped];
         let coverage = Coverage::new(gaps);
         assert_eq!(coverage.kind(), CoverageKind::Partial);
         assert_eq!(coverage.cure(), Some(Gap::HistoryStopped.cure()));
@@ -218,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_job_is_as_complete_as_its_worst_rank() {
-        let late = Coverage::new(vec![Gap::StartedLate { live: 512 }]);
+        let late = Coverage::new(vec![Gap::StartedLate { live: 512, held: 512 }]);
         assert_eq!(Coverage::default().worst(late.clone()), late);
         assert_eq!(late.clone().worst(Coverage::default()), late);
         assert!(!Coverage::default().is_lower_bound());

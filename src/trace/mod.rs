@@ -59,7 +59,7 @@ pub use options::{LoadOptions, MAX_INPUT};
 pub(crate) use perfetto::owner;
 pub use perfetto::{Level, MOST_TRACKS, Perfetto};
 pub use program::{Labels, StartBlock, Step, Trace};
-pub use records::{Action, Annotation, BlockState, Entry, Records, Segment, SegmentBlock};
+pub use records::{Action, Annotation, BlockState, Entry, Records, Segment, SegmentBlock, Total};
 pub use snapshot::write_snapshot;
 pub use stacks::{Frame, Stack, Stacks};
 pub use warning::{Warning, WarningKind};

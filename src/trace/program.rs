@@ -97,6 +97,12 @@ impl Trace {
         found.unwrap_or(Entry::NO_STACK)
     }
 
+    /// Number of the step that event number `event` lies in, from 1, and of the unfinished one behind the last.
+    #[must_use]
+    pub fn step_at(&self, event: usize) -> usize {
+        self.steps.partition_point(|step| step.end <= event) + 1
+    }
+
     /// Time between the first and the last event in microseconds; 0 if the file has no times.
     #[must_use]
     pub fn span_us(&self) -> u64 {

@@ -183,11 +183,41 @@ pub struct Records {
     /// What is missing of a file that was cut off, in words: `the file ends in entry 12,345 of device 0`. The final
     /// state is then not that after the last entry.
     pub cut_off: Option<String>,
+    /// PyTorch's own totals, where the format has them in place of segments: one for each entry that has some.
+    pub totals: Vec<Total>,
     /// What the reader had to assume.
     pub warnings: Vec<Warning>,
 }
 
+/// PyTorch's totals right after an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Total {
+    /// The entry's number.
+    pub entry: usize,
+    /// Bytes of all blocks in use.
+    pub allocated: Bytes,
+    /// Bytes of all segments.
+    pub reserved: Bytes,
+}
+
 impl Records {
+    /// Forgets what was held at the end, where that is not the state after the last entry.
+    pub fn forget_end(&mut self) {
+        self.has_segments = false;
+        self.segments.clear();
+        self.live_stacks.clear();
+    }
+
+    /// Where entry number `index` lies in time, in microseconds since the first; its number, if entries have no times.
+    #[must_use]
+    pub fn place_of(&self, index: usize) -> u64 {
+        let since = |entry: &Entry| entry.time_us.saturating_sub(self.entries[0].time_us);
+        match self.entries.last().map(since) {
+            Some(0) | None => index as u64,
+            Some(_) => since(&self.entries[index]),
+        }
+    }
+
     /// The version of PyTorch to take for the writer of the file: the default, if nothing is known.
     #[must_use]
     pub fn version(&self) -> TorchVersion {

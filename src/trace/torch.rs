@@ -23,7 +23,7 @@ use super::warning::{Warning, WarningKind};
 use super::writer::{Evidence, Writer, is_known_key};
 use super::{
     Action, Annotation, BlockState, Entry, PoolId, Position, Records, Segment, SegmentBlock,
-    StreamId, TraceError,
+    StreamId, Total, TraceError,
 };
 use crate::alloc_conf::TorchVersion;
 use crate::units::Bytes;
@@ -196,6 +196,20 @@ impl Snapshot {
                 self.unknown(device, at, b"?")?;
             }
         }
+        Ok(())
+    }
+
+    /// Notes PyTorch's totals after the last entry of a device.
+    pub(super) fn total(
+        &mut self,
+        device: u32,
+        allocated: Bytes,
+        reserved: Bytes,
+    ) -> Result<(), TraceError> {
+        self.spend(size_of::<Total>() as Bytes)?;
+        let records = &mut self.device(device)?.records;
+        let entry = records.entries.len().saturating_sub(1);
+        records.totals.push(Total { entry, allocated, reserved });
         Ok(())
     }
 

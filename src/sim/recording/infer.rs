@@ -46,6 +46,21 @@ pub fn verify(records: &Records, environment: &Environment) -> Verification {
     }
 }
 
+/// Whether the entries make sense from an empty device on, whatever state the file ends with. If they do although the
+/// final state says that memory was held before, the history stopped before the snapshot was taken.
+pub fn begins_with_program(records: &mut Records, environment: &Environment) -> bool {
+    let (segments, has_segments) = (std::mem::take(&mut records.segments), records.has_segments);
+    records.has_segments = false;
+    let lifetimes = Lifetimes::new(records, &BTreeSet::new());
+    let mempools = MemPools::known(records);
+    let makes_sense = limits(records, environment).into_iter().any(|limit| {
+        let assumed = Assumed { limit, lifetimes: &lifetimes, mempools: &mempools, patience: 0 };
+        replay(records, environment, assumed).difference_count == 0
+    });
+    (records.segments, records.has_segments) = (segments, has_segments);
+    makes_sense
+}
+
 /// The same with the options of the program's pools that explain more of it, if any do.
 fn with_options(
     records: &Records,

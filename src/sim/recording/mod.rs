@@ -14,10 +14,12 @@ mod mempools;
 mod pool_options;
 mod start;
 mod summary;
+mod unseen;
 mod verification;
 mod verify;
 
-pub use infer::verify;
+pub use infer::{begins_with_program, verify};
 pub use start::{StartState, state_at};
 pub use summary::{Compared, VerificationSummary};
+pub use unseen::unseen_start;
 pub use verification::{Difference, Refused, Verification};

@@ -1,0 +1,99 @@
+//! Coverage: finds out how much of the job a recording shows.
+
+use super::recording::Verification;
+use crate::trace::{
+    Action, BlockState, Coverage, Event, EventKind, Gap, Records, Trace, WarningKind,
+};
+use crate::units::Bytes;
+
+/// What the end of a recording is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// The snapshot's own state.
+    Snapshot,
+    /// The history stopped before the snapshot was taken.
+    Stopped,
+    /// The file does not say what was held at the end.
+    Unknown,
+}
+
+/// How much of its job a recording shows.
+pub(super) fn find(
+    records: &Records,
+    found: Option<&Verification>,
+    trace: &Trace,
+    ending: Ending,
+) -> Coverage {
+    if records.entries.is_empty() {
+        let mut gaps = vec![Gap::StateOnly];
+        gaps.extend(cut_off(records));
+        return Coverage::new(gaps);
+    }
+    let mut gaps: Vec<Gap> = cut_off(records).into_iter().collect();
+    if ending == Ending::Stopped {
+        gaps.push(Gap::HistoryStopped);
+    }
+    let unexplained = unexplained(trace);
+    if unexplained > 0 {
+        gaps.push(Gap::EntriesMissing { count: unexplained });
+    }
+    gaps.extend(late_start(records, found, trace));
+    gaps.extend(out_of_memory(trace));
+    gaps.extend(mid_step(trace));
+    Coverage::new(gaps)
+}
+
+fn cut_off(records: &Records) -> Option<Gap> {
+    records.cut_off.clone().map(|what| Gap::CutOff { what })
+}
+
+/// Entries that no complete history has.
+fn unexplained(trace: &Trace) -> u64 {
+    let kinds = [WarningKind::UnknownFree, WarningKind::DoubleAlloc, WarningKind::DoubleFree];
+    let of = trace.warnings.iter().filter(|warning| kinds.contains(&warning.kind));
+    of.map(|warning| warning.count).sum()
+}
+
+/// Whether memory was held before the first entry.
+fn late_start(records: &Records, found: Option<&Verification>, trace: &Trace) -> Option<Gap> {
+    let live = live_at_start(trace);
+    let held: Bytes = found
+        .map_or(0, |found| found.start.layout.segments.iter().map(|segment| segment.size).sum());
+    if live == 0 && held == 0 {
+        return None;
+    }
+    let entries = records.entries.len();
+    Some(match is_round(entries) {
+        true => Gap::TailOnly { entries },
+        false => Gap::StartedLate { live, held },
+    })
+}
+
+/// Bytes requested by the blocks that were live before the first entry.
+fn live_at_start(trace: &Trace) -> Bytes {
+    let start = &trace.events[..trace.start_events];
+    start.iter().filter(|event| event.kind == EventKind::Malloc).map(|event| event.size).sum()
+}
+
+/// Whether a person would have chosen this number as the size of a ring buffer.
+fn is_round(entries: usize) -> bool {
+    entries >= 100 && (entries.is_multiple_of(100) || entries.is_power_of_two())
+}
+
+/// The last request that failed.
+fn out_of_memory(trace: &Trace) -> Option<Gap> {
+    let failed = |event: &Event| event.kind == EventKind::Attempt;
+    let at = trace.events.iter().rposition(failed)?;
+    let served = |event: &&Event| event.kind == EventKind::Malloc;
+    let (before, after) = trace.events.split_at(at);
+    let count = |events: &[Event]| events.iter().filter(served).count();
+    // Cleaning up takes a few requests, too.
+    let is_last = count(after) * 100 <= count(before);
+    Some(Gap::OutOfMemory { step: trace.step_at(at), is_last })
+}
+
+/// A step that was not finished when the recording ended.
+fn mid_step(trace: &Trace) -> Option<Gap> {
+    let _ = (trace, Action::Alloc, BlockState::Inactive);
+    None
+}

@@ -1,0 +1,149 @@
+//! Reconstruction: from what a file says to what the program did.
+//!
+//! PyTorch's own decisions tell what the entries do not say in words: what was live at the beginning, when the cache was
+//! emptied, which pool was asked. They also tell where a recording is not the whole job (see [`coverage`](super::coverage)).
+//!
+//! ```text
+//!   Records ──▶ does the history lead to the final state? ──no──▶ forget the final state
+//!                                   │yes                                  │
+//!                                   ▼                                     ▼
+//!                      verify: PyTorch's model makes every recorded decision again ──▶ Labels ──▶ Trace
+//! ```
+
+use super::coverage::{self, Ending};
+use super::live_peak::live_peak;
+use super::open::Opened;
+use super::recorded_row::{of_totals, of_verification};
+use super::recording::{Refused, Verification, begins_with_program, unseen_start, verify};
+use crate::alloc_conf::TorchVersion;
+use crate::allocator::Environment;
+use crate::metrics::RunSummary;
+use crate::trace::{EventKind, Labels, Records, Trace, ingest};
+use crate::units::{Bytes, Size};
+
+/// Works out what the program did. The result has no file name yet.
+pub(super) fn reconstruct(mut records: Records, version: Option<TorchVersion>) -> Opened {
+    let environment = environment(&records, version);
+    let (found, ending) = explain(&mut records, &environment);
+    let mut labels = found.as_ref().map_or_else(Labels::default, |found| found.labels.clone());
+    if !records.has_segments && labels.start.is_empty() {
+        labels.start = unseen_start(&records);
+    }
+    let trace = ingest(&records, &labels);
+    let coverage = coverage::find(&records, found.as_ref(), &trace, ending);
+    let mut notes = found.as_ref().map(notes).unwrap_or_default();
+    let recorded = match &found {
+        Some(found) => Some(of_verification(&records, found)),
+        None => of_totals(&records),
+    };
+    let recorded = recorded.map(|row| complete(row, &trace)).filter(|row| {
+        let has_room = has_room(row, &trace);
+        if !has_room && !coverage.is_lower_bound() {
+            notes.push(NO_ROOM.to_owned());
+        }
+        has_room
+    });
+    let found = found.unwrap_or_default();
+    let (refused, kept_cache) = (found.refused, found.diverted > 0);
+    let (limit, capacity, start) = (found.limit, found.capacity, found.start.layout);
+    Opened {
+        refused,
+        kept_cache,
+        records,
+        trace,
+        coverage,
+        start,
+        limit,
+        capacity,
+        notes,
+        recorded,
+        ..Opened::default()
+    }
+}
+
+fn environment(records: &Records, version: Option<TorchVersion>) -> Environment {
+    let conf = records.settings.clone().unwrap_or_default();
+    let version = version.unwrap_or_else(|| records.version());
+    Environment { version, ..Environment::new(conf) }
+}
+
+/// Replays PyTorch's own decisions, if the file has them. Where the final state is not that after the last entry, it is
+/// forgotten: undoing the entries from it would invent memory at the beginning.
+fn explain(records: &mut Records, environment: &Environment) -> (Option<Verification>, Ending) {
+    if records.cut_off.is_some() {
+        let is_snapshot = records.has_segments || !records.entries.is_empty();
+        records.forget_end();
+        return (is_snapshot.then(|| verify(records, environment)), Ending::Unknown);
+    }
+    if !records.has_segments {
+        return (None, Ending::Unknown);
+    }
+    let found = verify(records, environment);
+    let is_doubtful = found.difference_count > 0 || !found.start.layout.segments.is_empty();
+    if is_doubtful && !records.entries.is_empty() && begins_with_program(records, environment) {
+        records.forget_end();
+        return (Some(verify(records, environment)), Ending::Stopped);
+    }
+    (Some(found), Ending::Snapshot)
+}
+
+const NO_ROOM: &str = "it does not say what PyTorch held: its segments have less room than the \
+                       blocks in them, so that there is no row for the recording";
+
+/// Whether what was held had room for what was live. In snapshots that were made up it need not.
+fn has_room(recorded: &RunSummary, trace: &Trace) -> bool {
+    let live = live_peak(trace).map_or(0, |peak| peak.requested_bytes);
+    recorded.reserved_peak_bytes >= live.max(recorded.active_peak_bytes)
+}
+
+/// The row of the recording with what the trace knows of it.
+fn complete(mut recorded: RunSummary, trace: &Trace) -> RunSummary {
+    recorded.events = trace.events.len() as u64;
+    recorded.first_oom_event = first_failure(trace);
+    let time_of = |event: u64| trace.times_us.get(event as usize).copied();
+    recorded.first_oom_us = recorded.first_oom_event.and_then(time_of);
+    recorded
+}
+
+/// The first request that failed in the recording.
+fn first_failure(trace: &Trace) -> Option<u64> {
+    let position = trace.events.iter().position(|event| event.kind == EventKind::Attempt);
+    position.map(|index| index as u64)
+}
+
+fn notes(found: &Verification) -> Vec<String> {
+    let mut notes = Vec::new();
+    if found.difference_count > 0 {
+        notes.push(format!(
+            "our model of PyTorch decides otherwise than the recording in {} places, so that its \
+             peaks may be off",
+            found.difference_count
+        ));
+    }
+    if let Some(refused) = found.refused.filter(|refused| refused.was_there()) {
+        notes.push(not_short(refused, found.limit));
+    } else if let (Some(refused), None, None) = (found.least_refused, found.limit, found.capacity) {
+        notes.push(format!(
+            "the driver once refused to give {} in all, and gave more at other times: something \
+             else used the device then, which is not simulated",
+            Size(refused)
+        ));
+    }
+    notes
+}
+
+/// A refusal that is not for want of memory.
+fn not_short(refused: Refused, limit: Option<Bytes>) -> String {
+    let free = Size(refused.device_free.unwrap_or(0));
+    match limit {
+        Some(limit) => format!(
+            "a memory fraction that comes to about {} refused requests, while the driver had {free} \
+             free",
+            Size(limit)
+        ),
+        None => format!(
+            "memory was not short when a request was refused: the driver had {free} free. What \
+             refused it (a memory fraction, a MemPool, the driver) is not recorded and not simulated"
+        ),
+    }
+}
