@@ -1,9 +1,7 @@
 //! Coverage: finds out how much of the job a recording shows.
 
 use super::recording::Verification;
-use crate::trace::{
-    Action, BlockState, Coverage, Event, EventKind, Gap, Records, Trace, WarningKind,
-};
+use crate::trace::{Coverage, CoverageKind, Event, EventKind, Gap, Records, Trace, WarningKind};
 use crate::units::Bytes;
 
 /// What the end of a recording is.
@@ -39,7 +37,9 @@ pub(super) fn find(
     }
     gaps.extend(late_start(records, found, trace));
     gaps.extend(out_of_memory(trace));
-    gaps.extend(mid_step(trace));
+    if !gaps.iter().any(|gap| gap.kind() != CoverageKind::StartedLate) {
+        gaps.extend(unfinished(trace));
+    }
     Coverage::new(gaps)
 }
 
@@ -92,8 +92,30 @@ fn out_of_memory(trace: &Trace) -> Option<Gap> {
     Some(Gap::OutOfMemory { step: trace.step_at(at), is_last })
 }
 
-/// A step that was not finished when the recording ended.
-fn mid_step(trace: &Trace) -> Option<Gap> {
-    let _ = (trace, Action::Alloc, BlockState::Inactive);
-    None
+/// A step that was not finished when the recording ended. Without steps, all that tells is that memory still grew.
+fn unfinished(trace: &Trace) -> Option<Gap> {
+    let live = live_after_each(&trace.events);
+    let (&end, peak) = (live.last()?, live.iter().copied().max()?);
+    let Some(last) = trace.steps.last() else {
+        let grew = live.iter().position(|&live| live == peak)?;
+        return (100 * grew >= 99 * live.len() && 10 * end >= 9 * peak).then_some(Gap::Growing);
+    };
+    let before = live.get(last.end.saturating_sub(1)).copied().unwrap_or(0);
+    let range = peak.saturating_sub(before);
+    (range > 0 && 10 * end.saturating_sub(before) >= range)
+        .then(|| Gap::MidStep { step: trace.steps.len() + 1 })
+}
+
+/// Bytes requested and in use after each event.
+fn live_after_each(events: &[Event]) -> Vec<Bytes> {
+    let mut live: Bytes = 0;
+    let after = |event: &Event| {
+        match event.kind {
+            EventKind::Malloc => live += event.size,
+            EventKind::Free | EventKind::FreeCompleted => live = live.saturating_sub(event.size),
+            _ => {}
+        }
+        live
+    };
+    events.iter().map(after).collect()
 }

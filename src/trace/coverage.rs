@@ -62,6 +62,8 @@ pub enum Gap {
         /// The step that was not finished.
         step: usize,
     },
+    /// Memory was still growing when the recording ended.
+    Growing,
     /// The history ends before the snapshot was taken.
     HistoryStopped,
     /// Entries are missing: some memory is freed that was never allocated, or allocated twice.
@@ -87,6 +89,7 @@ impl Gap {
             Self::OutOfMemory { .. } => CoverageKind::OutOfMemory,
             Self::TailOnly { .. } => CoverageKind::TailOnly,
             Self::MidStep { .. }
+            | Self::Growing
             | Self::HistoryStopped
             | Self::EntriesMissing { .. }
             | Self::CutOff { .. } => CoverageKind::Partial,
@@ -99,9 +102,8 @@ impl Gap {
     pub const fn cure(&self) -> &'static str {
         match self {
             Self::StartedLate { .. } => "start the recorder before the model is built",
-            Self::OutOfMemory { .. } | Self::MidStep { .. } => {
-                "predict --memory unlimited gives the full need"
-            }
+            Self::OutOfMemory { .. } => "predict --memory unlimited gives the full need",
+            Self::MidStep { .. } | Self::Growing => "dump the snapshot between two steps",
             Self::TailOnly { .. } => "record with max_entries=sys.maxsize",
             Self::HistoryStopped => "dump the snapshot before you stop the recorder",
             Self::EntriesMissing { .. } => {
@@ -133,6 +135,7 @@ impl std::fmt::Display for Gap {
                 write!(f, "the ring buffer kept only the last {entries} entries")
             }
             Self::MidStep { step } => write!(f, "the recording ends inside step {step}"),
+            Self::Growing => f.write_str("memory was still growing when the recording ended"),
             Self::HistoryStopped => f.write_str("the history ends before the snapshot was taken"),
             Self::EntriesMissing { count } => {
                 write!(f, "entries are missing: {count} do not fit together")

@@ -230,7 +230,10 @@ impl<'a> Ingest<'a> {
         let live = self.live.iter().map(|(&address, live)| (address, live.alloc));
         self.trace.alloc_stacks = self.origins.finish(live);
         self.trace.warnings.extend(self.records.warnings.iter().cloned());
-        self.trace.steps = steps::find(self.records, &self.trace);
+        // A state without a history has no steps, whatever its annotations say.
+        if !self.records.entries.is_empty() {
+            self.trace.steps = steps::find(self.records, &self.trace);
+        }
         self.trace.warnings.sort_by_key(|warning| warning.kind);
         self.trace
     }

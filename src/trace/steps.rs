@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Of the runs that come once per step, the one at which least memory is live is taken for the boundary: between two
-//! steps the activations are gone. If nothing repeats convincingly, there are no steps.
+//! steps the activations are gone. The layers of one forward pass repeat as evenly, but keep nothing for a
+//! backward pass. If nothing repeats convincingly, there are no steps.
 
 use rustc_hash::FxHashMap;
 
@@ -203,7 +204,39 @@ fn periodic_steps(events: &[Event]) -> Vec<Step> {
         true => starts.into_iter().chain([events.len()]).collect(),
         false => std::iter::once(0).chain(starts).collect(),
     };
-    bounds.windows(2).map(|pair| Step { start: pair[0], end: pair[1] }).collect()
+    let steps: Vec<Step> =
+        bounds.windows(2).map(|pair| Step { start: pair[0], end: pair[1] }).collect();
+    if keep_for_backward(events, &steps) { steps } else { Vec::new() }
+}
+
+/// Blocks of a training step, at least, that are freed before one that was there before them: those of three layers.
+const REVERSED: usize = 3;
+
+/// Whether the steps keep blocks from their first half to their second, as a forward pass does for its backward pass,
+/// which needs the last one first. A layer that only computes keeps little, and lets go of it in order.
+fn keep_for_backward(events: &[Event], steps: &[Step]) -> bool {
+    let reversed = |step: &Step| {
+        let begins = kept_over_middle(events, step);
+        begins.windows(2).filter(|pair| pair[1] < pair[0]).count()
+    };
+    steps.iter().map(reversed).sum::<usize>() >= REVERSED * steps.len()
+}
+
+/// Where the blocks of a step begin that are live in the middle of it, in the order in which they are freed.
+fn kept_over_middle(events: &[Event], step: &Step) -> Vec<usize> {
+    let middle = step.start.midpoint(step.end);
+    let mut begins: FxHashMap<u32, usize> = FxHashMap::default();
+    for (index, event) in events[step.start..middle].iter().enumerate() {
+        match event.kind {
+            EventKind::Malloc => drop(begins.insert(event.alloc.0, index)),
+            EventKind::Free | EventKind::FreeRequested => drop(begins.remove(&event.alloc.0)),
+            _ => {}
+        }
+    }
+    let frees = events[middle..step.end]
+        .iter()
+        .filter(|event| matches!(event.kind, EventKind::Free | EventKind::FreeRequested));
+    frees.filter_map(|event| begins.remove(&event.alloc.0)).collect()
 }
 
 fn marks(events: &[Event]) -> Vec<Mark> {
