@@ -165,10 +165,15 @@ pub(super) fn ranks<'a>() -> Vec<Column<RankRow<'a>>> {
         ("recorded_reserved_peak_bytes", Kind::Whole, "most physical memory PyTorch held", |row| {
             Value::Whole(row.opened.recorded.as_ref().map(|run| run.reserved_peak_bytes))
         }),
+        (
+            "coverage",
+            Kind::Text,
+            "how much of the job was recorded; `complete` or why not",
+            |row| text(row.opened.coverage.kind().name()),
+        ),
         ("notes", Kind::Text, "what had to be assumed, a sentence each", |row| {
-            let warnings = row.opened.trace.warnings.iter().map(ToString::to_string);
-            let notes: Vec<String> = warnings.chain(row.opened.notes.iter().cloned()).collect();
-            Value::Text(Some(notes.join("; ")).filter(|notes| !notes.is_empty()))
+            let notes = row.opened.all_notes().join("; ");
+            Value::Text(Some(notes).filter(|notes| !notes.is_empty()))
         }),
     ]
 }

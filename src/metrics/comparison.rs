@@ -1,6 +1,7 @@
 //! One trace through several allocators, side by side.
 
 use super::{History, Loss, Moment, RECORDED, RecordedOom, Refusal, Row, RunSummary, StepSummary};
+use crate::trace::Coverage;
 use crate::units::Bytes;
 
 /// The runs of one trace, in the order of the table, and what they have in common.
@@ -24,6 +25,8 @@ pub struct Comparison {
     pub step_starts: Vec<Moment>,
     /// The out-of-memory that the recording tells of, if it does.
     pub recorded_oom: Option<RecordedOom>,
+    /// How much of the job the recording shows. Unless it is complete, every peak is a lower bound.
+    pub coverage: Coverage,
     /// What was assumed about the trace or about the run, one sentence each.
     pub notes: Vec<String>,
     /// Every block and segment of the allocator that the recording ran on; only where it was asked for, as the next

@@ -44,7 +44,7 @@ pub use causes::{Cause, Causes, Growth};
 pub use columns::{Better, Column, Row, Unit, columns};
 pub use comparison::{Comparison, title_of};
 pub use diff::{Change, Diff, DiffRow, Lines};
-pub use fit::{JobFit, RankFit};
+pub use fit::{FitVerdict, JobFit, RankFit};
 pub use fleet::{
     CardCount, FleetJob, FleetSummary, FleetTotal, JobPeak, Problem, SizeHistogram, UnlikeRank,
 };
@@ -92,6 +92,8 @@ pub struct RunSummary {
     pub device_memory_bytes: Option<Bytes>,
     /// Events that were replayed.
     pub events: u64,
+    /// Whether the recording is not the whole job, so that every peak may be larger.
+    pub is_lower_bound: bool,
     /// Most bytes asked for at any time, unrounded.
     pub requested_peak_bytes: Bytes,
     /// Most bytes in blocks that were allocated, or freed and still in use by a stream.

@@ -10,6 +10,7 @@
 use serde::Serialize;
 
 use super::RunSummary;
+use crate::trace::Coverage;
 use crate::units::{Bytes, Size};
 
 /// The place in a trace at which memory ran out.
@@ -159,6 +160,8 @@ pub struct Plan {
     pub targets: Vec<Target>,
     /// The allocators, in the order of all tables.
     pub needs: Vec<Need>,
+    /// How much of the job the recording shows. Unless it is complete, every need is a lower bound.
+    pub coverage: Coverage,
     /// What was assumed about the trace, one sentence each.
     pub notes: Vec<String>,
 }
@@ -178,6 +181,13 @@ impl JobPlan {
     /// What each rank needs under allocator number `index`.
     pub fn needs(&self, index: usize) -> impl Iterator<Item = (&Plan, &Need)> + Clone {
         self.ranks.iter().filter_map(move |plan| Some((plan, plan.needs.get(index)?)))
+    }
+
+    /// How much of the job its recordings show: as much as the worst of them.
+    #[must_use]
+    pub fn coverage(&self) -> Coverage {
+        let ranks = self.ranks.iter().map(|plan| plan.coverage.clone());
+        ranks.fold(Coverage::default(), Coverage::worst)
     }
 
     /// The rank that decides how large a device allocator number `index` needs: of equals the first.

@@ -49,6 +49,9 @@ pub struct SweepRow {
     pub profile: Option<String>,
     /// Events that were replayed.
     pub events: u64,
+    /// Whether the recording is not the whole job, so that every peak may be larger.
+    #[serde(default)]
+    pub is_lower_bound: bool,
     /// Most bytes asked for at any time, unrounded.
     pub requested_peak_bytes: Bytes,
     /// Most active bytes.
@@ -86,6 +89,7 @@ impl SweepRow {
             device_memory_bytes: run.device_memory_bytes,
             profile: run.prices.as_ref().map(|prices| prices.profile.clone()),
             events: run.events,
+            is_lower_bound: run.is_lower_bound,
             requested_peak_bytes: run.requested_peak_bytes,
             active_peak_bytes: run.active_peak_bytes,
             reserved_peak_bytes: run.reserved_peak_bytes,

@@ -10,7 +10,7 @@ use crate::metrics::{Column, Comparison, Row, columns};
 pub(super) struct Csv;
 
 /// What a row begins with, before the columns of all tables.
-const BEFORE: [&str; 8] = [
+const BEFORE: [&str; 9] = [
     "file",
     "device",
     "device_memory_bytes",
@@ -18,6 +18,7 @@ const BEFORE: [&str; 8] = [
     "options",
     "events",
     "first_oom_event",
+    "is_lower_bound",
     "requested_peak_bytes",
 ];
 
@@ -47,6 +48,7 @@ fn fields(row: &Row<'_>, columns: impl Iterator<Item = &'static Column>) -> Vec<
         run.options.join(" "),
         run.events.to_string(),
         optional(run.first_oom_event),
+        run.is_lower_bound.to_string(),
         run.requested_peak_bytes.to_string(),
     ];
     let shown = |value: Option<f64>, unit: crate::metrics::Unit| value.map(|v| unit.raw(v));

@@ -1,4 +1,5 @@
-//! JSON: `{schema_version, tool_version, runs: [...]}`, where a run is a [`RunSummary`] field by field.
+//! JSON: `{schema_version, tool_version, recordings: [...], runs: [...]}`, where a run is a [`RunSummary`] field by
+//! field.
 
 use std::io::Write;
 
@@ -6,6 +7,7 @@ use serde::Serialize;
 
 use super::{Report, ReportError};
 use crate::metrics::{Comparison, RunSummary, SCHEMA_VERSION};
+use crate::trace::Coverage;
 
 /// Every number of every run.
 pub(super) struct Json;
@@ -14,7 +16,24 @@ pub(super) struct Json;
 struct Document<'a> {
     schema_version: u32,
     tool_version: &'static str,
+    recordings: Vec<Recording<'a>>,
     runs: Vec<&'a RunSummary>,
+}
+
+/// What the runs of one device of a file have in common.
+#[derive(Serialize)]
+struct Recording<'a> {
+    file: &'a str,
+    device: u32,
+    coverage: &'a Coverage,
+    notes: &'a [String],
+}
+
+impl<'a> Recording<'a> {
+    fn of(comparison: &'a Comparison) -> Self {
+        let Comparison { file, device, coverage, notes, .. } = comparison;
+        Self { file, device: *device, coverage, notes }
+    }
 }
 
 impl Report for Json {
@@ -22,6 +41,7 @@ impl Report for Json {
         let document = Document {
             schema_version: SCHEMA_VERSION,
             tool_version: env!("CARGO_PKG_VERSION"),
+            recordings: comparisons.iter().map(Recording::of).collect(),
             runs: comparisons.iter().flat_map(|comparison| &comparison.runs).collect(),
         };
         serde_json::to_writer_pretty(&mut *out, &document).map_err(std::io::Error::from)?;

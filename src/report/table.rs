@@ -62,7 +62,10 @@ pub fn about(comparison: &Comparison) -> String {
 /// The number of a column as people read it; `-` where there is none.
 #[must_use]
 pub fn cell(column: &Column, row: &Row<'_>) -> String {
-    (column.get)(row).map_or_else(|| "-".to_owned(), |value| column.unit.show(value))
+    let Some(value) = (column.get)(row) else { return "-".to_owned() };
+    let shown = column.unit.show(value);
+    let is_bound = row.run.is_lower_bound && column.key.ends_with("peak_bytes");
+    if is_bound { format!(">= {shown}") } else { shown }
 }
 
 /// A table with a heading, its first column to the left and the others to the right, as wide as there is room.

@@ -1,6 +1,7 @@
 //! The closing sentence: what the table means, in plain words, with numbers that can be acted on.
 
 use crate::metrics::{Comparison, RECORDED, RecordedOom, RunSummary, Shortfall};
+use crate::trace::CoverageKind;
 use crate::units::{Bytes, Grouped, Size};
 
 /// Rows that are no allocator to train with: what has happened, two that call the driver for every request, and one
@@ -31,9 +32,11 @@ pub fn verdict(comparison: &Comparison) -> String {
     let mut clauses = Vec::new();
     clauses.extend(held(comparison).filter(|_| oom.is_none()));
     let failed = choices(comparison).filter(|run| run.oom_count > 0).count();
+    let is_short = oom.is_none_or(|oom| oom.shortfall != Shortfall::NotShort);
     if failed > 0 {
         clauses.push(out_of_memory(comparison));
-    } else if oom.is_none_or(|oom| oom.shortfall != Shortfall::NotShort) {
+    } else if is_short && comparison.coverage.kind() != CoverageKind::StateOnly {
+        // One moment tells of no allocator what it would need.
         clauses.extend(alternative(comparison));
     }
     clauses.extend(bound(comparison));
@@ -43,7 +46,9 @@ pub fn verdict(comparison: &Comparison) -> String {
     let first = oom.map_or(String::new(), |oom| sentence(oom) + " ");
     let rest = clauses.join("; ");
     let rest = if oom.is_some() { capitalized(&rest) } else { rest };
-    format!("{}: {first}{rest}.", comparison.title())
+    let caution = comparison.coverage.caution();
+    let caution = caution.map(|caution| format!(" {}.", capitalized(&caution)));
+    format!("{}: {first}{rest}.{}", comparison.title(), caution.unwrap_or_default())
 }
 
 /// The out-of-memory of a recording: where, how much, and why what there was did not do.

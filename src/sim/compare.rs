@@ -101,7 +101,7 @@ pub(super) fn run_one(
     let summary =
         run_cached(opened, choice, setup).map_err(|source| failed(opened, choice, source))?;
     setup.runs.fetch_add(1, Ordering::Relaxed);
-    Ok(summary)
+    Ok(RunSummary { is_lower_bound: opened.coverage.is_lower_bound(), ..summary })
 }
 
 /// A run, and what was held at its peak.
@@ -122,8 +122,7 @@ pub(super) fn failed(opened: &Opened, choice: &Choice, reason: RunError) -> File
 
 fn assemble(opened: &Opened, choices: &Choices, simulated: Vec<RunSummary>) -> Comparison {
     let trace = &opened.trace;
-    let mut notes: Vec<String> = trace.warnings.iter().map(ToString::to_string).collect();
-    notes.extend(opened.notes.iter().cloned());
+    let mut notes = opened.all_notes();
     notes.extend(choices.setup.notes(opened));
     let mut runs: Vec<RunSummary> = opened.recorded.iter().cloned().collect();
     runs.extend(simulated);
@@ -149,6 +148,7 @@ fn assemble(opened: &Opened, choices: &Choices, simulated: Vec<RunSummary>) -> C
         span_us: trace.span_us(),
         step_starts: trace.steps.iter().map(|step| Moment::of(trace, step.start)).collect(),
         recorded_oom: recorded_oom(opened, &choices.open),
+        coverage: opened.coverage.clone(),
         notes,
         ..Comparison::default()
     }

@@ -8,18 +8,22 @@ use crate::units::Bytes;
 pub(super) fn least_memory(trace: &Trace) -> Bytes {
     let mut sizes: Vec<Bytes> = vec![0; trace.allocs as usize];
     let (mut live, mut peak) = (0, 0);
-    for event in &trace.events {
+    for (index, event) in trace.events.iter().enumerate() {
         match event.kind {
             EventKind::Malloc => {
                 sizes[event.alloc.0 as usize] = event.size;
                 live += event.size;
-                peak = live.max(peak);
+                // What was given back before the recording began follows behind what was live then.
+                peak = if index < trace.start_events { peak } else { live.max(peak) };
             }
             EventKind::Attempt => peak = (live + event.size).max(peak),
             EventKind::Free | EventKind::FreeRequested | EventKind::FreeCompleted => {
                 live -= std::mem::take(&mut sizes[event.alloc.0 as usize]);
             }
             EventKind::Trim => {}
+        }
+        if index + 1 == trace.start_events {
+            peak = live;
         }
     }
     peak

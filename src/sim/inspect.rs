@@ -173,7 +173,7 @@ pub fn inspect(opened: &Opened) -> Inspection {
         first_failure: first_failure(opened),
         segments: records.has_segments.then(|| segment_totals(records)),
         coverage: opened.coverage.clone(),
-        missing: missing(records, trace),
+        missing: missing(records, trace, &opened.coverage),
     }
 }
 
@@ -320,14 +320,13 @@ fn segment_totals(records: &Records) -> SegmentTotals {
 
 /// What the recording lacks. PyTorch says nothing of it (up to 2.11), so it is inferred from what does not fit
 /// together.
-fn missing(records: &Records, trace: &Trace) -> Vec<String> {
+fn missing(records: &Records, trace: &Trace, coverage: &Coverage) -> Vec<String> {
     let of = |kind: WarningKind| {
         trace.warnings.iter().find(|warning| warning.kind == kind).map_or(0, |w| w.count)
     };
     let (unknown, before) = (of(WarningKind::UnknownFree), of(WarningKind::LiveBefore));
-    let mut missing = Vec::new();
+    let mut missing: Vec<String> = coverage.gaps().iter().map(ToString::to_string).collect();
     if records.entries.is_empty() {
-        missing.push("there are no events, only the state when the snapshot was taken".to_owned());
         return missing;
     }
     if before > 0 {
@@ -335,13 +334,6 @@ fn missing(records: &Records, trace: &Trace) -> Vec<String> {
     }
     if unknown > 0 {
         missing.push(format!("{unknown} frees are of blocks that were never seen allocated"));
-    }
-    if (unknown > 0 || before > 0) && is_round(records.entries.len()) {
-        missing.push(format!(
-            "exactly {} entries: a ring buffer that was full, so that the oldest were lost \
-             (record with a larger max_entries)",
-            records.entries.len()
-        ));
     }
     missing.extend(missing_kinds(records));
     if trace.times_us.iter().all(|&time| time == 0) {
@@ -369,9 +361,4 @@ fn missing_kinds(records: &Records) -> Vec<String> {
         missing.push("the state at the end (segments) is not in the file".to_owned());
     }
     missing
-}
-
-/// Whether a person would have chosen this number as the size of a ring buffer.
-fn is_round(entries: usize) -> bool {
-    entries >= 1000 && (entries.is_multiple_of(1000) || entries.is_power_of_two())
 }

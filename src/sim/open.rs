@@ -14,7 +14,10 @@ use super::recording::Refused;
 use crate::alloc_conf::TorchVersion;
 use crate::metrics::RunSummary;
 use crate::remote;
-use crate::trace::{self, Coverage, Layout, LoadOptions, MAX_INPUT, Records, Trace, TraceError};
+use crate::trace::{
+    self, Coverage, CoverageKind, Layout, LoadOptions, MAX_INPUT, Records, Trace, TraceError,
+    WarningKind,
+};
 use crate::units::Bytes;
 
 /// How a file is opened.
@@ -74,6 +77,27 @@ impl Opened {
     pub fn program(&self) -> u128 {
         let limits = (self.limit, self.capacity);
         *self.program.get_or_init(|| fingerprint(&self.trace, limits))
+    }
+
+    /// All that a reader of any result should know of the recording, one sentence each; how much it covers comes first.
+    #[must_use]
+    pub fn all_notes(&self) -> Vec<String> {
+        let warnings = self.trace.warnings.iter();
+        let warnings = warnings.filter(|warning| warning.kind != WarningKind::LiveBefore);
+        let texts = warnings.map(ToString::to_string).chain(self.notes.iter().cloned());
+        self.coverage.caution().into_iter().chain(texts).collect()
+    }
+
+    /// Why no setting can be recommended from this recording, if that is so: the peak, or a whole step, is not in it.
+    #[must_use]
+    pub fn too_little_to_tune(&self) -> Option<String> {
+        let is_enough = match self.coverage.kind() {
+            CoverageKind::Complete => true,
+            CoverageKind::Partial | CoverageKind::StateOnly => false,
+            _ => !self.trace.steps.is_empty(),
+        };
+        let cure = self.coverage.cure().filter(|_| !is_enough)?;
+        Some(format!("no setting can be recommended: {} ({cure})", self.coverage.reason()))
     }
 
     /// Name of the allocator that the recording ran on.

@@ -36,9 +36,11 @@ pub(super) fn reconstruct(mut records: Records, version: Option<TorchVersion>) -
         Some(found) => Some(of_verification(&records, found)),
         None => of_totals(&records),
     };
-    let recorded = recorded.map(|row| complete(row, &trace)).filter(|row| {
+    let is_lower_bound = coverage.is_lower_bound();
+    let recorded = recorded.map(|row| RunSummary { is_lower_bound, ..complete(row, &trace) });
+    let recorded = recorded.filter(|row| {
         let has_room = has_room(row, &trace);
-        if !has_room && !coverage.is_lower_bound() {
+        if !has_room && !is_lower_bound {
             notes.push(NO_ROOM.to_owned());
         }
         has_room

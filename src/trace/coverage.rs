@@ -35,6 +35,21 @@ pub enum CoverageKind {
     StateOnly,
 }
 
+impl CoverageKind {
+    /// The name in JSON and tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::StartedLate => "started_late",
+            Self::OutOfMemory => "out_of_memory",
+            Self::TailOnly => "tail_only",
+            Self::Partial => "partial",
+            Self::StateOnly => "state_only",
+        }
+    }
+}
+
 /// Something that a recording does not show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Gap {
@@ -146,6 +161,22 @@ impl std::fmt::Display for Gap {
     }
 }
 
+/// Bytes as a reader may take them: `7.29 GiB`, or `>= 7.29 GiB` for a lower bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounded {
+    /// The figure.
+    pub bytes: Bytes,
+    /// Whether the true figure may be larger.
+    pub is_lower_bound: bool,
+}
+
+impl std::fmt::Display for Bounded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let sign = if self.is_lower_bound { ">= " } else { "" };
+        write!(f, "{sign}{}", Size(self.bytes))
+    }
+}
+
 /// How much of a job a recording shows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Coverage {
@@ -190,6 +221,13 @@ impl Coverage {
     pub fn reason(&self) -> String {
         let gaps: Vec<String> = self.gaps.iter().map(ToString::to_string).collect();
         gaps.join("; ")
+    }
+
+    /// What the reader of any figure must know, in a sentence; nothing if the recording is complete.
+    #[must_use]
+    pub fn caution(&self) -> Option<String> {
+        let cure = self.cure()?;
+        Some(format!("lower bounds only: {} ({cure})", self.reason()))
     }
 
     /// How to record what is missing, if anything is.

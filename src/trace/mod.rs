@@ -44,7 +44,7 @@ mod torch;
 mod warning;
 mod writer;
 
-pub use coverage::{Coverage, CoverageKind, Gap};
+pub use coverage::{Bounded, Coverage, CoverageKind, Gap};
 pub use csv::write_csv;
 pub use error::{Position, TraceError};
 pub use event::{AllocId, Event, EventKind, PoolId, StreamId};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::bail;
-use gmlake::metrics::{JobFit, SCHEMA_VERSION, Target};
+use gmlake::metrics::{FitVerdict, JobFit, SCHEMA_VERSION, Target};
 use gmlake::report::plan as report;
 use gmlake::sim::job::{Job, jobs};
 use gmlake::sim::plan::{Card, fit_job};
@@ -40,9 +40,10 @@ pub(crate) fn main(args: &FitsArgs, json: bool) -> anyhow::Result<Answer> {
     } else if let Some(worst) = fit.worst() {
         terminal::print(&report::fit_line(&job.name, allocator, &target, worst, &fit))?;
     }
-    Ok(match fit.worst() {
-        Some(worst) if !worst.trial.runs() => Answer::No,
-        Some(_) if fit.failures.is_empty() => Answer::Yes,
+    Ok(match fit.verdict() {
+        Some(FitVerdict::DoesNotFit) => Answer::No,
+        Some(FitVerdict::Unknown) if fit.failures.is_empty() => Answer::Unknown,
+        Some(FitVerdict::Fits) if fit.failures.is_empty() => Answer::Yes,
         _ => Answer::Incomplete,
     })
 }
@@ -53,7 +54,10 @@ fn answer(allocator: &str, target: &Target, fit: &JobFit) -> serde_json::Value {
         "schema_version": SCHEMA_VERSION,
         "allocator": allocator,
         "target": target,
-        "fits": fit.failures.is_empty() && fit.worst().is_some_and(|worst| worst.trial.runs()),
+        "fits": fit.failures.is_empty() && fit.verdict() == Some(FitVerdict::Fits),
+        "verdict": fit.verdict().filter(|_| fit.failures.is_empty()),
+        "coverage": fit.coverage(),
+        "is_lower_bound": fit.coverage().is_lower_bound(),
         "ranks": fit.ranks,
         "failures": fit.failures,
     })

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Tables go to standard output, everything else to standard error. The exit code is 0 if all went well, 1 if the
-//! answer is no (memory ran out under `--fail-on-oom`, or a verification found a difference), and 2 if the command or a
-//! file was wrong.
+//! answer is no (memory ran out under `--fail-on-oom`, or a verification found a difference), 2 if the command or a
+//! file was wrong, and 3 if a recording shows too little of its job for an answer.
 
 mod allocators;
 mod args;
@@ -52,6 +52,8 @@ enum Answer {
     No,
     /// Some files could not be used; they were reported on the way.
     Incomplete,
+    /// The recording does not show enough of the job for an answer.
+    Unknown,
 }
 
 fn main() -> ExitCode {
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),
         Ok(Answer::Incomplete) => ExitCode::from(2),
+        Ok(Answer::Unknown) => ExitCode::from(3),
         // Whoever read our output has had enough of it.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {

@@ -76,9 +76,12 @@ pub(crate) fn run(
     Ok((rows, answer))
 }
 
-/// How many points needed no run, on standard error.
+/// What the recording lacks, and how many points needed no run, on standard error.
 fn print_counts(found: &Swept) {
-    let Swept { rows, shared, left_out } = found;
+    let Swept { rows, shared, left_out, caution } = found;
+    if let Some(caution) = caution {
+        terminal::warn(caution);
+    }
     if (*shared > 0 || *left_out > 0) && !terminal::is_quiet() {
         let runs = Grouped(rows.len() as u64 - shared);
         let (shared, left_out) = (Grouped(*shared), Grouped(*left_out));

@@ -34,11 +34,17 @@ pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
             if let Some(warning) = opened.trace.warnings.first().filter(|_| args.input.strict) {
                 bail!("{}: {warning} (--strict)", opened.file);
             }
-            Ok(pool.install(|| tune(&opened, &options))?)
+            if let Some(reason) = opened.too_little_to_tune() {
+                terminal::print_line(&format!("{}: unknown: {reason}", opened.file));
+                return Ok(None);
+            }
+            terminal::warn_of_coverage(&opened);
+            Ok(Some(pool.install(|| tune(&opened, &options))?))
         });
         bar.inc(1);
         match result {
-            Ok(tuning) => found.push(tuning),
+            Ok(Some(tuning)) => found.push(tuning),
+            Ok(None) => answer = Answer::Unknown,
             Err(error) => {
                 terminal::print_error(&error);
                 answer = Answer::Incomplete;

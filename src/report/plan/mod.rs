@@ -9,6 +9,7 @@ pub use series::series_section;
 use super::is_choice_of_name;
 use super::section::Section;
 use crate::metrics::{JobFit, JobPlan, Need, Plan, RankFit, Shortage, Target, Verdict, title_of};
+use crate::trace::{Bounded, Coverage};
 use crate::units::{Grouped, Size};
 
 /// Rows of a table of ranks; the ranks that need most come first.
@@ -23,10 +24,21 @@ pub fn job_sections(job: &JobPlan) -> Vec<Section> {
         sections.push(ranks(job, first));
     }
     if !first.targets.is_empty() {
-        sections.push(targets(job, first));
+        if is_anything_known(job, first) {
+            sections.push(targets(job, first));
+        }
         sections.push(Section::words(verdict(job, first)));
     }
     sections
+}
+
+/// Whether there is a device of which more can be said than that the job might run there.
+fn is_anything_known(job: &JobPlan, first: &Plan) -> bool {
+    let fails = |index: usize, target: usize| {
+        job.verdict(index, target).is_some_and(|(_, verdict)| !verdict.trial.runs())
+    };
+    let is_known = |target| (0..first.needs.len()).any(|index| fails(index, target));
+    !job.coverage().is_lower_bound() || (0..first.targets.len()).any(is_known)
 }
 
 /// One line that says whether a job fits, and by how much, or where it ends.
@@ -44,7 +56,14 @@ pub fn fit_line(
         _ => String::new(),
     };
     let trial = &worst.trial;
+    let coverage = fit.coverage();
     match trial.shortage {
+        None if coverage.is_lower_bound() => format!(
+            "unknown: {name} on {device} with {allocator}: {who}needs at least {}; {} ({})",
+            Size(trial.reserved_peak_bytes),
+            coverage.reason(),
+            coverage.cure().unwrap_or_default()
+        ),
         Some(shortage) => format!(
             "does not fit: {name} on {device} with {allocator}: {who}runs out of memory in {}",
             place(shortage)
@@ -75,7 +94,8 @@ fn needs(job: &JobPlan, first: &Plan) -> Section {
         ranks => format!("{ranks} ranks, {} events; the rank that needs most", Grouped(events)),
     };
     let live = job.ranks.iter().map(|plan| plan.live_peak_bytes).max().unwrap_or(0);
-    title += &format!("; {} live at the peak", Size(live));
+    let is_lower_bound = job.coverage().is_lower_bound();
+    title += &format!("; {} live at the peak", Bounded { bytes: live, is_lower_bound });
     title += &format!("; the smallest device memory that runs it, to {resolution}");
     let mut heading = vec!["allocator", "smallest", "unlimited", "retries", "driver calls"];
     heading.push("with one step less");
@@ -84,7 +104,7 @@ fn needs(job: &JobPlan, first: &Plan) -> Section {
     }
     let row = |index: usize| {
         let (plan, need) = job.worst(index)?;
-        let mut row = need_row(need);
+        let mut row = need_row(need, plan.coverage.is_lower_bound());
         if job.ranks.len() > 1 {
             let spread = job.spread(index).map_or_else(dash, |spread| Size(spread).to_string());
             row.splice(2..2, [rank(plan), spread]);
@@ -94,15 +114,16 @@ fn needs(job: &JobPlan, first: &Plan) -> Section {
     Section::new(title, &heading, (0..first.needs.len()).filter_map(row).collect())
 }
 
-fn need_row(need: &Need) -> Vec<String> {
+fn need_row(need: &Need, is_lower_bound: bool) -> Vec<String> {
+    let bounded = |bytes| Bounded { bytes, is_lower_bound }.to_string();
     let smallest = need.smallest;
     let of = |show: fn(u64) -> String, value: Option<u64>| value.map_or_else(dash, show);
     let below = need.below.and_then(|trial| trial.shortage);
     let is_real = |value: u64| Some(value).filter(|_| !need.is_bound());
     vec![
         need.label(),
-        need.smallest_bytes().map_or_else(|| "none found".to_owned(), |b| Size(b).to_string()),
-        Size(need.unlimited_bytes).to_string(),
+        need.smallest_bytes().map_or_else(|| "none found".to_owned(), bounded),
+        bounded(need.unlimited_bytes),
         of(grouped, smallest.and_then(|trial| is_real(trial.alloc_retries))),
         of(grouped, smallest.and_then(|trial| is_real(trial.device_calls))),
         below.map_or_else(dash, |shortage| format!("OOM in {}", place(shortage))),
@@ -126,8 +147,9 @@ fn ranks(job: &JobPlan, first: &Plan) -> Section {
     let mut heading = vec!["rank"];
     heading.extend(labels.iter().map(String::as_str));
     let row = |plan: &&Plan| {
-        let smallest =
-            |need: &Need| need.smallest_bytes().map_or_else(dash, |b| Size(b).to_string());
+        let is_lower_bound = plan.coverage.is_lower_bound();
+        let bounded = |bytes| Bounded { bytes, is_lower_bound }.to_string();
+        let smallest = |need: &Need| need.smallest_bytes().map_or_else(dash, bounded);
         [rank(plan)].into_iter().chain(plan.needs.iter().map(smallest)).collect()
     };
     Section::new(title, &heading, order.iter().take(MOST_RANKS).map(row).collect())
@@ -147,7 +169,8 @@ fn targets(job: &JobPlan, first: &Plan) -> Section {
     let row = |(number, target): (usize, &Target)| {
         let mut row = vec![target.name.clone(), Size(target.capacity_bytes).to_string()];
         row.extend(shown.iter().map(|&index| {
-            job.verdict(index, number).map_or_else(dash, |(_, verdict)| cell(&verdict))
+            let of = |(plan, verdict): (&Plan, Verdict)| cell(&verdict, &plan.coverage);
+            job.verdict(index, number).map_or_else(dash, of)
         }));
         row
     };
@@ -163,8 +186,10 @@ pub fn reserve(targets: &[Target]) -> String {
     }
 }
 
-fn cell(verdict: &Verdict) -> String {
+/// From a recording that is not the whole job, only what does not run is known.
+fn cell(verdict: &Verdict, coverage: &Coverage) -> String {
     match (verdict.trial.shortage, verdict.spare_bytes) {
+        (None, _) if coverage.is_lower_bound() => "unknown".to_owned(),
         (Some(Shortage { event, step: Some(step) }), _) => format!("OOM {step}:{event}"),
         (Some(Shortage { event, step: None }), _) => format!("OOM {event}"),
         (None, Some(spare)) => Size(spare).to_string(),
@@ -174,6 +199,9 @@ fn cell(verdict: &Verdict) -> String {
 
 /// The smallest device on which each allocator runs that one could train with.
 fn verdict(job: &JobPlan, first: &Plan) -> String {
+    if let Some(caution) = job.coverage().caution() {
+        return format!("No device can be recommended for {}: {caution}.", job.name);
+    }
     let mut order: Vec<usize> = (0..first.targets.len()).collect();
     order.sort_by_key(|&target| first.targets[target].capacity_bytes);
     let runs = |index: usize, target: usize| {

@@ -23,6 +23,7 @@ const COLUMNS: &[Column] = &[
     ("device_memory_bytes", |row| Value::Whole(row.device_memory_bytes)),
     ("profile_name", |row| Value::Text(row.profile.clone())),
     ("events", |row| Value::Whole(Some(row.events))),
+    ("is_lower_bound", |row| Value::Text(Some(row.is_lower_bound.to_string()))),
     ("requested_peak_bytes", |row| Value::Whole(Some(row.requested_peak_bytes))),
     ("active_peak_bytes", |row| Value::Whole(Some(row.active_peak_bytes))),
     ("reserved_peak_bytes", |row| Value::Whole(Some(row.reserved_peak_bytes))),

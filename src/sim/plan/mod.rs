@@ -82,7 +82,8 @@ pub fn fit_job(
         let choice = choices.allocators.first();
         let trial = choice.map(|choice| trial(opened, choice, choices, capacity)).transpose()?;
         let shown = remote::shown(&file.path);
-        Ok(trial.map(|trial| RankFit { rank: file.number, file: shown, trial }))
+        let coverage = opened.coverage.clone();
+        Ok(trial.map(|trial| RankFit { rank: file.number, file: shown, coverage, trial }))
     });
     JobFit { ranks: ranks.into_iter().flatten().collect(), failures }
 }
@@ -178,8 +179,7 @@ fn verdict(need: &Need, trial: Trial) -> Verdict {
 
 fn assemble(opened: &Opened, options: &PlanOptions, needs: Vec<Need>) -> Plan {
     let trace = &opened.trace;
-    let mut notes: Vec<String> = trace.warnings.iter().map(ToString::to_string).collect();
-    notes.extend(opened.notes.iter().cloned());
+    let notes = opened.all_notes();
     Plan {
         file: opened.file.clone(),
         rank: None,
@@ -190,6 +190,7 @@ fn assemble(opened: &Opened, options: &PlanOptions, needs: Vec<Need>) -> Plan {
         resolution_bytes: options.resolution,
         targets: options.targets.clone(),
         needs,
+        coverage: opened.coverage.clone(),
         notes,
     }
 }

@@ -66,6 +66,7 @@ pub fn state_at(records: &Records, moment: usize, conf: &AllocConf) -> StartStat
     if undo.ranges.is_empty() {
         return StartState::default();
     }
+    undo.part();
     let mut live: Vec<(u64, Live)> = undo.live.drain().collect();
     live.sort_unstable_by_key(|&(at, _)| at);
     Assembly { records, conf, ranges: &undo.ranges, live, moment }.assemble()
@@ -145,6 +146,16 @@ impl<'a> Undo<'a> {
             }
         }
         self.ranges.insert(at, range);
+    }
+
+    /// Takes out ranges that begin inside another one: so it is where entries are missing.
+    fn part(&mut self) {
+        let mut end = 0;
+        self.ranges.retain(|&at, range| {
+            let is_apart = at >= end;
+            end = if is_apart { at + range.size } else { end };
+            is_apart
+        });
     }
 
     /// Takes pages out of a range, which may be cut in two.
@@ -228,6 +239,8 @@ impl Assembly<'_> {
                     least
                 }
             };
+            // Entries that contradict each other may claim more than there is.
+            let block_size = block_size.min(next.saturating_sub(at));
             push_gap(&mut blocks, end, at);
             let state =
                 if block.is_pending { BlockState::PendingFree } else { BlockState::Allocated };

@@ -63,6 +63,8 @@ pub struct Swept {
     pub shared: u64,
     /// Points that were left out: the device has less memory than is live at once.
     pub left_out: u64,
+    /// Where the recording is not the whole job: so, and how to record the rest.
+    pub caution: Option<String>,
 }
 
 /// Runs all points on each file, over all cores, with one file in memory for each worker. `done` is called, from any
@@ -102,7 +104,9 @@ fn sweep_file(
     let left_out = results.iter().filter(|row| row.is_none()).count() as u64;
     let shared = results.iter().flatten().filter(|(_, is_shared)| *is_shared).count() as u64;
     let rows = results.into_iter().flatten().map(|(row, _)| row).collect();
-    Ok(Swept { rows, shared, left_out })
+    let caution = on_file.opened.coverage.caution();
+    let caution = caution.map(|caution| format!("{}: {caution}", on_file.opened.file));
+    Ok(Swept { rows, shared, left_out, caution })
 }
 
 /// A file that is being swept.

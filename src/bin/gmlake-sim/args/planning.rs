@@ -56,7 +56,7 @@ Examples:
   gmlake-sim fits 'ranks/*.pickle' --card H100-80GB --allocator expandable && sbatch train.sh
 
 Exit codes: 0 it fits, 1 it does not (also if another rank cannot be read), 2 wrong usage
-or input.";
+or input, 3 unknown: the recorded part fits, but the recording is not the whole job.";
 
 /// `gmlake-sim fits`
 #[derive(Debug, Parser)]
