@@ -9,6 +9,7 @@ import atexit
 import json
 import os
 import runpy
+import shlex
 import sys
 
 from . import NotEnabled, check, enable, snapshot, stats
@@ -69,7 +70,10 @@ def main():
 def at_end(given):
     if given.snapshot:
         rank = os.environ.get("RANK")
-        snapshot(given.snapshot if rank is None else f"{given.snapshot}.r{rank}")
+        path = given.snapshot if rank is None else f"{given.snapshot}.r{rank}"
+        snapshot(path)
+        if rank in (None, "0"):
+            print(f"gmlake: next: gmlake-sim compare {shlex.quote(path)}", file=sys.stderr)
     if given.stats:
         print(json.dumps(stats(), indent=1), file=sys.stderr)
 

@@ -3,6 +3,8 @@
 import atexit
 import contextlib
 import pickle
+import shlex
+import sys
 
 
 class record(contextlib.ContextDecorator):
@@ -54,3 +56,5 @@ class record(contextlib.ContextDecorator):
         with open(self.path, "wb") as file:
             pickle.dump(content, file, protocol=4)
         self.torch.cuda.memory._record_memory_history(enabled=None)
+        command = "blame" if self.frames else "compare"
+        print(f"gmlake: next: gmlake-sim {command} {shlex.quote(str(self.path))}", file=sys.stderr)

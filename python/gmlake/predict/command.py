@@ -1,6 +1,7 @@
 """The command `python -m gmlake predict`: from options to a prediction, and to an exit code."""
 
 import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -83,7 +84,18 @@ def one(given, workshop, order, ranks, events, folder, torch):
         print(answer.table(found), flush=True)
     for note in answer.notes(found, order, content["nodes"]):
         say(note)
+    if answer.table(found):
+        say(f"next: {following(given, found)}")
     return FAILED if any(rank["error"] or not rank["requests"] for rank in found) else 0
+
+
+def following(given, found):
+    """The command that shows more: of the snapshot, or the one that keeps it."""
+    kept = next((rank["snapshot"] for rank in found if rank["snapshot"]), None)
+    if kept:
+        return f"gmlake-sim report {shlex.quote(str(kept))}"
+    script = f"-m {given.script}" if given.module else shlex.quote(given.script)
+    return f"python -m gmlake predict --out DIR {script}, which keeps the snapshot for gmlake-sim"
 
 
 def places(given, ranks, outputs):

@@ -176,7 +176,8 @@ fn svg(picture: &impl Picture, height: u32) -> Result<String, ReportError> {
     let root = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
     drawn(&root, picture, Pen { scale: 1 })?;
     drop(root);
-    Ok(text)
+    // A page narrower than the picture gets a smaller picture, not a part of it.
+    Ok(text.replacen("<svg ", "<svg style=\"max-width:100%;height:auto\" ", 1))
 }
 
 fn png(picture: &impl Picture, height: u32, out: &mut dyn Write) -> Result<(), ReportError> {
