@@ -258,5 +258,5 @@ fn tune_finds_what_helps_and_warns_of_what_does_harm() {
             && tried.iter().all(|t| reserved(t) * 102 / 100 > reserved(best) * 98 / 100)
     );
     let text = gmlake_sim().args(["tune", trace]).assert().success();
-    text.stdout(contains("\nexport PYTORCH_CUDA_ALLOC_CONF=").and(contains("Harmful here")));
+    text.stdout(contains("\nexport PYTORCH_ALLOC_CONF=").and(contains("Harmful here")));
 }

@@ -65,6 +65,15 @@ impl Tried {
         options
     }
 
+    /// Whether this is at least as good as `other` in memory, retries and driver time, and better in one of them.
+    #[must_use]
+    pub fn beats(&self, other: &Self) -> bool {
+        let costs =
+            |one: &Self| [one.reserved_peak_bytes, one.alloc_retries, one.predicted_driver_ns];
+        let (own, others) = (costs(self), costs(other));
+        own != others && own.iter().zip(&others).all(|(own, other)| own <= other)
+    }
+
     /// Whether this needs noticeably more memory than `other`, or leaves more requests out.
     #[must_use]
     pub fn is_worse_than(&self, other: &Self) -> bool {
@@ -84,6 +93,8 @@ pub struct Tuning {
     pub device_memory_bytes: Option<Bytes>,
     /// Name of the device profile that priced the driver calls.
     pub profile: String,
+    /// The environment variable from which this PyTorch reads its settings.
+    pub variable: &'static str,
     /// What the recording ran with, under the recorded addresses.
     pub recorded: Tried,
     /// PyTorch's defaults.
@@ -96,6 +107,14 @@ pub struct Tuning {
     pub beside_best: Vec<Tried>,
     /// Everything that was tried.
     pub tried: Vec<Tried>,
+}
+
+impl Tuning {
+    /// Whether a setting was found that helps: it gets through, and it is not PyTorch's defaults.
+    #[must_use]
+    pub fn helps(&self) -> bool {
+        self.best.oom_count == 0 && !self.best.conf.is_empty()
+    }
 }
 
 #[cfg(test)]

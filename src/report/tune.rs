@@ -39,13 +39,12 @@ fn change(from: &Tried, to: &Tried) -> String {
 /// The line to paste into a shell.
 #[must_use]
 pub fn export_line(tuning: &Tuning) -> String {
-    match tuning.best.conf.is_empty() {
-        true => "unset PYTORCH_CUDA_ALLOC_CONF".to_owned(),
-        // Only lists have characters that a shell would take for its own.
-        false if tuning.best.conf.contains(['[', '>']) => {
-            format!("export PYTORCH_CUDA_ALLOC_CONF='{}'", tuning.best.conf)
-        }
-        false => format!("export PYTORCH_CUDA_ALLOC_CONF={}", tuning.best.conf),
+    let (name, conf) = (tuning.variable, &tuning.best.conf);
+    // Only lists have characters that a shell would take for its own.
+    if conf.contains(['[', '>']) {
+        format!("export {name}='{conf}'")
+    } else {
+        format!("export {name}={conf}")
     }
 }
 
@@ -88,15 +87,12 @@ fn table<'a>(title: &str, rows: impl IntoIterator<Item = (String, &'a Tried)>) -
 
 fn advice(tuning: &Tuning) -> String {
     let (best, default) = (&tuning.best, &tuning.default);
-    let line = export_line(tuning);
     if best.oom_count > 0 {
         let place = best.shortage.map(place).unwrap_or_default();
-        return format!(
-            "No setting gets through: the best still runs out of memory in {place}.\n\n{line}"
-        );
+        return format!("No setting helps: the best of them still runs out of memory in {place}.");
     }
     if best.conf.is_empty() {
-        return format!("PyTorch's defaults are the best here.\n\n{line}");
+        return "No setting helps: PyTorch's defaults are the best here.".to_owned();
     }
     let gain = match (default.oom_count, default.shortage) {
         (0, _) => {
@@ -109,6 +105,7 @@ fn advice(tuning: &Tuning) -> String {
             shortage.map(place).unwrap_or_default()
         ),
     };
+    let line = export_line(tuning);
     let time = |tried: &Tried| Nanos(tried.predicted_driver_ns as f64);
     format!(
         "{line}\n\nIt {gain}; it takes {} driver calls instead of {}, {} in them instead of {} (predicted).",

@@ -131,7 +131,8 @@ impl<'t> Stage<'t> {
         setup: &Setup,
     ) -> Result<Self, RunError> {
         let mut stage = Self::empty(opened, choice, setup)?;
-        if opened.start.is_empty() || choice.spec.name != opened.recorded_by() {
+        let is_own = choice.spec.name == opened.recorded_by() && !setup.is_fresh;
+        if opened.start.is_empty() || !is_own {
             return Ok(stage);
         }
         match stage.allocator.restore(&mut stage.device, &opened.start) {

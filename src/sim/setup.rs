@@ -90,6 +90,8 @@ pub struct Setup {
     pub on_oom: OnOom,
     /// How many events the GPU lags behind the program; `None`: [`DEFAULT_GPU_LAG`].
     pub gpu_lag: Option<u64>,
+    /// Whether what was held when the recording began is requested anew, rather than taken over as it was.
+    pub is_fresh: bool,
     /// What the driver's calls cost; `None`: they are counted only.
     pub profile: Option<Profile>,
     /// How many runs were made with this setup and its clones so far, for those who wait.
@@ -199,6 +201,7 @@ impl Setup {
             addresses,
             on_oom,
             gpu_lag,
+            is_fresh,
             profile,
             runs: _,
             cache: _,
@@ -211,7 +214,7 @@ impl Setup {
         let (allocator, options) = (choice.spec.name, choice.options.rows());
         format!(
             "{allocator} {options:?} {version} {follows_file} {conf:?} {memory:?} {memory_fraction:?} \
-             {addresses:?} {on_oom:?} {gpu_lag:?} {profile:?}"
+             {addresses:?} {on_oom:?} {gpu_lag:?} {is_fresh} {profile:?}"
         )
     }
 

@@ -13,11 +13,11 @@
 //!   garbage_collection_threshold  -  0.6  0.8                  (acts only under a memory fraction)
 //! ```
 //!
-//! What is best is a judgement, made in `pick`: first to get through; then to hold little memory, where one per cent
-//! of the
-//! run's time spent in the driver weighs as much as one per cent of memory, and so does each option that is set.
-//! Where a
-//! device is given, memory is there to be used, and only time and options weigh.
+//! What is best is a judgement, made in `pick`: first to get through; then to hold little memory, where one per cent of
+//! the run's time spent in the driver weighs as much as one per cent of memory, up to five per cent, and each option
+//! that is set must save what it is worth. Where a device is given, memory is there to be used, and only time and
+//! options weigh. A setting that another one beats in memory, retries and time is never taken, nor one that reserves
+//! more than PyTorch's defaults.
 
 use rayon::prelude::*;
 
@@ -26,7 +26,7 @@ use super::failure::FileError;
 use super::knobs::{COLLECTION, KNOBS, Knob};
 use super::open::Opened;
 use super::setup::{Conf, Memory, Setup};
-use crate::alloc_conf::AllocConf;
+use crate::alloc_conf::{AllocConf, TorchVersion};
 use crate::allocator::Choice;
 use crate::allocator::{Options, find};
 use crate::device::{AddressPolicy, Profile};
@@ -59,10 +59,12 @@ pub fn tune(opened: &Opened, options: &TuneOptions) -> Result<Tuning, FileError>
     let bench = Bench::new(opened, options);
     let mut tried = bench.try_all(&bench.grid())?;
     let default = tried.first().cloned().unwrap_or_default();
-    let mut best = pick(&tried, options).cloned().unwrap_or_default();
+    let is_scarce = bench.setup.memory(opened).is_some();
+    let weights = Weights { is_scarce, worth: options.worth };
+    let mut best = pick(&tried, &default, &weights).clone();
     for _ in 0..MOST_ROUNDS {
         tried.extend(bench.try_all(&bench.changes_of(&best.conf, true))?);
-        let next = pick(&tried, options).cloned().unwrap_or_default();
+        let next = pick(&tried, &default, &weights).clone();
         if next.conf == best.conf {
             break;
         }
@@ -74,6 +76,7 @@ pub fn tune(opened: &Opened, options: &TuneOptions) -> Result<Tuning, FileError>
         file: opened.file.clone(),
         device_memory_bytes: bench.setup.memory(opened),
         profile: options.profile.name.clone(),
+        variable: bench.version.alloc_conf_name(),
         recorded: bench.recorded()?,
         alone: bench.try_all(&bench.changes_of("", false))?,
         beside_best: bench.try_all(&bench.changes_of(&best.conf, false))?,
@@ -83,38 +86,74 @@ pub fn tune(opened: &Opened, options: &TuneOptions) -> Result<Tuning, FileError>
     })
 }
 
-/// The setting to take of those that were tried.
-fn pick<'t>(tried: &'t [Tried], options: &TuneOptions) -> Option<&'t Tried> {
-    let least_ooms = tried.iter().map(|tried| tried.oom_count).min()?;
-    let is_scarce = matches!(options.memory, Memory::Bytes(_));
-    let weight = |tried: &Tried| {
-        let memory = if is_scarce { 1.0 } else { tried.reserved_peak_bytes as f64 };
-        let time = tried.predicted_driver_share.unwrap_or(0.0);
-        memory * (1.0 + time + options.worth * tried.options().len() as f64)
+/// Driver time weighs at most as much as this share of memory, however short the recorded program ran.
+const MOST_TIME: f64 = 0.05;
+
+/// The setting to take of those that were tried, of which the first is PyTorch's defaults: it is beaten by no other, it
+/// reserves no more than they do, and it is better than they are. Otherwise they stay.
+fn pick<'t>(tried: &'t [Tried], default: &'t Tried, options: &Weights) -> &'t Tried {
+    let least_ooms = tried.iter().map(|tried| tried.oom_count).min().unwrap_or(0);
+    let runs = || tried.iter().filter(|tried| tried.oom_count == least_ooms);
+    // Where the defaults run out, what they reserve is no measure.
+    let most = match default.oom_count == least_ooms {
+        true => default.reserved_peak_bytes,
+        false => u64::MAX,
     };
-    let runs = tried.iter().filter(|tried| tried.oom_count == least_ooms);
-    runs.min_by(|a, b| {
-        let by_weight = weight(a).total_cmp(&weight(b));
+    let is_choice =
+        |one: &&Tried| one.reserved_peak_bytes <= most && !runs().any(|other| other.beats(one));
+    let best = runs().filter(is_choice).min_by(|a, b| {
+        let by_weight = options.of(a).total_cmp(&options.of(b));
         by_weight.then_with(|| a.reserved_peak_bytes.cmp(&b.reserved_peak_bytes))
-    })
+    });
+    let is_better = |best: &&Tried| {
+        best.oom_count < default.oom_count || options.of(best) < options.of(default)
+    };
+    best.filter(is_better).unwrap_or(default)
+}
+
+/// What a setting is judged by.
+#[derive(Debug, Clone, Copy)]
+struct Weights {
+    /// Whether the device is given: then memory is there to be used.
+    is_scarce: bool,
+    /// Memory that an option must save, as a share.
+    worth: f64,
+}
+
+impl Weights {
+    fn of(&self, tried: &Tried) -> f64 {
+        let memory = if self.is_scarce { 1.0 } else { tried.reserved_peak_bytes as f64 };
+        let time = tried.predicted_driver_share.unwrap_or(0.0).min(MOST_TIME);
+        memory * (1.0 + time + self.worth * tried.options().len() as f64)
+    }
 }
 
 /// Where settings are tried.
 struct Bench<'a> {
     opened: &'a Opened,
     setup: Setup,
+    /// The PyTorch that is to run.
+    version: TorchVersion,
     knobs: Vec<Knob>,
 }
 
 impl<'a> Bench<'a> {
     fn new(opened: &'a Opened, options: &TuneOptions) -> Self {
         let profile = Some(options.profile.clone());
-        let setup = Setup { memory: options.memory, profile, conf: None, ..options.setup.clone() };
+        let setup = Setup {
+            memory: options.memory,
+            profile,
+            conf: None,
+            // What was held at the start was reserved under other settings: each pays for its own.
+            is_fresh: true,
+            ..options.setup.clone()
+        };
+        let version = setup.version(opened);
         let mut knobs = Vec::from(KNOBS);
         if setup.environment(opened).memory_limit().is_some() {
             knobs.push(COLLECTION);
         }
-        Self { opened, setup, knobs }
+        Self { opened, setup, version, knobs }
     }
 
     /// Every combination of the coarse values; the defaults come first.
@@ -152,7 +191,7 @@ impl<'a> Bench<'a> {
         let pairs = self.knobs.iter().zip(turned);
         let texts = pairs.filter_map(|(knob, value)| Some(format!("{}:{}", knob.name, (*value)?)));
         let text = texts.collect::<Vec<_>>().join(",");
-        AllocConf::parse(&text, self.setup.version).is_ok().then_some(text)
+        AllocConf::parse(&text, self.version).is_ok().then_some(text)
     }
 
     fn try_all(&self, confs: &[String]) -> Result<Vec<Tried>, FileError> {
@@ -160,7 +199,7 @@ impl<'a> Bench<'a> {
     }
 
     fn try_one(&self, text: &str) -> Result<Tried, FileError> {
-        let conf = AllocConf::parse(text, self.setup.version).unwrap_or_default();
+        let conf = AllocConf::parse(text, self.version).unwrap_or_default();
         let name = if conf.expandable_segments { "expandable" } else { "caching" };
         let setup = Setup {
             conf: Some(Conf::Known(conf)),
@@ -184,6 +223,8 @@ impl<'a> Bench<'a> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn tried(conf: &str, reserved: u64, share: f64, ooms: u64) -> Tried {
@@ -191,6 +232,7 @@ mod tests {
             conf: conf.to_owned(),
             reserved_peak_bytes: reserved,
             predicted_driver_share: Some(share),
+            predicted_driver_ns: (share * 1e6) as u64,
             oom_count: ooms,
             ..Tried::default()
         }
@@ -211,18 +253,21 @@ mod tests {
             tried("b_b:1,d_d:1", 450, 0.2, 0),
             tried("e_e:1", 100, 0.0, 1),
         ];
-        let options = options(Memory::Unlimited);
-        assert_eq!(pick(&all[..2], &options).unwrap().conf, "");
-        assert_eq!(pick(&all, &options).unwrap().conf, "b_b:1");
-        let eager = TuneOptions { worth: 0.001, ..options };
-        assert_eq!(pick(&all, &eager).unwrap().conf, "b_b:1,c_c:1");
+        let weights = Weights { is_scarce: false, worth: 0.01 };
+        assert_eq!(pick(&all[..2], &all[0], &weights).conf, "");
+        assert_eq!(pick(&all[..3], &all[0], &weights).conf, "b_b:1");
+        // The second option saves little, but what another setting beats is never taken.
+        assert_eq!(pick(&all[..4], &all[0], &weights).conf, "b_b:1,c_c:1");
+        // Time weighs no more than five per cent of memory, and who runs out is no choice.
+        assert_eq!(pick(&all, &all[0], &weights).conf, "b_b:1,d_d:1");
     }
 
     #[test]
     fn on_a_device_that_runs_out_getting_through_comes_first_and_time_second() {
-        let all = [tried("", 50, 0.0, 3), tried("a_a:1", 90, 0.1, 0), tried("b_b:1", 60, 0.3, 0)];
-        assert_eq!(pick(&all, &options(Memory::Bytes(100))).unwrap().conf, "a_a:1");
-        assert!(pick(&[], &options(Memory::Unlimited)).is_none());
+        let all = [tried("", 50, 0.0, 3), tried("a_a:1", 90, 0.01, 0), tried("b_b:1", 60, 0.03, 0)];
+        let weights = Weights { is_scarce: true, worth: 0.01 };
+        assert_eq!(pick(&all, &all[0], &weights).conf, "a_a:1");
+        assert_eq!(pick(&[], &all[0], &weights).conf, "");
     }
 
     #[test]
@@ -243,5 +288,34 @@ mod tests {
         old.setup.version = "2.5".parse().unwrap();
         let old = Bench::new(&opened, &old).grid();
         assert!(old.iter().all(|conf| !conf.contains("large_segment")) && old.len() == 2 * 7 * 6);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_taken_is_on_the_front_and_never_above_the_defaults(
+            numbers in prop::collection::vec((1_u64..20, 0_u64..3, 0_u64..5, 0_u64..2, 0..4), 1..40),
+            is_scarce: bool,
+            worth in 0.0..0.1,
+        ) {
+            let one = |(index, &(memory, retries, time, ooms, options)): (usize, &(u64, u64, u64, u64, i32))| Tried {
+                conf: (0..options * i32::from(index > 0)).map(|o| format!("o{o}:{index}")).collect::<Vec<_>>().join(","),
+                reserved_peak_bytes: 100 * memory,
+                alloc_retries: retries,
+                predicted_driver_ns: time,
+                predicted_driver_share: Some(time as f64 / 4.0),
+                oom_count: ooms,
+                ..Tried::default()
+            };
+            let all: Vec<Tried> = numbers.iter().enumerate().map(one).collect();
+            let best = pick(&all, &all[0], &Weights { is_scarce, worth });
+            if best != &all[0] {
+                prop_assert!(all.iter().all(|other| other.oom_count >= best.oom_count));
+                prop_assert!(!all.iter().any(|o| o.oom_count == best.oom_count && o.beats(best)));
+                prop_assert!(
+                    best.oom_count < all[0].oom_count
+                        || best.reserved_peak_bytes <= all[0].reserved_peak_bytes
+                );
+            }
+        }
     }
 }

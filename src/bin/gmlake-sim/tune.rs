@@ -20,7 +20,7 @@ pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
     let follows_file = args.input.torch_version.is_none();
     let options = TuneOptions {
         setup: Setup { version, follows_file, ..Setup::default() },
-        memory: args.device_memory.map_or(Memory::Unlimited, Memory::Bytes),
+        memory: args.device_memory.map_or(Memory::AsRecorded, Memory::Bytes),
         profile: Profile::open(&args.profile)?,
         worth: args.worth,
     };
@@ -43,7 +43,12 @@ pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
         });
         bar.inc(1);
         match result {
-            Ok(Some(tuning)) => found.push(tuning),
+            Ok(Some(tuning)) => {
+                if !tuning.helps() && answer == Answer::Yes {
+                    answer = Answer::No;
+                }
+                found.push(tuning);
+            }
             Ok(None) => answer = Answer::Unknown,
             Err(error) => {
                 terminal::print_error(&error);

@@ -82,7 +82,8 @@ Examples:
   gmlake-sim tune job.pickle --device-memory 40GiB --export-json tuning.json
 
 The options that PyTorch has in --torch-version are tried in every combination; times are
-predicted from --profile.";
+predicted from --profile.
+Exit codes: 0 a setting helps, 1 none does, 2 wrong usage or input.";
 
 /// `gmlake-sim tune`
 #[derive(Debug, Parser)]
@@ -90,7 +91,8 @@ predicted from --profile.";
 pub(crate) struct TuneArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// Memory of the device that the job is to run on, such as 80GiB [default: it never runs out]
+    /// Memory of the device that the job is to run on, such as 80GiB [default: that in which the
+    /// recorded job died, else it never runs out]
     #[arg(long, value_name = "SIZE", value_parser = capacity, help_heading = "Device")]
     pub(crate) device_memory: Option<Bytes>,
     /// What the driver's calls cost: h200, h100, a100-paper, or a file that gmlake-replay calibrate wrote
