@@ -6,7 +6,6 @@
 //! are workers.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 
 use rayon::prelude::*;
 
@@ -16,8 +15,7 @@ use super::failure::FileError;
 use super::job::Job;
 use super::open::{Opened, open};
 use super::peak::at_peak;
-use super::run::{RunError, run_cached};
-use super::setup::Setup;
+use super::single::{check_assumptions, failed, run_one};
 use super::spread::{Spread, each_rank};
 use crate::metrics::{Comparison, JobComparison, Moment, RECORDED, RankComparison, RunSummary};
 
@@ -81,29 +79,6 @@ pub(super) fn compare_spread(
     Ok(assemble(opened, choices, spread.map(&choices.allocators, one)?))
 }
 
-/// Whether the trace may be used, if nothing may be assumed about it.
-pub(super) fn check_assumptions(opened: &Opened, is_strict: bool) -> Result<(), FileError> {
-    match opened.trace.warnings.first() {
-        Some(warning) if is_strict => {
-            let (file, assumption) = (opened.file.clone(), warning.to_string());
-            Err(FileError::Assumption { file, assumption })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// One run, whose error names the file and the allocator.
-pub(super) fn run_one(
-    opened: &Opened,
-    choice: &Choice,
-    setup: &Setup,
-) -> Result<RunSummary, FileError> {
-    let summary =
-        run_cached(opened, choice, setup).map_err(|source| failed(opened, choice, source))?;
-    setup.runs.fetch_add(1, Ordering::Relaxed);
-    Ok(RunSummary { is_lower_bound: opened.coverage.is_lower_bound(), ..summary })
-}
-
 /// A run, and what was held at its peak.
 fn with_peak(
     opened: &Opened,
@@ -114,10 +89,6 @@ fn with_peak(
     let peak = at_peak(opened, choice, &choices.setup, &run);
     run.peak = Some(peak.map_err(|source| failed(opened, choice, source))?);
     Ok(run)
-}
-
-pub(super) fn failed(opened: &Opened, choice: &Choice, reason: RunError) -> FileError {
-    FileError::Run { file: opened.file.clone(), allocator: choice.spec.name, reason }
 }
 
 fn assemble(opened: &Opened, choices: &Choices, simulated: Vec<RunSummary>) -> Comparison {

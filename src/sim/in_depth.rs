@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use super::blame::{self, BlameError};
 use super::choice::{Choice, Choices};
-use super::compare::{compare_spread, each_file, failed};
+use super::compare::{compare_spread, each_file};
 use super::failure::FileError;
 use super::open::{Opened, open_all};
 use super::run::RunError;
+use super::single::failed;
 use super::spread::Spread;
 use crate::allocator::{self, Options};
 use crate::metrics::{By, Comparison};

@@ -33,6 +33,7 @@ mod recorded_row;
 pub mod recording;
 mod run;
 mod setup;
+mod single;
 mod spread;
 pub mod sweep;
 mod transcript;

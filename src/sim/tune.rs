@@ -21,11 +21,11 @@
 
 use rayon::prelude::*;
 
-use super::compare::run_one;
 use super::failure::FileError;
 use super::knobs::{COLLECTION, KNOBS, Knob};
 use super::open::Opened;
 use super::setup::{Conf, Memory, Setup};
+use super::single::run_one;
 use crate::alloc_conf::{AllocConf, TorchVersion};
 use crate::allocator::Choice;
 use crate::allocator::{Options, find};

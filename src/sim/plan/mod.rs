@@ -20,13 +20,13 @@ pub use cards::{Card, CardError, DEFAULT_RESERVE, named};
 use std::path::Path;
 
 use super::choice::{Choice, Choices};
-use super::compare::{check_assumptions, run_one};
 use super::failure::FileError;
 use super::floor::least_memory;
 use super::job::Job;
 use super::open::Opened;
 use super::run::is_never_refused;
 use super::setup::{Memory, Setup};
+use super::single::{check_assumptions, run_one};
 use super::spread::{Spread, each_rank};
 use crate::device::GRANULE;
 use crate::drive::OnOom;

@@ -19,11 +19,11 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 use twox_hash::XxHash3_128;
 
-use super::compare::{check_assumptions, run_one};
 use super::failure::FileError;
 use super::floor::least_memory;
 use super::open::{OpenOptions, Opened, open};
 use super::setup::Memory;
+use super::single::{check_assumptions, run_one};
 use super::spread::Spread;
 use crate::metrics::SweepRow;
 use unlimited::Unlimited;

@@ -10,11 +10,11 @@ use rustc_hash::FxHashMap;
 
 use super::Point;
 use crate::metrics::RunSummary;
-use crate::sim::compare::run_one;
 use crate::sim::failure::FileError;
 use crate::sim::open::Opened;
 use crate::sim::run::is_never_refused;
 use crate::sim::setup::{Memory, Setup};
+use crate::sim::single::run_one;
 
 /// The runs, by all else that a point says; `None` for an allocator that minds how much memory there is.
 #[derive(Debug, Default)]
