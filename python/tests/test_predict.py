@@ -567,6 +567,29 @@ def test_a_rank_alone_receives_no_garbage():
     assert [rank["error"] for rank in found.json["ranks"]] == [None, None], found.err
 
 
+APART = """\
+import os, torch, torch.distributed as dist
+rank = int(os.environ["RANK"])
+torch.cuda.set_device(rank)
+dist.init_process_group("nccl")
+weight = torch.ones(64, 64, device="cuda")
+if rank == 0:
+    dist.all_reduce(weight)  # the other does not
+    torch.cuda.synchronize()
+else:
+    dist.recv(weight, 0)
+"""
+
+
+def test_ranks_that_wait_for_each_other_end_in_seconds_with_a_way_out():
+    with tempfile.TemporaryDirectory() as folder:
+        found = Answer(folder, APART, "--world", "2", "--ranks", "all")
+    assert found.code == 1 and all(rank["error"] for rank in found.json["ranks"]), found.err
+    assert max(rank["seconds"] for rank in found.json["ranks"]) < 120, found.json["ranks"]
+    assert "no rank has done anything for 30 seconds" in found.err and "--assume random" in found.err, found.err
+    assert "job.py, line" in found.err.replace('"', ""), found.err
+
+
 def missing():
     """What is needed and not here."""
     for check in (pytorch.versions, simulator.find, library.find):

@@ -33,6 +33,7 @@ mod known;
 mod memory;
 mod post;
 mod properties;
+mod quiet;
 mod timeline;
 pub mod workspace;
 

@@ -15,8 +15,16 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long a rank waits for another one.
+use super::quiet::{self, Quiet};
+
+/// How long a rank waits for another one that does something.
 const PATIENCE: Duration = Duration::from_secs(600);
+
+/// How long it waits while no rank does anything.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// Between two looks.
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
 /// A piece of data, and whether its value is known (`known.rs`).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +46,18 @@ pub enum PostError {
         /// Why.
         error: std::io::Error,
     },
+    /// All ranks wait for each other.
+    #[error(
+        "rank {from} sends nothing, and no rank has done anything for {} seconds ({what}). Ranks that wait for each other \
+         have taken different paths by values that are not computed: try --assume random, or one rank alone, --ranks 0",
+        SILENCE.as_secs()
+    )]
+    Silence {
+        /// The rank that was waited for.
+        from: usize,
+        /// The communicator and its exchange.
+        what: String,
+    },
     /// Another rank did not send what was to be received.
     #[error("rank {from} sent nothing for {} seconds ({what})", PATIENCE.as_secs())]
     Missing {
@@ -58,6 +78,7 @@ impl Post {
     /// Post through a folder that all processes share.
     #[must_use]
     pub fn through(folder: PathBuf) -> Self {
+        quiet::join(&folder);
         Self { folder: Some(folder) }
     }
 
@@ -83,10 +104,12 @@ impl Post {
     /// Waits for what another rank puts under a name.
     ///
     /// # Errors
-    /// If it does not come in ten minutes, or cannot be read.
+    /// If it does not come in ten minutes, or in 30 seconds while no rank does anything, or cannot be read.
     pub fn get(&self, name: &str, from: usize) -> Result<Parcel, PostError> {
         let path = self.folder.clone().unwrap_or_default().join(name);
         let start = Instant::now();
+        let folder = path.parent().unwrap_or(&path);
+        let mut quiet = None;
         let mut pause = Duration::from_micros(20);
         loop {
             match fs::read(&path) {
@@ -97,11 +120,17 @@ impl Post {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) => return Err(PostError::File { path, error }),
             }
+            if pause >= LONGEST_PAUSE {
+                let quiet = quiet.get_or_insert_with(|| Quiet::watch(folder));
+                if quiet.lasts() > SILENCE {
+                    return Err(PostError::Silence { from, what: name.to_owned() });
+                }
+            }
             if start.elapsed() > PATIENCE {
                 return Err(PostError::Missing { from, what: name.to_owned() });
             }
             std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(5));
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
@@ -162,7 +191,11 @@ mod tests {
                 });
             }
         });
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3, "the last exchange only");
+        assert_eq!(
+            fs::read_dir(folder.path()).unwrap().count(),
+            4,
+            "the last exchange, and who we are"
+        );
     }
 
     #[test]
