@@ -48,8 +48,9 @@ pub enum PostError {
     },
     /// All ranks wait for each other.
     #[error(
-        "rank {from} sends nothing, and no rank has done anything for {} seconds ({what}). Ranks that wait for each other \
-         have taken different paths by values that are not computed: try --assume random, or one rank alone, --ranks 0",
+        "rank {from} sends nothing, and no rank has done anything for {} seconds ({what}). Ranks \
+         that wait for each other have taken different paths by values that are not computed: \
+         try --assume random, or one rank alone, --ranks 0",
         SILENCE.as_secs()
     )]
     Silence {

@@ -10,8 +10,8 @@ use rustc_hash::FxHashMap;
 pub enum Plan {
     /// A convolution.
     Convolution(Convolution),
-    /// Several operations at a time: attention, in PyTorch.
-    Fused,
+    /// Several operations at a time: attention, in PyTorch; with the bytes of what it keeps between two of them.
+    Fused(u64),
     /// Something else, which needs no workspace.
     Other,
 }

@@ -218,7 +218,7 @@ pub extern "C" fn cudnnBackendExecute(
             Work::Product { flops: plan::flops(&it), results, precision, alignment: ALIGNED }
         }
         // The shapes of attention are not looked at.
-        Plan::Fused | Plan::Other => Work::Threads(1 << 20),
+        Plan::Fused(_) | Plan::Other => Work::Threads(1 << 20),
     };
     state::work(stream_of(handle), work);
     SUCCESS
