@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use gmlake::trace::{Labels, LoadOptions, TraceError, ingest, load, load_bytes};
+use gmlake::trace::{
+    Entry, Labels, LoadOptions, TraceError, WarningKind, ingest, load, load_bytes,
+};
 use proptest::prelude::*;
 
 fn data(name: &str) -> Vec<u8> {
@@ -43,17 +45,33 @@ fn the_helper_writes_a_good_entry() {
     assert_eq!((records[0].entries[0].addr, records[0].entries[0].size), (1, 2));
 }
 
+/// What is read of a file that ends anywhere is its beginning, and it says so.
 #[test]
-fn a_pickle_that_ends_anywhere_is_an_error() {
-    for name in ["snapshot.2.pickle", "snapshot.4.pickle"] {
+fn a_file_that_ends_anywhere_is_a_part_or_an_error() {
+    for name in ["snapshot.2.pickle", "snapshot.4.pickle", "snapshot.json"] {
         let whole = data(name);
-        for end in 0..whole.len() {
-            error(&whole[..end]);
+        for stacks in [false, true] {
+            let all = load_bytes(&whole, &options(stacks)).expect("the whole file is good");
+            let mut read = 0;
+            for end in 1..whole.trim_ascii_end().len() {
+                let Ok(part) = load_bytes(&whole[..end], &options(stacks)) else {
+                    error(&whole[..end]);
+                    continue;
+                };
+                read += 1;
+                for one in &part {
+                    // Streams and stacks are numbered as far as they occur.
+                    let bare = |e: &Entry| (e.action, e.addr, e.size, e.time_us);
+                    let whole = all[0].entries.iter().map(bare).take(one.entries.len());
+                    assert!(whole.eq(one.entries.iter().map(bare)), "{name} {end}");
+                    assert!(one.warnings.iter().any(|warning| warning.kind == WarningKind::CutOff));
+                    let has_all = one.entries.len() == all[0].entries.len();
+                    assert!(has_all || one.cut_off.is_some(), "{name}, {end} bytes");
+                    assert!(has_all || one.entries.is_empty() || !one.has_segments, "{name} {end}");
+                }
+            }
+            assert!(read > 0, "{name}: nothing was ever recovered");
         }
-    }
-    let json = data("snapshot.json");
-    for end in 1..json.len() {
-        error(&json[..end]);
     }
 }
 
@@ -92,7 +110,7 @@ fn numbers_that_cannot_be_are_named_with_their_place() {
         (b"J\xff\xff\xff\xff", "device_traces[0][0].size (byte"),
         (b"J\xff\xff\xff\xff", "is a negative number"),
         (b"\x8a\x0a0123456789", "is a number beyond 64 bits"),
-        (b"G@\x00\x00\x00\x00\x00\x00\x00", "is a fractional number"),
+        (b"G@\x04\x00\x00\x00\x00\x00\x00", "is a fractional number"),
         (b"\x8c\x02xx", "is a string (\"xx\"), but must be a whole number"),
         (b"\x88", "is a truth value"),
         (b"N", "has no \"size\""),

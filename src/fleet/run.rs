@@ -18,6 +18,9 @@ use super::task::{Rows, rows_of};
 use crate::report::ReportError;
 use crate::report::parquet::{Value, encode};
 
+/// More threads are of no use.
+const MOST_JOBS: usize = 512;
+
 /// Why a fleet could not be run to its end. What is done stays done.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
@@ -110,8 +113,11 @@ pub fn run(
         part.files.iter().for_each(done);
     }
     let crew = Crew::new(store, config, &missing);
-    let workers =
-        options.jobs.or_else(|| thread::available_parallelism().ok()).map_or(1, usize::from);
+    let workers = options
+        .jobs
+        .or_else(|| thread::available_parallelism().ok())
+        .map_or(1, usize::from)
+        .min(MOST_JOBS);
     thread::scope(|scope| {
         for _ in 0..workers.min(crew.queue.len()) {
             scope.spawn(|| crew.work(done));

@@ -239,8 +239,33 @@ fn folder(folder: &Path) -> Result<Vec<PathBuf>, JobError> {
         }
     }
     paths.sort();
-    let files = recordings(&paths);
+    let mut files = recordings(&paths);
+    if files.is_empty() {
+        files = below(folder).map_err(failed)?;
+    }
     if files.is_empty() { Err(JobError::Empty(place)) } else { Ok(files) }
+}
+
+/// The traces in the folders of a folder, such as `iteration_10/rank0_memory_snapshot.pickle`.
+fn below(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let (mut folders, mut found) = (Vec::new(), Vec::new());
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
+        if !is_hidden && entry.file_type()?.is_dir() {
+            folders.push(entry.path());
+        }
+    }
+    folders.sort();
+    for folder in folders {
+        let entries = fs::read_dir(&folder)?.collect::<Result<Vec<_>, _>>()?;
+        let mut paths: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
+        paths.retain(|path| !path.is_dir());
+        paths.sort();
+        let files = recordings(&paths);
+        found.extend(if files.is_empty() { below(&folder)? } else { files });
+    }
+    Ok(found)
 }
 
 /// The pickles among the files of one folder; if there are none, its JSON and CSV files. What begins with a dot is left

@@ -120,7 +120,7 @@ const JSON_KEYS: [(&[u8], JsonKind); 10] = [
 ];
 
 fn json_kind(bytes: &[u8]) -> Option<JsonKind> {
-    let text = bytes.trim_ascii_start();
+    let text = bytes.strip_prefix(json::BYTE_ORDER_MARK).unwrap_or(bytes).trim_ascii_start();
     match text.first() {
         // `memory_snapshot()` when nothing is held.
         Some(b'[') if text[1..].trim_ascii() == b"]" => return Some(JsonKind::Snapshot),
@@ -133,28 +133,72 @@ fn json_kind(bytes: &[u8]) -> Option<JsonKind> {
     tails.find_map(|tail| known(tail).map(|&(_, kind)| kind))
 }
 
-/// What to do about an archive. The entries of torch.save are not compressed, so that their names stand open.
-fn zip(bytes: &[u8]) -> TraceError {
-    const PICKLE: &[u8] = b"/data.pkl";
-    let is_torch = bytes[..bytes.len().min(256)].windows(PICKLE.len()).any(|name| name == PICKLE);
-    let (what, remedy) = match is_torch {
-        true => (
-            "torch.save",
-            "unzip -p FILE '*/data.pkl' > snapshot.pickle takes the snapshot out of it",
-        ),
-        false => ("files", "unzip it, and give the file in it"),
-    };
-    TraceError::new(Position::File, format!("is no trace: a zip archive of {what}"), remedy)
+/// Files that people have beside recordings, by how they begin: what they are, and what to do.
+const OTHERS: [(&[u8], &str, &str); 8] = [
+    (b"BZh", "bzip2, which is not read", "bunzip2 it first, or compress with gzip, xz or zstd"),
+    (
+        b"version https://git-lfs.github.com/spec",
+        "a pointer of Git LFS, not the file itself",
+        "git lfs pull fetches it",
+    ),
+    (
+        b"SQLite format 3\0",
+        "an SQLite database, such as Nsight Systems exports",
+        "Nsight does not record PyTorch's allocator: record a memory snapshot",
+    ),
+    (b"7z\xbc\xaf", "a 7z archive", "unpack it, and give the files"),
+    (b"Rar!", "a RAR archive", "unpack it, and give the files"),
+    (b"\x89PNG", "a picture", RECORD),
+    (b"\x89HDF", "an HDF5 file, such as a checkpoint", RECORD),
+    (b"\x7fELF", "a program", RECORD),
+];
+const RECORD: &str = "record a memory snapshot with torch.cuda.memory._dump_snapshot";
+
+/// What a file is that is no recording, if we know it.
+fn other(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
+    let text = bytes.trim_ascii_start();
+    let is_tar = bytes.get(257..262) == Some(b"ustar");
+    // Times and sizes, or events, of the profiler's timeline.
+    let dense: Vec<u8> =
+        text.iter().take(64).copied().filter(|b| !b.is_ascii_whitespace()).collect();
+    let is_timeline = dense.starts_with(b"[[") && dense.get(2).is_some_and(u8::is_ascii_digit);
+    let is_page = text.starts_with(b"<");
+    let head = &text[..text.len().min(64 << 10)];
+    let has = |words: &[u8]| head.windows(words.len()).any(|part| part == words);
+    if is_tar {
+        return Some(("a tar archive", "unpack it into a folder, and give the folder"));
+    }
+    if is_timeline || (is_page && has(b"data:image/png;base64")) {
+        let what = "the output of export_memory_timeline, which has sums and no allocations";
+        return Some((what, RECORD));
+    }
+    // Tensors of safetensors: a length, and a JSON object of names.
+    let is_safe = bytes.get(8) == Some(&b'{') && has(b"\"data_offsets\"");
+    if is_safe {
+        return Some(("a checkpoint (safetensors)", RECORD));
+    }
+    if head.starts_with(b"{'") {
+        let remedy = "write it with json.dump(snapshot, file) or pickle.dump(snapshot, file)";
+        return Some(("Python's repr of a dict", remedy));
+    }
+    if text.starts_with(b"{") && has(b"allocated_bytes.all.") {
+        let remedy = "it has sums and no allocations: record a memory snapshot";
+        return Some(("torch.cuda.memory_stats()", remedy));
+    }
+    let known = OTHERS.iter().find(|(beginning, ..)| bytes.starts_with(beginning));
+    known.map(|&(_, what, remedy)| (what, remedy))
 }
 
 fn unknown(bytes: &[u8]) -> TraceError {
     if let Some(text) = text::find(bytes) {
         return TraceError::of_text(text);
     }
+    if let Some((what, remedy)) = other(bytes) {
+        return TraceError::new(Position::File, format!("is no trace: {what}"), remedy);
+    }
     let what = match bytes {
-        [b'P', b'K', 3, 4, ..] => return zip(bytes),
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "a text in UTF-16: save it in UTF-8".to_owned(),
-        [b'<', ..] => "a web page; its snapshot cannot be taken out of it".to_owned(),
+        [b'<', ..] => "a web page without a snapshot in it".to_owned(),
         [b'{' | b'[', ..] => "JSON, but neither a snapshot nor a profiler's trace".to_owned(),
         [0, ..] => "zeros".to_owned(),
         _ => format!("it begins with {:?}", excerpt(&bytes[..bytes.len().min(16)])),

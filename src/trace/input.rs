@@ -21,7 +21,7 @@ use std::path::Path;
 use super::format::TraceFormat;
 use super::options::LoadOptions;
 use super::room::{self, MAX_RATIO};
-use super::{Position, Records, TraceError, text};
+use super::{Position, Records, TraceError, text, wrapped};
 use crate::remote;
 use crate::units::{Bytes, MIB, Size};
 
@@ -132,8 +132,14 @@ impl<'a> Input<'a> {
 
     /// What the content says.
     pub(super) fn records(&self, options: &LoadOptions) -> Result<Vec<Records>, TraceError> {
-        let room = room::to_read(self.bytes().len() as Bytes, self.packed);
-        TraceFormat::detect(self.bytes())?.read_within(self.bytes(), options, room)
+        let content = wrapped::unwrapped(self.bytes())?;
+        let bytes = content.as_deref().unwrap_or(self.bytes());
+        if let Some(packing) = Packing::detect(bytes).filter(|_| content.is_some()) {
+            let inner = Input::held(bytes, Some(packing), options)?;
+            return inner.records(options);
+        }
+        let room = room::to_read(bytes.len() as Bytes, self.packed);
+        TraceFormat::detect(bytes)?.read_within(bytes, options, room)
     }
 }
 
@@ -236,14 +242,19 @@ impl Holding<'_> {
         loop {
             let before = out.len();
             let wanted = if before == 0 { BLOCK } else { CHUNK };
-            let count = reader.by_ref().take(wanted).read_to_end(&mut out).map_err(failed)?;
+            let read = reader.by_ref().take(wanted).read_to_end(&mut out);
+            let count = match read {
+                // What was decompressed so far is read as the beginning of a file.
+                Err(error) if self.is_cut(&error, &out) => return Ok(out),
+                read => read.map_err(failed)?,
+            };
             match (count, before) {
                 (0, 0) => return Err(empty()),
                 (0, _) => return Ok(out),
                 (_, 0) => is_log = self.check_beginning(&out)?,
                 _ => {}
             }
-            if is_log && out.len() >= text::MOST {
+            if is_log && out.len() >= text::MOST && !wrapped::begins(&out) {
                 // Its format is asked for again, and none is found.
                 return Ok(out);
             }
@@ -259,9 +270,16 @@ impl Holding<'_> {
         match TraceFormat::detect(first) {
             Ok(format) if goes_on => format.check_beginning(first, self.options).map(|()| false),
             Ok(_) => Ok(false),
-            Err(_) if goes_on && text::is_text(first) => Ok(true),
+            Err(_) if goes_on && (text::is_text(first) || wrapped::begins(first)) => Ok(true),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether compressed data end too early, in a format of which a part can be read.
+    fn is_cut(&self, error: &io::Error, out: &[u8]) -> bool {
+        let is_end = error.kind() == io::ErrorKind::UnexpectedEof && self.packing.is_some();
+        let formats = ["pickle", "json"];
+        is_end && TraceFormat::detect(out).is_ok_and(|format| formats.contains(&format.name))
     }
 
     fn check_size(&self, size: Bytes) -> Result<(), TraceError> {

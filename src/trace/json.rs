@@ -19,8 +19,10 @@ use super::stack_table::StackTable;
 use super::torch::{FOREIGN, RawAction, RawBlock, RawEntry, RawSegment, Snapshot, block_state};
 use super::{Annotation, Entry, Position, Records, TraceError};
 use crate::reader_error;
-use crate::units::Bytes;
+use crate::units::{Bytes, Grouped};
 
+/// What some editors put before a text in UTF-8.
+pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 const EXPECTED: &str = "a file of json.dump(torch.cuda.memory._snapshot()) is expected";
 
 /// Reads a snapshot in JSON.
@@ -32,12 +34,21 @@ pub(super) fn read(
     options: &LoadOptions,
     room: Bytes,
 ) -> Result<Vec<Records>, TraceError> {
+    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let snapshot = Snapshot::new(options.torch_version, room);
     let stacks = options.stacks.then(FxHashMap::default);
-    let mut reader = Reader { snapshot, stacks };
+    let mut reader = Reader { snapshot, stacks, progress: Progress::Before };
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let explain = |error| explain(bytes, &error, EXPECTED);
-    json.deserialize_any(Document { reader: &mut reader, is_whole: true }).map_err(explain)?;
+    let read = json.deserialize_any(Document { reader: &mut reader, is_whole: true });
+    match read {
+        Err(error) if error.is_eof() => {
+            reader.note_the_end();
+            let records = reader.snapshot.finish()?;
+            return if records.is_empty() { Err(explain(error)) } else { Ok(records) };
+        }
+        read => read.map_err(explain)?,
+    }
     json.end().map_err(explain)?;
     reader.snapshot.finish()
 }
@@ -65,6 +76,15 @@ struct Reader<'de> {
     snapshot: Snapshot,
     /// The number of each list of frames by its text in the file, if stacks are wanted.
     stacks: Option<FxHashMap<&'de str, u32>>,
+    progress: Progress,
+}
+
+/// How far a document is read.
+#[derive(Clone, Copy)]
+enum Progress {
+    Before,
+    Entries(u32),
+    Behind(u32),
 }
 
 #[derive(Deserialize)]
@@ -191,6 +211,22 @@ impl JsonSettings {
 }
 
 impl<'de> Reader<'de> {
+    /// Notes how far a document goes that was cut off.
+    fn note_the_end(&mut self) {
+        match self.progress {
+            Progress::Before => self.snapshot.cut(0, "the file ends before its events".to_owned()),
+            Progress::Entries(device) => {
+                let entry = Grouped(self.snapshot.entries_of(device) as u64 + 1);
+                let what =
+                    format!("the file ends in the middle of entry {entry} of device {device}");
+                self.snapshot.cut(device, what);
+            }
+            Progress::Behind(devices) => {
+                self.snapshot.cut(devices, "the file ends behind its events".to_owned());
+            }
+        }
+    }
+
     fn settings(&mut self, json: JsonSettings) {
         let evidence = &mut self.snapshot.evidence;
         let named = [
@@ -393,11 +429,12 @@ impl<'de> Visitor<'de> for Traces<'_, 'de> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         let reader = self.0;
         let mut device = 0;
-        let mut next =
-            |device| list.next_element_seed(Each::new(|item| reader.entry(device, &item)));
-        while next(device)?.is_some() {
+        reader.progress = Progress::Entries(device);
+        while list.next_element_seed(Each::new(|item| reader.entry(device, &item)))?.is_some() {
             device += 1;
+            reader.progress = Progress::Entries(device);
         }
+        reader.progress = Progress::Behind(device);
         Ok(())
     }
 }

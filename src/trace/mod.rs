@@ -42,6 +42,7 @@ pub mod synthetic;
 mod text;
 mod torch;
 mod warning;
+mod wrapped;
 mod writer;
 
 pub use coverage::{Bounded, Coverage, CoverageKind, Gap};

@@ -26,7 +26,7 @@ const MARKS: [&str; 16] = [
 /// What every table of `memory_summary()` says in its head.
 const SUMMARY: &str = "memory summary, device ID";
 /// More of a text is not looked at; its end counts.
-pub(super) const MOST: usize = 64 << 20;
+pub(super) const MOST: usize = 16 << 20;
 /// What is kept before the first mark, where the call stack is.
 const BEFORE: usize = 128 << 10;
 /// What is kept from there on.

@@ -138,6 +138,8 @@ pub(super) struct Snapshot {
     pub(super) is_foreign: bool,
     /// What the keys tell of the PyTorch that wrote the file.
     pub(super) evidence: Evidence,
+    /// The first device whose events are not all there, and what is missing, if the file was cut off.
+    cut: Option<(u32, String)>,
     unknown_keys: BTreeSet<String>,
     version: Option<TorchVersion>,
     devices: BTreeMap<u32, Device>,
@@ -172,6 +174,7 @@ impl Snapshot {
             has_segments: false,
             is_foreign: false,
             evidence: Evidence::default(),
+            cut: None,
             unknown_keys: BTreeSet::new(),
             version,
             devices: BTreeMap::new(),
@@ -293,6 +296,11 @@ impl Snapshot {
         Ok(())
     }
 
+    /// The file was cut off: from this device on, events are missing.
+    pub(super) fn cut(&mut self, from_device: u32, what: String) {
+        self.cut = Some((from_device, what));
+    }
+
     /// One record for every device that has entries or segments.
     pub(super) fn finish(mut self) -> Result<Vec<Records>, TraceError> {
         let written_by = self.written_by();
@@ -333,6 +341,9 @@ impl Snapshot {
             records.annotations.sort_by_key(|annotation| annotation.time_us);
             records.segments.sort_by_key(|segment| segment.address);
             records.live_stacks.sort_unstable();
+            if let Some((from, what)) = &self.cut {
+                cut_off(&mut records, index >= *from, what);
+            }
             self.renumber(&mut records);
             out.push(records);
         }
@@ -389,6 +400,22 @@ impl Snapshot {
     #[inline]
     pub(super) fn spend(&mut self, cost: u64) -> Result<(), TraceError> {
         take(&mut self.room, cost, self.limit)
+    }
+}
+
+/// Says of a device what a file that was cut off does not show of it.
+fn cut_off(records: &mut Records, lacks_events: bool, what: &str) {
+    let (kind, first) = (WarningKind::CutOff, what.to_owned());
+    records.warnings.push(Warning { kind, count: 1, first });
+    if !lacks_events {
+        return;
+    }
+    records.cut_off = Some(what.to_owned());
+    if !records.entries.is_empty() {
+        // They tell of the end of the job, which is not where the entries end.
+        records.segments.clear();
+        records.live_stacks.clear();
+        records.has_segments = false;
     }
 }
 

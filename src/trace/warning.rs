@@ -32,6 +32,12 @@ pub enum WarningKind {
     Settings,
     /// A column of a table that we do not know.
     UnknownColumn,
+    /// The file was cut off.
+    CutOff,
+    /// The file has several snapshots, one behind the other.
+    SeveralSnapshots,
+    /// The file has more in it than the recording.
+    Trailing,
 }
 
 impl WarningKind {
@@ -56,6 +62,11 @@ impl WarningKind {
                 "recorded allocator settings not understood: options that only they name are defaults"
             }
             Self::UnknownColumn => "column that we do not know: left out",
+            Self::CutOff => "the file is cut off: what can be read of it is used",
+            Self::SeveralSnapshots => {
+                "snapshots one behind the other: the last is used (save each to a file of its own)"
+            }
+            Self::Trailing => "something else behind the recording: ignored",
         }
     }
 }

@@ -10,9 +10,13 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-/// This many threads, or one for each core.
+/// More threads are of no use.
+pub(crate) const MOST_JOBS: usize = 512;
+
+/// This many threads, at most [`MOST_JOBS`], or one for each core.
 pub(crate) fn pool(jobs: Option<NonZeroUsize>) -> anyhow::Result<ThreadPool> {
-    let pool = ThreadPoolBuilder::new().num_threads(jobs.map_or(0, NonZeroUsize::get)).build();
+    let threads = jobs.map_or(0, |jobs| jobs.get().min(MOST_JOBS));
+    let pool = ThreadPoolBuilder::new().num_threads(threads).build();
     pool.context("cannot start the worker threads")
 }
 

@@ -5,6 +5,9 @@ use super::super::{Position, TraceError};
 /// A result that is one word long where it is good: the machine makes millions of them.
 pub(super) type Fallible<T> = Result<T, Box<TraceError>>;
 
+/// What is said of a pickle without its end.
+pub(super) const ENDS: &str = "the pickle ends in the middle";
+
 /// A pickle's bytes, and how far they are read.
 pub(super) struct Code<'a> {
     pub(super) bytes: &'a [u8],
@@ -42,7 +45,7 @@ impl<'a> Code<'a> {
     #[cold]
     pub(super) fn truncated(&self) -> Box<TraceError> {
         let remedy = "copy the file again, or record it again";
-        self.fail(self.bytes.len(), "the pickle ends in the middle", remedy)
+        self.fail(self.bytes.len(), ENDS, remedy)
     }
 
     #[cold]

@@ -10,6 +10,12 @@ use super::entry;
 use super::machine::Machine;
 use super::value::{Dict, Value};
 
+/// Lists that are not complete, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Open {
+    pub(super) lists: Vec<u32>,
+}
+
 impl Machine<'_> {
     pub(super) fn new_list(&mut self, at: usize) -> Fallible<()> {
         let list = self.heap.sequence(&[])?;

@@ -106,7 +106,10 @@ impl<'a> Document<'a> {
         place: &Place,
     ) -> Result<Option<u64>, TraceError> {
         let Some(value) = self.field(map, key) else { return Ok(None) };
-        let number = value.as_u64();
+        let number = match key {
+            "addr" | "address" => value.address(self.bytes),
+            _ => value.whole(self.bytes),
+        };
         let wrong =
             || self.wrong_kind("a whole number from 0 to 2^64 - 1", value, &place.key(key), map.at);
         number.map(Some).ok_or_else(wrong)

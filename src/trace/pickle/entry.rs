@@ -54,7 +54,11 @@ impl Pairs<'_> {
         let mut seen = 0;
         for pair in self.items.chunks_exact(2) {
             let (Some(key), value) = (text(self.bytes, pair[0]), pair[1]) else { continue };
-            match (key, value.as_u64()) {
+            let number = match key {
+                b"addr" => value.address(self.bytes),
+                _ => value.whole(self.bytes),
+            };
+            match (key, number) {
                 (b"action", _) => {
                     let Some(name) = text(self.bytes, value) else { return Ok(Err("action")) };
                     entry.action = RawAction::from_name(name);

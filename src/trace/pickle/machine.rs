@@ -221,6 +221,7 @@ impl<'a> Machine<'a> {
                 // ADDITEMS leaves the set that lies below the mark, FROZENSET pushes a new one.
                 if code == op::FROZENSET { self.push(Value::Other) } else { self.top().map(drop) }
             }
+            op::GLOBAL | op::STACK_GLOBAL | op::REDUCE if self.plain_class(code) => Ok(()),
             _ => Err(refusal(code, &self.code, &self.stack)),
         }
     }

@@ -13,6 +13,7 @@
 //! Nothing recurses, so no nesting and no cycle can exhaust the call stack; every table has a limit; and what is
 //! unfolded from shared objects is bounded by the length of the file.
 
+mod classes;
 mod code;
 mod containers;
 mod document;
@@ -20,6 +21,7 @@ mod entry;
 mod machine;
 mod memo;
 mod opcode;
+mod recovery;
 mod refusal;
 mod room;
 mod run;
@@ -36,11 +38,13 @@ mod write;
 pub(super) use write::{Pickler, Value};
 
 use code::Fallible;
+use containers::Open;
 use machine::Machine;
 use room::Room;
 
 use super::options::LoadOptions;
 use super::torch::Snapshot;
+use super::warning::{Warning, WarningKind};
 use super::{Position, Records, TraceError};
 use crate::units::{Bytes, MIB};
 
@@ -64,27 +68,93 @@ pub(super) fn read(
         let problem = "a file of torch.save in its old form";
         return Err(TraceError::new(Position::File, problem, AGAIN));
     }
-    let (root, machine) = run(bytes, options.stacks, Room::new(room))?;
-    records(root, machine, bytes, options)
+    let mut begin = 0;
+    let mut last: Option<Vec<Records>> = None;
+    let mut count = 0_u64;
+    loop {
+        let read = one(&bytes[begin..], options, room);
+        let (records, end) = match (read, &last) {
+            (Ok(read), _) => read,
+            (Err(error), None) => return Err(error),
+            // What stands behind a snapshot is none.
+            (Err(_), Some(_)) => break,
+        };
+        let is_cut = records.iter().any(|one| one.cut_off.is_some());
+        if is_cut && last.is_some() {
+            break;
+        }
+        (last, count) = (Some(records), count + 1);
+        begin += end;
+        if bytes[begin..].iter().all(|&byte| byte == 0) {
+            begin = bytes.len();
+            break;
+        }
+    }
+    let mut records = last.unwrap_or_default();
+    note_the_others(&mut records, count, (bytes.len() - begin) as u64);
+    Ok(records)
+}
+
+/// Warns of what a file has besides the snapshot that is read.
+fn note_the_others(records: &mut [Records], count: u64, rest: u64) {
+    let mut warn = |kind, count, first: String| {
+        let warning = Warning { kind, count, first };
+        records.iter_mut().for_each(|one| one.warnings.push(warning.clone()));
+    };
+    if count > 1 {
+        let first = format!("this is number {count} of {count}, the last");
+        warn(WarningKind::SeveralSnapshots, count, first);
+    }
+    if rest > 0 {
+        warn(WarningKind::Trailing, 1, format!("{rest} bytes behind the snapshot"));
+    }
+}
+
+/// Reads the snapshot that begins here, and says where it ends.
+fn one(
+    bytes: &[u8],
+    options: &LoadOptions,
+    room: Bytes,
+) -> Result<(Vec<Records>, usize), TraceError> {
+    let mut machine = Machine::new(bytes, options.stacks, Room::new(room));
+    let root = match start(&mut machine, bytes, options.stacks, Room::new(room)) {
+        Ok(root) => root,
+        Err(error) if error.problem == code::ENDS => {
+            let found = machine.recovered().map(|(root, open)| {
+                records(root, machine, bytes, options, Some(open)).unwrap_or_default()
+            });
+            let found = found.filter(|records| !records.is_empty());
+            return found.map(|records| (records, bytes.len())).ok_or(*error);
+        }
+        Err(error) => return Err(*error),
+    };
+    let end = machine.code.at;
+    Ok((records(root, machine, bytes, options, None)?, end))
 }
 
 /// What is wrong with the beginning of a pickle that has more than these bytes, if anything is.
 pub(super) fn check_beginning(bytes: &[u8], options: &LoadOptions) -> Result<(), TraceError> {
-    match run(bytes, options.stacks, Room::new(BEGINNING)) {
+    let room = Room::new(BEGINNING);
+    let mut machine = Machine::new(bytes, options.stacks, room);
+    match start(&mut machine, bytes, options.stacks, room) {
         Err(error) if error.position != Position::Byte(bytes.len() as u64) => Err(*error),
         _ => Ok(()),
     }
 }
 
-/// The value that a pickle makes, and the machine that made it.
-fn run(bytes: &[u8], stacks: bool, room: Room) -> Fallible<(value::Value, Machine<'_>)> {
-    let mut machine = Machine::new(bytes, stacks, room);
-    let mut root = machine.run();
-    if machine.was_misled {
-        machine = Machine::new(bytes, stacks, room).without_runs();
-        root = machine.run();
+/// Runs a pickle, again without runs if it needs that.
+fn start<'a>(
+    machine: &mut Machine<'a>,
+    bytes: &'a [u8],
+    stacks: bool,
+    room: Room,
+) -> Fallible<value::Value> {
+    let root = machine.run();
+    if !machine.was_misled {
+        return root;
     }
-    Ok((root?, machine))
+    *machine = Machine::new(bytes, stacks, room).without_runs();
+    machine.run()
 }
 
 fn records(
@@ -92,6 +162,7 @@ fn records(
     mut machine: Machine,
     bytes: &[u8],
     options: &LoadOptions,
+    open: Option<Open>,
 ) -> Result<Vec<Records>, TraceError> {
     let numbers = std::mem::take(&mut machine.numbers);
     let heap = machine.into_heap();
@@ -100,6 +171,9 @@ fn records(
     snapshot.numbers = numbers;
     let mut document = document::Document::new(bytes, heap, options.stacks);
     document.snapshot(root, &mut snapshot)?;
+    if let Some(open) = open {
+        document.note_the_end(root, &open, &mut snapshot);
+    }
     // The heap goes before the records are finished.
     drop(document);
     snapshot.finish()

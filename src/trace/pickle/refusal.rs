@@ -11,6 +11,9 @@ use super::value::{Value, text};
 /// What to do about a pickle that is too old.
 pub(super) const SAVE_AGAIN: &str = "save it again with pickle.dump(snapshot, file, protocol=4)";
 
+/// What to do about a file with tensors.
+const CHECKPOINT: &str = "give the file of torch.cuda.memory._dump_snapshot";
+
 /// What to do about a dict of another class.
 const PLAIN_DICT: &str = "write it as a plain dict, with pickle.dump(dict(snapshot), file)";
 
@@ -19,6 +22,10 @@ const PLAIN_DICT: &str = "write it as a plain dict, with pickle.dump(dict(snapsh
 pub(super) fn refusal(operation: u8, code: &Code, stack: &[Value]) -> Box<TraceError> {
     let at = code.at - 1;
     let objects = |what: String| {
+        if what.starts_with("torch.") || what.starts_with("torch_") {
+            let problem = format!("a checkpoint with tensors ({what}), not a recording of memory");
+            return code.fail(at, problem, CHECKPOINT);
+        }
         let remedy = match what.as_str() {
             "collections.OrderedDict" | "collections.defaultdict" => PLAIN_DICT,
             _ => "a snapshot is plain data: nothing in this file was executed",

@@ -129,6 +129,21 @@ impl Document<'_> {
         Ok(())
     }
 
+    /// Whether a value is an entry.
+    pub(super) fn is_entry(&self, value: Value) -> bool {
+        self.number(value).is_some()
+    }
+
+    /// Hands a bare list of entries to `out`.
+    pub(super) fn entries_of_one(
+        &self,
+        list: Value,
+        stacks: &mut StackNumbers,
+        out: &mut Snapshot,
+    ) -> Result<(), TraceError> {
+        self.take_each(&[list], &Place::ROOT, stacks, out)
+    }
+
     /// The number of the entry that a value is.
     #[inline]
     fn number(&self, value: Value) -> Option<u32> {

@@ -35,6 +35,8 @@ pub(super) enum Value {
         first: u32,
         count: u32,
     },
+    /// A class of dicts, such as `collections.OrderedDict`, to be called.
+    DictClass,
     /// Bytes, sets: legal, but of no use in a trace.
     Other,
 }
@@ -56,6 +58,7 @@ impl Value {
             Self::List(_) => "a list",
             Self::Tuple(_) => "a tuple",
             Self::Dict(_) | Self::Entry(_) | Self::Run { .. } => "a dict",
+            Self::DictClass => "a class",
             Self::Other => "bytes or a set",
         }
     }
@@ -67,6 +70,30 @@ impl Value {
             Self::Int(i) => u64::try_from(i).ok(),
             Self::Unsigned(u) => Some(u),
             _ => None,
+        }
+    }
+
+    /// The same, also where other tools wrote it as `512.0` or `"0x200"`.
+    #[inline]
+    pub(super) fn whole(self, bytes: &[u8]) -> Option<u64> {
+        self.as_u64().or_else(|| match self {
+            Self::Float(number) if number.fract() == 0.0 && (0.0..1.8e19).contains(&number) => {
+                Some(number as u64)
+            }
+            Self::Str { .. } => {
+                let text = std::str::from_utf8(text(bytes, self)?).ok()?;
+                u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+            }
+            _ => None,
+        })
+    }
+
+    /// An address, which C may have taken for a negative number.
+    #[inline]
+    pub(super) fn address(self, bytes: &[u8]) -> Option<u64> {
+        match self {
+            Self::Int(number) => Some(number as u64),
+            _ => self.whole(bytes),
         }
     }
 

@@ -6,9 +6,11 @@
 use super::super::settings::{RawSettings, TEXT_KEYS};
 use super::super::torch::{FOREIGN, RawAction, RawBlock, RawSegment, Snapshot, block_state};
 use super::super::{Annotation, Position, TraceError};
+use super::containers::Open;
 use super::document::{Document, MAX_NAME, Place, REMEDY, position};
 use super::stacks::StackNumbers;
 use super::value::{Dict, Map, Value, text};
+use crate::units::Grouped;
 
 /// Keys of a dict that are looked at.
 const MOST_KEYS: usize = 256;
@@ -20,12 +22,21 @@ impl Document<'_> {
         let root = self.unwrapped(root)?;
         let mut stacks = StackNumbers::default();
         if let Value::List(_) | Value::Tuple(_) = root {
+            let first = self.list(root, &place)?.next();
+            if first.is_some_and(|first| self.is_entry(first)) {
+                // The list of one device's entries.
+                return self.entries_of_one(root, &mut stacks, out);
+            }
             return self.segments(root, &place, &mut stacks, out);
         }
         let map = self.map(root, &place)?;
         let known = ["segments", "device_traces", "external_annotations", "allocator_settings"];
         let parts = known.map(|key| self.field(map, key));
         if parts[0].is_none() && parts[1].is_none() {
+            if self.keys(map).any(|key| key.starts_with("allocated_bytes.")) {
+                let problem = "is torch.cuda.memory_stats(), which has sums and no allocations";
+                return Err(TraceError::new(Position::File, problem, REMEDY));
+            }
             let problem = "holds neither \"segments\" nor \"device_traces\"";
             return Err(TraceError::new(Position::File, problem, REMEDY));
         }
@@ -51,6 +62,26 @@ impl Document<'_> {
         Ok(())
     }
 
+    /// Notes how far a document goes that was cut off.
+    pub(super) fn note_the_end(&self, root: Value, open: &Open, out: &mut Snapshot) {
+        let root = self.unwrapped(root).unwrap_or(root);
+        let traces =
+            self.map(root, &Place::ROOT).ok().and_then(|map| self.field(map, "device_traces"));
+        let Some(Value::List(list)) = traces else {
+            out.cut(0, "the file ends before its events".to_owned());
+            return;
+        };
+        let devices = self.heap.items(self.heap.sequences[list as usize]).count() as u32;
+        if !open.lists.contains(&list) {
+            // Every event is there; the settings may not be.
+            out.cut(devices, "the file ends behind its events".to_owned());
+            return;
+        }
+        let last = devices.saturating_sub(1);
+        let entry = Grouped(out.entries_of(last) as u64 + 1);
+        out.cut(last, format!("the file ends in the middle of entry {entry} of device {last}"));
+    }
+
     /// The snapshot in the document: the root, or the one that it holds among other things.
     fn unwrapped(&self, root: Value) -> Result<Value, TraceError> {
         let map = |value| match value {
@@ -71,8 +102,10 @@ impl Document<'_> {
             [] => Ok(root),
             [one] => Ok(one),
             _ => {
-                let problem = format!("holds {} snapshots", found.len());
-                Err(TraceError::new(Position::File, problem, "save each to a file of its own"))
+                let problem = format!("holds {} snapshots, of ranks or of moments", found.len());
+                let remedy = "save each to a file of its own, such as rank0.pickle, rank1.pickle, \
+                              and give the folder";
+                Err(TraceError::new(Position::File, problem, remedy))
             }
         }
     }
@@ -209,6 +242,10 @@ impl Document<'_> {
         place: &Place,
         out: &mut Snapshot,
     ) -> Result<RawSettings, TraceError> {
+        if let Some(conf) = text(self.bytes, value) {
+            let text = Some(String::from_utf8_lossy(conf).into_owned());
+            return Ok(RawSettings { text, ..RawSettings::default() });
+        }
         let map = self.map(value, place)?;
         for key in self.keys(map) {
             out.evidence.setting(key);
