@@ -33,7 +33,7 @@ fn blame_and_compare_explain_a_message() {
         let shown = stdout(&run(&[command, &summary], ""));
         assert!(shown.contains("1 request failed"), "{shown}");
         assert!(shown.contains("cache 2 times"), "{shown}");
-        assert!(shown.contains("cannot be told"), "{shown}");
+        assert!(shown.contains("cannot be known"), "{shown}");
     }
     let oom = stdout(&run(&["blame", &file, "--at", "oom"], ""));
     assert!(oom.contains("Not fragmentation"), "{oom}");

@@ -1,4 +1,4 @@
-//! What the text of an out-of-memory tells: its numbers, and what they leave open.
+//! Messages: what the text of an out-of-memory tells, its numbers and what they leave open.
 
 use serde::Serialize;
 

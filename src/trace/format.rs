@@ -133,7 +133,7 @@ fn json_kind(bytes: &[u8]) -> Option<JsonKind> {
     tails.find_map(|tail| known(tail).map(|&(_, kind)| kind))
 }
 
-/// Files that people have beside recordings, by how they begin: what they are, and what to do.
+/// Files that people have in place of recordings, by how they begin: what they are, and what to do.
 const OTHERS: [(&[u8], &str, &str); 8] = [
     (b"BZh", "bzip2, which is not read", "bunzip2 it first, or compress with gzip, xz or zstd"),
     (

@@ -52,7 +52,7 @@ pub(super) fn is_text(bytes: &[u8]) -> bool {
         // A character may be cut.
         Err(error) => error.valid_up_to() + 4 > bytes.len(),
     };
-    !bytes.is_empty() && is_utf8 && !bytes.iter().any(|byte| is_control(byte))
+    !bytes.is_empty() && is_utf8 && !bytes.iter().any(is_control)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Recovery: what can be read of a pickle that ends in the middle.
 //!
 //! Where the bytes end, the machine's stack holds every container that was begun. They are closed from the innermost
-//! on. What is half read and an item of a list (an entry, a segment, a frame) is dropped; lists stay, as far as they go.
+//! on. What is half read and an item of a list (an entry, a segment, a frame) is dropped; lists stay as far as they go.
 //!
 //! ```text
 //!   }  (  "segments" [..]  "device_traces" ]  ]  (  entry entry entry }  (  "action" "alloc"  ⊣ the file ends

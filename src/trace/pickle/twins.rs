@@ -10,7 +10,7 @@ use super::super::synthetic::SplitMix64;
 use super::machine::Machine;
 use super::opcode as op;
 use super::room::Room;
-use super::{records as records_of, run};
+use super::{records as records_of, start};
 use crate::units::MIB;
 
 /// What the file says, or what is wrong with it.
@@ -18,13 +18,15 @@ fn read(bytes: &[u8], stacks: bool, has_runs: bool) -> String {
     let options = LoadOptions { stacks, ..LoadOptions::default() };
     let room = Room::new(64 * MIB);
     let made = if has_runs {
-        run(bytes, stacks, room)
+        let mut machine = Machine::new(bytes, stacks, room);
+        start(&mut machine, bytes, stacks, room).map(|root| (root, machine))
     } else {
         let mut machine = Machine::new(bytes, stacks, room).without_runs();
         machine.run().map(|root| (root, machine))
     };
     let records = made.map_err(|error| *error);
-    let records = records.and_then(|(root, machine)| records_of(root, machine, bytes, &options));
+    let records =
+        records.and_then(|(root, machine)| records_of(root, machine, bytes, &options, None));
     match records {
         Ok(records) => format!("{records:?}"),
         Err(error) => error.to_string(),

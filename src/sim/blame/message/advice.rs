@@ -5,8 +5,10 @@ use crate::metrics::{Finding, MessageCause as Cause};
 
 /// How a recording comes about that tells what a message cannot.
 const RECORD: &str = "To see which lines hold the memory, record a snapshot: call \
-                      torch.cuda.memory._record_memory_history(context=\"alloc\", stacks=\"python\") \
-                      before the model is built, and torch.cuda.memory._dump_snapshot(\"snapshot.pickle\") \
+                      torch.cuda.memory._record_memory_history(context=\"alloc\", \
+                      stacks=\"python\") \
+                      before the model is built, and \
+                      torch.cuda.memory._dump_snapshot(\"snapshot.pickle\") \
                       in a finally; then run gmlake-sim blame snapshot.pickle --at oom";
 const PREDICT: &str =
     "To learn the full need without a GPU: python -m gmlake predict --memory unlimited SCRIPT";
@@ -36,15 +38,17 @@ fn about(cause: Cause, numbers: &Numbers) -> Vec<String> {
         Cause::Limit => &["Raise the limit: torch.cuda.set_per_process_memory_fraction, or \
              per_process_memory_fraction in PYTORCH_ALLOC_CONF"],
         Cause::FreeYetRefused => &[
-            "If a MemPool or a graph capture is active at that line: call torch.cuda.empty_cache() \
+            "If a MemPool or a graph capture is active at that line: call \
+            torch.cuda.empty_cache() \
              before it begins, since PyTorch gives nothing of other pools back meanwhile",
             "Else look at what bounds the process: nvidia-smi for MIG and other processes, the \
              container, dmesg for the driver's own words",
         ],
-        Cause::Fragmentation => &[
-            "Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (PYTORCH_ALLOC_CONF from PyTorch \
-             2.10 on). Whether it is enough only a run can tell, or gmlake-sim tune on a snapshot",
-        ],
+        Cause::Fragmentation => {
+            &["Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (PYTORCH_ALLOC_CONF from \
+            PyTorch \
+             2.10 on). Whether it is enough only a run can tell, or gmlake-sim tune on a snapshot"]
+        }
         Cause::OtherProcesses => {
             &["End the other processes, or choose another GPU: nvidia-smi lists who holds what"]
         }
@@ -65,7 +69,8 @@ fn about(cause: Cause, numbers: &Numbers) -> Vec<String> {
     let mut out: Vec<String> = texts.iter().map(|&text| text.to_owned()).collect();
     if cause == Cause::Fragmentation && numbers.private.is_some_and(|private| private.bytes > 0) {
         out.push(
-            "CUDA graphs have pools of their own, whose memory nothing else can use: capture fewer \
+            "CUDA graphs have pools of their own, whose memory nothing else can use: capture \
+            fewer \
              sizes"
                 .to_owned(),
         );

@@ -13,18 +13,13 @@
 use super::amount::Amount;
 use super::numbers::Numbers;
 use crate::metrics::{Finding, MessageCause as Cause};
-use crate::units::{GIB, MIB, Size};
+use crate::units::{GIB, Size};
 
 /// From this share of what PyTorch held on, free memory in pieces is worth a cure; or from this much on.
 const WORTH: f64 = 0.05;
 const WORTH_BYTES: u64 = GIB;
 /// Memory of others below this is the context of CUDA and the like.
 const OF_OTHERS: u64 = GIB;
-/// A segment may be this much larger than what was requested.
-const ROUNDING: u64 = 2 * MIB;
-/// The segment for requests between 1 and 10 MiB.
-const COMMON: u64 = 20 * MIB;
-
 /// The causes that the numbers allow, the likeliest first.
 pub(super) fn findings(numbers: &Numbers) -> Vec<Finding> {
     if numbers.is_absurd {
@@ -46,13 +41,6 @@ pub(super) fn findings(numbers: &Numbers) -> Vec<Finding> {
         found.push(unknown());
     }
     found
-}
-
-/// The least that the job needs: what was live, and the part of the request that is no rounding.
-pub(super) fn need(numbers: &Numbers) -> Option<Amount> {
-    let (allocated, requested) = (numbers.allocated?, numbers.requested?);
-    let sure = if requested.bytes > COMMON { requested.bytes - ROUNDING } else { 0 };
-    Some(allocated + Amount { bytes: sure, doubt: requested.doubt })
 }
 
 fn limit(numbers: &Numbers) -> Option<Finding> {
@@ -102,7 +90,8 @@ fn fragmentation(numbers: &Numbers) -> Option<Finding> {
         return None;
     }
     let explanation = format!(
-        "Fragmentation is possible: PyTorch held {unallocated} free ({:.0} % of the {held} that it \
+        "Fragmentation is possible: PyTorch held {unallocated} free ({:.0} % of the {held} that \
+        it \
          held), more than the {requested} requested, but not in one piece that this request might \
          use. The message does not say how large the pieces were.",
         100.0 * share
@@ -125,7 +114,8 @@ fn others(numbers: &Numbers) -> Option<Finding> {
         let named =
             if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) };
         let explanation = format!(
-            "Other processes held {others} of this GPU{named}. Without them the request would have \
+            "Other processes held {others} of this GPU{named}. Without them the request would \
+            have \
              been served."
         );
         let bytes = Some(others.bytes);
@@ -134,7 +124,8 @@ fn others(numbers: &Numbers) -> Option<Finding> {
     // The message does not say what this process held: the rest is its context, or others.
     let rest = numbers.rest().filter(|&rest| found(rest))?;
     let mut explanation = format!(
-        "{rest} of this GPU were neither free nor PyTorch's: other processes, or libraries and the \
+        "{rest} of this GPU were neither free nor PyTorch's: other processes, or libraries and \
+        the \
          CUDA context of this one (usually below 1 GiB). nvidia-smi tells which."
     );
     if numbers.unallocated.is_none() {
@@ -157,7 +148,8 @@ fn too_much(numbers: &Numbers) -> Option<Finding> {
         let explanation = format!(
             "More was needed than there was: {allocated} were in live tensors, and of the {room} \
              that PyTorch could have only {} were left for {requested}. Even without any \
-             fragmentation {missing} would have been missing, so no setting of the allocator helps.",
+             fragmentation {missing} would have been missing, so no setting of the allocator \
+             helps.",
             room.less(allocated)
         );
         return Some(Finding { cause, is_certain: true, bytes, explanation });
@@ -180,7 +172,7 @@ fn wrong_size() -> Finding {
 }
 
 pub(super) fn unknown() -> Finding {
-    let explanation = "The text does not say what held the memory, so the cause cannot be told. \
+    let explanation = "The text does not say what held the memory, so the cause cannot be known. \
                        Paste the whole message, from \"out of memory\" to its end."
         .to_owned();
     Finding { cause: Cause::Unknown, is_certain: false, bytes: None, explanation }
@@ -198,7 +190,8 @@ pub(super) fn outside(text: &str) -> Option<Finding> {
         (
             "CUBLAS_STATUS_ALLOC_FAILED",
             Cause::OutsidePyTorch,
-            "cuBLAS found no memory for its workspace. It takes it from the driver, and cannot use \
+            "cuBLAS found no memory for its workspace. It takes it from the driver, and cannot \
+            use \
              what PyTorch holds free in its cache.",
         ),
         (
@@ -221,15 +214,17 @@ pub(super) fn outside(text: &str) -> Option<Finding> {
     Some(Finding { cause: *cause, is_certain: true, bytes: None, explanation })
 }
 
-const DRIVER: &str = "The driver found no memory for something that is not PyTorch's allocator: the \
+const DRIVER: &str = "The driver found no memory for something that is not PyTorch's allocator: \
+the \
                       context of this process, a kernel's code or stack, or a library. The device \
-                      was full when it happened, of this process or of others; there are no figures.";
+                      was full when it happened, of this process or of others; there are no \
+                      figures.";
 
 /// What the table of `memory_summary()` leaves as a cause.
 pub(super) fn of_summary(summary: &crate::metrics::MemorySummary) -> Finding {
     let rows = (summary.row("Allocated memory"), summary.row("GPU reserved memory"));
     let (Some(allocated), Some(reserved)) = rows else {
-        let explanation = "The table has no sizes, only its head, so the cause cannot be told. \
+        let explanation = "The table has no sizes, only its head, so the cause cannot be known. \
                            Paste all of torch.cuda.memory_summary()."
             .to_owned();
         return Finding { cause: Cause::Unknown, is_certain: false, bytes: None, explanation };
@@ -249,12 +244,14 @@ pub(super) fn of_summary(summary: &crate::metrics::MemorySummary) -> Finding {
         Some(0) => (Cause::Unknown, "No request had failed by then."),
         _ if share >= 2.0 * WORTH => (
             Cause::Fragmentation,
-            "Fragmentation is possible: the table does not say which request failed, nor how large \
+            "Fragmentation is possible: the table does not say which request failed, nor how \
+            large \
              the pieces were.",
         ),
         _ => (
             Cause::TooMuch,
-            "Nearly all of it was in live tensors at the peak, so that fragmentation is not what is \
+            "Nearly all of it was in live tensors at the peak, so that fragmentation is not what \
+            is \
              short.",
         ),
     };

@@ -12,11 +12,12 @@
 //!   MPS    MPS backend out of memory (MPS allocated: 5.05 GiB, other allocations: 2.29 GiB, max allowed: 6.77 GiB).
 //! ```
 //!
-//! HIP's and XPU's are the second, partly without some of its parts. Each number is found by the words beside it, so
+//! HIP's and XPU's are the second, partly without some of its parts. Each number is found by the words next to it, so
 //! that a part that is missing, or a form that is not known, costs no more than that part.
 
 use super::amount::Amount;
 use crate::metrics::MessageNumbers;
+use crate::units::MIB;
 
 /// The numbers of one message.
 #[derive(Debug, Clone, Default)]
@@ -40,6 +41,10 @@ pub(super) struct Numbers {
     pub(super) named: Vec<(u64, Amount)>,
 }
 
+/// A segment may be this much larger than what was requested.
+const ROUNDING: u64 = 2 * MIB;
+/// The segment for requests between 1 and 10 MiB.
+const COMMON: u64 = 20 * MIB;
 /// Characters of a message.
 const LONGEST: usize = 2000;
 /// What every message of PyTorch's own allocator says once.
@@ -128,6 +133,13 @@ impl Numbers {
         Some(self.total?.less(self.free?).less(self.reserved().or(self.allocated)?))
     }
 
+    /// The least that the job needs: what was live, and the part of the request that is no rounding.
+    fn need(&self) -> Option<Amount> {
+        let (allocated, requested) = (self.allocated?, self.requested?);
+        let sure = if requested.bytes > COMMON { requested.bytes - ROUNDING } else { 0 };
+        Some(allocated + Amount { bytes: sure, doubt: requested.doubt })
+    }
+
     /// The same as plain numbers.
     pub(super) fn plain(&self) -> MessageNumbers {
         let bytes = |amount: Option<Amount>| amount.map(|amount| amount.bytes);
@@ -142,7 +154,7 @@ impl Numbers {
             process_bytes: bytes(self.process),
             outside_pytorch_bytes: bytes(self.outside()),
             others_bytes: bytes(self.others()),
-            needs_at_least_bytes: bytes(super::causes::need(self)),
+            needs_at_least_bytes: bytes(self.need()),
         }
     }
 }

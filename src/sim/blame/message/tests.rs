@@ -12,7 +12,7 @@ fn causes(message: &Message) -> Vec<Cause> {
     message.findings.iter().map(|finding| finding.cause).collect()
 }
 
-/// So many hundredths of a GiB.
+/// This many hundredths of a GiB.
 fn gib(hundredths: u64) -> Option<Bytes> {
     Some((hundredths as f64 / 100.0 * GIB as f64).round() as Bytes)
 }
@@ -33,7 +33,8 @@ const SELF: &str = "Including non-PyTorch memory, this process has 79.00 GiB mem
 #[test]
 fn every_form_of_a_message_has_the_same_numbers() {
     let old = "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 79.15 GiB \
-        total capacity; 76.18 GiB already allocated; 12.25 MiB free; 77.60 GiB reserved in total by \
+        total capacity; 76.18 GiB already allocated; 12.25 MiB free; 77.60 GiB reserved in total \
+        by \
         PyTorch) If reserved memory is >> allocated memory try setting max_split_size_mb";
     let new = message("20.00 MiB", "12.25 MiB", "", "76.18 GiB", "1.42 GiB");
     let hip = new.replace("CUDA out", "HIP out").replace("CUDA_ALLOC", "HIP_ALLOC");
@@ -52,14 +53,15 @@ fn every_form_of_a_message_has_the_same_numbers() {
         assert_eq!(numbers.free_bytes, Some(12 * MIB + MIB / 4), "{text}");
         assert_eq!(numbers.total_bytes, gib(7915), "{text}");
         assert_eq!(numbers.allocated_bytes, gib(7618), "{text}");
-        let cached = numbers.unallocated_bytes.expect("it is told");
+        let cached = numbers.unallocated_bytes.expect("it is known");
         assert!(cached.abs_diff(gib(142).unwrap()) < 3, "{text}");
         let backend = if text == hip { "HIP" } else { "CUDA" };
         assert_eq!(found.backend.as_deref(), Some(backend), "{text}");
     }
     assert_eq!(of(&graphs).numbers.private_pool_bytes, Some(GIB));
     let xpu = "XPU out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 15.11 \
-        GiB. Of the allocated memory 13.98 GiB is allocated by PyTorch, and 1.00 GiB is reserved by \
+        GiB. Of the allocated memory 13.98 GiB is allocated by PyTorch, and 1.00 GiB is reserved \
+        by \
         PyTorch but unallocated. Please use `empty_cache` to release all unoccupied cached memory.";
     let found = of(xpu);
     assert_eq!((found.backend.as_deref(), found.device), (Some("XPU"), Some(1)));
@@ -71,7 +73,8 @@ fn every_form_of_a_message_has_the_same_numbers() {
 
 #[test]
 fn the_asynchronous_backend_and_mps() {
-    let text = "torch.OutOfMemoryError: Allocation on device 0 would exceed allowed memory. (out of \
+    let text = "torch.OutOfMemoryError: Allocation on device 0 would exceed allowed memory. (out \
+    of \
         memory)\nCurrently allocated     : 20.86 GiB\nRequested               : 10.12 GiB\nDevice \
         limit            : 24.00 GiB\nFree (according to CUDA): 0 bytes\nPyTorch limit (set by \
         user-supplied memory fraction)\n                        : 17179869184.00 GiB\n";
@@ -82,7 +85,8 @@ fn the_asynchronous_backend_and_mps() {
     let unclear = of(&text.replace("20.86", "4.86"));
     assert_eq!(causes(&unclear), [Cause::OtherProcesses]);
     assert!(!unclear.findings[0].is_certain);
-    let mps = "RuntimeError: MPS backend out of memory (MPS allocated: 5.05 GiB, other allocations: \
+    let mps = "RuntimeError: MPS backend out of memory (MPS allocated: 5.05 GiB, other \
+    allocations: \
         2.29 GiB, max allowed: 6.77 GiB). Tried to allocate 1024.00 MiB on private pool.";
     let found = of(mps);
     assert_eq!((found.backend.as_deref(), found.numbers.allowed_bytes), (Some("MPS"), gib(677)));
@@ -101,7 +105,8 @@ fn the_cause_is_what_the_figures_leave() {
     let limit = "39.58 GiB allowed; ";
     let limited = of(&message("2.00 GiB", "30.00 GiB", limit, "38.00 GiB", "1.00 GiB"));
     assert_eq!(causes(&limited)[0], Cause::Limit);
-    let others = "Process 7 has 40.00 GiB memory in use. Including non-PyTorch memory, this process \
+    let others = "Process 7 has 40.00 GiB memory in use. Including non-PyTorch memory, this \
+    process \
                   has 38.90 GiB memory in use. ";
     let shared = of(&message("2.00 GiB", "250.00 MiB", others, "38.00 GiB", "400.00 MiB"));
     assert_eq!(causes(&shared), [Cause::OtherProcesses]);
@@ -136,7 +141,7 @@ fn memory_that_was_free_is_no_fragmentation() {
 }
 
 #[test]
-fn what_cannot_be_told_is_not_told() {
+fn what_is_not_known_is_not_said() {
     for text in
         ["CUDA out of memory. Tried to allocate ...", "is reserved by PyTorch but unallocated"]
     {

@@ -115,24 +115,27 @@ mod tests {
     #[test]
     fn the_innermost_line_of_the_user_is_found_in_every_style() {
         let python = "[rank3]: Traceback (most recent call last):\n\
-            [rank3]:   File \"/home/me/train.py\", line 90, in <module>\n\
+            [rank3]:   File \"/me/train.py\", line 90, in <module>\n\
             [rank3]:     main()\n\
-            [rank3]:   File \"/home/me/train.py\", line 31, in step\n\
+            [rank3]:   File \"/me/train.py\", line 31, in step\n\
             [rank3]:     loss = model(x)\n\
-            [rank3]:   File \"/v/lib/python3.12/site-packages/transformers/m.py\", line 7, in forward\n\
+            [rank3]:   File \"/v/lib/python3.12/site-packages/transformers/m.py\", line 7, in \
+            forward\n\
             [rank3]:   File \"/v/lib/python3.12/site-packages/torch/nn/f.py\", line 5, in silu\n\
             [rank3]:     return torch._C._nn.silu_(input)\n";
-        assert_eq!(line(python), is("/home/me/train.py", 31, "step"));
+        assert_eq!(line(python), is("/me/train.py", 31, "step"));
         let ipython = "\x1b[0;31mOutOfMemoryError\x1b[0m   Traceback (most recent call last)\n\
             Cell In[5], line 3\n      1 a\n----> 3 model(x)\n\n\
             File ~/v/lib/python3.10/site-packages/torch/nn/modules/module.py:1501, in M.f(self)\n\
             -> 1501 return forward_call(*args)\n";
         assert_eq!(line(ipython), is("<ipython-input Cell In[5]>", 3, ""));
         let old = "/tmp/ipykernel_55/22.py in <cell line: 0>()\n----> 4 m(x)\n\n\
-            /usr/local/lib/python3.11/dist-packages/torch/nn/a.py in forward(self, input)\n    430 \n\
+            /usr/local/lib/python3.11/dist-packages/torch/nn/a.py in forward(self, input)\n    \
+            430 \n\
             --> 432         return F.silu(input)\n";
         assert_eq!(line(old), is("/tmp/ipykernel_55/22.py", 4, "<cell line: 0>"));
-        let packages = "  File \"/v/lib/python3.12/site-packages/vllm/worker.py\", line 8, in load\n\
+        let packages = "  File \"/v/lib/python3.12/site-packages/vllm/worker.py\", line 8, in \
+        load\n\
               File \"/v/lib/python3.12/site-packages/torch/nn/f.py\", line 5, in silu\n";
         let expected = "/v/lib/python3.12/site-packages/vllm/worker.py";
         assert_eq!(line(packages), is(expected, 8, "load"));
@@ -141,7 +144,8 @@ mod tests {
 
     #[test]
     fn the_stack_nearest_to_the_message_counts() {
-        let text = "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n    x\nValueError\n\n\
+        let text = "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n    \
+        x\nValueError\n\n\
             During handling of the above exception, another exception occurred:\n\n\
             Traceback (most recent call last):\n  File \"b.py\", line 2, in g\n    y\n";
         assert_eq!(line(text), is("b.py", 2, "g"));
