@@ -325,7 +325,8 @@ def test_an_exception_has_its_own_traceback_and_what_was_recorded():
     lines = found.err.splitlines()
     assert "Traceback (most recent call last):" in lines and "ValueError: the third" in lines, found.err
     assert "runpy" not in found.err and "predict" not in found.err.split("Traceback")[1].split("gmlake:")[0]
-    assert lines[-1].startswith("gmlake: rank 0: the script failed in step 4: ValueError"), lines
+    notes = [line for line in lines if line.startswith("gmlake: rank 0: ")]
+    assert notes[-1].startswith("gmlake: rank 0: the script failed in step 4: ValueError"), lines
 
 
 def test_bad_ends_are_told_of_in_a_line():
