@@ -265,7 +265,7 @@ fn every_command_answers_in_json() {
         &["sweep", job, "--set", "gmlake.fragment_limit=2MiB,4MiB"],
         &["fleet", job, "--out", &tables],
         &["fleet", "report", &tables],
-        &["tune", job],
+        &["tune", "traces/opt-1.3b-LR-var.ring20k.pickle.xz"],
         &["report", job, "--out", &page],
         &["plot", job, "--chart", "map", "--out", &picture],
         &["plot", job, "--chart", "sweep", "--allocators", "gmlake", "--out", &picture],

@@ -29,7 +29,7 @@ fn case(name: &str) -> Option<PathBuf> {
 }
 
 fn coverage_of(name: &str) -> Option<(Opened, CoverageKind)> {
-    let opened = open(&case(name)?, &OpenOptions::default()).unwrap();
+    let opened = open(&case(name)?, &OpenOptions::default()).expect("it opens");
     let kind = opened.coverage.kind();
     Some((opened, kind))
 }
@@ -88,9 +88,10 @@ fn totals_of_a_profiler_are_believed() {
 
 /// Runs a command, and gives back its exit code and what it printed, both streams.
 fn run(arguments: &[&str], file: &Path) -> (i32, String) {
-    let output = gmlake_sim().args(arguments).arg(file).output().unwrap();
+    let output = gmlake_sim().args(arguments).arg(file).output().expect("it runs");
     let text = [output.stdout, output.stderr].concat();
-    (output.status.code().unwrap(), String::from_utf8(text).unwrap())
+    let code = output.status.code().expect("it was not killed");
+    (code, String::from_utf8_lossy(&text).into_owned())
 }
 
 #[test]
@@ -172,27 +173,27 @@ fn cut(records: &Records, at: usize, how: Cut) -> Records {
 
 fn reopen(records: &Records) -> Opened {
     let mut bytes = Vec::new();
-    write_snapshot(records, &mut bytes).unwrap();
-    open_bytes(Path::new("cut.pickle"), &bytes, &OpenOptions::default()).unwrap()
+    write_snapshot(records, &mut bytes).expect("memory takes it");
+    open_bytes(Path::new("cut.pickle"), &bytes, &OpenOptions::default()).expect("it opens")
 }
 
 fn caching() -> Choices {
-    let allocators = choose(&["caching".to_owned()], &[]).unwrap();
+    let allocators = choose(&["caching".to_owned()], &[]).expect("it is known");
     Choices { allocators, ..Choices::default() }
 }
 
 fn need(opened: &Opened) -> (u64, u64) {
     let options = PlanOptions { choices: caching(), targets: Vec::new(), resolution: 2 << 20 };
-    let plan = plan(opened, &options).unwrap();
-    (plan.live_peak_bytes, plan.needs[0].smallest_bytes().unwrap())
+    let plan = plan(opened, &options).expect("it runs");
+    (plan.live_peak_bytes, plan.needs[0].smallest_bytes().unwrap_or(0))
 }
 
 fn verdict(opened: &Opened, capacity: u64) -> FitVerdict {
     let choices = caching();
-    let trial = trial(opened, &choices.allocators[0], &choices, capacity).unwrap();
+    let trial = trial(opened, &choices.allocators[0], &choices, capacity).expect("it runs");
     let coverage = opened.coverage.clone();
     let rank = RankFit { rank: None, file: String::new(), coverage, trial };
-    JobFit { ranks: vec![rank], failures: Vec::new() }.verdict().unwrap()
+    JobFit { ranks: vec![rank], failures: Vec::new() }.verdict().expect("a rank was read")
 }
 
 /// Cut at any event, in any way: the bound holds, and no device fits that does not hold the complete job.

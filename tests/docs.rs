@@ -96,6 +96,8 @@ fn scratch() -> tempfile::TempDir {
     let traces = root().join("traces");
     let link = |from: &str, to: &str| symlink(traces.join(from), folder.path().join(to)).unwrap();
     symlink(&traces, folder.path().join("traces")).unwrap();
+    let message = root().join("tests/data/cases/oom/message.txt");
+    symlink(message, folder.path().join("message.txt")).unwrap();
     for name in ["snapshot.pickle", "job.pickle", "run.pickle", "before.pickle", "after.pickle"] {
         link("opt-1.3b-RO.pickle.xz", name);
     }

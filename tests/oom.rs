@@ -54,8 +54,8 @@ fn a_refusal_with_memory_free_is_no_want_of_memory() {
     let verified = output(&["verify", FREE]);
     assert!(verified.contains("Exact: all 587 recorded decisions"), "{verified}");
     assert!(!verified.contains("refused more than") && !verified.contains("limit"), "{verified}");
-    let sentence = "Out of memory in step 3: `/data/observer.py:712 forward` requested 2 MiB although \
-                    the driver had 203.49 GiB free. Memory was not short: ";
+    let sentence = "Out of memory in step 3: `/data/observer.py:712 forward` requested 2 MiB \
+                    although the driver had 203.49 GiB free. Memory was not short: ";
     gmlake_sim()
         .args(["compare", FREE, "--allocators", "caching,expandable"])
         .assert()

@@ -61,9 +61,8 @@ fn check(opened: &Opened, allocators: &[&str]) -> Plan {
         let below = smallest - found.resolution_bytes;
         assert!(ooms(opened, &one, below)[0] > 0, "{name} at {below}");
         assert_eq!(need.below.unwrap().capacity_bytes, below, "{name}");
-        assert!(
-            smallest.is_multiple_of(DEFAULT_RESOLUTION) && smallest > found.live_peak_bytes - 1
-        );
+        // Live bytes may be more: those that wait for another stream can be waited for.
+        assert!(smallest.is_multiple_of(DEFAULT_RESOLUTION), "{name}: {smallest}");
         let verdict = need.verdicts[0];
         assert_eq!(ooms(opened, &one, 40 * GIB)[0] == 0, verdict.trial.runs(), "{name} at 40 GiB");
         if let Some(spare) = verdict.spare_bytes {

@@ -5,8 +5,6 @@
 
 #[path = "tidy/imports.rs"]
 mod imports;
-#[path = "tidy/words.rs"]
-mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -28,7 +28,9 @@ pub(super) fn find(
         return Coverage::new(gaps);
     }
     let mut gaps: Vec<Gap> = cut_off(records).into_iter().collect();
-    if ending == Ending::Stopped {
+    let leads_elsewhere = found.and_then(|found| found.differences.first());
+    let leads_elsewhere = leads_elsewhere.is_some_and(|d| d.entry >= records.entries.len());
+    if ending == Ending::Stopped || leads_elsewhere {
         gaps.push(Gap::HistoryStopped);
     }
     let unexplained = unexplained(trace);
@@ -38,7 +40,7 @@ pub(super) fn find(
     gaps.extend(late_start(records, found, trace));
     gaps.extend(out_of_memory(trace));
     if !gaps.iter().any(|gap| gap.kind() != CoverageKind::StartedLate) {
-        gaps.extend(unfinished(trace));
+        gaps.extend(unfinished(trace).filter(|_| records.has_segments));
     }
     Coverage::new(gaps)
 }

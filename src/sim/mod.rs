@@ -25,6 +25,7 @@ mod knobs;
 mod live_peak;
 mod names;
 mod open;
+mod opened;
 mod peak;
 mod placements;
 pub mod plan;
@@ -48,7 +49,8 @@ pub use inspect::{
     DeviceEntries, EntryCount, Failure, Inspection, Peak, SegmentTotals, Share, SizeClass,
     StackTotals, inspect,
 };
-pub use open::{OpenOptions, Opened, open, open_all, open_bytes};
+pub use open::{OpenOptions, open, open_all, open_bytes};
+pub use opened::Opened;
 pub use peak::{at_event, at_peak};
 pub use run::{RunError, run, run_cached};
 pub use setup::{Conf, DEFAULT_GPU_LAG, Memory, Setup};

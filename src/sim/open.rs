@@ -4,20 +4,14 @@
 //! `trace::load`; what the file does not say in words is worked out by [`reconstruct`](super::reconstruct).
 
 use std::path::Path;
-use std::sync::OnceLock;
 
 use rayon::prelude::*;
 
-use super::fingerprint::fingerprint;
+use super::opened::Opened;
 use super::reconstruct::reconstruct;
-use super::recording::Refused;
 use crate::alloc_conf::TorchVersion;
-use crate::metrics::RunSummary;
 use crate::remote;
-use crate::trace::{
-    self, Coverage, CoverageKind, Layout, LoadOptions, MAX_INPUT, Records, Trace, TraceError,
-    WarningKind,
-};
+use crate::trace::{self, LoadOptions, MAX_INPUT, Records, TraceError};
 use crate::units::Bytes;
 
 /// How a file is opened.
@@ -37,74 +31,6 @@ impl Default for OpenOptions {
     /// The only device, without stacks, read as what wrote it; at most [`MAX_INPUT`].
     fn default() -> Self {
         Self { device: None, version: None, stacks: false, max_input: MAX_INPUT }
-    }
-}
-
-/// What was found about one device of a file.
-#[derive(Debug, Clone, Default)]
-pub struct Opened {
-    /// The file, as given.
-    pub file: String,
-    /// Every device in the file, with its number of entries.
-    pub devices: Vec<(u32, usize)>,
-    /// What the file says, entry by entry.
-    pub records: Records,
-    /// What the program did.
-    pub trace: Trace,
-    /// How much of the job the recording shows.
-    pub coverage: Coverage,
-    /// What was held when the recording began; empty if it began with the program.
-    pub start: Layout,
-    /// The memory limit that PyTorch must have run under, in bytes.
-    pub limit: Option<Bytes>,
-    /// The device's memory in bytes, where the driver refused to give more.
-    pub capacity: Option<Bytes>,
-    /// The first request that ran out, and what the driver had then.
-    pub refused: Option<Refused>,
-    /// Whether requests ran out in a private pool, while PyTorch kept the cache of all others.
-    pub kept_cache: bool,
-    /// What our model of PyTorch had to assume to follow the recording, one sentence each.
-    pub notes: Vec<String>,
-    /// What the recording itself says about peaks and calls, if it says enough.
-    pub recorded: Option<RunSummary>,
-    /// What [`Opened::program`] has found out; nothing before it was asked.
-    pub program: OnceLock<u128>,
-}
-
-impl Opened {
-    /// A number that stands for the requests and all else that runs depend on; equal programs have equal ones.
-    #[must_use]
-    pub fn program(&self) -> u128 {
-        let limits = (self.limit, self.capacity);
-        *self.program.get_or_init(|| fingerprint(&self.trace, limits))
-    }
-
-    /// All that a reader of any result should know of the recording, one sentence each; how much it covers comes first.
-    #[must_use]
-    pub fn all_notes(&self) -> Vec<String> {
-        let warnings = self.trace.warnings.iter();
-        let warnings = warnings.filter(|warning| warning.kind != WarningKind::LiveBefore);
-        let texts = warnings.map(ToString::to_string).chain(self.notes.iter().cloned());
-        self.coverage.caution().into_iter().chain(texts).collect()
-    }
-
-    /// Why no setting can be recommended from this recording, if that is so: the peak, or a whole step, is not in it.
-    #[must_use]
-    pub fn too_little_to_tune(&self) -> Option<String> {
-        let is_enough = match self.coverage.kind() {
-            CoverageKind::Complete => true,
-            CoverageKind::Partial | CoverageKind::StateOnly => false,
-            _ => !self.trace.steps.is_empty(),
-        };
-        let cure = self.coverage.cure().filter(|_| !is_enough)?;
-        Some(format!("no setting can be recommended: {} ({cure})", self.coverage.reason()))
-    }
-
-    /// Name of the allocator that the recording ran on.
-    #[must_use]
-    pub fn recorded_by(&self) -> &'static str {
-        let is_expandable = self.trace.settings.as_ref().is_some_and(|c| c.expandable_segments);
-        if is_expandable { "expandable" } else { "caching" }
     }
 }
 

@@ -4,7 +4,7 @@
 //! cost more than the run. So the first pass notes the event and the second one stops there, at twice the price at
 //! most; it needs no prices, no timeline and no steps. A run does the same each time, so this is the same peak.
 
-use super::open::Opened;
+use super::opened::Opened;
 use super::run::{RunError, Stage};
 use super::setup::Setup;
 use crate::allocator::Choice;

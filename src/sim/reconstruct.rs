@@ -1,7 +1,7 @@
 //! Reconstruction: from what a file says to what the program did.
 //!
-//! PyTorch's own decisions tell what the entries do not say in words: what was live at the beginning, when the cache was
-//! emptied, which pool was asked. They also tell where a recording is not the whole job (see [`coverage`](super::coverage)).
+//! PyTorch's own decisions tell what the entries do not say in words: what was live at the beginning, when the cache
+//! was emptied, which pool was asked. They also tell where a recording is not the whole job (see `coverage`).
 //!
 //! ```text
 //!   Records ──▶ does the history lead to the final state? ──no──▶ forget the final state
@@ -12,7 +12,7 @@
 
 use super::coverage::{self, Ending};
 use super::live_peak::live_peak;
-use super::open::Opened;
+use super::opened::Opened;
 use super::recorded_row::{of_totals, of_verification};
 use super::recording::{Refused, Verification, begins_with_program, unseen_start, verify};
 use crate::alloc_conf::TorchVersion;
@@ -145,7 +145,7 @@ fn not_short(refused: Refused, limit: Option<Bytes>) -> String {
         ),
         None => format!(
             "memory was not short when a request was refused: the driver had {free} free. What \
-             refused it (a memory fraction, a MemPool, the driver) is not recorded and not simulated"
+             refused it (a memory fraction, a MemPool, the driver) is not recorded or simulated"
         ),
     }
 }

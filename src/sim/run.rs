@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use super::fingerprint::relative_places;
-use super::open::Opened;
+use super::opened::Opened;
 use super::setup::{Memory, Setup};
 use crate::allocator::Choice;
 use crate::allocator::{AllocError, Allocator, BlockId, Counter, OptionError, Request, Usage};

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU64;
 use twox_hash::XxHash3_128;
 
 use super::cache::RunCache;
-use super::open::Opened;
+use super::opened::Opened;
 use crate::alloc_conf::{AllocConf, Backend, TorchVersion, TypedConf};
 use crate::allocator::Choice;
 use crate::allocator::{Environment, OptionError, Options};

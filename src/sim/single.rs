@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::choice::Choice;
 use super::failure::FileError;
-use super::open::Opened;
+use super::opened::Opened;
 use super::run::{RunError, run_cached};
 use super::setup::Setup;
 use crate::metrics::RunSummary;

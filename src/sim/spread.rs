@@ -9,7 +9,8 @@ use rayon::prelude::*;
 
 use super::failure::FileError;
 use super::job::{Job, RankFile};
-use super::open::{OpenOptions, Opened, open};
+use super::open::{OpenOptions, open};
+use super::opened::Opened;
 
 /// Who does the runs of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

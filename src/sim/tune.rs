@@ -23,7 +23,7 @@ use rayon::prelude::*;
 
 use super::failure::FileError;
 use super::knobs::{COLLECTION, KNOBS, Knob};
-use super::open::Opened;
+use super::opened::Opened;
 use super::setup::{Conf, Memory, Setup};
 use super::single::run_one;
 use crate::alloc_conf::{AllocConf, TorchVersion};
@@ -223,6 +223,7 @@ impl<'a> Bench<'a> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     use super::*;
@@ -293,18 +294,26 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_taken_is_on_the_front_and_never_above_the_defaults(
-            numbers in prop::collection::vec((1_u64..20, 0_u64..3, 0_u64..5, 0_u64..2, 0..4), 1..40),
+            numbers in vec((1_u64..20, 0_u64..3, 0_u64..5, 0_u64..2, 0..4), 1..40),
             is_scarce: bool,
             worth in 0.0..0.1,
         ) {
-            let one = |(index, &(memory, retries, time, ooms, options)): (usize, &(u64, u64, u64, u64, i32))| Tried {
-                conf: (0..options * i32::from(index > 0)).map(|o| format!("o{o}:{index}")).collect::<Vec<_>>().join(","),
+            type Numbers = (u64, u64, u64, u64, i32);
+            let conf = |index: usize, options: i32| {
+                let options = 0..options * i32::from(index > 0);
+                options.map(|o| format!("o{o}:{index}")).collect::<Vec<_>>().join(",")
+            };
+            let one = |(index, numbers): (usize, &Numbers)| {
+                let &(memory, retries, time, ooms, options) = numbers;
+                Tried {
+                conf: conf(index, options),
                 reserved_peak_bytes: 100 * memory,
                 alloc_retries: retries,
                 predicted_driver_ns: time,
                 predicted_driver_share: Some(time as f64 / 4.0),
                 oom_count: ooms,
                 ..Tried::default()
+                }
             };
             let all: Vec<Tried> = numbers.iter().enumerate().map(one).collect();
             let best = pick(&all, &all[0], &Weights { is_scarce, worth });

@@ -13,9 +13,9 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use serde_json::value::RawValue;
 
 use super::if_object::IfObject;
+use super::json_frame::JsonFrame;
 use super::options::LoadOptions;
 use super::settings::RawSettings;
-use super::stack_table::StackTable;
 use super::torch::{FOREIGN, RawAction, RawBlock, RawEntry, RawSegment, Snapshot, block_state};
 use super::{Annotation, Entry, Position, Records, TraceError};
 use crate::reader_error;
@@ -103,33 +103,6 @@ struct JsonEntry<'a> {
     user_metadata: Option<Cow<'a, str>>,
     #[serde(borrow)]
     frames: Option<&'a RawValue>,
-}
-
-/// A frame: a dict, or one text.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum JsonFrame<'a> {
-    Parts {
-        #[serde(borrow)]
-        name: Option<Cow<'a, str>>,
-        #[serde(borrow)]
-        filename: Option<Cow<'a, str>>,
-        line: Option<u64>,
-    },
-    Text(#[serde(borrow)] Cow<'a, str>),
-}
-
-impl JsonFrame<'_> {
-    fn number(&self, table: &mut StackTable) -> u32 {
-        match self {
-            Self::Text(text) => table.frame_of_text(text),
-            Self::Parts { name, filename, line } => {
-                let part =
-                    |part: &Option<Cow<str>>| part.clone().unwrap_or("?".into()).into_owned();
-                table.frame(&part(filename), line.unwrap_or(0), &part(name))
-            }
-        }
-    }
 }
 
 #[derive(Deserialize)]

@@ -19,6 +19,7 @@ mod if_object;
 mod ingest;
 mod input;
 mod json;
+mod json_frame;
 mod layout;
 mod lifetime;
 mod live;

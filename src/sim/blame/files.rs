@@ -260,7 +260,7 @@ mod tests {
             let [old, new] = Files::of_both(&stacks(before), &stacks(after));
             assert_eq!([old.at(before[0]), new.at(after[0])], names);
             let (old, new) = (before.last().unwrap(), (after.last().unwrap(), new));
-            assert_eq!(old.ends_with("u.py") && new.1.at(new.0) == "u.py", false);
+            assert!(!(old.ends_with("u.py") && new.1.at(new.0) == "u.py"));
         }
     }
 

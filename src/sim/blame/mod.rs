@@ -25,7 +25,7 @@ mod tenants;
 
 use rustc_hash::FxHashMap;
 
-use super::open::Opened;
+use super::opened::Opened;
 use super::run::RunError;
 use super::setup::Setup;
 use crate::allocator::Choice;

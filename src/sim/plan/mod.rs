@@ -23,7 +23,7 @@ use super::choice::{Choice, Choices};
 use super::failure::FileError;
 use super::floor::least_memory;
 use super::job::Job;
-use super::open::Opened;
+use super::opened::Opened;
 use super::run::is_never_refused;
 use super::setup::{Memory, Setup};
 use super::single::{check_assumptions, run_one};

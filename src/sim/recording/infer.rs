@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::entries::limit_bounds;
+use super::entries::{ends_operation, limit_bounds};
 use super::lifetimes::Lifetimes;
 use super::mempools::{MemPools, user_pools};
 use super::pool_options::OptionSearch;
@@ -53,9 +53,12 @@ pub fn begins_with_program(records: &mut Records, environment: &Environment) -> 
     records.has_segments = false;
     let lifetimes = Lifetimes::new(records, &BTreeSet::new());
     let mempools = MemPools::known(records);
+    // The history may stop in the middle of an operation.
+    let whole = records.entries.iter().rposition(ends_operation).map_or(0, |last| last + 1);
     let makes_sense = limits(records, environment).into_iter().any(|limit| {
         let assumed = Assumed { limit, lifetimes: &lifetimes, mempools: &mempools, patience: 0 };
-        replay(records, environment, assumed).difference_count == 0
+        let first = replay(records, environment, assumed).differences.first().map(|d| d.entry);
+        first.is_none_or(|entry| entry >= whole)
     });
     (records.segments, records.has_segments) = (segments, has_segments);
     makes_sense

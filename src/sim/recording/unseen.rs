@@ -26,7 +26,8 @@ fn freed_unseen(entries: &[Entry]) -> Vec<StartBlock> {
     let (mut seen, mut start) = (FxHashSet::default(), Vec::new());
     for entry in entries {
         let is_free = matches!(entry.action, Action::FreeRequested | Action::FreeCompleted);
-        if (is_free || entry.action == Action::Alloc) && seen.insert(entry.addr) && is_free {
+        let is_new = (is_free || entry.action == Action::Alloc) && seen.insert(entry.addr);
+        if is_new && is_free {
             start.push(StartBlock {
                 address: entry.addr,
                 requested: entry.size,

@@ -21,7 +21,8 @@ use twox_hash::XxHash3_128;
 
 use super::failure::FileError;
 use super::floor::least_memory;
-use super::open::{OpenOptions, Opened, open};
+use super::open::{OpenOptions, open};
+use super::opened::Opened;
 use super::setup::Memory;
 use super::single::{check_assumptions, run_one};
 use super::spread::Spread;

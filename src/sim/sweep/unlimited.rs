@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use super::Point;
 use crate::metrics::RunSummary;
 use crate::sim::failure::FileError;
-use crate::sim::open::Opened;
+use crate::sim::opened::Opened;
 use crate::sim::run::is_never_refused;
 use crate::sim::setup::{Memory, Setup};
 use crate::sim::single::run_one;

@@ -19,7 +19,7 @@ pub use tracks::{TracksError, write_tracks};
 use std::ops::Range;
 
 use super::ground::{Ground, Tap};
-use super::open::Opened;
+use super::opened::Opened;
 use super::run::RunError;
 use super::setup::Setup;
 use crate::alloc_conf::AllocConf;

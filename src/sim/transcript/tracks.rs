@@ -10,7 +10,7 @@ use crate::device::AddressPolicy;
 use crate::drive::Replay;
 use crate::sim::choice::Choice;
 use crate::sim::ground::{Ground, Tap};
-use crate::sim::open::Opened;
+use crate::sim::opened::Opened;
 use crate::sim::run::RunError;
 use crate::sim::setup::Setup;
 use crate::trace::{Action, EventKind, Level, Perfetto, owner};

@@ -18,10 +18,9 @@ Examples:
   gmlake-sim blame snapshot.pickle --at oom           # who asked, who held, what would help
   gmlake-sim blame 'ranks/*.pickle' --export-flamegraph peak.svg
 
-A line is the innermost one that a user can change: frames of torch, of Python's standard
-library, of generated code and of C++ are passed over (--innermost: only PyTorch's unwinder and
-allocator are). Behind a library's line stands your own; --by own names it alone. For call stacks
-record with torch.cuda.memory._record_memory_history(context=\"alloc\", stacks=\"python\").";
+A line is the innermost one that a user can change: frames of torch, the standard library, generated
+code and C++ are skipped. Behind a library's line stands your own; --by own names it alone. For
+stacks record with _record_memory_history(context=\"alloc\", stacks=\"python\").";
 
 /// `gmlake-sim blame`
 #[derive(Debug, Parser)]
