@@ -407,3 +407,36 @@ fn a_verification_is_an_exit_code() {
     verify(&moved).code(1).stdout(contains("Not exact")).stdout(contains("entry 6"));
     verify(&csv).code(2).stderr(contains("nothing to verify"));
 }
+
+/// A file that was begun has a hidden name; a signal that ends the program must not leave it there.
+#[cfg(unix)]
+#[test]
+fn a_signal_leaves_no_hidden_file() {
+    use std::process::{Command, Stdio};
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for signal in ["-INT", "-TERM"] {
+        // Nobody writes into the pipe: the program waits for its input.
+        let mut child = Command::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"))
+            .arg("compare")
+            .arg(&pipe)
+            .arg("--export-json")
+            .arg(folder.path().join("a.json"))
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let files = || std::fs::read_dir(folder.path()).unwrap().count();
+        for _ in 0..500 {
+            if files() == 2 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        assert_eq!(files(), 2, "the file was not begun");
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        assert_eq!(files(), 1, "{signal} left a file");
+    }
+}

@@ -111,6 +111,9 @@ fn a_job_that_died_in_its_first_step_fits_nowhere_for_certain() {
     );
     let (code, text) = run(&["tune"], &file);
     assert_eq!(code, 3, "{text}");
+    let (_, text) = run(&["blame", "--at", "oom"], &file);
+    assert!(text.contains("No card can be recommended"), "{text}");
+    assert!(!text.contains("whole job runs"), "{text}");
 }
 
 #[test]

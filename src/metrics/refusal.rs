@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::{BlameRow, By};
+use crate::trace::Coverage;
 use crate::units::Bytes;
 
 /// Free memory that was of no use, by cause.
@@ -68,6 +69,9 @@ pub struct Refusal {
     pub also_served_by: Vec<&'static str>,
     /// Bytes that the driver had left where it was not the driver that refused.
     pub not_short_of: Option<Bytes>,
-    /// The smallest card of the catalogue on which the same allocator runs the whole job, and what it has for the job.
+    /// How much of the job the recording shows.
+    pub coverage: Coverage,
+    /// The smallest card of the catalogue on which the same allocator runs the whole job, and what it has for the job;
+    /// `None` also where the recording is not the whole job.
     pub card: Option<(String, Bytes)>,
 }

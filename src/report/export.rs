@@ -6,6 +6,7 @@ use std::error::Error;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
@@ -140,8 +141,23 @@ impl Drop for Export {
     fn drop(&mut self) {
         if let Place::Temporary { path, .. } = &self.place {
             // After a success it has another name by now; after a failure it must not stay.
-            let _ = fs::remove_file(path);
+            let _ = fs::remove_file(&*path);
+            unfinished().retain(|other| other != path);
         }
+    }
+}
+
+/// Files that do not have their names yet, for whoever ends the program.
+static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes what was begun and will not be finished: the program is about to end.
+pub fn remove_unfinished() {
+    for path in unfinished().drain(..) {
+        let _ = fs::remove_file(path);
     }
 }
 
@@ -167,6 +183,7 @@ fn place(target: &Path) -> io::Result<Place> {
     let name = format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id());
     let path = target.with_file_name(name);
     let file = File::options().write(true).create_new(true).open(&path)?;
+    unfinished().push(path.clone());
     Ok(Place::Temporary { file: Some(file), path })
 }
 

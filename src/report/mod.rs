@@ -25,7 +25,7 @@ pub mod table;
 pub mod tune;
 mod verdict;
 
-pub use export::{Export, ExportError};
+pub use export::{Export, ExportError, remove_unfinished};
 pub use html::{Page, fleet_page};
 pub use plot::{
     CHARTS, Chart, ImageFormat, write_building, write_fleet, write_series, write_sweep,

@@ -61,6 +61,11 @@ fn main() -> ExitCode {
         let _ = terminal::print(guide::START);
         return ExitCode::SUCCESS;
     }
+    // Ctrl-C and SIGTERM leave no half-written files.
+    let _ = ctrlc::set_handler(|| {
+        gmlake::report::remove_unfinished();
+        std::process::exit(130);
+    });
     let mut matches = match args::command().try_get_matches() {
         Ok(matches) => matches,
         // Help and version are answers.

@@ -101,7 +101,7 @@ fn remedies(refusal: &Refusal) -> String {
         let (needed, memory) = (Size(needed), Size(memory));
         format!("With the request {needed} would be live, and there are {memory}: hold less")
     });
-    let mut text = match (whole.is_empty(), part.is_empty()) {
+    let text = match (whole.is_empty(), part.is_empty()) {
         _ if too_much.is_some() => too_much.unwrap_or_default(),
         (true, true) if !refusal.also_served_by.is_empty() => {
             format!(
@@ -113,18 +113,30 @@ fn remedies(refusal: &Refusal) -> String {
         (true, false) => {
             format!("Within the same memory {} serve it, but not the whole job", part.join(", "))
         }
+        (false, _) if refusal.coverage.is_lower_bound() => {
+            format!("Within the same memory all that was recorded runs with {}", whole.join(", "))
+        }
         (false, _) => {
             format!("Within the same memory the whole job runs with {}", whole.join(", "))
         }
     };
-    let allocator = &refusal.allocator;
-    text += &match &refusal.card {
+    text + &on_a_card(refusal)
+}
+
+/// Which card the job runs on, if that is known.
+fn on_a_card(refusal: &Refusal) -> String {
+    let Refusal { allocator, coverage, .. } = refusal;
+    match &refusal.card {
+        None if coverage.is_lower_bound() => format!(
+            ". No card can be recommended: {} ({}).",
+            coverage.reason(),
+            coverage.cure().unwrap_or_default()
+        ),
         Some((card, bytes)) => {
             format!("; with {allocator} it runs on {card} ({} for the job) or more.", Size(*bytes))
         }
         None => format!("; with {allocator} it runs on no larger card of the catalogue."),
-    };
-    text
+    }
 }
 
 /// The allocator, with how to get it where that is a setting.

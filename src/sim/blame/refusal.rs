@@ -53,7 +53,11 @@ pub fn refusal(
         served_by: served_by(opened, choice, setup, event)?,
         also_served_by: around_pools(opened, choice, setup, event)?,
         not_short_of: not_short_of(opened, setup),
-        card: card(opened, choice, setup)?,
+        coverage: opened.coverage.clone(),
+        card: match opened.coverage.is_lower_bound() {
+            true => None,
+            false => card(opened, choice, setup)?,
+        },
     })
 }
 
