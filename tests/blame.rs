@@ -271,7 +271,8 @@ fn a_state_without_events_gets_no_advice_about_requests() {
     let file = folder.path().join("state.pickle");
     std::fs::write(&file, bytes).expect("the folder is ours");
     let state = self::opened(&file);
-    assert!(state.notes.iter().any(|note| note.contains("no events")), "{:?}", state.notes);
+    let kind = state.coverage.kind();
+    assert_eq!(kind, gmlake::trace::CoverageKind::StateOnly, "{:?}", state.coverage);
     let found = loss(&state, &choice("caching"), &Setup::default(), By::Line, false);
     let found = found.expect("it runs");
     assert!(found.lost_bytes > 0 && found.growth.is_none());

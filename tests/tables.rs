@@ -184,7 +184,7 @@ fn a_snapshot_within_something_else_is_found_or_there_is_advice() {
         }
     }
     for (name, advice) in [
-        ("two.pickle", "holds 2 snapshots; save each to a file of its own"),
+        ("two.pickle", "holds 2 snapshots, of ranks or of moments; save each to a file of its own"),
         ("two.json", "a second snapshot: save each to a file of its own"),
         ("ordered.pickle", "write it as a plain dict, with pickle.dump(dict(snapshot), file)"),
         ("default.pickle", "write it as a plain dict, with pickle.dump(dict(snapshot), file)"),

@@ -40,7 +40,7 @@ pub(super) fn reconstruct(mut records: Records, version: Option<TorchVersion>) -
     let recorded = recorded.map(|row| RunSummary { is_lower_bound, ..complete(row, &trace) });
     let recorded = recorded.filter(|row| {
         let has_room = has_room(row, &trace);
-        if !has_room && !is_lower_bound {
+        if !has_room && records.has_segments {
             notes.push(NO_ROOM.to_owned());
         }
         has_room
