@@ -141,7 +141,7 @@ impl Drop for Export {
     fn drop(&mut self) {
         if let Place::Temporary { path, .. } = &self.place {
             // After a success it has another name by now; after a failure it must not stay.
-            let _ = fs::remove_file(&*path);
+            let _ = fs::remove_file(path);
             unfinished().retain(|other| other != path);
         }
     }
