@@ -32,7 +32,9 @@ def make(folder, jobs):
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(TRACES / f"{kind}.pickle.xz", path)
     damaged = Path(folder, "2026-11-21", "damaged.r0.pickle.xz")
-    damaged.write_bytes((TRACES / "pools.pickle.xz").read_bytes()[:800])
+    # Cut off it would be a part of a recording, which can be read.
+    whole = (TRACES / "pools.pickle.xz").read_bytes()
+    damaged.write_bytes(whole[:200] + bytes(200) + whole[400:])
     for path in Path(folder).rglob("*.xz"):
         changed = 1.75e9 + chance.randrange(10**6)
         os.utime(path, (changed, changed))

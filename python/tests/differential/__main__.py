@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from gmlake.predict import library, simulator  # noqa: E402
+from gmlake.predict import library, pytorch, simulator  # noqa: E402
 
 MIB = 1 << 20
 BATCH = 50  # cells in a process
@@ -68,7 +68,8 @@ def parse():
 
 def one_version(python, options, folder, links):
     """Runs the cells of one PyTorch and prints its line; whether nothing differs."""
-    torch, cuda = versions(python)
+    wheel = versions(python)
+    torch = wheel.torch.split("+")[0]
     place = folder / torch
     shutil.rmtree(place, ignore_errors=True)
     can_begin = int(torch.split(".")[1]) >= 10
@@ -78,7 +79,7 @@ def one_version(python, options, folder, links):
     def batch(first):
         device = DEVICES[first // BATCH % len(DEVICES)]
         count = min(BATCH, ends - first)
-        return device, make(python, cuda, links, place / str(first), first, count, device, can_begin)
+        return device, make(python, wheel, links, place / str(first), first, count, device, can_begin)
 
     with ThreadPoolExecutor(options.jobs) as pool:
         batches = list(pool.map(batch, starts))
@@ -92,18 +93,19 @@ def one_version(python, options, folder, links):
 
 
 def versions(python):
-    """Version of PyTorch, and of the CUDA that it was built for."""
+    """What the wheel of this Python says of itself."""
     find = "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
     place = subprocess.check_output([python, "-c", find], text=True).strip()
     found = runpy.run_path(os.path.join(place, "version.py"))
-    return found["__version__"].split("+")[0], found["cuda"]
+    cudnn = pytorch.cudnn(Path(place).parent)
+    return pytorch.Wheel(str(found["__version__"]), found["cuda"], cudnn)
 
 
-def make(python, cuda, links, place, first, count, device, can_begin):
+def make(python, wheel, links, place, first, count, device, can_begin):
     """Records a batch of cells; their files without ending."""
     place.mkdir(parents=True)
     memory, events = device
-    environment = library.environment(links, cuda, memory=memory, events=events)
+    environment = library.environment(links, wheel, memory=memory, events=events)
     environment.pop("PYTORCH_CUDA_ALLOC_CONF", None)
     if can_begin and first // BATCH % 5 == 4:
         environment["PYTORCH_CUDA_ALLOC_CONF"] = f"per_process_memory_fraction:{INITIAL}"
