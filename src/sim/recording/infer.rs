@@ -130,6 +130,7 @@ fn limits(records: &Records, environment: &Environment) -> Vec<Option<Bytes>> {
     if !is_limited {
         return vec![None];
     }
+    let named = limits.len();
     let (least, most) = limit_bounds(records, environment);
     let within = |limit: &Bytes| (least..most).contains(limit);
     for total in totals {
@@ -137,9 +138,9 @@ fn limits(records: &Records, environment: &Environment) -> Vec<Option<Bytes>> {
         limits.extend(percent.filter(within).map(Some));
     }
     match refusals(records, environment) {
-        // Nothing tells of a limit: only what PyTorch gave back may.
+        // But for the share in the settings nothing tells of a limit: only what PyTorch gave back may.
         Refusals::None | Refusals::Driver => {
-            limits.insert(0, None);
+            limits.insert(named, None);
             limits.push(Some(least));
         }
         Refusals::NotDriver => limits.extend([None, Some(least)]),
