@@ -52,8 +52,7 @@ impl JobFit {
     /// How much of the job its recordings show: as much as the worst of them.
     #[must_use]
     pub fn coverage(&self) -> Coverage {
-        let ranks = self.ranks.iter().map(|rank| rank.coverage.clone());
-        ranks.fold(Coverage::default(), Coverage::worst)
+        Coverage::worst_of(self.ranks.iter().map(|rank| &rank.coverage))
     }
 
     /// The rank that fails first, else the one that holds most.

@@ -186,8 +186,7 @@ impl JobPlan {
     /// How much of the job its recordings show: as much as the worst of them.
     #[must_use]
     pub fn coverage(&self) -> Coverage {
-        let ranks = self.ranks.iter().map(|plan| plan.coverage.clone());
-        ranks.fold(Coverage::default(), Coverage::worst)
+        Coverage::worst_of(self.ranks.iter().map(|plan| &plan.coverage))
     }
 
     /// The rank that decides how large a device allocator number `index` needs: of equals the first.

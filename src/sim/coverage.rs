@@ -1,7 +1,9 @@
 //! Coverage: finds out how much of the job a recording shows.
 
 use super::recording::Verification;
-use crate::trace::{Coverage, CoverageKind, Event, EventKind, Gap, Records, Trace, WarningKind};
+use crate::trace::{
+    Coverage, CoverageKind, Event, EventKind, Gap, Records, Trace, WarningKind, live,
+};
 use crate::units::Bytes;
 
 /// What the end of a recording is.
@@ -96,7 +98,7 @@ fn out_of_memory(trace: &Trace) -> Option<Gap> {
 
 /// A step that was not finished when the recording ended. Without steps, all that tells is that memory still grew.
 fn unfinished(trace: &Trace) -> Option<Gap> {
-    let live = live_after_each(&trace.events);
+    let live: Vec<Bytes> = live(trace).map(|(bytes, _)| bytes).collect();
     let (&end, peak) = (live.last()?, live.iter().copied().max()?);
     let Some(last) = trace.steps.last() else {
         let grew = live.iter().position(|&live| live == peak)?;
@@ -106,18 +108,4 @@ fn unfinished(trace: &Trace) -> Option<Gap> {
     let range = peak.saturating_sub(before);
     (range > 0 && 10 * end.saturating_sub(before) >= range)
         .then(|| Gap::MidStep { step: trace.steps.len() + 1 })
-}
-
-/// Bytes requested and in use after each event.
-fn live_after_each(events: &[Event]) -> Vec<Bytes> {
-    let mut live: Bytes = 0;
-    let after = |event: &Event| {
-        match event.kind {
-            EventKind::Malloc => live += event.size,
-            EventKind::Free | EventKind::FreeCompleted => live = live.saturating_sub(event.size),
-            _ => {}
-        }
-        live
-    };
-    events.iter().map(after).collect()
 }

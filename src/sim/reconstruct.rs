@@ -73,9 +73,8 @@ fn environment(records: &Records, version: Option<TorchVersion>) -> Environment 
 /// forgotten: undoing the entries from it would invent memory at the beginning.
 fn explain(records: &mut Records, environment: &Environment) -> (Option<Verification>, Ending) {
     if records.cut_off.is_some() {
-        let is_snapshot = records.has_segments || !records.entries.is_empty();
         records.forget_end();
-        return (is_snapshot.then(|| verify(records, environment)), Ending::Unknown);
+        return (Some(verify(records, environment)), Ending::Unknown);
     }
     if !records.has_segments {
         return (None, Ending::Unknown);

@@ -34,7 +34,6 @@ pub(super) fn of_verification(records: &Records, found: &Verification) -> RunSum
 /// The row of a file that has PyTorch's totals in place of its decisions, if it has them.
 pub(super) fn of_totals(records: &Records) -> Option<RunSummary> {
     let totals = &records.totals;
-    let place = |entry: usize| records.place_of(entry.min(records.entries.len().saturating_sub(1)));
     let usage = |total: &Total| Usage {
         requested: total.allocated,
         allocated: total.allocated,
@@ -42,9 +41,9 @@ pub(super) fn of_totals(records: &Records) -> Option<RunSummary> {
         reserved: total.reserved,
     };
     let first = totals.first()?;
-    let mut timeline = Timeline::new(place(records.entries.len()), usage(first));
+    let mut timeline = Timeline::new(records.axis_end(), usage(first));
     for total in totals {
-        timeline.push(place(total.entry), Range::of(usage(total)), usage(total));
+        timeline.push(records.place_of(total.entry), Range::of(usage(total)), usage(total));
     }
     let peak = |of: fn(&Total) -> Bytes| totals.iter().map(of).max().unwrap_or(0);
     let mut summary = RunSummary {

@@ -210,10 +210,13 @@ impl Coverage {
         !self.gaps.is_empty()
     }
 
-    /// The less complete of two, as for the ranks of a job.
+    /// The least complete of several, as for the ranks of a job; of equals the first.
     #[must_use]
-    pub fn worst(self, other: Self) -> Self {
-        if other.kind() > self.kind() { other } else { self }
+    pub fn worst_of<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
+        let worse = |worst: &'a Self, next: &'a Self| {
+            if next.kind() > worst.kind() { next } else { worst }
+        };
+        all.reduce(worse).cloned().unwrap_or_default()
     }
 
     /// What is missing, in one clause: `the recording ends in an out-of-memory in step 1`.
@@ -265,8 +268,10 @@ mod tests {
     #[test]
     fn a_job_is_as_complete_as_its_worst_rank() {
         let late = Coverage::new(vec![Gap::StartedLate { live: 512, held: 512 }]);
-        assert_eq!(Coverage::default().worst(late.clone()), late);
-        assert_eq!(late.clone().worst(Coverage::default()), late);
+        let complete = Coverage::default();
+        assert_eq!(Coverage::worst_of([&complete, &late].into_iter()), late);
+        assert_eq!(Coverage::worst_of([&late, &complete].into_iter()), late);
+        assert_eq!(Coverage::worst_of(std::iter::empty()), complete);
         assert!(!Coverage::default().is_lower_bound());
     }
 }

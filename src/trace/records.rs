@@ -218,6 +218,12 @@ impl Records {
         }
     }
 
+    /// The place of the last entry; 0 if there are none.
+    #[must_use]
+    pub fn axis_end(&self) -> u64 {
+        self.entries.len().checked_sub(1).map_or(0, |last| self.place_of(last))
+    }
+
     /// The version of PyTorch to take for the writer of the file: the default, if nothing is known.
     #[must_use]
     pub fn version(&self) -> TorchVersion {

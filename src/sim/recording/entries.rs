@@ -5,20 +5,6 @@ use crate::allocator::{Environment, segment_size};
 use crate::trace::{Action, Entry, Records};
 use crate::units::Bytes;
 
-/// Where an entry lies in time, in microseconds; its number, if the entries have no times.
-pub(super) fn place_of(entries: &[Entry], index: usize) -> u64 {
-    let since = |entry: &Entry| entry.time_us.saturating_sub(entries[0].time_us);
-    match entries.last().map(since) {
-        Some(0) | None => index as u64,
-        Some(_) => since(&entries[index]),
-    }
-}
-
-/// The place of the last entry.
-pub(super) fn axis_end(entries: &[Entry]) -> u64 {
-    if entries.is_empty() { 0 } else { place_of(entries, entries.len() - 1) }
-}
-
 /// Whether the first growth among the entries is of an expandable segment.
 pub(super) fn first_growth(entries: &[Entry]) -> Option<bool> {
     entries.iter().find_map(|entry| match entry.action {

@@ -19,7 +19,7 @@ use rustc_hash::FxHashMap;
 
 use super::device::{Problem, RecordedDevice};
 use super::ending::differing_segments;
-use super::entries::{axis_end, describe, ends_operation, first_growth, limit_bounds, place_of};
+use super::entries::{describe, ends_operation, first_growth, limit_bounds};
 use super::lifetimes::{Lifetimes, inferred_pool};
 use super::mempools::MemPools;
 use super::start::state_at;
@@ -115,7 +115,7 @@ impl<'a> Verifier<'a> {
     fn start(&mut self) {
         let start = state_at(self.records, 0, &self.environment.conf);
         self.restore(&start.layout);
-        self.report.timeline = Timeline::new(axis_end(self.entries), self.model.usage());
+        self.report.timeline = Timeline::new(self.records.axis_end(), self.model.usage());
         self.device.device.resume(0, self.model.usage().reserved);
         self.report.labels.start = start_blocks(&start.layout);
         self.report.start = start;
@@ -159,7 +159,7 @@ impl<'a> Verifier<'a> {
                 self.differ_and_resume(first);
             }
             let usage = self.model.usage();
-            let at = place_of(self.entries, first);
+            let at = self.records.place_of(first);
             self.report.timeline.push(at, Range::of(usage), usage);
         }
         if self.report.difference_count <= self.assumed.patience {
