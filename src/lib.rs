@@ -40,20 +40,16 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub mod alloc_conf;
-pub mod allocator;
-pub mod cuda;
-pub mod device;
-pub mod drive;
+pub use gmlake_allocators::{allocator, device, drive};
+pub use gmlake_core::{alloc_conf, printable, units};
+pub use gmlake_cuda as cuda;
+pub use gmlake_remote as remote;
+pub use gmlake_traces as trace;
+
+pub(crate) use gmlake_core::reader_error;
+
 pub mod fleet;
 pub mod metrics;
-pub mod printable;
-mod reader_error;
-pub mod remote;
 pub mod replay;
 pub mod report;
 pub mod sim;
-pub mod torch;
-pub mod trace;
-pub mod units;
-pub mod virtual_gpu;

@@ -1,4 +1,4 @@
-//! The rules of this repository, checked: budgets of size, which module may use which, where `unsafe` may stand.
+//! The rules of this repository, checked: budgets of size, imports without circles, where `unsafe` may stand.
 //!
 //! Plain text tools on purpose. They rely on `cargo fmt`, which puts the closing brace of a function under its first
 //! letter, and on the rule that a file ends with its test module.
@@ -17,65 +17,13 @@ const PROSE_WIDTH: usize = 120;
 
 /// Files, and folders, that may say `unsafe`; each block then says why it is sound.
 const UNSAFE_FILES: &[&str] = &[
-    "src/cuda/driver.rs",
-    "src/cuda/guest.rs",
-    "src/torch/c_interface.rs",
-    "src/torch/mount_interface.rs",
-    "src/trace/input.rs",
-    "src/virtual_gpu/exports/",
+    "crates/cuda/src/driver.rs",
+    "crates/cuda/src/guest.rs",
+    "crates/torch/src/c_interface.rs",
+    "crates/torch/src/mount_interface.rs",
+    "crates/traces/src/input.rs",
+    "crates/virtual-gpu/src/exports/",
 ];
-
-/// Which of our modules a module may use, from the bottom up.
-const LAYERS: &[(&str, &[&str])] = &[
-    ("units", &[]),
-    ("reader_error", &[]),
-    ("printable", &[]),
-    ("alloc_conf", &["units"]),
-    ("remote", &["units"]),
-    ("trace", &["units", "reader_error", "alloc_conf", "remote"]),
-    ("device", &["units", "reader_error", "trace"]),
-    ("allocator", &["units", "alloc_conf", "trace", "device"]),
-    ("drive", &["units", "alloc_conf", "trace", "device", "allocator"]),
-    ("metrics", &["units", "alloc_conf", "trace", "device", "allocator", "drive"]),
-    ("report", &["printable", "units", "alloc_conf", "trace", "device", "allocator", "metrics"]),
-    (
-        "sim",
-        &[
-            "printable",
-            "units",
-            "reader_error",
-            "alloc_conf",
-            "remote",
-            "trace",
-            "device",
-            "allocator",
-            "drive",
-            "metrics",
-        ],
-    ),
-    ("cuda", &["units", "trace", "device"]),
-    (
-        "replay",
-        &[
-            "units",
-            "reader_error",
-            "alloc_conf",
-            "trace",
-            "device",
-            "allocator",
-            "drive",
-            "metrics",
-            "cuda",
-        ],
-    ),
-    ("fleet", &["units", "alloc_conf", "trace", "metrics", "remote", "report", "sim"]),
-    ("virtual_gpu", &["units", "device", "sim"]),
-    ("torch", &["units", "alloc_conf", "trace", "device", "allocator", "cuda"]),
-];
-
-/// What a lower module may use of `trace`: plain data.
-const TRACE_DATA: &[&str] =
-    &["StreamId", "PoolId", "Layout", "Lifetime", "Segment", "SegmentBlock", "BlockState"];
 
 /// Crates that belong to one place.
 const CRATES: &[(&str, &str)] = &[
@@ -85,10 +33,6 @@ const CRATES: &[(&str, &str)] = &[
     ("plotters", "src/report/"),
     ("inferno", "src/report/"),
     ("comfy_table", "src/report/"),
-    ("cudarc", "src/cuda/"),
-    ("object_store", "src/remote/"),
-    ("tokio", "src/remote/"),
-    ("ureq", "src/remote/"),
 ];
 
 struct Source {
@@ -105,12 +49,6 @@ impl Source {
     /// The lines of `code` that are neither blank nor comment, with their numbers.
     fn code_lines(&self) -> impl Iterator<Item = (usize, &str)> {
         numbered(self.code()).filter(|(_, line)| !line.trim().is_empty() && !is_comment(line))
-    }
-
-    /// Name of the module at the top of the crate that this file belongs to.
-    fn module(&self) -> &str {
-        let inside = self.path.strip_prefix("src/").unwrap_or_default();
-        inside.split(['/', '.']).next().unwrap_or_default()
     }
 }
 
@@ -147,7 +85,7 @@ fn files(folders: &[&str], suffixes: &[&str]) -> Vec<Source> {
 }
 
 fn rust() -> Vec<Source> {
-    let found = files(&["src", "tests", "benches", "fuzz"], &[".rs"]);
+    let found = files(&["src", "crates", "tests", "benches", "fuzz"], &[".rs"]);
     assert!(found.len() > 20, "only {} source files were found", found.len());
     found
 }
@@ -221,56 +159,6 @@ fn lines_fit() {
         }
     }
     assert_none("lines too wide", wide);
-}
-
-/// What follows each `crate::` in a text: the module, and the first name used from it (or the whole list in braces).
-fn uses(text: &str) -> Vec<(String, String)> {
-    let is_name = |c: char| c.is_alphanumeric() || c == '_';
-    let take = |text: &str| text.chars().take_while(|&c| is_name(c)).collect::<String>();
-    text.match_indices("crate::")
-        .filter(|&(at, _)| !text[..at].ends_with(is_name))
-        .map(|(at, found)| {
-            let rest = &text[at + found.len()..];
-            let module = take(rest);
-            let after = rest[module.len()..].trim_start_matches("::");
-            let list = after.strip_prefix('{').and_then(|list| list.split('}').next());
-            (module, list.map_or_else(|| take(after), str::to_owned))
-        })
-        .collect()
-}
-
-#[test]
-fn every_module_uses_only_those_below_it() {
-    let mut broken = Vec::new();
-    for source in files(&["src"], &[".rs"]) {
-        let module = source.module();
-        // Programs, and the virtual GPU's shared library, are crates of their own above all modules.
-        let is_own_crate = source.path.starts_with("src/virtual_gpu/exports/");
-        if ["lib", "bin"].contains(&module) || is_own_crate {
-            continue;
-        }
-        let known = LAYERS.iter().find(|(name, _)| *name == module);
-        let (_, below) = known.unwrap_or_else(|| panic!("{module} has no place in LAYERS"));
-        let lines: String = source.code_lines().map(|(_, line)| format!("{line}\n")).collect();
-        for (used, names) in uses(&lines) {
-            let mut names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
-            let takes_more = used == "trace"
-                && ["device", "allocator"].contains(&module)
-                && !names
-                    .all(|name| TRACE_DATA.contains(&name.split(" as ").next().unwrap_or(name)));
-            if used != module && (takes_more || !below.contains(&used.as_str())) {
-                broken.push(format!("{}: {module} uses {used}", source.path));
-            }
-        }
-    }
-    assert_none("uses that go upwards or sideways", broken);
-}
-
-#[test]
-fn the_ruler_reads_uses() {
-    let found = uses("use crate::trace::{PoolId,\n StreamId}; crate::units::MIB; mycrate::x::Y");
-    let expected = [("trace", "PoolId,\n StreamId"), ("units", "MIB")];
-    assert_eq!(found, expected.map(|(module, names)| (module.to_owned(), names.to_owned())));
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         // `cargo test` has built it already, but `cargo test --test torch` has not.
-        let arguments = ["build", "--profile", "test", "--example", "gmlake_torch"];
+        let arguments = ["build", "--profile", "test", "--package", "gmlake-torch"];
         let manifest = env!("CARGO_MANIFEST_DIR");
         let mut cargo = Command::new(env!("CARGO"));
         // What `cargo test` says of this package would make build scripts that ask for it run again, and with them
@@ -31,7 +31,7 @@ fn library() -> &'static Path {
         let status = cargo.args(arguments).current_dir(manifest).status().unwrap();
         assert!(status.success(), "the shared library does not build");
         let here = std::env::current_exe().unwrap();
-        here.ancestors().nth(2).unwrap().join("examples/libgmlake_torch.so")
+        here.ancestors().nth(2).unwrap().join("libgmlake_torch.so")
     })
 }
 

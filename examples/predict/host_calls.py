@@ -3,7 +3,7 @@
     python host_calls.py                                                  # with a real GPU
     python -m gmlake predict --values off --events early host_calls.py    # here
 
-The difference is what the driver takes (`src/virtual_gpu/duration.rs`): calls of the virtual GPU take
+The difference is what the driver takes (`crates/virtual-gpu/src/duration.rs`): calls of the virtual GPU take
 next to nothing. Nothing waits for the GPU in between. Hosts change their pace from minute to minute, so
 a loop of Python stands first and last.
 """

@@ -3,7 +3,7 @@
 usage: recurrent.py OUT.csv
 
 Nothing is computed: cuDNN is asked through its C interface, in PyTorch's way (`cudnnGetRNNTempSpaceSizes`).
-First one thing is varied at a time, then all of them at random. `src/virtual_gpu/workspace/recurrent.rs` was
+First one thing is varied at a time, then all of them at random. `crates/virtual-gpu/src/workspace/recurrent.rs` was
 chosen on an H200's answers with another seed, and judged on the random ones of this.
 """
 

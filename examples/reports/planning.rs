@@ -137,6 +137,6 @@ fn catalogue() -> String {
         let usable = format!("{} ({share:.1} %)", Size(card.usable_bytes));
         table.row(&[card.name, sold, usable, card.source]);
     }
-    let head = "## The cards\n\nThe catalogue is `src/sim/plan/cards.csv`; `--catalogue FILE` takes another.\n\n";
+    let head = "## The cards\n\nThe catalogue is `crates/core/src/cards.csv`; `--catalogue FILE` takes another.\n\n";
     format!("{head}{}", table.text().trim_end().to_owned() + "\n")
 }

@@ -24,9 +24,10 @@ build_sdist = maturin.build_sdist
 prepare_metadata_for_build_wheel = maturin.prepare_metadata_for_build_wheel
 
 
+# The library of each package.
 LIBRARIES = {
-    "gmlake_torch": "the allocators inside PyTorch",
-    "gmlake_gpu": "the virtual GPU of predictions",
+    "gmlake-torch": "gmlake_torch",  # the allocators inside PyTorch
+    "gmlake-virtual-gpu": "gmlake_gpu",  # the virtual GPU of predictions
 }
 
 
@@ -40,13 +41,13 @@ def cargo():
 
 def build_libraries():
     """Builds the libraries and puts them into the package."""
-    examples = [word for name in LIBRARIES for word in ("--example", name)]
+    packages = [word for package in LIBRARIES for word in ("-p", package)]
     messages = subprocess.run(
-        [*cargo(), "--profile", PROFILE, *examples, "--message-format=json-render-diagnostics"],
+        [*cargo(), "--profile", PROFILE, *packages, "--message-format=json-render-diagnostics"],
         cwd=ROOT, check=True, stdout=subprocess.PIPE,
     ).stdout.splitlines()
     files = [name for line in messages for name in json.loads(line).get("filenames", [])]
-    for name in LIBRARIES:
+    for name in LIBRARIES.values():
         built = [file for file in files if file.endswith(f"lib{name}.so")]
         library = ROOT / "python" / "gmlake" / f"lib{name}.so"
         shutil.copyfile(built[-1], library)

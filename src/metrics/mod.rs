@@ -48,6 +48,7 @@ pub use fit::{FitVerdict, JobFit, RankFit};
 pub use fleet::{
     CardCount, FleetJob, FleetSummary, FleetTotal, JobPeak, Problem, SizeHistogram, UnlikeRank,
 };
+pub use gmlake_core::cards::Target;
 pub use growth::{GrowthRow, Leftover, StepGrowth};
 pub use history::{BlockLife, EventIndex, History, Life, NamedStack, Origin, SegmentLife};
 pub use job::{JobComparison, RankComparison, Spread};
@@ -57,7 +58,7 @@ pub use message::{
 };
 pub use moment::Moment;
 pub use peak::{Peak, PeakBlock};
-pub use plan::{JobPlan, Need, Plan, Shortage, Target, Trial, Verdict};
+pub use plan::{JobPlan, Need, Plan, Shortage, Trial, Verdict};
 pub use prices::{CallNanos, Prices};
 pub use recorded_oom::{RecordedOom, Shortfall};
 pub use refusal::{Refusal, Served, UnusableFree};

@@ -9,9 +9,11 @@
 
 use serde::Serialize;
 
+use gmlake_core::cards::Target;
+
 use super::RunSummary;
 use crate::trace::Coverage;
-use crate::units::{Bytes, Size};
+use crate::units::Bytes;
 
 /// The place in a trace at which memory ran out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -56,37 +58,6 @@ impl Trial {
     #[must_use]
     pub fn runs(&self) -> bool {
         self.shortage.is_none()
-    }
-}
-
-/// A device that a plan is made for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Target {
-    /// The card, or the size that was asked for.
-    pub name: String,
-    /// Bytes that the program's allocator may hold there: what the driver reports, less the reserve.
-    pub capacity_bytes: Bytes,
-    /// Bytes of a card that are left to the CUDA context and to NCCL; 0 where a size was asked for.
-    pub reserve_bytes: Bytes,
-}
-
-impl Target {
-    /// A size, all of which the job may hold.
-    #[must_use]
-    pub fn of_size(bytes: Bytes) -> Self {
-        Self { name: Size(bytes).to_string(), capacity_bytes: bytes, reserve_bytes: 0 }
-    }
-
-    /// The device in words, with the reserve that was taken off a card.
-    #[must_use]
-    pub fn describe(&self) -> String {
-        match self.reserve_bytes {
-            0 => self.name.clone(),
-            reserve => {
-                let (left, reserve) = (Size(self.capacity_bytes), Size(reserve));
-                format!("{} ({left} for the job, after a reserve of {reserve})", self.name)
-            }
-        }
     }
 }
 

@@ -194,12 +194,17 @@ fn circle(edges: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<&str>> {
 }
 
 fn crates() -> Vec<Crate> {
-    let own = ["src/bin/", "src/virtual_gpu/exports/"];
     vec![
-        Crate::read("gmlake", "src", &own),
+        Crate::read("gmlake", "src", &["src/bin/"]),
         Crate::read("gmlake-sim", "src/bin/gmlake-sim", &[]),
         Crate::read("gmlake-replay", "src/bin/gmlake-replay", &[]),
-        Crate::read("gmlake_gpu", "src/virtual_gpu/exports", &[]),
+        Crate::read("gmlake-core", "crates/core/src", &[]),
+        Crate::read("gmlake-allocators", "crates/allocators/src", &[]),
+        Crate::read("gmlake-traces", "crates/traces/src", &[]),
+        Crate::read("gmlake-remote", "crates/remote/src", &[]),
+        Crate::read("gmlake-cuda", "crates/cuda/src", &[]),
+        Crate::read("gmlake-torch", "crates/torch/src", &[]),
+        Crate::read("gmlake-virtual-gpu", "crates/virtual-gpu/src", &[]),
     ]
 }
 

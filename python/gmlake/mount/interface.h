@@ -1,4 +1,4 @@
-// The functions of libgmlake_torch.so that the mount calls; src/torch/mount_interface.rs says what each does.
+// The functions of libgmlake_torch.so that the mount calls; crates/torch/src/mount_interface.rs says what each does.
 #pragma once
 
 #include <cstddef>

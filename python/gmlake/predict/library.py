@@ -60,11 +60,11 @@ def find():
             raise Problem(f"GMLAKE_GPU_LIBRARY: {named}: no such file")
         return os.path.abspath(named)
     packed = Path(__file__).parents[1] / NAME
-    built = Path(__file__).parents[3].glob(f"target/*/examples/{NAME}")
+    built = Path(__file__).parents[3].glob(f"target/*/{NAME}")
     found = [packed] if packed.exists() else sorted(built, key=lambda path: path.stat().st_mtime)
     if not found:
         raise Problem(f"{NAME} is not in this installation; in a source tree, build it with "
-                      "cargo build --release --example gmlake_gpu")
+                      "cargo build --release -p gmlake-virtual-gpu")
     return str(found[-1])
 
 

@@ -101,7 +101,7 @@ pub(super) fn lines<'s>(first: &'s [Seen], all: &'s [Seen], bounds: Bounds) -> F
         last.up_to = None;
     }
     let rare = if lines.is_empty() { 0.0 } else { beyond_ns / ordinary_ns };
-    lines.iter_mut().for_each(|line| line.raise(1.0 + rare));
+    lines.iter_mut().for_each(|line| raise(line, 1.0 + rare));
     Fitted { lines, rare }
 }
 
@@ -167,7 +167,7 @@ fn pieces(points: &[Point]) -> Vec<Line> {
     });
     let cuts = borders.map(|at| {
         let (left, right) = points.split_at(at);
-        let errors = [left, right].map(|half| fit(half).square_error(half) * weight(half));
+        let errors = [left, right].map(|half| square_error(&fit(half), half) * weight(half));
         ((errors.iter().sum::<f64>() / weight(points)).sqrt(), at)
     });
     match cuts.min_by(|a, b| a.0.total_cmp(&b.0)) {
@@ -198,36 +198,33 @@ fn fit(points: &[Point]) -> Line {
         let [call, handle, mib] = solve(points, set)?.map(round);
         let line =
             Line { per_call_ns: call, per_handle_ns: handle, per_mib_ns: mib, ..Line::default() };
-        Some((line.error(points), line))
+        Some((error(&line, points), line))
     });
     let best = candidates.min_by(|a, b| a.0.total_cmp(&b.0));
     best.map_or(Line::default(), |(error, line)| Line { fit_error: Some(error), ..line })
 }
 
-impl Line {
-    /// All prices times a factor.
-    fn raise(&mut self, factor: f64) {
-        for price in [&mut self.per_call_ns, &mut self.per_handle_ns, &mut self.per_mib_ns] {
-            *price = round(*price * factor);
-        }
+/// All prices times a factor.
+fn raise(line: &mut Line, factor: f64) {
+    for price in [&mut line.per_call_ns, &mut line.per_handle_ns, &mut line.per_mib_ns] {
+        *price = round(*price * factor);
     }
+}
 
-    /// How far it is from where the points really are, relative to that: how far they lie from it, and how uncertain
-    /// they are. Root of the mean square, to four digits; not a number if there are none.
-    fn error(&self, points: &[Point]) -> f64 {
-        four_digits(self.square_error(points).sqrt())
-    }
+/// How far it is from where the points really are, relative to that: how far they lie from it, and how uncertain
+/// they are. Root of the mean square, to four digits; not a number if there are none.
+fn error(line: &Line, points: &[Point]) -> f64 {
+    four_digits(square_error(line, points).sqrt())
+}
 
-    /// The mean square of the relative error, by weight.
-    fn square_error(&self, points: &[Point]) -> f64 {
-        let prices = [self.per_call_ns, self.per_handle_ns, self.per_mib_ns];
-        let square = |point: &Point| {
-            let predicted: f64 =
-                point.factors().iter().zip(prices).map(|(f, price)| f * price).sum();
-            point.weight * ((predicted / point.ns - 1.0).powi(2) + point.uncertain.powi(2))
-        };
-        points.iter().map(square).sum::<f64>() / weight(points)
-    }
+/// The mean square of the relative error, by weight.
+fn square_error(line: &Line, points: &[Point]) -> f64 {
+    let prices = [line.per_call_ns, line.per_handle_ns, line.per_mib_ns];
+    let square = |point: &Point| {
+        let predicted: f64 = point.factors().iter().zip(prices).map(|(f, price)| f * price).sum();
+        point.weight * ((predicted / point.ns - 1.0).powi(2) + point.uncertain.powi(2))
+    };
+    points.iter().map(square).sum::<f64>() / weight(points)
 }
 
 fn four_digits(share: f64) -> f64 {

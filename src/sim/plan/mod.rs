@@ -12,10 +12,9 @@
 //!     └─────▶ run on each card ─────▶ fits, and with how much to spare; or OOM at which step and event
 //! ```
 
-mod cards;
 mod search;
 
-pub use cards::{Card, CardError, DEFAULT_RESERVE, named};
+pub use gmlake_core::cards::{Card, CardError, DEFAULT_RESERVE};
 
 use std::path::Path;
 

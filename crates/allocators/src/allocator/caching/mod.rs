@@ -1,0 +1,460 @@
+//! `caching`: PyTorch's CUDA caching allocator, decision for decision.
+//!
+//! Memory comes from the device in *segments* and is cut into *blocks*. A freed block stays; it merges with free
+//! neighbours in its segment and waits for a request that it fits best:
+//!
+//! ```text
+//!   request ──round──▶ best fit among the free blocks of (pool, stream) ──▶ split off what is too much ──▶ block
+//!                          │ none
+//!                          ▼
+//!               collect garbage ─▶ new segment ─▶ release oversize, retry ─▶ release all, retry ─▶ out of memory
+//! ```
+//!
+//! What is lost: a free block of 19 MiB between two live ones serves no request for 20 MiB, although ten such blocks
+//! may lie about. With [`expandable`] segments, a pool's memory is one long range of addresses to which pages are
+//! mapped as needed, so that there is little between which to lie.
+//!
+//! Source: `c10/cuda/CUDACachingAllocator.cpp` of PyTorch 2.11, behaviour only. Every decision is compared with
+//! recordings of the real one by `gmlake-sim verify`. Where other versions decide otherwise, see [`TorchVersion`] and
+//! [`rank`].
+
+mod block;
+mod expandable;
+mod fit;
+mod options;
+mod pool;
+mod rank;
+mod reclaim;
+mod restore;
+mod sizes;
+#[cfg(test)]
+mod tests;
+
+pub use sizes::{SMALL_MAX, SMALL_SEGMENT, round_request, segment_size};
+
+use super::free_index::Cursor;
+use block::{Block, BlockState, Blocks};
+use expandable::Reservation;
+use pool::{Pool, pool_index};
+use rank::Ranks;
+use sizes::MIN_BLOCK;
+
+use super::{
+    AllocError, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, Counter,
+    Environment, Ledger, NIL, Request, Slab, SlabIndex, Usage,
+};
+use crate::device::{Device, DeviceError, DevicePtr};
+use gmlake_core::alloc_conf::{AllocConf, TorchVersion};
+use gmlake_core::program::{Layout, PoolId, StreamId};
+use gmlake_core::units::Bytes;
+
+/// PyTorch's caching allocator, with or without expandable segments.
+#[derive(Debug, Clone)]
+pub struct Caching {
+    conf: AllocConf,
+    version: TorchVersion,
+    total_memory: Bytes,
+    /// Most bytes that may be held (`set_per_process_memory_fraction`).
+    limit: Option<Bytes>,
+    blocks: Blocks,
+    pools: Vec<Pool>,
+    reservations: Slab<Reservation>,
+    /// Private pools that are no longer in use: a flush releases them too.
+    freeable: Vec<PoolId>,
+    /// The first of the pools that are a CUDA graph's.
+    first_graph_pool: PoolId,
+    /// Private pools that serve other requests for which the device has no memory (`use_on_oom`), in order.
+    fallbacks: Vec<PoolId>,
+    pending: usize,
+    ranks: Ranks,
+    ledger: Ledger,
+    retries: u64,
+    splits: u64,
+    merges: u64,
+}
+
+/// What a search looks for.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    pool: u16,
+    stream: StreamId,
+    /// The request, rounded.
+    size: Bytes,
+    /// Whether expandable segments are on for this request.
+    expandable: bool,
+}
+
+impl Caching {
+    /// An allocator that holds nothing, with PyTorch's settings `environment.conf`.
+    #[must_use]
+    pub fn new(environment: &Environment) -> Self {
+        let mut new = Self {
+            conf: environment.conf.clone(),
+            version: environment.version,
+            total_memory: environment.total_memory,
+            limit: environment.memory_limit(),
+            blocks: Blocks::default(),
+            pools: (0..2).map(Pool::new).collect(),
+            reservations: Slab::default(),
+            freeable: Vec::new(),
+            first_graph_pool: PoolId(u8::MAX),
+            fallbacks: Vec::new(),
+            pending: 0,
+            ranks: Ranks::new(environment.version),
+            ledger: Ledger::default(),
+            retries: 0,
+            splits: 0,
+            merges: 0,
+        };
+        for &pool in &environment.no_split {
+            new.set_no_split(pool);
+        }
+        new
+    }
+
+    /// The block size for a request of `size` bytes.
+    #[must_use]
+    pub fn round(&self, size: Bytes) -> Bytes {
+        round_request(size, &self.conf)
+    }
+
+    /// Switches expandable segments on or off, as `torch.cuda.memory._set_allocator_settings` does at run time.
+    pub fn set_expandable(&mut self, on: bool) {
+        self.conf.expandable_segments = on;
+    }
+
+    /// Whether expandable segments are on.
+    #[must_use]
+    pub fn is_expandable(&self) -> bool {
+        self.conf.expandable_segments
+    }
+
+    /// The segment that would be asked from the device for a request of `size` bytes.
+    #[must_use]
+    pub fn segment_for(&self, size: Bytes) -> Bytes {
+        segment_size(self.round(size), &self.conf)
+    }
+
+    fn wanted(&self, request: Request) -> Wanted {
+        let size = round_request(request.size, &self.conf);
+        let pool = pool_index(request.pool, size <= SMALL_MAX);
+        let expandable = self.conf.expandable_segments;
+        Wanted { pool, stream: request.stream, size, expandable }
+    }
+
+    fn collects_garbage(&self) -> bool {
+        self.limit.is_some() && self.conf.garbage_collection_threshold > 0.0
+    }
+
+    /// Best fit, and what PyTorch makes of it: the position of the block to take.
+    #[inline]
+    fn search(&self, wanted: Wanted) -> Option<Cursor> {
+        let free = &self.pools[usize::from(wanted.pool)].free;
+        let mut at = free.best_fit(wanted.stream, wanted.size)?;
+        if self.blocks[free.block(at)].is_expandable() {
+            at = self.step_over_expandable(free, at, wanted.expandable)?;
+        }
+        let size = self.blocks[free.block(at)].size;
+        // A block that is too large ends the search, even if one that would do follows: so does PyTorch.
+        self.is_usable(wanted, size).then_some(at)
+    }
+
+    /// Takes the best block out of the free index.
+    #[inline]
+    fn find(&mut self, wanted: Wanted) -> Option<SlabIndex> {
+        if self.collects_garbage() {
+            self.pools[usize::from(wanted.pool)].searches += 1;
+        }
+        let at = self.search(wanted)?;
+        let free = &mut self.pools[usize::from(wanted.pool)].free;
+        let block = free.block(at);
+        free.remove_at(at);
+        Some(block)
+    }
+
+    /// Memory for a request that no free block fits, from the cheapest source to the last; and where it was found.
+    #[cold]
+    fn obtain(
+        &mut self,
+        device: &mut dyn Device,
+        wanted: Wanted,
+        requested: Bytes,
+    ) -> Result<(SlabIndex, Wanted), AllocError> {
+        if self.collects_garbage() {
+            self.collect_garbage(device);
+        }
+        if let Some(block) = self.grow(device, wanted)? {
+            return Ok((block, wanted));
+        }
+        // Up to 2.10 other pools come last.
+        let asks_others_first = self.version.is_at_least(11);
+        if asks_others_first && let Some(found) = self.find_elsewhere(wanted) {
+            return Ok(found);
+        }
+        if let Some(block) = self.make_room(device, wanted)? {
+            return Ok((block, wanted));
+        }
+        let found = if asks_others_first { None } else { self.find_elsewhere(wanted) };
+        found.ok_or_else(|| self.out_of_memory(requested))
+    }
+
+    /// Memory for a request that the device has refused, after giving up more and more of the cache.
+    fn make_room(
+        &mut self,
+        device: &mut dyn Device,
+        wanted: Wanted,
+    ) -> Result<Option<SlabIndex>, AllocError> {
+        if self.release_oversize(device, wanted)
+            && let Some(block) = self.grow(device, wanted)?
+        {
+            return Ok(Some(block));
+        }
+        if !self.may_flush(wanted) {
+            return Ok(None);
+        }
+        self.flush(device);
+        self.retries += 1;
+        // PyTorch does not search again here, although the flush may have freed a block that fits.
+        self.grow(device, wanted)
+    }
+
+    /// Nothing is flushed while a graph is captured; up to 2.12 also while requests go to any other private pool.
+    fn may_flush(&self, wanted: Wanted) -> bool {
+        let pool = self.pools[usize::from(wanted.pool)].id;
+        pool == PoolId::DEFAULT || self.version.is_at_least(13) && pool < self.first_graph_pool
+    }
+
+    /// Says which pools are those of CUDA graphs: this one and those behind it.
+    pub fn set_first_graph_pool(&mut self, pool: PoolId) {
+        self.first_graph_pool = pool;
+    }
+
+    fn out_of_memory(&self, requested: Bytes) -> AllocError {
+        AllocError::OutOfMemory { requested, usage: self.ledger.now() }
+    }
+
+    /// New memory from the device, out of the free index; `None` if there is none.
+    fn grow(
+        &mut self,
+        device: &mut dyn Device,
+        wanted: Wanted,
+    ) -> Result<Option<SlabIndex>, AllocError> {
+        let size = segment_size(wanted.size, &self.conf);
+        let needed = self.ledger.now().reserved + size;
+        if self.limit.is_some_and(|limit| needed > limit) {
+            return Ok(None);
+        }
+        if self.rejects(needed) {
+            return Err(self.out_of_memory(wanted.size));
+        }
+        // Up to 2.4 private pools grow by plain segments.
+        if wanted.expandable && (wanted.pool < 2 || self.version.is_at_least(5)) {
+            return Ok(self.grow_expandable(device, wanted)?);
+        }
+        match device.malloc(size) {
+            Ok(at) => {
+                self.ledger.grow(size);
+                Ok(Some(self.add_segment(at.0, size, wanted.pool, wanted.stream)))
+            }
+            Err(DeviceError::OutOfMemory { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn add_segment(&mut self, at: u64, size: Bytes, pool: u16, stream: StreamId) -> SlabIndex {
+        self.blocks.insert(Block {
+            at,
+            size,
+            requested: 0,
+            free_since: 0,
+            prev: NIL,
+            next: NIL,
+            reservation: NIL,
+            pool,
+            rank: self.ranks.of_new(),
+            stream,
+            state: BlockState::Free,
+        })
+    }
+
+    /// Whether a block of `size` bytes is cut for the request, rather than given whole.
+    #[inline]
+    fn should_split(&self, wanted: Wanted, size: Bytes) -> bool {
+        let rest = size - wanted.size;
+        if self.pools[usize::from(wanted.pool)].is_whole {
+            false
+        } else if wanted.pool.is_multiple_of(2) || wanted.expandable {
+            rest >= MIN_BLOCK
+        } else {
+            rest > SMALL_MAX && self.conf.max_split_size.is_none_or(|max| wanted.size < max)
+        }
+    }
+
+    /// Gives a block, which is in no index, to the client, and puts back what is too much.
+    #[inline]
+    fn hand_out(&mut self, block: SlabIndex, wanted: Wanted, requested: Bytes) -> Allocation {
+        let size = self.blocks[block].size;
+        let given = if self.should_split(wanted, size) {
+            self.splits += 1;
+            let front = self.blocks.split_front(block, wanted.size);
+            self.blocks[front].rank = self.ranks.of_cut(self.blocks[block].rank);
+            self.put_back(block);
+            front
+        } else {
+            block
+        };
+        let entry = &mut self.blocks[given];
+        entry.state = BlockState::Allocated;
+        entry.requested = requested;
+        let (at, size) = (DevicePtr(entry.at), entry.size);
+        self.ledger.malloc(requested, size);
+        Allocation { at, size, block: self.blocks.id(given) }
+    }
+
+    /// Puts a block into its pool's free index.
+    #[inline]
+    fn put_back(&mut self, index: SlabIndex) {
+        let block = &mut self.blocks[index];
+        let pool = &mut self.pools[usize::from(block.pool)];
+        block.state = BlockState::Free;
+        block.free_since = pool.searches;
+        pool.free.insert(block.stream, block.size, block.place(), index);
+    }
+
+    fn take_out(&mut self, index: SlabIndex) {
+        let block = &self.blocks[index];
+        self.pools[usize::from(block.pool)].free.remove(block.stream, block.size, block.place());
+    }
+
+    /// Ends a block's use: it merges with its free neighbours and waits for the next request.
+    #[inline]
+    fn complete(&mut self, index: SlabIndex) {
+        let Block { requested, size, .. } = self.blocks[index];
+        self.ledger.free_completed(requested, size);
+        self.blocks.retire(index);
+        self.merge_neighbours(index);
+        self.put_back(index);
+    }
+
+    #[inline]
+    fn merge_neighbours(&mut self, index: SlabIndex) {
+        let Block { prev, next, .. } = self.blocks[index];
+        if prev != NIL && self.blocks[prev].state == BlockState::Free {
+            self.take_out(prev);
+            self.blocks.absorb_prev(index);
+            self.merges += 1;
+        }
+        if next != NIL && self.blocks[next].state == BlockState::Free {
+            self.take_out(next);
+            self.blocks.absorb_next(index);
+            self.merges += 1;
+        }
+    }
+
+    /// Makes sure that there is a pool at place `index`; small and large pools come in pairs.
+    fn pool_entry(&mut self, index: u16) {
+        while self.pools.len() <= usize::from(index | 1) {
+            self.pools.push(Pool::new(self.pools.len() as u16));
+        }
+    }
+}
+
+impl Allocator for Caching {
+    #[inline]
+    fn malloc(
+        &mut self,
+        device: &mut dyn Device,
+        request: Request,
+    ) -> Result<Allocation, AllocError> {
+        let wanted = self.wanted(request);
+        if usize::from(wanted.pool) >= self.pools.len() {
+            self.pool_entry(wanted.pool);
+        }
+        let (block, wanted) = match self.find(wanted) {
+            Some(block) => (block, wanted),
+            None => self.obtain(device, wanted, request.size)?,
+        };
+        Ok(self.hand_out(block, wanted, request.size))
+    }
+
+    #[inline]
+    fn free_requested(&mut self, block: BlockId, _users: &[StreamId]) {
+        let index = self.blocks.expect(block);
+        let entry = &mut self.blocks[index];
+        assert_eq!(entry.state, BlockState::Allocated, "{block:?} was freed twice");
+        entry.state = BlockState::Pending;
+        self.pending += 1;
+        self.ledger.free_requested(entry.size);
+    }
+
+    #[inline]
+    fn free_completed(&mut self, _device: &mut dyn Device, block: BlockId) {
+        if let Some(index) = self.blocks.find(block) {
+            assert_eq!(self.blocks[index].state, BlockState::Pending, "{block:?} was not freed");
+            self.pending -= 1;
+            self.complete(index);
+        }
+    }
+
+    #[inline]
+    fn free(&mut self, _device: &mut dyn Device, block: BlockId) {
+        let index = self.blocks.expect(block);
+        let entry = &self.blocks[index];
+        assert_eq!(entry.state, BlockState::Allocated, "{block:?} was freed twice");
+        self.ledger.free_requested(entry.size);
+        self.complete(index);
+    }
+
+    fn trim(&mut self, device: &mut dyn Device) {
+        self.flush(device);
+    }
+
+    fn release_pool(&mut self, device: &mut dyn Device, pool: PoolId) {
+        self.flush_private(device, pool);
+    }
+
+    fn restore(
+        &mut self,
+        device: &mut dyn Device,
+        layout: &Layout,
+    ) -> Result<Option<Vec<BlockId>>, DeviceError> {
+        self.restore_layout(device, layout).map(Some)
+    }
+
+    fn usage(&self) -> Usage {
+        self.ledger.now()
+    }
+
+    fn peak(&self) -> Usage {
+        self.ledger.peak()
+    }
+
+    fn retries(&self) -> u64 {
+        self.retries
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        vec![("splits", self.splits), ("merges", self.merges)]
+    }
+
+    fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
+        let mut segment = DevicePtr(0);
+        for index in self.blocks.by_address() {
+            let Block { at, size, prev, stream, .. } = self.blocks[index];
+            let (state, requested) = match self.blocks[index].state {
+                BlockState::Allocated => (BlockUse::Allocated, self.blocks[index].requested),
+                BlockState::Pending => (BlockUse::Pending, self.blocks[index].requested),
+                BlockState::Free => (BlockUse::Free, 0),
+                BlockState::Unmapped | BlockState::Vacant => continue,
+            };
+            if prev == NIL || self.blocks[prev].state == BlockState::Unmapped {
+                segment = DevicePtr(at);
+            }
+            let block = (state != BlockUse::Free).then(|| self.blocks.id(index));
+            let at = DevicePtr(at);
+            let Pool { id: pool, is_small, .. } = self.pools[usize::from(self.blocks[index].pool)];
+            let kind = if is_small { BlockKind::Small } else { BlockKind::Large };
+            visit(BlockView { block, at, size, requested, stream, state, pool, kind, segment });
+        }
+    }
+}

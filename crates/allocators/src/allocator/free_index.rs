@@ -1,0 +1,354 @@
+//! The index of free blocks: exact best fit.
+//!
+//! PyTorch keeps the free blocks of a pool in one ordered set with the key (stream, size, place), all ascending, and
+//! takes the first that is not less than (stream, request, 0). A place is an address; from 2.12 on a number comes
+//! before it (see `caching/rank.rs`). This is that set, laid out for speed. Each stream has bins by size, 16 to a
+//! power of two, and a bit for each bin that is not empty:
+//!
+//! ```text
+//!   occupied   0 0 1 0 0 1 1 0 ...         the next bin that has blocks: count trailing zeros
+//!   bins           │     │ └ [ 18 MiB@c0 ]
+//!                  │     └── [ 17 MiB@a0, 17 MiB@f0, 17.5 MiB@b0 ]      sorted by size, then place
+//!                  └──────── [ 14 MiB@d0 ]
+//! ```
+//!
+//! A bin is short, so that searching it and moving its keys costs little; and bins are in order, so that the first key
+//! at or above the request, in its own bin or else the next occupied one, is exactly PyTorch's choice. The obvious
+//! version, a `BTreeSet`, is the reference in the tests.
+
+use crate::allocator::SlabIndex;
+use gmlake_core::program::StreamId;
+use gmlake_core::units::Bytes;
+
+/// What decides among free blocks of equal size: the lower rank, then the lower address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Its rank; 0 where addresses alone decide.
+    pub rank: u32,
+    /// Its address.
+    pub at: u64,
+}
+
+impl From<u64> for Place {
+    #[inline]
+    fn from(at: u64) -> Self {
+        Self { rank: 0, at }
+    }
+}
+
+/// A free block's place in the order of its stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Key {
+    size: Bytes,
+    at: u64,
+    rank: u32,
+    block: SlabIndex,
+}
+
+const _: () = assert!(size_of::<Key>() == 24);
+
+impl Key {
+    #[inline]
+    fn is_below(&self, size: Bytes, place: Place) -> bool {
+        self.size < size || (self.size == size && self.place() < place)
+    }
+
+    #[inline]
+    fn place(&self) -> Place {
+        Place { rank: self.rank, at: self.at }
+    }
+}
+
+/// A position in the index, good until the next change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cursor {
+    list: usize,
+    bin: usize,
+    slot: usize,
+}
+
+/// The free blocks of one pool.
+#[derive(Debug, Clone, Default)]
+pub struct FreeIndex {
+    lists: Vec<StreamList>,
+    /// In tests and fuzzing, the obvious set goes along, and every answer is compared with its own.
+    #[cfg(any(test, fuzzing))]
+    twin: twin::Twin,
+}
+
+impl FreeIndex {
+    /// Adds a free block.
+    #[inline]
+    pub fn insert(
+        &mut self,
+        stream: StreamId,
+        size: Bytes,
+        place: impl Into<Place>,
+        block: SlabIndex,
+    ) {
+        let place = place.into();
+        let list = self.list_of(stream).unwrap_or_else(|| self.add_list(stream));
+        self.lists[list].insert(size, place, block);
+        #[cfg(any(test, fuzzing))]
+        self.twin.insert(stream, size, place, block);
+    }
+
+    /// Takes a block out.
+    ///
+    /// # Panics
+    /// If it is not there.
+    #[inline]
+    pub fn remove(&mut self, stream: StreamId, size: Bytes, place: impl Into<Place>) {
+        let place = place.into();
+        let list = self.list_of(stream).expect("a free block's stream has a list");
+        let bin = bin_of(size);
+        let slot = self.lists[list].slot(bin, size, place);
+        let key = self.lists[list].bins[bin].get(slot);
+        assert!(
+            key.is_some_and(|key| (key.size, key.place()) == (size, place)),
+            "block is not free"
+        );
+        self.lists[list].remove(bin, slot);
+        #[cfg(any(test, fuzzing))]
+        self.twin.remove(stream, size, place);
+    }
+
+    /// The smallest block of `stream` with at least `size` bytes; among equals the one with the lowest place.
+    #[inline]
+    #[must_use]
+    pub fn best_fit(&self, stream: StreamId, size: Bytes) -> Option<Cursor> {
+        let list = self.list_of(stream)?;
+        let bin = bin_of(size);
+        let slot = self.lists[list].bins[bin].partition_point(|key| key.size < size);
+        let found = self.valid(Cursor { list, bin, slot });
+        #[cfg(any(test, fuzzing))]
+        assert_eq!(found.map(|at| self.block(at)), self.twin.best_fit(stream, size));
+        found
+    }
+
+    /// The next block of the same stream.
+    #[inline]
+    #[must_use]
+    pub fn next(&self, at: Cursor) -> Option<Cursor> {
+        let next = self.valid(Cursor { slot: at.slot + 1, ..at });
+        #[cfg(any(test, fuzzing))]
+        {
+            let key = &self.lists[at.list].bins[at.bin][at.slot];
+            let after = self.twin.after(self.lists[at.list].stream, key.size, key.place());
+            assert_eq!(next.map(|at| self.block(at)), after);
+        }
+        next
+    }
+
+    /// The block at a position.
+    #[inline]
+    #[must_use]
+    pub fn block(&self, at: Cursor) -> SlabIndex {
+        self.lists[at.list].bins[at.bin][at.slot].block
+    }
+
+    /// Takes out the block at a position.
+    #[inline]
+    pub fn remove_at(&mut self, at: Cursor) {
+        #[cfg(any(test, fuzzing))]
+        {
+            let key = &self.lists[at.list].bins[at.bin][at.slot];
+            self.twin.remove(self.lists[at.list].stream, key.size, key.place());
+        }
+        self.lists[at.list].remove(at.bin, at.slot);
+    }
+
+    /// Every block in the order of the index.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = SlabIndex> + '_ {
+        let bins = self.lists.iter().flat_map(|list| &list.bins);
+        bins.flat_map(|bin| bin.iter().map(|key| key.block))
+    }
+
+    /// The blocks of `stream` that are smaller than `size`, from the largest down.
+    pub fn smaller_than(
+        &self,
+        stream: StreamId,
+        size: Bytes,
+    ) -> impl Iterator<Item = SlabIndex> + '_ {
+        let list = self.list_of(stream).map(|list| &self.lists[list]);
+        let bins = list.into_iter().flat_map(|list| list.bins.iter().rev());
+        let keys = bins.flat_map(|bin| bin.iter().rev());
+        keys.filter(move |key| key.size < size).map(|key| key.block)
+    }
+
+    /// A list for a stream that has none, among the others in order of their streams.
+    #[cold]
+    fn add_list(&mut self, stream: StreamId) -> usize {
+        let list = self.lists.partition_point(|other| other.stream < stream);
+        self.lists.insert(list, StreamList::new(stream));
+        list
+    }
+
+    #[inline]
+    fn list_of(&self, stream: StreamId) -> Option<usize> {
+        self.lists.iter().position(|list| list.stream == stream)
+    }
+
+    /// The position itself, or the first of the next bin that is not empty.
+    #[inline]
+    fn valid(&self, at: Cursor) -> Option<Cursor> {
+        let list = &self.lists[at.list];
+        if at.slot < list.bins[at.bin].len() {
+            return Some(at);
+        }
+        let bin = list.occupied_after(at.bin)?;
+        Some(Cursor { bin, slot: 0, ..at })
+    }
+}
+
+/// Bins for each power of two, as a power of two.
+const STEP_BITS: u32 = 4;
+/// Sizes from 512 bytes to 2^47: 39 powers of two, in whole words of the bitmap.
+const WORDS: usize = 10;
+const BINS: usize = WORDS * 64;
+
+/// The bin of a size: its power of two, and the four bits behind the leading one.
+#[inline]
+fn bin_of(size: Bytes) -> usize {
+    let power = size.max(512).ilog2();
+    let step = (size >> (power - STEP_BITS)) as usize & ((1 << STEP_BITS) - 1);
+    (((power - 9) as usize) << STEP_BITS | step).min(BINS - 1)
+}
+
+/// The free blocks of one stream.
+#[derive(Debug, Clone)]
+struct StreamList {
+    stream: StreamId,
+    occupied: [u64; WORDS],
+    bins: Vec<Vec<Key>>,
+}
+
+impl StreamList {
+    fn new(stream: StreamId) -> Self {
+        Self { stream, occupied: [0; WORDS], bins: vec![Vec::new(); BINS] }
+    }
+
+    /// Slot of the first key of a bin that is not below (size, place).
+    #[inline]
+    fn slot(&self, bin: usize, size: Bytes, place: Place) -> usize {
+        self.bins[bin].partition_point(|key| key.is_below(size, place))
+    }
+
+    #[inline]
+    fn occupied_after(&self, bin: usize) -> Option<usize> {
+        let first = bin + 1;
+        let mut word = first / 64;
+        let mut bits = self.occupied.get(word)? & (u64::MAX << (first % 64));
+        while bits == 0 {
+            word += 1;
+            bits = *self.occupied.get(word)?;
+        }
+        Some(word * 64 + bits.trailing_zeros() as usize)
+    }
+
+    #[inline]
+    fn insert(&mut self, size: Bytes, place: Place, block: SlabIndex) {
+        let bin = bin_of(size);
+        let slot = self.slot(bin, size, place);
+        let Place { rank, at } = place;
+        self.bins[bin].insert(slot, Key { size, at, rank, block });
+        self.occupied[bin / 64] |= 1 << (bin % 64);
+    }
+
+    #[inline]
+    fn remove(&mut self, bin: usize, slot: usize) {
+        self.bins[bin].remove(slot);
+        if self.bins[bin].is_empty() {
+            self.occupied[bin / 64] &= !(1 << (bin % 64));
+        }
+    }
+}
+
+/// The obvious version: the set as PyTorch has it.
+#[cfg(any(test, fuzzing))]
+mod twin {
+    use std::collections::BTreeMap;
+    use std::ops::Bound::{Excluded, Unbounded};
+
+    use super::{Bytes, Place, SlabIndex, StreamId};
+
+    const FIRST: Place = Place { rank: 0, at: 0 };
+
+    #[derive(Debug, Clone, Default)]
+    pub(super) struct Twin {
+        pub(super) set: BTreeMap<(StreamId, Bytes, Place), SlabIndex>,
+    }
+
+    impl Twin {
+        pub(super) fn insert(
+            &mut self,
+            stream: StreamId,
+            size: Bytes,
+            at: Place,
+            block: SlabIndex,
+        ) {
+            assert_eq!(self.set.insert((stream, size, at), block), None, "block was free already");
+        }
+
+        pub(super) fn remove(&mut self, stream: StreamId, size: Bytes, at: Place) {
+            assert!(self.set.remove(&(stream, size, at)).is_some(), "block was not free");
+        }
+
+        pub(super) fn best_fit(&self, stream: StreamId, size: Bytes) -> Option<SlabIndex> {
+            let (key, &block) = self.set.range((stream, size, FIRST)..).next()?;
+            (key.0 == stream).then_some(block)
+        }
+
+        pub(super) fn after(&self, stream: StreamId, size: Bytes, at: Place) -> Option<SlabIndex> {
+            let behind = (Excluded((stream, size, at)), Unbounded);
+            let (key, &block) = self.set.range(behind).next()?;
+            (key.0 == stream).then_some(block)
+        }
+
+        pub(super) fn smaller_than(&self, stream: StreamId, size: Bytes) -> Vec<SlabIndex> {
+            let range = (stream, 0, FIRST)..(stream, size, FIRST);
+            self.set.range(range).rev().map(|(_, &block)| block).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A size among few, so that there are ties, or any at all.
+    fn size() -> impl Strategy<Value = Bytes> {
+        prop_oneof![1u64..40, 1u64..1 << 47]
+    }
+
+    proptest! {
+        /// The comparison itself is inside the index.
+        #[test]
+        fn agrees_with_the_obvious_set(
+            steps in prop::collection::vec((0u16..3, size(), 0u32..3, 0u32..3), 1..700)
+        ) {
+            let mut index = FreeIndex::default();
+            for (number, &(stream, size, action, rank)) in steps.iter().enumerate() {
+                let (stream, block) = (StreamId(stream), number as SlabIndex);
+                match (action, index.best_fit(stream, size)) {
+                    (1, Some(at)) => index.remove_at(index.next(at).unwrap_or(at)),
+                    (2, Some(at)) => {
+                        let found = index.block(at);
+                        let mut keys = index.twin.set.iter();
+                        let key = *keys.find(|(_, block)| **block == found).unwrap().0;
+                        index.remove(key.0, key.1, key.2);
+                    }
+                    _ => {
+                        let at = u64::from(block.wrapping_mul(2_654_435_761));
+                        index.insert(stream, size, Place { rank, at }, block);
+                    }
+                }
+                prop_assert!(index.iter().eq(index.twin.set.values().copied()));
+                let smaller: Vec<_> = index.smaller_than(stream, size).collect();
+                prop_assert_eq!(smaller, index.twin.smaller_than(stream, size));
+            }
+        }
+    }
+}

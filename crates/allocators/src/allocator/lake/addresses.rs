@@ -1,0 +1,87 @@
+//! Address ranges, cut out of a few long reservations: a call to reserve costs as much as mapping half a handle.
+
+use std::collections::BTreeMap;
+
+use crate::device::{Device, DeviceError, DevicePtr};
+use gmlake_core::units::{Bytes, GIB};
+
+/// Addresses that are reserved at a time: address space costs nothing, so that the second one is rarely needed.
+const RESERVATION: Bytes = 1024 * GIB;
+
+/// Reservations, and the gaps in them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Addresses {
+    /// Size by first address.
+    reservations: BTreeMap<DevicePtr, Bytes>,
+    /// Where nothing is mapped: size by first address.
+    gaps: BTreeMap<DevicePtr, Bytes>,
+}
+
+impl Addresses {
+    /// Addresses for `size` bytes: the end of the last reservation, if there is room.
+    pub(super) fn place(
+        &mut self,
+        device: &mut dyn Device,
+        size: Bytes,
+    ) -> Result<DevicePtr, DeviceError> {
+        if let Some((&at, _)) = self.gaps.iter().rev().find(|&(_, &room)| room >= size) {
+            return Ok(at);
+        }
+        let room = RESERVATION.max(size);
+        let at = device.reserve(room)?;
+        self.reservations.insert(at, room);
+        self.gaps.insert(at, room);
+        Ok(at)
+    }
+
+    /// Something is mapped at the beginning of a gap.
+    pub(super) fn take(&mut self, at: DevicePtr, size: Bytes) {
+        let room = self.gaps.remove(&at).expect("what is mapped is placed at a gap's beginning");
+        if room > size {
+            self.gaps.insert(at.offset(size), room - size);
+        }
+    }
+
+    /// Whether a reservation begins here: memory on the two sides belongs to different ones.
+    pub(super) fn is_border(&self, at: DevicePtr) -> bool {
+        self.reservations.contains_key(&at)
+    }
+
+    /// Where the reservation begins that an address lies in.
+    pub(super) fn base(&self, at: DevicePtr) -> DevicePtr {
+        let (&base, _) = self.reservations.range(..=at).next_back().expect("it is reserved");
+        base
+    }
+
+    /// Something was unmapped. Reservations that are empty go.
+    pub(super) fn give(&mut self, device: &mut dyn Device, at: DevicePtr, size: Bytes) {
+        let (mut at, mut size) = (at, size);
+        if !self.is_border(at.offset(size))
+            && let Some(room) = self.gaps.remove(&at.offset(size))
+        {
+            size += room;
+        }
+        if !self.is_border(at)
+            && let Some((&before, &room)) = self.gaps.range(..at).next_back()
+            && before.offset(room) == at
+        {
+            self.gaps.remove(&before);
+            (at, size) = (before, size + room);
+        }
+        self.gaps.insert(at, size);
+        self.drop_empty(device);
+    }
+
+    /// Gives back reservations in which nothing is mapped.
+    pub(super) fn drop_empty(&mut self, device: &mut dyn Device) {
+        let gaps = &mut self.gaps;
+        self.reservations.retain(|at, size| {
+            let is_empty = gaps.get(at) == Some(size);
+            if is_empty {
+                gaps.remove(at);
+                device.unreserve(*at, *size);
+            }
+            !is_empty
+        });
+    }
+}

@@ -1,0 +1,214 @@
+//! A pool: an allocator that keeps memory of the device and serves requests from it, whatever its policy.
+//!
+//! The policy decides where a request goes and when memory comes and goes. Everything that does not depend on it is
+//! here: ids, accounts, frees that wait for other streams, and the second attempt when memory is short.
+//!
+//! ```text
+//!   client ──malloc/free──▶ Pool: blocks, ledger, pending ──take/give──▶ Policy: which bytes, which segments
+//! ```
+
+use super::live::{Live, LiveBlock};
+use super::{
+    AllocError, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, Counter, Request,
+    SlabIndex, Usage,
+};
+use crate::device::{Device, DeviceError, DevicePtr};
+use gmlake_core::program::{Lifetime, PoolId, StreamId};
+use gmlake_core::units::Bytes;
+
+/// Where a policy serves a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Address of the first byte.
+    pub(super) at: DevicePtr,
+    /// Bytes, at least those asked for.
+    pub(super) size: Bytes,
+    /// The policy's own number of the place.
+    pub(super) key: SlabIndex,
+}
+
+/// Memory that a policy holds for later.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Free {
+    /// Address of the first byte.
+    pub(super) at: DevicePtr,
+    /// Bytes.
+    pub(super) size: Bytes,
+    /// The stream that may have it, where the policy keeps streams apart.
+    pub(super) stream: StreamId,
+}
+
+/// How a pool decides. All sizes are in bytes.
+pub(super) trait Policy: Send {
+    /// The size that a request is served as.
+    fn round(&self, size: Bytes) -> Bytes;
+
+    /// Serves a request of a rounded size.
+    ///
+    /// # Errors
+    /// Out of memory, after all that the policy does about it; or a driver error. Nothing was taken then.
+    fn take(
+        &mut self,
+        device: &mut dyn Device,
+        size: Bytes,
+        stream: StreamId,
+    ) -> Result<Place, DeviceError>;
+
+    /// A place is free again; what `stream` has queued may still use it, and nothing else.
+    fn give(&mut self, device: &mut dyn Device, place: Place, stream: StreamId);
+
+    /// Gives back to the device what no place needs.
+    fn trim(&mut self, device: &mut dyn Device);
+
+    /// Bytes held from the device.
+    fn held(&self) -> Bytes;
+
+    /// First address of the segment that a place is in.
+    fn segment(&self, at: DevicePtr) -> DevicePtr;
+
+    /// Shows all memory that is held and not taken, in any order.
+    fn walk_free(&self, visit: &mut dyn FnMut(Free));
+
+    /// See [`Allocator::counters`].
+    fn counters(&self) -> Vec<Counter> {
+        Vec::new()
+    }
+
+    /// A request comes, before it is served (perhaps in two attempts).
+    fn note_request(&mut self) {}
+
+    /// See [`Allocator::foresee`].
+    fn foresee(&mut self, _lifetimes: &dyn Fn() -> Vec<Lifetime>) {}
+}
+
+/// An allocator with a policy.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Pool<P> {
+    policy: P,
+    live: Live<Place>,
+    retries: u64,
+}
+
+impl<P: Policy> Pool<P> {
+    /// An allocator that holds nothing.
+    pub(super) fn new(policy: P) -> Self {
+        Self { policy, live: Live::default(), retries: 0 }
+    }
+
+    /// A place for a request; when there is none, once more after all frees that only wait for a stream.
+    fn obtain(
+        &mut self,
+        device: &mut dyn Device,
+        size: Bytes,
+        stream: StreamId,
+    ) -> Result<Place, DeviceError> {
+        match self.policy.take(device, size, stream) {
+            Err(DeviceError::OutOfMemory { .. }) if self.live.has_pending() => {}
+            other => return other,
+        }
+        self.retries += 1;
+        device.synchronize();
+        for block in self.live.take_pending() {
+            self.policy.give(device, block.place, block.stream);
+        }
+        self.policy.take(device, size, stream)
+    }
+
+    fn give_back(&mut self, device: &mut dyn Device, block: LiveBlock<Place>) {
+        self.policy.give(device, block.place, block.stream);
+        self.settle();
+    }
+
+    /// Takes over what the policy holds now.
+    fn settle(&mut self) {
+        let (now, before) = (self.policy.held(), self.live.usage().reserved);
+        if now > before {
+            self.live.grow(now - before);
+        } else {
+            self.live.shrink(before - now);
+        }
+    }
+
+    fn view_of(&self, id: BlockId, block: &LiveBlock<Place>) -> BlockView {
+        let &LiveBlock { at, size, requested, stream, state, .. } = block;
+        let (pool, kind, segment) = (PoolId::DEFAULT, BlockKind::Large, self.policy.segment(at));
+        BlockView { block: Some(id), at, size, requested, stream, state, pool, kind, segment }
+    }
+
+    fn view_of_free(&self, Free { at, size, stream }: Free) -> BlockView {
+        BlockView {
+            block: None,
+            at,
+            size,
+            requested: 0,
+            stream,
+            state: BlockUse::Free,
+            pool: PoolId::DEFAULT,
+            kind: BlockKind::Large,
+            segment: self.policy.segment(at),
+        }
+    }
+}
+
+impl<P: Policy> Allocator for Pool<P> {
+    fn malloc(
+        &mut self,
+        device: &mut dyn Device,
+        request: Request,
+    ) -> Result<Allocation, AllocError> {
+        self.policy.note_request();
+        let size = self.policy.round(request.size);
+        let taken = self.obtain(device, size, request.stream);
+        self.settle();
+        let place = taken.map_err(|error| self.live.explain(error, size))?;
+        Ok(self.live.hand_out(place, place.at, request, place.size))
+    }
+
+    fn free_requested(&mut self, block: BlockId, _users: &[StreamId]) {
+        self.live.request_free(block);
+    }
+
+    fn free_completed(&mut self, device: &mut dyn Device, block: BlockId) {
+        if let Some(block) = self.live.complete(block) {
+            self.give_back(device, block);
+        }
+    }
+
+    fn free(&mut self, device: &mut dyn Device, block: BlockId) {
+        let block = self.live.free(block);
+        self.give_back(device, block);
+    }
+
+    fn trim(&mut self, device: &mut dyn Device) {
+        self.policy.trim(device);
+        self.settle();
+    }
+
+    fn foresee(&mut self, lifetimes: &dyn Fn() -> Vec<Lifetime>) {
+        self.policy.foresee(lifetimes);
+    }
+
+    fn usage(&self) -> Usage {
+        self.live.usage()
+    }
+
+    fn peak(&self) -> Usage {
+        self.live.peak()
+    }
+
+    fn retries(&self) -> u64 {
+        self.retries
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        self.policy.counters()
+    }
+
+    fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
+        let mut views: Vec<_> =
+            self.live.iter().map(|(id, block)| self.view_of(id, block)).collect();
+        self.policy.walk_free(&mut |free| views.push(self.view_of_free(free)));
+        views.sort_by_key(|view| view.at);
+        views.into_iter().for_each(visit);
+    }
+}

@@ -1,0 +1,217 @@
+//! The registry: every allocator under its name, with its options.
+
+use super::bfc::Bfc;
+use super::cuda_async::CudaAsync;
+use super::offline::Offline;
+use super::pool::Pool;
+use super::rmm_arena::RmmArena;
+use super::rmm_pool::RmmPool;
+use super::spec::{Environment, OptionError, OptionSpec, Options, Spec};
+use super::{
+    Allocator, Caching, Gmlake, GmlakeOptions, Lake, LakeOptions, Native, PagedBound, Released,
+    ReleasedOptions, Vmm,
+};
+use gmlake_core::units::Bytes;
+
+/// Alignment that PyTorch relies on; CUDA promises half of it.
+const ALIGNMENT: Bytes = 512;
+
+/// Every allocator, in the order of all tables.
+pub const ALL: &[Spec] = &[
+    Spec {
+        name: "caching",
+        summary: "PyTorch's caching allocator (best fit with coalescing)",
+        options: CACHING_OPTIONS,
+        keeps_limit: true,
+        alignment: ALIGNMENT,
+        by_default: true,
+        build: |options, environment| build_caching(options, environment, false),
+    },
+    Spec {
+        name: "expandable",
+        summary: "PyTorch's caching allocator with expandable_segments:True",
+        options: CACHING_OPTIONS,
+        keeps_limit: true,
+        alignment: ALIGNMENT,
+        by_default: true,
+        build: |options, environment| build_caching(options, environment, true),
+    },
+    Spec {
+        name: "native",
+        summary: "every request to cuMemAlloc, every free to cuMemFree",
+        options: &[],
+        keeps_limit: false,
+        alignment: ALIGNMENT,
+        by_default: true,
+        build: |_, _| Ok(Box::new(Native::new())),
+    },
+    Spec {
+        name: "vmm",
+        summary: "every request to the virtual memory calls, without a pool",
+        options: Vmm::SPECS,
+        keeps_limit: false,
+        alignment: ALIGNMENT,
+        by_default: true,
+        build: |options, _| Ok(Box::new(Vmm::from_options(options)?)),
+    },
+    Spec {
+        name: "gmlake",
+        summary: "GMLake as the paper describes it",
+        options: GmlakeOptions::SPECS,
+        keeps_limit: false,
+        alignment: ALIGNMENT,
+        by_default: true,
+        build: |options, environment| {
+            let options = GmlakeOptions::take(options)?;
+            let limit = environment.memory_limit().unwrap_or(Bytes::MAX);
+            Ok(Box::new(Gmlake::new(options, limit)))
+        },
+    },
+    Spec {
+        name: "gmlake-released",
+        summary: "GMLake as its authors released it",
+        options: ReleasedOptions::SPECS,
+        keeps_limit: false,
+        alignment: ALIGNMENT,
+        by_default: true,
+        build: |options, environment| {
+            let options = ReleasedOptions::take(options)?;
+            let limit = environment.memory_limit().unwrap_or(Bytes::MAX);
+            Ok(Box::new(Released::new(options, limit)))
+        },
+    },
+    Spec {
+        name: "lake",
+        summary: "our own: large handles in an arena, stitched where growth would waste memory",
+        options: LakeOptions::SPECS,
+        keeps_limit: false,
+        alignment: ALIGNMENT,
+        by_default: true,
+        build: |options, environment| {
+            let options = LakeOptions::take(options)?;
+            let limit = environment.memory_limit().unwrap_or(Bytes::MAX);
+            Ok(Box::new(Lake::new(options, limit)))
+        },
+    },
+    Spec {
+        name: "xla-bfc",
+        summary: "XLA's and TensorFlow's best fit with coalescing, in regions that double",
+        options: Bfc::SPECS,
+        keeps_limit: false,
+        alignment: 256,
+        by_default: false,
+        build: |options, _| Ok(Box::new(Pool::new(Bfc::from_options(options)?))),
+    },
+    Spec {
+        name: "rmm-pool",
+        summary: "RAPIDS' pool: best fit, a free list for each stream, doubling",
+        options: RmmPool::SPECS,
+        keeps_limit: false,
+        alignment: 256,
+        by_default: false,
+        build: |options, _| Ok(Box::new(Pool::new(RmmPool::from_options(options)?))),
+    },
+    Spec {
+        name: "rmm-arena",
+        summary: "RAPIDS' arenas: first fit in superblocks, an arena for each stream",
+        options: RmmArena::SPECS,
+        keeps_limit: false,
+        alignment: 256,
+        by_default: false,
+        build: |options, _| Ok(Box::new(Pool::new(RmmArena::from_options(options)?))),
+    },
+    Spec {
+        name: "cuda-async",
+        summary: "CUDA's stream-ordered pool, PyTorch's backend:cudaMallocAsync",
+        options: &[],
+        keeps_limit: false,
+        alignment: ALIGNMENT,
+        by_default: false,
+        build: |_, _| Ok(Box::new(Pool::new(CudaAsync::default()))),
+    },
+    Spec {
+        name: "offline",
+        summary: "a plan made from the whole trace: a bound that is reached",
+        options: Offline::SPECS,
+        keeps_limit: false,
+        alignment: ALIGNMENT,
+        by_default: false,
+        build: |options, _| Ok(Box::new(Pool::new(Offline::from_options(options)?))),
+    },
+    Spec {
+        name: "bound",
+        summary: "lower bound: the bytes that are live",
+        options: &[],
+        keeps_limit: false,
+        alignment: 1,
+        by_default: true,
+        build: |_, _| Ok(Box::new(Native::with_rounding(1))),
+    },
+    Spec {
+        name: "bound-2mib",
+        summary: "lower bound in pages of 2 MiB, with PyTorch's small pool",
+        options: &[],
+        keeps_limit: false,
+        alignment: ALIGNMENT,
+        by_default: true,
+        build: |_, environment| Ok(Box::new(PagedBound::new(environment))),
+    },
+];
+
+/// PyTorch's options, under PyTorch's names; those not given are as in the recording or in `--alloc-conf`.
+const CACHING_OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "max_split_size_mb",
+        default: "as recorded",
+        help: "blocks of this many MiB or more are not split",
+    },
+    OptionSpec {
+        name: "max_non_split_rounding_mb",
+        default: "as recorded",
+        help: "how many MiB larger than an oversize request a cached block may be",
+    },
+    OptionSpec {
+        name: "garbage_collection_threshold",
+        default: "as recorded",
+        help: "share of the memory limit from which old cached blocks are released",
+    },
+    OptionSpec {
+        name: "roundup_power2_divisions",
+        default: "as recorded",
+        help: "round requests up to this many steps between powers of two",
+    },
+    OptionSpec {
+        name: "large_segment_size_mb",
+        default: "as recorded",
+        help: "segment for requests from 1 MiB up to 10 MiB",
+    },
+];
+
+fn build_caching(
+    options: &mut Options,
+    environment: &Environment,
+    expandable: bool,
+) -> Result<Box<dyn Allocator>, OptionError> {
+    let mut environment = environment.clone();
+    let given: Vec<String> = CACHING_OPTIONS
+        .iter()
+        .filter_map(|spec| options.take(spec.name).map(|value| format!("{}:{value}", spec.name)))
+        .collect();
+    environment.conf = environment
+        .conf
+        .with(&given.join(","), environment.version)
+        .map_err(|error| OptionError::Conf(error.to_string()))?;
+    environment.conf.expandable_segments = expandable;
+    Ok(Box::new(Caching::new(&environment)))
+}
+
+/// The allocators that run where none is named.
+pub fn by_default() -> impl Iterator<Item = &'static Spec> {
+    ALL.iter().filter(|spec| spec.by_default)
+}
+
+/// The allocator with this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Spec> {
+    ALL.iter().find(|spec| spec.name == name)
+}

@@ -1,0 +1,384 @@
+//! `gmlake-released`: the allocator that GMLake's authors published, to the call.
+//!
+//! It bears the paper's name and differs from the paper in almost every step. Large requests (more than 1 MiB after
+//! rounding) are whole numbers of 2 MiB chunks and go down this list:
+//!
+//! ```text
+//!   request ─▶ smallest free pBlock that is large enough (split if larger)        even if an sBlock fits exactly
+//!           ─▶ smallest usable sBlock, up to `reuseLimit` times the request       a prefix of it is used
+//!           ─▶ stitch free pBlocks, largest first, the last one cut               only from `fragLimit` on
+//!           ─▶ new memory for the whole request                                   fragments stay idle (D1)
+//!              (`reAlloc`: only for what is missing, then stitch)
+//!           ─▶ flush the cache, new memory, stitch ─▶ out of memory
+//! ```
+//!
+//! Free neighbours merge, so that pBlocks split and merge all the time; what converges is the set of sBlocks. Streams
+//! never mix. Small requests take the stock small pool.
+//!
+//! Of the defects that were found in the published code, those that change figures are behaviour and kept: D1 (new
+//! memory for the whole request although fragments would do), D9 (the counts of segments and of stitched bytes only
+//! drift upwards, and the latter triggers `autoGC`), D14 (`reAlloc` refuses new memory when fragments suffice, even
+//! where they may not be stitched). Those that corrupt memory or end the process are not:
+//!
+//! - D2: a stitch that fails takes nothing; its members stay free.
+//! - D3, D5: releasing a segment destroys every idle sBlock over it, and an sBlock in use gives up exactly the chunks
+//!   that its tensor does not use.
+//! - D4: a failed mapping is undone at once and tried again after each collection, without the eight blind attempts.
+//! - D6, D7: rounding to divisions of a power of two does not apply to large requests; nothing ends the process.
+//! - D10: the device is synchronised before anything is unmapped or released.
+//!
+//! Not modelled: PyTorch's `max_split_size` and age-based garbage collection, and private pools of CUDA graphs; with
+//! the released code's own switches these are off.
+
+mod options;
+mod reclaim;
+
+pub use options::ReleasedOptions;
+
+use super::small_pool::{SMALL_LIMIT, round_small};
+use super::vm_pool::{Front, Place, VmPool};
+use super::{
+    AllocError, Allocation, Allocator, BlockId, BlockView, Counter, Request, SlabIndex, Usage,
+};
+use crate::device::{Device, DeviceError};
+use gmlake_core::program::StreamId;
+use gmlake_core::units::{Bytes, MIB, round_up};
+
+/// The published code's chunk: fixed, whatever the driver's granularity is.
+const CHUNK: Bytes = 2 * MIB;
+/// Requests below [`LARGE_REQUEST`] open a segment of this size.
+const LARGE_SEGMENT: Bytes = 20 * MIB;
+/// From here on a segment is as large as its request.
+const LARGE_REQUEST: Bytes = 10 * MIB;
+
+/// How often each way to serve a large request was taken.
+#[derive(Debug, Clone, Copy, Default)]
+struct Hits {
+    pblock: u64,
+    sblock: u64,
+    stitch: u64,
+    fresh: u64,
+    oom: u64,
+}
+
+/// The released GMLake.
+#[derive(Debug, Clone)]
+pub struct Released {
+    front: Front,
+    options: ReleasedOptions,
+    /// Physical bytes that the process may hold.
+    memory_limit: Bytes,
+    hits: Hits,
+    /// The `segments` statistic: grows with every stitch, and never shrinks for one (D9).
+    segments: u64,
+    /// Running total of stitched bytes as the released code keeps it (D9).
+    stitched_total: Bytes,
+    /// Members of the stitch at hand; kept to save the allocation.
+    members: Vec<SlabIndex>,
+}
+
+impl Released {
+    /// An allocator that holds nothing, and may come to hold `memory_limit` bytes.
+    #[must_use]
+    pub fn new(options: ReleasedOptions, memory_limit: Bytes) -> Self {
+        Self {
+            front: Front::new(VmPool::new(CHUNK, true)),
+            options,
+            memory_limit,
+            hits: Hits::default(),
+            segments: 0,
+            stitched_total: 0,
+            members: Vec::new(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn front(&self) -> &Front {
+        &self.front
+    }
+
+    /// Section 2.4 of the facts: from the cache, by stitching, from the device, and after a flush once more.
+    fn malloc_large(
+        &mut self,
+        device: &mut dyn Device,
+        stream: StreamId,
+        chunks: u32,
+    ) -> Result<Place, DeviceError> {
+        if let Some(place) = self.search(stream, chunks) {
+            return Ok(place);
+        }
+        if let Some(place) = self.try_stitch(device, stream, chunks, 0)? {
+            return Ok(place);
+        }
+        let refused = match self.fresh(device, stream, chunks)? {
+            Ok(place) => return Ok(place),
+            Err(refused) => refused,
+        };
+        if let Some(place) = self.try_stitch(device, stream, chunks, 1)? {
+            return Ok(place);
+        }
+        self.front.retries += 1;
+        self.flush(device);
+        if let Ok(place) = self.fresh(device, stream, chunks)? {
+            return Ok(place);
+        }
+        self.try_stitch(device, stream, chunks, 2)?.ok_or(refused)
+    }
+
+    /// What the cache has: a pBlock that is large enough wins over any sBlock.
+    #[inline]
+    fn search(&mut self, stream: StreamId, chunks: u32) -> Option<Place> {
+        let pool = &mut self.front.pool;
+        if let Some(block) = pool.best_fit(stream, chunks) {
+            pool.take(block, chunks);
+            self.hits.pblock += 1;
+            return Some(Place::Primitive(block));
+        }
+        let most = (f64::from(chunks) * self.options.reuse_limit) as u32;
+        let sblock = pool.usable_fit(stream, chunks, most)?;
+        pool.take_stitched(sblock, chunks);
+        self.hits.sblock += 1;
+        Some(Place::Stitched(sblock))
+    }
+
+    /// Stitching attempt number `attempt`; `None` if it is not allowed, or there is not enough to stitch.
+    #[cold]
+    fn try_stitch(
+        &mut self,
+        device: &mut dyn Device,
+        stream: StreamId,
+        chunks: u32,
+        attempt: u64,
+    ) -> Result<Option<Place>, DeviceError> {
+        let size = self.front.pool.bytes(chunks);
+        let is_allowed = attempt >= self.options.defrag_level && size >= self.options.frag_limit;
+        if !self.options.is_on || !is_allowed || !self.collect_members(stream, chunks) {
+            return Ok(None);
+        }
+        let Some(sblock) = self.stitch(device, chunks)? else { return Ok(None) };
+        self.segments += 1;
+        self.hits.stitch += 1;
+        self.stitched_total += size;
+        if self.stitched_total > self.options.auto_gc {
+            device.synchronize();
+            let destroyed = self.collect(device, 2, 0);
+            self.stitched_total = self.stitched_total.saturating_sub(destroyed);
+        }
+        Ok(Some(Place::Stitched(sblock)))
+    }
+
+    /// Free pBlocks from the largest on until they suffice; at least two must be there.
+    fn collect_members(&mut self, stream: StreamId, chunks: u32) -> bool {
+        self.members.clear();
+        let (mut seen, mut sum) = (0, 0);
+        for (block, len) in self.front.pool.largest_first(stream) {
+            seen += 1;
+            if sum < chunks {
+                sum += len;
+                self.members.push(block);
+            }
+            if seen >= 2 && sum >= chunks {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Maps the collected members; short of address space, after each of three collections of sBlocks.
+    fn stitch(
+        &mut self,
+        device: &mut dyn Device,
+        chunks: u32,
+    ) -> Result<Option<SlabIndex>, DeviceError> {
+        for level in 0..3 {
+            match self.front.pool.stitch(device, &self.members, chunks) {
+                Ok(sblock) => return Ok(Some(sblock)),
+                Err(DeviceError::OutOfMemory { .. }) => {
+                    device.synchronize();
+                    self.collect(device, level, self.front.pool.bytes(chunks));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// New memory: for the whole request, or with `reAlloc` for what the fragments lack. The inner error says that
+    /// there is none; the outer one that the driver failed.
+    #[cold]
+    fn fresh(
+        &mut self,
+        device: &mut dyn Device,
+        stream: StreamId,
+        chunks: u32,
+    ) -> Result<Result<Place, DeviceError>, DeviceError> {
+        let size = self.front.pool.bytes(chunks);
+        let target = segment_size(size);
+        let free = device.memory_info().free;
+        let refused = Err(DeviceError::OutOfMemory { requested: size, free });
+        if self.front.live.usage().reserved + target > self.memory_limit {
+            return Ok(refused);
+        }
+        let mut wanted = target;
+        if self.options.re_alloc {
+            let fragments: u32 = self.front.pool.largest_first(stream).map(|(_, len)| len).sum();
+            if fragments >= chunks {
+                return Ok(refused);
+            }
+            wanted = segment_size(size - self.front.pool.bytes(fragments));
+        }
+        let block = match self.grow(device, stream, wanted, target) {
+            Ok(block) => block,
+            Err(error @ DeviceError::OutOfMemory { .. }) => return Ok(Err(error)),
+            Err(error) => return Err(error),
+        };
+        if wanted < size {
+            return Ok(self.try_stitch(device, stream, chunks, 4)?.map_or(refused, Ok));
+        }
+        self.front.pool.take(block, chunks);
+        self.hits.fresh += 1;
+        Ok(Ok(Place::Primitive(block)))
+    }
+
+    /// A new segment. When the device has memory and yet refuses, it lacks addresses: sBlocks are collected then.
+    fn grow(
+        &mut self,
+        device: &mut dyn Device,
+        stream: StreamId,
+        size: Bytes,
+        target: Bytes,
+    ) -> Result<SlabIndex, DeviceError> {
+        for level in 0..3 {
+            match self.grow_once(device, stream, size) {
+                Err(error @ DeviceError::OutOfMemory { .. }) => {
+                    let is_physical = device.memory_info().free <= size;
+                    if is_physical || self.idle_bytes(stream) < size {
+                        return Err(error);
+                    }
+                    device.synchronize();
+                    let destroyed = self.collect(device, level, target);
+                    self.stitched_total = self.stitched_total.saturating_sub(destroyed);
+                }
+                other => return other,
+            }
+        }
+        Err(DeviceError::OutOfMemory { requested: size, free: device.memory_info().free })
+    }
+
+    fn grow_once(
+        &mut self,
+        device: &mut dyn Device,
+        stream: StreamId,
+        size: Bytes,
+    ) -> Result<SlabIndex, DeviceError> {
+        let chunks = (size / CHUNK) as u32;
+        let pool = &mut self.front.pool;
+        let block = match self.options.is_on {
+            true => pool.grow(device, chunks, stream)?,
+            false => pool.grow_plain(device, chunks, stream)?,
+        };
+        self.front.live.grow(size);
+        self.segments += 1;
+        Ok(block)
+    }
+
+    fn malloc_small(
+        &mut self,
+        device: &mut dyn Device,
+        stream: StreamId,
+        size: Bytes,
+    ) -> Result<Place, DeviceError> {
+        match self.front.malloc_small(device, size, stream) {
+            Err(DeviceError::OutOfMemory { .. }) => {}
+            other => return other,
+        }
+        self.front.retries += 1;
+        self.flush(device);
+        self.front.malloc_small(device, size, stream)
+    }
+}
+
+impl Allocator for Released {
+    #[inline]
+    fn malloc(
+        &mut self,
+        device: &mut dyn Device,
+        request: Request,
+    ) -> Result<Allocation, AllocError> {
+        let small = round_small(request.size);
+        let (size, place) = if small <= SMALL_LIMIT {
+            (small, self.malloc_small(device, request.stream, small))
+        } else {
+            let size = round_up(small, CHUNK);
+            (size, self.malloc_large(device, request.stream, (size / CHUNK) as u32))
+        };
+        match place {
+            Ok(place) => Ok(self.front.hand_out(place, request, size)),
+            Err(error) => {
+                self.hits.oom += 1;
+                Err(self.front.live.explain(error, request.size))
+            }
+        }
+    }
+
+    fn free_requested(&mut self, block: BlockId, _users: &[StreamId]) {
+        self.front.live.request_free(block);
+    }
+
+    fn free_completed(&mut self, _device: &mut dyn Device, block: BlockId) {
+        self.front.complete_free(block);
+    }
+
+    fn free(&mut self, _device: &mut dyn Device, block: BlockId) {
+        self.front.free(block);
+    }
+
+    fn trim(&mut self, device: &mut dyn Device) {
+        self.empty_cache(device);
+    }
+
+    fn usage(&self) -> Usage {
+        self.front.live.usage()
+    }
+
+    fn peak(&self) -> Usage {
+        self.front.live.peak()
+    }
+
+    fn retries(&self) -> u64 {
+        self.front.retries
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        let Hits { pblock, sblock, stitch, fresh, oom } = self.hits;
+        let tally = self.front.pool.tally;
+        vec![
+            ("pblock_hits", pblock),
+            ("sblock_hits", sblock),
+            ("stitches", stitch),
+            ("new_memory", fresh),
+            ("ooms", oom),
+            ("sblocks_created", tally.created),
+            ("sblocks_destroyed", tally.destroyed),
+            ("sblocks_reused", tally.reused),
+            ("chunks_mapped", tally.mapped),
+            ("splits", tally.splits),
+            ("stitched_bytes", tally.stitched),
+            ("stitched_bytes_peak", tally.stitched_peak),
+            ("stitched_bytes_by_its_own_count", self.stitched_total),
+            ("segments_by_its_own_count", self.segments + self.front.small_segments()),
+        ]
+    }
+
+    fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
+        self.front.walk(visit);
+    }
+}
+
+/// What the released code asks the device for, to serve `size` bytes (rounded).
+fn segment_size(size: Bytes) -> Bytes {
+    if size < LARGE_REQUEST { LARGE_SEGMENT } else { size }
+}
+
+#[cfg(test)]
+mod stories;

@@ -1,0 +1,250 @@
+//! Specifications: what an allocator is called, which options it has, and how it is made.
+//!
+//! An option is written `allocator.name=value`, such as `gmlake.fragment_limit=128MiB`. Every allocator takes its
+//! options out of an [`Options`] bag by name and type; what is left over in the end was unknown.
+
+use super::Allocator;
+use crate::device::GRANULE;
+use gmlake_core::alloc_conf::{AllocConf, DEFAULT_TOTAL_MEMORY, TorchVersion};
+use gmlake_core::program::PoolId;
+use gmlake_core::units::{Bytes, GIB, parse_size};
+
+/// What a run provides in addition to the allocator's own options.
+#[derive(Debug, Clone)]
+pub struct Environment {
+    /// PyTorch's allocator settings: those of the recording, or given by the user.
+    pub conf: AllocConf,
+    /// The PyTorch whose behaviour is simulated.
+    pub version: TorchVersion,
+    /// Memory of the device, in bytes.
+    pub total_memory: Bytes,
+    /// Share of the device's memory that the process may hold (`set_per_process_memory_fraction`); `None`: no limit.
+    pub memory_fraction: Option<f64>,
+    /// The same limit in bytes, where it is known more exactly than its fraction.
+    pub limit: Option<Bytes>,
+    /// Private pools whose segments PyTorch hands out whole (`no_split` of a `MemPool`).
+    pub no_split: Vec<PoolId>,
+}
+
+impl Environment {
+    /// The share of the device's memory that limits the process, if any does: that of the run, else of the settings.
+    /// All of it is no limit, but up to 2.9 PyTorch took it for one.
+    #[must_use]
+    pub fn fraction(&self) -> Option<f64> {
+        let fraction = self.memory_fraction.or(self.conf.memory_fraction);
+        fraction.filter(|&fraction| fraction < 1.0 || !self.version.is_at_least(10))
+    }
+
+    /// Bytes that the process may hold, if there is a limit.
+    #[must_use]
+    pub fn memory_limit(&self) -> Option<Bytes> {
+        let of_fraction = |fraction: f64| (fraction * self.total_memory as f64) as Bytes;
+        self.limit.or_else(|| self.fraction().map(of_fraction))
+    }
+}
+
+impl Environment {
+    /// These settings, on the PyTorch and the device that are assumed where nothing is known, without a limit.
+    #[must_use]
+    pub fn new(conf: AllocConf) -> Self {
+        Self {
+            conf,
+            version: TorchVersion::default(),
+            total_memory: DEFAULT_TOTAL_MEMORY,
+            memory_fraction: None,
+            limit: None,
+            no_split: Vec::new(),
+        }
+    }
+}
+
+/// One option of an allocator.
+#[derive(Debug, Clone, Copy)]
+pub struct OptionSpec {
+    /// Its name, without the allocator's.
+    pub name: &'static str,
+    /// Its default, as a user would write it.
+    pub default: &'static str,
+    /// One sentence.
+    pub help: &'static str,
+}
+
+/// How an allocator is made.
+type Build = fn(&mut Options, &Environment) -> Result<Box<dyn Allocator>, OptionError>;
+
+/// An entry in the list of allocators.
+#[derive(Debug, Clone, Copy)]
+pub struct Spec {
+    /// The name on the command line.
+    pub name: &'static str,
+    /// One line that says what it is.
+    pub summary: &'static str,
+    /// Its options.
+    pub options: &'static [OptionSpec],
+    /// Whether it keeps to [`Environment::limit`] itself, as PyTorch does; any other is given a device of that size.
+    pub keeps_limit: bool,
+    /// All addresses are multiples of this many bytes.
+    pub alignment: Bytes,
+    /// Whether it runs where no allocator is named; the others are for those who ask for them.
+    pub by_default: bool,
+    /// Makes it.
+    pub build: Build,
+}
+
+/// An allocator, and the options to run it with.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// The allocator.
+    pub spec: &'static Spec,
+    /// Options that differ from its defaults.
+    pub options: Options,
+}
+
+impl Spec {
+    /// Makes the allocator with the given options.
+    ///
+    /// # Errors
+    /// If a value is wrong, or an option is not one of this allocator's.
+    pub fn build(
+        &self,
+        options: &Options,
+        environment: &Environment,
+    ) -> Result<Box<dyn Allocator>, OptionError> {
+        let mut left = options.clone();
+        let allocator = (self.build)(&mut left, environment)?;
+        match left.pairs.first() {
+            None => Ok(allocator),
+            Some((name, _)) => Err(OptionError::Unknown {
+                allocator: self.name,
+                name: name.clone(),
+                known: self.options.iter().map(|option| option.name).collect::<Vec<_>>().join(", "),
+            }),
+        }
+    }
+}
+
+/// Why an option was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OptionError {
+    /// The allocator has no such option.
+    #[error("{allocator} has no option {name:?}; it has: {known}")]
+    Unknown {
+        /// The allocator.
+        allocator: &'static str,
+        /// The option.
+        name: String,
+        /// All that there are.
+        known: String,
+    },
+    /// PyTorch would refuse the value.
+    #[error("{0}")]
+    Conf(String),
+    /// The value is of the wrong kind.
+    #[error("option {name} is {value:?}, but must be {expected}")]
+    Value {
+        /// The option.
+        name: String,
+        /// What was given.
+        value: String,
+        /// What would be right.
+        expected: &'static str,
+    },
+}
+
+/// Options of one allocator as typed: name and value.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Options {
+    pairs: Vec<(String, String)>,
+}
+
+impl Options {
+    /// Sets an option, in place of an earlier value.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.pairs.retain(|(other, _)| other != name);
+        self.pairs.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// The options, as `name=value`, in the order in which they were set.
+    #[must_use]
+    pub fn rows(&self) -> Vec<String> {
+        self.pairs.iter().map(|(name, value)| format!("{name}={value}")).collect()
+    }
+
+    /// The value of an option, which is then no longer among those left over.
+    pub(super) fn take(&mut self, name: &str) -> Option<String> {
+        let at = self.pairs.iter().position(|(other, _)| other == name)?;
+        Some(self.pairs.remove(at).1)
+    }
+
+    fn read<T>(
+        &mut self,
+        name: &str,
+        default: T,
+        expected: &'static str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, OptionError> {
+        let Some(value) = self.take(name) else { return Ok(default) };
+        parse(&value).ok_or(OptionError::Value { name: name.to_owned(), value, expected })
+    }
+
+    /// A size such as `128MiB`.
+    ///
+    /// # Errors
+    /// If the value is not a size.
+    pub fn size(&mut self, name: &str, default: Bytes) -> Result<Bytes, OptionError> {
+        self.read(name, default, "a size such as 128MiB", |text| parse_size(text).ok())
+    }
+
+    /// The size of a physical chunk: a multiple of 2 MiB, and at most 1 GiB.
+    ///
+    /// # Errors
+    /// If the value is anything else.
+    pub fn chunk(&mut self, name: &str, default: Bytes) -> Result<Bytes, OptionError> {
+        let valid = |size: &Bytes| (GRANULE..=GIB).contains(size) && size.is_multiple_of(GRANULE);
+        let expected = "a multiple of 2MiB, up to 1GiB";
+        self.read(name, default, expected, |text| parse_size(text).ok().filter(valid))
+    }
+
+    /// A whole number.
+    ///
+    /// # Errors
+    /// If the value is not a whole number.
+    pub fn whole(&mut self, name: &str, default: u64) -> Result<u64, OptionError> {
+        self.read(name, default, "a whole number", |text| text.parse().ok())
+    }
+
+    /// A finite number that is not negative.
+    ///
+    /// # Errors
+    /// If the value is anything else.
+    pub fn number(&mut self, name: &str, default: f64) -> Result<f64, OptionError> {
+        let valid = |number: &f64| number.is_finite() && *number >= 0.0;
+        self.read(name, default, "a number", |text| text.parse().ok().filter(valid))
+    }
+
+    /// One of a few names, each of which stands for something.
+    ///
+    /// # Errors
+    /// If it is none of them.
+    pub fn name<T>(
+        &mut self,
+        name: &str,
+        default: T,
+        expected: &'static str,
+        meaning: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, OptionError> {
+        self.read(name, default, expected, meaning)
+    }
+
+    /// `on` or `off`.
+    ///
+    /// # Errors
+    /// If the value is neither.
+    pub fn switch(&mut self, name: &str, default: bool) -> Result<bool, OptionError> {
+        self.read(name, default, "on or off", |text| match text {
+            "on" | "true" | "1" => Some(true),
+            "off" | "false" | "0" => Some(false),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,231 @@
+//! The front of both GMLakes: the accounts of live tensors, small requests, frees, and the view from outside.
+
+use super::VmPool;
+use super::pblock::BlockState;
+use crate::allocator::live::{Live, LiveBlock};
+use crate::allocator::small_pool::{SMALL_SEGMENT, SmallBlock, SmallPool};
+use crate::allocator::{Allocation, BlockId, BlockKind, BlockUse, BlockView, Request, SlabIndex};
+use crate::device::{Device, DeviceError, DevicePtr};
+use gmlake_core::program::{PoolId, StreamId};
+use gmlake_core::units::Bytes;
+
+/// Where a tensor lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::allocator) enum Place {
+    /// In a block of the small pool.
+    Small(SlabIndex),
+    /// In a pBlock.
+    Primitive(SlabIndex),
+    /// In an sBlock.
+    Stitched(SlabIndex),
+}
+
+/// Live tensors, small blocks, large blocks.
+#[derive(Debug, Clone)]
+pub(in crate::allocator) struct Front {
+    /// The accounts.
+    pub(in crate::allocator) live: Live<Place>,
+    small: SmallPool,
+    /// The large blocks.
+    pub(in crate::allocator) pool: VmPool,
+    /// Times that everything free was given back to try again.
+    pub(in crate::allocator) retries: u64,
+}
+
+impl Front {
+    /// Nothing held, nothing live.
+    pub(in crate::allocator) fn new(pool: VmPool) -> Self {
+        Self { live: Live::default(), small: SmallPool::default(), pool, retries: 0 }
+    }
+
+    /// A small block for a request of `size` bytes (rounded).
+    ///
+    /// # Errors
+    /// Out of memory or a driver error, when a new segment was needed.
+    #[inline]
+    pub(in crate::allocator) fn malloc_small(
+        &mut self,
+        device: &mut dyn Device,
+        size: Bytes,
+        stream: StreamId,
+    ) -> Result<Place, DeviceError> {
+        if let Some(index) = self.small.malloc(size, stream) {
+            return Ok(Place::Small(index));
+        }
+        self.small.grow(device, stream)?;
+        self.live.grow(SMALL_SEGMENT);
+        let index = self.small.malloc(size, stream).expect("a new segment fits every small block");
+        Ok(Place::Small(index))
+    }
+
+    /// Hands a block out: `size` bytes for a request.
+    #[inline]
+    pub(in crate::allocator) fn hand_out(
+        &mut self,
+        place: Place,
+        request: Request,
+        size: Bytes,
+    ) -> Allocation {
+        self.live.hand_out(place, self.address(place), request, size)
+    }
+
+    /// The streams are done with a block.
+    pub(in crate::allocator) fn complete_free(&mut self, block: BlockId) {
+        if let Some(block) = self.live.complete(block) {
+            self.take_back(block.place, 0);
+        }
+    }
+
+    /// The client lets go of a block that no other stream uses.
+    #[inline]
+    pub(in crate::allocator) fn free(&mut self, block: BlockId) {
+        let block = self.live.free(block);
+        let now = self.pool.tick();
+        self.take_back(block.place, now);
+    }
+
+    /// After the device was synchronised: what waited for a stream is free.
+    pub(in crate::allocator) fn complete_all(&mut self) {
+        for block in self.live.take_pending() {
+            self.take_back(block.place, 0);
+        }
+    }
+
+    /// Gives free segments of the small pool back.
+    pub(in crate::allocator) fn trim_small(&mut self, device: &mut dyn Device) {
+        let freed = self.small.trim(device);
+        self.live.shrink(freed);
+    }
+
+    /// Gives the memory of a free pBlock back.
+    pub(in crate::allocator) fn release(&mut self, device: &mut dyn Device, block: SlabIndex) {
+        self.live.shrink(self.pool.bytes(self.pool.block(block).len));
+        self.pool.release(device, block);
+    }
+
+    /// Where a live tensor is.
+    #[cfg(test)]
+    pub(in crate::allocator) fn place(&self, block: BlockId) -> Place {
+        self.live.place(block).expect("the block is live")
+    }
+
+    /// Whether the block was not given back yet.
+    #[cfg(test)]
+    pub(in crate::allocator) fn is_live(&self, block: BlockId) -> bool {
+        self.live.place(block).is_some()
+    }
+
+    /// Segments of the small pool.
+    pub(in crate::allocator) fn small_segments(&self) -> u64 {
+        self.small.segments()
+    }
+
+    /// Shows every block in address order. A tensor in an sBlock is shown at the sBlock's addresses, and the pBlocks
+    /// under it as aliases, so that each byte of memory is shown once as allocated, pending or free. Each address is
+    /// shown once, too: an idle sBlock on the addresses of its segment is not shown, and when it is in use, its
+    /// pBlocks are not.
+    pub(in crate::allocator) fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
+        let mut views = Vec::new();
+        self.walk_tensors(&mut views);
+        self.walk_idle(&mut views);
+        views.sort_by_key(|view| (view.at, view.state));
+        let mut end = DevicePtr(0);
+        for view in views {
+            if view.state != BlockUse::Alias || view.at >= end {
+                end = view.at.offset(view.size);
+                visit(view);
+            }
+        }
+    }
+
+    #[inline]
+    fn take_back(&mut self, place: Place, stamp: u64) {
+        match place {
+            Place::Small(block) => self.small.free(block),
+            Place::Primitive(block) => self.pool.give(block, stamp),
+            Place::Stitched(block) => self.pool.give_stitched(block, stamp),
+        }
+    }
+
+    #[inline]
+    fn address(&self, place: Place) -> DevicePtr {
+        match place {
+            Place::Small(block) => self.small.block(block).at,
+            Place::Primitive(block) => self.pool.block(block).at,
+            Place::Stitched(block) => self.pool.sblock(block).at,
+        }
+    }
+
+    fn walk_tensors(&self, views: &mut Vec<BlockView>) {
+        for (id, live) in self.live.iter() {
+            let &LiveBlock { place, at, requested, size, state, .. } = live;
+            let (stream, kind, segment) = match place {
+                Place::Small(block) => {
+                    let block = self.small.block(block);
+                    (block.stream, BlockKind::Small, block.segment)
+                }
+                Place::Primitive(block) => {
+                    let segment = self.pool.segment_at(block);
+                    (self.pool.block(block).stream, BlockKind::Large, segment)
+                }
+                Place::Stitched(block) => {
+                    let sblock = self.pool.sblock(block);
+                    let (kind, segment) = match sblock.has_range() {
+                        true => (BlockKind::Stitched, at),
+                        false => (BlockKind::Large, self.pool.home_of(sblock)),
+                    };
+                    (sblock.stream, kind, segment)
+                }
+            };
+            let block = Some(id);
+            let pool = PoolId::DEFAULT;
+            views.push(BlockView {
+                block,
+                at,
+                size,
+                requested,
+                stream,
+                state,
+                pool,
+                kind,
+                segment,
+            });
+        }
+    }
+
+    fn walk_idle(&self, views: &mut Vec<BlockView>) {
+        let nothing = BlockView {
+            block: None,
+            at: DevicePtr(0),
+            size: 0,
+            requested: 0,
+            stream: StreamId(0),
+            state: BlockUse::Free,
+            pool: PoolId::DEFAULT,
+            kind: BlockKind::Large,
+            segment: DevicePtr(0),
+        };
+        for (_, block) in self.small.blocks().filter(|(_, block)| block.is_free) {
+            let SmallBlock { at, size, stream, segment, .. } = *block;
+            let kind = BlockKind::Small;
+            views.push(BlockView { at, size, stream, kind, segment, ..nothing });
+        }
+        for index in self.pool.blocks() {
+            let block = self.pool.block(index);
+            let state = match block.state {
+                BlockState::Free => BlockUse::Free,
+                BlockState::Held => BlockUse::Alias,
+                BlockState::Used | BlockState::Gone => continue,
+            };
+            let (at, stream) = (block.at, block.stream);
+            let (size, segment) = (self.pool.bytes(block.len), self.pool.segment_at(index));
+            views.push(BlockView { at, size, stream, state, segment, ..nothing });
+        }
+        let sblocks = self.pool.sblocks().map(|index| self.pool.sblock(index));
+        for sblock in sblocks.filter(|sblock| sblock.is_idle() && sblock.has_range()) {
+            let (at, size, stream) = (sblock.at, self.pool.bytes(sblock.len), sblock.stream);
+            let (state, kind) = (BlockUse::Alias, BlockKind::Stitched);
+            views.push(BlockView { at, size, stream, state, kind, segment: at, ..nothing });
+        }
+    }
+}

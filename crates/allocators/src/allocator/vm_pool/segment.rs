@@ -1,0 +1,219 @@
+//! Segments: where the pool's memory comes from and goes back to. Every driver call of the pool is made here.
+
+use std::collections::BTreeSet;
+
+use super::cuts::Cuts;
+use super::pblock::{BlockState, PBlock};
+use super::watch::Occupancy;
+use super::{Extent, VmPool};
+use crate::allocator::SlabIndex;
+use crate::device::{Device, DeviceError, DevicePtr, HandleId};
+use gmlake_core::program::StreamId;
+use gmlake_core::units::Bytes;
+
+/// One address range with its own memory.
+#[derive(Debug, Clone)]
+pub(super) struct Segment {
+    pub(super) at: DevicePtr,
+    pub(super) stream: StreamId,
+    /// Length in chunks.
+    pub(super) len: u32,
+    /// Chunks whose memory has not been given back; the segment goes with the last of them.
+    pub(super) backed: u32,
+    /// One for each chunk; none if the segment came from `cuMemAlloc`.
+    pub(super) handles: Vec<HandleId>,
+    pub(super) blocks: Cuts,
+    pub(super) occupancy: Occupancy,
+    /// The sBlocks that map chunks of it.
+    pub(super) over: BTreeSet<SlabIndex>,
+}
+
+impl VmPool {
+    /// Asks the device for a segment of `len` chunks, which becomes one free pBlock: reserve, create, map.
+    ///
+    /// # Errors
+    /// Out of memory or a driver error; all that was obtained has been given back.
+    pub(in crate::allocator) fn grow(
+        &mut self,
+        device: &mut dyn Device,
+        len: u32,
+        stream: StreamId,
+    ) -> Result<SlabIndex, DeviceError> {
+        let handles = self.create(device, len)?;
+        match self.place(device, &[&handles]) {
+            Ok(at) => Ok(self.add_segment(at, len, stream, handles)),
+            Err(error) => {
+                device.release_each(&handles);
+                Err(error)
+            }
+        }
+    }
+
+    /// Asks the device for a segment of `len` chunks by `cuMemAlloc`. It cannot be stitched.
+    ///
+    /// # Errors
+    /// Out of memory or a driver error.
+    pub(in crate::allocator) fn grow_plain(
+        &mut self,
+        device: &mut dyn Device,
+        len: u32,
+        stream: StreamId,
+    ) -> Result<SlabIndex, DeviceError> {
+        let at = device.malloc(Bytes::from(len) * self.chunk)?;
+        Ok(self.add_segment(at, len, stream, Vec::new()))
+    }
+
+    /// Gives the memory of a free pBlock back, and destroys the sBlocks over it; the segment's addresses go with the
+    /// last of its pBlocks. An sBlock in use may lend out chunks that it does not use: it loses all of those.
+    ///
+    /// Nothing on the GPU may use the block any more: see [`Device::synchronize`].
+    pub(in crate::allocator) fn release(&mut self, device: &mut dyn Device, block: SlabIndex) {
+        self.unlist(block);
+        let extent = self.blocks[block].extent();
+        self.uncover(device, extent);
+        let (at, bytes) = (self.blocks[block].at, self.bytes(extent.len));
+        let segment = &mut self.segments[extent.segment];
+        segment.backed -= extent.len;
+        if segment.handles.is_empty() {
+            device.free(at);
+        } else {
+            device.unmap(at, bytes);
+            device.release_each(&segment.handles[extent.start as usize..extent.end() as usize]);
+        }
+        self.blocks[block].state = BlockState::Gone;
+        if self.segments[extent.segment].backed == 0 {
+            self.remove_segment(device, extent.segment);
+        }
+    }
+
+    /// Maps the chunks of `extents` side by side into a range of their own.
+    pub(super) fn map_alias(
+        &mut self,
+        device: &mut dyn Device,
+        extents: &[Extent],
+    ) -> Result<DevicePtr, DeviceError> {
+        let segments = std::mem::take(&mut self.segments);
+        let handles = |extent: &Extent| {
+            &segments[extent.segment].handles[extent.start as usize..extent.end() as usize]
+        };
+        let runs: Vec<_> = extents.iter().map(handles).collect();
+        let placed = self.place(device, &runs);
+        self.segments = segments;
+        placed
+    }
+
+    /// The handles of some chunks, in address order.
+    #[cfg(test)]
+    pub(in crate::allocator) fn handles(&self, extent: Extent) -> impl Iterator<Item = HandleId> {
+        let handles = &self.segments[extent.segment].handles;
+        handles[extent.start as usize..extent.end() as usize].iter().copied()
+    }
+
+    /// Bytes of this many chunks.
+    #[inline]
+    pub(in crate::allocator) fn bytes(&self, chunks: u32) -> Bytes {
+        Bytes::from(chunks) * self.chunk
+    }
+
+    fn create(&self, device: &mut dyn Device, len: u32) -> Result<Vec<HandleId>, DeviceError> {
+        let mut handles = Vec::with_capacity(len as usize);
+        match device.create_each(self.chunk, len as usize, &mut handles) {
+            Ok(()) => Ok(handles),
+            Err(error) => {
+                device.release_each(&handles);
+                Err(error)
+            }
+        }
+    }
+
+    /// Reserves a range and maps the runs of handles into it, one after the other.
+    fn place(
+        &mut self,
+        device: &mut dyn Device,
+        runs: &[&[HandleId]],
+    ) -> Result<DevicePtr, DeviceError> {
+        let chunks: usize = runs.iter().map(|run| run.len()).sum();
+        let size = chunks as Bytes * self.chunk;
+        let base = device.reserve(size)?;
+        let mut mapped = 0;
+        let outcome = self.map_runs(device, base, runs, &mut mapped);
+        if let Err(error) = outcome {
+            if mapped > 0 {
+                device.unmap(base, mapped);
+            }
+            device.unreserve(base, size);
+            return Err(error);
+        }
+        self.tally.mapped += chunks as u64;
+        Ok(base)
+    }
+
+    /// Maps the runs, and makes every chunk accessible with a call of its own, as the paper and the released code do.
+    fn map_runs(
+        &self,
+        device: &mut dyn Device,
+        base: DevicePtr,
+        runs: &[&[HandleId]],
+        mapped: &mut Bytes,
+    ) -> Result<(), DeviceError> {
+        for run in runs {
+            let at = base.offset(*mapped);
+            device.map(at, run)?;
+            *mapped += run.len() as Bytes * self.chunk;
+            device.set_access_each(at, self.chunk, run.len())?;
+        }
+        Ok(())
+    }
+
+    fn add_segment(
+        &mut self,
+        at: DevicePtr,
+        len: u32,
+        stream: StreamId,
+        handles: Vec<HandleId>,
+    ) -> SlabIndex {
+        let segment = self.segments.insert(Segment {
+            at,
+            stream,
+            len,
+            backed: len,
+            handles,
+            blocks: Cuts::default(),
+            occupancy: Occupancy::new(len),
+            over: BTreeSet::new(),
+        });
+        let extent = Extent { segment, start: 0, len };
+        let block = self.blocks.insert(PBlock::free(extent, at, stream));
+        self.segments[segment].blocks = Cuts::new(len, block);
+        self.list(block);
+        block
+    }
+
+    fn remove_segment(&mut self, device: &mut dyn Device, index: SlabIndex) {
+        let segment = &self.segments[index];
+        if !segment.handles.is_empty() {
+            device.unreserve(segment.at, self.bytes(segment.len));
+        }
+        let end = segment.len;
+        let mut at = 0;
+        while at < end {
+            let block = self.segments[index].blocks.find(at);
+            at += self.blocks[block].len;
+            self.blocks.remove(block);
+        }
+        self.segments.remove(index);
+    }
+}
+
+impl Segment {
+    /// Address of a chunk.
+    #[inline]
+    pub(super) fn address(&self, chunk: u32, chunk_size: Bytes) -> DevicePtr {
+        self.at.offset(Bytes::from(chunk) * chunk_size)
+    }
+
+    /// Whether all of it was given back.
+    pub(super) fn is_gone(&self) -> bool {
+        self.backed == 0
+    }
+}

@@ -1,0 +1,258 @@
+//! The catalogue of cards: what a program may use of each, and where that figure comes from.
+//!
+//! The size in a card's name is no size: a "141 GB" H200 shows a program 139.80 GiB, and of that the CUDA context and
+//! NCCL take their part before the first tensor. The catalogue is `cards.csv` next to this file; `--cards FILE` reads
+//! another one in the same form.
+
+use serde::{Deserialize, Serialize};
+
+use crate::reader_error;
+use crate::units::{Bytes, GIB, Size, parse_size};
+
+/// What is left free on a card by default: for the CUDA context with its kernels and libraries, 0.75 GiB in our own
+/// H200
+/// recordings (PyTorch's out-of-memory messages: memory in use less what PyTorch holds), and for one NCCL communicator,
+/// 0.53 to 0.67 GiB (github.com/NVIDIA/nccl/issues/964).
+pub const DEFAULT_RESERVE: Bytes = 3 * GIB / 2;
+
+const BUILT_IN: &str = include_str!("cards.csv");
+
+/// A card.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Card {
+    /// Its name.
+    pub name: String,
+    /// The size that it is sold under, in GB.
+    pub marketing_gb: u32,
+    /// Bytes that the driver reports to a program.
+    pub usable_bytes: Bytes,
+    /// Where that figure comes from.
+    pub source: String,
+}
+
+/// A device that a plan is made for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Target {
+    /// The card, or the size that was asked for.
+    pub name: String,
+    /// Bytes that the program's allocator may hold there: what the driver reports, less the reserve.
+    pub capacity_bytes: Bytes,
+    /// Bytes of a card that are left to the CUDA context and to NCCL; 0 where a size was asked for.
+    pub reserve_bytes: Bytes,
+}
+
+impl Target {
+    /// A size, all of which the job may hold.
+    #[must_use]
+    pub fn of_size(bytes: Bytes) -> Self {
+        Self { name: Size(bytes).to_string(), capacity_bytes: bytes, reserve_bytes: 0 }
+    }
+
+    /// The device in words, with the reserve that was taken off a card.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self.reserve_bytes {
+            0 => self.name.clone(),
+            reserve => {
+                let (left, reserve) = (Size(self.capacity_bytes), Size(reserve));
+                format!("{} ({left} for the job, after a reserve of {reserve})", self.name)
+            }
+        }
+    }
+}
+
+/// Why a catalogue was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum CardError {
+    /// The file cannot be read, or a line of it.
+    #[error("catalogue of cards: {}", reader_error::table(.0))]
+    Csv(csv::Error),
+    /// A card's memory is not a size, or leaves nothing after the reserve.
+    #[error("catalogue of cards: {card}: {problem}")]
+    Card {
+        /// The card.
+        card: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The name is of more than one card.
+    #[error("card {name:?} may be one of several: {known}")]
+    Several {
+        /// What was asked for.
+        name: String,
+        /// The cards of that name.
+        known: String,
+    },
+    /// There is no such card.
+    #[error("there is no card {name:?}; there are: {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// All that there are.
+        known: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    name: String,
+    marketing_gb: u32,
+    usable: String,
+    source: String,
+}
+
+impl Card {
+    /// The cards that come with this program.
+    #[must_use]
+    pub fn built_in() -> Vec<Self> {
+        Self::read(BUILT_IN.as_bytes()).expect("a test reads the catalogue that we ship")
+    }
+
+    /// Reads a catalogue: CSV with the columns `name`, `marketing_gb`, `usable` and `source`; `#` begins a comment.
+    ///
+    /// # Errors
+    /// If a line is not understood.
+    pub fn read(text: impl std::io::Read) -> Result<Vec<Self>, CardError> {
+        let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text);
+        reader.deserialize().map(|line| Self::from_line(line.map_err(CardError::Csv)?)).collect()
+    }
+
+    /// The card of this name as people write it: `h100-80gb`, `A6000`, `NVIDIA GeForce RTX 3090`.
+    ///
+    /// # Errors
+    /// If there is none, or several; the message says which there are.
+    pub fn find<'a>(cards: &'a [Self], name: &str) -> Result<&'a Self, CardError> {
+        let names: Vec<&str> = cards.iter().map(|card| card.name.as_str()).collect();
+        let listed = |places: &[usize]| {
+            places.iter().map(|&place| names[place]).collect::<Vec<_>>().join(", ")
+        };
+        match *named(&names, name) {
+            [place] => Ok(&cards[place]),
+            [] => {
+                let known = listed(&(0..names.len()).collect::<Vec<_>>());
+                Err(CardError::Unknown { name: name.to_owned(), known })
+            }
+            ref several => {
+                Err(CardError::Several { name: name.to_owned(), known: listed(several) })
+            }
+        }
+    }
+
+    /// What a job may hold on this card, less a reserve.
+    ///
+    /// # Errors
+    /// If the reserve leaves nothing.
+    pub fn target(&self, reserve: Bytes) -> Result<Target, CardError> {
+        let capacity_bytes = self.usable_bytes.checked_sub(reserve).filter(|&left| left > 0);
+        let capacity_bytes = capacity_bytes.ok_or_else(|| {
+            let (usable, reserve) = (Size(self.usable_bytes), Size(reserve));
+            self.wrong(format!("a reserve of {reserve} leaves nothing of {usable}"))
+        })?;
+        Ok(Target { name: self.name.clone(), capacity_bytes, reserve_bytes: reserve })
+    }
+
+    fn from_line(line: Line) -> Result<Self, CardError> {
+        let Line { name, marketing_gb, usable, source } = line;
+        let card = Self { name, marketing_gb, usable_bytes: 0, source };
+        match parse_size(&usable) {
+            Ok(usable_bytes @ 1..) => Ok(Self { usable_bytes, ..card }),
+            Ok(0) => Err(card.wrong("a card without memory".to_owned())),
+            Err(error) => Err(card.wrong(error.to_string())),
+        }
+    }
+
+    fn wrong(&self, problem: String) -> CardError {
+        CardError::Card { card: self.name.clone(), problem }
+    }
+}
+
+/// Places of the cards that a name can mean: the one that is called so, else those that a part of the name is of.
+pub fn named(cards: &[&str], name: &str) -> Vec<usize> {
+    let wanted = plain(name);
+    let of = |is_it: &dyn Fn(&str) -> bool| -> Vec<usize> {
+        (0..cards.len()).filter(|&place| is_it(cards[place])).collect()
+    };
+    let exact = of(&|card| plain(card) == wanted);
+    if exact.is_empty() { of(&|card| parts(card).any(|part| part == wanted)) } else { exact }
+}
+
+/// A name without its maker, its series, blanks, hyphens and the unit of its size.
+fn plain(name: &str) -> String {
+    let name = name.to_lowercase().replace(['-', '_'], " ");
+    let words =
+        name.split(' ').filter(|word| !["nvidia", "amd", "geforce", "tesla"].contains(word));
+    let name: String = words.collect();
+    let size = name.strip_suffix("gb").or_else(|| name.strip_suffix('g'));
+    let ends_in_size = |name: &&str| name.ends_with(|end: char| end.is_ascii_digit());
+    size.filter(ends_in_size).map_or(name.clone(), str::to_owned)
+}
+
+/// Every run of words of a name: `RTX A6000` is `RTX`, `RTX A6000` and `A6000`.
+fn parts(name: &str) -> impl Iterator<Item = String> {
+    let words: Vec<&str> = name.split(' ').collect();
+    let ends = (0..words.len()).flat_map(|from| (from + 1..=words.len()).map(move |to| (from, to)));
+    ends.map(|(from, to)| plain(&words[from..to].join(" "))).collect::<Vec<_>>().into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_catalogue_has_every_size_below_its_marketing_one_and_with_a_source() {
+        let cards = Card::built_in();
+        for size in [16, 24, 32, 40, 48, 80, 94, 96, 128, 141, 180, 192, 288] {
+            assert!(cards.iter().any(|card| card.marketing_gb == size), "{size} GB");
+        }
+        for card in &cards {
+            let gib = u64::from(card.marketing_gb) * GIB;
+            // No card gives more than its name says, and none keeps a tenth to itself.
+            assert!(card.usable_bytes <= gib && card.usable_bytes > gib * 9 / 10, "{card:?}");
+            assert!(card.source.len() > 10, "{card:?}");
+        }
+    }
+
+    #[test]
+    fn a_card_is_found_by_its_name_however_it_is_written() {
+        let cards = Card::built_in();
+        for name in ["H100 80GB", "h100-80gb", "H10080GB"] {
+            assert_eq!(Card::find(&cards, name).unwrap().marketing_gb, 80);
+        }
+        for (name, card) in [
+            ("3090", "RTX 3090"),
+            ("NVIDIA GeForce RTX 3090", "RTX 3090"),
+            ("a6000", "RTX A6000"),
+            ("Tesla T4", "T4"),
+            ("V100-32G", "V100 32GB"),
+            ("v100_16gb", "V100 16GB"),
+            ("nvidia-l4", "L4"),
+            ("A10", "A10"),
+            ("gb10", "GB10"),
+        ] {
+            assert_eq!(Card::find(&cards, name).unwrap().name, card, "{name}");
+        }
+        // A part of a word is another card: an L40 is no L40S, and an H20 no H200.
+        for name in ["H900", "L40", "H20", "10", ""] {
+            let error = Card::find(&cards, name).unwrap_err().to_string();
+            assert!(error.contains("RTX 4090, RTX 5090"), "{name}: {error}");
+        }
+        let error = Card::find(&cards, "V100").unwrap_err().to_string();
+        assert_eq!(error, "card \"V100\" may be one of several: V100 16GB, V100 32GB");
+    }
+
+    #[test]
+    fn what_is_no_catalogue_is_refused_in_one_line() {
+        for (text, words) in [
+            ("name,usable\nA,1GiB\n", "marketing_gb"),
+            ("name,marketing_gb,usable,source\nA,80,much,x\n", "A: \"much\" is not a size"),
+            ("name,marketing_gb,usable,source\nA,80,0,x\n", "without memory"),
+        ] {
+            let error = Card::read(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(words) && !error.contains('\n'), "{error}");
+        }
+        let card = &Card::built_in()[0];
+        assert!(card.target(100 * GIB).unwrap_err().to_string().contains("leaves nothing"));
+        assert_eq!(card.target(0).unwrap().capacity_bytes, card.usable_bytes);
+    }
+}

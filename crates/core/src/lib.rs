@@ -1,0 +1,8 @@
+//! What every part of gmlake speaks of: sizes, allocator settings, programs, cards.
+
+pub mod alloc_conf;
+pub mod cards;
+pub mod printable;
+pub mod program;
+pub mod reader_error;
+pub mod units;

@@ -1,0 +1,22 @@
+//! The program: what one job asked of its allocator, event by event, and what was held at a moment.
+//!
+//! This is the vocabulary that traces, allocators and reports share. Where a program comes from (files, made-up jobs) and
+//! what serves it is no matter here.
+
+mod entry;
+mod event;
+mod layout;
+mod lifetime;
+mod live;
+mod repeated;
+pub mod synthetic;
+mod trace;
+mod warning;
+
+pub use entry::{Action, Entry};
+pub use event::{AllocId, Event, EventKind, PoolId, StreamId};
+pub use layout::{BlockState, Layout, Segment, SegmentBlock};
+pub use lifetime::{Lifetime, lifetimes};
+pub use live::{live, peak_live_bytes};
+pub use trace::{Labels, StartBlock, Step, Trace};
+pub use warning::{Warning, WarningKind};

@@ -1,0 +1,111 @@
+//! The program: what one job did on one device, ready to be replayed.
+
+use super::{Entry, Event, EventKind, PoolId, StreamId, Warning};
+use crate::alloc_conf::{AllocConf, TorchVersion};
+use crate::units::Bytes;
+
+/// A block that was live before the first event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StartBlock {
+    /// Its address.
+    pub address: u64,
+    /// What the program had asked for.
+    pub requested: Bytes,
+    /// Its stream.
+    pub stream: StreamId,
+    /// Its pool.
+    pub pool: PoolId,
+    /// Freed already, but still in use by another stream.
+    pub is_pending: bool,
+}
+
+/// What the entries alone do not say; found out by replaying the recording (see `sim::verify`).
+#[derive(Debug, Clone, Default)]
+pub struct Labels {
+    /// Blocks that were live before the first entry.
+    pub start: Vec<StartBlock>,
+    /// Entries before which the program emptied the cache, ascending, with the private pool that it released.
+    pub trims: Vec<(usize, PoolId)>,
+    /// Pool of each `alloc` and `oom` entry that was not of the default pool, ascending by entry.
+    pub pools: Vec<(usize, PoolId)>,
+    /// Private pools whose segments were handed out whole (`no_split` of a `MemPool`).
+    pub no_split: Vec<PoolId>,
+}
+
+/// One training step: a range of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// First event.
+    pub start: usize,
+    /// One past the last event.
+    pub end: usize,
+}
+
+/// What one program did on one device, ready to be replayed.
+#[derive(Debug, Clone, Default)]
+pub struct Trace {
+    /// Index of the device.
+    pub device: u32,
+    /// All that the program did, in order.
+    pub events: Vec<Event>,
+    /// The moment of each event in microseconds since the first entry.
+    pub times_us: Vec<u64>,
+    /// How many of the first events stand for blocks that were live before the recording began.
+    pub start_events: usize,
+    /// How many allocation ids there are.
+    pub allocs: u32,
+    /// Handle of each [`StreamId`].
+    pub streams: Vec<u64>,
+    /// Number of each allocation's call stack (`Records::stacks`), or [`Entry::NO_STACK`];
+    /// empty if there are none.
+    pub alloc_stacks: Vec<u32>,
+    /// Event and stack of each request that failed in the recording and has one, ascending.
+    pub attempt_stacks: Vec<(usize, u32)>,
+    /// Training steps in order, if they were found; see [`crate::program`].
+    pub steps: Vec<Step>,
+    /// The allocator settings that the program ran with, if known.
+    pub settings: Option<AllocConf>,
+    /// Private pools whose segments PyTorch handed out whole.
+    pub no_split: Vec<PoolId>,
+    /// The PyTorch that the program ran on, if the file tells.
+    pub version: Option<TorchVersion>,
+    /// What was assumed, in a fixed order.
+    pub warnings: Vec<Warning>,
+}
+
+impl Trace {
+    /// Requests in the trace, those that failed in the recording included.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        let is_request = |e: &&Event| matches!(e.kind, EventKind::Malloc | EventKind::Attempt);
+        self.events.iter().filter(is_request).count() as u64
+    }
+
+    /// Number of the call stack of the request that event number `event` is, or is the free of.
+    #[must_use]
+    pub fn stack_of(&self, event: usize) -> u32 {
+        let Some(&Event { kind, alloc, .. }) = self.events.get(event) else {
+            return Entry::NO_STACK;
+        };
+        let found = match kind {
+            EventKind::Attempt => {
+                let place = self.attempt_stacks.binary_search_by_key(&event, |&(at, _)| at);
+                place.ok().map(|place| self.attempt_stacks[place].1)
+            }
+            _ => self.alloc_stacks.get(alloc.0 as usize).copied(),
+        };
+        found.unwrap_or(Entry::NO_STACK)
+    }
+
+    /// Number of the step that event number `event` lies in, from 1, and of the unfinished one behind the last.
+    #[must_use]
+    pub fn step_at(&self, event: usize) -> usize {
+        self.steps.partition_point(|step| step.end <= event) + 1
+    }
+
+    /// Time between the first and the last event in microseconds; 0 if the file has no times.
+    #[must_use]
+    pub fn span_us(&self) -> u64 {
+        self.times_us.last().copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,195 @@
+//! Sizes and durations: how they are written by people and how they are printed.
+//!
+//! Memory is binary in this field, whatever the suffix says: PyTorch's `max_split_size_mb`, GMLake's
+//! "2 MB chunks" and a card's "80 GB" all count in powers of 1024. So `80GB`, `80GiB` and `80g` are the same size.
+
+use std::fmt;
+
+/// A number of bytes.
+pub type Bytes = u64;
+
+/// 2^10 bytes.
+pub const KIB: Bytes = 1 << 10;
+/// 2^20 bytes.
+pub const MIB: Bytes = 1 << 20;
+/// 2^30 bytes.
+pub const GIB: Bytes = 1 << 30;
+/// 2^40 bytes.
+pub const TIB: Bytes = 1 << 40;
+
+/// Why a text is not a size.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a size: write a number with B, KiB, MiB, GiB or TiB, such as 80GiB")]
+pub struct SizeError {
+    text: String,
+}
+
+/// Reads a size such as `80GiB`, `1.5g`, `512 MiB` or `2097152`; a fraction of a byte is dropped.
+///
+/// # Errors
+/// When the number or the suffix is not understood, or the size does not fit in 63 bits.
+pub fn parse_size(text: &str) -> Result<Bytes, SizeError> {
+    let error = || SizeError { text: text.to_owned() };
+    let trimmed = text.trim();
+    let digits = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_');
+    let (number, suffix) = trimmed.split_at(digits.unwrap_or(trimmed.len()));
+    let unit = suffix_unit(suffix.trim()).ok_or_else(error)?;
+    let number = number.replace('_', "");
+    let bytes = match number.parse::<u64>() {
+        Ok(whole) => whole.checked_mul(unit).ok_or_else(error)?,
+        Err(_) => {
+            let scaled = number.parse::<f64>().map_err(|_| error())? * unit as f64;
+            if scaled >= i64::MAX as f64 { return Err(error()) } else { scaled as u64 }
+        }
+    };
+    if bytes <= i64::MAX as u64 { Ok(bytes) } else { Err(error()) }
+}
+
+/// Why a text is not the memory of a device.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MemoryError {
+    /// It is no size.
+    #[error(transparent)]
+    Size(#[from] SizeError),
+    /// A number without a unit, which would be bytes.
+    #[error("{0} without a unit is {0} bytes: write {0}GiB, or {0}B if you mean it")]
+    Unit(Bytes),
+}
+
+/// Reads the memory of a device. As [`parse_size`], but a small number must have its unit: whoever writes `40` does not
+/// mean bytes.
+///
+/// # Errors
+/// When it is no size, or the unit is missing.
+pub fn parse_memory(text: &str) -> Result<Bytes, MemoryError> {
+    let size = parse_size(text)?;
+    let is_bare = text.trim().ends_with(|c: char| c.is_ascii_digit());
+    if is_bare && (1..MIB).contains(&size) { Err(MemoryError::Unit(size)) } else { Ok(size) }
+}
+
+fn suffix_unit(suffix: &str) -> Option<Bytes> {
+    match suffix.to_ascii_lowercase().as_str() {
+        "" | "b" => Some(1),
+        "k" | "ki" | "kb" | "kib" => Some(KIB),
+        "m" | "mi" | "mb" | "mib" => Some(MIB),
+        "g" | "gi" | "gb" | "gib" => Some(GIB),
+        "t" | "ti" | "tb" | "tib" => Some(TIB),
+        _ => None,
+    }
+}
+
+/// `value` rounded up to a multiple of `step`, which must not be zero.
+#[inline]
+pub const fn round_up(value: Bytes, step: Bytes) -> Bytes {
+    value.div_ceil(step) * step
+}
+
+/// Prints a size in the largest unit that leaves at least one whole, with as few digits as tell it apart.
+///
+/// ```
+/// use gmlake_core::units::{Size, MIB};
+/// assert_eq!(Size(20 * MIB).to_string(), "20 MiB");
+/// assert_eq!(Size(64_245 * MIB).to_string(), "62.74 GiB");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size(pub Bytes);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, name) = match self.0 {
+            0..KIB => return f.pad(&format!("{} B", self.0)),
+            KIB..MIB => (KIB, "KiB"),
+            MIB..GIB => (MIB, "MiB"),
+            GIB..TIB => (GIB, "GiB"),
+            _ => (TIB, "TiB"),
+        };
+        let text = match self.0 % unit {
+            0 => format!("{} {name}", self.0 / unit),
+            _ => format!("{:.2} {name}", self.0 as f64 / unit as f64),
+        };
+        f.pad(&text)
+    }
+}
+
+/// Prints a duration given in nanoseconds with three digits: `840 ns`, `12.3 µs`, `4.56 ms`, `7.89 s`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Nanos(pub f64);
+
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (value, name) = match self.0 {
+            ns if ns < 1e3 => (ns, "ns"),
+            ns if ns < 1e6 => (ns / 1e3, "µs"),
+            ns if ns < 1e9 => (ns / 1e6, "ms"),
+            ns => (ns / 1e9, "s"),
+        };
+        let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+        f.pad(&format!("{value:.digits$} {name}"))
+    }
+}
+
+/// Prints a whole number with a comma before every three digits: `311,534`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grouped(pub u64);
+
+impl fmt::Display for Grouped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = self.0.to_string();
+        let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+        for (index, digit) in digits.chars().enumerate() {
+            if index > 0 && (digits.len() - index).is_multiple_of(3) {
+                text.push(',');
+            }
+            text.push(digit);
+        }
+        f.pad(&text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_binary_whatever_the_suffix() {
+        for text in ["80GiB", "80GB", "80g", " 80 gib ", "85899345920", "81920MiB"] {
+            assert_eq!(parse_size(text), Ok(80 * GIB), "{text}");
+        }
+        assert_eq!(parse_size("1.5GiB"), Ok(3 * GIB / 2));
+        assert_eq!(parse_size("0"), Ok(0));
+    }
+
+    #[test]
+    fn memory_below_a_mebibyte_needs_a_unit() {
+        for text in ["1", "40", " 80 ", "1048575", "0.5e1", "1_000"] {
+            assert!(parse_memory(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_memory("40B"), Ok(40));
+        assert_eq!(parse_memory("40GiB"), Ok(40 * GIB));
+        assert_eq!(parse_memory("0"), Ok(0));
+        assert_eq!(parse_memory("85899345920"), Ok(80 * GIB));
+        let message = parse_memory("40").unwrap_err().to_string();
+        assert_eq!(message, "40 without a unit is 40 bytes: write 40GiB, or 40B if you mean it");
+    }
+
+    #[test]
+    fn what_is_not_a_size_is_refused() {
+        for text in ["", "GiB", "-1", "80 GiBs", "1e99TiB", "99999999999TiB", "1.2.3", "nan"] {
+            assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_and_durations_print_short() {
+        let sizes =
+            [(0, "0 B"), (512, "512 B"), (1536, "1.50 KiB"), (2 * MIB, "2 MiB"), (TIB, "1 TiB")];
+        for (bytes, text) in sizes {
+            assert_eq!(Size(bytes).to_string(), text);
+        }
+        for (ns, text) in
+            [(41.8, "41.8 ns"), (840.0, "840 ns"), (1234.0, "1.23 µs"), (9.0e9, "9.00 s")]
+        {
+            assert_eq!(Nanos(ns).to_string(), text);
+        }
+    }
+}

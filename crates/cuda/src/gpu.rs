@@ -1,0 +1,169 @@
+//! Opening a GPU, with a clear word about what is missing.
+
+use std::sync::Arc;
+
+use super::driver::{self, Context, DriverError, Ordinal};
+use super::guest;
+use gmlake_allocators::device::{GRANULE, MemoryInfo};
+use gmlake_core::units::{Bytes, Size};
+
+/// Why there is no GPU to work with.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum GpuError {
+    /// No `libcuda` was found.
+    #[error("no NVIDIA driver: libcuda.so.1 is not on this machine")]
+    NoDriver,
+    /// The driver is there, but does not start.
+    #[error("the NVIDIA driver does not start: {0}")]
+    Unusable(DriverError),
+    /// There is no such GPU.
+    #[error("there is no GPU {index}: the driver has {count}")]
+    NoDevice {
+        /// What was asked for.
+        index: u32,
+        /// How many there are.
+        count: u32,
+    },
+    /// The GPU cannot take addresses and memory apart.
+    #[error("GPU {index} ({name}) has no virtual memory management")]
+    NoVmm {
+        /// Its index.
+        index: u32,
+        /// Its name.
+        name: String,
+    },
+    /// The GPU maps memory in other units than all that we know of.
+    #[error("GPU {index} maps memory in units of {}, not of 2 MiB", Size(*.granularity))]
+    Granularity {
+        /// Its index.
+        index: u32,
+        /// Its unit.
+        granularity: Bytes,
+    },
+    /// Another failure.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+}
+
+/// A share in the context of one GPU. The last one that goes ends the context.
+#[derive(Debug)]
+struct Shared {
+    ordinal: Ordinal,
+    context: Context,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // There is nowhere to report it; the process gives everything back anyway.
+        let _ = driver::release_context(self.ordinal);
+    }
+}
+
+/// An open GPU. Clones share one context, which is current on the thread that opened it.
+#[derive(Debug, Clone)]
+pub struct Gpu {
+    /// Its index.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// The newest CUDA that its driver can serve, such as `13.0`.
+    pub cuda: String,
+    shared: Arc<Shared>,
+}
+
+impl Gpu {
+    /// Opens a GPU, and makes its context current on this thread.
+    ///
+    /// # Errors
+    /// If there is no driver or no such GPU, or it cannot be used.
+    pub fn open(index: u32) -> Result<Self, GpuError> {
+        driver::load().map_err(|error| error.map_or(GpuError::NoDriver, GpuError::Unusable))?;
+        let count = driver::device_count()?;
+        if index >= count {
+            return Err(GpuError::NoDevice { index, count });
+        }
+        let ordinal = driver::device(index)?;
+        let name = driver::device_name(ordinal)?;
+        if !driver::has_vmm(ordinal)? {
+            return Err(GpuError::NoVmm { index, name });
+        }
+        let granularity = driver::granularity(ordinal)?;
+        if granularity != GRANULE {
+            return Err(GpuError::Granularity { index, granularity });
+        }
+        let version = driver::version()?;
+        let cuda = format!("{}.{}", version / 1000, version % 1000 / 10);
+        let context = driver::retain_context(ordinal)?;
+        let shared = Arc::new(Shared { ordinal, context });
+        driver::set_current(context)?;
+        Ok(Self { index, name, cuda, shared })
+    }
+
+    /// Opens a GPU, and leaves current on this thread what is.
+    ///
+    /// # Errors
+    /// As for [`Self::open`].
+    pub fn open_as_guest(index: u32) -> Result<Self, GpuError> {
+        driver::load().map_err(|error| error.map_or(GpuError::NoDriver, GpuError::Unusable))?;
+        let _back = Entered(guest::current()?.map_or(Before::None, Before::Other));
+        Self::open(index)
+    }
+
+    /// Makes the context current on this thread, which is another than that which opened the GPU.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn bind(&self) -> Result<(), DriverError> {
+        driver::set_current(self.shared.context)
+    }
+
+    /// Makes the context current on this thread until the answer is dropped, and what was current before again then.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn enter(&self) -> Result<Entered, DriverError> {
+        let before = guest::current()?;
+        if before == Some(self.shared.context) {
+            return Ok(Entered(Before::Same));
+        }
+        self.bind()?;
+        Ok(Entered(before.map_or(Before::None, Before::Other)))
+    }
+
+    /// Free and total memory.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn memory(&self) -> Result<MemoryInfo, DriverError> {
+        let (free, total) = driver::memory_info()?;
+        Ok(MemoryInfo { free, total })
+    }
+
+    /// The GPU's number with the driver.
+    pub fn ordinal(&self) -> Ordinal {
+        self.shared.ordinal
+    }
+}
+
+/// What was current before.
+#[derive(Debug)]
+enum Before {
+    Same,
+    None,
+    Other(Context),
+}
+
+/// A visit to a GPU's context: see [`Gpu::enter`].
+#[derive(Debug)]
+pub struct Entered(Before);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        // A driver that refuses this refuses everything, and the owner of the thread will hear of it.
+        let _ = match self.0 {
+            Before::Same => Ok(()),
+            Before::None => guest::set_none(),
+            Before::Other(context) => driver::set_current(context),
+        };
+    }
+}

@@ -1,0 +1,387 @@
+//! `libgmlake_torch.so`: the functions that PyTorch calls.
+//!
+//! With `mount_interface` this is the only place of the plug-in that is unsafe, and does no more than to turn what C hands over into Rust and back. No panic crosses: after one,
+//! what the plug-in believes about memory may be wrong, so the process ends with a message.
+//!
+//! PyTorch does not look at what `gmlake_malloc` returns, so that failures must be C++ exceptions. They are made from
+//! PyTorch's own parts, found by name in the process (`libc10.so`, `libc10_cuda.so`): nothing of PyTorch is needed to
+//! build this, and its Python sees `torch.OutOfMemoryError`. Where a part is missing, a `std::runtime_error` has to
+//! do; without a C++ runtime, nothing could catch one, and null is returned.
+//!
+//! ```text
+//!   object, from __cxa_allocate_exception        c10::Error(SourceLocation, std::string)  writes all of it,
+//!   ┌────────┬─────────────────────────┐         then the first word is made to point to
+//!   │ vtable │ message, backtrace, ... │         the vtable of c10::OutOfMemoryError, which adds no field
+//!   └────────┴─────────────────────────┘
+//! ```
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use crate::{Failure, Process, print_error};
+
+/// `cudaStream_t`.
+type Stream = *mut c_void;
+
+/// Memory for `size` bytes on a GPU, for use on a stream; null for nothing.
+///
+/// Throws a C++ exception if there is no memory, or something else is wrong.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn gmlake_malloc(size: usize, device: c_int, stream: Stream) -> *mut c_void {
+    let answer =
+        guarded(|| Process::get()?.malloc(size as u64, device, stream.expose_provenance() as u64));
+    match answer {
+        Ok(at) => std::ptr::with_exposed_provenance_mut(at as usize),
+        Err(failure) => exception::throw(failure),
+    }
+}
+
+/// Takes back what [`gmlake_malloc`] gave. `size` and `stream` are those of the request.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_free(at: *mut c_void, _size: usize, device: c_int, _stream: Stream) {
+    guarded(|| {
+        if let Ok(process) = Process::get() {
+            process.free(at.expose_provenance() as u64, device);
+        }
+    });
+}
+
+/// Says that there are this many GPUs. Each is opened when it is first used.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_init(_devices: c_int) {
+    guarded(|| print_line(Process::get().map(drop)));
+}
+
+/// `torch.cuda.empty_cache()`
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_reset() {
+    guarded(|| print_line(Process::get().and_then(Process::trim)));
+}
+
+/// `torch.cuda.set_per_process_memory_fraction(fraction, device)`
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_memory_fraction(fraction: f64, device: c_int) {
+    let set = || Process::get()?.allocator(device)?.set_fraction(fraction);
+    guarded(|| print_line(set()));
+}
+
+/// The first address of the block that `at` is in, and its size.
+///
+/// # Safety
+/// `size` is null or can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_base(at: *mut c_void, size: *mut usize) -> *mut c_void {
+    let address = at.expose_provenance() as u64;
+    let found = guarded(|| Process::get().ok().and_then(|process| process.base(address)));
+    let Some((base, bytes)) = found else { return at };
+    if !size.is_null() {
+        // SAFETY: the caller promises that a pointer which is not null can be written to.
+        unsafe { size.write(bytes as usize) };
+    }
+    std::ptr::with_exposed_provenance_mut(base as usize)
+}
+
+/// `Tensor.record_stream(stream)`
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_record_stream(at: *mut c_void, stream: Stream) {
+    guarded(|| {
+        if let Ok(process) = Process::get() {
+            let _ = process
+                .record_stream(at.expose_provenance() as u64, stream.expose_provenance() as u64);
+        }
+    });
+}
+
+/// The capture of a CUDA graph begins, and its memory is to come from a pool, whose number is a pair. The last
+/// argument, a `std::function` that tells which streams are captured, is not needed: the driver knows.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_begin_pool(device: c_int, high: u64, low: u64, _filter: *const c_void) {
+    guarded(|| {
+        print_line(
+            Process::get().and_then(|p| p.allocator(device)).map(|mut a| a.begin_pool((high, low))),
+        );
+    });
+}
+
+/// The capture is over.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_end_pool(device: c_int, high: u64, low: u64) {
+    guarded(|| {
+        print_line(
+            Process::get().and_then(|p| p.allocator(device)).map(|mut a| a.end_pool((high, low))),
+        );
+    });
+}
+
+/// A graph with memory in this pool is gone.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_release_pool(device: c_int, high: u64, low: u64) {
+    guarded(|| {
+        let allocator = Process::get().and_then(|process| process.allocator(device));
+        print_line(allocator.map(|mut allocator| allocator.release_pool((high, low))));
+    });
+}
+
+/// Settles allocator and options, in the syntax of `GMLAKE_CONF`. Returns 0, or the length of an error message, of
+/// which as much as fits is in `message`.
+///
+/// # Safety
+/// `text` is a string that ends with a zero; `message` has room for `room` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_configure(
+    text: *const c_char,
+    message: *mut c_char,
+    room: usize,
+) -> usize {
+    // SAFETY: the caller promises a string.
+    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+    let error = guarded(|| Process::configure(&text)).err().unwrap_or_default();
+    // SAFETY: the caller promises the room.
+    unsafe { hand_over(&error, message, room) }
+}
+
+/// Writes what is known about every GPU in use as JSON, as much as fits; returns the length of all of it.
+///
+/// # Safety
+/// `out` has room for `room` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_stats(out: *mut c_char, room: usize) -> usize {
+    let text = guarded(|| {
+        let stats = Process::in_use().map(Process::stats).unwrap_or_default();
+        serde_json::to_string(&stats).expect("names and numbers are JSON")
+    });
+    // SAFETY: the caller promises the room.
+    unsafe { hand_over(&text, out, room) }
+}
+
+/// Lets the peaks of a GPU begin anew.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_reset_peak(device: c_int) {
+    guarded(|| {
+        print_line(Process::get().and_then(|p| p.allocator(device)).map(|mut a| a.reset_peak()))
+    });
+}
+
+/// Keeps this many events of every GPU that is in use, from now on; 0: records no more.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_record(entries: usize) {
+    guarded(|| {
+        if let Some(process) = Process::in_use() {
+            process.each(|allocator| allocator.set_history(entries));
+        }
+    });
+}
+
+/// Writes a snapshot. Returns as [`gmlake_configure`] does.
+///
+/// # Safety
+/// As for [`gmlake_configure`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_snapshot(
+    path: *const c_char,
+    message: *mut c_char,
+    room: usize,
+) -> usize {
+    // SAFETY: the caller promises a string.
+    let path = unsafe { CStr::from_ptr(path) }.to_string_lossy();
+    let write = || Process::snapshot(Path::new(path.as_ref()));
+    let error = guarded(write).err().map(|error| format!("{path}: {error}")).unwrap_or_default();
+    // SAFETY: the caller promises the room.
+    unsafe { hand_over(&error, message, room) }
+}
+
+/// Looks whether there is a GPU to work with. Returns as [`gmlake_configure`] does.
+///
+/// # Safety
+/// `message` has room for `room` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_check(device: c_int, message: *mut c_char, room: usize) -> usize {
+    let error = guarded(|| Process::check(device)).err().unwrap_or_default();
+    // SAFETY: the caller promises the room.
+    unsafe { hand_over(&error, message, room) }
+}
+
+/// Runs what may panic, and ends the process if it does.
+pub fn guarded<T>(run: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+        print_error(
+            "gmlake: this is a bug in the allocator (see the message above); the process ends, \
+             because memory may be in use twice. Without gmlake.enable, or with another \
+             allocator, the program runs on.",
+        );
+        std::process::abort()
+    })
+}
+
+/// For calls that cannot fail in PyTorch's eyes.
+pub fn print_line(result: Result<(), Failure>) {
+    if let Err(failure) = result {
+        print_error(&failure.to_string());
+    }
+}
+
+/// Copies a text and a final zero, or as much of it as there is room for; returns the length of the text.
+///
+/// # Safety
+/// `out` has room for `room` bytes.
+pub unsafe fn hand_over(text: &str, out: *mut c_char, room: usize) -> usize {
+    if room > 0 && !out.is_null() {
+        let length = text.len().min(room - 1);
+        // SAFETY: `length + 1` bytes are at most `room`, and a new text does not overlap the caller's buffer.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr().cast(), out, length);
+            out.add(length).write(0);
+        }
+    }
+    text.len()
+}
+
+/// C++ exceptions, out of parts that are found at run time.
+mod exception {
+    use std::ffi::{CStr, CString, c_char, c_int, c_void};
+
+    use crate::{Failure, print_error};
+
+    /// Room for a `c10::Error`, which has 150 bytes or so.
+    const OBJECT: usize = 1024;
+    const RTLD_LAZY: c_int = 1;
+    /// Only if the library is there already.
+    const RTLD_NOLOAD: c_int = 4;
+
+    const NEW: &CStr = c"_Znwm";
+    const ALLOCATE: &CStr = c"__cxa_allocate_exception";
+    const THROW: &CStr = c"__cxa_throw";
+    const RUNTIME_ERROR: &CStr = c"_ZSt21__throw_runtime_errorPKc";
+    const ERROR: &CStr =
+        c"_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
+    const OOM_VTABLE: &CStr = c"_ZTVN3c1016OutOfMemoryErrorE";
+    const OOM_TYPE: &CStr = c"_ZTIN3c1016OutOfMemoryErrorE";
+
+    unsafe extern "C" {
+        fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
+        fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+    }
+
+    /// `std::string` of libstdc++ (since GCC 5): where the text is, its length, and its capacity if it is elsewhere.
+    #[repr(C)]
+    struct StdString {
+        text: *mut u8,
+        length: usize,
+        capacity: [usize; 2],
+    }
+
+    /// `c10::SourceLocation`
+    #[repr(C)]
+    struct SourceLocation {
+        function: *const c_char,
+        file: *const c_char,
+        line: u32,
+    }
+
+    type New = unsafe extern "C" fn(usize) -> *mut u8;
+    type Allocate = unsafe extern "C" fn(usize) -> *mut c_void;
+    type Destructor = unsafe extern "C" fn(*mut c_void);
+    type Throw = unsafe extern "C-unwind" fn(*mut c_void, *const c_void, Destructor) -> !;
+    type ThrowText = unsafe extern "C-unwind" fn(*const c_char) -> !;
+    /// A class with a destructor is passed by address; a plain one of 24 bytes on the stack.
+    type Construct = unsafe extern "C" fn(*mut c_void, SourceLocation, *mut StdString);
+
+    /// The parts of `throw c10::OutOfMemoryError(location, text)`.
+    struct Parts {
+        new: New,
+        allocate: Allocate,
+        throw: Throw,
+        construct: Construct,
+        vtable: *const Destructor,
+        class: *const c_void,
+    }
+
+    /// Throws; returns null if nothing can be thrown.
+    pub(super) fn throw(failure: Failure) -> *mut c_void {
+        let text = failure.to_string();
+        let is_oom = matches!(failure, Failure::OutOfMemory(_));
+        drop(failure);
+        if is_oom && let Some(parts) = Parts::find() {
+            // SAFETY: the parts were found under their names, so they are what those names mean.
+            let object = unsafe { parts.build(&text) };
+            drop(text);
+            // SAFETY: the object was made by `parts.allocate` and constructed; nothing is left to be dropped here.
+            unsafe {
+                let destroy = parts.vtable.read();
+                (parts.throw)(object, parts.class, destroy)
+            }
+        }
+        let message = CString::new(text.replace('\0', " ")).unwrap_or_default();
+        let Some(found) = symbol(c"libstdc++.so.6", RUNTIME_ERROR) else {
+            print_error(&message.to_string_lossy());
+            return std::ptr::null_mut();
+        };
+        // SAFETY: the name is that of `std::__throw_runtime_error(char const*)`, which copies the text; the text is
+        // dropped as the exception passes.
+        unsafe { std::mem::transmute::<*const c_void, ThrowText>(found)(message.as_ptr()) }
+    }
+
+    impl Parts {
+        fn find() -> Option<Self> {
+            let runtime = |name| symbol(c"libstdc++.so.6", name);
+            let class =
+                |name| symbol(c"libc10_cuda.so", name).or_else(|| symbol(c"libc10.so", name));
+            let vtable: *const Destructor = class(OOM_VTABLE)?.cast();
+            // SAFETY: each name is that of a function with this signature. A vtable begins with two words that are not
+            // for calls; the first function after them is the destructor.
+            unsafe {
+                Some(Self {
+                    new: std::mem::transmute::<*const c_void, New>(runtime(NEW)?),
+                    allocate: std::mem::transmute::<*const c_void, Allocate>(runtime(ALLOCATE)?),
+                    throw: std::mem::transmute::<*const c_void, Throw>(runtime(THROW)?),
+                    construct: std::mem::transmute::<*const c_void, Construct>(symbol(
+                        c"libc10.so",
+                        ERROR,
+                    )?),
+                    vtable: vtable.add(2),
+                    class: class(OOM_TYPE)?,
+                })
+            }
+        }
+
+        /// A `c10::OutOfMemoryError` with this text.
+        ///
+        /// # Safety
+        /// The parts are what their names say.
+        unsafe fn build(&self, text: &str) -> *mut c_void {
+            let location = SourceLocation {
+                function: c"gmlake_malloc".as_ptr(),
+                file: c"gmlake".as_ptr(),
+                line: 0,
+            };
+            // SAFETY: the string is laid out as libstdc++ does, its text from the C++ heap, where the one that takes it
+            // over will return it; the object has more than enough room.
+            unsafe {
+                let copy = (self.new)(text.len() + 1);
+                std::ptr::copy_nonoverlapping(text.as_ptr(), copy, text.len());
+                copy.add(text.len()).write(0);
+                let capacity = [text.len(), 0];
+                let mut message = StdString { text: copy, length: text.len(), capacity };
+                let object = (self.allocate)(OBJECT);
+                (self.construct)(object, location, &raw mut message);
+                object.cast::<*const Destructor>().write(self.vtable);
+                object
+            }
+        }
+    }
+
+    /// A symbol of a library that is loaded already.
+    fn symbol(library: &CStr, name: &CStr) -> Option<*const c_void> {
+        // SAFETY: both names end with a zero. A library that is not there is not loaded; one that is stays.
+        let found = unsafe {
+            let library = dlopen(library.as_ptr(), RTLD_LAZY | RTLD_NOLOAD);
+            if library.is_null() {
+                return None;
+            }
+            dlsym(library, name.as_ptr())
+        };
+        (!found.is_null()).then_some(found.cast_const())
+    }
+}

@@ -1,0 +1,324 @@
+//! The functions of `libgmlake_torch.so` that the full mount calls (`python/gmlake/mount/interface.h` declares them).
+//!
+//! Nothing is thrown here: a failure is a number, and its text is fetched by the thread that met it.
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::Once;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::{Elsewhere, Event, Failure, GpuAllocator, Numbers, Process, Served, Shown};
+
+use crate::c_interface::{guarded, hand_over, print_line};
+
+/// What [`gmlake_mount_malloc`] returns.
+const SERVED: c_int = 0;
+const NO_MEMORY: c_int = 1;
+const FAILED: c_int = 2;
+
+thread_local! {
+    /// Why the last request of this thread was not served.
+    static FAILURE: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Memory for `size` bytes, more than none: 0 and what it is, or 1 (no memory) or 2 (anything else).
+///
+/// # Safety
+/// `out` can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_mount_malloc(
+    device: c_int,
+    size: u64,
+    stream: u64,
+    out: *mut Served,
+) -> c_int {
+    match guarded(|| Process::get()?.serve(size, device, stream)) {
+        Ok(served) => {
+            // SAFETY: the caller promises a place.
+            unsafe { out.write(served) };
+            SERVED
+        }
+        Err(failure) => fail(&failure),
+    }
+}
+
+/// Why the last request of this thread was not served. Returns the length of the text.
+///
+/// # Safety
+/// `out` has room for `room` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_mount_failure(out: *mut c_char, room: usize) -> usize {
+    // SAFETY: the caller promises the room.
+    FAILURE.with(|text| unsafe { hand_over(&text.borrow(), out, room) })
+}
+
+/// Takes memory back: 1, and what it was; 0 if it is not ours.
+///
+/// # Safety
+/// `out` can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_mount_free(at: u64, out: *mut Served) -> c_int {
+    let taken = guarded(|| Process::in_use().and_then(|process| process.take_back(at)));
+    let Some(served) = taken else { return 0 };
+    // SAFETY: the caller promises a place.
+    unsafe { out.write(served) };
+    1
+}
+
+/// `Tensor.record_stream`: 1 if the block is ours.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_mount_record_stream(at: u64, stream: u64) -> c_int {
+    guarded(|| Process::in_use().is_some_and(|process| process.record_stream(at, stream))).into()
+}
+
+/// The block that an address is in: 1 if it is ours.
+///
+/// # Safety
+/// `base` and `size` can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_mount_find(at: u64, base: *mut u64, size: *mut u64) -> c_int {
+    let found = guarded(|| Process::in_use().and_then(|process| process.base(at)));
+    let Some(block) = found else { return 0 };
+    // SAFETY: the caller promises both places.
+    unsafe {
+        base.write(block.0);
+        size.write(block.1);
+    }
+    1
+}
+
+/// Gives back what no block needs, on one GPU; nothing happens while something is held.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_mount_trim(device: c_int) {
+    on(device, |allocator| print_line(allocator.trim()));
+}
+
+/// A capture, or a pool elsewhere, begins (not 0) or ends (0).
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_mount_hold(device: c_int, begins: c_int) {
+    on(device, |allocator| allocator.hold(begins != 0));
+}
+
+/// What PyTorch's own allocator holds on a GPU.
+///
+/// # Safety
+/// `held` can be read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_mount_elsewhere(device: c_int, held: *const Elsewhere) {
+    // SAFETY: the caller promises an array of this size.
+    let held = unsafe { held.read() };
+    on(device, |allocator| allocator.set_elsewhere(held));
+}
+
+/// All numbers of a GPU; zeros if it was not used.
+///
+/// # Safety
+/// `out` can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_mount_numbers(device: c_int, out: *mut Numbers) {
+    let mut numbers = Numbers::default();
+    on(device, |allocator| numbers = allocator.numbers());
+    // SAFETY: the caller promises a place.
+    unsafe { out.write(numbers) };
+}
+
+/// What came and went is counted anew.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_mount_reset_accumulated(device: c_int) {
+    on(device, GpuAllocator::reset_accumulated);
+}
+
+/// Shows every block to a function, which is also handed `context`.
+///
+/// # Safety
+/// The function can be called with `context` and a block, and does not come back here.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_mount_show(
+    device: c_int,
+    visit: extern "C" fn(*mut c_void, *const Shown),
+    context: *mut c_void,
+) {
+    on(device, |allocator| allocator.show(&mut |shown| visit(context, shown)));
+}
+
+type Listener = extern "C" fn(c_int, c_int, u64, u64, u64);
+
+/// Who listens, as a pointer to a [`Listener`]; null: no one.
+static LISTENER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+fn tell(event: &Event) {
+    let listener = LISTENER.load(Ordering::Acquire);
+    if listener.is_null() {
+        return;
+    }
+    // SAFETY: what is not null was stored by `gmlake_mount_observe`, which was given such a function.
+    let listener: Listener = unsafe { std::mem::transmute(listener) };
+    let Event { device, action, at, size, stream } = *event;
+    listener(device as c_int, action as c_int, at, size, stream);
+}
+
+/// Calls a function for everything that happens, with the GPU's lock held: GPU, action in PyTorch's order, address,
+/// size, stream. Null: no more.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_mount_observe(listener: Option<Listener>) {
+    let pointer = listener.map_or(std::ptr::null_mut(), |it| it as *mut c_void);
+    guarded(|| {
+        if pointer.is_null() {
+            Process::get().into_iter().for_each(|process| process.observe(None));
+        }
+        LISTENER.store(pointer, Ordering::Release);
+        if !pointer.is_null() {
+            Process::get().into_iter().for_each(|process| process.observe(Some(tell)));
+        }
+    });
+}
+
+unsafe extern "C" {
+    fn pthread_atfork(
+        before: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
+    ) -> c_int;
+}
+
+extern "C" fn forked() {
+    Process::has_forked();
+}
+
+/// Called once, before the first request: from then on a forked process is notified and need not ask.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_mount_begin() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the function only stores a byte, which is allowed after a fork.
+        if unsafe { pthread_atfork(None, None, Some(forked)) } == 0 {
+            Process::will_tell_of_forks();
+        }
+    });
+}
+
+/// Runs something on the allocator of a GPU; says why not.
+fn on(device: c_int, run: impl FnOnce(&mut GpuAllocator)) {
+    guarded(|| {
+        print_line(
+            Process::get()
+                .and_then(|process| process.allocator(device))
+                .map(|mut allocator| run(&mut allocator)),
+        );
+    });
+}
+
+type Keep = extern "C" fn(*mut c_void, u64, u64) -> u64;
+type Fill = extern "C" fn(*mut c_void, u64, u64);
+
+/// Gives memory of a GPU back: of these tags (names with commas between them; none: all). `keep` takes an address and a
+/// size and returns what the contents are known by, or 0 if it cannot; null: contents are lost. Returns as
+/// [`gmlake_mount_malloc`] does, and the bytes.
+///
+/// # Safety
+/// `tags` is a string; `bytes` can be written to; the function can be called with `context`, and does not come back.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_mount_sleep(
+    device: c_int,
+    tags: *const c_char,
+    keep: Option<Keep>,
+    context: *mut c_void,
+    bytes: *mut u64,
+) -> c_int {
+    // SAFETY: the caller promises a string.
+    let tags = unsafe { tags_of(tags) };
+    let outcome = guarded(|| {
+        let mut allocator = Process::get()?.allocator(device)?;
+        match keep {
+            None => allocator.sleep(&tags, None),
+            Some(keep) => allocator.sleep(
+                &tags,
+                Some(&mut |at, size| Some(keep(context, at.0, size)).filter(|&kept| kept != 0)),
+            ),
+        }
+    });
+    // SAFETY: the caller promises the place.
+    unsafe { answer(outcome, bytes) }
+}
+
+/// Gives memory back to these tags, where it was. `fill` takes an address, and what the contents that belong there are
+/// known by. Returns as [`gmlake_mount_sleep`] does.
+///
+/// # Safety
+/// As for [`gmlake_mount_sleep`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_mount_wake(
+    device: c_int,
+    tags: *const c_char,
+    fill: Fill,
+    context: *mut c_void,
+    bytes: *mut u64,
+) -> c_int {
+    // SAFETY: the caller promises a string.
+    let tags = unsafe { tags_of(tags) };
+    let outcome = guarded(|| {
+        let mut allocator = Process::get()?.allocator(device)?;
+        allocator.wake(&tags, &mut |at, kept| fill(context, at.0, kept))
+    });
+    // SAFETY: the caller promises the place.
+    unsafe { answer(outcome, bytes) }
+}
+
+/// Hands over what kept contents are known by that is not wanted any more.
+///
+/// # Safety
+/// The function can be called with `context`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_mount_unwanted(
+    device: c_int,
+    drop: extern "C" fn(*mut c_void, u64),
+    context: *mut c_void,
+) {
+    on(device, |allocator| {
+        allocator.take_unwanted().into_iter().for_each(|kept| drop(context, kept));
+    });
+}
+
+/// The number of the tag with this name.
+///
+/// # Safety
+/// `name` is a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_tag(name: *const c_char) -> u32 {
+    // SAFETY: the caller promises a string.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    guarded(|| crate::tag(&name))
+}
+
+/// What this thread asks for has this tag from now on (0: none); returns the one before.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_use_tag(tag: u32) -> u32 {
+    crate::use_tag(tag)
+}
+
+/// # Safety
+/// `tags` is a string.
+unsafe fn tags_of(tags: *const c_char) -> Vec<u32> {
+    // SAFETY: the caller promises a string.
+    let tags = unsafe { CStr::from_ptr(tags) }.to_string_lossy();
+    tags.split(',').filter(|name| !name.is_empty()).map(crate::tag).collect()
+}
+
+/// # Safety
+/// `bytes` can be written to.
+unsafe fn answer(outcome: Result<u64, Failure>, bytes: *mut u64) -> c_int {
+    match outcome {
+        Ok(number) => {
+            // SAFETY: the caller promises a place.
+            unsafe { bytes.write(number) };
+            SERVED
+        }
+        Err(failure) => fail(&failure),
+    }
+}
+
+fn fail(failure: &Failure) -> c_int {
+    FAILURE.with(|text| *text.borrow_mut() = failure.to_string());
+    if matches!(failure, Failure::OutOfMemory(_)) { NO_MEMORY } else { FAILED }
+}

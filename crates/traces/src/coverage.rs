@@ -1,0 +1,277 @@
+//! Coverage: how much of a job a recording shows, and so what may be claimed from it.
+//!
+//! ```text
+//!   complete       ├──────────────────────────────────────────────┤   peaks are the job's
+//!   started late        ┄┄┄┄├─────────────────────────────────────┤   what came before may have needed more
+//!   tail only                                   ┄┄┄┄├─────────────┤   a ring buffer lost the beginning
+//!   out of memory  ├───────────────╳                                  the job wanted more than it got
+//!   partial        ├───────────────┄┄┄┄                               the dump or the history ends too early
+//!   state only                                                    │   one moment, no history
+//! ```
+//!
+//! From anything but a complete recording, every need is a lower bound.
+
+use serde::Serialize;
+use serde::ser::{SerializeStruct, Serializer};
+
+use gmlake_core::units::{Bytes, Size};
+
+/// The kind of a recording, by the worst of its gaps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CoverageKind {
+    /// From the program's first allocation to the snapshot.
+    #[default]
+    Complete,
+    /// The recorder was started when memory was in use already.
+    StartedLate,
+    /// At least one request failed.
+    OutOfMemory,
+    /// A ring buffer kept only the last entries.
+    TailOnly,
+    /// The recording ends before the job, or parts of it are missing.
+    Partial,
+    /// The state at one moment, without events.
+    StateOnly,
+}
+
+impl CoverageKind {
+    /// The name in JSON and tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::StartedLate => "started_late",
+            Self::OutOfMemory => "out_of_memory",
+            Self::TailOnly => "tail_only",
+            Self::Partial => "partial",
+            Self::StateOnly => "state_only",
+        }
+    }
+}
+
+/// Something that a recording does not show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Gap {
+    /// The recorder was started when this much was in use.
+    StartedLate {
+        /// Bytes requested by the blocks that were live then.
+        live: Bytes,
+        /// Bytes that PyTorch had reserved, if the file tells.
+        held: Bytes,
+    },
+    /// A request failed: what the program would have used afterwards is not known.
+    OutOfMemory {
+        /// The step in which it failed, counted from 1.
+        step: usize,
+        /// Whether the program ended with it.
+        is_last: bool,
+    },
+    /// The recorder's ring buffer lost the beginning.
+    TailOnly {
+        /// Entries that were kept.
+        entries: usize,
+    },
+    /// The recording ends inside a step; the number counts from 1.
+    MidStep {
+        /// The step that was not finished.
+        step: usize,
+    },
+    /// Memory was still growing when the recording ended.
+    Growing,
+    /// The history ends before the snapshot was taken.
+    HistoryStopped,
+    /// Entries are missing: some memory is freed that was never allocated, or allocated twice.
+    EntriesMissing {
+        /// Entries that cannot be explained.
+        count: u64,
+    },
+    /// The file was cut off.
+    CutOff {
+        /// What is missing, in words.
+        what: String,
+    },
+    /// There are no events.
+    StateOnly,
+}
+
+impl Gap {
+    /// The kind of recording that this makes.
+    #[must_use]
+    pub const fn kind(&self) -> CoverageKind {
+        match self {
+            Self::StartedLate { .. } => CoverageKind::StartedLate,
+            Self::OutOfMemory { .. } => CoverageKind::OutOfMemory,
+            Self::TailOnly { .. } => CoverageKind::TailOnly,
+            Self::MidStep { .. }
+            | Self::Growing
+            | Self::HistoryStopped
+            | Self::EntriesMissing { .. }
+            | Self::CutOff { .. } => CoverageKind::Partial,
+            Self::StateOnly => CoverageKind::StateOnly,
+        }
+    }
+
+    /// How to record what is missing, as an imperative.
+    #[must_use]
+    pub const fn cure(&self) -> &'static str {
+        match self {
+            Self::StartedLate { .. } => "start the recorder before the model is built",
+            Self::OutOfMemory { .. } => "predict --memory unlimited gives the full need",
+            Self::MidStep { .. } | Self::Growing => "dump the snapshot between two steps",
+            Self::TailOnly { .. } => "record with max_entries=sys.maxsize",
+            Self::HistoryStopped => "dump the snapshot before you stop the recorder",
+            Self::EntriesMissing { .. } => {
+                "record all kinds of entries, from the start to the dump"
+            }
+            Self::CutOff { .. } => "copy the file again, or wait for the dump to finish",
+            Self::StateOnly => "call torch.cuda.memory._record_memory_history() before the job",
+        }
+    }
+}
+
+impl std::fmt::Display for Gap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::StartedLate { live: 0, held } => {
+                write!(f, "the recorder started late, when {} were reserved", Size(*held))
+            }
+            Self::StartedLate { live, .. } => {
+                write!(f, "the recorder started late, when {} were in use", Size(*live))
+            }
+            Self::OutOfMemory { step, is_last } => {
+                let what = match is_last {
+                    true => "the recording ends in an out-of-memory",
+                    false => "a request ran out of memory",
+                };
+                write!(f, "{what} in step {step}")
+            }
+            Self::TailOnly { entries } => {
+                write!(f, "the ring buffer kept only the last {entries} entries")
+            }
+            Self::MidStep { step } => write!(f, "the recording ends inside step {step}"),
+            Self::Growing => f.write_str("memory was still growing when the recording ended"),
+            Self::HistoryStopped => f.write_str("the history ends before the snapshot was taken"),
+            Self::EntriesMissing { count } => {
+                write!(f, "entries are missing: {count} do not fit together")
+            }
+            Self::CutOff { what } => f.write_str(what),
+            Self::StateOnly => f.write_str("the snapshot has no event history"),
+        }
+    }
+}
+
+/// Bytes as a reader may take them: `7.29 GiB`, or `>= 7.29 GiB` for a lower bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounded {
+    /// The figure.
+    pub bytes: Bytes,
+    /// Whether the true figure may be larger.
+    pub is_lower_bound: bool,
+}
+
+impl std::fmt::Display for Bounded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let sign = if self.is_lower_bound { ">= " } else { "" };
+        write!(f, "{sign}{}", Size(self.bytes))
+    }
+}
+
+/// How much of a job a recording shows.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Coverage {
+    /// What it does not show, the worst first; empty if it is complete.
+    gaps: Vec<Gap>,
+}
+
+impl Coverage {
+    /// A recording with these gaps.
+    #[must_use]
+    pub fn new(mut gaps: Vec<Gap>) -> Self {
+        gaps.sort_by_key(|gap| std::cmp::Reverse(gap.kind()));
+        Self { gaps }
+    }
+
+    /// The kind of recording.
+    #[must_use]
+    pub fn kind(&self) -> CoverageKind {
+        self.gaps.first().map(Gap::kind).unwrap_or_default()
+    }
+
+    /// What the recording does not show, the worst first.
+    #[must_use]
+    pub fn gaps(&self) -> &[Gap] {
+        &self.gaps
+    }
+
+    /// Whether the job may need more than the recording shows.
+    #[must_use]
+    pub fn is_lower_bound(&self) -> bool {
+        !self.gaps.is_empty()
+    }
+
+    /// The least complete of several, as for the ranks of a job; of equals the first.
+    #[must_use]
+    pub fn worst_of<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
+        let worse = |worst: &'a Self, next: &'a Self| {
+            if next.kind() > worst.kind() { next } else { worst }
+        };
+        all.reduce(worse).cloned().unwrap_or_default()
+    }
+
+    /// What is missing, in one clause: `the recording ends in an out-of-memory in step 1`.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        let gaps: Vec<String> = self.gaps.iter().map(ToString::to_string).collect();
+        gaps.join("; ")
+    }
+
+    /// What the reader of any figure must know, in a sentence; nothing if the recording is complete.
+    #[must_use]
+    pub fn caution(&self) -> Option<String> {
+        let cure = self.cure()?;
+        Some(format!("lower bounds only: {} ({cure})", self.reason()))
+    }
+
+    /// How to record what is missing, if anything is.
+    #[must_use]
+    pub fn cure(&self) -> Option<&'static str> {
+        self.gaps.first().map(Gap::cure)
+    }
+}
+
+impl Serialize for Coverage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut out = serializer.serialize_struct("Coverage", 4)?;
+        out.serialize_field("kind", &self.kind())?;
+        out.serialize_field("is_lower_bound", &self.is_lower_bound())?;
+        let gaps: Vec<String> = self.gaps.iter().map(ToString::to_string).collect();
+        out.serialize_field("gaps", &gaps)?;
+        out.serialize_field("cure", &self.cure())?;
+        out.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_gap_names_the_kind() {
+        let gaps = vec![Gap::StartedLate { live: 512, held: 512 }, Gap::HistoryStopped];
+        let coverage = Coverage::new(gaps);
+        assert_eq!(coverage.kind(), CoverageKind::Partial);
+        assert_eq!(coverage.cure(), Some(Gap::HistoryStopped.cure()));
+        assert!(coverage.reason().contains("512 B"));
+    }
+
+    #[test]
+    fn a_job_is_as_complete_as_its_worst_rank() {
+        let late = Coverage::new(vec![Gap::StartedLate { live: 512, held: 512 }]);
+        let complete = Coverage::default();
+        assert_eq!(Coverage::worst_of([&complete, &late].into_iter()), late);
+        assert_eq!(Coverage::worst_of([&late, &complete].into_iter()), late);
+        assert_eq!(Coverage::worst_of(std::iter::empty()), complete);
+        assert!(!Coverage::default().is_lower_bound());
+    }
+}

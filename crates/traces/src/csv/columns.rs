@@ -1,0 +1,73 @@
+//! Columns: where each part of a row stands, read from the header.
+
+use ::csv::StringRecord;
+
+use super::{BYTE_ORDER_MARK, REMEDY};
+use crate::error::excerpt;
+use crate::{Position, TraceError};
+
+/// Characters that separate the cells of a row in somebody's tables.
+const SEPARATORS: [u8; 3] = [b',', b';', b'\t'];
+
+/// The separator under which the first line that is no comment is a header of ours.
+pub(super) fn separator(bytes: &[u8]) -> Option<u8> {
+    let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
+    let mut lines = text.split(|&b| b == b'\n');
+    let header = lines.find(|line| !line.trim_ascii().is_empty() && !line.starts_with(b"#"))?;
+    SEPARATORS.into_iter().find(|separator| {
+        let cells = header.split(|b| b == separator).take(64).map(|cell| {
+            let cell = cell.trim_ascii();
+            let bare = cell.strip_prefix(b"\"").and_then(|cell| cell.strip_suffix(b"\""));
+            bare.unwrap_or(cell).trim_ascii().to_ascii_lowercase()
+        });
+        let names: Vec<Vec<u8>> = cells.collect();
+        let has = |name: &[u8]| names.iter().any(|cell| cell == name);
+        // A line of a log may well hold one of the words alone.
+        (has(b"action") || has(b"event")) && names.len() > 1
+    })
+}
+
+/// The place of each column.
+pub(super) struct Columns {
+    pub(super) action: usize,
+    pub(super) block: usize,
+    pub(super) size: usize,
+    pub(super) stream: Option<usize>,
+    pub(super) time_us: Option<usize>,
+    pub(super) pool: Option<usize>,
+    pub(super) is_by_hand: bool,
+    /// Names of columns that we do not know.
+    pub(super) unknown: Vec<String>,
+}
+
+impl Columns {
+    /// Reads the header.
+    pub(super) fn new(header: &StringRecord) -> Result<Self, TraceError> {
+        // A blank before a quote makes it a part of the name.
+        let bare = |name: &str| name.trim_matches(['"', ' ']).to_ascii_lowercase();
+        let names: Vec<String> = header.iter().map(bare).collect();
+        let at = |name: &str| names.iter().position(|column| column == name);
+        let is_by_hand = at("action").is_none();
+        let (action, block) = if is_by_hand { ("event", "id") } else { ("action", "addr") };
+        let needed = |name: &str| {
+            let missing = || {
+                let problem = format!("the header has no column {name:?}");
+                TraceError::new(Position::Line(1), problem, REMEDY)
+            };
+            at(name).ok_or_else(missing)
+        };
+        let known = [action, block, "size", "stream", "time_us", "pool"];
+        let unknown = names.iter().filter(|name| !known.contains(&name.as_str()));
+        let unknown = unknown.map(|name| excerpt(name.as_bytes())).collect();
+        Ok(Self {
+            action: needed(action)?,
+            block: needed(block)?,
+            size: needed("size")?,
+            stream: at("stream"),
+            time_us: at("time_us"),
+            pool: at("pool"),
+            is_by_hand,
+            unknown,
+        })
+    }
+}

@@ -1,0 +1,85 @@
+//! CSV: a trace that people and scripts can write. One event a row, a header, `#` for comments, in one of two forms.
+//!
+//! As PyTorch records it, with addresses; the actions are those of [`Action`](super::Action), and `free` for a free at
+//! once:
+//!
+//! ```text
+//!   action,addr,size,stream,time_us,pool     addr: decimal or 0x hex. stream: a handle, 0 if left out.
+//!   alloc,0x7f00000000,4096,0,1000,0:0       time_us: 0 if left out. pool: PyTorch's pair, `0:0` if left out.
+//!   free,0x7f00000000,4096,0,1010,0:0
+//! ```
+//!
+//! By hand, with names for the blocks:
+//!
+//! ```text
+//!   event,id,size                            event: alloc, free or empty_cache (which needs neither id nor size)
+//!   alloc,weights,80GiB                      id: any text. size: a number, or with a unit; may be left out in a free
+//!   free,weights                             stream, time_us and pool as above
+//!   empty_cache
+//! ```
+//!
+//! In the first form a file may also say what else a snapshot says ([`facts`]): the settings, the annotations, and
+//! what was held in the end. [`write_csv`] writes them, so that nothing is lost.
+//!
+//! A file has one device. Columns may come in any order, capitals do not matter, and columns that we do not know are
+//! left out with a warning. The separator may be a comma, a semicolon or a tab, and a byte order mark may come first:
+//! so spreadsheets write tables.
+
+mod cells;
+mod columns;
+mod facts;
+mod sheet;
+mod write;
+
+pub use write::write_csv;
+
+use ::csv::{ReaderBuilder, StringRecord, Trim};
+
+use super::options::LoadOptions;
+use super::torch::Snapshot;
+use super::{Position, Records, TraceError};
+use columns::{Columns, separator};
+use gmlake_core::units::Bytes;
+use sheet::Sheet;
+
+/// What spreadsheets put before a text in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Whether the first line that is no comment is a header of ours.
+pub(super) fn is_csv(bytes: &[u8]) -> bool {
+    separator(bytes).is_some()
+}
+
+/// Reads a trace in CSV.
+///
+/// # Errors
+/// Names the line, and what is wrong in it.
+pub(super) fn read(
+    bytes: &[u8],
+    options: &LoadOptions,
+    room: Bytes,
+) -> Result<Vec<Records>, TraceError> {
+    let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
+    let mut builder = ReaderBuilder::new();
+    builder.delimiter(separator(bytes).unwrap_or(b','));
+    let mut reader = builder.flexible(true).trim(Trim::All).comment(Some(b'#')).from_reader(text);
+    let columns = Columns::new(reader.headers().map_err(|error| damaged(&error))?)?;
+    let mut sheet = Sheet::new(columns, Snapshot::new(options.torch_version, room));
+    let mut row = StringRecord::new();
+    while reader.read_record(&mut row).map_err(|error| damaged(&error))? {
+        if let Err(problem) = sheet.row(&row) {
+            let line = row.position().map_or(0, ::csv::Position::line);
+            return Err(TraceError::new(Position::Line(line), problem, REMEDY));
+        }
+    }
+    sheet.finish()
+}
+
+/// The only thing that is wrong with a table of whatever shape: bytes that are no text.
+fn damaged(error: &::csv::Error) -> TraceError {
+    let line = error.position().map_or(Position::File, |at| Position::Line(at.line()));
+    TraceError::new(line, "not a text in UTF-8", "save the table as CSV in UTF-8")
+}
+
+const REMEDY: &str =
+    "columns are action,addr,size[,stream,time_us,pool] or event,id,size[,stream,time_us,pool]";

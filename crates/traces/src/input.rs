@@ -1,0 +1,341 @@
+//! Input: the content of a file or of standard input, decompressed if it is compressed.
+//!
+//! A plain file is mapped, not read: the readers want a slice, and the kernel brings in what they touch. gzip, zstd and
+//! xz are recognised by their first bytes, never by the name.
+//!
+//! A few bytes can decompress to any length, and a stream need not end. So whatever must be held in memory is looked at
+//! chunk by chunk: the first must begin like one of our formats, none may be one byte a million times over, the ratio
+//! must stay within reason, and the sum within [`LoadOptions::max_bytes`](super::LoadOptions) and half of the machine's
+//! memory.
+//!
+//! ```text
+//!   plain file ────────────────────────────────────────▶ mapped     any length up to max_bytes
+//!   packed file, pipe, device ──first block──▶ format? ──▶ held      at once refused, or read to its end
+//! ```
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use super::format::TraceFormat;
+use super::options::LoadOptions;
+use super::room::{self, MAX_RATIO};
+use super::{Position, Records, TraceError, text, wrapped};
+use gmlake_core::units::{Bytes, MIB, Size};
+
+/// The content of a trace file.
+pub(super) struct Input<'a> {
+    content: Content<'a>,
+    /// Bytes in the file or stream, as they were before they were decompressed.
+    packed: Bytes,
+}
+
+enum Content<'a> {
+    Borrowed(&'a [u8]),
+    Mapped(memmap2::Mmap),
+    Held(Vec<u8>),
+}
+
+impl Input<'static> {
+    /// Opens a file, local or remote, or standard input for `-`.
+    pub(super) fn open(path: &Path, options: &LoadOptions) -> Result<Self, TraceError> {
+        if path.as_os_str() == "-" {
+            return Self::stream(io::stdin().lock(), options);
+        }
+        if gmlake_remote::is_remote(path) {
+            let most = options.max_bytes.min(room::to_hold());
+            return Self::fetched(gmlake_remote::fetch(&path.to_string_lossy(), most)?, options);
+        }
+        let file = File::open(path).map_err(|error| cannot_read(&error))?;
+        let about = file.metadata().map_err(|error| cannot_read(&error))?;
+        if about.is_dir() {
+            return Err(fail("is a directory", "name one of the files in it"));
+        }
+        if !about.is_file() {
+            return Self::stream(file, options);
+        }
+        if about.len() == 0 {
+            return Err(empty());
+        }
+        check_size(about.len(), options.max_bytes)?;
+        let Ok(mapped) = map(&file) else {
+            // Some file systems cannot map.
+            return Self::stream(file, options);
+        };
+        match Packing::detect(&mapped) {
+            Some(packing) => Self::held(&mapped[..], Some(packing), options),
+            None => Ok(Self { content: Content::Mapped(mapped), packed: about.len() }),
+        }
+    }
+
+    /// Takes a whole object that was fetched.
+    fn fetched(bytes: Vec<u8>, options: &LoadOptions) -> Result<Self, TraceError> {
+        match Packing::detect(&bytes) {
+            _ if bytes.is_empty() => Err(empty()),
+            Some(packing) => Self::held(&bytes[..], Some(packing), options),
+            None => Ok(Self { packed: bytes.len() as Bytes, content: Content::Held(bytes) }),
+        }
+    }
+
+    /// Reads what comes from a pipe or a device to its end, if it begins like a trace.
+    fn stream(reader: impl Read, options: &LoadOptions) -> Result<Self, TraceError> {
+        let mut reader = BufReader::new(reader);
+        let mut first = Vec::new();
+        let block = reader.by_ref().take(BLOCK).read_to_end(&mut first);
+        block.map_err(|error| cannot_read(&error))?;
+        let packing = Packing::detect(&first);
+        Self::held(first.chain(reader), packing, options)
+    }
+
+    /// Holds a content in memory, decompressed.
+    fn held(
+        reader: impl BufRead,
+        packing: Option<Packing>,
+        options: &LoadOptions,
+    ) -> Result<Self, TraceError> {
+        let packed = Cell::new(0);
+        let reader = Counted { reader, read: &packed };
+        let holding = Holding { packing, packed: &packed, options, most: room::to_hold() };
+        let held = match packing {
+            None => holding.read(reader)?,
+            Some(kind) => {
+                let decoder = kind.decoder(reader).map_err(|error| kind.damaged(&error))?;
+                holding.read(decoder)?
+            }
+        };
+        Ok(Self { content: Content::Held(held), packed: packed.get() })
+    }
+}
+
+impl<'a> Input<'a> {
+    /// The content of a file that is in memory already.
+    pub(super) fn from_bytes(bytes: &'a [u8], options: &LoadOptions) -> Result<Self, TraceError> {
+        if bytes.is_empty() {
+            return Err(empty());
+        }
+        check_size(bytes.len() as Bytes, options.max_bytes)?;
+        match Packing::detect(bytes) {
+            Some(packing) => Input::held(bytes, Some(packing), options),
+            None => Ok(Self { content: Content::Borrowed(bytes), packed: bytes.len() as Bytes }),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        match &self.content {
+            Content::Borrowed(bytes) => bytes,
+            Content::Mapped(mapped) => mapped,
+            Content::Held(bytes) => bytes,
+        }
+    }
+
+    /// What the content says.
+    pub(super) fn records(&self, options: &LoadOptions) -> Result<Vec<Records>, TraceError> {
+        let content = wrapped::unwrapped(self.bytes())?;
+        let bytes = content.as_deref().unwrap_or(self.bytes());
+        if let Some(packing) = Packing::detect(bytes).filter(|_| content.is_some()) {
+            let inner = Input::held(bytes, Some(packing), options)?;
+            return inner.records(options);
+        }
+        let room = room::to_read(bytes.len() as Bytes, self.packed);
+        TraceFormat::detect(bytes)?.read_within(bytes, options, room)
+    }
+}
+
+/// Counts the bytes that are read.
+struct Counted<'c, R> {
+    reader: R,
+    read: &'c Cell<Bytes>,
+}
+
+impl<R: BufRead> Read for Counted<'_, R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(out)?;
+        self.read.set(self.read.get() + count as Bytes);
+        Ok(count)
+    }
+}
+
+impl<R: BufRead> BufRead for Counted<'_, R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.reader.fill_buf()
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.reader.consume(count);
+        self.read.set(self.read.get() + count as Bytes);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Packing {
+    Gzip,
+    Zstd,
+    Xz,
+}
+
+/// What is looked at before more is read.
+const BLOCK: Bytes = 64 << 10;
+/// Bytes between two later looks at them.
+const CHUNK: Bytes = MIB;
+/// An xz file may ask for this much memory to be decompressed with.
+const XZ_MEMORY: u64 = 512 * MIB;
+/// From this size on, [`MAX_RATIO`] holds.
+const RATIO_MATTERS: Bytes = 256 * MIB;
+
+impl Packing {
+    fn detect(bytes: &[u8]) -> Option<Self> {
+        match bytes {
+            [0x1f, 0x8b, ..] => Some(Self::Gzip),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Self::Zstd),
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(Self::Xz),
+            _ => None,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip",
+            Self::Zstd => "zstd",
+            Self::Xz => "xz",
+        }
+    }
+
+    fn decoder<'b>(self, packed: impl BufRead + 'b) -> io::Result<Box<dyn Read + 'b>> {
+        Ok(match self {
+            Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
+            Self::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(packed)?),
+            Self::Xz => {
+                let concatenated = liblzma::stream::CONCATENATED;
+                let stream = liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY, concatenated)?;
+                Box::new(liblzma::bufread::XzDecoder::new_stream(packed, stream))
+            }
+        })
+    }
+
+    #[cold]
+    fn damaged(self, error: &io::Error) -> TraceError {
+        let problem = format!("{} data is damaged: {error}", self.name());
+        fail(&problem, "copy the file again, or record it again")
+    }
+}
+
+/// A content on its way into memory.
+struct Holding<'h> {
+    packing: Option<Packing>,
+    /// Bytes that were read of the file or stream so far.
+    packed: &'h Cell<Bytes>,
+    options: &'h LoadOptions,
+    /// The most that is held, whatever the options say.
+    most: Bytes,
+}
+
+impl Holding<'_> {
+    fn read(&self, mut reader: impl Read) -> Result<Vec<u8>, TraceError> {
+        let mut is_log = false;
+        let failed = |error: io::Error| match self.packing {
+            Some(packing) => packing.damaged(&error),
+            None => cannot_read(&error),
+        };
+        let mut out = Vec::new();
+        loop {
+            let before = out.len();
+            let wanted = if before == 0 { BLOCK } else { CHUNK };
+            let read = reader.by_ref().take(wanted).read_to_end(&mut out);
+            let count = match read {
+                // What was decompressed so far is read as the beginning of a file.
+                Err(error) if self.is_cut(&error, &out) => return Ok(out),
+                read => read.map_err(failed)?,
+            };
+            match (count, before) {
+                (0, 0) => return Err(empty()),
+                (0, _) => return Ok(out),
+                (_, 0) => is_log = self.check_beginning(&out)?,
+                _ => {}
+            }
+            if is_log && out.len() >= text::MOST && !wrapped::begins(&out) {
+                // Its format is asked for again, and none is found.
+                return Ok(out);
+            }
+            self.check_size(out.len() as Bytes)?;
+            self.check_bomb(&out, before)?;
+        }
+    }
+
+    /// A content of none of our formats ends here, however long it is; unless it may be a log, which says in its last
+    /// lines that memory ran out. Returns whether it may be one.
+    fn check_beginning(&self, first: &[u8]) -> Result<bool, TraceError> {
+        let goes_on = first.len() as Bytes == BLOCK;
+        match TraceFormat::detect(first) {
+            Ok(format) if goes_on => format.check_beginning(first, self.options).map(|()| false),
+            Ok(_) => Ok(false),
+            Err(_) if goes_on && (text::is_text(first) || wrapped::begins(first)) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether compressed data end too early, in a format of which a part can be read.
+    fn is_cut(&self, error: &io::Error, out: &[u8]) -> bool {
+        let is_end = error.kind() == io::ErrorKind::UnexpectedEof && self.packing.is_some();
+        let formats = ["pickle", "json"];
+        is_end && TraceFormat::detect(out).is_ok_and(|format| formats.contains(&format.name))
+    }
+
+    fn check_size(&self, size: Bytes) -> Result<(), TraceError> {
+        check_size(size, self.options.max_bytes)?;
+        if size <= self.most {
+            return Ok(());
+        }
+        let problem = format!("is more than half of this machine's memory, {}", Size(self.most));
+        Err(fail(&problem, "give it as a plain file, which need not be held in memory"))
+    }
+
+    fn check_bomb(&self, out: &[u8], before: usize) -> Result<(), TraceError> {
+        let Some(packing) = self.packing else { return Ok(()) };
+        let (chunk, total, packed) = (&out[before..], out.len() as Bytes, self.packed.get());
+        let is_run = chunk.len() as Bytes == CHUNK && chunk[1..] == chunk[..chunk.len() - 1];
+        let is_extreme = total > RATIO_MATTERS && total / MAX_RATIO > packed;
+        if !is_run && !is_extreme {
+            return Ok(());
+        }
+        let (name, size) = (packing.name(), Size(packed));
+        let what = if is_run { "of one repeated byte" } else { "and more" };
+        let problem = format!("{size} of {name} data decompress to {} {what}", Size(total));
+        Err(fail(&problem, "this is no recording but a decompression bomb"))
+    }
+}
+
+/// Maps a file into memory.
+#[allow(unsafe_code)]
+fn map(file: &File) -> io::Result<memmap2::Mmap> {
+    // SAFETY: the mapping is private and only read, and `Input` owns it, so that no reference to the bytes outlives it.
+    // Rust asks that the bytes are not changed meanwhile, which no program can promise for a file: we rely on
+    // recordings not being rewritten while they are read. Every byte is checked when it is used, none is trusted from
+    // an earlier look; should the file be cut short, the kernel ends the program (SIGBUS).
+    unsafe { memmap2::Mmap::map(file) }
+}
+
+fn check_size(size: Bytes, max_bytes: Bytes) -> Result<(), TraceError> {
+    if size <= max_bytes {
+        return Ok(());
+    }
+    let problem = format!("content above the limit of {}", Size(max_bytes));
+    Err(fail(&problem, "raise it with --max-input, or record fewer events (max_entries)"))
+}
+
+fn cannot_read(error: &io::Error) -> TraceError {
+    let remedy = match error.kind() {
+        io::ErrorKind::NotFound => "check the path",
+        io::ErrorKind::PermissionDenied => "check the permissions",
+        _ => "check the file",
+    };
+    fail(&format!("cannot be read: {error}"), remedy)
+}
+
+fn empty() -> TraceError {
+    fail("is empty", "was the recording interrupted?")
+}
+
+fn fail(problem: &str, remedy: &str) -> TraceError {
+    TraceError::new(Position::File, problem, remedy)
+}

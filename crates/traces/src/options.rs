@@ -1,0 +1,27 @@
+//! Options of reading a trace: what to keep, what to refuse.
+
+use gmlake_core::alloc_conf::TorchVersion;
+use gmlake_core::units::{Bytes, GIB};
+
+/// What a file may hold unless something else is asked for: a pickle of some 800 million entries.
+pub const MAX_INPUT: Bytes = 64 * GIB;
+
+/// How to read a trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// Keep the call stacks; otherwise they are skipped.
+    pub stacks: bool,
+    /// A file whose content is larger than this, after decompression, is refused. What cannot be mapped (compressed
+    /// files, pipes) may also be no more than half of the machine's memory.
+    pub max_bytes: Bytes,
+    /// The version of PyTorch whose rules the allocator's configuration text follows; `None`: the one that wrote the
+    /// file, as far as its keys tell.
+    pub torch_version: Option<TorchVersion>,
+}
+
+impl Default for LoadOptions {
+    /// No stacks, at most [`MAX_INPUT`], and the version that the file tells.
+    fn default() -> Self {
+        Self { stacks: false, max_bytes: MAX_INPUT, torch_version: None }
+    }
+}

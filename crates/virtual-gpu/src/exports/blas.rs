@@ -1,0 +1,306 @@
+//! cuBLAS and cuBLASLt: matrix products, which take time and compute nothing, and the answers that PyTorch asks for.
+//!
+//! Workspaces are PyTorch's own: it allocates a fixed size for each handle and hands it over.
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, PoisonError};
+
+use crate::{Precision, Work};
+use rustc_hash::FxHashMap;
+
+use crate::exports::state::{self, Stream, gpu, number, pointer, put};
+
+/// `cublasStatus_t`
+type Status = c_int;
+const SUCCESS: Status = 0;
+const NOT_INITIALIZED: Status = 1;
+
+/// Stream and mode of each handle; type, rows, columns and batches of each matrix layout.
+#[derive(Default)]
+struct Objects {
+    streams: FxHashMap<u64, u64>,
+    modes: FxHashMap<u64, c_int>,
+    layouts: FxHashMap<u64, Layout>,
+}
+
+#[derive(Clone, Copy)]
+struct Layout {
+    kind: c_int,
+    rows: u64,
+    columns: u64,
+    lead: i64,
+    batches: u64,
+}
+
+static OBJECTS: Mutex<Option<Objects>> = Mutex::new(None);
+
+fn objects<R>(use_them: impl FnOnce(&mut Objects) -> R) -> R {
+    use_them(OBJECTS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasSetStream_v2(handle: *mut c_void, stream: Stream) -> Status {
+    let stream = state::stream(stream);
+    objects(|all| all.streams.insert(number(handle), stream));
+    SUCCESS
+}
+
+/// The extents of a matrix product, and how far the columns of its three matrices lie apart, in elements.
+struct Extents {
+    m: c_int,
+    n: c_int,
+    k: c_int,
+    batches: c_int,
+    leads: [i64; 3],
+}
+
+impl Extents {
+    fn new([m, n, k]: [c_int; 3], leads: [c_int; 3], batches: c_int) -> Self {
+        Self { m, n, k, batches, leads: leads.map(i64::from) }
+    }
+}
+
+fn product(handle: *mut c_void, extents: &Extents, precision: Precision) -> Status {
+    let stream = objects(|all| all.streams.get(&number(handle)).copied()).unwrap_or(0);
+    let &Extents { m, n, k, batches, leads } = extents;
+    let results = f64::from(m) * f64::from(n) * f64::from(batches);
+    let flops = 2.0 * results * f64::from(k);
+    let alignment = precision.alignment(leads);
+    state::work(pointer(stream), Work::Product { flops, results, precision, alignment });
+    SUCCESS
+}
+
+/// The precision of products in fp32 on a handle: tensor cores must be allowed.
+fn single(handle: *mut c_void) -> Precision {
+    const TF32: c_int = 3;
+    let mode = objects(|all| all.modes.get(&number(handle)).copied());
+    if mode == Some(TF32) { Precision::Tensor32 } else { Precision::Single }
+}
+
+/// The precision of products of a `cudaDataType`.
+fn precision(handle: *mut c_void, kind: c_int) -> Precision {
+    const WIDE: [c_int; 4] = [0, 1, 4, 5]; // 32 and 64 bits, real and complex
+    if WIDE.contains(&kind) { single(handle) } else { Precision::Half }
+}
+
+macro_rules! products {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(
+            handle: *mut c_void, _a_op: c_int, _b_op: c_int, m: c_int, n: c_int, k: c_int,
+            _alpha: *const c_void, _a: *const c_void, a_lead: c_int,
+            _b: *const c_void, b_lead: c_int, _beta: *const c_void,
+            _c: *mut c_void, c_lead: c_int,
+        ) -> Status {
+            let extents = Extents::new([m, n, k], [a_lead, b_lead, c_lead], 1);
+            product(handle, &extents, single(handle))
+        }
+    )*};
+}
+
+products! {
+    cublasSgemm_v2 cublasDgemm_v2 cublasCgemm_v2 cublasZgemm_v2
+}
+
+/// Products whose matrices each have a type. What follows the last matrix is not looked at.
+macro_rules! typed {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(
+            handle: *mut c_void, _a_op: c_int, _b_op: c_int, m: c_int, n: c_int, k: c_int,
+            _alpha: *const c_void, _a: *const c_void, kind: c_int, a_lead: c_int,
+            _b: *const c_void, _b_kind: c_int, b_lead: c_int, _beta: *const c_void,
+            _c: *mut c_void, _c_kind: c_int, c_lead: c_int,
+        ) -> Status {
+            let extents = Extents::new([m, n, k], [a_lead, b_lead, c_lead], 1);
+            product(handle, &extents, precision(handle, kind))
+        }
+    )*};
+}
+
+typed! { cublasSgemmEx cublasGemmEx }
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasGemmStridedBatchedEx(
+    handle: *mut c_void,
+    _a_op: c_int,
+    _b_op: c_int,
+    m: c_int,
+    n: c_int,
+    k: c_int,
+    _alpha: *const c_void,
+    _a: *const c_void,
+    kind: c_int,
+    a_lead: c_int,
+    _a_stride: i64,
+    _b: *const c_void,
+    _b_kind: c_int,
+    b_lead: c_int,
+    _b_stride: i64,
+    _beta: *const c_void,
+    _c: *mut c_void,
+    _c_kind: c_int,
+    c_lead: c_int,
+    _c_stride: i64,
+    batches: c_int,
+) -> Status {
+    let extents = Extents::new([m, n, k], [a_lead, b_lead, c_lead], batches);
+    product(handle, &extents, precision(handle, kind))
+}
+
+macro_rules! strided {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(
+            handle: *mut c_void, _a_op: c_int, _b_op: c_int, m: c_int, n: c_int, k: c_int,
+            _alpha: *const c_void, _a: *const c_void, a_lead: c_int, _a_stride: i64,
+            _b: *const c_void, b_lead: c_int, _b_stride: i64, _beta: *const c_void,
+            _c: *mut c_void, c_lead: c_int, _c_stride: i64, batches: c_int,
+        ) -> Status {
+            let extents = Extents::new([m, n, k], [a_lead, b_lead, c_lead], batches);
+            product(handle, &extents, single(handle))
+        }
+    )*};
+}
+
+strided! {
+    cublasSgemmStridedBatched cublasDgemmStridedBatched
+    cublasCgemmStridedBatched cublasZgemmStridedBatched
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasSetMathMode(handle: *mut c_void, mode: c_int) -> Status {
+    objects(|all| all.modes.insert(number(handle), mode));
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasGetMathMode(handle: *mut c_void, to: *mut c_int) -> Status {
+    let mode = objects(|all| all.modes.get(&number(handle)).copied()).unwrap_or(0);
+    // SAFETY: the caller hands over a place for the mode.
+    unsafe { put(to, mode) }
+}
+
+/// `CUBLAS_POINTER_MODE_HOST`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasGetPointerMode_v2(_handle: *mut c_void, to: *mut c_int) -> Status {
+    // SAFETY: the caller hands over a place for the mode.
+    unsafe { put(to, 0) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtGetVersion() -> usize {
+    130_100
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasLtMatrixLayoutCreate(
+    to: *mut *mut c_void,
+    kind: c_int,
+    rows: u64,
+    columns: u64,
+    lead: i64,
+) -> Status {
+    let layout = gpu().object();
+    objects(|all| all.layouts.insert(layout, Layout { kind, rows, columns, lead, batches: 1 }));
+    // SAFETY: the caller hands over a place for the layout.
+    unsafe { put(to, state::pointer(layout)) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtMatrixLayoutDestroy(layout: *mut c_void) -> Status {
+    objects(|all| all.layouts.remove(&number(layout)));
+    SUCCESS
+}
+
+/// Of a layout's attributes only the number of batches is kept.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasLtMatrixLayoutSetAttribute(
+    layout: *mut c_void,
+    attribute: c_int,
+    value: *const c_void,
+    _bytes: usize,
+) -> Status {
+    const BATCH_COUNT: c_int = 5;
+    if attribute == BATCH_COUNT {
+        // SAFETY: this attribute is a number of 32 bits.
+        let batches = unsafe { value.cast::<i32>().read_unaligned() };
+        objects(|all| {
+            if let Some(layout) = all.layouts.get_mut(&number(layout)) {
+                layout.batches = batches.max(1) as u64;
+            }
+        });
+    }
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtMatmul(
+    _handle: *mut c_void,
+    _what: *mut c_void,
+    _alpha: *const c_void,
+    _a: *const c_void,
+    a_layout: *mut c_void,
+    _b: *const c_void,
+    b_layout: *mut c_void,
+    _beta: *const c_void,
+    _c: *const c_void,
+    _c_layout: *mut c_void,
+    _d: *mut c_void,
+    d_layout: *mut c_void,
+    _algorithm: *const c_void,
+    _workspace: *mut c_void,
+    _workspace_bytes: usize,
+    stream: Stream,
+) -> Status {
+    let of = |layout| objects(|all| all.layouts.get(&number(layout)).copied());
+    let (Some(a), Some(b), Some(d)) = (of(a_layout), of(b_layout), of(d_layout)) else {
+        return NOT_INITIALIZED;
+    };
+    // A has m rows and k columns, or the other way round.
+    let k = if a.rows == d.rows { a.columns } else { a.rows };
+    let results = (d.rows * d.columns * d.batches) as f64;
+    let precision = if a.kind == 0 { Precision::Tensor32 } else { Precision::Half };
+    let (flops, alignment) =
+        (2.0 * results * k as f64, precision.alignment([a.lead, b.lead, d.lead]));
+    state::work(stream, Work::Product { flops, results, precision, alignment });
+    SUCCESS
+}
+
+/// `cublasLtMatmulHeuristicResult_t`
+#[repr(C)]
+pub struct HeuristicResult {
+    algorithm: [u64; 8],
+    workspace: usize,
+    status: Status,
+    waves: f32,
+    reserved: [c_int; 4],
+}
+
+/// One algorithm, which needs no workspace.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
+    _handle: *mut c_void,
+    _what: *mut c_void,
+    _a: *mut c_void,
+    _b: *mut c_void,
+    _c: *mut c_void,
+    _d: *mut c_void,
+    _preference: *mut c_void,
+    _wanted: c_int,
+    results: *mut HeuristicResult,
+    found: *mut c_int,
+) -> Status {
+    let result = HeuristicResult {
+        algorithm: [0; 8],
+        workspace: 0,
+        status: SUCCESS,
+        waves: 1.0,
+        reserved: [0; 4],
+    };
+    // SAFETY: the caller hands over room for at least one result, and a place for their number.
+    unsafe {
+        put(results, result);
+        put(found, 1)
+    }
+}

@@ -1,0 +1,253 @@
+//! Collectives of NCCL. Up to 1 MiB the data really goes from rank to rank; a rank that runs alone receives what it
+//! sends.
+
+use std::ffi::{c_int, c_void};
+
+use crate::{Parcel, Work};
+
+use crate::exports::communicators::{
+    INVALID_ARGUMENT, Result_, SUCCESS, SYSTEM_ERROR, exchange, with, world_of,
+};
+use crate::exports::reduction::{Kind, reduce};
+use crate::exports::state::{self, Stream, gpu, is_device, number, put};
+
+/// Larger data stays where it is.
+pub const LIMIT: usize = 1 << 20;
+
+/// What lies at an address of the device.
+///
+/// # Safety
+/// `at` has `bytes` bytes.
+pub unsafe fn read(at: *const c_void, bytes: usize) -> Parcel {
+    if bytes == 0 {
+        // The address of nothing may be null: a rank has nothing for another one.
+        return Parcel { bytes: Vec::new(), is_known: true };
+    }
+    let is_known = !is_device(number(at)) || gpu().known.holds(number(at), bytes as u64);
+    // SAFETY: as the caller promises; device addresses are memory of this process.
+    let content = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), bytes) };
+    Parcel { bytes: content.to_vec(), is_known }
+}
+
+/// Writes data to an address of the device.
+///
+/// # Safety
+/// `at` has room for it.
+pub unsafe fn write(at: *mut c_void, parcel: &Parcel) {
+    let bytes = parcel.bytes.len();
+    // SAFETY: as the caller promises.
+    unsafe { std::ptr::copy(parcel.bytes.as_ptr(), at.cast::<u8>(), bytes) };
+    set_known(at, bytes, parcel.is_known);
+}
+
+/// Marks the bytes at an address as known or not.
+pub fn set_known(at: *const c_void, bytes: usize, is_known: bool) {
+    let mut gpu = gpu();
+    if is_known {
+        gpu.known.add(number(at), bytes as u64);
+    } else {
+        gpu.known.remove(number(at), bytes as u64);
+    }
+}
+
+/// A collective whose result is larger than [`LIMIT`], or on a captured stream: time, and no data. Where nothing is
+/// sent, in a world of one rank, NCCL copies.
+fn is_moved(bytes: usize, sent: usize, to: *const c_void, on: Stream) -> bool {
+    let work = if sent == 0 { Work::Bytes(bytes as u64) } else { Work::Link(sent as u64) };
+    state::work(on, work);
+    let on = state::stream(on);
+    let is_captured = gpu().graphs.of(on).is_some();
+    if bytes > LIMIT || is_captured {
+        set_known(to, bytes, false);
+        return false;
+    }
+    bytes > 0
+}
+
+/// `ncclAllGather`: all ranks' data, one after the other.
+///
+/// # Safety
+/// `from` has `count` elements, and `to` room for as many of each rank; so for all collectives below.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclAllGather(
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    kind: c_int,
+    on: *mut c_void,
+    stream: Stream,
+) -> Result_ {
+    let bytes = count * Kind::of(kind).size();
+    let Some((world, rank, is_whole)) = with(on, |it| (it.world, it.rank, it.is_whole)) else {
+        return INVALID_ARGUMENT;
+    };
+    let slots = if is_whole { 0..world } else { rank..rank + 1 };
+    let total = bytes * slots.end;
+    if !is_moved(total, total - total / world, to, stream) {
+        return SUCCESS;
+    }
+    // SAFETY: as the caller promises.
+    let mine = unsafe { read(from, bytes) };
+    let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
+    for slot in slots {
+        // SAFETY: as the caller promises.
+        unsafe { write(to.byte_add(slot * bytes), all.get(slot).unwrap_or(&mine)) };
+    }
+    SUCCESS
+}
+
+/// `ncclReduceScatter`: each rank's part of the reduction of all.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclReduceScatter(
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    kind: c_int,
+    operation: c_int,
+    on: *mut c_void,
+    stream: Stream,
+) -> Result_ {
+    let kind = Kind::of(kind);
+    let bytes = count * kind.size();
+    let Some((world, rank, is_whole)) = with(on, |it| (it.world, it.rank, it.is_whole)) else {
+        return INVALID_ARGUMENT;
+    };
+    if !is_moved(bytes, bytes * (world - 1), to, stream) || bytes * world > LIMIT || !is_whole {
+        set_known(to, bytes, false);
+        return SUCCESS;
+    }
+    // SAFETY: as the caller promises.
+    let mine = unsafe { read(from, bytes * world) };
+    let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
+    let part = rank * bytes..(rank + 1) * bytes;
+    // SAFETY: as the caller promises.
+    unsafe { write(to, &reduce(&all, part, kind, (operation, world))) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclAllReduce(
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    kind: c_int,
+    operation: c_int,
+    on: *mut c_void,
+    stream: Stream,
+) -> Result_ {
+    let kind = Kind::of(kind);
+    let bytes = count * kind.size();
+    let sent = 2 * (bytes - bytes / world_of(on));
+    if !is_moved(bytes, sent, to, stream) {
+        return SUCCESS;
+    }
+    // SAFETY: as the caller promises.
+    let mine = unsafe { read(from, bytes) };
+    let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
+    // SAFETY: as the caller promises.
+    unsafe { write(to, &reduce(&all, 0..bytes, kind, (operation, world_of(on)))) };
+    SUCCESS
+}
+
+/// `ncclReduce`: the reduction of all, for one rank.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclReduce(
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    kind: c_int,
+    operation: c_int,
+    root: c_int,
+    on: *mut c_void,
+    stream: Stream,
+) -> Result_ {
+    let kind = Kind::of(kind);
+    let bytes = count * kind.size();
+    let Some(rank) = with(on, |it| it.rank) else { return INVALID_ARGUMENT };
+    if !is_moved(bytes, bytes, if rank == root as usize { to } else { from }, stream) {
+        return SUCCESS;
+    }
+    // SAFETY: as the caller promises.
+    let mine = unsafe { read(from, bytes) };
+    let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
+    if rank == root as usize {
+        // SAFETY: as the caller promises.
+        unsafe { write(to, &reduce(&all, 0..bytes, kind, (operation, world_of(on)))) };
+    }
+    SUCCESS
+}
+
+/// `ncclBroadcast`: one rank's data, for all.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclBroadcast(
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    kind: c_int,
+    root: c_int,
+    on: *mut c_void,
+    stream: Stream,
+) -> Result_ {
+    let bytes = count * Kind::of(kind).size();
+    if !is_moved(bytes, bytes, to, stream) {
+        return SUCCESS;
+    }
+    // SAFETY: as the caller promises.
+    let mine = unsafe { read(from, bytes) };
+    let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
+    let data = all.get(root as usize).unwrap_or(&mine);
+    // SAFETY: as the caller promises.
+    unsafe { write(to, data) };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclBcast(
+    at: *mut c_void,
+    count: usize,
+    kind: c_int,
+    root: c_int,
+    on: *mut c_void,
+    stream: Stream,
+) -> Result_ {
+    // SAFETY: the same promise.
+    unsafe { ncclBroadcast(at, at, count, kind, root, on, stream) }
+}
+
+/// `ncclAlltoAll`: the part for this rank of every rank's data.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclAlltoAll(
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    kind: c_int,
+    on: *mut c_void,
+    stream: Stream,
+) -> Result_ {
+    let bytes = count * Kind::of(kind).size();
+    let Some((world, rank, is_whole)) = with(on, |it| (it.world, it.rank, it.is_whole)) else {
+        return INVALID_ARGUMENT;
+    };
+    if !is_moved(bytes * world, bytes * (world - 1), to, stream) || !is_whole {
+        return SUCCESS;
+    }
+    // SAFETY: as the caller promises.
+    let mine = unsafe { read(from, bytes * world) };
+    let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
+    for slot in 0..world {
+        let parcel = all.get(slot).unwrap_or(&mine);
+        let part = parcel.bytes[rank * bytes..(rank + 1) * bytes].to_vec();
+        // SAFETY: as the caller promises.
+        unsafe {
+            write(to.byte_add(slot * bytes), &Parcel { bytes: part, is_known: parcel.is_known })
+        };
+    }
+    SUCCESS
+}
+
+/// Custom scalings are sums here: what they scale was made by kernels.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclRedOpCreatePreMulSum(to: *mut c_int) -> Result_ {
+    // SAFETY: the caller hands over a place for the operation.
+    unsafe { put(to, 0) }
+}

@@ -1,0 +1,299 @@
+//! Communicators of NCCL: groups of ranks, and how they are made from each other.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::{Parcel, Post};
+use rustc_hash::FxHashMap;
+
+use crate::exports::state::{self, gpu, number, pointer, put};
+
+/// `ncclResult_t`
+pub type Result_ = c_int;
+pub const SUCCESS: Result_ = 0;
+pub const SYSTEM_ERROR: Result_ = 2;
+pub const INVALID_ARGUMENT: Result_ = 4;
+
+/// `ncclUniqueId`: how the ranks of a communicator find each other.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UniqueId([u8; 128]);
+
+/// A group of ranks.
+#[derive(Debug, Clone)]
+pub struct Communicator {
+    pub name: String,
+    pub rank: usize,
+    pub world: usize,
+    /// Whether `world` is the real number. It is not known after a split by a rank that runs alone.
+    pub is_whole: bool,
+    exchanges: u64,
+    splits: u64,
+    /// Messages sent to and received from each rank.
+    pub sent: FxHashMap<usize, u64>,
+    pub received: FxHashMap<usize, u64>,
+}
+
+static COMMUNICATORS: Mutex<Option<FxHashMap<u64, Communicator>>> = Mutex::new(None);
+
+/// Uses a communicator, if there is one with this handle.
+pub fn with<R>(handle: *mut c_void, use_it: impl FnOnce(&mut Communicator) -> R) -> Option<R> {
+    let mut all = COMMUNICATORS.lock().unwrap_or_else(PoisonError::into_inner);
+    all.get_or_insert_default().get_mut(&number(handle)).map(use_it)
+}
+
+/// # Safety
+/// `to` can be written to.
+unsafe fn add(
+    to: *mut *mut c_void,
+    name: String,
+    rank: usize,
+    world: usize,
+    is_whole: bool,
+) -> Result_ {
+    let handle = gpu().object();
+    let (sent, received) = (FxHashMap::default(), FxHashMap::default());
+    let new = Communicator { name, rank, world, is_whole, exchanges: 0, splits: 0, sent, received };
+    let mut all = COMMUNICATORS.lock().unwrap_or_else(PoisonError::into_inner);
+    all.get_or_insert_default().insert(handle, new);
+    // SAFETY: as the caller promises.
+    unsafe { put(to, pointer(handle)) }
+}
+
+/// How many ranks a communicator has.
+pub fn world_of(communicator: *mut c_void) -> usize {
+    with(communicator, |it| it.world).unwrap_or(1)
+}
+
+/// The way to other processes.
+pub fn post() -> Post {
+    gpu().post.clone()
+}
+
+fn hexadecimal(id: &UniqueId) -> String {
+    id.0[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// An id that no other call on this machine gives: the process, the time and a counter.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclGetUniqueId(to: *mut UniqueId) -> Result_ {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let count = COUNTER.fetch_add(1, Ordering::Relaxed) as u32;
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let mut id = [0; 128];
+    id[..4].copy_from_slice(&std::process::id().to_ne_bytes());
+    id[4..8].copy_from_slice(&count.to_ne_bytes());
+    id[8..16].copy_from_slice(&(since.map_or(0, |time| time.as_nanos() as u64)).to_ne_bytes());
+    // SAFETY: the caller hands over a place for the id.
+    unsafe { put(to, UniqueId(id)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommInitRank(
+    to: *mut *mut c_void,
+    world: c_int,
+    id: UniqueId,
+    rank: c_int,
+) -> Result_ {
+    // SAFETY: the caller hands over a place for the communicator.
+    unsafe { add(to, hexadecimal(&id), rank as usize, world as usize, true) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommInitRankConfig(
+    to: *mut *mut c_void,
+    world: c_int,
+    id: UniqueId,
+    rank: c_int,
+    _config: *const c_void,
+) -> Result_ {
+    // SAFETY: the same promise.
+    unsafe { ncclCommInitRank(to, world, id, rank) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommInitRankScalable(
+    to: *mut *mut c_void,
+    world: c_int,
+    rank: c_int,
+    _count: c_int,
+    ids: *const UniqueId,
+    _config: *const c_void,
+) -> Result_ {
+    // SAFETY: the caller hands over at least one id, and a place for the communicator.
+    unsafe { ncclCommInitRank(to, world, *ids, rank) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommInitAll(
+    to: *mut *mut c_void,
+    world: c_int,
+    _devices: *const c_int,
+) -> Result_ {
+    let mut id = UniqueId([0; 128]);
+    // SAFETY: the caller hands over places for `world` communicators.
+    unsafe {
+        ncclGetUniqueId(&raw mut id);
+        for rank in 0..world as usize {
+            add(to.add(rank), hexadecimal(&id), rank, world as usize, false);
+        }
+    }
+    SUCCESS
+}
+
+/// The ranks that bring the same colour, in the order of their keys. A rank that runs alone does not know how many.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommSplit(
+    parent: *mut c_void,
+    color: c_int,
+    key: c_int,
+    to: *mut *mut c_void,
+    _config: *const c_void,
+) -> Result_ {
+    let mine = Parcel { bytes: [color.to_ne_bytes(), key.to_ne_bytes()].concat(), is_known: true };
+    let Some((name, rank, all)) = exchange(parent, &mine) else { return SYSTEM_ERROR };
+    let splits = with(parent, |parent| {
+        parent.splits += 1;
+        parent.splits
+    });
+    if color < 0 {
+        // SAFETY: the caller hands over a place for the communicator.
+        return unsafe { put(to, std::ptr::null_mut()) };
+    }
+    let name = format!("{name}-{}c{color}", splits.unwrap_or(0));
+    if post().is_alone() {
+        // SAFETY: the same promise.
+        return unsafe { add(to, name, key.max(0) as usize, world_of(parent), false) };
+    }
+    let pair = |parcel: &Parcel| {
+        let part = |at: usize| parcel.bytes[at..at + 4].try_into().map_or(0, c_int::from_ne_bytes);
+        (part(0), part(4))
+    };
+    let mut members: Vec<(c_int, usize)> = all
+        .iter()
+        .enumerate()
+        .map(|(rank, parcel)| (pair(parcel), rank))
+        .filter(|((its_color, _), _)| *its_color == color)
+        .map(|((_, key), rank)| (key, rank))
+        .collect();
+    members.sort_unstable();
+    let place = members.iter().position(|&(_, member)| member == rank).unwrap_or(0);
+    // SAFETY: the same promise.
+    unsafe { add(to, name, place, members.len(), true) }
+}
+
+/// A communicator without some of the ranks; they do not call this.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommShrink(
+    parent: *mut c_void,
+    excluded: *const c_int,
+    count: c_int,
+    to: *mut *mut c_void,
+    _config: *const c_void,
+    _flags: c_int,
+) -> Result_ {
+    // SAFETY: the caller hands over `count` ranks.
+    let excluded = unsafe { std::slice::from_raw_parts(excluded, count.max(0) as usize) };
+    let found = with(parent, |parent| {
+        parent.splits += 1;
+        let lower = excluded.iter().filter(|&&rank| (rank as usize) < parent.rank).count();
+        let world = parent.world - excluded.len().min(parent.world);
+        (format!("{}-{}s", parent.name, parent.splits), parent.rank - lower, world, parent.is_whole)
+    });
+    let Some((name, rank, world, is_whole)) = found else { return INVALID_ARGUMENT };
+    // SAFETY: the caller hands over a place for the communicator.
+    unsafe { add(to, name, rank, world, is_whole) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclCommDestroy(of: *mut c_void) -> Result_ {
+    let mut all = COMMUNICATORS.lock().unwrap_or_else(PoisonError::into_inner);
+    all.get_or_insert_default().remove(&number(of));
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclCommAbort(of: *mut c_void) -> Result_ {
+    ncclCommDestroy(of)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommCount(of: *mut c_void, to: *mut c_int) -> Result_ {
+    let count = with(of, |it| it.world).unwrap_or(1);
+    // SAFETY: the caller hands over a place for the number.
+    unsafe { put(to, count as c_int) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommUserRank(of: *mut c_void, to: *mut c_int) -> Result_ {
+    let rank = with(of, |it| it.rank).unwrap_or(0);
+    // SAFETY: the caller hands over a place for the number.
+    unsafe { put(to, rank as c_int) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommGetAsyncError(_of: *mut c_void, to: *mut c_int) -> Result_ {
+    // SAFETY: the caller hands over a place for the code.
+    unsafe { put(to, SUCCESS) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclGetVersion(to: *mut c_int) -> Result_ {
+    // SAFETY: the caller hands over a place for the number.
+    unsafe { put(to, 22_809) }
+}
+
+static MESSAGE: Mutex<Option<std::ffi::CString>> = Mutex::new(None);
+
+/// Remembers and says why a collective failed.
+pub fn failed(problem: &str) -> Result_ {
+    eprintln!("gmlake: virtual GPU: {problem}");
+    *MESSAGE.lock().unwrap_or_else(PoisonError::into_inner) = std::ffi::CString::new(problem).ok();
+    SYSTEM_ERROR
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclGetErrorString(code: Result_) -> *const c_char {
+    let text: &CStr = match code {
+        SUCCESS => c"no error",
+        SYSTEM_ERROR => c"data from another rank did not arrive",
+        state::NOT_SUPPORTED => return state::refusal(),
+        INVALID_ARGUMENT => c"invalid argument",
+        _ => return state::numbered("NCCL", code),
+    };
+    text.as_ptr()
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclGetLastError(_of: *mut c_void) -> *const c_char {
+    let last = MESSAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    last.as_ref().map_or(c"".as_ptr(), |text| text.as_ptr())
+}
+
+/// `ncclMemAlloc` takes memory of the device, as `cudaMalloc` does.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclMemAlloc(to: *mut *mut c_void, bytes: usize) -> Result_ {
+    // SAFETY: the same promise.
+    unsafe { crate::exports::runtime::cudaMalloc(to, bytes) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclMemFree(at: *mut c_void) -> Result_ {
+    crate::exports::runtime::cudaFree(at)
+}
+
+/// Gives and takes on a communicator: its name, this rank, and what every rank brought.
+pub fn exchange(on: *mut c_void, mine: &Parcel) -> Option<(String, usize, Vec<Parcel>)> {
+    let (name, number, rank, world) = with(on, |it| {
+        it.exchanges += 1;
+        (it.name.clone(), it.exchanges, it.rank, it.world)
+    })?;
+    match post().exchange(&name, number, (rank, world), mine) {
+        Ok(all) => Some((name, rank, all)),
+        Err(error) => {
+            failed(&error.to_string());
+            None
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! cuDNN: the graph interface, by which PyTorch asks for convolutions and attention. The older one is in `tensors.rs`
+//! and `recurrent.rs`.
+//!
+//! A program describes an operation as descriptors that point to each other, asks for engines, and makes a plan from
+//! one. Here there are two, one without a workspace. What matters is the workspace that its plan asks for:
+//!
+//! ```text
+//!   plan ─▶ engine configuration ─▶ engine ─▶ operation graph ─▶ operation ─▶ tensors, convolution
+//!     └─ workspace size                                             (plan.rs: from the shapes)
+//! ```
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::{Mutex, PoisonError};
+
+use crate::{ALIGNED, Precision, Work};
+use rustc_hash::FxHashMap;
+
+use crate::exports::descriptor::{Descriptor, Descriptors};
+use crate::exports::plan::{self, Plan};
+use crate::exports::state::{self, Stream, gpu, number, pointer, put};
+
+/// `cudnnStatus_t`
+type Status = c_int;
+const SUCCESS: Status = 0;
+const BAD_PARAMETER: Status = 2000;
+
+/// `cudnnBackendAttributeType_t`, as far as values of it are counted in other than 8 bytes.
+const HANDLE: c_int = 0;
+const DESCRIPTOR: c_int = 15;
+
+/// Bytes of a value of this type.
+fn width(kind: c_int) -> usize {
+    match kind {
+        2 | 24 => 1,                          // boolean, character
+        HANDLE | 3 | 5 | 6 | DESCRIPTOR => 8, // handle, int64, double, pointer, descriptor
+        _ => 4,                               // float, int32 and all enumerations
+    }
+}
+
+static DESCRIPTORS: Mutex<Option<Descriptors>> = Mutex::new(None);
+
+fn all<R>(use_them: impl FnOnce(&mut Descriptors) -> R) -> R {
+    let mut found = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
+    use_them(found.get_or_insert_default())
+}
+
+/// The stream of each handle.
+static STREAMS: Mutex<Option<FxHashMap<u64, u64>>> = Mutex::new(None);
+
+fn streams<R>(use_them: impl FnOnce(&mut FxHashMap<u64, u64>) -> R) -> R {
+    let mut found = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
+    use_them(found.get_or_insert_default())
+}
+
+/// The stream of a handle.
+pub fn stream_of(handle: *mut c_void) -> Stream {
+    pointer(streams(|all| all.get(&number(handle)).copied()).unwrap_or(0))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnSetStream(handle: *mut c_void, stream: Stream) -> Status {
+    streams(|all| all.insert(number(handle), number(stream)));
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnGetStream(handle: *mut c_void, to: *mut Stream) -> Status {
+    // SAFETY: the caller hands over a place for the stream.
+    unsafe { put(to, stream_of(handle)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnBackendCreateDescriptor(kind: c_int, to: *mut *mut c_void) -> Status {
+    let handle = gpu().object();
+    all(|all| all.insert(handle, Descriptor { kind, ..Descriptor::default() }));
+    // SAFETY: the caller hands over a place for the descriptor.
+    unsafe { put(to, pointer(handle)) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnBackendFinalize(of: *mut c_void) -> Status {
+    all(|all| {
+        let computes = Plan::of(number(of), all);
+        if let Some(found) = all.get_mut(&number(of)) {
+            found.computes = computes;
+        }
+    });
+    SUCCESS
+}
+
+/// What a plan computes.
+fn computes(plan: u64) -> Plan {
+    all(|all| all.get(&plan).and_then(|found| found.computes.clone())).unwrap_or(Plan::Other)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnBackendDestroyDescriptor(of: *mut c_void) -> Status {
+    all(|all| all.remove(&number(of)));
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnBackendSetAttribute(
+    of: *mut c_void,
+    name: c_int,
+    kind: c_int,
+    count: i64,
+    values: *const c_void,
+) -> Status {
+    let bytes = width(kind) * count.max(0) as usize;
+    if bytes > 0 && values.is_null() {
+        return BAD_PARAMETER;
+    }
+    let mut copy = vec![0; bytes];
+    // SAFETY: the caller hands over `count` values of this type.
+    unsafe { std::ptr::copy_nonoverlapping(values.cast::<u8>(), copy.as_mut_ptr(), bytes) };
+    let set = |descriptor: &mut Descriptor| descriptor.attributes.insert(name, copy);
+    if all(|all| all.get_mut(&number(of)).map(set)).is_some() { SUCCESS } else { BAD_PARAMETER }
+}
+
+const HEURISTIC_GRAPH: c_int = 201;
+const HEURISTIC_RESULTS: c_int = 202;
+const PLAN_WORKSPACE: c_int = 402;
+
+/// What was set, or what there is, as far as there is room: a workspace size, two configurations, no notes on them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnBackendGetAttribute(
+    of: *mut c_void,
+    name: c_int,
+    kind: c_int,
+    wanted: i64,
+    count: *mut i64,
+    values: *mut c_void,
+) -> Status {
+    let room = if values.is_null() { 0 } else { wanted.max(0) as usize };
+    let all_of_them = if kind == DESCRIPTOR {
+        // SAFETY: the caller hands over `wanted` descriptors that it created.
+        let places = unsafe { std::slice::from_raw_parts(non_null(values), room) };
+        all(|all| get_descriptors(all, number(of), name, places))
+    } else {
+        let content = get(number(of), name, kind);
+        let bytes = content.len().min(width(kind) * room);
+        // SAFETY: the caller hands over room for `wanted` values.
+        unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), values.cast::<u8>(), bytes) };
+        content.len() / width(kind)
+    };
+    if !count.is_null() {
+        // Who asks for none asks how many there are; who asks for some gets no more: PyTorch 2.14
+        // reads as many as this says.
+        let found = if room == 0 { all_of_them } else { all_of_them.min(room) };
+        // SAFETY: a place for the number that is not null can be written to.
+        unsafe { count.write(found as i64) };
+    }
+    SUCCESS
+}
+
+/// A pointer that an empty slice may have, in place of null.
+fn non_null(values: *mut c_void) -> *const u64 {
+    if values.is_null() { std::ptr::dangling() } else { values.cast_const().cast() }
+}
+
+/// The bytes of an attribute.
+fn get(of: u64, name: c_int, kind: c_int) -> Vec<u8> {
+    const NUMERICAL_NOTES: c_int = 11;
+    const BEHAVIOR_NOTES: c_int = 19;
+    let stored = all(|all| all.get(&of).and_then(|it| it.attributes.get(&name).cloned()));
+    match (stored, kind) {
+        (Some(bytes), _) => bytes,
+        _ if name == PLAN_WORKSPACE => workspace(&computes(of)).to_ne_bytes().to_vec(),
+        (None, NUMERICAL_NOTES | BEHAVIOR_NOTES) => Vec::new(),
+        (None, _) => vec![0; width(kind)],
+    }
+}
+
+/// Bytes for a plan. What is only an estimate is noted.
+fn workspace(plan: &Plan) -> u64 {
+    if let Plan::Convolution(convolution) = plan {
+        gpu().note_workspace(convolution);
+    }
+    plan.workspace()
+}
+
+/// Fills descriptors of the caller's with those that an attribute names, and says how many there are.
+fn get_descriptors(all: &mut Descriptors, of: u64, name: c_int, places: &[u64]) -> usize {
+    let Some(source) = all.get(&of) else { return 0 };
+    if name == HEURISTIC_RESULTS {
+        let graph = source.handles(HEURISTIC_GRAPH).first().and_then(|graph| all.get(graph));
+        let best = graph.and_then(|graph| graph.computes.clone());
+        // Where there is no memory for the first one's workspace, PyTorch takes the second.
+        let recommended = [best, Some(Plan::Other)];
+        let count = recommended.len();
+        for (place, computes) in places.iter().zip(recommended) {
+            if let Some(configuration) = all.get_mut(place) {
+                configuration.computes = computes;
+            }
+        }
+        return count;
+    }
+    let named = source.handles(name);
+    for (&place, source) in places.iter().zip(&named) {
+        let copy = all.get(source).cloned().unwrap_or_default();
+        all.insert(place, copy);
+    }
+    named.len().max(1)
+}
+
+/// The plan runs on the stream of its handle.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnBackendExecute(
+    handle: *mut c_void,
+    plan: *mut c_void,
+    _pack: *mut c_void,
+) -> Status {
+    let work = match computes(number(plan)) {
+        Plan::Convolution(it) => {
+            let results = it.output.iter().product::<u64>() as f64;
+            let precision = if it.element == 2 { Precision::Half } else { Precision::Tensor32 };
+            Work::Product { flops: plan::flops(&it), results, precision, alignment: ALIGNED }
+        }
+        // The shapes of attention are not looked at.
+        Plan::Fused(_) | Plan::Other => Work::Threads(1 << 20),
+    };
+    state::work(stream_of(handle), work);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnGetVersion() -> usize {
+    gpu().conf.cudnn as usize
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnGetCudartVersion() -> usize {
+    gpu().conf.cuda as usize
+}
+
+/// Major, minor and patch level.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnGetProperty(which: c_int, to: *mut c_int) -> Status {
+    let version = cudnnGetVersion() as c_int;
+    let part = [version / 10_000, version / 100 % 100, version % 100];
+    // SAFETY: the caller hands over a place for the number.
+    unsafe { put(to, part.get(which as usize).copied().unwrap_or(0)) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnGetErrorString(code: Status) -> *const c_char {
+    let text: &CStr = match code {
+        SUCCESS => c"CUDNN_STATUS_SUCCESS",
+        state::NOT_SUPPORTED => return state::refusal(),
+        BAD_PARAMETER => c"CUDNN_STATUS_BAD_PARAM",
+        _ => return state::numbered("cuDNN", code),
+    };
+    text.as_ptr()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnGetLastErrorString(to: *mut c_char, room: usize) {
+    if room > 0 {
+        // SAFETY: the caller hands over `room` characters.
+        unsafe { to.write(0) };
+    }
+}

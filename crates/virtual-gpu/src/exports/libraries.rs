@@ -1,0 +1,98 @@
+//! The smaller libraries: NVRTC, CUPTI, and sizes of workspaces that are not known.
+//!
+//! cuSOLVER says here that it needs no workspace for any decomposition. That is wrong: for a matrix of 2 x 2 the real
+//! one asks for 3 MiB in a QR decomposition, for 260 KiB in one into eigenvalues, and for less than 1 KiB in LU and
+//! Cholesky. How this grows with the matrix was not measured.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use crate::exports::state::{self, put};
+
+/// The status by which all of these libraries say yes.
+const SUCCESS: c_int = 0;
+
+/// A function that asks how large a workspace must be: which arguments are places for answers, and their type.
+///
+/// None is needed, since nothing runs.
+macro_rules! no_workspace {
+    ($name:ident($($place:literal),* : $type:ty)) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            a: usize, b: usize, c: usize, d: usize, e: usize, f: usize, g: usize, h: usize,
+            i: usize, j: usize, k: usize, l: usize, m: usize, n: usize, o: usize, p: usize,
+            q: usize, r: usize, s: usize, t: usize,
+        ) -> c_int {
+            state::trace(stringify!($name));
+            let arguments = [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t];
+            $({
+                let to = std::ptr::with_exposed_provenance_mut::<$type>(arguments[$place - 1]);
+                // SAFETY: the caller's argument of this number is a place for the size.
+                unsafe { put(to, 0) };
+            })*
+            0
+        }
+    };
+}
+
+pub(crate) use no_workspace;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcVersion(major: *mut c_int, minor: *mut c_int) -> c_int {
+    let version = crate::exports::state::gpu().conf.cuda;
+    // SAFETY: the caller hands over places for both.
+    unsafe {
+        put(major, version / 1000);
+        put(minor, version % 1000 / 10)
+    }
+}
+
+/// A compiled program, and the log of its compilation, are one zero.
+macro_rules! empty_texts {
+    ($($size:ident $text:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $size(_program: *mut c_void, to: *mut usize) -> c_int {
+            // SAFETY: the caller hands over a place for the size.
+            unsafe { put(to, 1) }
+        }
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $text(_program: *mut c_void, to: *mut u8) -> c_int {
+            // SAFETY: the caller hands over as much room as it said.
+            unsafe { put(to, 0) }
+        }
+    )*};
+}
+
+empty_texts! {
+    nvrtcGetPTXSize nvrtcGetPTX
+    nvrtcGetCUBINSize nvrtcGetCUBIN
+    nvrtcGetProgramLogSize nvrtcGetProgramLog
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvrtcGetLoweredName(
+    _program: *mut c_void,
+    _name: *const c_char,
+    to: *mut *const c_char,
+) -> c_int {
+    // SAFETY: the caller hands over a place for the name.
+    unsafe { put(to, c"kernel".as_ptr()) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn nvrtcGetErrorString(code: c_int) -> *const c_char {
+    state::numbered("NVRTC", code)
+}
+
+/// The profiler's library has a version and records nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuptiGetVersion(to: *mut c_uint) -> c_int {
+    // SAFETY: the caller hands over a place for the number.
+    unsafe { put(to, 130_000) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuptiGetResultString(code: c_int, to: *mut *const c_char) -> c_int {
+    // SAFETY: the caller hands over a place for the text.
+    unsafe { put(to, state::numbered("CUPTI", code)) };
+    SUCCESS
+}

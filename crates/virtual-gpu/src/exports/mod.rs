@@ -1,0 +1,38 @@
+//! `libgmlake_gpu.so`: the functions of CUDA's libraries, on a virtual GPU.
+//!
+//! Preloaded before a program starts, it answers in place of the CUDA runtime, cuBLAS, cuDNN, NCCL and the rest,
+//! whether they are installed or not; under the name `libcuda.so.1` it is the driver. [`table`] lists every function.
+//!
+//! All of the virtual GPU's unsafe code is here. It does no more than to turn what C hands over into Rust and back.
+#![allow(unsafe_code, non_snake_case)]
+// CUDA's documentation says what each function may be handed, and how many arguments it has.
+#![allow(clippy::missing_safety_doc, clippy::too_many_arguments, missing_docs)]
+
+mod blas;
+mod collectives;
+mod communicators;
+mod copies;
+mod decompositions;
+mod descriptor;
+mod devices;
+mod dnn;
+mod driver;
+mod entry_points;
+mod fourier;
+mod host;
+mod kernels;
+mod launches;
+mod libraries;
+mod messages;
+mod monitor;
+mod objects;
+mod plan;
+mod python;
+mod recurrent;
+mod reduction;
+mod runtime;
+mod sparse;
+mod state;
+mod streams;
+mod table;
+mod tensors;

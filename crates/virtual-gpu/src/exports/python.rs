@@ -1,0 +1,94 @@
+//! The functions for `gmlake predict`, which its Python side calls.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use crate::Properties;
+
+use crate::exports::copies::{self, OnUnknownRead};
+use crate::exports::state::{self, gpu, number};
+
+/// These bytes have the values that a real GPU would hold.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_gpu_known(at: *const c_void, bytes: usize) {
+    gpu().known.add(number(at), bytes as u64);
+}
+
+/// A kernel would have written these bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_gpu_unknown(at: *const c_void, bytes: usize) {
+    gpu().known.remove(number(at), bytes as u64);
+}
+
+/// Whether all of these bytes are known.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_gpu_is_known(at: *const c_void, bytes: usize) -> c_int {
+    gpu().known.holds(number(at), bytes as u64).into()
+}
+
+/// The next copy of `bytes` bytes (8 at most) from the device to the host on this thread delivers `value`.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_gpu_expect_read(bytes: usize, value: u64) {
+    state::expect_read(bytes, value);
+}
+
+/// Forgets the values that `gmlake_gpu_expect_read` announced and nothing read.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_gpu_expect_nothing() {
+    state::expect_nothing();
+}
+
+/// Calls `call` from now on whenever bytes are read that are not known; null ends that.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_gpu_on_unknown_read(call: Option<OnUnknownRead>) {
+    copies::on_unknown_read(call);
+}
+
+/// This process has used so much of the processor for what the host of a real GPU does not do.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_gpu_leave_out(processor_ns: u64) {
+    gpu().timeline.leave_out(processor_ns);
+}
+
+/// When all that was done and queued so far will be done, in nanoseconds by the estimated clock.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_gpu_all_done_ns() -> u64 {
+    state::gpu_now().timeline.all_done_ns()
+}
+
+/// Writes a text with a zero behind it, as far as there is room. Returns the length without the zero.
+///
+/// # Safety
+/// `to` has `room` characters.
+unsafe fn put_text(text: &str, to: *mut c_char, room: usize) -> usize {
+    if room > 0 {
+        let length = text.len().min(room - 1);
+        // SAFETY: the caller promises the room.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, length);
+            to.add(length).write(0);
+        }
+    }
+    text.len()
+}
+
+/// Writes the names of all cards that there are, as a JSON array. Does not start the virtual GPU.
+///
+/// # Safety
+/// `text` has `room` characters.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_gpu_cards(text: *mut c_char, room: usize) -> usize {
+    let names: Vec<String> = Properties::all().into_iter().map(|card| card.name).collect();
+    // SAFETY: as the caller promises.
+    unsafe { put_text(&serde_json::json!(names).to_string(), text, room) }
+}
+
+/// Writes what was counted, as a JSON object.
+///
+/// # Safety
+/// `text` has `room` characters.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_gpu_report(text: *mut c_char, room: usize) -> usize {
+    let report = gpu().report();
+    // SAFETY: as the caller promises.
+    unsafe { put_text(&report, text, room) }
+}

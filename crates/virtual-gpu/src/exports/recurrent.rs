@@ -1,0 +1,281 @@
+//! Recurrent layers of cuDNN: sizes of their weights, of what is kept for the way back, and of their workspace.
+//!
+//! PyTorch lays the weights out as cuDNN says: it asks where each matrix and bias lies, and makes its parameters views
+//! of one buffer.
+
+use std::ffi::{c_float, c_int, c_void};
+
+use crate::workspace::{Cell, DROPOUT_STATES, Part, Recurrent};
+use crate::{ALIGNED, Precision, Work};
+
+use crate::exports::dnn;
+use crate::exports::objects::Objects;
+use crate::exports::state::{self, number, pointer, put};
+use crate::exports::tensors::{TENSORS, Tensor, element};
+
+/// `cudnnStatus_t`
+type Status = c_int;
+const SUCCESS: Status = 0;
+const BAD_PARAMETER: Status = 2000;
+
+/// Networks, and their element types. Their tokens and batch are not known before data is described.
+static NETWORKS: Objects<(Recurrent, c_int)> = Objects::new();
+static DATA: Objects<Sequences> = Objects::new();
+/// Which share of values a dropout drops.
+static DROPOUTS: Objects<c_float> = Objects::new();
+
+/// What a network runs on.
+#[derive(Clone, Copy)]
+struct Sequences {
+    count: u64,
+    /// Steps of the longest one, and of all together.
+    longest: u64,
+    tokens: u64,
+    is_packed: bool,
+}
+
+/// `cudnnRNNDataLayout_t`: `CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED`
+const PACKED: c_int = 1;
+
+fn size(number: c_int) -> u64 {
+    number.max(0) as u64
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnSetDropoutDescriptor(
+    of: *mut c_void,
+    _handle: *mut c_void,
+    share: c_float,
+    _states: *mut c_void,
+    _bytes: usize,
+    _seed: u64,
+) -> Status {
+    DROPOUTS.set(of, share);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnRestoreDropoutDescriptor(
+    of: *mut c_void,
+    handle: *mut c_void,
+    share: c_float,
+    states: *mut c_void,
+    bytes: usize,
+    seed: u64,
+) -> Status {
+    cudnnSetDropoutDescriptor(of, handle, share, states, bytes, seed)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnDestroyDropoutDescriptor(of: *mut c_void) -> Status {
+    DROPOUTS.forget(of);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnDropoutGetStatesSize(_handle: *mut c_void, to: *mut usize) -> Status {
+    // SAFETY: the caller hands over a place for the size.
+    unsafe { put(to, DROPOUT_STATES as usize) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnSetRNNDescriptor_v8(
+    of: *mut c_void,
+    _algorithm: c_int,
+    cell: c_int,
+    _bias: c_int,
+    direction: c_int,
+    _input_mode: c_int,
+    kind: c_int,
+    _precision: c_int,
+    _math: c_int,
+    input: c_int,
+    hidden: c_int,
+    output: c_int,
+    layers: c_int,
+    dropout: *mut c_void,
+    _flags: u32,
+) -> Status {
+    let cell = match cell {
+        0 | 1 => Cell::Plain,
+        2 => Cell::Lstm,
+        3 => Cell::Gru,
+        _ => return BAD_PARAMETER,
+    };
+    let network = Recurrent {
+        cell,
+        layers: size(layers),
+        both_ways: direction == 1,
+        input: size(input),
+        hidden: size(hidden),
+        output: size(output),
+        tokens: 0,
+        batch: 0,
+        steps: 0,
+        packed: false,
+        dropout: DROPOUTS.get(dropout).is_some_and(|share| share > 0.0),
+        element: element(kind),
+    };
+    NETWORKS.set(of, (network, kind));
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnDestroyRNNDescriptor(of: *mut c_void) -> Status {
+    NETWORKS.forget(of);
+    SUCCESS
+}
+
+/// Sequences may be shorter than the longest: what they have together counts.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnSetRNNDataDescriptor(
+    of: *mut c_void,
+    _kind: c_int,
+    layout: c_int,
+    steps: c_int,
+    batch: c_int,
+    _features: c_int,
+    lengths: *const c_int,
+    _padding: *const c_void,
+) -> Status {
+    let mut tokens = size(steps) * size(batch);
+    if !lengths.is_null() {
+        // SAFETY: the caller hands over the length of each sequence.
+        let lengths = unsafe { std::slice::from_raw_parts(lengths, size(batch) as usize) };
+        tokens = lengths.iter().map(|&length| size(length)).sum();
+    }
+    let (count, longest, is_packed) = (size(batch), size(steps), layout == PACKED);
+    DATA.set(of, Sequences { count, longest, tokens, is_packed });
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnDestroyRNNDataDescriptor(of: *mut c_void) -> Status {
+    DATA.forget(of);
+    SUCCESS
+}
+
+/// A network that runs on data.
+fn running(network: *mut c_void, data: *mut c_void) -> Option<Recurrent> {
+    let ((network, _), data) = (NETWORKS.get(network)?, DATA.get(data)?);
+    let Sequences { count: batch, longest: steps, tokens, is_packed: packed } = data;
+    Some(Recurrent { tokens, batch, steps, packed, ..network })
+}
+
+/// PyTorch asks with null in place of what it does not want to know.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnGetRNNTempSpaceSizes(
+    _handle: *mut c_void,
+    network: *mut c_void,
+    _mode: c_int,
+    data: *mut c_void,
+    workspace: *mut usize,
+    reserve: *mut usize,
+) -> Status {
+    let Some(network) = running(network, data) else { return BAD_PARAMETER };
+    for (to, bytes) in [(workspace, network.workspace()), (reserve, network.reserve())] {
+        if !to.is_null() {
+            // SAFETY: the caller hands over places for the sizes.
+            unsafe { to.write(bytes as usize) };
+        }
+    }
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnGetRNNWeightSpaceSize(
+    _handle: *mut c_void,
+    network: *mut c_void,
+    to: *mut usize,
+) -> Status {
+    let Some((network, _)) = NETWORKS.get(network) else { return BAD_PARAMETER };
+    // SAFETY: the caller hands over a place for the size.
+    unsafe { put(to, network.weights() as usize) }
+}
+
+/// Where a matrix and a bias of a layer lie; each way counts as a layer. Null in place of one that is not wanted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnGetRNNWeightParams(
+    _handle: *mut c_void,
+    network: *mut c_void,
+    layer: c_int,
+    _bytes: usize,
+    weights: *const c_void,
+    which: c_int,
+    matrix: *mut c_void,
+    matrix_at: *mut *mut c_void,
+    bias: *mut c_void,
+    bias_at: *mut *mut c_void,
+) -> Status {
+    let Some((network, kind)) = NETWORKS.get(network) else { return BAD_PARAMETER };
+    let (layer, which) = (size(layer), size(which));
+    let wanted = [
+        (matrix, matrix_at, network.matrix(layer, which)),
+        (bias, bias_at, network.bias(layer, which)),
+    ];
+    for (tensor, to, part) in wanted {
+        if !to.is_null() {
+            let at = part.map_or(0, |part| number(weights) + part.offset);
+            TENSORS.set(tensor, part.map(|part| described(part, kind)).unwrap_or_default());
+            // SAFETY: the caller hands over a place for each address that it wants.
+            unsafe { to.write(pointer(at)) };
+        }
+    }
+    SUCCESS
+}
+
+fn described(part: Part, kind: c_int) -> Tensor {
+    let (rows, columns) = (part.rows as c_int, part.columns as c_int);
+    Tensor {
+        kind,
+        format: 0,
+        sizes: vec![1, rows, columns],
+        strides: vec![rows * columns, columns, 1],
+    }
+}
+
+/// A way through a network, forwards or backwards: each weight is multiplied with each token.
+fn run(handle: *mut c_void, network: *mut c_void, data: *mut c_void) -> Status {
+    let Some(network) = running(network, data) else { return BAD_PARAMETER };
+    let products = network.tokens as f64 * (network.weights() / network.element) as f64;
+    let results = (network.tokens * network.output) as f64;
+    let precision = if network.element == 2 { Precision::Half } else { Precision::Tensor32 };
+    let stream = dnn::stream_of(handle);
+    state::work(
+        stream,
+        Work::Product { flops: 2.0 * products, results, precision, alignment: ALIGNED },
+    );
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnRNNForward(
+    handle: *mut c_void,
+    network: *mut c_void,
+    _mode: c_int,
+    _lengths: *const c_int,
+    x: *mut c_void,
+) -> Status {
+    run(handle, network, x)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnRNNBackwardData_v8(
+    handle: *mut c_void,
+    network: *mut c_void,
+    _lengths: *const c_int,
+    y: *mut c_void,
+) -> Status {
+    run(handle, network, y)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnRNNBackwardWeights_v8(
+    handle: *mut c_void,
+    network: *mut c_void,
+    _add: c_int,
+    _lengths: *const c_int,
+    x: *mut c_void,
+) -> Status {
+    run(handle, network, x)
+}

@@ -1,0 +1,336 @@
+//! The CUDA runtime: memory and copies. Its devices, streams and launches are in files of their own.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+use crate::{HostKind, MemoryError};
+
+use crate::exports::copies;
+use crate::exports::entry_points;
+use crate::exports::host;
+use crate::exports::state::{
+    self, Code, INVALID_DEVICE, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS,
+    Stream, failed, gpu, number, pointer, put, remembered,
+};
+
+/// The code of a refusal by the memory of a device.
+pub fn code(error: MemoryError) -> Code {
+    match error {
+        MemoryError::OutOfMemory => OUT_OF_MEMORY,
+        MemoryError::Invalid => INVALID_VALUE,
+    }
+}
+
+/// Takes memory of this thread's device.
+pub fn malloc(bytes: usize) -> Result<u64, Code> {
+    let mut gpu = gpu();
+    let gpu = &mut *gpu;
+    let memory = &mut gpu.memories[state::device() as usize];
+    let at = memory.malloc(&mut gpu.space, bytes as u64).map_err(code)?;
+    Ok(at)
+}
+
+/// Gives memory back, of whichever device. The GPU is waited for, as the driver does.
+pub fn free(at: u64) -> Code {
+    let freed = {
+        let mut gpu = gpu();
+        let gpu = &mut *gpu;
+        gpu.timeline.wait_for_all();
+        let space = &mut gpu.space;
+        gpu.memories.iter_mut().find_map(|memory| memory.free(space, at).ok())
+    };
+    match freed {
+        Some(bytes) => {
+            state::discard(at, bytes);
+            SUCCESS
+        }
+        None if host::free(at, HostKind::Managed) => SUCCESS,
+        None => INVALID_VALUE,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMalloc(to: *mut *mut c_void, bytes: usize) -> Code {
+    match malloc(bytes) {
+        // SAFETY: the caller hands over a place for the address.
+        Ok(at) => unsafe { put(to, pointer(at)) },
+        Err(code) => failed(code),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMallocAsync(to: *mut *mut c_void, bytes: usize, _on: Stream) -> Code {
+    // SAFETY: the same promise.
+    unsafe { cudaMalloc(to, bytes) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaFree(at: *mut c_void) -> Code {
+    if at.is_null() { SUCCESS } else { remembered(free(number(at))) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaFreeAsync(at: *mut c_void, _on: Stream) -> Code {
+    cudaFree(at)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> Code {
+    let info = gpu().memories[state::device() as usize].info();
+    // SAFETY: the caller hands over places for both.
+    unsafe {
+        put(free, info.0 as usize);
+        put(total, info.1 as usize)
+    }
+}
+
+/// The first fields of `cudaPointerAttributes`, which all versions share.
+#[repr(C)]
+pub struct PointerAttributes {
+    kind: c_int,
+    device: c_int,
+    device_pointer: *const c_void,
+    host_pointer: *const c_void,
+}
+
+/// The device that an address belongs to.
+pub fn device_of(at: u64) -> Option<usize> {
+    gpu().memories.iter().position(|memory| memory.range_of(at).is_some())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaPointerGetAttributes(
+    to: *mut PointerAttributes,
+    at: *const c_void,
+) -> Code {
+    let (none, address) = (std::ptr::null(), number(at));
+    let found = if let Some(device) = device_of(address) {
+        PointerAttributes {
+            kind: 2,
+            device: device as c_int,
+            device_pointer: at,
+            host_pointer: none,
+        }
+    } else if let Some(kind) = host::kind_of(address) {
+        let kind = if kind == HostKind::Managed { 3 } else { 1 };
+        PointerAttributes { kind, device: state::device(), device_pointer: at, host_pointer: at }
+    } else {
+        PointerAttributes { kind: 0, device: -2, device_pointer: none, host_pointer: at }
+    };
+    // SAFETY: the caller hands over a place for the attributes.
+    unsafe { put(to, found) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMemcpy(
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: usize,
+    _kind: c_int,
+) -> Code {
+    let none = std::ptr::null_mut();
+    // SAFETY: the caller hands over ranges of this size.
+    let done = unsafe { copies::copy(to, from, bytes, none) };
+    gpu().timeline.wait_for_stream(state::stream(none));
+    done
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMemcpyAsync(
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: usize,
+    _kind: c_int,
+    on: Stream,
+) -> Code {
+    // SAFETY: the caller hands over ranges of this size.
+    unsafe { copies::copy(to, from, bytes, on) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMemcpyPeerAsync(
+    to: *mut c_void,
+    _to_device: c_int,
+    from: *const c_void,
+    _from_device: c_int,
+    bytes: usize,
+    on: Stream,
+) -> Code {
+    // SAFETY: the caller hands over ranges of this size.
+    unsafe { copies::copy(to, from, bytes, on) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMemcpy2DAsync(
+    to: *mut c_void,
+    to_pitch: usize,
+    from: *const c_void,
+    from_pitch: usize,
+    width: usize,
+    height: usize,
+    _kind: c_int,
+    on: Stream,
+) -> Code {
+    for row in 0..height {
+        // SAFETY: the caller hands over `height` rows of `width` bytes at these pitches.
+        unsafe {
+            let (to, from) = (to.byte_add(row * to_pitch), from.byte_add(row * from_pitch));
+            copies::copy(to, from, width, on);
+        }
+    }
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMemset(to: *mut c_void, value: c_int, bytes: usize) -> Code {
+    // SAFETY: the caller hands over a range of this size.
+    unsafe { copies::set(to, value, bytes, std::ptr::null_mut()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMemsetAsync(
+    to: *mut c_void,
+    value: c_int,
+    bytes: usize,
+    on: Stream,
+) -> Code {
+    // SAFETY: the caller hands over a range of this size.
+    unsafe { copies::set(to, value, bytes, on) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaGetLastError() -> Code {
+    let last = state::last_error();
+    failed(SUCCESS);
+    last
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaPeekAtLastError() -> Code {
+    state::last_error()
+}
+
+/// An error in words.
+pub fn words(code: Code) -> *const c_char {
+    let text: &CStr = match code {
+        SUCCESS => c"no error",
+        INVALID_VALUE => c"invalid argument",
+        OUT_OF_MEMORY => c"out of memory",
+        INVALID_DEVICE => c"invalid device ordinal",
+        NOT_FOUND => c"named symbol not found",
+        state::NOT_READY => c"device not ready",
+        state::NO_KERNEL_IMAGE => c"no kernel image is available for execution on the device",
+        NOT_SUPPORTED => return state::refusal(),
+        // Libraries above find these by themselves.
+        98 => c"invalid device function (error 98)",
+        700 => c"an illegal memory access was encountered (error 700)",
+        719 => c"unspecified launch failure (error 719)",
+        _ => return state::numbered("CUDA", code),
+    };
+    text.as_ptr()
+}
+
+/// An error's name.
+pub fn name(code: Code) -> *const c_char {
+    let text: &CStr = match code {
+        SUCCESS => c"cudaSuccess",
+        INVALID_VALUE => c"cudaErrorInvalidValue",
+        OUT_OF_MEMORY => c"cudaErrorMemoryAllocation",
+        INVALID_DEVICE => c"cudaErrorInvalidDevice",
+        NOT_FOUND => c"cudaErrorSymbolNotFound",
+        state::NOT_READY => c"cudaErrorNotReady",
+        state::NO_KERNEL_IMAGE => c"cudaErrorNoKernelImageForDevice",
+        NOT_SUPPORTED => c"cudaErrorNotSupported",
+        98 => c"cudaErrorInvalidDeviceFunction",
+        700 => c"cudaErrorIllegalAddress",
+        719 => c"cudaErrorLaunchFailure",
+        _ => c"cudaErrorUnknown",
+    };
+    text.as_ptr()
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaGetErrorString(of: Code) -> *const c_char {
+    words(of)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaGetErrorName(of: Code) -> *const c_char {
+    name(of)
+}
+
+/// Finds a function of the driver by its name.
+///
+/// # Safety
+/// `symbol` ends with a zero; `to` can be written to, `status` too or it is null.
+unsafe fn entry_point(symbol: *const c_char, to: *mut *const c_void, status: *mut c_int) -> Code {
+    // SAFETY: as the caller promises.
+    let wanted = unsafe { CStr::from_ptr(symbol) }.to_string_lossy();
+    state::trace(&format!("entry point {wanted}"));
+    let found = entry_points::find(&wanted);
+    // SAFETY: as the caller promises.
+    unsafe {
+        put(to, found.unwrap_or(std::ptr::null()));
+        if !status.is_null() {
+            status.write(if found.is_some() { 0 } else { 1 });
+        }
+    }
+    if found.is_none() {
+        state::unwritten(&wanted);
+    }
+    // Whether there is such a function, the status says; where the caller wants none, the code does.
+    if found.is_some() || !status.is_null() { SUCCESS } else { failed(NOT_FOUND) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetDriverEntryPointByVersion(
+    symbol: *const c_char,
+    to: *mut *const c_void,
+    _version: c_uint,
+    _flags: u64,
+    status: *mut c_int,
+) -> Code {
+    // SAFETY: the same promise.
+    unsafe { entry_point(symbol, to, status) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetDriverEntryPoint(
+    symbol: *const c_char,
+    to: *mut *const c_void,
+    _flags: u64,
+    status: *mut c_int,
+) -> Code {
+    // SAFETY: the same promise.
+    unsafe { entry_point(symbol, to, status) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaDeviceGetDefaultMemPool(to: *mut *mut c_void, _device: c_int) -> Code {
+    let pool = pointer(gpu().object());
+    // SAFETY: the caller hands over a place for the pool.
+    unsafe { put(to, pool) }
+}
+
+/// All attributes of a memory pool that PyTorch asks for are numbers of 64 bits.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMemPoolGetAttribute(
+    _pool: *mut c_void,
+    _attribute: c_int,
+    to: *mut u64,
+) -> Code {
+    // SAFETY: the caller hands over a place for the number.
+    unsafe { put(to, 0) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetSymbolAddress(
+    to: *mut *mut c_void,
+    _symbol: *const c_void,
+) -> Code {
+    /// Room for any variable of a module; kernels, which would use it, do not run.
+    const ROOM: usize = 1 << 20;
+    static VARIABLE: std::sync::OnceLock<Box<[u8]>> = std::sync::OnceLock::new();
+    let at = VARIABLE.get_or_init(|| vec![0; ROOM].into_boxed_slice()).as_ptr();
+    // SAFETY: the caller hands over a place for the address.
+    unsafe { put(to, at.cast_mut().cast()) }
+}

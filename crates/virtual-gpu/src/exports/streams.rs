@@ -1,0 +1,317 @@
+//! The CUDA runtime's streams, events and graphs.
+
+use std::ffi::{c_float, c_int, c_uint, c_void};
+
+use crate::exports::copies;
+use crate::exports::state::{
+    self, Code, INVALID_VALUE, NOT_READY, SUCCESS, Stream, failed, gpu, number, pointer, put,
+    remembered,
+};
+
+/// An event, graph or other object, as callers hand it over.
+type Object = *mut c_void;
+
+/// `cudaStreamCaptureStatusActive`
+const ACTIVE: c_int = 1;
+
+/// # Safety
+/// `to` can be written to.
+unsafe fn put_object(to: *mut Object) -> Code {
+    let object = gpu().object();
+    // SAFETY: as the caller promises.
+    unsafe { put(to, pointer(object)) }
+}
+
+macro_rules! creates {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*);)*) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(to: *mut Object, $($argument: $type),*) -> Code {
+            // SAFETY: the caller hands over a place for the object.
+            unsafe { put_object(to) }
+        }
+    )*};
+}
+
+creates! {
+    cudaStreamCreate();
+    cudaStreamCreateWithFlags(_flags: c_uint);
+    cudaStreamCreateWithPriority(_flags: c_uint, _priority: c_int);
+    cudaEventCreate();
+    cudaEventCreateWithFlags(_flags: c_uint);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaEventDestroy(event: Object) -> Code {
+    gpu().timeline.forget_event(number(event));
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaEventRecord(event: Object, on: Stream) -> Code {
+    let (event, on) = (number(event), state::stream(on));
+    let mut gpu = state::gpu_now();
+    if !gpu.graphs.record(event, on) {
+        gpu.timeline.record(event, on);
+    }
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaEventRecordWithFlags(event: Object, on: Stream, _flags: c_uint) -> Code {
+    cudaEventRecord(event, on)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaEventQuery(event: Object) -> Code {
+    remembered(event_state(event))
+}
+
+/// Whether an event was reached. The driver's own functions leave the runtime's last error alone.
+pub fn event_state(event: Object) -> Code {
+    let reached = state::gpu_now().timeline.is_reached(number(event), state::asker());
+    if reached { SUCCESS } else { NOT_READY }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaEventSynchronize(event: Object) -> Code {
+    gpu().timeline.wait_for_event(number(event));
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaEventElapsedTime(to: *mut c_float, from: Object, end: Object) -> Code {
+    let ms = gpu().timeline.elapsed_ms(number(from), number(end));
+    // SAFETY: the caller hands over a place for the time.
+    unsafe { put(to, ms) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaStreamWaitEvent(on: Stream, event: Object, _flags: c_uint) -> Code {
+    let (on, event) = (state::stream(on), number(event));
+    let mut gpu = gpu();
+    if !gpu.graphs.wait(on, event) {
+        gpu.timeline.wait(on, event);
+    }
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaStreamQuery(of: Stream) -> Code {
+    remembered(stream_state(of))
+}
+
+/// Whether a stream has nothing left to do.
+pub fn stream_state(of: Stream) -> Code {
+    let of = state::stream(of);
+    let idle = state::gpu_now().timeline.is_idle(of, state::asker());
+    if idle { SUCCESS } else { NOT_READY }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaStreamSynchronize(of: Stream) -> Code {
+    let of = state::stream(of);
+    gpu().timeline.wait_for_stream(of);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaDeviceSynchronize() -> Code {
+    gpu().timeline.wait_for_all();
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaStreamGetPriority(_of: Stream, to: *mut c_int) -> Code {
+    // SAFETY: the caller hands over a place for the number.
+    unsafe { put(to, 0) }
+}
+
+/// Functions of the host run at once: what they wait for has been done.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaLaunchHostFunc(
+    _on: Stream,
+    call: extern "C" fn(*mut c_void),
+    data: *mut c_void,
+) -> Code {
+    call(data);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaStreamAddCallback(
+    on: Stream,
+    call: extern "C" fn(Stream, Code, *mut c_void),
+    data: *mut c_void,
+    _flags: c_uint,
+) -> Code {
+    call(on, SUCCESS, data);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaStreamBeginCapture(on: Stream, _mode: c_int) -> Code {
+    let on = state::stream(on);
+    let begun = gpu().graphs.begin(on);
+    if begun { SUCCESS } else { failed(INVALID_VALUE) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaStreamEndCapture(on: Stream, to: *mut Object) -> Code {
+    let on = state::stream(on);
+    let mut gpu = gpu();
+    let graph = gpu.object();
+    if !gpu.graphs.end(on, graph) {
+        return failed(INVALID_VALUE);
+    }
+    // SAFETY: the caller hands over a place for the graph.
+    unsafe { put(to, pointer(graph)) }
+}
+
+/// The number of the capture that a stream is part of, if there is one.
+fn capture_of(of: Stream) -> Option<u64> {
+    let of = state::stream(of);
+    gpu().graphs.of(of).map(|capture| capture.id)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaStreamIsCapturing(of: Stream, to: *mut c_int) -> Code {
+    let status = capture_of(of).map_or(0, |_| ACTIVE);
+    // SAFETY: the caller hands over a place for the status.
+    unsafe { put(to, status) }
+}
+
+/// # Safety
+/// Each place is null or can be written to.
+unsafe fn put_capture(of: Stream, status: *mut c_int, id: *mut u64, count: *mut usize) -> Code {
+    let capture = capture_of(of);
+    // SAFETY: as the caller promises.
+    unsafe {
+        if !id.is_null() {
+            id.write(capture.unwrap_or(0));
+        }
+        if !count.is_null() {
+            count.write(0);
+        }
+        put(status, capture.map_or(0, |_| ACTIVE))
+    }
+}
+
+/// CUDA 13; of the nodes that the stream depends on, none are named.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaStreamGetCaptureInfo(
+    of: Stream,
+    status: *mut c_int,
+    id: *mut u64,
+    _graph: *mut Object,
+    _nodes: *mut *const Object,
+    _edges: *mut *const c_void,
+    count: *mut usize,
+) -> Code {
+    // SAFETY: the caller hands over places for what it wants to know.
+    unsafe { put_capture(of, status, id, count) }
+}
+
+/// CUDA 12.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaStreamGetCaptureInfo_v2(
+    of: Stream,
+    status: *mut c_int,
+    id: *mut u64,
+    _graph: *mut Object,
+    _nodes: *mut *const Object,
+    count: *mut usize,
+) -> Code {
+    // SAFETY: the caller hands over places for what it wants to know.
+    unsafe { put_capture(of, status, id, count) }
+}
+
+/// # Safety
+/// `to` can be written to.
+unsafe fn instantiate(to: *mut Object, graph: Object) -> Code {
+    let mut gpu = gpu();
+    let executable = gpu.object();
+    gpu.graphs.instantiate(number(graph), executable);
+    // SAFETY: as the caller promises.
+    unsafe { put(to, pointer(executable)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGraphInstantiate(to: *mut Object, graph: Object, _flags: u64) -> Code {
+    // SAFETY: the caller hands over a place for the executable graph.
+    unsafe { instantiate(to, graph) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGraphInstantiateWithFlags(
+    to: *mut Object,
+    graph: Object,
+    _flags: u64,
+) -> Code {
+    // SAFETY: the caller hands over a place for the executable graph.
+    unsafe { instantiate(to, graph) }
+}
+
+/// Does the graph's copies; kernels are none of our work.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGraphLaunch(graph: Object, on: Stream) -> Code {
+    let on_number = state::stream(on);
+    let copies = {
+        let mut gpu = gpu();
+        let found =
+            gpu.graphs.get(number(graph)).map(|capture| (capture.nodes, capture.copies.clone()));
+        let Some((nodes, copies)) = found else { return failed(INVALID_VALUE) };
+        for _ in 0..nodes {
+            gpu.timeline.queue(on_number, 2_000);
+        }
+        copies
+    };
+    for copy in copies {
+        // SAFETY: the program captured this copy, and keeps its memory as long as it launches the graph.
+        unsafe { copies::do_copy(copy.to, copy.from, copy.bytes as usize) };
+    }
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaGraphDestroy(graph: Object) -> Code {
+    gpu().graphs.destroy(number(graph));
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaGraphExecDestroy(graph: Object) -> Code {
+    cudaGraphDestroy(graph)
+}
+
+/// How many nodes there are; the nodes themselves have no names.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGraphGetNodes(
+    graph: Object,
+    _nodes: *mut Object,
+    count: *mut usize,
+) -> Code {
+    let nodes = gpu().graphs.get(number(graph)).map_or(0, |capture| capture.nodes);
+    // SAFETY: the caller hands over a place for the number.
+    unsafe { put(count, nodes as usize) }
+}
+
+/// No node depends on another. The number's place is the third argument in CUDA 12, the fourth in CUDA 13.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGraphNodeGetDependencies(
+    _node: Object,
+    _nodes: *mut Object,
+    third: *mut usize,
+    fourth: *mut usize,
+) -> Code {
+    let is_new = gpu().conf.cuda >= 13_000;
+    // SAFETY: the caller hands over a place for the number.
+    unsafe { put(if is_new { fourth } else { third }, 0) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaThreadExchangeStreamCaptureMode(mode: *mut c_int) -> Code {
+    thread_local!(static MODE: std::cell::Cell<c_int> = const { std::cell::Cell::new(0) });
+    // SAFETY: the caller hands over the mode it wants, in whose place comes the one that was.
+    unsafe { put(mode, MODE.replace(*mode)) }
+}

@@ -1,0 +1,446 @@
+//! The table of functions: all that the virtual GPU answers, by the kind of answer.
+//!
+//! - `written`: a function in one of the modules next to this file.
+//! - `nothing`: what has no meaning here. It succeeds.
+//! - `object`: makes something that has no contents. Its first argument is the place for the handle.
+//! - `no_workspace`: asks how large a workspace must be, and it was not measured (`libraries.rs`). The number is that
+//!   of the argument which is the place for the answer, with its type.
+//! - `unwritten`: it is missing. It answers with an error that names it.
+//!
+//! The names are those for which the libraries of PyTorch 2.4 to 2.15 ask (`tests/virtual_gpu.rs` reads an installed
+//! wheel), and of the driver also what Triton and our own plug-in call.
+
+use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
+
+use rustc_hash::FxHashMap;
+
+use crate::exports::libraries::no_workspace;
+use crate::exports::state::{self, gpu, pointer, put};
+
+/// The address of a function by its name, if it is in the table.
+pub fn find(name: &str) -> Option<*const c_void> {
+    static BY_NAME: OnceLock<FxHashMap<&str, usize>> = OnceLock::new();
+    let table = BY_NAME.get_or_init(|| TABLE.iter().map(|&(name, call)| (name, call())).collect());
+    table.get(name).map(|&at| std::ptr::with_exposed_provenance(at))
+}
+
+/// A function that gives the address of another one.
+type Address = fn() -> usize;
+
+macro_rules! table {
+    (
+        written { $($module:ident: $($written:ident)*;)* }
+        nothing { $($nothing:ident)* }
+        object { $($object:ident)* }
+        no_workspace { $($sized:ident($($place:literal),* : $type:ty))* }
+        unwritten { $($unwritten:ident)* }
+    ) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub extern "C" fn $nothing() -> c_int {
+                state::trace(stringify!($nothing));
+                0
+            }
+        )*
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $object(to: *mut *mut c_void) -> c_int {
+                state::trace(stringify!($object));
+                let object = pointer(gpu().object());
+                // SAFETY: the caller hands over a place for the handle.
+                unsafe { put(to, object) }
+            }
+        )*
+        $( no_workspace!($sized($($place),* : $type)); )*
+        $(
+            #[unsafe(no_mangle)]
+            pub extern "C" fn $unwritten() -> c_int {
+                state::unwritten(stringify!($unwritten))
+            }
+        )*
+
+        /// All functions with their addresses.
+        static TABLE: &[(&str, Address)] = &[
+            $($((stringify!($written), || crate::exports::$module::$written as *const c_void as usize),)*)*
+            $((stringify!($nothing), || $nothing as *const c_void as usize),)*
+            $((stringify!($object), || $object as *const c_void as usize),)*
+            $((stringify!($sized), || $sized as *const c_void as usize),)*
+            $((stringify!($unwritten), || $unwritten as *const c_void as usize),)*
+        ];
+    };
+}
+
+table! {
+    written {
+        blas:
+            cublasCgemmStridedBatched cublasCgemm_v2 cublasDgemmStridedBatched cublasDgemm_v2
+            cublasGemmEx cublasGemmStridedBatchedEx cublasGetMathMode cublasGetPointerMode_v2
+            cublasLtGetVersion cublasLtMatmul cublasLtMatmulAlgoGetHeuristic
+            cublasLtMatrixLayoutCreate cublasLtMatrixLayoutDestroy cublasLtMatrixLayoutSetAttribute
+            cublasSetMathMode cublasSetStream_v2 cublasSgemmEx cublasSgemmStridedBatched
+            cublasSgemm_v2 cublasZgemmStridedBatched cublasZgemm_v2;
+        collectives:
+            ncclAllGather ncclAllReduce ncclAlltoAll ncclBcast ncclBroadcast
+            ncclRedOpCreatePreMulSum ncclReduce ncclReduceScatter;
+        communicators:
+            ncclCommAbort ncclCommCount ncclCommDestroy ncclCommGetAsyncError ncclCommInitAll
+            ncclCommInitRank ncclCommInitRankConfig ncclCommInitRankScalable ncclCommShrink
+            ncclCommSplit ncclCommUserRank ncclGetErrorString ncclGetLastError ncclGetUniqueId
+            ncclGetVersion ncclMemAlloc ncclMemFree;
+        decompositions:
+            cublasCgelsBatched cublasCgeqrfBatched cublasCgetrfBatched cublasCgetrsBatched
+            cublasDgelsBatched cublasDgeqrfBatched cublasDgetrfBatched cublasDgetrsBatched
+            cublasSgelsBatched cublasSgeqrfBatched cublasSgetrfBatched cublasSgetrsBatched
+            cublasZgelsBatched cublasZgeqrfBatched cublasZgetrfBatched cublasZgetrsBatched
+            cusolverDnCgeqrf cusolverDnCgesvd cusolverDnCgesvdaStridedBatched cusolverDnCgesvdj
+            cusolverDnCgesvdjBatched cusolverDnCgetrf cusolverDnCgetrs cusolverDnCheevd
+            cusolverDnCheevj cusolverDnCheevjBatched cusolverDnCpotrf cusolverDnCpotrfBatched
+            cusolverDnCpotrs cusolverDnCpotrsBatched cusolverDnCsytrf cusolverDnCungqr
+            cusolverDnCunmqr cusolverDnDgeqrf cusolverDnDgesvd cusolverDnDgesvdaStridedBatched
+            cusolverDnDgesvdj cusolverDnDgesvdjBatched cusolverDnDgetrf cusolverDnDgetrs
+            cusolverDnDorgqr cusolverDnDormqr cusolverDnDpotrf cusolverDnDpotrfBatched
+            cusolverDnDpotrs cusolverDnDpotrsBatched cusolverDnDsyevd cusolverDnDsyevj
+            cusolverDnDsyevjBatched cusolverDnDsytrf cusolverDnSgeqrf cusolverDnSgesvd
+            cusolverDnSgesvdaStridedBatched cusolverDnSgesvdj cusolverDnSgesvdjBatched
+            cusolverDnSgetrf cusolverDnSgetrs cusolverDnSorgqr cusolverDnSormqr cusolverDnSpotrf
+            cusolverDnSpotrfBatched cusolverDnSpotrs cusolverDnSpotrsBatched cusolverDnSsyevd
+            cusolverDnSsyevj cusolverDnSsyevjBatched cusolverDnSsytrf cusolverDnXgeev
+            cusolverDnXgeqrf cusolverDnXpotrf cusolverDnXpotrs cusolverDnXsyevBatched
+            cusolverDnXsyevd cusolverDnXsytrs cusolverDnZgeqrf cusolverDnZgesvd
+            cusolverDnZgesvdaStridedBatched cusolverDnZgesvdj cusolverDnZgesvdjBatched
+            cusolverDnZgetrf cusolverDnZgetrs cusolverDnZheevd cusolverDnZheevj
+            cusolverDnZheevjBatched cusolverDnZpotrf cusolverDnZpotrfBatched cusolverDnZpotrs
+            cusolverDnZpotrsBatched cusolverDnZsytrf cusolverDnZungqr cusolverDnZunmqr;
+        devices:
+            cudaDeviceCanAccessPeer cudaDeviceGetAttribute cudaDeviceGetPCIBusId
+            cudaDeviceGetStreamPriorityRange cudaDriverGetVersion cudaGetDevice cudaGetDeviceCount
+            cudaGetDeviceProperties cudaGetDeviceProperties_v2 cudaRuntimeGetVersion cudaSetDevice;
+        dnn:
+            cudnnBackendCreateDescriptor cudnnBackendDestroyDescriptor cudnnBackendExecute
+            cudnnBackendFinalize cudnnBackendGetAttribute cudnnBackendSetAttribute
+            cudnnGetCudartVersion cudnnGetErrorString cudnnGetLastErrorString cudnnGetProperty
+            cudnnGetStream cudnnGetVersion cudnnSetStream;
+        driver:
+            cuCtxGetCurrent cuCtxGetDevice cuCtxSetCurrent cuCtxSynchronize cuDeviceCanAccessPeer
+            cuDeviceGet cuDeviceGetAttribute cuDeviceGetCount cuDeviceGetName
+            cuDevicePrimaryCtxGetState cuDevicePrimaryCtxRetain cuDeviceTotalMem_v2
+            cuDriverGetVersion cuEventDestroy_v2 cuEventQuery cuEventRecord cuEventSynchronize
+            cuFuncGetAttribute cuGetErrorName cuGetErrorString cuGetProcAddress_v2 cuMemAddressFree
+            cuMemAddressReserve cuMemAlloc_v2 cuMemCreate cuMemFree_v2 cuMemGetAddressRange_v2
+            cuMemGetAllocationGranularity cuMemGetAllocationPropertiesFromHandle cuMemGetInfo_v2
+            cuMemMap cuMemRelease cuMemUnmap cuMemcpyDtoH_v2 cuMemcpyHtoD_v2 cuMemsetD32Async
+            cuMemsetD32_v2 cuMemsetD8Async cuMemsetD8_v2 cuModuleGetFunction
+            cuOccupancyMaxActiveClusters cuPointerGetAttribute cuPointerGetAttributes
+            cuStreamIsCapturing cuStreamQuery cuStreamSynchronize cuStreamWaitEvent
+            cuThreadExchangeStreamCaptureMode;
+        fourier:
+            cufftCreate cufftXtMakePlanMany;
+        host:
+            cuMemAllocHost_v2 cuMemAllocManaged cuMemFreeHost cuMemHostAlloc
+            cuMemHostGetDevicePointer_v2 cuMemHostRegister_v2 cuMemHostUnregister
+            cuMemPrefetchAsync cuMemPrefetchAsync_v2 cudaFreeHost cudaHostAlloc
+            cudaHostGetDevicePointer cudaHostRegister cudaHostUnregister cudaMallocHost
+            cudaMallocManaged cudaMemPrefetchAsync cudaMemPrefetchAsync_v2;
+        kernels:
+            __cudaRegisterFatBinary __cudaRegisterFunction __cudaUnregisterFatBinary;
+        launches:
+            __cudaGetKernel __cudaLaunchKernel __cudaPopCallConfiguration
+            __cudaPushCallConfiguration cuLaunchCooperativeKernel cuLaunchKernel cuLaunchKernelEx
+            cuOccupancyMaxActiveBlocksPerMultiprocessor
+            cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags cudaFuncGetAttributes
+            cudaLaunchCooperativeKernel cudaLaunchKernel cudaLaunchKernelExC
+            cudaOccupancyMaxActiveBlocksPerMultiprocessor
+            cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags;
+        libraries:
+            cuptiGetResultString cuptiGetVersion nvrtcGetCUBIN nvrtcGetCUBINSize
+            nvrtcGetErrorString nvrtcGetLoweredName nvrtcGetPTX nvrtcGetPTXSize nvrtcGetProgramLog
+            nvrtcGetProgramLogSize nvrtcVersion;
+        messages:
+            ncclGroupEnd ncclGroupStart ncclRecv ncclSend;
+        monitor:
+            nvmlDeviceGetComputeRunningProcesses nvmlDeviceGetGpuFabricInfoV
+            nvmlDeviceGetHandleByPciBusId_v2 nvmlDeviceGetNvLinkRemoteDeviceType
+            nvmlDeviceGetNvLinkRemotePciInfo_v2 nvmlInit_v2 nvmlSystemGetCudaDriverVersion_v2;
+        recurrent:
+            cudnnDestroyDropoutDescriptor cudnnDestroyRNNDataDescriptor cudnnDestroyRNNDescriptor
+            cudnnDropoutGetStatesSize cudnnGetRNNTempSpaceSizes cudnnGetRNNWeightParams
+            cudnnGetRNNWeightSpaceSize cudnnRNNBackwardData_v8 cudnnRNNBackwardWeights_v8
+            cudnnRNNForward cudnnRestoreDropoutDescriptor cudnnSetDropoutDescriptor
+            cudnnSetRNNDataDescriptor cudnnSetRNNDescriptor_v8;
+        runtime:
+            cudaDeviceGetDefaultMemPool cudaFree cudaFreeAsync cudaGetDriverEntryPoint
+            cudaGetDriverEntryPointByVersion cudaGetErrorName cudaGetErrorString cudaGetLastError
+            cudaGetSymbolAddress cudaMalloc cudaMallocAsync cudaMemGetInfo cudaMemPoolGetAttribute
+            cudaMemcpy cudaMemcpy2DAsync cudaMemcpyAsync cudaMemcpyPeerAsync cudaMemset
+            cudaMemsetAsync cudaPeekAtLastError cudaPointerGetAttributes;
+        sparse:
+            cusparseCcsrgeam2_bufferSizeExt cusparseCreateCoo cusparseCreateCsr cusparseCreateDnMat
+            cusparseDcsrgeam2_bufferSizeExt cusparseDestroyDnMat cusparseDestroySpMat
+            cusparseGetErrorString cusparseScsrgeam2_bufferSizeExt cusparseSpGEMM_compute
+            cusparseSpGEMM_workEstimation cusparseSpMM_bufferSize cusparseSpMV_bufferSize
+            cusparseSpMatGetSize cusparseXcsrgeam2Nnz cusparseZcsrgeam2_bufferSizeExt;
+        streams:
+            cudaDeviceSynchronize cudaEventCreate cudaEventCreateWithFlags cudaEventDestroy
+            cudaEventElapsedTime cudaEventQuery cudaEventRecord cudaEventRecordWithFlags
+            cudaEventSynchronize cudaGraphDestroy cudaGraphExecDestroy cudaGraphGetNodes
+            cudaGraphInstantiate cudaGraphInstantiateWithFlags cudaGraphLaunch
+            cudaGraphNodeGetDependencies cudaLaunchHostFunc cudaStreamAddCallback
+            cudaStreamBeginCapture cudaStreamCreate cudaStreamCreateWithFlags
+            cudaStreamCreateWithPriority cudaStreamEndCapture cudaStreamGetCaptureInfo
+            cudaStreamGetCaptureInfo_v2 cudaStreamGetPriority cudaStreamIsCapturing cudaStreamQuery
+            cudaStreamSynchronize cudaStreamWaitEvent cudaThreadExchangeStreamCaptureMode;
+        tensors:
+            cudnnDestroyFilterDescriptor cudnnDestroyTensorDescriptor
+            cudnnGetBatchNormalizationBackwardExWorkspaceSize
+            cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize cudnnGetCTCLossWorkspaceSize
+            cudnnGetCTCLossWorkspaceSize_v8 cudnnGetFilterNdDescriptor cudnnGetTensorNdDescriptor
+            cudnnSetFilterNdDescriptor cudnnSetTensorNdDescriptor;
+    }
+    nothing {
+        // cudart
+        __cudaInitModule __cudaRegisterFatBinaryEnd __cudaRegisterVar
+        cudaDeviceEnablePeerAccess cudaDeviceSetGraphMemAttribute
+        cudaFuncSetAttribute cudaGraphRetainUserObject cudaLibraryUnload cudaMemPoolSetAccess
+        cudaMemPoolSetAttribute cudaMemPoolTrimTo cudaMemcpyToSymbol cudaProfilerStart
+        cudaMemAdvise cudaMemAdvise_v2 cudaProfilerStop cudaStreamDestroy cudaUserObjectRelease
+        // driver
+        cuCtxPushCurrent_v2 cuCtxSetLimit cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset_v2
+        cuDevicePrimaryCtxSetFlags_v2 cuFuncSetAttribute cuFuncSetCacheConfig cuInit
+        cuLogsRegisterCallback cuLogsUnregisterCallback cuMemAdvise cuMemAdvise_v2
+        cuMemSetAccess cuModuleUnload
+        cuStreamDestroy_v2 cuTensorMapEncodeTiled
+        // cuBLAS
+        cublasCaxpy_v2 cublasCcopy_v2 cublasCdotc_v2 cublasCdotu_v2 cublasCgemmBatched
+        cublasCgemv_v2 cublasCgerc_v2 cublasCgeru_v2 cublasChemm_v2 cublasChemv_v2 cublasCher2_v2
+        cublasCher2k_v2 cublasCher_v2 cublasCherk_v2 cublasCrot_v2 cublasCrotg_v2 cublasCscal_v2
+        cublasCsrot_v2 cublasCsscal_v2 cublasCswap_v2 cublasCsymm_v2 cublasCsymv_v2 cublasCsyr2_v2
+        cublasCsyr2k_v2 cublasCsyr_v2 cublasCsyrk_v2 cublasCtrmm_v2 cublasCtrmv_v2
+        cublasCtrsmBatched cublasCtrsm_v2 cublasCtrsv_v2 cublasDasum_v2 cublasDaxpy_v2
+        cublasDcopy_v2 cublasDdot_v2 cublasDestroy_v2 cublasDgemmBatched cublasDgemv_v2
+        cublasDger_v2 cublasDnrm2_v2 cublasDotEx cublasDrot_v2 cublasDrotg_v2 cublasDrotm_v2
+        cublasDrotmg_v2 cublasDscal_v2 cublasDswap_v2 cublasDsymm_v2 cublasDsymv_v2 cublasDsyr2_v2
+        cublasDsyr2k_v2 cublasDsyr_v2 cublasDsyrk_v2 cublasDtrmm_v2 cublasDtrmv_v2
+        cublasDtrsmBatched cublasDtrsm_v2 cublasDtrsv_v2 cublasDzasum_v2 cublasDznrm2_v2
+        cublasIcamax_v2 cublasIcamin_v2 cublasIdamax_v2 cublasIdamin_v2 cublasIsamax_v2
+        cublasIsamin_v2 cublasIzamax_v2 cublasIzamin_v2 cublasLtMatmulDescDestroy
+        cublasLtMatmulDescSetAttribute cublasLtMatmulPreferenceDestroy
+        cublasLtMatmulPreferenceSetAttribute cublasSasum_v2 cublasSaxpy_v2 cublasScasum_v2
+        cublasScnrm2_v2 cublasScopy_v2 cublasSdot_v2 cublasSetMatrixAsync cublasSetPointerMode_v2
+        cublasSetSmCountTarget cublasSetVectorAsync cublasSetWorkspace_v2 cublasSgemmBatched
+        cublasSgemv_v2 cublasSger_v2 cublasSnrm2_v2 cublasSrot_v2 cublasSrotg_v2 cublasSrotm_v2
+        cublasSrotmg_v2 cublasSscal_v2 cublasSswap_v2 cublasSsymm_v2 cublasSsymv_v2 cublasSsyr2_v2
+        cublasSsyr2k_v2 cublasSsyr_v2 cublasSsyrk_v2 cublasStrmm_v2 cublasStrmv_v2
+        cublasStrsmBatched cublasStrsm_v2 cublasStrsv_v2 cublasZaxpy_v2 cublasZcopy_v2
+        cublasZdotc_v2 cublasZdotu_v2 cublasZdrot_v2 cublasZdscal_v2 cublasZgemmBatched
+        cublasZgemv_v2 cublasZgerc_v2 cublasZgeru_v2 cublasZhemm_v2 cublasZhemv_v2 cublasZher2_v2
+        cublasZher2k_v2 cublasZher_v2 cublasZherk_v2 cublasZrot_v2 cublasZrotg_v2 cublasZscal_v2
+        cublasZswap_v2 cublasZsymm_v2 cublasZsymv_v2 cublasZsyr2_v2 cublasZsyr2k_v2 cublasZsyr_v2
+        cublasZsyrk_v2 cublasZtrmm_v2 cublasZtrmv_v2 cublasZtrsmBatched cublasZtrsm_v2
+        cublasZtrsv_v2
+        // cuDNN
+        cudnnBatchNormalizationBackwardEx cudnnBatchNormalizationForwardInference
+        cudnnBatchNormalizationForwardTrainingEx cudnnCTCLoss cudnnCTCLoss_v8
+        cudnnConvolutionBackwardData cudnnConvolutionBackwardFilter
+        cudnnConvolutionBiasActivationForward cudnnConvolutionForward
+        cudnnDestroyActivationDescriptor cudnnDestroyCTCLossDescriptor
+        cudnnDestroyConvolutionDescriptor cudnnDestroySpatialTransformerDescriptor
+        cudnnPoolingForward cudnnSetActivationDescriptor cudnnSetCTCLossDescriptorEx
+        cudnnSetCTCLossDescriptor_v9 cudnnSetConvolutionGroupCount cudnnSetConvolutionMathType
+        cudnnSetConvolutionNdDescriptor cudnnSetPooling2dDescriptor
+        cudnnSetSpatialTransformerNdDescriptor cudnnSpatialTfGridGeneratorBackward
+        cudnnSpatialTfGridGeneratorForward cudnnSpatialTfSamplerBackward
+        cudnnSpatialTfSamplerForward
+        // NCCL
+        ncclCommDeregister ncclCommFinalize ncclCommRegister ncclGroupSimulateEnd ncclRedOpDestroy
+        // cuSPARSE
+        cusparseCbsrmm cusparseCbsrmv cusparseCbsrsm2_analysis cusparseCbsrsm2_solve
+        cusparseCbsrsv2_analysis cusparseCbsrsv2_solve cusparseCcsrgeam2 cusparseCsrSetPointers
+        cusparseCsrSetStridedBatch cusparseDbsrmm cusparseDbsrmv cusparseDbsrsm2_analysis
+        cusparseDbsrsm2_solve cusparseDbsrsv2_analysis cusparseDbsrsv2_solve cusparseDcsrgeam2
+        cusparseDestroy cusparseDestroyBsrsm2Info cusparseDestroyBsrsv2Info cusparseDestroyDnVec
+        cusparseDestroyMatDescr cusparseDnMatSetStridedBatch cusparseLtDenseDescriptorInit
+        cusparseLtInit cusparseLtMatDescriptorDestroy cusparseLtMatmul
+        cusparseLtMatmulAlgSelectionInit cusparseLtMatmulAlgSetAttribute
+        cusparseLtMatmulDescSetAttribute cusparseLtMatmulDescriptorInit cusparseLtMatmulPlanDestroy
+        cusparseLtMatmulPlanInit cusparseLtMatmulSearch cusparseLtStructuredDescriptorInit
+        cusparseSDDMM cusparseSDDMM_preprocess cusparseSbsrmm cusparseSbsrmv
+        cusparseSbsrsm2_analysis cusparseSbsrsm2_solve cusparseSbsrsv2_analysis
+        cusparseSbsrsv2_solve cusparseScsrgeam2 cusparseSetMatDiagType cusparseSetMatFillMode
+        cusparseSetMatIndexBase cusparseSetMatType cusparseSetPointerMode cusparseSetStream
+        cusparseSpGEMM_copy cusparseSpGEMM_destroyDescr cusparseSpMM cusparseSpMV
+        cusparseSpMatSetAttribute cusparseSpSM_analysis cusparseSpSM_destroyDescr cusparseSpSM_solve
+        cusparseSpSV_analysis cusparseSpSV_destroyDescr cusparseSpSV_solve cusparseXcoo2csr
+        cusparseXcoosortByRow cusparseXcsrsort cusparseZbsrmm cusparseZbsrmv
+        cusparseZbsrsm2_analysis cusparseZbsrsm2_solve cusparseZbsrsv2_analysis
+        cusparseZbsrsv2_solve cusparseZcsrgeam2
+        // cuSOLVER
+        cusolverDnDestroy cusolverDnDestroyGesvdjInfo cusolverDnDestroyParams
+        cusolverDnDestroySyevjInfo cusolverDnSetStream cusolverDnXgesvdjSetMaxSweeps
+        cusolverDnXgesvdjSetSortEig cusolverDnXgesvdjSetTolerance cusolverDnXsyevjSetSortEig
+        // cuFFT and cuRAND
+        cufftDestroy cufftSetAutoAllocation cufftSetStream cufftSetWorkArea cufftXtExec
+        // NVRTC, CUPTI
+        cuptiActivityDisable cuptiActivityEnable cuptiActivityEnableCudaEventDeviceTimestamps
+        cuptiActivityEnableDriverApi cuptiActivityEnableRuntimeApi cuptiActivityFlushAll
+        cuptiActivityPopExternalCorrelationId cuptiActivityPushExternalCorrelationId
+        cuptiActivityRegisterCallbacks cuptiActivityRegisterTimestampCallback
+        cuptiActivitySetAttribute cuptiEnableCallback cuptiEnableDomain cuptiFinalize
+        cuptiUnsubscribe nvrtcAddNameExpression nvrtcCompileProgram nvrtcDestroyProgram
+        // NVTX
+        nvtxMarkA nvtxRangeEnd nvtxRangePop nvtxRangePushA nvtxRangeStartA
+    }
+    object {
+        // cudart
+        cudaGraphAddEmptyNode cudaGraphAddNode cudaLibraryLoadData cudaLibraryLoadFromFile
+        // driver
+        cuEventCreate cuModuleLoad cuModuleLoadData cuModuleLoadDataEx cuStreamCreate
+        cuStreamCreateWithPriority
+        // cuBLAS
+        cublasCreate_v2 cublasLtMatmulDescCreate cublasLtMatmulPreferenceCreate
+        // cuDNN
+        cudnnCreate cudnnCreateActivationDescriptor cudnnCreateCTCLossDescriptor
+        cudnnCreateConvolutionDescriptor cudnnCreateDropoutDescriptor cudnnCreateFilterDescriptor
+        cudnnCreatePoolingDescriptor cudnnCreateRNNDataDescriptor cudnnCreateRNNDescriptor
+        cudnnCreateSpatialTransformerDescriptor cudnnCreateTensorDescriptor
+        // cuSPARSE
+        cusparseCreate cusparseCreateBsrsm2Info cusparseCreateBsrsv2Info cusparseCreateDnVec
+        cusparseCreateIdentityPermutation cusparseCreateMatDescr cusparseSpGEMM_createDescr
+        cusparseSpSM_createDescr cusparseSpSV_createDescr
+        // cuSOLVER
+        cusolverDnCreate cusolverDnCreateGesvdjInfo cusolverDnCreateParams
+        cusolverDnCreateSyevjInfo
+        // NVRTC, CUPTI
+        cuptiSubscribe nvrtcCreateProgram
+    }
+    no_workspace {
+        cuCtxGetLimit(1: usize)
+        cudaDeviceGetGraphMemAttribute(3: usize)
+        cudnnGetBatchNormalizationTrainingExReserveSpaceSize(6: usize)
+        cusolverDnCgeqrf_bufferSize(6: c_int)
+        cusolverDnCgesvd_bufferSize(4: c_int)
+        cusolverDnCgesvdaStridedBatched_bufferSize(17: c_int)
+        cusolverDnCgesvdjBatched_bufferSize(12: c_int)
+        cusolverDnCgesvdj_bufferSize(13: c_int)
+        cusolverDnCgetrf_bufferSize(6: c_int)
+        cusolverDnCheevd_bufferSize(8: c_int)
+        cusolverDnCheevjBatched_bufferSize(8: c_int)
+        cusolverDnCheevj_bufferSize(8: c_int)
+        cusolverDnCpotrf_bufferSize(6: c_int)
+        cusolverDnCsytrf_bufferSize(5: c_int)
+        cusolverDnCungqr_bufferSize(8: c_int)
+        cusolverDnCunmqr_bufferSize(12: c_int)
+        cusolverDnDgeqrf_bufferSize(6: c_int)
+        cusolverDnDgesvd_bufferSize(4: c_int)
+        cusolverDnDgesvdaStridedBatched_bufferSize(17: c_int)
+        cusolverDnDgesvdjBatched_bufferSize(12: c_int)
+        cusolverDnDgesvdj_bufferSize(13: c_int)
+        cusolverDnDgetrf_bufferSize(6: c_int)
+        cusolverDnDorgqr_bufferSize(8: c_int)
+        cusolverDnDormqr_bufferSize(12: c_int)
+        cusolverDnDpotrf_bufferSize(6: c_int)
+        cusolverDnDsyevd_bufferSize(8: c_int)
+        cusolverDnDsyevjBatched_bufferSize(8: c_int)
+        cusolverDnDsyevj_bufferSize(8: c_int)
+        cusolverDnDsytrf_bufferSize(5: c_int)
+        cusolverDnSgeqrf_bufferSize(6: c_int)
+        cusolverDnSgesvd_bufferSize(4: c_int)
+        cusolverDnSgesvdaStridedBatched_bufferSize(17: c_int)
+        cusolverDnSgesvdjBatched_bufferSize(12: c_int)
+        cusolverDnSgesvdj_bufferSize(13: c_int)
+        cusolverDnSgetrf_bufferSize(6: c_int)
+        cusolverDnSorgqr_bufferSize(8: c_int)
+        cusolverDnSormqr_bufferSize(12: c_int)
+        cusolverDnSpotrf_bufferSize(6: c_int)
+        cusolverDnSsyevd_bufferSize(8: c_int)
+        cusolverDnSsyevjBatched_bufferSize(8: c_int)
+        cusolverDnSsyevj_bufferSize(8: c_int)
+        cusolverDnSsytrf_bufferSize(5: c_int)
+        cusolverDnXgeev_bufferSize(18, 19: usize)
+        cusolverDnXgeqrf_bufferSize(11, 12: usize)
+        cusolverDnXpotrf_bufferSize(9, 10: usize)
+        cusolverDnXsyevBatched_bufferSize(12, 13: usize)
+        cusolverDnXsyevd_bufferSize(12, 13: usize)
+        cusolverDnXsytrs_bufferSize(12, 13: usize)
+        cusolverDnZgeqrf_bufferSize(6: c_int)
+        cusolverDnZgesvd_bufferSize(4: c_int)
+        cusolverDnZgesvdaStridedBatched_bufferSize(17: c_int)
+        cusolverDnZgesvdjBatched_bufferSize(12: c_int)
+        cusolverDnZgesvdj_bufferSize(13: c_int)
+        cusolverDnZgetrf_bufferSize(6: c_int)
+        cusolverDnZheevd_bufferSize(8: c_int)
+        cusolverDnZheevjBatched_bufferSize(8: c_int)
+        cusolverDnZheevj_bufferSize(8: c_int)
+        cusolverDnZpotrf_bufferSize(6: c_int)
+        cusolverDnZsytrf_bufferSize(5: c_int)
+        cusolverDnZungqr_bufferSize(8: c_int)
+        cusolverDnZunmqr_bufferSize(12: c_int)
+        cusparseCbsrsm2_bufferSize(14: c_int)
+        cusparseCbsrsv2_bufferSize(12: c_int)
+        cusparseDbsrsm2_bufferSize(14: c_int)
+        cusparseDbsrsv2_bufferSize(12: c_int)
+        cusparseLtMatmulGetWorkspace(3: usize)
+        cusparseSDDMM_bufferSize(11: usize)
+        cusparseSbsrsm2_bufferSize(14: c_int)
+        cusparseSbsrsv2_bufferSize(12: c_int)
+        cusparseSpSM_bufferSize(11: usize)
+        cusparseSpSV_bufferSize(10: usize)
+        cusparseXcoosort_bufferSizeExt(7: usize)
+        cusparseXcsrsort_bufferSizeExt(7: usize)
+        cusparseZbsrsm2_bufferSize(14: c_int)
+        cusparseZbsrsv2_bufferSize(12: c_int)
+    }
+    unwritten {
+        // cudart
+        cudaGraphConditionalHandleCreate cudaGraphDebugDotPrint cudaGraphNodeGetType
+        cudaIpcCloseMemHandle cudaIpcGetEventHandle cudaIpcGetMemHandle cudaIpcOpenEventHandle
+        cudaIpcOpenMemHandle cudaKernelSetAttributeForDevice cudaLibraryGetGlobal
+        cudaLibraryGetKernel cudaLibraryGetKernelCount cudaLibraryGetManaged
+        cudaLibraryGetUnifiedFunction cudaStreamBeginCaptureToGraph
+        cudaStreamUpdateCaptureDependencies cudaUserObjectCreate
+        // driver
+        cuCtxCreate_v2 cuCtxCreate_v4 cuCtxFromGreenCtx cuCtxPopCurrent_v2 cuDevResourceGenerateDesc
+        cuDevSmResourceSplitByCount cuDeviceGetDevResource cuDeviceGetUuid cuDeviceGetUuid_v2
+        cuGetExportTable cuGreenCtxCreate cuGreenCtxDestroy cuGreenCtxStreamCreate
+        cuIpcCloseMemHandle cuIpcGetMemHandle cuIpcOpenMemHandle_v2 cuLinkAddData_v2 cuLinkComplete
+        cuLinkCreate_v2 cuMemExportToShareableHandle cuMemGetHandleForAddressRange
+        cuMemImportFromShareableHandle cuMemRetainAllocationHandle cuMulticastAddDevice
+        cuMulticastBindAddr cuMulticastBindMem cuMulticastCreate cuMulticastGetGranularity
+        cuMulticastUnbind cuStreamGetGreenCtx cuStreamWaitValue32_v2 cuStreamWriteValue32
+        cuStreamWriteValue32_v2
+        // cuBLAS
+        cublasGetMatrixAsync cublasGetVectorAsync cublasLtMatmulAlgoCheck
+        cublasLtMatmulAlgoConfigGetAttribute cublasLtMatmulAlgoConfigSetAttribute
+        cublasLtMatmulAlgoInit
+        // cuDNN
+        cudnnFindConvolutionBackwardDataAlgorithmEx cudnnFindConvolutionBackwardFilterAlgorithmEx
+        cudnnFindConvolutionForwardAlgorithmEx cudnnGetConvolutionBackwardDataAlgorithm_v7
+        cudnnGetConvolutionBackwardDataWorkspaceSize cudnnGetConvolutionBackwardFilterAlgorithm_v7
+        cudnnGetConvolutionBackwardFilterWorkspaceSize cudnnGetConvolutionForwardAlgorithm_v7
+        cudnnGetConvolutionForwardWorkspaceSize
+        // NCCL
+        ncclCommGetUniqueId ncclCommGrow ncclCommMemStats ncclCommResume ncclCommRevoke
+        ncclCommSuspend ncclCommWindowDeregister ncclCommWindowRegister ncclDevCommCreate
+        ncclDevCommDestroy ncclGather ncclGetLsaMultimemDevicePointer ncclGetPeerDevicePointer
+        ncclPutSignal ncclSignal ncclWaitSignal ncclWinGetUserPtr
+        // cuSPARSE
+        cusparseLtMatmulAlgGetAttribute cusparseLtSpMMACompress2 cusparseLtSpMMACompressedSize2
+        cusparseXbsrsm2_zeroPivot cusparseXbsrsv2_zeroPivot
+        // NVRTC, CUPTI
+        cuptiActivityGetNextRecord cuptiActivityGetNumDroppedRecords cuptiEventGetAttribute
+        cuptiEventGetIdFromName cuptiEventGroupGetAttribute cuptiEventGroupReadEvent
+        cuptiEventGroupSetAttribute cuptiEventGroupSetDisable cuptiEventGroupSetEnable
+        cuptiEventGroupSetsCreate cuptiEventGroupSetsDestroy cuptiGetCallbackName cuptiGetDeviceId
+        cuptiMetricEnumEvents cuptiMetricGetAttribute cuptiMetricGetIdFromName
+        cuptiMetricGetNumEvents cuptiMetricGetValue cuptiSetEventCollectionMode
+        // cuFile and NVSHMEM
+        cuFileBufDeregister cuFileBufRegister cuFileHandleDeregister cuFileHandleRegister cuFileRead
+        cuFileWrite nvshmem_barrier_all nvshmem_free nvshmem_info_get_version nvshmem_malloc
+        nvshmem_ptr nvshmem_selected_device_transport nvshmem_team_n_pes nvshmem_team_split_strided
+        nvshmemid_hostlib_finalize nvshmemid_hostlib_init_attr nvshmemid_init_status
+        nvshmemx_alltoallmem_on_stream nvshmemx_broadcastmem_on_stream nvshmemx_cumodule_init
+        nvshmemx_get_uniqueid nvshmemx_getmem_on_stream nvshmemx_mc_ptr nvshmemx_putmem_on_stream
+        nvshmemx_putmem_signal_on_stream nvshmemx_set_attr_uniqueid_args
+        nvshmemx_signal_wait_until_on_stream
+    }
+}

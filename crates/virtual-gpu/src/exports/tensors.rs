@@ -1,0 +1,206 @@
+//! Tensors of cuDNN's older interface: their types and sizes, and the workspaces of CTC loss and batch normalization.
+//!
+//! PyTorch also reads tensors back: cuDNN describes to it each matrix of a recurrent layer (`recurrent.rs`).
+
+use std::ffi::{c_int, c_void};
+
+use crate::workspace::{BATCH_NORM, ctc_loss};
+
+use crate::exports::objects::Objects;
+use crate::exports::state::put;
+
+/// `cudnnStatus_t`
+type Status = c_int;
+const SUCCESS: Status = 0;
+const BAD_PARAMETER: Status = 2000;
+
+/// Element type (`cudnnDataType_t`), sizes, and strides; a filter has none of these, but a format.
+#[derive(Debug, Clone, Default)]
+pub struct Tensor {
+    pub kind: c_int,
+    pub format: c_int,
+    pub sizes: Vec<c_int>,
+    pub strides: Vec<c_int>,
+}
+
+/// All tensors and filters.
+pub static TENSORS: Objects<Tensor> = Objects::new();
+
+/// Bytes of an element of a `cudnnDataType_t`.
+pub fn element(kind: c_int) -> u64 {
+    match kind {
+        2 | 9 => 2,
+        1 | 10 => 8,
+        3 | 8 | 11.. => 1,
+        _ => 4,
+    }
+}
+
+/// # Safety
+/// `from` is null or has `count` numbers.
+unsafe fn list(from: *const c_int, count: c_int) -> Vec<c_int> {
+    if from.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: as the caller promises.
+    unsafe { std::slice::from_raw_parts(from, count.max(0) as usize).to_vec() }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnSetTensorNdDescriptor(
+    of: *mut c_void,
+    kind: c_int,
+    count: c_int,
+    sizes: *const c_int,
+    strides: *const c_int,
+) -> Status {
+    // SAFETY: the caller hands over `count` sizes and strides.
+    let (sizes, strides) = unsafe { (list(sizes, count), list(strides, count)) };
+    TENSORS.set(of, Tensor { kind, format: 0, sizes, strides });
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnSetFilterNdDescriptor(
+    of: *mut c_void,
+    kind: c_int,
+    format: c_int,
+    count: c_int,
+    sizes: *const c_int,
+) -> Status {
+    // SAFETY: the caller hands over `count` sizes.
+    let sizes = unsafe { list(sizes, count) };
+    TENSORS.set(of, Tensor { kind, format, sizes, strides: Vec::new() });
+    SUCCESS
+}
+
+/// # Safety
+/// `to` has room for `room` numbers.
+unsafe fn put_list(to: *mut c_int, room: c_int, list: &[c_int]) {
+    let count = list.len().min(room.max(0) as usize);
+    // SAFETY: as the caller promises.
+    unsafe { std::ptr::copy_nonoverlapping(list.as_ptr(), to, count) };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnGetTensorNdDescriptor(
+    of: *mut c_void,
+    room: c_int,
+    kind: *mut c_int,
+    count: *mut c_int,
+    sizes: *mut c_int,
+    strides: *mut c_int,
+) -> Status {
+    let Some(tensor) = TENSORS.get(of) else { return BAD_PARAMETER };
+    // SAFETY: the caller hands over places for all, and room for this many sizes and strides.
+    unsafe {
+        put_list(sizes, room, &tensor.sizes);
+        put_list(strides, room, &tensor.strides);
+        put(kind, tensor.kind);
+        put(count, tensor.sizes.len() as c_int)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnGetFilterNdDescriptor(
+    of: *mut c_void,
+    room: c_int,
+    kind: *mut c_int,
+    format: *mut c_int,
+    count: *mut c_int,
+    sizes: *mut c_int,
+) -> Status {
+    let Some(tensor) = TENSORS.get(of) else { return BAD_PARAMETER };
+    // SAFETY: the caller hands over places for all, and room for this many sizes.
+    unsafe {
+        put_list(sizes, room, &tensor.sizes);
+        put(kind, tensor.kind);
+        put(format, tensor.format);
+        put(count, tensor.sizes.len() as c_int)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnDestroyTensorDescriptor(of: *mut c_void) -> Status {
+    TENSORS.forget(of);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnDestroyFilterDescriptor(of: *mut c_void) -> Status {
+    TENSORS.forget(of);
+    SUCCESS
+}
+
+/// The workspace of a CTC loss, from its probabilities: steps, sequences, alphabet.
+fn ctc_workspace(probabilities: *mut c_void) -> usize {
+    let sizes = TENSORS.get(probabilities).unwrap_or_default().sizes;
+    let [steps, batch, alphabet] = *sizes.as_slice() else { return 0 };
+    ctc_loss(steps.max(0) as u64, batch.max(0) as u64, alphabet.max(0) as u64) as usize
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnGetCTCLossWorkspaceSize_v8(
+    _handle: *mut c_void,
+    _algorithm: c_int,
+    _loss: *mut c_void,
+    probabilities: *mut c_void,
+    _gradients: *mut c_void,
+    to: *mut usize,
+) -> Status {
+    // SAFETY: the caller hands over a place for the size.
+    unsafe { put(to, ctc_workspace(probabilities)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnGetCTCLossWorkspaceSize(
+    _handle: *mut c_void,
+    probabilities: *mut c_void,
+    _gradients: *mut c_void,
+    _labels: *const c_int,
+    _label_lengths: *const c_int,
+    _input_lengths: *const c_int,
+    _algorithm: c_int,
+    _loss: *mut c_void,
+    to: *mut usize,
+) -> Status {
+    // SAFETY: the caller hands over a place for the size.
+    unsafe { put(to, ctc_workspace(probabilities)) }
+}
+
+/// PyTorch chooses this `cudnnBatchNormMode_t` where channels are last; all others need no workspace.
+const CHANNELS_LAST: c_int = 2;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
+    _handle: *mut c_void,
+    mode: c_int,
+    _operations: c_int,
+    _x: *mut c_void,
+    _z: *mut c_void,
+    _y: *mut c_void,
+    _scale: *mut c_void,
+    _activation: *mut c_void,
+    to: *mut usize,
+) -> Status {
+    // SAFETY: the caller hands over a place for the size.
+    unsafe { put(to, if mode == CHANNELS_LAST { BATCH_NORM.0 as usize } else { 0 }) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnGetBatchNormalizationBackwardExWorkspaceSize(
+    _handle: *mut c_void,
+    mode: c_int,
+    _operations: c_int,
+    _x: *mut c_void,
+    _y: *mut c_void,
+    _dy: *mut c_void,
+    _dz: *mut c_void,
+    _dx: *mut c_void,
+    _scale: *mut c_void,
+    _activation: *mut c_void,
+    to: *mut usize,
+) -> Status {
+    // SAFETY: the caller hands over a place for the size.
+    unsafe { put(to, if mode == CHANNELS_LAST { BATCH_NORM.1 as usize } else { 0 }) }
+}

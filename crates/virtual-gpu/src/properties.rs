@@ -1,0 +1,195 @@
+//! Properties: what a program learns about a card, as far as it chooses kernels and workspaces by it.
+//!
+//! The catalogue is `properties.csv` next to this file. How much memory a card shows a program is in the catalogue that
+//! plans use, [`Card`].
+
+use serde::Deserialize;
+
+use gmlake_core::cards::{Card, named};
+use gmlake_core::units::{Bytes, KIB, MIB};
+
+const CATALOGUE: &str = include_str!("properties.csv");
+
+/// Why there are no properties.
+#[derive(Debug, thiserror::Error)]
+pub enum PropertiesError {
+    /// No card of this name has any.
+    #[error("there is no virtual card {name:?}; there are: {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// All that there are.
+        known: String,
+    },
+}
+
+/// The properties of a card.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Properties {
+    /// Its name in both catalogues.
+    pub name: String,
+    /// Its name as the driver reports it.
+    pub reported: String,
+    /// Compute capability before the point.
+    pub major: i32,
+    /// Compute capability behind the point.
+    pub minor: i32,
+    /// Number of multiprocessors.
+    pub multiprocessors: i32,
+    l2_mib: u64,
+    /// Memory bandwidth in GB/s.
+    pub bandwidth_gbs: f64,
+    /// Dense bf16 matrix products, in TFLOP/s.
+    pub tflops: f64,
+    /// Matrix products in fp32 without tensor cores, in TFLOP/s.
+    pub single_tflops: f64,
+    /// Where the figures are from.
+    pub source: String,
+    /// Bytes of memory that a program sees.
+    #[serde(skip)]
+    pub memory: Bytes,
+}
+
+/// What a multiprocessor has, by compute capability.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Multiprocessor {
+    /// Bytes of shared memory.
+    pub shared: Bytes,
+    /// Bytes of shared memory that a block can have if its kernel asks for them.
+    pub shared_per_block: Bytes,
+    /// Threads that run at a time.
+    pub threads: i32,
+    /// Blocks that run at a time.
+    pub blocks: i32,
+}
+
+impl Properties {
+    /// All cards that there are.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        let cards = Card::built_in();
+        let mut reader =
+            csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(CATALOGUE.as_bytes());
+        let lines = reader.deserialize().map(|line| line.expect("a test reads our catalogue"));
+        let with_memory = |line: Self| {
+            let card = Card::find(&cards, &line.name).expect("a test looks for every card");
+            Self { memory: card.usable_bytes, ..line }
+        };
+        lines.map(with_memory).collect()
+    }
+
+    /// The card of this name as people write it.
+    ///
+    /// # Errors
+    /// If there is none, or several; the message says which there are.
+    pub fn find(name: &str) -> Result<Self, PropertiesError> {
+        let mut all = Self::all();
+        let names: Vec<&str> = all.iter().map(|card| card.name.as_str()).collect();
+        match *named(&names, name) {
+            [place] => Ok(all.swap_remove(place)),
+            _ => {
+                let known = names.join(", ");
+                Err(PropertiesError::Unknown { name: name.to_owned(), known })
+            }
+        }
+    }
+
+    /// Bytes of L2 cache.
+    #[must_use]
+    pub fn l2(&self) -> Bytes {
+        self.l2_mib * MIB
+    }
+
+    /// The limits of one of its multiprocessors.
+    #[must_use]
+    pub fn multiprocessor(&self) -> Multiprocessor {
+        let (shared, threads, blocks) = match (self.major, self.minor) {
+            (7, 0) => (96, 2048, 32),
+            (7, _) => (64, 1024, 16),
+            (8, 0) => (164, 2048, 32),
+            (8, 6) => (100, 1536, 16),
+            (8, _) => (100, 1536, 24),
+            (9 | 10, _) => (228, 2048, 32),
+            _ => (100, 1536, 24),
+        };
+        let shared = shared * KIB;
+        let shared_per_block = shared - self.kept_shared();
+        Multiprocessor { shared, shared_per_block, threads, blocks }
+    }
+
+    /// Shared memory of a block that the system keeps.
+    fn kept_shared(&self) -> Bytes {
+        if self.major >= 8 { KIB } else { 0 }
+    }
+
+    /// The number by which compilers call its architecture: 90 for compute capability 9.0.
+    #[must_use]
+    pub fn architecture(&self) -> i32 {
+        10 * self.major + self.minor
+    }
+
+    /// `cudaDeviceGetAttribute` and `cuDeviceGetAttribute`, which number attributes alike. Zero for what is not there.
+    #[must_use]
+    pub fn attribute(&self, number: i32) -> i32 {
+        let one = self.multiprocessor();
+        match number {
+            1..=3 => 1024,     // threads per block, and its first two extents
+            4 => 64,           // its third
+            5 => i32::MAX,     // blocks per grid
+            6 | 7 => 65_535,   // its other extents
+            8 => 48 << 10,     // shared memory per block
+            9 => 64 << 10,     // constant memory
+            10 => 32,          // warp
+            11 => i32::MAX,    // pitch
+            12 | 82 => 65_536, // registers per block and multiprocessor
+            14 => 512,         // alignment of textures
+            16 => self.multiprocessors,
+            38 => self.l2() as i32,
+            39 => one.threads,
+            40 => 3,  // copy engines
+            51 => 32, // alignment of texture pitch
+            75 => self.major,
+            76 => self.minor,
+            81 => one.shared as i32,
+            97 => one.shared_per_block as i32,
+            106 => one.blocks,
+            111 => self.kept_shared() as i32,
+            120 => i32::from(self.major >= 9), // clusters
+            // What every card has: streams with priorities, caches, managed memory, cooperative launches, virtual
+            // memory management with file descriptors, memory pools, unified addresses, ...
+            19 | 31 | 32 | 41 | 78..=80 | 83 | 89 | 90 | 95 | 99 | 102 | 103 | 115 => 1,
+            _ => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_card_has_memory_a_capability_and_a_source() {
+        let all = Properties::all();
+        assert!(all.len() >= 19);
+        for card in all {
+            assert!(card.memory > 0 && card.source.len() > 10, "{card:?}");
+            assert!((70..=129).contains(&card.architecture()), "{card:?}");
+            assert!(card.bandwidth_gbs > 200.0 && card.tflops > 50.0, "{card:?}");
+        }
+    }
+
+    #[test]
+    fn an_h200_is_what_pytorch_reports_of_one() {
+        let card = Properties::find("H-200").unwrap();
+        assert_eq!((card.memory, card.architecture()), (150_109_880_320, 90));
+        let read = [16, 39, 81, 97, 106, 38, 75, 76].map(|number| card.attribute(number));
+        assert_eq!(read, [132, 2048, 233_472, 232_448, 32, 62_914_560, 9, 0]);
+    }
+
+    #[test]
+    fn an_unknown_card_is_answered_with_the_list() {
+        let error = Properties::find("MI300X").unwrap_err().to_string();
+        assert!(error.contains("MI300X") && error.contains("H100 80GB"), "{error}");
+    }
+}

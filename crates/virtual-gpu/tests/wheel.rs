@@ -1,0 +1,104 @@
+//! The virtual GPU's table against PyTorch: every function of CUDA's libraries that a wheel asks for is there.
+//!
+//! `GMLAKE_WHEEL=SITE_PACKAGES/torch/lib` names the libraries of an installed wheel; without it, the test looks only at
+//! what our own plug-in needs, and says that it skipped the rest.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use object::{Object, ObjectSymbol};
+
+/// Beginnings of the names of CUDA's functions.
+const PREFIXES: [&str; 15] = [
+    "__cuda",
+    "cuda",
+    "cublas",
+    "cudnn",
+    "cufft",
+    "curand",
+    "cusolver",
+    "cusparse",
+    "cuFile",
+    "cupti",
+    "nccl",
+    "nvrtc",
+    "nvshmem",
+    "nvtx",
+    "nvJitLink",
+];
+
+fn is_of_cuda(name: &str) -> bool {
+    let is_driver =
+        name.starts_with("cu") && name[2..].starts_with(|c: char| c.is_ascii_uppercase());
+    is_driver || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Names of the dynamic symbols of a library that are defined in it, or that are not.
+fn symbols(path: &Path, defined: bool) -> BTreeSet<String> {
+    let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let file = object::File::parse(&*bytes).expect("a shared library");
+    // A weak symbol may be missing: the library asks before it calls.
+    let is_wanted = |symbol: &object::Symbol| defined || !symbol.is_weak();
+    let named = file.dynamic_symbols().filter(|symbol| symbol.is_undefined() != defined);
+    let named = named.filter(is_wanted);
+    named.filter_map(|symbol| symbol.name().ok().map(str::to_owned)).collect()
+}
+
+/// The libraries of a folder.
+fn libraries(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    paths.filter(|path| path.extension().is_some_and(|ending| ending == "so")).collect()
+}
+
+/// The names in the table, read from its text: the library itself need not be built for a test.
+fn table() -> BTreeSet<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/exports/table.rs");
+    let text = fs::read_to_string(root).expect("the table");
+    let (_, list) = text.split_once("\ntable! {\n").expect("the table's list");
+    let lines = list.lines().map(|line| line.split("//").next().unwrap_or_default());
+    let words = lines.flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_'));
+    words.filter(|word| is_of_cuda(word)).map(str::to_owned).collect()
+}
+
+#[test]
+fn no_function_stands_in_the_table_twice() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/exports/table.rs");
+    let text = fs::read_to_string(root).expect("the table");
+    let (_, list) = text.split_once("\ntable! {\n").expect("the table's list");
+    for name in table() {
+        let whole = |word: &&str| *word == name;
+        let count = list.split(|c: char| !c.is_alphanumeric() && c != '_').filter(whole).count();
+        assert_eq!(count, 1, "{name}");
+    }
+}
+
+#[test]
+fn the_driver_has_what_our_plug_in_calls() {
+    let table = table();
+    for name in
+        ["cuInit", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease"]
+    {
+        assert!(table.contains(name), "{name}");
+    }
+    assert!(table.len() > 800, "{} functions", table.len());
+}
+
+#[test]
+fn every_function_that_a_wheel_asks_for_is_there() {
+    let Some(folder) = std::env::var_os("GMLAKE_WHEEL") else {
+        println!("SKIPPED: GMLAKE_WHEEL names no PyTorch");
+        return;
+    };
+    let folder = PathBuf::from(folder);
+    let paths = libraries(&folder);
+    assert!(!paths.is_empty(), "{}: no libraries", folder.display());
+    let own: BTreeSet<String> = paths.iter().flat_map(|path| symbols(path, true)).collect();
+    let wanted = paths.iter().flat_map(|path| symbols(path, false)).filter(|name| is_of_cuda(name));
+    let wanted: BTreeSet<String> = wanted.filter(|name| !own.contains(name)).collect();
+    let table = table();
+    let missing: Vec<_> = wanted.iter().filter(|name| !table.contains(*name)).collect();
+    println!("{} functions asked for, {} in the table", wanted.len(), table.len());
+    assert!(wanted.len() > 500 && missing.is_empty(), "not in the table: {missing:?}");
+}
