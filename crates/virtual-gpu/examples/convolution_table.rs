@@ -1,6 +1,9 @@
 //! Table of convolutions: what `convolutions.py` measured on a GPU, as far as the rule for workspaces gets it wrong.
 //!
-//! `cargo run --release -p gmlake-virtual-gpu --example convolution_table -- MEASURED.csv... > crates/virtual-gpu/src/workspace/convolutions.csv`
+//! ```sh
+//! cargo run --release -p gmlake-virtual-gpu --example convolution_table -- MEASURED.csv... \
+//!     > crates/virtual-gpu/src/workspace/convolutions.csv
+//! ```
 //!
 //! Each layer has a line; a cell is empty where the rule is nowhere off by more than 64 KiB. Points are left out that
 //! the look-up finds from the others, and lines of float16 that say what those of bfloat16 say.

@@ -2,8 +2,8 @@
 //!
 //! The rules are those of the driver on an H200: physical memory comes in pages of 2 MiB; a reservation takes addresses
 //! and no memory; a handle takes its size until it has been released and its last mapping is gone. Unlike
-//! [`SimDevice`](gmlake_allocators::device::SimDevice), which panics where an allocator of ours is wrong, this answers whatever
-//! program runs above it: a wrong call gets an error.
+//! [`SimDevice`](gmlake_allocators::device::SimDevice), which panics where an allocator of ours is wrong, this answers
+//! whatever program runs above it: a wrong call gets an error.
 
 use std::collections::BTreeMap;
 

@@ -99,7 +99,11 @@ macro_rules! forward {
         }
     };
     (@ stream_wait) => {
-        fn stream_wait(&mut self, stream: ::gmlake_core::program::StreamId, fence: $crate::device::Fence) {
+        fn stream_wait(
+            &mut self,
+            stream: ::gmlake_core::program::StreamId,
+            fence: $crate::device::Fence,
+        ) {
             self.device.stream_wait(stream, fence);
         }
     };

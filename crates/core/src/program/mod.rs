@@ -1,7 +1,6 @@
 //! The program: what one job asked of its allocator, event by event, and what was held at a moment.
 //!
-//! This is the vocabulary that traces, allocators and reports share. Where a program comes from (files, made-up jobs) and
-//! what serves it is no matter here.
+//! This is the vocabulary that traces, allocators and reports share. It knows neither files nor allocators.
 
 mod entry;
 mod event;

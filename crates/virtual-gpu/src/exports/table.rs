@@ -62,7 +62,7 @@ macro_rules! table {
 
         /// All functions with their addresses.
         static TABLE: &[(&str, Address)] = &[
-            $($((stringify!($written), || crate::exports::$module::$written as *const c_void as usize),)*)*
+            $($((stringify!($written), || super::$module::$written as *const c_void as usize),)*)*
             $((stringify!($nothing), || $nothing as *const c_void as usize),)*
             $((stringify!($object), || $object as *const c_void as usize),)*
             $((stringify!($sized), || $sized as *const c_void as usize),)*
