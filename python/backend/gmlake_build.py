@@ -51,15 +51,10 @@ def build_libraries():
         built = [file for file in files if file.endswith(f"lib{name}.so")]
         library = ROOT / "python" / "gmlake" / f"lib{name}.so"
         shutil.copyfile(built[-1], library)
-        # Line numbers are two thirds of it, and whoever needs them builds it without this.
-        if TARGET is None and shutil.which("strip"):
-            subprocess.run(["strip", "--strip-debug", str(library)], check=True)
 
 
 def build_wheel(directory, config_settings=None, metadata_directory=None):
-    if TARGET is not None:
-        os.environ.setdefault("CARGO_PROFILE_RELEASE_STRIP", "debuginfo")
     build_libraries()
     elsewhere = f" --target {TARGET} --zig --compatibility {PLATFORM}" if TARGET else ""
-    settings = {"build-args": f"--profile {PROFILE}{elsewhere}", **(config_settings or {})}
+    settings = {"build-args": f"--features remote --profile {PROFILE}{elsewhere}", **(config_settings or {})}
     return maturin.build_wheel(directory, settings, metadata_directory)

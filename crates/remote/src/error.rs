@@ -27,7 +27,7 @@ impl RemoteError {
 
     #[cfg(not(feature = "remote"))]
     pub(super) fn not_built(url: &str) -> Self {
-        let remedy = "copy the file here, or build with the feature \"remote\"";
+        let remedy = "copy the file here, or build with --features remote";
         Self::new(url, "this program was built without remote files", remedy)
     }
 }
