@@ -52,7 +52,7 @@ impl Actor {
 
 #[test]
 fn every_request_is_served_where_the_driver_served_it() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/originals/cuda-async.txt");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/cuda-async.txt");
     let text = std::fs::read_to_string(path).expect("the driver's answers");
     let (mut actor, mut scripts, mut served) = (None, 0, 0);
     for (number, line) in (1..).zip(text.lines()) {

@@ -1,6 +1,6 @@
 """Programs that allocate, free and reserve on a GPU, and the addresses that the driver answers.
 
-    python tests/data/driver_addresses.py > tests/data/driver_addresses.csv
+    python crates/allocators/tests/data/driver_addresses.py > crates/allocators/tests/data/driver_addresses.csv
 
 writes what `cargo test --lib driver_addresses` checks. A line is a call: `take` (cuMemAlloc), `reserve`
 (cuMemAddressReserve) or `give` (either is freed), the size in bytes, the address. Each program runs in a process of its
