@@ -51,11 +51,40 @@ fn a_leak_is_told_from_state() {
     let folder = tempfile::tempdir().unwrap();
     written(folder.path(), "leak.pickle", Job { leak: 5 * MIB, ..Job::default() });
     let text = shown(folder.path(), &["blame", "leak.pickle", "--growth"]);
-    assert!(text.contains("Memory leaks: +5 MiB in each step"), "{text}");
-    assert!(text.contains("train.py:33 step"), "{text}");
+    let verdict = "Leak: +5 MiB per step, most of it requested by train.py:33 step.";
+    assert!(text.ends_with(&format!("{verdict}\n")), "{text}");
     written(folder.path(), "tight.pickle", Job::default());
     let text = shown(folder.path(), &["blame", "tight.pickle", "--growth"]);
-    assert!(text.contains("no leak") && text.contains("train.py:10 build  state"), "{text}");
+    assert!(text.contains("No leak:") && text.contains("train.py:10 build  state"), "{text}");
+}
+
+/// What a user would write: a list that grows by one tensor in each step, and a tensor that is replaced by a larger one.
+#[test]
+fn a_list_that_grows_is_a_leak_and_a_tensor_that_is_replaced_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    for (leak, replaced, steps) in
+        [(0, 3 * MIB, 4), (0, 3 * MIB, 20), (5 * MIB, 3 * MIB, 8), (2 * MIB, 0, 30)]
+    {
+        written(folder.path(), "job.pickle", Job { leak, replaced, steps, ..Job::default() });
+        let text = shown(folder.path(), &["blame", "job.pickle", "--growth"]);
+        let of = |line: &str| text.lines().find(|row| row.starts_with(line)).unwrap_or_default();
+        let library = of("transformers/cache_utils.py:99 update < train.py:36 step");
+        assert_eq!(library.contains(" cache "), replaced > 0, "{text}");
+        assert_eq!(of("train.py:33 step").contains(" leak "), leak > 0, "{text}");
+        assert_eq!(text.contains("Leak: "), leak > 0, "{text}");
+        assert_eq!(text.contains("No leak: "), leak == 0, "{text}");
+    }
+}
+
+#[test]
+fn without_enough_steps_there_is_no_all_clear() {
+    let folder = tempfile::tempdir().unwrap();
+    written(folder.path(), "job.pickle", Job { leak: 5 * MIB, steps: 2, ..Job::default() });
+    let text = shown(folder.path(), &["blame", "job.pickle", "--growth", "--after", "2"]);
+    assert!(text.contains("leaks cannot be found: 2 of at least 3 training steps"), "{text}");
+    let forward = ["blame", "tests/data/cases/oom/mempool.pickle", "--growth"];
+    let text = shown(Path::new("."), &forward);
+    assert!(text.contains("leaks cannot be found: 0 of at least 2 training steps"), "{text}");
 }
 
 #[test]
@@ -94,7 +123,8 @@ fn every_export_has_every_byte() {
 fn a_line_that_changed_comes_first_and_a_line_that_moved_does_not() {
     let folder = tempfile::tempdir().unwrap();
     written(folder.path(), "a.pickle", Job::default());
-    written(folder.path(), "b.pickle", Job { activations: 96 * MIB, offset: 7, ..Job::default() });
+    // Line 30 was one of `step` and is one of `build`: the file was changed.
+    written(folder.path(), "b.pickle", Job { activations: 96 * MIB, offset: 20, ..Job::default() });
     let diff = |tolerance: &str| {
         let arguments = ["diff", "a.pickle", "b.pickle", "--tolerance", tolerance];
         gmlake_sim().current_dir(folder.path()).args(arguments).assert()
@@ -102,9 +132,9 @@ fn a_line_that_changed_comes_first_and_a_line_that_moved_does_not() {
     let text = diff("0%").code(1).get_output().stdout.clone();
     let text = String::from_utf8(text).unwrap();
     let first = text.lines().nth(4).unwrap();
-    assert!(first.starts_with("train.py:37 step (was train.py:30)"), "{text}");
+    assert!(first.starts_with("train.py:50 step (was train.py:30)"), "{text}");
     assert!(first.contains("larger") && first.contains("+32 MiB"), "{text}");
-    assert!(text.contains("2 the same"), "{text}");
+    assert!(text.contains("2 unchanged"), "{text}");
     diff("17%").code(1);
     diff("18%").code(0);
     diff("32MiB").code(0);
@@ -112,6 +142,22 @@ fn a_line_that_changed_comes_first_and_a_line_that_moved_does_not() {
     let same = ["diff", "a.pickle", "a.pickle", "--export-json", "-"];
     let json: serde_json::Value = serde_json::from_str(&shown(folder.path(), &same)).unwrap();
     assert!(json["rows"].as_array().unwrap().iter().all(|row| row["change"] == "same"));
+}
+
+#[test]
+fn lines_of_a_file_that_may_be_unchanged_stay_two_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    written(folder.path(), "a.pickle", Job { leak: MIB, ..Job::default() });
+    let job = Job { activations: 96 * MIB, leak: MIB, offset: 7, ..Job::default() };
+    written(folder.path(), "b.pickle", job);
+    let arguments = ["diff", "a.pickle", "b.pickle", "--tolerance", "1GiB"];
+    let text = shown(folder.path(), &arguments);
+    assert!(!text.contains("(was"), "{text}");
+    let rows: Vec<&str> = text.lines().skip(4).collect();
+    assert!(rows[0].starts_with("train.py:37 step") && rows[0].contains(" new "), "{text}");
+    assert!(rows[1].starts_with("train.py:30 step") && rows[1].contains(" gone "), "{text}");
+    assert!(rows[2].starts_with("2 on another line of the same function"), "{text}");
+    assert!(rows[2].contains(" 0 B "), "{text}");
 }
 
 #[test]
@@ -126,7 +172,7 @@ fn ranks_of_a_job_are_compared() {
         );
     }
     let text = shown(folder.path(), &["blame", "job.r*.pickle"]);
-    assert!(text.contains("3 ranks") && text.contains("most is live on rank 1"), "{text}");
+    assert!(text.contains("3 ranks") && text.contains("rank 1 has most live"), "{text}");
     let difference = text.lines().rfind(|line| line.starts_with("train.py:30 step")).unwrap();
     assert!(difference.contains("8 MiB  64 MiB (rank 0)  72 MiB (rank 1)"), "{text}");
 }
@@ -137,9 +183,12 @@ fn what_is_wrong_is_said_in_one_line() {
     written(folder.path(), "job.pickle", Job::default());
     fs::write(folder.path().join("job.csv"), "event,id,size\nalloc,a,1MiB\n").unwrap();
     for (arguments, words) in [
-        (&["blame", "job.pickle", "--at", "noon"][..], "is no moment: write peak, oom, end"),
-        (&["blame", "job.pickle", "--at", "step:9"], "there is no step 9: there are 4"),
-        (&["blame", "job.pickle", "--at", "event:999"], "there is no event 999: the last one is"),
+        (
+            &["blame", "job.pickle", "--at", "noon"][..],
+            "invalid moment \"noon\"; expected peak, oom, end",
+        ),
+        (&["blame", "job.pickle", "--at", "step:9"], "no step 9; the recording has 4 steps"),
+        (&["blame", "job.pickle", "--at", "event:999"], "no event 999; the last one is"),
         (&["blame", "job.pickle", "--at", "oom"], "memory never ran out"),
         (&["blame", "job.pickle", "--by", "colour"], "line, own, function, module, stack"),
         (&["blame", "job.csv", "--by", "line"], "no call stacks in it for --by line"),

@@ -87,6 +87,33 @@ fn the_users_own_line_stands_behind_that_of_a_library() {
 }
 
 #[test]
+fn the_users_own_line_stands_in_the_headline_of_an_out_of_memory() {
+    let Some(path) = shared("truncated/oom-in-forward.pickle") else { return };
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"));
+        let run = command.args(arguments).arg(&path).assert().success();
+        String::from_utf8(run.get_output().stdout.clone()).unwrap()
+    };
+    let text = run(&["blame", "--at", "oom"]);
+    let line = text.lines().nth(1).unwrap();
+    assert!(line.starts_with("transformers/models/llama/modeling_llama.py:"), "{text}");
+    assert!(line.contains(" (called from train.py:25 train_step) requested "), "{text}");
+    let text = run(&["compare", "--allocators", "caching"]);
+    assert!(text.contains("` (called from `train.py:25 train_step`) requested "), "{text}");
+}
+
+/// The ring buffer begins behind the building of the model: 16 MiB that `train.py` then requests may be an input.
+#[test]
+fn a_recording_that_begins_later_knows_no_parameters_by_time() {
+    let opened = ours("truncated/ring.pickle");
+    for at in [At::Peak, At::End] {
+        let found = by(&opened, By::Category, at);
+        assert!(found.row("parameters").is_none(), "{:?}", found.rows);
+        assert!(bytes(&found, BEFORE) > 0, "{:?}", found.rows);
+    }
+}
+
+#[test]
 fn where_memory_ran_out_in_the_forward_pass_activations_are_activations() {
     let Some(path) = shared("truncated/oom-in-forward.pickle") else { return };
     let found = by(&opened(&path), By::Category, At::Peak);

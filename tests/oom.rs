@@ -25,7 +25,7 @@ fn a_request_inside_a_mempool_gets_nothing_of_other_pools() {
         .assert()
         .success()
         .stdout(contains(
-            "mempool: Out of memory: `mempool.py:4 e` requested 7.81 GiB; 11.72 GiB of",
+            "mempool: Out of memory in step 1: `mempool.py:4 e` requested 7.81 GiB; 11.72 GiB of",
         ))
         .stdout(contains(
             "while a MemPool is in use (up to PyTorch 2.12) or a CUDA graph is captured",
@@ -37,11 +37,9 @@ fn a_request_inside_a_mempool_gets_nothing_of_other_pools() {
 #[test]
 fn only_cures_that_pytorch_confirms_are_offered() {
     let text = output(&["blame", POOL, "--at", "oom", "--quiet"]);
-    assert!(text.contains("served by torch.cuda.empty_cache() before the pool is used"), "{text}");
-    assert!(
-        text.contains("or by PyTorch 2.13 or later, unless a CUDA graph is captured"),
-        "{text}"
-    );
+    let cure = "the request succeeds if torch.cuda.empty_cache() runs before the pool is used, or \
+                with PyTorch 2.13 or later, unless a CUDA graph is being captured.";
+    assert!(text.contains(cure), "{text}");
     for wrong in ["expandable", "max_split", "roundup", "lake"] {
         assert!(!text.contains(wrong), "{wrong}: {text}");
     }
@@ -84,7 +82,33 @@ fn the_page_begins_with_the_out_of_memory() {
     let out = page.display().to_string();
     gmlake_sim().args(["report", POOL, "--out", &out]).assert().success();
     let text = std::fs::read_to_string(page).unwrap();
-    assert!(text.contains("Out of memory: `mempool.py:4 e` requested 7.81&nbsp;GiB"));
+    assert!(text.contains("Out of memory in step 1: `mempool.py:4 e` requested 7.81&nbsp;GiB"));
     assert!(text.to_lowercase().contains("no allocator gets through"));
     assert!(!text.contains("lake gets through"));
+}
+
+/// The step in which memory ran out, as a command says it.
+fn step_in(text: &str) -> Option<&str> {
+    let step = ["Out of memory in step ", "ran out of memory in step ", "out-of-memory in step "]
+        .iter()
+        .find_map(|words| text.split_once(words))?;
+    step.1.split(|c: char| !c.is_ascii_digit()).next()
+}
+
+#[test]
+fn all_commands_count_steps_alike() {
+    for (file, step) in [(POOL, "1"), (FREE, "3")] {
+        let caching = ["--allocators", "caching"];
+        for arguments in [
+            &[&["compare", file][..], &caching].concat()[..],
+            &["blame", file, "--at", "oom"],
+            &["fits", file, "--device-memory", "1TiB"],
+            &["plan", file, "--allocators", "caching"],
+            &["inspect", file],
+        ] {
+            let run = gmlake_sim().args(arguments).output().unwrap();
+            let text = String::from_utf8([run.stdout, run.stderr].concat()).unwrap();
+            assert_eq!(step_in(&text), Some(step), "{arguments:?}: {text}");
+        }
+    }
 }

@@ -129,10 +129,15 @@ impl BlameRow {
     /// The name, and behind it the user's own line that it was called from.
     #[must_use]
     pub fn with_own(&self) -> String {
-        match &self.own {
-            Some(own) => format!("{} < {own}", self.name),
-            None => self.name.clone(),
-        }
+        with_own(&self.name, self.own.as_deref())
+    }
+}
+
+/// A line, and behind it the user's own line that called it.
+pub(super) fn with_own(name: &str, own: Option<&str>) -> String {
+    match own {
+        Some(own) => format!("{name} < {own}"),
+        None => name.to_owned(),
     }
 }
 

@@ -20,7 +20,8 @@
 //!    **temporaries**;
 //! 5. before any module's first request, and live when the first step of the optimizer ends: **parameters**; so is what
 //!    a module asks for that is being built, moved or copied. Where no step ended, what was asked for between the
-//!    building of a module and its first request is an input;
+//!    building of a module and its first request is an input. Where the recording does not begin with the program and no
+//!    module is built in it, the model was built before: such a request is **unknown**;
 //! 6. live when two further steps of the optimizer are over, if this many were recorded: **unknown** (workspaces);
 //! 7. outside of all modules, before the first module of the forward pass, and live when that one asks: **inputs**;
 //! 8. live when the backward pass begins: **activations**. Where the forward pass was cut off, by a request that failed
@@ -125,6 +126,8 @@ pub struct Phases {
     pub cut: Vec<usize>,
     /// The first event after the last request of a module that was built or moved before any module ran; 0: none was.
     pub built: usize,
+    /// Whether the recording does not begin with the program, so that its model may have been built before.
+    pub began_before: bool,
     /// Sizes of parameters.
     pub parameter_bytes: Vec<Bytes>,
 }
@@ -149,7 +152,7 @@ impl Phases {
             (Place::Recompute, _) => or_temporary(is_live_at(next_backward), Category::Activations),
             (Place::Unknown, _) => Category::Unknown,
             _ if self.is_parameter(block) => Category::Parameters,
-            _ if self.lasts(block) => Category::Unknown,
+            _ if self.lasts(block) || self.may_be_parameter(block) => Category::Unknown,
             (Place::Program, _) if self.is_input(block) => Category::Inputs,
             _ => or_temporary(is_live_at(next_backward), Category::Activations),
         }
@@ -168,17 +171,36 @@ impl Phases {
     /// Whether the block has a parameter in it.
     #[must_use]
     pub fn is_parameter(&self, block: &Lifetime) -> bool {
-        let is_early = self.module.first().is_none_or(|&first| block.asked < first);
-        let cut = || self.cut.first().copied().unwrap_or(usize::MAX);
-        let first_end = self.steps.first().map_or_else(cut, |step| step.1);
         // Without a step, nothing shows whether an input would have been given back at its end.
         let is_given = self.steps.is_empty() && self.built > 0 && block.asked >= self.built;
         match block.place {
-            Place::Building => self.lasts(block) || block.freed >= first_end,
+            Place::Building => self.lasts(block) || block.freed >= self.first_end(),
             Place::Program if is_given => false,
-            Place::Module | Place::Program => is_early && block.freed >= first_end,
-            _ => false,
+            _ => self.is_early(block) && !self.is_built_before(),
         }
+    }
+
+    /// Whether it was requested before any module's first request, and is live when the first step ends.
+    fn is_early(&self, block: &Lifetime) -> bool {
+        matches!(block.place, Place::Module | Place::Program)
+            && self.module.first().is_none_or(|&first| block.asked < first)
+            && block.freed >= self.first_end()
+    }
+
+    /// Whether it looks like a parameter, but the model was built before.
+    fn may_be_parameter(&self, block: &Lifetime) -> bool {
+        self.is_built_before() && self.is_early(block)
+    }
+
+    /// Where the first step ends, or the pass in which the recording was cut off.
+    fn first_end(&self) -> usize {
+        let cut = || self.cut.first().copied().unwrap_or(usize::MAX);
+        self.steps.first().map_or_else(cut, |step| step.1)
+    }
+
+    /// Whether the model was built before the recording, as far as can be told.
+    fn is_built_before(&self) -> bool {
+        self.began_before && self.built == 0
     }
 
     /// Whether it is live when two further steps are over.

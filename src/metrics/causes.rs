@@ -100,7 +100,7 @@ impl Cause {
     #[must_use]
     pub const fn meaning(self) -> &'static str {
         match self {
-            Self::Rounding => "in use, but more than was asked for",
+            Self::Rounding => "in use, but more than was requested",
             Self::Remainder => {
                 "free holes in segments that are partly in use: nothing gives them back"
             }
@@ -116,7 +116,7 @@ impl Cause {
 /// The request that made an allocator hold more than ever before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Growth {
-    /// Bytes asked for.
+    /// Bytes requested.
     pub requested: Bytes,
     /// Bytes of the block that it got; those asked for, if it got none.
     pub taken: Bytes,

@@ -7,8 +7,16 @@
 //! ```
 //!
 //! Rows are matched by their names. A line whose name is left over on both sides moved, if file, function and bytes are
-//! the same; or if it is the only one of its function left over on either side. In addition the call stacks must
-//! show that its file was changed: another line of it moved as far, and no line behind stayed ([`Lines`]).
+//! the same; or if it is the only one of its function left over on either side. In addition the call stacks must prove
+//! that its file was changed: one of its lines belongs to another function than before. Two lines of an unchanged file
+//! are therefore never taken for one, however alike they are ([`Lines`]).
+//!
+//! ```text
+//!   before   a.py:10 f   a.py:14 g                 after   a.py:14 f   a.py:18 g     line 14 was g's, and is f's now
+//! ```
+//!
+//! Where nothing proves it, a line that is gone and one that is new stay two rows. If they are of one function and have
+//! the same bytes and blocks, they come last: the function has not changed ([`Diff::renumbered`]).
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
@@ -100,9 +108,33 @@ impl Lines {
         Self(files)
     }
 
-    /// Whether the stacks show that a file was changed so that its line `from` became line `to` of `after`: another
-    /// line of it moved as far, and no line behind it stayed where it was.
+    /// Whether a file was changed between the two recordings, which is so if a line of it is one of another function.
+    /// Only lambdas and comprehensions share a line with the function around them.
+    fn is_changed(&self, after: &Self, file: &str) -> bool {
+        let (old, new) = (self.functions(file), after.functions(file));
+        old.iter().any(|(line, before)| {
+            new.get(line).is_some_and(|after| before.iter().all(|name| !after.contains(name)))
+        })
+    }
+
+    /// The functions of each line of a file.
+    fn functions(&self, file: &str) -> FxHashMap<u64, Vec<&str>> {
+        let mut found: FxHashMap<u64, Vec<&str>> = FxHashMap::default();
+        let shares = |name: &str| name.starts_with('<') && name != "<module>";
+        for (line, name) in self.0.get(file).into_iter().flatten() {
+            if !shares(name) {
+                found.entry(*line).or_default().push(name);
+            }
+        }
+        found
+    }
+
+    /// Whether line `from` of a file that was changed became line `to` of `after`: another line of it moved as far, and
+    /// no line behind it stayed where it was.
     fn moved(&self, after: &Self, file: &str, from: u64, to: u64) -> bool {
+        if !self.is_changed(after, file) {
+            return false;
+        }
         let (Some(old), Some(new)) = (self.0.get(file), after.0.get(file)) else { return false };
         let at = |line: u64, function: &str, back: bool| {
             let (from, to) = if back { (to, from) } else { (from, to) };
@@ -125,8 +157,14 @@ impl Diff {
     #[must_use]
     pub fn of(before: &Blame, after: &Blame, lines: &[Lines; 2]) -> Self {
         let mut rows = matched(&before.rows, &after.rows, lines);
+        let renumbered: FxHashSet<String> =
+            renumbered(&rows).into_iter().map(|place| rows[place].name.clone()).collect();
         rows.sort_by(|a, b| {
-            let size = |row: &DiffRow| (row.growth().unsigned_abs(), row.growth(), row.after.0);
+            let growth = |row: &DiffRow| match renumbered.contains(&row.name) {
+                true => 0,
+                false => row.growth(),
+            };
+            let size = |row: &DiffRow| (growth(row).unsigned_abs(), growth(row), row.after.0);
             size(b).cmp(&size(a)).then_with(|| a.name.cmp(&b.name))
         });
         Self {
@@ -139,11 +177,33 @@ impl Diff {
         }
     }
 
+    /// Places of the rows that are gone and of those that are new in the same function with the same bytes and blocks.
+    /// Either these lines have other numbers, or the function does the same on other lines: nothing tells which.
+    #[must_use]
+    pub fn renumbered(&self) -> Vec<usize> {
+        renumbered(&self.rows)
+    }
+
     /// Live bytes at the peak more than before; negative if fewer. It is the sum of all rows' growth.
     #[must_use]
     pub fn growth(&self) -> i128 {
         i128::from(self.live_bytes[1]) - i128::from(self.live_bytes[0])
     }
+}
+
+fn renumbered(rows: &[DiffRow]) -> Vec<usize> {
+    let mut gone: FxHashMap<_, Vec<usize>> = FxHashMap::default();
+    let of = |change: Change| {
+        let rows = rows.iter().enumerate().filter(move |(_, row)| row.change == change);
+        rows.filter_map(|(place, row)| Some((place, row, function(&row.name)?)))
+    };
+    for (place, row, function) in of(Change::Gone) {
+        gone.entry((function, row.before)).or_default().push(place);
+    }
+    let twins = of(Change::New).filter_map(|(place, row, function)| {
+        Some([place, gone.get_mut(&(function, row.after))?.pop()?])
+    });
+    twins.flatten().collect()
 }
 
 fn matched(before: &[BlameRow], after: &[BlameRow], lines: &[Lines; 2]) -> Vec<DiffRow> {
@@ -237,6 +297,8 @@ fn pair(before: Option<&BlameRow>, after: Option<&BlameRow>) -> DiffRow {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn blame(rows: &[(&str, Bytes)]) -> Blame {
@@ -251,9 +313,9 @@ mod tests {
     }
 
     /// The difference, where the stacks have these lines in addition to those of the rows.
-    fn diff(before: &Blame, after: &Blame, others: [&str; 2]) -> Diff {
-        let lines = |blame: &Blame, other| {
-            Lines::of(blame.rows.iter().map(|row| &row.name[..]).chain([other]))
+    fn diff(before: &Blame, after: &Blame, others: [&[&str]; 2]) -> Diff {
+        let lines = |blame: &Blame, others: &[&str]| {
+            Lines::of(blame.rows.iter().map(|row| &row.name[..]).chain(others.iter().copied()))
         };
         Diff::of(before, after, &[lines(before, others[0]), lines(after, others[1])])
     }
@@ -266,7 +328,7 @@ mod tests {
     fn what_differs_most_comes_first_and_the_rows_add_up() {
         let before = blame(&[("a.py:1 f", 10), ("b.py:2 g", 20), ("c.py:3 h", 5)]);
         let after = blame(&[("a.py:1 f", 11), ("b.py:2 g", 20), ("d.py:4 i", 9)]);
-        let diff = diff(&before, &after, ["", ""]);
+        let diff = diff(&before, &after, [&[], &[]]);
         assert_eq!(
             changes(&diff),
             [
@@ -283,22 +345,98 @@ mod tests {
     fn lines_that_moved_are_the_same_lines() {
         let before = blame(&[("a.py:10 f", 10), ("a.py:12 f", 20), ("b.py:7 g", 3)]);
         let after = blame(&[("a.py:11 f", 10), ("a.py:13 f", 20), ("b.py:8 g", 4)]);
-        let diff = diff(&before, &after, ["b.py:20 main", "b.py:21 main"]);
+        let before_lines = ["a.py:13 main", "b.py:8 h", "b.py:20 main"];
+        let after_lines = ["a.py:14 main", "b.py:9 h", "b.py:21 main"];
+        let diff = diff(&before, &after, [&before_lines, &after_lines]);
         assert_eq!(diff.rows[0].moved_from.as_deref(), Some("b.py:7 g"));
         assert_eq!(diff.rows[0].change, Change::Larger);
         assert!(diff.rows[1..].iter().all(|row| row.change == Change::Same), "{diff:?}");
-        let unlike = self::diff(&blame(&[("a.py:1 f", 1)]), &blame(&[("a.py:1 g", 1)]), ["", ""]);
+        let unlike = self::diff(&blame(&[("a.py:1 f", 1)]), &blame(&[("a.py:1 g", 1)]), [&[], &[]]);
         assert_eq!(changes(&unlike).len(), 2);
     }
 
     #[test]
     fn two_lines_of_an_unchanged_file_are_two_lines() {
         let (before, after) = (blame(&[("a.py:10 f", 10)]), blame(&[("a.py:12 f", 10)]));
-        for others in [["a.py:34 main", "a.py:34 main"], ["a.py:3 g", "a.py:3 g"], ["", ""]] {
-            let found = diff(&before, &after, others);
+        for others in [
+            ["a.py:34 main", "a.py:34 main"],
+            ["a.py:3 g", "a.py:3 g"],
+            ["a.py:34 main", "a.py:36 main"],
+            // A comprehension has the line of the function around it.
+            ["a.py:12 <listcomp>", "a.py:14 <listcomp>"],
+        ] {
+            let found = diff(&before, &after, [&others[..1], &others[1..]]);
             assert!(found.rows.iter().all(|row| row.moved_from.is_none()), "{others:?}: {found:?}");
+            assert_eq!(found.renumbered().len(), 2);
         }
-        let found = diff(&before, &after, ["a.py:34 main", "a.py:36 main"]);
+        let found = diff(&before, &after, [&["a.py:12 main"], &["a.py:14 main"]]);
         assert_eq!(found.rows[0].moved_from.as_deref(), Some("a.py:10 f"));
+    }
+
+    #[test]
+    fn what_only_has_other_numbers_comes_after_what_grew() {
+        let before = blame(&[("a.py:10 f", 900), ("a.py:12 f", 5), ("a.py:20 g", 7)]);
+        let after = blame(&[("a.py:11 f", 900), ("a.py:12 f", 9), ("a.py:21 g", 8)]);
+        let found = diff(&before, &after, [&[], &[]]);
+        let names: Vec<&str> = found.rows.iter().map(|row| &row.name[..]).collect();
+        assert_eq!(names, ["a.py:21 g", "a.py:20 g", "a.py:12 f", "a.py:11 f", "a.py:10 f"]);
+        assert_eq!(found.renumbered().len(), 2);
+        assert_eq!(found.growth(), found.rows.iter().map(DiffRow::growth).sum::<i128>());
+    }
+
+    /// Lines of a made-up file, each with its function and the bytes that it holds before and after; where a recording
+    /// has nothing of a line, `None`.
+    type Source = Vec<(u64, usize, Option<Bytes>, Option<Bytes>)>;
+
+    const FUNCTIONS: [&str; 4] = ["<module>", "f", "forward", "step"];
+
+    fn sources() -> impl Strategy<Value = Source> {
+        let bytes = || prop::option::of(1..4_u64);
+        let lines = prop::collection::btree_map(1..40_u64, (0..4_usize, bytes(), bytes()), 0..20);
+        lines.prop_map(|lines| lines.into_iter().map(|(n, (f, a, b))| (n, f, a, b)).collect())
+    }
+
+    /// A recording of the file: in the first `before` the lines as they are, in the second those behind `from` further
+    /// down by `shift`.
+    fn recording(source: &Source, is_after: bool, from: u64, shift: u64) -> (Blame, Lines) {
+        let line = |&(number, function, before, after): &(u64, usize, _, Option<Bytes>)| {
+            let number = if number >= from { number + shift } else { number };
+            let bytes: Option<Bytes> = if is_after { after } else { before };
+            Some((format!("a.py:{number} {}", FUNCTIONS[function]), bytes?))
+        };
+        let rows: Vec<(String, Bytes)> = source.iter().filter_map(line).collect();
+        let rows: Vec<(&str, Bytes)> = rows.iter().map(|(name, n)| (&name[..], *n)).collect();
+        (blame(&rows), Lines::of(rows.iter().map(|(name, _)| *name)))
+    }
+
+    proptest! {
+        #[test]
+        fn lines_of_an_unchanged_file_are_never_paired(source in sources()) {
+            let (before, old) = recording(&source, false, 0, 0);
+            let (after, new) = recording(&source, true, 0, 0);
+            let found = Diff::of(&before, &after, &[old, new]);
+            prop_assert!(found.rows.iter().all(|row| row.moved_from.is_none()), "{found:?}");
+            prop_assert_eq!(found.growth(), found.rows.iter().map(DiffRow::growth).sum::<i128>());
+        }
+
+        /// With every line in both recordings, what is paired in a changed file is what moved, and as far as it did.
+        #[test]
+        fn lines_of_a_changed_file_are_paired_as_they_moved(
+            source in sources(),
+            from in 1..40_u64,
+            shift in 1..5_u64,
+        ) {
+            let both = |&(number, function, before, after): &(u64, usize, Option<Bytes>, _)| {
+                (number, function, before.or(after).or(Some(1)), before.or(after).or(Some(1)))
+            };
+            let source: Source = source.iter().map(both).collect();
+            let (before, old) = recording(&source, false, 0, 0);
+            let (after, new) = recording(&source, true, from, shift);
+            for row in Diff::of(&before, &after, &[old, new]).rows {
+                let Some(was) = &row.moved_from else { continue };
+                let at = |name: &str| line_of(name).map_or(0, |(_, line, _)| line);
+                prop_assert_eq!(at(was) + shift, at(&row.name), "{:?}", row);
+            }
+        }
     }
 }

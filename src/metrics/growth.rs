@@ -13,6 +13,7 @@
 
 use serde::Serialize;
 
+use super::blame::with_own;
 use crate::units::Bytes;
 
 /// What kind of left-over it is.
@@ -60,6 +61,8 @@ impl Leftover {
 pub struct GrowthRow {
     /// The name.
     pub name: String,
+    /// Where rows are lines: the user's own line that called it for most bytes, if that is another one.
+    pub own: Option<String>,
     /// What kind it is.
     pub kind: Leftover,
     /// Bytes left over that are live at the end of the last step that can be judged.
@@ -70,6 +73,14 @@ pub struct GrowthRow {
     pub per_step_bytes: i64,
     /// Steps that left something, first and last, from 1.
     pub steps: (u64, u64),
+}
+
+impl GrowthRow {
+    /// The name, and behind it the user's own line that called it.
+    #[must_use]
+    pub fn with_own(&self) -> String {
+        with_own(&self.name, self.own.as_deref())
+    }
 }
 
 /// What was left over from step to step.

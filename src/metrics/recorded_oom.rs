@@ -23,10 +23,12 @@ pub enum Shortfall {
 pub struct RecordedOom {
     /// Index of the event.
     pub event: u64,
-    /// Its training step, from 1.
+    /// Its training step, from 1; the unfinished one counts.
     pub step: Option<u64>,
-    /// The line that asked, if call stacks tell.
+    /// The line that requested it, if call stacks tell.
     pub line: Option<String>,
+    /// The user's own line that called it, if that is another one.
+    pub own_line: Option<String>,
     /// Bytes requested.
     pub requested_bytes: Bytes,
     /// Bytes that PyTorch held then.

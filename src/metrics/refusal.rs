@@ -47,8 +47,10 @@ pub struct Refusal {
     pub step: Option<u64>,
     /// The kind of name.
     pub by: By,
-    /// Who asked.
+    /// Who requested it.
     pub name: String,
+    /// Where the name is a line: the user's own line that called it, if that is another one.
+    pub own: Option<String>,
     /// Bytes asked for.
     pub requested_bytes: Bytes,
     /// Bytes that the job may hold, if there is a limit that is known.

@@ -1,5 +1,6 @@
 //! The closing sentence: what the table means, in plain words, with numbers that can be acted on.
 
+use super::blame::called_from;
 use crate::metrics::{Comparison, RECORDED, RecordedOom, RunSummary, Shortfall};
 use crate::trace::CoverageKind;
 use crate::units::{Bytes, Grouped, Size};
@@ -55,10 +56,14 @@ pub fn verdict(comparison: &Comparison) -> String {
 #[must_use]
 pub fn sentence(oom: &RecordedOom) -> String {
     let step = oom.step.map_or(String::new(), |step| format!(" in step {}", Grouped(step)));
-    let who = oom.line.as_ref().map_or("a request".to_owned(), |line| format!("`{line}`"));
-    let requested = match oom.line {
-        Some(_) => format!("{who} requested {}", Size(oom.requested_bytes)),
-        None => format!("{} were requested", Size(oom.requested_bytes)),
+    let own = oom.own_line.as_ref().map(|own| format!("`{own}`"));
+    let requested = match &oom.line {
+        Some(line) => format!(
+            "{} requested {}",
+            called_from(&format!("`{line}`"), own.as_deref()),
+            Size(oom.requested_bytes)
+        ),
+        None => format!("{} was requested", Size(oom.requested_bytes)),
     };
     let needed = Size(oom.live_bytes + oom.requested_bytes);
     let why = match oom.shortfall {

@@ -93,7 +93,7 @@ fn out_of_memory(trace: &Trace) -> Option<Gap> {
     let count = |events: &[Event]| events.iter().filter(served).count();
     // Cleaning up takes a few requests, too.
     let is_last = count(after) * 100 <= count(before);
-    Some(Gap::OutOfMemory { step: trace.step_at(at), is_last })
+    Some(Gap::OutOfMemory { step: trace.step_at(at), is_last, before_backward: false })
 }
 
 /// A step that was not finished when the recording ended. Without steps, all that tells is that memory still grew.

@@ -8,11 +8,15 @@ use std::path::Path;
 use rayon::prelude::*;
 
 use super::opened::Opened;
+use super::places::ends_before_backward;
 use super::reconstruct::reconstruct;
 use crate::alloc_conf::TorchVersion;
 use crate::remote;
 use crate::trace::{self, LoadOptions, MAX_INPUT, Records, TraceError};
 use crate::units::Bytes;
+
+/// No forward pass has more entries; what has is not read a second time.
+const MOST_OF_A_PASS: usize = 1 << 20;
 
 /// How a file is opened.
 #[derive(Debug, Clone)]
@@ -42,7 +46,8 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, TraceError> {
     let all = load(path, options)?;
     let devices = devices(&all);
     let records = trace::choose_device(all, options.device, path)?;
-    Ok(prepare(path, devices, records, options.version))
+    let opened = prepare(path, devices, records, options.version);
+    Ok(with_phase(opened, options, || reload(path, options)))
 }
 
 /// Opens one device of a file whose content is already in memory, under this name.
@@ -53,7 +58,8 @@ pub fn open_bytes(name: &Path, bytes: &[u8], options: &OpenOptions) -> Result<Op
     let all = trace::load_bytes(bytes, &load_options(options))?;
     let devices = devices(&all);
     let records = trace::choose_device(all, options.device, name)?;
-    Ok(prepare(name, devices, records, options.version))
+    let opened = prepare(name, devices, records, options.version);
+    Ok(with_phase(opened, options, || trace::load_bytes(bytes, &with_stacks(options)).ok()))
 }
 
 /// Opens every device of a file that has entries, or the one that was asked for.
@@ -66,10 +72,14 @@ pub fn open_all(path: &Path, options: &OpenOptions) -> Result<Vec<Opened>, Trace
     let is_plain = devices.iter().filter(|&&(_, entries)| entries > 0).count() < 2;
     if options.device.is_some() || is_plain {
         let records = trace::choose_device(all, options.device, path)?;
-        return Ok(vec![prepare(path, devices, records, options.version)]);
+        let opened = prepare(path, devices, records, options.version);
+        return Ok(vec![with_phase(opened, options, || reload(path, options))]);
     }
     all.retain(|records| !records.entries.is_empty());
-    let prepare = |records| prepare(path, devices.clone(), records, options.version);
+    let prepare = |records| {
+        let opened = prepare(path, devices.clone(), records, options.version);
+        with_phase(opened, options, || reload(path, options))
+    };
     Ok(all.into_par_iter().map(prepare).collect())
 }
 
@@ -80,6 +90,39 @@ fn load(path: &Path, options: &OpenOptions) -> Result<Vec<Records>, TraceError> 
 fn load_options(options: &OpenOptions) -> LoadOptions {
     let OpenOptions { version, stacks, max_input, .. } = *options;
     LoadOptions { torch_version: version, stacks, max_bytes: max_input }
+}
+
+fn with_stacks(options: &OpenOptions) -> LoadOptions {
+    LoadOptions { stacks: true, ..load_options(options) }
+}
+
+/// The same file with call stacks. Standard input and remote files are not read again.
+fn reload(path: &Path, options: &OpenOptions) -> Option<Vec<Records>> {
+    path.is_file().then(|| trace::load(path, &with_stacks(options)).ok()).flatten()
+}
+
+/// Adds to the coverage of a recording that died in its first step whether that was before the backward pass. Only call
+/// stacks tell; `reload` reads the file with them.
+fn with_phase(
+    mut opened: Opened,
+    options: &OpenOptions,
+    reload: impl FnOnce() -> Option<Vec<Records>>,
+) -> Opened {
+    if !opened.coverage.ends_in_first_step() || opened.records.entries.len() > MOST_OF_A_PASS {
+        return opened;
+    }
+    let device = opened.records.device;
+    let is_before = match options.stacks {
+        true => ends_before_backward(&opened.records),
+        false => reload().is_some_and(|all| {
+            let mut same = all.iter().filter(|records| records.device == device);
+            same.next().is_some_and(ends_before_backward)
+        }),
+    };
+    if is_before {
+        opened.coverage = opened.coverage.without_backward();
+    }
+    opened
 }
 
 fn devices(all: &[Records]) -> Vec<(u32, usize)> {

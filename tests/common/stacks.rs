@@ -1,7 +1,8 @@
 //! A made-up job with call stacks, as PyTorch would have recorded it.
 //!
-//! Four steps. Each asks for activations on one line and gives them back, and for a block that it keeps on another, if
-//! there is to be a leak; before the steps comes the state, and gradients come from a thread without a Python stack.
+//! Four steps, or more. Each asks for activations on one line and gives them back, and for a block that it keeps on
+//! another, if there is to be a leak; a third line, of a library, replaces one tensor by a larger one, if there is to be
+//! such. Before the steps comes the state, and gradients come from a thread without a Python stack.
 //! Where PyTorch puts all that, the simulator tells.
 
 use gmlake::sim::{Opened, Setup, choose, transcribe};
@@ -18,13 +19,17 @@ pub(crate) struct Job {
     pub(crate) activations: Bytes,
     /// Bytes that each step leaves behind.
     pub(crate) leak: Bytes,
+    /// Bytes by which the tensor of each step is larger than the one that it replaces.
+    pub(crate) replaced: Bytes,
+    /// Steps.
+    pub(crate) steps: u64,
     /// How many lines lie before those of the job in its file.
     pub(crate) offset: u64,
 }
 
 impl Default for Job {
     fn default() -> Self {
-        Self { activations: 64 * MIB, leak: 0, offset: 0 }
+        Self { activations: 64 * MIB, leak: 0, replaced: 0, steps: 4, offset: 0 }
     }
 }
 
@@ -32,6 +37,7 @@ const NO_STACK: u32 = Entry::NO_STACK;
 const STATE: u32 = 0;
 const ACTIVATIONS: u32 = 1;
 const LEAK: u32 = 2;
+const REPLACED: u32 = 3;
 
 fn stacks(offset: u64) -> Stacks {
     let frame = |file: &str, line: u64, function: &str| Frame {
@@ -40,26 +46,35 @@ fn stacks(offset: u64) -> Stacks {
         function: function.into(),
     };
     let torch = "/venv/lib/python3.12/site-packages/torch/nn/modules/linear.py";
+    let cache = "/venv/lib/python3.12/site-packages/transformers/cache_utils.py";
     let frames = vec![
         Frame { file: torch.into(), line: 125, function: "forward".into() },
         frame("/jobs/me/job/train.py", 10, "build"),
         frame("/jobs/me/job/train.py", 30, "step"),
         frame("/jobs/me/job/train.py", 33, "step"),
         frame("/jobs/me/job/train.py", 50, "<module>"),
+        Frame { file: cache.into(), line: 99, function: "update".into() },
+        frame("/jobs/me/job/train.py", 36, "step"),
     ];
     let stack = |frames: &[u32]| Stack { frames: frames.into(), ..Stack::default() };
-    Stacks { frames, stacks: vec![stack(&[0, 1, 4]), stack(&[0, 2, 4]), stack(&[3, 4])] }
+    let stacks: [&[u32]; 4] = [&[0, 1, 4], &[0, 2, 4], &[3, 4], &[5, 6, 4]];
+    Stacks { frames, stacks: stacks.map(stack).into() }
 }
 
 /// The job's recording, as a pickle.
 pub(crate) fn snapshot(job: &Job) -> Vec<u8> {
     let mut program = Program::default();
     program.alloc(100 * MIB, STATE);
-    for _ in 0..4 {
+    let mut replaced = None;
+    for step in 1..=job.steps {
         let activations = program.alloc(job.activations, ACTIVATIONS);
         let gradients = program.alloc(20 * MIB, NO_STACK);
         if job.leak > 0 {
             program.alloc(job.leak, LEAK);
+        }
+        if job.replaced > 0 {
+            let larger = program.alloc(step * job.replaced, REPLACED);
+            replaced.replace(larger).into_iter().for_each(|smaller| program.free(smaller));
         }
         program.free(activations);
         program.free(gradients);

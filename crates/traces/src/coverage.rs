@@ -66,6 +66,8 @@ pub enum Gap {
         step: usize,
         /// Whether the program ended with it.
         is_last: bool,
+        /// Whether it is known that the program had not begun a backward pass.
+        before_backward: bool,
     },
     /// The recorder's ring buffer lost the beginning.
     TailOnly {
@@ -139,12 +141,13 @@ impl std::fmt::Display for Gap {
             Self::StartedLate { live, .. } => {
                 write!(f, "the recorder started late, when {} were in use", Size(*live))
             }
-            Self::OutOfMemory { step, is_last } => {
+            Self::OutOfMemory { step, is_last, before_backward } => {
                 let what = match is_last {
                     true => "the recording ends in an out-of-memory",
                     false => "a request ran out of memory",
                 };
-                write!(f, "{what} in step {step}")
+                let phase = if *before_backward { ", before its first backward pass" } else { "" };
+                write!(f, "{what} in step {step}{phase}")
             }
             Self::TailOnly { entries } => {
                 write!(f, "the ring buffer kept only the last {entries} entries")
@@ -208,6 +211,23 @@ impl Coverage {
     #[must_use]
     pub fn is_lower_bound(&self) -> bool {
         !self.gaps.is_empty()
+    }
+
+    /// Whether all that it lacks is what came after an out-of-memory in the first step, which ended the program.
+    #[must_use]
+    pub fn ends_in_first_step(&self) -> bool {
+        matches!(self.gaps[..], [Gap::OutOfMemory { step: 1, is_last: true, .. }])
+    }
+
+    /// The same, where it is known that no backward pass had begun when memory ran out.
+    #[must_use]
+    pub fn without_backward(mut self) -> Self {
+        for gap in &mut self.gaps {
+            if let Gap::OutOfMemory { before_backward, .. } = gap {
+                *before_backward = true;
+            }
+        }
+        self
     }
 
     /// The least complete of several, as for the ranks of a job; of equals the first.

@@ -130,7 +130,7 @@ fn failure(failed: &Failure) -> String {
         format!("{} times", Grouped(failed.count))
     };
     let (bytes, event) = (Size(failed.bytes), Grouped(failed.event));
-    format!("{times}; first {bytes} asked for{by} at event {event}; see gmlake-sim blame --at oom")
+    format!("{times}; first {bytes} requested{by} at event {event}; see gmlake-sim blame --at oom")
 }
 
 fn segments(inspection: &Inspection) -> String {

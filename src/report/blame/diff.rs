@@ -15,11 +15,15 @@ pub fn diff_table(diff: &Diff, top: usize, look: Look) -> String {
 /// The same, part by part.
 #[must_use]
 pub fn diff_sections(diff: &Diff, top: usize) -> Vec<Section> {
+    let renumbered = diff.renumbered();
+    let is_changed = |(place, row): &(usize, &DiffRow)| {
+        row.change != Change::Same && !renumbered.contains(place)
+    };
     let changed: Vec<&DiffRow> =
-        diff.rows.iter().filter(|row| row.change != Change::Same).collect();
+        diff.rows.iter().enumerate().filter(is_changed).map(|(_, row)| row).collect();
     let mut parts = vec![Section::words(headline(diff))];
-    if changed.is_empty() {
-        parts.push(Section::words("Every row is the same."));
+    if changed.is_empty() && renumbered.is_empty() {
+        parts.push(Section::words("No row changed."));
         return parts;
     }
     let heading = [diff.by.name(), "change", "bytes", "before", "after", "blocks"];
@@ -34,10 +38,15 @@ pub fn diff_sections(diff: &Diff, top: usize) -> Vec<Section> {
         let (before, after) = sums(rest.iter().copied());
         sum(format!("{} more", Grouped(rest.len() as u64)), growth, before, after);
     }
+    if !renumbered.is_empty() {
+        let (before, after) = sums(renumbered.iter().map(|&place| &diff.rows[place]));
+        let lines = Grouped(renumbered.len() as u64 / 2);
+        sum(format!("{lines} on another line of the same function"), 0, before, after);
+    }
     let same: Vec<&DiffRow> = diff.rows.iter().filter(|row| row.change == Change::Same).collect();
     if !same.is_empty() {
         let (before, after) = sums(same.iter().copied());
-        sum(format!("{} the same", Grouped(same.len() as u64)), 0, before, after);
+        sum(format!("{} unchanged", Grouped(same.len() as u64)), 0, before, after);
     }
     sum("all".to_owned(), diff.growth(), diff.live_bytes[0], diff.live_bytes[1]);
     parts.push(Section::new("", &heading, rows));
@@ -64,7 +73,7 @@ fn line(row: &DiffRow) -> Vec<String> {
 fn headline(diff: &Diff) -> String {
     let [before, after] = diff.live_bytes;
     let share = match diff.growth() {
-        0 => "the same".to_owned(),
+        0 => "unchanged".to_owned(),
         growth => {
             let sign = if growth < 0 { "-" } else { "+" };
             let share =
@@ -74,9 +83,9 @@ fn headline(diff: &Diff) -> String {
     };
     let [old, new] = &diff.files;
     let mut text =
-        format!("{old} to {new}: peak of live bytes {} to {} ({share})", Size(before), Size(after));
+        format!("{old} to {new}: live peak {} to {} ({share})", Size(before), Size(after));
     if let [Some(before), Some(after)] = diff.reserved_bytes {
-        text += &format!("; PyTorch held {} and {}", Size(before), Size(after));
+        text += &format!("; reserved {} to {}", Size(before), Size(after));
     }
     text
 }

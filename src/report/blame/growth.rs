@@ -1,6 +1,6 @@
 //! Growth from step to step, as a table.
 
-use super::{named, subject};
+use super::{called_from, named, subject};
 use crate::metrics::{GrowthRow, Leftover, StepGrowth};
 use crate::report::table::Look;
 use crate::units::{Grouped, Size};
@@ -9,19 +9,26 @@ use crate::units::{Grouped, Size};
 #[must_use]
 pub fn growth_table(growth: &StepGrowth, top: usize, look: Look) -> String {
     let StepGrowth { file, device, steps, after, .. } = growth;
+    if *steps <= *after {
+        return format!(
+            "{file}, device {device}: leaks cannot be found: {} of at least {} training steps recorded.",
+            Grouped(*steps),
+            Grouped(after + 1)
+        );
+    }
     let later =
-        if *after == 1 { "a step".to_owned() } else { format!("{} steps", Grouped(*after)) };
+        if *after == 1 { "one step".to_owned() } else { format!("{} steps", Grouped(*after)) };
     let title = format!(
-        "{file}, device {device}: asked for in one of {} steps and still live {later} later",
+        "{file}, device {device}: {} steps; requested in one of them and still live {later} later",
         Grouped(*steps)
     );
     if growth.rows.is_empty() {
         return format!("{title}: nothing.");
     }
-    let heading = ["kind", "live", "per step", "blocks", "left by steps"];
+    let heading = ["kind", "live", "per step", "blocks", "in steps"];
     let mut parts = vec![title];
     parts.push(named(
-        "asked for by",
+        "requested by",
         &heading,
         growth.rows.iter().take(top).map(row).collect(),
         look,
@@ -45,7 +52,7 @@ fn row(row: &GrowthRow) -> (String, Vec<String>) {
         Grouped(row.blocks).to_string(),
         steps,
     ];
-    (row.name.clone(), numbers)
+    (row.with_own(), numbers)
 }
 
 fn signed(bytes: i64) -> String {
@@ -58,12 +65,9 @@ fn signed(bytes: i64) -> String {
 fn verdict(growth: &StepGrowth) -> String {
     let leaks = || growth.rows.iter().filter(|row| row.kind == Leftover::Leak);
     let Some(first) = leaks().max_by_key(|row| row.per_step_bytes) else {
-        return "No blocks pile up to the end: no leak.".to_owned();
+        return "No leak: nothing keeps growing to the last step.".to_owned();
     };
     let per_step: i64 = leaks().map(|row| row.per_step_bytes).sum();
-    format!(
-        "Memory leaks: {} in each step, most of it asked for by {}.",
-        signed(per_step),
-        subject(&first.name)
-    )
+    let line = called_from(&subject(&first.name), first.own.as_deref());
+    format!("Leak: {} per step, most of it requested by {line}.", signed(per_step))
 }

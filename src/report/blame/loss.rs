@@ -1,4 +1,4 @@
-//! Fragmentation by line: what is lost at the peak, to whom it is due, and what to do about it, in one sentence.
+//! Fragmentation by line: what is wasted at the peak, by whom, and what to do about it.
 
 use super::{fitted, percent, subject};
 use crate::metrics::{By, Cause, Loss};
@@ -19,11 +19,11 @@ pub fn loss_sections(loss: &Loss, top: usize) -> Vec<Section> {
     if let Some(growth) = &loss.growth {
         let whose = match loss.by {
             By::Size => String::new(),
-            _ => format!(" asked for by {}", subject(&growth.name)),
+            _ => format!(" by {}", subject(&growth.name)),
         };
-        let (asked, largest) = (Size(growth.requested_bytes), Size(growth.largest_free_bytes));
+        let (requested, largest) = (Size(growth.requested_bytes), Size(growth.largest_free_bytes));
         parts.push(Section::words(format!(
-            "It grew to that for {asked}{whose}; the largest free block then was {largest}."
+            "It last grew for a request of {requested}{whose}. The largest free block was then {largest}."
         )));
     }
     if loss.lost_bytes > 0 {
@@ -36,16 +36,16 @@ pub fn loss_sections(loss: &Loss, top: usize) -> Vec<Section> {
 
 fn headline(loss: &Loss) -> String {
     let Loss { file, device, allocator, .. } = loss;
-    let mut text = format!("{file}, device {device}: {allocator} holds most");
-    if let Some(event) = loss.event {
-        text += &format!(" at event {}", Grouped(event));
-    }
+    let mut text = format!("{file}, device {device}: {allocator} reserves most");
     if let Some(step) = loss.step {
         text += &format!(" in step {}", Grouped(step));
     }
+    if let Some(event) = loss.event {
+        text += &format!(" (event {})", Grouped(event));
+    }
     let (reserved, live, lost) = (loss.reserved_bytes, loss.live_bytes, loss.lost_bytes);
     let share = percent(lost, reserved);
-    text + &format!(": {} for {} live; {} ({share}) lost", Size(reserved), Size(live), Size(lost))
+    text + &format!(": {} for {} live, {} ({share}) wasted", Size(reserved), Size(live), Size(lost))
 }
 
 fn rows(loss: &Loss, top: usize) -> Vec<Vec<String>> {
@@ -74,7 +74,7 @@ fn rows(loss: &Loss, top: usize) -> Vec<Vec<String>> {
     rows
 }
 
-/// What a user could do about the largest cause, in one sentence.
+/// What a user could do about the largest cause.
 #[must_use]
 pub fn advice(loss: &Loss) -> String {
     let worst = Cause::ALL.into_iter().max_by_key(|&cause| loss.bytes(cause));
@@ -83,63 +83,66 @@ pub fn advice(loss: &Loss) -> String {
     if !is_worth_it(can_be_saved) {
         let (most, live) = (Size(can_be_saved), Size(loss.live_peak_bytes));
         return format!(
-            "At most {most} can be saved, since up to {live} are live: leave it as it is."
+            "Nothing to gain: up to {live} are live at another moment, so at most {most} can be saved."
         );
     }
     if loss.growth.is_none() {
         return from_the_beginning(loss);
     }
     let Some(cause) = worst.filter(|&cause| is_worth_it(loss.bytes(cause))) else {
-        return "Less than 5 % is lost to any one cause: leave it as it is.".to_owned();
+        return "Nothing to gain: no single cause wastes 5 %.".to_owned();
     };
+    of_cause(loss, cause) + &limit(loss) + &instead(loss)
+}
+
+/// What is wasted for a cause, by whom, and what would change that.
+fn of_cause(loss: &Loss, cause: Cause) -> String {
     let (bytes, row) = (Size(loss.bytes(cause)), loss.rows_of(cause).next());
     let largest = Size(row.map_or(0, |row| row.bytes));
     let whose = of(loss.by, row.map_or("", |row| &row.name));
-    let asker = loss.growth.as_ref().map_or("a request", |growth| &growth.name);
-    let asker = of(loss.by, asker);
-    let text = match cause {
+    let next = loss.growth.as_ref().map_or("a request", |growth| &growth.name);
+    let next = of(loss.by, next);
+    match cause {
         Cause::Rounding => format!(
-            "{bytes} are rounding, {largest} of them for {whose}: ask there for fewer and larger \
-             tensors"
+            "Rounding wastes {bytes}, {largest} of it for {whose}. Request fewer and larger tensors \
+             there."
         ),
         Cause::Remainder => format!(
-            "{bytes} lie in holes next to blocks in use, {largest} of them next to those of {whose}: \
-             ask for what lives long before what comes and goes, or free it before {asker} asks"
+            "Holes next to blocks in use waste {bytes}, {largest} of it next to those of {whose}. \
+             Allocate long-lived tensors first, or free them before {next} runs."
         ),
         Cause::TooSmall => format!(
-            "{bytes} are free segments, {largest} of them left behind by {whose}, and too small \
-             for what {asker} asks: keep sizes the same from step to step (pad to a few lengths)"
+            "Free segments waste {bytes}, {largest} of it left by {whose}. They are too small for \
+             {next}. Keep sizes the same from step to step (pad to a few lengths)."
         ),
         Cause::SameStream => format!(
-            "{bytes} are free segments that were large enough, {largest} of them left behind by \
-             {whose}, and that the settings forbid to split: raise max_split_size_mb"
+            "Free segments waste {bytes}, {largest} of it left by {whose}. They are large enough, but \
+             max_split_size_mb forbids splitting them. Raise it."
         ),
         Cause::OtherStream => format!(
-            "{bytes} are cached for another stream, {largest} of them by {whose}: ask for that \
-             memory on the stream that {asker} runs on"
+            "{bytes} is cached for another stream, {largest} of it by {whose}. Allocate it on the \
+             stream that {next} runs on."
         ),
         Cause::SmallPool => format!(
-            "{bytes} lie in segments for small requests, {largest} of them next to or behind \
-             {whose}: keep fewer small tensors there"
+            "Segments for small requests waste {bytes}, {largest} of it due to {whose}. Keep fewer \
+             small tensors there."
         ),
         Cause::WrongPool if is_for_small(loss) => format!(
-            "{bytes} are cached in the pool for large requests, {largest} of them left behind by \
-             {whose}, and {asker} asks for a small one: torch.cuda.empty_cache() before it gives \
-             them back"
+            "{bytes} is cached in the pool for large requests, {largest} of it left by {whose}, and \
+             {next} makes a small one. Call torch.cuda.empty_cache() before it."
         ),
         Cause::WrongPool => format!(
-            "{bytes} lie in another pool than {asker} asks, {largest} of them of {whose}: let both \
-             share a pool"
+            "{bytes} is cached in a different pool from the one {next} uses, {largest} of it by \
+             {whose}. Let both share a pool."
         ),
-    };
-    text + &limit(loss) + &instead(loss)
+    }
 }
 
 /// Of memory that was held when the recording began, it is not known what for.
 fn from_the_beginning(loss: &Loss) -> String {
     let lost = Size(loss.lost_bytes);
-    let text = format!("{lost} were free from the beginning; what they were held for is unknown");
-    text + &instead(loss).replacen("; or set", "; to hold less, set", 1)
+    format!("{lost} was free when the recording started; why it was reserved is unknown.")
+        + &instead(loss)
 }
 
 fn is_for_small(loss: &Loss) -> bool {
@@ -153,7 +156,7 @@ fn limit(loss: &Loss) -> String {
         return String::new();
     }
     let (live, most) = (Size(loss.live_peak_bytes), Size(loss.lost_bytes - needed));
-    format!(" (at most {most} of them can be saved: {live} were live at another moment)")
+    format!(" At most {most} can be saved, since {live} are live at another moment.")
 }
 
 /// A name as the subject of a sentence.
@@ -169,8 +172,8 @@ fn instead(loss: &Loss) -> String {
     match loss.expandable_bytes {
         Some(bytes) if bytes * 100 <= loss.reserved_bytes * 97 => {
             let (now, then) = (Size(loss.reserved_bytes), Size(bytes));
-            format!("; or set expandable_segments:True, which would hold {then} in place of {now}.")
+            format!(" Or set expandable_segments:True: {then} reserved instead of {now}.")
         }
-        _ => ".".to_owned(),
+        _ => String::new(),
     }
 }

@@ -52,7 +52,7 @@ fn headline(message: &Message) -> String {
         text += &format!("\n{more} more such messages follow in the text; this is the first.");
     }
     if let Some(needs) = numbers.needs_at_least_bytes {
-        text += &format!("\nAt least {} were needed for tensors alone.", Size(needs));
+        text += &format!("\nTensors alone needed at least {}.", Size(needs));
     }
     text
 }
@@ -67,7 +67,7 @@ fn rows(numbers: &MessageNumbers) -> Vec<Vec<String>> {
     let parts: [(&str, Option<Bytes>); 8] = [
         ("live tensors", numbers.allocated_bytes),
         ("  of them in private pools, such as CUDA graphs'", numbers.private_pool_bytes),
-        ("held free by PyTorch", numbers.unallocated_bytes),
+        ("free in PyTorch's cache", numbers.unallocated_bytes),
         ("this process outside PyTorch: CUDA context, libraries", numbers.outside_pytorch_bytes),
         ("other processes", numbers.others_bytes),
         ("the CUDA context, libraries and other processes", rest().filter(|_| !is_split)),

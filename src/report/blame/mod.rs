@@ -50,14 +50,14 @@ pub fn table(blame: &Blame, top: usize, look: Look) -> String {
         format!("{}\n\n{}", headline(blame), named(blame.by.name(), &heading, rows, look));
     if blame.before_bytes > 0 && blame.before_bytes < blame.live_bytes {
         let (bytes, share) = (Size(blame.before_bytes), share(blame.before_bytes));
-        text += &format!("\n\n{bytes} ({share}) were live before the recording started.");
+        text += &format!("\n\n{bytes} ({share}) was live before the recording started.");
     }
     if blame.stackless_bytes > 0
         && blame.by.needs_stacks()
         && blame.stackless_bytes < blame.live_bytes
     {
         let (bytes, share) = (Size(blame.stackless_bytes), share(blame.stackless_bytes));
-        text += &format!("\n\n{bytes} ({share}) have no call stack: Python has no frame there.");
+        text += &format!("\n\n{bytes} ({share}) has no Python stack.");
     }
     text
 }
@@ -86,7 +86,7 @@ fn moment(blame: &Blame) -> String {
     let (_, blocks) = totals(blame.rows.iter().map(|row| (row.bytes, row.blocks)));
     text += &format!("; {} live in {} blocks", Size(blame.live_bytes), Grouped(blocks));
     if let Some(reserved) = blame.reserved_bytes {
-        text += &format!(", {} held", Size(reserved));
+        text += &format!(", {} reserved", Size(reserved));
     }
     text
 }
@@ -98,11 +98,11 @@ pub fn job_table(job: &JobBlame, top: usize, look: Look) -> String {
     let rank = worst.rank.map_or("?".to_owned(), |rank| rank.to_string());
     let count = Grouped(job.ranks.len() as u64);
     let title =
-        format!("{}: {count} ranks, each at its own moment; most is live on rank {rank}", job.name);
+        format!("{}: {count} ranks, each at its own moment; rank {rank} has most live", job.name);
     let differences = job.differences();
     let mut parts = vec![title, table(&worst.blame, top, look)];
     if differences.is_empty() {
-        parts.push("All ranks hold the same.".to_owned());
+        parts.push("All ranks have the same rows.".to_owned());
         return parts.join("\n\n");
     }
     let line = |row: &RankDifference| {
@@ -112,10 +112,7 @@ pub fn job_table(job: &JobBlame, top: usize, look: Look) -> String {
         (row.name.clone(), numbers)
     };
     let shown = differences.iter().take(top);
-    parts.push(format!(
-        "What differs between ranks: {} of the rows",
-        Grouped(differences.len() as u64)
-    ));
+    parts.push(format!("Rows that differ between ranks: {}", Grouped(differences.len() as u64)));
     let heading = ["differs by", "least", "most"];
     parts.push(named(worst.blame.by.name(), &heading, shown.map(line).collect(), look));
     parts.join("\n\n")
@@ -180,6 +177,14 @@ pub(super) fn named(
 pub(super) fn subject(name: &str) -> String {
     let is_stackless = name == NO_STACK;
     if is_stackless { "the backward pass (no Python stack)".to_owned() } else { name.to_owned() }
+}
+
+/// A line with the user's own line that called it: `loss_utils.py:40 f (called from train.py:12 g)`.
+pub(super) fn called_from(line: &str, own: Option<&str>) -> String {
+    match own {
+        Some(own) => format!("{line} (called from {own})"),
+        None => line.to_owned(),
+    }
 }
 
 pub(super) fn percent(part: Bytes, whole: Bytes) -> String {

@@ -1,12 +1,12 @@
-//! Out of memory, in words: who asked, who held, what was free and of no use, what would have served it.
+//! Out of memory, in words: who requested it, who held the memory, what was wasted, and what would have served it.
 
-use super::{fitted, percent, subject};
+use super::{called_from, fitted, percent, subject};
 use crate::metrics::{By, Refusal, Served};
 use crate::report::section::Section;
 use crate::report::table::Look;
 use crate::units::{Bytes, Grouped, Size};
 
-/// A headline, what was free and why it was of no use, the `top` largest holders, and what would have served it.
+/// A headline, what was wasted and why, the `top` largest holders, and what would have served it.
 #[must_use]
 pub fn refusal_text(refusal: &Refusal, top: usize, look: Look) -> String {
     fitted(&refusal_sections(refusal, top), look)
@@ -22,11 +22,11 @@ pub fn refusal_sections(refusal: &Refusal, top: usize) -> Vec<Section> {
             [&[row.meaning.to_owned()], &numbers[..]].concat()
         };
         let rows = refusal.free.iter().map(row).collect();
-        parts.push(Section::new("", &["held, and of no use to it", "bytes", "largest"], rows));
+        parts.push(Section::new("", &["wasted", "bytes", "largest"], rows));
     }
     let rows = holders(refusal, top);
     if !rows.is_empty() {
-        parts.push(Section::new("", &["who held", "bytes", "share", "blocks"], rows));
+        parts.push(Section::new("", &["held by", "bytes", "share", "blocks"], rows));
     }
     parts.push(Section::words(remedies(refusal)));
     parts
@@ -48,79 +48,105 @@ fn holders(refusal: &Refusal, top: usize) -> Vec<Vec<String>> {
 }
 
 fn headline(refusal: &Refusal) -> String {
-    let Refusal { file, device, allocator, .. } = refusal;
+    let Refusal { file, device, .. } = refusal;
     let step = refusal.step.map_or(String::new(), |step| format!(" in step {}", Grouped(step)));
-    let (asked, event) = (Size(refusal.requested_bytes), Grouped(refusal.event));
-    let mut who = match refusal.by {
-        By::Size => "the program".to_owned(),
-        _ => subject(&refusal.name),
-    };
-    // A path stays as it is.
-    if who.starts_with("the ") {
-        who.replace_range(..1, "T");
-    }
+    let (requested, event) = (Size(refusal.requested_bytes), Grouped(refusal.event));
     format!(
-        "{file}, device {device}: {allocator} ran out of memory at event {event}{step}.\n\
-         {who} asked for {asked}."
+        "{file}, device {device}: {} ran out of memory{step} (event {event}).\n\
+         {} requested {requested}.",
+        whose(refusal),
+        requester(refusal)
     )
+}
+
+/// The allocator as one calls it: that of PyTorch is PyTorch.
+fn whose(refusal: &Refusal) -> &str {
+    match refusal.allocator.as_str() {
+        "caching" => "PyTorch",
+        "expandable" => "PyTorch with expandable segments",
+        other => other,
+    }
+}
+
+/// Who requested the memory, at the beginning of a sentence, and the user's own line behind it.
+fn requester(refusal: &Refusal) -> String {
+    if refusal.by == By::Size {
+        return "The program".to_owned();
+    }
+    let name = called_from(&subject(&refusal.name), refusal.own.as_deref());
+    // A path stays as it is.
+    match name.strip_prefix("the ") {
+        Some(rest) => format!("The {rest}"),
+        None => name,
+    }
 }
 
 fn state(refusal: &Refusal) -> String {
     let (reserved, live) = (Size(refusal.reserved_bytes), Size(refusal.live_bytes));
-    let limit = match refusal.memory_bytes {
+    let who = whose(refusal);
+    let held = match refusal.memory_bytes {
         Some(memory) => {
             let left = Size(memory.saturating_sub(refusal.reserved_bytes));
-            format!(" of the {} that it may hold, so that {left} were left to be had", Size(memory))
+            format!("Of {}, {who} held {reserved} ({live} live), leaving {left}", Size(memory))
         }
-        None => String::new(),
+        None => format!("{who} held {reserved} ({live} live)"),
     };
     let usable = match refusal.usable_bytes {
-        0 => "no free block was in the pool and on the stream that it asks".to_owned(),
-        bytes => {
-            format!("the largest free block in its pool and on its stream was {}", Size(bytes))
-        }
+        0 => "Its pool and stream had no free block".to_owned(),
+        bytes => format!("The largest free block of its pool and stream was {}", Size(bytes)),
     };
-    format!("{reserved} were held{limit}. Of what was held {live} were live; {usable}.")
+    format!("{held}. {usable}.")
 }
 
+/// What would have helped, in sentences.
 fn remedies(refusal: &Refusal) -> String {
-    let names = |runs_job: bool| -> Vec<String> {
-        let served = refusal.served_by.iter().filter(|served| served.runs_job == runs_job);
-        served.map(with_setting).collect()
-    };
-    let (whole, part) = (names(true), names(false));
     if let Some(free) = refusal.not_short_of {
         return format!(
             "Memory was not short: the driver had {} free. A memory fraction, a MemPool or the driver \
-             refused it; more memory or another setting need not help.",
+             refused the request. More memory or another setting may not help.",
             Size(free)
         );
     }
-    let needed = refusal.live_bytes + refusal.requested_bytes;
-    let too_much = refusal.memory_bytes.filter(|&memory| needed > memory).map(|memory| {
-        let (needed, memory) = (Size(needed), Size(memory));
-        format!("With the request {needed} would be live, and there are {memory}: hold less")
-    });
-    let text = match (whole.is_empty(), part.is_empty()) {
-        _ if too_much.is_some() => too_much.unwrap_or_default(),
-        (true, true) if !refusal.also_served_by.is_empty() => {
-            format!(
-                "Within the same memory it is served by {}",
-                refusal.also_served_by.join(", or by ")
-            )
-        }
-        (true, true) => "No other allocator serves it within the same memory".to_owned(),
-        (true, false) => {
-            format!("Within the same memory {} serve it, but not the whole job", part.join(", "))
-        }
-        (false, _) if refusal.coverage.is_lower_bound() => {
-            format!("Within the same memory all that was recorded runs with {}", whole.join(", "))
-        }
-        (false, _) => {
-            format!("Within the same memory the whole job runs with {}", whole.join(", "))
-        }
+    let (same_memory, card) = (in_same_memory(refusal), on_a_card(refusal));
+    format!("{same_memory} {card}")
+}
+
+/// What serves the request without more memory.
+fn in_same_memory(refusal: &Refusal) -> String {
+    let names = |runs_job: bool| {
+        let served = refusal.served_by.iter().filter(|served| served.runs_job == runs_job);
+        listed(&served.map(with_setting).collect::<Vec<_>>())
     };
-    text + &on_a_card(refusal)
+    let needed = refusal.live_bytes + refusal.requested_bytes;
+    if let Some(memory) = refusal.memory_bytes.filter(|&memory| needed > memory) {
+        let (needed, memory) = (Size(needed), Size(memory));
+        return format!(
+            "With this request {needed} would be live, more than the {memory} available: no allocator or \
+             setting can serve it. Use less memory."
+        );
+    }
+    match (names(true), names(false)) {
+        (Some(all), _) if refusal.coverage.is_lower_bound() => {
+            format!("In the same memory, everything recorded runs with {all}.")
+        }
+        (Some(all), _) => format!("In the same memory, the whole job runs with {all}."),
+        (None, Some(some)) => {
+            format!("In the same memory, {some} would serve this request, but not the whole job.")
+        }
+        (None, None) if refusal.also_served_by.is_empty() => {
+            "No allocator or setting serves it in the same memory.".to_owned()
+        }
+        (None, None) => {
+            let ways = refusal.also_served_by.join(", or ");
+            format!("In the same memory, the request succeeds {ways}.")
+        }
+    }
+}
+
+/// `a`, `a or b`, `a, b or c`.
+fn listed(names: &[String]) -> Option<String> {
+    let (last, rest) = names.split_last()?;
+    Some(if rest.is_empty() { last.clone() } else { format!("{} or {last}", rest.join(", ")) })
 }
 
 /// Which card the job runs on, if that is known.
@@ -128,14 +154,15 @@ fn on_a_card(refusal: &Refusal) -> String {
     let Refusal { allocator, coverage, .. } = refusal;
     match &refusal.card {
         None if coverage.is_lower_bound() => format!(
-            ". No card can be recommended: {} ({}).",
+            "No card can be recommended: {} ({}).",
             coverage.reason(),
             coverage.cure().unwrap_or_default()
         ),
-        Some((card, bytes)) => {
-            format!("; with {allocator} it runs on {card} ({} for the job) or more.", Size(*bytes))
-        }
-        None => format!("; with {allocator} it runs on no larger card of the catalogue."),
+        Some((card, bytes)) => format!(
+            "The smallest card that runs the whole job with {allocator} is the {card} ({} for the job).",
+            Size(*bytes)
+        ),
+        None => "No larger card of the catalogue fits it either.".to_owned(),
     }
 }
 

@@ -5,11 +5,11 @@
 
 use rustc_hash::FxHashMap;
 
-use super::files::is_of_program;
-use super::frames::{has_stacks, is_machinery, is_of_engine, is_python, node};
 use crate::metrics::{Category, Lifetime, Phases, Place};
 use crate::sim::Opened;
-use crate::trace::{Entry, EventKind, Frame};
+use crate::sim::frames::has_stacks;
+use crate::sim::places::place_of;
+use crate::trace::{Entry, EventKind, Gap};
 use crate::units::Bytes;
 
 /// How a category begins that the program noted.
@@ -34,8 +34,9 @@ impl<'o> Categories<'o> {
                 freed[event.alloc.0 as usize] = index;
             }
         }
-        let phases = Phases { steps: steps(opened), ..Phases::default() };
-        let (has_stacks, places) = (has_stacks(opened), FxHashMap::default());
+        let began_before = opened.coverage.gaps().iter().any(is_of_beginning);
+        let phases = Phases { steps: steps(opened), began_before, ..Phases::default() };
+        let (has_stacks, places) = (has_stacks(&opened.records), FxHashMap::default());
         let mut found = Self { opened, phases, has_stacks, places, freed };
         for (index, event) in trace.events.iter().enumerate() {
             match event.kind {
@@ -123,63 +124,17 @@ impl<'o> Categories<'o> {
         match number {
             _ if !is_known => Place::Unknown,
             Entry::NO_STACK => Place::Backward,
-            _ => *self.places.entry(number).or_insert_with(|| {
-                let all = || records.stacks.frames_of(number).filter(|frame| is_of_program(frame));
-                let frames: Vec<&Frame> = all().filter(|frame| is_python(frame)).collect();
-                match frames.is_empty() && all().any(|frame| !is_machinery(frame)) {
-                    true => native_place(all()),
-                    false => place(&frames),
-                }
-            }),
+            _ => {
+                let found = self.places.entry(number);
+                *found.or_insert_with(|| place_of(&records.stacks, number))
+            }
         }
     }
 }
 
-/// From where a stack asks that has no frame of Python.
-fn native_place<'f>(mut frames: impl Iterator<Item = &'f Frame>) -> Place {
-    match frames.any(|frame| is_of_engine(frame) || node(frame).is_some()) {
-        true => Place::Backward,
-        false => Place::Unknown,
-    }
-}
-
-/// From where a stack asks, its frames innermost first.
-fn place(frames: &[&Frame]) -> Place {
-    let Some(outermost) = frames.last() else { return Place::Backward };
-    let found = frames.iter().find_map(|frame| mark(frame));
-    let is_of_thread =
-        ["<module>", "_run_module_as_main", "_bootstrap"].contains(&&*outermost.function);
-    match found {
-        None | Some(Place::Module | Place::Building) if !is_of_thread => Place::Backward,
-        Some(place) => place,
-        None => Place::Program,
-    }
-}
-
-/// What a frame says about where it is, if it says anything.
-fn mark(frame: &Frame) -> Option<Place> {
-    let (file, function) = (&*frame.file, &*frame.function);
-    let is_in = |part: &str| file.ends_with(part);
-    let moves = ["all_gather", "reduce_scatter", "all_reduce", "all_to_all"];
-    match function {
-        _ if moves.iter().any(|name| function.contains(name)) => Some(Place::Collective),
-        "_engine_run_backward" => Some(Place::Backward),
-        "backward" | "grad" | "_make_grads" if is_in("torch/autograd/__init__.py") => {
-            Some(Place::Backward)
-        }
-        "recompute_fn" | "unpack_hook" | "backward" if is_in("torch/utils/checkpoint.py") => {
-            Some(Place::Recompute)
-        }
-        _ if file.contains("/torch/optim/") => Some(Place::Optimizer),
-        "_call_impl" if is_in("torch/nn/modules/module.py") => Some(Place::Module),
-        "_apply" | "convert" | "to_empty" if is_in("torch/nn/modules/module.py") => {
-            Some(Place::Building)
-        }
-        // A copy of a whole model, such as an average.
-        "__deepcopy__" if is_in("torch/nn/parameter.py") => Some(Place::Building),
-        "__init__" | "reset_parameters" if file.contains("/torch/nn/") => Some(Place::Building),
-        _ => None,
-    }
+/// Whether a gap is at the beginning of the recording.
+fn is_of_beginning(gap: &Gap) -> bool {
+    matches!(gap, Gap::StartedLate { .. } | Gap::TailOnly { .. } | Gap::EntriesMissing { .. })
 }
 
 /// The steps of all optimizers, in events; where no optimizer left annotations, the ends of the training steps.

@@ -26,7 +26,9 @@ impl FromStr for Tolerance {
         };
         let share: Option<f64> = percent.trim().parse().ok();
         let share = share.filter(|share| share.is_finite() && *share >= 0.0);
-        share.map(|share| Self::Share(share / 100.0)).ok_or_else(|| format!("{text:?} is no share"))
+        share.map(|share| Self::Share(share / 100.0)).ok_or_else(|| {
+            format!("invalid tolerance {text:?}; expected a share (1%) or a size (64MiB)")
+        })
     }
 }
 

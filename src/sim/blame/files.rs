@@ -2,13 +2,8 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::sim::frames::is_of_program;
 use crate::trace::{Frame, Stacks};
-
-/// Whether it is a frame of the program that was recorded, and not of `gmlake predict`, which has frames of its own in
-/// autograd's backward threads too.
-pub(super) fn is_of_program(frame: &Frame) -> bool {
-    !frame.file.contains("/gmlake/predict/")
-}
 
 /// Whether a user can change the line: a Python file that is neither PyTorch's nor the standard library's, nor made.
 pub(super) fn is_of_user(frame: &Frame) -> bool {

@@ -23,9 +23,11 @@ struct Series {
     lasting: Vec<bool>,
     blocks: u64,
     steps: (u64, u64),
+    /// Bytes of each call stack, with a request that has it.
+    stacks: FxHashMap<u32, (Bytes, usize)>,
 }
 
-/// What was asked for in a step and is still live at the end of the step that comes `after` steps later.
+/// What was requested in a step and is still live at the end of the step that comes `after` steps later.
 #[must_use]
 pub fn growth(opened: &Opened, by: By, innermost: bool, after: u64) -> StepGrowth {
     let trace = &opened.trace;
@@ -46,7 +48,10 @@ pub fn growth(opened: &Opened, by: By, innermost: bool, after: u64) -> StepGrowt
             lasting: vec![false; judged],
             blocks: 0,
             steps: (step as u64 + 1, 0),
+            stacks: FxHashMap::default(),
         });
+        let stack = trace.stack_of(life.request);
+        series.stacks.entry(stack).or_insert((0, life.request)).0 += life.bytes;
         // It counts from the end of its step to the end of the last one that it lives through.
         let gone = trace.steps.partition_point(|own| own.end <= life.end).min(judged);
         let bytes = i128::from(life.bytes);
@@ -63,7 +68,7 @@ pub fn growth(opened: &Opened, by: By, innermost: bool, after: u64) -> StepGrowt
         series.steps = (series.steps.0.min(number), series.steps.1.max(number));
     }
     let mut rows: Vec<GrowthRow> =
-        names.into_iter().map(|(name, series)| row(name, series)).collect();
+        names.into_iter().map(|(name, series)| row(name, series, &namer)).collect();
     rows.sort_by(|a, b| {
         let rank = |row: &GrowthRow| (row.kind, std::cmp::Reverse(row.bytes));
         rank(a).cmp(&rank(b)).then_with(|| a.name.cmp(&b.name))
@@ -78,7 +83,7 @@ pub fn growth(opened: &Opened, by: By, innermost: bool, after: u64) -> StepGrowt
     }
 }
 
-fn row(name: String, series: Series) -> GrowthRow {
+fn row(name: String, series: Series, namer: &Namer) -> GrowthRow {
     let mut sum = (0_i128, 0_i64);
     let add = |change: (i128, i64)| {
         sum = (sum.0 + change.0, sum.1 + change.1);
@@ -90,6 +95,7 @@ fn row(name: String, series: Series) -> GrowthRow {
     let last = levels.last().map_or(0, |level| level.0);
     let steps = (levels.len() - half.max(1)).max(1) as i64;
     GrowthRow {
+        own: namer.own_of(&name, series.stacks.into_values()),
         name,
         kind: Leftover::of(&levels, &series.lasting),
         bytes: last,

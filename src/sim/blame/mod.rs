@@ -11,7 +11,6 @@
 mod categories;
 mod difference;
 mod files;
-mod frames;
 mod growth;
 mod history;
 mod live;
@@ -30,6 +29,7 @@ use super::run::RunError;
 use super::setup::Setup;
 use crate::allocator::Choice;
 use crate::metrics::{Blame, BlameRow, By, Category, Moment};
+use crate::trace::Gap;
 use crate::units::Bytes;
 use categories::Categories;
 pub use difference::{Tolerance, diff};
@@ -145,11 +145,19 @@ pub fn verdicts(
     Ok(rows)
 }
 
-/// The training step, from 1, that event number `event` is in.
+/// The training step, from 1, that event number `event` is in. A step that the recording ends in counts, as it does for
+/// the [`Coverage`](crate::trace::Coverage).
 pub(crate) fn step_of(opened: &Opened, event: usize) -> Option<u64> {
-    let steps = &opened.trace.steps;
-    let place = steps.partition_point(|step| step.start <= event).checked_sub(1)?;
-    (event < steps[place].end).then_some(place as u64 + 1)
+    let trace = &opened.trace;
+    let is_unfinished = |gap: &Gap| matches!(gap, Gap::OutOfMemory { .. } | Gap::MidStep { .. });
+    let place = trace.steps.partition_point(|step| step.start <= event);
+    let number = match place.checked_sub(1) {
+        Some(step) if event < trace.steps[step].end => Some(place),
+        // Between two steps, or before the first.
+        _ if place < trace.steps.len() => None,
+        _ => opened.coverage.gaps().iter().any(is_unfinished).then(|| trace.step_at(event)),
+    };
+    number.map(|number| number as u64)
 }
 
 fn rows(opened: &Opened, blocks: &[Live], namer: &mut Namer) -> Vec<BlameRow> {

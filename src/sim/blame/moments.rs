@@ -28,10 +28,10 @@ pub enum At {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MomentError {
     /// It is not written as one.
-    #[error("{0:?} is no moment: write peak, oom, end, step:3 or event:1000")]
+    #[error("invalid moment {0:?}; expected peak, oom, end, step:N or event:N")]
     Text(String),
     /// The step is not there.
-    #[error("{file}: there is no step {step}: {}", steps_in_words(*.steps))]
+    #[error("{file}: no step {step}; {}", steps_in_words(*.steps))]
     Step {
         /// The file.
         file: String,
@@ -41,7 +41,7 @@ pub enum MomentError {
         steps: usize,
     },
     /// The event is not there.
-    #[error("{file}: there is no event {event}: the last one is {}", Grouped(*.last))]
+    #[error("{file}: no event {event}; the last one is {}", Grouped(*.last))]
     Event {
         /// The file.
         file: String,
@@ -51,18 +51,18 @@ pub enum MomentError {
         last: u64,
     },
     /// Memory never ran out.
-    #[error("{0}: memory never ran out; --device-memory simulates a smaller device")]
+    #[error("{0}: memory never ran out; simulate a smaller device with --device-memory")]
     NoOom(String),
-    /// Nothing was ever asked for.
-    #[error("{0}: there is no event in it")]
+    /// Nothing was ever requested.
+    #[error("{0}: the recording has no events")]
     Nothing(String),
 }
 
 fn steps_in_words(steps: usize) -> String {
     match steps {
-        0 => "no training steps were found".to_owned(),
-        1 => "there is 1".to_owned(),
-        steps => format!("there are {steps}"),
+        0 => "no training steps were found in the recording".to_owned(),
+        1 => "the recording has 1 step".to_owned(),
+        steps => format!("the recording has {steps} steps"),
     }
 }
 
@@ -120,11 +120,11 @@ impl At {
 
     fn words(self, run: Option<&RunSummary>) -> String {
         match (self, run) {
-            (Self::Peak, Some(run)) => format!("peak of the memory that {} holds", run.allocator),
-            (Self::Peak, None) => "peak of live bytes".to_owned(),
+            (Self::Peak, Some(run)) => format!("peak of memory reserved by {}", run.allocator),
+            (Self::Peak, None) => "peak of live memory".to_owned(),
             (Self::Oom, _) => "out of memory".to_owned(),
             (Self::End, _) => "end of the recording".to_owned(),
-            (Self::Step(step), _) => format!("peak of live bytes in step {step}"),
+            (Self::Step(step), _) => format!("peak of live memory in step {step}"),
             (Self::Event(event), _) => format!("after event {}", Grouped(event)),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The line that is named is the innermost one that a user can change: frames of PyTorch itself, of Python's standard
 //! library, of generated code and of C++ are passed over. Those of `gmlake predict` are as if they were not there, and
-//! so are those of the machinery below every request ([`super::frames`]).
+//! so are those of the machinery below every request ([`crate::sim::frames`]).
 //!
 //! ```text
 //!   c10::cuda::CUDACachingAllocator::...::malloc               the allocator: not there
@@ -18,11 +18,13 @@
 use rustc_hash::FxHashMap;
 
 use super::categories::Categories;
-use super::files::{Files, is_of_program, is_of_user, is_own};
-use super::frames::{has_stacks, is_machinery, is_of_engine, is_python, node, without_arguments};
+use super::files::{Files, is_of_user, is_own};
 use crate::metrics::{BEFORE, By, Lines, NO_STACK};
 use crate::printable::printable;
 use crate::sim::Opened;
+use crate::sim::frames::{
+    has_stacks, is_machinery, is_of_engine, is_of_program, is_python, node, without_arguments,
+};
 use crate::trace::{Annotation, Frame, Stack};
 use crate::units::{Bytes, GIB, Grouped, KIB, MIB, Size};
 
@@ -56,7 +58,7 @@ impl<'o> Namer<'o> {
             _ => Vec::new(),
         };
         let categories = (by == By::Category).then(|| Categories::new(opened));
-        let has_stacks = has_stacks(opened);
+        let has_stacks = has_stacks(&opened.records);
         Self {
             opened,
             by,
@@ -158,6 +160,11 @@ impl<'o> Namer<'o> {
         }
         let most = bytes.into_iter().max_by(|a, b| (a.1, &b.0).cmp(&(b.1, &a.0)));
         most.map(|(line, _)| line).filter(|line| !line.is_empty() && line != name)
+    }
+
+    /// The same of one request.
+    pub(super) fn own_of_event(&self, event: usize, name: &str) -> Option<String> {
+        self.own_of(name, std::iter::once((1, event)))
     }
 
     /// The frames of a stack that may say who asked.

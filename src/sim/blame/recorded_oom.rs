@@ -22,10 +22,12 @@ pub(crate) fn recorded_oom(opened: &Opened, options: &OpenOptions) -> Option<Rec
         _ if opened.kept_cache => Shortfall::CacheKept,
         _ => Shortfall::Fragmented,
     };
+    let (line, own_line) = lines(opened, event, options).unzip();
     Some(RecordedOom {
         event: event as u64,
         step: step_of(opened, event),
-        line: line(opened, event, options),
+        line,
+        own_line: own_line.flatten(),
         requested_bytes: requested,
         reserved_bytes: refused.held,
         live_bytes: live,
@@ -43,8 +45,9 @@ fn live_before(trace: &Trace, event: usize) -> Bytes {
     })
 }
 
-/// The line that asked. Standard input and what is in memory only cannot be read again.
-fn line(opened: &Opened, event: usize, options: &OpenOptions) -> Option<String> {
+/// The line that requested it, and the user's own line behind it. Standard input and what is in memory only cannot be
+/// read again.
+fn lines(opened: &Opened, event: usize, options: &OpenOptions) -> Option<(String, Option<String>)> {
     let again = (!options.stacks && Path::new(&opened.file).is_file()).then(|| {
         let device = Some(opened.trace.device);
         open(Path::new(&opened.file), &OpenOptions { device, stacks: true, ..options.clone() })
@@ -54,5 +57,10 @@ fn line(opened: &Opened, event: usize, options: &OpenOptions) -> Option<String> 
     let has_stack = opened.records.stacks.has_frames()
         && opened.trace.stack_of(event) != crate::trace::Entry::NO_STACK;
     let size = opened.trace.events.get(event)?.size;
-    has_stack.then(|| Namer::new(opened, By::Line, false).name(event, size))
+    has_stack.then(|| {
+        let mut namer = Namer::new(opened, By::Line, false);
+        let line = namer.name(event, size);
+        let own = namer.own_of_event(event, &line);
+        (line, own)
+    })
 }

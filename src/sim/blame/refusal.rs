@@ -1,4 +1,4 @@
-//! Out of memory, explained: who asked, who held, what was free and of no use, and what would have served it.
+//! Out of memory, explained: who requested it, who held the memory, what was wasted, and what would have served it.
 
 use super::live::in_use;
 use super::{BlameError, MomentError, Namer, moments, rows, step_of};
@@ -34,6 +34,7 @@ pub fn refusal(
     let held = at_event(opened, choice, setup, last)?;
     let mut namer = Namer::new(opened, by, innermost);
     let request = opened.trace.events[event];
+    let name = namer.name(event, request.size);
     Ok(Refusal {
         schema_version: SCHEMA_VERSION,
         file: opened.file.clone(),
@@ -42,7 +43,8 @@ pub fn refusal(
         event: event as u64,
         step: step_of(opened, event),
         by,
-        name: namer.name(event, request.size),
+        own: namer.own_of_event(event, &name),
+        name,
         requested_bytes: request.size,
         memory_bytes: setup.memory(opened),
         reserved_bytes: held.usage.reserved,
@@ -85,14 +87,14 @@ fn around_pools(
     }
     stage.allocator.trim(&mut stage.device);
     if stage.run_through(event)?.is_some() {
-        found.push("torch.cuda.empty_cache() before the pool is used");
+        found.push("if torch.cuda.empty_cache() runs before the pool is used");
     }
     let version = TorchVersion { minor: 13, ..TorchVersion::V2_11 };
     if setup.version(opened) < version {
         let later = Setup { version, follows_file: false, ..setup.clone() };
         let summary = run(opened, choice, &later)?;
         if served(&summary, event, None).is_some() {
-            found.push("PyTorch 2.13 or later, unless a CUDA graph is captured");
+            found.push("with PyTorch 2.13 or later, unless a CUDA graph is being captured");
         }
     }
     Ok(found)

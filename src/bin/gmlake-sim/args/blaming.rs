@@ -15,7 +15,7 @@ Examples:
   gmlake-sim blame snapshot.pickle                    # the peak of live bytes, by line
   gmlake-sim blame snapshot.pickle --fragmentation    # what PyTorch's allocator lost, and where
   gmlake-sim blame snapshot.pickle --growth           # leaks, caches and state
-  gmlake-sim blame snapshot.pickle --at oom           # who asked, who held, what would help
+  gmlake-sim blame snapshot.pickle --at oom           # which line, who holds, what helps
   gmlake-sim blame 'ranks/*.pickle' --export-flamegraph peak.svg
 
 A line is the innermost one that a user can change: frames of torch, the standard library, generated
@@ -119,7 +119,7 @@ Examples:
   gmlake-sim diff before.pickle after.pickle --tolerance 1% --by function
   gmlake-sim diff before.pickle after.pickle --tolerance 64MiB --export-json diff.json
 
-Lines that only moved are matched by their file, function and bytes, in files that were changed.
+Lines that moved are matched only in files that the call stacks prove to be edited.
 Exit codes: 0 the peak is as before, 1 it grew by more than --tolerance, 2 wrong usage or input.";
 
 /// `gmlake-sim diff`

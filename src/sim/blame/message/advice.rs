@@ -38,39 +38,35 @@ fn about(cause: Cause, numbers: &Numbers) -> Vec<String> {
         Cause::Limit => &["Raise the limit: torch.cuda.set_per_process_memory_fraction, or \
              per_process_memory_fraction in PYTORCH_ALLOC_CONF"],
         Cause::FreeYetRefused => &[
-            "If a MemPool or a graph capture is active at that line: call \
-            torch.cuda.empty_cache() \
-             before it begins, since PyTorch gives nothing of other pools back meanwhile",
-            "Else look at what bounds the process: nvidia-smi for MIG and other processes, the \
-             container, dmesg for the driver's own words",
+            "If a MemPool or a graph capture is active at that line: call torch.cuda.empty_cache() \
+             before it begins, since PyTorch releases no memory of other pools meanwhile",
+            "Else look at what limits the process: nvidia-smi for MIG and other processes, the \
+             container's settings, dmesg for messages of the driver",
         ],
         Cause::Fragmentation => {
             &["Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (PYTORCH_ALLOC_CONF from \
-            PyTorch \
-             2.10 on). Whether it is enough only a run can tell, or gmlake-sim tune on a snapshot"]
+             PyTorch 2.10 on). To know before you run, give a snapshot to gmlake-sim tune"]
         }
         Cause::OtherProcesses => {
-            &["End the other processes, or choose another GPU: nvidia-smi lists who holds what"]
+            &["End the other processes, or choose another GPU: nvidia-smi lists the memory of each"]
         }
         Cause::TooMuch => &[
-            "Need less: a smaller batch or sequence, gradient checkpointing, a lower precision, a \
+            "Use less memory: a smaller batch or sequence, gradient checkpointing, a lower precision, a \
              smaller optimizer state, sharding over more GPUs; or take a larger GPU",
         ],
         Cause::WrongSize => &["Look at the shape at that line: one of its sizes is wrong"],
         Cause::OutsidePyTorch => &["Leave the driver some memory: a smaller batch, or \
              torch.cuda.set_per_process_memory_fraction below 1, so that PyTorch's cache does not \
-             take all; nvidia-smi shows whether others hold it"],
+             take everything. nvidia-smi shows whether other processes hold it"],
         Cause::HostMemory => &[
-            "Use fewer workers of the DataLoader, load less at a time, or ask for more memory for \
-             the job",
+            "Use fewer DataLoader workers, load less at a time, or request more memory for the job",
         ],
         Cause::Unknown => &[],
     };
     let mut out: Vec<String> = texts.iter().map(|&text| text.to_owned()).collect();
     if cause == Cause::Fragmentation && numbers.private.is_some_and(|private| private.bytes > 0) {
         out.push(
-            "CUDA graphs have pools of their own, whose memory nothing else can use: capture \
-            fewer \
+            "CUDA graphs have their own pools, whose memory nothing else can use: capture fewer \
              sizes"
                 .to_owned(),
         );

@@ -55,8 +55,8 @@ fn limit(numbers: &Numbers) -> Option<Finding> {
         None => String::new(),
     };
     let explanation = format!(
-        "A limit was set for this process: it may hold {allowed}, and PyTorch held {held} when \
-         {requested} more were requested.{free}"
+        "This process has a memory limit of {allowed}. PyTorch had {held} when {requested} more was \
+         requested.{free}"
     );
     Some(Finding { cause: Cause::Limit, is_certain, bytes: Some(allowed.bytes), explanation })
 }
@@ -67,10 +67,9 @@ fn free_yet_refused(numbers: &Numbers) -> Option<Finding> {
         return None;
     }
     let mut explanation = format!(
-        "Not fragmentation, and not a full device: {free} were free, and {requested} were \
-         requested. Something refused although memory was there: a MemPool or the capture of a \
-         CUDA graph, the driver (a container or MIG limit, too many mappings), or another process \
-         that gave its memory back a moment later."
+        "Not fragmentation, and not a full device: {free} was free for a request of {requested}. \
+         Something else refused it: a MemPool or a CUDA graph capture, the driver (a container or \
+         MIG limit, too many mappings), or another process that freed its memory a moment later."
     );
     // The message is whole, as its last figure is there.
     explanation += match (numbers.unallocated, numbers.allowed) {
@@ -90,10 +89,9 @@ fn fragmentation(numbers: &Numbers) -> Option<Finding> {
         return None;
     }
     let explanation = format!(
-        "Fragmentation is possible: PyTorch held {unallocated} free ({:.0} % of the {held} that \
-        it \
-         held), more than the {requested} requested, but not in one piece that this request might \
-         use. The message does not say how large the pieces were.",
+        "Fragmentation is possible: {unallocated} of the {held} that PyTorch reserved was free \
+         ({:.0} %), but not in one block large enough for {requested}. The message does not say how \
+         large the free blocks were.",
         100.0 * share
     );
     let (cause, bytes) = (Cause::Fragmentation, Some(unallocated.bytes));
@@ -114,9 +112,8 @@ fn others(numbers: &Numbers) -> Option<Finding> {
         let named =
             if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) };
         let explanation = format!(
-            "Other processes held {others} of this GPU{named}. Without them the request would \
-            have \
-             been served."
+            "Other processes held {others} of this GPU{named}. Without them the request would have \
+             succeeded."
         );
         let bytes = Some(others.bytes);
         return found(others).then_some(Finding { cause, is_certain: false, bytes, explanation });
@@ -124,12 +121,12 @@ fn others(numbers: &Numbers) -> Option<Finding> {
     // The message does not say what this process held: the rest is its context, or others.
     let rest = numbers.rest().filter(|&rest| found(rest))?;
     let mut explanation = format!(
-        "{rest} of this GPU were neither free nor PyTorch's: other processes, or libraries and \
-        the \
-         CUDA context of this one (usually below 1 GiB). nvidia-smi tells which."
+        "{rest} of this GPU was neither free nor PyTorch's. It belongs to other processes, or to \
+         libraries and the CUDA context of this one (usually below 1 GiB). nvidia-smi tells which."
     );
     if numbers.unallocated.is_none() {
-        explanation += " What PyTorch held free is in it, too: the message does not say how much.";
+        explanation +=
+            " It includes PyTorch's free cache; the message does not say how much that is.";
     }
     Some(Finding { cause, is_certain: false, bytes: Some(rest.bytes), explanation })
 }
@@ -146,10 +143,9 @@ fn too_much(numbers: &Numbers) -> Option<Finding> {
     if !room.less(allocated).may_cover(requested) {
         let missing = requested.less(room.less(allocated));
         let explanation = format!(
-            "More was needed than there was: {allocated} were in live tensors, and of the {room} \
-             that PyTorch could have only {} were left for {requested}. Even without any \
-             fragmentation {missing} would have been missing, so no setting of the allocator \
-             helps.",
+            "The job needs more than the GPU has: live tensors took {allocated} of the {room} that \
+             PyTorch could use, leaving {} for a request of {requested}. Even without fragmentation \
+             {missing} is missing, so no allocator setting helps.",
             room.less(allocated)
         );
         return Some(Finding { cause, is_certain: true, bytes, explanation });
@@ -157,8 +153,8 @@ fn too_much(numbers: &Numbers) -> Option<Finding> {
     let share = allocated.bytes as f64 / room.bytes.max(1) as f64;
     let is_full = share >= 1.0 - WORTH;
     let explanation = format!(
-        "The GPU was nearly full of live tensors: {allocated}, {:.1} % of the {room} that PyTorch \
-         could have. With {requested} more it is at its limit, whatever the allocator does.",
+        "Live tensors nearly filled the GPU: {allocated}, {:.1} % of the {room} that PyTorch could \
+         use. Another {requested} reaches the limit with any allocator.",
         100.0 * share
     );
     is_full.then_some(Finding { cause, is_certain: false, bytes, explanation })
@@ -190,15 +186,14 @@ pub(super) fn outside(text: &str) -> Option<Finding> {
         (
             "CUBLAS_STATUS_ALLOC_FAILED",
             Cause::OutsidePyTorch,
-            "cuBLAS found no memory for its workspace. It takes it from the driver, and cannot \
-            use \
-             what PyTorch holds free in its cache.",
+            "cuBLAS found no memory for its workspace. It allocates from the driver and cannot use \
+             PyTorch's free cache.",
         ),
         (
             "Failed to CUDA calloc",
             Cause::OutsidePyTorch,
-            "NCCL found no memory for its buffers. It takes them from the driver, and cannot use \
-             what PyTorch holds free in its cache.",
+            "NCCL found no memory for its buffers. It allocates from the driver and cannot use \
+             PyTorch's free cache.",
         ),
         (
             "RESOURCE_EXHAUSTED: Out of memory",
@@ -214,11 +209,9 @@ pub(super) fn outside(text: &str) -> Option<Finding> {
     Some(Finding { cause: *cause, is_certain: true, bytes: None, explanation })
 }
 
-const DRIVER: &str = "The driver found no memory for something that is not PyTorch's allocator: \
-the \
-                      context of this process, a kernel's code or stack, or a library. The device \
-                      was full when it happened, of this process or of others; there are no \
-                      figures.";
+const DRIVER: &str = "The driver ran out of memory outside PyTorch's allocator: for this process's \
+                      context, a kernel's code or stack, or a library. This process or others had \
+                      filled the device; the message has no figures.";
 
 /// What the table of `memory_summary()` leaves as a cause.
 pub(super) fn of_summary(summary: &crate::metrics::MemorySummary) -> Finding {
@@ -232,8 +225,8 @@ pub(super) fn of_summary(summary: &crate::metrics::MemorySummary) -> Finding {
     let cached = reserved[0].saturating_sub(allocated[0]);
     let pieces = summary.row("Non-releasable memory").map_or(0, |row| row[0]);
     let peaks = format!(
-        "At their peaks PyTorch held {} for {} of tensors. When the table was printed it held {} \
-         free, {} of it in segments that are partly in use.",
+        "At the peak PyTorch reserved {} for {} of tensors. When the table was printed {} was free, \
+         {} of it in segments that are partly in use.",
         Size(reserved[1]),
         Size(allocated[1]),
         Size(cached),
@@ -244,15 +237,12 @@ pub(super) fn of_summary(summary: &crate::metrics::MemorySummary) -> Finding {
         Some(0) => (Cause::Unknown, "No request had failed by then."),
         _ if share >= 2.0 * WORTH => (
             Cause::Fragmentation,
-            "Fragmentation is possible: the table does not say which request failed, nor how \
-            large \
-             the pieces were.",
+            "Fragmentation is possible. The table does not say which request failed, nor how large \
+             the free blocks were.",
         ),
         _ => (
             Cause::TooMuch,
-            "Nearly all of it was in live tensors at the peak, so that fragmentation is not what \
-            is \
-             short.",
+            "Nearly all of it was live tensors at the peak, so this is not fragmentation.",
         ),
     };
     let explanation = format!("{words} {peaks}");

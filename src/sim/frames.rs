@@ -13,12 +13,17 @@
 
 use std::borrow::Cow;
 
-use crate::sim::Opened;
-use crate::trace::{Entry, Frame};
+use crate::trace::{Entry, Frame, Records};
 
 /// Whether requests were recorded with their stacks, so that one without a stack was made without Python.
-pub(super) fn has_stacks(opened: &Opened) -> bool {
-    opened.records.entries.iter().any(|entry| entry.stack != Entry::NO_STACK)
+pub(super) fn has_stacks(records: &Records) -> bool {
+    records.entries.iter().any(|entry| entry.stack != Entry::NO_STACK)
+}
+
+/// Whether it is a frame of the program that was recorded, and not of `gmlake predict`, which has frames of its own in
+/// autograd's backward threads too.
+pub(super) fn is_of_program(frame: &Frame) -> bool {
+    !frame.file.contains("/gmlake/predict/")
 }
 
 /// How the functions begin that gather stacks, and the one below every operator that makes a tensor.
