@@ -1,9 +1,11 @@
 //! A made-up job with call stacks, as PyTorch would have recorded it.
 //!
 //! Four steps, or more. Each asks for activations on one line and gives them back, and for a block that it keeps on
-//! another, if there is to be a leak; a third line, of a library, replaces one tensor by a larger one, if there is to be
-//! such. Before the steps comes the state, and gradients come from a thread without a Python stack.
+//! another, if there is to be a leak; a third line, of a library, keeps the last two of ever larger tensors, if there are
+//! to be such. Before the steps comes the state, and gradients come from a thread without a Python stack.
 //! Where PyTorch puts all that, the simulator tells.
+
+use std::collections::VecDeque;
 
 use gmlake::sim::{Opened, Setup, choose, transcribe};
 use gmlake::trace::{
@@ -19,7 +21,7 @@ pub(crate) struct Job {
     pub(crate) activations: Bytes,
     /// Bytes that each step leaves behind.
     pub(crate) leak: Bytes,
-    /// Bytes by which the tensor of each step is larger than the one that it replaces.
+    /// Bytes by which a tensor that replaces the last but one is larger than the last.
     pub(crate) replaced: Bytes,
     /// Steps.
     pub(crate) steps: u64,
@@ -65,7 +67,7 @@ fn stacks(offset: u64) -> Stacks {
 pub(crate) fn snapshot(job: &Job) -> Vec<u8> {
     let mut program = Program::default();
     program.alloc(100 * MIB, STATE);
-    let mut replaced = None;
+    let mut recent = VecDeque::new();
     for step in 1..=job.steps {
         let activations = program.alloc(job.activations, ACTIVATIONS);
         let gradients = program.alloc(20 * MIB, NO_STACK);
@@ -73,8 +75,9 @@ pub(crate) fn snapshot(job: &Job) -> Vec<u8> {
             program.alloc(job.leak, LEAK);
         }
         if job.replaced > 0 {
-            let larger = program.alloc(step * job.replaced, REPLACED);
-            replaced.replace(larger).into_iter().for_each(|smaller| program.free(smaller));
+            recent.push_back(program.alloc(step * job.replaced, REPLACED));
+            let old = if recent.len() > 2 { recent.pop_front() } else { None };
+            old.into_iter().for_each(|smaller| program.free(smaller));
         }
         program.free(activations);
         program.free(gradients);
