@@ -54,6 +54,78 @@ fn plan_tells_the_smallest_memory_and_the_cards() {
     assert!(fs::read_to_string(&markdown).unwrap().contains("| caching   |"));
 }
 
+/// What `compare` or `plan` exports as JSON.
+fn exported(command: &str, path: &Path, more: &[&str]) -> serde_json::Value {
+    let run = gmlake_sim().arg(command).arg(path).args(more).arg("--json").assert().success();
+    serde_json::from_slice(&run.get_output().stdout).unwrap()
+}
+
+#[test]
+fn compare_names_the_cards_that_plan_finds() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = job(folder.path(), "job.csv", 64, 500);
+    let common = ["--allocators", "caching,lake"];
+    let plan = exported("plan", &path, &common);
+    let rank = &plan["jobs"][0]["ranks"][0];
+    let targets = rank["targets"].as_array().unwrap();
+    let compare = exported("compare", &path, &[&common[..], &["--cards", "all"]].concat());
+    for (need, run) in rank["needs"].as_array().unwrap().iter().zip(&runs_of(&compare)) {
+        let verdicts = need["verdicts"].as_array().unwrap();
+        let does = |index: usize| verdicts[index]["trial"]["shortage"].is_null();
+        let mut fits: Vec<_> = (0..targets.len()).filter(|&index| does(index)).collect();
+        fits.sort_by_key(|&index| targets[index]["capacity_bytes"].as_u64());
+        let names: Vec<_> = fits.into_iter().map(|index| &targets[index]["name"]).collect();
+        assert_eq!(run["allocator"], need["allocator"]);
+        assert_eq!(run["cards"].as_array().unwrap().iter().collect::<Vec<_>>(), names);
+        assert!(names.len() < targets.len() && !names.is_empty());
+    }
+    let unlimited = ["--cards", "RTX-5090,A100-40GB", "--device-memory", "unlimited"];
+    let text = gmlake_sim().arg("compare").arg(&path).args(common).args(unlimited).assert();
+    text.success().stdout(contains("\ncaching runs on A100 40GB\n"));
+}
+
+/// The runs of a comparison that are not the recording.
+fn runs_of(document: &serde_json::Value) -> Vec<serde_json::Value> {
+    let runs = document["runs"].as_array().unwrap().iter();
+    runs.filter(|run| run["allocator"] != "recorded").cloned().collect()
+}
+
+#[test]
+fn compare_runs_on_every_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("two.json");
+    let entry = |action: &str, size: u64| serde_json::json!({"action": action, "addr": 1 << 30, "size": size, "stream": 0});
+    let trace = |size: u64| vec![entry("segment_alloc", size), entry("alloc", size)];
+    let traces = [trace(20 << 20), vec![], trace(40 << 20)];
+    let snapshot = serde_json::json!({"segments": [], "device_traces": traces});
+    fs::write(&path, snapshot.to_string()).unwrap();
+    gmlake_sim().arg("compare").arg(&path).assert().code(2).stderr(contains("--device"));
+    let found = exported("compare", &path, &["--every-device", "--allocators", "caching"]);
+    let runs = found["runs"].as_array().unwrap();
+    let held: Vec<_> = runs
+        .iter()
+        .map(|run| {
+            let allocator = run["allocator"].as_str().unwrap();
+            (
+                run["device"].as_u64().unwrap(),
+                allocator,
+                run["reserved_peak_bytes"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    let (small, large) = (20 << 20, 40 << 20);
+    let wanted = [
+        (0, "recorded", small),
+        (0, "caching", small),
+        (2, "recorded", large),
+        (2, "caching", large),
+    ];
+    assert_eq!(held, wanted);
+    let mut folder = gmlake_sim();
+    folder.arg("compare").arg(path.parent().unwrap()).arg("--every-device");
+    folder.assert().code(2).stderr(one_line("--every-device: name the files one by one"));
+}
+
 #[test]
 fn a_series_stops_at_the_data() {
     let folder = tempfile::tempdir().unwrap();

@@ -129,6 +129,9 @@ pub struct RunSummary {
     /// The last training step, counted from 1, in which a driver call was made or an sBlock came to be; `None` if that
     /// went on to the last step, or there are no steps. GMLake is said to converge after a few.
     pub converged_after_step: Option<u64>,
+    /// Cards on which every request is served, the smallest first; absent unless asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cards: Option<Vec<String>>,
     /// Each training step, where the trace has them.
     pub steps: Vec<StepSummary>,
     /// Memory over time, for plots.

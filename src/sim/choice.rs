@@ -7,6 +7,7 @@ use super::setup::{Conf, Setup};
 use crate::alloc_conf::AllocConf;
 pub use crate::allocator::Choice;
 use crate::allocator::{self, Environment, OptionError, Options, Spec};
+use crate::metrics::Target;
 
 /// Why a choice of allocators was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -50,6 +51,10 @@ pub struct Choices {
     pub is_strict: bool,
     /// Whether the runs are to keep what was held at their peaks, at up to twice the price.
     pub has_peaks: bool,
+    /// Cards for which each run says whether it would do.
+    pub cards: Vec<Target>,
+    /// Whether every device of a file is compared, and not the only one that has events.
+    pub every_device: bool,
 }
 
 impl Choices {

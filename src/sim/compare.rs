@@ -13,9 +13,10 @@ use super::blame::recorded_oom;
 use super::choice::{Choice, Choices};
 use super::failure::FileError;
 use super::job::Job;
-use super::open::open;
+use super::open::{open, open_all};
 use super::opened::Opened;
 use super::peak::at_peak;
+use super::plan::cards_that_run;
 use super::single::{check_assumptions, failed, run_one};
 use super::spread::{Spread, each_rank};
 use crate::metrics::{Comparison, JobComparison, Moment, RECORDED, RankComparison, RunSummary};
@@ -35,8 +36,14 @@ pub fn compare_files(
     done: impl Fn(&Path) + Sync,
 ) -> Vec<Result<Comparison, FileError>> {
     each_file(files, done, |file, spread| {
-        let opened = open(file, &choices.open).map_err(FileError::from);
-        vec![opened.and_then(|opened| compare_spread(&opened, choices, spread))]
+        let all = match choices.every_device {
+            true => open_all(file, &choices.open),
+            false => open(file, &choices.open).map(|opened| vec![opened]),
+        };
+        match all {
+            Ok(all) => all.iter().map(|opened| compare_spread(opened, choices, spread)).collect(),
+            Err(error) => vec![Err(FileError::from(error))],
+        }
     })
 }
 
@@ -74,7 +81,10 @@ pub(super) fn compare_spread(
 ) -> Result<Comparison, FileError> {
     check_assumptions(opened, choices.is_strict)?;
     let one = |choice: &Choice| {
-        let summary = run_one(opened, choice, &choices.setup)?;
+        let mut summary = run_one(opened, choice, &choices.setup)?;
+        if !choices.cards.is_empty() {
+            summary.cards = Some(cards_that_run(opened, choice, choices, &summary)?);
+        }
         if choices.has_peaks { with_peak(opened, choice, choices, summary) } else { Ok(summary) }
     };
     Ok(assemble(opened, choices, spread.map(&choices.allocators, one)?))

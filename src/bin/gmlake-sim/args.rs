@@ -188,6 +188,14 @@ pub(crate) struct CompareArgs {
     /// Row that the others are compared with [default: recorded, else caching]
     #[arg(long, value_name = "NAME", help_heading = "Allocators", hide_short_help = true)]
     pub(crate) reference: Option<String>,
+    /// Also try each run on these cards: names of the catalogue that 'gmlake-sim plan' shows, or 'all'
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', help_heading = "Device")]
+    #[arg(hide_short_help = true)]
+    pub(crate) cards: Vec<String>,
+    /// Compare on every device of a file that has events
+    #[arg(long, help_heading = "Input", conflicts_with_all = ["device", "job"])]
+    #[arg(hide_short_help = true)]
+    pub(crate) every_device: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

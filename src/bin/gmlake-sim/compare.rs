@@ -4,22 +4,26 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use gmlake::allocator;
-use gmlake::metrics::{Comparison, JobComparison};
+use gmlake::metrics::{Comparison, JobComparison, RunSummary, Target};
 use gmlake::remote;
 use gmlake::report::{self, Export, Report, ReportFormat, section, table};
 use gmlake::sim::job::{is_many, jobs};
+use gmlake::sim::plan::DEFAULT_RESERVE;
 use gmlake::sim::{Choices, FileError, compare_files, compare_in_depth, compare_job};
 
-use crate::args::{CompareArgs, OutputArgs};
+use crate::args::{CardArgs, CompareArgs, OutputArgs};
 use crate::typed::{check_stdin, choices, warn_of_gaps};
-use crate::{Answer, message, terminal, work};
+use crate::{Answer, message, plan, terminal, work};
 
 pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
     let reference = args.reference.clone();
-    let choices = choices(&args.input, &args.device, &args.allocators, reference)?;
+    let mut choices = choices(&args.input, &args.device, &args.allocators, reference)?;
+    choices.cards = cards(args)?;
+    choices.every_device = args.every_device;
     let exports = open_exports(&args.output)?;
     check_stdin(&args.input.files)?;
     if args.job.job || args.input.files.iter().any(|file| is_many(file)) {
+        anyhow::ensure!(!args.every_device, "--every-device: name the files one by one");
         return main_of_jobs(args, &choices, exports);
     }
     let files = &args.input.files;
@@ -32,6 +36,30 @@ pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
     show(args, &comparisons, &exports)?;
     write(exports, &comparisons)?;
     Ok(answer(args, &comparisons, is_complete))
+}
+
+/// The cards on which each run is to be tried.
+fn cards(args: &CompareArgs) -> anyhow::Result<Vec<Target>> {
+    match args.cards.is_empty() {
+        true => Ok(Vec::new()),
+        false => plan::cards(&CardArgs {
+            cards: args.cards.clone(),
+            catalogue: None,
+            reserve: DEFAULT_RESERVE,
+        }),
+    }
+}
+
+/// A line for each allocator with the cards that it runs on; empty unless cards were named.
+fn cards_text(comparison: &Comparison) -> String {
+    let line = |run: &RunSummary| {
+        let cards = run.cards.as_ref()?;
+        let names =
+            if cards.is_empty() { "none of the cards".to_owned() } else { cards.join(", ") };
+        Some(format!("\n{} runs on {names}", run.allocator))
+    };
+    let lines: String = comparison.runs.iter().filter_map(line).collect();
+    if lines.is_empty() { lines } else { format!("\n{lines}") }
 }
 
 fn answer(args: &CompareArgs, comparisons: &[Comparison], is_complete: bool) -> Answer {
@@ -152,7 +180,8 @@ fn show(
         return Ok(());
     }
     let look = terminal::look();
-    let texts = comparisons.iter().map(|c| table::comparison(c, args.output.details, look));
+    let table = |c: &Comparison| table::comparison(c, args.output.details, look);
+    let texts = comparisons.iter().map(|c| table(c) + &cards_text(c));
     let text = texts.collect::<Vec<_>>().join("\n\n");
     if !text.is_empty() {
         terminal::print(&text)?;

@@ -96,9 +96,8 @@ pub(crate) fn choices_of_any_device(
         open: input.open(false),
         allocators: under(choose(&args.allocators, &args.set)?, setup.conf.as_ref()),
         setup,
-        reference: None,
         is_strict: input.strict,
-        has_peaks: false,
+        ..Choices::default()
     })
 }
 

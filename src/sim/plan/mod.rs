@@ -29,7 +29,7 @@ use super::single::{check_assumptions, run_one};
 use super::spread::{Spread, each_rank};
 use crate::device::GRANULE;
 use crate::drive::OnOom;
-use crate::metrics::{JobFit, JobPlan, Need, Plan, RankFit, Target, Trial, Verdict};
+use crate::metrics::{JobFit, JobPlan, Need, Plan, RankFit, RunSummary, Target, Trial, Verdict};
 use crate::remote;
 use crate::trace::peak_live_bytes;
 use crate::units::Bytes;
@@ -139,6 +139,29 @@ pub fn trial(
     let (memory, on_oom) = (Memory::Bytes(capacity), OnOom::Stop);
     let setup = Setup { memory, on_oom, ..choices.setup.clone() };
     Ok(Trial::new(capacity, &run_one(opened, choice, &setup)?))
+}
+
+/// Names of the cards in `choices` on which an allocator serves every request, the smallest first. `run` is the run
+/// that was made already: if it had no limit, it answers for cards that have all it held.
+pub(super) fn cards_that_run(
+    opened: &Opened,
+    choice: &Choice,
+    choices: &Choices,
+    run: &RunSummary,
+) -> Result<Vec<String>, FileError> {
+    let is_known = choices.setup.memory == Memory::Unlimited
+        && run.oom_count == 0
+        && is_never_refused(opened, choice, &choices.setup, run);
+    let mut found = Vec::new();
+    for card in &choices.cards {
+        let capacity = card.capacity_bytes;
+        let is_enough = is_known && run.reserved_peak_bytes <= capacity;
+        if is_enough || trial(opened, choice, choices, capacity)?.runs() {
+            found.push(card);
+        }
+    }
+    found.sort_by_key(|card| card.capacity_bytes);
+    Ok(found.into_iter().map(|card| card.name.clone()).collect())
 }
 
 fn need(
