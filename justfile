@@ -31,6 +31,11 @@ reports *folders:
 fuzz target="allocators" seconds="60":
     cargo +nightly fuzz run {{target}} -- -max_total_time={{seconds}}
 
+# Types and lints of the Python code (mypy, ruff; their settings are in pyproject.toml).
+python:
+    ruff check
+    mypy
+
 # Licences, duplicate and yanked crates, sources (cargo-deny).
 deny:
     cargo deny check bans licenses sources

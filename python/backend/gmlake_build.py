@@ -5,11 +5,14 @@ The profile is cargo's `release`, or what GMLAKE_PROFILE names. GMLAKE_TARGET bu
 linker, and GMLAKE_PLATFORM says for which glibc (manylinux_2_28).
 """
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import maturin
 
@@ -31,7 +34,7 @@ LIBRARIES = {
 }
 
 
-def cargo():
+def cargo() -> list[str]:
     """The command that builds, for this machine or for another."""
     if TARGET is None:
         return ["cargo", "build"]
@@ -39,7 +42,7 @@ def cargo():
     return ["cargo", "zigbuild", "--target", TARGET + glibc]
 
 
-def build_libraries():
+def build_libraries() -> None:
     """Builds the libraries and puts them into the package."""
     packages = [word for package in LIBRARIES for word in ("-p", package)]
     messages = subprocess.run(
@@ -53,7 +56,10 @@ def build_libraries():
         shutil.copyfile(built[-1], library)
 
 
-def build_wheel(directory, config_settings=None, metadata_directory=None):
+def build_wheel(
+    directory: str, config_settings: dict[str, Any] | None = None, metadata_directory: str | None = None
+) -> str:
+    """Builds the wheel into a folder, and returns its name: the entry that pip calls."""
     build_libraries()
     elsewhere = f" --target {TARGET} --zig --compatibility {PLATFORM}" if TARGET else ""
     settings = {"build-args": f"--features remote --profile {PROFILE}{elsewhere}", **(config_settings or {})}

@@ -7,10 +7,10 @@ From then on all GPU memory of this process comes from `lake`, or from the alloc
 `gmlake-sim allocators` lists. `python -m gmlake run train.py` does the same for a script that is left as it is.
 """
 
+from ._enable import enable
 from ._plugin import (
     NotEnabled,
     check,
-    enable,
     enabled,
     mounted,
     record_history,

@@ -4,6 +4,8 @@
 `python -m gmlake guard --baseline FILE SCRIPT ...`: whether it needs more than it did, for CI.
 """
 
+from __future__ import annotations
+
 import argparse
 import atexit
 import json
@@ -11,6 +13,7 @@ import os
 import runpy
 import shlex
 import sys
+from typing import Any, Callable, NoReturn
 
 from . import NotEnabled, check, enable, snapshot, stats
 from .guard.command import add as add_guard
@@ -22,9 +25,32 @@ from .predict.command import main as predict
 from .predict.options import add as add_predict
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="python -m gmlake", description=__doc__)
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as all commands do."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends with the exit code of wrong usage."""
+        self.exit(2, f"gmlake: {message}; see {self.prog} --help\n")
+
+
+def main() -> None:
+    """The command line."""
+    parser = Parser(prog="python -m gmlake", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
+    add_run(commands)
+    commands.add_parser("check", help="say whether there is a GPU to work with")
+    add_predict(commands)
+    add_guard(commands)
+    add_mount(commands)
+    given = parser.parse_args()
+    answers: dict[str, Callable[[argparse.Namespace], str | int | None]] = {
+        "predict": predict, "guard": guard, "mount": mount, "check": look, "run": run,
+    }
+    sys.exit(answers[given.command](given))
+
+
+def add_run(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds `run` to the commands."""
     run = commands.add_parser("run", help="run a script with its GPU memory from another allocator")
     run.add_argument("--allocator", help="such as lake, gmlake, caching; see gmlake-sim allocators")
     run.add_argument("--conf", default="", metavar="NAME=VALUE,...", help="options, as in GMLAKE_CONF")
@@ -34,23 +60,22 @@ def main():
     run.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
     run.add_argument("script", metavar="SCRIPT", help="the script")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
-    commands.add_parser("check", help="say whether there is a GPU to work with")
-    add_predict(commands)
-    add_guard(commands)
-    add_mount(commands)
-    given = parser.parse_args()
-    if given.command == "predict":
-        sys.exit(predict(given))
-    if given.command == "guard":
-        sys.exit(guard(given))
-    if given.command == "mount":
-        sys.exit(mount(given))
-    if given.command == "check":
-        problem = check()
-        sys.exit(f"gmlake: {problem.removeprefix('gmlake: ')}" if problem else print("gmlake: ready"))
+
+
+def look(_given: argparse.Namespace) -> str | None:
+    """The command `check`: what is in the way of a GPU, or nothing."""
+    problem = check()
+    if problem:
+        return f"gmlake: {problem.removeprefix('gmlake: ')}"
+    print("gmlake: ready")
+    return None
+
+
+def run(given: argparse.Namespace) -> None:
+    """The command `run`."""
     if given.virtual:
         on_virtual_gpu(given.virtual)
-    options = dict(piece.split("=", 1) for piece in given.conf.split(",") if "=" in piece)
+    options: dict[str, object] = dict(piece.split("=", 1) for piece in given.conf.split(",") if "=" in piece)
     if given.snapshot:
         options.setdefault("record", "on")
     try:
@@ -67,7 +92,8 @@ def main():
         runpy.run_path(given.script, run_name="__main__")
 
 
-def at_end(given):
+def at_end(given: argparse.Namespace) -> None:
+    """Prints and writes what was wished for, when the script has ended."""
     if given.snapshot:
         rank = os.environ.get("RANK")
         path = given.snapshot if rank is None else f"{given.snapshot}.r{rank}"

@@ -1,54 +1,73 @@
 """The shared library, and how PyTorch is made to use it."""
 
+from __future__ import annotations
+
 import ctypes
 import json
 import os
 import pickle
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, overload
 
-from . import _children, _queries
+from . import _queries
 from . import mount as full
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import ModuleType
 
 LIBRARY = Path(__file__).with_name("libgmlake_torch.so")
 
-_state = {"library": None, "allocator": None, "mount": None}
+
+@dataclass
+class State:
+    """What is in place in this process: the library, what PyTorch holds of it, and the full mount."""
+
+    library: ctypes.CDLL | None = None
+    allocator: object = None
+    mount: ctypes.CDLL | None = None
+
+
+state = State()
 
 
 class NotEnabled(RuntimeError):
     """The allocator cannot be, or was not, put in place; the text says why."""
 
 
-def _library():
+def library() -> ctypes.CDLL:
     """The shared library, loaded once; ctypes keeps it for as long as the process lives."""
-    if _state["library"] is None:
+    if state.library is None:
         # For all to see: the full mount finds our functions by name.
-        library = ctypes.CDLL(str(LIBRARY), mode=ctypes.RTLD_GLOBAL)
+        found = ctypes.CDLL(str(LIBRARY), mode=ctypes.RTLD_GLOBAL)
         text, size = ctypes.c_char_p, ctypes.c_size_t
-        for name, arguments in {
+        functions: dict[str, list[Any]] = {
             "gmlake_configure": [text, text, size],
             "gmlake_check": [ctypes.c_int, text, size],
             "gmlake_snapshot": [text, text, size],
             "gmlake_stats": [text, size],
-        }.items():
-            function = getattr(library, name)
+        }
+        for name, arguments in functions.items():
+            function = getattr(found, name)
             function.argtypes, function.restype = arguments, size
-        library.gmlake_reset_peak.argtypes, library.gmlake_reset_peak.restype = [ctypes.c_int], None
-        library.gmlake_record.argtypes, library.gmlake_record.restype = [size], None
-        _state["library"] = library
-    return _state["library"]
+        found.gmlake_reset_peak.argtypes, found.gmlake_reset_peak.restype = [ctypes.c_int], None
+        found.gmlake_record.argtypes, found.gmlake_record.restype = [size], None
+        state.library = found
+    return state.library
 
 
-def _error(function, *arguments):
+def _error(function: Callable[..., Any], *arguments: object) -> str:
     """Calls a function that returns the length of an error message, and returns the message; empty if there is none."""
     room = 4096
     message = ctypes.create_string_buffer(room)
     return message.value.decode() if function(*arguments, message, room) else ""
 
 
-def _configuration(allocator, options):
+def configuration(allocator: str | None, options: Mapping[str, object]) -> str:
     """GMLAKE_CONF with what was given here in place of what it says, in its syntax."""
-    pieces = {}
+    pieces: dict[str, str] = {}
     for piece in os.environ.get("GMLAKE_CONF", "").split(","):
         if piece.strip():
             name, _, value = piece.partition("=")
@@ -58,47 +77,35 @@ def _configuration(allocator, options):
             # Another allocator's options mean nothing here; the plug-in's own do.
             pieces = {name: value for name, value in pieces.items() if name in ("record", "poison")}
         pieces["allocator"] = allocator
-    for name, value in options.items():
-        pieces[name] = {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    for name, given in options.items():
+        pieces[name] = ("on" if given else "off") if isinstance(given, bool) else str(given)
     return ",".join(f"{name}={value}" for name, value in pieces.items())
 
 
-def check(device=0):
+def check(device: int = 0) -> str:
     """Why a GPU cannot be used, in a sentence; an empty text if it can. Opens the GPU."""
-    return _error(_library().gmlake_check, device)
+    return _error(library().gmlake_check, device)
 
 
-def enabled():
+def enabled() -> bool:
     """Whether PyTorch's GPU memory comes from here."""
-    return _state["allocator"] is not None
+    return state.allocator is not None
 
 
-def mounted():
+def mounted() -> str | None:
     """How the allocator is in place: "full", "pluggable" (PyTorch asks it little), or None."""
     if not enabled():
         return None
-    return "full" if _state["mount"] else "pluggable"
+    return "full" if state.mount else "pluggable"
 
 
-def enable(allocator=None, **options):
-    """Lets all GPU memory of this process come from `allocator` (by default the best that there is).
-
-    To be called before PyTorch puts anything on a GPU. Options are those that `gmlake-sim allocators` lists, and
-    `record=True` (keep a history for `snapshot`) and `poison=True` (a slow mode that finds writes to freed memory).
-    What is not given here is taken from the environment variable GMLAKE_CONF.
-
-    Raises `NotEnabled` if PyTorch or a GPU is missing or it is too late, and ValueError for a wrong name or option.
-    """
-    enable_configured(_configuration(allocator, options), check_first=True)
-
-
-def enable_configured(configuration, check_first=False):
-    """The same with settings in the syntax of GMLAKE_CONF. A GPU is opened only to look whether there is one."""
-    problem = _error(_library().gmlake_configure, configuration.encode())
+def put_in_place(configuration: str, check_first: bool) -> bool:
+    """Lets PyTorch ask the library from now on; false if it does already. A GPU is opened only to look for one."""
+    problem = _error(library().gmlake_configure, configuration.encode())
     if problem:
         raise ValueError(f"gmlake: {problem}")
     if enabled():
-        return
+        return False
     try:
         import torch
     except ImportError as error:
@@ -110,17 +117,17 @@ def enable_configured(configuration, check_first=False):
     problem = check(_first_device()) if check_first else ""
     if problem:
         raise NotEnabled(problem)
-    _state["allocator"] = _mount(torch) or _install(torch)
-    _children.inherit(configuration)
+    state.allocator = _mount(torch) or _install(torch)
+    return True
 
 
-def _mount(torch):
+def _mount(torch: ModuleType) -> ctypes.CDLL | None:
     """Puts the full mount in place, if there is one for this PyTorch; otherwise says what is missing without it."""
     path, why = full.library(torch.__version__)
     if path is None:
-        warnings.warn(f"gmlake: {why}: mounted as a pluggable allocator, without graph trees, MemPool and history", stacklevel=4)
+        warnings.warn(f"gmlake: {why}: mounted as a pluggable allocator, without graph trees, MemPool and history", stacklevel=5)
         return None
-    _library()
+    library()
     try:
         mounted = ctypes.CDLL(str(path))
     except OSError as error:
@@ -130,11 +137,11 @@ def _mount(torch):
         raise NotEnabled("gmlake: PyTorch has used the GPU already; call gmlake.enable() before")
     if outcome == 2:
         raise NotEnabled("gmlake: PYTORCH_CUDA_ALLOC_CONF asks for backend:cudaMallocAsync; leave that out")
-    _state["mount"] = mounted
+    state.mount = mounted
     return mounted
 
 
-def _first_device():
+def _first_device() -> int:
     """The GPU that this process will use first, by the convention of the launchers."""
     local = os.environ.get("LOCAL_RANK", "0")
     visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
@@ -154,32 +161,36 @@ HOOKS = {
 }
 
 
-def _install(torch):
+def _install(torch: ModuleType) -> object:
     plugin = torch.cuda.memory.CUDAPluggableAllocator(str(LIBRARY), "gmlake_malloc", "gmlake_free")
     inner = plugin.allocator()
     missing = []
     for setter, name in HOOKS.items():
         if hasattr(inner, setter):
-            address = ctypes.cast(getattr(_library(), name), ctypes.c_void_p).value
+            address = ctypes.cast(getattr(library(), name), ctypes.c_void_p).value
             getattr(inner, setter)(address)
         else:
             missing.append(setter)
     if "set_record_stream_fn" in missing:
         raise NotEnabled(f"gmlake: PyTorch {torch.__version__} is too old: it does not pass record_stream on")
     if missing:
-        warnings.warn(f"gmlake: this PyTorch does not have {', '.join(missing)}", stacklevel=3)
+        warnings.warn(f"gmlake: this PyTorch does not have {', '.join(missing)}", stacklevel=5)
     torch.cuda.memory.change_current_allocator(plugin)
     _queries.answer(torch, stats, reset_peak)
     return plugin
 
 
-def stats(device=None):
+@overload
+def stats(device: None = None) -> list[_queries.Stats]: ...
+@overload
+def stats(device: int) -> _queries.Stats | None: ...
+def stats(device: int | None = None) -> list[_queries.Stats] | _queries.Stats | None:
     """What the allocator knows: a dict for one GPU, or a list with one for each GPU in use.
 
     Bytes now and at most (`current`, `peak`: requested, allocated, active, reserved), `driver_calls` and `driver_ns` by
     call, `counters` of the allocator's own doings (hits per state among them), and counts of requests.
     """
-    function = _library().gmlake_stats
+    function = library().gmlake_stats
     room = function(None, 0) + 1
     while True:
         text = ctypes.create_string_buffer(room)
@@ -187,25 +198,25 @@ def stats(device=None):
         if length < room:
             break
         room = length + 4096  # it has grown meanwhile
-    found = json.loads(text.value)
+    found: list[_queries.Stats] = json.loads(text.value)
     if device is None:
         return found
     return next((each for each in found if each["device"] == device), None)
 
 
-def reset_peak(device=None):
+def reset_peak(device: int | None = None) -> None:
     """Lets the peaks begin anew, of one GPU or of all in use."""
     devices = [each["device"] for each in stats()] if device is None else [device]
     for each in devices:
-        _library().gmlake_reset_peak(each)
+        library().gmlake_reset_peak(each)
 
 
-def record_history(entries=10_000_000):
+def record_history(entries: int = 10_000_000) -> None:
     """Keeps this many of the last events from now on, for `snapshot`; 0 records no more."""
-    _library().gmlake_record(entries)
+    library().gmlake_record(entries)
 
 
-def snapshot(path):
+def snapshot(path: str | os.PathLike[str]) -> None:
     """Writes history and present state, in the form of torch.cuda.memory._dump_snapshot.
 
     `gmlake-sim` and https://pytorch.org/memory_viz open it. A name that ends in `.json` gives JSON, any other a pickle.
@@ -213,7 +224,7 @@ def snapshot(path):
     """
     path = Path(path)
     part = path if path.suffix == ".json" else path.with_name(path.name + ".json.part")
-    problem = _error(_library().gmlake_snapshot, str(part).encode())
+    problem = _error(library().gmlake_snapshot, str(part).encode())
     if problem:
         raise OSError(f"gmlake: {problem}")
     if part == path:

@@ -1,10 +1,18 @@
 """PyTorch's own recorder, for those who want a trace and nothing else."""
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import pickle
 import shlex
 import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import os
+
+    from .predict.categories import Categories
 
 
 class record(contextlib.ContextDecorator):
@@ -19,11 +27,19 @@ class record(contextlib.ContextDecorator):
     written if the block fails, out of memory among other things, and if the program ends within it.
     """
 
-    def __init__(self, path, max_entries=20_000_000, frames=False, categories=False):
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        max_entries: int = 20_000_000,
+        frames: bool = False,
+        categories: bool = False,
+    ) -> None:
         self.path, self.max_entries, self.frames = path, max_entries, frames
-        self.with_categories, self.noted = categories, None
+        self.with_categories = categories
+        self.noted: Categories | None = None
+        self.torch: Any = None
 
-    def __enter__(self):
+    def __enter__(self) -> record:
         from . import _plugin
         from .predict.categories import Categories
 
@@ -42,11 +58,11 @@ class record(contextlib.ContextDecorator):
         atexit.register(self._end)
         return self
 
-    def __exit__(self, *failure):
+    def __exit__(self, *failure: object) -> None:
         atexit.unregister(self._end)
         self._end()
 
-    def _end(self):
+    def _end(self) -> None:
         if self.noted:
             self.noted.end()
         content = self.torch.cuda.memory._snapshot()

@@ -7,19 +7,27 @@
     gmlake.wake(tags=["weights"])        # the same tensors, at the same addresses
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
+from typing import TYPE_CHECKING
 
 from . import _plugin
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
-def _mount():
-    if _plugin._state["mount"] is None:
+    Tags = str | Iterable[str] | None
+
+
+def _mount() -> ctypes.CDLL:
+    if _plugin.state.mount is None:
         raise _plugin.NotEnabled("gmlake: sleep, wake and tag need the full mount; see gmlake.mounted()")
-    return _plugin._state["mount"]
+    return _plugin.state.mount
 
 
-def _call(name, *arguments):
+def _call(name: str, *arguments: object) -> int:
     """Calls a function of the mount that writes how many bytes it was about, and what went wrong."""
     function = getattr(_mount(), name)
     function.restype = ctypes.c_size_t
@@ -30,7 +38,7 @@ def _call(name, *arguments):
     return size.value
 
 
-def _names(tags):
+def _names(tags: Tags) -> ctypes.c_char_p:
     names = [tags] if isinstance(tags, str) else list(tags or [])
     wrong = [name for name in names if not name or "," in name]
     if wrong:
@@ -39,11 +47,11 @@ def _names(tags):
 
 
 @contextlib.contextmanager
-def tag(name):
+def tag(name: str) -> Iterator[None]:
     """What this thread puts on a GPU inside the block has memory of its own, which can sleep by itself."""
     _mount()
     _names(name)
-    library = _plugin._library()
+    library = _plugin.library()
     library.gmlake_tag.restype = library.gmlake_use_tag.restype = ctypes.c_uint32
     before = library.gmlake_use_tag(library.gmlake_tag(ctypes.c_char_p(name.encode())))
     try:
@@ -52,7 +60,7 @@ def tag(name):
         library.gmlake_use_tag(before)
 
 
-def sleep(level=1, tags=None):
+def sleep(level: int = 1, tags: Tags = None) -> int:
     """Gives the GPU memory of this process back, or that of some tags, and returns how many bytes that were.
 
     Addresses stay. Level 1 keeps the contents in pinned host memory; level 2 drops them. Tensors must not be used until
@@ -64,7 +72,7 @@ def sleep(level=1, tags=None):
     return _call("gmlake_sleep", ctypes.c_int(level), _names(tags))
 
 
-def wake(tags=None):
+def wake(tags: Tags = None) -> int:
     """Gives memory back to what sleeps, or to some tags, with what was kept in it; returns how many bytes.
 
     Raises RuntimeError if there is not enough memory: what does not fit sleeps on.
@@ -72,8 +80,8 @@ def wake(tags=None):
     return _call("gmlake_wake", _names(tags))
 
 
-def free_host():
+def free_host() -> int:
     """Gives the pinned host memory back that sleeps kept contents in, and that is kept for the next; returns the bytes."""
     function = _mount().gmlake_free_host
     function.restype = ctypes.c_uint64
-    return function()
+    return int(function())

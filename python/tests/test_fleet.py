@@ -84,14 +84,25 @@ def test_an_import_takes_no_engine_with_it():
 
 def test_the_words_of_a_shard():
     found = shard.words(
-        Path("a"), "/out", allocators=("caching", "lake"), settings={"lake.handle": ["2MiB", "4MiB"]},
-        device_memory="80GiB", steps=True, manifest="m.csv",
+        Path("a"), "/out",
+        {"allocators": ("caching", "lake"), "settings": {"lake.handle": ["2MiB", "4MiB"]}, "device_memory": "80GiB",
+         "steps": True, "manifest": "m.csv"},
     )
     assert found == [
         "a", "--out", "/out", "--manifest", "m.csv", "--allocators", "caching,lake",
         "--set", "lake.handle=2MiB,4MiB", "--set", "device-memory=80GiB", "--steps",
     ]
-    assert shard.words(["s3://b/a", "c"], "out") == ["s3://b/a", "c", "--out", os.path.abspath("out")]
+    assert shard.words(["s3://b/a", "c"], "out", {}) == ["s3://b/a", "c", "--out", os.path.abspath("out")]
+
+
+def test_an_argument_that_there_is_not_is_an_error():
+    for function in [gmlake.fleet.run, gmlake.fleet.sweep, gmlake.fleet.predict]:
+        try:
+            function("x", {}, sharsd=3)
+        except TypeError as error:
+            assert "unexpected keyword argument 'sharsd'" in str(error)
+        else:
+            raise AssertionError(f"{function.__name__} takes anything")
 
 
 def test_one_machine_is_one_process():
@@ -220,7 +231,8 @@ def test_all_rows_have_all_columns():
 
 
 def test_messages_are_one_line():
-    assert process.last_line("a\nb\n", 1) == "b" and process.last_line("", 3) == "exit code 3"
+    assert process.Ended(1, "", "a\nprogram: b\n").reason("program") == "b"
+    assert process.Ended(3, "", "").reason("program") == "exit code 3"
 
 
 def main():

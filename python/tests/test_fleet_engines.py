@@ -5,6 +5,7 @@
 Needs `gmlake-sim`, Ray and pyarrow. Every finished folder is compared with that of one undisturbed process.
 """
 
+import contextlib
 import hashlib
 import os
 import random
@@ -124,10 +125,8 @@ def all_children(pid):
         return []
     found = []
     for thread in threads:
-        try:
+        with contextlib.suppress(OSError):
             found += [int(child) for child in Path(f"/proc/{pid}/task/{thread}/children").read_text().split()]
-        except OSError:
-            pass
     return found
 
 
@@ -163,7 +162,7 @@ def sweeps():
             def run():
                 return gmlake.fleet.sweep(
                     recording, {"caching.max_split_size_mb": ["default", 64, 128], "lake.handle": "2MiB..16MiB:x2"},
-                    f"sweep-{name}", engine, shards, device_memory=["1GiB", "40GiB", "80GiB"],
+                    f"sweep-{name}", engine, shards=shards, device_memory=["1GiB", "40GiB", "80GiB"],
                 )
             result, table = run(), run().table()
             assert not result.failed, result.failed

@@ -8,9 +8,11 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from gmlake.guard import baseline, change, command
+from gmlake.guard.baseline import Baseline, Rank
 from test_predict import raises, run_all
 
 MLP = """
@@ -75,20 +77,19 @@ def test_growths_add_up():
 
 
 def test_a_baseline_is_read_as_it_was_written():
-    found = {"schema_version": 1, "source": {"script": "a.py"}, "versions": {}, "by": "line",
-             "ranks": [{"rank": 0, "reserved_peak_bytes": 2, "live_peak_bytes": 1, "lines": {"a.py:1 f": [1, 1]}}]}
+    found = Baseline({"script": "a.py"}, {}, "line", [Rank(0, 2, 1, {"a.py:1 f": [1, 1]})])
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/memory.json"
         assert baseline.read(path) is None
         baseline.write(path, found)
         assert baseline.read(path) == found and '"a.py:1 f": [1, 1]' in Path(path).read_text()
         assert os.listdir(folder) == ["memory.json"]
-        for text in ["", "[]", "{}", "no"]:
+        for text in ["", "[]", "{}", "no", '{"schema_version": 1}', '{"schema_version": 1, "source": {}, "ranks": [{}]}']:
             Path(path).write_text(text)
             raises("baseline", baseline.read, path)
-        Path(path).write_text(json.dumps(found | {"schema_version": 7}))
+        Path(path).write_text(json.dumps(found.to_json() | {"schema_version": 7}))
         raises("--update", baseline.read, path)
-    other = found | {"source": {"script": "b.py"}}
+    other = replace(found, source={"script": "b.py"})
     raises("script was a.py and is b.py", baseline.check_same, "m.json", found, other)
 
 

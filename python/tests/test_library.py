@@ -117,7 +117,8 @@ def fat_binary(*architectures):
     images = b""
     for architecture in architectures:
         header = bytearray(64)
-        header[0:2], header[4:8], header[8:16] = [(2).to_bytes(2, "little"), (64).to_bytes(4, "little"), (8).to_bytes(8, "little")]
+        header[0:2], header[4:8] = (2).to_bytes(2, "little"), (64).to_bytes(4, "little")
+        header[8:16] = (8).to_bytes(8, "little")
         header[28:32], header[40:48] = architecture.to_bytes(4, "little"), (0x8011).to_bytes(8, "little")
         images += bytes(header) + bytes(8)
     head = (0xBA55ED50).to_bytes(4, "little") + (1).to_bytes(2, "little") + (16).to_bytes(2, "little")

@@ -54,8 +54,7 @@ def in_a_process(code, *arguments, environment=(), enable=True):
         script = Path(folder, "script.py")
         script.write_text(before + code)
         command = [sys.executable, str(script), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **dict(environment)})
-    return done
+        return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **dict(environment)})
 
 
 def test_it_is_the_full_mount():
@@ -207,7 +206,8 @@ def test_history_is_pytorchs_own_with_stacks():
     kept = []
     found = history_of(lambda: kept.append(make_and_drop()), stacks="python")
     trace = found["device_traces"][0]
-    events = [(entry["action"], entry["size"]) for entry in trace if entry["action"] in ("alloc", "free_requested", "free_completed")]
+    kinds = ("alloc", "free_requested", "free_completed")
+    events = [(entry["action"], entry["size"]) for entry in trace if entry["action"] in kinds]
     assert events == [("alloc", 7 * MIB), ("alloc", 9 * MIB), ("free_requested", 9 * MIB), ("free_completed", 9 * MIB)], events
     assert {"segment_map"} <= {entry["action"] for entry in trace} or {"segment_alloc"} <= {entry["action"] for entry in trace}
     alloc = next(entry for entry in trace if entry["action"] == "alloc")
@@ -480,9 +480,9 @@ if __name__ == "__main__":
 TOO_LATE = """
 import torch
 torch.ones(1, device="cuda")
-from gmlake import _children
-_children.enable("allocator=lake")
-_children.enable("allocator=lake")
+from gmlake import _enable
+_enable.enable_in_child("allocator=lake")
+_enable.enable_in_child("allocator=lake")
 print("backend", torch.cuda.get_allocator_backend(), torch.ones(1, device="cuda").shape)
 """
 

@@ -119,7 +119,7 @@ def test_every_hook_is_set_to_a_function_of_the_library():
     for setter, name in plugin.HOOKS.items():
         address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
         assert seen["inner"].hooks[setter] == address, setter
-    assert seen["current"] is plugin._state["allocator"]
+    assert seen["current"] is plugin.state.allocator
     raises(ValueError, "already in use", gmlake.enable, "caching")
 
 
@@ -178,7 +178,7 @@ def test_a_snapshot_of_nothing_is_a_snapshot():
 
 
 def test_options_come_from_the_environment_and_the_call():
-    conf = gmlake._plugin._configuration
+    conf = gmlake._plugin.configuration
     os.environ["GMLAKE_CONF"] = "allocator=gmlake, fragment_limit=4MiB,record=on"
     try:
         assert conf(None, {}) == "allocator=gmlake,fragment_limit=4MiB,record=on"

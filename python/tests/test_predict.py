@@ -14,10 +14,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import gmlake.fleet
+from gmlake._imports import WhenImported
 from gmlake.predict import (
-    Problem, grid, imports, library, options, pytorch, run, series, simulator,
+    Problem,
+    grid,
+    library,
+    options,
+    order,
+    pytorch,
+    run,
+    series,
+    simulator,
 )
-from gmlake.predict.run import Ranks
+from gmlake.predict.facts import Configuration
+from gmlake.predict.order import Ranks
 
 MLP = """
 import argparse, torch
@@ -79,10 +89,19 @@ def raises(text, call, *arguments):
 
 def test_sizes_are_binary():
     for text, size in {"80GiB": 80 << 30, "80gb": 80 << 30, "1.5g": 3 << 29, "512 MiB": 1 << 29, "7": 7}.items():
-        assert options.size(text) == size, text
-    assert options.size("unlimited") > 1 << 40
-    for text in ["", "much", "0", "-1g", "80 apples"]:
-        raises("write a size such as 80GiB", options.size, text)
+        assert order.size(text) == size, text
+    assert order.size("unlimited") > 1 << 40
+    for text in ["", "much", "0", "1g-", "80 apples"]:
+        command = [sys.executable, "-m", "gmlake", "predict", "--memory", text, "job.py"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+        assert f"--memory: {text}: write a size such as 80GiB, or 'unlimited'" in done.stderr, done.stderr
+
+
+def test_an_order_travels_as_it_is():
+    given = order.Order("a.py", ["--lr", "1e-3"], "H200", None, 3, "ones", "off", "x:1", False, True, False)
+    job = order.Job(given, True, False, "a.pickle", "a.json")
+    assert order.Job.from_json(job.to_json()) == job
 
 
 def test_what_is_compiled_for_a_virtual_gpu_is_kept_from_real_ones():
@@ -116,7 +135,7 @@ def test_a_grid_is_every_combination():
 
 def test_series_are_by_the_first_number():
     found = grid.configurations(["a=1,2,x", "b=u,v"])
-    assert [(each.mark, len(each.members)) for each in series.series_of([{"values": v} for v in found])] == [
+    assert [(each.mark, len(each.members)) for each in series.series_of([Configuration(v, [], []) for v in found])] == [
         (".b=u", 2), (".b=v", 2)
     ]
 
@@ -145,13 +164,13 @@ def test_a_script_is_told_its_rank_only_if_there_is_a_world():
             ranks, per_node, vary = None, 8, []
 
         Given.world = world
-        own = run.rank_environment(options.ranks_of(Given), 0, "clock", run.Meeting(None, None))
+        own = run.rank_environment(options.ranks_of(Given), 0, "clock", run.Meeting())
         assert {name: own[name] for name in own if name in ("RANK", "WORLD_SIZE")} == reply
 
 
 def test_an_import_is_noticed_once():
     seen = []
-    imports.WhenImported("colorsys", seen.append)
+    WhenImported("colorsys", seen.append)
     import colorsys
 
     assert seen == [colorsys] and colorsys.rgb_to_hsv(0, 0, 0) == (0, 0, 0)
@@ -333,7 +352,7 @@ def test_bad_ends_are_told_of_in_a_line():
     for script, code, text in [
         ("import sys; sys.exit(3)", 1, "it ended by sys.exit(3)"),
         ("import os; os._exit(4)", 1, "its process ended early, with exit code 4"),
-        ("print('nothing')", 1, "asked for no GPU memory"),
+        ("print('nothing')", 1, "requested no GPU memory"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", 1, "killed by SIGSEGV"),
     ]:
         found = predict(script)

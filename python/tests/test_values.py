@@ -243,7 +243,7 @@ def on_gpu_sizes():
         "argwhere": lambda x: x.argwhere(),
         "set": lambda x: x.__setitem__(x > 0, x[x > 0]) or x,
         "split": lambda x: x.flatten().split(
-            x.flatten()[:1].tolist() + [x.numel() - int(x.flatten()[0])]
+            [*x.flatten()[:1].tolist(), x.numel() - int(x.flatten()[0])]
         ),
     }
     assert compare(table, [torch.int64, torch.uint8, torch.bool]) > 200
@@ -270,7 +270,7 @@ def on_gpu_small_known_floats():
     assert (mask.bfloat16() * float("-inf")).isnan().sum().item() == 3
     assert torch.arange(0, 8, 2, device="cuda").float().cos()[0].item() == 1.0
     assert torch.linspace(0, 1, 5, device="cuda").tolist() == [0.0, 0.25, 0.5, 0.75, 1.0]
-    assert not values_mode.facts()["unknown_reads"], values_mode.facts()
+    assert not values_mode.unknown_reads(), values_mode.unknown_reads()
 
 
 def on_gpu_unknown_reads_are_found():
@@ -278,7 +278,7 @@ def on_gpu_unknown_reads_are_found():
     before = count_of_reads()
     if x.sum() > 0:  # the line that is found
         raise AssertionError("zero is not larger than zero")
-    found = values_mode.facts()["unknown_reads"]
+    found = values_mode.unknown_reads()
     assert count_of_reads() == before + 1, found
     line = next(
         i
@@ -302,7 +302,7 @@ def on_gpu_reads_in_backward_are_found():
             return grad
 
     Watch.apply(torch.randn(1000, 1000, device="cuda", requires_grad=True)).sum().backward()
-    places = [read["place"] for read in values_mode.facts()["unknown_reads"]]
+    places = [read["place"] for read in values_mode.unknown_reads()]
     assert any(place.endswith("in backward") for place in places), places
 
 
@@ -414,13 +414,13 @@ def on_gpu_all_values():
             found = train("cuda")
         requests.append(torch.cuda.memory_stats()["allocation.all.allocated"])
     assert torch.allclose(found, wanted, atol=1e-4), (found, wanted)
-    assert not mode.facts()["unknown_reads"] and not mode.facts()["not_computed"], mode.facts()
+    assert not mode.unknown_reads() and not mode.failed, (mode.unknown_reads(), mode.failed)
     assert requests[1] == requests[2], requests
     values_mode.__enter__()
 
 
 def count_of_reads():
-    return sum(read["count"] for read in values_mode.facts()["unknown_reads"])
+    return sum(read["count"] for read in values_mode.unknown_reads())
 
 
 if __name__ == "__main__":
@@ -442,5 +442,5 @@ if __name__ == "__main__":
             if name.startswith("on_gpu_") and wanted in name:
                 test()
                 print("ok", name)
-    if values_mode.facts()["not_computed"]:
-        print("not computed:", values_mode.facts()["not_computed"])
+    if values_mode.failed:
+        print("not computed:", values_mode.failed)

@@ -167,7 +167,7 @@ class TestHistory(TestCase):
             del tensor
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
-            return [trace for trace in torch.cuda.memory._snapshot()["device_traces"] if trace][0]
+            return next(trace for trace in torch.cuda.memory._snapshot()["device_traces"] if trace)
         finally:
             torch.cuda.memory._record_memory_history(enabled=None)
 

@@ -49,9 +49,9 @@ ALONE = re.compile(r"free_bytes|device_memory_used")
 NOT_OURS = re.compile(r"pinned_memory|host_memory")
 SETUP = "sitecustomize.py", (
     "import sys\n"
-    "from gmlake import _plugin\n"
-    "from gmlake._children import AfterTorch\n"
-    "sys.meta_path.insert(0, AfterTorch(lambda: _plugin.enable_configured(_plugin._configuration(None, {}))))\n"
+    "from gmlake import _enable, _plugin\n"
+    "from gmlake._imports import WhenImported\n"
+    "WhenImported('torch', lambda _: _enable.enable_configured(_plugin.configuration(None, {})))\n"
 )
 
 
@@ -161,9 +161,9 @@ class Running:
         try:
             if self.side == "mount":
                 os.environ["PYTHONPATH"] = f"{folder}:{os.environ.get('PYTHONPATH', '')}"
-                from gmlake import _plugin
+                from gmlake import _enable, _plugin
 
-                _plugin.enable_configured(_plugin._configuration(None, {}))
+                _enable.enable_configured(_plugin.configuration(None, {}))
                 if _plugin.mounted() != "full":
                     raise RuntimeError("this is not the full mount")
             as_main(Path(file).name)

@@ -5,19 +5,31 @@
     OUT/CONFIGURATION/SCRIPT.r0.log         what the script printed
 """
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
 import signal
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..predict import Problem, grid
 from ..predict.outputs import name_of
 from .engines import engine_of, optional, run_all
-from .process import Failed, finish, last_line
+from .process import Failed, finish
 from .shard import listed, place
+from .wishes import PredictWishes, check
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from typing_extensions import Unpack
+
+    from . import wishes as types
 
 WRONG = 2  # the exit code of wrong usage
 ASIDE = ".part-"  # how the folder of a task begins that is under way
@@ -25,48 +37,73 @@ NUMBERS = ("reserved_peak_bytes", "reserved_peak_bytes_low", "reserved_peak_byte
            "oom_step", "steps", "requests", "seconds", "error", "snapshot")
 
 
+@dataclass(frozen=True)
 class Predictions:
     """What was found: `rows`, a dict for each rank of each configuration; `path`; `failed`, as of `Result`."""
 
-    def __init__(self, path, rows, failed):
-        self.path, self.rows, self.failed = path, rows, failed
+    path: str
+    rows: list[dict[str, Any]]
+    failed: dict[int, str]
 
-    def table(self):
+    def table(self) -> Any:
         """The rows as an Arrow table."""
         return optional("pyarrow").Table.from_pylist(self.rows)
 
 
-def predict(script, arguments=(), vary=None, world=None, ranks=None, out=None, engine="ray", options=(),
-            module=False, retries=3, progress=True):
+@dataclass(frozen=True)
+class Task:
+    """One rank (None: as the options say) of one configuration, and where its files go."""
+
+    home: str
+    values: dict[str, str]
+    rank: str | None
+    script: str
+    module: bool
+    options: list[str]
+    arguments: list[str]
+
+
+def predict(
+    script: str, arguments: types.Listed = (), vary: Mapping[str, types.Listed] | None = None,
+    out: types.Path | None = None, engine: types.EngineName = "ray", **wishes: Unpack[PredictWishes],
+) -> Predictions:
     """Predicts the memory of a script in every configuration, each rank as a task of its own.
 
     script, arguments   as on the command line; `{name}` is replaced by a value of `vary`, as in docs/predict.md
     vary                values by name, such as {"batch": [8, 16, 32]}; several make every combination
-    world, ranks        how many ranks there are, and which are predicted, such as [0, 7]; "all" of them together
-                        are one task
     out                 the folder for snapshots and numbers, which every worker must see under this name
-    engine, retries, progress   as of `run`
-    options             more options of `gmlake predict`, such as ["--steps", "3", "--gpu", "a100-80gb"]
-    module              `script` is the name of a module
+    engine              as of `run`
+    wishes              world, ranks, options, module, retries, progress: `wishes.py` says what each is
 
     Returns `Predictions`. A script that fails is a row with its error.
     """
+    check("predict", PredictWishes, wishes)
     if out is None:
         raise Problem("predict: say where the snapshots are to be, with out=DIR")
-    rest = [*listed(options), *(["--world", str(world)] if world else []), *(["-m"] if module else [])]
-    target = script if module else os.path.abspath(script)
-    all_ranks = [None] if ranks is None else listed(ranks)
-    tasks = []
-    for values in grid_of(vary or {}):
-        home, own = home_of(place(out), values), grid.arguments(listed(arguments), values)
-        tasks += [(home, values, rank, rest, target, own, os.getcwd()) for rank in all_ranks]
-    found, failed = run_all(engine_of(engine, retries), work, tasks, "predictions", progress)
+    tasks = tasks_of(script, listed(arguments), grid_of(vary or {}), place(out), wishes)
+    rest = [(task, os.getcwd()) for task in tasks]
+    found, failed = run_all(engine_of(engine, wishes), work, rest, "predictions")
     for left in Path(place(out)).glob(f"**/{ASIDE}*"):
         shutil.rmtree(left, ignore_errors=True)
     return Predictions(place(out), uniform([row for rows in found if rows for row in rows]), failed)
 
 
-def grid_of(vary):
+def tasks_of(
+    script: str, arguments: list[str], points: Iterable[dict[str, str]], out: str, wishes: PredictWishes
+) -> list[Task]:
+    """A task for each rank of each configuration."""
+    world, ranks, module = wishes.get("world"), wishes.get("ranks"), wishes.get("module", False)
+    options = [*listed(wishes.get("options", ())), *(["--world", str(world)] if world else [])]
+    target = script if module else os.path.abspath(script)
+    each: list[str | None] = [None] if ranks is None else [*listed(ranks)]
+    return [
+        Task(home_of(out, values), values, rank, target, module, options, grid.arguments(arguments, values))
+        for values in points
+        for rank in each
+    ]
+
+
+def grid_of(vary: Mapping[str, types.Listed]) -> list[dict[str, str]]:
     """The configurations; each has a folder of its own."""
     found = grid.combinations({name: listed(values) for name, values in vary.items()}) or [{}]
     if len({grid.mark(values) for values in found}) < len(found):
@@ -74,32 +111,33 @@ def grid_of(vary):
     return found
 
 
-def home_of(out, values):
+def home_of(out: str, values: Mapping[str, str]) -> str:
     """The folder of a configuration."""
     return os.path.join(out, grid.mark(values)) if values else out
 
 
-def work(home, values, rank, options, script, arguments, folder):
+def work(task: Task, folder: str) -> list[dict[str, Any]]:
     """Predicts one rank of one configuration, and returns its rows; a task of every engine."""
-    os.makedirs(home, exist_ok=True)
-    name = name_of(script, "-m" in options) + (f".r{rank}" if rank is not None else "")
-    aside = tempfile.mkdtemp(prefix=ASIDE, dir=home)
+    os.makedirs(task.home, exist_ok=True)
+    name = name_of(task.script, task.module) + (f".r{task.rank}" if task.rank is not None else "")
+    aside = tempfile.mkdtemp(prefix=ASIDE, dir=task.home)
     try:
         numbers = os.path.join(aside, f"{name}.json")
-        command = [sys.executable, "-m", "gmlake", "predict", *options, "--out", aside, "--json", numbers]
-        command += ["--ranks", rank] if rank is not None else []
+        command = [sys.executable, "-m", "gmlake", "predict", *task.options, "--out", aside, "--json", numbers]
+        command += ["--ranks", task.rank] if task.rank is not None else []
+        command += ["-m"] if task.module else []
         # Upon SIGTERM it ends the script, too.
-        code, _, messages = finish([*command, script, *arguments], folder, end=signal.SIGTERM)
+        ended = finish([*command, task.script, *task.arguments], folder, end=signal.SIGTERM)
         if not os.path.exists(numbers):
-            reason = f"gmlake predict: {last_line(messages, code).removeprefix('gmlake: ')}"
-            raise Problem(reason) if code == WRONG else Failed(reason)
-        Path(aside, f"{name}.log").write_text(messages)
-        return kept(aside, Path(home), numbers, values)
+            reason = f"gmlake predict: {ended.reason('gmlake')}"
+            raise Problem(reason) if ended.code == WRONG else Failed(reason)
+        Path(aside, f"{name}.log").write_text(ended.messages)
+        return kept(aside, Path(task.home), numbers, task.values)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def kept(aside, home, numbers, values):
+def kept(aside: str, home: Path, numbers: str, values: Mapping[str, str]) -> list[dict[str, Any]]:
     """Moves the files to their place, the numbers last, and returns a row for each rank."""
     content = json.loads(Path(numbers).read_text())
     for rank in content["ranks"]:
@@ -111,15 +149,15 @@ def kept(aside, home, numbers, values):
     return [row(values, rank) for rank in content["ranks"]]
 
 
-def uniform(rows):
+def uniform(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The same rows, all with the same columns: what failed has fewer numbers."""
     names = dict.fromkeys(name for row in rows for name in row)
     return [{name: row.get(name) for name in names} for row in rows]
 
 
-def row(values, rank):
+def row(values: Mapping[str, str], rank: Mapping[str, Any]) -> dict[str, Any]:
     """One rank's numbers in a flat row, after the values that were varied."""
-    found = {**values, "rank": rank["rank"], **{name: rank[name] for name in NUMBERS}}
+    found: dict[str, Any] = {**values, "rank": rank["rank"], **{name: rank[name] for name in NUMBERS}}
     for name, held in rank["allocators"].items():
         found[f"{name}_reserved_peak_bytes"] = held["reserved_peak_bytes"]
         found[f"{name}_smallest_card"] = held["smallest_card"]

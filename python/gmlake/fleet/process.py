@@ -1,9 +1,15 @@
 """The process of a task: a program that ends when its worker does."""
 
+from __future__ import annotations
+
 import os
 import signal
 import subprocess
 import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # Has the kernel send the program a signal when its parent dies, however that dies; then becomes the program.
 # An interpreter of its own, since a worker has threads, in which nothing may run between fork and exec.
@@ -19,8 +25,23 @@ class Failed(Exception):
     """The process was killed, or ended without its result. It is worth another try, perhaps elsewhere."""
 
 
-def finish(command, folder=None, shows=False, end=signal.SIGKILL):
-    """Runs a command to its end; returns exit code, output and messages.
+class Ended(NamedTuple):
+    """How a program ended: exit code, output and messages."""
+
+    code: int
+    out: str
+    messages: str
+
+    def reason(self, program: str) -> str:
+        """The last message of the program without its name, or the exit code."""
+        lines = self.messages.strip().splitlines()
+        return lines[-1].removeprefix(f"{program}: ") if lines else f"exit code {self.code}"
+
+
+def finish(
+    command: Sequence[str], folder: str | None = None, shows: bool = False, end: signal.Signals = signal.SIGKILL
+) -> Ended:
+    """Runs a command to its end.
 
     `folder` is where it runs, if there is such a folder on this machine. With `shows` its messages go
     to this process's standard error. `end` is the signal that ends it before its time.
@@ -40,10 +61,4 @@ def finish(command, folder=None, shows=False, end=signal.SIGKILL):
     code = child.returncode
     if code < 0:
         raise Failed(f"{os.path.basename(command[0])} was killed by {signal.Signals(-code).name}")
-    return code, out, err or ""
-
-
-def last_line(text, code):
-    """The last message of a program, or its exit code."""
-    lines = text.strip().splitlines()
-    return lines[-1] if lines else f"exit code {code}"
+    return Ended(code, out, err or "")

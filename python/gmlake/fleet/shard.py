@@ -3,40 +3,55 @@
     gmlake-sim fleet INPUT... --out DIR --shard I/N
 """
 
+from __future__ import annotations
+
 import json
 import os
 import platform
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from ..predict import Problem, simulator
-from .process import Failed, finish, last_line
+from .process import Failed, finish
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .wishes import Listed, Path, RunWishes, Sharing
 
 
-def words(inputs, out, manifest=None, allocators=None, settings=None, device_memory=None, steps=False):
+def words(inputs: Listed, out: Path, wishes: RunWishes) -> list[str]:
     """The arguments that all shards share."""
     found = [*listed(inputs), "--out", place(out)]
+    manifest = wishes.get("manifest")
     if manifest:
         found += ["--manifest", os.fspath(manifest)]
-    if allocators:
-        found += ["--allocators", ",".join(listed(allocators))]
-    for name, values in dict(settings or {}).items():
+    found += grid(wishes.get("settings") or {}, wishes)
+    return found + (["--steps"] if wishes.get("steps") else [])
+
+
+def grid(settings: Mapping[str, Listed], wishes: Sharing) -> list[str]:
+    """Allocators and what is varied; device memory comes last, so that a share has all sizes of a setting."""
+    allocators, memory = wishes.get("allocators"), wishes.get("device_memory")
+    found = ["--allocators", ",".join(listed(allocators))] if allocators else []
+    for name, values in {**settings, **({"device-memory": memory} if memory else {})}.items():
         found += ["--set", f"{name}={','.join(listed(values))}"]
-    if device_memory:
-        found += ["--set", f"device-memory={','.join(listed(device_memory))}"]
-    return found + (["--steps"] if steps else [])
+    return found
 
 
-def listed(value):
+def listed(value: Listed) -> list[str]:
     """One thing, or many, as texts."""
-    is_one = isinstance(value, (str, os.PathLike)) or not hasattr(value, "__iter__")
-    return [str(each) for each in ([value] if is_one else value)]
+    if isinstance(value, Iterable) and not isinstance(value, (str, os.PathLike)):
+        return [str(each) for each in value]
+    return [str(value)]
 
 
-def place(out):
+def place(out: Path) -> str:
     """A folder as every worker knows it."""
     return os.path.abspath(out)
 
 
-def work(program, arguments, folder, shows=False):
+def work(program: str | None, arguments: Sequence[str], folder: str, shows: bool = False) -> Any:
     """Runs a shard and returns what it says of itself; a task of every engine.
 
     `program` is the simulator's path, None for that of the machine on which this runs. Raises `Failed`
@@ -45,8 +60,7 @@ def work(program, arguments, folder, shows=False):
     if program and not os.access(program, os.X_OK):
         raise Problem(f"{program} is not a program on {platform.node()}")
     command = [program or simulator.find(), "fleet", *arguments, "--json"]
-    code, out, messages = finish(command, folder, shows)
-    if code not in (0, 2) or not out.strip():
-        reason = last_line(messages, code).removeprefix(f"{simulator.NAME}: ")
-        raise Failed(f"{simulator.NAME} fleet: {reason}")
-    return json.loads(out)
+    ended = finish(command, folder, shows)
+    if ended.code not in (0, 2) or not ended.out.strip():
+        raise Failed(f"{simulator.NAME} fleet: {ended.reason(simulator.NAME)}")
+    return json.loads(ended.out)

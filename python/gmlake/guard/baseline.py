@@ -12,15 +12,49 @@
 There is no time and no absolute path in it: the same program gives the same file.
 """
 
+from __future__ import annotations
+
 import json
 import os
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from ..predict import Problem
 
 SCHEMA = 1
 
 
-def read(path):
+@dataclass(frozen=True)
+class Rank:
+    """One rank's peaks in bytes, and bytes and blocks of each line at the peak of live bytes."""
+
+    rank: int
+    reserved_peak_bytes: int
+    live_peak_bytes: int
+    lines: dict[str, list[int]]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What was run, with which versions, and what each rank needed; `by` is what its rows are, such as lines."""
+
+    source: dict[str, Any]
+    versions: dict[str, str]
+    by: str
+    ranks: list[Rank]
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the file."""
+        return {"schema_version": SCHEMA, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> Baseline:
+        """The baseline in a file's content."""
+        ranks = [Rank(**rank) for rank in found["ranks"]]
+        return cls(found["source"], found["versions"], found["by"], ranks)
+
+
+def read(path: str) -> Baseline | None:
     """The baseline in a file; None if there is no file."""
     try:
         with open(path) as file:
@@ -29,15 +63,18 @@ def read(path):
         return None
     except (OSError, ValueError) as error:
         raise Problem(f"{path}: it cannot be read as a baseline: {error}") from error
-    if not isinstance(found, dict) or not {"schema_version", "source", "by", "ranks"} <= found.keys():
+    if not isinstance(found, dict) or "schema_version" not in found:
         raise Problem(f"{path}: it is not a baseline; choose another name, or delete it")
     if found["schema_version"] != SCHEMA:
         raise Problem(f"{path}: it is of version {found['schema_version']}, and this gmlake knows "
                       f"{SCHEMA}; write it anew with --update")
-    return found
+    try:
+        return Baseline.from_json(found)
+    except (KeyError, TypeError) as error:
+        raise Problem(f"{path}: it is not a whole baseline ({error}); write it anew with --update") from error
 
 
-def write(path, found):
+def write(path: str, found: Baseline) -> None:
     """Writes the baseline, whole or not at all."""
     try:
         with open(path + ".part", "w") as file:
@@ -47,25 +84,24 @@ def write(path, found):
         raise Problem(f"--baseline {path}: {error.strerror}") from error
 
 
-def text(found):
+def text(found: Baseline) -> str:
     """The file's text: a line for each line of the program."""
-    whole = json.dumps(found, indent=1, ensure_ascii=False)
+    whole = json.dumps(found.to_json(), indent=1, ensure_ascii=False)
     # Two numbers in a row need no lines of their own.
-    for rank in found["ranks"]:
-        for pair in {tuple(pair) for pair in rank["lines"].values()}:
+    for rank in found.ranks:
+        for pair in {tuple(pair) for pair in rank.lines.values()}:
             whole = whole.replace(json.dumps(pair, indent=1).replace("\n", "\n    "), json.dumps(pair))
     return whole + "\n"
 
 
-def check_same(path, old, new):
+def check_same(path: str, old: Baseline, new: Baseline) -> None:
     """Fails where the two are of different runs, which cannot be compared."""
-    names = [name for name in {**old["source"], **new["source"]}
-             if old["source"].get(name) != new["source"].get(name)]
+    names = [name for name in {**old.source, **new.source} if old.source.get(name) != new.source.get(name)]
     if names:
-        changes = ", ".join(f"{name} was {old['source'].get(name)} and is {new['source'].get(name)}" for name in names)
+        changes = ", ".join(f"{name} was {old.source.get(name)} and is {new.source.get(name)}" for name in names)
         raise Problem(f"{path} is of another run: {changes}; give the same, or write it anew with --update")
-    if old["by"] != new["by"]:
-        raise Problem(f"{path} is by {old['by']} and this recording can tell by {new['by']}; "
+    if old.by != new.by:
+        raise Problem(f"{path} is by {old.by} and this recording can tell by {new.by}; "
                       "write it anew with --update")
-    if [rank["rank"] for rank in old["ranks"]] != [rank["rank"] for rank in new["ranks"]]:
+    if [rank.rank for rank in old.ranks] != [rank.rank for rank in new.ranks]:
         raise Problem(f"{path} is of other ranks; write it anew with --update")

@@ -1,17 +1,28 @@
 """The command `python -m gmlake guard`: from options to a comparison, and to an exit code."""
 
+from __future__ import annotations
+
 import argparse
 import os
 import platform
 import signal
 import tempfile
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from .. import __version__
-from ..predict import Problem, answer, command, library, options, pytorch, simulator
+from .. import __version__, _sizes
+from ..predict import Problem, answer, command, library, options, simulator
+from ..predict.facts import Facts
+from ..predict.order import GPU, SCRIPT, Order, Task
 from ..predict.outputs import Outputs, made, name_of
 from ..predict.run import Workshop
 from . import baseline, change
+from .baseline import Baseline, Rank
+from .change import Line, Tolerance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 WITHIN, BEYOND, WRONG, INTERRUPTED = 0, 1, 2, 130
 SHOWN = 8  # lines that grew
@@ -29,7 +40,22 @@ memory included), 2 wrong usage or input.
 """
 
 
-def add(commands):
+@dataclass(frozen=True)
+class Difference:
+    """What differs in a rank: quantities in the baseline and now, those beyond the tolerance by name, and lines."""
+
+    rank: int
+    beyond: list[str]
+    quantities: dict[str, list[int]]
+    lines: list[Line]
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the file."""
+        lines = [line._asdict() for line in self.lines]
+        return {"rank": self.rank, "beyond": self.beyond, **self.quantities, "lines": lines}
+
+
+def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds the command to those of `python -m gmlake`."""
     it = commands.add_parser(
         "guard", epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -43,12 +69,12 @@ def add(commands):
     option("--update", action="store_true", help="write the baseline anew, from this run")
     option("--recording", metavar="SNAPSHOT", help="look at this recording, and run nothing")
     gpu = it.add_argument_group("the GPU")
-    options.add_gpu(gpu)
+    Order.add(gpu, GPU)
     gpu.add_argument("--events", choices=["early", "late", "clock"], default="early", help="when work on the GPU "
                      "completes: at once, when waited for, or by a clock, which differs from run to run "
                      "[default: early]")
     options.add_ranks(it.add_argument_group("ranks"))
-    options.add_script(it.add_argument_group("the script"))
+    Order.add(it.add_argument_group(SCRIPT), SCRIPT)
     output = it.add_argument_group("output")
     output.add_argument("--out", metavar="DIR", help="keep snapshots and logs here")
     output.add_argument("--json", metavar="FILE", help="write the comparison, '-' for standard output")
@@ -56,7 +82,7 @@ def add(commands):
     it.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="its arguments")
 
 
-def main(given):
+def main(given: argparse.Namespace) -> int:
     """Compares as the options say, and returns the exit code."""
     signal.signal(signal.SIGTERM, command.interrupt)
     try:
@@ -68,8 +94,8 @@ def main(given):
         return INTERRUPTED
 
 
-def guard(given):
-    """As `main`, without what may go wrong."""
+def guard(given: argparse.Namespace) -> int:
+    """Runs the command; errors propagate to `main`."""
     tolerance = tolerance_of(given.tolerance)
     if bool(given.script) == bool(given.recording):
         raise Problem("guard: give a SCRIPT or --recording SNAPSHOT, one of them")
@@ -81,161 +107,168 @@ def guard(given):
         command.say(text)
     if failures:
         return BEYOND
-    if given.update:
+    if old is None:
         baseline.write(given.baseline, new)
-        print(f"{given.baseline}: written: " + ", ".join(summary(rank) for rank in new["ranks"]))
+        print(f"{given.baseline}: written: " + ", ".join(map(summary, new.ranks)))
         return WITHIN
     return compared(given, old, new, tolerance)
 
 
-def tolerance_of(text):
-    """A share (true, 0.01) or bytes (false, 1048576)."""
+def tolerance_of(text: str) -> Tolerance:
+    """A share such as 1%, or bytes such as 64MiB."""
     try:
         if text.endswith("%") and 0 <= float(text[:-1]) < float("inf"):
-            return True, float(text[:-1]) / 100
-        if text == "0":
-            return False, 0
-        return False, options.size(text)
-    except (ValueError, Problem):
+            return Tolerance(True, float(text[:-1]) / 100)
+        return Tolerance(False, 0 if text == "0" else _sizes.parse(text))
+    except ValueError:
         raise Problem(f"--tolerance {text}: write a share such as 1%, or a size such as 64MiB") from None
 
 
-def predicted(given):
+def predicted(given: argparse.Namespace) -> tuple[Baseline, list[str]]:
     """What the script needs, as a baseline, and what failed in it."""
     if "RANK" in os.environ and given.world is None:
         raise Problem("guard is not for use under torchrun; use --world N --ranks all")
-    given.stacks, given.categories, given.vary, given.jobs = True, False, [], None
+    given.stacks, given.categories, given.vary = True, False, []
     # The order of a set of names must not differ from run to run: it decides the order of requests.
     os.environ.setdefault("PYTHONHASHSEED", "0")
     wheel = command.usable()
-    order, ranks = options.order_of(given, library.cards(library.find())), options.ranks_of(given)
+    order = options.order_of(given, library.cards(library.find()))
+    task = Task(order, options.ranks_of(given), given.events)
     with tempfile.TemporaryDirectory(prefix="gmlake-guard-") as folder:
-        kept = made(given.out) if given.out else folder
-        outputs = Outputs(kept, name_of(order.script, order.module), ranks.world > 1, shows=ranks.ranks[0])
-        workshop = Workshop(folder, os.cpu_count() or 1, wheel)
-        try:
-            runs = workshop.run(order, ranks, given.events, outputs.stem, outputs.output)
-        finally:
-            workshop.close()
-            outputs.close()
-        outputs.show_failures([{"rank": rank, **facts} for rank, facts in zip(ranks.ranks, runs)])
-        failures = [text for rank, facts in zip(ranks.ranks, runs) for text in failures_of(rank, facts)]
-        found = [] if failures else [rank_of(rank, facts) for rank, facts in zip(ranks.ranks, runs)]
-    source = {name: getattr(order, name) for name in
-              ["script", "module", "arguments", "gpu", "memory", "steps", "values", "assume", "conf"]}
-    source.update(events=given.events, world=ranks.world)
-    return content(source, wheel.torch, found), failures
+        found = run(task, Workshop(folder, os.cpu_count() or 1, wheel), made(given.out) if given.out else folder)
+        failures = [text for rank, facts in found for text in failures_of(rank, facts)]
+        rows = [] if failures else [rank_of(rank, facts) for rank, facts in found]
+    return content(source_of(task), wheel.torch, rows), failures
 
 
-def failures_of(rank, facts):
+def run(task: Task, workshop: Workshop, folder: str) -> list[tuple[int, Facts]]:
+    """Runs the script, and returns the facts of each rank; shows the ends of those that failed."""
+    order, ranks = task.order, task.ranks
+    outputs = Outputs(folder, name_of(order.script, order.module), ranks.world > 1, shows=ranks.ranks[0])
+    try:
+        found = list(zip(ranks.ranks, workshop.run(task, outputs)))
+    finally:
+        workshop.close()
+        outputs.close()
+    outputs.show_failures(rank for rank, facts in found if facts.error)
+    return found
+
+
+def source_of(task: Task) -> dict[str, Any]:
+    """What was run, as the baseline says it."""
+    names = ["script", "module", "arguments", "gpu", "memory", "steps", "values", "assume", "conf"]
+    order = {name: getattr(task.order, name) for name in names}
+    return {**order, "events": task.events, "world": task.ranks.world}
+
+
+def failures_of(rank: int, facts: Facts) -> Iterator[str]:
     """Why nothing can be said of a rank, a line each."""
-    if facts.get("oom_step") is not None:
-        yield f"rank {rank}: memory ran out in step {facts['oom_step']}"
-    elif facts["error"]:
-        yield f"rank {rank}: the script failed: {answer.short(facts['error'])}"
-    elif not facts["requests"]:
-        yield f"rank {rank}: the script asked for no GPU memory in this process"
+    if facts.oom_step is not None:
+        yield f"rank {rank}: memory ran out in step {facts.oom_step}"
+    elif facts.error:
+        yield f"rank {rank}: the script failed: {answer.short(facts.error)}"
+    elif not facts.requests:
+        yield f"rank {rank}: the script requested no GPU memory in this process"
 
 
-def recorded(path):
+def recorded(path: str) -> tuple[Baseline, list[str]]:
     """What a recording says, as a baseline."""
     if not os.path.exists(path):
         raise Problem(f"{path}: no such file")
-    blame = simulator.ask("blame", path)[0]
-    facts = {"snapshot": path, "devices": [blame["device"]]}
-    return content({"recording": Path(path).name}, None, [rank_of(0, facts)]), []
+    return content({"recording": Path(path).name}, None, [rank_of(0, Facts(snapshot=path))]), []
 
 
-def content(source, torch, ranks):
-    """A baseline of these ranks; each says by what its rows are."""
-    kinds = {rank.pop("by") for rank in ranks} or {"line"}
+def content(source: dict[str, Any], torch: str | None, ranks: Sequence[tuple[Rank, str]]) -> Baseline:
+    """A baseline of these ranks; each comes with what its rows are."""
     versions = {"gmlake": __version__}
     if torch:
         versions.update(torch=torch, python=".".join(platform.python_version_tuple()[:2]))
-    return {"schema_version": baseline.SCHEMA, "source": source, "versions": versions,
-            "by": kinds.pop(), "ranks": ranks}
+    by = next((by for _, by in ranks), "line")
+    return Baseline(source, versions, by, [rank for rank, _ in ranks])
 
 
-def rank_of(rank, facts):
-    """One rank's peaks, and the lines that hold the live bytes; of its GPUs, on the worst."""
-    peaks = simulator.peaks(facts)
-    blame = simulator.ask("blame", facts["snapshot"], "--device", peaks["device"])[0]
+def rank_of(rank: int, facts: Facts) -> tuple[Rank, str]:
+    """One rank's peaks, and the lines that hold the live bytes, of its GPUs on the worst; and what its rows are."""
+    held = simulator.held(facts)
+    blame = simulator.ask("blame", facts.snapshot, "--device", held.device)[0]
     rows = {row["name"]: [row["bytes"], row["blocks"]] for row in blame["rows"]}
-    return {"rank": rank, "reserved_peak_bytes": peaks["reserved"], "live_peak_bytes": blame["live_bytes"],
-            "lines": rows, "by": blame["by"]}
+    return Rank(rank, held.reserved, blame["live_bytes"], rows), blame["by"]
 
 
-def summary(rank):
+def summary(rank: Rank) -> str:
     """A rank in a few words."""
-    live, held = answer.size(rank["live_peak_bytes"]), answer.size(rank["reserved_peak_bytes"])
-    return f"rank {rank['rank']}: {live} live, PyTorch holds {held}"
+    live, held = _sizes.show(rank.live_peak_bytes), _sizes.show(rank.reserved_peak_bytes)
+    return f"rank {rank.rank}: {live} live, PyTorch holds {held}"
 
 
-def compared(given, old, new, tolerance):
+def compared(given: argparse.Namespace, old: Baseline, new: Baseline, tolerance: Tolerance) -> int:
     """Prints what differs, and returns the exit code."""
     baseline.check_same(given.baseline, old, new)
-    found = [difference(before, after, tolerance) for before, after in zip(old["ranks"], new["ranks"])]
-    is_beyond = any(rank["beyond"] for rank in found)
+    found = [difference(before, after, tolerance) for before, after in zip(old.ranks, new.ranks)]
+    is_beyond = any(rank.beyond for rank in found)
     if given.json:
-        facts = {"schema_version": baseline.SCHEMA, "baseline": given.baseline, "tolerance": given.tolerance,
-                 "beyond": is_beyond, "versions": [old["versions"], new["versions"]], "ranks": found}
-        answer.write_json(given.json, facts)
+        answer.write_json(given.json, {
+            "schema_version": baseline.SCHEMA, "baseline": given.baseline, "tolerance": given.tolerance,
+            "beyond": is_beyond, "versions": [old.versions, new.versions],
+            "ranks": [rank.to_json() for rank in found],
+        })
     if given.json != "-":
         print("\n\n".join(shown(rank, given.tolerance) for rank in found), flush=True)
-    for name in old["versions"]:
-        if old["versions"][name] != new["versions"].get(name):
-            command.say(f"{name} is {new['versions'].get(name)}; the baseline is of {old['versions'][name]}")
+    for name, version in old.versions.items():
+        if version != new.versions.get(name):
+            command.say(f"{name} is {new.versions.get(name)}; the baseline is of {version}")
     if is_beyond:
         command.say(f"more than {given.baseline} says; if that is meant, write it anew with --update")
-    elif any(change.is_beyond(*reversed(rank[name]), tolerance) for rank in found for name in change.QUANTITIES):
+    elif any(is_less(rank, tolerance) for rank in found):
         command.say(f"less than {given.baseline} says; --update lowers it, so that it does not creep back")
     return BEYOND if is_beyond else WITHIN
 
 
-def difference(before, after, tolerance):
+def is_less(rank: Difference, tolerance: Tolerance) -> bool:
+    """Whether a quantity shrank by more than is tolerated."""
+    return any(change.is_beyond(after, before, tolerance) for before, after in rank.quantities.values())
+
+
+def difference(before: Rank, after: Rank, tolerance: Tolerance) -> Difference:
     """What differs in a rank."""
-    found = {"rank": after["rank"], "beyond": []}
-    for name in change.QUANTITIES:
-        found[name] = [before[name], after[name]]
-        if change.is_beyond(before[name], after[name], tolerance):
-            found["beyond"].append(name)
-    found["lines"] = [line._asdict() for line in change.lines(before["lines"], after["lines"])]
-    return found
+    was, now = asdict(before), asdict(after)
+    quantities = {name: [was[name], now[name]] for name in change.QUANTITIES}
+    beyond = [name for name, (old, new) in quantities.items() if change.is_beyond(old, new, tolerance)]
+    return Difference(after.rank, beyond, quantities, change.lines(before.lines, after.lines))
 
 
-def shown(rank, tolerance):
+def shown(rank: Difference, tolerance: str) -> str:
     """A rank's difference as text: first the line that made it grow."""
     texts = []
-    grown = [line for line in rank["lines"] if line["after"] > line["before"]]
-    if rank["beyond"]:
+    grown = [line for line in rank.lines if line.after > line.before]
+    if rank.beyond:
         texts.append(reason(rank, grown))
     for name, words in change.QUANTITIES.items():
-        before, after = rank[name]
-        mark = f"   more than {tolerance}" if name in rank["beyond"] else ""
-        texts.append(f"rank {rank['rank']} {words + ':':<14} {step(before, after)}{mark}")
-    if rank["beyond"]:
-        texts += [f"  {line['name']}: {step(line['before'], line['after'])}" for line in grown[:SHOWN]]
+        mark = f"   more than {tolerance}" if name in rank.beyond else ""
+        texts.append(f"rank {rank.rank} {words + ':':<14} {step(*rank.quantities[name])}{mark}")
+    if rank.beyond:
+        texts += [f"  {line.name}: {step(line.before, line.after)}" for line in grown[:SHOWN]]
     return "\n".join(texts)
 
 
-def reason(rank, grown):
+def reason(rank: Difference, grown: Sequence[Line]) -> str:
     """What made it grow."""
-    if "live_peak_bytes" not in rank["beyond"] and not grown:
+    if "live_peak_bytes" not in rank.beyond and not grown:
         return ("No line holds more at the peak: it is fragmentation, or the order of requests. "
                 "Compare: gmlake-sim blame --fragmentation SNAPSHOT (--out keeps it).")
     line = grown[0]
-    return f"{line['name']} made it grow: {change_of(line['before'], line['after'])}"
+    return f"{line.name} made it grow: {change_of(line.before, line.after)}"
 
 
-def step(before, after):
+def step(before: int, after: int) -> str:
     """From so much to so much."""
     if before == after:
-        return f"{answer.size(after)}, as before"
-    return f"{answer.size(before)} to {answer.size(after)} ({change_of(before, after)})"
+        return f"{_sizes.show(after)}, as before"
+    return f"{_sizes.show(before)} to {_sizes.show(after)} ({change_of(before, after)})"
 
 
-def change_of(before, after):
+def change_of(before: int, after: int) -> str:
     """How much more or less."""
     sign = "+" if after >= before else "-"
     share = f", {(after - before) / before:+.1%}" if before else ""
-    return f"{sign}{answer.size(abs(after - before))}{share}"
+    return f"{sign}{_sizes.show(abs(after - before))}{share}"

@@ -3,6 +3,8 @@
 There is a library for each minor version of PyTorch, built from that version's headers by `build`.
 """
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 
@@ -10,13 +12,13 @@ HERE = Path(__file__).parent
 SOURCES = ("requests.cpp", "private_pools.cpp", "questions.cpp", "others.cpp", "sleep.cpp")
 
 
-def minor(version):
+def minor(version: str) -> int | None:
     """The 11 of `2.11.0+cu130`; None for a version that the sources do not know, or one that was not released."""
     found = re.fullmatch(r"2\.(\d+)\.\d+(\+\w+)?", version)
     return int(found[1]) if found and 9 <= int(found[1]) <= 15 else None
 
 
-def library(version):
+def library(version: str) -> tuple[Path | None, str]:
     """The library for this version of PyTorch, and why there is none if there is none."""
     number = minor(version)
     if number is None:

@@ -6,6 +6,8 @@
 What is needed is g++ 11 or later, and CUDA's headers: `pip install nvidia-cuda-runtime nvidia-cuda-crt` has them.
 """
 
+from __future__ import annotations
+
 import importlib.util
 import os
 import re
@@ -13,15 +15,19 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from . import HERE, SOURCES, minor
+
+if TYPE_CHECKING:
+    import argparse
 
 
 class NotBuilt(RuntimeError):
     """The mount was not built; the text says why."""
 
 
-def add(commands):
+def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds `mount` to the commands of `python -m gmlake`."""
     parser = commands.add_parser("mount", help="build the full mount for this PyTorch (needs g++ and CUDA's headers)")
     parser.add_argument("--torch", metavar="DIR", help="an unpacked PyTorch, with include/ and lib/ (default: the installed one)")
@@ -30,14 +36,15 @@ def add(commands):
     parser.add_argument("--cxx", default=os.environ.get("CXX", "g++"), help="the compiler (default: g++)")
 
 
-def main(given):
+def main(given: argparse.Namespace) -> None:
+    """The command `mount`."""
     try:
         print(build(given.torch and Path(given.torch), given.cuda, Path(given.out), given.cxx))
     except NotBuilt as error:
         sys.exit(f"gmlake: {error}")
 
 
-def build(torch, cuda, out, cxx):
+def build(torch: Path | None, cuda: str | None, out: Path, cxx: str) -> Path:
     """Builds one library, and returns where it is."""
     torch = torch or installed_torch()
     version = version_of(torch)
@@ -64,14 +71,14 @@ def build(torch, cuda, out, cxx):
     return target
 
 
-def installed_torch():
+def installed_torch() -> Path:
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         raise NotBuilt("PyTorch is not installed; name an unpacked one with --torch")
     return Path(spec.origin).parent
 
 
-def version_of(torch):
+def version_of(torch: Path) -> str:
     try:
         found = re.search(r"^__version__ = '([^']*)'", (torch / "version.py").read_text(), re.MULTILINE)
     except OSError as error:
@@ -79,10 +86,10 @@ def version_of(torch):
     return found[1] if found else "without a version"
 
 
-def cuda_headers(torch):
+def cuda_headers(torch: Path) -> Path:
     """CUDA's headers: of the NVIDIA packages next to PyTorch, or of an installed toolkit."""
-    places = [*sorted((torch.parent / "nvidia").glob("*/include")), Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"]
-    for place in places:
+    toolkit = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
+    for place in [*sorted((torch.parent / "nvidia").glob("*/include")), toolkit / "include"]:
         if (place / "cuda_runtime_api.h").exists() and (place / "crt" / "host_defines.h").exists():
             return place
     raise NotBuilt("CUDA's headers are missing: pip install nvidia-cuda-runtime nvidia-cuda-crt, or name them with --cuda")

@@ -3,6 +3,8 @@
     python -m gmlake run --virtual h200 --allocator lake train.py
 """
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys
@@ -13,7 +15,7 @@ from . import Problem, library, options, pytorch
 INSIDE = "GMLAKE_GPU"
 
 
-def on_virtual_gpu(card):
+def on_virtual_gpu(card: str) -> None:
     """Runs this command in a process that has the card, and ends with its exit code.
 
     Comes back where this process is the one that has it.

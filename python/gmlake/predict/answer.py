@@ -1,10 +1,22 @@
 """The answer: a table for people, and the same numbers and more as JSON for programs."""
 
+from __future__ import annotations
+
 import json
 import sys
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
-from . import Problem, others
 from .. import __version__
+from .._sizes import show
+from . import Problem, others
+from .facts import Need
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from .facts import Rank
+    from .order import Order, Ranks, Task
 
 SCHEMA = 1
 
@@ -14,133 +26,158 @@ HEAD = ["rank", "PyTorch", "live", "expandable", "lake", "smallest card: PyTorch
 ROW = "{:>4} {:>10} {:>10} {:>10} {:>10}  {}"
 
 
-def table(ranks):
+@dataclass(frozen=True)
+class Node:
+    """A machine of the job: how many ranks it has, how many were predicted, and what all pin of its host's memory."""
+
+    node: int
+    ranks: int
+    predicted: int
+    pinned_peak_bytes: int
+
+
+def table(ranks: Iterable[Rank]) -> str:
     """A line for each rank; empty if none of them used a GPU."""
-    rows = [line(rank) for rank in ranks if rank["requests"]]
+    rows = [line(rank) for rank in ranks if rank.requests]
     rule = ROW.format("-" * 4, *["-" * 10] * 4, "-" * len(HEAD[-1]))
     return "\n".join([ROW.format(*HEAD), rule, *rows]) if rows else ""
 
 
-def line(rank):
+def line(rank: Rank) -> str:
     """What one rank holds at most, in the end under each allocator."""
-    held = [rank["reserved_peak_bytes"], rank["active_peak_bytes"]]
-    held += [allocator(rank, name)["reserved_peak_bytes"] for name in ["expandable", "lake"]]
-    return ROW.format(rank["rank"], *map(size, held), cards(rank))
+    return ROW.format(rank.rank, *map(show, held(rank)), cards(rank))
 
 
-def cards(rank):
+def held(rank: Rank) -> list[int | None]:
+    """Bytes under PyTorch, live, under expandable segments and under `lake`."""
+    others = [allocator(rank, name).reserved_peak_bytes for name in ["expandable", "lake"]]
+    return [rank.reserved_peak_bytes, rank.active_peak_bytes, *others]
+
+
+def cards(rank: Rank) -> str:
     """The smallest cards that run this rank. Nothing is known of a job that did not go on."""
-    if rank["oom_step"] is not None:
-        return f"out of memory in step {rank['oom_step']}"
-    if rank["error"]:
-        return f"failed in step {rank['steps'] + 1}: {kind(rank['error'])}"
-    names = [allocator(rank, name)["smallest_card"] for name in ["caching", "lake"]]
+    if rank.oom_step is not None:
+        return f"out of memory in step {rank.oom_step}"
+    if rank.error:
+        return f"failed in step {(rank.steps or 0) + 1}: {kind(rank.error)}"
+    names = [allocator(rank, name).smallest_card for name in ["caching", "lake"]]
     return " / ".join(name or "none" for name in names)
 
 
-def kind(error):
+def kind(error: str) -> str:
     """The kind of an error, such as `ValueError`, without its module and its message."""
     name = error.partition(":")[0].removeprefix("it ended by ")
     return name if "(" in name else name.rpartition(".")[2]
 
 
-def allocator(rank, name):
+def allocator(rank: Rank, name: str) -> Need:
     """One allocator's numbers, or empty ones."""
-    return rank["allocators"].get(name, {"reserved_peak_bytes": None, "smallest_card": None})
+    return rank.allocators.get(name, Need())
 
 
-def notes(ranks, order, nodes=()):
+def notes(ranks: Iterable[Rank], order: Order, nodes: Iterable[Node] = ()) -> list[str]:
     """What must be known about the numbers, a line each. `nodes` is what `on_nodes` returned."""
     found = []
     for rank in ranks:
-        found += [f"rank {rank['rank']}: {text}" for text in notes_of(rank, order)]
+        found += [f"rank {rank.rank}: {text}" for text in notes_of(rank, order)]
     for node in nodes:
-        if node["ranks"] > 1 and node["pinned_peak_bytes"] >= WORTH_A_NOTE:
-            about = "" if node["predicted"] == node["ranks"] else "about "
-            found.append(f"node {node['node']}: its {node['ranks']} ranks pin {about}{size(node['pinned_peak_bytes'])} "
+        if node.ranks > 1 and node.pinned_peak_bytes >= WORTH_A_NOTE:
+            about = "" if node.predicted == node.ranks else "about "
+            found.append(f"node {node.node}: its {node.ranks} ranks pin {about}{show(node.pinned_peak_bytes)} "
                          "of the host's memory at most")
     return found
 
 
-def on_nodes(found, ranks):
+def on_nodes(found: Iterable[Rank], ranks: Ranks) -> list[Node]:
     """Pinned memory of each node's host: of its ranks that were predicted, and as much as their average for the others."""
-    nodes = {}
+    nodes: dict[int, list[int]] = {}
     for rank in found:
-        nodes.setdefault(rank["rank"] // ranks.per_node, []).append(rank["pinned_peak_bytes"] or 0)
+        nodes.setdefault(rank.rank // ranks.per_node, []).append(rank.pinned_peak_bytes or 0)
     answers = []
     for node, pinned in sorted(nodes.items()):
         count = min(ranks.per_node, ranks.world - node * ranks.per_node)
         whole = sum(pinned) * count // len(pinned)
-        answers.append({"node": node, "ranks": count, "predicted": len(pinned), "pinned_peak_bytes": whole})
+        answers.append(Node(node, count, len(pinned), whole))
     return answers
 
 
-def notes_of(rank, order):
-    low, high = rank["reserved_peak_bytes_low"], rank["reserved_peak_bytes_high"]
+def notes_of(rank: Rank, order: Order) -> Iterator[str]:
+    """What must be known about one rank's numbers."""
+    low, high = rank.reserved_peak_bytes_low, rank.reserved_peak_bytes_high
     if low != high:
-        ends = f"{size(low)} and {size(high)}"
-        if size(low) == size(high):
+        ends = f"{show(low)} and {show(high)}"
+        if show(low) == show(high):
             ends = f"{low:,} and {high:,} B"
         yield f"PyTorch holds between {ends}; when other streams are done decides"
-    if rank["open_ends"]:
+    if rank.open_ends:
         yield "the run on a faster or slower GPU did not end; the interval may be too narrow"
-    if rank["oom_step"] is not None:
+    if rank.oom_step is not None:
         yield "memory ran out; --memory unlimited tells what it would have taken"
-    reads = rank["unknown_reads"] or []
+    yield from reads_of(rank, order)
+    yield from host_of(rank)
+    if rank.estimated_workspaces:
+        yield estimates(rank.estimated_workspaces)
+    lacking = [name for name in rank.unwritten if name != others.ASKED]
+    if lacking:
+        yield f"the virtual GPU lacks {listed(lacking)}; the script got an error"
+    yield from others.notes(rank)
+    if rank.error:
+        when = f" in step {(rank.steps or 0) + 1}" if rank.requests else ""
+        yield f"the script failed{when}: {short(rank.error)}"
+    elif not rank.requests and not rank.frameworks:
+        yield "the script requested no GPU memory in this process"
+
+
+def reads_of(rank: Rank, order: Order) -> Iterator[str]:
+    """What the script read and no kernel had computed."""
+    reads = rank.unknown_reads or []
     if reads:
         count = sum(read["count"] for read in reads)
         most = max(reads, key=lambda read: read["count"])
         times = "once" if count == 1 else f"{count} times"
         yield (f"{times} the script read what only a kernel could know, and got "
                f"{order.assume}; most at {most['place']} ({most['what']})")
-    pinned = rank["pinned_peak_bytes"] or 0
+
+
+def host_of(rank: Rank) -> Iterator[str]:
+    """Memory of the real machine's host."""
+    pinned = rank.pinned_peak_bytes or 0
     if pinned >= WORTH_A_NOTE:
-        yield f"pins {size(pinned)} of the host's memory at most"
-    managed = rank["managed_on_host_peak_bytes"] or 0, rank["managed_on_device_peak_bytes"] or 0
+        yield f"pins {show(pinned)} of the host's memory at most"
+    managed = rank.managed_on_host_peak_bytes or 0, rank.managed_on_device_peak_bytes or 0
     if max(managed) >= WORTH_A_NOTE:
-        yield (f"managed memory: {size(managed[0])} on the host at most, {size(managed[1])} on the GPU, besides what "
+        yield (f"managed memory: {show(managed[0])} on the host at most, {show(managed[1])} on the GPU, besides what "
                "PyTorch holds")
-    if rank["estimated_workspaces"]:
-        yield estimates(rank["estimated_workspaces"])
-    lacking = [name for name in rank["unwritten"] if name != others.ASKED]
-    if lacking:
-        yield f"the virtual GPU lacks {listed(lacking)}; the script got an error"
-    yield from others.notes(rank)
-    if rank["error"]:
-        when = f" in step {rank['steps'] + 1}" if rank["requests"] else ""
-        yield f"the script failed{when}: {short(rank['error'])}"
-    elif not rank["requests"] and not rank["frameworks"]:
-        yield "the script asked for no GPU memory in this process"
 
 
-def estimates(layers):
+def estimates(layers: int) -> str:
     """Workspaces that were not measured."""
     of = "one kind" if layers == 1 else f"{layers} kinds"
     return (f"cuDNN's workspaces for {of} of convolution are estimates; what PyTorch holds may be "
             "off by some per cent")
 
 
-def shared_notes(ranks, order):
+def shared_notes(ranks: Sequence[Rank], order: Order) -> Iterator[str]:
     """What must be known about many configurations at once."""
-    places = sorted({read["place"] for rank in ranks for read in rank["unknown_reads"] or []})
+    places = sorted({read["place"] for rank in ranks for read in rank.unknown_reads or []})
     if places:
         yield (f"what only a kernel could know was read, and taken as {order.assume}, at "
                + listed(places))
-    layers = max((rank["estimated_workspaces"] for rank in ranks), default=0)
+    layers = max((rank.estimated_workspaces for rank in ranks), default=0)
     if layers:
         yield estimates(layers)
-    lacking = sorted({name for rank in ranks for name in rank["unwritten"]})
+    lacking = sorted({name for rank in ranks for name in rank.unwritten})
     if lacking:
         yield f"the virtual GPU lacks {listed(lacking)}; scripts got an error"
 
 
-def listed(names, most=5):
+def listed(names: Sequence[str], most: int = 5) -> str:
     """Names in a row; of many, the first."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
-def short(text, wide=120):
+def short(text: str, wide: int = 120) -> str:
     """The first sentences of a text."""
     if len(text) <= wide:
         return text
@@ -148,19 +185,9 @@ def short(text, wide=120):
     return whole + "." if stop else text[: wide - 3] + "..."
 
 
-def size(count):
-    """Bytes in a form that people read."""
-    if count is None:
-        return "-"
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return f"{count} B" if unit == "B" else f"{count:.2f} {unit}"
-        count /= 1024
-
-
-def head(order, torch, **more):
+def head(task: Task, torch: str) -> dict[str, object]:
     """What the JSON says of the whole."""
-    settings = {name: getattr(order, name) for name in ["steps", "values", "assume", "conf"]}
+    order = task.order
     return {
         "schema_version": SCHEMA,
         "tool_version": __version__,
@@ -168,13 +195,16 @@ def head(order, torch, **more):
         "arguments": list(order.arguments),
         "torch": torch,
         "gpu": order.gpu,
-        "settings": {**settings, **more},
+        "settings": {
+            "steps": order.steps, "values": order.values, "assume": order.assume, "conf": order.conf,
+            "world": task.ranks.world, "events": task.events,
+        },
     }
 
 
-def write_json(path, content):
-    """Writes JSON to a file, or to standard output for `-`."""
-    text = json.dumps(content, indent=1) + "\n"
+def write_json(path: str, content: object) -> None:
+    """Writes JSON to a file, or to standard output for `-`; a dataclass becomes an object."""
+    text = json.dumps(content, indent=1, default=asdict) + "\n"
     if path == "-":
         sys.stdout.write(text)
         return

@@ -4,6 +4,8 @@ zeros: as the memory reads. ones: one, true. random: floats normally distributed
 that routing is balanced and sampling spreads. Unknown integers are zero under each, since they are mostly indices.
 """
 
+from __future__ import annotations
+
 import torch
 
 from . import host
@@ -12,11 +14,11 @@ from . import host
 class Assumption:
     """One of zeros, ones, random."""
 
-    def __init__(self, kind):
+    def __init__(self, kind: str) -> None:
         self.kind = kind
         self.generator = torch.Generator("cpu").manual_seed(0)
 
-    def like(self, tensor):
+    def like(self, tensor: torch.Tensor) -> torch.Tensor:
         """A CPU tensor of the same shape with assumed values. Constant ones take no memory."""
         if self.kind == "random" and tensor.is_floating_point():
             drawn = torch.empty(tensor.shape, dtype=torch.float32, device="cpu")
@@ -29,12 +31,12 @@ class Assumption:
         )
         return torch.full((), int(one), dtype=tensor.dtype, device="cpu").expand(tensor.shape)
 
-    def weights(self, tensor):
+    def weights(self, tensor: torch.Tensor) -> torch.Tensor:
         """As `like`, for weights to draw by: not negative, and equal instead of zero."""
         assumed = self.like(tensor).abs()
         return assumed if self.kind == "random" else torch.ones_like(assumed)
 
-    def write(self, tensor):
+    def write(self, tensor: torch.Tensor) -> None:
         """Puts the assumed values into the tensor's memory. Zero is what it reads as already."""
         if self.kind != "zeros":
             host.view(tensor).copy_(self.like(tensor))

@@ -1,20 +1,30 @@
 """The command `python -m gmlake predict`: from options to a prediction, and to an exit code."""
 
+from __future__ import annotations
+
 import os
 import shlex
 import signal
 import sys
 import tempfile
+from typing import TYPE_CHECKING
 
 from . import Problem, answer, grid, library, options, pytorch, simulator
+from .order import Ranks, Task
 from .outputs import Outputs, made, name_of
 from .prediction import predict
 from .run import Workshop
 
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from .facts import Rank
+
 FAILED, WRONG, INTERRUPTED = 1, 2, 130
 
 
-def main(given):
+def main(given: argparse.Namespace) -> int:
     """Predicts as the options say, and returns the exit code."""
     signal.signal(signal.SIGTERM, interrupt)
     try:
@@ -26,33 +36,31 @@ def main(given):
         return INTERRUPTED
 
 
-def interrupt(*_):
+def interrupt(*_: object) -> None:
     """What a polite request to end does: the same as ctrl-C."""
     raise KeyboardInterrupt
 
 
-def command(given):
-    """As `main`, without what may go wrong."""
+def command(given: argparse.Namespace) -> int:
+    """Runs the command; errors propagate to `main`."""
     wheel = usable()
-    torch = wheel.torch
-    order = options.order_of(given, library.cards(library.find()))
-    ranks = options.ranks_of(given)
-    events = options.events_of(given, ranks)
-    configurations = grid.configurations(given.vary)
+    order, ranks = options.order_of(given, library.cards(library.find())), options.ranks_of(given)
+    task = Task(order, ranks, options.events_of(given, ranks))
+    points = grid.configurations(given.vary)
     out = given.out and made(given.out)
     if given.json and not os.path.isdir(os.path.dirname(os.path.abspath(given.json))):
         raise Problem(f"--json {given.json}: its folder does not exist")
     with tempfile.TemporaryDirectory(prefix="gmlake-predict-") as folder:
         workshop = Workshop(folder, given.jobs or os.cpu_count() or 1, wheel)
         try:
-            if configurations:
-                return grid.main(given, workshop, order, ranks, events, configurations, torch)
-            return one(given, workshop, order, ranks, events, out or folder, torch)
+            if points:
+                return grid.main(given, workshop, task, points)
+            return one(given, workshop, task, out or folder)
         finally:
             workshop.close()
 
 
-def usable():
+def usable() -> pytorch.Wheel:
     """The versions that PyTorch was built for, once all is there that a prediction needs."""
     if not sys.platform.startswith("linux"):
         raise Problem("predict works on Linux alone: CUDA's libraries are replaced by its loader")
@@ -63,42 +71,42 @@ def usable():
     return versions
 
 
-def one(given, workshop, order, ranks, events, folder, torch):
+def one(given: argparse.Namespace, workshop: Workshop, task: Task, folder: str) -> int:
     """Predicts one configuration and prints its answer."""
-    name = name_of(order.script, order.module)
-    outputs = Outputs(folder, name, ranks.world > 1, shows=ranks.ranks[0])
+    order, ranks = task.order, task.ranks
+    outputs = Outputs(folder, name_of(order.script, order.module), ranks.world > 1, shows=ranks.ranks[0])
     try:
-        found = predict(workshop, order, ranks, events, outputs.stem, outputs.output)
+        found = predict(workshop, task, outputs)
     finally:
         outputs.close()
-    outputs.show_failures(found)
+    outputs.show_failures(rank.rank for rank in found if rank.error)
     if not given.out:
         for rank in found:
-            rank["snapshot"] = None
-    content = answer.head(order, torch, world=ranks.world, events=events)
-    content["ranks"] = found
-    content["nodes"] = answer.on_nodes(found, ranks)
+            rank.snapshot = None
+    nodes = answer.on_nodes(found, ranks)
+    content = {**answer.head(task, workshop.wheel.torch), "ranks": found, "nodes": nodes}
     for path in places(given, ranks, outputs):
         answer.write_json(path, content)
-    if given.json != "-" and answer.table(found):
-        print(answer.table(found), flush=True)
-    for note in answer.notes(found, order, content["nodes"]):
+    shown = answer.table(found)
+    if given.json != "-" and shown:
+        print(shown, flush=True)
+    for note in answer.notes(found, order, nodes):
         say(note)
-    if answer.table(found):
+    if shown:
         say(f"next: {following(given, found)}")
-    return FAILED if any(rank["error"] or not rank["requests"] for rank in found) else 0
+    return FAILED if any(rank.failed for rank in found) else 0
 
 
-def following(given, found):
+def following(given: argparse.Namespace, found: Sequence[Rank]) -> str:
     """The command that shows more: of the snapshot, or the one that keeps it."""
-    kept = next((rank["snapshot"] for rank in found if rank["snapshot"]), None)
+    kept = next((rank.snapshot for rank in found if rank.snapshot), None)
     if kept:
-        return f"gmlake-sim report {shlex.quote(str(kept))}"
+        return f"gmlake-sim report {shlex.quote(kept)}"
     script = f"-m {given.script}" if given.module else shlex.quote(given.script)
     return f"python -m gmlake predict --out DIR {script}, which keeps the snapshot for gmlake-sim"
 
 
-def places(given, ranks, outputs):
+def places(given: argparse.Namespace, ranks: Ranks, outputs: Outputs) -> Iterator[str]:
     """Where the numbers are to be written; under torchrun every rank writes a file of its own."""
     mark = f".r{ranks.ranks[0]}" if ranks.launched and ranks.world > 1 else ""
     if given.out:
@@ -108,6 +116,6 @@ def places(given, ranks, outputs):
         yield given.json if given.json == "-" else stem + mark + ending
 
 
-def say(text):
+def say(text: str) -> None:
     """A message to the user, in a line."""
     print(f"gmlake: {text}", file=sys.stderr, flush=True)

@@ -1,16 +1,39 @@
 """Equivalents: what stands on the host for operators that PyTorch has for CUDA alone.
 
-They are needed where every kernel is computed (`--values real`). Each takes the CUDA operator's arguments as CPU tensors
-and returns its first results, those that a program can use; what only the CUDA backward reads is left out. Dropout
-inside attention is left out: the host could not draw what the backward would draw again.
+They are needed where every kernel is computed (`--values real`). Each takes the CUDA operator's arguments, under the names
+of its schema, as CPU tensors, and returns its first results, those that a program can use; what only the CUDA backward
+reads is left out. Dropout inside attention is left out: the host could not draw what the backward would draw again.
 """
 
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Callable
+
 import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 aten = torch.ops.aten
 
 
-def weights(query, key, causal, scale, bias):
+def of(name: str, schema: Any) -> Callable[..., Any] | None:
+    """The function that stands for this operator, called as it is; None where the host has the operator."""
+    function = EQUIVALENTS.get(name)
+    if function is None:
+        return None
+    arguments = schema.arguments
+    defaults = {each.name: each.default_value for each in arguments if each.has_default_value()}
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = {each.name: value for each, value in zip(arguments, args)}
+        return function(SimpleNamespace(**{**defaults, **given, **kwargs}))
+
+    return call
+
+
+def weights(query: Tensor, key: Tensor, causal: bool, scale: float, bias: Tensor | None) -> Tensor:
     """How much each query takes of each value."""
     scores = query @ key.transpose(-2, -1) * scale
     if bias is not None:
@@ -21,91 +44,97 @@ def weights(query, key, causal, scale, bias):
     return scores.softmax(-1)
 
 
-def widened(query, key, value, scale):
-    """In 32 bits, with a key and a value for each query's head, and the scale."""
+def widened(call: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor, float]:
+    """Query, key and value in 32 bits, with a key and a value for each query's head, and the scale."""
+    query, key = call.query, call.key
     groups = query.shape[1] // key.shape[1]
-    wide = [x.float().repeat_interleave(groups, 1) for x in (key, value)]
-    return query.float(), *wide, query.shape[-1] ** -0.5 if scale is None else scale
+    wide = [x.float().repeat_interleave(groups, 1) for x in (key, call.value)]
+    return query.float(), *wide, query.shape[-1] ** -0.5 if call.scale is None else call.scale
 
 
-def attention(query, key, value, causal, scale, bias=None):
+def attention(call: SimpleNamespace, bias: Tensor | None = None) -> Tensor:
     """Attention by its definition."""
-    q, k, v, scale = widened(query, key, value, scale)
-    return (weights(q, k, causal, scale, bias) @ v).to(query.dtype)
+    q, k, v, scale = widened(call)
+    return (weights(q, k, call.is_causal, scale, bias) @ v).to(call.query.dtype)
 
 
-def attention_backward(grad, query, key, value, causal, scale, bias=None):
+def attention_backward(call: SimpleNamespace, grad: Tensor, bias: Tensor | None = None) -> list[Tensor]:
     """The gradients of query, key, value and bias."""
-    q, k, v, scale = widened(query, key, value, scale)
-    taken, grad = weights(q, k, causal, scale, bias), grad.float()
+    q, k, v, scale = widened(call)
+    taken, grad, heads = weights(q, k, call.is_causal, scale, bias), grad.float(), (call.key.shape[1], -1)
     of_taken = grad @ v.transpose(-2, -1)
     of_scores = taken * (of_taken - (of_taken * taken).sum(-1, keepdim=True))
-    of_key = (of_scores.transpose(-2, -1) @ q * scale).unflatten(1, (key.shape[1], -1)).sum(2)
-    of_value = (taken.transpose(-2, -1) @ grad).unflatten(1, (key.shape[1], -1)).sum(2)
+    of_key = (of_scores.transpose(-2, -1) @ q * scale).unflatten(1, heads).sum(2)
+    of_value = (taken.transpose(-2, -1) @ grad).unflatten(1, heads).sum(2)
     found = [of_scores @ k * scale, of_key, of_value]
     return found if bias is None else [*found, of_scores.sum_to_size(bias.shape)]
 
 
-def flash(query, key, value, dropout=0.0, causal=False, debug=False, *, scale=None):
-    return attention(query, key, value, causal, scale)
+def biased(call: SimpleNamespace) -> Tensor:
+    """Attention with a bias that may be none."""
+    return attention(call, call.attn_bias)
 
 
-def flash_backward(grad, query, key, value, out, lse, cq, ck, mq, mk, dropout, causal, *rest, scale=None):
-    return attention_backward(grad, query, key, value, causal, scale)
+def flash_backward(call: SimpleNamespace) -> list[Tensor]:
+    """The gradients of attention without a bias."""
+    return attention_backward(call, call.grad_out)
 
 
-def efficient(query, key, value, bias, lse, dropout=0.0, causal=False, *, scale=None):
-    return attention(query, key, value, causal, scale, bias)
+def efficient_backward(call: SimpleNamespace) -> list[Tensor]:
+    """The gradients of memory-efficient attention."""
+    return attention_backward(call, call.grad_out_, call.attn_bias)
 
 
-def efficient_backward(
-    grad, query, key, value, bias, out, lse, seed, offset, dropout, wanted, causal=False, *, scale=None
-):
-    return attention_backward(grad, query, key, value, causal, scale, bias)
+def cudnn_backward(call: SimpleNamespace) -> list[Tensor]:
+    """The gradients of cuDNN's attention."""
+    return attention_backward(call, call.grad_out, call.attn_bias)
 
 
-def cudnn(query, key, value, bias, lse, dropout=0.0, causal=False, debug=False, *, scale=None):
-    return attention(query, key, value, causal, scale, bias)
-
-
-def cudnn_backward(
-    grad, query, key, value, out, lse, seed, offset, bias, cq, ck, mq, mk, dropout, causal, *, scale=None
-):
-    return attention_backward(grad, query, key, value, causal, scale, bias)
-
-
-def convolution(x, weight, padding, stride, dilation, groups, *rest):
-    return aten.convolution(x, weight, None, stride, padding, dilation, False, [0], groups)
-
-
-def convolution_transpose(x, weight, padding, output_padding, stride, dilation, groups, *rest):
+def convolution(call: SimpleNamespace) -> Tensor:
+    """A convolution without a bias."""
     return aten.convolution(
-        x, weight, None, stride, padding, dilation, True, output_padding, groups
+        call.self, call.weight, None, call.stride, call.padding, call.dilation, False, [0], call.groups
     )
 
 
-def depthwise(x, weight, kernel, bias, stride, padding, dilation):
-    groups = weight.shape[0] if x.shape[1] == 1 else x.shape[1]
-    zeros = [0] * len(kernel)
-    return aten.convolution(x, weight, bias, stride, padding, dilation, False, zeros, groups)
+def convolution_transpose(call: SimpleNamespace) -> Tensor:
+    """A transposed convolution without a bias."""
+    return aten.convolution(
+        call.self, call.weight, None, call.stride, call.padding, call.dilation, True, call.output_padding, call.groups
+    )
 
 
-def batch_norm(x, weight, bias, mean, variance, training, momentum, epsilon):
-    return aten.native_batch_norm(x, weight, bias, mean, variance, training, momentum, epsilon)
+def depthwise(call: SimpleNamespace) -> Tensor:
+    """A convolution of each channel by itself."""
+    groups = call.weight.shape[0] if call.self.shape[1] == 1 else call.self.shape[1]
+    zeros = [0] * len(call.kernel_size)
+    return aten.convolution(
+        call.self, call.weight, call.bias, call.stride, call.padding, call.dilation, False, zeros, groups
+    )
 
 
-def batch_norm_backward(x, grad, weight, mean, variance, saved, inverse, epsilon, reserve):
+def batch_norm(call: SimpleNamespace) -> tuple[Tensor, ...]:
+    """Normalization over a batch."""
+    return aten.native_batch_norm(
+        call.input, call.weight, call.bias, call.running_mean, call.running_var, call.training,
+        call.exponential_average_factor, call.epsilon,
+    )
+
+
+def batch_norm_backward(call: SimpleNamespace) -> tuple[Tensor, ...]:
+    """The gradients of normalization over a batch."""
     return aten.native_batch_norm_backward(
-        grad, x, weight, mean, variance, saved, inverse, True, epsilon, [True] * 3
+        call.grad_output, call.input, call.weight, call.running_mean, call.running_var, call.save_mean, call.save_var,
+        True, call.epsilon, [True] * 3,
     )
 
 
-EQUIVALENTS = {
-    "_scaled_dot_product_flash_attention": flash,
+EQUIVALENTS: dict[str, Callable[[SimpleNamespace], Any]] = {
+    "_scaled_dot_product_flash_attention": attention,
     "_scaled_dot_product_flash_attention_backward": flash_backward,
-    "_scaled_dot_product_efficient_attention": efficient,
+    "_scaled_dot_product_efficient_attention": biased,
     "_scaled_dot_product_efficient_attention_backward": efficient_backward,
-    "_scaled_dot_product_cudnn_attention": cudnn,
+    "_scaled_dot_product_cudnn_attention": biased,
     "_scaled_dot_product_cudnn_attention_backward": cudnn_backward,
     "cudnn_convolution": convolution,
     "cudnn_convolution_transpose": convolution_transpose,

@@ -4,6 +4,8 @@ Names may end in `*`. Those that write into tensors which exist are never left, 
 the shape: what they write over may have been known.
 """
 
+from __future__ import annotations
+
 import fnmatch
 import re
 
@@ -29,16 +31,16 @@ _sparse* im2col col2im
 INNER = frozenset(["aten::pow.Tensor_Tensor_out", "aten::isin.Tensor_Tensor_out"])
 
 
-def _any(names):
+def _any(names: str) -> re.Pattern[str]:
     return re.compile("|".join(map(fnmatch.translate, names.split())))
 
 
 _SHAPES, _FLOATS = _any(SHAPES), _any(FLOATS)
 
 
-def is_left(name, mutable, everything):
+def is_left(name: str, mutable: bool, everything: bool) -> bool:
     """Whether this operator is left as it is; `everything`: even floats are computed."""
-    base = name.split("::")[1].split(".")[0]
+    base = name.split("::")[1].split(".", maxsplit=1)[0]
     if name in INNER or _SHAPES.match(base):
         return True
     return not mutable and not everything and _FLOATS.match(base) is not None

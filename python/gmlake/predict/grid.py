@@ -6,22 +6,35 @@ value of the first of them each card is enough under each allocator: one table f
 of the others.
 """
 
+from __future__ import annotations
+
 import itertools
 import os
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from .. import _sizes
 from . import Problem, answer
+from .facts import Configuration, Rank
 from .outputs import Outputs, made, name_of
 from .prediction import failed, predict
 from .progress import Progress
 from .series import label, series_of
 
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from .order import Task
+    from .run import Workshop
+
 ROW = "{:>{wide}} {:>10} {:>10} {:>10} {:>10}  {}"
 
 
-def configurations(varied):
+def configurations(varied: Sequence[str]) -> list[dict[str, str]]:
     """Every combination of the values, each a dict; the first of `varied` changes fastest."""
     lists = dict(map(values_of, varied))
     if len(lists) < len(varied):
@@ -29,14 +42,14 @@ def configurations(varied):
     return combinations(lists)
 
 
-def combinations(lists):
+def combinations(lists: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
     """Every combination of the values of a dict of lists, as `configurations`."""
     names = list(lists)
     backwards = itertools.product(*(lists[name] for name in reversed(names)))
     return [dict(zip(names, reversed(values))) for values in backwards] if lists else []
 
 
-def values_of(text):
+def values_of(text: str) -> tuple[str, list[str]]:
     """The name and the values of one --vary."""
     name, _, listed = text.partition("=")
     values = [value.strip() for value in listed.split(",") if value.strip()]
@@ -48,7 +61,7 @@ def values_of(text):
     return name, values
 
 
-def arguments(given, values):
+def arguments(given: Iterable[str], values: Mapping[str, str]) -> list[str]:
     """The script's arguments in one configuration."""
     found = list(given)
     for name, value in values.items():
@@ -60,129 +73,135 @@ def arguments(given, values):
     return found
 
 
-def main(given, workshop, order, ranks, events, grid, torch):
+@dataclass(frozen=True)
+class Grid:
+    """Configurations of one task, run in a workshop, whose files go into a folder under a name."""
+
+    workshop: Workshop
+    task: Task
+    points: list[dict[str, str]]
+    folder: str
+    name: str
+
+    def run(self) -> list[Configuration]:
+        """The configurations with their ranks, in the order of the grid, with progress meanwhile."""
+        progress, count = Progress(len(self.points)), 0
+        with ThreadPoolExecutor(self.workshop.jobs) as pool:
+            work = [pool.submit(self.run_one, values) for values in self.points]
+            try:
+                for future in as_completed(work):
+                    count += reason(future.result()) is not None
+                    progress.advance(count)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                self.workshop.close()
+                raise
+            finally:
+                progress.end()
+        return [future.result() for future in work]
+
+    def run_one(self, values: dict[str, str]) -> Configuration:
+        """One configuration."""
+        ranks, given = self.task.ranks, self.task.order.arguments
+        order = replace(self.task.order, arguments=arguments(given, values))
+        outputs = Outputs(self.folder, f"{self.name}.{mark(values)}", ranks.world > 1, shows=None)
+        try:
+            found = predict(self.workshop, replace(self.task, order=order), outputs)
+        except Problem as problem:
+            found = [failed(rank, str(problem)) for rank in ranks.ranks]
+        finally:
+            outputs.close()
+        return Configuration(values, order.arguments, found)
+
+
+def main(given: argparse.Namespace, workshop: Workshop, task: Task, points: list[dict[str, str]]) -> int:
     """Predicts all configurations, prints the answers, and returns the exit code."""
     folder = made(given.out or os.path.join(workshop.folder, "grid"))
-    name = name_of(order.script, order.module)
-    found = run_all(workshop, order, ranks, events, grid, folder, name)
-    content = answer.head(order, torch, world=ranks.world, events=events)
-    content.update(configurations=found, series=[])
-    texts = [table(found)]
+    name = name_of(task.order.script, task.order.module)
+    found = Grid(workshop, task, points, folder, name).run()
+    replies, texts = [], [table(found)]
     for series in series_of([each for each in found if reason(each) is None]):
-        reply = series.ask(given.out and os.path.join(folder, f"{name}{series.mark}.svg"))
-        content["series"].append(reply)
+        reply = series.ask(os.path.join(folder, f"{name}{series.mark}.svg") if given.out else None)
+        replies.append(reply)
         texts.append(series.table(reply))
     if not given.out:
         forget_snapshots(found)
+    head = answer.head(task, workshop.wheel.torch)
+    content = {**head, "configurations": found, "series": replies}
     for path in [given.out and os.path.join(folder, f"{name}.json"), given.json]:
         if path:
             answer.write_json(path, content)
     if given.json != "-":
         print("\n\n".join(texts), flush=True)
-    for note in failures(found):
-        print(f"gmlake: {note}", file=sys.stderr)
-    for note in answer.shared_notes([rank for each in found for rank in each["ranks"]], order):
+    for note in [*failures(found), *answer.shared_notes([r for each in found for r in each.ranks], task.order)]:
         print(f"gmlake: {note}", file=sys.stderr)
     return 1 if any(reason(each) and not out_of_memory(each) for each in found) else 0
 
 
-def failures(found):
+def failures(found: Iterable[Configuration]) -> list[str]:
     """The reasons, whole, each with the first configuration that has it."""
-    first = {}
+    first: dict[str, str] = {}
     for each in found:
-        if reason(each) and not out_of_memory(each):
-            first.setdefault(reason(each), label(each["values"]))
+        why = reason(each)
+        if why and not out_of_memory(each):
+            first.setdefault(why, label(each.values))
     return [f"{name}: {answer.short(text)}" for text, name in first.items()]
 
 
-def forget_snapshots(found):
+def forget_snapshots(found: Iterable[Configuration]) -> None:
     """Names no files that are about to be deleted."""
     for configuration in found:
-        for rank in configuration["ranks"]:
-            rank["snapshot"] = None
+        for rank in configuration.ranks:
+            rank.snapshot = None
 
 
-def run_all(workshop, order, ranks, events, grid, folder, name):
-    """The configurations with their ranks, in the order of the grid, with progress meanwhile."""
-    progress, count = Progress(len(grid)), 0
-    with ThreadPoolExecutor(workshop.jobs) as pool:
-        work = {
-            pool.submit(run_one, workshop, order, ranks, events, values, folder, name): values
-            for values in grid
-        }
-        try:
-            for future in as_completed(work):
-                count += reason(future.result()) is not None
-                progress.advance(count)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            workshop.close()
-            raise
-        finally:
-            progress.end()
-    return [future.result() for future in work]
-
-
-def run_one(workshop, order, ranks, events, values, folder, name):
-    """One configuration."""
-    own = order._replace(arguments=arguments(order.arguments, values))
-    outputs = Outputs(folder, f"{name}.{mark(values)}", ranks.world > 1, shows=None)
-    try:
-        found = predict(workshop, own, ranks, events, outputs.stem, outputs.output)
-    except Problem as problem:
-        found = [failed(rank, str(problem)) for rank in ranks.ranks]
-    finally:
-        outputs.close()
-    return {"values": values, "arguments": own.arguments, "ranks": found}
-
-
-def mark(values):
+def mark(values: Mapping[str, str]) -> str:
     """A configuration in the name of a file."""
     return re.sub(r"[^\w.,=+-]", "_", label(values))
 
 
-def worst(configuration):
+def worst(configuration: Configuration) -> Rank:
     """The rank that holds most."""
-    return max(configuration["ranks"], key=lambda rank: rank["reserved_peak_bytes"] or 0)
+    return max(configuration.ranks, key=lambda rank: rank.reserved_peak_bytes or 0)
 
 
-def reason(configuration):
+def reason(configuration: Configuration) -> str | None:
     """Why a configuration has no full answer, or None."""
     if out_of_memory(configuration):
         return f"out of memory in step {first_oom(configuration)}"
-    for rank in configuration["ranks"]:
-        if rank["error"] or not rank["requests"]:
-            return rank["error"] or "no GPU memory was asked for"
+    for rank in configuration.ranks:
+        if rank.failed:
+            return rank.error or "no GPU memory was requested"
     return None
 
 
-def first_oom(configuration):
-    steps = [rank["oom_step"] for rank in configuration["ranks"]]
+def first_oom(configuration: Configuration) -> int | None:
+    """The first step in which memory ran out."""
+    steps = [rank.oom_step for rank in configuration.ranks]
     return min((step for step in steps if step is not None), default=None)
 
 
-def out_of_memory(configuration):
+def out_of_memory(configuration: Configuration) -> bool:
+    """Whether memory ran out."""
     return first_oom(configuration) is not None
 
 
-def table(found):
+def table(found: Sequence[Configuration]) -> str:
     """A line for each configuration: what its largest rank holds, or why it failed."""
-    names = ", ".join(found[0]["values"])
-    rows = [(", ".join(each["values"].values()), each) for each in found]
+    names = ", ".join(found[0].values)
+    rows = [(", ".join(each.values.values()), each) for each in found]
     wide = min(20, max(len(text) for text, _ in rows))
     head = ROW.format("", "PyTorch", "live", "expandable", "lake", "", wide=wide).rstrip()
     return "\n".join([names, head, *(line(text, each, wide) for text, each in rows)])
 
 
-def line(text, configuration, wide):
-    rank = worst(configuration)
-    held = [rank["reserved_peak_bytes"], rank["active_peak_bytes"]]
-    held += [answer.allocator(rank, name)["reserved_peak_bytes"] for name in ["expandable", "lake"]]
+def line(text: str, configuration: Configuration, wide: int) -> str:
+    """One configuration in the table."""
     why = reason(configuration) or ""
-    row = ROW.format(text[:wide], *map(answer.size, held), "", wide=wide)
+    row = ROW.format(text[:wide], *map(_sizes.show, answer.held(worst(configuration))), "", wide=wide)
     return shortened(f"{row}{why}".rstrip())
 
 
-def shortened(text, wide=80):
+def shortened(text: str, wide: int = 80) -> str:
     """A line that fits a terminal."""
     return text if len(text) <= wide else text[: wide - 3] + "..."

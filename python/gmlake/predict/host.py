@@ -5,37 +5,45 @@ dtype covers all of it; a view of it, with the device tensor's shape and strides
 allocates nothing.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 import time
+from typing import TYPE_CHECKING, Any, Callable
 
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 START = 4096  # of the covered addresses; a multiple of every element size, and not null
 END = 1 << 47
 
 INTEGERS = frozenset(
-    [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
-    + [torch.uint16, torch.uint32, torch.uint64]
+    [
+        torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+        torch.uint16, torch.uint32, torch.uint64,
+    ]
 )
 
 # Threads of OpenMP wait for each other. Together with other predictions on the same cores that costs more than they bring.
 _openmp = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so"))
 _threads = getattr(_openmp, "omp_get_max_threads", lambda: 1)
-_set_threads = getattr(_openmp, "omp_set_num_threads", lambda count: None)
+_set_threads = getattr(_openmp, "omp_set_num_threads", lambda _count: None)
 
 # A real GPU computes this itself and not its host: the clock that estimates leaves the time out.
-_leave_out = getattr(ctypes.CDLL(None), "gmlake_gpu_leave_out", lambda _nanoseconds: None)
+_leave_out: Any = getattr(ctypes.CDLL(None), "gmlake_gpu_leave_out", lambda _nanoseconds: None)
 if hasattr(_leave_out, "argtypes"):
     _leave_out.argtypes, _leave_out.restype = [ctypes.c_uint64], None
 
 # As PyTorch has them: DeepSpeed replaces them in the module while it builds a model.
 _empty, _empty_strided = torch.empty, torch.empty_strided
 
-_whole = {}  # dtype: the tensor over all addresses
+_whole: dict[torch.dtype, torch.Tensor] = {}  # dtype: the tensor over all addresses
 
 
-def view(tensor):
+def view(tensor: torch.Tensor) -> torch.Tensor:
     """The same elements, as a CPU tensor. A CPU tensor is returned as it is."""
     if not tensor.is_cuda:
         return tensor
@@ -46,7 +54,7 @@ def view(tensor):
     return _all(dtype).as_strided(tensor.shape, tensor.stride(), offset)
 
 
-def _all(dtype):
+def _all(dtype: torch.dtype) -> torch.Tensor:
     found = _whole.get(dtype)
     if found is None:
         storage = torch._C._construct_storage_from_data_pointer(
@@ -58,12 +66,12 @@ def _all(dtype):
     return found
 
 
-def wide(tensor):
+def wide(tensor: torch.Tensor) -> torch.Tensor:
     """The values as 64-bit floats, for kernels that the CPU has for floats only."""
     return view(tensor).double()
 
 
-def call(overload, args, kwargs):
+def call(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Calls an operator on CPU tensors, on one thread, unseen by the program's own modes."""
     threads, begin = _threads(), time.thread_time_ns()
     _set_threads(1)
@@ -75,7 +83,7 @@ def call(overload, args, kwargs):
         _leave_out(time.thread_time_ns() - begin)
 
 
-def map_tensors(change, value):
+def map_tensors(change: Callable[[torch.Tensor], Any], value: Any) -> Any:
     """The same arguments with every tensor replaced, in lists and tuples too."""
     if isinstance(value, torch.Tensor):
         return change(value)
@@ -88,7 +96,7 @@ def map_tensors(change, value):
     return value
 
 
-def tensors(values):
+def tensors(values: Iterable[Any]) -> list[torch.Tensor]:
     """All tensors among arguments or results, lists searched."""
     found = []
     for value in values:
@@ -99,7 +107,7 @@ def tensors(values):
     return found
 
 
-def results(out):
+def results(out: Any) -> list[torch.Tensor]:
     """All results of a call, with an empty tensor for each that is undefined."""
     if isinstance(out, torch.Tensor):
         return [out]
@@ -109,7 +117,7 @@ def results(out):
     return found
 
 
-def writing(overload):
+def writing(overload: Any) -> tuple[Any, list[str]]:
     """The overload that writes the same results into given tensors, and their names; None where there is none."""
     schema = overload._schema
     if schema.is_mutable or any(

@@ -5,14 +5,21 @@ and all to our one file, stands first where the loader looks; and the library is
 its functions win even where NVIDIA's files are found by another path.
 """
 
+from __future__ import annotations
+
 import ctypes
 import glob
 import json
 import os
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from . import Problem
+
+if TYPE_CHECKING:
+    from .facts import LibraryReport
+    from .pytorch import Wheel
 
 NAME = "libgmlake_gpu.so"
 
@@ -52,7 +59,7 @@ COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 UNLIMITED = 4 << 40  # bytes; more than any card, and addresses are there for it
 
 
-def find():
+def find() -> str:
     """The library's path: GMLAKE_GPU_LIBRARY, or in the package, or in a source tree's build."""
     named = os.environ.get("GMLAKE_GPU_LIBRARY")
     if named:
@@ -68,23 +75,23 @@ def find():
     return str(found[-1])
 
 
-def cards(path):
+def cards(path: str) -> list[str]:
     """Names of the cards that the library can be; empty if it does not tell."""
     try:
         function = ctypes.CDLL(path).gmlake_gpu_cards
     except (AttributeError, OSError):
         return []
-    return json.loads(_text(function) or "[]")
+    return list(json.loads(_text(function) or "[]"))
 
 
-def links(path, folder):
+def links(path: str, folder: str) -> None:
     """Fills `folder` with links to the library under the names of CUDA's libraries."""
     for name in [NAME, *NAMES]:
         os.symlink(path, os.path.join(folder, name))
     Path(folder, LINKED).write_text(LINKER_SCRIPT)
 
 
-def environment(folder, wheel, **settings):
+def environment(folder: str, wheel: Wheel, **settings: object) -> dict[str, str]:
     """The environment of a process in which PyTorch finds the virtual GPU, by the links.
 
     `wheel` has the versions that PyTorch was built for. The settings are the library's own, such as
@@ -103,7 +110,7 @@ def environment(folder, wheel, **settings):
     return own
 
 
-def compiled(folder, base):
+def compiled(folder: str, base: str | None) -> str:
     """The folder where torch.compile keeps what it compiled and how it decided, one for each build of the library.
 
     It decides by times, under the name of the card: a real GPU must not find what a virtual one said.
@@ -113,32 +120,32 @@ def compiled(folder, base):
     return base if base.endswith(stamp) else os.path.join(base, stamp)
 
 
-def report():
+def report() -> LibraryReport:
     """What the library counted in this process; empty where it is not loaded."""
     function = getattr(ctypes.CDLL(None), "gmlake_gpu_report", None)
-    return json.loads(_text(function)) if function else {}
+    return cast("LibraryReport", json.loads(_text(function))) if function else {}
 
 
-def all_done_ns():
+def all_done_ns() -> int:
     """When all that was asked for so far will be done, by the clock that estimates; 0 where there is none."""
     function = getattr(ctypes.CDLL(None), "gmlake_gpu_all_done_ns", None)
     if not function:
         return 0
     function.restype = ctypes.c_uint64
-    return function()
+    return int(function())
 
 
-def real_gpus():
+def real_gpus() -> list[str]:
     """Device files of NVIDIA GPUs that this machine has."""
     return sorted(glob.glob("/dev/nvidia[0-9]*"))
 
 
-def _before(first, rest):
+def _before(first: str, rest: str | None) -> str:
     """A list of paths as the loader reads it, with one put before the others."""
     return f"{first}:{rest}" if rest else first
 
 
-def _text(function):
+def _text(function: Any) -> str:
     """The text that a function writes into a buffer, whose whole length it returns."""
     function.argtypes, function.restype = [ctypes.c_char_p, ctypes.c_size_t], ctypes.c_size_t
     length = function(None, 0)

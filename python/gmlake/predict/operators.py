@@ -9,12 +9,22 @@ Of special kinds are those that bring values to the host (*read*), that copy (*c
 that is a value (*count*). All others are *plain*.
 """
 
-import torch
+from __future__ import annotations
 
-from . import host, presumed, scalars
-from .equivalents import EQUIVALENTS
+from typing import TYPE_CHECKING, Any, Callable
+
+import torch
+from torch import Tensor
+
+from . import equivalents, host, presumed, scalars
 from .readbacks import READBACKS
 from .shadow import clear, prepare, span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from .shadow import Shadow
+    from .values import Values
 
 MIB = 1 << 20
 MANY = 256 * MIB  # of storage that may be known
@@ -22,7 +32,6 @@ FEW = MIB >> 4
 LARGE = 32 << 10  # elements, from which on results are written at once and not copied
 CUDA = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
 INTEGERS = host.INTEGERS
-Tensor = torch.Tensor
 
 # In place, and what was there before is not read.
 OVERWRITING = frozenset(
@@ -31,24 +40,24 @@ OVERWRITING = frozenset(
 )
 
 
-def in_backward():
+def in_backward() -> bool:
     """Whether autograd computes gradients on this thread; not when it computes a forward again."""
     return torch._C._current_graph_task_id() != -1 and not torch.is_grad_enabled()
 
 
-def repeats(tensor):
+def repeats(tensor: Tensor) -> bool:
     """Whether several elements have the same memory, by an expanded dimension."""
     return 0 in tensor.stride() and any(
         size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride())
     )
 
 
-def some_values(count):
+def some_values(count: int) -> str:
     """How many values, in words."""
     return "a value" if count == 1 else f"{count:,} values"
 
 
-def first_words(error):
+def first_words(error: Exception) -> str:
     """An error's message, shortened to a line."""
     return str(error).split("\n")[0].split(". ")[0][:100]
 
@@ -60,7 +69,7 @@ class Limits:
     seldom asked for: where many are known already, only the smallest are computed.
     """
 
-    def __init__(self, shadow, everything=False):
+    def __init__(self, shadow: Shadow, everything: bool = False) -> None:
         endless = 1 << 62
         self.shadow = shadow
         self.indices = endless if everything else 1024 * MIB
@@ -69,7 +78,7 @@ class Limits:
         self.decided = endless if everything else 8 * MIB
         self.everything = everything
 
-    def of(self, dtype):
+    def of(self, dtype: torch.dtype) -> int:
         """Bytes that a tensor of this type may have."""
         if dtype not in INTEGERS:
             many = self.shadow.bytes > MANY and not self.everything
@@ -80,7 +89,7 @@ class Limits:
 class Operator:
     """One overload of an operator: what its schema says that matters here, and its CUDA kernel."""
 
-    def __init__(self, overload, kernel, values):
+    def __init__(self, overload: Any, kernel: Any, values: Values) -> None:
         self.overload, self.call = overload, kernel.call_boxed
         self.values, self.shadow, self.limits = values, values.shadow, values.limits
         arguments = overload._schema.arguments
@@ -99,16 +108,18 @@ class Operator:
         self.numbers = scalars.positions(overload._schema)
         self.listed = self.name.startswith(("_foreach", "_fused", "_amp_foreach"))
         self.into, self.into_names = host.writing(overload)
-        self.decides = None  # whether integers come out of floats: learnt at the first call
+        self.equivalent = equivalents.of(self.name, overload._schema)
+        self.decides: bool | None = None  # whether integers come out of floats: learnt at the first call
 
-    def replacement(self):
+    def replacement(self) -> Callable[..., Any]:
         """The function to register in place of the kernel."""
-        special = {"_local_scalar_dense": self.read, "copy_": self.copy}.get(self.name)
+        kinds: dict[str, Callable[..., Any]] = {"_local_scalar_dense": self.read, "copy_": self.copy}
+        special = kinds.get(self.name)
         if special or self.written or self.outs:
             return special or self.mutable
         return self.count if self.name in READBACKS else self.fresh
 
-    def device(self, args, kwargs):
+    def device(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Calls the CUDA kernel."""
         for i in self.numbers:
             if i < len(args) and type(args[i]) in scalars.TYPES:
@@ -117,7 +128,7 @@ class Operator:
 
     # Plain operators. Most calls are of large floats and must be through at once.
 
-    def fresh(self, *args, **kwargs):
+    def fresh(self, *args: Any, **kwargs: Any) -> Any:
         """A call that returns new tensors."""
         if self.decides is False and self.is_large_float(args):
             return self.device(args, kwargs)
@@ -133,7 +144,7 @@ class Operator:
             self.presume(args, results)
         return out
 
-    def mutable(self, *args, **kwargs):
+    def mutable(self, *args: Any, **kwargs: Any) -> Any:
         """A call that writes into tensors that exist."""
         if not self.shadow.blocks and self.is_large_float(args):
             return self.device(args, kwargs)
@@ -153,7 +164,7 @@ class Operator:
             self.forget(written)
         return out
 
-    def in_place(self, own, args, kwargs):
+    def in_place(self, own: list[Tensor], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """A call that changes tensors. What it makes of them is found before the device is called:
 
         A CUDA kernel may work on a copy that it then writes back, without having computed it.
@@ -175,18 +186,18 @@ class Operator:
         self.learn(results, assumed)
         return out
 
-    def change(self, own, args, kwargs):
+    def change(self, own: list[Tensor], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         """Copies of the tensors after the operator has changed them, and its other results."""
         copies = {id(tensor): host.view(tensor).clone() for tensor in own}
 
-        def seen(tensor):
+        def seen(tensor: Tensor) -> Any:
             copy = copies.get(id(tensor))
             return self.seen(tensor) if copy is None else copy
 
         found = host.results(self.on_host(self.overload, args, kwargs, seen))
         return list(copies.values()) + [r for i, r in enumerate(found) if i in self.new_results]
 
-    def presume(self, args, results):
+    def presume(self, args: Sequence[Any], results: Sequence[Tensor]) -> None:
         """A condition on values that are too many: presumed of all where it is true of an assumed one."""
         capturing = torch._C._cuda_isCurrentStreamCapturing()
         if capturing or not self.tried(presumed.is_true, self.overload, args, self.values.assumption, self.shadow):
@@ -198,14 +209,14 @@ class Operator:
             else:
                 self.shadow.presume(result)
 
-    def is_computed(self, written, read, lost):
+    def is_computed(self, written: Sequence[Tensor], read: Sequence[Tensor], lost: bool) -> bool:
         """Whether a call with these tensors is computed on the host."""
         if not self.may_write(written) or torch._C._cuda_isCurrentStreamCapturing():
             return False
         integers = any(tensor.dtype in INTEGERS for tensor in written)
         return not lost or integers and self.may_decide(read)
 
-    def is_large_float(self, args):
+    def is_large_float(self, args: Sequence[Any]) -> bool:
         """Whether the first argument is a tensor of floats that is too large to be computed."""
         first = args[0] if args else None
         if type(first) in (list, tuple):
@@ -216,7 +227,7 @@ class Operator:
             and first.numel() * first.element_size() > self.limits.floats
         )
 
-    def is_lost(self, read):
+    def is_lost(self, read: Sequence[Tensor]) -> bool:
         """Whether one of these tensors is too large, or of unknown floats."""
         limits = self.limits
         for tensor in read:
@@ -226,21 +237,21 @@ class Operator:
         floats = [t for t in read if t.is_cuda and t.numel() and t.dtype not in INTEGERS]
         return not all(map(self.shadow.known, floats))
 
-    def may_decide(self, read):
+    def may_decide(self, read: Sequence[Tensor]) -> bool:
         """Whether unknown floats are few enough to be taken for something."""
         different = {id(tensor): tensor.numel() for tensor in read}
         return sum(different.values()) <= self.limits.decided
 
-    def may_write(self, written):
+    def may_write(self, written: Sequence[Tensor]) -> bool:
         """Whether the results are small enough to be computed."""
         if self.listed and not self.limits.everything:
             return False
         return self.fit(written)
 
-    def fit(self, tensors):
+    def fit(self, tensors: Iterable[Tensor]) -> bool:
         return all(self.fits(tensor) for tensor in tensors)
 
-    def fits(self, tensor):
+    def fits(self, tensor: Tensor) -> bool:
         """Whether this result is computed.
 
         Gradients are not: to remember that one is known would hold its storage, and autograd adds
@@ -251,24 +262,24 @@ class Operator:
             return False
         return tensor.dtype in INTEGERS or self.limits.everything or not in_backward()
 
-    def forget(self, written):
+    def forget(self, written: Iterable[Tensor]) -> None:
         """Kernels have written here."""
         for tensor in written:
             self.shadow.forget(tensor)
 
-    def learn(self, results, assumed):
+    def learn(self, results: Iterable[Tensor], assumed: bool) -> None:
         """The host has written here."""
         for tensor in results:
             if tensor.numel() and self.fits(tensor):
                 self.shadow.learn(tensor, assumed)
         self.values.computed += 1
 
-    def are_sure(self, read):
+    def are_sure(self, read: Sequence[Tensor]) -> bool:
         return all(self.shadow.sure(tensor) for tensor in read if tensor.is_cuda)
 
     # The host's part.
 
-    def tried(self, function, *arguments):
+    def tried(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """The function's result, true if it has none; none if it fails, which is remembered."""
         try:
             found = function(*arguments)
@@ -277,21 +288,25 @@ class Operator:
             return None
         return True if found is None else found
 
-    def compute(self, args, kwargs, read, results, lost):
+    def compute(
+        self, args: Sequence[Any], kwargs: dict[str, Any], read: Sequence[Tensor], results: Sequence[Tensor], lost: bool
+    ) -> None:
         """Calls the operator on the host and keeps its results."""
         fitting = [tensor for tensor in results if tensor.numel() and self.fits(tensor)]
         if not fitting or torch._C._cuda_isCurrentStreamCapturing():
-            return self.forget(results)
+            self.forget(results)
+            return
         prepare(fitting)
         if self.tried(self.write, args, kwargs, results) is None:
-            return self.forget(results)
-        self.learn(fitting, lost or not self.are_sure(read))
+            self.forget(results)
+        else:
+            self.learn(fitting, lost or not self.are_sure(read))
 
-    def write(self, args, kwargs, results):
+    def write(self, args: Sequence[Any], kwargs: dict[str, Any], results: Sequence[Tensor]) -> None:
         """Calls the operator on the host, whose results come into the memory of the device's."""
         if self.is_zeroing(args):
-            return self.zero(args[0])
-        if self.written or self.outs:
+            self.zero(args[0])
+        elif self.written or self.outs:
             self.on_host(self.overload, args, kwargs)  # overwrites
         elif self.into and sum(tensor.numel() for tensor in results) > LARGE and self.fit(results):
             outs = dict(zip(self.into_names, map(host.view, results)))
@@ -305,7 +320,7 @@ class Operator:
                 found = self.on_host(self.overload, *host.map_tensors(host.wide, (args, kwargs)))
             self.keep(results, found)
 
-    def is_zeroing(self, args):
+    def is_zeroing(self, args: Sequence[Any]) -> bool:
         """Whether this writes zeros into a whole stretch of memory."""
         zero = (
             self.name == "zero_"
@@ -315,7 +330,7 @@ class Operator:
         )
         return zero and (args[0].is_contiguous() or not self.shadow.touched(args[0]))
 
-    def zero(self, tensor):
+    def zero(self, tensor: Tensor) -> None:
         """Makes a tensor read as zeros without a write to each page. One that was never written does already.
 
         Programs that time kernels clear as much as the GPU's cache holds before each.
@@ -323,21 +338,23 @@ class Operator:
         if self.shadow.touched(tensor):
             clear(tensor.data_ptr(), span(tensor))
 
-    def on_host(self, overload, args, kwargs, seen=None):
+    def on_host(
+        self, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any], seen: Callable[[Tensor], Any] | None = None
+    ) -> Any:
         """The operator's result from the host's view of its arguments."""
         args = host.map_tensors(seen or self.seen, args)
-        kwargs = host.map_tensors(seen or self.seen, kwargs)
+        named: dict[str, Any] = host.map_tensors(seen or self.seen, kwargs)
         for name in self.outs:
-            if name in kwargs and not kwargs[name].numel():
-                kwargs[name] = kwargs[name].clone()
+            if name in named and not named[name].numel():
+                named[name] = named[name].clone()
         if self.random:
-            kwargs["generator"] = self.values.generator(kwargs.get("generator"))
-        overload = EQUIVALENTS.get(self.name, overload)
+            named["generator"] = self.values.generator(named.get("generator"))
+        overload = self.equivalent or overload
         if any(i < len(args) and type(args[i]) in scalars.TYPES for i in self.numbers):
             overload = scalars.on_cpu(overload)
-        return host.call(overload, args, kwargs)
+        return host.call(overload, args, named)
 
-    def seen(self, tensor):
+    def seen(self, tensor: Tensor) -> Any:
         """What the host sees of an argument: its memory, or the assumption."""
         if not tensor.is_cuda or not tensor.numel() or self.shadow.touched(tensor):
             return host.view(tensor)
@@ -349,7 +366,7 @@ class Operator:
             return self.values.assumption.weights(tensor)
         return self.values.assumption.like(tensor)
 
-    def keep(self, results, found):
+    def keep(self, results: Sequence[Tensor], found: Any) -> None:
         """Writes what was found on the host into the results that fit."""
         for tensor, value in zip(results, host.results(found)):
             if tensor.numel() and value.numel() and self.fits(tensor):
@@ -361,7 +378,7 @@ class Operator:
 
     # The special kinds.
 
-    def count(self, *args, **kwargs):
+    def count(self, *args: Any, **kwargs: Any) -> Any:
         """A call that returns as many elements as a kernel has counted."""
         read = host.tensors(args)
         lost = self.is_lost(read)
@@ -381,13 +398,13 @@ class Operator:
         self.learn(results, not sure)
         return out
 
-    def read(self, tensor):
+    def read(self, tensor: Tensor) -> Any:
         """One value for the host: `item`, `bool`, a branch."""
         if self.shadow.sure(tensor):
             return self.device((tensor,), {})
         return self.notice(tensor, "a value", (tensor,))
 
-    def copy(self, to, source, non_blocking=False):
+    def copy(self, to: Tensor, source: Tensor, non_blocking: bool = False) -> Any:
         """A copy that the library makes, or drops where it is large, or a kernel where elements change."""
         args = (to, source, non_blocking)
         if source.is_cuda and to.is_cuda and self.is_large_float(args):
@@ -408,7 +425,7 @@ class Operator:
             self.moved(to, source, args)
         return out
 
-    def notice(self, tensor, what, args):
+    def notice(self, tensor: Tensor, what: str, args: Sequence[Any]) -> Any:
         """A read of values that were never computed."""
         values = self.values
         if not values.is_noticed():
@@ -419,7 +436,7 @@ class Operator:
         with values.noticed():
             return self.device(args, {})
 
-    def brought(self, to, source):
+    def brought(self, to: Tensor, source: Tensor) -> None:
         """After a copy from the host."""
         if self.fits(to):
             prepare([to])
@@ -434,14 +451,14 @@ class Operator:
         else:
             self.forget([to])
 
-    def fetched(self, to, source):
+    def fetched(self, to: Tensor, source: Tensor) -> None:
         """After a copy to the host, which left elements wrong where a kernel was to change them first."""
         if self.shadow.touched(source) and (
             self.fits(source) or source.numel() * source.element_size() <= MIB
         ):
             to.copy_(host.view(source))
 
-    def moved(self, to, source, args):
+    def moved(self, to: Tensor, source: Tensor, args: Sequence[Any]) -> None:
         """After a copy within the device."""
         lost = self.is_lost([source])
         if self.fits(to) and (not lost or to.dtype in INTEGERS and self.may_decide([source])):
@@ -449,7 +466,7 @@ class Operator:
         else:
             self.carried(to, source)
 
-    def carried(self, to, source):
+    def carried(self, to: Tensor, source: Tensor) -> None:
         """After a copy within the device that was not computed: the library may have made it."""
         if to.dtype == source.dtype and to.is_contiguous() and source.is_contiguous():
             if self.shadow.touched(source):

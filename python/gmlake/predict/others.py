@@ -4,7 +4,15 @@ PyTorch and its extensions call a CUDA runtime that is a library of its own, and
 themselves; it asks the driver by `cuGetExportTable`, which is not documented and which the virtual GPU refuses.
 """
 
+from __future__ import annotations
+
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .facts import Imported, Rank
 
 # Modules of libraries that carry the CUDA runtime in themselves.
 CARRIES = {
@@ -18,7 +26,7 @@ FRAMEWORKS = {"jax": "JAX", "tensorflow": "TensorFlow", "mxnet": "MXNet", "paddl
 ASKED = "cuGetExportTable"
 
 
-def facts():
+def facts() -> Imported:
     """The libraries of either kind that this process has imported."""
     return {
         "own_runtimes": sorted({name for module, name in CARRIES.items() if module in sys.modules}),
@@ -26,11 +34,11 @@ def facts():
     }
 
 
-def notes(rank):
+def notes(rank: Rank) -> Iterator[str]:
     """What to say of them, a line each."""
-    if ASKED in rank["unwritten"]:
-        who = " and ".join(rank["own_runtimes"] or []) or "a library of the script"
+    if ASKED in rank.unwritten:
+        who = " and ".join(rank.own_runtimes or []) or "a library of the script"
         yield (f"{who} has a CUDA runtime linked into it, which does not run on the virtual GPU; predict sees PyTorch "
                "and libraries that use PyTorch's CUDA runtime")
-    if not rank["requests"] and rank["frameworks"]:
-        yield f"only PyTorch is predicted; what {' and '.join(rank['frameworks'])} asks for is not seen"
+    if not rank.requests and rank.frameworks:
+        yield f"only PyTorch is predicted; what {' and '.join(rank.frameworks)} asks for is not seen"

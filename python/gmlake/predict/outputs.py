@@ -6,11 +6,18 @@
     NAME.svg          the chart of --vary
 """
 
+from __future__ import annotations
+
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 from . import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 LAST_LINES = 20  # of a log, shown when its script failed
 
@@ -18,46 +25,64 @@ LAST_LINES = 20  # of a log, shown when its script failed
 class Outputs:
     """The files of one configuration."""
 
-    def __init__(self, folder, name, has_ranks, shows):
+    def __init__(self, folder: str, name: str, has_ranks: bool, shows: int | None) -> None:
         """`shows` is the rank whose output goes to the terminal; the others' goes to logs."""
         self.folder, self.name = folder, name
-        self._has_ranks, self._shows, self._logs = has_ranks, shows, {}
+        self._has_ranks, self._shows = has_ranks, shows
+        self._logs: dict[int, IO[str]] = {}
 
-    def stem(self, rank):
+    def stem(self, rank: int) -> str:
         """A rank's path without ending."""
         name = f"{self.name}.r{rank}" if self._has_ranks else self.name
         return os.path.join(self.folder, name)
 
-    def file(self, ending):
+    def file(self, ending: str) -> str:
         """A path for all ranks."""
         return os.path.join(self.folder, self.name + ending)
 
-    def output(self, rank):
+    def output(self, rank: int) -> IO[str] | None:
         """Where a rank prints to; None is this process's standard error."""
         if rank == self._shows:
             return None
         self._logs[rank] = open(self.stem(rank) + ".log", "w")
         return self._logs[rank]
 
-    def close(self):
+    def close(self) -> None:
+        """Closes the logs."""
         for log in self._logs.values():
             log.close()
 
-    def show_failures(self, ranks):
-        """Prints the end of each log whose script failed, its traceback among it."""
+    def show_failures(self, ranks: Iterable[int]) -> None:
+        """Prints the end of the logs of these ranks, whose script failed: its traceback is there."""
         for rank in ranks:
-            if rank["error"] and rank["rank"] in self._logs:
-                lines = Path(self.stem(rank["rank"]) + ".log").read_text().splitlines()
-                print(f"gmlake: rank {rank['rank']} printed at last:", file=sys.stderr)
+            if rank in self._logs:
+                lines = Path(self.stem(rank) + ".log").read_text().splitlines()
+                print(f"gmlake: last output of rank {rank}:", file=sys.stderr)
                 print("\n".join(lines[-LAST_LINES:]), file=sys.stderr)
 
 
-def name_of(script, is_module):
+@dataclass(frozen=True)
+class Unseen:
+    """The files of a run that nobody looks at: each begins with `name`, and what is printed goes `nowhere`."""
+
+    name: str
+    nowhere: IO[str]
+
+    def stem(self, rank: int) -> str:
+        """A rank's path without ending."""
+        return f"{self.name}.{rank}"
+
+    def output(self, _rank: int) -> IO[str]:
+        """Where a rank prints to."""
+        return self.nowhere
+
+
+def name_of(script: str, is_module: bool) -> str:
     """What the files are called: after the script."""
-    return script.split(".")[-1] if is_module else Path(os.path.abspath(script)).stem
+    return script.rsplit(".", maxsplit=1)[-1] if is_module else Path(os.path.abspath(script)).stem
 
 
-def made(folder):
+def made(folder: str) -> str:
     """A folder that exists now."""
     try:
         os.makedirs(folder, exist_ok=True)

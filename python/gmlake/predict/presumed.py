@@ -5,9 +5,19 @@ is computed for one assumed value in place of all. Where that is true, the whole
 not written.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from . import host
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .assumption import Assumption
+    from .shadow import Shadow
 
 # Conditions, what connects them, and what asks for all or any of them.
 NAMES = frozenset(
@@ -16,10 +26,10 @@ NAMES = frozenset(
 )
 
 
-def is_true(overload, args, assumption, shadow):
+def is_true(overload: Any, args: Sequence[Any], assumption: Assumption, shadow: Shadow) -> bool:
     """Whether an operator gives true for one assumed value of each tensor."""
 
-    def one(tensor):
+    def one(tensor: torch.Tensor) -> torch.Tensor:
         shape = [1] * tensor.dim()
         if shadow.is_presumed(tensor):
             return torch.ones(shape, dtype=torch.bool, device="cpu")

@@ -3,24 +3,33 @@
 Its `version.py` and its metadata tell, without an import of PyTorch, which takes seconds and may fail.
 """
 
+from __future__ import annotations
+
 import importlib.metadata
 import importlib.util
 import re
 import runpy
 import sys
-from collections import namedtuple
 from pathlib import Path
+from typing import NamedTuple
 
 from . import Problem
 
 OLDEST = (2, 9)
 
-# Versions of PyTorch and of the CUDA that it was built for, such as 2.11.0+cu130 and 13.0; of cuDNN as a number, such as
-# 91900, or None where the wheel does not say.
-Wheel = namedtuple("Wheel", "torch cuda cudnn")
+
+class Wheel(NamedTuple):
+    """Versions of PyTorch and of the CUDA that it was built for, such as 2.11.0+cu130 and 13.0.
+
+    That of cuDNN is a number, such as 91900, or None where the wheel does not say.
+    """
+
+    torch: str
+    cuda: str
+    cudnn: int | None
 
 
-def versions():
+def versions() -> Wheel:
     """The versions of the PyTorch that is installed. Raises `Problem` where it cannot be used."""
     found = importlib.util.find_spec("torch")
     if found is None or not found.origin:
@@ -37,7 +46,7 @@ def versions():
     return Wheel(str(name), version["cuda"], cudnn(Path(found.origin).parents[1]))
 
 
-def cudnn(folder):
+def cudnn(folder: Path) -> int | None:
     """The version of cuDNN that the wheel in this folder was compiled for: it requires that very one."""
     for wheel in importlib.metadata.distributions(name="torch", path=[str(folder)]):
         for requirement in wheel.requires or []:
@@ -48,6 +57,6 @@ def cudnn(folder):
     return None
 
 
-def numbers(name):
+def numbers(name: str) -> tuple[int, ...]:
     """The first two numbers of a version."""
     return tuple(int(part) for part in str(name).split("+")[0].split(".")[:2])

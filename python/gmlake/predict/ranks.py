@@ -7,16 +7,25 @@ Here it answers for the others: what another rank would have written is there at
 Ranks that run together meet in PyTorch's own store, and nothing is changed.
 """
 
+from __future__ import annotations
+
 import importlib
 import os
+from typing import TYPE_CHECKING, Any, Callable
 
-from .imports import WhenImported
+from .._imports import WhenImported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 # Bytes of an answer for another rank: an id of NCCL is as long, and other readers take less.
 ANSWER = bytes(128)
 
+# What must live as long as the process.
+KEPT: list[object] = []
 
-def prepare(alone):
+
+def prepare(alone: bool) -> None:
     """To be called before the script; `alone` says that no other rank runs next to this one."""
     # Threads that watch for ranks that hang, by the store; nothing hangs here.
     os.environ.setdefault("TORCH_NCCL_ENABLE_MONITORING", "0")
@@ -28,7 +37,7 @@ def prepare(alone):
         WhenImported("deepspeed.runtime.zero.utils", compare_with_oneself)
 
 
-def meet_nobody(dist):
+def meet_nobody(dist: Any) -> None:
     """Lets every way to find the other ranks end in a store of this rank's own."""
     from torch.distributed import distributed_c10d
 
@@ -37,9 +46,10 @@ def meet_nobody(dist):
 
     # One for all groups, which put their names before their keys. C++ holds it without its Python
     # part, so it must live as long as the process.
-    store = meet_nobody.store = own_store(dist)
+    store = own_store(dist)
+    KEPT.append(store)
 
-    def handler(url, **_options):
+    def handler(_url: str, **_options: Any) -> Iterator[tuple[Any, int, int]]:
         yield store, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
     for scheme in ("env", "tcp", "file"):
@@ -53,46 +63,61 @@ def meet_nobody(dist):
         setattr(distributed_c10d, name, function)
 
 
-def objects(dist):
+def objects(dist: Any) -> dict[str, Callable[..., Any]]:
     """The collectives of Python objects, by name: every rank has what this one has.
 
     PyTorch sends an object's length first, and receives it into memory that it has not written. Nothing arrives there.
     """
 
-    def broadcast_object_list(object_list, *_arguments, **_options):
+    def broadcast_object_list(object_list: list[Any], *_arguments: Any, **_options: Any) -> None:
         pass
 
-    def all_gather_object(object_list, obj, *_arguments, **_options):
+    def all_gather_object(object_list: list[Any], obj: Any, *_arguments: Any, **_options: Any) -> None:
         object_list[:] = [obj] * len(object_list)
 
-    def gather_object(obj, object_gather_list=None, *_arguments, **_options):
+    def gather_object(obj: Any, object_gather_list: list[Any] | None = None, *_arguments: Any, **_options: Any) -> None:
         if object_gather_list is not None:
             object_gather_list[:] = [obj] * len(object_gather_list)
 
-    def scatter_object_list(output, inputs=None, src=None, group=None, group_src=None):
+    def scatter_object_list(
+        output: list[Any],
+        inputs: list[Any] | None = None,
+        src: int | None = None,
+        group: Any = None,
+        group_src: int | None = None,
+    ) -> None:
         output[0] = inputs[dist.get_rank(group)] if inputs else None
 
-    def send_object_list(object_list, *_arguments, **_options):
+    def send_object_list(object_list: list[Any], *_arguments: Any, **_options: Any) -> None:
         pass
 
-    def recv_object_list(object_list, src=None, group=None, *_arguments, group_src=None, **_options):
+    def recv_object_list(
+        object_list: list[Any],
+        src: int | None = None,
+        group: Any = None,
+        *_arguments: Any,
+        group_src: int | None = None,
+        **_options: Any,
+    ) -> int:
         return src if src is not None else group_src or 0
 
     return {name: each for name, each in locals().items() if name != "dist"}
 
 
-def received(module):
+def received(module: Any) -> dict[str, Callable[..., Any]]:
     """What receives a tensor of the host from another rank, by name: it receives zeros, not what memory held before."""
     broadcast_usual, recv_usual = module.broadcast, module.recv
 
-    def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
+    def broadcast(
+        tensor: Any, src: int | None = None, group: Any = None, async_op: bool = False, group_src: int | None = None
+    ) -> Any:
         sender = group_src if src is None else src
         own = module.get_rank(group) if src is None else module.get_rank()
         if sender != own and tensor.device.type == "cpu":
             tensor.zero_()
         return broadcast_usual(tensor, src, group, async_op, group_src)
 
-    def recv(tensor, *arguments, **options):
+    def recv(tensor: Any, *arguments: Any, **options: Any) -> Any:
         if tensor.device.type == "cpu":
             tensor.zero_()
         return recv_usual(tensor, *arguments, **options)
@@ -100,7 +125,7 @@ def received(module):
     return {"broadcast": broadcast, "recv": recv}
 
 
-def compare_with_oneself(module):
+def compare_with_oneself(module: Any) -> None:
     """DeepSpeed checks that a rank has what rank 0 sends; here it receives what it sends itself."""
     module.dist = AsRankZero(module.dist)
 
@@ -108,27 +133,27 @@ def compare_with_oneself(module):
 class AsRankZero:
     """A module of collectives to which this rank is number 0."""
 
-    def __init__(self, dist):
+    def __init__(self, dist: Any) -> None:
         self._dist = dist
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._dist, name)
 
-    def get_rank(self, group=None):
+    def get_rank(self, group: Any = None) -> int:
         return 0
 
 
-def lonely_groups():
+def lonely_groups() -> type:
     """What stands for the class of groups for data of the host; their collectives leave everything as it is."""
     from torch._C._distributed_c10d import FakeProcessGroup
 
     class Lonely(type):
         """The class of a class: PyTorch asks whether a group that it made is of the class that it called."""
 
-        def __call__(cls, _store, rank, size, *_arguments, **_options):
+        def __call__(cls, _store: Any, rank: int, size: int, *_arguments: Any, **_options: Any) -> Any:
             return getattr(FakeProcessGroup, "_create_internal", FakeProcessGroup)(rank, size)
 
-        def __instancecheck__(cls, group):
+        def __instancecheck__(cls, group: Any) -> bool:
             return isinstance(group, FakeProcessGroup)
 
     # Up to PyTorch 2.13 such a group refuses a question that is asked of every group of the host.
@@ -136,49 +161,49 @@ def lonely_groups():
     return Lonely("LonelyGroup", (), {})
 
 
-def own_store(dist):
+def own_store(dist: Any) -> Any:  # noqa: C901 - a class, whose methods are counted as branches
     """A store in which the other ranks have written zeros."""
 
     class OwnStore(dist.Store):
         """What this rank wrote, and zeros for all else."""
 
-        def __init__(self):
+        def __init__(self) -> None:
             super().__init__()
-            self._values = {}
+            self._values: dict[str, bytes] = {}
 
-        def set(self, key, value):
+        def set(self, key: str, value: str | bytes) -> None:
             self._values[key] = value.encode() if isinstance(value, str) else bytes(value)
 
-        def get(self, key):
+        def get(self, key: str) -> bytes:
             return self._values.get(key, ANSWER)
 
-        def add(self, key, amount):
+        def add(self, key: str, amount: int) -> int:
             # Counts are waited for until all ranks have counted: this one counts for all.
             world = int(os.environ["WORLD_SIZE"])
             count = int(self._values.get(key, b"0")) + amount * world
             self._values[key] = str(count).encode()
             return count
 
-        def compare_set(self, key, _expected, desired):
+        def compare_set(self, key: str, _expected: Any, desired: bytes) -> bytes:
             self._values.setdefault(key, desired)
             return self._values[key]
 
-        def check(self, keys):
+        def check(self, keys: Iterable[str]) -> bool:
             return all(key in self._values for key in keys)
 
-        def wait(self, keys, timeout=None):
+        def wait(self, keys: Any, timeout: Any = None) -> None:
             pass
 
-        def delete_key(self, key):
+        def delete_key(self, key: str) -> bool:
             return self._values.pop(key, None) is not None
 
-        def num_keys(self):
+        def num_keys(self) -> int:
             return len(self._values)
 
-        def set_timeout(self, timeout):
+        def set_timeout(self, timeout: Any) -> None:
             pass
 
-        def clone(self):
+        def clone(self) -> Any:
             # Asked for where a group is split, as by `init_device_mesh`.
             return self
 

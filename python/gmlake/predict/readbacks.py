@@ -10,34 +10,41 @@ operators inside come by one at a time.
 Each function here has the operator's arguments and its result on the host, and returns what is read: (bytes, value).
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import torch
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-def rows(arguments, result):
+
+def rows(arguments: Sequence[Any], result: Any) -> tuple[int, int]:
     """32 bits: the number of rows of the result."""
     return 4, result.shape[0]
 
 
-def rows_along(arguments, result):
+def rows_along(arguments: Sequence[Any], result: Any) -> tuple[int, int]:
     """32 bits: the number of slices along the dimension that was asked for."""
     return 4, result[0].shape[arguments[1]]
 
 
-def values(arguments, result):
+def values(arguments: Sequence[Any], result: Any) -> tuple[int, int]:
     """64 bits: the number of values. Of booleans, 32 bits: how many are true."""
     if arguments[0].dtype == torch.bool:
         return 4, int(arguments[0].sum())
     return 8, result[0].shape[0]
 
 
-def stretches(arguments, result):
+def stretches(arguments: Sequence[Any], result: Any) -> tuple[int, int]:
     """64 bits: the number of stretches of equal values; along a dimension, 32 bits."""
     if len(arguments) > 3 and arguments[3] is not None:
         return 4, result[0].shape[arguments[3]]
     return 8, result[0].shape[0]
 
 
-def verdict(arguments, result):
+def verdict(arguments: Sequence[Any], result: Any) -> tuple[int, int]:
     """A byte: whether it is true."""
     return 1, int(result)
 

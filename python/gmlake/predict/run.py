@@ -4,7 +4,8 @@ Ranks run alone, each as if the others were there, or together, when they really
 run comes back with each rank's facts and the path of its snapshot.
 """
 
-import json
+from __future__ import annotations
+
 import os
 import shutil
 import signal
@@ -14,57 +15,72 @@ import sys
 import tempfile
 import threading
 import time
-from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO, TYPE_CHECKING, Callable, Protocol, TypeVar
 
 from . import Problem, library
+from .facts import Facts
+from .order import Job, Order, Ranks, Task
 
-# What is to be predicted. `arguments` are the script's; `memory` is in bytes, None is the card's.
-Order = namedtuple(
-    "Order", "script module arguments steps stacks categories values assume conf gpu memory"
-)
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-# Which ranks: all `world` of them exist; those in `ranks` are run, together or alone. Under
-# torchrun (`launched`) there is one, and it is in the environment already. `informed` says that the script
-# gets its rank from the environment; without it there is one process, and the script knows of no ranks.
-Ranks = namedtuple("Ranks", "world ranks together launched per_node informed")
-
-# Where ranks that run together meet: PyTorch's store on a port, small data in a folder.
-Meeting = namedtuple("Meeting", "port post")
+    from .pytorch import Wheel
 
 GRACE = 10  # seconds that other ranks have to end after one failed
+ENDLESS = float("inf")
+EVENTS = ["clock", "fast", "slow", "early", "late"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where ranks that run together meet: PyTorch's store on a port, small data in a folder."""
+
+    port: int | None = None
+    post: str | None = None
+
+
+class Files(Protocol):
+    """Where the files of the ranks lie."""
+
+    def stem(self, rank: int) -> str:
+        """The path of a rank's files without ending."""
+
+    def output(self, rank: int) -> IO[str] | None:
+        """What takes the texts that a rank prints; None is this process's standard error."""
 
 
 class Workshop:
     """Where runs take place: the links to the library, and how many processes run side by side."""
 
-    def __init__(self, folder, jobs, wheel):
+    def __init__(self, folder: str, jobs: int, wheel: Wheel) -> None:
         self.folder, self.jobs, self.wheel = folder, jobs, wheel
         self.links = os.path.join(folder, "lib")
         os.mkdir(self.links)
         library.links(library.find(), self.links)
         self._slots = threading.Semaphore(jobs)
-        self._children, self._lock, self._closed = set(), threading.Lock(), False
+        self._children: set[Child] = set()
+        self._lock, self._closed = threading.Lock(), False
 
-    def run(self, order, ranks, events, stem, output, limit=float("inf")):
-        """Runs every rank and returns the facts of each, in their order.
+    def run(self, task: Task, files: Files, limit: float = ENDLESS) -> list[Facts]:
+        """Runs every rank and returns the facts of each, in their order. What runs longer than `limit` seconds is ended."""
 
-        `stem(rank)` is the path of a rank's files without ending; `output(rank)` takes what it
-        prints: a file, or None for this process's standard error. What runs longer than `limit`
-        seconds is ended.
-        """
-        def start(rank, meeting):
-            child = self._start(order, ranks, rank, events, stem(rank), output(rank), meeting)
+        def start(rank: int, meeting: Meeting) -> Child:
+            child = self._start(task, rank, files, meeting)
             child.limit = limit
             return child
 
-        if ranks.together:
+        if task.ranks.together:
             with self._slots:
-                return self._together(ranks, start)
-        return self.each(lambda rank: self._alone(ranks, rank, events, start), ranks.ranks)
+                return self._together(task.ranks, start)
+        return self.each(lambda rank: self._alone(task, rank, start), task.ranks.ranks)
 
-    def each(self, function, items):
+    def each(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """Calls a function for each item, side by side; an interrupt ends all processes."""
         with ThreadPoolExecutor(len(items)) as pool:
             try:
@@ -73,7 +89,7 @@ class Workshop:
                 self.close()
                 raise
 
-    def close(self):
+    def close(self) -> None:
         """Ends what still runs, and lets nothing new start."""
         with self._lock:
             self._closed = True
@@ -81,18 +97,18 @@ class Workshop:
         for child in children:
             child.end()
 
-    def _alone(self, ranks, rank, events, start):
+    def _alone(self, task: Task, rank: int, start: Callable[[int, Meeting], Child]) -> Facts:
         with self._slots:
-            meeting = launched_meeting(events) if ranks.launched else Meeting(None, None)
+            if not task.ranks.launched:
+                return self._finish(start(rank, Meeting()))
+            post = launched_post(task.events)
             try:
-                return self._finish(start(rank, meeting))
+                return self._finish(start(rank, Meeting(post=post)))
             finally:
-                if ranks.launched:
-                    leave(meeting.post, rank, ranks.per_node)
+                leave(post, rank, task.ranks.per_node)
 
-    def _together(self, ranks, start):
-        post = tempfile.mkdtemp(prefix="post-", dir=self.folder)
-        meeting = Meeting(free_port(), post)
+    def _together(self, ranks: Ranks, start: Callable[[int, Meeting], Child]) -> list[Facts]:
+        meeting = Meeting(free_port(), tempfile.mkdtemp(prefix="post-", dir=self.folder))
         children = [start(rank, meeting) for rank in ranks.ranks]
         while not all(child.is_done() for child in children):
             time.sleep(0.05)
@@ -101,21 +117,23 @@ class Workshop:
                 break
         return [self._finish(child) for child in children]
 
-    def _start(self, order, ranks, rank, events, stem, output, meeting):
+    def _start(self, task: Task, rank: int, files: Files, meeting: Meeting) -> Child:
+        order, ranks, stem = task.order, task.ranks, files.stem(rank)
         count = 1 if ranks.world == 1 else min(ranks.world, ranks.per_node)
         own = library.environment(
             self.links, self.wheel, card=order.gpu, memory=order.memory, count=count,
-            events=events, post=meeting.post,
+            events=task.events, post=meeting.post,
         )
-        own.update(settings(order), **rank_environment(ranks, rank, events, meeting))
+        own.update(settings(order), **rank_environment(ranks, rank, task.events, meeting))
+        job = Job(order, ranks.alone, ranks.together, f"{stem}.pickle", f"{stem}.facts.json")
         with self._lock:
             if self._closed:
                 raise KeyboardInterrupt
-            child = Child(order, ranks, stem, own, output)
+            child = Child(job, own, files.output(rank))
             self._children.add(child)
         return child
 
-    def _finish(self, child):
+    def _finish(self, child: Child) -> Facts:
         try:
             return child.finish()
         finally:
@@ -126,36 +144,33 @@ class Workshop:
 class Child:
     """A process with one rank in it."""
 
-    def __init__(self, order, ranks, stem, environment, output):
-        self.snapshot, self._facts = f"{stem}.pickle", f"{stem}.facts.json"
-        job = dict(script=order.script, module=order.module, arguments=order.arguments)
-        job.update(steps=order.steps, stacks=order.stacks, values=order.values)
-        job.update(categories=order.categories)
-        job.update(assume=order.assume, alone=not ranks.together and not ranks.launched)
-        job.update(together=ranks.together)
-        job.update(snapshot=self.snapshot, facts=self._facts)
-        command = [sys.executable, "-m", "gmlake.predict.job", json.dumps(job)]
+    def __init__(self, job: Job, environment: dict[str, str], output: IO[str] | None) -> None:
+        self._job = job
+        command = [sys.executable, "-m", "gmlake.predict.job", job.to_json()]
         # The script's output is a message of ours: standard output is for the answer.
-        output = sys.stderr if output is None else output
-        self._begin, self.limit = time.monotonic(), float("inf")
+        shown = sys.stderr if output is None else output
+        self._begin, self.limit = time.monotonic(), ENDLESS
         self._process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=shown, stderr=shown
         )
 
-    def is_running(self):
+    def is_running(self) -> bool:
+        """Whether the process is there."""
         return self._process.poll() is None
 
-    def is_done(self):
+    def is_done(self) -> bool:
         """Whether its answer is there; a rank among others waits for their answers."""
-        return not self.is_running() or os.path.exists(self._facts)
+        return not self.is_running() or os.path.exists(self._job.facts)
 
-    def is_late(self):
+    def is_late(self) -> bool:
+        """Whether it has run longer than it may."""
         return time.monotonic() - self._begin > self.limit
 
-    def has_failed(self):
+    def has_failed(self) -> bool:
+        """Whether it ended, and not well."""
         return not self.is_running() and self._process.returncode != 0
 
-    def end(self):
+    def end(self) -> None:
         """Ends the process, by force if need be."""
         if self.is_running():
             self._process.terminate()
@@ -165,26 +180,25 @@ class Child:
                 self._process.kill()
                 self._process.wait()
 
-    def finish(self):
+    def finish(self) -> Facts:
         """Waits for the end and returns the facts."""
         while not self.is_done() and not self.is_late():
             time.sleep(0.02)
         seconds = time.monotonic() - self._begin
         self.end()
-        return self._read() | {"seconds": seconds}
+        return replace(self._read(), seconds=seconds)
 
-    def _read(self):
-        if os.path.exists(self._facts):
-            with open(self._facts) as file:
-                facts = json.load(file)
-            os.unlink(self._facts)
-            if facts["problem"]:
-                raise Problem(facts["problem"])
-            return {"snapshot": self.snapshot, **facts}
-        return {"snapshot": None, "error": death(self._process.returncode), "requests": 0}
+    def _read(self) -> Facts:
+        if not os.path.exists(self._job.facts):
+            return Facts(error=death(self._process.returncode))
+        facts = Facts.read(self._job.facts)
+        os.unlink(self._job.facts)
+        if facts.problem:
+            raise Problem(facts.problem)
+        return replace(facts, snapshot=self._job.snapshot)
 
 
-def give_time(children):
+def give_time(children: Sequence[Child]) -> None:
     """Waits for the answers of other ranks, which may fail in their turn, and ends those that give none."""
     limit = time.monotonic() + GRACE
     while time.monotonic() < limit and not all(child.is_done() for child in children):
@@ -193,7 +207,7 @@ def give_time(children):
         child.end()
 
 
-def death(code):
+def death(code: int) -> str:
     """Why a process ended without facts, in words."""
     if code == 127:
         return "PyTorch called a function that the virtual GPU lacks; the line above names it"
@@ -202,7 +216,7 @@ def death(code):
     return f"its process ended early, with exit code {code}"
 
 
-def settings(order):
+def settings(order: Order) -> dict[str, str]:
     """The environment variables that options stand for."""
     own = {"PYTHONUNBUFFERED": "1"}
     if order.conf is not None:
@@ -212,40 +226,40 @@ def settings(order):
     return own
 
 
-def rank_environment(ranks, rank, events, meeting):
+def rank_environment(ranks: Ranks, rank: int, events: str, meeting: Meeting) -> dict[str, str]:
     """What torchrun would have set for this rank."""
     if ranks.launched:
         # A run that follows another needs keys of its own in the launcher's store.
-        round_ = ["clock", "fast", "slow", "early", "late"].index(events)
         restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-        return {"TORCHELASTIC_RESTART_COUNT": str(restarts + round_)}
+        return {"TORCHELASTIC_RESTART_COUNT": str(restarts + EVENTS.index(events))}
     if not ranks.informed:
         return {}
     local = min(ranks.world, ranks.per_node)
-    own = dict(RANK=rank, WORLD_SIZE=ranks.world, LOCAL_RANK=rank % local)
-    own.update(LOCAL_WORLD_SIZE=local, GROUP_RANK=rank // local, MASTER_ADDR="127.0.0.1")
-    own.update(MASTER_PORT=meeting.port or free_port())
-    return {name: str(value) for name, value in own.items()}
+    numbers = {
+        "RANK": rank, "WORLD_SIZE": ranks.world, "LOCAL_RANK": rank % local, "LOCAL_WORLD_SIZE": local,
+        "GROUP_RANK": rank // local, "MASTER_PORT": meeting.port or free_port(),
+    }
+    return {"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in numbers.items()}}
 
 
-def launched_meeting(events):
-    """Where ranks meet that a launcher has started: they have their parent in common."""
+def launched_post(events: str) -> str:
+    """The folder where ranks meet that a launcher has started: they have their parent in common."""
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     name = f"gmlake-post-{os.getppid()}-{attempt}-{events}"
     post = os.path.join(tempfile.gettempdir(), name)
     os.makedirs(post, mode=0o700, exist_ok=True)
-    return Meeting(None, post)
+    return post
 
 
-def leave(post, rank, others):
+def leave(post: str, rank: int, others: int) -> None:
     """Marks that this rank is done; the last of this machine takes the folder away."""
     Path(post, f"done.{rank}").touch()
     if len(list(Path(post).glob("done.*"))) == others:
         shutil.rmtree(post, ignore_errors=True)
 
 
-def free_port():
+def free_port() -> int:
     """A TCP port that is free now."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+        return int(found.getsockname()[1])

@@ -5,11 +5,17 @@ while a switch of its C++ side is on, which no Python function sets. It is an ex
 switch for this thread and whose destructor puts it back.
 """
 
+from __future__ import annotations
+
 import ctypes
 import functools
 import os
+from typing import TYPE_CHECKING, Any, Callable
 
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 SWITCH = "_ZN5torch3jit29ToIValueAllowNumbersAsTensors"
 TYPES = frozenset([int, float, bool, complex])
@@ -21,7 +27,7 @@ _back = getattr(_python, SWITCH + "D1Ev")
 _back.argtypes, _back.restype = [ctypes.c_void_p], None
 
 
-def positions(schema):
+def positions(schema: Any) -> list[int]:
     """Where a call may have a number in place of a tensor."""
     return [
         i
@@ -32,7 +38,7 @@ def positions(schema):
     ]
 
 
-def call(kernel, keys, args, kwargs):
+def call(kernel: Any, keys: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Calls a kernel with numbers among the tensors."""
     guard = ctypes.create_string_buffer(16)
     _on(guard, True)
@@ -43,7 +49,7 @@ def call(kernel, keys, args, kwargs):
 
 
 @functools.lru_cache(None)
-def on_cpu(overload):
+def on_cpu(overload: Any) -> Callable[..., Any]:
     """The overload's CPU kernel, which takes numbers in place of tensors."""
     kernel = torch.library.get_kernel(overload, "CPU").call_boxed
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)

@@ -3,24 +3,33 @@
 `gmlake-sim plan --by` runs every recording on every card under each allocator.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from . import simulator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from .facts import Configuration
 
 # How fine the smallest memory is to be: a chart shows no more, and each step costs runs.
 RESOLUTION = "256MiB"
 
 
-def series_of(configurations):
+def series_of(configurations: Iterable[Configuration]) -> list[Series]:
     """A series by the first varied name, if it is a number, for each combination of the others."""
-    groups = {}
+    groups: dict[str, Series] = {}
     for each in configurations:
-        name, *others = each["values"]
-        if is_number(each["values"][name]):
-            rest = {other: each["values"][other] for other in others}
+        name, *others = each.values
+        if is_number(each.values[name]):
+            rest = {other: each.values[other] for other in others}
             groups.setdefault(label(rest), Series(name, rest, [])).members.append(each)
     return [series for series in groups.values() if len(series.members) > 1]
 
 
-def is_number(text):
+def is_number(text: str) -> bool:
     """Whether `plan --by` can read it."""
     try:
         return abs(float(text)) < float("inf")
@@ -28,7 +37,7 @@ def is_number(text):
         return False
 
 
-def label(values):
+def label(values: Mapping[str, str]) -> str:
     """Names and values in tables and files."""
     return ",".join(f"{name}={value}" for name, value in values.items())
 
@@ -36,30 +45,30 @@ def label(values):
 class Series:
     """Configurations that differ in the first varied value alone."""
 
-    def __init__(self, name, others, members):
+    def __init__(self, name: str, others: dict[str, str], members: list[Configuration]) -> None:
         self.name, self.others, self.members = name, others, members
 
     @property
-    def mark(self):
+    def mark(self) -> str:
         """What tells its chart's file from those of the other series."""
         return f".{label(self.others)}" if self.others else ""
 
-    def ask(self, chart):
+    def ask(self, chart: str | None) -> dict[str, Any]:
         """What `gmlake-sim plan` says of them: where each card's memory ends."""
-        files = [rank["snapshot"] for each in self.members for rank in each["ranks"]]
-        by = f"{self.name}=" + ",".join(each["values"][self.name] for each in self.members)
+        files = [rank.snapshot for each in self.members for rank in each.ranks]
+        by = f"{self.name}=" + ",".join(each.values[self.name] for each in self.members)
         options = ["--by", by, "--resolution", RESOLUTION]
         options += ["--allocators", ",".join(simulator.ALLOCATORS)]
         options += ["--export-plot", chart] if chart else []
         reply = simulator.ask("plan", *files, *options)
         return {"others": self.others, **reply["series"]}
 
-    def table(self, reply):
+    def table(self, reply: Mapping[str, Any]) -> str:
         """Largest values by card and allocator."""
         title = f"Largest {self.name} on each card"
         title += f",\nwith {', '.join(label(self.others).split(','))}" if self.others else ""
         title += f",\nof {list_of(reply['values'])} (+: runs at the last)"
-        rows = {}
+        rows: dict[str, dict[str, str]] = {}
         for limit in reply["limits"]:
             rows.setdefault(limit["target"], {})[limit["allocator"]] = text_of(limit)
         shape = "{:<14}" + " {:>14}" * len(simulator.ALLOCATORS)
@@ -70,16 +79,17 @@ class Series:
         return "\n".join([title, *lines])
 
 
-def list_of(values):
+def list_of(values: Iterable[float]) -> str:
+    """Numbers in a row."""
     return ", ".join(map(number, values))
 
 
-def number(value):
+def number(value: float) -> str:
     """A number as people write it."""
     return str(int(value)) if value == int(value) else str(value)
 
 
-def text_of(limit):
+def text_of(limit: Mapping[str, Any]) -> str:
     """One cell: the largest value that runs."""
     if limit["kind"] == "below":
         return "none"

@@ -9,14 +9,20 @@ two rules:
 - A storage whose values rest on an assumption about unknown floats is remembered as assumed until it is freed.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import mmap
 import weakref
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .host import INTEGERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 CLEAR_PAGES = 256 << 10  # from this size on, cleared pages go back to the host's system
 RUNS = 4096  # the most stretches of a strided tensor that are looked at one by one
@@ -27,18 +33,20 @@ MADV_DONTNEED, MADV_HUGEPAGE = 4, 14
 class Shadow:
     """What is known of the device memory of this process."""
 
-    def __init__(self, library, everything=False):
+    def __init__(self, library: Any, everything: bool = False) -> None:
         self.everything = everything  # all kernels are computed: no need to know when one may be
         self.library = library
         self.is_known = _function(library, "gmlake_gpu_is_known", ctypes.c_int)
         self.mark_known = _function(library, "gmlake_gpu_known", None)
         self.mark_unknown = _function(library, "gmlake_gpu_unknown", None)
         self.bytes = 0  # of these blocks:
-        self.blocks = {}  # base address of a storage that may hold known bytes: its size, a weak reference
-        self.presumed = {}  # base address of a storage of booleans that are taken for true: a weak reference
-        self.assumed = set()  # base addresses of storages that rest on an assumption
+        # Of storages that may hold known bytes, by base address: size, a weak reference.
+        self.blocks: dict[int, tuple[int, Any]] = {}
+        # Weak references to storages of booleans that are taken for true, by base address.
+        self.presumed: dict[int, Any] = {}
+        self.assumed: set[int] = set()  # base addresses of storages that rest on an assumption
 
-    def known(self, tensor):
+    def known(self, tensor: torch.Tensor) -> bool:
         """Whether every element has a value that was computed, copied or set."""
         if not self.touched(tensor):
             return False
@@ -47,22 +55,21 @@ class Shadow:
         pieces = runs(tensor)
         return len(pieces) > 1 and all(self.is_known(at, size) for at, size in pieces)
 
-    def touched(self, tensor):
+    def touched(self, tensor: torch.Tensor) -> bool:
         """Whether anything of the tensor's storage may be known."""
         if self.everything or base(tensor) in self.blocks:
             return True
-        if tensor.dtype in INTEGERS and tensor.numel():
-            if self.is_known(tensor.data_ptr(), span(tensor)):
-                self.hold(tensor)  # from another rank, or copied inside an operator
-                return True
-        return False
+        found = tensor.dtype in INTEGERS and tensor.numel() and self.is_known(tensor.data_ptr(), span(tensor))
+        if found:
+            self.hold(tensor)  # from another rank, or copied inside an operator
+        return bool(found)
 
-    def sure(self, tensor):
+    def sure(self, tensor: torch.Tensor) -> bool:
         """Whether every element is known, and not by an assumption."""
         known = not tensor.numel() or self.known(tensor)
         return known and base(tensor) not in self.assumed
 
-    def learn(self, tensor, assumed=False):
+    def learn(self, tensor: torch.Tensor, assumed: bool = False) -> None:
         """The host has written this tensor's elements."""
         at = base(tensor)
         self.presumed.pop(at, None)
@@ -72,7 +79,7 @@ class Shadow:
         for piece, size in runs(tensor):
             self.mark_known(piece, size)
 
-    def hold(self, tensor):
+    def hold(self, tensor: torch.Tensor) -> None:
         """The block of this tensor may hold known bytes from now on, until its storage is freed."""
         at = base(tensor)
         if at not in self.blocks and not self.everything:
@@ -81,23 +88,23 @@ class Shadow:
             self.blocks[at] = storage.nbytes(), gone
             self.bytes += storage.nbytes()
 
-    def presume(self, tensor):
+    def presume(self, tensor: torch.Tensor) -> None:
         """All elements of this tensor are taken for true, though its memory says nothing."""
         at, storage = base(tensor), tensor.untyped_storage()
         self.presumed[at] = weakref.ref(storage, lambda _: self.presumed.pop(at, None))
 
-    def is_presumed(self, tensor):
+    def is_presumed(self, tensor: torch.Tensor) -> bool:
         """Whether these are booleans that are taken for true."""
         return bool(self.presumed) and tensor.dtype == torch.bool and base(tensor) in self.presumed
 
     @contextlib.contextmanager
-    def kept_assumptions(self, tensors):
+    def kept_assumptions(self, tensors: Iterable[torch.Tensor]) -> Iterator[None]:
         """What is written into these tensors within this, and replaced after it, assumes nothing."""
         free = {base(tensor) for tensor in tensors} - self.assumed
         yield
         self.assumed -= free
 
-    def forget(self, tensor):
+    def forget(self, tensor: torch.Tensor) -> None:
         """A kernel has written this tensor's elements, which are unknown from now on."""
         if self.presumed:
             self.presumed.pop(base(tensor), None)
@@ -107,7 +114,7 @@ class Shadow:
             clear(at, size)
             self.mark_unknown(at, size)
 
-    def freed(self, at, reference):
+    def freed(self, at: int, reference: Any) -> None:
         """PyTorch has freed the storage that began here."""
         size, current = self.blocks.get(at, (0, None))
         if current is reference:
@@ -118,18 +125,18 @@ class Shadow:
             self.mark_unknown(at, size)
 
 
-def _function(library, name, result):
+def _function(library: Any, name: str, result: Any) -> Any:
     function = getattr(library, name)
     function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_size_t], result
     return function
 
 
-def base(tensor):
+def base(tensor: torch.Tensor) -> int:
     """The address at which the tensor's storage begins."""
     return tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()
 
 
-def span(tensor):
+def span(tensor: torch.Tensor) -> int:
     """The bytes from the first to the last element."""
     if tensor.is_contiguous():
         return tensor.numel() * tensor.element_size()
@@ -139,7 +146,7 @@ def span(tensor):
     return (last + 1) * tensor.element_size()
 
 
-def runs(tensor):
+def runs(tensor: torch.Tensor) -> list[tuple[int, int]]:
     """The tensor's elements as stretches of memory, (address, bytes); all as one where they would be too many."""
     whole = [(tensor.data_ptr(), span(tensor))]
     if tensor.is_contiguous() or not tensor.numel():
@@ -159,7 +166,7 @@ def runs(tensor):
     return [(tensor.data_ptr() + start * item, length * item) for start in starts]
 
 
-def clear(at, size):
+def clear(at: int, size: int) -> None:
     """Makes memory read as zero; large stretches are given back to the host's system."""
     first, end = _pages(at, size)
     if size < CLEAR_PAGES or _madvise(first, end - first, MADV_DONTNEED):
@@ -169,7 +176,7 @@ def clear(at, size):
     ctypes.memset(end, 0, at + size - end)
 
 
-def prepare(tensors):
+def prepare(tensors: Iterable[torch.Tensor]) -> None:
     """Before much is written: memory that comes in large pages comes several times as fast."""
     for tensor in tensors:
         size = tensor.numel() * tensor.element_size()
@@ -178,7 +185,7 @@ def prepare(tensors):
             _madvise(first, end - first, MADV_HUGEPAGE)
 
 
-def _pages(at, size):
+def _pages(at: int, size: int) -> tuple[int, int]:
     """The whole pages within a stretch of memory: the first's address, and the end of the last."""
     page = mmap.PAGESIZE
     return -(-at // page) * page, (at + size) // page * page

@@ -5,27 +5,45 @@ the peaks are right even if the script has reset PyTorch's counters. Then it run
 requests under other allocators, and on every card.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from . import Problem, pytorch
+from .facts import Need
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from .facts import Facts
 
 NAME = "gmlake-sim"
 ALLOCATORS = ["caching", "expandable", "lake"]
 
-# Where only the cards are asked about: `plan` then does not search for the smallest memory.
-COARSE = "1024GiB"
+
+@dataclass(frozen=True)
+class Held:
+    """What PyTorch held of one GPU at most and what was live there, in bytes, and what other allocators need."""
+
+    device: int
+    reserved: int
+    active: int
+    needs: dict[str, Need]
 
 
-def find():
+def find() -> str:
     """The program's path: GMLAKE_SIM, or a source tree's, or of this installation, or on PATH."""
     named = os.environ.get("GMLAKE_SIM")
-    candidates = [named] if named else [*(folder / NAME for folder in folders()), shutil.which(NAME)]
+    installed = [*(folder / NAME for folder in folders()), shutil.which(NAME)]
+    candidates = [named] if named else installed
     found = [str(path) for path in candidates if path and os.access(path, os.X_OK)]
     if not found:
         where = f"GMLAKE_SIM: {named}: not a program" if named else f"{NAME} is not installed"
@@ -33,7 +51,7 @@ def find():
     return found[0]
 
 
-def folders():
+def folders() -> Iterator[Path]:
     """Where the program may be, the nearest first."""
     package = Path(__file__).parents[1]
     tree = package.parents[1]
@@ -44,7 +62,7 @@ def folders():
     yield package.parent / "bin"
 
 
-def ask(*arguments):
+def ask(*arguments: object) -> Any:
     """Runs the program and returns what it exports as JSON."""
     command = [find(), *map(str, arguments), "--export-json", "-"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -54,43 +72,21 @@ def ask(*arguments):
     return json.loads(done.stdout)
 
 
-def peaks(facts):
-    """Bytes that a rank held and that were live in it at most; of its GPUs, on the worst."""
-    options = ["--allocators", "bound", *version(facts)]
-    found = []
-    for device in facts["devices"]:
-        reply = ask("compare", facts["snapshot"], "--device", device, *options)
-        recorded = next((run for run in reply["runs"] if run["allocator"] == "recorded"), None)
-        if recorded is None:
-            raise Problem(f"{NAME} cannot tell from the snapshot what PyTorch held")
-        found.append((recorded["reserved_peak_bytes"], recorded["active_peak_bytes"], device))
-    reserved, active, device = max(found)
-    return {"reserved": reserved, "active": active, "device": device}
+def held(facts: Facts, allocators: Sequence[str] = ()) -> Held:
+    """What a rank held at most, and would under other allocators without a limit; of its GPUs, on the worst."""
+    options = ["--every-device", "--allocators", ",".join(allocators) or "bound", *version(facts)]
+    if allocators:
+        options += ["--cards", "all", "--device-memory", "unlimited"]
+    runs = ask("compare", facts.snapshot, *options)["runs"]
+    recorded = [run for run in runs if run["allocator"] == "recorded"]
+    if len(recorded) < len({run["device"] for run in runs}):
+        raise Problem(f"{NAME} cannot tell from the snapshot what PyTorch held")
+    worst = max(recorded, key=lambda run: (run["reserved_peak_bytes"], run["active_peak_bytes"], run["device"]))
+    own = [run for run in runs if run["device"] == worst["device"] and run["allocator"] in allocators]
+    needs = {run["allocator"]: Need(run["reserved_peak_bytes"], next(iter(run["cards"]), None)) for run in own}
+    return Held(worst["device"], worst["reserved_peak_bytes"], worst["active_peak_bytes"], needs)
 
 
-def needs(facts, device):
-    """What a rank would hold under each allocator without a limit, and the smallest card for it."""
-    options = [*version(facts), "--device", device, "--allocators", ",".join(ALLOCATORS)]
-    reply = ask("plan", facts["snapshot"], "--resolution", COARSE, *options)
-    rank = reply["jobs"][0]["ranks"][0]
-    return {need["allocator"]: need_of(need, rank["targets"]) for need in rank["needs"]}
-
-
-def need_of(need, targets):
-    """One allocator's part of a plan."""
-    fits = [
-        target for target, verdict in zip(targets, need["verdicts"])
-        if verdict["trial"]["shortage"] is None
-    ]
-    smallest = min(fits, key=lambda target: target["capacity_bytes"], default=None)
-    return {
-        "reserved_peak_bytes": need["unlimited_bytes"],
-        "smallest_card": smallest and smallest["name"],
-    }
-
-
-def version(facts):
+def version(facts: Facts) -> list[str]:
     """The option that tells which PyTorch has recorded, where that is known."""
-    if "torch" not in facts:
-        return []
-    return ["--torch-version", ".".join(map(str, pytorch.numbers(facts["torch"])))]
+    return ["--torch-version", ".".join(map(str, pytorch.numbers(facts.torch)))] if facts.torch else []

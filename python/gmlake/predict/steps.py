@@ -12,11 +12,19 @@ is done that is queued now, on the virtual GPU's clock. The first begins with th
     seconds  ├──────────── step 1 ──────────┤├──────── step 2 ──────────┤
 """
 
+from __future__ import annotations
+
 import time
 from collections import Counter
+from typing import TYPE_CHECKING, Any
 
+from .._imports import WhenImported
 from . import library
-from .imports import WhenImported
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from .facts import Stepped
 
 
 class Finished(BaseException):
@@ -26,25 +34,27 @@ class Finished(BaseException):
 class Steps:
     """Counts the steps of all optimizers of this process, those to come included."""
 
-    def __init__(self, limit):
+    def __init__(self, limit: int | None) -> None:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         self.done = 0
-        self._begin_ns, self._ends_ns, self._moments_us = library.all_done_ns(), [], []
+        self._begin_ns = library.all_done_ns()
+        self._ends_ns: list[int] = []
+        self._moments_us: list[int] = []
         self._limit, self._in_engine = limit, False
-        self._counts = Counter()
+        self._counts: Counter[int] = Counter()
         register_optimizer_step_post_hook(self._after_step)
         WhenImported("deepspeed.runtime.engine", self._watch_engine)
 
-    def _after_step(self, optimizer, _arguments, _options):
+    def _after_step(self, optimizer: object, _arguments: object, _options: object) -> None:
         if not self._in_engine:
             self._count(optimizer)
 
-    def _watch_engine(self, module):
+    def _watch_engine(self, module: ModuleType) -> None:
         """Counts what DeepSpeed's engine calls a step."""
         step = module.DeepSpeedEngine._take_model_step
 
-        def counted(engine, *arguments, **options):
+        def counted(engine: object, *arguments: Any, **options: Any) -> None:
             self._in_engine = True
             try:
                 step(engine, *arguments, **options)
@@ -54,7 +64,7 @@ class Steps:
 
         module.DeepSpeedEngine._take_model_step = counted
 
-    def _count(self, stepper):
+    def _count(self, stepper: object) -> None:
         self._counts[id(stepper)] += 1
         if self._counts[id(stepper)] > self.done:
             self.done += 1
@@ -63,7 +73,7 @@ class Steps:
         if self._limit is not None and self.done >= self._limit:
             raise Finished
 
-    def facts(self):
+    def facts(self) -> Stepped:
         """How many, the estimated seconds of each, and when each ended by the clock of the snapshot's entries."""
         begins = [self._begin_ns, *self._ends_ns]
         seconds = [round((end - begin) / 1e9, 6) for begin, end in zip(begins, self._ends_ns)]

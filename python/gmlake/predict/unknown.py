@@ -5,10 +5,19 @@ innermost line of the user's own files, or where there is none, the innermost li
 on threads of PyTorch's own, on which there may be no Python at all.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 import sysconfig
 import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+    from .facts import UnknownRead
 
 OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 LIBRARIES = tuple(
@@ -22,11 +31,11 @@ LIBRARIES = tuple(
 class UnknownReads:
     """The reads of one run, counted by place."""
 
-    def __init__(self):
-        self.found = {}  # (place, what): [count, bytes]
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, str], list[int]] = {}  # (place, what): [count, bytes]
         self.lock = threading.Lock()
 
-    def add(self, size, what):
+    def add(self, size: int, what: str) -> None:
         """One more read of `size` bytes, by the code that runs on this thread."""
         where, through = place()
         key = where, what + through
@@ -35,7 +44,7 @@ class UnknownReads:
             counted[0] += 1
             counted[1] += size
 
-    def facts(self):
+    def facts(self) -> list[UnknownRead]:
         """The most frequent first."""
         rows = sorted(self.found.items(), key=lambda row: -row[1][0])
         return [
@@ -44,7 +53,7 @@ class UnknownReads:
         ]
 
 
-def place():
+def place() -> tuple[str, str]:
     """The line of Python that reads, as `file.py:123 in f`, and the library's line if it reads by one."""
     frames = list(_frames())
     users = next((frame for frame in frames if _is_users(frame)), None)
@@ -57,9 +66,9 @@ def place():
     return _text(innermost) + backward, through
 
 
-def _frames():
+def _frames() -> Iterator[FrameType]:
     """Frames of this thread, the innermost first, without this package's own and without frozen modules."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith((OURS, "<frozen")):
@@ -67,24 +76,24 @@ def _frames():
         frame = frame.f_back
 
 
-def _is_users(frame):
+def _is_users(frame: FrameType) -> bool:
     if _is_of_torch(frame):
         return False
     name = os.path.abspath(frame.f_code.co_filename)
     return not name.startswith(LIBRARIES) and not name.startswith("<")
 
 
-def _is_of_torch(frame):
+def _is_of_torch(frame: FrameType) -> bool:
     name = frame.f_code.co_filename
     return f"{os.sep}torch{os.sep}" in name or "torchinductor" in name  # or what it compiled
 
 
-def _text(frame):
+def _text(frame: FrameType) -> str:
     code = frame.f_code
     return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} in {code.co_name}"
 
 
-def _in_backward():
+def _in_backward() -> bool:
     import torch
 
     return torch._C._current_graph_task_id() != -1

@@ -16,11 +16,13 @@ What a program reads though it was never computed is counted with its place (`un
 whatever is asked for (`assumption`).
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
-import re
 import threading
 import warnings
+from typing import TYPE_CHECKING, Any, Callable
 
 import torch
 
@@ -30,55 +32,58 @@ from .operators import Limits, Operator
 from .shadow import Shadow
 from .unknown import UnknownReads
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
-def mode(kind="integers", assume="zeros"):
+    from .facts import UnknownRead
+
+
+def mode(kind: str = "integers", assume: str = "zeros") -> Off | Values:
     """A context in which values are computed: `integers`, all (`real`), or none (`off`)."""
     return Off() if kind == "off" else Values(kind == "real", assume)
 
 
-class Off(contextlib.nullcontext):
+class Off(contextlib.nullcontext[None]):
     """Nothing is computed, and nothing noticed."""
 
-    def facts(self):
-        return {"unknown_reads": []}
+    def unknown_reads(self) -> list[UnknownRead]:
+        """None: nothing is noticed."""
+        return []
 
 
 class Values:
     """The replaced operators, and what they have found out."""
 
-    def __init__(self, everything, assume):
+    def __init__(self, everything: bool, assume: str) -> None:
         self.library = Library()
         self.shadow = Shadow(self.library.functions, everything)
         self.limits = Limits(self.shadow, everything)
         self.assumption = Assumption(assume)
         self.reads = UnknownReads()
-        self.computed, self.failed = 0, {}
+        self.computed = 0
+        self.failed: dict[str, str] = {}  # operators that the host could not compute, and why
         self.quiet = threading.local()
-        self.registered = {}  # namespace: torch.library.Library
+        self.registered: dict[str, Any] = {}  # namespace: torch.library.Library
 
-    def __enter__(self):
+    def __enter__(self) -> Values:
         names = torch._C._dispatch_get_all_op_names()
         self.replace(name for name in names if name.startswith("aten::"))
         self.library.on_unknown_read(self.unseen_read)
         self.load, torch.ops.load_library = torch.ops.load_library, self.load_library
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         torch.ops.load_library = self.load
         self.library.on_unknown_read(None)
         for registered in self.registered.values():
             registered._destroy()
         self.registered = {}
 
-    def facts(self):
-        """What a user should know: places of unknown reads, the most frequent first."""
-        return {
-            "unknown_reads": self.reads.facts(),
-            "computed_operators": self.computed,
-            "not_computed": dict(sorted(self.failed.items())),
-        }
+    def unknown_reads(self) -> list[UnknownRead]:
+        """Places at which the program read what was never computed, the most frequent first."""
+        return self.reads.facts()
 
-    def load_library(self, path):
+    def load_library(self, path: str) -> None:
         """PyTorch's own, after which the operators that came with it are replaced too."""
         before = set(torch._C._dispatch_get_all_op_names())
         self.load(path)
@@ -86,15 +91,16 @@ class Values:
         came = set(torch._C._dispatch_get_all_op_names()) - before
         self.replace(name for name in came if has(name, "CPU"))
 
-    def replace(self, names):
+    def replace(self, names: Iterable[str]) -> None:
         """Replaces the CUDA kernels of these operators where values may matter."""
         has = torch._C._dispatch_has_kernel_for_dispatch_key
         for name in names:
             if has(name, "CUDA") or name == "aten::copy_":
                 self.replace_one(name)
 
-    def replace_one(self, name):
-        space, base, variant = re.match(r"(\w+)::(\w+)\.?(\w*)", name).groups()
+    def replace_one(self, name: str) -> None:
+        space, _, rest = name.partition("::")
+        base, _, variant = rest.partition(".")
         overload = getattr(getattr(getattr(torch.ops, space), base), variant or "default")
         if families.is_left(name, overload._schema.is_mutable, self.limits.everything):
             return
@@ -105,7 +111,7 @@ class Values:
             warnings.simplefilter("ignore")
             self.registered[space].impl(name, operator.replacement(), "CUDA")
 
-    def generator(self, asked):
+    def generator(self, asked: Any) -> torch.Generator:
         """A generator for the host that draws the same where the device's would draw the same."""
         device = asked if asked is not None and asked.device.type == "cuda" else None
         if device is None:
@@ -113,13 +119,13 @@ class Values:
         seed = device.initial_seed() * 0x9E3779B97F4A7C15 + device.get_offset()
         return torch.Generator("cpu").manual_seed(seed % (1 << 63))
 
-    def unseen_read(self, at, size):
+    def unseen_read(self, _at: int, size: int) -> None:
         """The library's report of a copy to the host of unknown bytes."""
         if not self.is_noticed():
             self.reads.add(size, "a copy to the host")
 
     @contextlib.contextmanager
-    def noticed(self):
+    def noticed(self) -> Iterator[None]:
         """Within this, the library's reports are of what is noticed already."""
         before, self.quiet.on = self.is_noticed(), True
         try:
@@ -127,7 +133,7 @@ class Values:
         finally:
             self.quiet.on = before
 
-    def is_noticed(self):
+    def is_noticed(self) -> bool:
         """Whether reads on this thread are noticed already."""
         return getattr(self.quiet, "on", False)
 
@@ -135,17 +141,17 @@ class Values:
 class Library:
     """The functions of the virtual GPU that concern values."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.functions = ctypes.CDLL(None)
         self.expect_read = self.functions.gmlake_gpu_expect_read
         self.expect_read.argtypes, self.expect_read.restype = (
             [ctypes.c_size_t, ctypes.c_uint64],
             None,
         )
-        self.callback = None
+        self.callback: Any = None
 
     @contextlib.contextmanager
-    def answer(self, size, value):
+    def answer(self, size: int, value: int) -> Iterator[None]:
         """Within this, the first copy to the host of this many bytes delivers this value."""
         self.expect_read(size, value)
         try:
@@ -153,7 +159,7 @@ class Library:
         finally:
             self.functions.gmlake_gpu_expect_nothing()
 
-    def on_unknown_read(self, function):
+    def on_unknown_read(self, function: Callable[[int, int], object] | None) -> None:
         """Reports copies to the host of bytes that are not known, or no longer."""
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)
         self.callback = kind(function) if function else None

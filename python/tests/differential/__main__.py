@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from gmlake.predict import library, pytorch, simulator  # noqa: E402
+from gmlake.predict import library, pytorch, simulator
 
 MIB = 1 << 20
 BATCH = 50  # cells in a process

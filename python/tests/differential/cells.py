@@ -12,11 +12,9 @@ import json
 import os
 import pickle
 import sys
-
 import warnings
 
 import torch
-
 from script import script
 
 VERSION = int(torch.__version__.split(".")[1])
@@ -124,7 +122,7 @@ class Cell:
         self.context.__enter__()
 
     def new_pool(self, options):
-        pool = torch.cuda.MemPool(**{name: True for name in options})
+        pool = torch.cuda.MemPool(**dict.fromkeys(options, True))
         if "use_on_oom" in options:
             self.serving.add(id(pool))
         if "no_split" in options:

@@ -318,7 +318,10 @@ def same(one, other):
     """Whether two lists of numbers are equal, and otherwise their largest difference."""
     if one == other:
         return "equal"
-    flat = lambda it: [number for each in it for number in flat(each)] if isinstance(it, list) else [it]
+
+    def flat(it):
+        return [number for each in it for number in flat(each)] if isinstance(it, list) else [it]
+
     return f"differ by {max(abs(a - b) for a, b in zip(flat(one), flat(other))):.2g}"
 
 

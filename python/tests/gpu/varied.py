@@ -51,8 +51,9 @@ def prepared():
 def counted():
     """What the allocator under test has counted; nothing for stock PyTorch."""
     try:
-        import gmlake
         import torch
+
+        import gmlake
 
         return gmlake.stats(torch.cuda.current_device()) if gmlake.enabled() else {}
     except Exception as error:

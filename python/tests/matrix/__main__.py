@@ -20,7 +20,7 @@ from pathlib import Path
 from gmlake.predict import library
 
 JOB = Path(__file__).with_name("job.py")
-VERSIONS = "2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0".split()
+VERSIONS = ["2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0"]
 CARD = "H200"  # of all versions; every other card runs on the last of them,
 VOLTA = "V100"  # but for these: CUDA 13 has no code for them, and the first of the versions is for CUDA 12
 GIB_OF_A_RUN = 3  # of host memory, with the compiler's; 1.6 were measured

@@ -1,0 +1,148 @@
+"""The facts: what is known of a rank when its script has ended, and what the answer says of it.
+
+    job ──Facts, as JSON──▶ run ──▶ prediction, with gmlake-sim's numbers ──Rank──▶ answer: table, JSON
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from typing import TypedDict
+
+
+class UnknownRead(TypedDict):
+    """Reads of values that were never computed, at one place of the program."""
+
+    count: int
+    bytes: int
+    place: str
+    what: str
+
+
+class LibraryReport(TypedDict, total=False):
+    """What the virtual GPU counted; empty where the process came to no end."""
+
+    contested: int  # answers to the script that depended on time
+    unwritten: list[str]  # functions that the virtual GPU does not have
+    estimated_workspaces: int  # kinds of convolution
+    host_peak_bytes: dict[str, int]
+    host_pace: float | None  # seconds of a real GPU's host for one here
+
+
+class Recorded(TypedDict, total=False):
+    """What can be counted in a snapshot."""
+
+    requests: int
+    devices: list[int]
+    device: str
+    device_memory_bytes: int
+
+
+class Stepped(TypedDict):
+    """Optimizer steps: how many, the estimated seconds of each, and when each ended by the clock of the snapshot."""
+
+    steps: int
+    step_seconds: list[float]
+    step_end_us: list[int]
+
+
+class Imported(TypedDict):
+    """Libraries that use a GPU and that `predict` cannot see."""
+
+    own_runtimes: list[str]
+    frameworks: list[str]
+
+
+@dataclass
+class Facts:
+    """What is known of a rank afterwards. A process that was killed leaves `error` alone."""
+
+    problem: str | None = None  # that the user can put right: nothing was run
+    ended: str | None = None
+    error: str | None = None
+    requests: int = 0
+    devices: list[int] = field(default_factory=list)
+    device: str | None = None
+    device_memory_bytes: int | None = None
+    steps: int | None = None
+    step_seconds: list[float] | None = None
+    step_end_us: list[int] | None = None
+    oom_step: int | None = None
+    unknown_reads: list[UnknownRead] | None = None
+    host_memory_bytes: int | None = None
+    own_runtimes: list[str] | None = None
+    frameworks: list[str] | None = None
+    library: LibraryReport = field(default_factory=LibraryReport)
+    torch: str | None = None
+    # Of the process that waited for it:
+    snapshot: str | None = None
+    seconds: float = 0.0
+
+    def write(self, path: str) -> None:
+        """Writes the facts, whole or not at all."""
+        with open(path + ".part", "w") as file:
+            json.dump(asdict(self), file)
+        os.replace(path + ".part", path)
+
+    @classmethod
+    def read(cls, path: str) -> Facts:
+        """The facts in a file."""
+        with open(path) as file:
+            return cls(**json.load(file))
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a rank would hold under one allocator without a limit, and the smallest card that runs it."""
+
+    reserved_peak_bytes: int | None = None
+    smallest_card: str | None = None
+
+
+@dataclass
+class Rank:
+    """One rank's numbers, in the order in which they stand in the JSON."""
+
+    rank: int
+    snapshot: str | None
+    reserved_peak_bytes: int | None = None
+    reserved_peak_bytes_low: int | None = None
+    reserved_peak_bytes_high: int | None = None
+    active_peak_bytes: int | None = None
+    requests: int = 0
+    error: str | None = None
+    device: str | None = None
+    device_memory_bytes: int | None = None
+    steps: int | None = None
+    step_seconds: list[float] | None = None
+    step_end_us: list[int] | None = None
+    oom_step: int | None = None
+    unknown_reads: list[UnknownRead] | None = None
+    host_memory_bytes: int | None = None
+    own_runtimes: list[str] | None = None
+    frameworks: list[str] | None = None
+    unwritten: list[str] = field(default_factory=list)
+    estimated_workspaces: int = 0
+    # Of the real machine's host, not of this one.
+    pinned_peak_bytes: int | None = None
+    managed_on_host_peak_bytes: int | None = None
+    managed_on_device_peak_bytes: int | None = None
+    host_pace: float | None = None
+    seconds: float = 0.0
+    open_ends: int = 0
+    allocators: dict[str, Need] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the script failed, or used no GPU."""
+        return bool(self.error) or not self.requests
+
+
+@dataclass
+class Configuration:
+    """One point of a grid, and what was found there."""
+
+    values: dict[str, str]
+    arguments: list[str]
+    ranks: list[Rank]

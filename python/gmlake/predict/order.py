@@ -1,0 +1,135 @@
+"""The order: what is to be predicted, and where.
+
+An option of `predict` that concerns the script's run is written once, as a field of `Order`: argparse fills it, the
+process of each rank gets it as JSON, and `answer` says it again.
+
+    --steps 3 ──argparse──▶ Order.steps ──JSON──▶ job: order.steps
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from .. import _sizes
+from .library import UNLIMITED
+
+# Groups of options, as the help shows them.
+GPU, SCRIPT, OUTPUT = "the GPU", "the script", "many configurations, and output"
+
+
+def count(text: str) -> int:
+    """A whole number, at least one."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: write a number such as 4")
+    return int(text)
+
+
+def size(text: str) -> int:
+    """Bytes of a size such as 80GiB, or more than any GPU has."""
+    if text == "unlimited":
+        return UNLIMITED
+    try:
+        return _sizes.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}, or 'unlimited'") from error
+
+
+def _option(group: str, *words: str, **more: Any) -> Any:
+    """A field that is an option, too; `more` is for argparse."""
+    return field(metadata={"group": group, "words": words, "more": more})
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be predicted: a script with its arguments, and how it is run."""
+
+    script: str
+    arguments: list[str]
+    gpu: str = _option(GPU, "--gpu", default="h200", metavar="CARD", help="which card it is [default: h200]")
+    memory: int | None = _option(
+        GPU, "--memory", type=size, metavar="SIZE",
+        help="its memory, such as 80GiB, or 'unlimited' [default: the card's; with --vary unlimited]",
+    )
+    steps: int | None = _option(SCRIPT, "--steps", type=count, metavar="N", help="end after N optimizer steps")
+    assume: str = _option(
+        SCRIPT, "--assume", choices=["zeros", "ones", "random"], default="zeros",
+        help="what is read where only a kernel could know [default: zeros]",
+    )
+    values: str = _option(
+        SCRIPT, "--values", choices=["integers", "real", "off"], default="integers",
+        help="which values are computed: those of integers, all (slow), none [default: integers]",
+    )
+    conf: str | None = _option(
+        SCRIPT, "--conf", metavar="SETTINGS", help="PyTorch's allocator settings, as in PYTORCH_ALLOC_CONF"
+    )
+    module: bool = _option(SCRIPT, "-m", action="store_true", help="SCRIPT names a module")
+    stacks: bool = _option(OUTPUT, "--stacks", action="store_true", help="put Python stacks into the snapshot")
+    categories: bool = _option(
+        OUTPUT, "--categories", action="store_true", help="note in the snapshot what each block is for"
+    )
+
+    @classmethod
+    def add(cls, parser: argparse._ActionsContainer, group: str) -> None:
+        """Adds the options of this group to a parser."""
+        for each in fields(cls):
+            if each.metadata.get("group") == group:
+                parser.add_argument(*each.metadata["words"], dest=each.name, **each.metadata["more"])
+
+    @classmethod
+    def of(cls, given: argparse.Namespace) -> Order:
+        """What was given."""
+        return cls(**{each.name: getattr(given, each.name) for each in fields(cls)})
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Which ranks: all `world` of them exist; those in `ranks` are run, together or alone.
+
+    Under torchrun (`launched`) there is one, and it is in the environment already. `informed` says that the script gets
+    its rank from the environment; without it there is one process, and the script knows of no ranks.
+    """
+
+    world: int
+    ranks: list[int]
+    together: bool
+    launched: bool
+    per_node: int
+    informed: bool
+
+    @property
+    def alone(self) -> bool:
+        """Whether a rank runs as if the others were there."""
+        return not self.together and not self.launched
+
+
+@dataclass(frozen=True)
+class Task:
+    """One configuration: what is run, in which ranks, and when work on the GPU completes."""
+
+    order: Order
+    ranks: Ranks
+    events: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the process of one rank gets: the order, in which company it is, and where its files go."""
+
+    order: Order
+    alone: bool
+    together: bool
+    snapshot: str
+    facts: str
+
+    def to_json(self) -> str:
+        """The text that the process gets."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        """The job in the text."""
+        found = json.loads(text)
+        return cls(**{**found, "order": Order(**found["order"])})
