@@ -205,9 +205,10 @@ fn the_reference_is_what_the_program_says() {
 fn links_lead_to_files() {
     let mut checked = 0;
     let mut dead = Vec::new();
-    for path in
-        documents().into_iter().chain([root().join("ARCHITECTURE.md"), root().join("CHANGELOG.md")])
-    {
+    let more =
+        ["ARCHITECTURE.md", "CHANGELOG.md", "RELEASE-CHECKLIST.md", "SECURITY.md", "STYLE.md"];
+    let more = more.iter().chain(&["tests/README.md"]).map(|name| root().join(name));
+    for path in documents().into_iter().chain(more) {
         let text = fs::read_to_string(&path).unwrap();
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             if link.contains("://") {
@@ -307,5 +308,30 @@ fn the_readme_shows_what_its_first_command_prints() {
     for part in parts {
         let part = part.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(said.contains(&part), "README.md shows {part:?}, and {command} prints\n{said}");
+    }
+}
+
+/// Names of the files in a folder.
+fn names(folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap());
+    entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn the_map_of_the_tests_names_each_and_no_other() {
+    let map = fs::read_to_string(root().join("tests/README.md")).unwrap();
+    let said: Vec<&str> = map.split('`').skip(1).step_by(2).collect();
+    let script = |name: &&String| !name.contains('.') && root().join("tests").join(name).is_file();
+    let (rust, python) = (names("tests"), names("python/tests"));
+    let programs = rust.iter().filter(|name| name.ends_with(".rs") || script(name));
+    let programs: Vec<_> =
+        programs.chain(python.iter().filter(|name| name.starts_with("test_"))).collect();
+    for name in &programs {
+        assert!(said.contains(&name.as_str()), "tests/README.md lacks {name}");
+    }
+    assert!(programs.len() > 20, "{programs:?}");
+    let is_program = |name: &&&str| name.ends_with(".rs") || name.starts_with("test_");
+    for name in said.iter().filter(is_program) {
+        assert!(programs.iter().any(|program| program == name), "there is no {name}");
     }
 }
