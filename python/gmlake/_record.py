@@ -63,9 +63,11 @@ class record(contextlib.ContextDecorator):
         self._end()
 
     def _end(self) -> None:
+        from .predict.library import mark
+
         if self.noted:
             self.noted.end()
-        content = self.torch.cuda.memory._snapshot()
+        content = mark(self.torch.cuda.memory._snapshot())
         if self.noted:
             self.noted.label(content["device_traces"])
         # Protocol 4 whatever this Python's default is: PyTorch's viewer does not read 5.

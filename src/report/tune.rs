@@ -68,19 +68,25 @@ fn figures(tuning: &Tuning) -> Section {
 }
 
 fn table<'a>(title: &str, rows: impl IntoIterator<Item = (String, &'a Tried)>) -> Section {
-    let heading =
-        ["setting", "peak reserved", "OOMs", "retries", "driver calls", "driver time", "of run"];
+    let rows: Vec<(String, &Tried)> = rows.into_iter().collect();
+    let mut heading =
+        vec!["setting", "peak reserved", "OOMs", "retries", "driver calls", "driver time"];
+    // A share of the run's length, where that is known and a GPU's.
+    let has_length = rows.iter().any(|(_, tried)| tried.predicted_driver_share.is_some());
+    heading.extend(has_length.then_some("of run"));
     let row = |(name, tried): (String, &Tried)| {
         let share = tried.predicted_driver_share;
-        vec![
+        let share = share.map_or_else(|| "-".to_owned(), |share| format!("{:.2} %", 100.0 * share));
+        let mut cells = vec![
             name,
             Size(tried.reserved_peak_bytes).to_string(),
             Grouped(tried.oom_count).to_string(),
             Grouped(tried.alloc_retries).to_string(),
             Grouped(tried.device_calls).to_string(),
             Nanos(tried.predicted_driver_ns as f64).to_string(),
-            share.map_or_else(|| "-".to_owned(), |share| format!("{:.2} %", 100.0 * share)),
-        ]
+        ];
+        cells.extend(has_length.then_some(share));
+        cells
     };
     Section::new(title, &heading, rows.into_iter().map(row).collect())
 }

@@ -60,7 +60,8 @@ pub fn run(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary
     summary.memory_inquiries = stage.device.inquiries();
     summary.host_ns = Some(host_ns);
     summary.prices = setup.profile.as_ref().map(|profile| {
-        let recorded_wall_ns = Some(trace.span_us() * 1000).filter(|&ns| ns > 0);
+        let is_of_gpu = trace.span_us() > 0 && !opened.records.is_virtual;
+        let recorded_wall_ns = is_of_gpu.then(|| trace.span_us() * 1000);
         Prices::new(&profile.name, stage.device.device.bill, recorded_wall_ns)
     });
     summary.steps = meter.steps;

@@ -17,6 +17,7 @@ use super::json_frame::JsonFrame;
 use super::options::LoadOptions;
 use super::settings::RawSettings;
 use super::torch::{FOREIGN, RawAction, RawBlock, RawEntry, RawSegment, Snapshot, block_state};
+use super::writer::VIRTUAL;
 use super::{Annotation, Entry, Position, Records, TraceError};
 use gmlake_core::reader_error;
 use gmlake_core::units::{Bytes, Grouped};
@@ -351,6 +352,10 @@ impl<'de> Visitor<'de> for Document<'_, 'de> {
                 }
                 FOREIGN => {
                     reader.snapshot.is_foreign = true;
+                    map.next_value::<IgnoredAny>()?;
+                }
+                VIRTUAL => {
+                    reader.snapshot.is_virtual = true;
                     map.next_value::<IgnoredAny>()?;
                 }
                 _ if self.is_whole => {

@@ -38,6 +38,8 @@ pub struct Records {
     pub settings: Option<AllocConf>,
     /// The versions of PyTorch that may have written the file, if its keys tell.
     pub written_by: Option<Writer>,
+    /// Whether it was made on the virtual GPU. Its times are then those of a host, and no GPU's.
+    pub is_virtual: bool,
     /// Handle of each [`StreamId`], ascending.
     pub streams: Vec<u64>,
     /// PyTorch's id of each [`PoolId`]; the first is `(0, 0)`, the default pool.

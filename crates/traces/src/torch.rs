@@ -136,6 +136,8 @@ pub(super) struct Snapshot {
     pub(super) has_segments: bool,
     /// Whether another allocator than PyTorch's was at work.
     pub(super) is_foreign: bool,
+    /// Whether it was made on the virtual GPU.
+    pub(super) is_virtual: bool,
     /// What the keys tell of the PyTorch that wrote the file.
     pub(super) evidence: Evidence,
     /// The first device whose events are not all there, and what is missing, if the file was cut off.
@@ -173,6 +175,7 @@ impl Snapshot {
             settings: None,
             has_segments: false,
             is_foreign: false,
+            is_virtual: false,
             evidence: Evidence::default(),
             cut: None,
             unknown_keys: BTreeSet::new(),
@@ -322,7 +325,7 @@ impl Snapshot {
             let has_segments = self.has_segments && !self.is_foreign;
             (records.device, records.has_segments) = (index, has_segments);
             records.settings.clone_from(&settings);
-            records.written_by = written_by;
+            (records.written_by, records.is_virtual) = (written_by, self.is_virtual);
             records.warnings.extend(warning.clone());
             if let Some((at, name)) = unknown_first {
                 let (kind, count) = (WarningKind::UnknownAction, records.unknown_actions);

@@ -22,8 +22,11 @@ const STREAM_REUSE: &str = "graph_capture_record_stream_reuse";
 /// Another one, of pinned memory.
 const PINNED: &str = "max_round_threshold";
 
+/// The key of a recording that was made on the virtual GPU: its times are those of a host that computed nothing.
+pub(super) const VIRTUAL: &str = "gmlake_virtual_gpu";
+
 /// Other keys, of a snapshot and of its settings.
-const OTHERS: [&str; 12] = [
+const OTHERS: [&str; 13] = [
     "segments",
     "device_traces",
     "external_annotations",
@@ -36,6 +39,7 @@ const OTHERS: [&str; 12] = [
     "pinned_use_hip_host_register",
     "release_lock_on_hipmalloc",
     "torch_version",
+    VIRTUAL,
 ];
 
 /// Whether a version of PyTorch, or this library, writes such a key.

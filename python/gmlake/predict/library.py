@@ -120,6 +120,13 @@ def compiled(folder: str, base: str | None) -> str:
     return base if base.endswith(stamp) else os.path.join(base, stamp)
 
 
+def mark(snapshot: Any) -> Any:
+    """Says in a snapshot that it was made on the virtual GPU, if this process has it: its times are no GPU's."""
+    if PREFIX + "_CUDA" in os.environ:
+        snapshot["gmlake_virtual_gpu"] = os.environ.get(PREFIX) or True
+    return snapshot
+
+
 def report() -> LibraryReport:
     """What the library counted in this process; empty where it is not loaded."""
     function = getattr(ctypes.CDLL(None), "gmlake_gpu_report", None)

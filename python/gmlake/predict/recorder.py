@@ -12,6 +12,8 @@ import pickle
 import sys
 from typing import TYPE_CHECKING, Callable
 
+from . import library
+
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -29,6 +31,9 @@ class Recorder:
         self._torch, self._categories = torch, categories
         start = torch.cuda.memory._record_memory_history
         torch.cuda.memory._record_memory_history = _no_effect
+        # What the script dumps says of itself, too, that it was made on the virtual GPU.
+        snapshot = torch.cuda.memory._snapshot
+        torch.cuda.memory._snapshot = lambda *given, **named: library.mark(snapshot(*given, **named))
 
         def begin() -> None:
             context = "all" if stacks else None

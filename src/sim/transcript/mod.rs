@@ -174,6 +174,7 @@ impl Scribe {
             settings: Some(self.conf),
             streams: opened.trace.streams.clone(),
             pools: opened.records.pools.clone(),
+            is_virtual: opened.records.is_virtual,
             ..Records::default()
         }
     }

@@ -5,6 +5,7 @@
 
 use super::super::settings::{RawSettings, TEXT_KEYS};
 use super::super::torch::{FOREIGN, RawAction, RawBlock, RawSegment, Snapshot, block_state};
+use super::super::writer::VIRTUAL;
 use super::super::{Annotation, Position, TraceError};
 use super::containers::Open;
 use super::document::{Document, MAX_NAME, Place, REMEDY, position};
@@ -41,6 +42,7 @@ impl Document<'_> {
             return Err(TraceError::new(Position::File, problem, REMEDY));
         }
         out.is_foreign |= self.field(map, FOREIGN).is_some();
+        out.is_virtual |= self.field(map, VIRTUAL).is_some();
         if !out.is_foreign {
             self.keys(map).for_each(|key| out.key(key));
         }
