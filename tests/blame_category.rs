@@ -77,7 +77,7 @@ fn the_memory_of_a_job_is_told_by_category() {
     let output = command.assert().success().get_output().stdout.clone();
     let json: serde_json::Value = serde_json::from_slice(&output).unwrap();
     let bytes = |name: &str| {
-        let rows = json[0]["rows"].as_array().unwrap();
+        let rows = json["result"][0]["rows"].as_array().unwrap();
         rows.iter().find(|row| row["name"] == name).map_or(0, |row| row["bytes"].as_u64().unwrap())
     };
     assert_eq!(bytes("parameters"), 100 * MIB, "{json}");

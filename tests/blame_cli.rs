@@ -101,9 +101,9 @@ fn every_export_has_every_byte() {
     assert!(text.contains("184 MiB"), "{text}");
     let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
     let json: serde_json::Value = serde_json::from_str(&read("b.json")).unwrap();
-    let rows = json[0]["rows"].as_array().unwrap();
+    let rows = json["result"][0]["rows"].as_array().unwrap();
     let live = 184 * MIB;
-    assert_eq!(json[0]["live_bytes"], live);
+    assert_eq!(json["result"][0]["live_bytes"], live);
     assert_eq!(rows.iter().map(|row| row["bytes"].as_u64().unwrap()).sum::<u64>(), live);
     let last = |line: &str, mark| line.rsplit(mark).next().unwrap().parse::<u64>().unwrap();
     assert_eq!(read("b.txt").lines().map(|line| last(line, ' ')).sum::<u64>(), live);
@@ -141,7 +141,7 @@ fn a_line_that_changed_comes_first_and_a_line_that_moved_does_not() {
     diff("31MiB").code(1);
     let same = ["diff", "a.pickle", "a.pickle", "--export-json", "-"];
     let json: serde_json::Value = serde_json::from_str(&shown(folder.path(), &same)).unwrap();
-    assert!(json["rows"].as_array().unwrap().iter().all(|row| row["change"] == "same"));
+    assert!(json["result"]["rows"].as_array().unwrap().iter().all(|row| row["change"] == "same"));
 }
 
 #[test]

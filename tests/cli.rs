@@ -117,7 +117,8 @@ fn one_line(text: &str) -> impl Predicate<str> {
 
 fn json_file(path: &Path) -> Value {
     let bytes = fs::read(path).expect("the file is there");
-    serde_json::from_slice(&bytes).expect("it is JSON")
+    let document: Value = serde_json::from_slice(&bytes).expect("it is JSON");
+    document["result"].clone()
 }
 
 #[test]
@@ -205,6 +206,7 @@ fn every_export_is_written() {
     run.arg("compare").arg(&job).arg("--export-json").arg(path("a.json"));
     run.arg("--export-json").arg(path("b.json")).arg("--export-csv").arg(path("a.csv"));
     run.arg("--export-markdown").arg(path("a.md")).arg("--export-plot").arg(path("a.svg"));
+    run.arg("--export-timeline").arg(path("t.csv"));
     run.arg("--export-plot").arg(path("a.png")).assert().success();
     let document = json_file(&path("a.json"));
     assert_eq!(document, json_file(&path("b.json")));
@@ -218,7 +220,69 @@ fn every_export_is_written() {
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
     let png = fs::read(path("a.png")).unwrap();
     assert!(png.starts_with(b"\x89PNG\r\n\x1a\n") && png.len() > 5_000);
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 7, "nothing else is left behind");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 8, "nothing else is left behind");
+    for run in document["runs"].as_array().unwrap() {
+        peaks_over_time(&path("t.csv"), run);
+    }
+}
+
+/// The timeline of a run has its peaks, and covers its length without gaps.
+fn peaks_over_time(timeline: &Path, run: &Value) {
+    let mut csv = csv::Reader::from_path(timeline).unwrap();
+    let names = csv.headers().unwrap().clone();
+    let place = |name: &str| names.iter().position(|own| own == name).unwrap();
+    let rows: Vec<csv::StringRecord> = csv.records().map(Result::unwrap).collect();
+    let allocator = run["allocator"].as_str().unwrap();
+    let own: Vec<_> = rows.iter().filter(|row| &row[place("allocator")] == allocator).collect();
+    let number = |row: &csv::StringRecord, name: &str| row[place(name)].parse::<u64>().unwrap();
+    let most = |name: &str| own.iter().map(|row| number(row, name)).max();
+    assert_eq!(most("reserved_high_bytes"), run["reserved_peak_bytes"].as_u64(), "{run}");
+    assert_eq!(most("active_high_bytes"), run["active_peak_bytes"].as_u64(), "{run}");
+    assert!(own.iter().all(|row| &row[place("unit")] == "us"));
+    assert_eq!(number(own[0], "start"), 0);
+    assert!(most("end") > Some(5 * 250_000), "{run}");
+    assert!(own.windows(2).all(|pair| number(pair[0], "end") == number(pair[1], "start")));
+    for row in own {
+        assert!(number(row, "reserved_low_bytes") <= number(row, "reserved_high_bytes"));
+        assert!(number(row, "active_high_bytes") <= number(row, "reserved_high_bytes"));
+    }
+}
+
+#[test]
+fn memory_over_time_goes_to_standard_output_and_counts_events_without_times() {
+    let run = ["compare", "tests/data/by_hand.csv", "--export-timeline", "-"];
+    let text = gmlake_sim().args(run).assert().success();
+    let mut csv = csv::Reader::from_reader(&text.get_output().stdout[..]);
+    let rows: Vec<csv::StringRecord> = csv.records().map(Result::unwrap).collect();
+    assert!(!rows.is_empty() && rows.iter().all(|row| &row[4] == "event"), "{rows:?}");
+}
+
+/// On the virtual GPU nothing is computed, so that the run's length is no GPU's.
+#[test]
+fn a_share_of_the_run_is_shown_where_its_length_is_that_of_a_gpu() {
+    let (folder, job) = folder();
+    let path = |name: &str| folder.path().join(name);
+    let mut content = snapshot();
+    content["gmlake_virtual_gpu"] = json!("H200");
+    fs::write(path("virtual.pickle"), pickled(&content)).unwrap();
+    fs::write(path("virtual.json"), content.to_string()).unwrap();
+    let mut export = gmlake_sim();
+    export.arg("export").arg(path("virtual.pickle")).arg("--out").arg(path("again.pickle"));
+    export.assert().success();
+    let text = |command: &[&str], file: &Path| {
+        let assert = gmlake_sim().args(command).arg(file).assert();
+        String::from_utf8(assert.get_output().stdout.clone()).unwrap()
+    };
+    let compare = ["compare", "--profile", "h200", "--export-markdown", "-"];
+    for command in [&compare[..], &["tune"]] {
+        let on_gpu = text(command, &job);
+        assert!(on_gpu.contains("driver") && on_gpu.contains("of run"), "{on_gpu}");
+        for name in ["virtual.pickle", "virtual.json", "again.pickle"] {
+            let found = text(command, &path(name));
+            assert!(found.contains("driver") && !found.contains("of run"), "{name}: {found}");
+            assert!(!found.contains("gmlake_virtual_gpu"), "{name}: {found}");
+        }
+    }
 }
 
 #[test]
@@ -226,9 +290,11 @@ fn the_json_has_the_names_of_the_contract() {
     let (_folder, job) = folder();
     let run = gmlake_sim().arg("compare").arg(&job).args(["--export-json", "-"]).assert().success();
     let document: Value = serde_json::from_slice(&run.get_output().stdout).unwrap();
-    assert_eq!(document["schema_version"], 1);
+    assert_eq!(document["schema_version"], gmlake::metrics::SCHEMA_VERSION);
     assert_eq!(document["tool_version"], env!("CARGO_PKG_VERSION"));
-    let (recorded, caching) = (&document["runs"][0], &document["runs"][1]);
+    assert_eq!(document["command"], "compare");
+    let runs = &document["result"]["runs"];
+    let (recorded, caching) = (&runs[0], &runs[1]);
     assert_eq!(recorded["allocator"], "recorded");
     for run in [recorded, caching] {
         assert_eq!(run["reserved_peak_bytes"], 50 * MIB);

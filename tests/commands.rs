@@ -293,15 +293,32 @@ fn every_command_answers_in_json() {
         let mut with_json = command.to_vec();
         with_json.push("--json");
         let text = output(&with_json);
-        let value: serde_json::Value = serde_json::from_str(&text)
-            .unwrap_or_else(|error| panic!("{command:?}: {error}: {text}"));
-        assert!(value.is_object() || value.is_array(), "{command:?}");
+        has_the_shape_of_all(command, &text);
     }
     for command in
         [&["report", job, "--out", "-", "--json"][..], &["export", job, "--out", "-", "--json"]]
     {
         gmlake_sim().args(command).assert().code(2).stderr(contains("cannot both go to standard"));
     }
+}
+
+/// Every command writes the same: the version first, the result last, and nothing else.
+fn has_the_shape_of_all(command: &[&str], text: &str) {
+    let whole: serde_json::Value =
+        serde_json::from_str(text).unwrap_or_else(|error| panic!("{command:?}: {error}: {text}"));
+    let result = &whole["result"];
+    assert!(result.is_object() || result.is_array(), "{command:?}: {text}");
+    assert_eq!(whole.as_object().unwrap().len(), 4, "{command:?}");
+    let is_fleet_report = command.starts_with(&["fleet", "report"]);
+    let name = if is_fleet_report { "fleet report" } else { command[0] };
+    let (schema, tool) = (gmlake::metrics::SCHEMA_VERSION, env!("CARGO_PKG_VERSION"));
+    let begin = format!(
+        "{{\n  \"schema_version\": {schema},\n  \"tool_version\": \"{tool}\",\n  \
+         \"command\": \"{name}\",\n  \"result\": "
+    );
+    let rest = text.strip_prefix(begin.as_str());
+    let rest = rest.unwrap_or_else(|| panic!("{command:?}: {text}"));
+    assert!(!rest.contains("\"schema_version\""), "{command:?}: a version within the result");
 }
 
 #[test]

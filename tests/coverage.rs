@@ -136,6 +136,7 @@ fn every_command_warns_of_a_state_without_history() {
     let arguments = ["fits", "--device-memory", "8GiB", "--json"];
     let output = gmlake_sim().args(arguments).arg(&file).output().unwrap();
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let answer = &answer["result"];
     assert_eq!(answer["verdict"], "unknown");
     assert_eq!(answer["coverage"]["kind"], "state_only");
     assert_eq!(answer["is_lower_bound"], true);

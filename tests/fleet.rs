@@ -106,7 +106,7 @@ fn the_tables_say_what_compare_says() {
         compare.args(["compare", file, "--json", "--device-memory", "20GiB"]);
         let output = compare.args(["--allocators", "caching,lake,gmlake"]).output().unwrap();
         let document: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let runs = document["runs"].as_array().unwrap();
+        let runs = document["result"]["runs"].as_array().unwrap();
         let run = runs.iter().find(|run| run["allocator"] == row["allocator"]).unwrap();
         for name in ["reserved_peak_bytes", "active_peak_bytes", "events", "oom_count"] {
             assert_eq!(row[name], run[name], "{file} {name}");
@@ -136,6 +136,7 @@ fn a_second_call_does_nothing_and_shards_make_the_same_files() {
     assert_eq!(files(&shards), whole);
     let json = fleet(&input, &out).arg("--json").output().unwrap().stdout;
     let json: Value = serde_json::from_slice(&json).unwrap();
+    let json = &json["result"];
     assert_eq!((&json["recordings"], &json["recordings_before"]), (&6.into(), &6.into()));
 }
 
@@ -272,6 +273,7 @@ fn the_report_names_what_is_lost_and_who_is_unlike() {
     let mut report = gmlake_sim();
     let json = report.args(["fleet", "report", "--json"]).arg(&out).output().unwrap().stdout;
     let json: Value = serde_json::from_slice(&json).unwrap();
+    let json = &json["result"];
     let total = |name: &str| {
         let totals = json["totals"].as_array().unwrap();
         totals.iter().find(|total| total["allocator"] == name).unwrap().clone()
@@ -302,6 +304,7 @@ fn what_was_recorded_is_the_reference_though_the_first_job_does_not_say_it() {
     fleet(&input, &out).assert().success();
     let json = gmlake_sim().args(["fleet", "report", "--json"]).arg(&out).output().unwrap().stdout;
     let json: Value = serde_json::from_slice(&json).unwrap();
+    let json = &json["result"];
     assert_eq!((&json["jobs"], &json["reference"]), (&Value::from(2), &Value::from("recorded")));
     assert_eq!(json["worst_jobs"].as_array().unwrap().len(), 1);
 }

@@ -46,7 +46,7 @@ fn plan_tells_the_smallest_memory_and_the_cards() {
         .stdout(contains("RTX 5090").and(contains("OOM 477")))
         .stdout(contains("The smallest of these devices that runs job: A100 40GB: caching."));
     let document: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
-    let need = &document["jobs"][0]["ranks"][0]["needs"][0];
+    let need = &document["result"]["jobs"][0]["ranks"][0]["needs"][0];
     assert_eq!(need["smallest"]["capacity_bytes"], (500_u64 * 64) << 20);
     assert_eq!(need["below"]["shortage"]["event"], 499);
     let rows = csv::Reader::from_path(&csv).unwrap().records().count();
@@ -306,6 +306,7 @@ fn a_sweep_is_written_in_every_form() {
     run.assert().success().stdout(contains("streams: 8 runs")).stdout(contains("vmm.chunk"));
     let document: serde_json::Value =
         serde_json::from_slice(&fs::read(path("a.json")).unwrap()).unwrap();
+    let document = &document["result"];
     assert_eq!(document["axes"][0]["values"].as_array().unwrap().len(), 4);
     assert_eq!(document["rows"].as_array().unwrap().len(), 8);
     assert_eq!(document["rows"][0]["settings"][1]["value"], "8GiB");
@@ -320,11 +321,11 @@ fn tune_finds_what_helps_and_warns_of_what_does_harm() {
     let trace = "traces/zero3-opt-1.3b-LR-w4.b32.r0.pickle.xz";
     let run = gmlake_sim().args(["tune", trace, "--export-json", "-"]).assert().success();
     let found: serde_json::Value = serde_json::from_slice(&run.get_output().stdout).unwrap();
-    let (best, default) = (&found[0]["best"], &found[0]["default"]);
+    let (best, default) = (&found["result"][0]["best"], &found["result"][0]["default"]);
     let reserved = |tried: &serde_json::Value| tried["reserved_peak_bytes"].as_u64().unwrap();
     assert!(best["conf"].as_str().unwrap().contains("expandable_segments:True"), "{best}");
     assert!(reserved(best) < reserved(default) * 9 / 10);
-    let tried = found[0]["tried"].as_array().unwrap();
+    let tried = found["result"][0]["tried"].as_array().unwrap();
     assert!(
         tried.len() > 200
             && tried.iter().all(|t| reserved(t) * 102 / 100 > reserved(best) * 98 / 100)

@@ -74,13 +74,41 @@ fn on_mock(arguments: &[&str], settings: &[(&str, &str)]) -> Option<Run> {
     Some(Run {
         output,
         report: fs::read_to_string(&report).unwrap_or_default(),
-        json: serde_json::from_str(&json).unwrap_or(Value::Null),
+        json: result(&json, arguments[0]),
     })
+}
+
+/// The result in what `command` wrote; null if it wrote nothing.
+fn result(json: &str, command: &str) -> Value {
+    if json.is_empty() {
+        return Value::Null;
+    }
+    let mut whole: Value = serde_json::from_str(json).unwrap();
+    assert_eq!(whole["schema_version"], gmlake::metrics::SCHEMA_VERSION);
+    assert_eq!(whole["command"], command);
+    assert_eq!(whole.as_object().unwrap().len(), 4, "{whole}");
+    whole["result"].take()
 }
 
 fn replay(trace: &str, more: &[&str], settings: &[(&str, &str)]) -> Option<Run> {
     let arguments = [&["run", trace, "--scale", "0.01"], more].concat();
     on_mock(&arguments, settings)
+}
+
+/// Whatever writes JSON is run in these tests, and its shape checked by `result`.
+#[test]
+fn every_command_that_writes_json_is_tried() {
+    let help = |arguments: &[&str]| {
+        String::from_utf8(program().args(arguments).output().unwrap().stdout).unwrap()
+    };
+    let all = help(&["--help"]);
+    let listed = all.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let listed = listed.take_while(|line| !line.is_empty());
+    let names = listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let names = names.filter(|name| !name.is_empty());
+    let writes = |name: &&str| *name != "help" && help(&[name, "--help"]).contains("--export-json");
+    let found: Vec<&str> = names.filter(writes).collect();
+    assert_eq!(found, ["calibrate", "run"]);
 }
 
 #[test]

@@ -93,7 +93,7 @@ def script(job):
 def summary(job, out):
     """A job's line."""
     with open(out / f"{job['name']}.json") as file:
-        rank = json.load(file)["ranks"][0]
+        rank = json.load(file)["result"]["ranks"][0]
     row = {**job, **rank, "step_seconds": " ".join(map(str, rank["step_seconds"]))}
     return {name: row[name] for name in COLUMNS}
 

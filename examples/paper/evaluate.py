@@ -140,7 +140,7 @@ def run(job, given, folder):
     if done.returncode:
         raise subprocess.SubprocessError(done.stderr)
     with open(reply, encoding="utf-8") as file:
-        rank = json.load(file)["ranks"][0]
+        rank = json.load(file)["result"]["ranks"][0]
     return rank, folder
 
 
@@ -156,7 +156,7 @@ def simulate(rank, folder):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise subprocess.SubprocessError(done.stderr)
-    runs = {each["allocator"]: each for each in json.loads(done.stdout)["runs"]}
+    runs = {each["allocator"]: each for each in json.loads(done.stdout)["result"]["runs"]}
     kept = {"reserved": "reserved_peak_bytes", "live": "active_peak_bytes", "oom": "oom_count"}
     kept["retries"] = "alloc_retries"
     return {

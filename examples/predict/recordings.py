@@ -104,7 +104,7 @@ def predict(scripts, name):
         if not os.path.exists(place):
             return {"error": (done.stderr.strip().splitlines() or ["no answer"])[-1]}
         with open(place) as file:
-            return json.load(file)["ranks"][0]
+            return json.load(file)["result"]["ranks"][0]
 
 
 def is_kept(promise, stats, found):

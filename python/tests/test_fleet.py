@@ -36,7 +36,7 @@ for part in range(index, 4, count):
         deaths.write_text(str(left - 1))
         os.kill(os.getpid(), 9)
     (out / f"part-{{part}}").write_text(f"{{part}}" * 1000)
-print(json.dumps(dict(recordings=4)))
+print(json.dumps(dict(result=dict(recordings=4))))
 sys.exit(2 if "damaged" in words else 0)
 """
 

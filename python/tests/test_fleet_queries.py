@@ -44,7 +44,7 @@ def compared():
     """The runs of all recordings, by our own command, one file after the other."""
     files = sorted(str(path) for path in Path("jobs").rglob("*.pickle.xz") if "damaged" not in path.name)
     words = [simulator.find(), "compare", *files, "--allocators", "caching,expandable,lake", "--json"]
-    runs = json.loads(subprocess.run(words, check=True, capture_output=True).stdout)["runs"]
+    runs = json.loads(subprocess.run(words, check=True, capture_output=True).stdout)["result"]["runs"]
     assert len(runs) == 4 * len(files) and len({run["file"] for run in runs}) == len(files)
     for run in runs:
         run["job"] = re.sub(r"\.r\d+\.", ".r*.", run["file"].removeprefix("jobs/")).removesuffix(".pickle.xz")

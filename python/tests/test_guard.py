@@ -5,6 +5,7 @@ As `test_predict.py`: without a PyTorch wheel for CUDA it tests only what needs 
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from gmlake.guard import baseline, change, command
 from gmlake.guard.baseline import Baseline, Rank
+from gmlake.predict import answer
 from test_predict import raises, run_all
 
 MLP = """
@@ -24,6 +26,14 @@ for step in range(3):
     optimizer.step()
     optimizer.zero_grad()
 """
+
+
+def test_every_command_with_json_is_tried():
+    def shown(*words):
+        return subprocess.run([sys.executable, "-m", "gmlake", *words, "--help"], capture_output=True, text=True).stdout
+
+    names = re.search(r"{([a-z,]+)}", shown()).group(1).split(",")
+    assert {name for name in names if "--json" in shown(name)} == {"predict", "guard"}
 
 
 class Guarded:
@@ -130,7 +140,10 @@ def test_a_line_that_grew_is_named_first():
         for share, code in [(0.9, 0), (1.1, 1)]:
             kept = f"\nkept = torch.empty({int(live * share / 100)}, dtype=torch.uint8, device='cuda')\nfor step"
             done = guarded.run(MLP.replace("\nfor step", kept), "--json", "reply.json")
-            reply = json.loads(Path(folder, "reply.json").read_text())["ranks"][0]
+            whole = json.loads(Path(folder, "reply.json").read_text())
+            assert list(whole) == ["schema_version", "tool_version", "command", "result"], list(whole)
+            assert whole["command"] == "guard" and whole["schema_version"] == answer.SCHEMA
+            reply = whole["result"]["ranks"][0]
             assert reply["lines"][0]["name"] == "job.py:5 <module>", reply
             assert ("live_peak_bytes" in reply["beyond"]) == bool(code), reply
         assert done.returncode == 1 and done.stdout.startswith("job.py:5 <module> made it grow: +"), done.stdout

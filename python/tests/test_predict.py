@@ -17,6 +17,7 @@ import gmlake.fleet
 from gmlake._imports import WhenImported
 from gmlake.predict import (
     Problem,
+    answer,
     grid,
     library,
     options,
@@ -62,11 +63,18 @@ class Answer:
         done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True)
         self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
         found = Path(folder, "job.json")
-        self.json = json.loads(found.read_text()) if found.exists() else None
+        self.json = result(json.loads(found.read_text())) if found.exists() else None
 
     @property
     def rank(self):
         return self.json["ranks"][0]
+
+
+def result(content):
+    """The result in the JSON of the command, which has the shape of all commands."""
+    assert list(content) == ["schema_version", "tool_version", "command", "result"], list(content)
+    assert content["command"] == "predict" and content["schema_version"] == answer.SCHEMA
+    return content["result"]
 
 
 def predict(script, *arguments, **more):
@@ -260,7 +268,8 @@ torch.cuda.empty_cache()
     with tempfile.TemporaryDirectory() as folder:
         found = Answer(folder, records + MLP + stops)
         with open(f"{folder}/own.pickle", "rb") as file:
-            assert len(pickle.load(file)["device_traces"][0]) > 100
+            snapshot = pickle.load(file)
+        assert len(snapshot["device_traces"][0]) > 100 and snapshot["gmlake_virtual_gpu"], snapshot.keys()
     for name in ["reserved_peak_bytes", "active_peak_bytes", "requests"]:
         assert found.rank[name] == plain[name], name
 
@@ -336,7 +345,8 @@ def test_an_exception_has_its_own_traceback_and_what_was_recorded():
     with tempfile.TemporaryDirectory() as folder:
         found = Answer(folder, fails, "--out", "kept")
         with open(f"{folder}/{found.rank['snapshot']}", "rb") as file:
-            assert len(pickle.load(file)["device_traces"][0]) > 100
+            snapshot = pickle.load(file)
+        assert len(snapshot["device_traces"][0]) > 100 and snapshot["gmlake_virtual_gpu"], snapshot.keys()
         assert sorted(os.listdir(f"{folder}/kept")) == ["job.json", "job.pickle"]
     assert found.code == 1 and found.rank["steps"] == 3 and found.rank["reserved_peak_bytes"] > 0
     assert found.rank["allocators"] == {} and "failed in step 4: ValueError" in found.out, found.out
@@ -346,6 +356,15 @@ def test_an_exception_has_its_own_traceback_and_what_was_recorded():
     assert "runpy" not in found.err and "predict" not in found.err.split("Traceback")[1].split("gmlake:")[0]
     notes = [line for line in lines if line.startswith("gmlake: rank 0: ")]
     assert notes[-1].startswith("gmlake: rank 0: the script failed in step 4: ValueError"), lines
+
+
+def test_what_the_script_dumps_says_that_its_gpu_is_virtual():
+    dumps = MLP + "torch.cuda.memory._dump_snapshot('own.pickle')\n"
+    with tempfile.TemporaryDirectory() as folder:
+        found = Answer(folder, dumps)
+        assert found.code == 0, found.err
+        with open(f"{folder}/own.pickle", "rb") as file:
+            assert pickle.load(file)["gmlake_virtual_gpu"]
 
 
 def test_bad_ends_are_told_of_in_a_line():

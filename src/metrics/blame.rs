@@ -10,7 +10,7 @@
 
 use serde::Serialize;
 
-use super::{Moment, SCHEMA_VERSION};
+use super::Moment;
 use crate::units::Bytes;
 
 /// What a request without a call stack is called: Python has no frame in the threads that run the backward pass.
@@ -95,8 +95,6 @@ pub struct BlameRow {
 /// The live bytes of one moment by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Blame {
-    /// Version of the JSON export.
-    pub schema_version: u32,
     /// The trace file, as given.
     pub file: String,
     /// Index of the device in that file.
@@ -146,7 +144,6 @@ impl Blame {
     #[must_use]
     pub fn new(by: By, at: String, moment: Option<Moment>, step: Option<u64>) -> Self {
         Self {
-            schema_version: SCHEMA_VERSION,
             at,
             event: moment.map(|moment| moment.event),
             time_us: moment.map_or(0, |moment| moment.time_us),

@@ -21,7 +21,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
-use super::{Blame, BlameRow, By, SCHEMA_VERSION};
+use super::{Blame, BlameRow, By};
 use crate::units::Bytes;
 
 /// What became of a row.
@@ -80,8 +80,6 @@ impl DiffRow {
 /// The peaks of two recordings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Diff {
-    /// Version of the JSON export.
-    pub schema_version: u32,
     /// Both files, as given.
     pub files: [String; 2],
     /// Most live bytes of both.
@@ -168,7 +166,6 @@ impl Diff {
             size(b).cmp(&size(a)).then_with(|| a.name.cmp(&b.name))
         });
         Self {
-            schema_version: SCHEMA_VERSION,
             files: [before.file.clone(), after.file.clone()],
             live_bytes: [before.live_bytes, after.live_bytes],
             reserved_bytes: [None, None],

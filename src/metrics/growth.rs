@@ -86,8 +86,6 @@ impl GrowthRow {
 /// What was left over from step to step.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct StepGrowth {
-    /// Version of the JSON export.
-    pub schema_version: u32,
     /// The trace file, as given.
     pub file: String,
     /// Index of the device in that file.

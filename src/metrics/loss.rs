@@ -42,8 +42,6 @@ pub struct LossGrowth {
 /// What an allocator lost at its peak.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Loss {
-    /// Version of the JSON export.
-    pub schema_version: u32,
     /// The trace file, as given.
     pub file: String,
     /// Index of the device in that file.

@@ -110,8 +110,6 @@ pub struct SourceLine {
 /// The text of an out-of-memory, explained.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Message {
-    /// Version of the JSON export.
-    pub schema_version: u32,
     /// The file, as given.
     pub file: String,
     /// Who reported it: `CUDA`, `HIP`, `XPU` or another backend, if it says so.

@@ -73,7 +73,7 @@ use crate::device::{CallCounts, FenceCounts};
 use crate::units::Bytes;
 
 /// Version of the JSON export; raised when a field changes its meaning or goes away.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// Name in the `allocator` column of what the recording itself says.
 pub const RECORDED: &str = "recorded";

@@ -33,8 +33,6 @@ pub struct Served {
 /// A request that was not served.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Refusal {
-    /// Version of the JSON export.
-    pub schema_version: u32,
     /// The trace file, as given.
     pub file: String,
     /// Index of the device in that file.

@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 
 use super::packed::Packed;
+use super::write_answer;
 
 /// What went wrong while a file was written, of whatever kind.
 type Cause = Box<dyn Error + Send + Sync>;
@@ -71,7 +72,19 @@ impl Export {
         written.map_err(|source| ExportError { target: self.target.clone(), source })
     }
 
-    /// Writes a value as JSON.
+    /// Writes the result of a command as JSON.
+    ///
+    /// # Errors
+    /// As [`Export::finish`].
+    pub fn finish_answer(
+        self,
+        command: &str,
+        result: &(impl Serialize + ?Sized),
+    ) -> Result<(), ExportError> {
+        self.finish(|out| Ok(write_answer(command, result, out)?))
+    }
+
+    /// Writes a value as JSON that is no answer, but what programs read, such as a profile.
     ///
     /// # Errors
     /// As [`Export::finish`].

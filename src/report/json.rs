@@ -1,12 +1,11 @@
-//! JSON: `{schema_version, tool_version, recordings: [...], runs: [...]}`, where a run is a [`RunSummary`] field by
-//! field.
+//! Comparisons as JSON: `{recordings: [...], runs: [...]}` is the result, where a run is a [`RunSummary`] field by field.
 
 use std::io::Write;
 
 use serde::Serialize;
 
-use super::{Report, ReportError};
-use crate::metrics::{Comparison, RunSummary, SCHEMA_VERSION};
+use super::{Report, ReportError, write_answer};
+use crate::metrics::{Comparison, RunSummary};
 use crate::trace::Coverage;
 
 /// Every number of every run.
@@ -14,8 +13,6 @@ pub(super) struct Json;
 
 #[derive(Serialize)]
 struct Document<'a> {
-    schema_version: u32,
-    tool_version: &'static str,
     recordings: Vec<Recording<'a>>,
     runs: Vec<&'a RunSummary>,
 }
@@ -38,13 +35,22 @@ impl<'a> Recording<'a> {
 
 impl Report for Json {
     fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<(), ReportError> {
-        let document = Document {
-            schema_version: SCHEMA_VERSION,
-            tool_version: env!("CARGO_PKG_VERSION"),
-            recordings: comparisons.iter().map(Recording::of).collect(),
-            runs: comparisons.iter().flat_map(|comparison| &comparison.runs).collect(),
-        };
-        serde_json::to_writer_pretty(&mut *out, &document).map_err(std::io::Error::from)?;
-        Ok(out.write_all(b"\n")?)
+        write_comparisons("compare", comparisons, out)
     }
+}
+
+/// Writes every number of every run, as the answer of `command`.
+///
+/// # Errors
+/// If `out` cannot be written.
+pub fn write_comparisons(
+    command: &str,
+    comparisons: &[Comparison],
+    out: &mut dyn Write,
+) -> Result<(), ReportError> {
+    let document = Document {
+        recordings: comparisons.iter().map(Recording::of).collect(),
+        runs: comparisons.iter().flat_map(|comparison| &comparison.runs).collect(),
+    };
+    write_answer(command, &document, out)
 }

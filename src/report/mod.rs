@@ -4,6 +4,7 @@
 //! line makes `--export-NAME` of it. What columns there are is settled in `metrics::COLUMNS`, once for all
 //! reports.
 
+mod answer;
 pub mod blame;
 mod csv;
 mod export;
@@ -22,11 +23,14 @@ mod plot;
 pub mod section;
 pub mod sweep;
 pub mod table;
+mod timeline;
 pub mod tune;
 mod verdict;
 
+pub use answer::write_answer;
 pub use export::{Export, ExportError, remove_unfinished};
 pub use html::{Page, fleet_page};
+pub use json::write_comparisons;
 pub use plot::{
     CHARTS, Chart, ImageFormat, write_building, write_fleet, write_series, write_sweep,
 };
@@ -79,11 +83,13 @@ pub enum ReportFormat {
     Markdown,
     /// Memory over time and utilization, as a picture.
     Plot,
+    /// Memory over time as rows, for spreadsheets and plots of one's own.
+    Timeline,
 }
 
 impl ReportFormat {
     /// Every kind.
-    pub const ALL: [Self; 4] = [Self::Json, Self::Csv, Self::Markdown, Self::Plot];
+    pub const ALL: [Self; 5] = [Self::Json, Self::Csv, Self::Markdown, Self::Plot, Self::Timeline];
 
     /// Its name on the command line, after `--export-`.
     #[must_use]
@@ -93,6 +99,7 @@ impl ReportFormat {
             Self::Csv => "csv",
             Self::Markdown => "markdown",
             Self::Plot => "plot",
+            Self::Timeline => "timeline",
         }
     }
 
@@ -106,6 +113,7 @@ impl ReportFormat {
             Self::Csv => Box::new(csv::Csv),
             Self::Markdown => Box::new(markdown::Markdown),
             Self::Plot => Box::new(plot::Plot { format: ImageFormat::of(path)? }),
+            Self::Timeline => Box::new(timeline::TimelineCsv),
         })
     }
 }

@@ -80,6 +80,7 @@ pub(super) fn compare_spread(
     spread: Spread,
 ) -> Result<Comparison, FileError> {
     check_assumptions(opened, choices.is_strict)?;
+    choices.setup.runs.plan(choices.allocators.len());
     let one = |choice: &Choice| {
         let mut summary = run_one(opened, choice, &choices.setup)?;
         if !choices.cards.is_empty() {

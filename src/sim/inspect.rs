@@ -10,7 +10,7 @@ use super::blame::Namer;
 pub use super::live_peak::Peak;
 use super::live_peak::live_peak;
 use crate::alloc_conf::AllocConf;
-use crate::metrics::{By, SCHEMA_VERSION, Unit};
+use crate::metrics::{By, Unit};
 use crate::trace::{
     Action, BlockState, Coverage, Entry, Event, EventKind, PoolId, Records, StreamId, Trace,
     WarningKind,
@@ -20,8 +20,6 @@ use crate::units::Bytes;
 /// What is in one device's part of a file.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Inspection {
-    /// Version of the JSON export.
-    pub schema_version: u32,
     /// The file, as given.
     pub file: String,
     /// Index of the device.
@@ -150,7 +148,6 @@ pub fn inspect(opened: &Opened) -> Inspection {
     let by_pool = |event: &Event| usize::from(event.pool.0);
     let by_stream = |event: &Event| usize::from(event.stream.0);
     Inspection {
-        schema_version: SCHEMA_VERSION,
         file: opened.file.clone(),
         device: records.device,
         devices: opened

@@ -7,12 +7,12 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use twox_hash::XxHash3_128;
 
 use super::cache::RunCache;
 use super::opened::Opened;
+use super::run_count::RunCount;
 use crate::alloc_conf::{AllocConf, Backend, TorchVersion, TypedConf};
 use crate::allocator::Choice;
 use crate::allocator::{Environment, OptionError, Options};
@@ -94,8 +94,8 @@ pub struct Setup {
     pub is_fresh: bool,
     /// What the driver's calls cost; `None`: they are counted only.
     pub profile: Option<Profile>,
-    /// How many runs were made with this setup and its clones so far, for those who wait.
-    pub runs: Arc<AtomicU64>,
+    /// How many runs were made with this setup and its clones so far, and how many are ahead.
+    pub runs: Arc<RunCount>,
     /// Runs that need not be made again, for the ranks of a job.
     pub cache: Option<Arc<RunCache>>,
 }

@@ -1,7 +1,5 @@
 //! Single runs of a file: whether it may be used, and errors that name it.
 
-use std::sync::atomic::Ordering;
-
 use super::choice::Choice;
 use super::failure::FileError;
 use super::opened::Opened;
@@ -28,7 +26,7 @@ pub(super) fn run_one(
 ) -> Result<RunSummary, FileError> {
     let summary =
         run_cached(opened, choice, setup).map_err(|source| failed(opened, choice, source))?;
-    setup.runs.fetch_add(1, Ordering::Relaxed);
+    setup.runs.made_one();
     Ok(RunSummary { is_lower_bound: opened.coverage.is_lower_bound(), ..summary })
 }
 

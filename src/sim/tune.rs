@@ -16,7 +16,8 @@
 //! What is best is a judgement, made in `pick`: first to get through; then to hold little memory, where one per cent of
 //! the run's time spent in the driver weighs as much as one per cent of memory, up to five per cent, and each option
 //! that is set must save what it is worth. Where a device is given, memory is there to be used, and only time and
-//! options weigh. A setting that another one beats in memory, retries and time is never taken, nor one that reserves
+//! options weigh. Of settings with as many options, none is taken that another beats in memory, retries and time. More
+//! options beat fewer only if they retry less, or if each of them saves what it is worth. Nothing is taken that reserves
 //! more than PyTorch's defaults.
 
 use rayon::prelude::*;
@@ -89,8 +90,8 @@ pub fn tune(opened: &Opened, options: &TuneOptions) -> Result<Tuning, FileError>
 /// Driver time weighs at most as much as this share of memory, however short the recorded program ran.
 const MOST_TIME: f64 = 0.05;
 
-/// The setting to take of those that were tried, of which the first is PyTorch's defaults: it is beaten by no other, it
-/// reserves no more than they do, and it is better than they are. Otherwise they stay.
+/// The setting to take of those that were tried, of which the first is PyTorch's defaults: no other makes it pointless,
+/// it reserves no more than they do, and it is better than they are. Otherwise they stay.
 fn pick<'t>(tried: &'t [Tried], default: &'t Tried, options: &Weights) -> &'t Tried {
     let least_ooms = tried.iter().map(|tried| tried.oom_count).min().unwrap_or(0);
     let runs = || tried.iter().filter(|tried| tried.oom_count == least_ooms);
@@ -99,8 +100,9 @@ fn pick<'t>(tried: &'t [Tried], default: &'t Tried, options: &Weights) -> &'t Tr
         true => default.reserved_peak_bytes,
         false => u64::MAX,
     };
-    let is_choice =
-        |one: &&Tried| one.reserved_peak_bytes <= most && !runs().any(|other| other.beats(one));
+    let is_choice = |one: &&Tried| {
+        one.reserved_peak_bytes <= most && !runs().any(|other| makes_pointless(other, one))
+    };
     let best = runs().filter(is_choice).min_by(|a, b| {
         let by_weight = options.of(a).total_cmp(&options.of(b));
         by_weight.then_with(|| a.reserved_peak_bytes.cmp(&b.reserved_peak_bytes))
@@ -109,6 +111,13 @@ fn pick<'t>(tried: &'t [Tried], default: &'t Tried, options: &Weights) -> &'t Tr
         best.oom_count < default.oom_count || options.of(best) < options.of(default)
     };
     best.filter(is_better).unwrap_or(default)
+}
+
+/// Whether `other` beats `one` without more options, or with fewer retries. What more options save otherwise has to be
+/// worth them, which [`Weights`] judge.
+fn makes_pointless(other: &Tried, one: &Tried) -> bool {
+    let is_as_simple = other.options().len() <= one.options().len();
+    other.beats(one) && (is_as_simple || other.alloc_retries < one.alloc_retries)
 }
 
 /// What a setting is judged by.
@@ -195,6 +204,7 @@ impl<'a> Bench<'a> {
     }
 
     fn try_all(&self, confs: &[String]) -> Result<Vec<Tried>, FileError> {
+        self.setup.runs.plan(confs.len());
         confs.par_iter().map(|conf| self.try_one(conf)).collect()
     }
 
@@ -212,6 +222,7 @@ impl<'a> Bench<'a> {
 
     fn recorded(&self) -> Result<Tried, FileError> {
         let conf = self.opened.trace.settings.as_ref().map_or("", |conf| conf.text.as_str());
+        self.setup.runs.plan(1);
         Ok(Tried::new(conf, &self.run(self.opened.recorded_by(), &self.setup)?))
     }
 
@@ -257,10 +268,16 @@ mod tests {
         let weights = Weights { is_scarce: false, worth: 0.01 };
         assert_eq!(pick(&all[..2], &all[0], &weights).conf, "");
         assert_eq!(pick(&all[..3], &all[0], &weights).conf, "b_b:1");
-        // The second option saves little, but what another setting beats is never taken.
-        assert_eq!(pick(&all[..4], &all[0], &weights).conf, "b_b:1,c_c:1");
+        // The second option saves less than it is worth.
+        assert_eq!(pick(&all[..4], &all[0], &weights).conf, "b_b:1");
         // Time weighs no more than five per cent of memory, and who runs out is no choice.
         assert_eq!(pick(&all, &all[0], &weights).conf, "b_b:1,d_d:1");
+        // Of as many options the better ones are taken, and retries are worth an option.
+        let equal = [all[0].clone(), tried("b_b:1", 500, 0.0, 0), tried("c_c:1", 499, 0.0, 0)];
+        assert_eq!(pick(&equal, &all[0], &weights).conf, "c_c:1");
+        let retries = Tried { alloc_retries: 2, ..tried("b_b:1", 500, 0.0, 0) };
+        let retries = [all[0].clone(), retries, tried("b_b:1,c_c:1", 499, 0.0, 0)];
+        assert_eq!(pick(&retries, &all[0], &weights).conf, "b_b:1,c_c:1");
     }
 
     #[test]
@@ -319,7 +336,13 @@ mod tests {
             let best = pick(&all, &all[0], &Weights { is_scarce, worth });
             if best != &all[0] {
                 prop_assert!(all.iter().all(|other| other.oom_count >= best.oom_count));
-                prop_assert!(!all.iter().any(|o| o.oom_count == best.oom_count && o.beats(best)));
+                let weights = Weights { is_scarce, worth };
+                for other in all.iter().filter(|o| o.oom_count == best.oom_count && o.beats(best)) {
+                    // More options alone, and not worth it.
+                    prop_assert!(other.options().len() > best.options().len());
+                    prop_assert!(other.alloc_retries == best.alloc_retries);
+                    prop_assert!(weights.of(other) >= weights.of(best));
+                }
                 prop_assert!(
                     best.oom_count < all[0].oom_count
                         || best.reserved_peak_bytes <= all[0].reserved_peak_bytes

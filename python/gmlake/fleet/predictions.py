@@ -140,13 +140,14 @@ def work(task: Task, folder: str) -> list[dict[str, Any]]:
 def kept(aside: str, home: Path, numbers: str, values: Mapping[str, str]) -> list[dict[str, Any]]:
     """Moves the files to their place, the numbers last, and returns a row for each rank."""
     content = json.loads(Path(numbers).read_text())
-    for rank in content["ranks"]:
+    ranks = content["result"]["ranks"]
+    for rank in ranks:
         rank["snapshot"] = rank["snapshot"] and str(home / Path(rank["snapshot"]).name)
     Path(numbers).write_text(json.dumps(content, indent=1) + "\n")
     for path in sorted(Path(aside).iterdir(), key=lambda path: path.name == Path(numbers).name):
         if path.suffix in (".pickle", ".log") or path.name == Path(numbers).name:
             os.replace(path, home / path.name)
-    return [row(values, rank) for rank in content["ranks"]]
+    return [row(values, rank) for rank in ranks]
 
 
 def uniform(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -63,4 +63,4 @@ def work(program: str | None, arguments: Sequence[str], folder: str, shows: bool
     ended = finish(command, folder, shows)
     if ended.code not in (0, 2) or not ended.out.strip():
         raise Failed(f"{simulator.NAME} fleet: {ended.reason(simulator.NAME)}")
-    return json.loads(ended.out)
+    return json.loads(ended.out)["result"]

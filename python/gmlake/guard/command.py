@@ -207,8 +207,8 @@ def compared(given: argparse.Namespace, old: Baseline, new: Baseline, tolerance:
     found = [difference(before, after, tolerance) for before, after in zip(old.ranks, new.ranks)]
     is_beyond = any(rank.beyond for rank in found)
     if given.json:
-        answer.write_json(given.json, {
-            "schema_version": baseline.SCHEMA, "baseline": given.baseline, "tolerance": given.tolerance,
+        answer.write_json(given.json, "guard", {
+            "baseline": given.baseline, "tolerance": given.tolerance,
             "beyond": is_beyond, "versions": [old.versions, new.versions],
             "ranks": [rank.to_json() for rank in found],
         })

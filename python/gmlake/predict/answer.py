@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .facts import Rank
     from .order import Order, Ranks, Task
 
-SCHEMA = 1
+SCHEMA = 2  # as SCHEMA_VERSION of the programs: src/metrics/mod.rs
 
 WORTH_A_NOTE = 256 << 20  # bytes of the host's memory
 
@@ -189,8 +189,6 @@ def head(task: Task, torch: str) -> dict[str, object]:
     """What the JSON says of the whole."""
     order = task.order
     return {
-        "schema_version": SCHEMA,
-        "tool_version": __version__,
         "script": order.script,
         "arguments": list(order.arguments),
         "torch": torch,
@@ -202,8 +200,12 @@ def head(task: Task, torch: str) -> dict[str, object]:
     }
 
 
-def write_json(path: str, content: object) -> None:
-    """Writes JSON to a file, or to standard output for `-`; a dataclass becomes an object."""
+def write_json(path: str, command: str, result: object) -> None:
+    """Writes a command's result to a file, or to standard output for `-`, in the shape of all commands: docs/json.md.
+
+    A dataclass becomes an object.
+    """
+    content = {"schema_version": SCHEMA, "tool_version": __version__, "command": command, "result": result}
     text = json.dumps(content, indent=1, default=asdict) + "\n"
     if path == "-":
         sys.stdout.write(text)

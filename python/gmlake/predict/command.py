@@ -86,7 +86,7 @@ def one(given: argparse.Namespace, workshop: Workshop, task: Task, folder: str) 
     nodes = answer.on_nodes(found, ranks)
     content = {**answer.head(task, workshop.wheel.torch), "ranks": found, "nodes": nodes}
     for path in places(given, ranks, outputs):
-        answer.write_json(path, content)
+        answer.write_json(path, "predict", content)
     shown = answer.table(found)
     if given.json != "-" and shown:
         print(shown, flush=True)

@@ -130,7 +130,7 @@ def main(given: argparse.Namespace, workshop: Workshop, task: Task, points: list
     content = {**head, "configurations": found, "series": replies}
     for path in [given.out and os.path.join(folder, f"{name}.json"), given.json]:
         if path:
-            answer.write_json(path, content)
+            answer.write_json(path, "predict", content)
     if given.json != "-":
         print("\n\n".join(texts), flush=True)
     for note in [*failures(found), *answer.shared_notes([r for each in found for r in each.ranks], task.order)]:

@@ -63,13 +63,13 @@ def folders() -> Iterator[Path]:
 
 
 def ask(*arguments: object) -> Any:
-    """Runs the program and returns what it exports as JSON."""
+    """Runs the program and returns the result in its JSON."""
     command = [find(), *map(str, arguments), "--export-json", "-"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0 or not done.stdout:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise Problem(f"{NAME} {arguments[0]}: {lines[-1].removeprefix(NAME + ': ')}")
-    return json.loads(done.stdout)
+    return json.loads(done.stdout)["result"]
 
 
 def held(facts: Facts, allocators: Sequence[str] = ()) -> Held:

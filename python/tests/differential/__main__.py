@@ -149,7 +149,7 @@ def verify(torch, memory, fraction, cells):
     done = subprocess.run([*command, *files], capture_output=True, text=True)
     if done.returncode not in (0, 1):
         sys.exit(done.stderr)
-    found = json.loads(done.stdout)
+    found = json.loads(done.stdout)["result"]
     assert [one["file"] for one in found] == files
     return found
 

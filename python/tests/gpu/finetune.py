@@ -73,7 +73,7 @@ def simulate(snapshot, mode):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         return dict(failed=done.stderr[-500:])
-    runs = json.loads(export.read_text())["runs"]
+    runs = json.loads(export.read_text())["result"]["runs"]
     found = next(run for run in runs if run["allocator"] == name)
     return dict(reserved_peak_bytes=found["reserved_peak_bytes"], active_peak_bytes=found["active_peak_bytes"])
 

@@ -120,7 +120,7 @@ def wrong(done, answer, card):
     if done.returncode != 0 or not os.path.exists(answer):
         return f"exit code {done.returncode}\n{done.stderr}"
     with open(answer) as file:
-        found = json.load(file)
+        found = json.load(file)["result"]
     (rank,) = found["ranks"]
     if found["gpu"] != card or rank["error"] or not rank["reserved_peak_bytes"]:
         return f"an answer without numbers: {rank}"

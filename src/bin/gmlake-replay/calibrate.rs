@@ -63,7 +63,7 @@ impl Files {
 
     fn write(self, found: &Calibration) -> Result<()> {
         self.profile.map_or(Ok(()), |file| file.finish_json(&found.profile))?;
-        self.measurements.map_or(Ok(()), |file| file.finish_json(found))?;
+        self.measurements.map_or(Ok(()), |file| file.finish_answer("calibrate", found))?;
         if let Some((file, format)) = self.picture {
             file.finish(|out| Ok(write_building(&building(found), format, out)?))?;
         }

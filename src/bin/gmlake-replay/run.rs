@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use gmlake::cuda::{Coverage, Gpu};
 use gmlake::device::Profile;
 use gmlake::replay::{Pace, Plan, ReplaySummary, replay, scaled};
+use gmlake::report::write_answer;
 use gmlake::sim::{self, Choice, OpenOptions, choose};
 use gmlake::trace::Trace;
 
@@ -121,8 +122,7 @@ fn write_json(file: &mut File, summaries: &[ReplaySummary]) -> Result<()> {
     file.rewind()?;
     file.set_len(0)?;
     let mut out = BufWriter::new(file);
-    serde_json::to_writer_pretty(&mut out, summaries)?;
-    writeln!(out)?;
+    write_answer("run", summaries, &mut out)?;
     out.flush()?;
     Ok(())
 }

@@ -8,7 +8,7 @@ use crate::{Answer, terminal};
 
 pub(crate) fn main(json: bool) -> anyhow::Result<Answer> {
     if json {
-        terminal::print_json(&ALL.iter().map(listed).collect::<Vec<_>>())?;
+        terminal::print_json("allocators", &ALL.iter().map(listed).collect::<Vec<_>>())?;
         return Ok(Answer::Yes);
     }
     let texts: Vec<String> = ALL.iter().map(describe).collect();

@@ -412,6 +412,9 @@ pub(crate) struct OutputArgs {
     /// Draw memory over time and utilization, as .svg or .png
     #[arg(long, value_name = "FILE")]
     pub(crate) export_plot: Vec<PathBuf>,
+    /// Write what each allocator holds over time as CSV, see 'gmlake-sim help json'
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(crate) export_timeline: Vec<PathBuf>,
 }
 
 /// How the simulated device chooses addresses.

@@ -1,6 +1,6 @@
 //! `gmlake-sim blame`: who holds the memory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use gmlake::metrics::{Blame, By, JobBlame, Message, RankBlame};
@@ -10,6 +10,7 @@ use gmlake::sim::blame::{At, Question, blame, folded, growth, loss, refusal};
 use gmlake::sim::job::{Job, is_many, jobs};
 use gmlake::sim::{Choice, Opened, Setup, choose, open, under};
 use gmlake::units::Bytes;
+use indicatif::ProgressBar;
 use serde::Serialize;
 
 use crate::args::{BlameArgs, NameArgs};
@@ -59,6 +60,7 @@ fn each<T: Serialize>(
     let exports = export::open_all(&args.output.export_json)?;
     let (mut texts, mut found) = (Vec::new(), Vec::new());
     let mut result = Answer::Yes;
+    let bar = work::files(&args.input.files);
     for file in &args.input.files {
         match opened(args, file).and_then(|opened| answer(&opened)) {
             Ok((text, one)) => {
@@ -76,11 +78,13 @@ fn each<T: Serialize>(
                 }
             },
         }
+        bar.inc(1);
     }
+    bar.finish_and_clear();
     if !exports.iter().any(Export::is_stdout) && !texts.is_empty() {
         terminal::print(&texts.join("\n\n"))?;
     }
-    export::write_json(exports, &found)?;
+    export::write_json(exports, "blame", &found)?;
     Ok(result)
 }
 
@@ -98,14 +102,18 @@ fn main_of_rows(args: &BlameArgs, is_job: bool) -> Result<Answer> {
     let (mut found, mut stacks, mut answer) = (Vec::new(), Worst::default(), Answer::Yes);
     let mut messages = Vec::new();
     let wants_stacks = !flames.is_empty() || !folded.is_empty();
+    let ranks: Vec<PathBuf> =
+        jobs.iter().flat_map(|job| &job.ranks).map(|r| r.path.clone()).collect();
+    let bar = work::files(&ranks);
     for job in &jobs {
         warn_of_gaps(job);
         let before = messages.len();
-        let blame = of_job(args, job, wants_stacks.then_some(&mut stacks), &mut messages);
+        let blame = of_job(args, job, wants_stacks.then_some(&mut stacks), &mut messages, &bar);
         let is_complete = blame.ranks.len() + messages.len() - before == job.ranks.len();
         found.extend(Some(blame).filter(|blame| !blame.ranks.is_empty()));
         answer = if is_complete { answer } else { Answer::Incomplete };
     }
+    bar.finish_and_clear();
     let has_stdout =
         [&json, &csv, &flames, &folded].iter().any(|e| e.iter().any(Export::is_stdout));
     let texts = messages.iter().map(|message| report::message_text(message, terminal::look()));
@@ -120,7 +128,7 @@ fn main_of_rows(args: &BlameArgs, is_job: bool) -> Result<Answer> {
     let all: Vec<_> =
         blames.iter().map(|&blame| Found::Recording(blame)).chain(of_messages).collect();
     if !all.is_empty() {
-        export::write_json(json, &all)?;
+        export::write_json(json, "blame", &all)?;
     }
     if blames.is_empty() {
         return Ok(answer);
@@ -162,6 +170,7 @@ fn of_job(
     job: &Job,
     mut stacks: Option<&mut Worst>,
     messages: &mut Vec<Message>,
+    bar: &ProgressBar,
 ) -> JobBlame {
     let mut found = JobBlame { name: job.name.clone(), ranks: Vec::new() };
     for rank in &job.ranks {
@@ -172,6 +181,7 @@ fn of_job(
                 None => terminal::print_error(&error),
             },
         }
+        bar.inc(1);
     }
     found
 }
@@ -193,9 +203,7 @@ fn of_rank(args: &BlameArgs, file: &Path, stacks: Option<&mut Worst>) -> Result<
 fn opened(args: &BlameArgs, file: &Path) -> Result<Opened> {
     let input = &args.input;
     let options = input.open(true);
-    let bar = work::busy("reading");
     let opened = open(file, &options)?;
-    bar.finish_and_clear();
     if let Some(warning) = opened.trace.warnings.first().filter(|_| input.strict) {
         bail!("{}: {warning} (--strict)", opened.file);
     }

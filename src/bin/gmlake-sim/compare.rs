@@ -109,6 +109,7 @@ fn open_exports(args: &OutputArgs) -> anyhow::Result<Vec<(Export, Box<dyn Report
             ReportFormat::Csv => &args.export_csv,
             ReportFormat::Markdown => &args.export_markdown,
             ReportFormat::Plot => &args.export_plot,
+            ReportFormat::Timeline => &args.export_timeline,
         };
         for path in paths {
             let report = format.report(path)?;
@@ -190,9 +191,8 @@ fn show(
 }
 
 /// Prints every number, for commands whose own product is something else.
-pub(crate) fn print_json(comparisons: &[Comparison]) -> anyhow::Result<()> {
-    let report = ReportFormat::Json.report(Path::new("-"))?;
-    Ok(report.write(comparisons, &mut std::io::stdout().lock())?)
+pub(crate) fn print_json(command: &str, comparisons: &[Comparison]) -> anyhow::Result<()> {
+    Ok(report::write_comparisons(command, comparisons, &mut std::io::stdout().lock())?)
 }
 
 /// Without a single result there is nothing to export.

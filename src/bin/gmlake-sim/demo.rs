@@ -34,7 +34,7 @@ pub(crate) fn main(args: &DemoArgs, json: bool) -> anyhow::Result<Answer> {
     let choices = Choices { allocators: choose(&[], &[])?, ..Choices::default() };
     let comparison = compare(&opened, &choices)?;
     if json {
-        print_json(std::slice::from_ref(&comparison))?;
+        print_json("demo", std::slice::from_ref(&comparison))?;
         return Ok(Answer::Yes);
     }
     let text = table::comparison(&comparison, false, terminal::look());

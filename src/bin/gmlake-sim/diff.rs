@@ -17,8 +17,10 @@ pub(crate) fn main(args: &DiffArgs) -> Result<Answer> {
     let max_input = args.limit.max_input;
     let options =
         OpenOptions { device: args.device, stacks: true, max_input, ..OpenOptions::default() };
-    let bar = work::busy("reading");
-    let (before, after) = (open(&args.before, &options)?, open(&args.after, &options)?);
+    let bar = work::rate(2, "recordings");
+    let before = open(&args.before, &options)?;
+    bar.inc(1);
+    let after = open(&args.after, &options)?;
     bar.finish_and_clear();
     [&before, &after].into_iter().for_each(terminal::warn_of_assumptions);
     // Both by the same: by what the one with less to tell can tell.
@@ -27,6 +29,6 @@ pub(crate) fn main(args: &DiffArgs) -> Result<Answer> {
     if !exports.iter().any(Export::is_stdout) {
         terminal::print(&diff_table(&found, args.names.top, terminal::look()))?;
     }
-    exports.into_iter().try_for_each(|file| file.finish_json(&found))?;
+    exports.into_iter().try_for_each(|file| file.finish_answer("diff", &found))?;
     Ok(if args.tolerance.is_exceeded(&found) { Answer::No } else { Answer::Yes })
 }

@@ -46,10 +46,11 @@ impl Exports {
 /// Writes what was found as JSON to every file; without a result there is nothing to write.
 pub(crate) fn write_json<T: Serialize>(
     exports: Vec<Export>,
+    command: &str,
     found: &[T],
 ) -> Result<(), ExportError> {
     let mut exports = exports.into_iter().filter(|_| !found.is_empty());
-    exports.try_for_each(|export| export.finish_json(found))
+    exports.try_for_each(|export| export.finish_answer(command, found))
 }
 
 /// Makes sure that the files can be written.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::bail;
-use gmlake::metrics::{FitVerdict, JobFit, SCHEMA_VERSION, Target};
+use gmlake::metrics::{FitVerdict, JobFit, Target};
 use gmlake::report::plan as report;
 use gmlake::sim::job::{Job, jobs};
 use gmlake::sim::plan::{Card, fit_job};
@@ -36,7 +36,7 @@ pub(crate) fn main(args: &FitsArgs, json: bool) -> anyhow::Result<Answer> {
         terminal::print_line(failure);
     }
     if json {
-        terminal::print_json(&answer(allocator, &target, &fit))?;
+        terminal::print_json("fits", &answer(allocator, &target, &fit))?;
     } else if let Some(worst) = fit.worst() {
         terminal::print(&report::fit_line(&job.name, allocator, &target, worst, &fit))?;
     }
@@ -51,7 +51,6 @@ pub(crate) fn main(args: &FitsArgs, json: bool) -> anyhow::Result<Answer> {
 /// The answer for programs: rank by rank, the worst rank's verdict as the job's.
 fn answer(allocator: &str, target: &Target, fit: &JobFit) -> serde_json::Value {
     serde_json::json!({
-        "schema_version": SCHEMA_VERSION,
         "allocator": allocator,
         "target": target,
         "fits": fit.failures.is_empty() && fit.verdict() == Some(FitVerdict::Fits),

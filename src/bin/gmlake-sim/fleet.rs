@@ -42,7 +42,7 @@ pub(crate) fn main(args: &FleetArgs, json: bool) -> anyhow::Result<Answer> {
     let shard = args.shard.unwrap_or(Shard::WHOLE);
     let layout = Layout::new(listing, &config);
     let recordings = layout.of(shard).map(|part| part.files.len()).sum();
-    let bar = work::rate(recordings);
+    let bar = work::rate(recordings, "recordings");
     let inputs = inputs(args);
     let done = |_: &gmlake::fleet::FileEntry| bar.inc(1);
     let options = RunOptions {
@@ -88,14 +88,17 @@ fn tell(args: &FleetArgs, recordings: usize, outcome: &Outcome, json: bool) -> a
     let out = args.out.clone().unwrap_or_default();
     if json {
         let &Outcome { files_before, runs, errors, removed, .. } = outcome;
-        return Ok(terminal::print_json(&Document {
-            out,
-            recordings,
-            recordings_before: files_before,
-            runs,
-            errors,
-            parts_removed: removed,
-        })?);
+        return Ok(terminal::print_json(
+            "fleet",
+            &Document {
+                out,
+                recordings,
+                recordings_before: files_before,
+                runs,
+                errors,
+                parts_removed: removed,
+            },
+        )?);
     }
     let before = match outcome.files_before {
         0 => String::new(),

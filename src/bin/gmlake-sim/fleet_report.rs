@@ -20,7 +20,7 @@ pub(crate) fn main(args: &FleetReportArgs, json: bool) -> anyhow::Result<Answer>
         anyhow::bail!("there is no row {name:?} to compare with; there are: {}", known.join(", "));
     }
     if json {
-        terminal::print_json(&summary)?;
+        terminal::print_json("fleet report", &summary)?;
     } else if export.as_ref().is_none_or(|export| !export.is_stdout()) {
         terminal::print(&section::text(&fleet::sections(&summary), terminal::look()))?;
     }

@@ -17,7 +17,7 @@ pub(crate) fn main(args: &InspectArgs) -> Result<Answer> {
     let options = args.input.open(true);
     let mut found = Vec::new();
     let mut answer = Answer::Yes;
-    let bar = work::busy("reading");
+    let bar = work::files(&args.input.files);
     for file in &args.input.files {
         match open_all(file, &options) {
             Ok(all) => found.extend(all.iter().map(inspect)),
@@ -26,6 +26,7 @@ pub(crate) fn main(args: &InspectArgs) -> Result<Answer> {
                 answer = Answer::Incomplete;
             }
         }
+        bar.inc(1);
     }
     bar.finish_and_clear();
     for inspection in found.iter().filter(|inspection| !inspection.missing.is_empty()) {
@@ -40,7 +41,7 @@ pub(crate) fn main(args: &InspectArgs) -> Result<Answer> {
         let texts: Vec<_> = found.iter().map(|inspection| describe(inspection, look)).collect();
         terminal::print(&texts.join("\n\n"))?;
     }
-    export::write_json(exports, &found)?;
+    export::write_json(exports, "inspect", &found)?;
     Ok(answer)
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn show(messages: &[Message], as_json: bool) -> Result<()> {
         return Ok(());
     }
     if as_json {
-        return Ok(terminal::print_json(&messages)?);
+        return Ok(terminal::print_json("compare", &messages)?);
     }
     let texts = messages.iter().map(|message| message_text(message, terminal::look()));
     Ok(terminal::print(&texts.collect::<Vec<_>>().join("\n\n"))?)

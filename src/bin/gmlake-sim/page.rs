@@ -35,7 +35,7 @@ pub(crate) fn main(args: &ReportArgs, json: bool) -> anyhow::Result<Answer> {
     let page = Page { command: command(), diffs };
     export.finish(|out| Ok(page.write(&comparisons, out)?))?;
     if json {
-        compare::print_json(&comparisons)?;
+        compare::print_json("report", &comparisons)?;
     } else if !is_stdout {
         let verdicts: Vec<_> = comparisons.iter().map(gmlake::report::verdict).collect();
         terminal::print(&format!("{}\n{}", verdicts.join("\n"), args.out.display()))?;

@@ -8,7 +8,7 @@ use gmlake::sim::sweep::{Grid, SweepPlan};
 use crate::args::{PlotArgs, SWEEP};
 use crate::compare;
 use crate::typed::{self, check_stdin};
-use crate::{Answer, page, sweep};
+use crate::{Answer, page, sweep, terminal};
 
 pub(crate) fn main(args: &PlotArgs, json: bool) -> anyhow::Result<Answer> {
     ensure!(
@@ -30,7 +30,7 @@ pub(crate) fn main(args: &PlotArgs, json: bool) -> anyhow::Result<Answer> {
     }
     export.finish(|out| Ok(report.write(&comparisons, out)?))?;
     if json {
-        compare::print_json(&comparisons)?;
+        compare::print_json("plot", &comparisons)?;
     }
     Ok(if is_complete { Answer::Yes } else { Answer::Incomplete })
 }
@@ -56,7 +56,7 @@ fn draw_sweep(args: &PlotArgs, json: bool) -> anyhow::Result<Answer> {
         let found = Sweep { axes: plan.grid.axes.clone(), rows };
         export.finish(|out| Ok(write_sweep(&found, format, out)?))?;
         if json {
-            gmlake::report::sweep::write_json(&found, &mut std::io::stdout().lock())?;
+            terminal::print_json("plot", &found)?;
         }
     }
     Ok(answer)

@@ -2,11 +2,12 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::bail;
 use gmlake::metrics::Sweep;
-use gmlake::report::{Export, ImageFormat, ReportError, section, sweep as report, write_sweep};
+use gmlake::report::{
+    Export, ImageFormat, ReportError, section, sweep as report, write_answer, write_sweep,
+};
 use gmlake::sim::sweep::{Grid, Journal, SweepPlan, Swept, sweep};
 use gmlake::units::Grouped;
 
@@ -56,7 +57,7 @@ pub(crate) fn run(
     if kept > 0 && !terminal::is_quiet() {
         terminal::print_line(&format!("going on with {kept} runs of an earlier sweep"));
     }
-    let bar = work::progress(files.len() * plan.grid.points.len(), &Arc::default());
+    let bar = work::rate(files.len() * plan.grid.points.len(), "runs");
     let pool = work::pool(jobs)?;
     let results = pool.install(|| sweep(files, plan, || bar.inc(1)));
     bar.finish_and_clear();
@@ -94,7 +95,8 @@ fn print_counts(found: &Swept) {
 fn exports(args: &SweepOutputArgs) -> anyhow::Result<Vec<(Export, Box<Write>)>> {
     let mut exports: Vec<(Export, Box<Write>)> = Vec::new();
     for path in &args.export_json {
-        exports.push((Export::open(path)?, Box::new(report::write_json)));
+        exports
+            .push((Export::open(path)?, Box::new(|sweep, out| write_answer("sweep", sweep, out))));
     }
     for path in &args.export_csv {
         exports.push((Export::open(path)?, Box::new(report::write_csv)));

@@ -6,11 +6,12 @@ use std::sync::OnceLock;
 
 use gmlake::printable::printable_lines;
 use gmlake::report::table::{Look, terminal_width, wrapped};
+use gmlake::report::{ReportError, write_answer};
 use gmlake::sim::Opened;
 use serde::Serialize;
 
 use crate::args::Color;
-use crate::topics;
+use crate::{topics, work};
 
 /// What a terminal that does not tell its width is taken to have.
 const USUAL_WIDTH: u16 = 120;
@@ -44,9 +45,9 @@ pub(crate) fn look() -> Look {
     Look { has_boxes: has_utf8(), has_colour, width: Some(width) }
 }
 
-/// Prints a value to standard output as JSON.
-pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
-    print(&serde_json::to_string_pretty(value)?)
+/// Prints the result of a command to standard output as JSON.
+pub(crate) fn print_json(command: &str, result: &impl Serialize) -> Result<(), ReportError> {
+    write_answer(command, result, &mut io::stdout().lock())
 }
 
 /// Prints to standard output, with lines that are no longer than a terminal's.
@@ -65,7 +66,9 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 /// Prints a line to standard error, after the program's name.
 pub(crate) fn print_line(text: &str) {
     // If this fails, there is nowhere to report it.
-    let _ = writeln!(io::stderr().lock(), "gmlake-sim: {}", printable_lines(text));
+    let _ = work::without_bar(|| {
+        writeln!(io::stderr().lock(), "gmlake-sim: {}", printable_lines(text))
+    });
 }
 
 /// Prints an error as a line to standard error, and where it is explained.

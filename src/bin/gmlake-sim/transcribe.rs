@@ -2,7 +2,6 @@
 
 use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
-use gmlake::metrics::SCHEMA_VERSION;
 use gmlake::report::Export;
 use gmlake::sim::{Choice, Opened, Setup, choose, open, transcribe, under, write_tracks};
 use gmlake::trace::{MOST_TRACKS, Records, write_csv, write_minimalloc, write_snapshot};
@@ -26,11 +25,12 @@ pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
     // A table cannot hold them, and says so.
     let wants_stacks = [ExportFormat::Snapshot, ExportFormat::Csv].contains(&args.format);
     let options = args.open(wants_stacks);
-    let bar = work::busy("reading");
+    let bar = work::reading(&args.file);
     let opened = open(&args.file, &options)?;
     bar.finish_and_clear();
     terminal::warn_of_assumptions(&opened);
-    let bar = work::busy("writing");
+    let events = Grouped(opened.trace.events.len() as u64);
+    let bar = work::busy(&format!("writing {events} events"));
     match args.format {
         ExportFormat::Minimalloc => {
             export.finish(|out| Ok(write_minimalloc(&opened.trace, out)?))?;
@@ -57,14 +57,16 @@ pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
     bar.finish_and_clear();
     if json {
         let format = args.format.to_possible_value().map(|value| value.get_name().to_owned());
-        terminal::print_json(&serde_json::json!({
-            "schema_version": SCHEMA_VERSION,
-            "file": opened.file,
-            "device": opened.trace.device,
-            "events": opened.trace.events.len(),
-            "out": args.out.display().to_string(),
-            "format": format,
-        }))?;
+        terminal::print_json(
+            "export",
+            &serde_json::json!({
+                "file": opened.file,
+                "device": opened.trace.device,
+                "events": opened.trace.events.len(),
+                "out": args.out.display().to_string(),
+                "format": format,
+            }),
+        )?;
     }
     Ok(Answer::Yes)
 }

@@ -63,6 +63,6 @@ pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
             found.iter().map(|t: &Tuning| section::text(&report::sections(t), look)).collect();
         terminal::print(&texts.join("\n\n"))?;
     }
-    export::write_json(exports, &found)?;
+    export::write_json(exports, "tune", &found)?;
     Ok(answer)
 }

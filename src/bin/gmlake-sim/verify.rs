@@ -1,6 +1,6 @@
 //! `gmlake-sim verify`: PyTorch's own decisions, made again and compared.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use gmlake::allocator::Environment;
@@ -10,6 +10,7 @@ use gmlake::report::table::{Look, plain};
 use gmlake::sim::recording::{VerificationSummary, verify};
 use gmlake::trace::{self, LoadOptions};
 use gmlake::units::Grouped;
+use indicatif::ProgressBar;
 use rayon::prelude::*;
 
 use crate::args::VerifyArgs;
@@ -23,8 +24,13 @@ const SHOWN: usize = 5;
 pub(crate) fn main(args: &VerifyArgs) -> Result<Answer> {
     let exports = export::open_all(&args.export_json)?;
     check_stdin(&args.input.files)?;
-    let bar = work::busy("reading, and deciding again");
-    let results: Vec<_> = args.input.files.par_iter().map(|file| verify_file(file, args)).collect();
+    let bar = work::files(&args.input.files);
+    let verify = |file: &PathBuf| {
+        let result = verify_file(file, args, &bar);
+        bar.inc(1);
+        result
+    };
+    let results: Vec<_> = args.input.files.par_iter().map(verify).collect();
     bar.finish_and_clear();
     let mut found = Vec::new();
     let mut answer = Answer::Yes;
@@ -43,11 +49,11 @@ pub(crate) fn main(args: &VerifyArgs) -> Result<Answer> {
     if !exports.iter().any(Export::is_stdout) && !found.is_empty() {
         terminal::print(&describe(&found, terminal::look()))?;
     }
-    export::write_json(exports, &found)?;
+    export::write_json(exports, "verify", &found)?;
     Ok(answer)
 }
 
-fn verify_file(file: &Path, args: &VerifyArgs) -> Result<VerificationSummary> {
+fn verify_file(file: &Path, args: &VerifyArgs, bar: &ProgressBar) -> Result<VerificationSummary> {
     let version = args.input.torch_version;
     let options = LoadOptions {
         torch_version: version,
@@ -60,6 +66,7 @@ fn verify_file(file: &Path, args: &VerifyArgs) -> Result<VerificationSummary> {
         "{}: there is nothing to verify: only a PyTorch snapshot holds PyTorch's own decisions",
         remote::shown(file)
     );
+    bar.set_message(format!("deciding {} entries again", Grouped(records.entries.len() as u64)));
     let conf = records.settings.clone().unwrap_or_default();
     let version = version.unwrap_or_else(|| records.version());
     let mut environment = Environment { version, ..Environment::new(conf) };

@@ -4,13 +4,11 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::metrics::{JobPlan, Limit, Need, Plan, SCHEMA_VERSION, Series, Trial, Verdict};
-use crate::report::ReportError;
+use crate::metrics::{JobPlan, Limit, Need, Plan, Series, Trial, Verdict};
+use crate::report::{ReportError, write_answer};
 
 #[derive(Serialize)]
 struct Document<'a> {
-    schema_version: u32,
-    tool_version: &'static str,
     jobs: &'a [JobPlan],
     #[serde(skip_serializing_if = "Option::is_none")]
     series: Option<SeriesDocument<'a>>,
@@ -31,7 +29,7 @@ struct LimitDocument<'a> {
     limit: Limit,
 }
 
-/// Writes `{schema_version, tool_version, jobs, series}`; `series` only if there is one, whose jobs are `jobs`.
+/// Writes `{jobs, series}` as the answer of `plan`; `series` only if there is one, whose jobs are `jobs`.
 ///
 /// # Errors
 /// If `out` cannot be written.
@@ -41,13 +39,10 @@ pub fn write_json(
     out: &mut dyn Write,
 ) -> Result<(), ReportError> {
     let document = Document {
-        schema_version: SCHEMA_VERSION,
-        tool_version: env!("CARGO_PKG_VERSION"),
         jobs: series.map_or(jobs, |series| &series.jobs),
         series: series.map(series_document),
     };
-    serde_json::to_writer_pretty(&mut *out, &document).map_err(io::Error::from)?;
-    Ok(out.write_all(b"\n")?)
+    write_answer("plan", &document, out)
 }
 
 fn series_document(series: &Series) -> SeriesDocument<'_> {

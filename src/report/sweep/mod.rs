@@ -2,12 +2,10 @@
 
 use std::io::{self, Write};
 
-use serde::Serialize;
-
 use super::ReportError;
 use super::parquet::{Value, encode};
 use super::section::Section;
-use crate::metrics::{Axis, SCHEMA_VERSION, Sweep, SweepRow, title_of};
+use crate::metrics::{Axis, Sweep, SweepRow, title_of};
 use crate::units::{Grouped, Nanos, Size};
 
 /// Rows that are shown on a terminal.
@@ -36,25 +34,6 @@ const COLUMNS: &[Column] = &[
     ("predicted_driver_ns", |row| Value::Whole(row.predicted_driver_ns)),
     ("host_ns", |row| Value::Whole(row.host_ns)),
 ];
-
-#[derive(Serialize)]
-struct Document<'a> {
-    schema_version: u32,
-    tool_version: &'static str,
-    #[serde(flatten)]
-    sweep: &'a Sweep,
-}
-
-/// Writes `{schema_version, tool_version, axes, rows}`.
-///
-/// # Errors
-/// If `out` cannot be written.
-pub fn write_json(sweep: &Sweep, out: &mut dyn Write) -> Result<(), ReportError> {
-    let tool_version = env!("CARGO_PKG_VERSION");
-    let document = Document { schema_version: SCHEMA_VERSION, tool_version, sweep };
-    serde_json::to_writer_pretty(&mut *out, &document).map_err(io::Error::from)?;
-    Ok(out.write_all(b"\n")?)
-}
 
 /// Writes a row for each run: the file, the axes, then every number.
 ///

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::Namer;
-use crate::metrics::{By, GrowthRow, Leftover, SCHEMA_VERSION, StepGrowth};
+use crate::metrics::{By, GrowthRow, Leftover, StepGrowth};
 use crate::sim::Opened;
 use crate::trace::{EventKind, Trace};
 use crate::units::Bytes;
@@ -74,7 +74,6 @@ pub fn growth(opened: &Opened, by: By, innermost: bool, after: u64) -> StepGrowt
         rank(a).cmp(&rank(b)).then_with(|| a.name.cmp(&b.name))
     });
     StepGrowth {
-        schema_version: SCHEMA_VERSION,
         file: opened.file.clone(),
         device: trace.device,
         steps: trace.steps.len() as u64,

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::tenants::Tenants;
 use super::{BlameError, Namer, step_of};
 use crate::allocator::{BlockKind, BlockUse, BlockView, find};
-use crate::metrics::{By, Cause, Causes, Loss, LossGrowth, LossRow, Peak, SCHEMA_VERSION};
+use crate::metrics::{By, Cause, Causes, Loss, LossGrowth, LossRow, Peak};
 use crate::sim::peak::{at_stage, prepare};
 use crate::sim::{Choice, Opened, Setup, run};
 use crate::units::Bytes;
@@ -43,7 +43,6 @@ pub fn loss(
         largest_free_bytes: largest_free(&peak),
     });
     Ok(Loss {
-        schema_version: SCHEMA_VERSION,
         file: opened.file.clone(),
         device: opened.trace.device,
         allocator: choice.spec.name.to_owned(),

@@ -4,9 +4,7 @@ use super::live::in_use;
 use super::{BlameError, MomentError, Namer, moments, rows, step_of};
 use crate::alloc_conf::TorchVersion;
 use crate::allocator::{BlockKind, BlockUse, Options, by_default};
-use crate::metrics::{
-    By, Cause, Causes, Peak, Refusal, RunSummary, SCHEMA_VERSION, Served, UnusableFree,
-};
+use crate::metrics::{By, Cause, Causes, Peak, Refusal, RunSummary, Served, UnusableFree};
 use crate::sim::knobs::single_settings;
 use crate::sim::plan::{Card, DEFAULT_RESERVE};
 use crate::sim::run::Stage;
@@ -36,7 +34,6 @@ pub fn refusal(
     let request = opened.trace.events[event];
     let name = namer.name(event, request.size);
     Ok(Refusal {
-        schema_version: SCHEMA_VERSION,
         file: opened.file.clone(),
         device: opened.trace.device,
         allocator: choice.spec.name.to_owned(),

@@ -90,6 +90,7 @@ pub fn fit_job(
 fn plan_spread(opened: &Opened, options: &PlanOptions, spread: Spread) -> Result<Plan, FileError> {
     check_assumptions(opened, options.choices.is_strict)?;
     let allocators = &options.choices.allocators;
+    options.choices.setup.runs.plan(allocators.len());
     let floor = least_memory(&opened.trace);
     let needed = spread.map(allocators, |choice| need(opened, choice, options, floor))?;
     let pairs: Vec<(&Choice, &Needed, &Target)> = allocators
@@ -138,6 +139,7 @@ pub fn trial(
 ) -> Result<Trial, FileError> {
     let (memory, on_oom) = (Memory::Bytes(capacity), OnOom::Stop);
     let setup = Setup { memory, on_oom, ..choices.setup.clone() };
+    setup.runs.plan(1);
     Ok(Trial::new(capacity, &run_one(opened, choice, &setup)?))
 }
 

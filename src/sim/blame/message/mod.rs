@@ -18,7 +18,7 @@ mod summary;
 mod tests;
 mod traceback;
 
-use crate::metrics::{Message, SCHEMA_VERSION};
+use crate::metrics::Message;
 use numbers::Numbers;
 
 /// Where the numbers of a message begin: with these words, or with the word before them.
@@ -46,7 +46,6 @@ pub fn explain(file: &str, text: &str) -> Message {
     let line = stacks.into_iter().find_map(|at| traceback::innermost(&text[..at]));
     let (summary, device) = table.map_or((None, None), |(table, device)| (Some(table), device));
     Message {
-        schema_version: SCHEMA_VERSION,
         file: file.to_owned(),
         backend: numbers.backend.clone(),
         device: numbers.device.or(device),
