@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::host_memory::HostMemory;
 use super::post::Post;
-use super::workspace::{Convolution, Layer};
+use super::workspace::{Asked, Layer, Workspaces};
 use super::{Addresses, Completion, Graphs, HostPace, Known, Memory, Properties, Timeline, Work};
 use gmlake_core::units::Bytes;
 
@@ -27,6 +27,8 @@ pub struct Conf {
     pub cudnn: i32,
     /// `GMLAKE_GPU_POST`: the folder through which the processes of a job send each other small data.
     pub post: Option<PathBuf>,
+    /// `GMLAKE_GPU_WORKSPACES`: tables of measured workspaces, as a list of paths.
+    pub workspaces: Workspaces,
 }
 
 impl Conf {
@@ -52,13 +54,20 @@ impl Conf {
                 return Err(format!("GMLAKE_GPU_EVENTS={text}: early, late, clock, fast or slow"));
             }
         };
+        let cudnn = number("GMLAKE_GPU_CUDNN", 91_900)? as i32;
+        let tables = variable("GMLAKE_GPU_WORKSPACES").unwrap_or_default();
+        let tables: Vec<_> =
+            std::env::split_paths(&tables).filter(|path| !path.as_os_str().is_empty()).collect();
+        let workspaces =
+            Workspaces::read(tables.iter().map(PathBuf::as_path), &card.reported, cudnn)?;
         Ok(Self {
             card,
             devices: number("GMLAKE_GPU_COUNT", 1)?.clamp(1, 64) as usize,
             completion,
             cuda: number("GMLAKE_GPU_CUDA", 13_000)? as i32,
-            cudnn: number("GMLAKE_GPU_CUDNN", 91_900)? as i32,
+            cudnn,
             post: variable("GMLAKE_GPU_POST").map(PathBuf::from),
+            workspaces,
         })
     }
 }
@@ -97,7 +106,8 @@ pub struct VirtualGpu {
     launches: u64,
     unknown_reads: u64,
     unwritten: BTreeSet<String>,
-    estimated: FxHashSet<Layer>,
+    /// Layers whose workspaces are estimates, and their convolutions as lines of text.
+    estimated: (FxHashSet<Layer>, BTreeSet<String>),
     next_object: u64,
 }
 
@@ -120,7 +130,7 @@ impl VirtualGpu {
             launches: 0,
             unknown_reads: 0,
             unwritten: BTreeSet::new(),
-            estimated: FxHashSet::default(),
+            estimated: Default::default(),
             next_object: 0x1_0000,
         }
     }
@@ -170,12 +180,19 @@ impl VirtualGpu {
         self.unwritten.insert(name.to_owned())
     }
 
-    /// Notes a convolution whose workspace was not measured: those that were are of a GPU of Hopper's kind.
-    pub fn note_workspace(&mut self, convolution: &Convolution) {
-        let is_hopper = (self.conf.card.major, self.conf.card.minor) == (9, 0);
-        if convolution.is_estimate() || !is_hopper {
-            self.estimated.extend(Layer::of(convolution));
+    /// Bytes of workspace for a convolution: what a table of the user's says, or else our own. Ours was measured on
+    /// GPUs of Hopper's kind; all else is an estimate, and noted.
+    pub fn workspace(&mut self, asked: &Asked) -> Bytes {
+        let line = asked.to_string();
+        if let Some(bytes) = self.conf.workspaces.get(&line) {
+            return bytes;
         }
+        let is_hopper = (self.conf.card.major, self.conf.card.minor) == (9, 0);
+        if asked.convolution.is_estimate() || !is_hopper {
+            self.estimated.0.extend(Layer::of(&asked.convolution));
+            self.estimated.1.insert(line);
+        }
+        asked.convolution.workspace()
     }
 
     /// The most memory that was ever in use, on the device that used most.
@@ -193,7 +210,11 @@ impl VirtualGpu {
             "unknown_reads": self.unknown_reads,
             "contested": self.timeline.contested(),
             "unwritten": self.unwritten,
-            "estimated_workspaces": self.estimated.len(),
+            "estimated_workspaces": self.estimated.0.len(),
+            "estimated": self.estimated.1,
+            "reported_card": self.conf.card.reported,
+            "cudnn": self.conf.cudnn,
+            "workspaces_of_others": self.conf.workspaces.of_others,
             "peak_bytes": self.peak(),
             "host_peak_bytes": self.host.peaks(),
             "clock_ns": self.timeline.host_ns(),

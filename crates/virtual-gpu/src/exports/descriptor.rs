@@ -2,14 +2,14 @@
 
 use std::ffi::c_int;
 
-use crate::workspace::Convolution;
+use crate::workspace::Asked;
 use rustc_hash::FxHashMap;
 
 /// What a plan computes.
 #[derive(Debug, Clone)]
 pub enum Plan {
     /// A convolution.
-    Convolution(Convolution),
+    Convolution(Asked),
     /// Several operations at a time: attention, in PyTorch; with the bytes of what it keeps between two of them.
     Fused(u64),
     /// Something else, which needs no workspace.

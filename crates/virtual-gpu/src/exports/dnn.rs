@@ -18,6 +18,7 @@ use rustc_hash::FxHashMap;
 use crate::exports::descriptor::{Descriptor, Descriptors};
 use crate::exports::plan::{self, Plan};
 use crate::exports::state::{self, Stream, gpu, number, pointer, put};
+use crate::workspace::ATTENTION;
 
 /// `cudnnStatus_t`
 type Status = c_int;
@@ -174,10 +175,11 @@ fn get(of: u64, name: c_int, kind: c_int) -> Vec<u8> {
 
 /// Bytes for a plan. What is only an estimate is noted.
 fn workspace(plan: &Plan) -> u64 {
-    if let Plan::Convolution(convolution) = plan {
-        gpu().note_workspace(convolution);
+    match plan {
+        Plan::Convolution(asked) => gpu().workspace(asked),
+        Plan::Fused(between) => ATTENTION + between,
+        Plan::Other => 0,
     }
-    plan.workspace()
 }
 
 /// Fills descriptors of the caller's with those that an attribute names, and says how many there are.
@@ -212,7 +214,8 @@ pub extern "C" fn cudnnBackendExecute(
     _pack: *mut c_void,
 ) -> Status {
     let work = match computes(number(plan)) {
-        Plan::Convolution(it) => {
+        Plan::Convolution(asked) => {
+            let it = asked.convolution;
             let results = it.output.iter().product::<u64>() as f64;
             let precision = if it.element == 2 { Precision::Half } else { Precision::Tensor32 };
             Work::Product { flops: plan::flops(&it), results, precision, alignment: ALIGNED }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use crate::workspace::{ATTENTION, Convolution, Direction};
+use crate::workspace::{Asked, Convolution, Direction};
 
 pub use crate::exports::descriptor::Plan;
 use crate::exports::descriptor::{Descriptor, Descriptors};
@@ -70,15 +70,6 @@ impl Plan {
             _ => Self::Fused(operations.iter().map(|&one| whole_heads(one, all)).sum()),
         }
     }
-
-    /// Bytes of workspace.
-    pub fn workspace(&self) -> u64 {
-        match self {
-            Self::Convolution(convolution) => convolution.workspace(),
-            Self::Fused(between) => ATTENTION + between,
-            Self::Other => 0,
-        }
-    }
 }
 
 /// Bytes of a tensor that is summed over heads at the end of a backward pass: where several heads share their keys and
@@ -97,7 +88,7 @@ fn whole_heads(operation: u64, all: &Descriptors) -> u64 {
     whole().unwrap_or(0)
 }
 
-fn convolution(operation: u64, all: &Descriptors) -> Option<Convolution> {
+fn convolution(operation: u64, all: &Descriptors) -> Option<Asked> {
     let operation = all.get(&operation)?;
     let places = places(operation.kind)?;
     let part = |place| all.get(operation.handles(place).first()?);
@@ -106,7 +97,7 @@ fn convolution(operation: u64, all: &Descriptors) -> Option<Convolution> {
     let is_zero = |place: &i32| what.numbers(*place).iter().all(|&padding| padding == 0);
     let plain =
         what.numbers(STRIDES).iter().all(|&stride| stride == 1) && PADDINGS.iter().all(is_zero);
-    Some(Convolution {
+    let convolution = Convolution {
         direction: places.direction,
         element: element(input),
         is_float16: input.enumeration(TENSOR_TYPE) == Some(FLOAT16),
@@ -116,11 +107,18 @@ fn convolution(operation: u64, all: &Descriptors) -> Option<Convolution> {
         output: sizes(output),
         plain,
         dilation: what.numbers(DILATIONS).first().map_or(1, |&taps| taps.max(1) as u64),
-    })
+    };
+    let [stride, padding, dilation] =
+        [STRIDES, PADDINGS[0], DILATIONS].map(|of| unsigned(&what.numbers(of)));
+    Some(Asked { convolution, stride, padding, dilation })
 }
 
 fn sizes(tensor: &Descriptor) -> Vec<u64> {
-    tensor.numbers(TENSOR_SIZES).into_iter().map(|size| size.max(0) as u64).collect()
+    unsigned(&tensor.numbers(TENSOR_SIZES))
+}
+
+fn unsigned(numbers: &[i64]) -> Vec<u64> {
+    numbers.iter().map(|&number| number.max(0) as u64).collect()
 }
 
 /// Whether channels lie next to each other; with one channel that cannot be known, and makes no difference.

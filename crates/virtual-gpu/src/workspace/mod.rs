@@ -8,12 +8,14 @@
 //! Measured on an H200: cuDNN 9.19, cuFFT 12.0, cuSPARSE 12.6, with PyTorch 2.11. Matrix products and attention by its
 //! own kernels need no rule: there PyTorch decides.
 
+mod asked;
 mod convolution;
 mod fourier;
 mod measured;
 mod recurrent;
 mod sparse;
 
+pub use asked::{Asked, COLUMNS, Workspaces};
 pub use convolution::{Convolution, Direction};
 pub use fourier::Fourier;
 pub use measured::{Kind, Layer, Point, UNIT, difference};
