@@ -2,6 +2,7 @@
 
 `python -m gmlake predict SCRIPT ...`: how much GPU memory an unchanged script needs, without a GPU.
 `python -m gmlake guard --baseline FILE SCRIPT ...`: whether it needs more than it did, for CI.
+`python -m gmlake measure LAYERS`: on a GPU, what predict had to estimate.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any, Callable, NoReturn
 from . import NotEnabled, check, enable, snapshot, stats
 from .guard.command import add as add_guard
 from .guard.command import main as guard
+from .measure import add as add_measure
+from .measure import main as measure
 from .mount.build import add as add_mount
 from .mount.build import main as mount
 from .predict.again import on_virtual_gpu
@@ -42,9 +45,10 @@ def main() -> None:
     add_predict(commands)
     add_guard(commands)
     add_mount(commands)
+    add_measure(commands)
     given = parser.parse_args()
     answers: dict[str, Callable[[argparse.Namespace], str | int | None]] = {
-        "predict": predict, "guard": guard, "mount": mount, "check": look, "run": run,
+        "predict": predict, "guard": guard, "measure": measure, "mount": mount, "check": look, "run": run,
     }
     sys.exit(answers[given.command](given))
 

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import gmlake.fleet
+from gmlake import measure
 from gmlake._imports import WhenImported
 from gmlake.predict import (
     Problem,
@@ -501,6 +502,35 @@ def test_a_convolution_that_was_not_measured_is_called_an_estimate():
     assert "estimates" not in known.err and "one kind of convolution are estimates" in other.err, other.err
     elsewhere = predict(CONVOLUTION.format(outputs=64), "--gpu", "a100-80gb")
     assert elsewhere.rank["estimated_workspaces"] == 1, elsewhere.err
+
+
+def test_a_workspace_that_was_measured_takes_the_place_of_an_estimate():
+    with tempfile.TemporaryDirectory() as folder:
+        listed, table = f"{folder}/layers.csv", f"{folder}/table.csv"
+        before = predict(CONVOLUTION.format(outputs=77), "--unknown", listed)
+        rows = measure.read(listed)
+        assert len(rows) == len(before.rank["estimated_convolutions"]) > 0, rows
+        large = 3 << 30
+
+        def write(card):
+            measure.write(table, measure.TABLE, [dict(row, card=card, cudnn=91900, bytes=large) for row in rows])
+
+        write("NVIDIA H200")
+        known = predict(CONVOLUTION.format(outputs=77), "--workspaces", table)
+        assert known.rank["estimated_workspaces"] == 0 and "estimates" not in known.err, known.err
+        assert known.rank["reserved_peak_bytes"] >= large > before.rank["reserved_peak_bytes"], known.rank
+        write("another")
+        other = predict(CONVOLUTION.format(outputs=77), "--workspaces", table)
+        assert f"{len(rows)} lines of --workspaces are of another card" in other.err, other.err
+        assert other.rank["reserved_peak_bytes"] == before.rank["reserved_peak_bytes"]
+
+
+def test_what_is_no_table_of_workspaces_is_refused():
+    with tempfile.TemporaryDirectory() as folder:
+        table = f"{folder}/table.csv"
+        Path(table).write_text("a,b\n1,2\n")
+        refused = predict("pass", "--workspaces", table)
+        assert refused.code == 2 and "no column 'card'" in refused.err, refused.err
 
 
 SHARED_HEADS = """

@@ -117,6 +117,8 @@ def notes_of(rank: Rank, order: Order) -> Iterator[str]:
     yield from host_of(rank)
     if rank.estimated_workspaces:
         yield estimates(rank.estimated_workspaces)
+    if rank.workspaces_of_others:
+        yield f"{rank.workspaces_of_others} lines of --workspaces are of another card or another cuDNN, and were not used"
     lacking = [name for name in rank.unwritten if name != others.ASKED]
     if lacking:
         yield f"the virtual GPU lacks {listed(lacking)}; the script got an error"
@@ -154,7 +156,7 @@ def estimates(layers: int) -> str:
     """Workspaces that were not measured."""
     of = "one kind" if layers == 1 else f"{layers} kinds"
     return (f"cuDNN's workspaces for {of} of convolution are estimates; what PyTorch holds may be "
-            "off by some per cent")
+            "off by some per cent; --unknown FILE lists them for python -m gmlake measure")
 
 
 def shared_notes(ranks: Sequence[Rank], order: Order) -> Iterator[str]:

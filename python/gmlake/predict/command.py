@@ -9,6 +9,7 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING
 
+from .. import measure
 from . import Problem, answer, grid, library, options, pytorch, simulator
 from .order import Ranks, Task
 from .outputs import Outputs, made, name_of
@@ -87,6 +88,9 @@ def one(given: argparse.Namespace, workshop: Workshop, task: Task, folder: str) 
     content = {**answer.head(task, workshop.wheel.torch), "ranks": found, "nodes": nodes}
     for path in places(given, ranks, outputs):
         answer.write_json(path, "predict", content)
+    if given.unknown:
+        lines = sorted({line for rank in found for line in rank.estimated_convolutions})
+        measure.write(given.unknown, measure.COLUMNS, (dict(zip(measure.COLUMNS, line.split(","))) for line in lines))
     shown = answer.table(found)
     if given.json != "-" and shown:
         print(shown, flush=True)

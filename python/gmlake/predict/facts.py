@@ -26,6 +26,8 @@ class LibraryReport(TypedDict, total=False):
     contested: int  # answers to the script that depended on time
     unwritten: list[str]  # functions that the virtual GPU does not have
     estimated_workspaces: int  # kinds of convolution
+    estimated: list[str]  # the convolutions, as in `measure`
+    workspaces_of_others: int  # lines of tables that are of another card or cuDNN
     host_peak_bytes: dict[str, int]
     host_pace: float | None  # seconds of a real GPU's host for one here
 
@@ -124,6 +126,8 @@ class Rank:
     frameworks: list[str] | None = None
     unwritten: list[str] = field(default_factory=list)
     estimated_workspaces: int = 0
+    estimated_convolutions: list[str] = field(default_factory=list)
+    workspaces_of_others: int = 0
     # Of the real machine's host, not of this one.
     pinned_peak_bytes: int | None = None
     managed_on_host_peak_bytes: int | None = None

@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from .. import measure
 from . import Problem
 from .library import UNLIMITED
 from .order import GPU, OUTPUT, SCRIPT, Order, Ranks, count
@@ -75,6 +76,8 @@ def add_output(group: argparse._ActionsContainer) -> None:
            "core]")
     Order.add(group, OUTPUT)
     option("--out", metavar="DIR", help="keep snapshots, logs, numbers and chart here")
+    option("--unknown", metavar="FILE", help="list the convolutions whose workspace is an estimate, for "
+           "python -m gmlake measure")
     option("--json", metavar="FILE", help="write the numbers, '-' for standard output")
 
 
@@ -83,8 +86,20 @@ def order_of(given: argparse.Namespace, cards: Sequence[str]) -> Order:
     order = Order.of(given)
     if not order.module and not os.path.exists(order.script):
         raise Problem(f"{order.script}: no such file")
+    for table in order.workspaces.split(",") if order.workspaces else []:
+        check(table)
+    if given.unknown and given.vary:
+        raise Problem("--unknown is not for use with --vary: list the convolutions of one configuration")
     memory = UNLIMITED if order.memory is None and given.vary else order.memory
     return replace(order, gpu=card(order.gpu, cards), memory=memory)
+
+
+def check(table: str) -> None:
+    """Whether a file is a table of workspaces."""
+    try:
+        measure.read(table, measure.TABLE)
+    except measure.Problem as problem:
+        raise Problem(f"--workspaces {problem}") from problem
 
 
 def card(name: str, cards: Sequence[str], option: str = "--gpu") -> str:

@@ -53,6 +53,10 @@ class Order:
         GPU, "--memory", type=size, metavar="SIZE",
         help="its memory, such as 80GiB, or 'unlimited' [default: the card's; with --vary unlimited]",
     )
+    workspaces: str | None = _option(
+        GPU, "--workspaces", metavar="TABLE,...",
+        help="what cuDNN takes on this card, from python -m gmlake measure; several tables are merged",
+    )
     steps: int | None = _option(SCRIPT, "--steps", type=count, metavar="N", help="end after N optimizer steps")
     assume: str = _option(
         SCRIPT, "--assume", choices=["zeros", "ones", "random"], default="zeros",

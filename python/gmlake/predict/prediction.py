@@ -69,6 +69,8 @@ def rank_of(rank: int, facts: Facts, others: Sequence[Facts]) -> Rank:
         rank, facts.snapshot,
         unwritten=counted.get("unwritten", []),
         estimated_workspaces=counted.get("estimated_workspaces", 0),
+        estimated_convolutions=counted.get("estimated", []),
+        workspaces_of_others=counted.get("workspaces_of_others", 0),
         pinned_peak_bytes=host.get("pinned"),
         managed_on_host_peak_bytes=host.get("managed_on_host"),
         managed_on_device_peak_bytes=host.get("managed_on_device"),

@@ -122,7 +122,7 @@ class Workshop:
         count = 1 if ranks.world == 1 else min(ranks.world, ranks.per_node)
         own = library.environment(
             self.links, self.wheel, card=order.gpu, memory=order.memory, count=count,
-            events=task.events, post=meeting.post,
+            events=task.events, post=meeting.post, workspaces=tables(order),
         )
         own.update(settings(order), **rank_environment(ranks, rank, task.events, meeting))
         job = Job(order, ranks.alone, ranks.together, f"{stem}.pickle", f"{stem}.facts.json")
@@ -139,6 +139,11 @@ class Workshop:
         finally:
             with self._lock:
                 self._children.discard(child)
+
+
+def tables(order: Order) -> str | None:
+    """The tables of workspaces, as the library gets them."""
+    return order.workspaces and os.pathsep.join(map(os.path.abspath, order.workspaces.split(",")))
 
 
 class Child:

@@ -1,0 +1,139 @@
+"""`python -m gmlake measure LAYERS`: what cuDNN takes for the convolutions of a list, on this machine's GPU.
+
+    predict --unknown layers.csv      the convolutions whose workspace is only estimated
+    measure layers.csv --out t.csv    each is run alone, and what it takes for a moment is noted
+    predict --workspaces t.csv        those bytes, in place of estimates
+
+A table says for which card and which version of cuDNN it is. Tables are merged by giving several to `predict`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+COLUMNS = ["direction", "kind", "channels_last", "input", "weight", "output", "stride", "padding", "dilation"]
+"""What identifies a convolution, as in crates/virtual-gpu/src/workspace/asked.rs."""
+TABLE = ["card", "cudnn", *COLUMNS, "bytes"]
+"""The columns of what was measured."""
+
+class Problem(Exception):
+    """What is wrong with the list, or with the machine."""
+
+
+def add(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds `measure` to the commands."""
+    it = commands.add_parser("measure", help="measure, on a GPU, the workspaces that predict had to estimate",
+                             description="Runs each convolution of a list alone on this machine's GPU, and writes what "
+                             "cuDNN takes for it. predict --unknown writes such lists, predict --workspaces reads the table.")
+    it.add_argument("layers", metavar="LAYERS", help="the list, from predict --unknown")
+    it.add_argument("--out", metavar="FILE", default="-", help="write the table here [default: standard output]")
+    it.add_argument("--force", action="store_true", help="replace FILE if it is there")
+    it.add_argument("--seconds", type=float, default=300, metavar="N", help="stop after N seconds [default: 300]")
+
+
+def main(given: argparse.Namespace) -> str | None:
+    """The command `measure`: what is wrong, or nothing."""
+    try:
+        rows = read(given.layers)
+        if given.out != "-" and os.path.exists(given.out) and not given.force:
+            raise Problem(f"{given.out}: the file is there already; give another name, or --force")
+        table = [*measured(rows, given.seconds)]
+        write(given.out, TABLE, table)
+    except (Problem, OSError) as problem:
+        return f"gmlake: {problem}"
+    print(f"gmlake: {len(table)} of {len(rows)} convolutions measured", file=sys.stderr)
+    return None
+
+
+def read(path: str, columns: list[str] = COLUMNS) -> list[dict[str, str]]:
+    """The rows of a list, or of a table."""
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Problem(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    reader = csv.DictReader(text.splitlines())
+    missing = [name for name in columns if name not in (reader.fieldnames or [])]
+    if missing:
+        source = "predict --unknown writes such lists" if columns == COLUMNS else "gmlake measure writes such tables"
+        raise Problem(f"{path}: no column {missing[0]!r}; {source}")
+    return [{name: row[name] or "" for name in columns} for row in reader]
+
+
+def write(path: str, columns: list[str], table: Iterable[dict[str, object]]) -> None:
+    """A table as CSV, whole or not at all."""
+    def to(file: Any) -> None:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table)
+
+    if path == "-":
+        to(sys.stdout)
+        return
+    partial = f"{path}.{os.getpid()}.partial"
+    with open(partial, "w", newline="") as file:
+        to(file)
+    os.replace(partial, path)
+
+
+def measured(rows: list[dict[str, str]], seconds: float) -> Iterator[dict[str, object]]:
+    """The rows with their bytes, as far as the time reaches; what does not fit into memory is left out."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise Problem("there is no GPU here; measure on the card that the prediction is for")
+    what = {"card": torch.cuda.get_device_name(), "cudnn": torch.backends.cudnn.version()}
+    end = time.monotonic() + seconds
+    for number, row in enumerate(rows):
+        if time.monotonic() > end:
+            print(f"gmlake: {seconds:g} seconds are over: {len(rows) - number} convolutions were not measured; "
+                  "--seconds gives more", file=sys.stderr)
+            return
+        try:
+            yield {**what, **row, "bytes": momentary(call(row))}
+        except torch.OutOfMemoryError:
+            print(f"gmlake: line {number + 2} does not fit into this GPU's memory: left out", file=sys.stderr)
+        torch.cuda.empty_cache()
+
+
+def call(row: dict[str, str]) -> Callable[[], object]:
+    """What runs the convolution of a row, with its tensors made before."""
+    import torch
+
+    def sizes(name: str) -> list[int]:
+        return [int(size) for size in row[name].split("x")]
+
+    orders = {4: torch.channels_last, 5: torch.channels_last_3d}
+    order = orders[len(sizes("input"))] if row["channels_last"] == "1" else torch.contiguous_format
+
+    def zeros(name: str) -> Any:
+        return torch.zeros(sizes(name), device="cuda", dtype=getattr(torch, row["kind"])).to(memory_format=order)
+
+    x, weight = zeros("input"), zeros("weight")
+    stride, padding, dilation = sizes("stride"), sizes("padding"), sizes("dilation")
+    groups = x.shape[1] // weight.shape[1]
+    rest = (stride, padding, dilation, False, [0] * len(stride), groups)
+    if row["direction"] == "forward":
+        return lambda: torch.ops.aten.convolution(x, weight, None, *rest)
+    gradient = zeros("output")
+    wanted = [row["direction"] == "data", row["direction"] == "weight", False]
+    return lambda: torch.ops.aten.convolution_backward(gradient, x, weight, None, *rest, wanted)
+
+
+def momentary(run: Callable[[], object]) -> int:
+    """Bytes that were requested during a call and given back before its end."""
+    import torch
+
+    torch.cuda.reset_peak_memory_stats()
+    result = run()
+    stats = torch.cuda.memory_stats()
+    del result
+    return int(stats["requested_bytes.all.peak"] - stats["requested_bytes.all.current"])
