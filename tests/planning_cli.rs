@@ -54,10 +54,11 @@ fn plan_tells_the_smallest_memory_and_the_cards() {
     assert!(fs::read_to_string(&markdown).unwrap().contains("| caching   |"));
 }
 
-/// What `compare` or `plan` exports as JSON.
+/// The result of `compare` or `plan` as JSON.
 fn exported(command: &str, path: &Path, more: &[&str]) -> serde_json::Value {
     let run = gmlake_sim().arg(command).arg(path).args(more).arg("--json").assert().success();
-    serde_json::from_slice(&run.get_output().stdout).unwrap()
+    let answer: serde_json::Value = serde_json::from_slice(&run.get_output().stdout).unwrap();
+    answer["result"].clone()
 }
 
 #[test]
