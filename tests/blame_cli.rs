@@ -58,7 +58,7 @@ fn a_leak_is_told_from_state() {
     assert!(text.contains("No leak:") && text.contains("train.py:10 build  state"), "{text}");
 }
 
-/// What a user would write: a list that grows by one tensor in each step, and a tensor that is replaced by a larger one.
+/// What a user would write: a list that grows by one tensor in each step, and tensors replaced by larger ones.
 #[test]
 fn a_list_that_grows_is_a_leak_and_a_tensor_that_is_replaced_is_none() {
     let folder = tempfile::tempdir().unwrap();

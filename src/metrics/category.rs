@@ -20,7 +20,7 @@
 //!    **temporaries**;
 //! 5. before any module's first request, and live when the first step of the optimizer ends: **parameters**; so is what
 //!    a module asks for that is being built, moved or copied. Where no step ended, what was asked for between the
-//!    building of a module and its first request is an input. Where the recording does not begin with the program and no
+//!    building of a module and its first request is an input. Where the recording begins later than the program and no
 //!    module is built in it, the model was built before: such a request is **unknown**;
 //! 6. live when two further steps of the optimizer are over, if this many were recorded: **unknown** (workspaces);
 //! 7. outside of all modules, before the first module of the forward pass, and live when that one asks: **inputs**;

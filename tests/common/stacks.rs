@@ -1,8 +1,8 @@
 //! A made-up job with call stacks, as PyTorch would have recorded it.
 //!
 //! Four steps, or more. Each asks for activations on one line and gives them back, and for a block that it keeps on
-//! another, if there is to be a leak; a third line, of a library, keeps the last two of ever larger tensors, if there are
-//! to be such. Before the steps comes the state, and gradients come from a thread without a Python stack.
+//! another, if there is to be a leak; a third line, of a library, keeps the last two of ever larger tensors, if there
+//! are to be such. Before the steps comes the state, and gradients come from a thread without a Python stack.
 //! Where PyTorch puts all that, the simulator tells.
 
 use std::collections::VecDeque;

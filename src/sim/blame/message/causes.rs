@@ -90,8 +90,8 @@ fn fragmentation(numbers: &Numbers) -> Option<Finding> {
     }
     let explanation = format!(
         "Fragmentation is possible: {unallocated} of the {held} that PyTorch reserved was free \
-         ({:.0} %), but not in one block large enough for {requested}. The message does not say how \
-         large the free blocks were.",
+         ({:.0} %), but not in one block large enough for {requested}. The message does not say \
+         how large the free blocks were.",
         100.0 * share
     );
     let (cause, bytes) = (Cause::Fragmentation, Some(unallocated.bytes));
@@ -144,8 +144,8 @@ fn too_much(numbers: &Numbers) -> Option<Finding> {
         let missing = requested.less(room.less(allocated));
         let explanation = format!(
             "The job needs more than the GPU has: live tensors took {allocated} of the {room} that \
-             PyTorch could use, leaving {} for a request of {requested}. Even without fragmentation \
-             {missing} is missing, so no allocator setting helps.",
+             PyTorch could use, leaving {} for a request of {requested}. Even without \
+             fragmentation {missing} is missing, so no allocator setting helps.",
             room.less(allocated)
         );
         return Some(Finding { cause, is_certain: true, bytes, explanation });
