@@ -6,9 +6,9 @@ _default:
 check:
     .ci/run
 
-# All tests; `just test conformance` for one suite.
+# All tests; `just test conformance` for those with this in their names.
 test *suite:
-    cargo test {{ if suite == "" { "" } else { "--test " + suite } }}
+    cargo test {{ suite }}
 
 # Events per second of every allocator, and load times.
 bench:
@@ -24,7 +24,7 @@ reports *folders:
     cargo run --release --bin gmlake-sim -- compare traces/opt-1.3b-LR-var.pickle.xz --export-plot reports/opt-1.3b-LR-var.png --export-markdown reports/opt-1.3b-LR-var.md
     cargo run --release --bin gmlake-sim -- compare traces/*.xz --export-markdown reports/compare.md
     cargo run --release --bin gmlake-sim -- plot traces/opt-1.3b-LR-var.pickle.xz --chart map --out reports/opt-1.3b-LR-var.map.svg
-    SCREENSHOTS=reports cargo test --test page
+    SCREENSHOTS=reports cargo test --test output page
     cargo run --release --example reports -- traces {{folders}}
 
 # Random request scripts under random options, for this many seconds (nightly toolchain, cargo-fuzz).

@@ -12,7 +12,7 @@ const HEAD: &str = "\
 # GMLake, as described and as released
 
 Two allocators bear the name. `gmlake` is the paper's (ASPLOS 2024); `gmlake-released` does what the released code does,
-and agrees with it call by call on the reference runs (`tests/gmlake_released.rs`). Both run here on a device of 141 GiB
+and agrees with it call by call on the reference runs (`tests/truth/gmlake_released.rs`). Both run here on a device of 141 GiB
 with the driver's addresses (`addresses.md`) unless a column says otherwise. *Maps* are `cuMemMap` calls, one for each 2 MiB chunk, with as
 many `cuMemSetAccess` calls: that is what stitching costs.
 

@@ -1,0 +1,7 @@
+//! On a GPU, without one: the replayer and the plug-in, on a driver of our own.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod replay;
+mod torch;

@@ -1,0 +1,19 @@
+//! Output: what users see. The command line, documents, pages, pictures; and the structure of the code.
+
+#[path = "../common/browser.rs"]
+mod browser;
+#[path = "../common/mod.rs"]
+mod common;
+
+mod cli;
+mod commands;
+mod completion;
+mod docs;
+mod export;
+mod long_page;
+mod page;
+mod pictures;
+mod readable;
+mod reports;
+mod terminal;
+mod tidy;

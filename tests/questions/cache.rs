@@ -1,0 +1,113 @@
+//! Runs that are not made again: what comes from a cache is what a run would have said.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::common::recordings::all;
+use gmlake::alloc_conf::TorchVersion;
+use gmlake::allocator;
+use gmlake::metrics::{RunSummary, SweepRow};
+use gmlake::sim::sweep::{Grid, SweepPlan, sweep};
+use gmlake::sim::{Choice, Memory, OpenOptions, Setup, open, run, run_cached};
+use gmlake::units::GIB;
+
+/// A run in words, without the time that it took and without memory over time.
+fn in_words(run: &RunSummary) -> String {
+    let (host_ns, timeline) = (None, Default::default());
+    format!("{:?}", RunSummary { host_ns, timeline, ..run.clone() })
+}
+
+#[test]
+fn a_rank_from_the_cache_has_the_numbers_of_its_own_run() {
+    let setup = Setup { cache: Some(Arc::default()), ..Setup::default() };
+    for path in all().into_values() {
+        let mut opened = open(&path, &OpenOptions::default()).unwrap();
+        for spec in allocator::by_default() {
+            let choice = Choice { spec, options: allocator::Options::default() };
+            let plain = run(&opened, &choice, &Setup::default()).unwrap();
+            for name in ["first", "second"] {
+                opened.file = name.to_owned();
+                let cached = run_cached(&opened, &choice, &setup).unwrap();
+                let expected = RunSummary { file: name.to_owned(), ..plain.clone() };
+                assert_eq!(in_words(&cached), in_words(&expected), "{path:?} {}", spec.name);
+            }
+        }
+    }
+}
+
+/// Ranks whose driver handed out other addresses: farther up, in reverse, and low ones.
+#[test]
+fn a_rank_at_other_addresses_has_the_numbers_of_its_own_run() {
+    let setup = Setup { cache: Some(Arc::default()), ..Setup::default() };
+    let moves: [fn(u64) -> u64; 4] = [
+        |at| at,
+        |at| at + (1 << 36),
+        |at| (1_u64 << 62).saturating_sub(at) & !0xFFF_FFFF,
+        |at| at & ((1 << 34) - 1),
+    ];
+    for path in all().into_values() {
+        for place in moves {
+            let mut opened = open(&path, &OpenOptions::default()).unwrap();
+            opened.records.entries.iter_mut().for_each(|entry| entry.addr = place(entry.addr));
+            let spec = allocator::find(opened.recorded_by()).unwrap();
+            let choice = Choice { spec, options: allocator::Options::default() };
+            let plain = run(&opened, &choice, &Setup::default()).unwrap();
+            let cached = run_cached(&opened, &choice, &setup).unwrap();
+            assert_eq!(in_words(&cached), in_words(&plain), "{path:?}");
+        }
+    }
+}
+
+#[test]
+fn programs_that_differ_in_one_request_have_other_fingerprints() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = |rows: &str| {
+        let path = folder.path().join("job.csv");
+        std::fs::write(&path, format!("event,id,size,stream\n{rows}")).unwrap();
+        open(&path, &OpenOptions::default()).unwrap().program()
+    };
+    let usual = program("alloc,a,1000,0\nalloc,b,2000,0\nfree,a,,\n");
+    assert_eq!(usual, program("alloc,x,1000,0\nalloc,y,2000,0\nfree,x,,\n"));
+    for other in [
+        "alloc,a,1001,0\nalloc,b,2000,0\nfree,a,,\n",
+        "alloc,a,1000,0\nalloc,b,2000,0\nfree,b,,\n",
+        "alloc,a,1000,0\nalloc,b,2000,7\nfree,a,,\n",
+        "alloc,a,1000,0\nalloc,b,2000,0\n",
+    ] {
+        assert_ne!(usual, program(other), "{other}");
+    }
+}
+
+fn swept(path: PathBuf, axes: &[&str], only_fitting: bool) -> (Vec<SweepRow>, u64, u64) {
+    let axes: Vec<String> = axes.iter().map(|&axis| axis.to_owned()).collect();
+    let names = ["caching", "expandable", "gmlake", "lake", "native"].map(str::to_owned);
+    let grid = Grid::new(&names, &axes, &Setup::default()).unwrap();
+    let open = OpenOptions { version: Some(TorchVersion::V2_11), ..OpenOptions::default() };
+    let plan = SweepPlan { grid, open, is_strict: false, only_fitting, journal: None };
+    let mut found = sweep(&[path], &plan, || ()).remove(0).unwrap();
+    found.rows.iter_mut().for_each(|row| row.host_ns = None);
+    (found.rows, found.shared, found.left_out)
+}
+
+#[test]
+fn points_of_a_sweep_that_need_no_run_have_the_numbers_of_one() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("traces/opt-1.3b-RO.pickle.xz");
+    let axes = ["device-memory=20GiB,36GiB,41GiB,52GiB,60GiB,80GiB,unlimited"];
+    let (rows, shared, _) = swept(path.clone(), &axes, false);
+    assert!(shared >= 10, "{shared}");
+    let opened = open(&path, &OpenOptions::default()).unwrap();
+    for row in &rows {
+        let spec = allocator::find(&row.allocator).unwrap();
+        let choice = Choice { spec, options: allocator::Options::default() };
+        let memory = row.device_memory_bytes.map_or(Memory::Unlimited, Memory::Bytes);
+        let plain = run(&opened, &choice, &Setup { memory, ..Setup::default() }).unwrap();
+        let expected = SweepRow::new(&plain, row.settings.clone());
+        assert_eq!(*row, SweepRow { host_ns: None, ..expected });
+    }
+    let (fitting, again, left_out) = swept(path, &axes, true);
+    assert_eq!((again, left_out), (shared, 5));
+    let is_large = |row: &&SweepRow| row.device_memory_bytes.is_none_or(|bytes| bytes > 20 * GIB);
+    assert_eq!(fitting, rows.iter().filter(is_large).cloned().collect::<Vec<_>>());
+}

@@ -1,0 +1,15 @@
+//! Reading: every format, whole, cut, packed, wrapped, damaged, remote.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/flaky_server.rs"]
+mod flaky_server;
+
+mod bad_input;
+mod coverage;
+mod formats;
+mod inputs;
+mod messages;
+mod remote;
+mod tables;
+mod writers;
