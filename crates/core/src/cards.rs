@@ -18,7 +18,7 @@ pub const DEFAULT_RESERVE: Bytes = 3 * GIB / 2;
 const BUILT_IN: &str = include_str!("cards.csv");
 
 /// A card.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Card {
     /// Its name.
     pub name: String,
@@ -27,6 +27,29 @@ pub struct Card {
     /// Bytes that the driver reports to a program.
     pub usable_bytes: Bytes,
     /// Where that figure comes from.
+    pub source: String,
+    /// What the virtual GPU must know of it; `None` for a card that it cannot be.
+    pub chip: Option<Chip>,
+}
+
+/// What a program learns about a card, as far as it chooses kernels and workspaces by it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chip {
+    /// The card's name as the driver reports it.
+    pub reported: String,
+    /// Compute capability, before and behind the point.
+    pub capability: (i32, i32),
+    /// Number of multiprocessors.
+    pub multiprocessors: i32,
+    /// L2 cache in MiB.
+    pub l2_mib: u64,
+    /// Memory bandwidth in GB/s.
+    pub bandwidth_gbs: f64,
+    /// Dense bf16 matrix products, in TFLOP/s.
+    pub tflops: f64,
+    /// Matrix products in fp32 without tensor cores, in TFLOP/s.
+    pub single_tflops: f64,
+    /// Where these figures come from.
     pub source: String,
 }
 
@@ -100,6 +123,31 @@ struct Line {
     marketing_gb: u32,
     usable: String,
     source: String,
+    reported: Option<String>,
+    capability: Option<String>,
+    multiprocessors: Option<i32>,
+    l2_mib: Option<u64>,
+    bandwidth_gbs: Option<f64>,
+    tflops: Option<f64>,
+    single_tflops: Option<f64>,
+    chip_source: Option<String>,
+}
+
+impl Line {
+    /// The chip, if the line has all of its columns.
+    fn chip(&self) -> Option<Chip> {
+        let (major, minor) = self.capability.as_ref()?.split_once('.')?;
+        Some(Chip {
+            reported: self.reported.clone()?,
+            capability: (major.parse().ok()?, minor.parse().ok()?),
+            multiprocessors: self.multiprocessors?,
+            l2_mib: self.l2_mib?,
+            bandwidth_gbs: self.bandwidth_gbs?,
+            tflops: self.tflops?,
+            single_tflops: self.single_tflops?,
+            source: self.chip_source.clone()?,
+        })
+    }
 }
 
 impl Card {
@@ -109,7 +157,8 @@ impl Card {
         Self::read(BUILT_IN.as_bytes()).expect("a test reads the catalogue that we ship")
     }
 
-    /// Reads a catalogue: CSV with the columns `name`, `marketing_gb`, `usable` and `source`; `#` begins a comment.
+    /// Reads a catalogue: CSV with the columns `name`, `marketing_gb`, `usable` and `source`, and those of a [`Chip`] where
+    /// it is known; `#` begins a comment.
     ///
     /// # Errors
     /// If a line is not understood.
@@ -153,8 +202,12 @@ impl Card {
     }
 
     fn from_line(line: Line) -> Result<Self, CardError> {
-        let Line { name, marketing_gb, usable, source } = line;
-        let card = Self { name, marketing_gb, usable_bytes: 0, source };
+        let chip = line.chip();
+        let Line { name, marketing_gb, usable, source, .. } = line;
+        let card = Self { name, marketing_gb, usable_bytes: 0, source, chip };
+        if line.reported.is_some() && card.chip.is_none() {
+            return Err(card.wrong("a column behind `reported` is empty or no number".to_owned()));
+        }
         match parse_size(&usable) {
             Ok(usable_bytes @ 1..) => Ok(Self { usable_bytes, ..card }),
             Ok(0) => Err(card.wrong("a card without memory".to_owned())),
@@ -205,6 +258,7 @@ mod tests {
         for size in [16, 24, 32, 40, 48, 80, 94, 96, 128, 141, 180, 192, 288] {
             assert!(cards.iter().any(|card| card.marketing_gb == size), "{size} GB");
         }
+        assert!(cards.iter().filter(|card| card.chip.is_some()).count() >= 19);
         for card in &cards {
             let gib = u64::from(card.marketing_gb) * GIB;
             // No card gives more than its name says, and none keeps a tenth to itself.
@@ -247,6 +301,7 @@ mod tests {
             ("name,usable\nA,1GiB\n", "marketing_gb"),
             ("name,marketing_gb,usable,source\nA,80,much,x\n", "A: \"much\" is not a size"),
             ("name,marketing_gb,usable,source\nA,80,0,x\n", "without memory"),
+            ("name,marketing_gb,usable,source,reported\nA,80,1GiB,x,A\n", "A: a column behind"),
         ] {
             let error = Card::read(text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(words) && !error.contains('\n'), "{error}");

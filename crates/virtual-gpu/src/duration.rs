@@ -70,7 +70,7 @@ impl Work {
     #[must_use]
     pub fn ns(self, card: &Properties) -> u64 {
         // Bytes over GB/s are nanoseconds.
-        let memory = card.bandwidth_gbs * BANDWIDTH_SHARE;
+        let memory = card.chip.bandwidth_gbs * BANDWIDTH_SHARE;
         let ns = match self {
             Self::Threads(threads) => threads as f64 * BYTES_PER_THREAD / memory,
             Self::Bytes(bytes) => 2.0 * bytes as f64 / memory,
@@ -113,9 +113,9 @@ impl Precision {
     /// What a card reaches, in TFLOP/s.
     fn tflops(self, card: &Properties) -> f64 {
         match self {
-            Self::Half => 0.73 * card.tflops,
-            Self::Tensor32 => 0.35 * card.tflops,
-            Self::Single => 0.76 * card.single_tflops,
+            Self::Half => 0.73 * card.chip.tflops,
+            Self::Tensor32 => 0.35 * card.chip.tflops,
+            Self::Single => 0.76 * card.chip.single_tflops,
         }
     }
 

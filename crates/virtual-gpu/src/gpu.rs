@@ -59,7 +59,7 @@ impl Conf {
         let tables: Vec<_> =
             std::env::split_paths(&tables).filter(|path| !path.as_os_str().is_empty()).collect();
         let workspaces =
-            Workspaces::read(tables.iter().map(PathBuf::as_path), &card.reported, cudnn)?;
+            Workspaces::read(tables.iter().map(PathBuf::as_path), &card.chip.reported, cudnn)?;
         Ok(Self {
             card,
             devices: number("GMLAKE_GPU_COUNT", 1)?.clamp(1, 64) as usize,
@@ -187,7 +187,7 @@ impl VirtualGpu {
         if let Some(bytes) = self.conf.workspaces.get(&line) {
             return bytes;
         }
-        let is_hopper = (self.conf.card.major, self.conf.card.minor) == (9, 0);
+        let is_hopper = self.conf.card.chip.capability == (9, 0);
         if asked.convolution.is_estimate() || !is_hopper {
             self.estimated.0.extend(Layer::of(&asked.convolution));
             self.estimated.1.insert(line);
@@ -212,7 +212,7 @@ impl VirtualGpu {
             "unwritten": self.unwritten,
             "estimated_workspaces": self.estimated.0.len(),
             "estimated": self.estimated.1,
-            "reported_card": self.conf.card.reported,
+            "reported_card": self.conf.card.chip.reported,
             "cudnn": self.conf.cudnn,
             "workspaces_of_others": self.conf.workspaces.of_others,
             "peak_bytes": self.peak(),

@@ -1,14 +1,9 @@
 //! Properties: what a program learns about a card, as far as it chooses kernels and workspaces by it.
 //!
-//! The catalogue is `properties.csv` next to this file. How much memory a card shows a program is in the catalogue that
-//! plans use, [`Card`].
+//! All of it is in the catalogue of cards, [`Card`].
 
-use serde::Deserialize;
-
-use gmlake_core::cards::{Card, named};
+use gmlake_core::cards::{Card, Chip, named};
 use gmlake_core::units::{Bytes, KIB, MIB};
-
-const CATALOGUE: &str = include_str!("properties.csv");
 
 /// Why there are no properties.
 #[derive(Debug, thiserror::Error)]
@@ -24,31 +19,14 @@ pub enum PropertiesError {
 }
 
 /// The properties of a card.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Properties {
-    /// Its name in both catalogues.
+    /// Its name in the catalogue.
     pub name: String,
-    /// Its name as the driver reports it.
-    pub reported: String,
-    /// Compute capability before the point.
-    pub major: i32,
-    /// Compute capability behind the point.
-    pub minor: i32,
-    /// Number of multiprocessors.
-    pub multiprocessors: i32,
-    l2_mib: u64,
-    /// Memory bandwidth in GB/s.
-    pub bandwidth_gbs: f64,
-    /// Dense bf16 matrix products, in TFLOP/s.
-    pub tflops: f64,
-    /// Matrix products in fp32 without tensor cores, in TFLOP/s.
-    pub single_tflops: f64,
-    /// Where the figures are from.
-    pub source: String,
     /// Bytes of memory that a program sees.
-    #[serde(skip)]
     pub memory: Bytes,
+    /// The rest of what the catalogue says.
+    pub chip: Chip,
 }
 
 /// What a multiprocessor has, by compute capability.
@@ -64,19 +42,29 @@ pub struct Multiprocessor {
     pub blocks: i32,
 }
 
+/// By compute capability: KiB of shared memory, threads, and blocks of a multiprocessor. From NVIDIA's CUDA C++ Programming
+/// Guide, table "Technical Specifications per Compute Capability".
+const MULTIPROCESSORS: &[((i32, i32), Bytes, i32, i32)] = &[
+    ((7, 0), 96, 2048, 32),
+    ((7, 5), 64, 1024, 16),
+    ((8, 0), 164, 2048, 32),
+    ((8, 6), 100, 1536, 16),
+    ((8, 9), 100, 1536, 24),
+    ((9, 0), 228, 2048, 32),
+    ((10, 0), 228, 2048, 32),
+    ((10, 3), 228, 2048, 32),
+    ((12, 0), 100, 1536, 24),
+    ((12, 1), 100, 1536, 24),
+];
+
 impl Properties {
-    /// All cards that there are.
+    /// All cards that the virtual GPU can be.
     #[must_use]
     pub fn all() -> Vec<Self> {
-        let cards = Card::built_in();
-        let mut reader =
-            csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(CATALOGUE.as_bytes());
-        let lines = reader.deserialize().map(|line| line.expect("a test reads our catalogue"));
-        let with_memory = |line: Self| {
-            let card = Card::find(&cards, &line.name).expect("a test looks for every card");
-            Self { memory: card.usable_bytes, ..line }
+        let of = |card: Card| {
+            Some(Self { chip: card.chip?, name: card.name, memory: card.usable_bytes })
         };
-        lines.map(with_memory).collect()
+        Card::built_in().into_iter().filter_map(of).collect()
     }
 
     /// The card of this name as people write it.
@@ -98,21 +86,14 @@ impl Properties {
     /// Bytes of L2 cache.
     #[must_use]
     pub fn l2(&self) -> Bytes {
-        self.l2_mib * MIB
+        self.chip.l2_mib * MIB
     }
 
     /// The limits of one of its multiprocessors.
     #[must_use]
     pub fn multiprocessor(&self) -> Multiprocessor {
-        let (shared, threads, blocks) = match (self.major, self.minor) {
-            (7, 0) => (96, 2048, 32),
-            (7, _) => (64, 1024, 16),
-            (8, 0) => (164, 2048, 32),
-            (8, 6) => (100, 1536, 16),
-            (8, _) => (100, 1536, 24),
-            (9 | 10, _) => (228, 2048, 32),
-            _ => (100, 1536, 24),
-        };
+        let found = MULTIPROCESSORS.iter().find(|row| row.0 == self.chip.capability);
+        let &(_, shared, threads, blocks) = found.expect("a test looks for every card's");
         let shared = shared * KIB;
         let shared_per_block = shared - self.kept_shared();
         Multiprocessor { shared, shared_per_block, threads, blocks }
@@ -120,13 +101,13 @@ impl Properties {
 
     /// Shared memory of a block that the system keeps.
     fn kept_shared(&self) -> Bytes {
-        if self.major >= 8 { KIB } else { 0 }
+        if self.chip.capability.0 >= 8 { KIB } else { 0 }
     }
 
     /// The number by which compilers call its architecture: 90 for compute capability 9.0.
     #[must_use]
     pub fn architecture(&self) -> i32 {
-        10 * self.major + self.minor
+        10 * self.chip.capability.0 + self.chip.capability.1
     }
 
     /// `cudaDeviceGetAttribute` and `cuDeviceGetAttribute`, which number attributes alike. Zero for what is not there.
@@ -144,18 +125,18 @@ impl Properties {
             11 => i32::MAX,    // pitch
             12 | 82 => 65_536, // registers per block and multiprocessor
             14 => 512,         // alignment of textures
-            16 => self.multiprocessors,
+            16 => self.chip.multiprocessors,
             38 => self.l2() as i32,
             39 => one.threads,
             40 => 3,  // copy engines
             51 => 32, // alignment of texture pitch
-            75 => self.major,
-            76 => self.minor,
+            75 => self.chip.capability.0,
+            76 => self.chip.capability.1,
             81 => one.shared as i32,
             97 => one.shared_per_block as i32,
             106 => one.blocks,
             111 => self.kept_shared() as i32,
-            120 => i32::from(self.major >= 9), // clusters
+            120 => i32::from(self.chip.capability.0 >= 9), // clusters
             // What every card has: streams with priorities, caches, managed memory, cooperative launches, virtual
             // memory management with file descriptors, memory pools, unified addresses, ...
             19 | 31 | 32 | 41 | 78..=80 | 83 | 89 | 90 | 95 | 99 | 102 | 103 | 115 => 1,
@@ -173,9 +154,10 @@ mod tests {
         let all = Properties::all();
         assert!(all.len() >= 19);
         for card in all {
-            assert!(card.memory > 0 && card.source.len() > 10, "{card:?}");
-            assert!((70..=129).contains(&card.architecture()), "{card:?}");
-            assert!(card.bandwidth_gbs > 200.0 && card.tflops > 50.0, "{card:?}");
+            assert!(card.memory > 0 && card.chip.source.len() > 10, "{card:?}");
+            assert!(card.chip.bandwidth_gbs > 200.0 && card.chip.tflops > 50.0, "{card:?}");
+            let known = MULTIPROCESSORS.iter().any(|row| row.0 == card.chip.capability);
+            assert!(known, "MULTIPROCESSORS lacks the capability of {card:?}");
         }
     }
 

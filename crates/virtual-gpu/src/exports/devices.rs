@@ -130,7 +130,7 @@ unsafe fn put_properties(to: *mut u8, size: usize, is_new: bool) -> Code {
     // SAFETY: as the caller promises; the name is shorter than its 256 bytes, and all offsets lie inside.
     unsafe {
         std::ptr::write_bytes(to, 0, size);
-        let name = card.reported.as_bytes();
+        let name = card.chip.reported.as_bytes();
         std::ptr::copy_nonoverlapping(name.as_ptr(), to, name.len().min(255));
         for Field(old, new, value, width) in fields(&card) {
             let bytes = value.to_ne_bytes();

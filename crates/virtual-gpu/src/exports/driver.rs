@@ -70,7 +70,7 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetName(to: *mut c_char, room: c_int, _device: c_int) -> Code {
-    let name = gpu().conf.card.reported.clone();
+    let name = gpu().conf.card.chip.reported.clone();
     let bytes = name.as_bytes();
     let length = bytes.len().min(room.max(1) as usize - 1);
     // SAFETY: the caller hands over `room` bytes, and the name with its zero is no longer.
@@ -472,7 +472,7 @@ pub unsafe extern "C" fn cuOccupancyMaxActiveClusters(
     _function: *mut c_void,
     _config: *const c_void,
 ) -> Code {
-    let clusters = gpu().conf.card.multiprocessors;
+    let clusters = gpu().conf.card.chip.multiprocessors;
     // SAFETY: the caller hands over a place for the number.
     unsafe { put(to, clusters) }
 }
