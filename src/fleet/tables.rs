@@ -73,9 +73,7 @@ pub(super) type Column<R> = (&'static str, Kind, &'static str, fn(&R) -> Value);
 pub(super) fn runs<'a>() -> Vec<Column<RunRow<'a>>> {
     vec![
         ("file", Kind::Text, "path of the recording", |row| path(row.file)),
-        ("rank", Kind::Whole, "rank, where the path or the manifest tells it", |row| {
-            rank(row.file)
-        }),
+        ("rank", Kind::Whole, "rank, from the path or the manifest", |row| rank(row.file)),
         ("device", Kind::Whole, "index of the device in the file", |row| {
             whole(row.run.device.into())
         }),
@@ -83,7 +81,7 @@ pub(super) fn runs<'a>() -> Vec<Column<RunRow<'a>>> {
             text(&row.run.allocator)
         }),
         ("settings", Kind::Text, "what was varied, as `name=value`", |row| settings(row)),
-        ("options", Kind::Text, "its options that are not the defaults", |row| {
+        ("options", Kind::Text, "its options that differ from the defaults", |row| {
             text(&row.run.options.join(" "))
         }),
         (
@@ -93,13 +91,13 @@ pub(super) fn runs<'a>() -> Vec<Column<RunRow<'a>>> {
             |row| Value::Whole(row.run.device_memory_bytes),
         ),
         ("events", Kind::Whole, "requests and frees", |row| whole(row.run.events)),
-        ("requested_peak_bytes", Kind::Whole, "most bytes asked for at any time", |row| {
+        ("requested_peak_bytes", Kind::Whole, "most bytes requested at any time", |row| {
             whole(row.run.requested_peak_bytes)
         }),
         ("active_peak_bytes", Kind::Whole, "most bytes in blocks in use", |row| {
             whole(row.run.active_peak_bytes)
         }),
-        ("reserved_peak_bytes", Kind::Whole, "most physical memory held", |row| {
+        ("reserved_peak_bytes", Kind::Whole, "most physical memory reserved", |row| {
             whole(row.run.reserved_peak_bytes)
         }),
         ("utilization", Kind::Real, "active over reserved peak", |row| {
@@ -109,15 +107,15 @@ pub(super) fn runs<'a>() -> Vec<Column<RunRow<'a>>> {
         ("first_oom_event", Kind::Whole, "index of the first of them", |row| {
             Value::Whole(row.run.first_oom_event)
         }),
-        ("first_oom_step", Kind::Whole, "the step that it is in, from 1", |row| {
+        ("first_oom_step", Kind::Whole, "its step, from 1", |row| {
             let step = row.run.first_oom_event.and_then(|event| row.run.step_of(event));
             Value::Whole(step.map(|step| step as u64))
         }),
-        ("alloc_retries", Kind::Whole, "times that everything was given back", |row| {
+        ("alloc_retries", Kind::Whole, "times that all free memory was released", |row| {
             whole(row.run.alloc_retries)
         }),
         ("device_calls", Kind::Whole, "driver calls", |row| whole(row.run.device_calls.total())),
-        ("profile", Kind::Text, "device profile that driver time is predicted by", |row| {
+        ("profile", Kind::Text, "device profile of the predicted time", |row| {
             Value::Text(row.run.prices.as_ref().map(|prices| prices.profile.clone()))
         }),
         ("predicted_driver_ns", Kind::Whole, "predicted time in driver calls", |row| {
@@ -131,17 +129,15 @@ pub(super) fn runs<'a>() -> Vec<Column<RunRow<'a>>> {
 pub(super) fn ranks<'a>() -> Vec<Column<RankRow<'a>>> {
     vec![
         ("file", Kind::Text, "path of the recording", |row| path(row.file)),
-        ("file_bytes", Kind::Whole, "its size as it is stored", |row| whole(row.file.bytes)),
-        ("rank", Kind::Whole, "rank, where the path or the manifest tells it", |row| {
-            rank(row.file)
-        }),
+        ("file_bytes", Kind::Whole, "its stored size", |row| whole(row.file.bytes)),
+        ("rank", Kind::Whole, "rank, from the path or the manifest", |row| rank(row.file)),
         ("device", Kind::Whole, "index of the device in the file", |row| {
             whole(row.opened.trace.device.into())
         }),
         ("events", Kind::Whole, "requests and frees", |row| {
             whole(row.opened.trace.events.len() as u64)
         }),
-        ("steps", Kind::Whole, "training steps that were found", |row| {
+        ("steps", Kind::Whole, "training steps found", |row| {
             whole(row.opened.trace.steps.len() as u64)
         }),
         ("span_us", Kind::Whole, "microseconds from the first to the last event", |row| {
@@ -159,19 +155,22 @@ pub(super) fn ranks<'a>() -> Vec<Column<RankRow<'a>>> {
             "memory that PyTorch ran within, if it ran short",
             |row| Value::Whole(row.opened.limit.or(row.opened.capacity)),
         ),
-        ("requested_peak_bytes", Kind::Whole, "most bytes asked for at any time", |row| {
+        ("requested_peak_bytes", Kind::Whole, "most bytes requested at any time", |row| {
             whole(row.requested_peak_bytes)
         }),
-        ("recorded_reserved_peak_bytes", Kind::Whole, "most physical memory PyTorch held", |row| {
-            Value::Whole(row.opened.recorded.as_ref().map(|run| run.reserved_peak_bytes))
-        }),
+        (
+            "recorded_reserved_peak_bytes",
+            Kind::Whole,
+            "most physical memory PyTorch reserved",
+            |row| Value::Whole(row.opened.recorded.as_ref().map(|run| run.reserved_peak_bytes)),
+        ),
         (
             "coverage",
             Kind::Text,
             "how much of the job was recorded; `complete` or why not",
             |row| text(row.opened.coverage.kind().name()),
         ),
-        ("notes", Kind::Text, "what had to be assumed, a sentence each", |row| {
+        ("notes", Kind::Text, "what was assumed, a sentence each", |row| {
             let notes = row.opened.all_notes().join("; ");
             Value::Text(Some(notes).filter(|notes| !notes.is_empty()))
         }),
@@ -190,7 +189,7 @@ pub(super) fn steps<'a>() -> Vec<Column<StepRow<'a>>> {
         ("active_peak_bytes", Kind::Whole, "most bytes in blocks in use", |row| {
             whole(row.step.active_peak_bytes)
         }),
-        ("reserved_peak_bytes", Kind::Whole, "most physical memory held", |row| {
+        ("reserved_peak_bytes", Kind::Whole, "most physical memory reserved", |row| {
             whole(row.step.reserved_peak_bytes)
         }),
         ("device_calls", Kind::Whole, "driver calls", |row| whole(row.step.device_calls.total())),
