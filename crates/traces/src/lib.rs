@@ -33,7 +33,7 @@ mod snapshot;
 mod stack_table;
 mod stacks;
 mod steps;
-mod text;
+pub mod text;
 mod torch;
 mod wrapped;
 mod writer;

@@ -4,8 +4,9 @@
 //! no events, so that it is no trace; but it says much, and `sim::blame::explain` reads it. Here it is only found.
 
 /// How a message about memory that ran out may begin, or go on.
-const MARKS: [&str; 16] = [
+const MARKS: [&str; 17] = [
     "out of memory. Tried to allocate",
+    "Out of memory. Tried to allocate",
     "out of memory (MPS allocated",
     "would exceed allowed memory",
     "total capacity of",
@@ -33,15 +34,44 @@ const BEFORE: usize = 128 << 10;
 const BEHIND: usize = 64 << 10;
 
 /// The part of a text that tells of memory that ran out, if there is one.
-pub(super) fn find(bytes: &[u8]) -> Option<Box<str>> {
+#[must_use]
+pub fn find(bytes: &[u8]) -> Option<Box<str>> {
     if !is_text(&bytes[..bytes.len().min(4096)]) {
         return None;
     }
     let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(MOST)..]);
-    let first = MARKS.iter().filter_map(|mark| text.find(mark)).min()?;
+    let first = MARKS.iter().filter_map(|mark| places_of(&text, mark).next()).min()?;
     let begin = text.floor_char_boundary(first.saturating_sub(BEFORE));
     let end = text.floor_char_boundary(first.saturating_add(BEHIND).min(text.len()));
     Some(text[begin..end].into())
+}
+
+/// Where some words stand in a text. Between two of them there may be the end of a line, and a prefix of the next.
+pub fn places_of<'a>(text: &'a str, words: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let first = words.split(' ').next().unwrap_or_default();
+    text.match_indices(first).map(|(at, _)| at).filter(move |&at| {
+        let mut rest = &text[at + first.len()..];
+        words.split(' ').skip(1).all(|word| {
+            let behind = behind_gap(rest).and_then(|gap| gap.strip_prefix(word));
+            rest = behind.unwrap_or(rest);
+            behind.is_some()
+        })
+    })
+}
+
+/// What follows the blanks at the beginning of a text, of which there must be some.
+fn behind_gap(text: &str) -> Option<&str> {
+    let bare = text.trim_start();
+    let gap = &text[..text.len() - bare.len()];
+    (!gap.is_empty()).then(|| if gap.contains('\n') { without_prefix(bare) } else { bare })
+}
+
+/// A line without what mail and logs write before it: `> `, `[rank0]: `.
+#[must_use]
+pub fn without_prefix(line: &str) -> &str {
+    let bare = line.trim_start().trim_start_matches(['>', ' ']);
+    let end = bare.strip_prefix('[').and_then(|rest| rest.find("]:")).filter(|&end| end < 40);
+    end.map_or(bare, |end| without_prefix(&bare[end + 3..]))
 }
 
 /// Whether it may be a text of which this is the beginning: without the bytes that texts do not have.
@@ -58,6 +88,18 @@ pub(super) fn is_text(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_found_where_lines_were_wrapped() {
+        let found = |text: &str| places_of(text, "out of memory. Tried").collect::<Vec<_>>();
+        assert_eq!(found("out of memory. Tried, out of  memory. Tried"), [0, 22]);
+        assert_eq!(found("CUDA out of\nmemory. Tried"), [5]);
+        assert_eq!(found("> out of\r\n> > memory.\n[rank12]: Tried"), [2]);
+        assert!(
+            found("out of > memory. Tried").is_empty() && found("outof memory. Tried").is_empty()
+        );
+        assert!(found("out of").is_empty() && found("").is_empty());
+    }
 
     #[test]
     fn a_message_is_found_in_a_long_log_with_what_stands_before_it() {

@@ -38,6 +38,8 @@ pub(super) struct RecordedDevice<'a> {
     held: Bytes,
     /// The least memory that would have been held if a request had not been refused by the driver.
     pub least_refused: Option<Bytes>,
+    /// The same of pages for an expandable segment, which needed more of them. Which one was refused is unknown.
+    pub least_page_refused: Option<Bytes>,
     /// A `segment_unmap` of which some pages were unmapped: the next address.
     unmapping: Option<u64>,
     handles: Vec<Bytes>,
@@ -55,6 +57,7 @@ impl<'a> RecordedDevice<'a> {
             synchronized: Vec::new(),
             held: 0,
             least_refused: None,
+            least_page_refused: None,
             unmapping: None,
             handles: Vec::new(),
             recycled: Vec::new(),
@@ -109,10 +112,18 @@ impl<'a> RecordedDevice<'a> {
     }
 
     fn refuse<T>(&mut self, requested: Bytes) -> Result<T, DeviceError> {
-        let wanted = self.held + requested;
-        self.least_refused = Some(self.least_refused.map_or(wanted, |least| least.min(wanted)));
-        Err(DeviceError::OutOfMemory { requested, free: 0 })
+        refused(&mut self.least_refused, self.held, requested)
     }
+
+    fn refuse_page<T>(&mut self, size: Bytes) -> Result<T, DeviceError> {
+        refused(&mut self.least_page_refused, self.held, size)
+    }
+}
+
+fn refused<T>(least: &mut Option<Bytes>, held: Bytes, requested: Bytes) -> Result<T, DeviceError> {
+    let wanted = held + requested;
+    *least = Some(least.map_or(wanted, |least| least.min(wanted)));
+    Err(DeviceError::OutOfMemory { requested, free: 0 })
 }
 
 /// Ends an operation of the model that has already gone wrong.
@@ -163,7 +174,7 @@ impl Device for RecordedDevice<'_> {
 
     fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError> {
         if self.restoring.is_none() && self.was_refused() {
-            return self.refuse(size);
+            return self.refuse_page(size);
         }
         Ok(match self.recycled.pop() {
             Some(handle) => {

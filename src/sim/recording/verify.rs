@@ -383,19 +383,33 @@ impl<'a> Verifier<'a> {
         }
     }
 
+    /// The memory of the device, as its refusals tell.
+    fn find_capacity(&mut self) {
+        let (device, most_held) = (&self.device.device, self.report.peak.reserved);
+        let page = device.least_page_refused.filter(|&least| least > most_held);
+        let least_refused = device.least_refused.into_iter().chain(page).min();
+        let are_pages = device.least_page_refused.is_some() && least_refused.is_none();
+        self.report.least_refused = least_refused;
+        let Some(refused) = self.report.refused else {
+            let least = least_refused.filter(|&least| least > most_held);
+            self.report.capacity = least.map(|_| most_held);
+            return;
+        };
+        if refused.was_there() {
+            return;
+        }
+        // What the driver had left when it refused was there to be had, for a smaller request.
+        let there = refused.held + refused.device_free.unwrap_or(0);
+        self.report.capacity = match least_refused.filter(|&least| least > most_held) {
+            Some(least) => Some(there.clamp(most_held, least - 1)),
+            None => (are_pages && refused.device_free.is_some()).then(|| there.max(most_held)),
+        };
+    }
+
     fn finish(mut self, begin: Instant) -> Verification {
         self.report.peak = self.peak.max(self.model.peak());
         self.report.usage = self.model.usage();
-        let least_refused = self.device.device.least_refused;
-        self.report.least_refused = least_refused;
-        let most_held = self.report.peak.reserved;
-        // What the driver had left when it refused was there to be had, for a smaller request.
-        let refused = self.report.refused;
-        let there = refused.map_or(0, |refused| refused.held + refused.device_free.unwrap_or(0));
-        let capacity = |least: Bytes| there.clamp(most_held, least - 1);
-        let by_driver = !refused.is_some_and(|refused| refused.was_there());
-        self.report.capacity =
-            least_refused.filter(|&least| by_driver && least > most_held).map(capacity);
+        self.find_capacity();
         self.report.retries = self.model.retries();
         self.report.device_calls = self.device.calls;
         self.report.inferred_private = self.assumed.lifetimes.inferred();

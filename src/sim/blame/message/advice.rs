@@ -13,6 +13,10 @@ const RECORD: &str = "To see which lines hold the memory, record a snapshot: cal
 const PREDICT: &str =
     "To learn the full need without a GPU: python -m gmlake predict --memory unlimited SCRIPT";
 
+const POOL: &str = "If a MemPool or a graph capture is active at that line: call \
+                    torch.cuda.empty_cache() before it begins, since PyTorch releases no \
+                    memory of other pools meanwhile, whatever the settings";
+
 /// What to do, the most promising first.
 pub(super) fn advice(findings: &[Finding], numbers: &Numbers) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
@@ -35,18 +39,21 @@ pub(super) fn advice(findings: &[Finding], numbers: &Numbers) -> Vec<String> {
 
 fn about(cause: Cause, numbers: &Numbers) -> Vec<String> {
     let texts: &[&str] = match cause {
+        Cause::Limit if numbers.is_piece_limited => {
+            &["Make that tensor smaller, or of several parts, each below 4 GB"]
+        }
         Cause::Limit => &["Raise the limit: torch.cuda.set_per_process_memory_fraction, or \
              per_process_memory_fraction in PYTORCH_ALLOC_CONF"],
         Cause::FreeYetRefused => &[
-            "If a MemPool or a graph capture is active at that line: call torch.cuda.empty_cache() \
-             before it begins, since PyTorch releases no memory of other pools meanwhile",
+            POOL,
             "Else look at what limits the process: nvidia-smi for MIG and other processes, the \
              container's settings, dmesg for messages of the driver",
         ],
-        Cause::Fragmentation => {
-            &["Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (PYTORCH_ALLOC_CONF from \
-             PyTorch 2.10 on). To know before you run, give a snapshot to gmlake-sim tune"]
-        }
+        Cause::Fragmentation => &[
+            "Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (PYTORCH_ALLOC_CONF from PyTorch \
+             2.10 on). To know before you run, give a snapshot to gmlake-sim tune",
+            POOL,
+        ],
         Cause::OtherProcesses => {
             &["End the other processes, or choose another GPU: nvidia-smi lists the memory of each"]
         }

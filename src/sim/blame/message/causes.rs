@@ -13,39 +13,96 @@
 use super::amount::Amount;
 use super::numbers::Numbers;
 use crate::metrics::{Finding, MessageCause as Cause};
-use crate::units::{GIB, Size};
+use crate::units::{GIB, MIB, Size};
 
 /// From this share of what PyTorch held on, free memory in pieces is worth a cure; or from this much on.
 const WORTH: f64 = 0.05;
 const WORTH_BYTES: u64 = GIB;
 /// Memory of others below this is the context of CUDA and the like.
 const OF_OTHERS: u64 = GIB;
+/// Memory that is neither free nor PyTorch's and below this may be the context, libraries and a display.
+const MAY_BE_OURS: u64 = 2 * GIB;
+/// If a device has less free than this beyond a request, it is full: drivers do not hand out the last of it.
+const LAST: u64 = 64 * MIB;
 /// The causes that the numbers allow, the likeliest first.
 pub(super) fn findings(numbers: &Numbers) -> Vec<Finding> {
     if numbers.is_absurd {
         return vec![wrong_size()];
     }
-    let found: Vec<Finding> =
-        [limit(numbers), free_yet_refused(numbers)].into_iter().flatten().collect();
+    let known = [piece(numbers), limit(numbers), larger_than_device(numbers)];
+    let found: Vec<Finding> = known.into_iter().flatten().collect();
     if !found.is_empty() {
         return found;
     }
+    if let Some(found) = free_yet_refused(numbers) {
+        return vec![found];
+    }
     let others = others(numbers);
-    // What others hold is no need of this job.
-    let too_much = too_much(numbers).filter(|_| others.is_none());
+    // What others hold is no need of this job, unless it may be the job's own.
+    let is_known = numbers.others().is_some();
+    let is_theirs = |one: &Finding| is_known || one.bytes.is_some_and(|all| all >= MAY_BE_OURS);
+    let too_much = too_much(numbers).filter(|_| !others.as_ref().is_some_and(is_theirs));
     let found = [fragmentation(numbers), others, too_much];
     let mut found: Vec<Finding> = found.into_iter().flatten().collect();
-    // What concerns more memory explains more; what is certain comes first.
-    found.sort_by_key(|one| (!one.is_certain, std::cmp::Reverse(one.bytes)));
+    // What concerns more memory explains more; what is certain comes first. Of a GPU that only the request would fill,
+    // the pieces explain more.
+    let is_full = is_full(numbers);
+    let is_weak = |one: &Finding| one.cause == Cause::TooMuch && !is_full;
+    found.sort_by_key(|one| (!one.is_certain, is_weak(one), std::cmp::Reverse(one.bytes)));
     if found.is_empty() {
-        found.push(unknown());
+        found.push(hidden(numbers).unwrap_or_else(unknown));
     }
     found
 }
 
+/// Some drivers give nothing larger than 4 GB in one piece.
+fn piece(numbers: &Numbers) -> Option<Finding> {
+    let requested = numbers.requested.filter(|_| numbers.is_piece_limited)?;
+    let explanation = format!(
+        "The driver of this GPU gives at most 4 GB in one piece, and {requested} were requested in \
+         one. That is a limit of the driver: neither fragmentation nor a full device."
+    );
+    Some(Finding { cause: Cause::Limit, is_certain: true, bytes: None, explanation })
+}
+
+/// A request that no state of the device could have served.
+fn larger_than_device(numbers: &Numbers) -> Option<Finding> {
+    let (total, requested) = (numbers.total?, numbers.requested?);
+    if total.may_cover(requested) {
+        return None;
+    }
+    let explanation = format!(
+        "More was needed than there is: {requested} were requested at once, and the whole GPU has \
+         {total}. No setting of the allocator helps."
+    );
+    Some(Finding {
+        cause: Cause::TooMuch,
+        is_certain: true,
+        bytes: numbers.allocated.map(|allocated| allocated.bytes),
+        explanation,
+    })
+}
+
+/// Where a message does not say what was free, and PyTorch held so little that the device cannot have been full of it.
+fn hidden(numbers: &Numbers) -> Option<Finding> {
+    let (total, requested, held) = (numbers.total?, numbers.requested?, numbers.reserved()?);
+    let rest = total.less(held);
+    if numbers.free.is_some() || !rest.surely_covers(requested) {
+        return None;
+    }
+    let explanation = format!(
+        "Not fragmentation: PyTorch held {held} of the {total} of this GPU, and {requested} were \
+         requested. The message does not say how much of the other {rest} was free. Either other \
+         processes held it, or the driver refused."
+    );
+    let cause = Cause::FreeYetRefused;
+    Some(Finding { cause, is_certain: false, bytes: Some(rest.bytes), explanation })
+}
+
 fn limit(numbers: &Numbers) -> Option<Finding> {
-    let (allowed, requested) = (numbers.allowed?, numbers.requested?);
+    let allowed = numbers.allowed?;
     let held = numbers.reserved().or(numbers.allocated)?;
+    let Some(requested) = numbers.requested else { return nearly_reached(allowed, held) };
     if !(held + requested).may_cover(allowed) {
         return None;
     }
@@ -61,9 +118,20 @@ fn limit(numbers: &Numbers) -> Option<Finding> {
     Some(Finding { cause: Cause::Limit, is_certain, bytes: Some(allowed.bytes), explanation })
 }
 
+/// The limit of a message whose request was not copied.
+fn nearly_reached(allowed: Amount, held: Amount) -> Option<Finding> {
+    let explanation = format!(
+        "A limit was set for this process: it may hold {allowed}, and PyTorch held {held}. The \
+         text does not say how much more was requested."
+    );
+    let is_reached = held.bytes as f64 >= (1.0 - WORTH) * allowed.bytes as f64;
+    let (cause, bytes) = (Cause::Limit, Some(allowed.bytes));
+    is_reached.then_some(Finding { cause, is_certain: false, bytes, explanation })
+}
+
 fn free_yet_refused(numbers: &Numbers) -> Option<Finding> {
     let (free, requested) = (numbers.free?, numbers.requested?);
-    if !free.surely_covers(requested) {
+    if !free.surely_covers(requested + Amount::exact(LAST)) {
         return None;
     }
     let mut explanation = format!(
@@ -134,11 +202,7 @@ fn others(numbers: &Numbers) -> Option<Finding> {
 fn too_much(numbers: &Numbers) -> Option<Finding> {
     let (allocated, requested) = (numbers.allocated?, numbers.requested?);
     let cause = Cause::TooMuch;
-    // Where a part is not known, the whole device bounds it.
-    let room = match (numbers.unallocated, numbers.free) {
-        (Some(unallocated), Some(free)) => allocated + unallocated + free,
-        _ => numbers.total.or(numbers.allowed)?,
-    };
+    let room = room(numbers, allocated)?;
     let bytes = Some(allocated.bytes);
     if !room.less(allocated).may_cover(requested) {
         let missing = requested.less(room.less(allocated));
@@ -150,14 +214,32 @@ fn too_much(numbers: &Numbers) -> Option<Finding> {
         );
         return Some(Finding { cause, is_certain: true, bytes, explanation });
     }
-    let share = allocated.bytes as f64 / room.bytes.max(1) as f64;
-    let is_full = share >= 1.0 - WORTH;
+    let share = (allocated + requested).bytes as f64 / room.bytes.max(1) as f64;
     let explanation = format!(
-        "Live tensors nearly filled the GPU: {allocated}, {:.1} % of the {room} that PyTorch could \
-         use. Another {requested} reaches the limit with any allocator.",
-        100.0 * share
+        "The GPU is at its limit with any allocator: with the {requested} requested, {:.1} % of the \
+         {room} that PyTorch could use would be in live tensors. {allocated} were before.",
+        100.0 * share.min(1.0)
     );
-    is_full.then_some(Finding { cause, is_certain: false, bytes, explanation })
+    (share >= 1.0 - WORTH).then_some(Finding { cause, is_certain: false, bytes, explanation })
+}
+
+/// Whether tensors filled what PyTorch could have, without the request.
+fn is_full(numbers: &Numbers) -> bool {
+    let of_room = |allocated: Amount| {
+        Some(allocated.bytes as f64 / room(numbers, allocated)?.bytes.max(1) as f64)
+    };
+    numbers.allocated.and_then(of_room).is_some_and(|share| share >= 1.0 - 2.0 * WORTH)
+}
+
+/// All that PyTorch could have of the device. Where a part of it is not known, the whole device bounds it.
+fn room(numbers: &Numbers, allocated: Amount) -> Option<Amount> {
+    if let (Some(unallocated), Some(free)) = (numbers.unallocated, numbers.free) {
+        return Some(allocated + unallocated + free);
+    }
+    // What is neither free nor in tensors is no more than a context takes.
+    let is_context = numbers.rest().is_some_and(|rest| rest.bytes < OF_OTHERS);
+    let held = numbers.free.filter(|_| is_context).map(|free| allocated + free);
+    held.or(numbers.total).or(numbers.allowed)
 }
 
 fn wrong_size() -> Finding {
@@ -217,9 +299,13 @@ const DRIVER: &str = "The driver ran out of memory outside PyTorch's allocator: 
 pub(super) fn of_summary(summary: &crate::metrics::MemorySummary) -> Finding {
     let rows = (summary.row("Allocated memory"), summary.row("GPU reserved memory"));
     let (Some(allocated), Some(reserved)) = rows else {
-        let explanation = "The table has no sizes, only its head, so the cause cannot be known. \
-                           Paste all of torch.cuda.memory_summary()."
-            .to_owned();
+        let known = rows
+            .0
+            .map_or(String::new(), |row| format!(" At the peak {} were in tensors.", Size(row[1])));
+        let explanation = format!(
+            "The table ends before it says what PyTorch held, so the cause cannot be known.{known} \
+             Paste all of torch.cuda.memory_summary()."
+        );
         return Finding { cause: Cause::Unknown, is_certain: false, bytes: None, explanation };
     };
     let cached = reserved[0].saturating_sub(allocated[0]);

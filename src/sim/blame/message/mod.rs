@@ -19,11 +19,17 @@ mod tests;
 mod traceback;
 
 use crate::metrics::Message;
+use crate::trace::text::{places_of, without_prefix};
 use numbers::Numbers;
 
 /// Where the numbers of a message begin: with these words, or with the word before them.
-const REQUESTS: [&str; 3] =
-    ["out of memory. Tried to allocate", "out of memory (MPS", "Allocation on device"];
+const REQUESTS: [&str; 5] = [
+    "out of memory. Tried to allocate",
+    "Out of memory. Tried to allocate",
+    numbers::PIECE,
+    "out of memory (MPS",
+    "Allocation on device",
+];
 /// Parts of messages whose beginning was not copied.
 const PARTS: [&str; 4] =
     ["total capacity", "total capacty", "is allocated by PyTorch", "reserved in total by PyTorch"];
@@ -62,10 +68,10 @@ pub fn explain(file: &str, text: &str) -> Message {
 fn places(text: &str) -> Vec<usize> {
     let mut found: Vec<usize> = REQUESTS
         .iter()
-        .flat_map(|words| text.match_indices(words).map(|(at, _)| word_before(text, at)))
+        .flat_map(|words| places_of(text, words).map(|at| word_before(text, at)))
         .collect();
     if found.is_empty() {
-        let first = PARTS.iter().filter_map(|words| text.find(words)).min();
+        let first = PARTS.iter().filter_map(|words| places_of(text, words).next()).min();
         // Figures stand before the words, too.
         found.extend(first.map(|at| text.floor_char_boundary(at.saturating_sub(80))));
     }
@@ -83,11 +89,6 @@ fn word_before(text: &str, at: usize) -> usize {
 
 /// The text with single blanks in place of its line breaks, and without what a log writes before each line.
 fn joined(text: &str) -> String {
-    let prefix = |line: &str| {
-        let bare = line.trim_start();
-        let end = bare.strip_prefix('[').and_then(|rest| rest.find("]:")).filter(|&end| end < 40);
-        end.map_or(0, |end| line.len() - bare.len() + end + 3)
-    };
-    let lines = text.lines().map(|line| &line[prefix(line)..]);
+    let lines = text.lines().map(without_prefix);
     lines.flat_map(str::split_whitespace).take(4000).collect::<Vec<_>>().join(" ")
 }

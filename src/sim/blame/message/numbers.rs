@@ -1,18 +1,22 @@
 //! Numbers: what the message of an exception says, in all the forms that PyTorch has given it.
 //!
 //! ```text
+//!   1.3    CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 79.15 GiB total capacity; 76.18 GiB already
+//!          allocated; 12.25 MiB free; 1.42 GiB cached)
 //!   2.0    CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 79.15 GiB total capacity; 76.18 GiB already
 //!          allocated; 12.25 MiB free; 39.58 GiB allowed; 77.60 GiB reserved in total by PyTorch) ...
 //!   2.1    CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.15 GiB of which 12.25 MiB
 //!          is free. Process 7 has 1.46 GiB memory in use. Including non-PyTorch memory, this process has 77.70 GiB
 //!          memory in use. 39.58 GiB allowed; Of the allocated memory 76.18 GiB is allocated by PyTorch, with 1.00 GiB
-//!          allocated in private pools (e.g., CUDA Graphs), and 1.42 GiB is reserved by PyTorch but unallocated. ...
+//!          of that allocated in private pools (e.g., CUDA Graphs), and 1.42 GiB is reserved by PyTorch but
+//!          unallocated. ...
 //!   async  Allocation on device 0 would exceed allowed memory. (out of memory) Currently allocated : 4.86 GiB
 //!          Requested : 10.12 GiB Device limit : 24.00 GiB Free (according to CUDA): 0 bytes PyTorch limit (...) : ...
 //!   MPS    MPS backend out of memory (MPS allocated: 5.05 GiB, other allocations: 2.29 GiB, max allowed: 6.77 GiB).
 //! ```
 //!
-//! HIP's and XPU's are the second, partly without some of its parts. Each number is found by the words next to it, so
+//! In the last but one, "of that" is ours: the first figure holds the second. HIP's and XPU's are the second form,
+//! partly without some of its parts. Each number is found by the words next to it, so
 //! that a part that is missing, or a form that is not known, costs no more than that part.
 
 use super::amount::Amount;
@@ -27,6 +31,8 @@ pub(super) struct Numbers {
     pub(super) requested: Option<Amount>,
     /// The request was for more than an exabyte.
     pub(super) is_absurd: bool,
+    /// The driver gives no more than 4 GB in one piece.
+    pub(super) is_piece_limited: bool,
     pub(super) total: Option<Amount>,
     pub(super) free: Option<Amount>,
     pub(super) allowed: Option<Amount>,
@@ -49,6 +55,8 @@ const COMMON: u64 = 20 * MIB;
 const LONGEST: usize = 2000;
 /// What every message of PyTorch's own allocator says once.
 const REQUEST: &str = "Tried to allocate ";
+/// How the message of a driver begins that gives no more in one piece.
+pub(super) const PIECE: &str = "size larger than 4GB! Tried to allocate";
 
 impl Numbers {
     /// The numbers of the first message of a text with single blanks.
@@ -69,15 +77,14 @@ impl Numbers {
         });
         let private = before(&[" allocated in private pools"]);
         let reserved = before(&[" reserved in total by PyTorch"]);
-        let all = match (allocated, private) {
-            (Some(allocated), Some(private)) => Some(allocated + private),
-            (allocated, _) => allocated,
-        };
+        // Of a message that begins late, the total is all that is known.
+        let cached = reserved.map(|all| all.less(allocated.unwrap_or(Amount::exact(0))));
         Self {
             backend: backend(message),
             device: behind_number(message, &["GPU ", "NPU ", "on device "]),
             requested: behind(&["Tried to allocate ", "Requested : ", "Requested: "]),
             is_absurd: message.contains("Tried to allocate more than 1EB memory"),
+            is_piece_limited: message.contains(PIECE),
             total: before(&[" total capacity"])
                 .or_else(|| behind(&["total capacity of ", "total capacty of "]))
                 .or_else(|| behind(&["Device limit : ", "Device limit: "])),
@@ -85,10 +92,10 @@ impl Numbers {
                 .or_else(|| behind(&["Free (according to CUDA): "])),
             allowed: before(&[" allowed;"])
                 .or_else(|| behind(&["memory fraction) : ", "max allowed: "])),
-            allocated: all,
+            allocated,
             private,
-            unallocated: before(&[" is reserved by PyTorch but unallocated"])
-                .or_else(|| Some(reserved?.less(all?))),
+            unallocated: before(&[" is reserved by PyTorch but unallocated", " cached)"])
+                .or(cached),
             process: behind(&["this process has "]),
             ..Self::default()
         }
@@ -113,7 +120,7 @@ impl Numbers {
 
     /// What PyTorch held.
     pub(super) fn reserved(&self) -> Option<Amount> {
-        Some(self.allocated? + self.unallocated?)
+        Some(self.allocated.unwrap_or(Amount::exact(0)) + self.unallocated?)
     }
 
     /// What of the process's memory was not PyTorch's.
@@ -170,7 +177,7 @@ fn before(message: &str, words: &str) -> Option<Amount> {
     let until = &message[..message.find(words)?];
     let begins = until.rmatch_indices(' ').map(|(at, _)| at + 1).chain([0]);
     let mut found = begins.take(3).filter_map(|at| {
-        let text = until[at..].trim_start_matches('(');
+        let text = until[at..].trim_start_matches(['(', '"', '\'', '`', '*']);
         Amount::read(text).filter(|&(_, length)| length == text.len())
     });
     found.next().and_then(|(amount, _)| amount.sane())

@@ -42,7 +42,7 @@ fn every_form_of_a_message_has_the_same_numbers() {
     let wrapped = new.replace(". ", ".\n[rank0]: ");
     let graphs = new.replace(
         "76.18 GiB is allocated by PyTorch, and",
-        "75.18 GiB is allocated by PyTorch, with 1.00 GiB allocated in private pools (e.g., CUDA \
+        "76.18 GiB is allocated by PyTorch, with 1.00 GiB allocated in private pools (e.g., CUDA \
          Graphs), and",
     );
     for text in [old, &new, &hip, &typo, &wrapped, &graphs] {
