@@ -133,5 +133,5 @@ fn a_report_is_explained_when_it_is_pasted() {
     drop(stdin);
     let output = child.wait_with_output().expect("it ends");
     let shown = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && shown.contains("A limit was set"), "{shown}");
+    assert!(output.status.success() && shown.contains("memory limit of 1.05 GiB"), "{shown}");
 }

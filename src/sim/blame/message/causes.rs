@@ -121,8 +121,8 @@ fn limit(numbers: &Numbers) -> Option<Finding> {
 /// The limit of a message whose request was not copied.
 fn nearly_reached(allowed: Amount, held: Amount) -> Option<Finding> {
     let explanation = format!(
-        "A limit was set for this process: it may hold {allowed}, and PyTorch held {held}. The \
-         text does not say how much more was requested."
+        "This process has a memory limit of {allowed}. PyTorch had {held}. The text does not say how \
+         much more was requested."
     );
     let is_reached = held.bytes as f64 >= (1.0 - WORTH) * allowed.bytes as f64;
     let (cause, bytes) = (Cause::Limit, Some(allowed.bytes));
