@@ -11,5 +11,6 @@ mod formats;
 mod inputs;
 mod messages;
 mod remote;
+mod strangers;
 mod tables;
 mod writers;
