@@ -67,11 +67,13 @@ impl Lake {
         reach == Reach::Any || users.iter().all(|&user| self.streams.has_passed(stream, user))
     }
 
-    /// The first free part of a stitched range that has `size` bytes.
+    /// The first free part of a stitched range that has `size` bytes. A search that saw all free memory and found none
+    /// keeps the length of the longest part, so that it is not made again before something is freed there.
     fn fit_view(&self, view: SlabIndex, asked: Asked, reach: Reach) -> Option<Placement> {
         let Asked { stream, size } = asked;
-        let mut begin = 0;
-        for slot in &self.views.all[view].slots {
+        let entry = &self.views.all[view];
+        let (mut begin, mut longest) = (0, 0);
+        for slot in &entry.slots {
             let Span { start, end } = self.arena.handles[slot.handle].span;
             let offset = |at: u64| at - start + slot.offset;
             let is_usable = self.may_use_handle(stream, slot.handle, reach);
@@ -79,10 +81,14 @@ impl Lake {
             if offset(free) >= begin + size {
                 return Some(self.in_view(view, begin..begin + size));
             }
+            longest = longest.max(offset(free) - begin);
             if free < end {
                 let rest = if is_usable { self.arena.free_suffix(slot.handle).start } else { end };
                 begin = offset(rest);
             }
+        }
+        if reach == Reach::Any || self.streams.count() < 2 {
+            entry.longest.set(longest);
         }
         None
     }

@@ -312,6 +312,10 @@ impl Lake {
         let mut block = room.block;
         while block != NIL {
             let next = self.arena.blocks[block].link;
+            for handle in self.arena.handles_in(&self.arena.blocks[block].span) {
+                let views = &self.arena.handles[handle].views;
+                views.iter().for_each(|&view| self.views.lift_bound(view));
+            }
             self.arena.give(block, stream, epoch);
             block = next;
         }

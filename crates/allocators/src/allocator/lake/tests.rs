@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::arena::Span;
+use super::views::View;
 use super::*;
 use crate::device::{Counted, SimDevice};
 use gmlake_core::program::PoolId;
@@ -61,6 +62,29 @@ fn listed_free(lake: &Lake) -> Vec<Span> {
     free
 }
 
+/// No free part of a view is longer than the bound that a search left there.
+fn check_bounds(lake: &Lake, free: &[Span]) {
+    for view in lake.views.existing().filter(|&view| !lake.views.all[view].is_broken) {
+        let View { slots, longest: bound, .. } = &lake.views.all[view];
+        let (mut run, mut longest) = (0, 0);
+        for slot in slots {
+            let Span { start, end } = lake.arena.handles[slot.handle].span;
+            let inside = free.iter().map(|part| part.start.max(start)..part.end.min(end));
+            let mut at = start;
+            // A part that begins behind a tensor counts with what follows it; by itself it is the arena's to find.
+            let at_ends =
+                |part: &Span| part.start < part.end && (part.start == start || part.end == end);
+            for part in inside.filter(at_ends) {
+                run = if part.start == at { run } else { 0 } + part.end - part.start;
+                longest = if part.start == start { longest.max(run) } else { longest };
+                at = part.end;
+            }
+            run = if at == end { run } else { 0 };
+        }
+        assert!(longest <= bound.get(), "{longest} bytes are free above {bound:?}");
+    }
+}
+
 /// Every address finds the handle and the block that it lies in.
 fn check_pages(lake: &Lake) {
     let mut mapped: BTreeMap<u64, SlabIndex> = BTreeMap::new();
@@ -104,7 +128,9 @@ proptest! {
                     lake.free(&mut gpu, block);
                 }
             }
-            prop_assert_eq!(listed_free(&lake), plain_free(&lake));
+            let free = plain_free(&lake);
+            check_bounds(&lake, &free);
+            prop_assert_eq!(listed_free(&lake), free);
             check_pages(&lake);
         }
     }

@@ -11,6 +11,7 @@
 //!                     │ D D D D D D D D D D D D D D D D D D D D D│   D: an end, two whole handles, a beginning
 //! ```
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 use super::Lake;
@@ -50,6 +51,8 @@ pub(super) struct View {
     pub(super) users: Users,
     /// Whether one of its handles was released: it serves no more requests.
     pub(super) is_broken: bool,
+    /// No free part is longer than this, as a search has found; what is freed in it lifts the bound.
+    pub(super) longest: Cell<Bytes>,
 }
 
 /// All views.
@@ -72,7 +75,17 @@ impl Views {
         self.count += 1;
         self.stitched += size;
         let (used, users) = (self.clock, Users::new());
-        self.all.insert(View { at, size, slots, tensors: 0, used, users, is_broken: false })
+        let longest = Cell::new(size);
+        self.all.insert(View {
+            at,
+            size,
+            slots,
+            tensors: 0,
+            used,
+            users,
+            is_broken: false,
+            longest,
+        })
     }
 
     /// A tensor begins to live in a view.
@@ -99,7 +112,16 @@ impl Views {
     /// Views of at least `size` bytes in which tensors were freed last, the latest first.
     pub(super) fn recent(&self, size: Bytes) -> impl Iterator<Item = SlabIndex> + '_ {
         let existing = self.recent.iter().rev().filter_map(|&id| self.all.find(id));
-        existing.filter(move |&view| !self.all[view].is_broken && self.all[view].size >= size)
+        existing.filter(move |&view| {
+            let entry = &self.all[view];
+            !entry.is_broken && entry.longest.get() >= size
+        })
+    }
+
+    /// Memory of a view was freed: its parts may be longer than a search has found.
+    pub(super) fn lift_bound(&self, view: SlabIndex) {
+        let entry = &self.all[view];
+        entry.longest.set(entry.size);
     }
 
     /// Views that exist, in no particular order.
