@@ -36,7 +36,7 @@ pub use config::Config;
 pub use layout::{Layout, Part, Shard};
 pub use listing::{FileEntry, Listing, ListingError, list};
 pub use manifest::ManifestError;
-pub use run::{FleetError, Outcome, RunOptions, run};
+pub use run::{FleetError, MOST_JOBS, Outcome, RunOptions, run};
 pub use store::StoreError;
 pub use summary::{SummaryError, summarize};
 pub use tables::{SCHEMA_VERSION, TABLES, Table};

@@ -18,8 +18,8 @@ use super::task::{Rows, rows_of};
 use crate::report::ReportError;
 use crate::report::parquet::{Value, encode};
 
-/// More threads are of no use.
-const MOST_JOBS: usize = 512;
+/// The most threads that `--jobs` gets: more are of no use.
+pub const MOST_JOBS: usize = 256;
 
 /// Why a fleet could not be run to its end. What is done stays done.
 #[derive(Debug, thiserror::Error)]

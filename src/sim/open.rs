@@ -3,6 +3,7 @@
 //! Everything that the simulator reads comes through here, so that every command understands the same files. Reading is
 //! `trace::load`; what the file does not say in words is worked out by [`reconstruct`](super::reconstruct).
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 use rayon::prelude::*;
@@ -29,12 +30,14 @@ pub struct OpenOptions {
     pub stacks: bool,
     /// A file whose content is larger than this is refused.
     pub max_input: Bytes,
+    /// Which snapshot of a file that holds several; see [`LoadOptions::snapshot`].
+    pub snapshot: Option<NonZeroUsize>,
 }
 
 impl Default for OpenOptions {
     /// The only device, without stacks, read as what wrote it; at most [`MAX_INPUT`].
     fn default() -> Self {
-        Self { device: None, version: None, stacks: false, max_input: MAX_INPUT }
+        Self { device: None, version: None, stacks: false, max_input: MAX_INPUT, snapshot: None }
     }
 }
 
@@ -88,8 +91,8 @@ fn load(path: &Path, options: &OpenOptions) -> Result<Vec<Records>, TraceError> 
 }
 
 fn load_options(options: &OpenOptions) -> LoadOptions {
-    let OpenOptions { version, stacks, max_input, .. } = *options;
-    LoadOptions { torch_version: version, stacks, max_bytes: max_input }
+    let OpenOptions { version, stacks, max_input, snapshot, .. } = *options;
+    LoadOptions { torch_version: version, stacks, max_bytes: max_input, snapshot }
 }
 
 fn with_stacks(options: &OpenOptions) -> LoadOptions {

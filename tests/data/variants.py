@@ -68,3 +68,33 @@ for name, value in (
     write(name, pickle.dumps(value, protocol=4))
 write("ranks.pickle", pickle.dumps([snapshot, snapshot], protocol=4))
 write("stats.pickle", pickle.dumps({"allocated_bytes.all.peak": 1 << 30}, protocol=4))
+
+
+def numbers(convert):
+    """Every whole number but those of pairs as another type."""
+    def change(part):
+        for key, value in part.items():
+            if isinstance(value, int) and not isinstance(value, bool):
+                part[key] = convert(value)
+    return change
+
+
+# With numpy, whose numbers pickle as calls of its functions.
+try:
+    import numpy
+except ImportError:
+    print("numpy is missing: its variants stay as they are")
+else:
+    def signed(value):
+        return numpy.int64(value) if value < 1 << 63 else numpy.uint64(value)
+
+    def fractional(part):
+        for key in ("addr", "size", "time_us"):
+            if key in part:
+                part[key] = numpy.float64(part[key])
+
+    write("numpy.pickle", changed(numbers(signed)))
+    snapshot = pickle.loads(changed(numbers(numpy.uint64)))
+    # As numpy 1 names it.
+    write("numpy1.pickle", pickle.dumps(snapshot, protocol=2).replace(b"numpy._core.", b"numpy.core."))
+    write("numpy-floats.pickle", changed(fractional))

@@ -22,6 +22,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/torch/src/mount_interface.rs",
     "crates/traces/src/input.rs",
     "crates/virtual-gpu/src/exports/",
+    "src/bin/gmlake-sim/memory.rs",
 ];
 
 /// Crates that belong to one place.

@@ -193,7 +193,10 @@ fn each_format_knows_its_own_files_and_no_other() {
     }
     for unknown in [&b"<!DOCTYPE html>"[..], b"{\"a\": 1}", b"\0\0\0", b"hello"] {
         let error = TraceFormat::detect(unknown).expect_err("no trace").to_string();
-        assert!(error.contains("formats are: pickle, json, chrome, csv"), "{error}");
+        assert!(
+            error.contains("formats are: pickle, json, chrome, rmm, minimalloc, csv"),
+            "{error}"
+        );
     }
 }
 

@@ -10,6 +10,7 @@ mod coverage;
 mod formats;
 mod inputs;
 mod messages;
+mod other_tables;
 mod remote;
 mod strangers;
 mod tables;

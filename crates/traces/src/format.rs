@@ -1,8 +1,12 @@
 //! Formats: every kind of file that we read, recognised by its content.
 
+use std::num::NonZeroUsize;
+
 use super::error::excerpt;
 use super::options::LoadOptions;
-use super::{Position, Records, TraceError, chrome, csv, json, pickle, room, text};
+use super::{
+    Position, Records, TraceError, chrome, csv, json, minimalloc, pickle, rmm, room, several, text,
+};
 use gmlake_core::units::Bytes;
 
 /// A kind of trace file.
@@ -32,7 +36,7 @@ impl TraceFormat {
         },
         Self {
             name: "json",
-            help: "the same snapshot, or its list of segments, as JSON",
+            help: "the same snapshot as JSON, or its entries or segments, in a list or one a line",
             detect: |bytes| json_kind(bytes) == Some(JsonKind::Snapshot),
             check_beginning: |_, _| Ok(()),
             read: json::read,
@@ -43,6 +47,21 @@ impl TraceFormat {
             detect: |bytes| json_kind(bytes) == Some(JsonKind::Chrome),
             check_beginning: |_, _| Ok(()),
             read: chrome::read,
+        },
+        // Its header has a column that is one of ours, too.
+        Self {
+            name: "rmm",
+            help: "RAPIDS' logging_resource_adaptor: Thread,Time,Action,Pointer,Size,Stream",
+            detect: rmm::is_log,
+            check_beginning: |_, _| Ok(()),
+            read: rmm::read,
+        },
+        Self {
+            name: "minimalloc",
+            help: "lifetimes, one a row: id,lower,upper,size",
+            detect: minimalloc::is_csv,
+            check_beginning: |_, _| Ok(()),
+            read: minimalloc::read,
         },
         Self {
             name: "csv",
@@ -77,6 +96,10 @@ impl TraceFormat {
         options: &LoadOptions,
         room: Bytes,
     ) -> Result<Vec<Records>, TraceError> {
+        let number = options.snapshot.map_or(1, NonZeroUsize::get);
+        if number > 1 && !["pickle", "json"].contains(&self.name) {
+            return Err(several::beyond(number, 1));
+        }
         (self.read)(bytes, options, room)
     }
 
@@ -106,13 +129,15 @@ enum JsonKind {
 }
 
 /// Keys that only one kind of document has. Whichever occurs first decides: both write theirs at the very start.
-const JSON_KEYS: [(&[u8], JsonKind); 10] = [
+const JSON_KEYS: [(&[u8], JsonKind); 11] = [
     (b"segments\"", JsonKind::Snapshot),
     (b"device_traces\"", JsonKind::Snapshot),
     (b"allocator_settings\"", JsonKind::Snapshot),
     (b"external_annotations\"", JsonKind::Snapshot),
     (b"segment_type\"", JsonKind::Snapshot),
     (b"total_size\"", JsonKind::Snapshot),
+    // Entries alone, in a list or one a line.
+    (b"action\":", JsonKind::Snapshot),
     (b"traceEvents\"", JsonKind::Chrome),
     (b"schemaVersion\"", JsonKind::Chrome),
     (b"deviceProperties\"", JsonKind::Chrome),

@@ -1,7 +1,9 @@
 //! Input: the content of a file or of standard input, decompressed if it is compressed.
 //!
-//! A plain file is mapped, not read: the readers want a slice, and the kernel brings in what they touch. gzip, zstd and
-//! xz are recognised by their first bytes, never by the name.
+//! A plain file is read as long as it was when it was opened: should somebody cut it short meanwhile, that is an error
+//! of this file. Only what is larger than half of the machine's memory is mapped, so that the kernel brings in what the
+//! readers touch; to cut such a file short ends the program. gzip, zstd and xz are recognised by their first bytes,
+//! never by the name.
 //!
 //! A few bytes can decompress to any length, and a stream need not end. So whatever must be held in memory is looked at
 //! chunk by chunk: the first must begin like one of our formats, none may be one byte a million times over, the ratio
@@ -9,7 +11,7 @@
 //! memory.
 //!
 //! ```text
-//!   plain file ────────────────────────────────────────▶ mapped     any length up to max_bytes
+//!   plain file ────────────────────────────────────────▶ held, or mapped: any length up to max_bytes
 //!   packed file, pipe, device ──first block──▶ format? ──▶ held      at once refused, or read to its end
 //! ```
 
@@ -59,14 +61,29 @@ impl Input<'static> {
             return Err(empty());
         }
         check_size(about.len(), options.max_bytes)?;
-        let Ok(mapped) = map(&file) else {
-            // Some file systems cannot map.
-            return Self::stream(file, options);
-        };
-        match Packing::detect(&mapped) {
-            Some(packing) => Self::held(&mapped[..], Some(packing), options),
-            None => Ok(Self { content: Content::Mapped(mapped), packed: about.len() }),
+        Self::file(file, about.len(), options)
+    }
+
+    /// Takes a regular file that was this long when it was opened.
+    fn file(file: File, len: Bytes, options: &LoadOptions) -> Result<Self, TraceError> {
+        let mut reader = BufReader::new(Promised { reader: &file, left: len });
+        let packing = Packing::detect(reader.fill_buf().map_err(|error| cannot_read(&error))?);
+        if packing.is_some() {
+            return Self::held(reader, packing, options);
         }
+        if len > room::to_hold() {
+            // Some file systems cannot map.
+            let mapped = map(&file).map_err(|error| cannot_read(&error))?;
+            return Ok(Self { content: Content::Mapped(mapped), packed: len });
+        }
+        let mut bytes = Vec::with_capacity(len as usize);
+        bytes.extend(reader.buffer());
+        let rest = (&file).take(len - bytes.len() as Bytes).read_to_end(&mut bytes);
+        rest.map_err(|error| cannot_read(&error))?;
+        if (bytes.len() as Bytes) < len {
+            return Err(cannot_read(&io::Error::other(SHRANK)));
+        }
+        Ok(Self { content: Content::Held(bytes), packed: len })
     }
 
     /// Takes a whole object that was fetched.
@@ -139,6 +156,27 @@ impl<'a> Input<'a> {
         }
         let room = room::to_read(bytes.len() as Bytes, self.packed);
         TraceFormat::detect(bytes)?.read_within(bytes, options, room)
+    }
+}
+
+/// A file of which a length is promised; no more of it is read.
+struct Promised<R> {
+    reader: R,
+    left: Bytes,
+}
+
+/// What is said of a file that does not keep its promise.
+const SHRANK: &str = "it became shorter while it was read";
+
+impl<R: Read> Read for Promised<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let most = out.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let count = self.reader.read(&mut out[..most])?;
+        if count == 0 && most > 0 {
+            return Err(io::Error::other(SHRANK));
+        }
+        self.left -= count as Bytes;
+        Ok(count)
     }
 }
 
@@ -311,7 +349,8 @@ fn map(file: &File) -> io::Result<memmap2::Mmap> {
     // SAFETY: the mapping is private and only read, and `Input` owns it, so that no reference to the bytes outlives it.
     // Rust asks that the bytes are not changed meanwhile, which no program can promise for a file: we rely on
     // recordings not being rewritten while they are read. Every byte is checked when it is used, none is trusted from
-    // an earlier look; should the file be cut short, the kernel ends the program (SIGBUS).
+    // an earlier look; should the file be cut short, the kernel ends the program (SIGBUS). So only files that are too
+    // large to be held are mapped.
     unsafe { memmap2::Mmap::map(file) }
 }
 
@@ -327,6 +366,7 @@ fn cannot_read(error: &io::Error) -> TraceError {
     let remedy = match error.kind() {
         io::ErrorKind::NotFound => "check the path",
         io::ErrorKind::PermissionDenied => "check the permissions",
+        _ if error.to_string() == SHRANK => "wait until it is complete, and try again",
         _ => "check the file",
     };
     fail(&format!("cannot be read: {error}"), remedy)
@@ -338,4 +378,33 @@ fn empty() -> TraceError {
 
 fn fail(problem: &str, remedy: &str) -> TraceError {
     TraceError::new(Position::File, problem, remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that are fewer than the file had when it was opened.
+    fn open(bytes: &[u8], promised: Bytes) -> Result<Vec<u8>, TraceError> {
+        let mut file = tempfile::tempfile().unwrap();
+        io::Write::write_all(&mut file, bytes).unwrap();
+        io::Seek::rewind(&mut file).unwrap();
+        Input::file(file, promised, &LoadOptions::default()).map(|input| input.bytes().to_vec())
+    }
+
+    #[test]
+    fn a_file_that_became_shorter_is_an_error_and_one_that_grew_is_what_it_was() {
+        let bytes = vec![b'x'; 100_000];
+        assert_eq!(open(&bytes, 100_000), Ok(bytes.clone()));
+        assert_eq!(open(&bytes, 70_000), Ok(bytes[..70_000].to_vec()));
+        let error = open(&bytes, 100_001).unwrap_err();
+        assert!(error.problem.contains(SHRANK) && error.remedy.contains("wait"), "{error}");
+        let csv = b"event,id,size\nalloc,a,5\n".repeat(1000);
+        let mut packed = Vec::new();
+        let encoder = flate2::bufread::GzEncoder::new(&csv[..], flate2::Compression::fast());
+        { encoder }.read_to_end(&mut packed).unwrap();
+        assert_eq!(open(&packed, packed.len() as Bytes), Ok(csv));
+        let error = open(&packed[..packed.len() / 2], packed.len() as Bytes).unwrap_err();
+        assert!(error.problem.contains(SHRANK), "{error}");
+    }
 }

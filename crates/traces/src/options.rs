@@ -1,5 +1,7 @@
 //! Options of reading a trace: what to keep, what to refuse.
 
+use std::num::NonZeroUsize;
+
 use gmlake_core::alloc_conf::TorchVersion;
 use gmlake_core::units::{Bytes, GIB};
 
@@ -17,11 +19,14 @@ pub struct LoadOptions {
     /// The version of PyTorch whose rules the allocator's configuration text follows; `None`: the one that wrote the
     /// file, as far as its keys tell.
     pub torch_version: Option<TorchVersion>,
+    /// Which snapshot of a file that holds several, from 1 on; `None`: the last of dumps one behind the other, and none
+    /// of a list or a dict.
+    pub snapshot: Option<NonZeroUsize>,
 }
 
 impl Default for LoadOptions {
     /// No stacks, at most [`MAX_INPUT`], and the version that the file tells.
     fn default() -> Self {
-        Self { stacks: false, max_bytes: MAX_INPUT, torch_version: None }
+        Self { stacks: false, max_bytes: MAX_INPUT, torch_version: None, snapshot: None }
     }
 }

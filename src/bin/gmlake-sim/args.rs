@@ -8,6 +8,7 @@ mod pages;
 mod planning;
 mod sweeping;
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
@@ -262,6 +263,9 @@ pub(crate) struct ExportArgs {
     /// Device to take from the file [default: the only one with events]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) device: Option<u32>,
+    /// Snapshot to take from a file that holds several, from 1 on [default: the last of dumps one behind the other]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub(crate) snapshot: Option<NonZeroUsize>,
     /// PyTorch that recorded the file, and that is simulated [default: as the file's keys tell, else 2.11]
     #[arg(long, value_name = "VERSION", hide_short_help = true)]
     pub(crate) torch_version: Option<TorchVersion>,
@@ -286,7 +290,8 @@ impl ExportArgs {
     /// How the file is opened.
     pub(crate) fn open(&self, stacks: bool) -> OpenOptions {
         let (version, max_input) = (self.torch_version, self.limit.max_input);
-        OpenOptions { device: self.device, version, stacks, max_input }
+        let snapshot = self.snapshot;
+        OpenOptions { device: self.device, version, stacks, max_input, snapshot }
     }
 }
 
@@ -317,6 +322,9 @@ pub(crate) struct InputArgs {
     /// Device to take from the files [default: the only one with events]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) device: Option<u32>,
+    /// Snapshot to take from a file that holds several, from 1 on [default: the last of dumps one behind the other]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub(crate) snapshot: Option<NonZeroUsize>,
     /// PyTorch that recorded the files, and that is simulated [default: as their keys tell, else 2.11]
     #[arg(long, value_name = "VERSION", hide_short_help = true)]
     pub(crate) torch_version: Option<TorchVersion>,
@@ -331,7 +339,8 @@ impl InputArgs {
     /// How the files are opened.
     pub(crate) fn open(&self, stacks: bool) -> OpenOptions {
         let (version, max_input) = (self.torch_version, self.limit.max_input);
-        OpenOptions { device: self.device, version, stacks, max_input }
+        let snapshot = self.snapshot;
+        OpenOptions { device: self.device, version, stacks, max_input, snapshot }
     }
 }
 
@@ -397,9 +406,9 @@ pub(crate) struct OutputArgs {
     /// Exit with 1 if memory runs out in any allocator but the bounds
     #[arg(long)]
     pub(crate) fail_on_oom: bool,
-    /// Threads to use; 1 measures host times without disturbance [default: one for each core]
+    /// Threads to use, at most 256; 1 measures host times without disturbance [default: one for each core]
     #[arg(long, value_name = "N", hide_short_help = true)]
-    pub(crate) jobs: Option<std::num::NonZeroUsize>,
+    pub(crate) jobs: Option<NonZeroUsize>,
     /// Write every number as JSON; as all exports: may be repeated, '-' for standard output in place of the tables
     #[arg(long, value_name = "FILE")]
     pub(crate) export_json: Vec<PathBuf>,

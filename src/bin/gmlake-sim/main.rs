@@ -21,6 +21,7 @@ mod fleet;
 mod fleet_report;
 mod guide;
 mod inspect;
+mod memory;
 mod message;
 mod overwrite;
 mod page;
@@ -42,6 +43,9 @@ use clap::FromArgMatches;
 use gmlake::report::ReportError;
 
 use args::{Args, Command};
+
+#[global_allocator]
+static MEMORY: memory::OrEnd = memory::OrEnd;
 
 /// How a command ended that ran to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -58,6 +58,7 @@ fn verify_file(file: &Path, args: &VerifyArgs, bar: &ProgressBar) -> Result<Veri
     let options = LoadOptions {
         torch_version: version,
         max_bytes: args.input.limit.max_input,
+        snapshot: args.input.snapshot,
         ..LoadOptions::default()
     };
     let records = trace::choose_device(trace::load(file, &options)?, args.input.device, file)?;

@@ -8,13 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
+use gmlake::fleet::MOST_JOBS;
 use gmlake::sim::RunCount;
 use gmlake::units::{Grouped, Size};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use rayon::{ThreadPool, ThreadPoolBuilder};
-
-/// More threads are of no use.
-pub(crate) const MOST_JOBS: usize = 512;
 
 /// This many threads, at most [`MOST_JOBS`], or one for each core.
 pub(crate) fn pool(jobs: Option<NonZeroUsize>) -> anyhow::Result<ThreadPool> {
@@ -122,5 +120,13 @@ mod tests {
         assert_eq!(reading(&file).message(), "reading 2 KiB");
         assert_eq!(reading(Path::new("-")).message(), "reading");
         assert_eq!(files(&[file.clone(), file]).length(), Some(2));
+    }
+
+    #[test]
+    fn however_many_threads_are_requested_there_is_a_most() {
+        let threads = |jobs| pool(NonZeroUsize::new(jobs)).unwrap().current_num_threads();
+        assert_eq!([1, 3, usize::MAX].map(threads), [1, 3, MOST_JOBS]);
+        // What the help says.
+        assert_eq!(MOST_JOBS, 256);
     }
 }

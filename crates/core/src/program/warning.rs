@@ -64,7 +64,7 @@ impl WarningKind {
             Self::UnknownColumn => "column that we do not know: left out",
             Self::CutOff => "the file is cut off: what can be read of it is used",
             Self::SeveralSnapshots => {
-                "snapshots one behind the other: the last is used (save each to a file of its own)"
+                "snapshots one behind the other: the last is used (--snapshot N chooses another)"
             }
             Self::Trailing => "something else behind the recording: ignored",
         }

@@ -3,7 +3,7 @@
 use crate::error::excerpt;
 
 /// A whole number, decimal or hexadecimal.
-pub(super) fn number(column: &str, text: &str, default: Option<u64>) -> Result<u64, String> {
+pub(crate) fn number(column: &str, text: &str, default: Option<u64>) -> Result<u64, String> {
     let parsed = match (text, text.strip_prefix("0x")) {
         ("", _) => default,
         (_, Some(hex)) => u64::from_str_radix(hex, 16).ok(),

@@ -9,8 +9,8 @@ use crate::{Position, TraceError};
 /// Characters that separate the cells of a row in somebody's tables.
 const SEPARATORS: [u8; 3] = [b',', b';', b'\t'];
 
-/// The separator under which the first line that is no comment is a header of ours.
-pub(super) fn separator(bytes: &[u8]) -> Option<u8> {
+/// The separator under which the first line that is no comment is a header that `is_ours`, in small letters.
+pub(crate) fn separator(bytes: &[u8], is_ours: impl Fn(&[Vec<u8>]) -> bool) -> Option<u8> {
     let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let mut lines = text.split(|&b| b == b'\n');
     let header = lines.find(|line| !line.trim_ascii().is_empty() && !line.starts_with(b"#"))?;
@@ -20,11 +20,21 @@ pub(super) fn separator(bytes: &[u8]) -> Option<u8> {
             let bare = cell.strip_prefix(b"\"").and_then(|cell| cell.strip_suffix(b"\""));
             bare.unwrap_or(cell).trim_ascii().to_ascii_lowercase()
         });
-        let names: Vec<Vec<u8>> = cells.collect();
-        let has = |name: &[u8]| names.iter().any(|cell| cell == name);
-        // A line of a log may well hold one of the words alone.
-        (has(b"action") || has(b"event")) && names.len() > 1
+        is_ours(&cells.collect::<Vec<_>>())
     })
+}
+
+/// Whether a header is that of this module's tables.
+pub(super) fn is_ours(names: &[Vec<u8>]) -> bool {
+    let has = |name: &[u8]| names.iter().any(|cell| cell == name);
+    // A line of a log may well hold one of the words alone.
+    (has(b"action") || has(b"event")) && names.len() > 1
+}
+
+/// The names in a header, in small letters.
+pub(crate) fn names(header: &StringRecord) -> Vec<String> {
+    // A blank before a quote makes it a part of the name.
+    header.iter().map(|name| name.trim_matches(['"', ' ']).to_ascii_lowercase()).collect()
 }
 
 /// The place of each column.
@@ -43,9 +53,7 @@ pub(super) struct Columns {
 impl Columns {
     /// Reads the header.
     pub(super) fn new(header: &StringRecord) -> Result<Self, TraceError> {
-        // A blank before a quote makes it a part of the name.
-        let bare = |name: &str| name.trim_matches(['"', ' ']).to_ascii_lowercase();
-        let names: Vec<String> = header.iter().map(bare).collect();
+        let names = names(header);
         let at = |name: &str| names.iter().position(|column| column == name);
         let is_by_hand = at("action").is_none();
         let (action, block) = if is_by_hand { ("event", "id") } else { ("action", "addr") };

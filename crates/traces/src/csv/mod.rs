@@ -38,7 +38,9 @@ use ::csv::{ReaderBuilder, StringRecord, Trim};
 use super::options::LoadOptions;
 use super::torch::Snapshot;
 use super::{Position, Records, TraceError};
-use columns::{Columns, separator};
+pub(super) use cells::number;
+use columns::{Columns, is_ours};
+pub(super) use columns::{names, separator};
 use gmlake_core::units::Bytes;
 use sheet::Sheet;
 
@@ -47,7 +49,15 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Whether the first line that is no comment is a header of ours.
 pub(super) fn is_csv(bytes: &[u8]) -> bool {
-    separator(bytes).is_some()
+    separator(bytes, is_ours).is_some()
+}
+
+/// A reader of the rows of a table with this separator.
+pub(super) fn rows(bytes: &[u8], separator: u8) -> ::csv::Reader<&[u8]> {
+    let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
+    let mut builder = ReaderBuilder::new();
+    builder.delimiter(separator).flexible(true).trim(Trim::All).comment(Some(b'#'));
+    builder.from_reader(text)
 }
 
 /// Reads a trace in CSV.
@@ -59,10 +69,7 @@ pub(super) fn read(
     options: &LoadOptions,
     room: Bytes,
 ) -> Result<Vec<Records>, TraceError> {
-    let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
-    let mut builder = ReaderBuilder::new();
-    builder.delimiter(separator(bytes).unwrap_or(b','));
-    let mut reader = builder.flexible(true).trim(Trim::All).comment(Some(b'#')).from_reader(text);
+    let mut reader = rows(bytes, separator(bytes, is_ours).unwrap_or(b','));
     let columns = Columns::new(reader.headers().map_err(|error| damaged(&error))?)?;
     let mut sheet = Sheet::new(columns, Snapshot::new(options.torch_version, room));
     let mut row = StringRecord::new();
@@ -76,7 +83,7 @@ pub(super) fn read(
 }
 
 /// The only thing that is wrong with a table of whatever shape: bytes that are no text.
-fn damaged(error: &::csv::Error) -> TraceError {
+pub(super) fn damaged(error: &::csv::Error) -> TraceError {
     let line = error.position().map_or(Position::File, |at| Position::Line(at.line()));
     TraceError::new(line, "not a text in UTF-8", "save the table as CSV in UTF-8")
 }

@@ -221,7 +221,11 @@ impl<'a> Machine<'a> {
                 // ADDITEMS leaves the set that lies below the mark, FROZENSET pushes a new one.
                 if code == op::FROZENSET { self.push(Value::Other) } else { self.top().map(drop) }
             }
-            op::GLOBAL | op::STACK_GLOBAL | op::REDUCE if self.plain_class(code) => Ok(()),
+            op::GLOBAL | op::STACK_GLOBAL | op::REDUCE | op::BUILD
+                if self.known_object(code)? =>
+            {
+                Ok(())
+            }
             _ => Err(refusal(code, &self.code, &self.stack)),
         }
     }
@@ -257,8 +261,10 @@ impl<'a> Machine<'a> {
             op::BINBYTES => self.code.number::<4>()?,
             _ => self.code.number::<8>()?,
         };
+        let at = self.code.at as u64;
         self.code.take(usize::try_from(len).unwrap_or(usize::MAX))?;
-        self.push(Value::Other)
+        let bytes = |len| Value::Bytes { len, is_latin: false, at };
+        self.push(u32::try_from(len).map_or(Value::Other, bytes))
     }
 
     /// A new dict; or entries, as far as they follow each other.

@@ -20,6 +20,7 @@ mod document;
 mod entry;
 mod machine;
 mod memo;
+mod numpy;
 mod opcode;
 mod recovery;
 mod refusal;
@@ -44,8 +45,7 @@ use room::Room;
 
 use super::options::LoadOptions;
 use super::torch::Snapshot;
-use super::{Position, Records, TraceError};
-use super::{Warning, WarningKind};
+use super::{Position, Records, TraceError, several};
 use gmlake_core::units::{Bytes, MIB};
 
 /// The number that torch.save wrote first before it wrote zip archives, as a pickle of its own.
@@ -68,12 +68,15 @@ pub(super) fn read(
         let problem = "a file of torch.save in its old form";
         return Err(TraceError::new(Position::File, problem, AGAIN));
     }
+    if let Some(number) = options.snapshot {
+        return chosen(bytes, options, room, number.get());
+    }
     let mut begin = 0;
     let mut last: Option<Vec<Records>> = None;
     let mut count = 0_u64;
     loop {
-        let read = one(&bytes[begin..], options, room);
-        let (records, end) = match (read, &last) {
+        let read = one(&bytes[begin..], options, room, None);
+        let One { records, end, .. } = match (read, &last) {
             (Ok(read), _) => read,
             (Err(error), None) => return Err(error),
             // What stands behind a snapshot is none.
@@ -91,45 +94,65 @@ pub(super) fn read(
         }
     }
     let mut records = last.unwrap_or_default();
-    note_the_others(&mut records, count, (bytes.len() - begin) as u64);
+    several::note_the_others(&mut records, count, (bytes.len() - begin) as u64);
     Ok(records)
 }
 
-/// Warns of what a file has besides the snapshot that is read.
-fn note_the_others(records: &mut [Records], count: u64, rest: u64) {
-    let mut warn = |kind, count, first: String| {
-        let warning = Warning { kind, count, first };
-        records.iter_mut().for_each(|one| one.warnings.push(warning.clone()));
-    };
-    if count > 1 {
-        let first = format!("this is number {count} of {count}, the last");
-        warn(WarningKind::SeveralSnapshots, count, first);
+/// Reads snapshot number `number` of the file, from 1 on.
+fn chosen(
+    bytes: &[u8],
+    options: &LoadOptions,
+    room: Bytes,
+    number: usize,
+) -> Result<Vec<Records>, TraceError> {
+    let (mut begin, mut before) = (0, 0);
+    while bytes[begin..].iter().any(|&byte| byte != 0) {
+        let read = match one(&bytes[begin..], options, room, Some(number - 1 - before)) {
+            Err(error) if before == 0 => return Err(error),
+            // What stands behind a snapshot is none.
+            Err(_) => break,
+            Ok(read) => read,
+        };
+        if number <= before + read.count {
+            return Ok(read.records);
+        }
+        (begin, before) = (begin + read.end, before + read.count);
     }
-    if rest > 0 {
-        warn(WarningKind::Trailing, 1, format!("{rest} bytes behind the snapshot"));
-    }
+    Err(several::beyond(number, before))
 }
 
-/// Reads the snapshot that begins here, and says where it ends.
+/// One of several pickles.
+struct One {
+    /// What the snapshot says that was chosen in it; nothing, if it has fewer.
+    records: Vec<Records>,
+    /// Snapshots in it.
+    count: usize,
+    /// Where it ends.
+    end: usize,
+}
+
+/// Reads the pickle that begins here. `place`: which of the snapshots in it; `None`: the only one.
 fn one(
     bytes: &[u8],
     options: &LoadOptions,
     room: Bytes,
-) -> Result<(Vec<Records>, usize), TraceError> {
+    place: Option<usize>,
+) -> Result<One, TraceError> {
     let mut machine = Machine::new(bytes, options.stacks, Room::new(room));
     let root = match start(&mut machine, bytes, options.stacks, Room::new(room)) {
         Ok(root) => root,
         Err(error) if error.problem == code::ENDS => {
-            let found = machine.recovered().map(|(root, open)| {
-                records(root, machine, bytes, options, Some(open)).unwrap_or_default()
-            });
-            let found = found.filter(|records| !records.is_empty());
-            return found.map(|records| (records, bytes.len())).ok_or(*error);
+            let Some((root, open)) = machine.recovered() else { return Err(*error) };
+            let found = records(root, machine, bytes, options, (Some(open), place));
+            let found = found.ok().filter(|(records, _)| !records.is_empty());
+            let whole = |(records, count)| One { records, count, end: bytes.len() };
+            return found.map(whole).ok_or(*error);
         }
         Err(error) => return Err(*error),
     };
     let end = machine.code.at;
-    Ok((records(root, machine, bytes, options, None)?, end))
+    let (records, count) = records(root, machine, bytes, options, (None, place))?;
+    Ok(One { records, count, end })
 }
 
 /// What is wrong with the beginning of a pickle that has more than these bytes, if anything is.
@@ -157,24 +180,34 @@ fn start<'a>(
     machine.run()
 }
 
+/// What the snapshot in this place of a document says, and how many there are.
 fn records(
     root: value::Value,
     mut machine: Machine,
     bytes: &[u8],
     options: &LoadOptions,
-    open: Option<Open>,
-) -> Result<Vec<Records>, TraceError> {
+    (open, place): (Option<Open>, Option<usize>),
+) -> Result<(Vec<Records>, usize), TraceError> {
     let numbers = std::mem::take(&mut machine.numbers);
     let heap = machine.into_heap();
     let mut snapshot =
         Snapshot::with_rest(options.torch_version, heap.room.left(), heap.room.limit());
     snapshot.numbers = numbers;
     let mut document = document::Document::new(bytes, heap, options.stacks);
+    let found = document.snapshots(root);
+    let root = match (place, &found[..]) {
+        (None, &[only]) => only,
+        (None, all) => return Err(several::choose(all.len())),
+        (Some(place), all) => match all.get(place) {
+            Some(&chosen) => chosen,
+            None => return Ok((Vec::new(), all.len())),
+        },
+    };
     document.snapshot(root, &mut snapshot)?;
     if let Some(open) = open {
         document.note_the_end(root, &open, &mut snapshot);
     }
     // The heap goes before the records are finished.
     drop(document);
-    snapshot.finish()
+    Ok((snapshot.finish()?, found.len()))
 }

@@ -50,3 +50,4 @@ pub(super) const GLOBAL: u8 = b'c';
 pub(super) const INST: u8 = b'i';
 pub(super) const STACK_GLOBAL: u8 = 0x93;
 pub(super) const REDUCE: u8 = b'R';
+pub(super) const BUILD: u8 = b'b';

@@ -25,8 +25,9 @@ fn read(bytes: &[u8], stacks: bool, has_runs: bool) -> String {
         machine.run().map(|root| (root, machine))
     };
     let records = made.map_err(|error| *error);
-    let records =
-        records.and_then(|(root, machine)| records_of(root, machine, bytes, &options, None));
+    let records = records
+        .and_then(|(root, machine)| records_of(root, machine, bytes, &options, (None, None)));
+    let records = records.map(|(records, _)| records);
     match records {
         Ok(records) => format!("{records:?}"),
         Err(error) => error.to_string(),

@@ -35,13 +35,41 @@ pub(super) enum Value {
         first: u32,
         count: u32,
     },
-    /// A class of dicts, such as `collections.OrderedDict`, to be called.
-    DictClass,
-    /// Bytes, sets: legal, but of no use in a trace.
+    /// A class or function of others, which we know, to be called.
+    Callable(Callable),
+    /// The type of numpy's numbers that follow.
+    Dtype(Dtype),
+    /// Bytes; `is_latin`: as a text with a character for each, which is how protocol 2 writes them.
+    Bytes {
+        len: u32,
+        is_latin: bool,
+        at: u64,
+    },
+    /// Sets, long bytes: legal, but of no use in a trace.
     Other,
 }
 
 const _: () = assert!(size_of::<Value>() == 16);
+
+/// What others define and a pickle may call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Callable {
+    /// A class of dicts, such as `collections.OrderedDict`.
+    Dict,
+    /// `numpy.dtype`.
+    Dtype,
+    /// What makes one of numpy's numbers from a dtype and bytes.
+    Scalar,
+    /// `_codecs.encode`, which makes bytes from a text.
+    Encode,
+}
+
+/// A type of numpy's numbers, such as `i8`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Dtype {
+    pub(super) kind: u8,
+    pub(super) len: u8,
+}
 
 impl Value {
     /// The value's kind, in words.
@@ -58,8 +86,8 @@ impl Value {
             Self::List(_) => "a list",
             Self::Tuple(_) => "a tuple",
             Self::Dict(_) | Self::Entry(_) | Self::Run { .. } => "a dict",
-            Self::DictClass => "a class",
-            Self::Other => "bytes or a set",
+            Self::Callable(_) | Self::Dtype(_) => "a class",
+            Self::Bytes { .. } | Self::Other => "bytes or a set",
         }
     }
 
@@ -73,7 +101,7 @@ impl Value {
         }
     }
 
-    /// The same, also where other tools wrote it as `512.0` or `"0x200"`.
+    /// The same, also where other tools wrote it as `512.0`, `"512"` or `"0x200"`.
     #[inline]
     pub(super) fn whole(self, bytes: &[u8]) -> Option<u64> {
         self.as_u64().or_else(|| match self {
@@ -82,7 +110,10 @@ impl Value {
             }
             Self::Str { .. } => {
                 let text = std::str::from_utf8(text(bytes, self)?).ok()?;
-                u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+                match text.strip_prefix("0x") {
+                    Some(digits) => u64::from_str_radix(digits, 16).ok(),
+                    None => text.parse().ok(),
+                }
             }
             _ => None,
         })

@@ -20,7 +20,6 @@ impl Document<'_> {
     /// Hands every part of the document to `out`.
     pub(super) fn snapshot(&mut self, root: Value, out: &mut Snapshot) -> Result<(), TraceError> {
         let place = Place::ROOT;
-        let root = self.unwrapped(root)?;
         let mut stacks = StackNumbers::default();
         if let Value::List(_) | Value::Tuple(_) = root {
             let first = self.list(root, &place)?.next();
@@ -66,7 +65,6 @@ impl Document<'_> {
 
     /// Notes how far a document goes that was cut off.
     pub(super) fn note_the_end(&self, root: Value, open: &Open, out: &mut Snapshot) {
-        let root = self.unwrapped(root).unwrap_or(root);
         let traces =
             self.map(root, &Place::ROOT).ok().and_then(|map| self.field(map, "device_traces"));
         let Some(Value::List(list)) = traces else {
@@ -84,8 +82,8 @@ impl Document<'_> {
         out.cut(last, format!("the file ends in the middle of entry {entry} of device {last}"));
     }
 
-    /// The snapshot in the document: the root, or the one that it holds among other things.
-    fn unwrapped(&self, root: Value) -> Result<Value, TraceError> {
+    /// The snapshots in a document: those that it holds among other things, or else the root.
+    pub(super) fn snapshots(&self, root: Value) -> Vec<Value> {
         let map = |value| match value {
             Value::Dict(dict) => match self.heap.dicts[dict as usize] {
                 Dict::Map(map) => Some(self.heap.maps[map as usize]),
@@ -98,18 +96,10 @@ impl Document<'_> {
             map(value).is_some_and(|map| has(map, "segments") || has(map, "device_traces"))
         };
         let items = map(root).map(|map| map.items).or_else(|| self.sequence(root));
-        let Some(items) = items.filter(|_| !is_snapshot(&root)) else { return Ok(root) };
-        let found: Vec<Value> = self.heap.items(items).filter(is_snapshot).collect();
-        match found[..] {
-            [] => Ok(root),
-            [one] => Ok(one),
-            _ => {
-                let problem = format!("holds {} snapshots, of ranks or of moments", found.len());
-                let remedy = "save each to a file of its own, such as rank0.pickle, rank1.pickle, \
-                              and give the folder";
-                Err(TraceError::new(Position::File, problem, remedy))
-            }
-        }
+        let items = items.filter(|_| !is_snapshot(&root));
+        let items = items.into_iter().flat_map(|items| self.heap.items(items));
+        let found: Vec<Value> = items.filter(is_snapshot).collect();
+        if found.is_empty() { vec![root] } else { found }
     }
 
     /// An entry that was not recognised by its keys: of an unknown kind, or wrong.

@@ -66,7 +66,7 @@ pub(crate) struct FleetArgs {
     /// Do recordings again that had no result, and those of the same part
     #[arg(long, help_heading = "Output", hide_short_help = true)]
     pub(crate) retry_errors: bool,
-    /// Threads to use, each with a recording in memory [default: one for each core]
+    /// Threads to use, at most 256, each with a recording in memory [default: one for each core]
     #[arg(long, value_name = "N", hide_short_help = true, help_heading = "Output")]
     pub(crate) jobs: Option<NonZeroUsize>,
 }

@@ -38,7 +38,7 @@ pub(crate) struct ReportArgs {
     /// Where the page goes ('-' for standard output)
     #[arg(long, value_name = "FILE", default_value = "report.html", help_heading = "Output")]
     pub(crate) out: PathBuf,
-    /// Threads to use [default: one for each core]
+    /// Threads to use, at most 256 [default: one for each core]
     #[arg(long, value_name = "N", help_heading = "Output", hide_short_help = true)]
     pub(crate) jobs: Option<std::num::NonZeroUsize>,
 }

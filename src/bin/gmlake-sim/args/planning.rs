@@ -91,7 +91,7 @@ pub(crate) struct FitsArgs {
     /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of the recording]
     #[arg(long, value_name = "SETTINGS", help_heading = "Allocators", hide_short_help = true)]
     pub(crate) alloc_conf: Option<String>,
-    /// Threads to use [default: one for each core]
+    /// Threads to use, at most 256 [default: one for each core]
     #[arg(long, value_name = "N", help_heading = "Output", hide_short_help = true)]
     pub(crate) jobs: Option<NonZeroUsize>,
 }
@@ -125,7 +125,7 @@ pub(crate) struct CardArgs {
 #[derive(Debug, Parser)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct DataArgs {
-    /// Threads to use [default: one for each core]
+    /// Threads to use, at most 256 [default: one for each core]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) jobs: Option<NonZeroUsize>,
     /// Write every number as JSON; as all exports: may be repeated, '-' for standard output in place of the tables

@@ -53,7 +53,7 @@ pub(crate) struct SweepArgs {
 #[derive(Debug, Parser)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct SweepOutputArgs {
-    /// Threads to use [default: one for each core]
+    /// Threads to use, at most 256 [default: one for each core]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) jobs: Option<NonZeroUsize>,
     /// Write every number as JSON; as all exports: may be repeated, '-' for standard output in place of the table
@@ -107,7 +107,7 @@ pub(crate) struct TuneArgs {
         hide_short_help = true
     )]
     pub(crate) worth: f64,
-    /// Threads to use [default: one for each core]
+    /// Threads to use, at most 256 [default: one for each core]
     #[arg(long, value_name = "N", help_heading = "Output", hide_short_help = true)]
     pub(crate) jobs: Option<NonZeroUsize>,
     /// Write every setting that was tried as JSON ('-' for standard output, in place of the tables)
