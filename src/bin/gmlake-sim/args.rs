@@ -23,7 +23,7 @@ pub(crate) use pages::{PlotArgs, ReportArgs, SWEEP};
 pub(crate) use planning::{CardArgs, DataArgs, FitsArgs, JobArgs, PlanArgs, capacity};
 pub(crate) use sweeping::{SweepArgs, SweepOutputArgs, TuneArgs};
 
-/// How much GPU memory a recorded PyTorch job needs, how much of it is lost, and what another allocator would do.
+/// How much GPU memory a recorded PyTorch job needs, how much it wastes, and what another allocator would need
 #[derive(Debug, Parser)]
 #[command(name = "gmlake-sim", version, after_help = EXAMPLES)]
 #[command(disable_help_subcommand = true, disable_help_flag = true)]
@@ -50,7 +50,7 @@ pub(crate) struct CommonArgs {
         hide_short_help = true
     )]
     pub(crate) color: Color,
-    /// Say nothing on standard error but what went wrong: no warnings, no progress
+    /// Print only errors on standard error: no warnings, no progress
     #[arg(long, short, global = true, hide_short_help = true)]
     pub(crate) quiet: bool,
     /// Show the usual options; 'gmlake-sim help COMMAND' shows all
@@ -78,9 +78,9 @@ pub(crate) fn command() -> clap::Command {
 pub(crate) enum Color {
     /// On a terminal, unless NO_COLOR is set
     Auto,
-    /// Wherever they go
+    /// Everywhere
     Always,
-    /// Nowhere
+    /// Never
     Never,
 }
 
@@ -108,15 +108,15 @@ impl Args {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show the comparison on a recording inside the program
+    /// Try the comparison on a built-in recording
     Demo(DemoArgs),
-    /// Compare what each allocator would hold
+    /// Compare what each allocator would reserve
     Compare(Box<CompareArgs>),
-    /// Show who holds the memory: by line, function, stack or size
+    /// Find what uses memory: by line, function, stack or size
     Blame(Box<BlameArgs>),
-    /// Find the smallest device memory that runs a job, and the cards
+    /// Choose a GPU: the smallest memory that runs a job, and the cards
     Plan(Box<PlanArgs>),
-    /// Answer with the exit code whether a job fits a device
+    /// Tell by the exit code whether a job fits a device
     Fits(FitsArgs),
     /// Find the best PYTORCH_CUDA_ALLOC_CONF
     Tune(TuneArgs),
@@ -124,13 +124,13 @@ pub(crate) enum Command {
     Report(Box<ReportArgs>),
     /// Draw one chart of the report, for a paper or a slide
     Plot(Box<PlotArgs>),
-    /// Show what is in a recording, and what it lacks
+    /// Show what a recording contains, and what it lacks
     Inspect(InspectArgs),
     /// Compare the peaks of two recordings: new, gone, larger
     Diff(Box<DiffArgs>),
     /// Run a grid of options, devices and profiles
     Sweep(Box<SweepArgs>),
-    /// Run the recordings of many jobs into Parquet tables
+    /// Simulate the recordings of many jobs, and write Parquet tables
     Fleet(Box<FleetArgs>),
     /// Check our model against every decision of PyTorch's allocator
     Verify(VerifyArgs),
@@ -155,7 +155,7 @@ Examples:
   gmlake-sim blame snapshot.pickle --at oom
   gmlake-sim report snapshot.pickle --out report.html
 
-Exit codes: 0 all is well, 1 the answer is no, 2 wrong usage or input.
+Exit codes: 0 success, 1 negative result, 2 wrong usage or input.
 All options of a command: gmlake-sim help COMMAND. Of all commands: gmlake-sim help all.
 Pages: gmlake-sim help recording, settings, files, json, exit-codes.";
 
@@ -166,7 +166,7 @@ Examples:
   gmlake-sim compare rank*.pickle --alloc-conf max_split_size_mb:128 --reference caching
 
 Sizes are binary: 80GB, 80GiB and 80g are the same.
-Exit codes: 0 all is well, 1 memory ran out under --fail-on-oom, 2 wrong usage or input.";
+Exit codes: 0 success, 1 memory ran out under --fail-on-oom, 2 wrong usage or input.";
 
 const INSPECT_EXAMPLES: &str = "\
 Examples:
@@ -186,14 +186,14 @@ pub(crate) struct CompareArgs {
     pub(crate) device: DeviceArgs,
     #[command(flatten)]
     pub(crate) allocators: AllocatorArgs,
-    /// Row that the others are compared with [default: recorded, else caching]
+    /// Row to compare the others with [default: recorded, else caching]
     #[arg(long, value_name = "NAME", help_heading = "Allocators", hide_short_help = true)]
     pub(crate) reference: Option<String>,
-    /// Also try each run on these cards: names of the catalogue that 'gmlake-sim plan' shows, or 'all'
+    /// Also try each run on these cards: names that 'gmlake-sim plan' shows, or 'all'
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', help_heading = "Device")]
     #[arg(hide_short_help = true)]
     pub(crate) cards: Vec<String>,
-    /// Compare on every device of a file that has events
+    /// Compare every device that has events
     #[arg(long, help_heading = "Input", conflicts_with_all = ["device", "job"])]
     #[arg(hide_short_help = true)]
     pub(crate) every_device: bool,
@@ -207,7 +207,7 @@ pub(crate) struct CompareArgs {
 pub(crate) struct InspectArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// Write what was found as JSON ('-' for standard output, in place of the tables)
+    /// Write the result as JSON ('-' for standard output, in place of the tables)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) export_json: Vec<PathBuf>,
 }
@@ -226,14 +226,14 @@ Exit codes: 0 nothing differs, 1 something differs, 2 wrong usage or input.";
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// Memory of the device that the recording was made on, as its properties state it [default: not known]
+    /// Memory of the recording's device, as its properties state it [default: unknown]
     #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = "Device")]
     pub(crate) device_memory: Option<Bytes>,
-    /// Share of it that the job was allowed to hold [default: inferred]
+    /// Share of it that the job was allowed to reserve [default: inferred]
     #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Device")]
     #[arg(requires = "device_memory", hide_short_help = true)]
     pub(crate) memory_fraction: Option<f64>,
-    /// Write what was found as JSON ('-' for standard output, in place of the table)
+    /// Write the result as JSON ('-' for standard output, in place of the table)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) export_json: Vec<PathBuf>,
 }
@@ -263,25 +263,24 @@ pub(crate) struct ExportArgs {
     /// Device to take from the file [default: the only one with events]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) device: Option<u32>,
-    /// Snapshot to take from a file that holds several, from 1 on [default: the last of dumps one behind the other]
+    /// Snapshot to take from a file with several, from 1 [default: the last of consecutive dumps]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) snapshot: Option<NonZeroUsize>,
-    /// PyTorch that recorded the file, and that is simulated [default: as the file's keys tell, else 2.11]
+    /// Version of PyTorch to assume and simulate [default: from the file's keys, else 2.11]
     #[arg(long, value_name = "VERSION", hide_short_help = true)]
     pub(crate) torch_version: Option<TorchVersion>,
     #[command(flatten)]
     pub(crate) limit: LimitArgs,
-    /// Allocator to simulate, see 'gmlake-sim allocators'; several, separated by commas, for perfetto [default: the one
-    /// that was recorded]
+    /// Allocator to simulate, see 'gmlake-sim allocators'; perfetto takes several [default: the recorded one]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) allocator: Vec<String>,
     /// Set an option of the allocator, such as gmlake.fragment_limit=2MiB; may be repeated
     #[arg(long, value_name = "ALLOCATOR.OPTION=VALUE", hide_short_help = true)]
     pub(crate) set: Vec<String>,
-    /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of the recording]
+    /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: the recording's]
     #[arg(long, value_name = "SETTINGS")]
     pub(crate) alloc_conf: Option<String>,
-    /// Memory of the simulated device, such as 80GiB, or 'unlimited' [default: as the recording tells]
+    /// Memory of the simulated device, such as 80GiB, or 'unlimited' [default: from the recording]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) device_memory: Option<Memory>,
 }
@@ -302,9 +301,9 @@ pub(crate) enum ExportFormat {
     Snapshot,
     /// The same as a table: action,addr,size,stream,time_us,pool
     Csv,
-    /// Memory over time for ui.perfetto.dev, on the clock of PyTorch's profiler: counters, segments, what ran out
+    /// Memory over time for ui.perfetto.dev, on the profiler's clock: counters, segments, out of memory
     Perfetto,
-    /// When each allocation lives, whatever the allocator: id,lower,upper,size
+    /// Lifetime of each allocation, for any allocator: id,lower,upper,size
     Minimalloc,
 }
 
@@ -322,13 +321,13 @@ pub(crate) struct InputArgs {
     /// Device to take from the files [default: the only one with events]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) device: Option<u32>,
-    /// Snapshot to take from a file that holds several, from 1 on [default: the last of dumps one behind the other]
+    /// Snapshot to take from a file with several, from 1 [default: the last of consecutive dumps]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) snapshot: Option<NonZeroUsize>,
-    /// PyTorch that recorded the files, and that is simulated [default: as their keys tell, else 2.11]
+    /// Version of PyTorch to assume and simulate [default: from the files' keys, else 2.11]
     #[arg(long, value_name = "VERSION", hide_short_help = true)]
     pub(crate) torch_version: Option<TorchVersion>,
-    /// Refuse a file about which anything must be assumed
+    /// Refuse a file if gmlake would have to assume anything about it
     #[arg(long, hide_short_help = true)]
     pub(crate) strict: bool,
     #[command(flatten)]
@@ -348,8 +347,8 @@ impl InputArgs {
 #[derive(Debug, Parser)]
 #[command(next_help_heading = "Input")]
 pub(crate) struct LimitArgs {
-    /// Refuse a file with more in it, after decompression; compressed files and pipes may fill half of the machine's
-    /// memory, too
+    /// Refuse files with more content, decompressed; compressed files and pipes may also fill at most half
+    /// of the memory
     #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "64GiB")]
     #[arg(hide_short_help = true)]
     pub(crate) max_input: Bytes,
@@ -359,24 +358,24 @@ pub(crate) struct LimitArgs {
 #[derive(Debug, Parser)]
 #[command(next_help_heading = "Device")]
 pub(crate) struct DeviceArgs {
-    /// Memory of the simulated device, such as 80GiB, or 'unlimited' [default: as the recording tells]
+    /// Memory of the simulated device, such as 80GiB, or 'unlimited' [default: from the recording]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(crate) device_memory: Option<Memory>,
-    /// Share of the device's memory that the job may hold [default: as the settings say]
+    /// Share of the device's memory that the job may reserve [default: from the settings]
     #[arg(long, value_name = "SHARE", value_parser = share, requires = "device_memory")]
     #[arg(hide_short_help = true)]
     pub(crate) memory_fraction: Option<f64>,
-    /// Addresses that the device hands out; they decide ties between equal blocks [default: as recorded for the
-    /// allocator that was recorded, driver for others]
+    /// Addresses that the device returns; they decide between equal blocks [default: as recorded for the
+    /// recorded allocator, driver for others]
     #[arg(long, value_name = "ORDER", hide_short_help = true)]
     pub(crate) addresses: Option<Addresses>,
-    /// What the job does when it gets no memory: go on without it, or end
+    /// What the job does when memory runs out: continue without it, or end
     #[arg(long, value_name = "WHAT", default_value = "skip", hide_short_help = true)]
     pub(crate) on_oom: OnOom,
-    /// How many events the GPU lags behind the program, for allocators that let streams wait for each other
+    /// Events that the GPU lags behind the program, for allocators that let streams wait for each other
     #[arg(long, value_name = "EVENTS", default_value_t = DEFAULT_GPU_LAG, hide_short_help = true)]
     pub(crate) gpu_lag: u64,
-    /// Predict the time in driver calls: h200, h100, a100-paper, or a file that gmlake-replay calibrate wrote
+    /// Predict the time in driver calls: h200, h100, a100-paper, or a file of gmlake-replay calibrate
     #[arg(long, value_name = "PROFILE", hide_short_help = true)]
     pub(crate) profile: Option<String>,
 }
@@ -391,7 +390,7 @@ pub(crate) struct AllocatorArgs {
     /// Set an option of an allocator, such as gmlake.fragment_limit=128MiB; may be repeated
     #[arg(long, value_name = "ALLOCATOR.OPTION=VALUE", hide_short_help = true)]
     pub(crate) set: Vec<String>,
-    /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of the recording]
+    /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: the recording's]
     #[arg(long, value_name = "SETTINGS")]
     pub(crate) alloc_conf: Option<String>,
 }
@@ -400,16 +399,16 @@ pub(crate) struct AllocatorArgs {
 #[derive(Debug, Parser)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
-    /// Also show each driver call's count and what the allocators count of their own doings
+    /// Also show counts of driver calls and the allocators' own counters
     #[arg(long, hide_short_help = true)]
     pub(crate) details: bool,
     /// Exit with 1 if memory runs out in any allocator but the bounds
     #[arg(long)]
     pub(crate) fail_on_oom: bool,
-    /// Threads to use, at most 256; 1 measures host times without disturbance [default: one for each core]
+    /// Threads to use, at most 256; 1 gives undisturbed host times [default: one for each core]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) jobs: Option<NonZeroUsize>,
-    /// Write every number as JSON; as all exports: may be repeated, '-' for standard output in place of the tables
+    /// Write every number as JSON; may be repeated, '-' for standard output in place of the tables
     #[arg(long, value_name = "FILE")]
     pub(crate) export_json: Vec<PathBuf>,
     /// Write a row for each run as CSV
@@ -421,7 +420,7 @@ pub(crate) struct OutputArgs {
     /// Draw memory over time and utilization, as .svg or .png
     #[arg(long, value_name = "FILE")]
     pub(crate) export_plot: Vec<PathBuf>,
-    /// Write what each allocator holds over time as CSV, see 'gmlake-sim help json'
+    /// Write each allocator's memory over time as CSV, see 'gmlake-sim help json'
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) export_timeline: Vec<PathBuf>,
 }
@@ -429,7 +428,7 @@ pub(crate) struct OutputArgs {
 /// How the simulated device chooses addresses.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Addresses {
-    /// As the CUDA driver does, found out on an H200
+    /// As the CUDA driver does, measured on an H200
     Driver,
     /// Each higher than the one before
     Ascending,
@@ -440,7 +439,7 @@ pub(crate) enum Addresses {
 /// What the job does when it gets no memory.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum OnOom {
-    /// Go on without it
+    /// Continue without it
     Skip,
     /// End there
     Stop,

@@ -21,8 +21,8 @@ pub(crate) const START: &str = "\
 gmlake-sim: GPU memory of PyTorch jobs, from a memory snapshot, without a GPU.
 
 With a snapshot:
-  gmlake-sim compare snapshot.pickle         what PyTorch held, and what other allocators would hold
-  gmlake-sim blame snapshot.pickle           which lines of the program hold the memory
+  gmlake-sim compare snapshot.pickle         what PyTorch reserved, and what other allocators would
+  gmlake-sim blame snapshot.pickle           which lines of the program use the memory
   gmlake-sim blame snapshot.pickle --at oom  why it ran out of memory
   gmlake-sim tune snapshot.pickle            the best PYTORCH_CUDA_ALLOC_CONF
   gmlake-sim plan snapshot.pickle            which cards run the job

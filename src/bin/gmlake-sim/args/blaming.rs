@@ -13,14 +13,14 @@ use super::{InputArgs, JobArgs, LimitArgs, memory};
 const BLAME_EXAMPLES: &str = "\
 Examples:
   gmlake-sim blame snapshot.pickle                    # the peak of live bytes, by line
-  gmlake-sim blame snapshot.pickle --fragmentation    # what PyTorch's allocator lost, and where
+  gmlake-sim blame snapshot.pickle --fragmentation    # what PyTorch's allocator wasted, and where
   gmlake-sim blame snapshot.pickle --growth           # leaks, caches and state
-  gmlake-sim blame snapshot.pickle --at oom           # which line, who holds, what helps
+  gmlake-sim blame snapshot.pickle --at oom           # which line, what uses memory, what helps
   gmlake-sim blame 'ranks/*.pickle' --export-flamegraph peak.svg
 
-A line is the innermost one that a user can change: frames of torch, the standard library, generated
-code and C++ are skipped. Behind a library's line stands your own; --by own names it alone. For
-stacks record with _record_memory_history(context=\"alloc\", stacks=\"python\").";
+A line is the innermost one that you can change: blame skips frames of torch, the standard library,
+generated code and C++. Your own line follows a library's line; --by own names it alone. For stacks,
+record with _record_memory_history(context=\"alloc\", stacks=\"python\").";
 
 /// `gmlake-sim blame`
 #[derive(Debug, Parser)]
@@ -34,12 +34,12 @@ pub(crate) struct BlameArgs {
     pub(crate) names: NameArgs,
     /// Moment: peak, oom, end, step:3 (its peak) or event:1000
     ///
-    /// The peak is that of live bytes; with --allocator that of the memory which the allocator holds.
+    /// The peak is that of live bytes, or with --allocator of the memory that it reserves.
     #[arg(long, value_name = "MOMENT", default_value = "peak", help_heading = "Moment")]
     pub(crate) at: At,
-    /// Allocator whose moment it is, see 'gmlake-sim allocators'
+    /// Allocator to simulate, see 'gmlake-sim allocators'
     ///
-    /// Without it none; for --fragmentation and --at oom the one that was recorded.
+    /// By default none; for --fragmentation and --at oom the recorded one.
     #[arg(long, value_name = "NAME", help_heading = "Moment", hide_short_help = true)]
     pub(crate) allocator: Option<String>,
     /// Set an option of the allocator, such as gmlake.fragment_limit=2MiB; may be repeated
@@ -50,20 +50,20 @@ pub(crate) struct BlameArgs {
         hide_short_help = true
     )]
     pub(crate) set: Vec<String>,
-    /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of the recording]
+    /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: the recording's]
     #[arg(long, value_name = "SETTINGS", help_heading = "Moment", hide_short_help = true)]
     pub(crate) alloc_conf: Option<String>,
-    /// Memory of the simulated device, such as 80GiB, or 'unlimited' [default: as the recording tells]
+    /// Memory of the simulated device, such as 80GiB, or 'unlimited' [default: from the recording]
     #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = "Moment")]
     #[arg(hide_short_help = true)]
     pub(crate) device_memory: Option<Memory>,
-    /// Show what the allocator lost at its peak, by cause and by line
+    /// Show what the allocator wasted at its peak, by cause and by line
     #[arg(long, help_heading = "Question", conflicts_with_all = ["growth", "at", "job"])]
     pub(crate) fragmentation: bool,
-    /// Show what is left over from step to step: leaks, caches and state
+    /// Show what stays from step to step: leaks, caches and state
     #[arg(long, help_heading = "Question", conflicts_with_all = ["at", "allocator", "job"])]
     pub(crate) growth: bool,
-    /// Steps after which what is still live counts as left over
+    /// Steps after which live memory counts as left over
     #[arg(long, value_name = "STEPS", default_value_t = 1, requires = "growth")]
     #[arg(help_heading = "Question", value_parser = clap::value_parser!(u64).range(1..))]
     #[arg(hide_short_help = true)]
@@ -76,12 +76,12 @@ pub(crate) struct BlameArgs {
 #[derive(Debug, Parser)]
 #[command(next_help_heading = "Rows")]
 pub(crate) struct NameArgs {
-    /// What rows are named by
+    /// What names the rows
     ///
-    /// Without it by line, or by size if the recording has no call stacks.
+    /// By default the line, or the size if the recording has no call stacks.
     #[arg(long, value_name = "KIND", value_parser = kinds())]
     pub(crate) by: Option<By>,
-    /// Name the innermost frame of all, in whatever library it is
+    /// Name the innermost frame of all, in any library
     #[arg(long, hide_short_help = true)]
     pub(crate) innermost: bool,
     /// Rows to show; exports have all
@@ -95,7 +95,7 @@ pub(crate) struct NameArgs {
 pub(crate) struct BlameOutputArgs {
     /// Write every row as JSON ('-': standard output)
     ///
-    /// As all exports it may be repeated; '-' is standard output, in place of the tables.
+    /// Exports may be repeated; '-' is standard output, in place of the tables.
     #[arg(long, value_name = "FILE")]
     pub(crate) export_json: Vec<PathBuf>,
     /// Write every row as CSV
@@ -104,7 +104,7 @@ pub(crate) struct BlameOutputArgs {
     pub(crate) export_csv: Vec<PathBuf>,
     /// Draw a flame graph of call stacks, as SVG
     ///
-    /// Of a job that of its worst rank.
+    /// For a job, that of its worst rank.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["fragmentation", "growth"])]
     pub(crate) export_flamegraph: Vec<PathBuf>,
     /// Write folded call stacks, a line each, for other flame graph tools
@@ -119,8 +119,8 @@ Examples:
   gmlake-sim diff before.pickle after.pickle --tolerance 1% --by function
   gmlake-sim diff before.pickle after.pickle --tolerance 64MiB --export-json diff.json
 
-Lines that moved are matched only in files that the call stacks prove to be edited.
-Exit codes: 0 the peak is as before, 1 it grew by more than --tolerance, 2 wrong usage or input.";
+diff matches moved lines only in files that the call stacks prove to be edited.
+Exit codes: 0 no growth beyond --tolerance, 1 more growth, 2 wrong usage or input.";
 
 /// `gmlake-sim diff`
 #[derive(Debug, Parser)]

@@ -16,8 +16,8 @@ Examples:
   gmlake-sim fleet --manifest files.csv --out results --shard $SLURM_ARRAY_TASK_ID/32
   gmlake-sim fleet report results --out fleet.html
 
-A fleet that is stopped goes on when the same command is given again.
-Exit codes: 0 all is well, 2 wrong usage, or recordings without a result (table errors).";
+A stopped fleet resumes with the same command.
+Exit codes: 0 success, 2 wrong usage, or recordings without a result (table errors).";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:
@@ -32,13 +32,13 @@ Examples:
 pub(crate) struct FleetArgs {
     #[command(subcommand)]
     pub(crate) command: Option<FleetCommand>,
-    /// Recordings: files, folders with all below, quoted patterns, s3://...
+    /// Recordings: files, folders with everything below, quoted patterns, s3://...
     #[arg(value_name = "INPUT", required_unless_present = "manifest", help_heading = "Input")]
     pub(crate) inputs: Vec<PathBuf>,
     /// CSV or Parquet file with a column path, and perhaps job, date and rank
     #[arg(long, value_name = "FILE", help_heading = "Input")]
     pub(crate) manifest: Option<PathBuf>,
-    /// PyTorch that recorded the files, and that is simulated [default: as their keys tell, else 2.11]
+    /// Version of PyTorch to assume and simulate [default: from the files' keys, else 2.11]
     #[arg(long, value_name = "VERSION", hide_short_help = true, help_heading = "Input")]
     pub(crate) torch_version: Option<TorchVersion>,
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub(crate) struct FleetArgs {
     /// Vary something as sweep does: an option, device-memory, profile, alloc-conf
     #[arg(long, value_name = "NAME=VALUES", help_heading = "Grid")]
     pub(crate) set: Vec<String>,
-    /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of each recording]
+    /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: each recording's]
     #[arg(long, value_name = "SETTINGS", help_heading = "Grid", hide_short_help = true)]
     pub(crate) alloc_conf: Option<String>,
     /// Folder for the Parquet tables runs, ranks, steps and errors
@@ -60,10 +60,10 @@ pub(crate) struct FleetArgs {
     /// Write a row for each training step of each run, too
     #[arg(long, help_heading = "Output")]
     pub(crate) steps: bool,
-    /// Do a share of the work only: number I, from 0, of N
+    /// Do only share I (from 0) of N of the work
     #[arg(long, value_name = "I/N", value_parser = shard, help_heading = "Output")]
     pub(crate) shard: Option<Shard>,
-    /// Do recordings again that had no result, and those of the same part
+    /// Retry recordings without a result, and those of the same part
     #[arg(long, help_heading = "Output", hide_short_help = true)]
     pub(crate) retry_errors: bool,
     /// Threads to use, at most 256, each with a recording in memory [default: one for each core]
@@ -74,7 +74,7 @@ pub(crate) struct FleetArgs {
 /// What else there is to do with a fleet.
 #[derive(Debug, Subcommand)]
 pub(crate) enum FleetCommand {
-    /// Show what a fleet lost, and to which jobs and ranks
+    /// Show what a fleet wastes, and in which jobs and ranks
     Report(FleetReportArgs),
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct FleetReportArgs {
     /// Folder that 'gmlake-sim fleet' wrote
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
-    /// Allocator that the others are compared with, as the tables name it [default: recorded, else the first]
+    /// Allocator to compare the others with, as the tables name it [default: recorded, else the first]
     #[arg(long, value_name = "NAME")]
     pub(crate) reference: Option<String>,
     #[command(flatten)]

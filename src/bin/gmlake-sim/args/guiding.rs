@@ -29,7 +29,7 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(after_help = HELP_EXAMPLES)]
 pub(crate) struct HelpArgs {
-    /// A command, for all its options; a page; or 'all' for all commands with all options
+    /// A command, a page, or 'all' for all commands with all options
     #[arg(value_name = "COMMAND|PAGE|all")]
     pub(crate) topic: Option<String>,
     /// All commands with all options

@@ -16,8 +16,8 @@ Examples:
   gmlake-sim report traces/opt-1.3b-LR-var.pickle.xz
   gmlake-sim report before.pickle after.pickle --diff --out change.html
 
-The page needs no network: it can be mailed, and opens from disk.
-Exit codes: 0 all is well, 2 wrong usage or input.";
+The page needs no network: mail it, or open it from disk.
+Exit codes: 0 success, 2 wrong usage or input.";
 
 /// `gmlake-sim report`
 #[derive(Debug, Parser)]
@@ -29,13 +29,13 @@ pub(crate) struct ReportArgs {
     pub(crate) device: DeviceArgs,
     #[command(flatten)]
     pub(crate) allocators: AllocatorArgs,
-    /// Row that the others are compared with [default: recorded, else caching]
+    /// Row to compare the others with [default: recorded, else caching]
     #[arg(long, value_name = "NAME", help_heading = "Allocators", hide_short_help = true)]
     pub(crate) reference: Option<String>,
     /// Begin with what changed from the first file to the second: by line, category and size
     #[arg(long, help_heading = "Output")]
     pub(crate) diff: bool,
-    /// Where the page goes ('-' for standard output)
+    /// File for the page ('-' for standard output)
     #[arg(long, value_name = "FILE", default_value = "report.html", help_heading = "Output")]
     pub(crate) out: PathBuf,
     /// Threads to use, at most 256 [default: one for each core]
@@ -49,7 +49,7 @@ Examples:
   gmlake-sim plot job.pickle --chart latency --profile a100-paper --out latency.png
   gmlake-sim plot job.pickle --chart sweep --set gmlake.fragment_limit=2MiB..1GiB:x2 --out sweep.svg
 
-Exit codes: 0 all is well, 2 wrong usage or input.";
+Exit codes: 0 success, 2 wrong usage or input.";
 
 /// `gmlake-sim plot`
 #[derive(Debug, Parser)]
@@ -64,7 +64,7 @@ pub(crate) struct PlotArgs {
     /// What to draw
     #[arg(long, value_name = "NAME", value_parser = chart_names(), help_heading = "Output")]
     pub(crate) chart: String,
-    /// The picture, which ends in .svg or .png
+    /// File for the picture, .svg or .png
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) out: PathBuf,
 }

@@ -15,9 +15,9 @@ Examples:
   gmlake-sim plan b32.pickle b96.pickle b160.pickle --by batch=32,96,160 --device-memory 80GiB
   gmlake-sim plan b32.pickle b96.pickle --by batch=32,96 --export-plot batch.svg
 
-Files whose names differ only in the rank are one job, and so is what a folder or a quoted
-pattern holds. Jobs whose names differ in one number make a series.
-Exit codes: 0 all is well, 2 wrong usage or input; files that cannot be used are left out.";
+Files whose names differ only in the rank are one job, and so are the files of a folder or a
+quoted pattern. Jobs whose names differ in one number make a series.
+Exit codes: 0 success, 2 wrong usage or input (plan leaves out unusable files).";
 
 /// `gmlake-sim plan`
 #[derive(Debug, Parser)]
@@ -27,17 +27,17 @@ pub(crate) struct PlanArgs {
     pub(crate) input: InputArgs,
     #[command(flatten)]
     pub(crate) job: JobArgs,
-    /// Quantity in which the jobs differ, with the value of each or to be read from the names [default: read from the
-    /// names, if they differ in one number]
+    /// Quantity in which the jobs differ, perhaps with each value [default: read from the names, if they
+    /// differ in one number]
     #[arg(long, value_name = "NAME[=VALUE,...]", help_heading = "Input", hide_short_help = true)]
     pub(crate) by: Option<String>,
     #[command(flatten)]
     pub(crate) cards: CardArgs,
-    /// Sizes to answer for, such as 80GiB, in addition to the cards; they are what the job may hold, without a reserve
+    /// Sizes to answer for besides the cards, such as 80GiB; all of it is for the job, without a reserve
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = capacity)]
     #[arg(help_heading = "Device")]
     pub(crate) device_memory: Vec<Bytes>,
-    /// How fine the smallest memory is to be
+    /// Resolution of the smallest memory
     #[arg(long, value_name = "SIZE", value_parser = capacity, default_value = "2MiB")]
     #[arg(help_heading = "Device", hide_short_help = true)]
     pub(crate) resolution: Bytes,
@@ -55,7 +55,7 @@ Examples:
   gmlake-sim fits job.pickle --device-memory 80GiB --allocator expandable
   gmlake-sim fits 'ranks/*.pickle' --card H100-80GB --allocator expandable && sbatch train.sh
 
-Exit codes: 0 it fits, 1 it does not (also if another rank cannot be read), 2 wrong usage
+Exit codes: 0 it fits, 1 it does not (even if another rank cannot be read), 2 wrong usage
 or input, 3 unknown: the recorded part fits, but the recording is not the whole job.";
 
 /// `gmlake-sim fits`
@@ -67,13 +67,13 @@ pub(crate) struct FitsArgs {
     pub(crate) input: InputArgs,
     #[command(flatten)]
     pub(crate) job: JobArgs,
-    /// Memory that the job may hold, such as 80GiB
+    /// Memory that the job may reserve, such as 80GiB
     #[arg(long, value_name = "SIZE", value_parser = capacity, help_heading = "Device")]
     pub(crate) device_memory: Option<Bytes>,
-    /// Card of the catalogue that 'gmlake-sim plan' shows; the reserve is taken off
+    /// Card, as 'gmlake-sim plan' names it; --reserve is subtracted
     #[arg(long, value_name = "NAME", help_heading = "Device")]
     pub(crate) card: Option<String>,
-    /// Memory of the card that is left to the CUDA context and to NCCL
+    /// Memory of the card to leave to the CUDA context and NCCL
     #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "1.5GiB")]
     #[arg(help_heading = "Device", conflicts_with = "device_memory", hide_short_help = true)]
     pub(crate) reserve: Bytes,
@@ -88,7 +88,7 @@ pub(crate) struct FitsArgs {
         hide_short_help = true
     )]
     pub(crate) set: Vec<String>,
-    /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of the recording]
+    /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: the recording's]
     #[arg(long, value_name = "SETTINGS", help_heading = "Allocators", hide_short_help = true)]
     pub(crate) alloc_conf: Option<String>,
     /// Threads to use, at most 256 [default: one for each core]
@@ -115,7 +115,7 @@ pub(crate) struct CardArgs {
     /// Another catalogue of cards: CSV with name, marketing_gb, usable and source
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) catalogue: Option<PathBuf>,
-    /// Memory of each card that is left to the CUDA context and to NCCL
+    /// Memory of each card to leave to the CUDA context and NCCL
     #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "1.5GiB")]
     #[arg(hide_short_help = true)]
     pub(crate) reserve: Bytes,
@@ -128,7 +128,7 @@ pub(crate) struct DataArgs {
     /// Threads to use, at most 256 [default: one for each core]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) jobs: Option<NonZeroUsize>,
-    /// Write every number as JSON; as all exports: may be repeated, '-' for standard output in place of the tables
+    /// Write every number as JSON; may be repeated, '-' for standard output in place of the tables
     #[arg(long, value_name = "FILE")]
     pub(crate) export_json: Vec<PathBuf>,
     /// Write the rows as CSV

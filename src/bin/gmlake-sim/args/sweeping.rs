@@ -18,8 +18,8 @@ Examples:
   gmlake-sim sweep *.pickle --allocators caching,expandable --set profile=h200,a100-paper
 
 An axis is an option of an allocator, device-memory, profile or alloc-conf (values separated
-by ';'). A sweep that is stopped goes on when the same command is given again: what is done
-is kept in a journal next to the first export until all is.";
+by ';'). A stopped sweep resumes with the same command: until all is done, a journal next to
+the first export keeps the finished runs.";
 
 /// `gmlake-sim sweep`
 #[derive(Debug, Parser)]
@@ -32,17 +32,17 @@ pub(crate) struct SweepArgs {
     /// Vary something: a list (1,2,4), a range times (2MiB..1GiB:x2) or plus (0..64MiB:+8MiB); may be repeated
     #[arg(long, value_name = "NAME=VALUES", required = true, help_heading = "Grid")]
     pub(crate) set: Vec<String>,
-    /// Allocators to run, separated by commas [default: those that have an axis, else all but those on request]
+    /// Allocators to run, separated by commas [default: those with an axis, else all but those on request]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', help_heading = "Grid")]
     pub(crate) allocators: Vec<String>,
-    /// Leave out devices that have less memory than is live at once, where no allocator can serve everything
+    /// Leave out devices with less memory than is live at once, which no allocator can serve
     #[arg(long, help_heading = "Grid", hide_short_help = true)]
     pub(crate) only_fitting: bool,
-    /// Do share number I (from 0) of N of the points, those next to each other in the grid
+    /// Do only share I (from 0) of N of the points, neighbours in the grid
     #[arg(long, value_name = "I/N", value_parser = shard)]
     #[arg(help_heading = "Grid", hide_short_help = true)]
     pub(crate) shard: Option<Shard>,
-    /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: those of the recording]
+    /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: the recording's]
     #[arg(long, value_name = "SETTINGS", help_heading = "Grid", hide_short_help = true)]
     pub(crate) alloc_conf: Option<String>,
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub(crate) struct SweepOutputArgs {
     /// Threads to use, at most 256 [default: one for each core]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) jobs: Option<NonZeroUsize>,
-    /// Write every number as JSON; as all exports: may be repeated, '-' for standard output in place of the table
+    /// Write every number as JSON; may be repeated, '-' for standard output in place of the table
     #[arg(long, value_name = "FILE")]
     pub(crate) export_json: Vec<PathBuf>,
     /// Write a row for each run as CSV
@@ -71,7 +71,7 @@ pub(crate) struct SweepOutputArgs {
     /// Draw peak reserved memory over one axis or two, as .svg or .png
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Vec<PathBuf>,
-    /// Keep what is done in this file until all is [default: the first export's name and .journal]
+    /// File for finished runs until all are [default: the first export's name and .journal]
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) journal: Option<PathBuf>,
 }
@@ -81,8 +81,8 @@ Examples:
   gmlake-sim tune traces/opt-1.3b-LR-var.pickle.xz
   gmlake-sim tune job.pickle --device-memory 40GiB --export-json tuning.json
 
-The options that PyTorch has in --torch-version are tried in every combination; times are
-predicted from --profile.
+tune tries every combination of the options that PyTorch has in --torch-version. It predicts
+times from --profile.
 Exit codes: 0 a setting helps, 1 none does, 2 wrong usage or input.";
 
 /// `gmlake-sim tune`
@@ -91,14 +91,14 @@ Exit codes: 0 a setting helps, 1 none does, 2 wrong usage or input.";
 pub(crate) struct TuneArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// Memory of the device that the job is to run on, such as 80GiB [default: that in which the
-    /// recorded job died, else it never runs out]
+    /// Memory of the target device, such as 80GiB [default: that in which the recorded job died,
+    /// else unlimited]
     #[arg(long, value_name = "SIZE", value_parser = capacity, help_heading = "Device")]
     pub(crate) device_memory: Option<Bytes>,
-    /// What the driver's calls cost: h200, h100, a100-paper, or a file that gmlake-replay calibrate wrote
+    /// Costs of driver calls: h200, h100, a100-paper, or a file of gmlake-replay calibrate
     #[arg(long, value_name = "PROFILE", default_value = "h200", help_heading = "Device")]
     pub(crate) profile: String,
-    /// Memory that an option must save to be worth setting, as a share; less is seldom worth a setting
+    /// Share of memory that an option must save to be worth setting
     #[arg(
         long,
         value_name = "SHARE",
@@ -110,7 +110,7 @@ pub(crate) struct TuneArgs {
     /// Threads to use, at most 256 [default: one for each core]
     #[arg(long, value_name = "N", help_heading = "Output", hide_short_help = true)]
     pub(crate) jobs: Option<NonZeroUsize>,
-    /// Write every setting that was tried as JSON ('-' for standard output, in place of the tables)
+    /// Write every tried setting as JSON ('-' for standard output, in place of the tables)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) export_json: Vec<PathBuf>,
 }
