@@ -1,4 +1,4 @@
-//! Comparisons as JSON: `{recordings: [...], runs: [...]}` is the result, where a run is a [`RunSummary`] field by field.
+//! Comparisons as JSON: the result is `{recordings: [...], runs: [...]}`; a run is a [`RunSummary`] field by field.
 
 use std::io::Write;
 

@@ -1,6 +1,5 @@
 //! The closing sentence: what the table means, in plain words, with numbers that can be acted on.
 
-use super::blame::called_from;
 use crate::metrics::{Comparison, RECORDED, RecordedOom, RunSummary, Shortfall};
 use crate::trace::CoverageKind;
 use crate::units::{Bytes, Grouped, Size};
@@ -217,6 +216,14 @@ fn bound(comparison: &Comparison) -> Option<String> {
             Some(format!("at least {} are needed, whatever the allocator", Size(bound)))
         }
         _ => Some(format!("no allocator can go below {}", Size(bound))),
+    }
+}
+
+/// A line with the user's own line that called it: `loss_utils.py:40 f (called from train.py:12 g)`.
+pub(super) fn called_from(line: &str, own: Option<&str>) -> String {
+    match own {
+        Some(own) => format!("{line} (called from {own})"),
+        None => line.to_owned(),
     }
 }
 

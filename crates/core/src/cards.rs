@@ -157,8 +157,8 @@ impl Card {
         Self::read(BUILT_IN.as_bytes()).expect("a test reads the catalogue that we ship")
     }
 
-    /// Reads a catalogue: CSV with the columns `name`, `marketing_gb`, `usable` and `source`, and those of a [`Chip`] where
-    /// it is known; `#` begins a comment.
+    /// Reads a catalogue: CSV with the columns `name`, `marketing_gb`, `usable` and `source`, and those of a [`Chip`]
+    /// where it is known; `#` begins a comment.
     ///
     /// # Errors
     /// If a line is not understood.

@@ -42,8 +42,8 @@ pub struct Multiprocessor {
     pub blocks: i32,
 }
 
-/// By compute capability: KiB of shared memory, threads, and blocks of a multiprocessor. From NVIDIA's CUDA C++ Programming
-/// Guide, table "Technical Specifications per Compute Capability".
+/// By compute capability: KiB of shared memory, threads, and blocks of a multiprocessor. From NVIDIA's CUDA C++
+/// Programming Guide, table "Technical Specifications per Compute Capability".
 const MULTIPROCESSORS: &[((i32, i32), Bytes, i32, i32)] = &[
     ((7, 0), 96, 2048, 32),
     ((7, 5), 64, 1024, 16),

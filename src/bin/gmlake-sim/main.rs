@@ -10,6 +10,7 @@
 
 mod allocators;
 mod args;
+mod bar;
 mod blame;
 mod compare;
 mod completion;

@@ -11,7 +11,7 @@ use gmlake::sim::Opened;
 use serde::Serialize;
 
 use crate::args::Color;
-use crate::{topics, work};
+use crate::{bar, topics};
 
 /// What a terminal that does not tell its width is taken to have.
 const USUAL_WIDTH: u16 = 120;
@@ -66,9 +66,8 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 /// Prints a line to standard error, after the program's name.
 pub(crate) fn print_line(text: &str) {
     // If this fails, there is nowhere to report it.
-    let _ = work::without_bar(|| {
-        writeln!(io::stderr().lock(), "gmlake-sim: {}", printable_lines(text))
-    });
+    let _ =
+        bar::without_bar(|| writeln!(io::stderr().lock(), "gmlake-sim: {}", printable_lines(text)));
 }
 
 /// Prints an error as a line to standard error, and where it is explained.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,6 +13,8 @@ use gmlake::sim::RunCount;
 use gmlake::units::{Grouped, Size};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use crate::bar;
 
 /// This many threads, at most [`MOST_JOBS`], or one for each core.
 pub(crate) fn pool(jobs: Option<NonZeroUsize>) -> anyhow::Result<ThreadPool> {
@@ -72,18 +74,6 @@ pub(crate) fn busy(what: &str) -> ProgressBar {
     bar
 }
 
-/// The bar that is shown at last.
-static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
-
-/// Does `work`, which writes to the terminal, without the bar in its way.
-pub(crate) fn without_bar<R>(work: impl FnOnce() -> R) -> R {
-    let bar = SHOWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    match bar {
-        Some(bar) => bar.suspend(work),
-        None => work(),
-    }
-}
-
 fn shown(
     parts: usize,
     template: &str,
@@ -97,7 +87,7 @@ fn shown(
         bar.set_style(with_keys(style));
     }
     bar.enable_steady_tick(Duration::from_millis(200));
-    *SHOWN.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
+    bar::note(&bar);
     bar
 }
 

@@ -13,6 +13,7 @@ use std::io::Write;
 use super::ReportError;
 use super::section::Section;
 use super::table::{Look, plain};
+use super::verdict::called_from;
 use crate::metrics::{Blame, JobBlame, NO_STACK, RankDifference, title_of};
 use crate::units::{Bytes, Grouped, Size};
 pub use diff::{diff_sections, diff_table};
@@ -177,14 +178,6 @@ pub(super) fn named(
 pub(super) fn subject(name: &str) -> String {
     let is_stackless = name == NO_STACK;
     if is_stackless { "the backward pass (no Python stack)".to_owned() } else { name.to_owned() }
-}
-
-/// A line with the user's own line that called it: `loss_utils.py:40 f (called from train.py:12 g)`.
-pub(super) fn called_from(line: &str, own: Option<&str>) -> String {
-    match own {
-        Some(own) => format!("{line} (called from {own})"),
-        None => line.to_owned(),
-    }
 }
 
 pub(super) fn percent(part: Bytes, whole: Bytes) -> String {
