@@ -5,6 +5,7 @@
 
 use super::reading::Record;
 use crate::metrics::UnlikeRank;
+use crate::trace::CoverageKind;
 use crate::units::{Bytes, Size};
 
 /// Ranks that a job must have, so that one can be unlike the others.
@@ -22,6 +23,8 @@ pub(super) struct RankFacts {
     events: u64,
     requested: Bytes,
     settings: String,
+    /// Whether the recording shows the whole job.
+    pub(super) is_complete: bool,
 }
 
 impl RankFacts {
@@ -33,6 +36,7 @@ impl RankFacts {
             events: record.whole("events"),
             requested: record.whole("requested_peak_bytes"),
             settings: record.text("settings"),
+            is_complete: record.text("coverage") == CoverageKind::Complete.name(),
         }
     }
 }
@@ -76,6 +80,9 @@ impl Usual<'_> {
     /// In what a rank differs, as a list.
     fn reason(&self, facts: &RankFacts, reserved: Bytes, lost: Bytes) -> String {
         let mut parts = Vec::new();
+        if !facts.is_complete {
+            parts.push("not recorded completely".to_owned());
+        }
         if facts.settings != self.settings {
             let settings = if facts.settings.is_empty() { "none" } else { &facts.settings };
             parts.push(format!("other allocator settings ({settings})"));
@@ -131,7 +138,13 @@ mod tests {
     use crate::units::GIB;
 
     fn facts(rank: u64) -> RankFacts {
-        RankFacts { rank: Some(rank), events: 1000, requested: 10 * GIB, ..RankFacts::default() }
+        RankFacts {
+            rank: Some(rank),
+            events: 1000,
+            requested: 10 * GIB,
+            is_complete: true,
+            ..RankFacts::default()
+        }
     }
 
     fn found(odd: RankFacts, reserved: Bytes, active: Bytes) -> Vec<String> {
@@ -150,6 +163,8 @@ mod tests {
         assert_eq!(lost, ["4 GiB more lost and cached"]);
         let fewer = found(RankFacts { events: 500, ..facts(7) }, 9 * GIB, 9 * GIB);
         assert_eq!(fewer, ["2 GiB less lost and cached, 50 % fewer requests and frees"]);
+        let cut = found(RankFacts { is_complete: false, ..facts(7) }, 6 * GIB, 4 * GIB);
+        assert_eq!(cut, ["not recorded completely"]);
         let settings = RankFacts { settings: "expandable_segments:True".to_owned(), ..facts(7) };
         let other = found(settings, 10 * GIB, 10 * GIB);
         let settings = "other allocator settings (expandable_segments:True)";

@@ -171,6 +171,8 @@ impl<'a> Summary<'a> {
         let (job, date) = names(place);
         self.found.jobs += 1;
         self.found.ranks += ranks.len() as u64;
+        let incomplete = ranks.iter().filter(|rank| !rank.facts.is_complete).count() as u64;
+        self.found.incomplete_ranks += incomplete;
         let reference = self.reference();
         for rank in ranks {
             self.add_rank(rank, reference);
@@ -184,8 +186,9 @@ impl<'a> Summary<'a> {
             self.name_unlike(&job, &date, ranks, reference);
             let runs = ranks.iter().filter_map(|rank| rank.run(reference));
             let lost_bytes = runs.map(|run| run.reserved.saturating_sub(run.active)).sum();
-            let ranks = ranks.len() as u64;
-            self.found.worst_jobs.push(FleetJob { job, date, ranks, lost_bytes, peaks });
+            let (ranks, is_lower_bound) = (ranks.len() as u64, incomplete > 0);
+            let job = FleetJob { job, date, ranks, is_lower_bound, lost_bytes, peaks };
+            self.found.worst_jobs.push(job);
             self.trim();
         }
     }
@@ -214,7 +217,9 @@ impl<'a> Summary<'a> {
             total.active_bytes += run.active;
             total.oom_ranks += u64::from(run.ooms > 0);
             total.alloc_retries += run.retries;
-            total.sizes.add(run.reserved);
+            if rank.facts.is_complete {
+                total.sizes.add(run.reserved);
+            }
             if let Some(held) = held {
                 total.reference_bytes += held;
                 total.compared_bytes += run.reserved;
@@ -238,12 +243,22 @@ impl<'a> Summary<'a> {
         }
     }
 
-    /// All ranks of a job need cards that hold the worst one.
+    /// All ranks of a job need cards that hold the worst one. Where a recording is not complete, the worst one is not
+    /// known; what its tensors take is a lower bound, and known not to fit where no card has as much.
     fn count_cards(&mut self, label: usize, peak: &JobPeak, ranks: &[Rank]) {
+        let runs = || ranks.iter().filter_map(|rank| rank.run(label));
+        let count = runs().count() as u64;
+        let live = runs().map(|run| run.active).max().unwrap_or(0);
+        let no_card = self.cards.len();
+        let is_known = ranks.iter().all(|rank| rank.facts.is_complete)
+            || self.cards.last().is_none_or(|largest| largest.capacity_bytes < live);
+        if !is_known {
+            self.totals[label].unknown_cards += count;
+            return;
+        }
         let fits = |card: &&Target| peak.oom_ranks == 0 && card.capacity_bytes >= peak.worst_bytes;
-        let card = self.cards.iter().position(fits).unwrap_or(self.cards.len());
-        let count = ranks.iter().filter(|rank| rank.run(label).is_some()).count();
-        self.counts[label][card] += count as u64;
+        let card = self.cards.iter().position(fits).unwrap_or(no_card);
+        self.counts[label][card] += count;
     }
 
     /// Keeps no more than what will be named.

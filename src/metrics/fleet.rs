@@ -15,6 +15,8 @@ pub struct FleetSummary {
     pub events: u64,
     /// Jobs, each date of a job by itself.
     pub jobs: u64,
+    /// Ranks whose recording shows only a part of the job: what they hold is a lower bound.
+    pub incomplete_ranks: u64,
     /// Rows of the table `errors`.
     pub errors: u64,
     /// The cards that jobs are to fit on, the smallest first.
@@ -56,7 +58,9 @@ pub struct FleetTotal {
     pub predicted_driver_ns: Option<u64>,
     /// How many cards of which size the jobs need, the smallest that hold their worst ranks.
     pub cards: Vec<CardCount>,
-    /// How many ranks hold how much.
+    /// Ranks of jobs that were not recorded completely: which card is enough for them is not known.
+    pub unknown_cards: u64,
+    /// How many of the ranks that were recorded completely hold how much.
     #[serde(serialize_with = "as_pairs")]
     pub sizes: SizeHistogram,
 }
@@ -79,6 +83,8 @@ pub struct FleetJob {
     pub date: String,
     /// Its ranks.
     pub ranks: u64,
+    /// Whether what its ranks hold is a lower bound, because one of them was not recorded completely.
+    pub is_lower_bound: bool,
     /// What its ranks hold under the reference and do not use at their peaks, summed.
     pub lost_bytes: Bytes,
     /// The worst rank under each allocator, in the order of the totals.
@@ -173,6 +179,12 @@ impl FleetTotal {
     #[must_use]
     pub fn saved(&self) -> f64 {
         self.reference_bytes as f64 - self.compared_bytes as f64
+    }
+
+    /// The same in percent of what the reference needs.
+    #[must_use]
+    pub fn saved_share(&self) -> f64 {
+        100.0 * self.saved() / self.reference_bytes.max(1) as f64
     }
 
     /// Active over reserved memory, of all ranks together.

@@ -2,8 +2,9 @@
 //! peers.
 
 use super::section::Section;
-use crate::metrics::{CardCount, FleetJob, FleetSummary, FleetTotal, JobPeak};
-use crate::units::{Grouped, Nanos, Size};
+use crate::metrics::{CardCount, FleetJob, FleetSummary, FleetTotal, JobPeak, RECORDED};
+use crate::trace::Bounded;
+use crate::units::{Bytes, Grouped, Nanos, Size};
 
 /// Everything that is shown of a fleet.
 #[must_use]
@@ -21,27 +22,87 @@ pub fn sections(fleet: &FleetSummary) -> Vec<Section> {
     sections
 }
 
-/// The fleet in a sentence or two.
+/// The fleet in a few sentences, the answer first.
 #[must_use]
 pub fn headline(fleet: &FleetSummary) -> String {
-    let (ranks, jobs) = (Grouped(fleet.ranks), Grouped(fleet.jobs));
-    let events = Grouped(fleet.events);
-    let mut text = format!("{ranks} ranks in {jobs} jobs, {events} requests and frees.");
-    let Some(reference) = fleet.totals.first() else { return text };
-    text += &format!(
-        " At their peaks, all ranks together hold {} ({}), of which {:.1} % is in use.",
-        Size(reference.reserved_bytes),
-        reference.allocator,
-        100.0 * reference.utilization()
-    );
-    let best = fleet.totals[1..].iter().filter(|total| total.oom_ranks <= reference.oom_ranks);
-    let best = best.max_by(|a, b| a.saved().total_cmp(&b.saved()));
-    if let Some(best) = best.filter(|best| best.saved() > 0.0) {
-        let share = 100.0 * best.saved() / best.reference_bytes.max(1) as f64;
-        let saved = Size(best.saved() as u64);
-        text += &format!(" {} would hold {saved} less ({share:.1} %).", best.allocator);
+    clauses(fleet).join(" ")
+}
+
+/// The sentences: what would help, what a setting alone would do, what the fleet is, how far that is known.
+pub(super) fn clauses(fleet: &FleetSummary) -> Vec<String> {
+    let (ranks, jobs) = (counted(fleet.ranks, "rank"), counted(fleet.jobs, "job"));
+    let what = format!("{ranks} in {jobs}, {} requests and frees", Grouped(fleet.events));
+    let Some(reference) = fleet.totals.first() else { return vec![format!("{what}.")] };
+    let best = best(fleet, reference);
+    let mut clauses = vec![answer(fleet, reference, best)];
+    let is_setting = |total: &&FleetTotal| total.allocator == "expandable";
+    let setting = fleet.totals[1..].iter().find(is_setting);
+    if let Some(setting) = setting.filter(|total| Some(&total.allocator) != best.map(name))
+        && saves(setting, reference)
+    {
+        let (held, share) = (held(fleet, setting.compared_bytes), setting.saved_share());
+        let setting = "With expandable_segments:True, one setting";
+        clauses.push(format!("{setting}: {held} ({share:.1} % less)."));
     }
-    text
+    let used = 100.0 * reference.utilization();
+    clauses.push(format!("{what}. Of the reserved memory {used:.1} % is in use at the peaks."));
+    clauses.extend(caution(fleet));
+    clauses
+}
+
+fn answer(fleet: &FleetSummary, reference: &FleetTotal, best: Option<&FleetTotal>) -> String {
+    let owner = match reference.allocator.as_str() {
+        RECORDED => "PyTorch",
+        name => name,
+    };
+    let Some(best) = best else {
+        let held = held(fleet, reference.reserved_bytes);
+        return match fleet.totals.len() {
+            1 => format!("{owner} reserved {held} at the peaks of all ranks."),
+            _ => format!("No other allocator needs less than the {held} that {owner} reserved."),
+        };
+    };
+    let [less, more] = [best.compared_bytes, best.reference_bytes].map(|b| held(fleet, b));
+    let share = best.saved_share();
+    format!("{} would hold {less} where {owner} reserved {more}: {share:.1} % less.", name(best))
+}
+
+/// The allocator that saves most, and serves all that the reference serves.
+fn best<'a>(fleet: &'a FleetSummary, reference: &FleetTotal) -> Option<&'a FleetTotal> {
+    let serving = fleet.totals[1..].iter().filter(|total| saves(total, reference));
+    serving.max_by(|a, b| a.saved().total_cmp(&b.saved()))
+}
+
+fn saves(total: &FleetTotal, reference: &FleetTotal) -> bool {
+    total.oom_ranks <= reference.oom_ranks && total.saved() > 0.0
+}
+
+fn name(total: &FleetTotal) -> &String {
+    &total.allocator
+}
+
+/// A sum over all ranks, in a sentence.
+fn held(fleet: &FleetSummary, bytes: Bytes) -> String {
+    let sign = if fleet.incomplete_ranks > 0 { "at least " } else { "" };
+    format!("{sign}{}", Size(bytes))
+}
+
+/// What the recordings do not show.
+fn caution(fleet: &FleetSummary) -> Option<String> {
+    let (incomplete, ranks) = (fleet.incomplete_ranks, fleet.ranks);
+    let (what, whose) = match incomplete {
+        0 => return None,
+        1 => ("was", "its job"),
+        _ => ("were", "their jobs"),
+    };
+    let of = format!("{} of {}", Grouped(incomplete), counted(ranks, "rank"));
+    Some(format!(
+        "{of} {what} not recorded completely: what {whose} need is at least what is shown, and the card is unknown."
+    ))
+}
+
+fn counted(count: u64, what: &str) -> String {
+    format!("{} {what}{}", Grouped(count), if count == 1 { "" } else { "s" })
 }
 
 fn totals(fleet: &FleetSummary) -> Section {
@@ -54,13 +115,13 @@ fn totals(fleet: &FleetSummary) -> Section {
     let row = |total: &FleetTotal| {
         let saved = total.saved();
         let sign = if saved < 0.0 { "-" } else { "" };
-        let share = 100.0 * saved / total.reference_bytes.max(1) as f64;
+        let is_lower_bound = fleet.incomplete_ranks > 0;
         let mut cells = vec![
             total.allocator.clone(),
-            Size(total.reserved_bytes).to_string(),
+            Bounded { bytes: total.reserved_bytes, is_lower_bound }.to_string(),
             format!("{:.1} %", 100.0 * total.utilization()),
             format!("{sign}{}", Size(saved.abs() as u64)),
-            format!("{share:.1} %"),
+            format!("{:.1} %", total.saved_share()),
         ];
         cells.extend([total.ranks, total.oom_ranks, total.alloc_retries].map(grouped));
         if has_time {
@@ -82,16 +143,26 @@ fn cards(fleet: &FleetSummary) -> Section {
     let names: Vec<Option<&str>> = names.filter(|name| is_needed(*name)).collect();
     let mut heading = vec!["allocator"];
     heading.extend(names.iter().map(|name| name.unwrap_or("none of them")));
+    let is_unknown = fleet.totals.iter().any(|total| total.unknown_cards > 0);
+    if is_unknown {
+        heading.push("unknown");
+    }
     let row = |total: &FleetTotal| {
         let count = |name: &Option<&str>| {
             let is_it = |count: &&CardCount| count.card.as_deref() == *name;
             grouped(total.cards.iter().find(is_it).map_or(0, |count| count.count))
         };
-        [total.allocator.clone()].into_iter().chain(names.iter().map(count)).collect()
+        let unknown = is_unknown.then(|| grouped(total.unknown_cards));
+        let counts = names.iter().map(count).chain(unknown);
+        [total.allocator.clone()].into_iter().chain(counts).collect()
     };
     let rows = fleet.totals.iter().map(row).collect();
+    let unknown = match is_unknown {
+        true => "; unknown: a rank of the job was not recorded completely",
+        false => "",
+    };
     let title = format!(
-        "How many cards of each size the jobs need: the smallest that hold their worst rank{}",
+        "Cards that the jobs need: the smallest that hold their worst rank{}{unknown}",
         super::plan::reserve(&fleet.targets)
     );
     Section::new(title, &heading, rows)
@@ -101,9 +172,9 @@ fn jobs(fleet: &FleetSummary) -> Section {
     let shown = fleet.worst_jobs.len();
     let title = match fleet.jobs as usize > shown {
         true => {
-            format!("The {shown} jobs that lose most; for each allocator what the worst rank holds")
+            format!("The {shown} jobs that lose most: for each allocator what the worst rank holds")
         }
-        false => "The jobs; for each allocator what the worst rank holds".to_owned(),
+        false => "The jobs: for each allocator what the worst rank holds".to_owned(),
     };
     let mut heading = vec!["job", "date", "ranks", "lost, sum", "worst rank"];
     heading.extend(fleet.totals.iter().map(|total| total.allocator.as_str()));
@@ -121,7 +192,10 @@ fn jobs(fleet: &FleetSummary) -> Section {
             match job.peaks.iter().find(is_it) {
                 None => "-".to_owned(),
                 Some(peak) if peak.oom_ranks > 0 => format!("OOM in {}", peak.oom_ranks),
-                Some(peak) => Size(peak.worst_bytes).to_string(),
+                Some(peak) => {
+                    let (bytes, is_lower_bound) = (peak.worst_bytes, job.is_lower_bound);
+                    Bounded { bytes, is_lower_bound }.to_string()
+                }
             }
         }));
         cells
@@ -135,7 +209,9 @@ fn unlike(fleet: &FleetSummary) -> Option<Section> {
         return None;
     }
     let title = match fleet.unlike_ranks as usize > shown {
-        true => format!("{} ranks are unlike their peers; those farthest off", fleet.unlike_ranks),
+        true => {
+            format!("Ranks unlike their peers: the {shown} farthest off of {}", fleet.unlike_ranks)
+        }
         false => "Ranks unlike their peers".to_owned(),
     };
     let heading = ["job", "date", "rank", "holds", "median", "reason"];
@@ -152,7 +228,7 @@ fn problems(fleet: &FleetSummary) -> Option<Section> {
     if fleet.problems.is_empty() {
         return None;
     }
-    let title = format!("Problems with recordings: {}", Grouped(fleet.errors));
+    let title = format!("Problems with recordings: {} cannot be used", Grouped(fleet.errors));
     let rows = fleet
         .problems
         .iter()
