@@ -31,9 +31,7 @@ pub use answer::write_answer;
 pub use export::{Export, ExportError, remove_unfinished};
 pub use html::{Page, fleet_page};
 pub use json::write_comparisons;
-pub use plot::{
-    CHARTS, Chart, ImageFormat, write_building, write_fleet, write_series, write_sweep,
-};
+pub use plot::{CHARTS, Chart, ImageFormat, write_building, write_series, write_sweep};
 use verdict::is_choice;
 pub use verdict::is_choice_of_name;
 pub use verdict::verdict;

@@ -50,9 +50,14 @@ pub(super) fn known(allocator: &str) -> Option<Colour> {
 
 /// The colour of each run of a comparison.
 pub(super) fn colours(comparison: &Comparison) -> Vec<Colour> {
+    colours_of(comparison.runs.iter().map(|run| run.allocator.as_str()))
+}
+
+/// The colour of each allocator: its own, or else one that no other has.
+pub(super) fn colours_of<'a>(allocators: impl Iterator<Item = &'a str>) -> Vec<Colour> {
     let mut more = MORE_COLOURS.into_iter().cycle();
-    let mut colour = |name: &str| known(name).or_else(|| more.next()).unwrap_or(COLOURS[0].1);
-    comparison.runs.iter().map(|run| colour(&run.allocator)).collect()
+    let colour = |name: &str| known(name).or_else(|| more.next()).unwrap_or(COLOURS[0].1);
+    allocators.map(colour).collect()
 }
 
 /// Text needs this contrast with what it stands on, as the Web Content Accessibility Guidelines (AA) say.

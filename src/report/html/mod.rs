@@ -33,14 +33,18 @@ use crate::metrics::{
 use crate::printable::printable_lines;
 use crate::units::{Grouped, Nanos, Size};
 
+/// What all pages have.
 const PAGE: &str = include_str!("page.html");
+const READING: &str = include_str!("reading.html");
 const SECTION: &str = include_str!("section.html");
 const HISTORY: &str = include_str!("history.html");
 const STYLE: &str = include_str!("page.css");
+/// The helpers of every page.
+const HELPERS: &str = include_str!("js/dom.js");
 /// In the order in which they need each other.
 const SCRIPTS: [&str; 16] = [
     include_str!("js/decode.js"),
-    include_str!("js/dom.js"),
+    HELPERS,
     include_str!("js/viewport.js"),
     include_str!("js/ribbon.js"),
     include_str!("js/timeline.js"),
@@ -88,24 +92,51 @@ impl Report for Page {
             .enumerate()
             .map(|(index, one)| section(index, one, lives[index].as_ref()))
             .collect();
-        let page = fill(
-            PAGE,
-            &[
-                ("title", &escape(&title)),
-                ("style", STYLE),
-                ("colours", &colours(comparisons)),
-                ("contents", &contents(comparisons)),
-                ("sections", &sections.join("\n")),
-                ("causes", &causes()),
-                ("command", &escape(&self.command)),
-                ("version", env!("CARGO_PKG_VERSION")),
-                ("changes", &changes(&self.diffs)),
-                ("data", &data(comparisons, lives)?),
-                ("lives", &scripts(&columns)),
-                ("script", &SCRIPTS.join("\n")),
-            ],
-        );
-        Ok(out.write_all(page.as_bytes())?)
+        let body = [contents(comparisons), changes(&self.diffs), sections.join("\n")];
+        let page = Shell {
+            title: format!("{title} · GPU memory"),
+            colours: variables(&colours(comparisons)),
+            body: body.join("\n"),
+            reading: fill(READING, &[("causes", &causes())]),
+            command: &self.command,
+            data: data(comparisons, lives)?,
+            scripts: &SCRIPTS,
+            lives: scripts(&columns),
+        };
+        Ok(out.write_all(page.html().as_bytes())?)
+    }
+}
+
+/// What differs from page to page. All but the title and the command is HTML.
+struct Shell<'a> {
+    title: String,
+    colours: String,
+    body: String,
+    /// How to read the page.
+    reading: String,
+    /// The command that made it, as a user would type it.
+    command: &'a str,
+    /// What the charts show, as JSON.
+    data: String,
+    scripts: &'a [&'a str],
+    lives: String,
+}
+
+impl Shell<'_> {
+    fn html(&self) -> String {
+        let values = [
+            ("title", &*escape(&self.title)),
+            ("style", STYLE),
+            ("colours", &self.colours),
+            ("body", &self.body),
+            ("reading", &self.reading),
+            ("command", &escape(self.command)),
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("data", &self.data),
+            ("lives", &self.lives),
+            ("script", &self.scripts.join("\n")),
+        ];
+        fill(PAGE, &values)
     }
 }
 
@@ -169,8 +200,12 @@ fn changes(diffs: &[Diff]) -> String {
 fn data(comparisons: &[Comparison], lives: Vec<Option<Lives>>) -> Result<String, ReportError> {
     let files: Vec<_> =
         comparisons.iter().zip(lives).map(|(one, lives)| data::File::new(one, lives)).collect();
-    let text = serde_json::to_string(&files).map_err(std::io::Error::from)?;
-    // A name that contains "</script>" must not end the script.
+    in_script(&files)
+}
+
+/// JSON that a page may hold: a name that contains "</script>" must not end the script.
+fn in_script(value: &impl serde::Serialize) -> Result<String, ReportError> {
+    let text = serde_json::to_string(value).map_err(std::io::Error::from)?;
     Ok(text.replace('<', "\\u003c"))
 }
 
@@ -187,18 +222,26 @@ fn on_page(Colour { light, dark }: Colour) -> Colour {
     Colour { light: palette::readable(light, on_light), dark: palette::readable(dark, on_dark) }
 }
 
-/// The colours as variables: `--run-FILE-ROW`, the same for text with `-text` behind it, and `--cause-NUMBER`, for
-/// light and dark pages.
-fn colours(comparisons: &[Comparison]) -> String {
-    let mut all: Vec<(String, Colour)> = Vec::new();
-    for (file, comparison) in comparisons.iter().enumerate() {
-        for (row, colour) in palette::colours(comparison).into_iter().enumerate() {
-            all.push((format!("--run-{file}-{row}"), colour));
-            all.push((format!("--run-{file}-{row}-text"), on_page(colour)));
-        }
-    }
+/// The colours with their names: `--run-FILE-ROW`, the same for text with `-text` behind it, and `--cause-NUMBER`.
+fn colours(comparisons: &[Comparison]) -> Vec<(String, Colour)> {
+    let runs = comparisons.iter().map(palette::colours).enumerate();
+    let mut all: Vec<_> = runs.flat_map(|(file, colours)| of_runs(file, &colours)).collect();
     let causes = Cause::ALL.into_iter().enumerate();
     all.extend(causes.map(|(n, cause)| (format!("--cause-{n}"), palette::of_cause(cause))));
+    all
+}
+
+/// The colours of the rows of one file, as lines and as text.
+fn of_runs(file: usize, colours: &[Colour]) -> Vec<(String, Colour)> {
+    let both = |(row, &colour): (usize, &Colour)| {
+        let name = format!("--run-{file}-{row}");
+        [(format!("{name}-text"), on_page(colour)), (name, colour)]
+    };
+    colours.iter().enumerate().flat_map(both).collect()
+}
+
+/// Colours as variables of a style sheet, for light and dark pages.
+fn variables(all: &[(String, Colour)]) -> String {
     let list = |pick: fn(&Colour) -> Rgb| {
         let one = |(name, colour): &(String, Colour)| format!("{name}:{}", hex(pick(colour)));
         all.iter().map(one).collect::<Vec<_>>().join(";")
@@ -252,6 +295,7 @@ fn section(index: usize, comparison: &Comparison, lives: Option<&Lives>) -> Stri
             ("refusal", &refusal(comparison)),
             ("history", &history(comparison, lives)),
             ("loss", &loss(comparison)),
+            ("prices", &prices(comparison)),
             ("notes", &notes(comparison)),
         ],
     )
@@ -264,6 +308,12 @@ fn refusal(comparison: &Comparison) -> String {
     let refusal = Refusal { file: comparison.title().to_owned(), ..refusal.clone() };
     let words = words::html(&refusal_sections(&refusal, TOP));
     format!("<article class=\"prose\"><h2>Out of memory</h2>{words}</article>")
+}
+
+/// Whose prices the times are predicted by.
+fn prices(comparison: &Comparison) -> String {
+    let mut prices = comparison.runs.iter().filter_map(|run| run.prices.as_ref());
+    prices.next().map_or(String::new(), |p| format!(", with prices of {}", escape(&p.profile)))
 }
 
 /// What was lost at the peak, and to whom it is due.
@@ -289,22 +339,39 @@ fn history(comparison: &Comparison, lives: Option<&Lives>) -> String {
             Size(out.most_bytes)
         )
     });
-    fill(
-        HISTORY,
-        &[("allocator", &escape(&history.allocator)), ("left_out", &left_out.unwrap_or_default())],
-    )
+    let (title, what) = match history.has_stacks {
+        true => {
+            ("Who holds the memory", "Live bytes by what they are for, or by who requested them")
+        }
+        false => (
+            "Memory in use, by size",
+            "Live bytes by the size of their blocks, since the recording has no call stacks",
+        ),
+    };
+    let values = [
+        ("title", title),
+        ("what", what),
+        ("allocator", &*escape(&history.allocator)),
+        ("left_out", &*left_out.unwrap_or_default()),
+    ];
+    fill(HISTORY, &values)
 }
 
-/// The sentence, its first letter a capital, its clauses a line each, the first one louder than the others.
+/// The sentence, its first letter a capital, its clauses a sentence each.
 fn verdict_html(words: &str) -> String {
     let mut letters = words.chars();
     let first = letters.next().map(|letter| letter.to_uppercase().collect::<String>());
     let words = first.unwrap_or_default() + letters.as_str();
-    let (head, rest) = words.split_once("; ").unwrap_or((words.trim_end_matches('.'), ""));
-    let rest = rest.trim_end_matches('.').split("; ").filter(|clause| !clause.is_empty());
-    let rest: String =
-        rest.map(|clause| format!("<span>{}.</span> ", escape(&capital(clause)))).collect();
-    let sentence = format!("<strong>{}.</strong> {rest}", escape(head));
+    let clauses = words.trim_end_matches('.').split("; ").filter(|clause| !clause.is_empty());
+    let clauses: Vec<String> = clauses.map(|clause| format!("{}.", capital(clause))).collect();
+    loud(&clauses)
+}
+
+/// Sentences, the first one louder than the others.
+fn loud(sentences: &[String]) -> String {
+    let (head, rest) = sentences.split_first().map_or(("", &[][..]), |(a, b)| (a.as_str(), b));
+    let rest = rest.iter().map(|sentence| format!("<span>{}</span> ", escape(sentence)));
+    let sentence = format!("<strong>{}</strong> {}", escape(head), rest.collect::<String>());
     // A number and its unit stay on one line.
     ["B", "KiB", "MiB", "GiB", "TiB"].iter().fold(sentence, |text, unit| {
         let ends = [" ", ",", ".", ";"].iter();
@@ -322,7 +389,7 @@ fn capital(clause: &str) -> String {
     }
 }
 
-/// The few numbers that the sentence does not say: what was held in vain and why, and what the way out would cost.
+/// The few numbers that the sentence does not say: what was wasted and why, and what the way out would cost.
 fn facts(comparison: &Comparison) -> String {
     let mut facts: Vec<(String, String)> = Vec::new();
     facts.extend(comparison.reference().and_then(|run| in_vain(comparison, run)));
@@ -337,6 +404,11 @@ fn facts(comparison: &Comparison) -> String {
             (Nanos(prices.predicted_driver_ns.total as f64).to_string(), what)
         }));
     }
+    fact_list(&facts)
+}
+
+/// Numbers, each with what it is.
+fn fact_list(facts: &[(String, String)]) -> String {
     let item = |(number, what): &(String, String)| {
         format!("<div><dt>{}</dt><dd>{}</dd></div>", escape(what), escape(number))
     };
@@ -351,7 +423,7 @@ fn in_vain(comparison: &Comparison, run: &RunSummary) -> Option<(String, String)
     let peak = twins.find_map(|twin| twin.peak.as_ref()).filter(|peak| peak.causes.total() > 0)?;
     let (cause, bytes) = peak.causes.rows().max_by_key(|&(_, bytes)| bytes)?;
     let share = 100.0 * bytes as f64 / peak.causes.total() as f64;
-    let what = format!("held in vain at the peak, {share:.0} % of it {}", cause.phrase());
+    let what = format!("wasted at the peak (fragmentation), {share:.0} % of it {}", cause.phrase());
     Some((Size(peak.causes.total()).to_string(), what))
 }
 

@@ -5,38 +5,61 @@ use std::fmt::Write as _;
 use super::escape;
 use crate::report::section::Section;
 
-/// The sections one after another. The first column of each table holds names, the others numbers.
+/// The sections one after another. The first column of each table holds names, the others numbers or words.
 pub(super) fn html(sections: &[Section]) -> String {
     let mut text = String::new();
     for section in sections {
         for line in section.title.lines() {
             let _ = write!(text, "<p>{}</p>", escape(line));
         }
-        if let Some(name) = section.heading.first() {
-            let _ = write!(
-                text,
-                "<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"{}\">{}</div>",
-                escape(name),
-                table(section)
-            );
-        }
+        text += &scrolling(section, section.heading.first().map_or("", String::as_str));
     }
     text
 }
 
+/// The table of a section in a place that scrolls; nothing if there is no table.
+pub(super) fn scrolling(section: &Section, label: &str) -> String {
+    if section.heading.is_empty() {
+        return String::new();
+    }
+    let label = escape(label);
+    let table = table(section);
+    format!(
+        "<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"{label}\">{table}</div>"
+    )
+}
+
 fn table(section: &Section) -> String {
-    let cell = |name: &String| format!("<th scope=\"col\">{}</th>", escape(name));
-    let heading: String = section.heading.iter().map(cell).collect();
+    let has_words: Vec<bool> = (0..section.heading.len()).map(|n| has_words(section, n)).collect();
+    let cell = |(column, name): (usize, &String)| {
+        format!("<th scope=\"col\"{}>{}</th>", class_of(has_words[column]), escape(name))
+    };
+    let heading: String = section.heading.iter().enumerate().map(cell).collect();
     let row = |row: &Vec<String>| {
         let (name, numbers) = row.split_first().map_or(("", &[][..]), |(a, b)| (a.as_str(), b));
         // A row that is part of the one above is indented.
         let class = if name.starts_with("  ") { " class=\"part\"" } else { "" };
-        let cells: String =
-            numbers.iter().map(|text| format!("<td>{}</td>", escape(text))).collect();
+        let cell = |(column, text): (usize, &String)| {
+            format!("<td{}>{}</td>", class_of(has_words[column + 1]), escape(text))
+        };
+        let cells: String = numbers.iter().enumerate().map(cell).collect();
         format!("<tr><th scope=\"row\"{class}>{}</th>{cells}</tr>", escape(name.trim_start()))
     };
     let rows: String = section.rows.iter().map(row).collect();
     format!("<table class=\"named\"><thead><tr>{heading}</tr></thead><tbody>{rows}</tbody></table>")
+}
+
+const fn class_of(has_words: bool) -> &'static str {
+    if has_words { " class=\"sentence\"" } else { "" }
+}
+
+/// A number is not longer than this.
+const LONGEST_NUMBER: usize = 24;
+
+/// Whether a column holds sentences, which stand on several lines. The first column always does.
+fn has_words(section: &Section, column: usize) -> bool {
+    let cells = section.rows.iter().filter_map(|row| row.get(column));
+    column > 0 && cells.map(|cell| cell.chars().count()).any(|letters| letters > LONGEST_NUMBER)
 }
 
 #[cfg(test)]

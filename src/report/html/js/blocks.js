@@ -47,7 +47,8 @@ const filterBox = (lives, session) => {
   [text, least, most].forEach(({ input }) => input.addEventListener('input', soon));
   select.addEventListener('change', apply);
   const clear = () => { for (const { input } of [text, least, most]) input.value = ''; select.value = ''; apply(); };
-  return el('div', { class: 'tools filter', role: 'group', 'aria-label': 'Filter' }, text.node, least.node, most.node,
+  const search = lives.has_stacks ? [text.node] : [];
+  return el('div', { class: 'tools filter', role: 'group', 'aria-label': 'Filter' }, ...search, least.node, most.node,
     el('label', {}, 'category ', select), el('button', { type: 'button', onclick: clear }, 'Clear'), found);
 };
 

@@ -137,3 +137,16 @@ const choices = (names, label, choose, first = 0) => {
   });
   return group;
 };
+
+// Draws a chart in its place. One that fails says so there, and does not take the others with it.
+const hang = (article, draw) => {
+  const root = article.querySelector('.chart');
+  try {
+    draw(root);
+    article.dataset.state = 'drawn';
+  } catch (error) {
+    article.dataset.state = 'failed';
+    root.append(el('p', { class: 'empty' }, `This chart cannot be drawn: ${error.message}`));
+    console.error(error);
+  }
+};

@@ -22,7 +22,7 @@ const latencyChart = (root, file) => {
   const short = (ns) => nanos(ns).replace(/\.0+ /, ' ');
   const geometry = () => {
     const width = surface.clientWidth, wide = width > 720, height = wide ? 340 : 270;
-    const left = 58, right = width - (wide ? 140 : 10), top = 8, zero = height - 46, bottom = zero - 22;
+    const left = 58, right = width - (wide ? 140 : 10), top = 28, zero = height - 46, bottom = zero - 22;
     const x = (n) => count === 1 ? (left + right) / 2 : left + 10 + n / (count - 1) * (right - left - 20);
     const y = (ns) => ns > 0 ? bottom - (Math.log10(ns) - low) / (high - low) * (bottom - top) : zero;
     return { width, wide, height, left, right, top, zero, bottom, x, y };
@@ -34,7 +34,8 @@ const latencyChart = (root, file) => {
     rule(g.zero, 'none');
     const each = Math.max(1, Math.ceil(count / (g.wide ? 20 : 8)));
     for (let n = 0; n < count; n += each) picture.append(svg('text', { x: g.x(n), y: g.height - 24, 'text-anchor': 'middle' }, n + 1));
-    picture.append(svg('text', { x: (g.left + g.right) / 2, y: g.height - 4, 'text-anchor': 'middle' }, 'step'));
+    picture.append(svg('text', { x: (g.left + g.right) / 2, y: g.height - 4, 'text-anchor': 'middle' }, 'training step'),
+      svg('text', { x: 0, y: 12 }, 'driver time in a step'));
     if (at !== null) picture.append(svg('line', { x1: g.x(at), x2: g.x(at), y1: g.top, y2: g.zero, style: 'stroke:var(--faint)' }));
     for (const run of runs) {
       const points = run.steps.map((step, n) => [g.x(n), g.y(step.ns)]);

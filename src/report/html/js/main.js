@@ -1,21 +1,10 @@
-// Hangs every chart in its place. A chart that fails says so there, and does not take the others with it.
+// Hangs every chart in its place.
 
 const CHARTS = { timeline: timelineChart, causes: causesChart, map: mapChart, latency: latencyChart, convergence: convergenceChart };
 const LIVES_CHARTS = { bands: bandsChart, state: stateChart };
 const causeNames = [...document.querySelectorAll('dl.causes dt')].map((node) => node.textContent);
 const files = JSON.parse(document.getElementById('data').textContent);
 
-const hang = (article, draw) => {
-  const root = article.querySelector('.chart');
-  try {
-    draw(root);
-    article.dataset.state = 'drawn';
-  } catch (error) {
-    article.dataset.state = 'failed';
-    root.append(el('p', { class: 'empty' }, `This chart cannot be drawn: ${error.message}`));
-    console.error(error);
-  }
-};
 const articles = (index, charts) => [...document.querySelectorAll(`[data-file="${index}"] [data-chart]`)]
   .filter((article) => article.dataset.chart in charts);
 

@@ -3,14 +3,15 @@
 //   at        the event whose state is shown        selected  a block, or null
 //   kind      by which names blocks are grouped     mask      the blocks that match the filter; null: all
 //
+// Without call stacks nothing says what a block is for; blocks are grouped by size first.
+//
 // `change` sets some of these and tells every chart that listens.
 
 const newSession = (lives) => {
   const kinds = KINDS_OF_NAMES.filter((kind) =>
     (lives.has_stacks || !kind.stacks) && (kind.name !== 'stream' || new Set(lives.origins.map((origin) => origin[2])).size > 1));
   const listeners = [];
-  const first = lives.has_stacks || lives.origins.some((origin) => lives.categories[origin[1]] !== 'unknown');
-  const session = { at: 0, selected: null, mask: null, kinds, kind: kinds.find((kind) => kind.name === (first ? 'category' : 'size')) };
+  const session = { at: 0, selected: null, mask: null, kinds, kind: kinds.find((kind) => kind.name === (lives.has_stacks ? 'category' : 'size')) };
   session.regroup = () => { session.grouping = grouping(lives, session.kind, session.mask); };
   session.listen = (listener) => listeners.push(listener);
   session.change = (values) => {

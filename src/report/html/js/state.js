@@ -86,7 +86,7 @@ const stateChart = (root, lives, session) => {
   const happened = () => {
     const change = lives.changes[session.at], n = Math.abs(change) - 1;
     const oom = lives.ooms.find(([at]) => at === session.at);
-    if (oom) return `${size(oom[1])} were asked for and not to be had`;
+    if (oom) return `${size(oom[1])} were requested and refused`;
     if (!change) return 'no block came or went';
     return `${size(sizeOfBlock(lives, n))} ${change > 0 ? 'asked for' : 'given back'} (${lineOf(lives, n)})`;
   };
