@@ -5,6 +5,7 @@ use std::io::Write;
 use super::{Report, ReportError};
 use crate::device::CallCounts;
 use crate::metrics::{Column, Comparison, Row, columns};
+use crate::printable::printable;
 
 /// A row for each run.
 pub(super) struct Csv;
@@ -31,10 +32,19 @@ impl Report for Csv {
         let heading = BEFORE.into_iter().chain(keys).chain(calls.iter().map(|&(name, _)| name));
         writer.write_record(heading).map_err(std::io::Error::from)?;
         for row in comparisons.iter().flat_map(Comparison::rows) {
-            writer.write_record(fields(&row, columns.clone())).map_err(std::io::Error::from)?;
+            write_row(&mut writer, fields(&row, columns.clone()))?;
         }
         Ok(writer.flush()?)
     }
+}
+
+/// Writes a row. Names come from files; what a terminal would act upon is escaped.
+pub(super) fn write_row(
+    writer: &mut csv::Writer<impl Write>,
+    cells: impl IntoIterator<Item = String>,
+) -> Result<(), ReportError> {
+    let cells = cells.into_iter().map(|cell| printable(&cell).into_owned());
+    Ok(writer.write_record(cells).map_err(std::io::Error::from)?)
 }
 
 fn fields(row: &Row<'_>, columns: impl Iterator<Item = &'static Column>) -> Vec<String> {

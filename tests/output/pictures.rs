@@ -87,6 +87,100 @@ fn every_chart_is_a_picture_in_both_formats() {
     }
 }
 
+/// Every picture shrinks with the window: none has a size that cannot be less.
+#[test]
+fn every_svg_scales() {
+    let folder = folder();
+    let (data, frames) = (by_hand(), trace("opt-1.3b-LR-var.frames"));
+    let grid = ["--allocators", "gmlake", "--set", "gmlake.fragment_limit=2MiB,64MiB"];
+    let run = |name: &str, command: &str, input: &Path, more: &[&str], option: &str| {
+        let out = folder.path().join(format!("{name}.svg"));
+        let mut run = gmlake_sim();
+        run.arg(command).arg(input).args(more).arg(option).arg(&out);
+        run.assert().success();
+        let svg = std::fs::read_to_string(&out).unwrap();
+        let start = svg.find("<svg ").unwrap();
+        let tag = &svg[start..start + svg[start..].find('>').unwrap()];
+        assert!(tag.contains("viewBox=\"0 0 ") && tag.contains("max-width:100%"), "{name}: {tag}");
+    };
+    for chart in ["timeline", "utilization", "map"] {
+        run(chart, "plot", &data, &["--chart", chart], "--out");
+    }
+    run("all", "compare", &data, &[], "--export-plot");
+    run("sweep", "sweep", &data, &grid, "--export-plot");
+    run("flame", "blame", &frames, &[], "--export-flamegraph");
+}
+
+/// What the time in driver calls is: predicted, of each step, by whose prices.
+#[test]
+fn the_latency_chart_says_what_it_shows() {
+    let folder = folder();
+    let out = folder.path().join("latency.svg");
+    let mut command = gmlake_sim();
+    command.arg("plot").arg(trace("opt-1.3b-N")).args(["--chart", "latency"]);
+    command.args(["--device-memory", "8GiB", "--out"]).arg(&out).assert().success();
+    let picture = std::fs::read_to_string(&out).unwrap();
+    for words in [
+        "Predicted time in driver calls, each training step by itself, with prices of ",
+        "driver time in a step (logarithmic scale)",
+        "training step",
+    ] {
+        assert!(picture.contains(words), "{words}: {picture}");
+    }
+    assert!(!picture.contains("a cross marks"), "this chart has no crosses");
+}
+
+/// Names that a file brings along, and the name of the file itself, reach no picture, page or table as they are.
+#[cfg(unix)]
+#[test]
+fn names_of_files_reach_no_picture_page_or_table_unescaped() {
+    let folder = folder();
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/cases");
+    let job = folder.path().join("jobs/<img src=x>\u{1b}[31m");
+    std::fs::create_dir_all(&job).unwrap();
+    let input = job.join("<script>alert(1)\u{9b}31m\u{202e}.pickle");
+    std::fs::copy(cases.join("damaged/evil-names.pickle"), &input).unwrap();
+    let place = |name: &str| folder.path().join(name).display().to_string();
+    let run = |arguments: &[&str]| {
+        let mut command = gmlake_sim();
+        command.current_dir(folder.path()).args(arguments).assert().success();
+    };
+    let file = input.display().to_string();
+    for chart in gmlake::report::CHARTS.iter().filter(|chart| chart.name != "latency") {
+        for ending in ["svg", "png"] {
+            let out = place(&format!("{}.{ending}", chart.name));
+            run(&["plot", &file, "--chart", chart.name, "--out", &out]);
+        }
+    }
+    run(&["plot", &file, "--chart", "sweep", "--allocators", "gmlake", "--out", "sweep.svg"]);
+    run(&["compare", &file, "--export-plot", "all.svg", "--export-csv", "all.csv"]);
+    run(&["blame", &file, "--export-csv", "blame.csv", "--export-flamegraph", "flame.svg"]);
+    run(&["plan", &file, "--allocators", "caching", "--export-csv", "plan.csv"]);
+    run(&["export", &file, "--format", "csv", "--out", "trace.csv"]);
+    run(&["export", &file, "--format", "perfetto", "--out", "trace.json"]);
+    run(&["report", &file, "--out", "page.html"]);
+    run(&["fleet", &place("jobs"), "--out", &place("fleet"), "--allocators", "caching"]);
+    run(&["fleet", "report", "fleet", "--out", "fleet.html"]);
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.display().to_string();
+        if !path.is_file() || name.ends_with(".png") {
+            continue;
+        }
+        seen += 1;
+        let text = std::fs::read_to_string(&path).unwrap();
+        let acts = |letter: char| letter.is_control() && letter != '\n' || letter == '\u{202e}';
+        assert!(!text.contains(acts), "{name}: {:?}", text.split(acts).next().map(str::len));
+        // A table and JSON hold text, which is no markup.
+        let is_markup = name.ends_with(".svg") || name.ends_with(".html");
+        for raw in ["<img", "<script>alert"].iter().filter(|_| is_markup) {
+            assert!(!text.contains(raw), "{name}: {raw}");
+        }
+    }
+    assert_eq!(seen, 13, "every document was looked at");
+}
+
 #[test]
 fn bad_input_is_one_clear_line_and_leaves_nothing_behind() {
     let folder = folder();

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
+use gmlake::printable::printable;
 use gmlake::report::Export;
 use gmlake::sim::{Choice, Opened, Setup, choose, open, transcribe, under, write_tracks};
 use gmlake::trace::{MOST_TRACKS, Records, write_csv, write_minimalloc, write_snapshot};
@@ -49,7 +50,10 @@ pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
             export.finish(|out| Ok(write_snapshot(&records, out)?))?;
         }
         ExportFormat::Csv => {
-            let records = simulate(args, &opened)?;
+            let mut records = simulate(args, &opened)?;
+            for annotation in &mut records.annotations {
+                annotation.name = printable(&annotation.name).into();
+            }
             export.finish(|out| Ok(write_csv(&records, out)?))?;
             report_stacks(&opened);
         }

@@ -13,6 +13,7 @@ use std::io::Write;
 use inferno::flamegraph::{Direction, Options, from_lines};
 
 use super::super::ReportError;
+use super::super::plot::scaling;
 
 /// Writes stacks, outermost frame first and joined by `;`, each with its bytes.
 ///
@@ -44,8 +45,12 @@ pub fn write_flamegraph(
     // The same colour for the same name, so that two graphs can be compared.
     options.hash = true;
     options.min_width = 0.05;
-    let drawn = from_lines(&mut options, lines.iter().map(|line| &line[..]), out);
-    drawn.map_err(|error| ReportError::Draw(error.to_string()))
+    let mut svg = Vec::new();
+    let drawn = from_lines(&mut options, lines.iter().map(|line| &line[..]), &mut svg);
+    drawn.map_err(|error| ReportError::Draw(error.to_string()))?;
+    // Its script makes it as wide as the window; this is for where scripts do not run.
+    let svg = scaling(&String::from_utf8_lossy(&svg), "max-width:100%");
+    Ok(out.write_all(svg.as_bytes())?)
 }
 
 #[cfg(test)]

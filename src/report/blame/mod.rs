@@ -11,6 +11,7 @@ mod refusal;
 use std::io::Write;
 
 use super::ReportError;
+use super::csv::write_row;
 use super::section::Section;
 use super::table::{Look, plain};
 use super::verdict::called_from;
@@ -142,7 +143,7 @@ pub fn write_csv(blames: &[&Blame], out: &mut dyn Write) -> Result<(), ReportErr
                 row.blocks.to_string(),
                 optional(row.oldest_step),
             ];
-            writer.write_record(fields).map_err(std::io::Error::from)?;
+            write_row(&mut writer, fields)?;
         }
     }
     Ok(writer.flush()?)

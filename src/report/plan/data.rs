@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use crate::metrics::{JobPlan, Limit, Need, Plan, Series, Trial, Verdict};
+use crate::report::csv::write_row;
 use crate::report::{ReportError, write_answer};
 
 #[derive(Serialize)]
@@ -92,7 +93,7 @@ pub fn write_csv(jobs: &[JobPlan], out: &mut dyn Write) -> Result<(), ReportErro
         for plan in &job.ranks {
             for need in &plan.needs {
                 for row in rows(job, plan, need) {
-                    writer.write_record(row).map_err(io::Error::from)?;
+                    write_row(&mut writer, row)?;
                 }
             }
         }

@@ -51,13 +51,12 @@ impl Picture for Building {
     fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError> {
         let (head, body) = root.split_vertically(pen.px(HEAD));
         let title = "What a block costs when it is built out of chunks";
-        pen.text(&head, (28, 18), title, &pen.font(30, style::INK))?;
         let (device, rounds) = (&self.device, self.rounds);
         let rounds = if rounds == 1 { "one round".to_owned() } else { format!("{rounds} rounds") };
         let subtitle = format!(
             "{device}: medians of {rounds} with an empty queue; the paper: A100, CUDA 11.4"
         );
-        pen.text(&head, (28, 54), &subtitle, &pen.font(18, style::FAINT_INK))?;
+        pen.title(&head, title, &subtitle)?;
         let (left, right) = body.split_horizontally(pen.px(SPLIT));
         let colours = colours(&self.blocks);
         draw(&left, &self.blocks, &colours, pen)?;

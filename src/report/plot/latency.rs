@@ -7,14 +7,14 @@ use plotters::prelude::*;
 use super::style::{self, Pen, failed};
 use super::{Area, ImageFormat, Picture, ROW, titled, write_picture};
 use crate::metrics::{Comparison, RECORDED, RunSummary};
-use crate::report::{ReportError, table};
+use crate::report::ReportError;
 use crate::units::Nanos;
 
 /// Room for the scale at the left, the names at the right, and the steps' numbers below.
 const LEFT: i32 = 96;
 const RIGHT: i32 = 210;
 const BELOW: i32 = 64;
-const ABOVE: i32 = 12;
+const ABOVE: i32 = 44;
 /// Below the lowest power of ten: no call at all.
 const FLOOR: i32 = 30;
 /// Height of a row without a chart.
@@ -54,7 +54,7 @@ impl Picture for Latency<'_> {
             let (row, below) = rest.split_vertically(pen.px(room(comparison) as i32));
             rest = below;
             let row = &row;
-            let body = titled(row, comparison, &table::headline(comparison), pen)?;
+            let body = titled(row, comparison.title(), &subtitle(comparison), pen)?;
             let lines = lines(comparison);
             let Some(scale) = Scale::new(&body, &lines, pen) else {
                 let font = pen.font(18, style::FAINT_INK);
@@ -69,6 +69,13 @@ impl Picture for Latency<'_> {
         }
         Ok(())
     }
+}
+
+/// What the chart shows.
+fn subtitle(comparison: &Comparison) -> String {
+    let mut prices = comparison.runs.iter().filter_map(|run| run.prices.as_ref());
+    let profile = prices.next().map_or(String::new(), |p| format!(" with prices of {}", p.profile));
+    format!("Predicted time in driver calls, each training step by itself{profile}")
 }
 
 /// A name, the time of each step in nanoseconds, and a colour.
@@ -129,7 +136,9 @@ fn grid<DB: DrawingBackend>(
     scale: &Scale,
     pen: Pen,
 ) -> Result<(), ReportError> {
-    let right = Pen::right(&pen.font(16, style::INK));
+    let (right, left) =
+        (Pen::right(&pen.font(16, style::INK)), Pen::left(&pen.font(16, style::INK)));
+    pen.text(area, (28, 14), "driver time in a step (logarithmic scale)", &left)?;
     let powers = (scale.powers.0..=scale.powers.1).map(|power| {
         let nanos = 10_f64.powi(power);
         // The unit is enough to tell a power of ten: "100 ms", not "100.0 ms".
@@ -146,7 +155,7 @@ fn grid<DB: DrawingBackend>(
         pen.text(area, (scale.x(step), scale.bottom + 26), &(step + 1).to_string(), &above)?;
     }
     let middle = (LEFT + scale.right) / 2;
-    pen.text(area, (middle, scale.bottom + 54), "step", &above)
+    pen.text(area, (middle, scale.bottom + 54), "training step", &above)
 }
 
 fn line<DB: DrawingBackend>(

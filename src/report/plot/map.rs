@@ -151,7 +151,7 @@ impl<'a> Map<'a> {
         pen: Pen,
     ) -> Result<(), ReportError> {
         let title = format!("{}: all memory at the peak", self.comparison.title());
-        pen.text(root, (28, top + 18), &title, &pen.font(30, style::INK))?;
+        pen.title(&root.clone().shrink((0, pen.px(top)), root.dim_in_pixel()), &title, "")?;
         self.legend(root, top + 66, pen)?;
         let mut top = top + HEAD;
         for &(run, peak) in &self.runs {

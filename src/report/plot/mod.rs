@@ -13,7 +13,6 @@
 
 mod bars;
 mod building;
-mod fleet;
 mod latency;
 mod map;
 mod overview;
@@ -33,7 +32,6 @@ use plotters::prelude::*;
 use super::{Report, ReportError, table};
 use crate::metrics::Comparison;
 pub use building::write_building;
-pub use fleet::write_fleet;
 pub use series::write_series;
 use style::{Pen, failed};
 pub use sweep::write_sweep;
@@ -176,8 +174,12 @@ fn svg(picture: &impl Picture, height: u32) -> Result<String, ReportError> {
     let root = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
     drawn(&root, picture, Pen { scale: 1 })?;
     drop(root);
-    // A page narrower than the picture gets a smaller picture, not a part of it.
-    Ok(text.replacen("<svg ", "<svg style=\"max-width:100%;height:auto\" ", 1))
+    Ok(scaling(&text, "max-width:100%;height:auto"))
+}
+
+/// A page narrower than the picture gets a smaller picture, not a part of it.
+pub(super) fn scaling(svg: &str, style: &str) -> String {
+    svg.replacen("<svg ", &format!("<svg style=\"{style}\" "), 1)
 }
 
 fn png(picture: &impl Picture, height: u32, out: &mut dyn Write) -> Result<(), ReportError> {
@@ -228,7 +230,8 @@ fn panels<DB: DrawingBackend>(
     comparison: &Comparison,
     pen: Pen,
 ) -> Result<(), ReportError> {
-    let body = titled(row, comparison, &table::about(comparison), pen)?;
+    let subtitle = about(comparison) + first_oom(comparison);
+    let body = titled(row, comparison.title(), &subtitle, pen)?;
     let (left, right) = body.split_horizontally(pen.px(WIDTH as i32 - 430));
     timeline::draw(&left, comparison, pen)?;
     bars::draw(&right, comparison, pen)
@@ -237,17 +240,23 @@ fn panels<DB: DrawingBackend>(
 /// Writes the title of one file, and leaves the room below it.
 fn titled<'a, DB: DrawingBackend>(
     row: &Area<'a, DB>,
-    comparison: &Comparison,
-    headline: &str,
+    title: &str,
+    subtitle: &str,
     pen: Pen,
 ) -> Result<Area<'a, DB>, ReportError> {
     let (head, body) = row.split_vertically(pen.px(84));
-    pen.text(&head, (28, 18), comparison.title(), &pen.font(30, style::INK))?;
-    // The file's name is the title already.
-    let subtitle = headline.split_once(": ").map_or("", |(_, rest)| rest);
-    let has_oom = comparison.runs.iter().any(|run| run.oom_count > 0);
-    let legend = if has_oom { "; a cross marks the first OOM" } else { "" };
-    let subtitle = &format!("{subtitle}{legend}");
-    pen.text(&head, (28, 54), subtitle, &pen.font(18, style::FAINT_INK))?;
+    pen.title(&head, title, subtitle)?;
     Ok(body)
+}
+
+/// What there is to know of one file, without its name, which is the title.
+fn about(comparison: &Comparison) -> String {
+    let about = table::about(comparison);
+    about.split_once(": ").map_or(String::new(), |(_, rest)| rest.to_owned())
+}
+
+/// The legend of memory over time.
+fn first_oom(comparison: &Comparison) -> &'static str {
+    let has_oom = comparison.runs.iter().any(|run| run.oom_count > 0);
+    if has_oom { "; a cross marks the first OOM" } else { "" }
 }

@@ -36,7 +36,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     if comparisons.len() > MOST_FILES {
         title += &format!(" (the first {MOST_FILES} are shown)");
     }
-    pen.text(area, (28, 18), &title, &pen.font(28, style::INK))?;
+    pen.title(area, &title, "")?;
     scale(area, height(comparisons) as i32, pen)?;
     let mut top = HEAD;
     for comparison in comparisons.iter().take(MOST_FILES) {

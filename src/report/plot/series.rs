@@ -81,9 +81,8 @@ fn capacity(card: &Target) -> f64 {
 impl Picture for Chart<'_> {
     fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError> {
         let title = format!("The smallest device memory by {}", self.series.quantity);
-        pen.text(root, (28, 18), &title, &pen.font(28, style::INK))?;
         let legend = "a card is enough where a curve is below its line";
-        pen.text(root, (28, 54), legend, &pen.font(18, style::FAINT_INK))?;
+        pen.title(root, &title, legend)?;
         let values = self.series.values.iter().map(f64::to_string).collect();
         let axis = Axis { name: self.series.quantity.clone(), values };
         let frame = Frame { columns: self.series.values.len(), most: self.most };

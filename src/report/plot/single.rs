@@ -6,11 +6,11 @@ use plotters::prelude::*;
 
 use super::style::Pen;
 use super::{
-    ALONE, Area, ImageFormat, MOST_TIMELINES, Overview, Picture, ROW, bars, height, timeline,
-    titled, write_picture,
+    ALONE, Area, ImageFormat, MOST_TIMELINES, Overview, Picture, ROW, about, bars, first_oom,
+    height, timeline, titled, write_picture,
 };
 use crate::metrics::Comparison;
-use crate::report::{ReportError, table};
+use crate::report::ReportError;
 
 /// Height of what stands above the bars, and of each bar with its label.
 const HEAD: u32 = 164;
@@ -50,7 +50,9 @@ impl Picture for Rows<'_> {
     fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError> {
         let rows = root.split_evenly((self.comparisons.len().max(1), 1));
         for (row, comparison) in rows.iter().zip(self.comparisons) {
-            let body = titled(row, comparison, &table::about(comparison), pen)?;
+            let legend = if self.has_bars { "" } else { first_oom(comparison) };
+            let subtitle = about(comparison) + legend;
+            let body = titled(row, comparison.title(), &subtitle, pen)?;
             if self.has_bars {
                 bars::draw(&body.margin(0, 0, pen.px(28), 0), comparison, pen)?;
             } else {

@@ -5,6 +5,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::metrics::Comparison;
+use crate::printable::printable;
 use crate::report::ReportError;
 use crate::report::palette::{self, Colour};
 use crate::units::Size;
@@ -21,6 +22,8 @@ pub(super) const ACTIVE: RGBColor = RGBColor(190, 203, 216);
 pub(super) const ALARM: RGBColor = RGBColor(190, 20, 30);
 
 const FAMILY: &str = "sans-serif";
+/// To the left and to the right of titles.
+const MARGIN: i32 = 28;
 
 /// Makes the font known to the drawing library, which has none of its own.
 pub(super) fn register_font() -> Result<(), ReportError> {
@@ -103,7 +106,7 @@ impl Pen {
         style.pos(Pos::new(HPos::Center, VPos::Bottom))
     }
 
-    /// Draws text at a place in finished pixels.
+    /// Draws text at a place in finished pixels. It may come from a file.
     pub(super) fn text<DB: DrawingBackend>(
         self,
         area: &DrawingArea<DB, Shift>,
@@ -112,8 +115,40 @@ impl Pen {
         style: &TextStyle<'static>,
     ) -> Result<(), ReportError> {
         let at = (self.px(at.0), self.px(at.1));
-        area.draw(&Text::new(text.to_owned(), at, style.clone())).map_err(failed)
+        area.draw(&Text::new(printable(text).into_owned(), at, style.clone())).map_err(failed)
     }
+
+    /// Draws the two lines at the head of a picture, each as far as it fits.
+    pub(super) fn title<DB: DrawingBackend>(
+        self,
+        area: &DrawingArea<DB, Shift>,
+        title: &str,
+        subtitle: &str,
+    ) -> Result<(), ReportError> {
+        for (text, y, size, ink) in [(title, 18, 28, INK), (subtitle, 54, 18, FAINT_INK)] {
+            let font = self.font(size, ink);
+            let room = area.dim_in_pixel().0.saturating_sub(self.px(2 * MARGIN).unsigned_abs());
+            let text = shortened(&printable(text), |text| {
+                Ok(area.estimate_text_size(text, &font).map_err(failed)?.0 <= room)
+            })?;
+            self.text(area, (MARGIN, y), &text, &font)?;
+        }
+        Ok(())
+    }
+}
+
+/// As much of the text as fits, with an ellipsis where something is left out.
+fn shortened(
+    text: &str,
+    fits: impl Fn(&str) -> Result<bool, ReportError>,
+) -> Result<String, ReportError> {
+    let mut shown = text.to_owned();
+    let mut letters = text.chars().count();
+    while !fits(&shown)? && letters > 0 {
+        letters -= 1;
+        shown = text.chars().take(letters).collect::<String>() + "…";
+    }
+    Ok(shown)
 }
 
 /// Moves labels apart so that none is nearer than `gap` to the next, as little as possible, within `low..=high`.

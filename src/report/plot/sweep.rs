@@ -237,9 +237,8 @@ impl HeatMaps<'_> {
         pen: Pen,
     ) -> Result<(), ReportError> {
         let title = format!("{}: peak reserved memory", panel.name);
-        pen.text(area, (28, 18), &title, &pen.font(28, style::INK))?;
         let legend = "darker is more; grey with a cross: requests were left out";
-        pen.text(area, (28, 54), legend, &pen.font(18, style::FAINT_INK))?;
+        pen.title(area, &title, legend)?;
         // Who left requests out did less, and is no measure for the others.
         let served = panel.rows.iter().filter(|row| row.oom_count == 0);
         let range = served.fold((f64::MAX, 0.0), |(least, most): (f64, f64), row| {
@@ -330,12 +329,11 @@ fn heading<DB: DrawingBackend>(
     title: &str,
     pen: Pen,
 ) -> Result<(), ReportError> {
-    pen.text(root, (28, 18), title, &pen.font(28, style::INK))?;
     let first = sweep.rows.first().map_or("", |row| title_of(&row.file));
     let more = sweep.rows.iter().any(|row| Some(&row.file) != sweep.rows.first().map(|r| &r.file));
     let files = if more { String::new() } else { format!("{first}; ") };
     let text = format!("{files}a cross marks runs that left requests out");
-    pen.text(root, (28, 54), &text, &pen.font(18, style::FAINT_INK))
+    pen.title(root, title, &text)
 }
 
 /// From nearly white to a dark blue, which any colour vision tells apart.

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use super::ReportError;
+use super::csv::write_row;
 use super::parquet::{Value, encode};
 use super::section::Section;
 use crate::metrics::{Axis, Sweep, SweepRow, title_of};
@@ -48,7 +49,7 @@ pub fn write_csv(sweep: &Sweep, out: &mut dyn Write) -> Result<(), ReportError> 
             Value::Whole(number) => number.map(|n| n.to_string()).unwrap_or_default(),
             Value::Real(number) => format!("{number:.6}"),
         });
-        writer.write_record(cells).map_err(io::Error::from)?;
+        write_row(&mut writer, cells)?;
     }
     Ok(writer.flush()?)
 }
