@@ -14,6 +14,7 @@ use inferno::flamegraph::{Direction, Options, from_lines};
 
 use super::super::ReportError;
 use super::super::plot::scaling;
+use crate::printable::printable;
 
 /// Writes stacks, outermost frame first and joined by `;`, each with its bytes.
 ///
@@ -36,10 +37,10 @@ pub fn write_flamegraph(
     out: &mut dyn Write,
 ) -> Result<(), ReportError> {
     let lines: Vec<String> =
-        stacks.iter().map(|(stack, bytes)| format!("{stack} {bytes}")).collect();
+        stacks.iter().map(|(stack, bytes)| format!("{} {bytes}", printable(stack))).collect();
     let mut options = Options::default();
-    options.title.clone_from(title);
-    options.subtitle = Some(subtitle.clone());
+    options.title = printable(title).into_owned();
+    options.subtitle = Some(printable(subtitle).into_owned());
     "bytes".clone_into(&mut options.count_name);
     options.direction = Direction::Inverted;
     // The same colour for the same name, so that two graphs can be compared.
