@@ -182,7 +182,7 @@ impl<'a> Summary<'a> {
         for (label, peak) in peaks.iter().enumerate() {
             self.count_cards(label, peak, ranks);
         }
-        if let Some(reference) = reference {
+        if let Some(reference) = reference.filter(|_| !ranks.is_empty()) {
             self.name_unlike(&job, &date, ranks, reference);
             let runs = ranks.iter().filter_map(|rank| rank.run(reference));
             let lost_bytes = runs.map(|run| run.reserved.saturating_sub(run.active)).sum();

@@ -92,12 +92,12 @@ fn caution(fleet: &FleetSummary) -> Option<String> {
     let (incomplete, ranks) = (fleet.incomplete_ranks, fleet.ranks);
     let (what, whose) = match incomplete {
         0 => return None,
-        1 => ("was", "its job"),
-        _ => ("were", "their jobs"),
+        1 => ("was", "its job needs"),
+        _ => ("were", "their jobs need"),
     };
     let of = format!("{} of {}", Grouped(incomplete), counted(ranks, "rank"));
     Some(format!(
-        "{of} {what} not recorded completely: what {whose} need is at least what is shown, and the card is unknown."
+        "{of} {what} not recorded completely: what {whose} is at least what is shown, and the card is unknown."
     ))
 }
 
