@@ -22,7 +22,8 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 }
 
 /// Whether a terminal or a document may act upon a character instead of showing it.
-fn acts(letter: char) -> bool {
+#[must_use]
+pub fn acts(letter: char) -> bool {
     letter.is_control()
         // Ends of lines, directions of writing, and characters that are not seen.
         || matches!(letter, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')

@@ -30,7 +30,7 @@ use super::{Report, ReportError, is_choice, table, verdict};
 use crate::metrics::{
     Cause, Column, Comparison, Diff, Loss, Refusal, RunSummary, columns, title_of,
 };
-use crate::printable::printable_lines;
+use crate::printable::{acts, printable_lines};
 use crate::units::{Grouped, Nanos, Size};
 
 /// What all pages have.
@@ -203,10 +203,18 @@ fn data(comparisons: &[Comparison], lives: Vec<Option<Lives>>) -> Result<String,
     in_script(&files)
 }
 
-/// JSON that a page may hold: a name that contains "</script>" must not end the script.
+/// JSON that a page may hold: a name that contains "</script>" must not end the script, nor act upon an editor.
 fn in_script(value: &impl serde::Serialize) -> Result<String, ReportError> {
     let text = serde_json::to_string(value).map_err(std::io::Error::from)?;
-    Ok(text.replace('<', "\\u003c"))
+    let is_raw = |letter: char| letter == '<' || acts(letter);
+    let escaped = |letter: char| format!("\\u{:04x}", u32::from(letter));
+    let mut safe = String::with_capacity(text.len());
+    for part in text.split_inclusive(is_raw) {
+        let last = part.chars().next_back().filter(|&letter| is_raw(letter));
+        safe += part.strip_suffix(is_raw).unwrap_or(part);
+        safe.extend(last.map(escaped));
+    }
+    Ok(safe)
 }
 
 fn hex((red, green, blue): Rgb) -> String {
