@@ -121,7 +121,7 @@ fn the_latency_chart_says_what_it_shows() {
     command.args(["--device-memory", "8GiB", "--out"]).arg(&out).assert().success();
     let picture = std::fs::read_to_string(&out).unwrap();
     for words in [
-        "Predicted time in driver calls, each training step by itself, with prices of ",
+        "Predicted time in driver calls, each training step by itself with prices of ",
         "driver time in a step (logarithmic scale)",
         "training step",
     ] {
