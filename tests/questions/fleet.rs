@@ -365,6 +365,7 @@ fn no_card_is_counted_for_what_was_not_recorded_completely() {
     fleet(&input, &out).assert().success();
     let json = gmlake_sim().args(["fleet", "report", "--json"]).arg(&out).output().unwrap().stdout;
     let json: Value = serde_json::from_slice(&json).unwrap();
+    let json = &json["result"];
     assert_eq!(json["incomplete_ranks"], 1);
     for total in json["totals"].as_array().unwrap() {
         let known: u64 = total["cards"]
@@ -389,6 +390,7 @@ fn no_card_is_counted_for_what_was_not_recorded_completely() {
     let small = ["fleet", "report", "--json", "--cards", "RTX-3090", "--reserve", "23.5GiB"];
     let json = gmlake_sim().args(small).arg(&out).output().unwrap().stdout;
     let json: Value = serde_json::from_slice(&json).unwrap();
+    let json = &json["result"];
     for total in json["totals"].as_array().unwrap() {
         assert_eq!(total["unknown_cards"], 0, "{total}");
         assert_eq!(total["cards"][0]["card"], Value::Null, "{total}");
