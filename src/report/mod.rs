@@ -21,6 +21,7 @@ pub mod parquet;
 pub mod plan;
 mod plot;
 pub mod section;
+mod svg;
 pub mod sweep;
 pub mod table;
 mod timeline;

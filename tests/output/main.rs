@@ -10,6 +10,7 @@ mod commands;
 mod completion;
 mod docs;
 mod export;
+mod fleet_page;
 mod long_page;
 mod page;
 mod pictures;

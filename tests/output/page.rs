@@ -4,6 +4,7 @@
 //! keeps pictures of the page.
 
 use crate::browser;
+use crate::fleet_page::fleet_page;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 
 const CHARTS: [&str; 7] = ["timeline", "bands", "state", "causes", "map", "latency", "convergence"];
 
-fn browser() -> Option<Browser> {
+pub(crate) fn browser() -> Option<Browser> {
     let found = browser::find();
     if found.is_none() {
         assert!(std::env::var_os("GMLAKE_NEEDS_BROWSER").is_none(), "there is no Chromium");
@@ -23,7 +24,7 @@ fn browser() -> Option<Browser> {
     found.map(|path| Browser::start(&path))
 }
 
-fn folder() -> &'static Path {
+pub(crate) fn folder() -> &'static Path {
     static FOLDER: LazyLock<tempfile::TempDir> =
         LazyLock::new(|| tempfile::tempdir().expect("there is a place for temporary files"));
     FOLDER.path()
@@ -41,19 +42,19 @@ fn report(name: &str, inputs: &[String], more: &[&str]) -> PathBuf {
     out
 }
 
-fn trace(name: &str) -> String {
+pub(crate) fn trace(name: &str) -> String {
     format!("traces/{name}.pickle.xz")
 }
 
 /// The page of the example that is everywhere.
-fn example() -> &'static Path {
+pub(crate) fn example() -> &'static Path {
     static PAGE: LazyLock<PathBuf> =
         LazyLock::new(|| report("example.html", &[trace("opt-1.3b-LR-var")], &[]));
     &PAGE
 }
 
 /// The middle of the drawing surface of a chart, scrolled into view.
-fn middle(browser: &mut Browser, chart: &str) -> (f64, f64) {
+pub(crate) fn middle(browser: &mut Browser, chart: &str) -> (f64, f64) {
     let surface = format!("document.querySelector('[data-chart={chart}] :is(.surface, .stack)')");
     browser
         .evaluate(&format!("{surface}.scrollIntoView({{ block: 'center', behavior: 'instant' }})"));
@@ -63,14 +64,14 @@ fn middle(browser: &mut Browser, chart: &str) -> (f64, f64) {
     (x, browser.number(&format!("{place}.top + Math.min({place}.height, 400) / 2")))
 }
 
-fn tip(browser: &mut Browser) -> String {
+pub(crate) fn tip(browser: &mut Browser) -> String {
     browser.settle();
     let tip = "document.getElementById('tip')";
     browser.text(&format!("{tip}.hidden ? '' : {tip}.innerText"))
 }
 
 /// How many colours a chart's surface shows: a canvas pixel by pixel, a drawing shape by shape.
-fn colours(browser: &mut Browser, chart: &str) -> f64 {
+pub(crate) fn colours(browser: &mut Browser, chart: &str) -> f64 {
     let script = format!(
         "(() => {{ const found = new Set();
            for (const canvas of document.querySelectorAll('[data-chart={chart}] canvas')) {{
@@ -89,12 +90,12 @@ fn colours(browser: &mut Browser, chart: &str) -> f64 {
     browser.number(&script)
 }
 
-fn needed_width(browser: &mut Browser) -> f64 {
+pub(crate) fn needed_width(browser: &mut Browser) -> f64 {
     browser.number("document.documentElement.scrollWidth")
 }
 
 /// Nothing that scrolls the page sideways, nothing on the console, nothing asked for but the page itself.
-fn check_quiet(browser: &mut Browser, what: &str) {
+pub(crate) fn check_quiet(browser: &mut Browser, what: &str) {
     let (needed, width) = (needed_width(browser), browser.width as f64);
     assert!(needed <= width, "{what}: the page is {needed} wide in a window of {width}");
     assert_eq!(browser.errors, [""; 0], "{what}");
@@ -122,7 +123,7 @@ fn every_chart_draws_at_both_widths() {
 }
 
 /// Keeps a picture of the whole page, if somebody asked.
-fn keep(browser: &mut Browser, name: &str) {
+pub(crate) fn keep(browser: &mut Browser, name: &str) {
     if let Some(folder) = std::env::var_os("SCREENSHOTS") {
         let path = Path::new(&folder).join(format!("{name}.png"));
         std::fs::write(path, smaller(&browser.screenshot())).expect("the folder is there");
@@ -331,7 +332,7 @@ fn state_only() -> String {
 }
 
 /// A page with call stacks.
-fn stacks() -> &'static Path {
+pub(crate) fn stacks() -> &'static Path {
     static PAGE: LazyLock<PathBuf> = LazyLock::new(|| {
         let allocators = ["--allocators", "caching,expandable"];
         report("stacks.html", &[trace("opt-1.3b-LR-var.frames")], &allocators)
@@ -410,139 +411,6 @@ fn the_state_is_stepped_searched_and_filtered() {
     click(&mut browser, "state", ".filter button");
     assert_eq!(browser.text(found), "");
     check_quiet(&mut browser, "after stepping");
-}
-
-/// The page of a fleet: two jobs, of which one was not recorded completely, and a file that is no recording.
-fn fleet_page() -> &'static Path {
-    static PAGE: LazyLock<PathBuf> = LazyLock::new(|| {
-        let root = folder().join("jobs");
-        let files = [
-            ("traces/graphs.pickle.xz", "graphs/rank0.pickle.xz"),
-            ("traces/pools.pickle.xz", "graphs/rank1.pickle.xz"),
-            ("traces/opt-1.3b-N.pickle.xz", "opt/rank0.pickle.xz"),
-            ("tests/data/cases/truncated/ring.pickle", "cut/rank0.pickle"),
-            ("README.md", "none/rank0.pickle"),
-        ];
-        for (from, to) in files {
-            let to = root.join(to);
-            std::fs::create_dir_all(to.parent().expect("a folder")).expect("the folder is ours");
-            let from = Path::new(env!("CARGO_MANIFEST_DIR")).join(from);
-            std::fs::copy(from, to).expect("it can be copied");
-        }
-        let run = |arguments: &[&str]| {
-            let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"));
-            command.current_dir(folder()).args(arguments).output().expect("it can be started");
-        };
-        run(&["fleet", "jobs", "--out", "results"]);
-        run(&["fleet", "report", "results", "--out", "fleet.html"]);
-        folder().join("fleet.html")
-    });
-    &PAGE
-}
-
-/// Texts of one drawing that lie on each other.
-fn overlaps(browser: &mut Browser) -> String {
-    let script = "(() => { const found = [];
-       for (const picture of document.querySelectorAll('svg')) {
-         const texts = [...picture.querySelectorAll('text')].map((node) => [node.textContent, node.getBoundingClientRect()]);
-         texts.forEach(([one, a], n) => texts.slice(n + 1).forEach(([other, b]) => {
-           if (a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3) found.push(`${one} | ${other}`);
-         }));
-       }
-       return found.join('; '); })()";
-    browser.text(script)
-}
-
-#[test]
-fn the_page_of_a_fleet_is_like_that_of_a_recording() {
-    let Some(mut browser) = browser() else { return };
-    for (width, shade) in [(1280, "light"), (390, "light"), (1280, "dark"), (390, "dark")] {
-        let what = format!("fleet-{width}-{shade}");
-        let features = json!([{"name": "prefers-color-scheme", "value": shade}]);
-        browser.call("Emulation.setEmulatedMedia", json!({ "features": features }));
-        browser.open(fleet_page(), width, 900);
-        let state = "document.querySelector('[data-chart=shares]').dataset.state";
-        assert_eq!(browser.evaluate(state), "drawn", "{what}");
-        let page = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]";
-        let is_dark = browser.number(page) < 40.0;
-        assert_eq!(is_dark, shade == "dark", "{what}");
-        assert!(colours(&mut browser, "shares") >= 5.0, "{what}");
-        assert_eq!(overlaps(&mut browser), "", "{what}");
-        check_quiet(&mut browser, &what);
-        keep(&mut browser, &what);
-    }
-    let answer = browser.text("document.querySelector('.verdict strong').innerText");
-    assert!(answer.contains("where PyTorch reserved at least"), "{answer}");
-    let words = browser.text("document.querySelector('main').innerText");
-    for part in ["1 of 4 ranks was not recorded completely", "unknown", "Problems with recordings"]
-    {
-        assert!(words.contains(part), "{part}: {words}");
-    }
-    let (x, y) = middle(&mut browser, "shares");
-    browser.mouse("mouseMoved", x, y);
-    let text = tip(&mut browser);
-    assert!(text.contains("Ranks that need at most") && text.contains("lake"), "{text}");
-    browser.evaluate("document.querySelector('[data-chart=shares] details').open = true");
-    browser.settle();
-    let rows = browser.number("document.querySelectorAll('[data-chart=shares] tbody tr').length");
-    assert!(rows > 10.0, "a row for each card");
-}
-
-#[test]
-fn no_label_of_a_drawing_lies_on_another() {
-    let Some(mut browser) = browser() else { return };
-    for page in [example(), stacks()] {
-        for width in [1280, 390] {
-            browser.open(page, width, 900);
-            assert_eq!(overlaps(&mut browser), "", "{} at {width}", page.display());
-        }
-    }
-}
-
-#[test]
-fn a_page_opens_by_what_the_recording_tells() {
-    let Some(mut browser) = browser() else { return };
-    let checked = "document.querySelector('[data-chart=bands] [aria-checked=true]').innerText";
-    for (page, kind) in [(example(), "size"), (stacks(), "category")] {
-        browser.open(page, 1280, 900);
-        assert_eq!(browser.text(checked), kind, "{}", page.display());
-        let searches = "document.querySelectorAll('[data-chart=state] [type=search]').length";
-        assert_eq!(browser.number(searches) > 0.0, kind == "category", "{}", page.display());
-    }
-}
-
-#[test]
-fn the_time_in_driver_calls_says_what_it_is() {
-    let Some(mut browser) = browser() else { return };
-    browser.open(example(), 1280, 900);
-    let words = browser.text("document.querySelector('[data-chart=latency]').textContent");
-    for part in [
-        "Predicted time",
-        "each\ntraining step by itself",
-        "with prices of",
-        "driver time in a step",
-    ] {
-        assert!(words.contains(part), "{part}: {words}");
-    }
-}
-
-#[test]
-fn a_picture_is_no_wider_than_a_phone() {
-    let Some(mut browser) = browser() else { return };
-    let mut make = |arguments: &[&str], name: &str| {
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"));
-        command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments).arg(folder().join(name));
-        assert!(command.output().expect("it can be started").status.success(), "{name}");
-        browser.open(&folder().join(name), 390, 844);
-        let width = browser.number("document.documentElement.getBoundingClientRect().width");
-        let needed = needed_width(&mut browser);
-        assert!((300.0..=390.0).contains(&width) && needed <= 390.0, "{name}: {width} {needed}");
-    };
-    let (plain, frames) = (trace("opt-1.3b-N"), trace("opt-1.3b-LR-var.frames"));
-    for chart in gmlake::report::CHARTS {
-        make(&["plot", &plain, "--chart", chart.name, "--out"], &format!("{}.svg", chart.name));
-    }
-    make(&["blame", &frames, "--export-flamegraph"], "flame.svg");
 }
 
 /// axe-core, where `GMLAKE_AXE` names its script: contrast, names, roles.

@@ -50,10 +50,7 @@ pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
             export.finish(|out| Ok(write_snapshot(&records, out)?))?;
         }
         ExportFormat::Csv => {
-            let mut records = simulate(args, &opened)?;
-            for annotation in &mut records.annotations {
-                annotation.name = printable(&annotation.name).into();
-            }
+            let records = table(args, &opened)?;
             export.finish(|out| Ok(write_csv(&records, out)?))?;
             report_stacks(&opened);
         }
@@ -95,6 +92,15 @@ fn simulate(args: &ExportArgs, opened: &Opened) -> Result<Records> {
         bail!("a recording is of one allocator: only --format perfetto takes several");
     };
     Ok(transcribe(opened, choice, &setup)?)
+}
+
+/// What a run did, for a table: no name in it acts upon a terminal.
+fn table(args: &ExportArgs, opened: &Opened) -> Result<Records> {
+    let mut records = simulate(args, opened)?;
+    for annotation in &mut records.annotations {
+        annotation.name = printable(&annotation.name).into();
+    }
+    Ok(records)
 }
 
 fn report_stacks(opened: &Opened) {

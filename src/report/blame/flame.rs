@@ -13,7 +13,7 @@ use std::io::Write;
 use inferno::flamegraph::{Direction, Options, from_lines};
 
 use super::super::ReportError;
-use super::super::plot::scaling;
+use super::super::svg::scaling;
 use crate::printable::printable;
 
 /// Writes stacks, outermost frame first and joined by `;`, each with its bytes.

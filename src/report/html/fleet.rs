@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::{HELPERS, Shell, escape, fact_list, fill, in_script, loud, of_runs, variables, words};
+use super::shell::{HELPERS, Shell, escape, fact_list, fill, in_script, loud, of_runs, variables};
+use super::words;
 use crate::metrics::{FleetSummary, FleetTotal, Target};
 use crate::report::section::Section;
 use crate::report::{ReportError, fleet, palette};

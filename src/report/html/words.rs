@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::escape;
+use super::shell::escape;
 use crate::report::section::Section;
 
 /// The sections one after another. The first column of each table holds names, the others numbers or words.

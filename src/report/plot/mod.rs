@@ -29,6 +29,7 @@ use std::path::Path;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
+use super::svg::scaling;
 use super::{Report, ReportError, table};
 use crate::metrics::Comparison;
 pub use building::write_building;
@@ -175,11 +176,6 @@ fn svg(picture: &impl Picture, height: u32) -> Result<String, ReportError> {
     drawn(&root, picture, Pen { scale: 1 })?;
     drop(root);
     Ok(scaling(&text, "max-width:100%;height:auto"))
-}
-
-/// A page narrower than the picture gets a smaller picture, not a part of it.
-pub(super) fn scaling(svg: &str, style: &str) -> String {
-    svg.replacen("<svg ", &format!("<svg style=\"{style}\" "), 1)
 }
 
 fn png(picture: &impl Picture, height: u32, out: &mut dyn Write) -> Result<(), ReportError> {
