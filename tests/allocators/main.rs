@@ -1,5 +1,7 @@
 //! Allocators: the contract of the port, random scripts, failures, adversaries.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 #[path = "../common/mod.rs"]
 mod common;
 

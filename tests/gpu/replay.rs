@@ -3,8 +3,6 @@
 //! The real program runs, loads the mock as it would load the driver, and is made to fail in many ways. Without a C++
 //! compiler these tests say so and pass; what needs no driver is tested in any case.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

@@ -3,8 +3,6 @@
 //!
 //! Without a C++ compiler these tests say so and pass.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

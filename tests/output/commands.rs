@@ -1,7 +1,5 @@
 //! Commands, in what they share: `--json`, files that are never overwritten, compression, pipes, plain words.
 
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 use std::io::Read;
 use std::path::Path;

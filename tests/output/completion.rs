@@ -1,7 +1,5 @@
 //! Completions and manual pages: a real bash completes every command, and every option has words in its page.
 
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 use std::process::Command;
 

@@ -6,8 +6,6 @@
 //!                                                             └ anything else: says in OTHERS where it runs, and why
 //! ```
 
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};

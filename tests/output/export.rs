@@ -1,7 +1,5 @@
 //! Exports for other tools: simulated runs as snapshots, and lifetimes as tables.
 
-#![allow(clippy::unwrap_used)]
-
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;

@@ -1,5 +1,7 @@
 //! Output: what users see. The command line, documents, pages, pictures; and the structure of the code.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 #[path = "../common/browser.rs"]
 mod browser;
 #[path = "../common/mod.rs"]

@@ -1,7 +1,5 @@
 //! Readable pictures: words with enough contrast, and that say what is there.
 
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 use std::path::Path;
 

@@ -1,7 +1,5 @@
 //! The terminal: tables that fit, colours, progress, and quiet.
 
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 use std::process::{Command as Process, Stdio};
 

@@ -1,7 +1,5 @@
 //! Categories: the rule line by line, and a made-up job from its file on.
 
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 
 use crate::common::stacks::{Job, snapshot};

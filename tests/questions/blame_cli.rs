@@ -1,7 +1,5 @@
 //! `blame` and `diff`, as users meet them.
 
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,5 @@
 //! Stacks of every kind, from files as people have them: who asked is a line, and never PyTorch's own machinery.
 
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,5 @@
 //! Runs that are not made again: what comes from a cache is what a run would have said.
 
-#![allow(clippy::unwrap_used)]
-
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -1,7 +1,5 @@
 //! `fleet`: many recordings into Parquet tables, as users meet it, and killed at any moment.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

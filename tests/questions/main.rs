@@ -1,5 +1,7 @@
 //! Questions: blame, out of memory, plan, tune, fleets.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 #[path = "../common/mod.rs"]
 mod common;
 

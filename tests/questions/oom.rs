@@ -4,8 +4,6 @@
 //! pool is used serves the request, and so does 2.13; expandable segments, `max_split_size_mb:32` and
 //! `roundup_power2_divisions:2` do not.
 
-#![allow(clippy::unwrap_used)]
-
 use crate::common::cli::{gmlake_sim, output};
 use predicates::prelude::*;
 use predicates::str::contains;

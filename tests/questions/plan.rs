@@ -4,8 +4,6 @@
 //! those of
 //! `reports/plan.md` that are not in `traces/` are checked too.
 
-#![allow(clippy::unwrap_used)]
-
 use std::path::{Path, PathBuf};
 
 use gmlake::allocator::ALL;

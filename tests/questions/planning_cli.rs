@@ -1,7 +1,5 @@
 //! `plan`, `fits`, `sweep`, `tune` and jobs of many ranks, as users meet them.
 
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,7 +1,5 @@
 //! Settings as PyTorch reads them: `--alloc-conf`, sizes and lists as people type and paste them.
 
-#![allow(clippy::unwrap_used)]
-
 use crate::common::cli::{gmlake_sim, output};
 use predicates::prelude::*;
 use predicates::str::contains;

@@ -1,7 +1,5 @@
 //! Tuning: only what helps is recommended.
 
-#![allow(clippy::unwrap_used)]
-
 use crate::common::cli::{gmlake_sim, output};
 use predicates::prelude::*;
 use predicates::str::contains;

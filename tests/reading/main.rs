@@ -1,5 +1,7 @@
 //! Reading: every format, whole, cut, packed, wrapped, damaged, remote.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../common/flaky_server.rs"]

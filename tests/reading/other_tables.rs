@@ -1,7 +1,5 @@
 //! Tables of other programs: the log of RAPIDS RMM, and the lifetimes of minimalloc.
 
-#![allow(clippy::unwrap_used)]
-
 use crate::common::cli::gmlake_sim;
 use gmlake::sim::{OpenOptions, open_bytes};
 use gmlake::trace::synthetic::Program;

@@ -3,8 +3,6 @@
 //! `tests/remote` does the same with real servers.
 
 #![cfg(feature = "remote")]
-#![allow(clippy::unwrap_used)]
-
 use crate::flaky_server;
 use std::fs;
 use std::thread;

@@ -1,7 +1,5 @@
 //! Tables and odd snapshots: what spreadsheets, scripts and other tools make of a recording is read as it was meant.
 
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;

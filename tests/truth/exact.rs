@@ -4,8 +4,6 @@
 //! arrive at the counters that `torch.cuda.memory_stats()` showed at the end. Where more recordings lie next to the
 //! checkout (`../shared/traces`, or the folder that `GMLAKE_TRACES` names), they are checked too.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -1,5 +1,7 @@
 //! Truth: what PyTorch, CUDA and other allocators did, done again.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 #[path = "../common/mod.rs"]
 mod common;
 
