@@ -40,9 +40,9 @@ pub struct Records {
     pub written_by: Option<Writer>,
     /// Whether it was made on the virtual GPU. Its times are then those of a host, and no GPU's.
     pub is_virtual: bool,
-    /// Handle of each [`StreamId`], ascending.
+    /// Handle of each [`StreamId`](crate::StreamId), ascending.
     pub streams: Vec<u64>,
-    /// PyTorch's id of each [`PoolId`]; the first is `(0, 0)`, the default pool.
+    /// PyTorch's id of each [`PoolId`](crate::PoolId); the first is `(0, 0)`, the default pool.
     pub pools: Vec<(u64, u64)>,
     /// Call stacks. Empty unless they were asked for.
     pub stacks: Stacks,
