@@ -17,7 +17,8 @@ fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         // `cargo test` has built it already, but `cargo test --test gpu torch` has not.
-        let arguments = ["build", "--profile", "test", "--package", "gmlake-torch"];
+        // With an example, so that all has the features that the tests give it, and nothing is compiled again.
+        let arguments = ["build", "--profile", "test", "--lib", "--example", "categories"];
         let manifest = env!("CARGO_MANIFEST_DIR");
         let mut cargo = Command::new(env!("CARGO"));
         // What `cargo test` says of this package would make build scripts that ask for it run again, and with them
