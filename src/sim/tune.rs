@@ -17,8 +17,8 @@
 //! the run's time spent in the driver weighs as much as one per cent of memory, up to five per cent, and each option
 //! that is set must save what it is worth. Where a device is given, memory is there to be used, and only time and
 //! options weigh. Of settings with as many options, none is taken that another beats in memory, retries and time.
-//! More options beat fewer only if they retry less, or if each of them saves what it is worth. Nothing is taken that reserves
-//! more than PyTorch's defaults.
+//! More options beat fewer only if they retry less, or if each of them saves what it is worth. Nothing is taken that
+//! reserves more than PyTorch's defaults.
 
 use rayon::prelude::*;
 

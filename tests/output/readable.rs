@@ -21,7 +21,7 @@ fn a_picture_says_nothing_that_it_does_not_show() {
         assert!(!picture(&[steps], chart).contains("driver time"), "{chart}");
     }
     let latency = picture(&[steps], "latency");
-    assert!(latency.contains("driver time by profile h200") && latency.contains(" µs"));
+    assert!(latency.contains("with prices of h200") && latency.contains(" µs"));
     let height = |svg: &str| -> u32 {
         let (_, rest) = svg.split_once("height=\"").unwrap();
         rest.split_once('"').unwrap().0.parse().unwrap()

@@ -275,5 +275,5 @@ fn a_state_without_events_gets_no_advice_about_requests() {
     let found = found.expect("it runs");
     assert!(found.lost_bytes > 0 && found.growth.is_none());
     let advice = gmlake::report::blame::advice(&found);
-    assert!(advice.contains("from the beginning") && advice.ends_with('.'), "{advice}");
+    assert!(advice.contains("when the recording started") && advice.ends_with('.'), "{advice}");
 }

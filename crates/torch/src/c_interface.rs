@@ -1,7 +1,8 @@
 //! `libgmlake_torch.so`: the functions that PyTorch calls.
 //!
 //! With `mount_interface` this is the only unsafe code of the plug-in. It turns what C hands over into Rust and back.
-//! No panic crosses: after one, what the plug-in believes about memory may be wrong, so the process ends with a message.
+//! No panic crosses: after one, what the plug-in believes about memory may be wrong, so the process ends with a
+//! message.
 //!
 //! PyTorch does not look at what `gmlake_malloc` returns, so that failures must be C++ exceptions. They are made from
 //! PyTorch's own parts, found by name in the process (`libc10.so`, `libc10_cuda.so`): nothing of PyTorch is needed to
