@@ -190,8 +190,8 @@ fn a_snapshot_within_something_else_is_found_or_there_is_advice() {
         }
     }
     for (name, advice) in [
-        ("two.pickle", "holds 2 snapshots, of ranks or of moments; save each to a file of its own"),
-        ("two.json", "a second snapshot: save each to a file of its own"),
+        ("two.pickle", "holds 2 snapshots, of ranks or of moments; choose one with --snapshot N"),
+        ("two.json", "holds 2 snapshots, of ranks or of moments; choose one with --snapshot N"),
         ("old.pt", "write the snapshot with pickle.dump(snapshot, file)"),
         ("utf16.csv", "a text in UTF-16: save it in UTF-8"),
     ] {
