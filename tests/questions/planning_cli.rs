@@ -93,7 +93,10 @@ fn runs_of(document: &serde_json::Value) -> Vec<serde_json::Value> {
 fn compare_runs_on_every_device() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("two.json");
-    let entry = |action: &str, size: u64| serde_json::json!({"action": action, "addr": 1 << 30, "size": size, "stream": 0});
+    let entry = |action: &str, size: u64| {
+        let (addr, stream) = (1_u64 << 30, 0);
+        serde_json::json!({"action": action, "addr": addr, "size": size, "stream": stream})
+    };
     let trace = |size: u64| vec![entry("segment_alloc", size), entry("alloc", size)];
     let traces = [trace(20 << 20), vec![], trace(40 << 20)];
     let snapshot = serde_json::json!({"segments": [], "device_traces": traces});
