@@ -212,8 +212,6 @@ impl VirtualGpu {
             "unwritten": self.unwritten,
             "estimated_workspaces": self.estimated.0.len(),
             "estimated": self.estimated.1,
-            "reported_card": self.conf.card.chip.reported,
-            "cudnn": self.conf.cudnn,
             "workspaces_of_others": self.conf.workspaces.of_others,
             "peak_bytes": self.peak(),
             "host_peak_bytes": self.host.peaks(),
