@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
+from .predict import Problem
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -24,9 +26,6 @@ COLUMNS = ["direction", "kind", "channels_last", "input", "weight", "output", "s
 """What identifies a convolution, as in crates/virtual-gpu/src/workspace/asked.rs."""
 TABLE = ["card", "cudnn", *COLUMNS, "bytes"]
 """The columns of what was measured."""
-
-class Problem(Exception):
-    """What is wrong with the list, or with the machine."""
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:

@@ -98,7 +98,7 @@ def check(table: str) -> None:
     """Whether a file is a table of workspaces."""
     try:
         measure.read(table, measure.TABLE)
-    except measure.Problem as problem:
+    except Problem as problem:
         raise Problem(f"--workspaces {problem}") from problem
 
 
