@@ -27,6 +27,7 @@ build_sdist = maturin.build_sdist
 prepare_metadata_for_build_wheel = maturin.prepare_metadata_for_build_wheel
 
 
+FEATURES = ["--features", "remote"]
 # The library of each package.
 LIBRARIES = {
     "gmlake-torch": "gmlake_torch",  # the allocators inside PyTorch
@@ -43,10 +44,13 @@ def cargo() -> list[str]:
 
 
 def build_libraries() -> None:
-    """Builds the libraries and puts them into the package."""
-    packages = [word for package in LIBRARIES for word in ("-p", package)]
+    """Builds the libraries and puts them into the package.
+
+    The programs are built with them, so that maturin finds them built and no dependency is compiled twice.
+    """
+    packages = [word for package in ("gmlake", *LIBRARIES) for word in ("-p", package)]
     messages = subprocess.run(
-        [*cargo(), "--profile", PROFILE, *packages, "--message-format=json-render-diagnostics"],
+        [*cargo(), "--profile", PROFILE, *packages, *FEATURES, "--message-format=json-render-diagnostics"],
         cwd=ROOT, check=True, stdout=subprocess.PIPE,
     ).stdout.splitlines()
     files = [name for line in messages for name in json.loads(line).get("filenames", [])]
@@ -62,5 +66,5 @@ def build_wheel(
     """Builds the wheel into a folder, and returns its name: the entry that pip calls."""
     build_libraries()
     elsewhere = f" --target {TARGET} --zig --compatibility {PLATFORM}" if TARGET else ""
-    settings = {"build-args": f"--features remote --profile {PROFILE}{elsewhere}", **(config_settings or {})}
+    settings = {"build-args": f"{' '.join(FEATURES)} --profile {PROFILE}{elsewhere}", **(config_settings or {})}
     return maturin.build_wheel(directory, settings, metadata_directory)
