@@ -130,7 +130,7 @@ fn assemble(opened: &Opened, choices: &Choices, simulated: Vec<RunSummary>) -> C
         reference,
         span_us: trace.span_us(),
         step_starts: trace.steps.iter().map(|step| Moment::of(trace, step.start)).collect(),
-        recorded_oom: recorded_oom(opened, &choices.open),
+        recorded_oom: recorded_oom(opened),
         coverage: opened.coverage.clone(),
         notes,
         ..Comparison::default()

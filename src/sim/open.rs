@@ -16,9 +16,6 @@ use crate::remote;
 use crate::trace::{self, LoadOptions, MAX_INPUT, Records, TraceError};
 use crate::units::Bytes;
 
-/// No forward pass has more entries; what has is not read a second time.
-const MOST_OF_A_PASS: usize = 1 << 20;
-
 /// How a file is opened.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
@@ -26,7 +23,7 @@ pub struct OpenOptions {
     pub device: Option<u32>,
     /// The PyTorch that wrote the file; `None`: as its keys tell.
     pub version: Option<TorchVersion>,
-    /// Whether to keep the call stacks.
+    /// Whether to keep the call stacks; see [`LoadOptions::stacks`].
     pub stacks: bool,
     /// A file whose content is larger than this is refused.
     pub max_input: Bytes,
@@ -49,8 +46,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, TraceError> {
     let all = load(path, options)?;
     let devices = devices(&all);
     let records = trace::choose_device(all, options.device, path)?;
-    let opened = prepare(path, devices, records, options.version);
-    Ok(with_phase(opened, options, || reload(path, options)))
+    Ok(prepare(path, devices, records, options.version))
 }
 
 /// Opens one device of a file whose content is already in memory, under this name.
@@ -61,8 +57,7 @@ pub fn open_bytes(name: &Path, bytes: &[u8], options: &OpenOptions) -> Result<Op
     let all = trace::load_bytes(bytes, &load_options(options))?;
     let devices = devices(&all);
     let records = trace::choose_device(all, options.device, name)?;
-    let opened = prepare(name, devices, records, options.version);
-    Ok(with_phase(opened, options, || trace::load_bytes(bytes, &with_stacks(options)).ok()))
+    Ok(prepare(name, devices, records, options.version))
 }
 
 /// Opens every device of a file that has entries, or the one that was asked for.
@@ -75,14 +70,10 @@ pub fn open_all(path: &Path, options: &OpenOptions) -> Result<Vec<Opened>, Trace
     let is_plain = devices.iter().filter(|&&(_, entries)| entries > 0).count() < 2;
     if options.device.is_some() || is_plain {
         let records = trace::choose_device(all, options.device, path)?;
-        let opened = prepare(path, devices, records, options.version);
-        return Ok(vec![with_phase(opened, options, || reload(path, options))]);
+        return Ok(vec![prepare(path, devices, records, options.version)]);
     }
     all.retain(|records| !records.entries.is_empty());
-    let prepare = |records| {
-        let opened = prepare(path, devices.clone(), records, options.version);
-        with_phase(opened, options, || reload(path, options))
-    };
+    let prepare = |records| prepare(path, devices.clone(), records, options.version);
     Ok(all.into_par_iter().map(prepare).collect())
 }
 
@@ -93,39 +84,6 @@ fn load(path: &Path, options: &OpenOptions) -> Result<Vec<Records>, TraceError> 
 fn load_options(options: &OpenOptions) -> LoadOptions {
     let OpenOptions { version, stacks, max_input, snapshot, .. } = *options;
     LoadOptions { torch_version: version, stacks, max_bytes: max_input, snapshot }
-}
-
-fn with_stacks(options: &OpenOptions) -> LoadOptions {
-    LoadOptions { stacks: true, ..load_options(options) }
-}
-
-/// The same file with call stacks. Standard input and remote files are not read again.
-fn reload(path: &Path, options: &OpenOptions) -> Option<Vec<Records>> {
-    path.is_file().then(|| trace::load(path, &with_stacks(options)).ok()).flatten()
-}
-
-/// Adds to the coverage of a recording that died in its first step whether that was before the backward pass. Only call
-/// stacks tell; `reload` reads the file with them.
-fn with_phase(
-    mut opened: Opened,
-    options: &OpenOptions,
-    reload: impl FnOnce() -> Option<Vec<Records>>,
-) -> Opened {
-    if !opened.coverage.ends_in_first_step() || opened.records.entries.len() > MOST_OF_A_PASS {
-        return opened;
-    }
-    let device = opened.records.device;
-    let is_before = match options.stacks {
-        true => ends_before_backward(&opened.records),
-        false => reload().is_some_and(|all| {
-            let mut same = all.iter().filter(|records| records.device == device);
-            same.next().is_some_and(ends_before_backward)
-        }),
-    };
-    if is_before {
-        opened.coverage = opened.coverage.without_backward();
-    }
-    opened
 }
 
 fn devices(all: &[Records]) -> Vec<(u32, usize)> {
@@ -139,6 +97,9 @@ fn prepare(
     version: Option<TorchVersion>,
 ) -> Opened {
     let mut opened = Opened { devices, ..reconstruct(records, version) };
+    if opened.coverage.ends_in_first_step() && ends_before_backward(&opened.records) {
+        opened.coverage = opened.coverage.without_backward();
+    }
     opened.file = remote::shown(path);
     if let Some(recorded) = &mut opened.recorded {
         recorded.file.clone_from(&opened.file);

@@ -112,6 +112,25 @@ fn a_job_that_died_in_its_first_step_fits_nowhere_for_certain() {
     assert!(!text.contains("whole job runs"), "{text}");
 }
 
+/// What comes through a pipe cannot be read a second time.
+#[test]
+fn an_out_of_memory_is_read_once() {
+    let Some(file) = case("truncated/oom-in-forward.pickle") else { return };
+    let piped = |arguments: &[&str]| {
+        let mut command = gmlake_sim();
+        let output = command.args(arguments).pipe_stdin(&file).unwrap().output().expect("it runs");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    let compared = piped(&["compare", "-", "--allocators", "caching"]);
+    let sentence = "Out of memory in step 1: `transformers/activations.py:103 forward` (called \
+                    from `train.py:25 train_step`) requested 88 MiB";
+    assert!(compared.contains(sentence), "{compared}");
+    for command in [&["plan", "-"][..], &["fits", "-", "--card", "RTX-4090"]] {
+        let said = piped(command);
+        assert!(said.contains("before its first backward pass"), "{said}");
+    }
+}
+
 #[test]
 fn every_command_warns_of_a_state_without_history() {
     let Some(file) = case("truncated/state-only.pickle") else { return };

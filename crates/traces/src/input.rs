@@ -1,9 +1,9 @@
 //! Input: the content of a file or of standard input, decompressed if it is compressed.
 //!
 //! A plain file is read as long as it was when it was opened: should somebody cut it short meanwhile, that is an error
-//! of this file. Only what is larger than half of the machine's memory is mapped, so that the kernel brings in what the
-//! readers touch; to cut such a file short ends the program. gzip, zstd and xz are recognised by their first bytes,
-//! never by the name.
+//! of this file. One that is larger than half of the machine's memory is copied to a temporary file, and the copy is
+//! mapped, so that the kernel brings in what the readers touch. The file itself is never mapped, since to cut a mapped
+//! file short ends the program. gzip, zstd and xz are recognised by their first bytes, never by the name.
 //!
 //! A few bytes can decompress to any length, and a stream need not end. So whatever must be held in memory is looked at
 //! chunk by chunk: the first must begin like one of our formats, none may be one byte a million times over, the ratio
@@ -11,13 +11,13 @@
 //! memory.
 //!
 //! ```text
-//!   plain file ────────────────────────────────────────▶ held, or mapped: any length up to max_bytes
+//!   plain file ────────────────────────────────────────▶ held, or copied and mapped: any length up to max_bytes
 //!   packed file, pipe, device ──first block──▶ format? ──▶ held      at once refused, or read to its end
 //! ```
 
 use std::cell::Cell;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::Path;
 
 use super::format::TraceFormat;
@@ -61,28 +61,28 @@ impl Input<'static> {
             return Err(empty());
         }
         check_size(about.len(), options.max_bytes)?;
-        Self::file(file, about.len(), options)
+        Self::file(file, about.len(), room::to_hold(), options)
     }
 
-    /// Takes a regular file that was this long when it was opened.
-    fn file(file: File, len: Bytes, options: &LoadOptions) -> Result<Self, TraceError> {
+    /// Takes a regular file that was this long when it was opened. Up to `most` bytes are held.
+    fn file(
+        mut file: File,
+        len: Bytes,
+        most: Bytes,
+        options: &LoadOptions,
+    ) -> Result<Self, TraceError> {
         let mut reader = BufReader::new(Promised { reader: &file, left: len });
         let packing = Packing::detect(reader.fill_buf().map_err(|error| cannot_read(&error))?);
         if packing.is_some() {
             return Self::held(reader, packing, options);
         }
-        if len > room::to_hold() {
-            // Some file systems cannot map.
-            let mapped = map(&file).map_err(|error| cannot_read(&error))?;
-            return Ok(Self { content: Content::Mapped(mapped), packed: len });
+        file.rewind().map_err(|error| cannot_read(&error))?;
+        if len > most {
+            return Ok(Self { content: Content::Mapped(copied(file, len)?), packed: len });
         }
         let mut bytes = Vec::with_capacity(len as usize);
-        bytes.extend(reader.buffer());
-        let rest = (&file).take(len - bytes.len() as Bytes).read_to_end(&mut bytes);
-        rest.map_err(|error| cannot_read(&error))?;
-        if (bytes.len() as Bytes) < len {
-            return Err(cannot_read(&io::Error::other(SHRANK)));
-        }
+        let read = file.take(len).read_to_end(&mut bytes);
+        check_whole(read.map_err(|error| cannot_read(&error))? as Bytes, len)?;
         Ok(Self { content: Content::Held(bytes), packed: len })
     }
 
@@ -155,8 +155,19 @@ impl<'a> Input<'a> {
             return inner.records(options);
         }
         let room = room::to_read(bytes.len() as Bytes, self.packed);
-        TraceFormat::detect(bytes)?.read_within(bytes, options, room)
+        // Where memory ran out, the stacks say by which line.
+        let stacks = options.stacks || ran_out(bytes);
+        let options = LoadOptions { stacks, ..options.clone() };
+        TraceFormat::detect(bytes)?.read_within(bytes, &options, room)
     }
+}
+
+/// Whether a content has the action `oom`. Pickles put its length before a text, JSON a quotation mark.
+fn ran_out(bytes: &[u8]) -> bool {
+    let places = memchr::memmem::find_iter(bytes, b"oom");
+    places
+        .filter_map(|at| bytes.get(at.wrapping_sub(1)))
+        .any(|before| [3, 0, b'"'].contains(before))
 }
 
 /// A file of which a length is promised; no more of it is read.
@@ -343,15 +354,27 @@ impl Holding<'_> {
     }
 }
 
-/// Maps a file into memory.
+/// A copy of a file of this length on a disk, mapped. It has no name, and goes with the program.
 #[allow(unsafe_code)]
-fn map(file: &File) -> io::Result<memmap2::Mmap> {
+fn copied(file: File, len: Bytes) -> Result<memmap2::Mmap, TraceError> {
+    let folder = std::env::temp_dir();
+    let failed = |error: io::Error| {
+        let problem = format!(
+            "is more than half of this machine's memory, {}, and cannot be copied to {}: {error}",
+            Size(len),
+            folder.display()
+        );
+        fail(&problem, "name a folder with that much space in TMPDIR")
+    };
+    let mut copy = tempfile::tempfile_in(&folder).map_err(failed)?;
+    check_whole(io::copy(&mut file.take(len), &mut copy).map_err(failed)?, len)?;
     // SAFETY: the mapping is private and only read, and `Input` owns it, so that no reference to the bytes outlives it.
-    // Rust asks that the bytes are not changed meanwhile, which no program can promise for a file: we rely on
-    // recordings not being rewritten while they are read. Every byte is checked when it is used, none is trusted from
-    // an earlier look; should the file be cut short, the kernel ends the program (SIGBUS). So only files that are too
-    // large to be held are mapped.
-    unsafe { memmap2::Mmap::map(file) }
+    // Nobody changes the bytes or cuts the file short: it has no name, and `copy` is closed here.
+    unsafe { memmap2::Mmap::map(&copy) }.map_err(failed)
+}
+
+fn check_whole(read: Bytes, len: Bytes) -> Result<(), TraceError> {
+    if read < len { Err(cannot_read(&io::Error::other(SHRANK))) } else { Ok(()) }
 }
 
 fn check_size(size: Bytes, max_bytes: Bytes) -> Result<(), TraceError> {
@@ -386,19 +409,32 @@ mod tests {
 
     /// Bytes that are fewer than the file had when it was opened.
     fn open(bytes: &[u8], promised: Bytes) -> Result<Vec<u8>, TraceError> {
+        open_holding(bytes, promised, Bytes::MAX)
+    }
+
+    /// The same, where no more than this is held.
+    fn open_holding(bytes: &[u8], promised: Bytes, most: Bytes) -> Result<Vec<u8>, TraceError> {
+        let input = Input::file(file(bytes), promised, most, &LoadOptions::default())?;
+        assert_eq!(matches!(input.content, Content::Mapped(_)), most < promised);
+        Ok(input.bytes().to_vec())
+    }
+
+    fn file(bytes: &[u8]) -> File {
         let mut file = tempfile::tempfile().unwrap();
         io::Write::write_all(&mut file, bytes).unwrap();
-        io::Seek::rewind(&mut file).unwrap();
-        Input::file(file, promised, &LoadOptions::default()).map(|input| input.bytes().to_vec())
+        file.rewind().unwrap();
+        file
     }
 
     #[test]
     fn a_file_that_became_shorter_is_an_error_and_one_that_grew_is_what_it_was() {
         let bytes = vec![b'x'; 100_000];
-        assert_eq!(open(&bytes, 100_000), Ok(bytes.clone()));
-        assert_eq!(open(&bytes, 70_000), Ok(bytes[..70_000].to_vec()));
-        let error = open(&bytes, 100_001).unwrap_err();
-        assert!(error.problem.contains(SHRANK) && error.remedy.contains("wait"), "{error}");
+        for most in [Bytes::MAX, 1000] {
+            assert_eq!(open_holding(&bytes, 100_000, most), Ok(bytes.clone()));
+            assert_eq!(open_holding(&bytes, 70_000, most), Ok(bytes[..70_000].to_vec()));
+            let error = open_holding(&bytes, 100_001, most).unwrap_err();
+            assert!(error.problem.contains(SHRANK) && error.remedy.contains("wait"), "{error}");
+        }
         let csv = b"event,id,size\nalloc,a,5\n".repeat(1000);
         let mut packed = Vec::new();
         let encoder = flate2::bufread::GzEncoder::new(&csv[..], flate2::Compression::fast());
@@ -406,5 +442,31 @@ mod tests {
         assert_eq!(open(&packed, packed.len() as Bytes), Ok(csv));
         let error = open(&packed[..packed.len() / 2], packed.len() as Bytes).unwrap_err();
         assert!(error.problem.contains(SHRANK), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_cut_short_while_it_is_looked_at_stays_what_it_was() {
+        let bytes = vec![b'x'; 100_000];
+        for most in [Bytes::MAX, 1000] {
+            let file = file(&bytes);
+            let twin = file.try_clone().unwrap();
+            let input = Input::file(file, 100_000, most, &LoadOptions::default()).unwrap();
+            twin.set_len(0).unwrap();
+            assert_eq!(input.bytes(), bytes);
+        }
+    }
+
+    #[test]
+    fn memory_ran_out_where_oom_is_a_whole_text() {
+        for (bytes, has) in [
+            (&b"\x8c\x06action\x8c\x03oom"[..], true),
+            (b"X\x03\0\0\0oomq\x05", true),
+            (br#"{"action": "oom"}"#, true),
+            (b"\x8c\x08zoom_out\x8c\x05bloom", false),
+            (b"oom", false),
+            (b"", false),
+        ] {
+            assert_eq!(ran_out(bytes), has, "{bytes:?}");
+        }
     }
 }

@@ -11,10 +11,10 @@ pub const MAX_INPUT: Bytes = 64 * GIB;
 /// How to read a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadOptions {
-    /// Keep the call stacks; otherwise they are skipped.
+    /// Keep the call stacks; otherwise they are skipped, unless memory ran out in the recording.
     pub stacks: bool,
-    /// A file whose content is larger than this, after decompression, is refused. What cannot be mapped (compressed
-    /// files, pipes) may also be no more than half of the machine's memory.
+    /// A file whose content is larger than this, after decompression, is refused. Compressed files and pipes may also
+    /// be no more than half of the machine's memory.
     pub max_bytes: Bytes,
     /// The version of PyTorch whose rules the allocator's configuration text follows; `None`: the one that wrote the
     /// file, as far as its keys tell.

@@ -1,16 +1,13 @@
 //! The out-of-memory of a recording, from the recording alone: nothing is simulated for it.
 
-use std::path::Path;
-
 use super::{Namer, moments, step_of};
 use crate::metrics::{By, RecordedOom, Shortfall};
-use crate::sim::{OpenOptions, Opened, open};
-use crate::trace::{EventKind, Trace};
+use crate::sim::Opened;
+use crate::trace::{Entry, EventKind, Trace};
 use crate::units::Bytes;
 
-/// The first request that ran out in the recording, if one did. Its line is read from the file where `opened` was read
-/// without call stacks.
-pub(crate) fn recorded_oom(opened: &Opened, options: &OpenOptions) -> Option<RecordedOom> {
+/// The first request that ran out in the recording, if one did.
+pub(crate) fn recorded_oom(opened: &Opened) -> Option<RecordedOom> {
     let event = moments::first_failure(&opened.trace)?;
     let refused = opened.refused?;
     let requested = opened.trace.events[event].size;
@@ -22,7 +19,7 @@ pub(crate) fn recorded_oom(opened: &Opened, options: &OpenOptions) -> Option<Rec
         _ if opened.kept_cache => Shortfall::CacheKept,
         _ => Shortfall::Fragmented,
     };
-    let (line, own_line) = lines(opened, event, options).unzip();
+    let (line, own_line) = lines(opened, event).unzip();
     Some(RecordedOom {
         event: event as u64,
         step: step_of(opened, event),
@@ -45,17 +42,10 @@ fn live_before(trace: &Trace, event: usize) -> Bytes {
     })
 }
 
-/// The line that requested it, and the user's own line behind it. Standard input and what is in memory only cannot be
-/// read again.
-fn lines(opened: &Opened, event: usize, options: &OpenOptions) -> Option<(String, Option<String>)> {
-    let again = (!options.stacks && Path::new(&opened.file).is_file()).then(|| {
-        let device = Some(opened.trace.device);
-        open(Path::new(&opened.file), &OpenOptions { device, stacks: true, ..options.clone() })
-    });
-    let again = again.and_then(Result::ok);
-    let opened = again.as_ref().unwrap_or(opened);
-    let has_stack = opened.records.stacks.has_frames()
-        && opened.trace.stack_of(event) != crate::trace::Entry::NO_STACK;
+/// The line that requested it, and the user's own line behind it.
+fn lines(opened: &Opened, event: usize) -> Option<(String, Option<String>)> {
+    let has_stack =
+        opened.records.stacks.has_frames() && opened.trace.stack_of(event) != Entry::NO_STACK;
     let size = opened.trace.events.get(event)?.size;
     has_stack.then(|| {
         let mut namer = Namer::new(opened, By::Line, false);
