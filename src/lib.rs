@@ -49,6 +49,7 @@ pub use gmlake_traces as trace;
 pub(crate) use gmlake_core::reader_error;
 
 pub mod fleet;
+pub mod host_memory;
 pub mod metrics;
 pub mod replay;
 pub mod report;

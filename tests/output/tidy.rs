@@ -22,7 +22,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/torch/src/mount_interface.rs",
     "crates/traces/src/input.rs",
     "crates/virtual-gpu/src/exports/",
-    "src/bin/gmlake-sim/memory.rs",
+    "src/host_memory.rs",
 ];
 
 /// Crates that belong to one place.

@@ -1,5 +1,8 @@
 //! Tables of other programs: the log of RAPIDS RMM, and the lifetimes of minimalloc.
 
+#[cfg(target_os = "linux")]
+use std::path::Path;
+
 use crate::common::cli::gmlake_sim;
 use gmlake::sim::{OpenOptions, open_bytes};
 use gmlake::trace::synthetic::Program;
@@ -179,11 +182,10 @@ fn the_command_reads_the_lifetimes_that_it_writes() {
     assert!(rows(out) > 200 && rows(out) == rows(again));
 }
 
-/// Runs the program with an address space of so many KiB.
+/// Runs a program with an address space of 500 MB.
 #[cfg(target_os = "linux")]
-fn within(kib: u64, arguments: &str) -> std::process::Output {
-    let program = assert_cmd::cargo::cargo_bin!("gmlake-sim").display().to_string();
-    let line = format!("ulimit -v {kib}; exec '{program}' {arguments}");
+fn within(program: &Path, arguments: &str) -> std::process::Output {
+    let line = format!("ulimit -v 500000; exec '{}' {arguments}", program.display());
     std::process::Command::new("sh").args(["-c", &line]).output().expect("sh starts")
 }
 
@@ -195,12 +197,23 @@ fn memory_that_is_refused_is_one_line_and_no_abort() {
     std::fs::write(&path, "action,addr,size\n").unwrap();
     // It is read as a whole, and has no such length on the disk.
     std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 30).unwrap();
-    let output = within(500_000, &format!("compare --jobs 1 '{}'", path.display()));
-    let shown = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{shown}");
-    assert_eq!(shown.lines().count(), 1, "{shown}");
-    assert!(shown.contains("memory ran out") && shown.contains("ulimit"), "{shown}");
-    assert!(output.stdout.is_empty());
+    let path = path.display();
+    for (program, arguments, has_jobs) in [
+        (assert_cmd::cargo::cargo_bin!("gmlake-sim"), format!("compare --jobs 1 '{path}'"), true),
+        (
+            assert_cmd::cargo::cargo_bin!("gmlake-replay"),
+            format!("fit '{path}' --profile h200"),
+            false,
+        ),
+    ] {
+        let output = within(program, &arguments);
+        let shown = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{shown}");
+        assert_eq!(shown.lines().count(), 1, "{shown}");
+        assert!(shown.contains("memory ran out") && shown.contains("ulimit"), "{shown}");
+        assert_eq!(shown.contains("--jobs"), has_jobs, "{shown}");
+        assert!(output.stdout.is_empty());
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `gmlake-replay`: the simulated allocators on a real GPU, and what its memory calls cost.
+//! `gmlake-replay`: the simulated allocators on a real GPU, and how long its memory calls take.
 //!
 //! Exit codes: 0 if all went well, 1 if a run ended early or found something wrong, 2 if it could not begin.
 
@@ -18,8 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
+use gmlake::host_memory::OrEnd;
 
 use args::{Args, Command};
+
+#[global_allocator]
+static MEMORY: OrEnd = OrEnd("");
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -32,7 +36,7 @@ fn main() -> ExitCode {
         }
     };
     if let Err(error) = ctrlc::set_handler(handler) {
-        eprintln!("gmlake-replay: Ctrl-C will not end a run in order: {error}");
+        eprintln!("gmlake-replay: Ctrl-C will lose the results of the current run: {error}");
     }
     let result = match args.command() {
         Command::Calibrate(options) => calibrate::calibrate(&options, &stop),

@@ -22,7 +22,6 @@ mod fleet;
 mod fleet_report;
 mod guide;
 mod inspect;
-mod memory;
 mod message;
 mod overwrite;
 mod page;
@@ -41,12 +40,13 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
+use gmlake::host_memory::OrEnd;
 use gmlake::report::ReportError;
 
 use args::{Args, Command};
 
 #[global_allocator]
-static MEMORY: memory::OrEnd = memory::OrEnd;
+static MEMORY: OrEnd = OrEnd("use fewer threads (--jobs 1), or ");
 
 /// How a command ended that ran to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

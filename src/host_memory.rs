@@ -1,4 +1,4 @@
-//! Memory: the system's, and one line and exit code 2 where it has no more. Rust's own answer is to abort.
+//! Host memory: the system's, and one line and exit code 2 where it has no more. Rust's own answer is to abort.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -6,17 +6,20 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use gmlake::units::Size;
+use crate::report::remove_unfinished;
+use crate::units::Size;
 
-/// The system's allocator, which ends the program where it has no memory.
-pub(crate) struct OrEnd;
+/// The system's allocator, which ends the program where it has no memory. It holds what a user can do about that,
+/// before the limit of the process is raised, such as `use fewer threads (--jobs 1), or `.
+#[derive(Debug)]
+pub struct OrEnd(pub &'static str);
 
 // SAFETY: every call goes to `System` as it is, and what `System` returns is passed on unless it is null.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for OrEnd {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps to the rules of this very method.
-        or_end(unsafe { System.alloc(layout) }, layout.size())
+        self.or_end(unsafe { System.alloc(layout) }, layout.size())
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
@@ -26,21 +29,23 @@ unsafe impl GlobalAlloc for OrEnd {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above.
-        or_end(unsafe { System.alloc_zeroed(layout) }, layout.size())
+        self.or_end(unsafe { System.alloc_zeroed(layout) }, layout.size())
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: as above.
-        or_end(unsafe { System.realloc(block, layout, size) }, size)
+        self.or_end(unsafe { System.realloc(block, layout, size) }, size)
     }
 }
 
-#[inline]
-fn or_end(block: *mut u8, size: usize) -> *mut u8 {
-    if block.is_null() {
-        end(size);
+impl OrEnd {
+    #[inline]
+    fn or_end(&self, block: *mut u8, size: usize) -> *mut u8 {
+        if block.is_null() {
+            end(size, self.0);
+        }
+        block
     }
-    block
 }
 
 /// Whether a thread is about to end the program.
@@ -54,7 +59,7 @@ thread_local! {
 /// Ends the program after a request of this many bytes. What this needs of memory is little; should there be none at
 /// all, it ends without more words.
 #[cold]
-fn end(size: usize) -> ! {
+fn end(size: usize, remedy: &str) -> ! {
     if ENDS.swap(true, Ordering::SeqCst) {
         if !IS_HERE.get() {
             // The other thread needs a moment.
@@ -66,10 +71,10 @@ fn end(size: usize) -> ! {
     let size = Size(size as u64);
     let _ = writeln!(
         io::stderr(),
-        "memory ran out: the system refused {size} more; use fewer threads (--jobs 1), or raise the \
-         limit of this process (ulimit -v)"
+        "memory ran out: the system refused {size} more; {remedy}raise the limit of this process \
+         (ulimit -v)"
     );
-    gmlake::report::remove_unfinished();
+    remove_unfinished();
     exit();
 }
 
