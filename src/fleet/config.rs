@@ -1,5 +1,7 @@
 //! The configuration: what is run on every recording, and what is written of it.
 
+use std::num::NonZeroUsize;
+
 use crate::alloc_conf::TorchVersion;
 use crate::sim::OpenOptions;
 use crate::sim::sweep::{Grid, Point};
@@ -14,6 +16,8 @@ pub struct Config {
     pub version: Option<TorchVersion>,
     /// A recording with more in it, in bytes after decompression, is refused.
     pub max_input: Bytes,
+    /// Which snapshot of recordings that hold several; see [`OpenOptions::snapshot`].
+    pub snapshot: Option<NonZeroUsize>,
     /// Whether each training step gets a row.
     pub has_steps: bool,
 }
@@ -21,15 +25,16 @@ pub struct Config {
 impl Config {
     /// How recordings are opened.
     pub(super) fn open(&self) -> OpenOptions {
-        let (version, max_input) = (self.version, self.max_input);
-        OpenOptions { version, max_input, ..OpenOptions::default() }
+        let Self { version, max_input, snapshot, .. } = *self;
+        OpenOptions { version, max_input, snapshot, ..OpenOptions::default() }
     }
 
     /// All that rows depend on, apart from the recording, for keys.
     pub(super) fn conditions(&self) -> String {
         let points: Vec<String> = self.grid.points.iter().map(Point::text).collect();
         let version = self.version.map_or_else(|| "own".to_owned(), |one| one.to_string());
-        format!("{version} {}\n{}", self.has_steps, points.join("\n"))
+        let snapshot = self.snapshot.map_or_else(String::new, |number| format!(" #{number}"));
+        format!("{version}{snapshot} {}\n{}", self.has_steps, points.join("\n"))
     }
 
     /// What is run, for people: an allocator, and what is varied.

@@ -157,6 +157,37 @@ fn lines_of_a_file_that_may_be_unchanged_stay_two_lines() {
 }
 
 #[test]
+fn two_snapshots_of_one_file_are_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let dump = |name: &str| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        std::fs::read(root.join("tests/data").join(name)).unwrap()
+    };
+    let (small, large) = (dump("snapshot.4.pickle"), dump("cases/oom/mempool.pickle"));
+    std::fs::write(folder.path().join("two.pickle"), [&small[..], &large].concat()).unwrap();
+    std::fs::write(folder.path().join("small.pickle"), small).unwrap();
+    std::fs::write(folder.path().join("large.pickle"), large).unwrap();
+    let diff = |files: [&str; 2], snapshot: &[&str]| {
+        let mut command = gmlake_sim();
+        command.current_dir(folder.path()).arg("diff").args(files).arg("--json");
+        let arguments = snapshot.iter().flat_map(|numbers| ["--snapshot", numbers]);
+        let output = command.args(arguments).args(["--by", "size"]).output().unwrap();
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        answer["result"]["live_bytes"].clone()
+    };
+    let expected = diff(["small.pickle", "large.pickle"], &[]);
+    assert_eq!(diff(["two.pickle"; 2], &["1,2"]), expected);
+    let last = diff(["two.pickle"; 2], &[]);
+    assert_eq!(last, serde_json::json!([expected[1], expected[1]]));
+    assert_eq!(diff(["two.pickle"; 2], &["1"]), serde_json::json!([expected[0], expected[0]]));
+    for (numbers, text) in [("1,2,3", "3 numbers; expected one"), ("3", "no number 3")] {
+        let mut command = gmlake_sim();
+        let files = ["diff", "two.pickle", "two.pickle", "--snapshot", numbers];
+        command.current_dir(folder.path()).args(files).assert().code(2).stderr(contains(text));
+    }
+}
+
+#[test]
 fn ranks_of_a_job_are_compared() {
     let folder = tempfile::tempdir().unwrap();
     for rank in 0..3 {

@@ -309,6 +309,38 @@ fn what_was_recorded_is_the_reference_though_the_first_job_does_not_say_it() {
     assert_eq!(json["worst_jobs"].as_array().unwrap().len(), 1);
 }
 
+/// Two dumps one behind the other, and a file with one.
+#[test]
+fn a_snapshot_can_be_chosen_of_files_that_hold_several() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("snapshots");
+    fs::create_dir_all(&root).unwrap();
+    let dump = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
+        fs::read(path).unwrap()
+    };
+    let (first, last) = (dump("snapshot.4.pickle"), dump("cases/oom/mempool.pickle"));
+    fs::write(root.join("two.pickle"), [&first[..], &last].concat()).unwrap();
+    let events = |number: Option<&str>| {
+        let out = folder.path().join(format!("out{}", number.unwrap_or("")));
+        let mut command = fleet(&root, &out);
+        command.args(["--allocators", "caching"]);
+        command.args(number.iter().flat_map(|number| ["--snapshot", number]));
+        command.assert().success();
+        rows(&out, "ranks")[0]["events"].as_u64().unwrap()
+    };
+    let found = [Some("1"), Some("2"), None].map(events);
+    assert!(found[0] != found[1] && found[1] == found[2], "{found:?}");
+    let mut third = fleet(&root, &folder.path().join("third"));
+    third.args(["--snapshot", "3"]).assert().code(2);
+    let error = rows(&folder.path().join("third"), "errors").remove(0).to_string();
+    assert!(error.contains("holds 2 snapshots, and no number 3"), "{error}");
+    // The tables of another snapshot are other tables.
+    let mut again = fleet(&root, &folder.path().join("out1"));
+    let again = again.args(["--allocators", "caching", "--snapshot", "2"]).assert();
+    again.code(2).stderr(one_line("out1"));
+}
+
 #[test]
 fn what_is_wrong_is_said_in_a_line() {
     let folder = tempfile::tempdir().unwrap();

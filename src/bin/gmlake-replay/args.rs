@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-/// Runs GPU memory allocators on a real GPU, and measures what its memory calls cost.
+/// Runs GPU memory allocators on a real GPU, and measures how long its memory calls take.
 #[derive(Debug, Parser)]
 #[command(name = "gmlake-replay", version, args_conflicts_with_subcommands = true)]
 #[command(after_help = EXAMPLES)]
@@ -13,30 +13,33 @@ pub(crate) struct Args {
     command: Option<Command>,
     #[command(flatten)]
     short: RunArgs,
-    /// Without a FILE: draw the cost of blocks in chunks next to the paper's here, as .svg or .png
+    /// Without a FILE: draw the latency of blocks made of chunks, next to the paper's, as .svg or .png
     #[arg(long, value_name = "PICTURE", conflicts_with = "files")]
     export_plot: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  gmlake-replay --device 0                                  what the memory calls of this GPU cost
-  gmlake-replay --device 0 traces/opt-1.3b-LR.pickle.xz     a trace through every allocator
-  gmlake-replay calibrate --seconds 120 --out mine.json     a profile for gmlake-sim
-  gmlake-replay calibrate --export-plot cost.svg            its latency next to the paper's
-  gmlake-replay fit times.csv --profile mine.json           prices again, by what was measured then
-  gmlake-replay run --verify all --allocators gmlake,caching traces/*.xz";
+  gmlake-replay --device 0                                # measure the memory calls of this GPU
+  gmlake-replay --device 0 traces/opt-1.3b-LR.pickle.xz   # replay a recording on every allocator
+  gmlake-replay calibrate --seconds 120 --out mine.json   # write a profile for gmlake-sim
+  gmlake-replay calibrate --export-plot cost.svg          # draw the latency next to the paper's
+  gmlake-replay fit times.csv --profile mine.json         # fit the prices again, without a GPU
+  gmlake-replay run --verify all --allocators gmlake,caching traces/*.xz
+
+Exit codes: 0 every run is as it should be, 1 a run ended early or found something wrong,
+2 wrong usage or input, or no GPU.";
 
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Measures every memory call against size and number of handles, and fits a device profile
+    /// Measure every memory call by size and number of handles, and fit a device profile
     Calibrate(CalibrateArgs),
-    /// Fits the prices of a profile again, to call times that `calibrate` wrote; needs no GPU
+    /// Fit the prices of a profile again, to call times that calibrate wrote; needs no GPU
     Fit(FitArgs),
-    /// Replays traces through allocators
+    /// Replay recordings on allocators
     Run(RunArgs),
-    /// Writes the manual pages to a folder
+    /// Write the manual pages to a folder
     #[command(hide = true)]
     Man(ManArgs),
 }
@@ -53,16 +56,16 @@ pub(crate) struct CalibrateArgs {
     /// Index of the GPU
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) device: u32,
-    /// Write the profile here, as JSON
+    /// Write the profile as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// Write all measurements here, as JSON
+    /// Write all measurements as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) export_json: Option<PathBuf>,
-    /// Draw the cost of blocks in chunks next to the paper's here, as .svg or .png
+    /// Draw the latency of blocks made of chunks, next to the paper's, as .svg or .png
     #[arg(long, value_name = "FILE")]
     pub(crate) export_plot: Option<PathBuf>,
-    /// Write the time of every call that the prices are fitted to here, as CSV
+    /// Write the time of every call that the prices are fitted to, as CSV
     #[arg(long, value_name = "FILE")]
     pub(crate) call_times: Option<PathBuf>,
     /// Time to spend, in seconds
@@ -75,13 +78,13 @@ pub(crate) struct CalibrateArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct FitArgs {
-    /// Times of one or more calibrations of the same GPU, by `calibrate --call-times`
+    /// Call times of the same GPU, from calibrate --call-times
     #[arg(value_name = "TIMES", required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// Profile that keeps the rest, zeroing and fences: a file of the same calibration, or a built-in one
+    /// Profile to take zeroing and fences from: the file of the same calibration, or h200, h100, a100-paper
     #[arg(long, value_name = "PROFILE")]
     pub(crate) profile: String,
-    /// Write the profile here, as JSON
+    /// Write the profile as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
     /// Name of the profile [default: as before]
@@ -91,50 +94,50 @@ pub(crate) struct FitArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
-    /// PyTorch snapshots, or other traces
+    /// Recordings: PyTorch snapshots, CSV or profiler traces, also compressed
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Index of the GPU
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) device: u32,
-    /// Index of the device in the trace, if it has several
+    /// Device to take from the files [default: the only one with events]
     #[arg(long, value_name = "N")]
     pub(crate) trace_device: Option<u32>,
-    /// Allocators, separated by commas, or 'all' [default: all but those on request]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    /// Allocators to run, or 'all' [default: the usual ones, see 'gmlake-sim allocators']
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) allocators: Vec<String>,
-    /// Option of an allocator, as allocator.option=value
-    #[arg(long = "set", value_name = "OPTION")]
+    /// Set an option of an allocator, such as gmlake.fragment_limit=128MiB; may be repeated
+    #[arg(long = "set", value_name = "ALLOCATOR.OPTION=VALUE")]
     pub(crate) options: Vec<String>,
-    /// How fast events follow each other
+    /// Time between events
     #[arg(long, value_name = "PACE", default_value = "max")]
     pub(crate) speed: Speed,
-    /// How much memory to write and check
+    /// Memory to write and check for corruption
     #[arg(long, value_name = "WHAT", default_value = "none")]
     pub(crate) verify: Verify,
-    /// Multiply every size by this
+    /// Multiply every size by this factor
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = positive)]
     pub(crate) scale: f64,
     /// Keep this much work queued on the GPU, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0.0, value_parser = not_negative)]
     pub(crate) background_load: f64,
-    /// Replay each allocator this often, and show the run whose driver time is the median
+    /// Replay each allocator N times, and show the run with the median driver time
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repeat: u32,
-    /// End each run after this many seconds
+    /// Stop each run after N seconds
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) max_seconds: Option<f64>,
-    /// Prices to hold against the clock: h200, h100, a100-paper or a file
+    /// Predicted prices to compare with: h200, h100, a100-paper or a file of calibrate
     #[arg(long, value_name = "PROFILE", default_value = "h200")]
     pub(crate) profile: String,
-    /// Write all results here, as JSON
+    /// Write every number as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) export_json: Option<PathBuf>,
-    /// Write every device call here, handles and addresses made canonical
+    /// Write every device call, with handles and addresses numbered in order of appearance
     #[arg(long, value_name = "FILE")]
     pub(crate) call_log: Option<PathBuf>,
-    /// Write how long every device call took here, as CSV
+    /// Write the time of every device call as CSV
     #[arg(long, value_name = "FILE")]
     pub(crate) call_times: Option<PathBuf>,
 }
@@ -142,9 +145,9 @@ pub(crate) struct RunArgs {
 /// How fast events follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Speed {
-    /// At the recorded times
+    /// As recorded
     AsRecorded,
-    /// One right after the other
+    /// None
     Max,
 }
 

@@ -77,12 +77,12 @@ impl Files {
 /// The paper's Table 1 next to ours.
 fn paper_table(samples: &[Sample], rounds: u64) -> io::Result<()> {
     let Some(here) = table_1(samples) else {
-        println!("Table 1 of the paper needs 8 GiB of free memory\n");
+        println!("Table 1 of the paper: left out, it needs 8 GiB of free memory\n");
         return Ok(());
     };
     println!(
-        "2 GiB in chunks, in units of one cuMemAlloc: medians of {rounds} rounds on an empty GPU\n\
-         (next to it Table 1 of the paper: A100, CUDA 11.4)"
+        "Time to build 2 GiB out of chunks, in units of one cuMemAlloc: medians of {rounds} rounds on an\n\
+         idle GPU, next to Table 1 of the paper (A100, CUDA 11.4)"
     );
     let head = ["call", "2 MiB", "paper", "128 MiB", "paper", "1024 MiB", "paper"];
     let mut rows = vec![row(head)];
@@ -98,8 +98,8 @@ fn paper_table(samples: &[Sample], rounds: u64) -> io::Result<()> {
 
 /// The paper's latency figure; of its values the text only gives "over 100 times" for chunks of 2 MiB.
 fn latencies(samples: &[Sample]) -> io::Result<()> {
-    println!("Time to build a block out of chunks, and how many cuMemAllocs that is");
-    println!("(the paper: over 100 cuMemAllocs in chunks of 2 MiB)");
+    println!("Time to build a block out of chunks, and as a multiple of one cuMemAlloc");
+    println!("(the paper: over 100 cuMemAllocs with chunks of 2 MiB)");
     let mut rows = vec![vec!["chunk".to_owned()]];
     rows[0]
         .extend(LATENCY_TOTALS.iter().flat_map(|&total| [Size(total).to_string(), String::new()]));
@@ -125,7 +125,7 @@ fn latencies(samples: &[Sample]) -> io::Result<()> {
 
 /// Calls that were also measured while the queue was full.
 fn busy(samples: &[Sample]) -> io::Result<()> {
-    println!("With 8 ms and more queued on the GPU");
+    println!("Time of calls while 8 ms of work or more is queued on the GPU");
     let mut rows = vec![row(["call", "handles", "size", "idle", "busy", "p90"])];
     for loaded in samples.iter().filter(|sample| sample.busy) {
         let is_same = |sample: &&Sample| {
@@ -147,10 +147,10 @@ fn busy(samples: &[Sample]) -> io::Result<()> {
 }
 
 fn probes(found: &Calibration) -> io::Result<()> {
-    println!("What the driver accepts");
+    println!("Checks of the driver");
     let mut rows = Vec::new();
     for probe in &found.probes {
-        let note = if probe.as_expected { "" } else { "NOT as modelled" };
+        let note = if probe.as_expected { "" } else { "differs from the model" };
         rows.push(row([probe.question, &probe.answer, note]));
     }
     table(&rows)

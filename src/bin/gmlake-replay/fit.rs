@@ -21,7 +21,7 @@ pub(crate) fn fit(args: &FitArgs) -> Result<bool> {
     }
     let found = Prices::fit(&programs);
     if found.calls.rows().all(|(_, lines)| lines.is_empty()) {
-        bail!("there are too few calls to fit a price to");
+        bail!("too few calls to fit prices to; calibrate for longer (--seconds)");
     }
     let mut profile = found.put_into(profile);
     if let Some(name) = &args.name {

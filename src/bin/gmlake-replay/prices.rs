@@ -10,7 +10,7 @@ use crate::show::{row, table};
 /// The lines of each call, with their error; and how much of its price pays for rare long calls.
 pub(crate) fn show(profile: &Profile, rare: &PerCall<f64>, observed: u64) -> io::Result<()> {
     println!(
-        "Prices on an idle GPU, by {} calls of made-up programs through every allocator",
+        "Prices on an idle GPU, fitted to {} calls of synthetic programs on every allocator",
         Grouped(observed)
     );
     let mut rows =
@@ -31,9 +31,9 @@ pub(crate) fn show(profile: &Profile, rare: &PerCall<f64>, observed: u64) -> io:
     }
     table(&rows)?;
     match profile.zeroing_ns_per_mib {
-        0.0 => println!("memory that was freed is handed out again without a wait\n"),
+        0.0 => println!("the driver reuses freed memory without zeroing it\n"),
         ns => println!(
-            "memory that was freed is zeroed at {:.0} GiB/s before it is handed out again\n",
+            "the driver zeroes freed memory at {:.0} GiB/s before it reuses it\n",
             1e9 / (ns * 1024.0)
         ),
     }

@@ -21,7 +21,7 @@ use crate::times;
 /// Whether everything was as it should be.
 pub(crate) fn run(args: &RunArgs, stop: &AtomicBool) -> Result<bool> {
     if args.files.is_empty() {
-        bail!("no trace to replay: name a FILE");
+        bail!("nothing to replay: name a FILE");
     }
     let choices = choose(&args.allocators, &args.options)?;
     let plan = plan(args)?;

@@ -87,24 +87,26 @@ fn steps(steps: &[StepReplay]) -> io::Result<()> {
 
 fn findings(summary: &ReplaySummary) -> Vec<String> {
     let mut lines = vec![format!(
-        "peak: {} held, {} by the driver, {} simulated",
+        "peak: {} reserved, {} according to the driver, {} simulated",
         Size(summary.reserved_peak_bytes),
         Size(summary.physical_peak_bytes),
         Size(summary.simulated_peak_bytes)
     )];
     if let Some(verified) = &summary.verified {
         lines.push(format!(
-            "memory: {} corrupted bytes; {} in {} allocations, looked at {} times",
+            "memory: {} corrupted bytes; {} in {} allocations, checked {} times",
             verified.corrupted_bytes,
             Size(verified.bytes),
             verified.allocations,
             verified.checks
         ));
-        lines.extend(verified.first_corruption.iter().map(|first| format!("first: {first}")));
+        lines.extend(
+            verified.first_corruption.iter().map(|first| format!("first corruption: {first}")),
+        );
     }
     match &summary.log_difference {
         Some(found) => lines.push(format!(
-            "calls: at call {} the replay did {:?}, the simulation {:?}",
+            "calls: call {} differs: {:?} in the replay, {:?} in the simulation",
             found.call, found.replay, found.simulation
         )),
         None if summary.compared_calls > 0 => {

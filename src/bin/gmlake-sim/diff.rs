@@ -1,6 +1,8 @@
 //! `gmlake-sim diff`: the peaks of two recordings side by side.
 
-use anyhow::Result;
+use std::num::NonZeroUsize;
+
+use anyhow::{Result, bail};
 use gmlake::report::Export;
 use gmlake::report::blame::diff_table;
 use gmlake::sim::blame::diff;
@@ -14,13 +16,14 @@ use crate::{Answer, export, terminal, work};
 pub(crate) fn main(args: &DiffArgs) -> Result<Answer> {
     check_stdin(&[args.before.clone(), args.after.clone()])?;
     let exports = export::open_all(&args.export_json)?;
+    let [first, second] = snapshots(&args.snapshot)?;
     let max_input = args.limit.max_input;
     let options =
         OpenOptions { device: args.device, stacks: true, max_input, ..OpenOptions::default() };
     let bar = work::rate(2, "recordings");
-    let before = open(&args.before, &options)?;
+    let before = open(&args.before, &OpenOptions { snapshot: first, ..options.clone() })?;
     bar.inc(1);
-    let after = open(&args.after, &options)?;
+    let after = open(&args.after, &OpenOptions { snapshot: second, ..options })?;
     bar.finish_and_clear();
     [&before, &after].into_iter().for_each(terminal::warn_of_assumptions);
     // Both by the same: by what the one with less to tell can tell.
@@ -31,4 +34,14 @@ pub(crate) fn main(args: &DiffArgs) -> Result<Answer> {
     }
     exports.into_iter().try_for_each(|file| file.finish_answer("diff", &found))?;
     Ok(if args.tolerance.is_exceeded(&found) { Answer::No } else { Answer::Yes })
+}
+
+/// Which snapshot of each file: one number is for both.
+fn snapshots(typed: &[NonZeroUsize]) -> Result<[Option<NonZeroUsize>; 2]> {
+    match *typed {
+        [] => Ok([None; 2]),
+        [both] => Ok([Some(both); 2]),
+        [before, after] => Ok([Some(before), Some(after)]),
+        _ => bail!("--snapshot: {} numbers; expected one, or one for each file", typed.len()),
+    }
 }

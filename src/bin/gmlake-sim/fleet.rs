@@ -73,8 +73,8 @@ fn config(args: &FleetArgs) -> anyhow::Result<Config> {
         false => args.allocators.clone(),
     };
     let grid = Grid::new(&names, &args.set, &base)?;
-    let max_input = args.limit.max_input;
-    Ok(Config { grid, version, max_input, has_steps: args.steps })
+    let (max_input, snapshot) = (args.limit.max_input, args.snapshot);
+    Ok(Config { grid, version, max_input, snapshot, has_steps: args.steps })
 }
 
 /// What was typed, for the next call to compare with.

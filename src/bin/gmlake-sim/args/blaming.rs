@@ -1,5 +1,6 @@
 //! Arguments of `blame` and `diff`.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Parser;
@@ -118,6 +119,7 @@ Examples:
   gmlake-sim diff before.pickle after.pickle
   gmlake-sim diff before.pickle after.pickle --tolerance 1% --by function
   gmlake-sim diff before.pickle after.pickle --tolerance 64MiB --export-json diff.json
+  gmlake-sim diff dumps.pickle dumps.pickle --snapshot 1,2
 
 diff matches moved lines only in files that the call stacks prove to be edited.
 Exit codes: 0 no growth beyond --tolerance, 1 more growth, 2 wrong usage or input.";
@@ -135,6 +137,10 @@ pub(crate) struct DiffArgs {
     /// Device to take from the files [default: the only one with events]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) device: Option<u32>,
+    /// Snapshot to take from files with several, from 1; 1,2 takes the first of A and the second of B
+    /// [default: the last of consecutive dumps]
+    #[arg(long, value_name = "N[,N]", value_delimiter = ',', hide_short_help = true)]
+    pub(crate) snapshot: Vec<NonZeroUsize>,
     #[command(flatten)]
     pub(crate) limit: LimitArgs,
     #[command(flatten)]

@@ -38,6 +38,9 @@ pub(crate) struct FleetArgs {
     /// CSV or Parquet file with a column path, and perhaps job, date and rank
     #[arg(long, value_name = "FILE", help_heading = "Input")]
     pub(crate) manifest: Option<PathBuf>,
+    /// Snapshot to take from files with several, from 1 [default: the last of consecutive dumps]
+    #[arg(long, value_name = "N", hide_short_help = true, help_heading = "Input")]
+    pub(crate) snapshot: Option<NonZeroUsize>,
     /// Version of PyTorch to assume and simulate [default: from the files' keys, else 2.11]
     #[arg(long, value_name = "VERSION", hide_short_help = true, help_heading = "Input")]
     pub(crate) torch_version: Option<TorchVersion>,
