@@ -1,9 +1,4 @@
-"""`python -m gmlake run SCRIPT ...`: an unchanged script on another allocator.
-
-`python -m gmlake predict SCRIPT ...`: how much GPU memory an unchanged script needs, without a GPU.
-`python -m gmlake guard --baseline FILE SCRIPT ...`: whether it needs more than it did, for CI.
-`python -m gmlake measure LAYERS`: on a GPU, what predict had to estimate.
-"""
+"""`python -m gmlake`: its commands, and `run` and `check`; the others have modules of their own."""
 
 from __future__ import annotations
 
@@ -27,25 +22,39 @@ from .predict.again import on_virtual_gpu
 from .predict.command import main as predict
 from .predict.options import add as add_predict
 
+WRONG = 2
+DESCRIPTION = """\
+Predict the GPU memory of an unchanged PyTorch script, guard it in CI, or run
+the script on another allocator.
+"""
+EXAMPLES = """\
+examples:
+  python -m gmlake predict train.py
+  python -m gmlake guard --baseline memory.json train.py
+  python -m gmlake run --allocator lake train.py
+"""
+
 
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line, as all commands do."""
 
     def error(self, message: str) -> NoReturn:
         """Ends with the exit code of wrong usage."""
-        self.exit(2, f"gmlake: {message}; see {self.prog} --help\n")
+        self.exit(WRONG, f"gmlake: {message}; see {self.prog} --help\n")
 
 
 def main() -> None:
     """The command line."""
-    parser = Parser(prog="python -m gmlake", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    add_run(commands)
-    commands.add_parser("check", help="say whether there is a GPU to work with")
+    parser = Parser(prog="python -m gmlake", description=DESCRIPTION, epilog=EXAMPLES,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_predict(commands)
     add_guard(commands)
-    add_mount(commands)
+    add_run(commands)
+    text = "say whether the allocators of gmlake work on this machine"
+    commands.add_parser("check", help=text, description=f"{text[0].upper()}{text[1:]}.")
     add_measure(commands)
+    add_mount(commands)
     given = parser.parse_args()
     answers: dict[str, Callable[[argparse.Namespace], str | int | None]] = {
         "predict": predict, "guard": guard, "measure": measure, "mount": mount, "check": look, "run": run,
@@ -55,20 +64,35 @@ def main() -> None:
 
 def add_run(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds `run` to the commands."""
-    run = commands.add_parser("run", help="run a script with its GPU memory from another allocator")
-    run.add_argument("--allocator", help="such as lake, gmlake, caching; see gmlake-sim allocators")
-    run.add_argument("--conf", default="", metavar="NAME=VALUE,...", help="options, as in GMLAKE_CONF")
-    run.add_argument("--stats", action="store_true", help="print what the allocator counted when the script ends")
-    run.add_argument("--snapshot", metavar="FILE", help="record, and write a snapshot when the script ends")
-    run.add_argument("--virtual", metavar="CARD", help="on a virtual GPU, such as h200: no GPU is needed, nothing is computed")
-    run.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
+    run = commands.add_parser("run", help="run a script on another GPU memory allocator",
+                              description="Runs an unchanged script on another GPU memory allocator.")
+    run.add_argument("--allocator", metavar="NAME", help="lake, gmlake, caching or another that 'gmlake-sim allocators' "
+                     "lists [default: lake]")
+    run.add_argument("--conf", default={}, metavar="NAME=VALUE,...", type=settings, help="the allocator's options, as "
+                     "in GMLAKE_CONF")
+    run.add_argument("--stats", action="store_true", help="print the allocator's statistics when the script ends")
+    run.add_argument("--snapshot", metavar="FILE", help="record a memory history, and write it when the script ends")
+    run.add_argument("--virtual", metavar="CARD", help="use a virtual GPU, such as h200: needs no GPU, computes nothing")
+    run.add_argument("-m", dest="module", action="store_true", help="SCRIPT names a module")
     run.add_argument("script", metavar="SCRIPT", help="the script")
-    run.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="its arguments")
+
+
+def settings(text: str) -> dict[str, object]:
+    """Options in the syntax of GMLAKE_CONF."""
+    pieces = [piece for piece in text.split(",") if piece.strip()]
+    wrong = [piece for piece in pieces if "=" not in piece]
+    if wrong:
+        raise argparse.ArgumentTypeError(f"invalid option {wrong[0]!r}; expected NAME=VALUE")
+    return {name: value for name, _, value in (piece.partition("=") for piece in pieces)}
 
 
 def look(_given: argparse.Namespace) -> str | None:
-    """The command `check`: what is in the way of a GPU, or nothing."""
-    problem = check()
+    """The command `check`: why the allocators do not work here, or nothing."""
+    try:
+        problem = check()
+    except NotEnabled as error:
+        problem = str(error)
     if problem:
         return f"gmlake: {problem.removeprefix('gmlake: ')}"
     print("gmlake: ready")
@@ -79,13 +103,14 @@ def run(given: argparse.Namespace) -> None:
     """The command `run`."""
     if given.virtual:
         on_virtual_gpu(given.virtual)
-    options: dict[str, object] = dict(piece.split("=", 1) for piece in given.conf.split(",") if "=" in piece)
+    options: dict[str, object] = given.conf
     if given.snapshot:
         options.setdefault("record", "on")
     try:
         enable(given.allocator, **options)
     except (NotEnabled, ValueError) as error:
-        sys.exit(str(error))
+        print(error, file=sys.stderr)
+        sys.exit(WRONG)
     atexit.register(at_end, given)
     sys.argv = [given.script, *given.arguments]
     if given.module:
@@ -97,7 +122,7 @@ def run(given: argparse.Namespace) -> None:
 
 
 def at_end(given: argparse.Namespace) -> None:
-    """Prints and writes what was wished for, when the script has ended."""
+    """Prints and writes what the options say, when the script has ended."""
     if given.snapshot:
         rank = os.environ.get("RANK")
         path = given.snapshot if rank is None else f"{given.snapshot}.r{rank}"

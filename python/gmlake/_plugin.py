@@ -40,8 +40,11 @@ class NotEnabled(RuntimeError):
 def library() -> ctypes.CDLL:
     """The shared library, loaded once; ctypes keeps it for as long as the process lives."""
     if state.library is None:
-        # For all to see: the full mount finds our functions by name.
-        found = ctypes.CDLL(str(LIBRARY), mode=ctypes.RTLD_GLOBAL)
+        try:
+            # For all to see: the full mount finds our functions by name.
+            found = ctypes.CDLL(str(LIBRARY), mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            raise NotEnabled(f"gmlake: its library cannot be loaded: {error}; install the package with pip") from error
         text, size = ctypes.c_char_p, ctypes.c_size_t
         functions: dict[str, list[Any]] = {
             "gmlake_configure": [text, text, size],
@@ -136,7 +139,7 @@ def _mount(torch: ModuleType) -> ctypes.CDLL | None:
     if outcome == 1:
         raise NotEnabled("gmlake: PyTorch has used the GPU already; call gmlake.enable() before")
     if outcome == 2:
-        raise NotEnabled("gmlake: PYTORCH_CUDA_ALLOC_CONF asks for backend:cudaMallocAsync; leave that out")
+        raise NotEnabled("gmlake: PYTORCH_CUDA_ALLOC_CONF selects backend:cudaMallocAsync; remove that")
     state.mount = mounted
     return mounted
 
@@ -172,7 +175,7 @@ def _install(torch: ModuleType) -> object:
         else:
             missing.append(setter)
     if "set_record_stream_fn" in missing:
-        raise NotEnabled(f"gmlake: PyTorch {torch.__version__} is too old: it does not pass record_stream on")
+        raise NotEnabled(f"gmlake: PyTorch {torch.__version__} is too old: it does not report record_stream")
     if missing:
         warnings.warn(f"gmlake: this PyTorch does not have {', '.join(missing)}", stacklevel=5)
     torch.cuda.memory.change_current_allocator(plugin)

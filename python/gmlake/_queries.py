@@ -42,7 +42,7 @@ def answer(
 
     def summary(device: Device = None, abbreviated: bool = False) -> str:
         found = known(device)
-        return as_text(found, abbreviated) if found else "gmlake: no GPU memory was asked for yet"
+        return as_text(found, abbreviated) if found else "gmlake: no GPU memory was requested yet"
 
     def reset(device: Device = None) -> None:
         reset_peak(index(device))

@@ -44,11 +44,11 @@ class record(contextlib.ContextDecorator):
         from .predict.categories import Categories
 
         if _plugin.mounted() == "pluggable":
-            raise _plugin.NotEnabled("gmlake: PyTorch's recorder sees nothing of another allocator; use gmlake.snapshot")
+            raise _plugin.NotEnabled("gmlake: PyTorch's recorder does not see another allocator; use gmlake.snapshot")
         import torch
 
         if not torch.cuda.is_available():
-            raise _plugin.NotEnabled("gmlake: there is no GPU whose memory could be recorded")
+            raise _plugin.NotEnabled("gmlake: this machine has no GPU to record")
         torch.cuda.init()
         self.torch = torch
         self.noted = Categories(torch) if self.with_categories else None

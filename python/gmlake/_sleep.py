@@ -42,7 +42,7 @@ def _names(tags: Tags) -> ctypes.c_char_p:
     names = [tags] if isinstance(tags, str) else list(tags or [])
     wrong = [name for name in names if not name or "," in name]
     if wrong:
-        raise ValueError(f"gmlake: {wrong[0]!r} is not a tag: it is empty, or has a comma in it")
+        raise ValueError(f"gmlake: invalid tag {wrong[0]!r}; a tag is not empty and has no comma")
     return ctypes.c_char_p(",".join(names).encode())
 
 
@@ -68,7 +68,7 @@ def sleep(level: int = 1, tags: Tags = None) -> int:
     `torch.cuda.MemPool` stays, too. Raises RuntimeError during a capture, or if there is no host memory.
     """
     if level not in (1, 2):
-        raise ValueError(f"gmlake: level is {level!r}, but must be 1 (contents are kept) or 2 (they are dropped)")
+        raise ValueError(f"gmlake: invalid level {level!r}; expected 1 (keep contents) or 2 (drop them)")
     return _call("gmlake_sleep", ctypes.c_int(level), _names(tags))
 
 

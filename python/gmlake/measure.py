@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -22,25 +23,42 @@ from .predict import Problem
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+WRONG = 2
+EXAMPLES = """\
+examples:
+  python -m gmlake predict --unknown layers.csv train.py
+  python -m gmlake measure layers.csv --out table.csv          # on the card
+  python -m gmlake predict --workspaces table.csv train.py
+
+Exit codes: 0 success, 2 wrong usage or input, or no GPU.
+"""
 COLUMNS = ["direction", "kind", "channels_last", "input", "weight", "output", "stride", "padding", "dilation"]
 """What identifies a convolution, as in crates/virtual-gpu/src/workspace/asked.rs."""
+SIZES = r"\d{1,12}(x\d{1,12})*"
+VALUES = {
+    "direction": "forward|data|weight", "kind": "float(16|32|64)|bfloat16", "channels_last": "[01]",
+    "cudnn": r"\d{1,9}", "bytes": r"\d{1,18}",
+    **dict.fromkeys(["input", "weight", "output", "stride", "padding", "dilation"], SIZES),
+}
+"""What stands in the columns."""
 TABLE = ["card", "cudnn", *COLUMNS, "bytes"]
 """The columns of what was measured."""
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds `measure` to the commands."""
-    it = commands.add_parser("measure", help="measure, on a GPU, the workspaces that predict had to estimate",
-                             description="Runs each convolution of a list alone on this machine's GPU, and writes what "
-                             "cuDNN takes for it. predict --unknown writes such lists, predict --workspaces reads the table.")
-    it.add_argument("layers", metavar="LAYERS", help="the list, from predict --unknown")
+    it = commands.add_parser("measure", help="measure on a GPU the cuDNN workspaces that predict had to estimate",
+                             formatter_class=argparse.RawDescriptionHelpFormatter, epilog=EXAMPLES,
+                             description="Runs each convolution of a list on this machine's GPU, and writes how much "
+                             "workspace cuDNN takes.")
+    it.add_argument("layers", metavar="LAYERS", help="the list that predict --unknown wrote, '-' for standard input")
     it.add_argument("--out", metavar="FILE", default="-", help="write the table here [default: standard output]")
-    it.add_argument("--force", action="store_true", help="replace FILE if it is there")
+    it.add_argument("--force", action="store_true", help="overwrite FILE")
     it.add_argument("--seconds", type=float, default=300, metavar="N", help="stop after N seconds [default: 300]")
 
 
-def main(given: argparse.Namespace) -> str | None:
-    """The command `measure`: what is wrong, or nothing."""
+def main(given: argparse.Namespace) -> int:
+    """The command `measure`; returns the exit code."""
     try:
         rows = read(given.layers)
         if given.out != "-" and os.path.exists(given.out) and not given.force:
@@ -48,9 +66,10 @@ def main(given: argparse.Namespace) -> str | None:
         table = [*measured(rows, given.seconds)]
         write(given.out, TABLE, table)
     except (Problem, OSError) as problem:
-        return f"gmlake: {problem}"
+        print(f"gmlake: {problem}", file=sys.stderr)
+        return WRONG
     print(f"gmlake: {len(table)} of {len(rows)} convolutions measured", file=sys.stderr)
-    return None
+    return 0
 
 
 def read(path: str, columns: list[str] = COLUMNS) -> list[dict[str, str]]:
@@ -64,7 +83,12 @@ def read(path: str, columns: list[str] = COLUMNS) -> list[dict[str, str]]:
     if missing:
         source = "predict --unknown writes such lists" if columns == COLUMNS else "gmlake measure writes such tables"
         raise Problem(f"{path}: no column {missing[0]!r}; {source}")
-    return [{name: row[name] or "" for name in columns} for row in reader]
+    rows = [{name: row[name] or "" for name in columns} for row in reader]
+    for number, row in enumerate(rows, 2):
+        wrong = [name for name in columns if name in VALUES and not re.fullmatch(VALUES[name], row[name])]
+        if wrong:
+            raise Problem(f"{path}: line {number}: invalid {wrong[0]} {row[wrong[0]]!r}; write the file anew")
+    return rows
 
 
 def write(path: str, columns: list[str], table: Iterable[dict[str, object]]) -> None:
@@ -85,21 +109,26 @@ def write(path: str, columns: list[str], table: Iterable[dict[str, object]]) -> 
 
 def measured(rows: list[dict[str, str]], seconds: float) -> Iterator[dict[str, object]]:
     """The rows with their bytes, as far as the time reaches; what does not fit into memory is left out."""
-    import torch
-
+    try:
+        import torch
+    except ImportError:
+        raise Problem(f"PyTorch is not installed for {sys.executable}; install a wheel for CUDA") from None
     if not torch.cuda.is_available():
-        raise Problem("there is no GPU here; measure on the card that the prediction is for")
+        raise Problem("this machine has no GPU; run measure on the card that the prediction is for")
     what = {"card": torch.cuda.get_device_name(), "cudnn": torch.backends.cudnn.version()}
     end = time.monotonic() + seconds
     for number, row in enumerate(rows):
         if time.monotonic() > end:
-            print(f"gmlake: {seconds:g} seconds are over: {len(rows) - number} convolutions were not measured; "
-                  "--seconds gives more", file=sys.stderr)
+            print(f"gmlake: stopped after {seconds:g} seconds with {len(rows) - number} convolutions left; "
+                  "raise --seconds", file=sys.stderr)
             return
         try:
             yield {**what, **row, "bytes": momentary(call(row))}
         except torch.OutOfMemoryError:
-            print(f"gmlake: line {number + 2} does not fit into this GPU's memory: left out", file=sys.stderr)
+            print(f"gmlake: line {number + 2} left out: it does not fit into this GPU's memory", file=sys.stderr)
+        except (RuntimeError, LookupError) as error:
+            text = str(error).strip().partition("\n")[0]
+            raise Problem(f"line {number + 2}: PyTorch cannot run this convolution: {text}") from error
         torch.cuda.empty_cache()
 
 

@@ -156,7 +156,7 @@ def test_what_cannot_be_done_at_all_is_said_in_a_line():
     fleet = Fleet()
     for engine in ["local", ThreadPoolExecutor(2)]:
         raises("there is no allocator bogus", fleet.run, engine, allocators=["bogus"], retries=0)
-    raises("there are 'local', 'ray'", fleet.run, "spark")
+    raises("expected 'local', 'ray'", fleet.run, "spark")
     raises("out=DIR", gmlake.fleet.run, "jobs", engine="local")
     raises("is not a program", gmlake.fleet.run, "jobs", fleet.folder / "out", "local", simulator="/none")
 

@@ -107,8 +107,8 @@ def test_wrong_usage_is_told_of_in_a_line():
     with tempfile.TemporaryDirectory() as folder:
         guarded = Guarded(folder)
         for options, text in [
-            ([], "memory.json: there is no such file; --update writes it"),
-            (["--tolerance", "x"], "--tolerance x: write a share"),
+            ([], "memory.json: no such file; write it with --update"),
+            (["--tolerance", "x"], "invalid --tolerance x; expected a share"),
             (["--update", "--recording", "absent.pickle"], "absent.pickle: no such file"),
         ]:
             done = guarded.run(MLP, *options)

@@ -192,10 +192,34 @@ def test_options_come_from_the_environment_and_the_call():
 def test_the_command_line():
     run = [sys.executable, "-m", "gmlake"]
     done = subprocess.run([*run, "run", "--allocator", "magic", "x.py"], capture_output=True, text=True)
-    assert done.returncode == 1 and "there is no allocator" in done.stderr, done.stderr
+    assert done.returncode == 2 and "there is no allocator" in done.stderr, done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
     done = subprocess.run([*run, "check"], capture_output=True, text=True)
     assert (done.returncode == 0) == (gmlake.check() == ""), done.stderr
+
+
+def test_wrong_input_ends_every_command_with_2():
+    row = "forward,float32,0,1x2x3,4x2x1,1x4x3,{},0,1"
+    with tempfile.TemporaryDirectory() as folder:
+        def list_of(*lines):
+            path = Path(folder, f"{len(lines)}{len(lines[0])}.csv")
+            path.write_text("".join(f"{line}\n" for line in lines))
+            return str(path)
+
+        header = "direction,kind,channels_last,input,weight,output,stride,padding,dilation"
+        for command, text in [
+            (["measure", f"{folder}/absent.csv"], "absent.csv: No such file"),
+            (["measure", list_of("a,b", "1,2")], "no column 'direction'"),
+            (["measure", list_of(header, row.format("1"), row.format("one"))], "line 3: invalid stride 'one'"),
+            (["measure", "--seconds", "x", "layers.csv"], "--seconds"),
+            (["run", "--conf", "fragment_limit", "x.py"], "invalid option 'fragment_limit'; expected NAME=VALUE"),
+            (["mount", "--torch", f"{folder}/absent"], "absent: no PyTorch"),
+            (["predict", f"{folder}/absent.py"], ""),
+            (["magic"], "invalid choice: 'magic'"),
+        ]:
+            done = subprocess.run([sys.executable, "-m", "gmlake", *command], capture_output=True, text=True)
+            assert done.returncode == 2 and text in done.stderr, (command, done.stderr)
+            assert len(done.stderr.splitlines()) == 1 and not done.stdout, (command, done.stderr)
 
 
 if __name__ == "__main__":

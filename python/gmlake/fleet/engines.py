@@ -69,7 +69,7 @@ def engine_of(name: object, wishes: Running) -> Engine:
     if isinstance(name, Executor):
         return Engine(Pool(name, retries), progress)
     if name not in ("local", "ray"):
-        raise Problem(f"engine {name!r}: there are 'local', 'ray', and any concurrent.futures.Executor")
+        raise Problem(f"invalid engine {name!r}; expected 'local', 'ray' or a concurrent.futures.Executor")
     return Engine(Ray(retries), progress) if name == "ray" else Engine(Local(retries), progress)
 
 

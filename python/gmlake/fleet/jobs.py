@@ -39,7 +39,7 @@ def run(
     """
     check("run", RunWishes, wishes)
     if out is None:
-        raise Problem("fleet: say where the tables are to be, with out=DIR")
+        raise Problem("fleet: name a folder for the tables with out=DIR")
     chosen = engine_of(engine, wishes)
     tasks = tasks_of(chosen, words(inputs, out, wishes), wishes)
     if chosen.is_local:

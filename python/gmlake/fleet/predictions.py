@@ -79,7 +79,7 @@ def predict(
     """
     check("predict", PredictWishes, wishes)
     if out is None:
-        raise Problem("predict: say where the snapshots are to be, with out=DIR")
+        raise Problem("predict: name a folder for the snapshots with out=DIR")
     tasks = tasks_of(script, listed(arguments), grid_of(vary or {}), place(out), wishes)
     rest = [(task, os.getcwd()) for task in tasks]
     found, failed = run_all(engine_of(engine, wishes), work, rest, "predictions")
@@ -107,7 +107,7 @@ def grid_of(vary: Mapping[str, types.Listed]) -> list[dict[str, str]]:
     """The configurations; each has a folder of its own."""
     found = grid.combinations({name: listed(values) for name, values in vary.items()}) or [{}]
     if len({grid.mark(values) for values in found}) < len(found):
-        raise Problem("vary: two configurations would have the same folder; is a value there twice?")
+        raise Problem("vary: two configurations have the same folder; remove repeated values")
     return found
 
 

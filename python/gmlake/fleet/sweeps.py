@@ -60,7 +60,7 @@ def sweep(
     """
     check("sweep", SweepWishes, wishes)
     if out is None:
-        raise Problem("sweep: say where the tables are to be, with out=DIR")
+        raise Problem("sweep: name a folder for the tables with out=DIR")
     chosen, folder = engine_of(engine, wishes), place(out)
     count = 1 if chosen.is_local else wishes.get("shards") or EACH * chosen.workers
     fitting = ["--only-fitting"] if wishes.get("only_fitting") else []

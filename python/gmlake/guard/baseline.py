@@ -62,16 +62,16 @@ def read(path: str) -> Baseline | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise Problem(f"{path}: it cannot be read as a baseline: {error}") from error
+        raise Problem(f"{path}: cannot be read as a baseline: {error}") from error
     if not isinstance(found, dict) or "schema_version" not in found:
-        raise Problem(f"{path}: it is not a baseline; choose another name, or delete it")
+        raise Problem(f"{path}: not a baseline; choose another name, or delete it")
     if found["schema_version"] != SCHEMA:
         raise Problem(f"{path}: it is of version {found['schema_version']}, and this gmlake knows "
-                      f"{SCHEMA}; write it anew with --update")
+                      f"{SCHEMA}; write it again with --update")
     try:
         return Baseline.from_json(found)
     except (KeyError, TypeError) as error:
-        raise Problem(f"{path}: it is not a whole baseline ({error}); write it anew with --update") from error
+        raise Problem(f"{path}: an incomplete baseline ({error}); write it again with --update") from error
 
 
 def write(path: str, found: Baseline) -> None:
@@ -99,9 +99,9 @@ def check_same(path: str, old: Baseline, new: Baseline) -> None:
     names = [name for name in {**old.source, **new.source} if old.source.get(name) != new.source.get(name)]
     if names:
         changes = ", ".join(f"{name} was {old.source.get(name)} and is {new.source.get(name)}" for name in names)
-        raise Problem(f"{path} is of another run: {changes}; give the same, or write it anew with --update")
+        raise Problem(f"{path} is of another run: {changes}; give the same, or write it again with --update")
     if old.by != new.by:
         raise Problem(f"{path} is by {old.by} and this recording can tell by {new.by}; "
-                      "write it anew with --update")
+                      "write it again with --update")
     if [rank.rank for rank in old.ranks] != [rank.rank for rank in new.ranks]:
-        raise Problem(f"{path} is of other ranks; write it anew with --update")
+        raise Problem(f"{path} is of other ranks; write it again with --update")

@@ -33,7 +33,7 @@ class Tolerance(NamedTuple):
 Rows = Mapping[str, Sequence[int]]
 Row = tuple[str, int, int]
 
-QUANTITIES = {"live_peak_bytes": "live", "reserved_peak_bytes": "PyTorch holds"}
+QUANTITIES = {"live_peak_bytes": "live", "reserved_peak_bytes": "reserved"}
 
 
 def lines(before: Rows, after: Rows) -> list[Line]:

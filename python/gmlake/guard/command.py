@@ -59,26 +59,26 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds the command to those of `python -m gmlake`."""
     it = commands.add_parser(
         "guard", epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="compare the GPU memory that a script needs with what it needed, without a GPU",
-        description="Whether a script needs more GPU memory than its baseline says, for CI.",
+        help="fail if a script needs more GPU memory than its baseline, without a GPU",
+        description="Fails if a script needs more GPU memory than its baseline, for CI. Needs no GPU.",
     )
     option = it.add_argument
-    option("--baseline", required=True, metavar="FILE", help="what it needed; a small JSON file to be committed")
-    option("--tolerance", default="1%", metavar="SHARE|SIZE", help="how much more is no regression, such as 1%% or "
+    option("--baseline", required=True, metavar="FILE", help="the baseline, a small JSON file to commit")
+    option("--tolerance", default="1%", metavar="SHARE|SIZE", help="growth that is no regression, such as 1%% or "
            "64MiB [default: 1%%]")
-    option("--update", action="store_true", help="write the baseline anew, from this run")
-    option("--recording", metavar="SNAPSHOT", help="look at this recording, and run nothing")
+    option("--update", action="store_true", help="write the baseline from this run")
+    option("--recording", metavar="SNAPSHOT", help="compare this recording, and run nothing")
     gpu = it.add_argument_group("the GPU")
     Order.add(gpu, GPU)
     gpu.add_argument("--events", choices=["early", "late", "clock"], default="early", help="when work on the GPU "
-                     "completes: at once, when waited for, or by a clock, which differs from run to run "
-                     "[default: early]")
+                     "completes: early (at once), late (when waited for), or by a clock, which differs "
+                     "from run to run [default: early]")
     options.add_ranks(it.add_argument_group("ranks"))
     Order.add(it.add_argument_group(SCRIPT), SCRIPT)
     output = it.add_argument_group("output")
-    output.add_argument("--out", metavar="DIR", help="keep snapshots and logs here")
-    output.add_argument("--json", metavar="FILE", help="write the comparison, '-' for standard output")
-    it.add_argument("script", metavar="SCRIPT", nargs="?", help="the script, as it is")
+    output.add_argument("--out", metavar="DIR", help="folder for snapshots and logs [default: none is kept]")
+    output.add_argument("--json", metavar="FILE", help="write the comparison as JSON, '-' for standard output")
+    it.add_argument("script", metavar="SCRIPT", nargs="?", help="the unchanged script")
     it.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="its arguments")
 
 
@@ -98,10 +98,10 @@ def guard(given: argparse.Namespace) -> int:
     """Runs the command; errors propagate to `main`."""
     tolerance = tolerance_of(given.tolerance)
     if bool(given.script) == bool(given.recording):
-        raise Problem("guard: give a SCRIPT or --recording SNAPSHOT, one of them")
+        raise Problem("guard: give either SCRIPT or --recording SNAPSHOT")
     old = None if given.update else baseline.read(given.baseline)
     if old is None and not given.update:
-        raise Problem(f"{given.baseline}: there is no such file; --update writes it, from this run, to be committed")
+        raise Problem(f"{given.baseline}: no such file; write it with --update, and commit it")
     new, failures = recorded(given.recording) if given.recording else predicted(given)
     for text in failures:
         command.say(text)
@@ -121,13 +121,13 @@ def tolerance_of(text: str) -> Tolerance:
             return Tolerance(True, float(text[:-1]) / 100)
         return Tolerance(False, 0 if text == "0" else _sizes.parse(text))
     except ValueError:
-        raise Problem(f"--tolerance {text}: write a share such as 1%, or a size such as 64MiB") from None
+        raise Problem(f"invalid --tolerance {text}; expected a share such as 1%, or a size such as 64MiB") from None
 
 
 def predicted(given: argparse.Namespace) -> tuple[Baseline, list[str]]:
     """What the script needs, as a baseline, and what failed in it."""
     if "RANK" in os.environ and given.world is None:
-        raise Problem("guard is not for use under torchrun; use --world N --ranks all")
+        raise Problem("guard does not work under torchrun; use --world N --ranks all")
     given.stacks, given.categories, given.vary, given.unknown = True, False, [], None
     # The order of a set of names must not differ from run to run: it decides the order of requests.
     os.environ.setdefault("PYTHONHASHSEED", "0")
@@ -198,7 +198,7 @@ def rank_of(rank: int, facts: Facts) -> tuple[Rank, str]:
 def summary(rank: Rank) -> str:
     """A rank in a few words."""
     live, held = _sizes.show(rank.live_peak_bytes), _sizes.show(rank.reserved_peak_bytes)
-    return f"rank {rank.rank}: {live} live, PyTorch holds {held}"
+    return f"rank {rank.rank}: {live} live, {held} reserved"
 
 
 def compared(given: argparse.Namespace, old: Baseline, new: Baseline, tolerance: Tolerance) -> int:
@@ -216,11 +216,11 @@ def compared(given: argparse.Namespace, old: Baseline, new: Baseline, tolerance:
         print("\n\n".join(shown(rank, given.tolerance) for rank in found), flush=True)
     for name, version in old.versions.items():
         if version != new.versions.get(name):
-            command.say(f"{name} is {new.versions.get(name)}; the baseline is of {version}")
+            command.say(f"{name} is {new.versions.get(name)}; the baseline was written with {version}")
     if is_beyond:
-        command.say(f"more than {given.baseline} says; if that is meant, write it anew with --update")
+        command.say(f"more than {given.baseline} says; if you accept that, write the baseline again with --update")
     elif any(is_less(rank, tolerance) for rank in found):
-        command.say(f"less than {given.baseline} says; --update lowers it, so that it does not creep back")
+        command.say(f"less than {given.baseline} says; lower the baseline with --update")
     return BEYOND if is_beyond else WITHIN
 
 
@@ -254,8 +254,8 @@ def shown(rank: Difference, tolerance: str) -> str:
 def reason(rank: Difference, grown: Sequence[Line]) -> str:
     """What made it grow."""
     if "live_peak_bytes" not in rank.beyond and not grown:
-        return ("No line holds more at the peak: it is fragmentation, or the order of requests. "
-                "Compare: gmlake-sim blame --fragmentation SNAPSHOT (--out keeps it).")
+        return ("No line holds more at the peak: the cause is fragmentation, or the order of requests. "
+                "Keep the snapshot with --out, and see: gmlake-sim blame --fragmentation SNAPSHOT.")
     line = grown[0]
     return f"{line.name} made it grow: {change_of(line.before, line.after)}"
 

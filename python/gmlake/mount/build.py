@@ -29,19 +29,22 @@ class NotBuilt(RuntimeError):
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds `mount` to the commands of `python -m gmlake`."""
-    parser = commands.add_parser("mount", help="build the full mount for this PyTorch (needs g++ and CUDA's headers)")
-    parser.add_argument("--torch", metavar="DIR", help="an unpacked PyTorch, with include/ and lib/ (default: the installed one)")
-    parser.add_argument("--cuda", metavar="DIR", help="CUDA's headers (default: of the installed NVIDIA packages)")
-    parser.add_argument("--out", metavar="DIR", default=str(HERE), help="where the library goes (default: the package)")
-    parser.add_argument("--cxx", default=os.environ.get("CXX", "g++"), help="the compiler (default: g++)")
+    text = "build the library for graph trees, MemPool and history in this PyTorch"
+    parser = commands.add_parser("mount", help=text, description=f"{text[0].upper()}{text[1:]}. Needs g++ and CUDA's headers.")
+    parser.add_argument("--torch", metavar="DIR", help="an unpacked PyTorch, with include/ and lib/ [default: the installed one]")
+    parser.add_argument("--cuda", metavar="DIR", help="folder of CUDA's headers [default: the installed NVIDIA packages]")
+    parser.add_argument("--out", metavar="DIR", default=str(HERE), help="folder for the library [default: this package]")
+    parser.add_argument("--cxx", metavar="NAME", default=os.environ.get("CXX", "g++"), help="the compiler [default: g++]")
 
 
-def main(given: argparse.Namespace) -> None:
-    """The command `mount`."""
+def main(given: argparse.Namespace) -> int:
+    """The command `mount`; returns the exit code."""
     try:
         print(build(given.torch and Path(given.torch), given.cuda, Path(given.out), given.cxx))
     except NotBuilt as error:
-        sys.exit(f"gmlake: {error}")
+        print(f"gmlake: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 def build(torch: Path | None, cuda: str | None, out: Path, cxx: str) -> Path:

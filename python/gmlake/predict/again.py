@@ -31,4 +31,5 @@ def on_virtual_gpu(card: str) -> None:
             command = [sys.executable, "-m", "gmlake", *sys.argv[1:]]
             sys.exit(subprocess.call(command, env=own))
     except Problem as problem:
-        sys.exit(f"gmlake: {problem}")
+        print(f"gmlake: {problem}", file=sys.stderr)
+        sys.exit(2)

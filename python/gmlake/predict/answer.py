@@ -108,20 +108,20 @@ def notes_of(rank: Rank, order: Order) -> Iterator[str]:
         ends = f"{show(low)} and {show(high)}"
         if show(low) == show(high):
             ends = f"{low:,} and {high:,} B"
-        yield f"PyTorch holds between {ends}; when other streams are done decides"
+        yield f"PyTorch reserves between {ends}, depending on when other streams finish"
     if rank.open_ends:
-        yield "the run on a faster or slower GPU did not end; the interval may be too narrow"
+        yield "the run on a faster or slower GPU did not finish, so the interval may be too narrow"
     if rank.oom_step is not None:
-        yield "memory ran out; --memory unlimited tells what it would have taken"
+        yield "memory ran out; predict the full need with --memory unlimited"
     yield from reads_of(rank, order)
     yield from host_of(rank)
     if rank.estimated_workspaces:
         yield estimates(rank.estimated_workspaces)
     if rank.workspaces_of_others:
-        yield f"{rank.workspaces_of_others} lines of --workspaces are of another card or another cuDNN, and were not used"
+        yield f"ignored {rank.workspaces_of_others} lines of --workspaces: they are for another card or cuDNN"
     lacking = [name for name in rank.unwritten if name != others.ASKED]
     if lacking:
-        yield f"the virtual GPU lacks {listed(lacking)}; the script got an error"
+        yield f"the virtual GPU lacks {listed(lacking)}, so the script got an error"
     yield from others.notes(rank)
     if rank.error:
         when = f" in step {(rank.steps or 0) + 1}" if rank.requests else ""
@@ -137,40 +137,39 @@ def reads_of(rank: Rank, order: Order) -> Iterator[str]:
         count = sum(read["count"] for read in reads)
         most = max(reads, key=lambda read: read["count"])
         times = "once" if count == 1 else f"{count} times"
-        yield (f"{times} the script read what only a kernel could know, and got "
-               f"{order.assume}; most at {most['place']} ({most['what']})")
+        yield (f"the script read values that only a kernel could compute, {times}, and got {order.assume}; "
+               f"most at {most['place']} ({most['what']})")
 
 
 def host_of(rank: Rank) -> Iterator[str]:
     """Memory of the real machine's host."""
     pinned = rank.pinned_peak_bytes or 0
     if pinned >= WORTH_A_NOTE:
-        yield f"pins {show(pinned)} of the host's memory at most"
+        yield f"pins at most {show(pinned)} of host memory"
     managed = rank.managed_on_host_peak_bytes or 0, rank.managed_on_device_peak_bytes or 0
     if max(managed) >= WORTH_A_NOTE:
-        yield (f"managed memory: {show(managed[0])} on the host at most, {show(managed[1])} on the GPU, besides what "
-               "PyTorch holds")
+        yield (f"managed memory: at most {show(managed[0])} on the host and {show(managed[1])} on the GPU, in addition "
+               "to what PyTorch reserves")
 
 
 def estimates(layers: int) -> str:
     """Workspaces that were not measured."""
     of = "one kind" if layers == 1 else f"{layers} kinds"
-    return (f"cuDNN's workspaces for {of} of convolution are estimates; what PyTorch holds may be "
-            "off by some per cent; --unknown FILE lists them for python -m gmlake measure")
+    return (f"cuDNN's workspaces for {of} of convolution are estimates, so reserved memory may be off by a few "
+            "per cent; list them with --unknown FILE for python -m gmlake measure")
 
 
 def shared_notes(ranks: Sequence[Rank], order: Order) -> Iterator[str]:
     """What must be known about many configurations at once."""
     places = sorted({read["place"] for rank in ranks for read in rank.unknown_reads or []})
     if places:
-        yield (f"what only a kernel could know was read, and taken as {order.assume}, at "
-               + listed(places))
+        yield f"scripts read values that only a kernel could compute, and got {order.assume}, at {listed(places)}"
     layers = max((rank.estimated_workspaces for rank in ranks), default=0)
     if layers:
         yield estimates(layers)
     lacking = sorted({name for rank in ranks for name in rank.unwritten})
     if lacking:
-        yield f"the virtual GPU lacks {listed(lacking)}; scripts got an error"
+        yield f"the virtual GPU lacks {listed(lacking)}, so scripts got an error"
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:

@@ -64,7 +64,7 @@ def command(given: argparse.Namespace) -> int:
 def usable() -> pytorch.Wheel:
     """The versions that PyTorch was built for, once all is there that a prediction needs."""
     if not sys.platform.startswith("linux"):
-        raise Problem("predict works on Linux alone: CUDA's libraries are replaced by its loader")
+        raise Problem("predict works only on Linux, whose loader replaces CUDA's libraries")
     versions = pytorch.versions()
     simulator.find()
     if library.real_gpus():
@@ -107,7 +107,7 @@ def following(given: argparse.Namespace, found: Sequence[Rank]) -> str:
     if kept:
         return f"gmlake-sim report {shlex.quote(kept)}"
     script = f"-m {given.script}" if given.module else shlex.quote(given.script)
-    return f"python -m gmlake predict --out DIR {script}, which keeps the snapshot for gmlake-sim"
+    return f"python -m gmlake predict --out DIR {script}, to keep the snapshot for gmlake-sim"
 
 
 def places(given: argparse.Namespace, ranks: Ranks, outputs: Outputs) -> Iterator[str]:

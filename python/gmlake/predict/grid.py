@@ -55,7 +55,7 @@ def values_of(text: str) -> tuple[str, list[str]]:
     values = [value.strip() for value in listed.split(",") if value.strip()]
     name = name.strip().lstrip("-")
     if not name or not values:
-        raise Problem(f"--vary {text}: write a name and its values, as in batch=8,16,32")
+        raise Problem(f"--vary {text}: expected a name and its values, such as batch=8,16,32")
     if len(set(values)) < len(values):
         raise Problem(f"--vary {text}: a value is given twice")
     return name, values

@@ -35,8 +35,8 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds the command to those of `python -m gmlake`."""
     it = commands.add_parser(
         "predict", epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="say how much GPU memory a script needs, on a machine without a GPU",
-        description="How much GPU memory an unchanged training script needs, on any machine.",
+        help="predict how much GPU memory a script needs, without a GPU",
+        description="Predicts how much GPU memory an unchanged training script needs. Needs no GPU.",
     )
     gpu = it.add_argument_group(GPU)
     Order.add(gpu, GPU)
@@ -44,26 +44,25 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     add_ranks(it.add_argument_group("ranks"))
     Order.add(it.add_argument_group(SCRIPT), SCRIPT)
     add_output(it.add_argument_group(OUTPUT))
-    it.add_argument("script", metavar="SCRIPT", help="the script, as it is")
+    it.add_argument("script", metavar="SCRIPT", help="the unchanged script")
     it.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="its arguments")
 
 
 def add_events(group: argparse._ActionsContainer) -> None:
     """Adds the option that says when work on the GPU completes."""
     group.add_argument("--events", choices=["interval", "clock", "fast", "slow", "early", "late"],
-                       help="when work on the GPU completes; interval: by the clock, and on a "
-                       "faster and a slower GPU too where that matters [default: interval; under "
-                       "torchrun clock]")
+                       help="when work on the GPU completes; interval: by the clock, and where it matters "
+                       "on a faster and a slower GPU, too [default: interval; under torchrun clock]")
 
 
 def add_ranks(group: argparse._ActionsContainer) -> None:
     """Adds the options that say which ranks there are."""
     option = group.add_argument
-    option("--world", type=count, metavar="N", help="there are N ranks, and each sees that as "
-           "by torchrun [default: a script without ranks]")
-    option("--ranks", metavar="0,1|all", help="predict these, each alone, or all together "
+    option("--world", type=count, metavar="N", help="number of ranks; each runs as under torchrun "
+           "[default: a script without ranks]")
+    option("--ranks", metavar="0,1|all", help="ranks to predict: these, each alone, or all together "
            "[default: 0]")
-    option("--per-node", type=count, default=8, metavar="N", help="GPUs of one machine "
+    option("--per-node", type=count, default=8, metavar="N", help="GPUs in each machine "
            "[default: 8]")
 
 
@@ -71,14 +70,14 @@ def add_output(group: argparse._ActionsContainer) -> None:
     """Adds the options that say what comes out."""
     option = group.add_argument
     option("--vary", action="append", default=[], metavar="NAME=LIST", help="run once with each "
-           "value: in place of {NAME} in ARGS, or as --NAME VALUE after them; several make a grid")
-    option("--jobs", type=count, metavar="N", help="processes side by side [default: one for each "
+           "value, in place of {NAME} in ARGS or as --NAME VALUE after them; several make a grid")
+    option("--jobs", type=count, metavar="N", help="processes to run in parallel [default: one for each "
            "core]")
     Order.add(group, OUTPUT)
-    option("--out", metavar="DIR", help="keep snapshots, logs, numbers and chart here")
-    option("--unknown", metavar="FILE", help="list the convolutions whose workspace is an estimate, for "
+    option("--out", metavar="DIR", help="folder for snapshots, logs, JSON and chart [default: none is kept]")
+    option("--unknown", metavar="FILE", help="list the convolutions whose workspace is only estimated, for "
            "python -m gmlake measure")
-    option("--json", metavar="FILE", help="write the numbers, '-' for standard output")
+    option("--json", metavar="FILE", help="write the result as JSON, '-' for standard output")
 
 
 def order_of(given: argparse.Namespace, cards: Sequence[str]) -> Order:
@@ -89,7 +88,7 @@ def order_of(given: argparse.Namespace, cards: Sequence[str]) -> Order:
     for table in order.workspaces.split(",") if order.workspaces else []:
         check(table)
     if given.unknown and given.vary:
-        raise Problem("--unknown is not for use with --vary: list the convolutions of one configuration")
+        raise Problem("--unknown does not work with --vary: run it for one configuration")
     memory = UNLIMITED if order.memory is None and given.vary else order.memory
     return replace(order, gpu=card(order.gpu, cards), memory=memory)
 
@@ -109,7 +108,7 @@ def card(name: str, cards: Sequence[str], option: str = "--gpu") -> str:
 
     found = [each for each in cards if plain(each) == plain(name)]
     if cards and not found:
-        raise Problem(f"{option} {name}: there is no such card; there are: {', '.join(cards)}")
+        raise Problem(f"{option} {name}: unknown card; expected one of {', '.join(cards)}")
     return found[0] if found else name
 
 
@@ -122,10 +121,10 @@ def ranks_of(given: argparse.Namespace) -> Ranks:
         return Ranks(world, list(range(world)), True, False, given.per_node, True)
     listed = (given.ranks or "0").split(",")
     if not all(text.strip().isdigit() for text in listed):
-        raise Problem(f"--ranks {given.ranks}: write numbers such as 0,1, or 'all'")
+        raise Problem(f"invalid --ranks {given.ranks}; expected numbers such as 0,1, or 'all'")
     ranks = sorted({int(text) for text in listed})
     if ranks[-1] >= world:
-        what = "give --world" if given.world is None else f"the last of {world} is {world - 1}"
+        what = "give --world N" if given.world is None else f"the last of {world} is {world - 1}"
         raise Problem(f"--ranks {given.ranks}: there is no rank {ranks[-1]}; {what}")
     return Ranks(world, ranks, False, False, given.per_node, given.world is not None)
 
@@ -133,9 +132,9 @@ def ranks_of(given: argparse.Namespace) -> Ranks:
 def launched(given: argparse.Namespace) -> Ranks:
     """The one rank that this process is under torchrun."""
     if given.ranks is not None:
-        raise Problem("--ranks is not for use under torchrun, which says itself which rank this is")
+        raise Problem("--ranks does not work under torchrun, which sets the rank")
     if given.vary:
-        raise Problem("--vary is not for use under torchrun; use --world N --ranks all")
+        raise Problem("--vary does not work under torchrun; use --world N --ranks all")
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
     return Ranks(world, [rank], False, True, local, True)

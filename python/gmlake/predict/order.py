@@ -48,31 +48,31 @@ class Order:
 
     script: str
     arguments: list[str]
-    gpu: str = _option(GPU, "--gpu", default="h200", metavar="CARD", help="which card it is [default: h200]")
+    gpu: str = _option(GPU, "--gpu", default="h200", metavar="CARD", help="the card, such as h200 or rtx-4090 [default: h200]")
     memory: int | None = _option(
         GPU, "--memory", type=size, metavar="SIZE",
-        help="its memory, such as 80GiB, or 'unlimited' [default: the card's; with --vary unlimited]",
+        help="memory of the GPU, such as 80GiB, or 'unlimited' [default: the card's; with --vary unlimited]",
     )
     workspaces: str | None = _option(
         GPU, "--workspaces", metavar="TABLE,...",
-        help="what cuDNN takes on this card, from python -m gmlake measure; several tables are merged",
+        help="cuDNN's workspaces on this card, from python -m gmlake measure; several tables are merged",
     )
-    steps: int | None = _option(SCRIPT, "--steps", type=count, metavar="N", help="end after N optimizer steps")
+    steps: int | None = _option(SCRIPT, "--steps", type=count, metavar="N", help="stop after N optimizer steps")
     assume: str = _option(
         SCRIPT, "--assume", choices=["zeros", "ones", "random"], default="zeros",
-        help="what is read where only a kernel could know [default: zeros]",
+        help="values that the script reads where only a kernel could compute them [default: zeros]",
     )
     values: str = _option(
         SCRIPT, "--values", choices=["integers", "real", "off"], default="integers",
-        help="which values are computed: those of integers, all (slow), none [default: integers]",
+        help="tensors whose values are computed: of integers, all (slow), none [default: integers]",
     )
     conf: str | None = _option(
         SCRIPT, "--conf", metavar="SETTINGS", help="PyTorch's allocator settings, as in PYTORCH_ALLOC_CONF"
     )
     module: bool = _option(SCRIPT, "-m", action="store_true", help="SCRIPT names a module")
-    stacks: bool = _option(OUTPUT, "--stacks", action="store_true", help="put Python stacks into the snapshot")
+    stacks: bool = _option(OUTPUT, "--stacks", action="store_true", help="record Python call stacks in the snapshot")
     categories: bool = _option(
-        OUTPUT, "--categories", action="store_true", help="note in the snapshot what each block is for"
+        OUTPUT, "--categories", action="store_true", help="record in the snapshot what each block is for"
     )
 
     @classmethod
