@@ -30,6 +30,8 @@ pub struct Inspection {
     pub settings: Option<Vec<(String, String)>>,
     /// The versions of PyTorch that may have written the file, if its keys tell.
     pub written_by: Option<String>,
+    /// Whether it was recorded on the virtual GPU: its times are then those of a host that computed nothing.
+    pub is_virtual: bool,
     /// Recorded entries by kind, in PyTorch's order; kinds that do not occur are left out.
     pub entries: Vec<EntryCount>,
     /// Events that a replay carries out.
@@ -157,6 +159,7 @@ pub fn inspect(opened: &Opened) -> Inspection {
             .collect(),
         settings: records.settings.as_ref().map(settings),
         written_by: records.written_by.map(|writer| writer.to_string()),
+        is_virtual: records.is_virtual,
         entries: entry_counts(records),
         events: trace.events.len() as u64,
         requests: trace.requests(),

@@ -188,6 +188,9 @@ fn a_share_of_the_run_is_shown_where_its_length_is_that_of_a_gpu() {
     let mut export = gmlake_sim();
     export.arg("export").arg(path("virtual.pickle")).arg("--out").arg(path("again.pickle"));
     export.assert().success();
+    let mut export = gmlake_sim();
+    export.arg("export").arg(path("virtual.pickle")).arg("--out").arg(path("virtual.csv"));
+    export.args(["--format", "csv"]).assert().success();
     let text = |command: &[&str], file: &Path| {
         let assert = gmlake_sim().args(command).arg(file).assert();
         String::from_utf8(assert.get_output().stdout.clone()).unwrap()
@@ -196,12 +199,14 @@ fn a_share_of_the_run_is_shown_where_its_length_is_that_of_a_gpu() {
     for command in [&compare[..], &["tune"]] {
         let on_gpu = text(command, &job);
         assert!(on_gpu.contains("driver") && on_gpu.contains("of run"), "{on_gpu}");
-        for name in ["virtual.pickle", "virtual.json", "again.pickle"] {
+        for name in ["virtual.pickle", "virtual.json", "again.pickle", "virtual.csv"] {
             let found = text(command, &path(name));
             assert!(found.contains("driver") && !found.contains("of run"), "{name}: {found}");
             assert!(!found.contains("gmlake_virtual_gpu"), "{name}: {found}");
+            assert!(text(&["inspect"], &path(name)).contains("the virtual GPU"));
         }
     }
+    assert!(!text(&["inspect"], &job).contains("virtual"));
 }
 
 #[test]

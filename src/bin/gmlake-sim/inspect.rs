@@ -72,6 +72,9 @@ fn summary(inspection: &Inspection, look: Look) -> String {
     if inspection.devices.len() > 1 {
         rows.push(("devices with entries", others.join(", ")));
     }
+    if inspection.is_virtual {
+        rows.push(("recorded on", "the virtual GPU, so times are of its host".to_owned()));
+    }
     rows.push(("settings", settings(inspection)));
     let requests = Grouped(inspection.requests);
     rows.push(("events", format!("{} ({requests} requests)", Grouped(inspection.events))));

@@ -4,6 +4,7 @@
 //! ```text
 //!   action,addr,size,stream,time_us,pool
 //!   setting,max_split_size:134217728,0,0,0,          key and value, as in `allocator_settings`
+//!   setting,gmlake_virtual_gpu:True,0,0,0,           it was recorded on the virtual GPU
 //!   annotation_start,ProfilerStep#1,0,0,1000,        what the program called this moment; annotation_end likewise
 //!   ...                                              the entries
 //!   final,,0,0,0,                                    what was held in the end follows, even if it is nothing
@@ -17,6 +18,7 @@ use rustc_hash::FxHashMap;
 
 use super::cells::number;
 use crate::torch::{RawBlock, RawSegment, Snapshot};
+use crate::writer::VIRTUAL;
 use crate::{Annotation, BlockState, Entry, TraceError};
 
 pub(super) const SETTING: &str = "setting";
@@ -126,6 +128,10 @@ fn segment(kind: &str, fact: &Fact) -> Result<(RawSegment, u64), String> {
 fn setting(text: &str, snapshot: &mut Snapshot) -> Result<(), String> {
     let wrong = || format!("{text:?} is no setting of PyTorch's allocator with its value");
     let (key, value) = text.split_once(':').ok_or_else(wrong)?;
+    if key == VIRTUAL {
+        snapshot.is_virtual = value == "True";
+        return Ok(());
+    }
     let settings = snapshot.settings.get_or_insert_default();
     match key {
         "PYTORCH_CUDA_ALLOC_CONF" => settings.text = Some(value.to_owned()),

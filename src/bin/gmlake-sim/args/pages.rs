@@ -16,7 +16,8 @@ Examples:
   gmlake-sim report traces/opt-1.3b-LR-var.pickle.xz
   gmlake-sim report before.pickle after.pickle --diff --out change.html
 
-The page needs no network: mail it, or open it from disk.
+The page needs no network: mail it, or open it from disk. For its numbers:
+gmlake-sim compare --export-timeline FILE.csv --export-csv FILE.csv.
 Exit codes: 0 success, 2 wrong usage or input.";
 
 /// `gmlake-sim report`
