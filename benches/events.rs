@@ -72,7 +72,7 @@ fn main() {
 fn rows(names: &[String]) -> Vec<Row> {
     let mut rows = Vec::new();
     for spec in ALL.iter().filter(|spec| match names {
-        [] => spec.by_default,
+        [] => spec.role.is_default(),
         _ => names.iter().any(|name| name == spec.name),
     }) {
         rows.push(Row { spec, option: None });

@@ -10,7 +10,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use gmlake::sim::blame::{Question, verdicts};
+use gmlake::blame::{Question, verdicts};
 use gmlake::sim::{OpenOptions, open};
 use gmlake::units::Size;
 

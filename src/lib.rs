@@ -40,17 +40,23 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub use ::{gmlake_cuda as cuda, gmlake_remote as remote, gmlake_traces as trace};
 pub use gmlake_allocators::{allocator, device, drive};
 pub use gmlake_core::{alloc_conf, printable, units};
-pub use gmlake_cuda as cuda;
-pub use gmlake_remote as remote;
-pub use gmlake_traces as trace;
 
 pub(crate) use gmlake_core::reader_error;
 
+pub mod blame;
+pub mod compare;
 pub mod fleet;
 pub mod host_memory;
-pub mod metrics;
+pub mod inspect;
+pub mod page;
+pub mod plan;
 pub mod replay;
 pub mod report;
+pub mod run;
 pub mod sim;
+pub mod sweep;
+pub mod tune;
+pub mod verify;

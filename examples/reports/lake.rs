@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use gmlake::device::{GRANULE, Profile};
-use gmlake::metrics::{RunSummary, StepSummary};
-use gmlake::sim::plan::{PlanOptions, plan};
+use gmlake::plan::{PlanOptions, plan};
+use gmlake::run::{RunSummary, StepSummary};
 use gmlake::sim::{Choice, Choices, Memory, Opened, Setup, run};
 use rayon::prelude::*;
 

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use gmlake::allocator::{Options, find};
 use gmlake::device::AddressPolicy;
-use gmlake::metrics::RunSummary;
+use gmlake::run::RunSummary;
 use gmlake::sim::{Choice, Memory, OpenOptions, Opened, Setup, open, run};
 
 /// The traces at hand, by name.

@@ -5,9 +5,10 @@ use std::io::BufWriter;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use gmlake::metrics::{Comparison, RunSummary};
-use gmlake::report::ReportFormat;
-use gmlake::sim::{Choices, Memory, Opened, Setup, choose, compare};
+use gmlake::compare::show::ReportFormat;
+use gmlake::compare::{Comparison, compare};
+use gmlake::run::RunSummary;
+use gmlake::sim::{Choices, Memory, Opened, Setup, choose};
 use gmlake::trace::EventKind;
 use gmlake::units::{GIB, MIB};
 
@@ -154,7 +155,7 @@ fn batches(traces: &Traces) -> Result<String> {
     for (Published { trace, .. }, gib) in BATCHES.iter().map(|row| (row, 80)).chain([TIGHT]) {
         let Some(opened) = traces.open(trace)? else { continue };
         let runs = compare_on(&opened, &ALL_FOUR, gib * GIB)?.runs;
-        let cells = runs.iter().filter(|run| run.allocator != gmlake::metrics::RECORDED).map(fate);
+        let cells = runs.iter().filter(|run| run.allocator != gmlake::run::RECORDED).map(fate);
         let labels = [format!("`{trace}`"), format!("{gib} GiB")];
         table.row(&labels.into_iter().chain(cells).collect::<Vec<_>>());
     }

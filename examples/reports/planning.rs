@@ -1,11 +1,14 @@
 //! `reports/plan.md`: how much memory some jobs need, the cards that run them, and the check by `compare`.
 
 use anyhow::Result;
-use gmlake::metrics::{Need, Plan, Series};
-use gmlake::report::{plan as words, section};
+use gmlake::compare::compare;
+use gmlake::plan::{
+    Card, DEFAULT_RESERVE, DEFAULT_RESOLUTION, Need, Plan, PlanOptions, Series, plan_job,
+    show as words,
+};
+use gmlake::report::section;
 use gmlake::sim::job::{Job, jobs, quantity};
-use gmlake::sim::plan::{Card, DEFAULT_RESERVE, DEFAULT_RESOLUTION, PlanOptions, plan_job};
-use gmlake::sim::{Choices, Memory, Opened, Setup, choose, compare};
+use gmlake::sim::{Choices, Memory, Opened, Setup, choose};
 use gmlake::units::{Bytes, GIB, MIB, Size};
 
 use crate::{Table, Traces};

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use gmlake::device::AddressPolicy;
-use gmlake::metrics::RunSummary;
+use gmlake::run::RunSummary;
 use gmlake::sim::Opened;
 
 use crate::published::{Published, SCALE_OUT, STRATEGIES};

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use gmlake::allocator::Environment;
-use gmlake::sim::recording::{VerificationSummary, verify};
 use gmlake::trace::{self, LoadOptions};
+use gmlake::verify::{VerificationSummary, verify};
 
 use crate::{Table, Traces};
 

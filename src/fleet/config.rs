@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use crate::alloc_conf::TorchVersion;
 use crate::sim::OpenOptions;
-use crate::sim::sweep::{Grid, Point};
+use crate::sweep::{Grid, Point};
 use crate::units::Bytes;
 
 /// What is run on every recording.

@@ -5,10 +5,9 @@
 //! otherwise.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+use std::{fs, io};
 
 use super::manifest::{self, ManifestError};
 use crate::remote::{self, RemoteError, RemoteFile};

@@ -21,18 +21,23 @@
 //! start shards, and to start those again that died.
 
 mod config;
+mod data;
 mod layout;
 mod listing;
 mod manifest;
 mod peers;
 mod reading;
 mod run;
+pub mod show;
 mod store;
 mod summary;
 mod tables;
 mod task;
 
 pub use config::Config;
+pub use data::{
+    CardCount, FleetJob, FleetSummary, FleetTotal, JobPeak, Problem, SizeHistogram, UnlikeRank,
+};
 pub use layout::{Layout, Part, Shard};
 pub use listing::{FileEntry, Listing, ListingError, list};
 pub use manifest::ManifestError;

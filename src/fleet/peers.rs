@@ -3,8 +3,8 @@
 //! A rank is unlike its peers if it holds more or less than their median by a twentieth, and by six times as much as
 //! the median rank does. The reasons are what else it differs in: settings, tensors, what is lost, requests.
 
+use super::data::UnlikeRank;
 use super::reading::Record;
-use crate::metrics::UnlikeRank;
 use crate::trace::CoverageKind;
 use crate::units::{Bytes, Size};
 

@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::data::{CardCount, FleetJob, FleetSummary, FleetTotal, JobPeak, Problem, UnlikeRank};
 use super::peers::{RankFacts, unlike};
 use super::reading::{self, Record};
 use super::store::{Store, StoreError};
-use crate::metrics::{
-    CardCount, FleetJob, FleetSummary, FleetTotal, JobPeak, Problem, RECORDED, Target, UnlikeRank,
-};
 use crate::report::ReportError;
+use crate::run::RECORDED;
 use crate::units::Bytes;
+use gmlake_core::cards::Target;
 
 /// Jobs that are named, and ranks unlike their peers.
 const NAMED: usize = 20;

@@ -6,11 +6,11 @@
 //! bytes.
 
 use super::listing::FileEntry;
-use crate::metrics::{RunSummary, Setting, StepSummary};
 use crate::remote;
 use crate::report::parquet::{Kind, Value};
+use crate::run::{RunSummary, StepSummary};
 use crate::sim::Opened;
-use crate::sim::sweep::Point;
+use crate::sweep::{Point, Setting};
 
 /// Version of the columns.
 pub const SCHEMA_VERSION: u32 = 1;

@@ -7,10 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::config::Config;
 use super::listing::FileEntry;
 use super::tables::{ErrorRow, RankRow, RunRow, StepRow, cells, errors, ranks, runs, steps};
-use crate::metrics::RunSummary;
 use crate::report::parquet::Value;
-use crate::sim::sweep::Point;
+use crate::run::RunSummary;
 use crate::sim::{Opened, open_all, run_cached};
+use crate::sweep::Point;
 
 /// The rows of one recording, or of several, in their order.
 #[derive(Debug, Clone, Default, PartialEq)]

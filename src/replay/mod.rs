@@ -11,7 +11,9 @@
 //! make the same calls, and the cost model is held against the clock, at the machine's pace of the moment
 //! (`probe.rs`).
 
+mod building;
 pub mod calibrate;
+pub mod chart;
 mod probe;
 mod run;
 mod stamped;
@@ -19,6 +21,9 @@ mod summary;
 mod twin;
 mod workload;
 
+pub use building::{
+    BlockTimes, Building, PAPER_LEAST_ALLOCS, PAPER_TABLE_1, TABLE_1_CHUNKS, Table1Row,
+};
 pub use run::{Pace, Plan, ReplayError, replay};
 pub use stamped::Verified;
 pub use summary::{CallRow, LogDifference, ReplaySummary, StepReplay};

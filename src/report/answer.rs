@@ -11,7 +11,9 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::ReportError;
-use crate::metrics::SCHEMA_VERSION;
+
+/// Version of all JSON; raised when a field changes its meaning or goes away.
+pub const SCHEMA_VERSION: u32 = 2;
 
 #[derive(Serialize)]
 struct Answer<'a, T: ?Sized> {

@@ -1,68 +1,15 @@
-//! CSV: one row for each run, numbers bare, the same columns as the table and each driver call.
+//! A row of CSV.
 
 use std::io::Write;
 
-use super::{Report, ReportError};
-use crate::device::CallCounts;
-use crate::metrics::{Column, Comparison, Row, columns};
+use super::ReportError;
 use crate::printable::printable;
 
-/// A row for each run.
-pub(super) struct Csv;
-
-/// What a row begins with, before the columns of all tables.
-const BEFORE: [&str; 9] = [
-    "file",
-    "device",
-    "device_memory_bytes",
-    "allocator",
-    "options",
-    "events",
-    "first_oom_event",
-    "is_lower_bound",
-    "requested_peak_bytes",
-];
-
-impl Report for Csv {
-    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<(), ReportError> {
-        let mut writer = csv::Writer::from_writer(out);
-        let calls = CallCounts::default().rows();
-        let columns = columns(comparisons.iter().flat_map(|comparison| &comparison.runs));
-        let keys = columns.clone().map(|column| column.key);
-        let heading = BEFORE.into_iter().chain(keys).chain(calls.iter().map(|&(name, _)| name));
-        writer.write_record(heading).map_err(std::io::Error::from)?;
-        for row in comparisons.iter().flat_map(Comparison::rows) {
-            write_row(&mut writer, fields(&row, columns.clone()))?;
-        }
-        Ok(writer.flush()?)
-    }
-}
-
 /// Writes a row. Names come from files; what a terminal would act upon is escaped.
-pub(super) fn write_row(
+pub(crate) fn write_row(
     writer: &mut csv::Writer<impl Write>,
     cells: impl IntoIterator<Item = String>,
 ) -> Result<(), ReportError> {
     let cells = cells.into_iter().map(|cell| printable(&cell).into_owned());
     Ok(writer.write_record(cells).map_err(std::io::Error::from)?)
-}
-
-fn fields(row: &Row<'_>, columns: impl Iterator<Item = &'static Column>) -> Vec<String> {
-    let run = row.run;
-    let optional = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
-    let mut fields = vec![
-        run.file.clone(),
-        run.device.to_string(),
-        optional(run.device_memory_bytes),
-        run.allocator.clone(),
-        run.options.join(" "),
-        run.events.to_string(),
-        optional(run.first_oom_event),
-        run.is_lower_bound.to_string(),
-        run.requested_peak_bytes.to_string(),
-    ];
-    let shown = |value: Option<f64>, unit: crate::metrics::Unit| value.map(|v| unit.raw(v));
-    fields.extend(columns.map(|c| shown((c.get)(row), c.unit).unwrap_or_default()));
-    fields.extend(run.device_calls.rows().iter().map(|(_, count)| count.to_string()));
-    fields
 }

@@ -10,8 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
+use super::answer::write_answer;
 use super::packed::Packed;
-use super::write_answer;
 
 /// What went wrong while a file was written, of whatever kind.
 type Cause = Box<dyn Error + Send + Sync>;

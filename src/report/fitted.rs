@@ -25,7 +25,7 @@ use comfy_table::{
 use super::look::Look;
 
 /// A table below this width is written row under row, if it does not fit as it is.
-pub(super) const NARROW: usize = 80;
+pub(crate) const NARROW: usize = 80;
 
 const ASCII: TableStyle = TableStyle::new()
     .header_lines(ContentLineStyle::none().junction(' '))
@@ -39,7 +39,7 @@ const BOXES: TableStyle = TableStyle::new()
 
 /// A table with its first column to the left and the others to the right. Where it is too wide, columns go, those
 /// first that `dispensable` names first (by their places); the first column stays.
-pub(super) fn fitted(
+pub(crate) fn fitted(
     heading: &[String],
     rows: Vec<Vec<Cell>>,
     dispensable: &[usize],
@@ -81,7 +81,7 @@ fn widths(heading: &[String], rows: &[Vec<Cell>]) -> Vec<usize> {
 }
 
 /// Characters in a line of columns this wide: each has a blank behind it, and one more before the next.
-pub(super) fn total(widths: impl Iterator<Item = usize>) -> usize {
+pub(crate) fn total(widths: impl Iterator<Item = usize>) -> usize {
     widths.map(|width| width + 2).sum::<usize>().saturating_sub(1)
 }
 

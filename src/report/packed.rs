@@ -15,7 +15,7 @@ const XZ_LEVEL: u32 = 6;
 const ZSTD_LEVEL: i32 = 3;
 
 /// A writer in front of another one.
-pub(super) enum Packed<W: Write> {
+pub(crate) enum Packed<W: Write> {
     Plain(W),
     Gzip(GzEncoder<W>),
     Xz(Box<XzEncoder<W>>),
@@ -24,7 +24,7 @@ pub(super) enum Packed<W: Write> {
 
 impl<W: Write> Packed<W> {
     /// Compresses what goes to `out`, if `name` ends in `.gz`, `.xz` or `.zst`.
-    pub(super) fn new(name: &Path, out: W) -> io::Result<Self> {
+    pub(crate) fn new(name: &Path, out: W) -> io::Result<Self> {
         Ok(match name.extension().and_then(OsStr::to_str) {
             Some("gz") => Self::Gzip(GzEncoder::new(out, flate2::Compression::new(GZIP_LEVEL))),
             Some("xz") => Self::Xz(Box::new(XzEncoder::new(out, XZ_LEVEL))),
@@ -34,7 +34,7 @@ impl<W: Write> Packed<W> {
     }
 
     /// Writes what is still kept back.
-    pub(super) fn finish(self) -> io::Result<()> {
+    pub(crate) fn finish(self) -> io::Result<()> {
         let mut out = match self {
             Self::Plain(out) => out,
             Self::Gzip(encoder) => encoder.finish()?,

@@ -4,18 +4,18 @@
 //! are lighter. Causes have other colours than allocators have (Paul Tol's muted scheme), so that the one is not taken
 //! for the other.
 
-use crate::metrics::{Cause, Comparison, RECORDED};
+use crate::run::{Cause, RECORDED, RunSummary};
 
 /// Red, green and blue.
-pub(super) type Rgb = (u8, u8, u8);
+pub(crate) type Rgb = (u8, u8, u8);
 
 /// A colour on a light page, and the one that stands for it on a dark page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Colour {
+pub(crate) struct Colour {
     /// On white.
-    pub(super) light: Rgb,
+    pub(crate) light: Rgb,
     /// On near-black.
-    pub(super) dark: Rgb,
+    pub(crate) dark: Rgb,
 }
 
 const fn both(light: Rgb, dark: Rgb) -> Colour {
@@ -37,34 +37,34 @@ const COLOURS: [(&str, Colour); 11] = [
 ];
 
 /// Colours for allocators that are not in the list above.
-pub(super) const MORE_COLOURS: [Colour; 3] = [
+pub(crate) const MORE_COLOURS: [Colour; 3] = [
     both((127, 59, 8), (190, 120, 70)),
     both((27, 120, 55), (90, 174, 97)),
     both((64, 0, 255), (140, 110, 255)),
 ];
 
 /// The colour of an allocator that has one of its own.
-pub(super) fn known(allocator: &str) -> Option<Colour> {
+pub(crate) fn known(allocator: &str) -> Option<Colour> {
     COLOURS.iter().find(|(name, _)| *name == allocator).map(|&(_, colour)| colour)
 }
 
-/// The colour of each run of a comparison.
-pub(super) fn colours(comparison: &Comparison) -> Vec<Colour> {
-    colours_of(comparison.runs.iter().map(|run| run.allocator.as_str()))
+/// The colour of each run.
+pub(crate) fn colours(runs: &[RunSummary]) -> Vec<Colour> {
+    colours_of(runs.iter().map(|run| run.allocator.as_str()))
 }
 
 /// The colour of each allocator: its own, or else one that no other has.
-pub(super) fn colours_of<'a>(allocators: impl Iterator<Item = &'a str>) -> Vec<Colour> {
+pub(crate) fn colours_of<'a>(allocators: impl Iterator<Item = &'a str>) -> Vec<Colour> {
     let mut more = MORE_COLOURS.into_iter().cycle();
     let colour = |name: &str| known(name).or_else(|| more.next()).unwrap_or(COLOURS[0].1);
     allocators.map(colour).collect()
 }
 
 /// Text needs this contrast with what it stands on, as the Web Content Accessibility Guidelines (AA) say.
-pub(super) const READABLE: f64 = 4.5;
+pub(crate) const READABLE: f64 = 4.5;
 
 /// The colour, as much darker or lighter as text on `page` needs to be read.
-pub(super) fn readable(colour: Rgb, page: Rgb) -> Rgb {
+pub(crate) fn readable(colour: Rgb, page: Rgb) -> Rgb {
     let end = if contrast(page, (0, 0, 0)) > contrast(page, (255, 255, 255)) { 0.0 } else { 255.0 };
     let mix =
         |part: u8, share: f64| (f64::from(part) + share * (end - f64::from(part))).round() as u8;
@@ -76,7 +76,7 @@ pub(super) fn readable(colour: Rgb, page: Rgb) -> Rgb {
 }
 
 /// How far apart two colours are in brightness, from 1 to 21.
-pub(super) fn contrast(one: Rgb, other: Rgb) -> f64 {
+pub(crate) fn contrast(one: Rgb, other: Rgb) -> f64 {
     let (one, other) = (luminance(one), luminance(other));
     (one.max(other) + 0.05) / (one.min(other) + 0.05)
 }
@@ -90,7 +90,7 @@ fn luminance((red, green, blue): Rgb) -> f64 {
 }
 
 /// The colour of a cause.
-pub(super) const fn of_cause(cause: Cause) -> Colour {
+pub(crate) const fn of_cause(cause: Cause) -> Colour {
     match cause {
         Cause::Rounding => both((154, 154, 154), (130, 130, 130)),
         Cause::Remainder => both((204, 102, 119), (214, 116, 132)),

@@ -3,8 +3,9 @@
 use std::io::Write;
 
 use super::ReportError;
+use super::look::Look;
 use super::markdown::{self, escape};
-use super::table::{Look, plain};
+use super::table::plain;
 
 /// A table with a line above it that says how to read it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -7,13 +7,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
 
-use crate::metrics::{RunSummary, Timeline};
+use crate::run::{RunSummary, Timeline};
 
 /// Runs that are kept; more than the allocators of any job, and a few megabytes.
 const MOST: usize = 4096;
 
 /// The program's number ([`Opened::program`](super::Opened::program)), and the allocator and its conditions in words.
-pub(super) type Key = (u128, String);
+pub(crate) type Key = (u128, String);
 
 /// Runs that were made, by what they depend on.
 #[derive(Debug, Default)]
@@ -22,11 +22,11 @@ pub struct RunCache {
 }
 
 impl RunCache {
-    pub(super) fn known(&self, key: &Key) -> Option<RunSummary> {
+    pub(crate) fn known(&self, key: &Key) -> Option<RunSummary> {
         self.lock().get(key).cloned()
     }
 
-    pub(super) fn keep(&self, key: Key, run: &RunSummary) {
+    pub(crate) fn keep(&self, key: Key, run: &RunSummary) {
         let mut runs = self.lock();
         if runs.len() >= MOST {
             runs.clear();

@@ -7,7 +7,7 @@ use super::setup::{Conf, Setup};
 use crate::alloc_conf::AllocConf;
 pub use crate::allocator::Choice;
 use crate::allocator::{self, Environment, OptionError, Options, Spec};
-use crate::metrics::Target;
+use gmlake_core::cards::Target;
 
 /// Why a choice of allocators was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -85,7 +85,7 @@ pub fn choose(names: &[String], options: &[String]) -> Result<Vec<Choice>, Choic
         chosen.push(Choice { spec, options: Options::default() });
     }
     if names.is_empty() || is_all {
-        let wanted = allocator::ALL.iter().filter(|spec| is_all || spec.by_default);
+        let wanted = allocator::ALL.iter().filter(|spec| is_all || spec.role.is_default());
         chosen = wanted.map(|spec| Choice { spec, options: Options::default() }).collect();
     }
     for text in options {
@@ -114,7 +114,7 @@ pub fn under(chosen: Vec<Choice>, conf: Option<&Conf>) -> Vec<Choice> {
 }
 
 /// One allocator under settings that were given.
-pub(super) fn as_set(choice: &Choice, conf: &Conf) -> Choice {
+pub(crate) fn as_set(choice: &Choice, conf: &Conf) -> Choice {
     let name = conf.allocator();
     match allocator::find(name).filter(|_| choice.spec.name == PYTORCH && name != PYTORCH) {
         // CUDA's pool has none of the options of PyTorch's own, which ignores them, too.
@@ -128,7 +128,7 @@ pub(super) fn as_set(choice: &Choice, conf: &Conf) -> Choice {
 const PYTORCH: &str = "caching";
 
 /// The allocator of this name; the error says which there are.
-pub(super) fn find(name: &str) -> Result<&'static Spec, ChoiceError> {
+pub(crate) fn find(name: &str) -> Result<&'static Spec, ChoiceError> {
     allocator::find(name).ok_or_else(|| {
         let known = allocator::ALL.iter().map(|spec| spec.name).collect::<Vec<_>>().join(", ");
         ChoiceError::Unknown { name: name.to_owned(), known }

@@ -1,14 +1,14 @@
 //! Coverage: finds out how much of the job a recording shows.
 
-use super::recording::Verification;
 use crate::trace::{
     Coverage, CoverageKind, Event, EventKind, Gap, Records, Trace, WarningKind, live,
 };
 use crate::units::Bytes;
+use crate::verify::Verification;
 
 /// What the end of a recording is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(crate) enum Ending {
     /// The snapshot's own state.
     Snapshot,
     /// The history stopped before the snapshot was taken.
@@ -18,7 +18,7 @@ pub(super) enum Ending {
 }
 
 /// How much of its job a recording shows.
-pub(super) fn find(
+pub(crate) fn find(
     records: &Records,
     found: Option<&Verification>,
     trace: &Trace,

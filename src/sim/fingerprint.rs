@@ -10,7 +10,7 @@ use crate::trace::{Event, Step, Trace};
 use crate::units::Bytes;
 
 /// A number that stands for all of a recording that runs depend on: another one has another, as good as certainly.
-pub(super) fn fingerprint(trace: &Trace, limits: (Option<Bytes>, Option<Bytes>)) -> u128 {
+pub(crate) fn fingerprint(trace: &Trace, limits: (Option<Bytes>, Option<Bytes>)) -> u128 {
     let mut bytes = Vec::with_capacity(trace.events.len() * 20);
     for &Event { size, alloc, stream, kind, pool } in &trace.events {
         bytes.extend(size.to_le_bytes());
@@ -38,7 +38,7 @@ const FAR: u64 = 1 << 46;
 
 /// A number that stands for where memory lay, one piece relative to the other: allocators compare addresses, and do not
 /// mind how large they are.
-pub(super) fn relative_places(places: &VecDeque<(DevicePtr, Bytes)>) -> u128 {
+pub(crate) fn relative_places(places: &VecDeque<(DevicePtr, Bytes)>) -> u128 {
     let lowest = places.iter().map(|(at, _)| at.0).min().filter(|&lowest| lowest > FAR);
     let relative = |at: &DevicePtr| at.0 - lowest.unwrap_or(0);
     let numbers = places.iter().flat_map(|(at, size)| [relative(at), *size]);

@@ -5,7 +5,7 @@ use crate::units::Bytes;
 
 /// Most bytes that were in use at any time. A block that the program has given back, and that another stream may still
 /// read, does not count: an allocator that runs short can wait for that stream.
-pub(super) fn least_memory(trace: &Trace) -> Bytes {
+pub(crate) fn least_memory(trace: &Trace) -> Bytes {
     let mut sizes: Vec<Bytes> = vec![0; trace.allocs as usize];
     let (mut live, mut peak) = (0, 0);
     for (index, event) in trace.events.iter().enumerate() {

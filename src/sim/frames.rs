@@ -16,13 +16,13 @@ use std::borrow::Cow;
 use crate::trace::{Entry, Frame, Records};
 
 /// Whether requests were recorded with their stacks, so that one without a stack was made without Python.
-pub(super) fn has_stacks(records: &Records) -> bool {
+pub(crate) fn has_stacks(records: &Records) -> bool {
     records.entries.iter().any(|entry| entry.stack != Entry::NO_STACK)
 }
 
 /// Whether it is a frame of the program that was recorded, and not of `gmlake predict`, which has frames of its own in
 /// autograd's backward threads too.
-pub(super) fn is_of_program(frame: &Frame) -> bool {
+pub(crate) fn is_of_program(frame: &Frame) -> bool {
     !frame.file.contains("/gmlake/predict/")
 }
 
@@ -50,7 +50,7 @@ const ALLOCATORS: [&str; 8] = [
 
 /// Whether a frame is of the machinery below every request, so that it says nothing about who asked: how the stack was
 /// gathered, the allocator, and `at::detail`.
-pub(super) fn is_machinery(frame: &Frame) -> bool {
+pub(crate) fn is_machinery(frame: &Frame) -> bool {
     if is_python(frame) {
         return false;
     }
@@ -62,7 +62,7 @@ pub(super) fn is_machinery(frame: &Frame) -> bool {
 }
 
 /// Whether a frame is of Python, and not of C++ or the system.
-pub(super) fn is_python(frame: &Frame) -> bool {
+pub(crate) fn is_python(frame: &Frame) -> bool {
     let file = &*frame.file;
     let ends = |endings: &[&str]| endings.iter().any(|ending| file.ends_with(ending));
     let is_compiled = || ends(&[".c", ".cc", ".cpp", ".cu", ".h", ".hpp", ".cuh", ".so"]);
@@ -73,7 +73,7 @@ pub(super) fn is_python(frame: &Frame) -> bool {
 
 /// The node of autograd that a frame carries out: `IndexBackward0` of
 /// `torch::autograd::generated::IndexBackward0::apply(...)`.
-pub(super) fn node(frame: &Frame) -> Option<String> {
+pub(crate) fn node(frame: &Frame) -> Option<String> {
     if is_python(frame) {
         return None;
     }
@@ -94,12 +94,12 @@ fn is_backward(name: &str) -> bool {
 }
 
 /// Whether a frame is of autograd's engine.
-pub(super) fn is_of_engine(frame: &Frame) -> bool {
+pub(crate) fn is_of_engine(frame: &Frame) -> bool {
     !is_python(frame) && qualified(&frame.function).starts_with("torch::autograd::Engine::")
 }
 
 /// A function of C++ without the list of its arguments; one of Python as it is.
-pub(super) fn without_arguments(function: &str) -> &str {
+pub(crate) fn without_arguments(function: &str) -> &str {
     let whole = function.strip_suffix(" const").unwrap_or(function);
     if !whole.ends_with(')') {
         return function;

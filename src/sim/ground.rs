@@ -15,25 +15,25 @@ const SMALL: Bytes = MIB;
 
 /// Whom a range of addresses was obtained for.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Owner {
-    pub(super) stream: StreamId,
-    pub(super) pool: PoolId,
+pub(crate) struct Owner {
+    pub(crate) stream: StreamId,
+    pub(crate) pool: PoolId,
     is_small: bool,
     is_expandable: bool,
 }
 
 /// What was asked of the device since it was last looked at.
 #[derive(Debug, Default)]
-pub(super) struct Calls {
+pub(crate) struct Calls {
     /// Whether the allocator waited for the GPU.
-    pub(super) has_waited: bool,
+    pub(crate) has_waited: bool,
     /// What it obtained and gave back, in order.
-    pub(super) made: Vec<(Action, Range<u64>, Owner)>,
+    pub(crate) made: Vec<(Action, Range<u64>, Owner)>,
 }
 
 /// The ranges of addresses that the allocator holds.
 #[derive(Debug, Default)]
-pub(super) struct Ground {
+pub(crate) struct Ground {
     /// Ends and owners of allocations and reservations, by address.
     ranges: BTreeMap<u64, (u64, Owner)>,
     /// Ends of the parts that have memory under them, by address; neighbours in one range are one part.
@@ -45,14 +45,14 @@ pub(super) struct Ground {
 
 impl Owner {
     /// The owner of what was obtained for this stream and pool.
-    pub(super) fn new(stream: StreamId, pool: PoolId) -> Self {
+    pub(crate) fn new(stream: StreamId, pool: PoolId) -> Self {
         Self { stream, pool, ..Self::default() }
     }
 }
 
 impl Ground {
     /// What was held when the recording began.
-    pub(super) fn adopt(&mut self, layout: &Layout) {
+    pub(crate) fn adopt(&mut self, layout: &Layout) {
         for segment in &layout.segments {
             self.asking = Owner::new(segment.stream, segment.pool);
             self.obtain(segment.address, segment.size, segment.is_expandable);
@@ -61,24 +61,24 @@ impl Ground {
     }
 
     /// A request of this stream and pool comes next.
-    pub(super) fn begin(&mut self, stream: StreamId, pool: PoolId) {
+    pub(crate) fn begin(&mut self, stream: StreamId, pool: PoolId) {
         self.asking = Owner::new(stream, pool);
     }
 
     /// A block of `size` bytes is at `at`: that tells whether its segment is one for small requests.
-    pub(super) fn hand_out(&mut self, at: u64, size: Bytes) {
+    pub(crate) fn hand_out(&mut self, at: u64, size: Bytes) {
         if let Some((_, (_, owner))) = self.ranges.range_mut(..=at).next_back() {
             owner.is_small = size <= SMALL;
         }
     }
 
     /// What was asked since the last time.
-    pub(super) fn take_calls(&mut self) -> Calls {
+    pub(crate) fn take_calls(&mut self) -> Calls {
         std::mem::take(&mut self.calls)
     }
 
     /// The mapped parts as segments, with `views` (in address order) as their blocks and free blocks in between.
-    pub(super) fn segments(&self, views: &[BlockView]) -> Vec<Segment> {
+    pub(crate) fn segments(&self, views: &[BlockView]) -> Vec<Segment> {
         let segment = |(&start, &end): (&u64, &u64)| {
             let owner = self.owner(start);
             let first = views.partition_point(|view| view.at.0 < start);
@@ -179,14 +179,14 @@ fn blocks<'v>(range: Range<u64>, views: impl Iterator<Item = &'v BlockView>) -> 
 }
 
 /// A device whose calls are noted.
-pub(super) struct Tap<'a> {
+pub(crate) struct Tap<'a> {
     device: &'a mut dyn Device,
     ground: &'a mut Ground,
 }
 
 impl<'a> Tap<'a> {
     /// Notes the calls to `device` in `ground`.
-    pub(super) fn new(device: &'a mut dyn Device, ground: &'a mut Ground) -> Self {
+    pub(crate) fn new(device: &'a mut dyn Device, ground: &'a mut Ground) -> Self {
         Self { device, ground }
     }
 }

@@ -23,14 +23,14 @@ pub struct Peak {
 }
 
 /// The first event of a range after which most bytes are live in it, and how many; `None` of a range without events.
-pub(super) fn most_live(trace: &Trace, range: Range<usize>) -> Option<(usize, Bytes, u64)> {
+pub(crate) fn most_live(trace: &Trace, range: Range<usize>) -> Option<(usize, Bytes, u64)> {
     let events = live(trace).enumerate().take(range.end).skip(range.start);
     let states = events.map(|(event, (bytes, blocks))| (event, bytes, blocks));
     states.reduce(|most, state| if state.1 > most.1 { state } else { most })
 }
 
 /// The moment at which most bytes were live.
-pub(super) fn live_peak(trace: &Trace) -> Option<Peak> {
+pub(crate) fn live_peak(trace: &Trace) -> Option<Peak> {
     let (at, requested_bytes, blocks) = most_live(trace, 0..trace.events.len())?;
     let step = trace.steps.iter().position(|step| (step.start..step.end).contains(&at));
     let step = step.map(|index| index as u64 + 1);

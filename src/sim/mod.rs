@@ -1,28 +1,24 @@
 //! The simulator: recorded traces through allocators on a simulated device.
 //!
 //! ```text
-//!   open ──▶ Opened ──▶ run: one allocator ──▶ RunSummary ──┐
-//!     │                 run: the next one  ──▶ RunSummary ──┴──▶ compare: Comparison, one for each file
-//!     ├───────────────▶ inspect: what is in the file
-//!     ├───────────────▶ blame: whose bytes are live at one moment
+//!   open ──▶ Opened ──▶ run: one allocator ──▶ RunSummary
+//!     │        │
+//!     │        └──────▶ peak: what it held at one event
 //!     ├───────────────▶ transcribe: one run as PyTorch would have recorded it
-//!     └─ files of a job ─▶ plan: the smallest device that runs it, and the cards that do
+//!     └─ files of a job ─▶ job: which of them are its ranks
 //! ```
+//!
+//! What is asked of runs is in the subjects: `compare`, `blame`, `plan`, `sweep`, `tune`, `fleet`, `inspect`.
 
-pub mod blame;
 mod cache;
 mod choice;
-mod compare;
 mod coverage;
 mod failure;
 mod fingerprint;
 mod floor;
 mod frames;
 mod ground;
-mod in_depth;
-mod inspect;
 pub mod job;
-mod knobs;
 mod live_peak;
 mod names;
 mod open;
@@ -30,33 +26,38 @@ mod opened;
 mod peak;
 mod placements;
 mod places;
-pub mod plan;
 mod reconstruct;
 mod recorded_row;
-pub mod recording;
 mod run;
 mod run_count;
 mod setup;
 mod single;
 mod spread;
-pub mod sweep;
 mod transcript;
-mod tune;
 
 pub use cache::RunCache;
 pub use choice::{Choice, ChoiceError, Choices, choose, under};
-pub use compare::{compare, compare_files, compare_job};
+pub(crate) use choice::{as_set, find};
 pub use failure::FileError;
-pub use in_depth::compare_in_depth;
-pub use inspect::{
-    DeviceEntries, EntryCount, Failure, Inspection, Peak, SegmentTotals, Share, SizeClass,
-    StackTotals, inspect,
+pub(crate) use floor::least_memory;
+pub(crate) use frames::{
+    has_stacks, is_machinery, is_of_engine, is_of_program, is_python, node, without_arguments,
 };
+pub(crate) use ground::{Ground, Owner, Tap};
+pub use live_peak::Peak;
+pub(crate) use live_peak::{live_peak, most_live};
+pub use names::title_of;
 pub use open::{OpenOptions, open, open_all, open_bytes};
 pub use opened::Opened;
 pub use peak::{at_event, at_peak};
+pub(crate) use peak::{at_stage, prepare};
+pub(crate) use placements::Placements;
+pub use places::Place;
+pub(crate) use places::place_of;
 pub use run::{RunError, run, run_cached};
+pub(crate) use run::{Stage, is_never_refused};
 pub use run_count::RunCount;
 pub use setup::{Conf, DEFAULT_GPU_LAG, Memory, Setup};
+pub(crate) use single::{check_assumptions, failed, run_one};
+pub(crate) use spread::{Spread, each_rank};
 pub use transcript::{TracksError, transcribe, write_tracks};
-pub use tune::{TuneOptions, tune};

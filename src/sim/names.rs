@@ -10,7 +10,6 @@
 use std::ops::Range;
 use std::path::Path;
 
-use crate::metrics::title_of;
 use crate::remote;
 
 /// A number in a name.
@@ -24,13 +23,13 @@ struct Mark {
 
 /// A file's path without the endings that say how it is written, and its numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Name {
-    pub(super) text: String,
+pub(crate) struct Name {
+    pub(crate) text: String,
     marks: Vec<Mark>,
 }
 
 impl Name {
-    pub(super) fn of(path: &Path) -> Self {
+    pub(crate) fn of(path: &Path) -> Self {
         let whole = remote::shown(path);
         let title = title_of(&whole).to_owned();
         let folder = Path::new(&whole)
@@ -43,17 +42,17 @@ impl Name {
     }
 
     /// The name without folders.
-    pub(super) fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         self.text.rsplit('/').next().unwrap_or(&self.text).to_owned()
     }
 
     /// The number after the last `r` or `rank`.
-    pub(super) fn rank(&self) -> Option<u64> {
+    pub(crate) fn rank(&self) -> Option<u64> {
         self.rank_mark().map(|mark| mark.value)
     }
 
     /// The name with `*` in place of the rank; without folders, unless one of them tells the rank.
-    pub(super) fn without_rank(&self) -> String {
+    pub(crate) fn without_rank(&self) -> String {
         let Some(mark) = self.rank_mark() else { return self.text.clone() };
         let title_at = self.text.len() - self.title().len();
         let shown = if mark.digits.start >= title_at { title_at } else { 0 };
@@ -62,13 +61,13 @@ impl Name {
     }
 
     /// The name with its folders, and `*` in place of the rank.
-    pub(super) fn pattern(&self) -> String {
+    pub(crate) fn pattern(&self) -> String {
         let Some(mark) = self.rank_mark() else { return self.text.clone() };
         format!("{}*{}", &self.text[..mark.digits.start], &self.text[mark.digits.end..])
     }
 
     /// The number after the quantity's name, or after its first letter: `batch32`, `b32`.
-    pub(super) fn value_of(&self, quantity: &str) -> Option<f64> {
+    pub(crate) fn value_of(&self, quantity: &str) -> Option<f64> {
         let quantity = quantity.to_lowercase();
         let fits = |letters: &str| {
             letters == quantity
@@ -97,7 +96,7 @@ impl Name {
 }
 
 /// The one number in which the names differ, apart from the rank: its letters, and its value in each name.
-pub(super) fn only_difference(names: &[Name]) -> Option<(String, Vec<f64>)> {
+pub(crate) fn only_difference(names: &[Name]) -> Option<(String, Vec<f64>)> {
     let first = names.first()?;
     if names.iter().any(|name| name.frame() != first.frame()) {
         return None;
@@ -116,7 +115,7 @@ pub(super) fn only_difference(names: &[Name]) -> Option<(String, Vec<f64>)> {
 }
 
 /// Whether the file's name ends in one of `endings`, plain or compressed.
-pub(super) fn has_ending(path: &Path, endings: &[&str]) -> bool {
+pub(crate) fn has_ending(path: &Path, endings: &[&str]) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
     let packed = [".xz", ".gz", ".zst"].iter().find_map(|packing| name.strip_suffix(packing));
     let plain = packed.unwrap_or(&name);
@@ -150,6 +149,20 @@ fn letters_before(text: &str) -> String {
     let start = joined.rfind(|c| !is_letter(c)).map_or(0, |at| at + 1);
     // rfind gives the place of a character that may be longer than a byte.
     joined.get(start..).unwrap_or_default().to_lowercase()
+}
+
+/// A file's name without folders and without the endings that say how it is written.
+#[must_use]
+pub fn title_of(file: &str) -> &str {
+    const ENDINGS: [&str; 8] = [".xz", ".gz", ".zst", ".pickle", ".pkl", ".json", ".csv", ".trace"];
+    let mut name = file.rsplit('/').next().unwrap_or(file);
+    while let Some(shorter) = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending)) {
+        if shorter.is_empty() {
+            break;
+        }
+        name = shorter;
+    }
+    if name == "-" { "standard input" } else { name }
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 use std::sync::OnceLock;
 
 use super::fingerprint::fingerprint;
-use super::recording::Refused;
-use crate::metrics::RunSummary;
+use crate::run::RunSummary;
 use crate::trace::{Coverage, CoverageKind, Layout, Records, Trace, WarningKind};
 use crate::units::Bytes;
+use crate::verify::Refused;
 
 /// What was found about one device of a file.
 #[derive(Debug, Clone, Default)]

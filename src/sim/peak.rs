@@ -7,9 +7,8 @@
 use super::opened::Opened;
 use super::run::{RunError, Stage};
 use super::setup::Setup;
-use crate::allocator::Choice;
-use crate::allocator::{BlockId, BlockKind, BlockView};
-use crate::metrics::{Causes, Growth, Moment, Peak, PeakBlock, RunSummary};
+use crate::allocator::{BlockId, BlockKind, BlockView, Choice};
+use crate::run::{Causes, Growth, Moment, Peak, PeakBlock, RunSummary};
 use crate::trace::{Event, EventKind, Trace};
 use crate::units::MIB;
 use rustc_hash::FxHashMap;
@@ -45,7 +44,7 @@ pub fn at_event(
 }
 
 /// A run that has not begun, and that nothing is measured of.
-pub(super) fn prepare<'o>(
+pub(crate) fn prepare<'o>(
     opened: &'o Opened,
     choice: &Choice,
     setup: &Setup,
@@ -54,7 +53,7 @@ pub(super) fn prepare<'o>(
 }
 
 /// The same as [`at_event`] of a run that is ready.
-pub(super) fn at_stage(
+pub(crate) fn at_stage(
     opened: &Opened,
     stage: &mut Stage<'_>,
     event: Option<usize>,

@@ -14,13 +14,13 @@ use crate::units::Bytes;
 type Log = Vec<Option<(u64, Bytes)>>;
 
 /// The places of a run's requests.
-pub(super) struct Placements {
+pub(crate) struct Placements {
     log: Arc<Mutex<Log>>,
 }
 
 impl Placements {
     /// Notes the places from now on.
-    pub(super) fn watch(stage: &mut Stage<'_>) -> Self {
+    pub(crate) fn watch(stage: &mut Stage<'_>) -> Self {
         let log = Arc::<Mutex<Log>>::default();
         let inner = std::mem::replace(&mut stage.allocator, Box::new(Native::new()));
         stage.allocator = Box::new(Watched { inner, log: Arc::clone(&log) });
@@ -28,7 +28,7 @@ impl Placements {
     }
 
     /// The places so far.
-    pub(super) fn all(&self) -> MutexGuard<'_, Log> {
+    pub(crate) fn all(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

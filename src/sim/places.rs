@@ -3,12 +3,32 @@
 use rustc_hash::FxHashMap;
 
 use super::frames::{has_stacks, is_machinery, is_of_engine, is_of_program, is_python, node};
-use crate::metrics::Place;
 use crate::trace::{Action, Entry, Frame, Records, Stacks};
+
+/// From where a block was asked for, as its call stack tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A function of a collective.
+    Collective,
+    /// An optimizer.
+    Optimizer,
+    /// Autograd, in the backward pass.
+    Backward,
+    /// A checkpoint that computes its forward pass again.
+    Recompute,
+    /// A module that is built or moved.
+    Building,
+    /// A module's forward pass.
+    Module,
+    /// The program, outside of all these.
+    Program,
+    /// Not known.
+    Unknown,
+}
 
 /// Whether the recording shows requests of modules, and up to its last out-of-memory none that only a backward pass or
 /// an optimizer makes. Where the place of a single request is not known, that is not known either.
-pub(super) fn ends_before_backward(records: &Records) -> bool {
+pub(crate) fn ends_before_backward(records: &Records) -> bool {
     let is_failure = |entry: &Entry| entry.action == Action::Oom;
     let Some(last) = records.entries.iter().rposition(is_failure) else { return false };
     if !has_stacks(records) {
@@ -33,7 +53,7 @@ pub(super) fn ends_before_backward(records: &Records) -> bool {
 }
 
 /// From where a stack asks.
-pub(super) fn place_of(stacks: &Stacks, number: u32) -> Place {
+pub(crate) fn place_of(stacks: &Stacks, number: u32) -> Place {
     let all = || stacks.frames_of(number).filter(|frame| is_of_program(frame));
     let frames: Vec<&Frame> = all().filter(|frame| is_python(frame)).collect();
     match frames.is_empty() && all().any(|frame| !is_machinery(frame)) {

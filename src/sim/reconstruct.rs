@@ -14,15 +14,15 @@ use super::coverage::{self, Ending};
 use super::live_peak::live_peak;
 use super::opened::Opened;
 use super::recorded_row::{of_totals, of_verification};
-use super::recording::{Refused, Verification, begins_with_program, unseen_start, verify};
 use crate::alloc_conf::TorchVersion;
 use crate::allocator::Environment;
-use crate::metrics::RunSummary;
+use crate::run::RunSummary;
 use crate::trace::{EventKind, Labels, Records, Trace, ingest};
 use crate::units::{Bytes, Size};
+use crate::verify::{Refused, Verification, begins_with_program, unseen_start, verify};
 
 /// Works out what the program did. The result has no file name yet.
-pub(super) fn reconstruct(mut records: Records, version: Option<TorchVersion>) -> Opened {
+pub(crate) fn reconstruct(mut records: Records, version: Option<TorchVersion>) -> Opened {
     let environment = environment(&records, version);
     let (found, ending) = explain(&mut records, &environment);
     let mut labels = found.as_ref().map_or_else(Labels::default, |found| found.labels.clone());

@@ -1,11 +1,11 @@
 //! The recording as a row of the table: what PyTorch held, by its own entries.
 
-use super::recording::Verification;
 use crate::allocator::Usage;
 use crate::device::CallCounts;
-use crate::metrics::{RECORDED, Range, RunSummary, Timeline};
+use crate::run::{RECORDED, Range, RunSummary, Timeline};
 use crate::trace::{Action, Entry, Records, Total};
 use crate::units::Bytes;
+use crate::verify::Verification;
 
 /// Entries by which an amount of memory grows, and by which it shrinks.
 type Changes = (&'static [Action], &'static [Action]);
@@ -14,7 +14,7 @@ const HELD: Changes =
     (&[Action::SegmentAlloc, Action::SegmentMap], &[Action::SegmentFree, Action::SegmentUnmap]);
 
 /// The row of a recording whose decisions were replayed.
-pub(super) fn of_verification(records: &Records, found: &Verification) -> RunSummary {
+pub(crate) fn of_verification(records: &Records, found: &Verification) -> RunSummary {
     let mut summary = RunSummary {
         device: records.device,
         allocator: RECORDED.to_owned(),
@@ -32,7 +32,7 @@ pub(super) fn of_verification(records: &Records, found: &Verification) -> RunSum
 }
 
 /// The row of a file that has PyTorch's totals in place of its decisions, if it has them.
-pub(super) fn of_totals(records: &Records) -> Option<RunSummary> {
+pub(crate) fn of_totals(records: &Records) -> Option<RunSummary> {
     let totals = &records.totals;
     let usage = |total: &Total| Usage {
         requested: total.allocated,

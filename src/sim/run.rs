@@ -16,11 +16,12 @@ use std::time::Instant;
 use super::fingerprint::relative_places;
 use super::opened::Opened;
 use super::setup::{Memory, Setup};
-use crate::allocator::Choice;
-use crate::allocator::{AllocError, Allocator, BlockId, Counter, OptionError, Request, Usage};
+use crate::allocator::{
+    AllocError, Allocator, BlockId, Choice, Counter, OptionError, Request, Role, Usage,
+};
 use crate::device::{Bill, CallCounts, Counted, DeviceError, FenceCounts, Priced, SimDevice};
 use crate::drive::{Outcome, Replay};
-use crate::metrics::{Prices, Range, RunSummary, StepSummary, Timeline, Watch};
+use crate::run::{Prices, Range, RunSummary, StepSummary, Timeline, Watch};
 use crate::trace::{EventKind, Trace};
 
 /// Why a run came to no result. Running out of memory is a result.
@@ -103,7 +104,7 @@ pub fn run_cached(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<Run
 
 /// Whether a run without a limit shows how one on any device goes that has all it asks for: the allocator never asked
 /// how much memory there is, does not follow from PyTorch's settings, and no share of the memory is its limit.
-pub(super) fn is_never_refused(
+pub(crate) fn is_never_refused(
     opened: &Opened,
     choice: &Choice,
     setup: &Setup,
@@ -112,21 +113,21 @@ pub(super) fn is_never_refused(
     let capacity = unlimited.reserved_peak_bytes;
     let limited = Setup { memory: Memory::Bytes(capacity), ..setup.clone() };
     let is_free = limited.memory(opened) == Some(capacity);
-    is_free && !choice.spec.keeps_limit && unlimited.memory_inquiries == 0
+    is_free && choice.spec.role != Role::PyTorch && unlimited.memory_inquiries == 0
 }
 
 /// All that takes part in a run.
-pub(super) struct Stage<'t> {
-    pub(super) allocator: Box<dyn Allocator>,
-    pub(super) device: Counted<Priced<SimDevice>>,
-    pub(super) replay: Replay<'t>,
+pub(crate) struct Stage<'t> {
+    pub(crate) allocator: Box<dyn Allocator>,
+    pub(crate) device: Counted<Priced<SimDevice>>,
+    pub(crate) replay: Replay<'t>,
 }
 
 impl<'t> Stage<'t> {
     /// The state before the first event: what was live before the recording began is live here too. The allocator that
     /// the recording ran on has it where PyTorch had it, with all that was cached. Another one would not have cached
     /// the same: it gets the requests that stand at the beginning of the trace.
-    pub(super) fn prepare(
+    pub(crate) fn prepare(
         opened: &'t Opened,
         choice: &Choice,
         setup: &Setup,
@@ -151,7 +152,7 @@ impl<'t> Stage<'t> {
 
     /// Carries out the events up to number `last`, that one included, without looking, and says which block that one
     /// got. Where it is an attempt, it is left with what it got.
-    pub(super) fn run_through(&mut self, last: usize) -> Result<Option<BlockId>, RunError> {
+    pub(crate) fn run_through(&mut self, last: usize) -> Result<Option<BlockId>, RunError> {
         let Self { allocator, device, replay } = self;
         let failed = |event, source| RunError::Device { event, source };
         let event = replay.event(last);

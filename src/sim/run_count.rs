@@ -19,12 +19,12 @@ impl RunCount {
     }
 
     /// So many more are ahead.
-    pub(super) fn plan(&self, runs: usize) {
+    pub(crate) fn plan(&self, runs: usize) {
         self.planned.fetch_add(runs as u64, Ordering::Relaxed);
     }
 
     /// One was made.
-    pub(super) fn made_one(&self) {
+    pub(crate) fn made_one(&self) {
         self.made.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -14,15 +14,14 @@ use super::cache::RunCache;
 use super::opened::Opened;
 use super::run_count::RunCount;
 use crate::alloc_conf::{AllocConf, Backend, TorchVersion, TypedConf};
-use crate::allocator::Choice;
-use crate::allocator::{Environment, OptionError, Options};
+use crate::allocator::{Choice, Environment, OptionError, Options, Role};
 use crate::device::{AddressPolicy, DevicePtr, Profile, SimDevice};
 use crate::drive::OnOom;
 use crate::trace::Action;
 use crate::units::{Bytes, Size};
 
 /// Memory of a device that never runs out: more than there are addresses.
-pub(super) const UNLIMITED: Bytes = 1 << 60;
+pub(crate) const UNLIMITED: Bytes = 1 << 60;
 
 /// How many events a GPU is taken to lag behind the program that feeds it: about a layer of a large model. It only
 /// decides whether memory that another stream freed can be had as it is or after a stream-side wait.
@@ -124,8 +123,8 @@ impl Setup {
 
     /// The device for one allocator.
     #[must_use]
-    pub(super) fn device(&self, opened: &Opened, choice: &Choice) -> SimDevice {
-        let limit = self.limit(opened).filter(|_| !choice.spec.keeps_limit);
+    pub(crate) fn device(&self, opened: &Opened, choice: &Choice) -> SimDevice {
+        let limit = self.limit(opened).filter(|_| choice.spec.role != Role::PyTorch);
         let physical = match self.memory {
             Memory::AsRecorded => opened.capacity,
             Memory::Unlimited => None,
@@ -275,7 +274,7 @@ impl Setup {
     }
 
     /// The addresses of the recording with the sizes of what they were for, if the run gets them.
-    pub(super) fn recorded_addresses(
+    pub(crate) fn recorded_addresses(
         &self,
         opened: &Opened,
         choice: &Choice,

@@ -5,10 +5,10 @@ use super::failure::FileError;
 use super::opened::Opened;
 use super::run::{RunError, run_cached};
 use super::setup::Setup;
-use crate::metrics::RunSummary;
+use crate::run::RunSummary;
 
 /// Whether the trace may be used, if nothing may be assumed about it.
-pub(super) fn check_assumptions(opened: &Opened, is_strict: bool) -> Result<(), FileError> {
+pub(crate) fn check_assumptions(opened: &Opened, is_strict: bool) -> Result<(), FileError> {
     match opened.trace.warnings.first() {
         Some(warning) if is_strict => {
             let (file, assumption) = (opened.file.clone(), warning.to_string());
@@ -19,7 +19,7 @@ pub(super) fn check_assumptions(opened: &Opened, is_strict: bool) -> Result<(), 
 }
 
 /// One run, whose error names the file and the allocator.
-pub(super) fn run_one(
+pub(crate) fn run_one(
     opened: &Opened,
     choice: &Choice,
     setup: &Setup,
@@ -30,6 +30,6 @@ pub(super) fn run_one(
     Ok(RunSummary { is_lower_bound: opened.coverage.is_lower_bound(), ..summary })
 }
 
-pub(super) fn failed(opened: &Opened, choice: &Choice, reason: RunError) -> FileError {
+pub(crate) fn failed(opened: &Opened, choice: &Choice, reason: RunError) -> FileError {
     FileError::Run { file: opened.file.clone(), allocator: choice.spec.name, reason }
 }

@@ -14,7 +14,7 @@ use super::opened::Opened;
 
 /// Who does the runs of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Spread {
+pub(crate) enum Spread {
     /// Everybody: it is the only file.
     AllCores,
     /// The worker that has opened it.
@@ -23,12 +23,12 @@ pub(super) enum Spread {
 
 impl Spread {
     /// What keeps all cores busy with this many files.
-    pub(super) fn of_files(files: usize) -> Self {
+    pub(crate) fn of_files(files: usize) -> Self {
         if files == 1 { Self::AllCores } else { Self::OneCore }
     }
 
     /// Results in the order of the items; the first error ends it.
-    pub(super) fn map<T: Sync, R: Send, E: Send>(
+    pub(crate) fn map<T: Sync, R: Send, E: Send>(
         self,
         items: &[T],
         one: impl Fn(&T) -> Result<R, E> + Sync + Send,
@@ -42,7 +42,7 @@ impl Spread {
 
 /// A result for each rank of a job, in order and over all cores, and what is wrong with the files that have
 /// none. A worker has one file in memory at a time; `done` is called, from any thread, after each.
-pub(super) fn each_rank<R: Send>(
+pub(crate) fn each_rank<R: Send>(
     job: &Job,
     options: &OpenOptions,
     done: impl Fn(&Path) + Sync,

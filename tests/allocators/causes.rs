@@ -4,8 +4,9 @@ use std::path::Path;
 
 use crate::common::recordings;
 use gmlake::allocator::{BlockKind, BlockUse, find};
-use gmlake::metrics::{Cause, Comparison, Peak, RunSummary};
-use gmlake::sim::{Choices, Memory, OpenOptions, Opened, Setup, choose, compare, open};
+use gmlake::compare::{Comparison, compare};
+use gmlake::run::{Cause, Peak, RunSummary};
+use gmlake::sim::{Choices, Memory, OpenOptions, Opened, Setup, choose, open};
 use gmlake::units::{Bytes, GIB};
 use rayon::prelude::*;
 

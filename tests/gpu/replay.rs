@@ -81,7 +81,7 @@ fn result(json: &str, command: &str) -> Value {
         return Value::Null;
     }
     let mut whole: Value = serde_json::from_str(json).unwrap();
-    assert_eq!(whole["schema_version"], gmlake::metrics::SCHEMA_VERSION);
+    assert_eq!(whole["schema_version"], gmlake::report::SCHEMA_VERSION);
     assert_eq!(whole["command"], command);
     assert_eq!(whole.as_object().unwrap().len(), 4, "{whole}");
     whole["result"].take()

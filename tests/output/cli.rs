@@ -214,7 +214,7 @@ fn the_json_has_the_names_of_the_contract() {
     let (_folder, job) = folder();
     let run = gmlake_sim().arg("compare").arg(&job).args(["--export-json", "-"]).assert().success();
     let document: Value = serde_json::from_slice(&run.get_output().stdout).unwrap();
-    assert_eq!(document["schema_version"], gmlake::metrics::SCHEMA_VERSION);
+    assert_eq!(document["schema_version"], gmlake::report::SCHEMA_VERSION);
     assert_eq!(document["tool_version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(document["command"], "compare");
     let runs = &document["result"]["runs"];

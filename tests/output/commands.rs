@@ -307,7 +307,7 @@ fn has_the_shape_of_all(command: &[&str], text: &str) {
     assert_eq!(whole.as_object().unwrap().len(), 4, "{command:?}");
     let is_fleet_report = command.starts_with(&["fleet", "report"]);
     let name = if is_fleet_report { "fleet report" } else { command[0] };
-    let (schema, tool) = (gmlake::metrics::SCHEMA_VERSION, env!("CARGO_PKG_VERSION"));
+    let (schema, tool) = (gmlake::report::SCHEMA_VERSION, env!("CARGO_PKG_VERSION"));
     let begin = format!(
         "{{\n  \"schema_version\": {schema},\n  \"tool_version\": \"{tool}\",\n  \
          \"command\": \"{name}\",\n  \"result\": "

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use gmlake::allocator::{ALL, Environment, Options, find};
-use gmlake::sim::recording::verify;
 use gmlake::sim::{Choice, OpenOptions, Opened, Setup, open, run, transcribe};
 use gmlake::trace::{
     Action, BlockState, LoadOptions, Records, choose_device, load_bytes, write_minimalloc,
     write_snapshot,
 };
+use gmlake::verify::verify;
 use predicates::str::contains;
 
 fn gmlake_sim() -> Command {

@@ -114,7 +114,7 @@ fn a_picture_is_no_wider_than_a_phone() {
         assert!((300.0..=390.0).contains(&width) && needed <= 390.0, "{name}: {width} {needed}");
     };
     let (plain, frames) = (trace("opt-1.3b-N"), trace("opt-1.3b-LR-var.frames"));
-    for chart in gmlake::report::CHARTS {
+    for chart in gmlake::compare::chart::CHARTS {
         make(&["plot", &plain, "--chart", chart.name, "--out"], &format!("{}.svg", chart.name));
     }
     make(&["blame", &frames, "--export-flamegraph"], "flame.svg");

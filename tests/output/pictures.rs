@@ -72,7 +72,7 @@ fn a_page_is_the_same_each_time_and_goes_through_a_pipe() {
 #[test]
 fn every_chart_is_a_picture_in_both_formats() {
     let folder = folder();
-    for chart in gmlake::report::CHARTS {
+    for chart in gmlake::compare::chart::CHARTS {
         for ending in ["svg", "png"] {
             let out = folder.path().join(format!("{}.{ending}", chart.name));
             let mut command = gmlake_sim();
@@ -146,7 +146,7 @@ fn names_of_files_reach_no_picture_page_or_table_unescaped() {
         command.current_dir(folder.path()).args(arguments).assert().success();
     };
     let file = input.display().to_string();
-    for chart in gmlake::report::CHARTS.iter().filter(|chart| chart.name != "latency") {
+    for chart in gmlake::compare::chart::CHARTS.iter().filter(|chart| chart.name != "latency") {
         for ending in ["svg", "png"] {
             let out = place(&format!("{}.{ending}", chart.name));
             run(&["plot", &file, "--chart", chart.name, "--out", &out]);

@@ -73,7 +73,7 @@ fn every_word_of_a_picture_can_be_read() {
 
 #[test]
 fn every_word_of_the_page_can_be_read() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/report/html/page.css");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/page/page.css");
     let css = fs::read_to_string(path).unwrap();
     let mut themes = css.split(":root {").skip(1).map(|theme| theme.split_once('}').unwrap().0);
     let (light, dark) = (themes.next().unwrap(), themes.next().unwrap());

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use gmlake::allocator::Usage;
+use gmlake::compare::Comparison;
+use gmlake::compare::show::{ReportFormat, table};
 use gmlake::device::CallCounts;
-use gmlake::metrics::{Comparison, Moment, RECORDED, Range, RunSummary, StepSummary, Timeline};
-use gmlake::report::{ReportFormat, table};
+use gmlake::run::{Moment, RECORDED, Range, RunSummary, StepSummary, Timeline};
 use gmlake::units::{Bytes, GIB, MIB};
 
 fn run(allocator: &str, reserved: Bytes, active: Bytes) -> RunSummary {

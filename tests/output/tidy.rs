@@ -25,14 +25,14 @@ const UNSAFE_FILES: &[&str] = &[
     "src/host_memory.rs",
 ];
 
-/// Crates that belong to one place.
-const CRATES: &[(&str, &str)] = &[
-    ("anyhow", "src/bin/"),
-    ("clap", "src/bin/"),
-    ("indicatif", "src/bin/"),
-    ("plotters", "src/report/"),
-    ("inferno", "src/report/"),
-    ("comfy_table", "src/report/"),
+/// Crates that belong to some places: each word is part of the path.
+const CRATES: &[(&str, &[&str])] = &[
+    ("anyhow", &["src/bin/"]),
+    ("clap", &["src/bin/"]),
+    ("indicatif", &["src/bin/"]),
+    ("plotters", &["src/report/picture/", "/chart"]),
+    ("inferno", &["/show/"]),
+    ("comfy_table", &["src/report/", "/show/"]),
 ];
 
 struct Source {
@@ -166,11 +166,11 @@ fn some_crates_stay_in_their_place() {
     let mut strays = Vec::new();
     for source in files(&["src"], &[".rs"]) {
         for (number, line) in source.code_lines() {
-            for (name, place) in CRATES {
+            for (name, places) in CRATES {
                 let is_used =
                     line.contains(&format!("{name}::")) || line.contains(&format!("use {name};"));
-                if is_used && !source.path.starts_with(place) {
-                    strays.push(format!("{}:{number}: {name} belongs to {place}", source.path));
+                if is_used && !places.iter().any(|place| source.path.contains(place)) {
+                    strays.push(format!("{}:{number}: {name} belongs to {places:?}", source.path));
                 }
             }
         }

@@ -5,8 +5,10 @@ use std::path::Path;
 use crate::common::recordings;
 use gmlake::alloc_conf::AllocConf;
 use gmlake::allocator::BlockUse;
-use gmlake::metrics::{Blame, By, Cause, EventIndex, History};
-use gmlake::sim::blame::{At, Question, blame, folded, history, loss, refusal};
+use gmlake::blame::{
+    At, Blame, By, EventIndex, History, Question, blame, folded, history, loss, refusal,
+};
+use gmlake::run::Cause;
 use gmlake::sim::{
     Choice, Conf, Memory, OpenOptions, Opened, Setup, at_event, at_peak, choose, open, run,
     transcribe,
@@ -214,7 +216,7 @@ fn the_state_after_any_event_follows_from_the_lives() {
             live.sort_unstable();
             let what = format!("{} after event {event}", path.display());
             assert_eq!(live_by_history(&history, event), live, "{what}");
-            let covers = |life: gmlake::metrics::Life| life.covers(event as EventIndex);
+            let covers = |life: gmlake::blame::Life| life.covers(event as EventIndex);
             let segments = history.segments.iter().filter(|segment| covers(segment.life));
             let reserved: Bytes = segments.map(|segment| segment.bytes).sum();
             assert_eq!(reserved, held.usage.reserved, "{what}: held");
@@ -274,6 +276,6 @@ fn a_state_without_events_gets_no_advice_about_requests() {
     let found = loss(&state, &choice("caching"), &Setup::default(), By::Line, false);
     let found = found.expect("it runs");
     assert!(found.lost_bytes > 0 && found.growth.is_none());
-    let advice = gmlake::report::blame::advice(&found);
+    let advice = gmlake::blame::show::advice(&found);
     assert!(advice.contains("when the recording started") && advice.ends_with('.'), "{advice}");
 }

@@ -4,7 +4,8 @@ use std::fs;
 
 use crate::common::stacks::{Job, snapshot};
 use assert_cmd::Command;
-use gmlake::metrics::{Category, Lifetime, Phases, Place};
+use gmlake::blame::{Category, Lifetime, Phases};
+use gmlake::sim::Place;
 use gmlake::units::MIB;
 
 const NEVER: usize = usize::MAX;

@@ -4,8 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
-use gmlake::metrics::{BEFORE, Blame, By};
-use gmlake::sim::blame::{At, Question, blame, folded};
+use gmlake::blame::{At, BEFORE, Blame, By, Question, blame, folded};
 use gmlake::sim::{OpenOptions, Opened, open};
 use gmlake::units::{Bytes, MIB};
 

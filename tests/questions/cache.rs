@@ -6,9 +6,9 @@ use std::sync::Arc;
 use crate::common::recordings::all;
 use gmlake::alloc_conf::TorchVersion;
 use gmlake::allocator;
-use gmlake::metrics::{RunSummary, SweepRow};
-use gmlake::sim::sweep::{Grid, SweepPlan, sweep};
+use gmlake::run::RunSummary;
 use gmlake::sim::{Choice, Memory, OpenOptions, Setup, open, run, run_cached};
+use gmlake::sweep::{Grid, SweepPlan, SweepRow, sweep};
 use gmlake::units::GIB;
 
 /// A run in words, without the time that it took and without memory over time.

@@ -7,10 +7,13 @@
 use std::path::{Path, PathBuf};
 
 use gmlake::allocator::ALL;
-use gmlake::metrics::{Limit, Plan, Series, Target, Trial};
+use gmlake::compare::compare;
+use gmlake::plan::{
+    DEFAULT_RESOLUTION, Limit, Plan, PlanOptions, Series, Target, Trial, fit_job, plan, plan_job,
+    trial,
+};
 use gmlake::sim::job::{jobs, quantity};
-use gmlake::sim::plan::{DEFAULT_RESOLUTION, PlanOptions, fit_job, plan, plan_job, trial};
-use gmlake::sim::{Choices, Memory, OpenOptions, Opened, Setup, choose, compare, open};
+use gmlake::sim::{Choices, Memory, OpenOptions, Opened, Setup, choose, open};
 use gmlake::units::{Bytes, GIB};
 
 fn find(name: &str) -> Option<PathBuf> {

@@ -48,7 +48,7 @@ fn plan_tells_the_smallest_memory_and_the_cards() {
     assert_eq!(need["smallest"]["capacity_bytes"], (500_u64 * 64) << 20);
     assert_eq!(need["below"]["shortage"]["event"], 499);
     let rows = csv::Reader::from_path(&csv).unwrap().records().count();
-    assert_eq!(rows, 2 * gmlake::sim::plan::Card::built_in().len());
+    assert_eq!(rows, 2 * gmlake::plan::Card::built_in().len());
     assert!(fs::read_to_string(&markdown).unwrap().contains("| caching   |"));
 }
 

@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 
 use crate::common::cli::gmlake_sim;
 use crate::common::recordings;
-use gmlake::metrics::{FitVerdict, JobFit, RankFit};
-use gmlake::sim::plan::{PlanOptions, plan, trial};
-use gmlake::sim::recording::state_at;
+use gmlake::plan::{FitVerdict, JobFit, PlanOptions, RankFit, plan, trial};
 use gmlake::sim::{Choices, OpenOptions, Opened, choose, open, open_bytes};
 use gmlake::trace::{self, CoverageKind, LoadOptions, Records, choose_device, write_snapshot};
+use gmlake::verify::state_at;
 use serde_json::Value;
 
 /// A case of this folder, or of the larger ones next to the checkout.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use gmlake::sim::blame::explain;
+use gmlake::blame::explain;
 use gmlake::trace::text::find;
 use gmlake::units::{GIB, KIB, MIB};
 

@@ -11,11 +11,11 @@ use crate::common::recordings;
 use gmlake::alloc_conf::AllocConf;
 use gmlake::allocator::{Environment, Options, find};
 use gmlake::device::AddressPolicy;
-use gmlake::metrics::RunSummary;
-use gmlake::sim::recording::{Verification, verify};
+use gmlake::run::RunSummary;
 use gmlake::sim::{Choice, OpenOptions, Opened, Setup, open, run};
 use gmlake::trace::{self, Action, Entry, LoadOptions, PoolId, Records, StreamId};
 use gmlake::units::MIB;
+use gmlake::verify::{Verification, verify};
 
 fn load(path: &Path) -> Records {
     let all = trace::load(path, &LoadOptions::default()).unwrap();

@@ -1,12 +1,11 @@
 //! `GMLAKE_CONF`: which allocator, its options, and those of the plug-in, as `name=value,name=value`.
 
-use gmlake_allocators::allocator::{Environment, OptionError, Options, Spec, by_default, find};
+use gmlake_allocators::allocator::{
+    Environment, OptionError, Options, Role, Spec, by_default, find,
+};
 
 /// The allocators to take when none is named: the first that there is.
 pub const DEFAULT_ALLOCATOR: &[&str] = &["lake", "gmlake"];
-
-/// Bounds are not allocators: they hand out memory that is not there.
-const NOT_FOR_USE: &[&str] = &["bound", "bound-2mib"];
 
 /// Events that are kept when recording is on without a number: 320 MB.
 const HISTORY: usize = 10_000_000;
@@ -84,7 +83,7 @@ impl Conf {
 
 /// Every allocator that can serve a program; those on request are models of other systems' allocators.
 fn usable() -> impl Iterator<Item = &'static Spec> {
-    by_default().filter(|spec| !NOT_FOR_USE.contains(&spec.name))
+    by_default().filter(|spec| spec.role != Role::Bound)
 }
 
 fn unknown(name: &str) -> ConfError {

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .facts import Rank
     from .order import Order, Ranks, Task
 
-SCHEMA = 2  # as SCHEMA_VERSION of the programs: src/metrics/mod.rs
+SCHEMA = 2  # as SCHEMA_VERSION of the programs: src/report/answer.rs
 
 WORTH_A_NOTE = 256 << 20  # bytes of the host's memory
 

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 use gmlake::cuda::Gpu;
-use gmlake::metrics::PAPER_TABLE_1;
+use gmlake::replay::PAPER_TABLE_1;
 use gmlake::replay::calibrate::{
     self, Calibration, LATENCY_TOTALS, Sample, building, call_times, latency, latency_chunks,
     native_latency, table_1,
 };
-use gmlake::report::{Export, ImageFormat, write_building};
+use gmlake::replay::chart::write_building;
+use gmlake::report::{Export, ImageFormat};
 use gmlake::units::Size;
 
 use crate::args::CalibrateArgs;

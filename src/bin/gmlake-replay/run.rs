@@ -15,8 +15,7 @@ use gmlake::sim::{self, Choice, OpenOptions, choose};
 use gmlake::trace::Trace;
 
 use crate::args::{RunArgs, Speed, Verify};
-use crate::show;
-use crate::times;
+use crate::{show, times};
 
 /// Whether everything was as it should be.
 pub(crate) fn run(args: &RunArgs, stop: &AtomicBool) -> Result<bool> {

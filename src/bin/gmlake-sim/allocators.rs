@@ -29,14 +29,14 @@ fn listed(spec: &Spec) -> serde_json::Value {
     serde_json::json!({
         "name": spec.name,
         "summary": spec.summary,
-        "by_default": spec.by_default,
+        "by_default": spec.role.is_default(),
         "options": options,
     })
 }
 
 /// The allocator's name and summary, and a line for each option.
 fn describe(spec: &Spec) -> String {
-    let note = if spec.by_default { "" } else { " (on request)" };
+    let note = if spec.role.is_default() { "" } else { " (on request)" };
     let mut text = format!("{:<16} {}{note}\n", spec.name, spec.summary);
     let named = |name: &str| format!("{}.{name}", spec.name);
     let width = spec.options.iter().map(|option| named(option.name).len()).max().unwrap_or(0);

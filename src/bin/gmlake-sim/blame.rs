@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use gmlake::metrics::{Blame, By, JobBlame, Message, RankBlame};
+use gmlake::blame::{
+    At, Blame, By, JobBlame, Message, Question, RankBlame, blame, folded, growth, loss, refusal,
+    show as report,
+};
 use gmlake::report::Export;
-use gmlake::report::blame as report;
-use gmlake::sim::blame::{At, Question, blame, folded, growth, loss, refusal};
 use gmlake::sim::job::{Job, is_many, jobs};
 use gmlake::sim::{Choice, Opened, Setup, choose, open, under};
 use gmlake::units::Bytes;
@@ -15,8 +16,7 @@ use serde::Serialize;
 
 use crate::args::{BlameArgs, NameArgs};
 use crate::message::{self, Found};
-use crate::typed::warn_of_gaps;
-use crate::typed::{check_stdin, simulated};
+use crate::typed::{check_stdin, simulated, warn_of_gaps};
 use crate::{Answer, export, terminal, work};
 
 pub(crate) fn main(args: &BlameArgs) -> Result<Answer> {

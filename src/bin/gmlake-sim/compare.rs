@@ -3,13 +3,17 @@
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use gmlake::allocator;
-use gmlake::metrics::{Comparison, JobComparison, RunSummary, Target};
+use gmlake::compare::Report;
+use gmlake::compare::show::{ReportFormat, table};
+use gmlake::compare::{
+    Comparison, JobComparison, compare_files, compare_in_depth, compare_job, show as report,
+};
+use gmlake::plan::{DEFAULT_RESERVE, Target};
 use gmlake::remote;
-use gmlake::report::{self, Export, Report, ReportFormat, section, table};
+use gmlake::report::{Export, section};
+use gmlake::run::RunSummary;
 use gmlake::sim::job::{is_many, jobs};
-use gmlake::sim::plan::DEFAULT_RESERVE;
-use gmlake::sim::{Choices, FileError, compare_files, compare_in_depth, compare_job};
+use gmlake::sim::{Choices, FileError};
 
 use crate::args::{CardArgs, CompareArgs, OutputArgs};
 use crate::typed::{check_stdin, choices, warn_of_gaps};
@@ -211,6 +215,7 @@ fn write(
 
 /// Whether memory ran out in an allocator (the recording is not one, it is what happened).
 fn ran_out(comparison: &Comparison) -> bool {
-    let simulated = comparison.runs.iter().filter(|run| allocator::find(&run.allocator).is_some());
-    simulated.filter(|run| !run.allocator.starts_with("bound")).any(|run| run.oom_count > 0)
+    let mut simulated =
+        comparison.runs.iter().filter(|run| run.role().is_some() && !run.is_bound());
+    simulated.any(|run| run.oom_count > 0)
 }

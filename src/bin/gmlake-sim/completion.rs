@@ -8,7 +8,7 @@ use clap::{Arg, Command};
 use clap_complete::Shell;
 use gmlake::allocator::{ALL, Spec};
 use gmlake::device::Profile;
-use gmlake::sim::plan::Card;
+use gmlake::plan::Card;
 
 use crate::args;
 use crate::topics::PAGES;

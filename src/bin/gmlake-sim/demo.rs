@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use gmlake::report::{Export, table};
-use gmlake::sim::{Choices, OpenOptions, choose, compare, open_bytes};
+use gmlake::compare::compare;
+use gmlake::compare::show::table;
+use gmlake::report::Export;
+use gmlake::sim::{Choices, OpenOptions, choose, open_bytes};
 use gmlake::trace::{LoadOptions, unpack};
 
 use crate::args::DemoArgs;

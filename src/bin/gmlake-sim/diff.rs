@@ -3,9 +3,9 @@
 use std::num::NonZeroUsize;
 
 use anyhow::{Result, bail};
+use gmlake::blame::diff;
+use gmlake::blame::show::diff_table;
 use gmlake::report::Export;
-use gmlake::report::blame::diff_table;
-use gmlake::sim::blame::diff;
 use gmlake::sim::{OpenOptions, open};
 
 use crate::args::DiffArgs;

@@ -3,15 +3,12 @@
 use std::path::Path;
 
 use anyhow::bail;
-use gmlake::metrics::{FitVerdict, JobFit, Target};
-use gmlake::report::plan as report;
+use gmlake::plan::{Card, FitVerdict, JobFit, Target, fit_job, show as report};
 use gmlake::sim::job::{Job, jobs};
-use gmlake::sim::plan::{Card, fit_job};
 
 use crate::args::{AllocatorArgs, FitsArgs};
 use crate::plan::catalogue;
-use crate::typed::check_stdin;
-use crate::typed::{choices_of_any_device, warn_of_gaps};
+use crate::typed::{check_stdin, choices_of_any_device, warn_of_gaps};
 use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &FitsArgs, json: bool) -> anyhow::Result<Answer> {

@@ -7,7 +7,7 @@ use anyhow::bail;
 use gmlake::fleet::{Config, Layout, Outcome, RunOptions, Shard, list, run};
 use gmlake::remote::shown;
 use gmlake::sim::Setup;
-use gmlake::sim::sweep::Grid;
+use gmlake::sweep::Grid;
 use gmlake::units::Grouped;
 use serde::Serialize;
 

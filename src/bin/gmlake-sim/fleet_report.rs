@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use gmlake::fleet::summarize;
-use gmlake::report::{Export, fleet, fleet_page, section};
+use gmlake::fleet::{show as fleet, summarize};
+use gmlake::page::fleet_page;
+use gmlake::report::{Export, section};
 
 use crate::args::FleetReportArgs;
 use crate::plan::cards;

@@ -1,15 +1,15 @@
 //! `gmlake-sim inspect`: what is in a trace.
 
 use anyhow::Result;
-use gmlake::report::Export;
-use gmlake::report::table::{Look, plain};
-use gmlake::sim::{Failure, Inspection, SizeClass, StackTotals, inspect, open_all};
+use gmlake::inspect::{Failure, Inspection, SizeClass, StackTotals, inspect};
+use gmlake::report::table::plain;
+use gmlake::report::{Export, Look};
+use gmlake::sim::open_all;
 use gmlake::units::{Bytes, Grouped, Nanos, Size};
 
 use crate::args::InspectArgs;
-use crate::export;
 use crate::typed::check_stdin;
-use crate::{Answer, terminal, work};
+use crate::{Answer, export, terminal, work};
 
 pub(crate) fn main(args: &InspectArgs) -> Result<Answer> {
     let exports = export::open_all(&args.export_json)?;
@@ -154,7 +154,7 @@ fn segments(inspection: &Inspection) -> String {
 
 fn entries(inspection: &Inspection, look: Look) -> String {
     let heading = vec!["recorded entries".to_owned(), "count".to_owned()];
-    let row = |entry: &gmlake::sim::EntryCount| {
+    let row = |entry: &gmlake::inspect::EntryCount| {
         vec![entry.action.to_owned(), Grouped(entry.count).to_string()]
     };
     plain(heading, inspection.entries.iter().map(row).collect(), look)
@@ -180,7 +180,7 @@ fn sizes(inspection: &Inspection, look: Look) -> String {
 
 fn shares(inspection: &Inspection, look: Look) -> String {
     let heading = ["pool or stream", "requests", "bytes"].map(str::to_owned).to_vec();
-    let row = |kind: &str, share: &gmlake::sim::Share| {
+    let row = |kind: &str, share: &gmlake::inspect::Share| {
         let name = format!("{kind} {}", share.name);
         vec![name, Grouped(share.requests).to_string(), Size(share.bytes).to_string()]
     };

@@ -1,10 +1,9 @@
 //! Texts of an out-of-memory in the place of a recording: explained, where a command can answer without events.
 
 use anyhow::{Error, Result};
-use gmlake::metrics::Message;
-use gmlake::report::blame::message_text;
+use gmlake::blame::show::message_text;
+use gmlake::blame::{Message, explain};
 use gmlake::sim::FileError;
-use gmlake::sim::blame::explain;
 use gmlake::trace::TraceError;
 use serde::Serialize;
 

@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 
 use anyhow::ensure;
+use gmlake::blame::{By, Diff, diff};
+use gmlake::compare::Report;
 use gmlake::device::Profile;
-use gmlake::metrics::{By, Diff};
-use gmlake::report::{Export, Page, Report};
-use gmlake::sim::blame::diff;
+use gmlake::page::Page;
+use gmlake::report::Export;
 use gmlake::sim::{Choices, OpenOptions, open};
 
 use crate::args::{AllocatorArgs, DeviceArgs, InputArgs, ReportArgs};
-use crate::compare;
 use crate::typed::{self, check_stdin};
-use crate::{Answer, terminal};
+use crate::{Answer, compare, terminal};
 
 /// The profile that is used by default: one that we measured.
 const PROFILE: &str = "h200";
@@ -37,7 +37,7 @@ pub(crate) fn main(args: &ReportArgs, json: bool) -> anyhow::Result<Answer> {
     if json {
         compare::print_json("report", &comparisons)?;
     } else if !is_stdout {
-        let verdicts: Vec<_> = comparisons.iter().map(gmlake::report::verdict).collect();
+        let verdicts: Vec<_> = comparisons.iter().map(gmlake::compare::show::verdict).collect();
         terminal::print(&format!("{}\n{}", verdicts.join("\n"), args.out.display()))?;
     }
     Ok(if is_complete { Answer::Yes } else { Answer::Incomplete })

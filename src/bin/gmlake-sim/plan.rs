@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use gmlake::allocator::ALL;
-use gmlake::metrics::{JobPlan, Plan, Series, Target};
+use gmlake::plan::chart::write_series;
+use gmlake::plan::{Card, JobPlan, Plan, PlanOptions, Series, Target, plan_job, show as report};
 use gmlake::remote;
-use gmlake::report::plan as report;
 use gmlake::report::section::{self, Section};
-use gmlake::report::{Export, ImageFormat, is_choice_of_name, write_series};
+use gmlake::report::{Export, ImageFormat};
 use gmlake::sim::job::{Job, jobs, quantity};
-use gmlake::sim::plan::{Card, PlanOptions, plan_job};
 
 use crate::args::{AllocatorArgs, CardArgs, PlanArgs};
 use crate::export::Exports;
@@ -59,7 +58,7 @@ pub(crate) fn main(args: &PlanArgs) -> anyhow::Result<Answer> {
 fn allocators(args: &PlanArgs) -> AllocatorArgs {
     let mut allocators = args.allocators.clone();
     if allocators.allocators.is_empty() {
-        let names = ALL.iter().filter(|spec| spec.by_default && is_choice_of_name(spec.name));
+        let names = ALL.iter().filter(|spec| spec.role.is_default() && spec.role.is_choice());
         allocators.allocators = names.map(|spec| spec.name.to_owned()).collect();
     }
     allocators

@@ -1,14 +1,14 @@
 //! `gmlake-sim plot`: one chart, as a picture.
 
 use anyhow::{Context, ensure};
-use gmlake::metrics::Sweep;
-use gmlake::report::{CHARTS, Export, ImageFormat, write_sweep};
-use gmlake::sim::sweep::{Grid, SweepPlan};
+use gmlake::compare::chart::CHARTS;
+use gmlake::report::{Export, ImageFormat};
+use gmlake::sweep::chart::write_sweep;
+use gmlake::sweep::{Grid, Sweep, SweepPlan};
 
 use crate::args::{PlotArgs, SWEEP};
-use crate::compare;
 use crate::typed::{self, check_stdin};
-use crate::{Answer, page, sweep, terminal};
+use crate::{Answer, compare, page, sweep, terminal};
 
 pub(crate) fn main(args: &PlotArgs, json: bool) -> anyhow::Result<Answer> {
     ensure!(

@@ -4,11 +4,9 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::bail;
-use gmlake::metrics::Sweep;
-use gmlake::report::{
-    Export, ImageFormat, ReportError, section, sweep as report, write_answer, write_sweep,
-};
-use gmlake::sim::sweep::{Grid, Journal, SweepPlan, Swept, sweep};
+use gmlake::report::{Export, ImageFormat, ReportError, section, write_answer};
+use gmlake::sweep::chart::write_sweep;
+use gmlake::sweep::{Grid, Journal, Sweep, SweepPlan, Swept, show as report, sweep};
 use gmlake::units::Grouped;
 
 use crate::args::{SweepArgs, SweepOutputArgs};
@@ -52,7 +50,7 @@ pub(crate) fn run(
     files: &[PathBuf],
     jobs: Option<NonZeroUsize>,
     plan: &SweepPlan,
-) -> anyhow::Result<(Vec<gmlake::metrics::SweepRow>, Answer)> {
+) -> anyhow::Result<(Vec<gmlake::sweep::SweepRow>, Answer)> {
     let kept = plan.journal.as_ref().map_or(0, Journal::len);
     if kept > 0 && !terminal::is_quiet() {
         terminal::print_line(&format!("going on with {kept} runs of an earlier sweep"));

@@ -5,8 +5,8 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 
 use gmlake::printable::printable_lines;
-use gmlake::report::table::{Look, terminal_width, wrapped};
-use gmlake::report::{ReportError, write_answer};
+use gmlake::report::table::terminal_width;
+use gmlake::report::{Look, ReportError, wrapped, write_answer};
 use gmlake::sim::Opened;
 use serde::Serialize;
 

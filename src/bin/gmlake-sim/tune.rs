@@ -2,14 +2,13 @@
 
 use anyhow::bail;
 use gmlake::device::Profile;
-use gmlake::metrics::Tuning;
-use gmlake::report::{Export, section, tune as report};
-use gmlake::sim::{Memory, Setup, TuneOptions, open, tune};
+use gmlake::report::{Export, section};
+use gmlake::sim::{Memory, Setup, open};
+use gmlake::tune::{TuneOptions, Tuning, show as report, tune};
 
 use crate::args::TuneArgs;
-use crate::export;
 use crate::typed::check_stdin;
-use crate::{Answer, terminal, work};
+use crate::{Answer, export, terminal, work};
 
 pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
     check_stdin(&args.input.files)?;

@@ -6,7 +6,7 @@ use anyhow::bail;
 use gmlake::alloc_conf::{TorchVersion, TypedConf};
 use gmlake::device::{AddressPolicy, Profile};
 use gmlake::drive;
-use gmlake::metrics::RECORDED;
+use gmlake::run::RECORDED;
 use gmlake::sim::job::Job;
 use gmlake::sim::{Choices, Conf, Setup, choose, under};
 

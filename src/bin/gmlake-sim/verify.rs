@@ -5,18 +5,17 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use gmlake::allocator::Environment;
 use gmlake::remote;
-use gmlake::report::Export;
-use gmlake::report::table::{Look, plain};
-use gmlake::sim::recording::{VerificationSummary, verify};
+use gmlake::report::table::plain;
+use gmlake::report::{Export, Look};
 use gmlake::trace::{self, LoadOptions};
 use gmlake::units::Grouped;
+use gmlake::verify::{VerificationSummary, verify};
 use indicatif::ProgressBar;
 use rayon::prelude::*;
 
 use crate::args::VerifyArgs;
-use crate::export;
 use crate::typed::check_stdin;
-use crate::{Answer, terminal, work};
+use crate::{Answer, export, terminal, work};
 
 /// Differences that are printed for each file.
 const SHOWN: usize = 5;

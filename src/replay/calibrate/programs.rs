@@ -6,13 +6,13 @@
 //! (training with varying lengths, random churn, combs made to fragment) through every allocator that keeps memory.
 //! Every other one is stretched until it fills a good part of the device, since calls cost more the more is mapped.
 
+use super::CalibrationError;
+use super::fit::Seen;
 use crate::alloc_conf::AllocConf;
-use crate::allocator::{Environment, Options, Spec, by_default};
+use crate::allocator::{Environment, Options, Role, Spec, by_default};
 use crate::cuda::{CudaDevice, Gpu};
 use crate::device::{Call, Observation, Timed};
 use crate::drive::{OnOom, Replay};
-use crate::replay::calibrate::CalibrationError;
-use crate::replay::calibrate::fit::Seen;
 use crate::replay::probe::PaceProbe;
 use crate::replay::workload::{peak_requested, scaled};
 use crate::trace::Trace;
@@ -96,7 +96,7 @@ fn stretched(trace: &Trace, free: Bytes) -> Trace {
 /// Allocators, not bounds; and not the one that makes a call for each 2 MiB of every request, which alone would take
 /// all the time.
 fn is_real(spec: &Spec) -> bool {
-    !spec.name.starts_with("bound") && spec.name != "vmm"
+    spec.role != Role::Bound && spec.name != "vmm"
 }
 
 /// One program through one allocator, in pieces, so that it can be cut short.

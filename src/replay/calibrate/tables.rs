@@ -3,7 +3,7 @@
 use super::Calibration;
 use super::measure::Sample;
 use crate::device::Call;
-use crate::metrics::{BlockTimes, Building, TABLE_1_CHUNKS, Table1Row};
+use crate::replay::building::{BlockTimes, Building, TABLE_1_CHUNKS, Table1Row};
 use crate::units::{Bytes, GIB, MIB};
 
 /// Sizes of the blocks in the paper's latency figure.
@@ -84,7 +84,7 @@ fn part(samples: &[Sample], call: Call, size: Bytes, chunk: Bytes) -> Option<u64
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::PAPER_TABLE_1;
+    use crate::replay::building::PAPER_TABLE_1;
 
     fn sample(call: Call, size: Bytes, chunk: Bytes, p50_ns: u64) -> Sample {
         let (call, handles) = (call.name(), 1);

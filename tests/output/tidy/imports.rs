@@ -1,8 +1,8 @@
 //! Imports, as a graph: in every folder, who uses whom; no file may use one that uses it, over however many others.
 //!
 //! ```text
-//!   src/sim/compare.rs:  use super::spread::each_rank;   in src/sim:  compare ──▶ spread ──▶ job
-//!   src/sim/spread.rs:   use super::job::Job;                            no way back
+//!   src/sim/single.rs:  use super::run::run_cached;     in src/sim:  single ──▶ run ──▶ setup
+//!   src/sim/run.rs:     use super::setup::Setup;                        no way back
 //! ```
 //!
 //! The nodes of a folder are its files and its folders. What its own `mod.rs` defines is below them all, and what it

@@ -40,7 +40,7 @@ pub use native::Native;
 pub use registry::{ALL, by_default, find};
 pub use released::{Released, ReleasedOptions};
 pub use slab::{NIL, Slab, SlabIndex};
-pub use spec::{Choice, Environment, OptionError, OptionSpec, Options, Spec};
+pub use spec::{Choice, Environment, OptionError, OptionSpec, Options, Role, Spec};
 pub use vmm::Vmm;
 
 use crate::device::{Device, DeviceError, DevicePtr};

@@ -6,7 +6,7 @@ use super::offline::Offline;
 use super::pool::Pool;
 use super::rmm_arena::RmmArena;
 use super::rmm_pool::RmmPool;
-use super::spec::{Environment, OptionError, OptionSpec, Options, Spec};
+use super::spec::{Environment, OptionError, OptionSpec, Options, Role, Spec};
 use super::{
     Allocator, Caching, Gmlake, GmlakeOptions, Lake, LakeOptions, Native, PagedBound, Released,
     ReleasedOptions, Vmm,
@@ -22,45 +22,40 @@ pub const ALL: &[Spec] = &[
         name: "caching",
         summary: "PyTorch's caching allocator (best fit with coalescing)",
         options: CACHING_OPTIONS,
-        keeps_limit: true,
+        role: Role::PyTorch,
         alignment: ALIGNMENT,
-        by_default: true,
         build: |options, environment| build_caching(options, environment, false),
     },
     Spec {
         name: "expandable",
         summary: "PyTorch's caching allocator with expandable_segments:True",
         options: CACHING_OPTIONS,
-        keeps_limit: true,
+        role: Role::PyTorch,
         alignment: ALIGNMENT,
-        by_default: true,
         build: |options, environment| build_caching(options, environment, true),
     },
     Spec {
         name: "native",
         summary: "every request to cuMemAlloc, every free to cuMemFree",
         options: &[],
-        keeps_limit: false,
+        role: Role::Direct,
         alignment: ALIGNMENT,
-        by_default: true,
         build: |_, _| Ok(Box::new(Native::new())),
     },
     Spec {
         name: "vmm",
         summary: "every request to the virtual memory calls, without a pool",
         options: Vmm::SPECS,
-        keeps_limit: false,
+        role: Role::Direct,
         alignment: ALIGNMENT,
-        by_default: true,
         build: |options, _| Ok(Box::new(Vmm::from_options(options)?)),
     },
     Spec {
         name: "gmlake",
         summary: "GMLake as the paper describes it",
         options: GmlakeOptions::SPECS,
-        keeps_limit: false,
+        role: Role::Candidate,
         alignment: ALIGNMENT,
-        by_default: true,
         build: |options, environment| {
             let options = GmlakeOptions::take(options)?;
             let limit = environment.memory_limit().unwrap_or(Bytes::MAX);
@@ -71,9 +66,8 @@ pub const ALL: &[Spec] = &[
         name: "gmlake-released",
         summary: "GMLake as its authors released it",
         options: ReleasedOptions::SPECS,
-        keeps_limit: false,
+        role: Role::Candidate,
         alignment: ALIGNMENT,
-        by_default: true,
         build: |options, environment| {
             let options = ReleasedOptions::take(options)?;
             let limit = environment.memory_limit().unwrap_or(Bytes::MAX);
@@ -84,9 +78,8 @@ pub const ALL: &[Spec] = &[
         name: "lake",
         summary: "our own: large handles in an arena, stitched where growth would waste memory",
         options: LakeOptions::SPECS,
-        keeps_limit: false,
+        role: Role::Candidate,
         alignment: ALIGNMENT,
-        by_default: true,
         build: |options, environment| {
             let options = LakeOptions::take(options)?;
             let limit = environment.memory_limit().unwrap_or(Bytes::MAX);
@@ -97,63 +90,56 @@ pub const ALL: &[Spec] = &[
         name: "xla-bfc",
         summary: "XLA's and TensorFlow's best fit with coalescing, in regions that double",
         options: Bfc::SPECS,
-        keeps_limit: false,
+        role: Role::OnRequest,
         alignment: 256,
-        by_default: false,
         build: |options, _| Ok(Box::new(Pool::new(Bfc::from_options(options)?))),
     },
     Spec {
         name: "rmm-pool",
         summary: "RAPIDS' pool: best fit, a free list for each stream, doubling",
         options: RmmPool::SPECS,
-        keeps_limit: false,
+        role: Role::OnRequest,
         alignment: 256,
-        by_default: false,
         build: |options, _| Ok(Box::new(Pool::new(RmmPool::from_options(options)?))),
     },
     Spec {
         name: "rmm-arena",
         summary: "RAPIDS' arenas: first fit in superblocks, an arena for each stream",
         options: RmmArena::SPECS,
-        keeps_limit: false,
+        role: Role::OnRequest,
         alignment: 256,
-        by_default: false,
         build: |options, _| Ok(Box::new(Pool::new(RmmArena::from_options(options)?))),
     },
     Spec {
         name: "cuda-async",
         summary: "CUDA's stream-ordered pool, PyTorch's backend:cudaMallocAsync",
         options: &[],
-        keeps_limit: false,
+        role: Role::OnRequest,
         alignment: ALIGNMENT,
-        by_default: false,
         build: |_, _| Ok(Box::new(Pool::new(CudaAsync::default()))),
     },
     Spec {
         name: "offline",
         summary: "a plan made from the whole trace: a bound that is reached",
         options: Offline::SPECS,
-        keeps_limit: false,
+        role: Role::Oracle,
         alignment: ALIGNMENT,
-        by_default: false,
         build: |options, _| Ok(Box::new(Pool::new(Offline::from_options(options)?))),
     },
     Spec {
         name: "bound",
         summary: "lower bound: the bytes that are live",
         options: &[],
-        keeps_limit: false,
+        role: Role::Bound,
         alignment: 1,
-        by_default: true,
         build: |_, _| Ok(Box::new(Native::with_rounding(1))),
     },
     Spec {
         name: "bound-2mib",
         summary: "lower bound in pages of 2 MiB, with PyTorch's small pool",
         options: &[],
-        keeps_limit: false,
+        role: Role::Bound,
         alignment: ALIGNMENT,
-        by_default: true,
         build: |_, environment| Ok(Box::new(PagedBound::new(environment))),
     },
 ];
@@ -207,7 +193,7 @@ fn build_caching(
 
 /// The allocators that run where none is named.
 pub fn by_default() -> impl Iterator<Item = &'static Spec> {
-    ALL.iter().filter(|spec| spec.by_default)
+    ALL.iter().filter(|spec| spec.role.is_default())
 }
 
 /// The allocator with this name.

@@ -72,6 +72,38 @@ pub struct OptionSpec {
 /// How an allocator is made.
 type Build = fn(&mut Options, &Environment) -> Result<Box<dyn Allocator>, OptionError>;
 
+/// What an allocator is to somebody who trains a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// PyTorch's own, under one of its settings. It keeps to [`Environment::limit`] itself; any other is given a device
+    /// of that size.
+    PyTorch,
+    /// It can take the place of PyTorch's own.
+    Candidate,
+    /// It calls the driver for every request: only to compare with.
+    Direct,
+    /// A lower bound, which hands out memory that is not there.
+    Bound,
+    /// A model of another system's allocator; it runs when it is named.
+    OnRequest,
+    /// A plan that knows the future; it runs when it is named.
+    Oracle,
+}
+
+impl Role {
+    /// Whether one could train with it.
+    #[must_use]
+    pub const fn is_choice(self) -> bool {
+        matches!(self, Self::PyTorch | Self::Candidate | Self::OnRequest)
+    }
+
+    /// Whether it runs where no allocator is named.
+    #[must_use]
+    pub const fn is_default(self) -> bool {
+        !matches!(self, Self::OnRequest | Self::Oracle)
+    }
+}
+
 /// An entry in the list of allocators.
 #[derive(Debug, Clone, Copy)]
 pub struct Spec {
@@ -81,12 +113,10 @@ pub struct Spec {
     pub summary: &'static str,
     /// Its options.
     pub options: &'static [OptionSpec],
-    /// Whether it keeps to [`Environment::limit`] itself, as PyTorch does; any other is given a device of that size.
-    pub keeps_limit: bool,
+    /// What it is to somebody who trains a model.
+    pub role: Role,
     /// All addresses are multiples of this many bytes.
     pub alignment: Bytes,
-    /// Whether it runs where no allocator is named; the others are for those who ask for them.
-    pub by_default: bool,
     /// Makes it.
     pub build: Build,
 }

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use gmlake::metrics::By;
+use gmlake::blame::{At, By};
 use gmlake::sim::Memory;
-use gmlake::sim::blame::At;
 
 use super::{InputArgs, JobArgs, LimitArgs, memory};
 
@@ -147,7 +146,7 @@ pub(crate) struct DiffArgs {
     pub(crate) names: NameArgs,
     /// Growth of the peak that is no regression: a share (1%) or a size (64MiB)
     #[arg(long, value_name = "SHARE|SIZE", default_value = "0%")]
-    pub(crate) tolerance: gmlake::sim::blame::Tolerance,
+    pub(crate) tolerance: gmlake::blame::Tolerance,
     /// Write every row as JSON ('-' for standard output, in place of the table)
     #[arg(long, value_name = "FILE")]
     pub(crate) export_json: Vec<PathBuf>,

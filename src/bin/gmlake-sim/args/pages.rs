@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use gmlake::report::{CHARTS, Chart};
+use gmlake::compare::chart::{CHARTS, Chart};
 
 use super::{AllocatorArgs, DeviceArgs, InputArgs};
 

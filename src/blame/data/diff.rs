@@ -1,0 +1,436 @@
+//! Difference: the peaks of two recordings of one program, row by row.
+//!
+//! ```text
+//!   before   train.py:30 step   2 GiB      model.py:84 f   1 GiB
+//!   after    train.py:31 step   2 GiB      model.py:84 f   3 GiB      new.py:7 g   1 GiB
+//!            same (it moved)               larger                     new
+//! ```
+//!
+//! Rows are matched by their names. A line whose name is left over on both sides moved, if file, function and bytes are
+//! the same; or if it is the only one of its function left over on either side. In addition the call stacks must prove
+//! that its file was changed: one of its lines belongs to another function than before. Two lines of an unchanged file
+//! are therefore never taken for one, however alike they are ([`Lines`]).
+//!
+//! ```text
+//!   before   a.py:10 f   a.py:14 g                 after   a.py:14 f   a.py:18 g     line 14 was g's, and is f's now
+//! ```
+//!
+//! Where nothing proves it, a line that is gone and one that is new stay two rows. If they are of one function and have
+//! the same bytes and blocks, they come last: the function has not changed ([`Diff::renumbered`]).
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Serialize;
+
+use super::rows::{Blame, BlameRow, By};
+use crate::units::Bytes;
+
+/// What became of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Change {
+    /// It was not there before.
+    New,
+    /// It is not there any more.
+    Gone,
+    /// It has more bytes.
+    Larger,
+    /// It has fewer bytes.
+    Smaller,
+    /// It has as many bytes.
+    Same,
+}
+
+impl Change {
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Gone => "gone",
+            Self::Larger => "larger",
+            Self::Smaller => "smaller",
+            Self::Same => "same",
+        }
+    }
+}
+
+/// A row of both peaks, or of one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DiffRow {
+    /// The name after; before, if it is gone.
+    pub name: String,
+    /// The name before, if it is another.
+    pub moved_from: Option<String>,
+    /// What became of it.
+    pub change: Change,
+    /// Bytes and blocks before.
+    pub before: (Bytes, u64),
+    /// Bytes and blocks after.
+    pub after: (Bytes, u64),
+}
+
+impl DiffRow {
+    /// Bytes more than before; negative if fewer.
+    #[must_use]
+    pub fn growth(&self) -> i128 {
+        i128::from(self.after.0) - i128::from(self.before.0)
+    }
+}
+
+/// The peaks of two recordings.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Diff {
+    /// Both files, as given.
+    pub files: [String; 2],
+    /// Most live bytes of both.
+    pub live_bytes: [Bytes; 2],
+    /// Most bytes held of both, where the recordings say so.
+    pub reserved_bytes: [Option<Bytes>; 2],
+    /// The kind of name.
+    pub by: By,
+    /// The rows, those that differ most first.
+    pub rows: Vec<DiffRow>,
+}
+
+/// The lines of a program that its call stacks name: lines and functions by file.
+#[derive(Debug, Clone, Default)]
+pub struct Lines(FxHashMap<String, FxHashSet<(u64, String)>>);
+
+impl Lines {
+    /// The lines with these names, `file:line function`.
+    pub fn of<'n>(names: impl Iterator<Item = &'n str>) -> Self {
+        let mut files: FxHashMap<String, FxHashSet<(u64, String)>> = FxHashMap::default();
+        for (file, line, function) in names.filter_map(line_of) {
+            files.entry(file.to_owned()).or_default().insert((line, function.to_owned()));
+        }
+        Self(files)
+    }
+
+    /// Whether a file was changed between the two recordings, which is so if a line of it is one of another function.
+    /// Only lambdas and comprehensions share a line with the function around them.
+    fn is_changed(&self, after: &Self, file: &str) -> bool {
+        let (old, new) = (self.functions(file), after.functions(file));
+        old.iter().any(|(line, before)| {
+            new.get(line).is_some_and(|after| before.iter().all(|name| !after.contains(name)))
+        })
+    }
+
+    /// The functions of each line of a file.
+    fn functions(&self, file: &str) -> FxHashMap<u64, Vec<&str>> {
+        let mut found: FxHashMap<u64, Vec<&str>> = FxHashMap::default();
+        let shares = |name: &str| name.starts_with('<') && name != "<module>";
+        for (line, name) in self.0.get(file).into_iter().flatten() {
+            if !shares(name) {
+                found.entry(*line).or_default().push(name);
+            }
+        }
+        found
+    }
+
+    /// Whether line `from` of a file that was changed became line `to` of `after`: another line of it moved as far, and
+    /// no line behind it stayed where it was.
+    fn moved(&self, after: &Self, file: &str, from: u64, to: u64) -> bool {
+        if !self.is_changed(after, file) {
+            return false;
+        }
+        let (Some(old), Some(new)) = (self.0.get(file), after.0.get(file)) else { return false };
+        let at = |line: u64, function: &str, back: bool| {
+            let (from, to) = if back { (to, from) } else { (from, to) };
+            let line = (line + to).checked_sub(from)?;
+            Some((line, function.to_owned()))
+        };
+        let behind = || old.iter().filter(|(line, _)| *line >= from.min(to));
+        let has = |set: &FxHashSet<(u64, String)>, place: Option<(u64, String)>| {
+            place.is_some_and(|place| set.contains(&place))
+        };
+        let moves = |(line, function): &(u64, String)| has(new, at(*line, function, false));
+        let came = |(line, function): &(u64, String)| has(old, at(*line, function, true));
+        let stays = |place: &&(u64, String)| new.contains(*place) && !(moves(place) && came(place));
+        old.iter().filter(|place| moves(place)).count() >= 2 && !behind().any(|place| stays(&place))
+    }
+}
+
+impl Diff {
+    /// The difference of two peaks by the same kind of name. `lines` are those of both programs.
+    #[must_use]
+    pub fn of(before: &Blame, after: &Blame, lines: &[Lines; 2]) -> Self {
+        let mut rows = matched(&before.rows, &after.rows, lines);
+        let renumbered: FxHashSet<String> =
+            renumbered(&rows).into_iter().map(|place| rows[place].name.clone()).collect();
+        rows.sort_by(|a, b| {
+            let growth = |row: &DiffRow| match renumbered.contains(&row.name) {
+                true => 0,
+                false => row.growth(),
+            };
+            let size = |row: &DiffRow| (growth(row).unsigned_abs(), growth(row), row.after.0);
+            size(b).cmp(&size(a)).then_with(|| a.name.cmp(&b.name))
+        });
+        Self {
+            files: [before.file.clone(), after.file.clone()],
+            live_bytes: [before.live_bytes, after.live_bytes],
+            reserved_bytes: [None, None],
+            by: after.by,
+            rows,
+        }
+    }
+
+    /// Places of the rows that are gone and of those that are new in the same function with the same bytes and blocks.
+    /// Either these lines have other numbers, or the function does the same on other lines: nothing tells which.
+    #[must_use]
+    pub fn renumbered(&self) -> Vec<usize> {
+        renumbered(&self.rows)
+    }
+
+    /// Live bytes at the peak more than before; negative if fewer. It is the sum of all rows' growth.
+    #[must_use]
+    pub fn growth(&self) -> i128 {
+        i128::from(self.live_bytes[1]) - i128::from(self.live_bytes[0])
+    }
+}
+
+fn renumbered(rows: &[DiffRow]) -> Vec<usize> {
+    let mut gone: FxHashMap<_, Vec<usize>> = FxHashMap::default();
+    let of = |change: Change| {
+        let rows = rows.iter().enumerate().filter(move |(_, row)| row.change == change);
+        rows.filter_map(|(place, row)| Some((place, row, function(&row.name)?)))
+    };
+    for (place, row, function) in of(Change::Gone) {
+        gone.entry((function, row.before)).or_default().push(place);
+    }
+    let twins = of(Change::New).filter_map(|(place, row, function)| {
+        Some([place, gone.get_mut(&(function, row.after))?.pop()?])
+    });
+    twins.flatten().collect()
+}
+
+fn matched(before: &[BlameRow], after: &[BlameRow], lines: &[Lines; 2]) -> Vec<DiffRow> {
+    let mut left: Vec<&BlameRow> = Vec::new();
+    let mut rows: Vec<DiffRow> = Vec::new();
+    for row in before {
+        match after.iter().find(|other| other.name == row.name) {
+            Some(other) => rows.push(pair(Some(row), Some(other))),
+            None => left.push(row),
+        }
+    }
+    let is_left = |row: &&BlameRow| !before.iter().any(|other| other.name == row.name);
+    let mut came: Vec<&BlameRow> = after.iter().filter(is_left).collect();
+    let same_bytes = |a: &BlameRow, b: &BlameRow, _: &[&BlameRow], _: &[&BlameRow]| {
+        (a.bytes, a.blocks) == (b.bytes, b.blocks)
+    };
+    let only_ones = |a: &BlameRow, _: &BlameRow, left: &[&BlameRow], came: &[&BlameRow]| {
+        let of_function = |rows: &[&BlameRow]| {
+            rows.iter().filter(|row| function(&row.name) == function(&a.name)).count()
+        };
+        of_function(left) == 1 && of_function(came) == 1
+    };
+    take_moved(&mut left, &mut came, &mut rows, lines, same_bytes);
+    take_moved(&mut left, &mut came, &mut rows, lines, only_ones);
+    rows.extend(left.into_iter().map(|row| pair(Some(row), None)));
+    rows.extend(came.into_iter().map(|row| pair(None, Some(row))));
+    rows
+}
+
+/// Pairs lines of the same file and function that `fits` accepts.
+fn take_moved(
+    left: &mut Vec<&BlameRow>,
+    came: &mut Vec<&BlameRow>,
+    rows: &mut Vec<DiffRow>,
+    lines: &[Lines; 2],
+    fits: impl Fn(&BlameRow, &BlameRow, &[&BlameRow], &[&BlameRow]) -> bool,
+) {
+    let mut place = 0;
+    while place < left.len() {
+        let row = left[place];
+        let is_it = |other: &&BlameRow| {
+            function(&row.name).is_some()
+                && function(&row.name) == function(&other.name)
+                && is_moved(lines, &row.name, &other.name)
+                && fits(row, other, left, came)
+        };
+        match came.iter().position(is_it) {
+            Some(other) => {
+                rows.push(pair(Some(row), Some(came.remove(other))));
+                left.remove(place);
+            }
+            None => place += 1,
+        }
+    }
+}
+
+fn is_moved(lines: &[Lines; 2], from: &str, to: &str) -> bool {
+    let (Some((file, from, _)), Some((_, to, _))) = (line_of(from), line_of(to)) else {
+        return false;
+    };
+    lines[0].moved(&lines[1], file, from, to)
+}
+
+/// File and function of a line's name, `file:line function`.
+fn function(name: &str) -> Option<(&str, &str)> {
+    line_of(name).map(|(file, _, function)| (file, function))
+}
+
+/// File, line and function of a line's name.
+fn line_of(name: &str) -> Option<(&str, u64, &str)> {
+    let (place, function) = name.split_once(' ')?;
+    let (file, line) = place.rsplit_once(':')?;
+    Some((file, line.parse().ok()?, function))
+}
+
+fn pair(before: Option<&BlameRow>, after: Option<&BlameRow>) -> DiffRow {
+    let numbers = |row: Option<&BlameRow>| row.map_or((0, 0), |row| (row.bytes, row.blocks));
+    let (was, is) = (numbers(before), numbers(after));
+    let change = match (before, after) {
+        (None, _) => Change::New,
+        (_, None) => Change::Gone,
+        _ if was.0 < is.0 => Change::Larger,
+        _ if was.0 > is.0 => Change::Smaller,
+        _ => Change::Same,
+    };
+    let name = |row: &BlameRow| row.name.clone();
+    let shown = after.or(before).map(name).unwrap_or_default();
+    let moved_from = before.map(name).filter(|old| *old != shown);
+    DiffRow { name: shown, moved_from, change, before: was, after: is }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn blame(rows: &[(&str, Bytes)]) -> Blame {
+        let row = |&(name, bytes): &(&str, Bytes)| BlameRow {
+            name: name.to_owned(),
+            bytes,
+            blocks: 1,
+            ..BlameRow::default()
+        };
+        let rows: Vec<_> = rows.iter().map(row).collect();
+        Blame { live_bytes: rows.iter().map(|row| row.bytes).sum(), rows, ..Blame::default() }
+    }
+
+    /// The difference, where the stacks have these lines in addition to those of the rows.
+    fn diff(before: &Blame, after: &Blame, others: [&[&str]; 2]) -> Diff {
+        let lines = |blame: &Blame, others: &[&str]| {
+            Lines::of(blame.rows.iter().map(|row| &row.name[..]).chain(others.iter().copied()))
+        };
+        Diff::of(before, after, &[lines(before, others[0]), lines(after, others[1])])
+    }
+
+    fn changes(diff: &Diff) -> Vec<(&str, Change, i128)> {
+        diff.rows.iter().map(|row| (&row.name[..], row.change, row.growth())).collect()
+    }
+
+    #[test]
+    fn what_differs_most_comes_first_and_the_rows_add_up() {
+        let before = blame(&[("a.py:1 f", 10), ("b.py:2 g", 20), ("c.py:3 h", 5)]);
+        let after = blame(&[("a.py:1 f", 11), ("b.py:2 g", 20), ("d.py:4 i", 9)]);
+        let diff = diff(&before, &after, [&[], &[]]);
+        assert_eq!(
+            changes(&diff),
+            [
+                ("d.py:4 i", Change::New, 9),
+                ("c.py:3 h", Change::Gone, -5),
+                ("a.py:1 f", Change::Larger, 1),
+                ("b.py:2 g", Change::Same, 0),
+            ]
+        );
+        assert_eq!(diff.growth(), diff.rows.iter().map(DiffRow::growth).sum::<i128>());
+    }
+
+    #[test]
+    fn lines_that_moved_are_the_same_lines() {
+        let before = blame(&[("a.py:10 f", 10), ("a.py:12 f", 20), ("b.py:7 g", 3)]);
+        let after = blame(&[("a.py:11 f", 10), ("a.py:13 f", 20), ("b.py:8 g", 4)]);
+        let before_lines = ["a.py:13 main", "b.py:8 h", "b.py:20 main"];
+        let after_lines = ["a.py:14 main", "b.py:9 h", "b.py:21 main"];
+        let diff = diff(&before, &after, [&before_lines, &after_lines]);
+        assert_eq!(diff.rows[0].moved_from.as_deref(), Some("b.py:7 g"));
+        assert_eq!(diff.rows[0].change, Change::Larger);
+        assert!(diff.rows[1..].iter().all(|row| row.change == Change::Same), "{diff:?}");
+        let unlike = self::diff(&blame(&[("a.py:1 f", 1)]), &blame(&[("a.py:1 g", 1)]), [&[], &[]]);
+        assert_eq!(changes(&unlike).len(), 2);
+    }
+
+    #[test]
+    fn two_lines_of_an_unchanged_file_are_two_lines() {
+        let (before, after) = (blame(&[("a.py:10 f", 10)]), blame(&[("a.py:12 f", 10)]));
+        for others in [
+            ["a.py:34 main", "a.py:34 main"],
+            ["a.py:3 g", "a.py:3 g"],
+            ["a.py:34 main", "a.py:36 main"],
+            // A comprehension has the line of the function around it.
+            ["a.py:12 <listcomp>", "a.py:14 <listcomp>"],
+        ] {
+            let found = diff(&before, &after, [&others[..1], &others[1..]]);
+            assert!(found.rows.iter().all(|row| row.moved_from.is_none()), "{others:?}: {found:?}");
+            assert_eq!(found.renumbered().len(), 2);
+        }
+        let found = diff(&before, &after, [&["a.py:12 main"], &["a.py:14 main"]]);
+        assert_eq!(found.rows[0].moved_from.as_deref(), Some("a.py:10 f"));
+    }
+
+    #[test]
+    fn what_only_has_other_numbers_comes_after_what_grew() {
+        let before = blame(&[("a.py:10 f", 900), ("a.py:12 f", 5), ("a.py:20 g", 7)]);
+        let after = blame(&[("a.py:11 f", 900), ("a.py:12 f", 9), ("a.py:21 g", 8)]);
+        let found = diff(&before, &after, [&[], &[]]);
+        let names: Vec<&str> = found.rows.iter().map(|row| &row.name[..]).collect();
+        assert_eq!(names, ["a.py:21 g", "a.py:20 g", "a.py:12 f", "a.py:11 f", "a.py:10 f"]);
+        assert_eq!(found.renumbered().len(), 2);
+        assert_eq!(found.growth(), found.rows.iter().map(DiffRow::growth).sum::<i128>());
+    }
+
+    /// Lines of a made-up file, each with its function and the bytes that it holds before and after; where a recording
+    /// has nothing of a line, `None`.
+    type Source = Vec<(u64, usize, Option<Bytes>, Option<Bytes>)>;
+
+    const FUNCTIONS: [&str; 4] = ["<module>", "f", "forward", "step"];
+
+    fn sources() -> impl Strategy<Value = Source> {
+        let bytes = || prop::option::of(1..4_u64);
+        let lines = prop::collection::btree_map(1..40_u64, (0..4_usize, bytes(), bytes()), 0..20);
+        lines.prop_map(|lines| lines.into_iter().map(|(n, (f, a, b))| (n, f, a, b)).collect())
+    }
+
+    /// A recording of the file: in the first `before` the lines as they are, in the second those behind `from` further
+    /// down by `shift`.
+    fn recording(source: &Source, is_after: bool, from: u64, shift: u64) -> (Blame, Lines) {
+        let line = |&(number, function, before, after): &(u64, usize, _, Option<Bytes>)| {
+            let number = if number >= from { number + shift } else { number };
+            let bytes: Option<Bytes> = if is_after { after } else { before };
+            Some((format!("a.py:{number} {}", FUNCTIONS[function]), bytes?))
+        };
+        let rows: Vec<(String, Bytes)> = source.iter().filter_map(line).collect();
+        let rows: Vec<(&str, Bytes)> = rows.iter().map(|(name, n)| (&name[..], *n)).collect();
+        (blame(&rows), Lines::of(rows.iter().map(|(name, _)| *name)))
+    }
+
+    proptest! {
+        #[test]
+        fn lines_of_an_unchanged_file_are_never_paired(source in sources()) {
+            let (before, old) = recording(&source, false, 0, 0);
+            let (after, new) = recording(&source, true, 0, 0);
+            let found = Diff::of(&before, &after, &[old, new]);
+            prop_assert!(found.rows.iter().all(|row| row.moved_from.is_none()), "{found:?}");
+            prop_assert_eq!(found.growth(), found.rows.iter().map(DiffRow::growth).sum::<i128>());
+        }
+
+        /// Of a changed file lines may be paired, within their function.
+        #[test]
+        fn lines_of_a_changed_file_are_paired_within_their_function(
+            source in sources(),
+            from in 1..40_u64,
+            shift in 1..5_u64,
+        ) {
+            let (before, old) = recording(&source, false, 0, 0);
+            let (after, new) = recording(&source, true, from, shift);
+            let found = Diff::of(&before, &after, &[old, new]);
+            for row in &found.rows {
+                let Some(was) = &row.moved_from else { continue };
+                prop_assert_eq!(function(was), function(&row.name), "{:?}", row);
+            }
+            prop_assert_eq!(found.growth(), found.rows.iter().map(DiffRow::growth).sum::<i128>());
+        }
+    }
+}

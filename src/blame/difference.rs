@@ -1,0 +1,84 @@
+//! The difference between the peaks of two recordings, and how much growth is tolerated.
+
+use std::str::FromStr;
+
+use super::data::{By, Diff};
+use super::files::Files;
+use super::names::Namer;
+use super::{BlameError, Question, blame_by};
+use crate::sim::Opened;
+use crate::units::{Bytes, parse_size};
+
+/// How much larger a peak may be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Tolerance {
+    /// A share of the peak before.
+    Share(f64),
+    /// This many bytes.
+    Bytes(Bytes),
+}
+
+impl FromStr for Tolerance {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(percent) = text.strip_suffix('%') else {
+            return parse_size(text).map(Self::Bytes).map_err(|error| error.to_string());
+        };
+        let share: Option<f64> = percent.trim().parse().ok();
+        let share = share.filter(|share| share.is_finite() && *share >= 0.0);
+        share.map(|share| Self::Share(share / 100.0)).ok_or_else(|| {
+            format!("invalid tolerance {text:?}; expected a share (1%) or a size (64MiB)")
+        })
+    }
+}
+
+impl Tolerance {
+    /// Whether the second peak is larger than is tolerated.
+    #[must_use]
+    pub fn is_exceeded(self, diff: &Diff) -> bool {
+        match self {
+            Self::Share(share) => diff.growth() as f64 > share * diff.live_bytes[0] as f64,
+            Self::Bytes(bytes) => diff.growth() > i128::from(bytes),
+        }
+    }
+}
+
+/// The peaks of live bytes of two recordings, by name.
+///
+/// # Errors
+/// If one of them is empty.
+pub fn diff(before: &Opened, after: &Opened, by: By, innermost: bool) -> Result<Diff, BlameError> {
+    let question = Question { by, innermost, ..Question::default() };
+    let [old, new] = Files::of_both(&before.records.stacks, &after.records.stacks);
+    let mut namers = [
+        Namer::with_files(before, by, innermost, old),
+        Namer::with_files(after, by, innermost, new),
+    ];
+    let lines = [namers[0].lines(), namers[1].lines()];
+    let [old, new] = &mut namers;
+    let peaks = [blame_by(before, &question, old)?, blame_by(after, &question, new)?];
+    let mut diff = Diff::of(&peaks[0], &peaks[1], &lines);
+    let reserved = |opened: &Opened| opened.recorded.as_ref().map(|run| run.reserved_peak_bytes);
+    diff.reserved_bytes = [reserved(before), reserved(after)];
+    Ok(diff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tolerance_is_a_share_or_a_size() {
+        let diff = Diff { live_bytes: [1000, 1010], ..Diff::default() };
+        for (text, is_exceeded) in
+            [("0%", true), ("0.9%", true), ("1%", false), ("9B", true), ("10", false)]
+        {
+            let tolerance: Tolerance = text.parse().unwrap();
+            assert_eq!(tolerance.is_exceeded(&diff), is_exceeded, "{text}");
+        }
+        for text in ["", "%", "-1%", "x", "nan%"] {
+            assert!(text.parse::<Tolerance>().is_err(), "{text}");
+        }
+    }
+}

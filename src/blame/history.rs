@@ -1,0 +1,208 @@
+//! The history of a run: the blocks that it handed out and the segments that it held, written down as they come and go.
+//!
+//! The run is carried out event by event. Where a request was served is noted by a wrapper around the allocator
+//! ([`Placements`]), what was obtained from the driver by one around the device ([`Ground`]).
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use rustc_hash::FxHashMap;
+
+use super::categories::Categories;
+use super::data::{BlockLife, By, EventIndex, History, Life, NamedStack, Origin, SegmentLife};
+use super::names::Namer;
+use crate::sim::{Choice, Ground, Opened, Owner, Placements, RunError, Setup, Stage, Tap, prepare};
+use crate::trace::{Action, AllocId, Event, EventKind};
+use crate::units::Bytes;
+
+/// Every block and every segment of a run of `choice`.
+///
+/// # Errors
+/// If the simulation comes to no result.
+pub fn history(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<History, RunError> {
+    let trace = &opened.trace;
+    let mut stage = prepare(opened, choice, setup)?;
+    let mut ground = Ground::default();
+    let mut writer = Writer::new(opened, choice);
+    writer.adopt(&stage, &mut ground);
+    let placements = Placements::watch(&mut stage);
+    for index in stage.replay.outcome.events..trace.events.len() {
+        let event = trace.events[index];
+        ground.begin(event.stream, event.pool);
+        let Stage { allocator, device, replay } = &mut stage;
+        let mut tap = Tap::new(device, &mut ground);
+        let done = replay.advance(index..index + 1, allocator.as_mut(), &mut tap, &mut ());
+        let is_over = done.map_err(|source| RunError::Device { event: index, source })?.is_break();
+        writer.segments(index, ground.take_calls().made);
+        let is_served = replay.block(event.alloc).is_some();
+        let place = || placements.all().last().copied().flatten().filter(|_| is_served);
+        writer.block(index, &event, place);
+        if is_over {
+            break;
+        }
+    }
+    writer.history.ooms = stage
+        .replay
+        .outcome
+        .ooms
+        .iter()
+        .map(|oom| (oom.event as EventIndex, oom.requested))
+        .collect();
+    Ok(writer.history)
+}
+
+/// Writes the history.
+struct Writer<'o> {
+    opened: &'o Opened,
+    history: History,
+    /// The block of each allocation, while it is there.
+    blocks: Vec<Option<u32>>,
+    /// Segments that are held, by address.
+    held: BTreeMap<u64, usize>,
+    namer: Namer<'o>,
+    categories: Categories<'o>,
+    origins: FxHashMap<Origin, u32>,
+    /// Place of each call stack of the recording, and of each sentence that stands for one.
+    stacks: FxHashMap<(u32, &'static str), u32>,
+}
+
+impl<'o> Writer<'o> {
+    fn new(opened: &'o Opened, choice: &Choice) -> Self {
+        let trace = &opened.trace;
+        let has_times = trace.span_us() > 0;
+        let times = trace.times_us.iter().copied().step_by(History::TIME_EVERY);
+        let history = History {
+            allocator: choice.spec.name.to_owned(),
+            events: trace.events.len() as EventIndex,
+            times_us: times.filter(|_| has_times).collect(),
+            has_stacks: opened.records.stacks.has_frames(),
+            is_state: opened.records.entries.is_empty(),
+            steps: trace.steps.iter().map(|step| step.start as EventIndex).collect(),
+            ..History::default()
+        };
+        Self {
+            opened,
+            history,
+            blocks: vec![None; trace.allocs as usize],
+            held: BTreeMap::new(),
+            namer: Namer::new(opened, By::Line, false),
+            categories: Categories::new(opened),
+            origins: FxHashMap::default(),
+            stacks: FxHashMap::default(),
+        }
+    }
+
+    /// What was held before the first event that is carried out.
+    fn adopt(&mut self, stage: &Stage<'_>, ground: &mut Ground) {
+        let events = &self.opened.trace.events[..stage.replay.outcome.events];
+        if events.is_empty() {
+            return;
+        }
+        ground.adopt(&self.opened.start);
+        for segment in &self.opened.start.segments {
+            let owner = Owner::new(segment.stream, segment.pool);
+            let range = segment.address..segment.address + segment.size;
+            self.segments(0, vec![(Action::SegmentAlloc, range, owner)]);
+        }
+        let mut places = FxHashMap::default();
+        stage.allocator.walk(&mut |view| {
+            places.extend(view.block.map(|block| (block, (view.at.0, view.size))));
+        });
+        for (index, event) in events.iter().enumerate() {
+            let block = stage.replay.block(event.alloc);
+            let place = || block.and_then(|block| places.get(&block).copied());
+            self.block(index, event, place);
+        }
+    }
+
+    fn block(&mut self, index: usize, event: &Event, place: impl Fn() -> Option<(u64, Bytes)>) {
+        let now = index as EventIndex;
+        let AllocId(alloc) = event.alloc;
+        match event.kind {
+            EventKind::Malloc => {
+                let Some((at, bytes)) = place() else { return };
+                let origin = self.origin(index, event);
+                let life = Life { born: now, died: Life::NEVER };
+                let (requested, let_go) = (event.size, Life::NEVER);
+                self.blocks[alloc as usize] = Some(self.history.blocks.len() as u32);
+                self.history.blocks.push(BlockLife { at, bytes, requested, life, let_go, origin });
+            }
+            EventKind::Free | EventKind::FreeCompleted => {
+                let Some(block) = self.blocks[alloc as usize].take() else { return };
+                let block = &mut self.history.blocks[block as usize];
+                block.life.died = now;
+                block.let_go = block.let_go.min(now);
+            }
+            EventKind::FreeRequested => {
+                let Some(block) = self.blocks[alloc as usize] else { return };
+                self.history.blocks[block as usize].let_go = now;
+            }
+            EventKind::Attempt | EventKind::Trim => {}
+        }
+    }
+
+    fn origin(&mut self, index: usize, event: &Event) -> u32 {
+        let origin = Origin {
+            stack: self.stack(index),
+            category: self.categories.of(index),
+            stream: event.stream,
+            pool: event.pool,
+        };
+        *self.origins.entry(origin).or_insert_with(|| {
+            self.history.origins.push(origin);
+            self.history.origins.len() as u32 - 1
+        })
+    }
+
+    fn stack(&mut self, index: usize) -> u32 {
+        let number = self.opened.trace.stack_of(index);
+        let instead = if self.namer.has_frames(index) { "" } else { self.namer.stackless(index) };
+        *self.stacks.entry((number, instead)).or_insert_with(|| {
+            let (frames, named) = match instead {
+                "" => self.namer.stack(index),
+                sentence => (vec![sentence.to_owned()], 0),
+            };
+            self.history.stacks.push(NamedStack { frames, named });
+            self.history.stacks.len() as u32 - 1
+        })
+    }
+
+    fn segments(&mut self, index: usize, calls: Vec<(Action, Range<u64>, Owner)>) {
+        for (action, range, owner) in calls {
+            match action {
+                Action::SegmentFree | Action::SegmentUnmap => self.give_back(index, &range),
+                _ => self.obtain(index, range, owner),
+            }
+        }
+    }
+
+    fn obtain(&mut self, index: usize, range: Range<u64>, owner: Owner) {
+        let life = Life { born: index as EventIndex, died: Life::NEVER };
+        let (at, bytes) = (range.start, range.end - range.start);
+        self.held.insert(at, self.history.segments.len());
+        let Owner { stream, pool, .. } = owner;
+        self.history.segments.push(SegmentLife { at, bytes, life, stream, pool });
+    }
+
+    /// Ends the segments in `range`. What one of them has outside of it goes on as a segment of its own.
+    fn give_back(&mut self, index: usize, range: &Range<u64>) {
+        let before = self.held.range(..=range.start).next_back().map_or(range.start, |(&at, _)| at);
+        let places: Vec<(u64, usize)> =
+            self.held.range(before..range.end).map(|(&at, &place)| (at, place)).collect();
+        for (at, place) in places {
+            let segment = self.history.segments[place];
+            let end = at + segment.bytes;
+            if end <= range.start {
+                continue;
+            }
+            self.held.remove(&at);
+            self.history.segments[place].life.died = index as EventIndex;
+            let owner = Owner::new(segment.stream, segment.pool);
+            for rest in [at..range.start.max(at), range.end.min(end)..end] {
+                if !rest.is_empty() {
+                    self.obtain(index, rest, owner);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Loss: memory that an allocator held in vain at its peak, and to whom it is due.
+//!
+//! A hole in a segment that is partly in use is due to its two neighbours in use, half of it to each: they keep it from
+//! becoming larger, and the segment from going back. A segment that is wholly free is due to the request that had it
+//! last. What a block in use is too large is due to whoever asked for it.
+
+use rustc_hash::FxHashMap;
+
+use super::data::{By, Loss, LossGrowth, LossRow};
+use super::names::Namer;
+use super::tenants::Tenants;
+use super::{BlameError, step_of};
+use crate::allocator::{BlockKind, BlockUse, BlockView, find};
+use crate::run::{Cause, Causes, Peak};
+use crate::sim::{Choice, Opened, Setup, at_stage, prepare, run};
+use crate::units::Bytes;
+
+/// Memory that a tensor uses through stitched addresses: whose it is does not show.
+const STITCHED: &str = "in use through stitched addresses";
+/// A free block that was not used since the run began.
+const NEVER_USED: &str = "held since the recording began";
+
+/// What an allocator lost at its peak, by cause and by name.
+///
+/// # Errors
+/// If the simulation comes to no result.
+pub fn loss(
+    opened: &Opened,
+    choice: &Choice,
+    setup: &Setup,
+    by: By,
+    innermost: bool,
+) -> Result<Loss, BlameError> {
+    let summary = run(opened, choice, setup)?;
+    let event = summary.peak_event.map(|event| event as usize);
+    let mut stage = prepare(opened, choice, setup)?;
+    let tenants = Tenants::watch(&mut stage);
+    let peak = at_stage(opened, &mut stage, event)?;
+    let mut namer = Namer::new(opened, by, innermost);
+    let rows = rows(opened, &peak, &tenants, &mut namer);
+    let growth = peak.growth.as_ref().zip(event).map(|(growth, event)| LossGrowth {
+        name: namer.name(event, growth.requested),
+        requested_bytes: growth.requested,
+        largest_free_bytes: largest_free(&peak),
+    });
+    Ok(Loss {
+        file: opened.file.clone(),
+        device: opened.trace.device,
+        allocator: choice.spec.name.to_owned(),
+        options: choice.options.rows(),
+        event: event.map(|event| event as u64),
+        step: event.and_then(|event| step_of(opened, event)),
+        reserved_bytes: peak.usage.reserved,
+        live_bytes: peak.usage.requested,
+        live_peak_bytes: summary.requested_peak_bytes,
+        lost_bytes: peak.causes.total(),
+        by,
+        growth,
+        rows,
+        expandable_bytes: expandable(opened, choice, setup)?,
+    })
+}
+
+fn largest_free(peak: &Peak) -> Bytes {
+    let free = peak.blocks.iter().filter(|block| block.view.state == BlockUse::Free);
+    free.map(|block| block.view.size).max().unwrap_or(0)
+}
+
+/// What PyTorch would hold with expandable segments.
+fn expandable(
+    opened: &Opened,
+    choice: &Choice,
+    setup: &Setup,
+) -> Result<Option<Bytes>, BlameError> {
+    let Some(spec) = find("expandable").filter(|spec| spec.name != choice.spec.name) else {
+        return Ok(None);
+    };
+    let other = Choice { spec, options: crate::allocator::Options::default() };
+    let summary = run(opened, &other, setup)?;
+    Ok(Some(summary.reserved_peak_bytes).filter(|_| summary.oom_count == 0))
+}
+
+/// Adds bytes up by cause and name.
+#[derive(Default)]
+struct Sums {
+    places: FxHashMap<(Cause, String), usize>,
+    rows: Vec<(Cause, LossRow)>,
+}
+
+impl Sums {
+    /// Of a piece of `whole` bytes, `bytes` are due to `name`.
+    fn add(&mut self, cause: Cause, name: String, bytes: Bytes, whole: Bytes) {
+        let place = *self.places.entry((cause, name)).or_insert_with_key(|(cause, name)| {
+            let row = LossRow { cause: cause.name(), name: name.clone(), ..LossRow::default() };
+            self.rows.push((*cause, row));
+            self.rows.len() - 1
+        });
+        let row = &mut self.rows[place].1;
+        row.bytes += bytes;
+        row.pieces += 1;
+        row.largest_bytes = row.largest_bytes.max(whole);
+    }
+}
+
+fn rows(opened: &Opened, peak: &Peak, tenants: &Tenants, namer: &mut Namer) -> Vec<LossRow> {
+    let views: Vec<BlockView> = peak.blocks.iter().map(|block| block.view).collect();
+    let neighbours = neighbours(&views);
+    let is_left =
+        |place: &usize| views[*place].state == BlockUse::Free && neighbours[*place] == [None, None];
+    let left: Vec<usize> = (0..views.len()).filter(is_left).collect();
+    let free: Vec<&BlockView> = left.iter().map(|&place| &views[place]).collect();
+    let last: FxHashMap<usize, Option<usize>> =
+        left.iter().copied().zip(tenants.last(&opened.trace, &free)).collect();
+    let mut name = |place: usize| match peak.blocks[place].since {
+        Some(since) => namer.name(since.event as usize, views[place].requested),
+        None => STITCHED.to_owned(),
+    };
+    let mut sums = Sums::default();
+    let mut unpinned = Vec::new();
+    for (place, cause, bytes) in Causes::each(&views, peak.growth.as_ref()) {
+        match (views[place].state, neighbours[place]) {
+            _ if bytes == 0 => {}
+            (BlockUse::Free, [None, None]) => unpinned.push((place, cause, bytes)),
+            (BlockUse::Free, [Some(one), None] | [None, Some(one)]) => {
+                sums.add(cause, name(one), bytes, bytes);
+            }
+            (BlockUse::Free, [Some(one), Some(other)]) => {
+                sums.add(cause, name(one), bytes.div_ceil(2), bytes);
+                sums.add(cause, name(other), bytes / 2, bytes);
+            }
+            _ => sums.add(cause, name(place), bytes, bytes),
+        }
+    }
+    for (place, cause, bytes) in unpinned {
+        let tenant = last.get(&place).copied().flatten();
+        let name = tenant.map(|event| namer.name(event, opened.trace.events[event].size));
+        sums.add(cause, name.unwrap_or_else(|| NEVER_USED.to_owned()), bytes, bytes);
+    }
+    let mut rows = sums.rows;
+    rows.sort_by(|(a, x), (b, y)| (a, y.bytes, &x.name).cmp(&(b, x.bytes, &y.name)));
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+/// Of each block, the nearest blocks before and behind it in its segment that are not free. The blocks are in address
+/// order; stitched ranges, which have addresses of their own, have no neighbours.
+fn neighbours(views: &[BlockView]) -> Vec<[Option<usize>; 2]> {
+    let mut found = vec![[None, None]; views.len()];
+    let own = |place: &usize| views[*place].kind != BlockKind::Stitched;
+    let mut side = |which: usize, places: &mut dyn Iterator<Item = usize>| {
+        let mut nearest: Option<usize> = None;
+        for place in places {
+            let view = &views[place];
+            found[place][which] = nearest.filter(|&near| views[near].segment == view.segment);
+            if view.state != BlockUse::Free {
+                nearest = Some(place);
+            }
+        }
+    };
+    side(0, &mut (0..views.len()).filter(own));
+    side(1, &mut (0..views.len()).rev().filter(own));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DevicePtr;
+    use crate::trace::{PoolId, StreamId};
+
+    fn view(at: u64, segment: u64, state: BlockUse) -> BlockView {
+        BlockView {
+            block: None,
+            at: DevicePtr(at),
+            size: 1,
+            requested: 0,
+            stream: StreamId(0),
+            state,
+            pool: PoolId::DEFAULT,
+            kind: BlockKind::Large,
+            segment: DevicePtr(segment),
+        }
+    }
+
+    #[test]
+    fn the_neighbours_of_a_hole_are_in_its_segment_and_in_use() {
+        use BlockUse::{Allocated, Free, Pending};
+        let states = [
+            (0, Allocated),
+            (0, Free),
+            (0, Free),
+            (0, Pending),
+            (4, Free),
+            (5, Free),
+            (5, Allocated),
+        ];
+        let views: Vec<_> = states
+            .iter()
+            .zip(0..)
+            .map(|(&(segment, state), at)| view(at, segment, state))
+            .collect();
+        let found = neighbours(&views);
+        assert_eq!(found[1], [Some(0), Some(3)]);
+        assert_eq!(found[2], [Some(0), Some(3)]);
+        assert_eq!(found[4], [None, None]);
+        assert_eq!(found[5], [None, Some(6)]);
+    }
+}

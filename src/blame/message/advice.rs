@@ -1,0 +1,82 @@
+//! Advice: what to do about a cause, and how to find out more.
+
+use super::numbers::Numbers;
+use crate::blame::data::{Finding, MessageCause as Cause};
+
+/// How a recording comes about that tells what a message cannot.
+const RECORD: &str = "To see which lines hold the memory, record a snapshot: call \
+                      torch.cuda.memory._record_memory_history(context=\"alloc\", \
+                      stacks=\"python\") \
+                      before the model is built, and \
+                      torch.cuda.memory._dump_snapshot(\"snapshot.pickle\") \
+                      in a finally; then run gmlake-sim blame snapshot.pickle --at oom";
+const PREDICT: &str =
+    "To learn the full need without a GPU: python -m gmlake predict --memory unlimited SCRIPT";
+
+const POOL: &str = "If a MemPool or a graph capture is active at that line: call \
+                    torch.cuda.empty_cache() before it begins, since PyTorch releases no \
+                    memory of other pools meanwhile, whatever the settings";
+
+/// What to do, the most promising first.
+pub(super) fn advice(findings: &[Finding], numbers: &Numbers) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    for finding in findings {
+        for text in about(finding.cause, numbers) {
+            if !out.contains(&text) {
+                out.push(text);
+            }
+        }
+    }
+    let is_gpu = |finding: &Finding| !matches!(finding.cause, Cause::HostMemory | Cause::WrongSize);
+    if findings.iter().any(is_gpu) {
+        out.push(RECORD.to_owned());
+    }
+    if findings.iter().any(|finding| finding.cause == Cause::TooMuch) {
+        out.push(PREDICT.to_owned());
+    }
+    out
+}
+
+fn about(cause: Cause, numbers: &Numbers) -> Vec<String> {
+    let texts: &[&str] = match cause {
+        Cause::Limit if numbers.is_piece_limited => {
+            &["Make that tensor smaller, or of several parts, each below 4 GB"]
+        }
+        Cause::Limit => &["Raise the limit: torch.cuda.set_per_process_memory_fraction, or \
+             per_process_memory_fraction in PYTORCH_ALLOC_CONF"],
+        Cause::FreeYetRefused => &[
+            POOL,
+            "Else look at what limits the process: nvidia-smi for MIG and other processes, the \
+             container's settings, dmesg for messages of the driver",
+        ],
+        Cause::Fragmentation => &[
+            "Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (PYTORCH_ALLOC_CONF from PyTorch \
+             2.10 on). To know before you run, give a snapshot to gmlake-sim tune",
+            POOL,
+        ],
+        Cause::OtherProcesses => {
+            &["End the other processes, or choose another GPU: nvidia-smi lists the memory of each"]
+        }
+        Cause::TooMuch => &[
+            "Use less memory: a smaller batch or sequence, gradient checkpointing, a lower precision, a \
+             smaller optimizer state, sharding over more GPUs; or take a larger GPU",
+        ],
+        Cause::WrongSize => &["Look at the shape at that line: one of its sizes is wrong"],
+        Cause::OutsidePyTorch => &["Leave the driver some memory: a smaller batch, or \
+             torch.cuda.set_per_process_memory_fraction below 1, so that PyTorch's cache does not \
+             take everything. nvidia-smi shows whether other processes hold it"],
+        Cause::HostMemory => &[
+            "Use fewer DataLoader workers, load less at a time, or request more memory for the job",
+        ],
+        Cause::Unknown => &[],
+    };
+    let mut out: Vec<String> = texts.iter().map(|&text| text.to_owned()).collect();
+    if cause == Cause::Fragmentation && numbers.private.is_some_and(|private| private.bytes > 0) {
+        out.push(
+            "CUDA graphs have their own pools, whose memory nothing else can use: capture fewer \
+             sizes"
+                .to_owned(),
+        );
+    }
+    out
+}

@@ -1,0 +1,153 @@
+//! The call stack above a message: Python's own, or IPython's, with or without what a log writes before each line.
+
+use crate::blame::data::SourceLine;
+use crate::blame::files::{in_package, is_of_user};
+use crate::trace::Frame;
+
+/// Lines without a frame between two frames of one stack: the source line, its marks, what others write between.
+const BETWEEN: usize = 12;
+
+/// The innermost line that a user can change, of the stack that ends the text. The user's own files come first, then
+/// those of packages other than PyTorch.
+pub(super) fn innermost(before: &str) -> Option<SourceLine> {
+    let (mut frames, mut gap, mut arrow) = (Vec::new(), 0, 0);
+    for line in before.lines().rev() {
+        if line.contains("Traceback (most recent call last)") && !frames.is_empty() {
+            break;
+        }
+        match frame(line) {
+            Some(frame) => {
+                let line = if frame.line == 0 { arrow } else { frame.line };
+                frames.push(Frame { line, ..frame });
+                gap = 0;
+            }
+            None => {
+                gap += 1;
+                arrow = marked(line).unwrap_or(arrow);
+            }
+        }
+        // The message itself may be far below the stack, but a stack has no such holes.
+        if gap > if frames.is_empty() { 8 * BETWEEN } else { 2 * BETWEEN } {
+            break;
+        }
+    }
+    let is_own = |frame: &&Frame| is_of_user(frame) && in_package(&frame.file).is_none();
+    let found = frames.iter().find(is_own).or_else(|| frames.iter().find(|f| is_of_user(f)))?;
+    let (file, function) = (found.file.to_string(), found.function.to_string());
+    Some(SourceLine { file, line: found.line, function })
+}
+
+fn frame(line: &str) -> Option<Frame> {
+    let line = plain(line);
+    python(&line).or_else(|| ipython(&line)).or_else(|| old_ipython(&line))
+}
+
+/// `File "train.py", line 31, in step`
+fn python(line: &str) -> Option<Frame> {
+    let (_, rest) = line.split_once("File \"")?;
+    let (file, rest) = rest.split_once("\", line ")?;
+    let (number, rest) = digits(rest)?;
+    let function = rest.strip_prefix(", in ").unwrap_or("");
+    Some(made(file, number, function))
+}
+
+/// `File ~/train.py:31, in step(x)` and `Cell In[5], line 3`
+fn ipython(line: &str) -> Option<Frame> {
+    let trimmed = line.trim_start();
+    if trimmed.starts_with("Cell In") {
+        let (cell, rest) = trimmed.split_once(", line ")?;
+        return Some(made(&format!("<ipython-input {cell}>"), digits(rest)?.0, ""));
+    }
+    let (file, rest) = trimmed.strip_prefix("File ")?.split_once(':')?;
+    let (number, rest) = digits(rest)?;
+    let function = rest.strip_prefix(", in ").unwrap_or("");
+    Some(made(file, number, function.split('(').next().unwrap_or("")))
+}
+
+/// `/usr/lib/python3/dist-packages/torch/nn/functional.py in silu(input)`, whose line is the one with the arrow below.
+fn old_ipython(line: &str) -> Option<Frame> {
+    let (file, function) = line.trim().split_once(" in ")?;
+    let is_file = file.ends_with(".py") || file.starts_with("<ipython-input");
+    let is_one = is_file && !file.contains(' ');
+    is_one.then(|| made(file, 0, function.split('(').next().unwrap_or("")))
+}
+
+/// The number of the line that IPython marks with an arrow.
+fn marked(line: &str) -> Option<u64> {
+    let line = plain(line);
+    let (arrow, rest) = line.trim().split_once("> ")?;
+    let is_arrow = !arrow.is_empty() && arrow.chars().all(|c| c == '-');
+    is_arrow.then(|| digits(rest.trim_start()))?.map(|(number, _)| number)
+}
+
+fn made(file: &str, line: u64, function: &str) -> Frame {
+    let shown = |text: &str| text.trim().replace(char::is_control, "?").into();
+    Frame { file: shown(file), line, function: shown(function) }
+}
+
+fn digits(text: &str) -> Option<(u64, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    Some((text[..end].parse().ok()?, &text[end..]))
+}
+
+/// A line without the colours of a terminal.
+fn plain(line: &str) -> String {
+    let mut parts = line.split('\x1b');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| {
+        let end = part.find(|c: char| c.is_ascii_alphabetic()).map_or(part.len(), |at| at + 1);
+        text + &part[end..]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str) -> Option<(String, u64, String)> {
+        innermost(text).map(|found| (found.file, found.line, found.function))
+    }
+
+    fn is(file: &str, line: u64, function: &str) -> Option<(String, u64, String)> {
+        Some((file.to_owned(), line, function.to_owned()))
+    }
+
+    #[test]
+    fn the_innermost_line_of_the_user_is_found_in_every_style() {
+        let python = "[rank3]: Traceback (most recent call last):\n\
+            [rank3]:   File \"/me/train.py\", line 90, in <module>\n\
+            [rank3]:     main()\n\
+            [rank3]:   File \"/me/train.py\", line 31, in step\n\
+            [rank3]:     loss = model(x)\n\
+            [rank3]:   File \"/v/lib/python3.12/site-packages/transformers/m.py\", line 7, in \
+            forward\n\
+            [rank3]:   File \"/v/lib/python3.12/site-packages/torch/nn/f.py\", line 5, in silu\n\
+            [rank3]:     return torch._C._nn.silu_(input)\n";
+        assert_eq!(line(python), is("/me/train.py", 31, "step"));
+        let ipython = "\x1b[0;31mOutOfMemoryError\x1b[0m   Traceback (most recent call last)\n\
+            Cell In[5], line 3\n      1 a\n----> 3 model(x)\n\n\
+            File ~/v/lib/python3.10/site-packages/torch/nn/modules/module.py:1501, in M.f(self)\n\
+            -> 1501 return forward_call(*args)\n";
+        assert_eq!(line(ipython), is("<ipython-input Cell In[5]>", 3, ""));
+        let old = "/tmp/ipykernel_55/22.py in <cell line: 0>()\n----> 4 m(x)\n\n\
+            /usr/local/lib/python3.11/dist-packages/torch/nn/a.py in forward(self, input)\n    \
+            430 \n\
+            --> 432         return F.silu(input)\n";
+        assert_eq!(line(old), is("/tmp/ipykernel_55/22.py", 4, "<cell line: 0>"));
+        let packages = "  File \"/v/lib/python3.12/site-packages/vllm/worker.py\", line 8, in \
+        load\n\
+              File \"/v/lib/python3.12/site-packages/torch/nn/f.py\", line 5, in silu\n";
+        let expected = "/v/lib/python3.12/site-packages/vllm/worker.py";
+        assert_eq!(line(packages), is(expected, 8, "load"));
+        assert_eq!(line("no stack here\n"), None);
+    }
+
+    #[test]
+    fn the_stack_nearest_to_the_message_counts() {
+        let text = "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n    \
+        x\nValueError\n\n\
+            During handling of the above exception, another exception occurred:\n\n\
+            Traceback (most recent call last):\n  File \"b.py\", line 2, in g\n    y\n";
+        assert_eq!(line(text), is("b.py", 2, "g"));
+    }
+}

@@ -1,0 +1,213 @@
+//! Blame: who holds the memory at one moment.
+//!
+//! ```text
+//!   At::Peak, Step(3), ... ──moments──▶ an event ──live──▶ blocks, each with its request ──names──▶ rows
+//!                                          └─ with an allocator: what it then holds (sim::peak)
+//! ```
+//!
+//! Without an allocator the moment is one of the program alone: nothing is simulated, and `peak` is when most bytes are
+//! live. With an allocator, `peak` is when it holds most memory, and requests that it could not serve are not there.
+
+mod categories;
+pub mod data;
+mod difference;
+mod files;
+mod growth;
+mod history;
+mod live;
+mod loss;
+mod message;
+mod moments;
+mod names;
+mod recorded_oom;
+mod refusal;
+pub mod show;
+mod tenants;
+
+pub use data::*;
+pub use difference::{Tolerance, diff};
+pub use growth::growth;
+pub use history::history;
+pub use loss::loss;
+pub use message::explain;
+pub use moments::{At, MomentError};
+pub(crate) use names::Namer;
+pub(crate) use recorded_oom::recorded_oom;
+pub use refusal::refusal;
+
+use rustc_hash::FxHashMap;
+
+use crate::allocator::Choice;
+use crate::run::Moment;
+use crate::sim::{Opened, RunError, Setup};
+use crate::trace::Gap;
+use crate::units::Bytes;
+use categories::Categories;
+use live::Live;
+
+/// What is asked about a recording.
+#[derive(Debug, Clone, Default)]
+pub struct Question {
+    /// The moment.
+    pub at: At,
+    /// The kind of name.
+    pub by: By,
+    /// Whether every frame counts, not only lines that a user can change.
+    pub innermost: bool,
+    /// The allocator whose moment it is, and the world that it runs in; `None`: the program alone.
+    pub allocator: Option<(Choice, Setup)>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum BlameError {
+    /// The recording has no such moment.
+    #[error(transparent)]
+    Moment(#[from] MomentError),
+    /// The simulation came to no result.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+/// Whose bytes are live at a moment.
+///
+/// # Errors
+/// If there is no such moment, or the simulation fails.
+pub fn blame(opened: &Opened, question: &Question) -> Result<Blame, BlameError> {
+    blame_by(opened, question, &mut Namer::new(opened, question.by, question.innermost))
+}
+
+/// The same, by the names that a namer gives.
+fn blame_by(opened: &Opened, question: &Question, namer: &mut Namer) -> Result<Blame, BlameError> {
+    let found = live::find(opened, question)?;
+    let step = found.moment.and_then(|moment| step_of(opened, moment.event as usize));
+    let mut blame = Blame::new(question.by, found.words, found.moment, step);
+    blame.file.clone_from(&opened.file);
+    blame.device = opened.trace.device;
+    blame.allocator = question.allocator.as_ref().map(|(choice, _)| choice.spec.name.to_owned());
+    blame.reserved_bytes = found.reserved;
+    blame.live_bytes = found.blocks.iter().map(|block| block.bytes).sum();
+    for block in &found.blocks {
+        match namer.is_before(block.event) {
+            true => blame.before_bytes += block.bytes,
+            false if !namer.has_frames(block.event) => blame.stackless_bytes += block.bytes,
+            false => {}
+        }
+    }
+    blame.rows = rows(opened, &found.blocks, namer);
+    Ok(blame)
+}
+
+/// The live bytes of a moment by whole call stack: frames from the outermost on, joined by `;`, and bytes.
+///
+/// # Errors
+/// As [`blame`].
+pub fn folded(opened: &Opened, question: &Question) -> Result<Vec<(String, u64)>, BlameError> {
+    let found = live::find(opened, question)?;
+    let namer = Namer::new(opened, By::Stack, true);
+    let mut bytes: FxHashMap<u32, (usize, u64)> = FxHashMap::default();
+    for block in &found.blocks {
+        let stack = opened.trace.stack_of(block.event);
+        bytes.entry(stack).or_insert((block.event, 0)).1 += block.bytes;
+    }
+    let line = |(event, bytes): (usize, u64)| {
+        let frames = namer.frames(event).into_iter().map(|frame| frame.replace(';', ","));
+        (frames.collect::<Vec<_>>().join(";"), bytes)
+    };
+    let mut lines: Vec<(String, u64)> = bytes.into_values().map(line).collect();
+    lines.sort_unstable();
+    lines.dedup_by(|next, first| {
+        let is_same = next.0 == first.0;
+        first.1 += if is_same { next.1 } else { 0 };
+        is_same
+    });
+    Ok(lines)
+}
+
+/// The live bytes of a moment by what the program noted that they are for, by what the rule says, and by line. Empty if
+/// the program noted nothing.
+///
+/// # Errors
+/// As [`blame`].
+pub fn verdicts(
+    opened: &Opened,
+    question: &Question,
+) -> Result<Vec<(Category, Category, String, u64)>, BlameError> {
+    let found = live::find(opened, question)?;
+    let mut categories = Categories::new(opened);
+    let mut namer = Namer::new(opened, By::Line, false);
+    let mut bytes: FxHashMap<(Category, Category, String), u64> = FxHashMap::default();
+    for block in &found.blocks {
+        let Some(noted) = categories.noted(block.event) else { continue };
+        let key = (noted, categories.by_rule(block.event), namer.name(block.event, block.bytes));
+        *bytes.entry(key).or_default() += block.bytes;
+    }
+    let mut rows: Vec<_> = bytes.into_iter().map(|((a, b, line), n)| (a, b, line, n)).collect();
+    rows.sort_by(|a, b| (b.3, &a.2, a.0.name()).cmp(&(a.3, &b.2, b.0.name())));
+    Ok(rows)
+}
+
+/// The training step, from 1, that event number `event` is in. A step that the recording ends in counts, as it does for
+/// the [`Coverage`](crate::trace::Coverage).
+pub(crate) fn step_of(opened: &Opened, event: usize) -> Option<u64> {
+    let trace = &opened.trace;
+    let is_unfinished = |gap: &Gap| matches!(gap, Gap::OutOfMemory { .. } | Gap::MidStep { .. });
+    let place = trace.steps.partition_point(|step| step.start <= event);
+    let number = match place.checked_sub(1) {
+        Some(step) if event < trace.steps[step].end => Some(place),
+        // Between two steps, or before the first.
+        _ if place < trace.steps.len() => None,
+        _ => opened.coverage.gaps().iter().any(is_unfinished).then(|| trace.step_at(event)),
+    };
+    number.map(|number| number as u64)
+}
+
+fn rows(opened: &Opened, blocks: &[Live], namer: &mut Namer) -> Vec<BlameRow> {
+    let mut places: FxHashMap<String, usize> = FxHashMap::default();
+    let mut rows: Vec<Row> = Vec::new();
+    for block in blocks {
+        let name = namer.name(block.event, block.bytes);
+        let place = *places.entry(name).or_insert_with_key(|name| {
+            rows.push(Row::new(name.clone(), block.event));
+            rows.len() - 1
+        });
+        rows[place].add(opened, block);
+    }
+    let mut rows: Vec<BlameRow> = rows.into_iter().map(|row| row.finish(opened, namer)).collect();
+    rows.sort_by(|a, b| (b.bytes, &a.name).cmp(&(a.bytes, &b.name)));
+    rows
+}
+
+/// A row while it is added up.
+struct Row {
+    row: BlameRow,
+    oldest: usize,
+    /// Bytes of each call stack, with an event that has it.
+    stacks: FxHashMap<u32, (Bytes, usize)>,
+}
+
+impl Row {
+    fn new(name: String, event: usize) -> Self {
+        let row = BlameRow { name, ..BlameRow::default() };
+        Self { row, oldest: event, stacks: FxHashMap::default() }
+    }
+
+    fn add(&mut self, opened: &Opened, block: &Live) {
+        self.row.bytes += block.bytes;
+        self.row.blocks += 1;
+        self.oldest = block.event.min(self.oldest);
+        let stack = opened.trace.stack_of(block.event);
+        self.stacks.entry(stack).or_insert((0, block.event)).0 += block.bytes;
+    }
+
+    fn finish(mut self, opened: &Opened, namer: &Namer) -> BlameRow {
+        self.row.oldest_step = step_of(opened, self.oldest);
+        self.row.own = namer.own_of(&self.row.name, self.stacks.into_values());
+        self.row
+    }
+}
+
+/// The moment of an event.
+fn moment(opened: &Opened, event: usize) -> Moment {
+    Moment::of(&opened.trace, event)
+}

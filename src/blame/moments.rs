@@ -1,0 +1,168 @@
+//! Moments: the places in a recording that can be asked about, as they are typed.
+
+use std::str::FromStr;
+
+use crate::run::{Moment, RunSummary};
+use crate::sim::{Opened, most_live};
+use crate::trace::{EventKind, Trace};
+use crate::units::Grouped;
+
+/// A moment of a recording or of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum At {
+    /// When most bytes are live; under an allocator, when it holds most.
+    #[default]
+    Peak,
+    /// When memory first ran out.
+    Oom,
+    /// After the last event.
+    End,
+    /// When most bytes are live in this training step, from 1.
+    Step(u64),
+    /// After this event, from 0.
+    Event(u64),
+}
+
+/// Why there is no such moment.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MomentError {
+    /// It is not written as one.
+    #[error("invalid moment {0:?}; expected peak, oom, end, step:N or event:N")]
+    Text(String),
+    /// The step is not there.
+    #[error("{file}: no step {step}; {}", steps_in_words(*.steps))]
+    Step {
+        /// The file.
+        file: String,
+        /// The step that was asked for.
+        step: u64,
+        /// How many there are.
+        steps: usize,
+    },
+    /// The event is not there.
+    #[error("{file}: no event {event}; the last one is {}", Grouped(*.last))]
+    Event {
+        /// The file.
+        file: String,
+        /// The event that was asked for.
+        event: u64,
+        /// The last one.
+        last: u64,
+    },
+    /// Memory never ran out.
+    #[error("{0}: memory never ran out; simulate a smaller device with --device-memory")]
+    NoOom(String),
+    /// Nothing was ever requested.
+    #[error("{0}: the recording has no events")]
+    Nothing(String),
+}
+
+fn steps_in_words(steps: usize) -> String {
+    match steps {
+        0 => "no training steps were found in the recording".to_owned(),
+        1 => "the recording has 1 step".to_owned(),
+        steps => format!("the recording has {steps} steps"),
+    }
+}
+
+impl FromStr for At {
+    type Err = MomentError;
+
+    fn from_str(text: &str) -> Result<Self, MomentError> {
+        let wrong = || MomentError::Text(text.to_owned());
+        let number = |digits: &str| digits.replace([',', '_'], "").parse().ok();
+        match (text, text.split_once([':', '=', ' '])) {
+            ("peak", _) => Ok(Self::Peak),
+            ("oom", _) => Ok(Self::Oom),
+            ("end", _) => Ok(Self::End),
+            (_, Some(("step", digits))) => number(digits).map(Self::Step).ok_or_else(wrong),
+            (_, Some(("event", digits))) => number(digits).map(Self::Event).ok_or_else(wrong),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl At {
+    /// The event after which it is so, and the moment in words. `run` is of the allocator, if one is asked about.
+    pub(super) fn resolve(
+        self,
+        opened: &Opened,
+        run: Option<&RunSummary>,
+    ) -> Result<(Option<usize>, String), MomentError> {
+        let trace = &opened.trace;
+        let file = || opened.file.clone();
+        let last = trace.events.len().checked_sub(1).ok_or_else(|| MomentError::Nothing(file()))?;
+        let event = match (self, run) {
+            (Self::Peak, Some(run)) => run.peak_event.map(|event| event as usize),
+            (Self::Peak, None) => Some(highest(trace, 0..last + 1)),
+            (Self::Oom, _) => {
+                let simulated = run.map(|run| run.first_oom_event.map(|event| event as usize));
+                let found = simulated.unwrap_or_else(|| first_failure(trace));
+                Some(found.ok_or_else(|| MomentError::NoOom(file()))?)
+            }
+            (Self::End, _) => Some(last),
+            (Self::Step(number), _) => {
+                let steps = trace.steps.len();
+                let missing = || MomentError::Step { file: file(), step: number, steps };
+                let place = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
+                let step = place.and_then(|place| trace.steps.get(place)).ok_or_else(missing)?;
+                Some(highest(trace, step.start..step.end))
+            }
+            (Self::Event(event), _) => {
+                let missing = || MomentError::Event { file: file(), event, last: last as u64 };
+                let found = usize::try_from(event).ok().filter(|&event| event <= last);
+                Some(found.ok_or_else(missing)?)
+            }
+        };
+        Ok((event, self.words(run)))
+    }
+
+    fn words(self, run: Option<&RunSummary>) -> String {
+        match (self, run) {
+            (Self::Peak, Some(run)) => format!("peak of memory reserved by {}", run.allocator),
+            (Self::Peak, None) => "peak of live memory".to_owned(),
+            (Self::Oom, _) => "out of memory".to_owned(),
+            (Self::End, _) => "end of the recording".to_owned(),
+            (Self::Step(step), _) => format!("peak of live memory in step {step}"),
+            (Self::Event(event), _) => format!("after event {}", Grouped(event)),
+        }
+    }
+}
+
+/// The first request that failed in the recording.
+pub(crate) fn first_failure(trace: &Trace) -> Option<usize> {
+    trace.events.iter().position(|event| event.kind == EventKind::Attempt)
+}
+
+/// The first event of a range after which as many bytes are live as never else in it.
+fn highest(trace: &Trace, range: std::ops::Range<usize>) -> usize {
+    let start = range.start;
+    most_live(trace, range).map_or(start, |(event, ..)| event)
+}
+
+/// A moment for the tables.
+pub(super) fn moment(opened: &Opened, event: Option<usize>) -> Option<Moment> {
+    event.map(|event| crate::blame::moment(opened, event))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_read_as_people_write_them() {
+        for (text, at) in [
+            ("peak", At::Peak),
+            ("oom", At::Oom),
+            ("end", At::End),
+            ("step:3", At::Step(3)),
+            ("step 3", At::Step(3)),
+            ("event=12,000", At::Event(12_000)),
+        ] {
+            assert_eq!(text.parse(), Ok(at), "{text}");
+        }
+        for text in ["", "step", "step:", "step:x", "steps:3", "event:-1"] {
+            assert!(text.parse::<At>().is_err(), "{text}");
+        }
+    }
+}

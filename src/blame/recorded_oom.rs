@@ -1,0 +1,57 @@
+//! The out-of-memory of a recording, from the recording alone: nothing is simulated for it.
+
+use super::data::{By, RecordedOom, Shortfall};
+use super::names::Namer;
+use super::{moments, step_of};
+use crate::sim::Opened;
+use crate::trace::{Entry, EventKind, Trace};
+use crate::units::Bytes;
+
+/// The first request that ran out in the recording, if one did.
+pub(crate) fn recorded_oom(opened: &Opened) -> Option<RecordedOom> {
+    let event = moments::first_failure(&opened.trace)?;
+    let refused = opened.refused?;
+    let requested = opened.trace.events[event].size;
+    let live = live_before(&opened.trace, event);
+    let memory = opened.limit.or(opened.capacity);
+    let shortfall = match memory {
+        None if refused.was_there() => Shortfall::NotShort,
+        Some(memory) if live + requested > memory => Shortfall::TooMuch,
+        _ if opened.kept_cache => Shortfall::CacheKept,
+        _ => Shortfall::Fragmented,
+    };
+    let (line, own_line) = lines(opened, event).unzip();
+    Some(RecordedOom {
+        event: event as u64,
+        step: step_of(opened, event),
+        line,
+        own_line: own_line.flatten(),
+        requested_bytes: requested,
+        reserved_bytes: refused.held,
+        live_bytes: live,
+        device_free_bytes: refused.device_free,
+        memory_bytes: memory,
+        shortfall,
+    })
+}
+
+fn live_before(trace: &Trace, event: usize) -> Bytes {
+    trace.events[..event].iter().fold(0, |live, event| match event.kind {
+        EventKind::Malloc => live + event.size,
+        EventKind::Free | EventKind::FreeCompleted => live.saturating_sub(event.size),
+        EventKind::FreeRequested | EventKind::Attempt | EventKind::Trim => live,
+    })
+}
+
+/// The line that requested it, and the user's own line behind it.
+fn lines(opened: &Opened, event: usize) -> Option<(String, Option<String>)> {
+    let has_stack =
+        opened.records.stacks.has_frames() && opened.trace.stack_of(event) != Entry::NO_STACK;
+    let size = opened.trace.events.get(event)?.size;
+    has_stack.then(|| {
+        let mut namer = Namer::new(opened, By::Line, false);
+        let line = namer.name(event, size);
+        let own = namer.own_of_event(event, &line);
+        (line, own)
+    })
+}

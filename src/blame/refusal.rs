@@ -1,0 +1,217 @@
+//! Out of memory, explained: who requested it, who held the memory, what was wasted, and what would have served it.
+
+use super::data::{By, Refusal, Served, UnusableFree};
+use super::live::in_use;
+use super::moments::{self, MomentError};
+use super::names::Namer;
+use super::{BlameError, rows, step_of};
+use crate::alloc_conf::TorchVersion;
+use crate::allocator::{BlockKind, BlockUse, Options, Role, Spec, by_default};
+use crate::plan::{Card, DEFAULT_RESERVE};
+use crate::run::{Cause, Causes, Peak, RunSummary};
+use crate::sim::{Choice, Conf, Memory, Opened, Setup, Stage, at_event, run};
+use crate::trace::PoolId;
+use crate::tune::single_settings;
+use crate::units::Bytes;
+
+/// Explains the first request that the allocator could not serve.
+///
+/// # Errors
+/// If memory never ran out, or the simulation fails.
+pub fn refusal(
+    opened: &Opened,
+    choice: &Choice,
+    setup: &Setup,
+    by: By,
+    innermost: bool,
+) -> Result<Refusal, BlameError> {
+    let summary = run(opened, choice, setup)?;
+    let failed = summary.first_oom_event.map(|event| event as usize);
+    let found = failed.or_else(|| moments::first_failure(&opened.trace));
+    let event = found.ok_or_else(|| MomentError::NoOom(opened.file.clone()))?;
+    // Where only the recording ran out, the simulated device would serve it: look at what was before.
+    let last = if failed.is_some() { Some(event) } else { event.checked_sub(1) };
+    let held = at_event(opened, choice, setup, last)?;
+    let mut namer = Namer::new(opened, by, innermost);
+    let request = opened.trace.events[event];
+    let name = namer.name(event, request.size);
+    Ok(Refusal {
+        file: opened.file.clone(),
+        device: opened.trace.device,
+        allocator: choice.spec.name.to_owned(),
+        event: event as u64,
+        step: step_of(opened, event),
+        by,
+        own: namer.own_of_event(event, &name),
+        name,
+        requested_bytes: request.size,
+        memory_bytes: setup.memory(opened),
+        reserved_bytes: held.usage.reserved,
+        live_bytes: held.usage.requested,
+        usable_bytes: usable(&held),
+        free: free(&held),
+        held: rows(opened, &in_use(&held), &mut namer),
+        served_by: served_by(opened, choice, setup, event)?,
+        also_served_by: around_pools(opened, choice, setup, event)?,
+        not_short_of: not_short_of(opened, setup),
+        coverage: opened.coverage.clone(),
+        card: match opened.coverage.is_lower_bound() {
+            true => None,
+            false => card(opened, choice, setup)?,
+        },
+    })
+}
+
+/// What the driver had left, if it had enough and no limit is known that refused.
+fn not_short_of(opened: &Opened, setup: &Setup) -> Option<Bytes> {
+    let refused = opened.refused.filter(|refused| refused.was_there());
+    refused.filter(|_| setup.memory(opened).is_none())?.device_free
+}
+
+/// What serves a request of a private pool while PyTorch keeps the cache of all others.
+fn around_pools(
+    opened: &Opened,
+    choice: &Choice,
+    setup: &Setup,
+    event: usize,
+) -> Result<Vec<&'static str>, BlameError> {
+    let is_private = opened.trace.events[event].pool != PoolId::DEFAULT;
+    if !is_private || choice.spec.role != Role::PyTorch || setup.memory(opened).is_none() {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    let mut stage = Stage::prepare(opened, choice, setup)?;
+    if let Some(last) = event.checked_sub(1) {
+        stage.run_through(last)?;
+    }
+    stage.allocator.trim(&mut stage.device);
+    if stage.run_through(event)?.is_some() {
+        found.push("if torch.cuda.empty_cache() runs before the pool is used");
+    }
+    let version = TorchVersion { minor: 13, ..TorchVersion::V2_11 };
+    if setup.version(opened) < version {
+        let later = Setup { version, follows_file: false, ..setup.clone() };
+        let summary = run(opened, choice, &later)?;
+        if served(&summary, event, None).is_some() {
+            found.push("with PyTorch 2.13 or later, unless a CUDA graph is being captured");
+        }
+    }
+    Ok(found)
+}
+
+/// The largest free block of the pool and stream that the request asks.
+fn usable(held: &Peak) -> Bytes {
+    let Some(growth) = &held.growth else { return 0 };
+    let blocks = held.blocks.iter().map(|block| &block.view);
+    let fits = blocks.filter(|view| {
+        let is_small = view.kind == BlockKind::Small;
+        view.state == BlockUse::Free
+            && (view.pool, view.stream, is_small) == (growth.pool, growth.stream, growth.is_small)
+    });
+    fits.map(|view| view.size).max().unwrap_or(0)
+}
+
+fn free(held: &Peak) -> Vec<UnusableFree> {
+    let views: Vec<_> = held.blocks.iter().map(|block| block.view).collect();
+    let mut found: Vec<UnusableFree> = Vec::new();
+    for cause in Cause::ALL {
+        let of_cause = Causes::each(&views, held.growth.as_ref()).filter(|row| row.1 == cause);
+        let (bytes, largest) = of_cause
+            .fold((0, 0), |(sum, most): (Bytes, Bytes), row| (sum + row.2, most.max(row.2)));
+        if bytes > 0 {
+            let (cause, meaning) = (cause.name(), cause.phrase());
+            found.push(UnusableFree { cause, meaning, bytes, largest_bytes: largest });
+        }
+    }
+    found
+}
+
+/// The allocators and settings that one could use and that serve the request under the same limit.
+fn served_by(
+    opened: &Opened,
+    choice: &Choice,
+    setup: &Setup,
+    event: usize,
+) -> Result<Vec<Served>, BlameError> {
+    // Inside a `MemPool` or a capture only PyTorch's own allocator is at work.
+    let is_private = opened.trace.events[event].pool != PoolId::DEFAULT;
+    let is_other = |spec: &Spec| {
+        spec.name != choice.spec.name
+            && spec.role.is_choice()
+            && (!is_private || spec.name == "expandable")
+    };
+    // Without the limit that refused it, nothing shows what would have served it.
+    if not_short_of(opened, setup).is_some() {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    for spec in by_default().filter(|spec| is_other(spec)) {
+        let other = Choice { spec, options: Options::default() };
+        let summary = run(opened, &other, setup)?;
+        found.extend(served(&summary, event, None));
+    }
+    found.extend(settings(opened, choice, setup, event)?);
+    Ok(found)
+}
+
+/// What a run came to, if it serves the request of `event`.
+fn served(summary: &RunSummary, event: usize, setting: Option<String>) -> Option<Served> {
+    let is_served = summary.first_oom_event.is_none_or(|oom| oom > event as u64);
+    let (allocator, runs_job) = (summary.allocator.clone(), summary.oom_count == 0);
+    is_served.then_some(Served { allocator, setting, runs_job })
+}
+
+/// Of each of PyTorch's options the first value that runs the job, or else that serves the request, on top of the
+/// settings that there are.
+fn settings(
+    opened: &Opened,
+    choice: &Choice,
+    setup: &Setup,
+    event: usize,
+) -> Result<Vec<Served>, BlameError> {
+    if not_short_of(opened, setup).is_some() {
+        return Ok(Vec::new());
+    }
+    if choice.spec.name != "caching" {
+        return Ok(Vec::new());
+    }
+    let now = setup.environment(opened).conf;
+    let memory = setup.memory(opened).map_or(setup.memory, Memory::Bytes);
+    let mut found = Vec::new();
+    for values in single_settings() {
+        let mut of_option: Vec<Served> = Vec::new();
+        for text in values {
+            // Versions of PyTorch know different options.
+            let Ok(conf) = now.with(&text, setup.version) else { continue };
+            let conf = Some(Conf::Known(conf));
+            let other = Setup { conf, memory, memory_fraction: None, ..setup.clone() };
+            of_option.extend(served(&run(opened, choice, &other)?, event, Some(text)));
+        }
+        let best = of_option.iter().position(|served| served.runs_job).unwrap_or(0);
+        found.extend(of_option.into_iter().nth(best));
+    }
+    Ok(found)
+}
+
+/// The smallest card that runs the job with the same allocator.
+fn card(
+    opened: &Opened,
+    choice: &Choice,
+    setup: &Setup,
+) -> Result<Option<(String, Bytes)>, BlameError> {
+    let mut targets: Vec<_> =
+        Card::built_in().iter().filter_map(|card| card.target(DEFAULT_RESERVE).ok()).collect();
+    targets.sort_by_key(|target| target.capacity_bytes);
+    if not_short_of(opened, setup).is_some() {
+        return Ok(None);
+    }
+    let least = setup.memory(opened).unwrap_or(0);
+    for target in targets.into_iter().filter(|target| target.capacity_bytes > least) {
+        let memory = Memory::Bytes(target.capacity_bytes);
+        let larger = Setup { memory, memory_fraction: None, ..setup.clone() };
+        if run(opened, choice, &larger)?.oom_count == 0 {
+            return Ok(Some((target.name, target.capacity_bytes)));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,73 @@
+//! Growth from step to step, as a table.
+
+use super::{called_from, named, subject};
+use crate::blame::data::{GrowthRow, Leftover, StepGrowth};
+use crate::report::Look;
+use crate::units::{Grouped, Size};
+
+/// A headline, a table of the `top` first rows, and a sentence on the leaks.
+#[must_use]
+pub fn growth_table(growth: &StepGrowth, top: usize, look: Look) -> String {
+    let StepGrowth { file, device, steps, after, .. } = growth;
+    if *steps <= *after {
+        return format!(
+            "{file}, device {device}: leaks cannot be found: {} of at least {} training steps recorded.",
+            Grouped(*steps),
+            Grouped(after + 1)
+        );
+    }
+    let later =
+        if *after == 1 { "one step".to_owned() } else { format!("{} steps", Grouped(*after)) };
+    let title = format!(
+        "{file}, device {device}: {} steps; requested in one of them and still live {later} later",
+        Grouped(*steps)
+    );
+    if growth.rows.is_empty() {
+        return format!("{title}: nothing.");
+    }
+    let heading = ["kind", "live", "per step", "blocks", "in steps"];
+    let mut parts = vec![title];
+    parts.push(named(
+        "requested by",
+        &heading,
+        growth.rows.iter().take(top).map(row).collect(),
+        look,
+    ));
+    if let Some(more) = growth.rows.len().checked_sub(top).filter(|&more| more > 0) {
+        parts.push(format!("{} more rows.", Grouped(more as u64)));
+    }
+    parts.push(verdict(growth));
+    parts.join("\n\n")
+}
+
+fn row(row: &GrowthRow) -> (String, Vec<String>) {
+    let steps = match row.steps {
+        (first, last) if first == last => Grouped(first).to_string(),
+        (first, last) => format!("{} to {}", Grouped(first), Grouped(last)),
+    };
+    let numbers = vec![
+        row.kind.name().to_owned(),
+        Size(row.bytes).to_string(),
+        signed(row.per_step_bytes),
+        Grouped(row.blocks).to_string(),
+        steps,
+    ];
+    (row.with_own(), numbers)
+}
+
+fn signed(bytes: i64) -> String {
+    match bytes {
+        0 => "0 B".to_owned(),
+        bytes => format!("{}{}", if bytes < 0 { "-" } else { "+" }, Size(bytes.unsigned_abs())),
+    }
+}
+
+fn verdict(growth: &StepGrowth) -> String {
+    let leaks = || growth.rows.iter().filter(|row| row.kind == Leftover::Leak);
+    let Some(first) = leaks().max_by_key(|row| row.per_step_bytes) else {
+        return "No leak: nothing keeps growing to the last step.".to_owned();
+    };
+    let per_step: i64 = leaks().map(|row| row.per_step_bytes).sum();
+    let line = called_from(&subject(&first.name), first.own.as_deref());
+    format!("Leak: {} per step, most of it requested by {line}.", signed(per_step))
+}

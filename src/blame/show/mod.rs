@@ -1,0 +1,197 @@
+//! Blame tables: who holds the live bytes, on the terminal, as CSV and for flame graphs.
+
+mod diff;
+mod fit;
+mod flame;
+mod growth;
+mod loss;
+mod message;
+mod refusal;
+
+use std::io::Write;
+
+use super::data::{Blame, JobBlame, NO_STACK, RankDifference};
+use crate::report::section::Section;
+use crate::report::table::plain;
+use crate::report::{Look, ReportError, write_row};
+use crate::sim::title_of;
+use crate::units::{Bytes, Grouped, Size};
+pub use diff::{diff_sections, diff_table};
+pub use fit::cut;
+pub use flame::{write_flamegraph, write_folded};
+pub use growth::growth_table;
+pub use loss::{advice, loss_sections, loss_table};
+pub use message::message_text;
+pub use refusal::{refusal_sections, refusal_text};
+
+/// A headline, and a table of the `top` largest rows, the rest as one, and all.
+#[must_use]
+pub fn table(blame: &Blame, top: usize, look: Look) -> String {
+    let heading = ["bytes", "share", "blocks", "since step"];
+    let share = |bytes: Bytes| percent(bytes, blame.live_bytes);
+    let mut rows: Vec<(String, Vec<String>)> = Vec::new();
+    for row in blame.rows.iter().take(top) {
+        let step = row.oldest_step.map_or("-".to_owned(), |step| Grouped(step).to_string());
+        let numbers =
+            [Size(row.bytes).to_string(), share(row.bytes), Grouped(row.blocks).to_string()];
+        rows.push((row.with_own(), [&numbers[..], &[step]].concat()));
+    }
+    let mut sum = |name: String, bytes: Bytes, blocks: u64| {
+        let blocks = Grouped(blocks).to_string();
+        rows.push((name, vec![Size(bytes).to_string(), share(bytes), blocks, String::new()]));
+    };
+    let rest = blame.rows.get(top..).unwrap_or_default();
+    if !rest.is_empty() {
+        let (bytes, blocks) = totals(rest.iter().map(|row| (row.bytes, row.blocks)));
+        sum(format!("{} more", Grouped(rest.len() as u64)), bytes, blocks);
+    }
+    let (bytes, blocks) = totals(blame.rows.iter().map(|row| (row.bytes, row.blocks)));
+    sum("all".to_owned(), bytes, blocks);
+    let mut text =
+        format!("{}\n\n{}", headline(blame), named(blame.by.name(), &heading, rows, look));
+    if blame.before_bytes > 0 && blame.before_bytes < blame.live_bytes {
+        let (bytes, share) = (Size(blame.before_bytes), share(blame.before_bytes));
+        text += &format!("\n\n{bytes} ({share}) was live before the recording started.");
+    }
+    if blame.stackless_bytes > 0
+        && blame.by.needs_stacks()
+        && blame.stackless_bytes < blame.live_bytes
+    {
+        let (bytes, share) = (Size(blame.stackless_bytes), share(blame.stackless_bytes));
+        text += &format!("\n\n{bytes} ({share}) has no Python stack.");
+    }
+    text
+}
+
+/// One line: the file, the moment, how much is live.
+#[must_use]
+pub fn headline(blame: &Blame) -> String {
+    format!("{}, device {}: {}", blame.file, blame.device, moment(blame))
+}
+
+/// Two lines for a picture: the recording, and the moment.
+#[must_use]
+pub fn captions(blame: &Blame) -> [String; 2] {
+    let live = Size(blame.live_bytes);
+    [format!("{}: {live} live, by call stack", title_of(&blame.file)), moment(blame)]
+}
+
+fn moment(blame: &Blame) -> String {
+    let mut text = blame.at.clone();
+    if let Some(event) = blame.event {
+        text += &format!(", event {}", Grouped(event));
+    }
+    if let Some(step) = blame.step {
+        text += &format!(" in step {}", Grouped(step));
+    }
+    let (_, blocks) = totals(blame.rows.iter().map(|row| (row.bytes, row.blocks)));
+    text += &format!("; {} live in {} blocks", Size(blame.live_bytes), Grouped(blocks));
+    if let Some(reserved) = blame.reserved_bytes {
+        text += &format!(", {} reserved", Size(reserved));
+    }
+    text
+}
+
+/// The worst rank's table, and what differs between the ranks.
+#[must_use]
+pub fn job_table(job: &JobBlame, top: usize, look: Look) -> String {
+    let Some(worst) = job.worst() else { return String::new() };
+    let rank = worst.rank.map_or("?".to_owned(), |rank| rank.to_string());
+    let count = Grouped(job.ranks.len() as u64);
+    let title =
+        format!("{}: {count} ranks, each at its own moment; rank {rank} has most live", job.name);
+    let differences = job.differences();
+    let mut parts = vec![title, table(&worst.blame, top, look)];
+    if differences.is_empty() {
+        parts.push("All ranks have the same rows.".to_owned());
+        return parts.join("\n\n");
+    }
+    let line = |row: &RankDifference| {
+        let cell = |(bytes, rank): (Bytes, u64)| format!("{} (rank {rank})", Size(bytes));
+        let numbers =
+            vec![Size(row.most.0 - row.least.0).to_string(), cell(row.least), cell(row.most)];
+        (row.name.clone(), numbers)
+    };
+    let shown = differences.iter().take(top);
+    parts.push(format!("Rows that differ between ranks: {}", Grouped(differences.len() as u64)));
+    let heading = ["differs by", "least", "most"];
+    parts.push(named(worst.blame.by.name(), &heading, shown.map(line).collect(), look));
+    parts.join("\n\n")
+}
+
+/// Every row of every table, numbers bare.
+///
+/// # Errors
+/// If `out` cannot be written.
+pub fn write_csv(blames: &[&Blame], out: &mut dyn Write) -> Result<(), ReportError> {
+    let mut writer = csv::Writer::from_writer(out);
+    let heading = ["file", "device", "at", "event", "by", "name", "bytes", "blocks", "oldest_step"];
+    writer.write_record(heading).map_err(std::io::Error::from)?;
+    let optional =
+        |number: Option<u64>| number.map(|number| number.to_string()).unwrap_or_default();
+    for blame in blames {
+        for row in &blame.rows {
+            let fields = [
+                blame.file.clone(),
+                blame.device.to_string(),
+                blame.at.clone(),
+                optional(blame.event),
+                blame.by.name().to_owned(),
+                row.name.clone(),
+                row.bytes.to_string(),
+                row.blocks.to_string(),
+                optional(row.oldest_step),
+            ];
+            write_row(&mut writer, fields)?;
+        }
+    }
+    Ok(writer.flush()?)
+}
+
+/// Words and tables, a blank line between any two parts. The first column of each table holds names.
+fn fitted(sections: &[Section], look: Look) -> String {
+    let part = |section: &Section| {
+        let Some((first, heading)) = section.heading.split_first() else {
+            return section.title.clone();
+        };
+        let heading: Vec<&str> = heading.iter().map(String::as_str).collect();
+        let line = |row: &Vec<String>| (row[0].clone(), row[1..].to_vec());
+        named(first, &heading, section.rows.iter().map(line).collect(), look)
+    };
+    sections.iter().map(part).collect::<Vec<_>>().join("\n\n")
+}
+
+/// A table whose first column holds names, cut so that it fits the terminal.
+pub(super) fn named(
+    first: &str,
+    heading: &[&str],
+    mut rows: Vec<(String, Vec<String>)>,
+    look: Look,
+) -> String {
+    fit::fit(&mut rows, heading, look);
+    let heading = std::iter::once(first).chain(heading.iter().copied()).map(str::to_owned);
+    let lines = rows.into_iter().map(|(name, numbers)| [vec![name], numbers].concat());
+    plain(heading.collect(), lines.collect(), look)
+}
+
+/// A name as the subject of a sentence.
+pub(super) fn subject(name: &str) -> String {
+    let is_stackless = name == NO_STACK;
+    if is_stackless { "the backward pass (no Python stack)".to_owned() } else { name.to_owned() }
+}
+
+pub(super) fn percent(part: Bytes, whole: Bytes) -> String {
+    format!("{:.1} %", if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 })
+}
+
+fn totals(rows: impl Iterator<Item = (Bytes, u64)>) -> (Bytes, u64) {
+    rows.fold((0, 0), |(bytes, blocks), row| (bytes + row.0, blocks + row.1))
+}
+
+/// A line with the user's own line that called it: `loss_utils.py:40 f (called from train.py:12 g)`.
+pub(crate) fn called_from(line: &str, own: Option<&str>) -> String {
+    match own {
+        Some(own) => format!("{line} (called from {own})"),
+        None => line.to_owned(),
+    }
+}

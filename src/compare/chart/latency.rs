@@ -1,0 +1,197 @@
+//! Driver time, step by step: a line for each allocator, on a logarithmic scale, with a floor for steps without a call.
+
+use std::io::Write;
+
+use plotters::prelude::*;
+
+use super::ROW;
+use crate::compare::comparison::Comparison;
+use crate::report::ReportError;
+use crate::report::picture::{
+    Area, ImageFormat, Pen, Picture, failed, style, titled, write_picture,
+};
+use crate::run::{RECORDED, RunSummary};
+use crate::units::Nanos;
+
+/// Room for the scale at the left, the names at the right, and the steps' numbers below.
+const LEFT: i32 = 96;
+const RIGHT: i32 = 210;
+const BELOW: i32 = 64;
+const ABOVE: i32 = 44;
+/// Below the lowest power of ten: no call at all.
+const FLOOR: i32 = 30;
+/// Height of a row without a chart.
+const EMPTY_ROW: u32 = 140;
+/// Numbered steps at most.
+const MOST_NUMBERS: usize = 24;
+
+/// Writes the picture, a row for each file.
+pub(super) fn write(
+    format: ImageFormat,
+    comparisons: &[Comparison],
+    out: &mut dyn Write,
+) -> Result<(), ReportError> {
+    if comparisons.iter().all(|comparison| lines(comparison).is_empty()) {
+        return Err(ReportError::Empty(NO_STEPS));
+    }
+    let height = comparisons.iter().map(room).sum();
+    write_picture(format, height, out, &Latency { comparisons })
+}
+
+const NO_STEPS: &str =
+    "the time in driver calls is drawn step by step, and no training steps were found";
+
+/// Height of a file's row: one without steps has its title and a sentence.
+fn room(comparison: &Comparison) -> u32 {
+    if lines(comparison).is_empty() { EMPTY_ROW } else { ROW }
+}
+
+struct Latency<'a> {
+    comparisons: &'a [Comparison],
+}
+
+impl Picture for Latency<'_> {
+    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError> {
+        let mut rest = root.clone();
+        for comparison in self.comparisons {
+            let (row, below) = rest.split_vertically(pen.px(room(comparison) as i32));
+            rest = below;
+            let row = &row;
+            let body = titled(row, comparison.title(), &subtitle(comparison), pen)?;
+            let lines = lines(comparison);
+            let Some(scale) = Scale::new(&body, &lines, pen) else {
+                let font = pen.font(18, style::FAINT_INK);
+                pen.text(&body, (28, 10), "No training steps were found.", &font)?;
+                continue;
+            };
+            grid(&body, &scale, pen)?;
+            for (_, nanos, colour) in &lines {
+                line(&body, &scale, nanos, *colour, pen)?;
+            }
+            names(&body, &scale, &lines, pen)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the chart shows.
+fn subtitle(comparison: &Comparison) -> String {
+    let mut prices = comparison.runs.iter().filter_map(|run| run.prices.as_ref());
+    let profile = prices.next().map_or(String::new(), |p| format!(" with prices of {}", p.profile));
+    format!("Predicted time in driver calls, each training step by itself{profile}")
+}
+
+/// A name, the time of each step in nanoseconds, and a colour.
+type Line = (String, Vec<u64>, RGBColor);
+
+fn lines(comparison: &Comparison) -> Vec<Line> {
+    let is_drawn = |run: &RunSummary| run.allocator != RECORDED && !run.is_bound();
+    let runs = comparison.runs.iter().zip(style::colours(&comparison.runs));
+    let of = |run: &RunSummary| -> Option<Vec<u64>> {
+        run.steps.iter().map(|step| Some(step.predicted_driver_ns?.total)).collect()
+    };
+    let lines = runs.filter(|(run, _)| is_drawn(run) && !run.steps.is_empty());
+    lines.filter_map(|(run, colour)| Some((run.label(), of(run)?, colour))).collect()
+}
+
+/// Where things are, in finished pixels.
+struct Scale {
+    steps: usize,
+    /// Powers of ten at the bottom and at the top.
+    powers: (i32, i32),
+    right: i32,
+    bottom: i32,
+}
+
+impl Scale {
+    /// `None` if there is nothing to draw.
+    fn new<DB: DrawingBackend>(area: &Area<'_, DB>, lines: &[Line], pen: Pen) -> Option<Self> {
+        let steps = lines.iter().map(|(_, nanos, _)| nanos.len()).max()?;
+        let all = || lines.iter().flat_map(|(_, nanos, _)| nanos).filter(|&&ns| ns > 0);
+        let power = |ns: u64| (ns as f64).log10();
+        let low = all().min().map_or(3.0, |&ns| power(ns)).floor() as i32;
+        let high = all().max().map_or(6.0, |&ns| power(ns)).ceil() as i32;
+        let (width, height) = area.dim_in_pixel();
+        let finished = |pixels: u32| (pixels / pen.scale) as i32;
+        let (right, bottom) = (finished(width) - RIGHT, finished(height) - BELOW);
+        Some(Self { steps, powers: (low, high.max(low + 1)), right, bottom })
+    }
+
+    fn x(&self, step: usize) -> i32 {
+        let room = f64::from(self.right - LEFT - 20);
+        let share = step as f64 / (self.steps.max(2) - 1) as f64;
+        LEFT + 10 + (room * share).round() as i32
+    }
+
+    fn y(&self, nanos: f64) -> i32 {
+        if nanos <= 0.0 {
+            return self.bottom;
+        }
+        let (low, high) = (f64::from(self.powers.0), f64::from(self.powers.1));
+        let share = (nanos.log10() - low) / (high - low);
+        let lowest = self.bottom - FLOOR;
+        lowest - (f64::from(lowest - ABOVE) * share).round() as i32
+    }
+}
+
+fn grid<DB: DrawingBackend>(
+    area: &Area<'_, DB>,
+    scale: &Scale,
+    pen: Pen,
+) -> Result<(), ReportError> {
+    let (right, left) =
+        (Pen::right(&pen.font(16, style::INK)), Pen::left(&pen.font(16, style::INK)));
+    pen.text(area, (28, 14), "driver time in a step (logarithmic scale)", &left)?;
+    let powers = (scale.powers.0..=scale.powers.1).map(|power| {
+        let nanos = 10_f64.powi(power);
+        // The unit is enough to tell a power of ten: "100 ms", not "100.0 ms".
+        (scale.y(nanos), Nanos(nanos).to_string().replace(".00", "").replace(".0", ""))
+    });
+    for (y, text) in powers.chain([(scale.bottom, "none".to_owned())]) {
+        let ends = [LEFT, scale.right].map(|x| (pen.px(x), pen.px(y)));
+        area.draw(&PathElement::new(ends, pen.line(style::GRID, 1))).map_err(failed)?;
+        pen.text(area, (LEFT - 10, y), &text, &right)?;
+    }
+    let above = Pen::above(&pen.font(16, style::INK));
+    let each = scale.steps.div_ceil(MOST_NUMBERS).max(1);
+    for step in (0..scale.steps).step_by(each) {
+        pen.text(area, (scale.x(step), scale.bottom + 26), &(step + 1).to_string(), &above)?;
+    }
+    let middle = (LEFT + scale.right) / 2;
+    pen.text(area, (middle, scale.bottom + 54), "training step", &above)
+}
+
+fn line<DB: DrawingBackend>(
+    area: &Area<'_, DB>,
+    scale: &Scale,
+    nanos: &[u64],
+    colour: RGBColor,
+    pen: Pen,
+) -> Result<(), ReportError> {
+    let point = |(step, &ns): (usize, &u64)| (pen.px(scale.x(step)), pen.px(scale.y(ns as f64)));
+    let points: Vec<(i32, i32)> = nanos.iter().enumerate().map(point).collect();
+    for &point in points.iter().filter(|_| nanos.len() <= 80) {
+        area.draw(&Circle::new(point, pen.px(4), colour.filled())).map_err(failed)?;
+    }
+    area.draw(&PathElement::new(points, pen.line(colour, 2))).map_err(failed)
+}
+
+/// Names at the right ends of the lines, as in the other pictures.
+fn names<DB: DrawingBackend>(
+    area: &Area<'_, DB>,
+    scale: &Scale,
+    lines: &[Line],
+    pen: Pen,
+) -> Result<(), ReportError> {
+    let end = |(_, nanos, _): &Line| scale.y(nanos.last().map_or(0.0, |&ns| ns as f64));
+    let ends: Vec<i32> = lines.iter().map(end).collect();
+    let places = style::spread(&ends, 22, ABOVE, scale.bottom);
+    for (((name, _, colour), from), to) in lines.iter().zip(ends).zip(places) {
+        let corners = [(scale.right, from), (scale.right + 6, from), (scale.right + 20, to)];
+        let thread = corners.map(|(x, y)| (pen.px(x), pen.px(y)));
+        area.draw(&PathElement::new(thread, pen.line(*colour, 1))).map_err(failed)?;
+        let font = Pen::left(&pen.font(18, *colour));
+        pen.text(area, (scale.right + 26, to), name, &font)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! Charts of comparisons: memory over time and the part of it that was used, as SVG or PNG.
+//!
+//! ```text
+//!   ┌─────────────────────────────────────────────┬───────────────────┐
+//!   │ GiB  ┌───────────────── caching             │ caching     39.6 %│   up to three files: a row for each;
+//!   │    ┌─┘  ┌────────────── expandable          │ ██████░░░░░░░░░░░ │   more: bars alone
+//!   │ ▁▂▄█▇▂▄▆█▇▂▄▆█▇▂▄▆█▇▂▄                      │ expandable  80.3 %│
+//!   └─────────────────────────────────────────────┴───────────────────┘
+//! ```
+
+mod bars;
+mod latency;
+mod map;
+mod overview;
+mod single;
+mod timeline;
+
+use std::io::Write;
+
+use plotters::prelude::*;
+
+use super::{Comparison, Report};
+use crate::report::ReportError;
+use crate::report::picture::{Area, ImageFormat, Pen, Picture, WIDTH, titled, write_picture};
+
+/// A chart that can be drawn by itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Chart {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it shows, in one line.
+    pub summary: &'static str,
+    draw: fn(ImageFormat, &[Comparison], &mut dyn Write) -> Result<(), ReportError>,
+}
+
+/// The charts. To add one, write its file and its line here.
+pub const CHARTS: &[Chart] = &[
+    Chart { name: "timeline", summary: "memory over time", draw: single::timelines },
+    Chart { name: "utilization", summary: "peaks, and what was in use", draw: single::utilization },
+    Chart { name: "latency", summary: "time in driver calls, step by step", draw: latency::write },
+    Chart { name: "map", summary: "the memory at the peak, block by block", draw: map::write },
+];
+
+impl Chart {
+    /// The report that is this chart as a picture.
+    #[must_use]
+    pub fn report(&self, format: ImageFormat) -> Box<dyn Report> {
+        Box::new(Drawn { chart: *self, format })
+    }
+}
+
+struct Drawn {
+    chart: Chart,
+    format: ImageFormat,
+}
+
+impl Report for Drawn {
+    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<(), ReportError> {
+        (self.chart.draw)(self.format, comparisons, out)
+    }
+}
+
+/// Memory over time and utilization, as a picture.
+pub(super) struct Plot {
+    pub(super) format: ImageFormat,
+}
+
+/// Height of the panels of one file among others, and of a file that is alone.
+const ROW: u32 = 640;
+const ALONE: u32 = 900;
+/// With more files than this, there is no memory over time.
+const MOST_TIMELINES: usize = 3;
+
+impl Report for Plot {
+    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<(), ReportError> {
+        write_picture(self.format, height(comparisons), out, &Overview { comparisons })
+    }
+}
+
+/// Comparisons, as this picture shows them.
+struct Overview<'a> {
+    comparisons: &'a [Comparison],
+}
+
+impl Picture for Overview<'_> {
+    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError> {
+        if self.comparisons.len() > MOST_TIMELINES {
+            return overview::draw(root, self.comparisons, pen);
+        }
+        let rows = root.split_evenly((self.comparisons.len().max(1), 1));
+        for (row, comparison) in rows.iter().zip(self.comparisons) {
+            panels(row, comparison, pen)?;
+        }
+        Ok(())
+    }
+}
+
+fn height(comparisons: &[Comparison]) -> u32 {
+    match comparisons.len() {
+        0 | 1 => ALONE,
+        few @ 2..=MOST_TIMELINES => ROW * few as u32,
+        _ => overview::height(comparisons),
+    }
+}
+
+/// The two panels of one file, under their title.
+fn panels<DB: DrawingBackend>(
+    row: &Area<'_, DB>,
+    comparison: &Comparison,
+    pen: Pen,
+) -> Result<(), ReportError> {
+    let subtitle = about(comparison) + first_oom(comparison);
+    let body = titled(row, comparison.title(), &subtitle, pen)?;
+    let (left, right) = body.split_horizontally(pen.px(WIDTH as i32 - 430));
+    timeline::draw(&left, comparison, pen)?;
+    bars::draw(&right, comparison, pen)
+}
+
+/// What there is to know of one file, without its name, which is the title.
+fn about(comparison: &Comparison) -> String {
+    let about = comparison.about();
+    about.split_once(": ").map_or(String::new(), |(_, rest)| rest.to_owned())
+}
+
+/// The legend of memory over time.
+fn first_oom(comparison: &Comparison) -> &'static str {
+    let has_oom = comparison.runs.iter().any(|run| run.oom_count > 0);
+    if has_oom { "; a cross marks the first OOM" } else { "" }
+}

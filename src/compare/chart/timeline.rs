@@ -1,0 +1,305 @@
+//! Memory over time: what was in use as an area, what each allocator held as a line, the names at the lines' ends.
+
+use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+
+use crate::compare::comparison::Comparison;
+use crate::report::ReportError;
+use crate::report::picture::{Pen, failed, style};
+use crate::run::{Moment, RECORDED, Range, RunSummary, Timeline};
+use crate::units::{Bytes, GIB, Grouped, Size};
+
+/// Room for the names at the right, the scale at the left and below, and the steps' numbers above.
+const RIGHT: i32 = 190;
+const LEFT: i32 = 84;
+const BELOW: i32 = 58;
+const ABOVE: i32 = 30;
+
+/// With more steps than this, their borders would hide the data.
+const MOST_STEPS: usize = 120;
+/// Numbered steps at most.
+const MOST_STEP_NUMBERS: usize = 20;
+
+type Chart<'a, DB> = ChartContext<'a, DB, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+/// Turns events into places on the axis: seconds, or events where the file has no times.
+struct Axis<'a> {
+    comparison: &'a Comparison,
+    has_times: bool,
+    end: f64,
+}
+
+impl<'a> Axis<'a> {
+    fn new(comparison: &'a Comparison) -> Self {
+        let has_times = comparison.span_us > 0;
+        let events = comparison.runs.iter().map(|run| run.events).max().unwrap_or(1);
+        let end = if has_times { comparison.span_us as f64 / 1e6 } else { events.max(1) as f64 };
+        Self { comparison, has_times, end }
+    }
+
+    /// Where a place on a timeline's own axis lies.
+    fn place(&self, at: u64, timeline: &Timeline) -> f64 {
+        let share = at as f64 / (timeline.end + 1) as f64;
+        let place = match self.has_times {
+            true => at as f64 / 1e6,
+            // The recording counts its own entries, which are not our events.
+            false => share * self.end,
+        };
+        place.min(self.end)
+    }
+
+    /// Where bucket `index` of a timeline begins, or the last one ends.
+    fn bucket(&self, index: usize, timeline: &Timeline) -> f64 {
+        self.place(timeline.start_of(index), timeline)
+    }
+
+    fn step(&self, moment: &Moment) -> f64 {
+        if self.has_times { moment.time_us as f64 / 1e6 } else { moment.event as f64 }
+    }
+
+    fn name(&self) -> &'static str {
+        if self.has_times { "seconds since the first event" } else { "events" }
+    }
+
+    fn label(&self, at: f64) -> String {
+        match self.has_times {
+            true if self.end < 2.0 => format!("{at:.2}"),
+            true if self.end < 20.0 => format!("{at:.1}"),
+            _ => Grouped(at as u64).to_string(),
+        }
+    }
+}
+
+/// Draws the panel.
+pub(super) fn draw<DB: DrawingBackend>(
+    area: &DrawingArea<DB, Shift>,
+    comparison: &Comparison,
+    pen: Pen,
+) -> Result<(), ReportError> {
+    let axis = Axis::new(comparison);
+    let highest = comparison.runs.iter().map(|run| run.reserved_peak_bytes).max().unwrap_or(0);
+    let top = (1.06 * gib(highest)).max(1.0 / 1024.0);
+    let mut chart = ChartBuilder::on(area)
+        .margin_top(pen.px(ABOVE))
+        .margin_right(pen.px(RIGHT))
+        .y_label_area_size(pen.px(LEFT))
+        .x_label_area_size(pen.px(BELOW))
+        .build_cartesian_2d(0.0..axis.end, 0.0..top)
+        .map_err(failed)?;
+    active_area(&mut chart, &axis)?;
+    mesh(&mut chart, &axis, top, pen)?;
+    steps(&mut chart, area, &axis, top, pen)?;
+    let levels = levels(comparison, top);
+    for (bytes, colour, _) in &levels {
+        level(&mut chart, &axis, *bytes, *colour, pen)?;
+    }
+    let lines = lines(comparison);
+    for (run, colour) in &lines {
+        reserved_line(&mut chart, run, &axis, *colour, pen)?;
+    }
+    pen.text(area, (LEFT - 52, 4), "GiB", &pen.font(18, style::INK))?;
+    let mut named: Vec<Name> = lines
+        .iter()
+        .map(|(run, colour)| (held_last(run), *colour, run.allocator.clone()))
+        .collect();
+    named.extend(levels);
+    let active = comparison.runs.first().and_then(|run| run.timeline.buckets.last());
+    named.extend(active.map(|last| (last.high.active, style::FAINT_INK, "active".to_owned())));
+    names(&chart, area, named, pen)
+}
+
+/// A height in bytes, a colour and a name.
+type Name = (Bytes, RGBColor, String);
+
+/// The runs that get a line. What calls the driver for every request holds just what is in use, which is shown as an
+/// area already; bounds are levels.
+fn lines(comparison: &Comparison) -> Vec<(&RunSummary, RGBColor)> {
+    let runs = comparison.runs.iter().zip(style::colours(&comparison.runs));
+    let is_line = |run: &RunSummary| run.allocator == RECORDED || run.is_choice();
+    runs.filter(|(run, _)| is_line(run)).collect()
+}
+
+/// What is the same all the time: the lowest bound, and the device's memory where it is near enough to be shown.
+fn levels(comparison: &Comparison, top: f64) -> Vec<Name> {
+    let mut levels = Vec::new();
+    let bound = comparison.runs.iter().zip(style::colours(&comparison.runs));
+    let bound =
+        bound.filter(|(run, _)| run.is_bound()).min_by_key(|(run, _)| run.reserved_peak_bytes);
+    levels.extend(bound.map(|(run, colour)| {
+        let bytes = run.reserved_peak_bytes;
+        (bytes, colour, format!("bound {}", Size(bytes)))
+    }));
+    let memory = comparison.device_memory.filter(|&memory| gib(memory) <= top);
+    levels.extend(memory.map(|bytes| (bytes, style::ALARM, format!("device {}", Size(bytes)))));
+    levels
+}
+
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / GIB as f64
+}
+
+fn mesh<DB: DrawingBackend>(
+    chart: &mut Chart<'_, DB>,
+    axis: &Axis<'_>,
+    top: f64,
+    pen: Pen,
+) -> Result<(), ReportError> {
+    let digits = if top < 0.2 {
+        3
+    } else if top < 8.0 {
+        1
+    } else {
+        0
+    };
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(pen.line(style::GRID, 1))
+        .axis_style(pen.line(style::FAINT_INK, 1))
+        .label_style(pen.font(18, style::INK))
+        .axis_desc_style(pen.font(18, style::INK))
+        .x_labels(if axis.has_times { 10 } else { axis.end.clamp(1.0, 10.0) as usize })
+        .y_labels(9)
+        .x_desc(axis.name())
+        .x_label_formatter(&|at| axis.label(*at))
+        .y_label_formatter(&|at| format!("{at:.digits$}"))
+        .draw()
+        .map_err(failed)
+}
+
+/// A faint line where each step begins, and the numbers of some of them above the chart.
+fn steps<DB: DrawingBackend>(
+    chart: &mut Chart<'_, DB>,
+    area: &DrawingArea<DB, Shift>,
+    axis: &Axis<'_>,
+    top: f64,
+    pen: Pen,
+) -> Result<(), ReportError> {
+    let starts = &axis.comparison.step_starts;
+    if starts.len() > MOST_STEPS {
+        return Ok(());
+    }
+    let numbered = starts.len().div_ceil(MOST_STEP_NUMBERS).max(1);
+    let font = Pen::above(&pen.font(15, style::FAINT_INK));
+    let origin = area.get_base_pixel();
+    let mut last = i32::MIN;
+    for (index, moment) in starts.iter().enumerate() {
+        let at = axis.step(moment);
+        let border = PathElement::new(vec![(at, 0.0), (at, top)], pen.line(style::GRID, 1));
+        chart.draw_series([border]).map_err(failed)?;
+        let place = chart.plotting_area().map_coordinate(&(at, top));
+        let x = place.0 - origin.0;
+        let text = if index == 0 { "step 1".to_owned() } else { (index + 1).to_string() };
+        if index.is_multiple_of(numbered) && x > last.saturating_add(pen.px(44)) {
+            let at = (x, place.1 - origin.1 - pen.px(4));
+            area.draw(&Text::new(text, at, font.clone())).map_err(failed)?;
+            last = x;
+        }
+    }
+    Ok(())
+}
+
+/// The most that was in use, from the first run that has a timeline: it is nearly the same for all.
+fn active_area<DB: DrawingBackend>(
+    chart: &mut Chart<'_, DB>,
+    axis: &Axis<'_>,
+) -> Result<(), ReportError> {
+    let with_timeline = |run: &&RunSummary| !run.timeline.buckets.is_empty() && run.oom_count == 0;
+    let runs = &axis.comparison.runs;
+    let Some(run) = runs.iter().find(with_timeline).or_else(|| runs.first()) else { return Ok(()) };
+    let points = staircase(&run.timeline, axis, |bucket| (bucket.high.active, bucket.high.active));
+    chart.draw_series(AreaSeries::new(points, 0.0, style::ACTIVE)).map_err(failed)?;
+    Ok(())
+}
+
+fn reserved_line<DB: DrawingBackend>(
+    chart: &mut Chart<'_, DB>,
+    run: &RunSummary,
+    axis: &Axis<'_>,
+    colour: RGBColor,
+    pen: Pen,
+) -> Result<(), ReportError> {
+    let points =
+        staircase(&run.timeline, axis, |bucket| (bucket.low.reserved, bucket.high.reserved));
+    // The recording lies under the others and is wider, so that both show where a model agrees with it.
+    let width = if run.allocator == RECORDED { 5 } else { 2 };
+    chart.draw_series([PathElement::new(points, pen.line(colour, width))]).map_err(failed)?;
+    let Some(event) = run.first_oom_event else { return Ok(()) };
+    let place = if axis.has_times { run.first_oom_us } else { Some(event) };
+    let at = place.unwrap_or(event);
+    let bucket = (at / run.timeline.width) as usize;
+    let held = run.timeline.buckets.get(bucket).map_or(0, |range| range.high.reserved);
+    let at = (axis.place(at, &run.timeline), gib(held));
+    let cross = Cross::new(at, pen.px(8), pen.line(style::ALARM, 3));
+    chart.draw_series([cross]).map_err(failed)?;
+    Ok(())
+}
+
+/// Corners of a line that goes through the lowest and the highest value of each bucket, and keeps its value where the
+/// two are one; equal neighbours are one stair.
+fn staircase(
+    timeline: &Timeline,
+    axis: &Axis<'_>,
+    values: impl Fn(&Range) -> (Bytes, Bytes),
+) -> Vec<(f64, f64)> {
+    let mut points: Vec<(f64, f64)> = Vec::new();
+    for (index, bucket) in timeline.buckets.iter().enumerate() {
+        let (low, high) = values(bucket);
+        let (at, low, high) = (axis.bucket(index, timeline), gib(low), gib(high));
+        let last = points.last().map_or(low, |&(_, value)| value);
+        if points.is_empty() || last != low || last != high {
+            // From where the line is to the nearer end first, so that a bucket that only rises is one stair.
+            let (near, far) = if last - low <= high - last { (low, high) } else { (high, low) };
+            points.extend([(at, last), (at, near), (at, far)]);
+        }
+    }
+    let last = points.last().copied();
+    points.extend(last.map(|(_, value)| (axis.bucket(timeline.buckets.len(), timeline), value)));
+    points
+}
+
+/// A dashed line across the chart.
+fn level<DB: DrawingBackend>(
+    chart: &mut Chart<'_, DB>,
+    axis: &Axis<'_>,
+    bytes: Bytes,
+    colour: RGBColor,
+    pen: Pen,
+) -> Result<(), ReportError> {
+    let ends = [(0.0, gib(bytes)), (axis.end, gib(bytes))];
+    let line = DashedLineSeries::new(ends, pen.px(10), pen.px(7), pen.line(colour, 2));
+    chart.draw_series(line).map_err(failed)?;
+    Ok(())
+}
+
+/// Names at the right ends of the lines, moved apart where lines are close, with a thread from the line to the name.
+fn names<DB: DrawingBackend>(
+    chart: &Chart<'_, DB>,
+    area: &DrawingArea<DB, Shift>,
+    names: Vec<Name>,
+    pen: Pen,
+) -> Result<(), ReportError> {
+    let (columns, rows) = chart.plotting_area().get_pixel_range();
+    let origin = area.get_base_pixel();
+    let end = columns.end - origin.0;
+    let (high, low) = (rows.start - origin.1, rows.end - origin.1);
+    let place =
+        |bytes: Bytes| chart.plotting_area().map_coordinate(&(0.0, gib(bytes))).1 - origin.1;
+    let ends: Vec<i32> = names.iter().map(|&(bytes, ..)| place(bytes)).collect();
+    let spread = style::spread(&ends, pen.px(22), high + pen.px(6), low - pen.px(6));
+    for (((_, colour, name), from), to) in names.into_iter().zip(ends).zip(spread) {
+        let (bend, text) = (end + pen.px(6), end + pen.px(26));
+        let thread =
+            vec![(end, from), (bend, from), (text - pen.px(8), to), (text - pen.px(3), to)];
+        area.draw(&PathElement::new(thread, pen.line(colour, 1))).map_err(failed)?;
+        let font = Pen::left(&pen.font(18, colour));
+        area.draw(&Text::new(name, (text, to), font)).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn held_last(run: &RunSummary) -> u64 {
+    run.timeline.buckets.last().map_or(run.reserved_peak_bytes, |last| last.high.reserved)
+}

@@ -1,0 +1,330 @@
+//! The columns of every table of runs: table, CSV and Markdown are all made from [`columns`].
+
+use crate::run::RunSummary;
+use crate::units::{Grouped, Nanos, Size};
+
+/// One run in a table, and the run that it is compared with.
+#[derive(Debug, Clone, Copy)]
+pub struct Row<'a> {
+    /// The run.
+    pub run: &'a RunSummary,
+    /// The run that it is compared with, which may be the same one.
+    pub reference: Option<&'a RunSummary>,
+}
+
+/// What a column's numbers count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes; may be negative.
+    Bytes,
+    /// A share of one, shown in percent.
+    Share,
+    /// A number of things.
+    Count,
+    /// Nanoseconds.
+    Nanos,
+}
+
+/// Which numbers in a column are good ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Better {
+    /// Higher ones.
+    Higher,
+    /// Lower ones.
+    Lower,
+    /// It says nothing about the allocator.
+    Neither,
+}
+
+/// The runs that have a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// All.
+    Always,
+    /// Those whose driver calls were priced.
+    Priced,
+    /// Those, if the recording has times.
+    Timed,
+}
+
+/// The tables that show a column. Data (CSV, JSON) has all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tables {
+    /// All.
+    Everywhere,
+    /// Not the page, where another column says the same.
+    NotOnPage,
+    /// The page only where a number is not zero, as it would only make the table wider.
+    OnPageIfAny,
+    /// The terminal's with `--details`.
+    Details,
+}
+
+/// One column.
+#[derive(Debug, Clone, Copy)]
+pub struct Column {
+    /// Heading for people.
+    pub name: &'static str,
+    /// Heading for programs, with the unit.
+    pub key: &'static str,
+    /// What it counts.
+    pub unit: Unit,
+    /// Which numbers are good.
+    pub better: Better,
+    /// The runs that have it.
+    pub when: When,
+    /// The tables that show it.
+    pub tables: Tables,
+    /// Where the terminal is narrow, columns are dropped; those with the largest number stay longest.
+    pub stays: u8,
+    /// The number, where there is one. Bytes and counts of real runs are far below 2^53, so that they are exact.
+    pub get: fn(&Row<'_>) -> Option<f64>,
+}
+
+/// The columns of every run, in the order of all tables. To add a metric, add its line here.
+const COLUMNS: &[Column] = &[
+    Column {
+        name: "peak reserved",
+        key: "reserved_peak_bytes",
+        unit: Unit::Bytes,
+        better: Better::Lower,
+        when: When::Always,
+        tables: Tables::Everywhere,
+        stays: 11,
+        get: |row| Some(row.run.reserved_peak_bytes as f64),
+    },
+    Column {
+        name: "peak active",
+        key: "active_peak_bytes",
+        unit: Unit::Bytes,
+        better: Better::Neither,
+        when: When::Always,
+        tables: Tables::Everywhere,
+        stays: 5,
+        get: |row| Some(row.run.active_peak_bytes as f64),
+    },
+    Column {
+        name: "utilization",
+        key: "utilization",
+        unit: Unit::Share,
+        better: Better::Higher,
+        when: When::Always,
+        tables: Tables::Everywhere,
+        stays: 10,
+        get: |row| Some(row.run.utilization),
+    },
+    Column {
+        name: "fragmentation",
+        key: "fragmentation",
+        unit: Unit::Share,
+        better: Better::Lower,
+        when: When::Always,
+        tables: Tables::NotOnPage,
+        stays: 0,
+        get: |row| Some(row.run.fragmentation),
+    },
+    Column {
+        name: "saved",
+        key: "saved_bytes",
+        unit: Unit::Bytes,
+        better: Better::Higher,
+        when: When::Always,
+        tables: Tables::Everywhere,
+        stays: 9,
+        get: |row| row.saved(),
+    },
+    Column {
+        name: "saved %",
+        key: "saved_share",
+        unit: Unit::Share,
+        better: Better::Higher,
+        when: When::Always,
+        tables: Tables::Everywhere,
+        stays: 2,
+        get: |row| {
+            let reference = row.reference?.reserved_peak_bytes as f64;
+            row.saved().filter(|_| reference > 0.0).map(|saved| saved / reference)
+        },
+    },
+    Column {
+        name: "OOMs",
+        key: "oom_count",
+        unit: Unit::Count,
+        better: Better::Lower,
+        when: When::Always,
+        tables: Tables::OnPageIfAny,
+        stays: 7,
+        get: |row| Some(row.run.oom_count as f64),
+    },
+    Column {
+        name: "retries",
+        key: "alloc_retries",
+        unit: Unit::Count,
+        better: Better::Lower,
+        when: When::Always,
+        tables: Tables::OnPageIfAny,
+        stays: 4,
+        get: |row| row.of_allocator(row.run.alloc_retries as f64),
+    },
+    Column {
+        name: "driver calls",
+        key: "device_calls",
+        unit: Unit::Count,
+        better: Better::Lower,
+        when: When::Always,
+        tables: Tables::Everywhere,
+        stays: 6,
+        get: |row| row.of_allocator(row.run.device_calls.total() as f64),
+    },
+    Column {
+        name: "host/event",
+        key: "host_ns_per_event",
+        unit: Unit::Nanos,
+        better: Better::Lower,
+        when: When::Always,
+        tables: Tables::Details,
+        stays: 1,
+        get: |row| row.of_allocator(row.run.host_ns_per_event()?),
+    },
+    Column {
+        name: "driver time",
+        key: "predicted_driver_ns",
+        unit: Unit::Nanos,
+        better: Better::Lower,
+        when: When::Priced,
+        tables: Tables::Everywhere,
+        stays: 8,
+        get: |row| {
+            let prices = row.run.prices.as_ref()?;
+            row.of_allocator(prices.predicted_driver_ns.total as f64)
+        },
+    },
+    Column {
+        name: "of run",
+        key: "predicted_driver_share",
+        unit: Unit::Share,
+        better: Better::Lower,
+        when: When::Timed,
+        tables: Tables::Everywhere,
+        stays: 3,
+        get: |row| row.of_allocator(row.run.prices.as_ref()?.share()?),
+    },
+];
+
+/// The columns for these runs, in the order of all tables.
+pub fn columns<'a>(
+    runs: impl IntoIterator<Item = &'a RunSummary>,
+) -> impl Iterator<Item = &'static Column> + Clone {
+    let (mut is_priced, mut has_times) = (false, false);
+    for prices in runs.into_iter().filter_map(|run| run.prices.as_ref()) {
+        is_priced = true;
+        has_times |= prices.share().is_some();
+    }
+    COLUMNS.iter().filter(move |column| match column.when {
+        When::Always => true,
+        When::Priced => is_priced,
+        When::Timed => has_times,
+    })
+}
+
+impl Column {
+    /// Whether it tells of the simulator itself, and of no allocator: for `--details`.
+    #[must_use]
+    pub fn is_detail(&self) -> bool {
+        self.tables == Tables::Details
+    }
+
+    /// Whether the page shows it for these rows.
+    #[must_use]
+    pub fn is_on_page<'a>(&self, mut rows: impl Iterator<Item = Row<'a>>) -> bool {
+        match self.tables {
+            Tables::Everywhere => true,
+            Tables::OnPageIfAny => rows.any(|row| (self.get)(&row).unwrap_or(0.0) > 0.0),
+            Tables::NotOnPage | Tables::Details => false,
+        }
+    }
+}
+
+impl Row<'_> {
+    /// Bytes of peak reserved memory that the run needs less than the reference. Where one of them left out more
+    /// requests than the other, they did not do the same work, and there is no such number.
+    #[must_use]
+    pub fn saved(&self) -> Option<f64> {
+        let reference = self.reference?;
+        let is_comparable = self.run.oom_count == reference.oom_count;
+        let saved = reference.reserved_peak_bytes as f64 - self.run.reserved_peak_bytes as f64;
+        is_comparable.then_some(saved)
+    }
+
+    /// A number that means nothing for a lower bound, which is no allocator.
+    fn of_allocator(&self, value: f64) -> Option<f64> {
+        (!self.run.is_bound()).then_some(value)
+    }
+
+    /// Whether this run is the one that the others are compared with.
+    #[must_use]
+    pub fn is_reference(&self) -> bool {
+        self.reference.is_some_and(|reference| std::ptr::eq(reference, self.run))
+    }
+}
+
+impl Unit {
+    /// The number as people read it.
+    #[must_use]
+    pub fn show(self, value: f64) -> String {
+        match self {
+            Self::Bytes if value < 0.0 => format!("-{}", Size(-value as u64)),
+            Self::Bytes => Size(value as u64).to_string(),
+            Self::Share => format!("{:.1} %", 100.0 * value),
+            Self::Count => Grouped(value as u64).to_string(),
+            Self::Nanos => Nanos(value).to_string(),
+        }
+    }
+
+    /// The number as programs read it: bytes and counts whole, shares with six digits.
+    #[must_use]
+    pub fn raw(self, value: f64) -> String {
+        match self {
+            Self::Bytes => format!("{}", value as i64),
+            Self::Count => format!("{}", value as u64),
+            Self::Share => format!("{value:.6}"),
+            Self::Nanos => format!("{value:.2}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::units::GIB;
+
+    #[test]
+    fn numbers_are_shown_for_people_and_for_programs() {
+        assert_eq!(Unit::Bytes.show(-1.5 * GIB as f64), "-1.50 GiB");
+        assert_eq!(Unit::Share.show(0.3964), "39.6 %");
+        assert_eq!(Unit::Count.show(1_234_567.0), "1,234,567");
+        assert_eq!(Unit::Count.show(123.0), "123");
+        assert_eq!(Unit::Bytes.raw(-2e9), "-2000000000");
+        assert_eq!(Unit::Share.raw(0.5), "0.500000");
+    }
+
+    #[test]
+    fn a_run_that_left_requests_out_has_saved_nothing() {
+        let reference = RunSummary { reserved_peak_bytes: 10 * GIB, ..RunSummary::default() };
+        let mut run = RunSummary { reserved_peak_bytes: 4 * GIB, ..RunSummary::default() };
+        let saved = |run: &RunSummary| Row { run, reference: Some(&reference) }.saved();
+        assert_eq!(saved(&run), Some(6.0 * GIB as f64));
+        run.oom_count = 1;
+        assert_eq!(saved(&run), None);
+    }
+
+    #[test]
+    fn keys_and_places_in_the_queue_are_unique() {
+        let keys: BTreeSet<_> = COLUMNS.iter().map(|column| column.key).collect();
+        assert_eq!(keys.len(), COLUMNS.len());
+        let stays: BTreeSet<_> = COLUMNS.iter().map(|column| column.stays).collect();
+        assert_eq!(stays.len(), COLUMNS.len(), "two columns would be dropped at once");
+    }
+}

@@ -1,0 +1,117 @@
+//! One trace through several allocators, side by side.
+
+use super::columns::Row;
+use crate::blame::{History, Loss, RecordedOom, Refusal};
+use crate::run::{Moment, RECORDED, RunSummary, StepSummary};
+use crate::sim::title_of;
+use crate::trace::Coverage;
+use crate::units::{Bytes, Grouped, Nanos, Size};
+
+/// The runs of one trace, in the order of the table, and what they have in common.
+#[derive(Debug, Clone, Default)]
+pub struct Comparison {
+    /// The trace file, as given.
+    pub file: String,
+    /// Index of the device in that file.
+    pub device: u32,
+    /// Whether the file tells of other devices, too.
+    pub is_one_of_many: bool,
+    /// Memory of the simulated device in bytes; `None`: as much as was asked for.
+    pub device_memory: Option<Bytes>,
+    /// The runs; what the recording says comes first, where it says anything.
+    pub runs: Vec<RunSummary>,
+    /// Name of the allocator that the others are compared with, one of those in `runs`.
+    pub reference: Option<String>,
+    /// Time between the first and the last event in microseconds; 0 if the file has no times.
+    pub span_us: u64,
+    /// Where each training step begins.
+    pub step_starts: Vec<Moment>,
+    /// The out-of-memory that the recording tells of, if it does.
+    pub recorded_oom: Option<RecordedOom>,
+    /// How much of the job the recording shows. Unless it is complete, every peak is a lower bound.
+    pub coverage: Coverage,
+    /// What was assumed about the trace or about the run, one sentence each.
+    pub notes: Vec<String>,
+    /// Every block and segment of the allocator that the recording ran on; only where it was asked for, as the next
+    /// two.
+    pub history: Option<History>,
+    /// What that allocator lost at its peak, and to whom it is due.
+    pub loss: Option<Loss>,
+    /// Why it ran out of memory, if it did.
+    pub refusal: Option<Refusal>,
+}
+
+impl Comparison {
+    /// The file's name without folders and without the endings that say how it is written.
+    #[must_use]
+    pub fn title(&self) -> &str {
+        title_of(&self.file)
+    }
+
+    /// The run of the allocator with this name; the first, if it ran with several sets of options.
+    #[must_use]
+    pub fn run(&self, allocator: &str) -> Option<&RunSummary> {
+        self.runs.iter().find(|run| run.allocator == allocator)
+    }
+
+    /// What the recording itself says.
+    #[must_use]
+    pub fn recorded(&self) -> Option<&RunSummary> {
+        self.run(RECORDED)
+    }
+
+    /// The run that the others are compared with.
+    #[must_use]
+    pub fn reference(&self) -> Option<&RunSummary> {
+        self.run(self.reference.as_deref()?)
+    }
+
+    /// One line: the file, how much of it was replayed, and on what device.
+    #[must_use]
+    pub fn about(&self) -> String {
+        let events = self.runs.iter().map(|run| run.events).max().unwrap_or(0);
+        let mut text = format!("{}, device {}: ", self.file, self.device);
+        text += &format!("{} event{}", Grouped(events), if events == 1 { "" } else { "s" });
+        match self.steps().len() {
+            0 => {}
+            1 => text += " in 1 step",
+            steps => text += &format!(" in {steps} steps"),
+        }
+        if self.span_us > 0 {
+            text += &format!(", {}", Nanos(self.span_us as f64 * 1e3));
+        }
+        match self.device_memory {
+            Some(memory) => text += &format!("; on a device of {}", Size(memory)),
+            None => text += "; on a device whose memory never runs out",
+        }
+        text
+    }
+
+    /// The runs as rows of a table.
+    pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        let reference = self.reference();
+        self.runs.iter().map(move |run| Row { run, reference })
+    }
+
+    /// The training steps, as the first simulated run shows them.
+    #[must_use]
+    pub fn steps(&self) -> &[StepSummary] {
+        self.runs.iter().map(|run| &run.steps[..]).max_by_key(|steps| steps.len()).unwrap_or(&[])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_title_is_the_name_without_its_endings() {
+        let title = |file: &str| {
+            Comparison { file: file.to_owned(), ..Comparison::default() }.title().to_owned()
+        };
+        assert_eq!(title("traces/opt-1.3b-LR.pickle.xz"), "opt-1.3b-LR");
+        assert_eq!(title("run.json"), "run");
+        assert_eq!(title(".json"), ".json");
+        assert_eq!(title("-"), "standard input");
+    }
+}

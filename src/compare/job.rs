@@ -1,0 +1,107 @@
+//! The ranks of one job, each under several allocators. A job needs what its worst rank needs.
+
+use super::comparison::Comparison;
+use crate::run::RunSummary;
+use crate::units::Bytes;
+
+/// One rank of a job.
+#[derive(Debug, Clone, Default)]
+pub struct RankComparison {
+    /// Number of the rank, if the file's name tells one.
+    pub rank: Option<u64>,
+    /// Its runs, without memory over time and without steps: a job may have thousands of ranks.
+    pub comparison: Comparison,
+}
+
+/// The ranks of one job.
+#[derive(Debug, Clone, Default)]
+pub struct JobComparison {
+    /// The job's name.
+    pub name: String,
+    /// The ranks that could be read, in order.
+    pub ranks: Vec<RankComparison>,
+    /// What was wrong with each file that could not, one line each.
+    pub failures: Vec<String>,
+}
+
+/// What one allocator does over all ranks.
+#[derive(Debug, Clone, Copy)]
+pub struct Spread<'a> {
+    /// The rank that holds most; of equals the first.
+    pub worst: (&'a RankComparison, &'a RunSummary),
+    /// Most physical memory held by the rank that holds least, in bytes.
+    pub least_bytes: Bytes,
+    /// Ranks in which memory ran out.
+    pub oom_ranks: u64,
+}
+
+impl RankComparison {
+    /// The rank without what only its own plots and tables show.
+    #[must_use]
+    pub fn new(rank: Option<u64>, mut comparison: Comparison) -> Self {
+        for run in &mut comparison.runs {
+            run.timeline = crate::run::Timeline::default();
+            run.steps = Vec::new();
+        }
+        Self { rank, comparison }
+    }
+}
+
+impl JobComparison {
+    /// Labels of the rows that the ranks have, in the order of the first rank that has them: not every file tells
+    /// what was
+    /// recorded.
+    #[must_use]
+    pub fn labels(&self) -> Vec<String> {
+        let mut labels: Vec<String> = Vec::new();
+        for run in self.ranks.iter().flat_map(|rank| &rank.comparison.runs) {
+            if !labels.contains(&run.label()) {
+                labels.push(run.label());
+            }
+        }
+        labels
+    }
+
+    /// What the allocator of this label does over all ranks; `None` if no rank has it.
+    #[must_use]
+    pub fn spread(&self, label: &str) -> Option<Spread<'_>> {
+        let of = |rank: &RankComparison| {
+            rank.comparison.runs.iter().position(|run| run.label() == label)
+        };
+        let runs = || self.ranks.iter().filter_map(|r| Some((r, &r.comparison.runs[of(r)?])));
+        let first = runs().next()?;
+        let worst = runs().fold(first, |worst, next| {
+            if next.1.reserved_peak_bytes > worst.1.reserved_peak_bytes { next } else { worst }
+        });
+        let least_bytes = runs().map(|(_, run)| run.reserved_peak_bytes).min()?;
+        let oom_ranks = runs().filter(|(_, run)| run.oom_count > 0).count() as u64;
+        Some(Spread { worst, least_bytes, oom_ranks })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rank(number: u64, reserved: Bytes, ooms: u64) -> RankComparison {
+        let run = RunSummary {
+            allocator: "caching".to_owned(),
+            reserved_peak_bytes: reserved,
+            oom_count: ooms,
+            ..RunSummary::default()
+        };
+        let comparison = Comparison { runs: vec![run], ..Comparison::default() };
+        RankComparison::new(Some(number), comparison)
+    }
+
+    #[test]
+    fn the_worst_rank_and_the_spread_are_found() {
+        let ranks = vec![rank(0, 5, 0), rank(1, 9, 1), rank(2, 9, 0), rank(3, 7, 2)];
+        let job = JobComparison { ranks, ..JobComparison::default() };
+        assert_eq!(job.labels(), ["caching"]);
+        let spread = job.spread("caching").unwrap();
+        assert_eq!(spread.worst.0.rank, Some(1));
+        assert_eq!((spread.least_bytes, spread.oom_ranks), (5, 2));
+        assert!(job.spread("native").is_none());
+    }
+}

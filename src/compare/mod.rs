@@ -1,0 +1,35 @@
+//! Comparisons: a trace through several allocators, side by side.
+//!
+//! ```text
+//!   files ──▶ run: each allocator on each file ──▶ Comparison ──▶ show: tables, JSON, CSV, Markdown, the sentence
+//!                                                      │
+//!                     columns: name, unit, getter ─────┴────────▶ chart: pictures
+//! ```
+
+pub mod chart;
+mod columns;
+mod comparison;
+mod in_depth;
+mod job;
+mod run;
+pub mod show;
+
+pub use chart::{CHARTS, Chart};
+pub use columns::{Better, Column, Row, Tables, Unit, When, columns};
+pub use comparison::Comparison;
+pub use in_depth::compare_in_depth;
+pub use job::{JobComparison, RankComparison, Spread};
+pub use run::{compare, compare_files, compare_job};
+
+use std::io::Write;
+
+use crate::report::ReportError;
+
+/// A way to write comparisons down.
+pub trait Report: Sync {
+    /// Writes all comparisons.
+    ///
+    /// # Errors
+    /// If `out` cannot be written, or a picture cannot be drawn.
+    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<(), ReportError>;
+}

@@ -1,0 +1,138 @@
+//! Traces through several allocators, side by side: one [`Comparison`] for each file.
+//!
+//! Runs are independent of each other, so they are spread over the processor's cores; the order of the results is
+//! that of the request, whichever run ends first. One file is spread by allocator. Of several files, each worker
+//! takes one at a time and runs its allocators one after another, so that no more traces are in memory than there
+//! are workers.
+
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+
+use super::comparison::Comparison;
+use super::job::{JobComparison, RankComparison};
+use crate::allocator::Choice;
+use crate::blame::recorded_oom;
+use crate::plan::cards_that_run;
+use crate::run::{Moment, RECORDED, RunSummary};
+use crate::sim::job::Job;
+use crate::sim::{
+    Choices, FileError, Opened, Spread, at_peak, check_assumptions, each_rank, failed, open,
+    open_all, run_one,
+};
+
+/// Compares the allocators on a trace that is already open, over all cores.
+///
+/// # Errors
+/// If a run comes to no result. Running out of memory is a result.
+pub fn compare(opened: &Opened, choices: &Choices) -> Result<Comparison, FileError> {
+    compare_spread(opened, choices, Spread::AllCores)
+}
+
+/// Compares the allocators on each of several files. `done` is called, from any thread, after each file.
+pub fn compare_files(
+    files: &[PathBuf],
+    choices: &Choices,
+    done: impl Fn(&Path) + Sync,
+) -> Vec<Result<Comparison, FileError>> {
+    each_file(files, done, |file, spread| {
+        let all = match choices.every_device {
+            true => open_all(file, &choices.open),
+            false => open(file, &choices.open).map(|opened| vec![opened]),
+        };
+        match all {
+            Ok(all) => all.iter().map(|opened| compare_spread(opened, choices, spread)).collect(),
+            Err(error) => vec![Err(FileError::from(error))],
+        }
+    })
+}
+
+/// The results of `compare` for every file, in order.
+pub(super) fn each_file(
+    files: &[PathBuf],
+    done: impl Fn(&Path) + Sync,
+    compare: impl Fn(&Path, Spread) -> Vec<Result<Comparison, FileError>> + Sync,
+) -> Vec<Result<Comparison, FileError>> {
+    let spread = Spread::of_files(files.len());
+    let one = |file: &PathBuf| {
+        let results = compare(file, spread);
+        done(file);
+        results
+    };
+    files.par_iter().flat_map_iter(one).collect()
+}
+
+/// Compares the allocators on every rank of a job, over all cores; a worker has one file in memory at a time. A file
+/// that cannot be used is reported in the result. `done` is called, from any thread, after each file.
+pub fn compare_job(job: &Job, choices: &Choices, done: impl Fn(&Path) + Sync) -> JobComparison {
+    let spread = Spread::of_files(job.ranks.len());
+    let choices = choices.clone().with_cache();
+    let (ranks, failures) = each_rank(job, &choices.open, done, |file, opened| {
+        let comparison = compare_spread(opened, &choices, spread)?;
+        Ok(RankComparison::new(file.number, comparison))
+    });
+    JobComparison { name: job.name.clone(), ranks, failures }
+}
+
+pub(super) fn compare_spread(
+    opened: &Opened,
+    choices: &Choices,
+    spread: Spread,
+) -> Result<Comparison, FileError> {
+    check_assumptions(opened, choices.is_strict)?;
+    choices.setup.runs.plan(choices.allocators.len());
+    let one = |choice: &Choice| {
+        let mut summary = run_one(opened, choice, &choices.setup)?;
+        if !choices.cards.is_empty() {
+            summary.cards = Some(cards_that_run(opened, choice, choices, &summary)?);
+        }
+        if choices.has_peaks { with_peak(opened, choice, choices, summary) } else { Ok(summary) }
+    };
+    Ok(assemble(opened, choices, spread.map(&choices.allocators, one)?))
+}
+
+/// A run, and what was held at its peak.
+fn with_peak(
+    opened: &Opened,
+    choice: &Choice,
+    choices: &Choices,
+    mut run: RunSummary,
+) -> Result<RunSummary, FileError> {
+    let peak = at_peak(opened, choice, &choices.setup, &run);
+    run.peak = Some(peak.map_err(|source| failed(opened, choice, source))?);
+    Ok(run)
+}
+
+fn assemble(opened: &Opened, choices: &Choices, simulated: Vec<RunSummary>) -> Comparison {
+    let trace = &opened.trace;
+    let mut notes = opened.all_notes();
+    notes.extend(choices.setup.notes(opened));
+    let mut runs: Vec<RunSummary> = opened.recorded.iter().cloned().collect();
+    runs.extend(simulated);
+    let has = |name: &str| runs.iter().any(|run| run.allocator == name);
+    let by_default = [RECORDED, "caching"].into_iter().find(|name| has(name));
+    let reference = match &choices.reference {
+        Some(name) if has(name) => Some(name.clone()),
+        Some(name) => {
+            notes.push(format!("there is no row {name:?} to compare with in this file"));
+            None
+        }
+        None => {
+            by_default.map(str::to_owned).or_else(|| runs.first().map(|run| run.allocator.clone()))
+        }
+    };
+    Comparison {
+        file: opened.file.clone(),
+        device: trace.device,
+        is_one_of_many: opened.devices.iter().filter(|&&(_, entries)| entries > 0).count() > 1,
+        device_memory: choices.setup.memory(opened),
+        runs,
+        reference,
+        span_us: trace.span_us(),
+        step_starts: trace.steps.iter().map(|step| Moment::of(trace, step.start)).collect(),
+        recorded_oom: recorded_oom(opened),
+        coverage: opened.coverage.clone(),
+        notes,
+        ..Comparison::default()
+    }
+}

@@ -1,0 +1,89 @@
+//! A job of many ranks: what its worst rank needs under each allocator, and how far the ranks lie apart.
+
+use super::table::cell;
+use crate::compare::job::{JobComparison, RankComparison};
+use crate::compare::{Row, columns};
+use crate::plan::show::MOST_RANKS;
+use crate::report::section::Section;
+use crate::sim::title_of;
+use crate::units::{Grouped, Size};
+
+/// A table of the allocators, one of the ranks that hold most, and a sentence.
+#[must_use]
+pub fn sections(job: &JobComparison) -> Vec<Section> {
+    if job.ranks.is_empty() {
+        return Vec::new();
+    }
+    let labels = job.labels();
+    vec![allocators(job, &labels), ranks(job, &labels), Section::words(verdict(job, &labels))]
+}
+
+fn allocators(job: &JobComparison, labels: &[String]) -> Section {
+    let events = job.ranks.iter().map(|rank| rank.comparison.runs.iter().map(|r| r.events).max());
+    let events: u64 = events.map(Option::unwrap_or_default).sum();
+    let title = format!(
+        "{}: {} ranks, {} events; of each allocator the rank that holds most",
+        job.name,
+        Grouped(job.ranks.len() as u64),
+        Grouped(events)
+    );
+    let columns = columns(job.ranks.iter().flat_map(|rank| &rank.comparison.runs));
+    let columns = columns.filter(|column| !column.is_detail());
+    let mut heading = vec!["allocator", "at rank", "spread", "ranks with OOM"];
+    heading.extend(columns.clone().map(|column| column.name));
+    let row = |label: &String| {
+        let spread = job.spread(label)?;
+        let (rank, run) = spread.worst;
+        let reference = rank.comparison.reference();
+        let apart = Size(run.reserved_peak_bytes - spread.least_bytes).to_string();
+        let mut cells = vec![label.clone(), number(rank), apart, spread.oom_ranks.to_string()];
+        cells.extend(columns.clone().map(|column| cell(column, &Row { run, reference })));
+        Some(cells)
+    };
+    Section::new(title, &heading, labels.iter().filter_map(row).collect())
+}
+
+fn ranks(job: &JobComparison, labels: &[String]) -> Section {
+    let most = |rank: &&RankComparison| {
+        rank.comparison.runs.iter().map(|run| run.reserved_peak_bytes).max().unwrap_or(0)
+    };
+    let mut order: Vec<&RankComparison> = job.ranks.iter().collect();
+    order.sort_by_key(|rank| std::cmp::Reverse(most(rank)));
+    let hidden = order.len().saturating_sub(MOST_RANKS) as u64;
+    let mut title = "Peak reserved memory of each rank".to_owned();
+    if hidden > 0 {
+        let hidden = Grouped(hidden);
+        title += &format!(", the {MOST_RANKS} that hold most ({hidden} more: --export-csv)");
+    }
+    let mut heading = vec!["rank"];
+    heading.extend(labels.iter().map(String::as_str));
+    let row = |rank: &&RankComparison| {
+        let held = |label: &String| {
+            let run = rank.comparison.runs.iter().find(|run| run.label() == *label);
+            run.map_or_else(|| "-".to_owned(), |run| Size(run.reserved_peak_bytes).to_string())
+        };
+        [number(rank)].into_iter().chain(labels.iter().map(held)).collect()
+    };
+    Section::new(title, &heading, order.iter().take(MOST_RANKS).map(row).collect())
+}
+
+fn verdict(job: &JobComparison, labels: &[String]) -> String {
+    let clause = |label: &String| {
+        let spread = job.spread(label)?;
+        let (rank, run) = spread.worst;
+        if !run.is_choice() {
+            return None;
+        }
+        Some(match spread.oom_ranks {
+            0 => format!("{label} {} (rank {})", Size(run.reserved_peak_bytes), number(rank)),
+            ranks => format!("{label} runs out of memory in {} ranks", Grouped(ranks)),
+        })
+    };
+    let clauses: Vec<String> = labels.iter().filter_map(clause).collect();
+    format!("{} needs what its worst rank needs: {}.", job.name, clauses.join(", "))
+}
+
+fn number(rank: &RankComparison) -> String {
+    let title = || title_of(&rank.comparison.file).to_owned();
+    rank.rank.map_or_else(title, |rank| rank.to_string())
+}

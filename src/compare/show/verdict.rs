@@ -1,0 +1,336 @@
+//! The closing sentence: what the table means, in plain words, with numbers that can be acted on.
+
+use crate::allocator::Role;
+use crate::blame::show::called_from;
+use crate::blame::{RecordedOom, Shortfall};
+use crate::compare::comparison::Comparison;
+use crate::run::{RECORDED, RunSummary};
+use crate::trace::CoverageKind;
+use crate::units::{Bytes, Grouped, Size};
+
+/// Savings below this share are not worth a change.
+const NOTICEABLE: f64 = 0.01;
+
+/// Peaks that are this close together are as good as equal: the time in the driver decides.
+const AS_GOOD: f64 = 0.005;
+
+/// One sentence on a comparison.
+#[must_use]
+pub fn verdict(comparison: &Comparison) -> String {
+    let oom = comparison.recorded_oom.as_ref();
+    let mut clauses = Vec::new();
+    clauses.extend(held(comparison).filter(|_| oom.is_none()));
+    let failed = choices(comparison).filter(|run| run.oom_count > 0).count();
+    let is_short = oom.is_none_or(|oom| oom.shortfall != Shortfall::NotShort);
+    if failed > 0 {
+        clauses.push(out_of_memory(comparison));
+    } else if is_short && comparison.coverage.kind() != CoverageKind::StateOnly {
+        // One moment tells of no allocator what it would need.
+        clauses.extend(alternative(comparison));
+    }
+    clauses.extend(bound(comparison));
+    if clauses.is_empty() {
+        clauses.push("nothing was asked for".to_owned());
+    }
+    let first = oom.map_or(String::new(), |oom| sentence(oom) + " ");
+    let rest = clauses.join("; ");
+    let rest = if oom.is_some() { capitalized(&rest) } else { rest };
+    let caution = comparison.coverage.caution();
+    let caution = caution.map(|caution| format!(" {}.", capitalized(&caution)));
+    format!("{}: {first}{rest}.{}", comparison.title(), caution.unwrap_or_default())
+}
+
+/// The out-of-memory of a recording: where, how much, and why what there was did not do.
+#[must_use]
+pub fn sentence(oom: &RecordedOom) -> String {
+    let step = oom.step.map_or(String::new(), |step| format!(" in step {}", Grouped(step)));
+    let own = oom.own_line.as_ref().map(|own| format!("`{own}`"));
+    let requested = match &oom.line {
+        Some(line) => format!(
+            "{} requested {}",
+            called_from(&format!("`{line}`"), own.as_deref()),
+            Size(oom.requested_bytes)
+        ),
+        None => format!("{} was requested", Size(oom.requested_bytes)),
+    };
+    let needed = Size(oom.live_bytes + oom.requested_bytes);
+    let why = match oom.shortfall {
+        Shortfall::NotShort => format!(
+            "although the driver had {} free. Memory was not short: a memory fraction, a MemPool or \
+             the driver refused it",
+            Size(oom.device_free_bytes.unwrap_or(0))
+        ),
+        Shortfall::TooMuch => format!(
+            "{}. No allocator or setting could have served it: {needed} would be live",
+            free_of(oom)
+        ),
+        Shortfall::CacheKept => format!(
+            "{}, but while a MemPool is in use (up to PyTorch 2.12) or a CUDA graph is captured, \
+             PyTorch does not release the cache of other pools",
+            free_of(oom)
+        ),
+        Shortfall::Fragmented => format!(
+            "{}, but in no block that it could use. With it {needed} would be live",
+            free_of(oom)
+        ),
+    };
+    let why = if why.starts_with("although") { format!(" {why}") } else { format!("; {why}") };
+    format!("Out of memory{step}: {requested}{why}.")
+}
+
+/// `none of 8.97 GiB was free`, of what PyTorch held.
+fn free_of(oom: &RecordedOom) -> String {
+    let held = Size(oom.reserved_bytes);
+    match oom.reserved_bytes.saturating_sub(oom.live_bytes) {
+        // Less than the least block is rounding.
+        free if free < oom.reserved_bytes / 1000 => format!("none of {held} was free"),
+        free => format!("{} of {held} was free", Size(free)),
+    }
+}
+
+fn capitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+    first.into_iter().chain(letters).collect()
+}
+
+fn choices(comparison: &Comparison) -> impl Iterator<Item = &RunSummary> {
+    comparison.runs.iter().filter(|run| run.is_choice())
+}
+
+/// What the reference held to serve what was in use.
+fn held(comparison: &Comparison) -> Option<String> {
+    let run = comparison.reference().filter(|run| run.reserved_peak_bytes > 0)?;
+    let who = match run.allocator.as_str() {
+        RECORDED => "PyTorch held".to_owned(),
+        _ if run.oom_count > 0 => return None,
+        _ => format!("{} holds", run.label()),
+    };
+    let (reserved, active) = (Size(run.reserved_peak_bytes), Size(run.active_peak_bytes));
+    let used = 100.0 * run.utilization;
+    let mut text = format!("{who} {reserved} to serve {active} ({used:.1} % used)");
+    match run.oom_count {
+        0 => {}
+        1 => text += " and left one request out",
+        ooms => text += &format!(" and left {} requests out", Grouped(ooms)),
+    }
+    Some(text)
+}
+
+/// The run to recommend: of those that need about as little as the one that needs least, the one that spends least time
+/// in the driver. Of equals the first one: the table goes from the usual to the unusual.
+fn best<'a>(runs: impl Iterator<Item = &'a RunSummary> + Clone) -> Option<&'a RunSummary> {
+    let least = runs.clone().map(|run| run.reserved_peak_bytes).min()?;
+    let most = least + (least as f64 * AS_GOOD) as Bytes;
+    let close = runs.filter(|run| run.reserved_peak_bytes <= most);
+    close.min_by_key(|run| (driver_time(run), run.reserved_peak_bytes))
+}
+
+/// Nanoseconds in the driver; without a profile the calls, which cost about the same each.
+fn driver_time(run: &RunSummary) -> u64 {
+    let predicted = run.prices.as_ref().map(|prices| prices.predicted_driver_ns.total);
+    predicted.unwrap_or_else(|| run.device_calls.total())
+}
+
+/// The allocator that needs least, and PyTorch's own setting where that is another one.
+fn alternative(comparison: &Comparison) -> Option<String> {
+    let reference = comparison.reference()?;
+    let others = || choices(comparison).filter(|run| !std::ptr::eq(*run, reference));
+    let best = best(others().collect::<Vec<_>>().into_iter())?;
+    if reference.oom_count > best.oom_count {
+        let needs = Size(best.reserved_peak_bytes);
+        return Some(format!("to serve all, {} would need {needs}", best.label()));
+    }
+    let Some(saved) = saving(best, reference.reserved_peak_bytes) else {
+        let needs = Size(best.reserved_peak_bytes);
+        return Some(format!(
+            "no other allocator needs noticeably less ({}: {needs})",
+            best.label()
+        ));
+    };
+    let mut text = format!("{} would need {saved}", best.label());
+    let setting = others().find(|run| run.allocator == "expandable");
+    if let Some(setting) = setting.filter(|setting| !std::ptr::eq(*setting, best))
+        && saving(setting, reference.reserved_peak_bytes).is_some()
+    {
+        let needs = Size(setting.reserved_peak_bytes);
+        text += &format!(", and expandable, which is only a setting, {needs}");
+    }
+    Some(text)
+}
+
+/// `30.96 GiB, 31.78 GiB (51 %) less`, if that is noticeable.
+fn saving(run: &RunSummary, reference: Bytes) -> Option<String> {
+    let saved = reference.checked_sub(run.reserved_peak_bytes)?;
+    let share = saved as f64 / reference as f64;
+    let text = || {
+        format!("{}, {} ({:.0} %) less", Size(run.reserved_peak_bytes), Size(saved), 100.0 * share)
+    };
+    (share >= NOTICEABLE).then(text)
+}
+
+/// Who ran out of memory where, and who did not.
+fn out_of_memory(comparison: &Comparison) -> String {
+    let failed: Vec<_> = choices(comparison).filter(|run| run.oom_count > 0).map(failure).collect();
+    // Inside a `MemPool` or a capture only PyTorch's own allocator is at work.
+    let kept = comparison.recorded_oom.as_ref().map(|oom| oom.shortfall);
+    let is_there =
+        |run: &&RunSummary| kept != Some(Shortfall::CacheKept) || run.role() == Some(Role::PyTorch);
+    let passed = choices(comparison).filter(|run| run.oom_count == 0).filter(is_there);
+    let passed: Vec<_> = passed
+        .map(|run| format!("{} gets through with {}", run.label(), Size(run.reserved_peak_bytes)))
+        .collect();
+    let memory = comparison.device_memory.map(|memory| format!("with {}, ", Size(memory)));
+    let rest = match passed.is_empty() {
+        true => "no allocator gets through".to_owned(),
+        false => passed.join(", "),
+    };
+    format!("{}{}; {rest}", memory.unwrap_or_default(), failed.join(", "))
+}
+
+fn failure(run: &RunSummary) -> String {
+    let Some(event) = run.first_oom_event else {
+        return format!("{} runs out of memory", run.label());
+    };
+    let step = run.step_of(event).map(|step| format!(" (step {step})")).unwrap_or_default();
+    format!("{} runs out of memory at event {}{step}", run.label(), Grouped(event))
+}
+
+fn bound(comparison: &Comparison) -> Option<String> {
+    let bound = comparison.run("bound")?.reserved_peak_bytes;
+    match comparison.device_memory {
+        Some(memory) if memory < bound => {
+            Some(format!("at least {} are needed, whatever the allocator", Size(bound)))
+        }
+        _ => Some(format!("no allocator can go below {}", Size(bound))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::StepSummary;
+    use crate::units::GIB;
+
+    fn run(allocator: &str, reserved: f64, active: f64) -> RunSummary {
+        let bytes = |gib: f64| (gib * GIB as f64) as Bytes;
+        let mut run = RunSummary {
+            allocator: allocator.to_owned(),
+            reserved_peak_bytes: bytes(reserved),
+            active_peak_bytes: bytes(active),
+            ..RunSummary::default()
+        };
+        run.set_ratios();
+        run
+    }
+
+    fn comparison(reference: &str, runs: Vec<RunSummary>) -> Comparison {
+        let (file, reference) = ("job.pickle.xz".to_owned(), Some(reference.to_owned()));
+        Comparison { file, reference, runs, ..Comparison::default() }
+    }
+
+    /// The sentence, a clause a line.
+    fn clauses(comparison: &Comparison) -> String {
+        verdict(comparison).replace("; ", ";\n").replace("), ", "),\n")
+    }
+
+    #[test]
+    fn it_says_what_was_held_what_would_do_and_what_cannot_be_beaten() {
+        let runs = vec![
+            run("recorded", 62.74, 24.87),
+            run("native", 24.8, 24.8),
+            run("caching", 62.74, 24.87),
+            run("expandable", 30.96, 24.87),
+            run("bound", 24.5, 24.5),
+        ];
+        insta::assert_snapshot!(clauses(&comparison("recorded", runs)), @r#"
+    job: PyTorch held 62.74 GiB to serve 24.87 GiB (39.6 % used);
+    expandable would need 30.96 GiB, 31.78 GiB (51 %) less;
+    no allocator can go below 24.50 GiB.
+    "#);
+    }
+
+    #[test]
+    fn a_setting_is_named_beside_a_better_allocator() {
+        let runs = vec![
+            run("caching", 60.0, 30.0),
+            run("expandable", 40.0, 30.0),
+            run("gmlake", 33.0, 30.0),
+        ];
+        insta::assert_snapshot!(clauses(&comparison("caching", runs)), @r#"
+    job: caching holds 60 GiB to serve 30 GiB (50.0 % used);
+    gmlake would need 33 GiB, 27 GiB (45 %) less, and expandable, which is only a setting, 40 GiB.
+    "#);
+    }
+
+    #[test]
+    fn of_those_that_need_about_as_little_the_one_with_the_fewest_calls_is_recommended() {
+        let with_calls = |allocator: &str, reserved: f64, creates: u64| {
+            let mut run = run(allocator, reserved, 6.0);
+            run.device_calls.create = creates;
+            run
+        };
+        let best_of = |runs: &[RunSummary]| best(runs.iter()).unwrap().allocator.clone();
+        let runs = [with_calls("gmlake", 6.0, 3700), with_calls("lake", 6.02, 100)];
+        assert_eq!(best_of(&runs), "lake");
+        // A per cent of memory is more than calls weigh.
+        let runs = [with_calls("gmlake", 6.0, 3700), with_calls("lake", 6.06, 100)];
+        assert_eq!(best_of(&runs), "gmlake");
+        let equal = [with_calls("caching", 6.0, 7), with_calls("lake", 6.0, 7)];
+        assert_eq!(best_of(&equal), "caching");
+    }
+
+    #[test]
+    fn a_recording_that_ran_out_of_memory_is_no_measure() {
+        let mut recorded = run("recorded", 27.63, 27.3);
+        recorded.oom_count = 49;
+        let runs = vec![recorded, run("caching", 42.69, 30.0), run("expandable", 32.07, 29.97)];
+        insta::assert_snapshot!(clauses(&comparison("recorded", runs)), @r#"
+    job: PyTorch held 27.63 GiB to serve 27.30 GiB (98.8 % used) and left 49 requests out;
+    to serve all, expandable would need 32.07 GiB.
+    "#);
+    }
+
+    #[test]
+    fn where_nothing_helps_it_says_so() {
+        let runs = vec![run("caching", 30.1, 30.0), run("expandable", 30.0, 30.0)];
+        insta::assert_snapshot!(clauses(&comparison("caching", runs)), @r#"
+    job: caching holds 30.10 GiB to serve 30 GiB (99.7 % used);
+    no other allocator needs noticeably less (expandable: 30 GiB).
+    "#);
+    }
+
+    #[test]
+    fn out_of_memory_comes_with_its_place_and_with_who_gets_through() {
+        let mut failed = run("caching", 40.0, 24.0);
+        failed.oom_count = 3;
+        failed.first_oom_event = Some(123_456);
+        let step = |start_event, end_event| StepSummary {
+            start_event,
+            end_event,
+            ..StepSummary::default()
+        };
+        failed.steps = vec![step(10, 100_000), step(100_000, 200_000)];
+        let runs = vec![run("recorded", 62.74, 24.87), failed, run("expandable", 30.96, 24.87)];
+        let mut comparison = comparison("recorded", runs);
+        comparison.device_memory = Some(40 * GIB);
+        insta::assert_snapshot!(clauses(&comparison), @r#"
+    job: PyTorch held 62.74 GiB to serve 24.87 GiB (39.6 % used);
+    with 40 GiB, caching runs out of memory at event 123,456 (step 2);
+    expandable gets through with 30.96 GiB.
+    "#);
+        comparison.runs.truncate(2);
+        comparison.runs.push(run("bound", 44.0, 44.0));
+        insta::assert_snapshot!(clauses(&comparison), @r#"
+    job: PyTorch held 62.74 GiB to serve 24.87 GiB (39.6 % used);
+    with 40 GiB, caching runs out of memory at event 123,456 (step 2);
+    no allocator gets through;
+    at least 44 GiB are needed, whatever the allocator.
+    "#);
+    }
+
+    #[test]
+    fn an_empty_comparison_has_a_sentence_too() {
+        assert_eq!(verdict(&Comparison::default()), ": nothing was asked for.");
+    }
+}

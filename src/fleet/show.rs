@@ -1,0 +1,242 @@
+//! A fleet as tables: what all ranks hold, the cards that the jobs need, the jobs that lose most, ranks unlike their
+//! peers.
+
+use super::data::{CardCount, FleetJob, FleetSummary, FleetTotal, JobPeak};
+use crate::report::section::Section;
+use crate::run::RECORDED;
+use crate::trace::Bounded;
+use crate::units::{Bytes, Grouped, Nanos, Size};
+
+/// Everything that is shown of a fleet.
+#[must_use]
+pub fn sections(fleet: &FleetSummary) -> Vec<Section> {
+    let mut sections = vec![Section::words(headline(fleet))];
+    if fleet.totals.is_empty() {
+        sections.extend(problems(fleet));
+        return sections;
+    }
+    sections.push(totals(fleet));
+    sections.push(cards(fleet));
+    sections.push(jobs(fleet));
+    sections.extend(unlike(fleet));
+    sections.extend(problems(fleet));
+    sections
+}
+
+/// The fleet in a few sentences, the answer first.
+#[must_use]
+pub fn headline(fleet: &FleetSummary) -> String {
+    clauses(fleet).join(" ")
+}
+
+/// The sentences: what would help, what a setting alone would do, what the fleet is, how far that is known.
+pub(crate) fn clauses(fleet: &FleetSummary) -> Vec<String> {
+    let (ranks, jobs) = (counted(fleet.ranks, "rank"), counted(fleet.jobs, "job"));
+    let what = format!("{ranks} in {jobs}, {} requests and frees", Grouped(fleet.events));
+    let Some(reference) = fleet.totals.first() else { return vec![format!("{what}.")] };
+    let best = best(fleet, reference);
+    let mut clauses = vec![answer(fleet, reference, best)];
+    let is_setting = |total: &&FleetTotal| total.allocator == "expandable";
+    let setting = fleet.totals[1..].iter().find(is_setting);
+    if let Some(setting) = setting.filter(|total| Some(&total.allocator) != best.map(name))
+        && saves(setting, reference)
+    {
+        let (held, share) = (held(fleet, setting.compared_bytes), setting.saved_share());
+        let setting = "With expandable_segments:True, one setting";
+        clauses.push(format!("{setting}: {held} ({share:.1} % less)."));
+    }
+    let used = 100.0 * reference.utilization();
+    clauses.push(format!("{what}. Of the reserved memory {used:.1} % is in use at the peaks."));
+    clauses.extend(caution(fleet));
+    clauses
+}
+
+fn answer(fleet: &FleetSummary, reference: &FleetTotal, best: Option<&FleetTotal>) -> String {
+    let owner = match reference.allocator.as_str() {
+        RECORDED => "PyTorch",
+        name => name,
+    };
+    let Some(best) = best else {
+        let held = held(fleet, reference.reserved_bytes);
+        return match fleet.totals.len() {
+            1 => format!("{owner} reserved {held} at the peaks of all ranks."),
+            _ => format!("No other allocator needs less than the {held} that {owner} reserved."),
+        };
+    };
+    let [less, more] = [best.compared_bytes, best.reference_bytes].map(|b| held(fleet, b));
+    let share = best.saved_share();
+    format!("{} would hold {less} where {owner} reserved {more}: {share:.1} % less.", name(best))
+}
+
+/// The allocator that saves most, and serves all that the reference serves.
+fn best<'a>(fleet: &'a FleetSummary, reference: &FleetTotal) -> Option<&'a FleetTotal> {
+    let serving = fleet.totals[1..].iter().filter(|total| saves(total, reference));
+    serving.max_by(|a, b| a.saved().total_cmp(&b.saved()))
+}
+
+fn saves(total: &FleetTotal, reference: &FleetTotal) -> bool {
+    total.oom_ranks <= reference.oom_ranks && total.saved() > 0.0
+}
+
+fn name(total: &FleetTotal) -> &String {
+    &total.allocator
+}
+
+/// A sum over all ranks, in a sentence.
+fn held(fleet: &FleetSummary, bytes: Bytes) -> String {
+    let sign = if fleet.incomplete_ranks > 0 { "at least " } else { "" };
+    format!("{sign}{}", Size(bytes))
+}
+
+/// What the recordings do not show.
+fn caution(fleet: &FleetSummary) -> Option<String> {
+    let (incomplete, ranks) = (fleet.incomplete_ranks, fleet.ranks);
+    let (what, whose) = match incomplete {
+        0 => return None,
+        1 => ("was", "its job needs"),
+        _ => ("were", "their jobs need"),
+    };
+    let of = format!("{} of {}", Grouped(incomplete), counted(ranks, "rank"));
+    Some(format!(
+        "{of} {what} not recorded completely: what {whose} is at least what is shown, and the card is unknown."
+    ))
+}
+
+fn counted(count: u64, what: &str) -> String {
+    format!("{} {what}{}", Grouped(count), if count == 1 { "" } else { "s" })
+}
+
+fn totals(fleet: &FleetSummary) -> Section {
+    let has_time = fleet.totals.iter().any(|total| total.predicted_driver_ns.is_some());
+    let mut heading = vec!["allocator", "reserved, sum", "utilization", "saved", "saved %"];
+    heading.extend(["ranks", "ranks with OOM", "retries"]);
+    if has_time {
+        heading.push("driver time");
+    }
+    let row = |total: &FleetTotal| {
+        let saved = total.saved();
+        let sign = if saved < 0.0 { "-" } else { "" };
+        let is_lower_bound = fleet.incomplete_ranks > 0;
+        let mut cells = vec![
+            total.allocator.clone(),
+            Bounded { bytes: total.reserved_bytes, is_lower_bound }.to_string(),
+            format!("{:.1} %", 100.0 * total.utilization()),
+            format!("{sign}{}", Size(saved.abs() as u64)),
+            format!("{:.1} %", total.saved_share()),
+        ];
+        cells.extend([total.ranks, total.oom_ranks, total.alloc_retries].map(grouped));
+        if has_time {
+            let time = total.predicted_driver_ns.map(|ns| Nanos(ns as f64).to_string());
+            cells.push(time.unwrap_or_else(|| "-".to_owned()));
+        }
+        cells
+    };
+    let rows = fleet.totals.iter().map(row).collect();
+    Section::new("What all ranks hold at their peaks", &heading, rows)
+}
+
+fn cards(fleet: &FleetSummary) -> Section {
+    let is_needed = |name: Option<&str>| {
+        let mut counts = fleet.totals.iter().flat_map(|total| &total.cards);
+        counts.any(|count| count.card.as_deref() == name)
+    };
+    let names = fleet.targets.iter().map(|target| Some(target.name.as_str())).chain([None]);
+    let names: Vec<Option<&str>> = names.filter(|name| is_needed(*name)).collect();
+    let mut heading = vec!["allocator"];
+    heading.extend(names.iter().map(|name| name.unwrap_or("none of them")));
+    let is_unknown = fleet.totals.iter().any(|total| total.unknown_cards > 0);
+    if is_unknown {
+        heading.push("unknown");
+    }
+    let row = |total: &FleetTotal| {
+        let count = |name: &Option<&str>| {
+            let is_it = |count: &&CardCount| count.card.as_deref() == *name;
+            grouped(total.cards.iter().find(is_it).map_or(0, |count| count.count))
+        };
+        let unknown = is_unknown.then(|| grouped(total.unknown_cards));
+        let counts = names.iter().map(count).chain(unknown);
+        [total.allocator.clone()].into_iter().chain(counts).collect()
+    };
+    let rows = fleet.totals.iter().map(row).collect();
+    let unknown = match is_unknown {
+        true => "; unknown: a rank of the job was not recorded completely",
+        false => "",
+    };
+    let title = format!(
+        "Cards that the jobs need: the smallest that hold their worst rank{}{unknown}",
+        crate::plan::show::reserve(&fleet.targets)
+    );
+    Section::new(title, &heading, rows)
+}
+
+fn jobs(fleet: &FleetSummary) -> Section {
+    let shown = fleet.worst_jobs.len();
+    let title = match fleet.jobs as usize > shown {
+        true => {
+            format!("The {shown} jobs that lose most: for each allocator what the worst rank holds")
+        }
+        false => "The jobs: for each allocator what the worst rank holds".to_owned(),
+    };
+    let mut heading = vec!["job", "date", "ranks", "lost, sum", "worst rank"];
+    heading.extend(fleet.totals.iter().map(|total| total.allocator.as_str()));
+    let row = |job: &FleetJob| {
+        let worst = job.peaks.first().and_then(|peak| peak.worst_rank);
+        let mut cells = vec![
+            job.job.clone(),
+            job.date.clone(),
+            grouped(job.ranks),
+            Size(job.lost_bytes).to_string(),
+            worst.map_or_else(|| "-".to_owned(), |rank| rank.to_string()),
+        ];
+        cells.extend(fleet.totals.iter().map(|total| {
+            let is_it = |peak: &&JobPeak| peak.allocator == total.allocator;
+            match job.peaks.iter().find(is_it) {
+                None => "-".to_owned(),
+                Some(peak) if peak.oom_ranks > 0 => format!("OOM in {}", peak.oom_ranks),
+                Some(peak) => {
+                    let (bytes, is_lower_bound) = (peak.worst_bytes, job.is_lower_bound);
+                    Bounded { bytes, is_lower_bound }.to_string()
+                }
+            }
+        }));
+        cells
+    };
+    Section::new(title, &heading, fleet.worst_jobs.iter().map(row).collect())
+}
+
+fn unlike(fleet: &FleetSummary) -> Option<Section> {
+    let shown = fleet.unlike.len();
+    if shown == 0 {
+        return None;
+    }
+    let title = match fleet.unlike_ranks as usize > shown {
+        true => {
+            format!("Ranks unlike their peers: the {shown} farthest off of {}", fleet.unlike_ranks)
+        }
+        false => "Ranks unlike their peers".to_owned(),
+    };
+    let heading = ["job", "date", "rank", "holds", "median", "reason"];
+    let rows = fleet.unlike.iter().map(|rank| {
+        let number = rank.rank.map_or_else(|| rank.file.clone(), |number| number.to_string());
+        let sizes = [rank.reserved_bytes, rank.median_bytes].map(|bytes| Size(bytes).to_string());
+        let [held, median] = sizes;
+        vec![rank.job.clone(), rank.date.clone(), number, held, median, rank.reason.clone()]
+    });
+    Some(Section::new(title, &heading, rows.collect()))
+}
+
+fn problems(fleet: &FleetSummary) -> Option<Section> {
+    if fleet.problems.is_empty() {
+        return None;
+    }
+    let title = format!("Problems with recordings: {} cannot be used", Grouped(fleet.errors));
+    let rows = fleet
+        .problems
+        .iter()
+        .map(|problem| vec![problem.text.clone(), grouped(problem.count), problem.example.clone()]);
+    Some(Section::new(title, &["problem", "recordings", "one of them"], rows.collect()))
+}
+
+fn grouped(value: u64) -> String {
+    Grouped(value).to_string()
+}

@@ -1,0 +1,206 @@
+//! Plans: how much memory a trace needs under each allocator, and on which cards it runs.
+//!
+//! ```text
+//!   one trace, one allocator      Need    the smallest memory that runs, where the next smaller one ends, a Verdict
+//!                                         for each Target
+//!   one trace, all allocators     Plan    one rank of a job
+//!   several batch sizes           Series  at which one each allocator stops fitting
+//! ```
+
+use serde::Serialize;
+
+use gmlake_core::cards::Target;
+
+use crate::allocator::{Role, find};
+use crate::run::RunSummary;
+use crate::trace::Coverage;
+use crate::units::Bytes;
+
+/// The place in a trace at which memory ran out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Shortage {
+    /// Index of the event that was not served.
+    pub event: u64,
+    /// Number of the training step that it lies in, from 1; `None` outside of all steps.
+    pub step: Option<u64>,
+}
+
+/// One run on a device of a given size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Trial {
+    /// Memory of the device in bytes.
+    pub capacity_bytes: Bytes,
+    /// Most memory held, in bytes.
+    pub reserved_peak_bytes: Bytes,
+    /// Times that the allocator gave everything back and tried again.
+    pub alloc_retries: u64,
+    /// Driver calls made.
+    pub device_calls: u64,
+    /// Where memory ran out, if it did; the run ended there.
+    pub shortage: Option<Shortage>,
+}
+
+impl Trial {
+    /// What a run on a device of `capacity_bytes` has shown.
+    #[must_use]
+    pub fn new(capacity_bytes: Bytes, run: &RunSummary) -> Self {
+        let step = |event| run.step_of(event).map(|step| step as u64);
+        let shortage = run.first_oom_event.map(|event| Shortage { event, step: step(event) });
+        Self {
+            capacity_bytes,
+            reserved_peak_bytes: run.reserved_peak_bytes,
+            alloc_retries: run.alloc_retries,
+            device_calls: run.device_calls.total(),
+            shortage,
+        }
+    }
+
+    /// Whether every request was served.
+    #[must_use]
+    pub fn runs(&self) -> bool {
+        self.shortage.is_none()
+    }
+}
+
+/// Whether a trace runs on a [`Target`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// The run there.
+    pub trial: Trial,
+    /// Memory of the target beyond the smallest that runs, in bytes; `None` if the trace does not run there.
+    pub spare_bytes: Option<Bytes>,
+}
+
+/// How much memory a trace needs under one allocator.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Need {
+    /// The allocator.
+    pub allocator: String,
+    /// Its options that differ from the defaults, as `name=value`.
+    pub options: Vec<String>,
+    /// What it holds at most if memory never runs out, in bytes.
+    pub unlimited_bytes: Bytes,
+    /// The run on the smallest device that was found to serve every request; `None` if no size tried does.
+    pub smallest: Option<Trial>,
+    /// The run on a device that is smaller by one step of the search: it ran out of memory.
+    pub below: Option<Trial>,
+    /// Runs that were made to find this out.
+    pub runs: u64,
+    /// Whether it runs on each of the plan's targets, in their order.
+    pub verdicts: Vec<Verdict>,
+}
+
+impl Need {
+    /// The allocator and its options, as tables name them.
+    #[must_use]
+    pub fn label(&self) -> String {
+        crate::run::label(&self.allocator, &self.options)
+    }
+
+    /// Bytes of the smallest device that serves every request.
+    #[must_use]
+    pub fn smallest_bytes(&self) -> Option<Bytes> {
+        self.smallest.map(|trial| trial.capacity_bytes)
+    }
+
+    /// Whether this is a lower bound, which is no allocator to train with.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        find(&self.allocator).is_some_and(|spec| spec.role == Role::Bound)
+    }
+
+    /// Whether one could train with the allocator.
+    #[must_use]
+    pub fn is_choice(&self) -> bool {
+        find(&self.allocator).is_some_and(|spec| spec.role.is_choice())
+    }
+}
+
+/// What one trace needs.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Plan {
+    /// The trace file, as given.
+    pub file: String,
+    /// Number of the rank, if the file's name tells one.
+    pub rank: Option<u64>,
+    /// Index of the device in that file.
+    pub device: u32,
+    /// Events in the trace.
+    pub events: u64,
+    /// Training steps in the trace.
+    pub steps: u64,
+    /// Most bytes in use at any time, unrounded, without those that the program had given back: no device can be
+    /// smaller.
+    pub live_peak_bytes: Bytes,
+    /// How finely the smallest capacities were searched, in bytes.
+    pub resolution_bytes: Bytes,
+    /// The devices that were asked about.
+    pub targets: Vec<Target>,
+    /// The allocators, in the order of all tables.
+    pub needs: Vec<Need>,
+    /// How much of the job the recording shows. Unless it is complete, every need is a lower bound.
+    pub coverage: Coverage,
+    /// What was assumed about the trace, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// The plans of the ranks of one job. A job runs where all its ranks do.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct JobPlan {
+    /// The job: the file's name, with a `*` in place of the rank if there are several.
+    pub name: String,
+    /// The ranks that could be read, in order.
+    pub ranks: Vec<Plan>,
+    /// What was wrong with each file that could not, one line each.
+    pub failures: Vec<String>,
+}
+
+impl JobPlan {
+    /// What each rank needs under allocator number `index`.
+    pub fn needs(&self, index: usize) -> impl Iterator<Item = (&Plan, &Need)> + Clone {
+        self.ranks.iter().filter_map(move |plan| Some((plan, plan.needs.get(index)?)))
+    }
+
+    /// How much of the job its recordings show: as much as the worst of them.
+    #[must_use]
+    pub fn coverage(&self) -> Coverage {
+        Coverage::worst_of(self.ranks.iter().map(|plan| &plan.coverage))
+    }
+
+    /// The rank that decides how large a device allocator number `index` needs: of equals the first.
+    #[must_use]
+    pub fn worst(&self, index: usize) -> Option<(&Plan, &Need)> {
+        let needed = |need: &Need| need.smallest_bytes().unwrap_or(Bytes::MAX);
+        let mut needs = self.needs(index);
+        let first = needs.next()?;
+        Some(needs.fold(
+            first,
+            |worst, next| {
+                if needed(next.1) > needed(worst.1) { next } else { worst }
+            },
+        ))
+    }
+
+    /// Bytes between the rank that needs least under allocator number `index` and the one that needs most.
+    #[must_use]
+    pub fn spread(&self, index: usize) -> Option<Bytes> {
+        let needed: Option<Vec<_>> =
+            self.needs(index).map(|(_, need)| need.smallest_bytes()).collect();
+        let needed = needed?;
+        Some(needed.iter().max()? - needed.iter().min()?)
+    }
+
+    /// The rank that fails first on target number `target` under allocator number `index`, else the one with least to
+    /// spare there.
+    #[must_use]
+    pub fn verdict(&self, index: usize, target: usize) -> Option<(&Plan, Verdict)> {
+        let verdicts = self
+            .needs(index)
+            .filter_map(|(plan, need)| need.verdicts.get(target).map(|&verdict| (plan, verdict)));
+        // A shortage before none, an early one before a late one, little to spare before much.
+        verdicts.min_by_key(|(_, verdict)| {
+            let event = verdict.trial.shortage.map_or(u64::MAX, |shortage| shortage.event);
+            (event, verdict.spare_bytes.unwrap_or(0))
+        })
+    }
+}

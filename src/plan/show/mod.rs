@@ -1,0 +1,243 @@
+//! Plans in words: what each allocator needs, on which cards it runs, and up to which batch size.
+
+mod export;
+mod series;
+
+pub use export::{write_csv, write_json};
+pub use series::series_section;
+
+use super::data::{JobFit, JobPlan, Need, Plan, RankFit, Shortage, Verdict};
+use crate::report::section::Section;
+use crate::sim::title_of;
+use crate::trace::{Bounded, Coverage};
+use crate::units::{Grouped, Size};
+use gmlake_core::cards::Target;
+
+/// Rows of a table of ranks; the ranks that need most come first.
+pub(crate) const MOST_RANKS: usize = 16;
+
+/// All that is shown of a job: a headline, what the allocators need, the ranks if there are several, and the cards.
+#[must_use]
+pub fn job_sections(job: &JobPlan) -> Vec<Section> {
+    let Some(first) = job.ranks.first() else { return Vec::new() };
+    let mut sections = vec![needs(job, first)];
+    if job.ranks.len() > 1 {
+        sections.push(ranks(job, first));
+    }
+    if !first.targets.is_empty() {
+        if is_anything_known(job, first) {
+            sections.push(targets(job, first));
+        }
+        sections.push(Section::words(verdict(job, first)));
+    }
+    sections
+}
+
+/// Whether there is a device of which more can be said than that the job might run there.
+fn is_anything_known(job: &JobPlan, first: &Plan) -> bool {
+    let fails = |index: usize, target: usize| {
+        job.verdict(index, target).is_some_and(|(_, verdict)| !verdict.trial.runs())
+    };
+    let is_known = |target| (0..first.needs.len()).any(|index| fails(index, target));
+    !job.coverage().is_lower_bound() || (0..first.targets.len()).any(is_known)
+}
+
+/// One line that says whether a job fits, and by how much, or where it ends.
+#[must_use]
+pub fn fit_line(
+    name: &str,
+    allocator: &str,
+    target: &Target,
+    worst: &RankFit,
+    fit: &JobFit,
+) -> String {
+    let device = target.describe();
+    let who = match (worst.rank, fit.ranks.len()) {
+        (Some(rank), 2..) => format!("rank {rank} of {} ", fit.ranks.len()),
+        _ => String::new(),
+    };
+    let trial = &worst.trial;
+    let coverage = fit.coverage();
+    match trial.shortage {
+        None if coverage.is_lower_bound() => format!(
+            "unknown: {name} on {device} with {allocator}: {who}needs at least {}; {} ({})",
+            Size(trial.reserved_peak_bytes),
+            coverage.reason(),
+            coverage.cure().unwrap_or_default()
+        ),
+        Some(shortage) => format!(
+            "does not fit: {name} on {device} with {allocator}: {who}runs out of memory in {}",
+            place(shortage)
+        ),
+        None => format!(
+            "fits: {name} on {device} with {allocator}: {who}holds at most {}, {} never used",
+            Size(trial.reserved_peak_bytes),
+            Size(trial.capacity_bytes.saturating_sub(trial.reserved_peak_bytes))
+        ),
+    }
+}
+
+/// A place in a trace, in words.
+pub(crate) fn place(shortage: Shortage) -> String {
+    let event = Grouped(shortage.event);
+    match shortage.step {
+        Some(step) => format!("step {step}, event {event}"),
+        None => format!("event {event}"),
+    }
+}
+
+fn needs(job: &JobPlan, first: &Plan) -> Section {
+    let resolution = Size(first.resolution_bytes);
+    let mut title = format!("{}: ", job.name);
+    let events: u64 = job.ranks.iter().map(|plan| plan.events).sum();
+    title += &match job.ranks.len() {
+        1 => format!("{} events in {} steps", Grouped(events), first.steps),
+        ranks => format!("{ranks} ranks, {} events; the rank that needs most", Grouped(events)),
+    };
+    let live = job.ranks.iter().map(|plan| plan.live_peak_bytes).max().unwrap_or(0);
+    let is_lower_bound = job.coverage().is_lower_bound();
+    title += &format!("; {} live at the peak", Bounded { bytes: live, is_lower_bound });
+    title += &format!("; the smallest device memory that runs it, to {resolution}");
+    let mut heading = vec!["allocator", "smallest", "unlimited", "retries", "driver calls"];
+    heading.push("with one step less");
+    if job.ranks.len() > 1 {
+        heading.splice(2..2, ["at rank", "spread"]);
+    }
+    let row = |index: usize| {
+        let (plan, need) = job.worst(index)?;
+        let mut row = need_row(need, plan.coverage.is_lower_bound());
+        if job.ranks.len() > 1 {
+            let spread = job.spread(index).map_or_else(dash, |spread| Size(spread).to_string());
+            row.splice(2..2, [rank(plan), spread]);
+        }
+        Some(row)
+    };
+    Section::new(title, &heading, (0..first.needs.len()).filter_map(row).collect())
+}
+
+fn need_row(need: &Need, is_lower_bound: bool) -> Vec<String> {
+    let bounded = |bytes| Bounded { bytes, is_lower_bound }.to_string();
+    let smallest = need.smallest;
+    let of = |show: fn(u64) -> String, value: Option<u64>| value.map_or_else(dash, show);
+    let below = need.below.and_then(|trial| trial.shortage);
+    let is_real = |value: u64| Some(value).filter(|_| !need.is_bound());
+    vec![
+        need.label(),
+        need.smallest_bytes().map_or_else(|| "none found".to_owned(), bounded),
+        bounded(need.unlimited_bytes),
+        of(grouped, smallest.and_then(|trial| is_real(trial.alloc_retries))),
+        of(grouped, smallest.and_then(|trial| is_real(trial.device_calls))),
+        below.map_or_else(dash, |shortage| format!("OOM in {}", place(shortage))),
+    ]
+}
+
+fn ranks(job: &JobPlan, first: &Plan) -> Section {
+    let mut order: Vec<&Plan> = job.ranks.iter().collect();
+    let worst =
+        |plan: &&Plan| plan.needs.iter().filter_map(Need::smallest_bytes).max().unwrap_or(u64::MAX);
+    order.sort_by_key(|plan| std::cmp::Reverse(worst(plan)));
+    let hidden = order.len().saturating_sub(MOST_RANKS);
+    let mut title = "The smallest device memory for each rank".to_owned();
+    if hidden > 0 {
+        title += &format!(
+            "; the {MOST_RANKS} ranks that need most ({} more: --export-csv)",
+            Grouped(hidden as u64)
+        );
+    }
+    let labels: Vec<String> = first.needs.iter().map(Need::label).collect();
+    let mut heading = vec!["rank"];
+    heading.extend(labels.iter().map(String::as_str));
+    let row = |plan: &&Plan| {
+        let is_lower_bound = plan.coverage.is_lower_bound();
+        let bounded = |bytes| Bounded { bytes, is_lower_bound }.to_string();
+        let smallest = |need: &Need| need.smallest_bytes().map_or_else(dash, bounded);
+        [rank(plan)].into_iter().chain(plan.needs.iter().map(smallest)).collect()
+    };
+    Section::new(title, &heading, order.iter().take(MOST_RANKS).map(row).collect())
+}
+
+fn targets(job: &JobPlan, first: &Plan) -> Section {
+    let mut title = "Memory to spare on each device; or OOM in step:event".to_owned();
+    if job.ranks.len() > 1 {
+        title += ", of the rank that fares worst";
+    }
+    title += &reserve(&first.targets);
+    let shown: Vec<usize> =
+        (0..first.needs.len()).filter(|&index| !first.needs[index].is_bound()).collect();
+    let labels: Vec<String> = shown.iter().map(|&index| first.needs[index].label()).collect();
+    let mut heading = vec!["device", "for the job"];
+    heading.extend(labels.iter().map(String::as_str));
+    let row = |(number, target): (usize, &Target)| {
+        let mut row = vec![target.name.clone(), Size(target.capacity_bytes).to_string()];
+        row.extend(shown.iter().map(|&index| {
+            let of = |(plan, verdict): (&Plan, Verdict)| cell(&verdict, &plan.coverage);
+            job.verdict(index, number).map_or_else(dash, of)
+        }));
+        row
+    };
+    Section::new(title, &heading, first.targets.iter().enumerate().map(row).collect())
+}
+
+/// What was taken off the cards before a job was put on them.
+#[must_use]
+pub fn reserve(targets: &[Target]) -> String {
+    match targets.iter().map(|target| target.reserve_bytes).max() {
+        None | Some(0) => String::new(),
+        Some(bytes) => format!("; for the job: without a reserve of {} (--reserve)", Size(bytes)),
+    }
+}
+
+/// From a recording that is not the whole job, only what does not run is known.
+fn cell(verdict: &Verdict, coverage: &Coverage) -> String {
+    match (verdict.trial.shortage, verdict.spare_bytes) {
+        (None, _) if coverage.is_lower_bound() => "unknown".to_owned(),
+        (Some(Shortage { event, step: Some(step) }), _) => format!("OOM {step}:{event}"),
+        (Some(Shortage { event, step: None }), _) => format!("OOM {event}"),
+        (None, Some(spare)) => Size(spare).to_string(),
+        (None, None) => "fits".to_owned(),
+    }
+}
+
+/// The smallest device on which each allocator runs that one could train with.
+fn verdict(job: &JobPlan, first: &Plan) -> String {
+    if let Some(caution) = job.coverage().caution() {
+        return format!("No device can be recommended for {}: {caution}.", job.name);
+    }
+    let mut order: Vec<usize> = (0..first.targets.len()).collect();
+    order.sort_by_key(|&target| first.targets[target].capacity_bytes);
+    let runs = |index: usize, target: usize| {
+        job.verdict(index, target).is_some_and(|(_, verdict)| verdict.trial.runs())
+    };
+    let choices: Vec<usize> =
+        (0..first.needs.len()).filter(|&index| first.needs[index].is_choice()).collect();
+    let mut left = choices;
+    let mut clauses = Vec::new();
+    for target in order {
+        let (now, later): (Vec<usize>, _) =
+            left.into_iter().partition(|&index| runs(index, target));
+        left = later;
+        if !now.is_empty() {
+            clauses.push(format!("{}: {}", first.targets[target].name, names(first, &now)));
+        }
+    }
+    if !left.is_empty() {
+        clauses.push(format!("none of these: {}", names(first, &left)));
+    }
+    format!("The smallest of these devices that runs {}: {}.", job.name, clauses.join("; "))
+}
+
+fn names(plan: &Plan, indices: &[usize]) -> String {
+    indices.iter().map(|&index| plan.needs[index].label()).collect::<Vec<_>>().join(", ")
+}
+
+fn rank(plan: &Plan) -> String {
+    plan.rank.map_or_else(|| title_of(&plan.file).to_owned(), |rank| rank.to_string())
+}
+
+fn grouped(value: u64) -> String {
+    Grouped(value).to_string()
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}

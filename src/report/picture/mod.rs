@@ -1,0 +1,131 @@
+//! Pictures: SVG and PNG of whatever can be drawn.
+//!
+//! The font is part of the program, so that a picture is the same on every machine. A PNG is drawn at twice its size
+//! and averaged down, which smooths what the drawing library leaves jagged.
+
+pub(crate) mod style;
+
+use std::io::Write;
+use std::path::Path;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use super::ReportError;
+use super::svg::scaling;
+pub(crate) use style::{Pen, failed};
+
+/// Kinds of picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImageFormat {
+    /// Scalable, for pages and papers.
+    Svg,
+    /// Pixels.
+    Png,
+}
+
+impl ImageFormat {
+    /// The kind that the file's ending asks for.
+    ///
+    /// # Errors
+    /// If it is neither `.svg` nor `.png`.
+    pub fn of(path: &Path) -> Result<Self, ReportError> {
+        let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
+        match ending.as_deref().and_then(std::ffi::OsStr::to_str) {
+            Some("svg") => Ok(Self::Svg),
+            Some("png") => Ok(Self::Png),
+            _ => Err(ReportError::ImageFormat(path.display().to_string())),
+        }
+    }
+}
+
+/// Something that can be drawn in any format.
+pub(crate) trait Picture {
+    /// Draws it on white ground.
+    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError>;
+}
+
+/// An area that is drawn on.
+pub(crate) type Area<'a, DB> = DrawingArea<DB, Shift>;
+
+/// Width of every picture in pixels.
+pub(crate) const WIDTH: u32 = 1600;
+/// How many times larger a PNG is drawn than it is written.
+const SUPERSAMPLING: u32 = 2;
+
+/// Draws a picture of the usual width.
+pub(crate) fn write_picture(
+    format: ImageFormat,
+    height: u32,
+    out: &mut dyn Write,
+    picture: &impl Picture,
+) -> Result<(), ReportError> {
+    style::register_font()?;
+    match format {
+        ImageFormat::Svg => out.write_all(svg(picture, height)?.as_bytes())?,
+        ImageFormat::Png => png(picture, height, out)?,
+    }
+    Ok(())
+}
+
+fn svg(picture: &impl Picture, height: u32) -> Result<String, ReportError> {
+    let mut text = String::new();
+    let root = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
+    drawn(&root, picture, Pen { scale: 1 })?;
+    drop(root);
+    Ok(scaling(&text, "max-width:100%;height:auto"))
+}
+
+fn png(picture: &impl Picture, height: u32, out: &mut dyn Write) -> Result<(), ReportError> {
+    let large = (WIDTH * SUPERSAMPLING, height * SUPERSAMPLING);
+    let mut pixels = vec![0; 3 * large.0 as usize * large.1 as usize];
+    let root = BitMapBackend::with_buffer(&mut pixels, large).into_drawing_area();
+    drawn(&root, picture, Pen { scale: SUPERSAMPLING })?;
+    drop(root);
+    let mut encoder = png::Encoder::new(out, WIDTH, height);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Eight);
+    let mut writer = encoder.write_header().map_err(failed)?;
+    writer.write_image_data(&average(&pixels, large.0 as usize)).map_err(failed)?;
+    writer.finish().map_err(failed)
+}
+
+/// Each pixel of the smaller picture is the mean of a square of the larger one.
+fn average(pixels: &[u8], width: usize) -> Vec<u8> {
+    const N: usize = SUPERSAMPLING as usize;
+    let height = pixels.len() / 3 / width;
+    let mut small = Vec::with_capacity(pixels.len() / N / N);
+    for y in (0..height).step_by(N) {
+        for x in (0..width).step_by(N) {
+            for channel in 0..3 {
+                let at = |dx: usize, dy: usize| 3 * ((y + dy) * width + x + dx) + channel;
+                let square = (0..N * N).map(|i| u32::from(pixels[at(i % N, i / N)]));
+                small.push((square.sum::<u32>() / (N * N) as u32) as u8);
+            }
+        }
+    }
+    small
+}
+
+/// A picture on white ground.
+fn drawn<DB: DrawingBackend>(
+    root: &Area<'_, DB>,
+    picture: &impl Picture,
+    pen: Pen,
+) -> Result<(), ReportError> {
+    root.fill(&WHITE).map_err(failed)?;
+    picture.draw(root, pen)?;
+    root.present().map_err(failed)
+}
+
+/// Writes the title of one file, and leaves the room below it.
+pub(crate) fn titled<'a, DB: DrawingBackend>(
+    row: &Area<'a, DB>,
+    title: &str,
+    subtitle: &str,
+    pen: Pen,
+) -> Result<Area<'a, DB>, ReportError> {
+    let (head, body) = row.split_vertically(pen.px(84));
+    pen.title(&head, title, subtitle)?;
+    Ok(body)
+}

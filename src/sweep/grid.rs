@@ -1,0 +1,284 @@
+//! The points of a sweep: every combination of what is varied, for each allocator that it concerns.
+//!
+//! An option of one allocator is no axis of another, so that `gmlake.x` with two values and `caching.y` with three make
+//! five points and not six; what all allocators have, device memory, profile and settings, multiplies them all.
+
+use std::collections::BTreeSet;
+
+use super::axis::{self, AxisError, Kind};
+use super::data::{Axis, Setting};
+use crate::alloc_conf::TypedConf;
+use crate::allocator::{self, Environment, OptionError, Options, Spec};
+use crate::device::Profile;
+use crate::sim::{Choice, ChoiceError, Conf, Memory, Setup, as_set, find};
+use crate::units::parse_memory;
+
+/// A larger grid is a slip.
+const MOST_POINTS: usize = 1_000_000;
+
+/// One combination.
+#[derive(Debug, Clone)]
+pub struct Point {
+    /// The allocator and its options.
+    pub choice: Choice,
+    /// What the axes are set to.
+    pub settings: Vec<Setting>,
+    /// The world that it runs in.
+    pub setup: Setup,
+}
+
+/// What is varied, and every combination of it.
+#[derive(Debug, Clone, Default)]
+pub struct Grid {
+    /// The axes, in the order given.
+    pub axes: Vec<Axis>,
+    /// The points, the last axis varying fastest.
+    pub points: Vec<Point>,
+}
+
+/// Why a sweep cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum GridError {
+    /// An axis is not understood.
+    #[error(transparent)]
+    Axis(#[from] AxisError),
+    /// An allocator is not known, or refuses an option.
+    #[error(transparent)]
+    Choice(#[from] ChoiceError),
+    /// An allocator refuses a value.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+}
+
+impl Grid {
+    /// Reads the axes and makes the points, for the allocators named; if none is, for those that have an axis, else for
+    /// those that run by default. `base` is the world where no axis changes it.
+    ///
+    /// # Errors
+    /// If an axis, an allocator, an option or a value is not understood, or there are far too many points.
+    pub fn new(names: &[String], axes: &[String], base: &Setup) -> Result<Self, GridError> {
+        let parsed: Vec<Axis> =
+            axes.iter().map(|text| axis::parse(text)).collect::<Result<_, _>>()?;
+        for (index, axis) in parsed.iter().enumerate() {
+            if parsed[..index].iter().any(|other| other.name == axis.name) {
+                return Err(AxisError::new(&axes[index], "this is varied already").into());
+            }
+        }
+        let specs = allocators(names, &parsed)?;
+        let mut points = Vec::new();
+        for spec in specs {
+            let choice = Choice { spec, options: Options::default() };
+            let start = Point { choice, settings: Vec::new(), setup: base.clone() };
+            let own: Vec<&Axis> = parsed.iter().filter(|axis| concerns(axis, spec)).collect();
+            let count = own.iter().fold(1_usize, |all, axis| all.saturating_mul(axis.values.len()));
+            if points.len() + count > MOST_POINTS {
+                let text = axes.join(" --set ");
+                return Err(AxisError::new(&text, "this makes more than 1,000,000 points").into());
+            }
+            points.extend(multiply(start, &own)?.into_iter().map(Point::following_settings));
+        }
+        // Settings may make two allocators one.
+        let mut seen = BTreeSet::new();
+        points.retain(|point| seen.insert(point.text()));
+        for point in &points {
+            point.choice.spec.build(&point.choice.options, &environment(&point.setup))?;
+        }
+        Ok(Self { axes: parsed, points })
+    }
+}
+
+impl Grid {
+    /// Keeps the points of one share of `count`, from 0: those that lie next to each other.
+    pub fn keep_share(&mut self, index: usize, count: usize) {
+        let border = |index: usize| index * self.points.len() / count.max(1);
+        let (begin, end) = (border(index), border(index + 1));
+        self.points = self.points.drain(begin..end).collect();
+    }
+
+    /// Whether points differ in the device's memory.
+    pub(super) fn has_memory_axis(&self) -> bool {
+        let is_it = |axis: &&Axis| matches!(axis::kind(&axis.name), Some(Kind::Memory));
+        self.axes.iter().find(is_it).is_some_and(|axis| axis.values.len() > 1)
+    }
+}
+
+/// PyTorch's settings as the point has them, so that an option is tried in the company that it will have.
+fn environment(setup: &Setup) -> Environment {
+    let conf = setup.conf.as_ref().map(|conf| conf.meaning().clone()).unwrap_or_default();
+    Environment { version: setup.version, ..Environment::new(conf) }
+}
+
+fn allocators(names: &[String], axes: &[Axis]) -> Result<Vec<&'static Spec>, GridError> {
+    let mut specs: Vec<&'static Spec> = Vec::new();
+    for name in names.iter().map(|name| name.trim()) {
+        let spec = find(name)?;
+        if specs.iter().any(|other| other.name == spec.name) {
+            return Err(ChoiceError::Twice(name.to_owned()).into());
+        }
+        specs.push(spec);
+    }
+    let is_given = !specs.is_empty();
+    for axis in axes {
+        let Some(Kind::Option { allocator, .. }) = axis::kind(&axis.name) else { continue };
+        let spec = find(allocator)?;
+        if specs.iter().all(|other| other.name != spec.name) {
+            if is_given {
+                return Err(ChoiceError::NotChosen(axis.name.clone()).into());
+            }
+            specs.push(spec);
+        }
+    }
+    if specs.is_empty() { Ok(allocator::by_default().collect()) } else { Ok(specs) }
+}
+
+fn concerns(axis: &Axis, spec: &Spec) -> bool {
+    match axis::kind(&axis.name) {
+        Some(Kind::Option { allocator, .. }) => allocator == spec.name,
+        _ => true,
+    }
+}
+
+fn multiply(start: Point, axes: &[&Axis]) -> Result<Vec<Point>, GridError> {
+    let mut points = vec![start];
+    for axis in axes {
+        let mut next = Vec::with_capacity(points.len() * axis.values.len());
+        // A profile is a file: read once for each value, not for each point.
+        let worlds: Vec<Change> =
+            axis.values.iter().map(|value| change(axis, value)).collect::<Result<_, _>>()?;
+        for point in points {
+            for (value, change) in axis.values.iter().zip(&worlds) {
+                next.push(point.with(axis, value, change)?);
+            }
+        }
+        points = next;
+    }
+    Ok(points)
+}
+
+/// What a value of an axis does.
+enum Change {
+    Option(String),
+    Memory(Memory),
+    Profile(Box<Profile>),
+    Conf,
+}
+
+fn change(axis: &Axis, value: &str) -> Result<Change, AxisError> {
+    let text = format!("{}={value}", axis.name);
+    let fail = |problem: String| AxisError::new(&text, problem);
+    Ok(match axis::kind(&axis.name) {
+        Some(Kind::Option { option, .. }) => Change::Option(option.to_owned()),
+        Some(Kind::Memory) if value == "unlimited" => Change::Memory(Memory::Unlimited),
+        Some(Kind::Memory) => match parse_memory(value).map_err(|error| fail(error.to_string()))? {
+            0 => return Err(fail("a device without memory serves nothing".to_owned())),
+            bytes => Change::Memory(Memory::Bytes(bytes)),
+        },
+        Some(Kind::Profile) => Change::Profile(Box::new(
+            Profile::open(value).map_err(|error| fail(error.to_string()))?,
+        )),
+        Some(Kind::Conf) | None => Change::Conf,
+    })
+}
+
+impl Point {
+    /// All of it that a result depends on, in one line.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!("{:?} | {}", self.settings, self.setup.text(&self.choice))
+    }
+
+    /// The point with the allocator that PyTorch's settings make of it.
+    fn following_settings(mut self) -> Self {
+        if let Some(conf) = &self.setup.conf {
+            self.choice = as_set(&self.choice, conf);
+        }
+        self
+    }
+
+    fn with(&self, axis: &Axis, value: &str, change: &Change) -> Result<Self, AxisError> {
+        let mut point = self.clone();
+        point.settings.push(Setting { name: axis.name.clone(), value: value.to_owned() });
+        match change {
+            Change::Option(_) if value == "default" => {}
+            Change::Option(option) => point.choice.options.set(option, value),
+            Change::Memory(memory) => point.setup.memory = *memory,
+            Change::Profile(profile) => point.setup.profile = Some((**profile).clone()),
+            Change::Conf => {
+                let version = (!point.setup.follows_file).then_some(point.setup.version);
+                let conf = TypedConf::new(value, version).map_err(|error| {
+                    AxisError::new(&format!("{}={value}", axis.name), error.to_string())
+                })?;
+                point.setup.conf = Some(Conf::Typed(conf));
+            }
+        }
+        Ok(point)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grid(names: &[&str], axes: &[&str]) -> Result<Grid, GridError> {
+        let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+        Grid::new(&owned(names), &owned(axes), &Setup::default())
+    }
+
+    #[test]
+    fn options_multiply_within_their_allocator_and_the_device_multiplies_all() {
+        let axes = [
+            "gmlake.fragment_limit=2MiB..16MiB:x2",
+            "caching.max_split_size_mb=default,128",
+            "device-memory=40GiB,unlimited",
+        ];
+        let found = grid(&[], &axes).unwrap();
+        assert_eq!(found.points.len(), (4 + 2) * 2);
+        let last = found.points.last().unwrap();
+        assert_eq!(last.choice.spec.name, "caching");
+        assert_eq!(last.choice.options.rows(), ["max_split_size_mb=128"]);
+        assert_eq!(last.setup.memory, Memory::Unlimited);
+        assert_eq!(
+            grid(&[], &["profile=h200"]).unwrap().points.len(),
+            allocator::by_default().count()
+        );
+    }
+
+    #[test]
+    fn shares_are_the_whole_grid_in_its_order() {
+        let axes = ["gmlake.fragment_limit=2MiB..16MiB:x2", "device-memory=40GiB,unlimited"];
+        let whole = grid(&[], &axes).unwrap();
+        let texts = |grid: &Grid| grid.points.iter().map(Point::text).collect::<Vec<_>>();
+        for count in [1, 3, 8, 20] {
+            let mut found = Vec::new();
+            for index in 0..count {
+                let mut share = whole.clone();
+                share.keep_share(index, count);
+                found.extend(texts(&share));
+            }
+            assert_eq!(found, texts(&whole), "{count}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_swept_is_refused_before_any_run() {
+        for (names, axes, words) in [
+            (&[][..], &["gmleak.x=1"][..], "no allocator \"gmleak\""),
+            (&[], &["gmlake.x=1"], "gmlake has no option \"x\""),
+            (&[], &["gmlake.fragment_limit=2MiB,few"], "few"),
+            (&["caching"], &["gmlake.fragment_limit=2MiB"], "not among those"),
+            (&["caching", "caching"], &[], "listed twice"),
+            (&[], &["device-memory=0"], "without memory"),
+            (&[], &["profile=p100"], "neither h200 nor"),
+            (&[], &["alloc-conf=max_split:1"], "max_split"),
+            (&[], &["profile=h200", "profile=h200"], "varied already"),
+            (
+                &[],
+                &["gmlake.fragment_limit=2MiB..16GiB:+2MiB", "device-memory=1GiB..9TiB:+1GiB"],
+                "more than 1,000,000 points",
+            ),
+        ] {
+            let error = grid(names, axes).unwrap_err().to_string();
+            assert!(error.contains(words) && !error.contains('\n'), "{error}");
+        }
+    }
+}

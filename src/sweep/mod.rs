@@ -1,0 +1,157 @@
+//! Sweeps: every point of a grid of options, devices and profiles, in parallel, and again from where it was stopped.
+//!
+//! ```text
+//!   --set a=1,2 --set b=x,y ──▶ Grid: points ──┐
+//!   files ─────────────────────────────────────┴──▶ run (or the Journal knows it) ──▶ SweepRow ──▶ CSV, JSON, plot
+//! ```
+
+mod axis;
+pub mod chart;
+mod data;
+mod grid;
+mod journal;
+pub mod show;
+mod unlimited;
+
+pub use axis::AxisError;
+pub use data::{Axis, Setting, Sweep, SweepRow};
+pub use grid::{Grid, GridError, Point};
+pub use journal::{Journal, JournalError};
+
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+use twox_hash::XxHash3_128;
+
+use crate::sim::{
+    FileError, Memory, OpenOptions, Opened, Spread, check_assumptions, least_memory, open, run_one,
+};
+use unlimited::Unlimited;
+
+/// Everything that a sweep needs apart from its files.
+#[derive(Debug)]
+pub struct SweepPlan {
+    /// The points.
+    pub grid: Grid,
+    /// How files are opened.
+    pub open: OpenOptions,
+    /// Whether an assumption about a trace is an error.
+    pub is_strict: bool,
+    /// Whether devices that have less memory than is live at once are left out.
+    pub only_fitting: bool,
+    /// What earlier sweeps have done; `None`: nothing is kept.
+    pub journal: Option<Journal>,
+}
+
+/// Why there are no results for a file.
+#[derive(Debug, thiserror::Error)]
+pub enum SweepError {
+    /// The file cannot be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// What was done cannot be noted.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+/// What came of one file.
+#[derive(Debug, Clone, Default)]
+pub struct Swept {
+    /// The results, in the order of the grid.
+    pub rows: Vec<SweepRow>,
+    /// Points that needed no run: on a smaller device nothing was refused either.
+    pub shared: u64,
+    /// Points that were left out: the device has less memory than is live at once.
+    pub left_out: u64,
+    /// Where the recording is not the whole job: so, and how to record the rest.
+    pub caution: Option<String>,
+}
+
+/// Runs all points on each file, over all cores, with one file in memory for each worker. `done` is called, from any
+/// thread, after each point.
+pub fn sweep(
+    files: &[PathBuf],
+    plan: &SweepPlan,
+    done: impl Fn() + Sync + Send,
+) -> Vec<Result<Swept, SweepError>> {
+    let spread = Spread::of_files(files.len());
+    files.par_iter().map(|file| sweep_file(file, plan, spread, &done)).collect()
+}
+
+fn sweep_file(
+    file: &Path,
+    plan: &SweepPlan,
+    spread: Spread,
+    done: &(impl Fn() + Sync + Send),
+) -> Result<Swept, SweepError> {
+    let opened = open(file, &plan.open).map_err(FileError::from)?;
+    check_assumptions(&opened, plan.is_strict)?;
+    let live = least_memory(&opened.trace);
+    let is_left_out = |point: &Point| {
+        plan.only_fitting && matches!(point.setup.memory, Memory::Bytes(bytes) if bytes < live)
+    };
+    let on_file = OnFile {
+        trace: fingerprint(&opened),
+        opened,
+        plan,
+        unlimited: plan.grid.has_memory_axis().then(Unlimited::default),
+    };
+    let results = spread.map(&plan.grid.points, |point| {
+        let row = if is_left_out(point) { None } else { Some(on_file.row(point)?) };
+        done();
+        Ok::<_, SweepError>(row)
+    })?;
+    let left_out = results.iter().filter(|row| row.is_none()).count() as u64;
+    let shared = results.iter().flatten().filter(|(_, is_shared)| *is_shared).count() as u64;
+    let rows = results.into_iter().flatten().map(|(row, _)| row).collect();
+    let caution = on_file.opened.coverage.caution();
+    let caution = caution.map(|caution| format!("{}: {caution}", on_file.opened.file));
+    Ok(Swept { rows, shared, left_out, caution })
+}
+
+/// A file that is being swept.
+struct OnFile<'a> {
+    opened: Opened,
+    trace: String,
+    plan: &'a SweepPlan,
+    /// Where memory is an axis.
+    unlimited: Option<Unlimited>,
+}
+
+impl OnFile<'_> {
+    /// The result of a point, and whether it needed no run.
+    fn row(&self, point: &Point) -> Result<(SweepRow, bool), SweepError> {
+        let key = key(&self.trace, self.plan, point);
+        let known = self.plan.journal.as_ref().and_then(|journal| journal.known(&key));
+        if let Some(row) = known {
+            // The file may have another name by now.
+            return Ok((SweepRow { file: self.opened.file.clone(), ..row.clone() }, false));
+        }
+        let unlimited = self.unlimited.as_ref();
+        let shared = unlimited.map(|runs| runs.answer(&self.opened, point)).transpose()?.flatten();
+        let is_shared = shared.is_some();
+        let run = match shared {
+            Some(run) => run,
+            None => run_one(&self.opened, &point.choice, &point.setup)?,
+        };
+        let row = SweepRow::new(&run, point.settings.clone());
+        if let Some(journal) = self.plan.journal.as_ref().filter(|_| !is_shared) {
+            journal.note(&key, &row)?;
+        }
+        Ok((row, is_shared))
+    }
+}
+
+/// A number that stands for what was read, times and device included: any other recording has another one, as good as
+/// certainly.
+fn fingerprint(opened: &Opened) -> String {
+    let times: Vec<u8> = opened.trace.times_us.iter().flat_map(|time| time.to_le_bytes()).collect();
+    let times = XxHash3_128::oneshot(&times);
+    format!("{:032x} {times:032x} device {}", opened.program(), opened.trace.device)
+}
+
+/// All that a result depends on.
+fn key(trace: &str, plan: &SweepPlan, point: &Point) -> String {
+    let tool = env!("CARGO_PKG_VERSION");
+    format!("{tool} | {trace} | {:?} | {}", plan.open, point.text())
+}

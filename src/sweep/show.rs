@@ -1,0 +1,136 @@
+//! Sweeps as tables and data: a row for each run, and a column for each axis.
+
+use std::io::{self, Write};
+
+use super::data::{Axis, Sweep, SweepRow};
+use crate::report::parquet::{Value, encode};
+use crate::report::section::Section;
+use crate::report::{ReportError, write_row};
+use crate::sim::title_of;
+use crate::units::{Grouped, Nanos, Size};
+
+/// Rows that are shown on a terminal.
+const MOST_ROWS: usize = 200;
+
+/// A column of data: its name, and what it holds of a row.
+type Column = (&'static str, fn(&SweepRow) -> Value);
+
+/// The columns after the axes, for programs. A new one is a line here.
+const COLUMNS: &[Column] = &[
+    ("device", |row| Value::Whole(Some(u64::from(row.device)))),
+    ("allocator", |row| Value::Text(Some(row.allocator.clone()))),
+    ("device_memory_bytes", |row| Value::Whole(row.device_memory_bytes)),
+    ("profile_name", |row| Value::Text(row.profile.clone())),
+    ("events", |row| Value::Whole(Some(row.events))),
+    ("is_lower_bound", |row| Value::Text(Some(row.is_lower_bound.to_string()))),
+    ("requested_peak_bytes", |row| Value::Whole(Some(row.requested_peak_bytes))),
+    ("active_peak_bytes", |row| Value::Whole(Some(row.active_peak_bytes))),
+    ("reserved_peak_bytes", |row| Value::Whole(Some(row.reserved_peak_bytes))),
+    ("utilization", |row| Value::Real(row.utilization)),
+    ("oom_count", |row| Value::Whole(Some(row.oom_count))),
+    ("first_oom_event", |row| Value::Whole(row.first_oom_event)),
+    ("first_oom_step", |row| Value::Whole(row.first_oom_step)),
+    ("alloc_retries", |row| Value::Whole(Some(row.alloc_retries))),
+    ("device_calls", |row| Value::Whole(Some(row.device_calls))),
+    ("predicted_driver_ns", |row| Value::Whole(row.predicted_driver_ns)),
+    ("host_ns", |row| Value::Whole(row.host_ns)),
+];
+
+/// Writes a row for each run: the file, the axes, then every number.
+///
+/// # Errors
+/// If `out` cannot be written.
+pub fn write_csv(sweep: &Sweep, out: &mut dyn Write) -> Result<(), ReportError> {
+    let mut writer = csv::Writer::from_writer(out);
+    writer.write_record(names(sweep)).map_err(io::Error::from)?;
+    for row in &sweep.rows {
+        let cells = cells(sweep, row).into_iter().map(|value| match value {
+            Value::Text(text) => text.unwrap_or_default(),
+            Value::Whole(number) => number.map(|n| n.to_string()).unwrap_or_default(),
+            Value::Real(number) => format!("{number:.6}"),
+        });
+        write_row(&mut writer, cells)?;
+    }
+    Ok(writer.flush()?)
+}
+
+/// Writes the columns of the CSV as Parquet.
+///
+/// # Errors
+/// If `out` cannot be written.
+pub fn write_parquet(sweep: &Sweep, out: &mut dyn Write) -> Result<(), ReportError> {
+    let rows: Vec<Vec<Value>> = sweep.rows.iter().map(|row| cells(sweep, row)).collect();
+    // An empty sweep has columns all the same, and no cells to go by.
+    let sample = cells(sweep, &sweep.rows.first().cloned().unwrap_or_default());
+    let kinds = sample.iter().map(Value::kind);
+    let columns: Vec<_> = names(sweep).into_iter().zip(kinds).collect();
+    // The library wants to write from any thread, which a writer here need not allow.
+    Ok(out.write_all(&encode("sweep", &columns, &rows)?)?)
+}
+
+/// Names of all columns.
+fn names(sweep: &Sweep) -> Vec<&str> {
+    let axes = sweep.axes.iter().map(|axis| axis.name.as_str());
+    ["file"].into_iter().chain(axes).chain(COLUMNS.iter().map(|&(name, _)| name)).collect()
+}
+
+/// The cells of a row, in the order of [`names`].
+fn cells(sweep: &Sweep, row: &SweepRow) -> Vec<Value> {
+    let axes = sweep.axes.iter().map(|axis| row.value_of(&axis.name).map(str::to_owned));
+    let file = Some(row.file.clone());
+    let texts = [file].into_iter().chain(axes).map(Value::Text);
+    texts.chain(COLUMNS.iter().map(|(_, get)| get(row))).collect()
+}
+
+/// What is shown of a sweep.
+#[must_use]
+pub fn sections(sweep: &Sweep) -> Vec<Section> {
+    let files = sweep.rows.iter().any(|row| row.file != sweep.rows[0].file);
+    let is_priced = sweep.rows.iter().any(|row| row.predicted_driver_ns.is_some());
+    // A profile that is no axis is the same in all rows, and said once.
+    let mut heading = if files { vec!["file"] } else { Vec::new() };
+    heading.push("allocator");
+    heading.extend(sweep.axes.iter().map(|axis| axis.name.as_str()));
+    heading.extend(["peak reserved", "utilization", "OOMs", "retries", "driver calls"]);
+    if is_priced {
+        heading.push("driver time");
+    }
+    let row = |row: &SweepRow| {
+        let mut cells = if files { vec![title_of(&row.file).to_owned()] } else { Vec::new() };
+        cells.push(row.allocator.clone());
+        cells.extend(sweep.axes.iter().map(|axis| setting(row, axis)));
+        cells.push(Size(row.reserved_peak_bytes).to_string());
+        cells.push(format!("{:.1} %", 100.0 * row.utilization));
+        cells.extend([row.oom_count, row.alloc_retries, row.device_calls].map(grouped));
+        if is_priced {
+            let time = row.predicted_driver_ns.map(|ns| Nanos(ns as f64).to_string());
+            cells.push(time.unwrap_or_else(|| "-".to_owned()));
+        }
+        cells
+    };
+    let rows = sweep.rows.iter().take(MOST_ROWS).map(row).collect();
+    vec![Section::new(title(sweep), &heading, rows)]
+}
+
+fn title(sweep: &Sweep) -> String {
+    let mut title = match &sweep.rows[..] {
+        [] => return "nothing was run".to_owned(),
+        [first, ..] => format!("{}: {} runs", title_of(&first.file), sweep.rows.len()),
+    };
+    let profiles = sweep.rows.iter().filter_map(|row| row.profile.as_deref());
+    if let Some(profile) = profiles.reduce(|a, b| if a == b { a } else { "the axis" }) {
+        title += &format!("; driver time by profile {profile}");
+    }
+    if sweep.rows.len() > MOST_ROWS {
+        title += &format!("; the first {MOST_ROWS}, all with --export-csv");
+    }
+    title
+}
+
+fn setting(row: &SweepRow, axis: &Axis) -> String {
+    row.value_of(&axis.name).unwrap_or("-").to_owned()
+}
+
+fn grouped(value: u64) -> String {
+    Grouped(value).to_string()
+}

@@ -1,0 +1,243 @@
+//! Inference of what a recording leaves open: the memory limit, and the pools of segments that are gone.
+//!
+//! Both are found in the same way: assume, replay, and see whether anything contradicts. A replay that only asks for
+//! the first contradiction ends there, so that a wrong assumption costs little.
+
+use std::collections::BTreeSet;
+
+use super::entries::{ends_operation, limit_bounds};
+use super::lifetimes::Lifetimes;
+use super::mempools::{MemPools, user_pools};
+use super::pool_options::OptionSearch;
+use super::replay::{Assumed, HOPELESS, replay};
+use super::verification::Verification;
+use crate::allocator::{Environment, segment_size};
+use crate::trace::{Action, Entry, Records};
+use crate::units::Bytes;
+
+/// Memory of an NVIDIA H200 as its device properties state it, in bytes.
+const H200_MEMORY: Bytes = 150_109_880_320;
+
+/// Entries replayed at most in search of private segments.
+const POOL_EFFORT: usize = 20_000_000;
+
+/// Verifies a recording, inferring what it does not say.
+#[must_use]
+pub fn verify(records: &Records, environment: &Environment) -> Verification {
+    let lifetimes = Lifetimes::new(records, &BTreeSet::new());
+    let mempools = MemPools::known(records);
+    let found = with_limit(records, environment, &lifetimes, &mempools);
+    if found.difference_count == 0 {
+        return found;
+    }
+    let (found, mempools) = with_options(records, environment, found, mempools);
+    if found.difference_count == 0 || records.has_pools {
+        return found;
+    }
+    let mut search = PoolSearch::new(records, environment, found.limit, &mempools);
+    match search.run(&mut BTreeSet::new()) {
+        Some(private) => {
+            let lifetimes = Lifetimes::new(records, &private);
+            let (limit, patience) = (found.limit, HOPELESS);
+            let (lifetimes, mempools) = (&lifetimes, &mempools);
+            replay(records, environment, Assumed { limit, lifetimes, mempools, patience })
+        }
+        None => found,
+    }
+}
+
+/// Whether the entries make sense from an empty device on, whatever state the file ends with. If they do although the
+/// final state says that memory was held before, the history stopped before the snapshot was taken.
+pub fn begins_with_program(records: &mut Records, environment: &Environment) -> bool {
+    let (segments, has_segments) = (std::mem::take(&mut records.segments), records.has_segments);
+    records.has_segments = false;
+    let lifetimes = Lifetimes::new(records, &BTreeSet::new());
+    let mempools = MemPools::known(records);
+    // The history may stop in the middle of an operation.
+    let whole = records.entries.iter().rposition(ends_operation).map_or(0, |last| last + 1);
+    let makes_sense = limits(records, environment).into_iter().any(|limit| {
+        let assumed = Assumed { limit, lifetimes: &lifetimes, mempools: &mempools, patience: 0 };
+        let first = replay(records, environment, assumed).differences.first().map(|d| d.entry);
+        first.is_none_or(|entry| entry >= whole)
+    });
+    (records.segments, records.has_segments) = (segments, has_segments);
+    makes_sense
+}
+
+/// The same with the options of the program's pools that explain more of it, if any do.
+fn with_options(
+    records: &Records,
+    environment: &Environment,
+    found: Verification,
+    mempools: MemPools,
+) -> (Verification, MemPools) {
+    if user_pools(records).is_empty() {
+        return (found, mempools);
+    }
+    let lifetimes = &Lifetimes::new(records, &BTreeSet::new());
+    let (limit, patience) = (found.limit, HOPELESS);
+    let trials = POOL_EFFORT / records.entries.len().max(1);
+    let search = OptionSearch { records, environment, limit, lifetimes, trials };
+    let options = search.run(mempools.clone());
+    let assumed = Assumed { limit, lifetimes, mempools: &options, patience };
+    let better = replay(records, environment, assumed);
+    if better.difference_count < found.difference_count {
+        (better, options)
+    } else {
+        (found, mempools)
+    }
+}
+
+/// A replay under the memory limit with which the recording makes sense longest.
+fn with_limit(
+    records: &Records,
+    environment: &Environment,
+    lifetimes: &Lifetimes,
+    mempools: &MemPools,
+) -> Verification {
+    let candidates = limits(records, environment);
+    let under = |limit, patience| {
+        replay(records, environment, Assumed { limit, lifetimes, mempools, patience })
+    };
+    let mut best = (0, candidates[0]);
+    for &limit in candidates.iter().filter(|_| candidates.len() > 1) {
+        let trial = under(limit, 0);
+        let Some(first) = trial.differences.first() else { return trial };
+        if first.entry > best.0 {
+            best = (first.entry, limit);
+        }
+    }
+    under(best.1, HOPELESS)
+}
+
+/// Limits to try, the most likely first. Without a limit in the environment, requests that failed tell that there was
+/// one: it lies between the most that was ever held and what the least of them would have needed.
+fn limits(records: &Records, environment: &Environment) -> Vec<Option<Bytes>> {
+    if environment.memory_fraction.is_some() || environment.limit.is_some() {
+        return vec![environment.memory_limit()];
+    }
+    // The settings' share is of the device's memory, which may not be known.
+    let totals = [environment.total_memory, H200_MEMORY];
+    let mut limits = Vec::new();
+    if let Some(fraction) = environment.conf.memory_fraction {
+        let of = |total: Bytes| (fraction * total as f64) as Bytes;
+        let is_limit = environment.fraction().is_some();
+        limits.extend(totals.map(|total| is_limit.then(|| of(total))));
+    }
+    let is_limited = !limits.is_empty()
+        || environment.conf.garbage_collection_threshold > 0.0
+        || records.entries.iter().any(|entry| entry.action == Action::Oom);
+    if !is_limited {
+        return vec![None];
+    }
+    let named = limits.len();
+    let (least, most) = limit_bounds(records, environment);
+    let within = |limit: &Bytes| (least..most).contains(limit);
+    for total in totals {
+        let percent = (1..100).map(|percent| (f64::from(percent) / 100.0 * total as f64) as Bytes);
+        limits.extend(percent.filter(within).map(Some));
+    }
+    match refusals(records, environment) {
+        // But for the share in the settings nothing tells of a limit: only what PyTorch gave back may.
+        Refusals::None | Refusals::Driver => {
+            limits.insert(named, None);
+            limits.push(Some(least));
+        }
+        Refusals::NotDriver => limits.extend([None, Some(least)]),
+        Refusals::Unknown => limits.extend([Some(least), None]),
+    }
+    limits
+}
+
+/// Who refused the requests that ran out.
+enum Refusals {
+    /// None did.
+    None,
+    /// The driver had too little for each of them.
+    Driver,
+    /// The driver had enough for one of them.
+    NotDriver,
+    /// The recording does not say what the driver had.
+    Unknown,
+}
+
+fn refusals(records: &Records, environment: &Environment) -> Refusals {
+    let is_oom = |entry: &&Entry| entry.action == Action::Oom;
+    let mut ooms = records.entries.iter().filter(is_oom).peekable();
+    let needed = |entry: &Entry| segment_size(entry.size, &environment.conf);
+    if ooms.peek().is_none() {
+        Refusals::None
+    } else if ooms.clone().any(|entry| entry.addr == 0) {
+        Refusals::Unknown
+    } else if ooms.all(|entry| entry.addr < needed(entry)) {
+        Refusals::Driver
+    } else {
+        Refusals::NotDriver
+    }
+}
+
+/// Which of the segments that are gone at the end were private: chronological backtracking. A contradiction is
+/// resolved by making one segment private that was created before it (or by it), the latest first; where none of them
+/// resolves it, an earlier choice was wrong.
+struct PoolSearch<'a> {
+    records: &'a Records,
+    environment: &'a Environment,
+    limit: Option<Bytes>,
+    mempools: &'a MemPools,
+    candidates: Vec<usize>,
+    trials: usize,
+}
+
+impl<'a> PoolSearch<'a> {
+    fn new(
+        records: &'a Records,
+        environment: &'a Environment,
+        limit: Option<Bytes>,
+        mempools: &'a MemPools,
+    ) -> Self {
+        let candidates = Lifetimes::new(records, &BTreeSet::new()).undetermined().to_vec();
+        let trials = POOL_EFFORT / records.entries.len().max(1);
+        Self { records, environment, limit, mempools, candidates, trials }
+    }
+
+    /// Private segments that explain the recording, on top of those in `private`.
+    fn run(&mut self, private: &mut BTreeSet<usize>) -> Option<BTreeSet<usize>> {
+        match self.first_contradiction(private) {
+            None => Some(private.clone()),
+            Some(contradiction) => self.resolve(contradiction, private),
+        }
+    }
+
+    fn resolve(
+        &mut self,
+        contradiction: usize,
+        private: &mut BTreeSet<usize>,
+    ) -> Option<BTreeSet<usize>> {
+        let before = self.candidates.partition_point(|&index| index <= contradiction);
+        for number in (0..before).rev() {
+            let candidate = self.candidates[number];
+            if self.trials == 0 || !private.insert(candidate) {
+                continue;
+            }
+            let found = match self.first_contradiction(private) {
+                None => Some(private.clone()),
+                Some(later) if later > contradiction => self.resolve(later, private),
+                Some(_) => None,
+            };
+            if found.is_some() {
+                return found;
+            }
+            private.remove(&candidate);
+        }
+        None
+    }
+
+    fn first_contradiction(&mut self, private: &BTreeSet<usize>) -> Option<usize> {
+        self.trials = self.trials.saturating_sub(1);
+        let lifetimes = Lifetimes::new(self.records, private);
+        let (limit, mempools) = (self.limit, self.mempools);
+        let assumed = Assumed { limit, lifetimes: &lifetimes, mempools, patience: 0 };
+        let trial = replay(self.records, self.environment, assumed);
+        trial.differences.first().map(|difference| difference.entry)
+    }
+}

@@ -1,0 +1,25 @@
+//! Recordings of PyTorch's own allocator: verifying our model against them, and learning from them.
+//!
+//! A snapshot holds every decision that PyTorch took: where each block was placed, when memory came and went, when it
+//! ran out. [`verify`] does it all again and compares; on the way it finds what the entries do not say in words: what
+//! was live when the recording began, when the program emptied its cache, which pool a request was served from.
+
+mod device;
+mod ending;
+mod entries;
+mod flush;
+mod infer;
+mod lifetimes;
+mod mempools;
+mod pool_options;
+mod replay;
+mod start;
+mod summary;
+mod unseen;
+mod verification;
+
+pub use infer::{begins_with_program, verify};
+pub use start::{StartState, state_at};
+pub use summary::{Compared, VerificationSummary};
+pub use unseen::unseen_start;
+pub use verification::{Difference, Refused, Verification};

@@ -1,0 +1,91 @@
+//! Verification results: differences, and what the entries do not say in words.
+
+use super::start::StartState;
+use crate::allocator::Usage;
+use crate::device::CallCounts;
+use crate::run::Timeline;
+use crate::trace::{Action, Entry, Labels};
+use crate::units::Bytes;
+
+/// One thing in which the model did otherwise than PyTorch.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Difference {
+    /// Index of the entry; one past the last for the final state.
+    pub entry: usize,
+    /// What PyTorch did.
+    pub recorded: String,
+    /// What the model did.
+    pub model: String,
+}
+
+/// A request that ran out, and what the driver had then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refused {
+    /// Memory that was held.
+    pub held: Bytes,
+    /// Memory that the driver had left, where the recording tells.
+    pub device_free: Option<Bytes>,
+    /// Memory that PyTorch asked the driver for.
+    pub needed: Bytes,
+}
+
+impl Refused {
+    /// Whether the driver had enough: then something else refused.
+    #[must_use]
+    pub fn was_there(&self) -> bool {
+        self.device_free.is_some_and(|free| free >= self.needed)
+    }
+}
+
+/// What a verification found.
+#[derive(Debug, Clone, Default)]
+pub struct Verification {
+    /// Entries compared, by [`Action`].
+    pub compared: [u64; Action::ALL.len()],
+    /// Final segments compared.
+    pub segments: u64,
+    /// Final blocks compared.
+    pub blocks: u64,
+    /// How many differences there were.
+    pub difference_count: u64,
+    /// The first of them.
+    pub differences: Vec<Difference>,
+    /// What the program did apart from requests and frees, as found on the way.
+    pub labels: Labels,
+    /// The state at the first entry.
+    pub start: StartState,
+    /// Segments that must have belonged to a private pool, although the recording does not say so.
+    pub inferred_private: usize,
+    /// Requests that a pool served to which they were not made (`use_on_oom`).
+    pub served_elsewhere: usize,
+    /// The memory limit (`set_per_process_memory_fraction`) that the model ran with.
+    pub limit: Option<Bytes>,
+    /// Memory of the device, as far as the driver's refusals tell: the most that was held where it refused more.
+    pub capacity: Option<Bytes>,
+    /// The least memory that would have been held if the driver had not refused a request.
+    pub least_refused: Option<Bytes>,
+    /// Requests that ran out in a private pool, as the cache that was kept tells.
+    pub diverted: usize,
+    /// The first request that ran out.
+    pub refused: Option<Refused>,
+    /// Peaks of the model, which are PyTorch's own where nothing differs.
+    pub peak: Usage,
+    /// The model's usage at the end.
+    pub usage: Usage,
+    /// Times that PyTorch gave everything back and tried again.
+    pub retries: u64,
+    /// Driver calls.
+    pub device_calls: CallCounts,
+    /// Memory over time, one point for each entry.
+    pub timeline: Timeline,
+    /// Time that the replay took, in nanoseconds.
+    pub elapsed_ns: u64,
+}
+
+impl Verification {
+    /// Keeps what the driver had left at the first request that ran out; 0 is what a file says that does not know.
+    pub(super) fn note_refusal(&mut self, entry: &Entry, held: Bytes, needed: Bytes) {
+        let device_free = Some(entry.addr).filter(|&free| free > 0);
+        self.refused.get_or_insert(Refused { held, device_free, needed });
+    }
+}
