@@ -3,8 +3,8 @@
 use std::str::FromStr;
 
 use crate::run::{Moment, RunSummary};
-use crate::sim::{Opened, most_live};
-use crate::trace::{EventKind, Trace};
+use crate::sim::Opened;
+use crate::trace::{Trace, most_live};
 use crate::units::Grouped;
 
 /// A moment of a recording or of a run.
@@ -97,7 +97,7 @@ impl At {
             (Self::Peak, None) => Some(highest(trace, 0..last + 1)),
             (Self::Oom, _) => {
                 let simulated = run.map(|run| run.first_oom_event.map(|event| event as usize));
-                let found = simulated.unwrap_or_else(|| first_failure(trace));
+                let found = simulated.unwrap_or_else(|| trace.first_failure());
                 Some(found.ok_or_else(|| MomentError::NoOom(file()))?)
             }
             (Self::End, _) => Some(last),
@@ -129,15 +129,10 @@ impl At {
     }
 }
 
-/// The first request that failed in the recording.
-pub(crate) fn first_failure(trace: &Trace) -> Option<usize> {
-    trace.events.iter().position(|event| event.kind == EventKind::Attempt)
-}
-
 /// The first event of a range after which as many bytes are live as never else in it.
 fn highest(trace: &Trace, range: std::ops::Range<usize>) -> usize {
     let start = range.start;
-    most_live(trace, range).map_or(start, |(event, ..)| event)
+    most_live(trace, range).map_or(start, |(event, _)| event)
 }
 
 /// A moment for the tables.

@@ -2,17 +2,17 @@
 
 use super::data::{By, RecordedOom, Shortfall};
 use super::names::Namer;
-use super::{moments, step_of};
+use super::step_of;
 use crate::sim::Opened;
-use crate::trace::{Entry, EventKind, Trace};
-use crate::units::Bytes;
+use crate::trace::{Entry, live};
 
 /// The first request that ran out in the recording, if one did.
 pub(crate) fn recorded_oom(opened: &Opened) -> Option<RecordedOom> {
-    let event = moments::first_failure(&opened.trace)?;
+    let event = opened.trace.first_failure()?;
     let refused = opened.refused?;
     let requested = opened.trace.events[event].size;
-    let live = live_before(&opened.trace, event);
+    let before = event.checked_sub(1).and_then(|last| live(&opened.trace).nth(last));
+    let live = before.unwrap_or_default().bytes;
     let memory = opened.limit.or(opened.capacity);
     let shortfall = match memory {
         None if refused.was_there() => Shortfall::NotShort,
@@ -32,14 +32,6 @@ pub(crate) fn recorded_oom(opened: &Opened) -> Option<RecordedOom> {
         device_free_bytes: refused.device_free,
         memory_bytes: memory,
         shortfall,
-    })
-}
-
-fn live_before(trace: &Trace, event: usize) -> Bytes {
-    trace.events[..event].iter().fold(0, |live, event| match event.kind {
-        EventKind::Malloc => live + event.size,
-        EventKind::Free | EventKind::FreeCompleted => live.saturating_sub(event.size),
-        EventKind::FreeRequested | EventKind::Attempt | EventKind::Trim => live,
     })
 }
 

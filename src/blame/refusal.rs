@@ -2,7 +2,7 @@
 
 use super::data::{By, Refusal, Served, UnusableFree};
 use super::live::in_use;
-use super::moments::{self, MomentError};
+use super::moments::MomentError;
 use super::names::Namer;
 use super::{BlameError, rows, step_of};
 use crate::alloc_conf::TorchVersion;
@@ -27,7 +27,7 @@ pub fn refusal(
 ) -> Result<Refusal, BlameError> {
     let summary = run(opened, choice, setup)?;
     let failed = summary.first_oom_event.map(|event| event as usize);
-    let found = failed.or_else(|| moments::first_failure(&opened.trace));
+    let found = failed.or_else(|| opened.trace.first_failure());
     let event = found.ok_or_else(|| MomentError::NoOom(opened.file.clone()))?;
     // Where only the recording ran out, the simulated device would serve it: look at what was before.
     let last = if failed.is_some() { Some(event) } else { event.checked_sub(1) };

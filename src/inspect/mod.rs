@@ -8,11 +8,10 @@ use serde::Serialize;
 use crate::alloc_conf::AllocConf;
 use crate::blame::{By, Namer};
 use crate::compare::Unit;
-pub use crate::sim::Peak;
-use crate::sim::{Opened, live_peak};
+use crate::sim::Opened;
 use crate::trace::{
     Action, BlockState, Coverage, Entry, Event, EventKind, PoolId, Records, StreamId, Trace,
-    WarningKind,
+    WarningKind, most_live,
 };
 use crate::units::Bytes;
 
@@ -42,7 +41,7 @@ pub struct Inspection {
     /// Training steps.
     pub steps: u64,
     /// The moment at which most bytes were live.
-    pub peak: Option<Peak>,
+    pub peak: Option<LivePeak>,
     /// Requests by size, in powers of two.
     pub sizes: Vec<SizeClass>,
     /// Requests by pool.
@@ -59,6 +58,21 @@ pub struct Inspection {
     pub coverage: Coverage,
     /// What the recording lacks, one sentence each; empty for a complete one.
     pub missing: Vec<String>,
+}
+
+/// The moment at which most bytes were live.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct LivePeak {
+    /// Bytes requested and in use, unrounded.
+    pub requested_bytes: Bytes,
+    /// Blocks in use.
+    pub blocks: u64,
+    /// Index of the event that reached it.
+    pub event: u64,
+    /// Its moment in microseconds since the first event.
+    pub time_us: u64,
+    /// Number of its training step, from 1.
+    pub step: Option<u64>,
 }
 
 /// A device of the file.
@@ -183,10 +197,19 @@ fn stack_totals(opened: &Opened) -> Option<StackTotals> {
     records.stacks.has_frames().then_some(StackTotals { count, requests_without })
 }
 
+fn live_peak(trace: &Trace) -> Option<LivePeak> {
+    let (at, live) = most_live(trace, 0..trace.events.len())?;
+    let step = trace.steps.iter().position(|step| (step.start..step.end).contains(&at));
+    let step = step.map(|index| index as u64 + 1);
+    let (event, time_us) = (at as u64, trace.times_us[at]);
+    let (requested_bytes, blocks) = (live.bytes, live.blocks);
+    (requested_bytes > 0).then_some(LivePeak { requested_bytes, blocks, event, time_us, step })
+}
+
 fn first_failure(opened: &Opened) -> Option<Failure> {
     let events = &opened.trace.events;
     let failed = |event: &&Event| event.kind == EventKind::Attempt;
-    let at = events.iter().position(|event| failed(&event))?;
+    let at = opened.trace.first_failure()?;
     let bytes = events[at].size;
     let name = || Namer::new(opened, By::Line, false).name(at, bytes);
     let count = events.iter().filter(failed).count() as u64;

@@ -30,9 +30,9 @@ use crate::run::RunSummary;
 use crate::sim::job::Job;
 use crate::sim::{
     Choices, FileError, Memory, Opened, Setup, Spread, check_assumptions, each_rank,
-    is_never_refused, least_memory, run_one,
+    is_never_refused, run_one,
 };
-use crate::trace::peak_live_bytes;
+use crate::trace::{least_memory, peak_live_bytes};
 use crate::units::Bytes;
 use search::Search;
 

@@ -27,4 +27,4 @@ pub use building::{
 pub use run::{Pace, Plan, ReplayError, replay};
 pub use stamped::Verified;
 pub use summary::{CallRow, LogDifference, ReplaySummary, StepReplay};
-pub use workload::{peak_requested, scaled};
+pub use workload::scaled;

@@ -7,7 +7,6 @@ use super::probe::PaceProbe;
 use super::stamped::Stamped;
 use super::summary::{LogDifference, ReplaySummary, StepReplay};
 use super::twin::{Twin, simulate};
-use super::workload::peak_requested;
 use crate::alloc_conf::TorchVersion;
 use crate::allocator::{Allocator, Choice, Environment, OptionError};
 use crate::cuda::{Background, Coverage, CudaDevice, DriverError, Gpu, GpuError, Painter};
@@ -15,7 +14,7 @@ use crate::device::{
     AddressPolicy, Device, DeviceError, Logged, MemoryInfo, Profile, SimDevice, Timed,
 };
 use crate::drive::{OnOom, Replay};
-use crate::trace::Trace;
+use crate::trace::{Trace, peak_live_bytes};
 use crate::units::{Bytes, Size};
 
 /// How fast events follow each other.
@@ -109,7 +108,7 @@ pub fn replay(
         }
     };
     let memory = gpu.memory()?;
-    let needed = peak_requested(trace);
+    let needed = peak_live_bytes(trace);
     if needed > memory.free {
         return Err(ReplayError::TooLarge { needed, memory });
     }

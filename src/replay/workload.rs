@@ -1,13 +1,7 @@
 //! Making a trace fit a smaller GPU.
 
-use crate::trace::{Trace, peak_live_bytes};
+use crate::trace::Trace;
 use crate::units::Bytes;
-
-/// The most bytes that are live at any moment, as requested. No allocator can do with less.
-#[must_use]
-pub fn peak_requested(trace: &Trace) -> Bytes {
-    peak_live_bytes(trace)
-}
 
 /// The trace with every size multiplied by `factor`, and nothing made smaller than a byte.
 #[must_use]
@@ -22,14 +16,14 @@ pub fn scaled(trace: &Trace, factor: f64) -> Trace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{AllocId, Event, EventKind, PoolId, StreamId};
+    use crate::trace::{AllocId, Event, EventKind, PoolId, StreamId, peak_live_bytes};
 
     fn event(kind: EventKind, alloc: u32, size: Bytes) -> Event {
         Event { size, alloc: AllocId(alloc), stream: StreamId(0), kind, pool: PoolId::DEFAULT }
     }
 
     #[test]
-    fn the_peak_is_of_what_is_live_and_scales() {
+    fn the_peak_scales() {
         let events = vec![
             event(EventKind::Malloc, 0, 100),
             event(EventKind::Malloc, 1, 50),
@@ -40,8 +34,8 @@ mod tests {
             event(EventKind::Free, 1, 50),
         ];
         let trace = Trace { events, allocs: 4, ..Trace::default() };
-        assert_eq!(peak_requested(&trace), 150);
-        assert_eq!(peak_requested(&scaled(&trace, 0.5)), 75);
+        assert_eq!(peak_live_bytes(&trace), 150);
+        assert_eq!(peak_live_bytes(&scaled(&trace, 0.5)), 75);
         assert_eq!(scaled(&trace, 0.001).events[1].size, 1);
     }
 }

@@ -98,7 +98,7 @@ fn out_of_memory(trace: &Trace) -> Option<Gap> {
 
 /// A step that was not finished when the recording ended. Without steps, all that tells is that memory still grew.
 fn unfinished(trace: &Trace) -> Option<Gap> {
-    let live: Vec<Bytes> = live(trace).map(|(bytes, _)| bytes).collect();
+    let live: Vec<Bytes> = live(trace).map(|live| live.bytes).collect();
     let (&end, peak) = (live.last()?, live.iter().copied().max()?);
     let Some(last) = trace.steps.last() else {
         let grew = live.iter().position(|&live| live == peak)?;

@@ -15,11 +15,9 @@ mod choice;
 mod coverage;
 mod failure;
 mod fingerprint;
-mod floor;
 mod frames;
 mod ground;
 pub mod job;
-mod live_peak;
 mod names;
 mod open;
 mod opened;
@@ -39,13 +37,10 @@ pub use cache::RunCache;
 pub use choice::{Choice, ChoiceError, Choices, choose, under};
 pub(crate) use choice::{as_set, find};
 pub use failure::FileError;
-pub(crate) use floor::least_memory;
 pub(crate) use frames::{
     has_stacks, is_machinery, is_of_engine, is_of_program, is_python, node, without_arguments,
 };
 pub(crate) use ground::{Ground, Owner, Tap};
-pub use live_peak::Peak;
-pub(crate) use live_peak::{live_peak, most_live};
 pub use names::title_of;
 pub use open::{OpenOptions, open, open_all, open_bytes};
 pub use opened::Opened;

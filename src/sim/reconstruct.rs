@@ -11,13 +11,12 @@
 //! ```
 
 use super::coverage::{self, Ending};
-use super::live_peak::live_peak;
 use super::opened::Opened;
 use super::recorded_row::{of_totals, of_verification};
 use crate::alloc_conf::TorchVersion;
 use crate::allocator::Environment;
 use crate::run::RunSummary;
-use crate::trace::{EventKind, Labels, Records, Trace, ingest};
+use crate::trace::{Labels, Records, Trace, ingest, peak_live_bytes};
 use crate::units::{Bytes, Size};
 use crate::verify::{Refused, Verification, begins_with_program, unseen_start, verify};
 
@@ -93,23 +92,17 @@ const NO_ROOM: &str = "it does not say what PyTorch held: its segments have less
 
 /// Whether what was held had room for what was live. In snapshots that were made up it need not.
 fn has_room(recorded: &RunSummary, trace: &Trace) -> bool {
-    let live = live_peak(trace).map_or(0, |peak| peak.requested_bytes);
+    let live = peak_live_bytes(trace);
     recorded.reserved_peak_bytes >= live.max(recorded.active_peak_bytes)
 }
 
 /// The row of the recording with what the trace knows of it.
 fn complete(mut recorded: RunSummary, trace: &Trace) -> RunSummary {
     recorded.events = trace.events.len() as u64;
-    recorded.first_oom_event = first_failure(trace);
+    recorded.first_oom_event = trace.first_failure().map(|event| event as u64);
     let time_of = |event: u64| trace.times_us.get(event as usize).copied();
     recorded.first_oom_us = recorded.first_oom_event.and_then(time_of);
     recorded
-}
-
-/// The first request that failed in the recording.
-fn first_failure(trace: &Trace) -> Option<u64> {
-    let position = trace.events.iter().position(|event| event.kind == EventKind::Attempt);
-    position.map(|index| index as u64)
 }
 
 fn notes(found: &Verification) -> Vec<String> {

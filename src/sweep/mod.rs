@@ -24,8 +24,9 @@ use rayon::prelude::*;
 use twox_hash::XxHash3_128;
 
 use crate::sim::{
-    FileError, Memory, OpenOptions, Opened, Spread, check_assumptions, least_memory, open, run_one,
+    FileError, Memory, OpenOptions, Opened, Spread, check_assumptions, open, run_one,
 };
+use crate::trace::least_memory;
 use unlimited::Unlimited;
 
 /// Everything that a sweep needs apart from its files.

@@ -14,9 +14,9 @@ use crate::cuda::{CudaDevice, Gpu};
 use crate::device::{Call, Observation, Timed};
 use crate::drive::{OnOom, Replay};
 use crate::replay::probe::PaceProbe;
-use crate::replay::workload::{peak_requested, scaled};
-use crate::trace::Trace;
+use crate::replay::workload::scaled;
 use crate::trace::synthetic::Program;
+use crate::trace::{Trace, peak_live_bytes};
 use crate::units::Bytes;
 
 /// Events of each program.
@@ -90,7 +90,7 @@ pub(super) fn observe(
 
 /// The program with larger sizes, so that it takes a quarter of what is free; smaller ones, if it does not fit.
 fn stretched(trace: &Trace, free: Bytes) -> Trace {
-    scaled(trace, (free / 4) as f64 / peak_requested(trace).max(1) as f64)
+    scaled(trace, (free / 4) as f64 / peak_live_bytes(trace).max(1) as f64)
 }
 
 /// Allocators, not bounds; and not the one that makes a call for each 2 MiB of every request, which alone would take

@@ -1,33 +1,71 @@
 //! Live bytes: what a program has requested and not yet given back, whatever the allocator.
 
+use std::ops::Range;
+
 use super::{EventKind, Trace};
 use crate::units::Bytes;
 
-/// Live bytes and blocks after each event. A block is live from its request until its free is complete; bytes are those
-/// that were requested, unrounded. Everything that speaks of live bytes counts them here, or as it is done here.
-pub fn live(trace: &Trace) -> impl Iterator<Item = (Bytes, u64)> {
-    let mut sizes: Vec<Bytes> = vec![0; trace.allocs as usize];
-    trace.events.iter().scan((0, 0), move |(live, blocks), event| {
+/// What is live at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LiveBytes {
+    /// Bytes that were requested, unrounded, and whose free is not complete.
+    pub bytes: Bytes,
+    /// Blocks.
+    pub blocks: u64,
+    /// Those of the bytes that the program has given back, and that another stream may still read.
+    pub pending: Bytes,
+}
+
+/// What is live after each event. Everything that speaks of live bytes counts them here.
+pub fn live(trace: &Trace) -> impl Iterator<Item = LiveBytes> {
+    let mut sizes: Vec<(Bytes, bool)> = vec![(0, false); trace.allocs as usize];
+    trace.events.iter().scan(LiveBytes::default(), move |live, event| {
         let place = event.alloc.0 as usize;
         match event.kind {
             EventKind::Malloc => {
-                sizes[place] = event.size;
-                (*live, *blocks) = (*live + event.size, *blocks + 1);
+                sizes[place] = (event.size, false);
+                (live.bytes, live.blocks) = (live.bytes + event.size, live.blocks + 1);
+            }
+            EventKind::FreeRequested => {
+                let (size, is_pending) = &mut sizes[place];
+                live.pending += if std::mem::replace(is_pending, true) { 0 } else { *size };
             }
             EventKind::Free | EventKind::FreeCompleted => {
-                *live -= std::mem::take(&mut sizes[place]);
-                *blocks = u64::saturating_sub(*blocks, 1);
+                let (size, is_pending) = std::mem::take(&mut sizes[place]);
+                live.bytes -= size;
+                live.pending -= if is_pending { size } else { 0 };
+                live.blocks = live.blocks.saturating_sub(1);
             }
-            EventKind::FreeRequested | EventKind::Attempt | EventKind::Trim => {}
+            EventKind::Attempt | EventKind::Trim => {}
         }
-        Some((*live, *blocks))
+        Some(*live)
     })
 }
 
-/// The most bytes that were live, or 0.
+/// The first event of a range after which most bytes are live, and what is live then; `None` of an empty range.
+#[must_use]
+pub fn most_live(trace: &Trace, range: Range<usize>) -> Option<(usize, LiveBytes)> {
+    let states = live(trace).enumerate().take(range.end).skip(range.start);
+    states.reduce(|most, state| if state.1.bytes > most.1.bytes { state } else { most })
+}
+
+/// The peak of live bytes, or 0.
 #[must_use]
 pub fn peak_live_bytes(trace: &Trace) -> Bytes {
-    live(trace).map(|(bytes, _)| bytes).max().unwrap_or(0)
+    most_live(trace, 0..trace.events.len()).map_or(0, |(_, live)| live.bytes)
+}
+
+/// The least memory that any allocator needs. What is pending does not count: an allocator that runs short can wait for
+/// the stream. What was refused counts, since the program asked for it.
+#[must_use]
+pub fn least_memory(trace: &Trace) -> Bytes {
+    // What was given back before the recording began follows behind what was live then.
+    let states = live(trace).zip(&trace.events).skip(trace.start_events.saturating_sub(1));
+    let needed = states.map(|(live, event)| {
+        let refused = if event.kind == EventKind::Attempt { event.size } else { 0 };
+        live.bytes - live.pending + refused
+    });
+    needed.max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -50,11 +88,16 @@ mod tests {
             event(EventKind::FreeRequested, 0, 10),
             event(EventKind::Malloc, 1, 15),
             event(EventKind::FreeCompleted, 0, 10),
-            event(EventKind::Attempt, 2, 100),
+            event(EventKind::Attempt, 2, 2),
             event(EventKind::Free, 1, 15),
+            event(EventKind::Malloc, 2, 3),
         ];
-        let states: Vec<_> = live(&trace).collect();
-        assert_eq!(states, [(10, 1), (10, 1), (25, 2), (15, 1), (15, 1), (0, 0)]);
+        let states: Vec<_> = live(&trace).map(|s| (s.bytes, s.blocks, s.pending)).collect();
+        let expected =
+            [(10, 1, 0), (10, 1, 10), (25, 2, 10), (15, 1, 0), (15, 1, 0), (0, 0, 0), (3, 1, 0)];
+        assert_eq!(states, expected);
         assert_eq!(peak_live_bytes(&trace), 25);
+        assert_eq!(most_live(&trace, 3..7).map(|(event, _)| event), Some(3));
+        assert_eq!(least_memory(&trace), 17, "what was given back is not in use");
     }
 }

@@ -16,6 +16,6 @@ pub use entry::{Action, Entry};
 pub use event::{AllocId, Event, EventKind, PoolId, StreamId};
 pub use layout::{BlockState, Layout, Segment, SegmentBlock};
 pub use lifetime::{Lifetime, lifetimes};
-pub use live::{live, peak_live_bytes};
+pub use live::{LiveBytes, least_memory, live, most_live, peak_live_bytes};
 pub use trace::{Labels, StartBlock, Step, Trace};
 pub use warning::{Warning, WarningKind};

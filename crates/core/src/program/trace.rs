@@ -81,6 +81,12 @@ impl Trace {
         self.events.iter().filter(is_request).count() as u64
     }
 
+    /// The first request that failed in the recording.
+    #[must_use]
+    pub fn first_failure(&self) -> Option<usize> {
+        self.events.iter().position(|event| event.kind == EventKind::Attempt)
+    }
+
     /// Number of the call stack of the request that event number `event` is, or is the free of.
     #[must_use]
     pub fn stack_of(&self, event: usize) -> u32 {
