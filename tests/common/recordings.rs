@@ -28,3 +28,15 @@ fn in_folder(folder: &Path) -> BTreeMap<String, PathBuf> {
     });
     named.collect()
 }
+
+/// A case of `tests/data/cases`, or of the larger ones next to the checkout; `None`, said aloud, where these are not
+/// at hand.
+pub(crate) fn case(name: &str) -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = [root.join("tests/data/cases"), root.join("../shared/cases")];
+    let found = folders.into_iter().map(|folder| folder.join(name)).find(|path| path.exists());
+    if found.is_none() {
+        eprintln!("SKIPPED: {name} is not here");
+    }
+    found
+}

@@ -1,25 +1,12 @@
 //! Coverage: what people bring is not always a complete recording, and no answer may claim more than it shows.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::common::cli::gmlake_sim;
-use crate::common::recordings;
-use gmlake::plan::{FitVerdict, JobFit, PlanOptions, RankFit, plan, trial};
-use gmlake::sim::{Choices, OpenOptions, Opened, choose, open, open_bytes};
-use gmlake::trace::{self, CoverageKind, LoadOptions, Records, choose_device, write_snapshot};
-use gmlake::verify::state_at;
+use crate::common::recordings::{self, case};
+use gmlake::sim::{OpenOptions, Opened, open};
+use gmlake::trace::CoverageKind;
 use serde_json::Value;
-
-/// A case of this folder, or of the larger ones next to the checkout.
-fn case(name: &str) -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folders = [root.join("tests/data/cases"), root.join("../shared/cases")];
-    let found = folders.into_iter().map(|folder| folder.join(name)).find(|path| path.is_file());
-    if found.is_none() {
-        eprintln!("SKIPPED: {name} is not here");
-    }
-    found
-}
 
 fn coverage_of(name: &str) -> Option<(Opened, CoverageKind)> {
     let opened = open(&case(name)?, &OpenOptions::default()).expect("it opens");
@@ -152,104 +139,4 @@ fn every_command_warns_of_a_state_without_history() {
     assert_eq!(answer["verdict"], "unknown");
     assert_eq!(answer["coverage"]["kind"], "state_only");
     assert_eq!(answer["is_lower_bound"], true);
-}
-
-/// The ways in which a recording is cut.
-#[derive(Debug, Clone, Copy)]
-enum Cut {
-    /// The history stops, and the snapshot is taken later.
-    Stopped,
-    /// The beginning is lost.
-    Tail,
-    /// The snapshot is taken here.
-    Dumped,
-    /// The history stops, and the file says that nothing was held.
-    Emptied,
-}
-
-fn cut(records: &Records, at: usize, how: Cut) -> Records {
-    let mut part = records.clone();
-    match how {
-        Cut::Stopped => part.entries.truncate(at),
-        Cut::Tail => drop(part.entries.drain(..at)),
-        Cut::Dumped => {
-            let conf = part.settings.clone().unwrap_or_default();
-            part.segments = state_at(records, at, &conf).layout.segments;
-            part.entries.truncate(at);
-        }
-        Cut::Emptied => {
-            part.entries.truncate(at);
-            part.segments.clear();
-        }
-    }
-    part.annotations.retain(|annotation| {
-        part.entries.last().is_some_and(|last| annotation.time_us <= last.time_us)
-    });
-    part.live_stacks.clear();
-    part
-}
-
-fn reopen(records: &Records) -> Opened {
-    let mut bytes = Vec::new();
-    write_snapshot(records, &mut bytes).expect("memory takes it");
-    open_bytes(Path::new("cut.pickle"), &bytes, &OpenOptions::default()).expect("it opens")
-}
-
-fn caching() -> Choices {
-    let allocators = choose(&["caching".to_owned()], &[]).expect("it is known");
-    Choices { allocators, ..Choices::default() }
-}
-
-fn need(opened: &Opened) -> (u64, u64) {
-    let options = PlanOptions { choices: caching(), targets: Vec::new(), resolution: 2 << 20 };
-    let plan = plan(opened, &options).expect("it runs");
-    (plan.live_peak_bytes, plan.needs[0].smallest_bytes().unwrap_or(0))
-}
-
-fn verdict(opened: &Opened, capacity: u64) -> FitVerdict {
-    let choices = caching();
-    let trial = trial(opened, &choices.allocators[0], &choices, capacity).expect("it runs");
-    let coverage = opened.coverage.clone();
-    let rank = RankFit { rank: None, file: String::new(), coverage, trial };
-    JobFit { ranks: vec![rank], failures: Vec::new() }.verdict().expect("a rank was read")
-}
-
-/// Cut at any event, in any way: the bound holds, and no device fits that does not hold the complete job.
-#[test]
-fn no_cut_recording_claims_more_than_the_complete_one() {
-    let python = case("stacks/python.pickle").map(|path| ("python".to_owned(), path));
-    let small = ["streams", "opt-1.3b-N", "zero3-opt-1.3b-N-w4.b24.r0"];
-    let shipped = recordings::all().into_iter().filter(|(name, _)| small.contains(&name.as_str()));
-    let mut cuts = 0;
-    for (name, path) in shipped.chain(python) {
-        let all = trace::load(&path, &LoadOptions::default()).unwrap();
-        let records = choose_device(all, None, &path).unwrap();
-        let whole = reopen(&records);
-        assert_eq!(whole.coverage.kind(), CoverageKind::Complete, "{name}");
-        let (live, smallest) = need(&whole);
-        for (number, how) in [Cut::Stopped, Cut::Tail, Cut::Dumped, Cut::Emptied]
-            .into_iter()
-            .flat_map(|how| (1..8).map(move |number| (number, how)))
-        {
-            // Not at even parts of the recording: steps are even, too.
-            let at = records.entries.len() * number / 8 + 7 * number * number;
-            let at = at.min(records.entries.len() - 1);
-            let opened = reopen(&cut(&records, at, how));
-            let what = format!("{name} {how:?} at {at}: {:?}", opened.coverage);
-            let (part_live, _) = need(&opened);
-            assert!(part_live <= live, "{what}: {part_live} of {live}");
-            if let Some(recorded) = &opened.recorded {
-                let of_whole = whole.recorded.as_ref().unwrap().reserved_peak_bytes;
-                assert!(recorded.reserved_peak_bytes <= of_whole, "{what}");
-            }
-            if matches!(how, Cut::Dumped) && !opened.coverage.is_lower_bound() {
-                continue;
-            }
-            for capacity in [part_live, (part_live + smallest) / 2, smallest - (2 << 20)] {
-                assert_ne!(verdict(&opened, capacity), FitVerdict::Fits, "{what}: {capacity}");
-            }
-            cuts += 1;
-        }
-    }
-    assert!(cuts >= 60, "{cuts} cuts");
 }

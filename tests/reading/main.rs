@@ -8,7 +8,9 @@ mod common;
 mod flaky_server;
 
 mod bad_input;
+mod cases;
 mod coverage;
+mod cuts;
 mod formats;
 mod inputs;
 mod messages;

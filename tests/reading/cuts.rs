@@ -1,0 +1,268 @@
+//! Cuts: recordings cut anywhere, in any way. No answer says more than the complete recording confirms.
+
+use std::path::Path;
+
+use crate::common::recordings::{self, case};
+use gmlake::alloc_conf::TypedConf;
+use gmlake::blame::{Question, blame};
+use gmlake::compare::show::{ReportFormat, verdict as sentence};
+use gmlake::compare::{Comparison, Report, compare, compare_in_depth};
+use gmlake::device::Profile;
+use gmlake::page::Page;
+use gmlake::plan::{FitVerdict, JobFit, PlanOptions, RankFit, plan, trial};
+use gmlake::sim::{Choices, Conf, Memory, OpenOptions, Opened, Setup, choose, open_bytes, run};
+use gmlake::sweep::{Grid, SweepPlan, sweep};
+use gmlake::trace::{self, CoverageKind, LoadOptions, Records, choose_device, write_snapshot};
+use gmlake::tune::{TuneOptions, tune};
+use gmlake::verify::state_at;
+
+/// The ways in which a recording is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    /// The history stops, and the snapshot is taken later.
+    Stopped,
+    /// The beginning is lost.
+    Tail,
+    /// The snapshot is taken here.
+    Dumped,
+    /// The history stops, and the file says that nothing was held.
+    Emptied,
+}
+
+const WAYS: [Cut; 4] = [Cut::Stopped, Cut::Tail, Cut::Dumped, Cut::Emptied];
+
+fn cut(records: &Records, at: usize, how: Cut) -> Records {
+    let mut part = records.clone();
+    match how {
+        Cut::Stopped => part.entries.truncate(at),
+        Cut::Tail => drop(part.entries.drain(..at)),
+        Cut::Dumped => {
+            let conf = part.settings.clone().unwrap_or_default();
+            part.segments = state_at(records, at, &conf).layout.segments;
+            part.entries.truncate(at);
+        }
+        Cut::Emptied => {
+            part.entries.truncate(at);
+            part.segments.clear();
+        }
+    }
+    part.annotations.retain(|annotation| {
+        part.entries.last().is_some_and(|last| annotation.time_us <= last.time_us)
+    });
+    part.live_stacks.clear();
+    part
+}
+
+/// A complete recording, and what is said of it.
+struct Whole {
+    name: String,
+    records: Records,
+    opened: Opened,
+}
+
+impl Whole {
+    fn open(name: &str, path: &Path, stacks: bool) -> Self {
+        let options = LoadOptions { stacks, ..LoadOptions::default() };
+        let records = choose_device(trace::load(path, &options).unwrap(), None, path).unwrap();
+        let opened = open_bytes(Path::new(name), &written(&records), &with_stacks(stacks)).unwrap();
+        assert_eq!(opened.coverage.kind(), CoverageKind::Complete, "{name}");
+        Self { name: name.to_owned(), records, opened }
+    }
+
+    /// The recording cut at so many places in every way, and what each part is.
+    fn parts(&self, places: usize) -> impl Iterator<Item = (Cut, Records, String)> {
+        let cuts = WAYS.into_iter().flat_map(move |how| (1..places).map(move |n| (n, how)));
+        cuts.map(move |(number, how)| {
+            // Not at even parts of the recording: steps are even, too.
+            let at = self.records.entries.len() * number / places + 7 * number * number;
+            let at = at.min(self.records.entries.len() - 1);
+            let what = format!("{} {how:?} at {at}", self.name);
+            (how, cut(&self.records, at, how), what)
+        })
+    }
+}
+
+fn with_stacks(stacks: bool) -> OpenOptions {
+    OpenOptions { stacks, ..OpenOptions::default() }
+}
+
+fn written(records: &Records) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write_snapshot(records, &mut bytes).expect("memory takes it");
+    bytes
+}
+
+fn reopen(records: &Records) -> Opened {
+    let name = Path::new("cut.pickle");
+    open_bytes(name, &written(records), &with_stacks(true)).expect("it opens")
+}
+
+fn allocators(names: &[&str]) -> Choices {
+    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+    let allocators = choose(&names, &[]).expect("they are known");
+    Choices { allocators, open: with_stacks(true), ..Choices::default() }
+}
+
+fn need(opened: &Opened) -> (u64, u64) {
+    let choices = allocators(&["caching"]);
+    let options = PlanOptions { choices, targets: Vec::new(), resolution: 2 << 20 };
+    let plan = plan(opened, &options).expect("it runs");
+    (plan.live_peak_bytes, plan.needs[0].smallest_bytes().unwrap_or(0))
+}
+
+fn verdict(opened: &Opened, capacity: u64) -> FitVerdict {
+    let choices = allocators(&["caching"]);
+    let trial = trial(opened, &choices.allocators[0], &choices, capacity).expect("it runs");
+    let coverage = opened.coverage.clone();
+    let rank = RankFit { rank: None, file: String::new(), coverage, trial };
+    JobFit { ranks: vec![rank], failures: Vec::new() }.verdict().expect("a rank was read")
+}
+
+/// Cut at any event, in any way: the bound holds, and no device fits that does not hold the complete job.
+#[test]
+fn no_cut_recording_claims_more_than_the_complete_one() {
+    let python = case("stacks/python.pickle").map(|path| ("python".to_owned(), path));
+    let small = ["streams", "opt-1.3b-N", "zero3-opt-1.3b-N-w4.b24.r0"];
+    let shipped = recordings::all().into_iter().filter(|(name, _)| small.contains(&name.as_str()));
+    let mut cuts = 0;
+    for (name, path) in shipped.chain(python) {
+        let whole = Whole::open(&name, &path, false);
+        let (live, smallest) = need(&whole.opened);
+        for (how, records, what) in whole.parts(8) {
+            let opened = reopen(&records);
+            let what = format!("{what}: {:?}", opened.coverage);
+            let (part_live, _) = need(&opened);
+            assert!(part_live <= live, "{what}: {part_live} of {live}");
+            if let Some(recorded) = &opened.recorded {
+                let of_whole = whole.opened.recorded.as_ref().unwrap().reserved_peak_bytes;
+                assert!(recorded.reserved_peak_bytes <= of_whole, "{what}");
+            }
+            // A dump between two whole steps cannot be told from a shorter job.
+            if how == Cut::Dumped && !opened.coverage.is_lower_bound() {
+                continue;
+            }
+            for capacity in [part_live, (part_live + smallest) / 2, smallest - (2 << 20)] {
+                assert_ne!(verdict(&opened, capacity), FitVerdict::Fits, "{what}: {capacity}");
+            }
+            cuts += 1;
+        }
+    }
+    assert!(cuts >= 60, "{cuts} cuts");
+}
+
+/// The recordings on which every other question is asked of every cut.
+fn questioned() -> Vec<Whole> {
+    let streams = recordings::all().remove("streams").map(|path| ("streams", path));
+    let python = case("stacks/python.pickle").map(|path| ("python", path));
+    let found = streams.into_iter().chain(python);
+    found.map(|(name, path)| Whole::open(name, &path, true)).collect()
+}
+
+/// What a comparison is written as, for people and for programs.
+fn shown(comparison: &Comparison) -> Vec<String> {
+    let text = |report: &dyn Report| {
+        let mut out = Vec::new();
+        report.write(std::slice::from_ref(comparison), &mut out).expect("memory takes it");
+        String::from_utf8(out).expect("it is a text")
+    };
+    let markdown = ReportFormat::Markdown.report(Path::new("a.md")).unwrap();
+    vec![sentence(comparison), text(&*markdown), text(&Page::default())]
+}
+
+#[test]
+fn compare_report_and_blame_give_bounds_that_hold_and_say_that_they_are_bounds() {
+    let choices = allocators(&["caching", "bound"]);
+    let folder = tempfile::tempdir().unwrap();
+    for whole in questioned() {
+        let complete = compare(&whole.opened, &choices).unwrap();
+        let of_whole = blame(&whole.opened, &Question::default()).unwrap();
+        for (_, records, what) in whole.parts(5) {
+            let part = reopen(&records);
+            let found = compare(&part, &choices).unwrap();
+            for run in found.runs.iter().filter(|run| run.allocator != gmlake::run::RECORDED) {
+                let all = complete.run(&run.allocator).unwrap();
+                assert!(run.requested_peak_bytes <= all.requested_peak_bytes, "{what}: {run:?}");
+                assert!(run.active_peak_bytes <= all.active_peak_bytes, "{what}: {run:?}");
+            }
+            let blamed = blame(&part, &Question::default()).unwrap();
+            assert!(blamed.live_bytes <= of_whole.live_bytes, "{what}");
+            assert_eq!(found.coverage, part.coverage, "{what}");
+            let Some(caution) = part.coverage.caution() else { continue };
+            let file = folder.path().join("cut.pickle");
+            std::fs::write(&file, written(&records)).unwrap();
+            let deep = compare_in_depth(&[file], &choices, |_| {}).remove(0).unwrap();
+            for text in shown(&deep) {
+                let reason = part.coverage.reason();
+                assert!(text.contains(&reason), "{what}: {reason}: {text}");
+            }
+            assert!(found.notes.contains(&caution), "{what}: {:?}", found.notes);
+        }
+    }
+}
+
+/// What tune recommends, the complete recording confirms: it holds no more than PyTorch's defaults do.
+#[test]
+fn tune_recommends_nothing_that_the_complete_recording_refutes() {
+    let mut recommended = 0;
+    for whole in questioned() {
+        for (_, records, what) in whole.parts(4) {
+            let part = reopen(&records);
+            if part.too_little_to_tune().is_some() {
+                continue;
+            }
+            let options = TuneOptions {
+                setup: Setup::default(),
+                memory: Memory::AsRecorded,
+                profile: Profile::open("h200").unwrap(),
+                worth: 0.01,
+            };
+            let found = tune(&part, &options).unwrap();
+            let held = |conf: &str| {
+                let conf = Conf::Typed(TypedConf::new(conf, None).unwrap());
+                let choice = allocators(&[conf.allocator()]).allocators.remove(0);
+                let setup = Setup { conf: Some(conf), ..Setup::default() };
+                run(&whole.opened, &choice, &setup).unwrap().reserved_peak_bytes
+            };
+            let (best, usual) = (held(&found.best.conf), held(""));
+            assert!(best <= usual, "{what}: {}: {best} of {usual}", found.best.conf);
+            recommended += usize::from(found.helps());
+        }
+    }
+    // Without the larger recording, which lies next to the checkout, there may be none.
+    assert!(recommended > 0 || case("stacks/python.pickle").is_none());
+}
+
+/// A sweep of cut recordings has rows as any other; what they are is said first.
+#[test]
+fn sweep_says_of_every_cut_recording_that_its_rows_are_bounds() {
+    let folder = tempfile::tempdir().unwrap();
+    let (names, axes) = (["caching".to_owned()], ["device-memory=16MiB,unlimited".to_owned()]);
+    for whole in questioned() {
+        let complete = rows(&whole.records, &names, &axes, folder.path());
+        for (_, records, what) in whole.parts(5) {
+            let (part, found) = (reopen(&records), rows(&records, &names, &axes, folder.path()));
+            assert_eq!(found.caution.is_some(), part.coverage.is_lower_bound(), "{what}");
+            for (row, all) in found.rows.iter().zip(&complete.rows) {
+                assert!(row.oom_count == 0 || all.oom_count > 0, "{what}: {row:?}");
+            }
+        }
+    }
+}
+
+fn rows(
+    records: &Records,
+    names: &[String],
+    axes: &[String],
+    folder: &Path,
+) -> gmlake::sweep::Swept {
+    let file = folder.join("cut.pickle");
+    std::fs::write(&file, written(records)).unwrap();
+    let plan = SweepPlan {
+        grid: Grid::new(names, axes, &Setup::default()).unwrap(),
+        open: OpenOptions::default(),
+        is_strict: false,
+        only_fitting: false,
+        journal: None,
+    };
+    sweep(&[file], &plan, || ()).remove(0).unwrap()
+}
