@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::host_memory::HostMemory;
 use super::post::Post;
-use super::workspace::{Asked, Layer, Workspaces};
+use super::workspace::{Asked, Basis, Guess, Guesses, Layer, Subject, Workspaces};
 use super::{Addresses, Completion, Graphs, HostPace, Known, Memory, Properties, Timeline, Work};
 use gmlake_core::units::Bytes;
 
@@ -108,6 +108,8 @@ pub struct VirtualGpu {
     unwritten: BTreeSet<String>,
     /// Layers whose workspaces are estimates, and their convolutions as lines of text.
     estimated: (FxHashSet<Layer>, BTreeSet<String>),
+    /// Workspaces that are not known.
+    pub guesses: Guesses,
     next_object: u64,
 }
 
@@ -131,6 +133,7 @@ impl VirtualGpu {
             unknown_reads: 0,
             unwritten: BTreeSet::new(),
             estimated: Default::default(),
+            guesses: Guesses::default(),
             next_object: 0x1_0000,
         }
     }
@@ -188,11 +191,17 @@ impl VirtualGpu {
             return bytes;
         }
         let is_hopper = self.conf.card.chip.capability == (9, 0);
-        if asked.convolution.is_estimate() || !is_hopper {
-            self.estimated.0.extend(Layer::of(&asked.convolution));
+        let it = &asked.convolution;
+        let basis = if is_hopper { it.basis() } else { Basis::Rule };
+        let bytes = it.workspace();
+        if basis != Basis::Measured {
+            self.estimated.0.extend(Layer::of(it));
             self.estimated.1.insert(line);
+            let (ends, chances) = it.spread(basis, bytes);
+            let guess = Guess { what: "convolutions", bytes, ends, chances };
+            self.guesses.note(Subject::Convolution(asked.clone()), guess);
         }
-        asked.convolution.workspace()
+        bytes
     }
 
     /// The most memory that was ever in use, on the device that used most.
@@ -212,6 +221,8 @@ impl VirtualGpu {
             "unwritten": self.unwritten,
             "estimated_workspaces": self.estimated.0.len(),
             "estimated": self.estimated.1,
+            "guesses": self.guesses.rows().collect::<Vec<_>>(),
+            "guesses_used": self.guesses.runs(),
             "workspaces_of_others": self.conf.workspaces.of_others,
             "peak_bytes": self.peak(),
             "host_peak_bytes": self.host.peaks(),

@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 use crate::exports::descriptor::{Descriptor, Descriptors};
 use crate::exports::plan::{self, Plan};
 use crate::exports::state::{self, Stream, gpu, number, pointer, put};
-use crate::workspace::ATTENTION;
+use crate::workspace::{ATTENTION, Subject};
 
 /// `cudnnStatus_t`
 type Status = c_int;
@@ -215,6 +215,7 @@ pub extern "C" fn cudnnBackendExecute(
 ) -> Status {
     let work = match computes(number(plan)) {
         Plan::Convolution(asked) => {
+            state::ran(|| Subject::Convolution(asked.clone()));
             let it = asked.convolution;
             let results = it.output.iter().product::<u64>() as f64;
             let precision = if it.element == 2 { Precision::Half } else { Precision::Tensor32 };

@@ -1,10 +1,18 @@
 //! cuFFT: plans, and their work areas. PyTorch allocates these itself.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 
-use crate::workspace::Fourier;
+use crate::workspace::{Fourier, Guess, Subject};
 
-use crate::exports::state::put;
+use crate::exports::objects::Objects;
+use crate::exports::state::{self, gpu, pointer, put};
+
+/// What each plan transforms, by its number.
+static PLANS: Objects<Fourier> = Objects::new();
+
+fn place(plan: c_int) -> *mut c_void {
+    pointer(plan.max(0) as u64)
+}
 
 /// `CUFFT_INVALID_VALUE`
 const INVALID_VALUE: c_int = 4;
@@ -12,7 +20,7 @@ const INVALID_VALUE: c_int = 4;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cufftCreate(to: *mut c_int) -> c_int {
     // SAFETY: the caller hands over a place for the plan.
-    unsafe { put(to, 1) }
+    unsafe { put(to, (gpu().object() & 0x7FFF_FFFF) as c_int) }
 }
 
 /// Whether a `cudaDataType` is real, and bytes of a complex number of its precision.
@@ -27,7 +35,7 @@ fn precision(kind: c_int) -> (bool, u64) {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cufftXtMakePlanMany(
-    _plan: c_int,
+    plan: c_int,
     rank: c_int,
     sizes: *const i64,
     _input_sizes: *const i64,
@@ -54,6 +62,26 @@ pub unsafe extern "C" fn cufftXtMakePlanMany(
         real: real_input || precision(output).0,
         complex,
     };
+    let bytes = transform.workspace();
+    let (ends, chances) = transform.spread(bytes);
+    let guess = Guess { what: "Fourier transforms", bytes, ends, chances };
+    state::guess(Subject::Fourier(transform.clone()), guess);
+    PLANS.set(place(plan), transform);
     // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, transform.workspace() as usize) }
+    unsafe { put(to, bytes as usize) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cufftXtExec(plan: c_int) -> c_int {
+    state::ran(|| {
+        let other = || Subject::Other("cufftXtExec", Vec::new());
+        PLANS.get(place(plan)).map_or_else(other, Subject::Fourier)
+    });
+    0
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cufftDestroy(plan: c_int) -> c_int {
+    PLANS.forget(place(plan));
+    0
 }

@@ -1,19 +1,17 @@
 //! The smaller libraries: NVRTC, CUPTI, and sizes of workspaces that are not known.
 //!
-//! cuSOLVER says here that it needs no workspace for any decomposition. That is wrong: for a matrix of 2 x 2 the real
-//! one asks for 3 MiB in a QR decomposition, for 260 KiB in one into eigenvalues, and for less than 1 KiB in LU and
-//! Cholesky. How this grows with the matrix was not measured.
+//! What cuSOLVER answers was measured for the usual decompositions, and is a guess for others (`decomposition.rs`).
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use crate::exports::state::{self, put};
+use crate::workspace::{Guess, Subject, decomposition};
 
 /// The status by which all of these libraries say yes.
 const SUCCESS: c_int = 0;
 
-/// A function that asks how large a workspace must be: which arguments are places for answers, and their type.
-///
-/// None is needed, since nothing runs.
+/// A function that asks how large a workspace must be: which arguments are places for answers, and their type. The first
+/// answer is the device's, in bytes (`usize`) or elements (`c_int`); the second one is the host's, which needs none.
 macro_rules! no_workspace {
     ($name:ident($($place:literal),* : $type:ty)) => {
         #[unsafe(no_mangle)]
@@ -24,10 +22,12 @@ macro_rules! no_workspace {
         ) -> c_int {
             state::trace(stringify!($name));
             let arguments = [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t];
+            let is_bytes = size_of::<$type>() == size_of::<usize>();
+            let mut size = crate::exports::libraries::ask(stringify!($name), &arguments, is_bytes);
             $({
                 let to = std::ptr::with_exposed_provenance_mut::<$type>(arguments[$place - 1]);
                 // SAFETY: the caller's argument of this number is a place for the size.
-                unsafe { put(to, 0) };
+                unsafe { put(to, std::mem::take(&mut size) as $type) };
             })*
             0
         }
@@ -35,6 +35,25 @@ macro_rules! no_workspace {
 }
 
 pub(crate) use no_workspace;
+
+/// The size of a workspace that a function asks for and that is about to be used, in bytes or elements.
+pub fn ask(name: &'static str, arguments: &[usize], is_bytes: bool) -> u64 {
+    let arguments: Vec<u64> = arguments.iter().map(|&it| it as u64).collect();
+    let (bytes, low, high) = decomposition(name, &arguments);
+    let element = match name.as_bytes().get("cusolverDn".len()) {
+        _ if is_bytes => 1,
+        Some(b'D' | b'C') => 8,
+        Some(b'Z') => 16,
+        _ => 4,
+    };
+    let bytes = bytes.next_multiple_of(element);
+    let ends = (low.min(bytes), high.max(bytes));
+    let guess = Guess { what: "decompositions", bytes, ends, chances: (25, 25) };
+    let subject = Subject::Other(name, vec![bytes, low, high]);
+    state::guess(subject.clone(), guess);
+    state::ran(|| subject);
+    bytes / element
+}
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvrtcVersion(major: *mut c_int, minor: *mut c_int) -> c_int {

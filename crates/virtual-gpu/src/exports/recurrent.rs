@@ -5,7 +5,7 @@
 
 use std::ffi::{c_float, c_int, c_void};
 
-use crate::workspace::{Cell, DROPOUT_STATES, Part, Recurrent};
+use crate::workspace::{Cell, DROPOUT_STATES, Guess, Part, Recurrent, Subject};
 use crate::{ALIGNED, Precision, Work};
 
 use crate::exports::dnn;
@@ -173,7 +173,11 @@ pub unsafe extern "C" fn cudnnGetRNNTempSpaceSizes(
     reserve: *mut usize,
 ) -> Status {
     let Some(network) = running(network, data) else { return BAD_PARAMETER };
-    for (to, bytes) in [(workspace, network.workspace()), (reserve, network.reserve())] {
+    let bytes = network.workspace();
+    let (ends, chances) = network.spread(bytes);
+    let guess = Guess { what: "recurrent layers", bytes, ends, chances };
+    state::guess(Subject::Recurrent(network), guess);
+    for (to, bytes) in [(workspace, bytes), (reserve, network.reserve())] {
         if !to.is_null() {
             // SAFETY: the caller hands over places for the sizes.
             unsafe { to.write(bytes as usize) };
@@ -237,6 +241,7 @@ fn described(part: Part, kind: c_int) -> Tensor {
 /// A way through a network, forwards or backwards: each weight is multiplied with each token.
 fn run(handle: *mut c_void, network: *mut c_void, data: *mut c_void) -> Status {
     let Some(network) = running(network, data) else { return BAD_PARAMETER };
+    state::ran(|| Subject::Recurrent(network));
     let products = network.tokens as f64 * (network.weights() / network.element) as f64;
     let results = (network.tokens * network.output) as f64;
     let precision = if network.element == 2 { Precision::Half } else { Precision::Tensor32 };

@@ -10,6 +10,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::workspace::{Guess, Subject};
 use crate::{Asker, Conf, VirtualGpu, Work};
 
 /// Where device addresses lie.
@@ -212,6 +213,19 @@ pub fn work(on: Stream, work: Work) {
     let on = stream(on);
     WORKS.set(true);
     gpu_now().work(on, work);
+}
+
+/// Notes a workspace of which not all is known. See [`ran`].
+pub fn guess(subject: Subject, guess: Guess) {
+    gpu().guesses.note(subject, guess);
+}
+
+/// Notes that a workspace is in use now, if it is a guess.
+pub fn ran(subject: impl FnOnce() -> Subject) {
+    let guesses = &mut gpu().guesses;
+    if !guesses.is_empty() {
+        guesses.ran(&subject(), clock_ns(libc::CLOCK_REALTIME) / 1000);
+    }
 }
 
 /// Writes a result where the caller wants it.

@@ -135,7 +135,7 @@ table! {
             cuStreamIsCapturing cuStreamQuery cuStreamSynchronize cuStreamWaitEvent
             cuThreadExchangeStreamCaptureMode;
         fourier:
-            cufftCreate cufftXtMakePlanMany;
+            cufftCreate cufftDestroy cufftXtExec cufftXtMakePlanMany;
         host:
             cuMemAllocHost_v2 cuMemAllocManaged cuMemFreeHost cuMemHostAlloc
             cuMemHostGetDevicePointer_v2 cuMemHostRegister_v2 cuMemHostUnregister
@@ -279,7 +279,7 @@ table! {
         cusolverDnDestroySyevjInfo cusolverDnSetStream cusolverDnXgesvdjSetMaxSweeps
         cusolverDnXgesvdjSetSortEig cusolverDnXgesvdjSetTolerance cusolverDnXsyevjSetSortEig
         // cuFFT and cuRAND
-        cufftDestroy cufftSetAutoAllocation cufftSetStream cufftSetWorkArea cufftXtExec
+        cufftSetAutoAllocation cufftSetStream cufftSetWorkArea
         // NVRTC, CUPTI
         cuptiActivityDisable cuptiActivityEnable cuptiActivityEnableCudaEventDeviceTimestamps
         cuptiActivityEnableDriverApi cuptiActivityEnableRuntimeApi cuptiActivityFlushAll

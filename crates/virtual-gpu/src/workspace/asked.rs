@@ -17,7 +17,7 @@ use serde::Deserialize;
 use super::convolution::{Convolution, Direction};
 
 /// A convolution, with all that decides what cuDNN takes for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Asked {
     /// Its tensors, and what is computed.
     pub convolution: Convolution,

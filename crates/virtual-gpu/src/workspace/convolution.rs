@@ -19,7 +19,7 @@ pub enum Direction {
 }
 
 /// A convolution as cuDNN gets it. Sizes are those of the tensors: batch, channels, then space.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Convolution {
     /// What is computed.
     pub direction: Direction,
@@ -142,7 +142,7 @@ impl Convolution {
         self.weight[2..].iter().product()
     }
 
-    fn bytes_of(&self, sizes: &[u64]) -> u64 {
+    pub(super) fn bytes_of(&self, sizes: &[u64]) -> u64 {
         sizes.iter().product::<u64>() * self.element
     }
 

@@ -3,7 +3,7 @@
 //! A short line is transformed within one kernel. A longer one is taken in several passes, with a copy between them.
 
 /// A Fourier transform as cuFFT gets it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Fourier {
     /// Sizes that are transformed, the innermost last.
     pub sizes: Vec<u64>,

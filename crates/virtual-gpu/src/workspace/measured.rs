@@ -27,6 +27,21 @@ const TABLE: &str = include_str!("convolutions.csv");
 /// PyTorch rounds what it allocates to as many bytes; the table counts in them.
 pub const UNIT: u64 = 512;
 
+/// Batches of which each layer of the table was measured; of float16 only these.
+const BATCHES: [u64; 10] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256];
+const BATCHES_OF_FLOAT16: [u64; 6] = [8, 16, 32, 64, 128, 256];
+
+/// What a convolution's bytes rest on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Basis {
+    /// This very convolution was measured.
+    Measured,
+    /// The layer was, at other sizes.
+    Between,
+    /// Only the rule: no such layer was measured.
+    Rule,
+}
+
 /// Pixels of a batch, and how many units a workspace there is larger than the rule says, or smaller.
 pub type Point = (u64, i64);
 
@@ -43,21 +58,33 @@ impl Convolution {
         self.measured().unwrap_or_else(|| self.by_rule())
     }
 
-    /// Whether the workspace is only the rule's, for a layer that was not measured.
+    /// What the bytes rest on.
     #[must_use]
-    pub fn is_estimate(&self) -> bool {
-        self.measured().is_none()
+    pub fn basis(&self) -> Basis {
+        let batch = self.input.first().unwrap_or(&0);
+        let all = if self.is_float16 { &BATCHES_OF_FLOAT16[..] } else { &BATCHES };
+        match self.found() {
+            None => Basis::Rule,
+            Some((layer, _)) if layer.pixels > 0 && all.contains(batch) => Basis::Measured,
+            Some(_) => Basis::Between,
+        }
     }
 
     /// Bytes, if the layer was measured and the pixels lie between those that were.
     fn measured(&self) -> Option<u64> {
-        let layer = Layer::of(self)?;
-        let is_product = self.matrix_product() && !self.channels_last;
-        let units = layer.and_similar(is_product).find_map(|layer| {
-            let points = &LAYERS.get(&layer)?[self.direction as usize];
-            if points.is_empty() { Some(0) } else { difference(points, pixels_of_batch(self)) }
-        })?;
+        let (_, units) = self.found()?;
         Some(UNIT * self.by_rule().div_ceil(UNIT).saturating_add_signed(units))
+    }
+
+    /// The line of the table, and the units that it says.
+    fn found(&self) -> Option<(Layer, i64)> {
+        let is_product = self.matrix_product() && !self.channels_last;
+        Layer::of(self)?.and_similar(is_product).find_map(|layer| {
+            let points = &LAYERS.get(&layer)?[self.direction as usize];
+            let is_right = points.is_empty();
+            let units = if is_right { Some(0) } else { difference(points, pixels_of_batch(self)) }?;
+            Some((layer, units))
+        })
     }
 }
 
@@ -268,21 +295,21 @@ mod tests {
         let known = of_resnet(256, Direction::Weight);
         assert_eq!(known.workspace(), 38_274_048);
         assert_ne!(known.workspace(), known.by_rule());
-        assert!(!known.is_estimate());
+        assert_eq!(known.basis(), Basis::Measured);
         let mut other = known.clone();
         other.weight = vec![512, 511, 3, 3];
         assert_eq!(other.measured(), None);
         assert_eq!(other.workspace(), other.by_rule());
-        assert!(other.is_estimate());
+        assert_eq!(other.basis(), Basis::Rule);
     }
 
     #[test]
     fn another_size_of_images_is_looked_up_by_the_pixels_of_the_batch() {
         let mut other = of_resnet(2, Direction::Weight);
         (other.input, other.output) = (vec![2, 512, 60, 61], vec![2, 512, 60, 61]);
-        assert!(!other.is_estimate());
+        assert_eq!(other.basis(), Basis::Between);
         other.dilation = 7;
-        assert!(other.is_estimate());
+        assert_eq!(other.basis(), Basis::Rule);
     }
 
     #[test]
@@ -302,7 +329,8 @@ mod tests {
     fn a_batch_larger_than_all_that_were_measured_is_an_estimate() {
         let many = of_resnet(1 << 20, Direction::Weight);
         assert_eq!(many.workspace(), many.by_rule());
-        assert!(many.is_estimate());
+        assert_eq!(many.basis(), Basis::Rule);
+        assert_eq!(of_resnet(31, Direction::Weight).basis(), Basis::Between);
     }
 
     #[test]

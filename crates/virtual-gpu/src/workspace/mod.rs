@@ -10,15 +10,20 @@
 
 mod asked;
 mod convolution;
+mod decomposition;
 mod fourier;
+mod guesses;
 mod measured;
 mod recurrent;
 mod sparse;
+mod spread;
 
 pub use asked::{Asked, COLUMNS, Workspaces};
 pub use convolution::{Convolution, Direction};
+pub use decomposition::decomposition;
 pub use fourier::Fourier;
-pub use measured::{Kind, Layer, Point, UNIT, difference};
+pub use guesses::{Guess, Guesses, Subject};
+pub use measured::{Basis, Kind, Layer, Point, UNIT, difference};
 pub use recurrent::{Cell, Part, Recurrent};
 pub use sparse::{Sparse, sparse_sum};
 

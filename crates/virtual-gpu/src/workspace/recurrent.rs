@@ -4,7 +4,7 @@
 //! and one bit for each value that may be dropped.
 
 /// Kinds of recurrent layers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cell {
     /// `nn.RNN`
     Plain,
@@ -26,7 +26,7 @@ impl Cell {
 }
 
 /// A recurrent network as cuDNN gets it.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Recurrent {
     /// Its cells.
     pub cell: Cell,
