@@ -108,7 +108,7 @@ def test_sizes_are_binary():
 
 
 def test_an_order_travels_as_it_is():
-    given = order.Order("a.py", ["--lr", "1e-3"], "H200", None, "table.csv", 3, "ones", "off", "x:1", False, True, False)
+    given = order.Order("a.py", ["--lr", "1e-3"], "H200", None, 2, "table.csv", 3, "ones", "off", "x:1", False, True, False)
     job = order.Job(given, True, False, "a.pickle", "a.json")
     assert order.Job.from_json(job.to_json()) == job
 
@@ -531,6 +531,84 @@ def test_what_is_no_table_of_workspaces_is_refused():
         Path(table).write_text("a,b\n1,2\n")
         refused = predict("pass", "--workspaces", table)
         assert refused.code == 2 and "no column 'card'" in refused.err, refused.err
+
+
+def test_estimates_widen_the_interval_and_measurements_narrow_it():
+    script = CONVOLUTION.format(outputs=77)
+    with tempfile.TemporaryDirectory() as folder:
+        listed, table = f"{folder}/layers.csv", f"{folder}/table.csv"
+        estimated = predict(script, "--unknown", listed).rank
+        rows = measure.read(listed)
+        measure.write(table, measure.TABLE, [dict(row, card="NVIDIA H200", cudnn=91900, bytes=0) for row in rows])
+        measured = predict(script, "--workspaces", table).rank
+    shares = {share["source"]: share for share in estimated["interval"]}
+    assert shares["workspaces"]["above"] > 0 and "convolutions" in shares["workspaces"]["why"], shares
+    # All the more bytes that the ends may have come from workspaces that were drawn: at most two at a time.
+    assert shares["workspaces"]["above"] < 6 * 64 * 77 * 56 * 56 * 4, shares
+    assert [share["source"] for share in measured["interval"]] == ["unexplained"], measured["interval"]
+    low, high = measured["reserved_peak_bytes_low"], measured["reserved_peak_bytes_high"]
+    assert low < measured["reserved_peak_bytes"] < high < estimated["reserved_peak_bytes_high"], measured
+
+
+DECIDED = """
+import torch
+x = torch.randn(1 << 22, device="cuda")
+kept = x[x > 0]
+twice = torch.cat([kept] * 40)
+"""
+
+
+def test_values_that_decide_a_size_widen_the_interval_and_name_the_line():
+    found = predict(DECIDED)
+    (share,) = [share for share in found.rank["interval"] if share["source"] == "values"]
+    # Zeros are none of them, and of random numbers it is every second.
+    assert share["above"] > 40 * (1 << 21) * 4 * 0.99, share
+    assert "job.py:4" in share["why"] and "job.py:4" in found.err, found.err
+
+
+CHILDREN = """
+import multiprocessing, os, subprocess, sys
+import torch
+import torch.multiprocessing as mp
+SIZE = 64 << 20
+def work(rank, world):
+    torch.cuda.set_device(rank)
+    torch.distributed.init_process_group(
+        "nccl", init_method=f"file://{os.getcwd()}/meet", rank=rank, world_size=world
+    )
+    block = torch.ones((rank + 1) * SIZE, device="cuda", dtype=torch.uint8)
+    torch.distributed.all_reduce(block)
+def forked():
+    torch.ones(5 * SIZE, device="cuda", dtype=torch.uint8)
+if __name__ == "__main__":
+    mp.spawn(work, args=(2,), nprocs=2)
+    start = f"import torch; x = torch.ones({{}} * {SIZE}, device='cuda', dtype=torch.uint8); print(1, flush=True);"
+    subprocess.run([sys.executable, "-c", start.format(3)], check=True)
+    command = [sys.executable, "-c", start.format(4) + "import time; time.sleep(600)"]
+    subprocess.Popen(command, stdout=subprocess.PIPE).stdout.readline()
+    child = multiprocessing.get_context("fork").Process(target=forked)
+    child.start()
+    child.join()
+    rows = torch.utils.data.DataLoader(range(4), num_workers=2, multiprocessing_context="spawn")
+    assert len(list(rows)) == 4
+"""
+
+
+def test_processes_that_the_script_starts_are_predicted_too():
+    found = predict(CHILDREN, "--gpus", "2")
+    assert found.code == 0, found.err
+    ranks = found.json["ranks"]
+    assert [rank["process"] for rank in ranks] == [1, 2, 3, 4, 5], found.err
+    sizes = sorted(rank["active_peak_bytes"] >> 26 for rank in ranks)
+    assert sizes == [1, 2, 3, 4, 5] and all(rank["allocators"] for rank in ranks), sizes
+    assert found.out.count("0+") == 5 and "(ForkProcess-" in found.err, found.out + found.err
+
+
+def test_steps_end_a_child_of_the_script_too():
+    wrapped = MLP.replace("\n", "\n    ").replace("options = argparse", "import sys; sys.argv = ['job']\n    options = argparse")
+    spawns = f"import torch.multiprocessing as mp\ndef work(rank):{wrapped}\nif __name__ == '__main__': mp.spawn(work)\n"
+    found = predict(spawns, "--steps", "2")
+    assert found.code == 0 and found.rank["process"] == 1 and found.rank["steps"] == 2, found.err
 
 
 SHARED_HEADS = """

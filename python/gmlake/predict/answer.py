@@ -45,7 +45,12 @@ def table(ranks: Iterable[Rank]) -> str:
 
 def line(rank: Rank) -> str:
     """What one rank holds at most, in the end under each allocator."""
-    return ROW.format(rank.rank, *map(show, held(rank)), cards(rank))
+    return ROW.format(label(rank), *map(show, held(rank)), cards(rank))
+
+
+def label(rank: Rank) -> str:
+    """A rank's number, and behind a plus sign that of its child."""
+    return str(rank.rank) if rank.process is None else f"{rank.rank}+{rank.process}"
 
 
 def held(rank: Rank) -> list[int | None]:
@@ -79,7 +84,8 @@ def notes(ranks: Iterable[Rank], order: Order, nodes: Iterable[Node] = ()) -> li
     """What must be known about the numbers, a line each. `nodes` is what `on_nodes` returned."""
     found = []
     for rank in ranks:
-        found += [f"rank {rank.rank}: {text}" for text in notes_of(rank, order)]
+        who = f"rank {rank.rank}" if rank.process is None else f"rank {label(rank)} ({rank.command})"
+        found += [f"{who}: {text}" for text in notes_of(rank, order)]
     for node in nodes:
         if node.ranks > 1 and node.pinned_peak_bytes >= WORTH_A_NOTE:
             about = "" if node.predicted == node.ranks else "about "
@@ -90,27 +96,24 @@ def notes(ranks: Iterable[Rank], order: Order, nodes: Iterable[Node] = ()) -> li
 
 def on_nodes(found: Iterable[Rank], ranks: Ranks) -> list[Node]:
     """Pinned memory of each node's host: of its ranks that were predicted, and as much as their average for the others."""
-    nodes: dict[int, list[int]] = {}
+    nodes: dict[int, dict[int, int]] = {}
     for rank in found:
-        nodes.setdefault(rank.rank // ranks.per_node, []).append(rank.pinned_peak_bytes or 0)
+        node = nodes.setdefault(rank.rank // ranks.per_node, {})
+        node[rank.rank] = node.get(rank.rank, 0) + (rank.pinned_peak_bytes or 0)
     answers = []
-    for node, pinned in sorted(nodes.items()):
-        count = min(ranks.per_node, ranks.world - node * ranks.per_node)
+    for number, each in sorted(nodes.items()):
+        pinned = list(each.values())
+        count = min(ranks.per_node, ranks.world - number * ranks.per_node)
         whole = sum(pinned) * count // len(pinned)
-        answers.append(Node(node, count, len(pinned), whole))
+        answers.append(Node(number, count, len(pinned), whole))
     return answers
 
 
 def notes_of(rank: Rank, order: Order) -> Iterator[str]:
     """What must be known about one rank's numbers."""
-    low, high = rank.reserved_peak_bytes_low, rank.reserved_peak_bytes_high
-    if low != high:
-        ends = f"{show(low)} and {show(high)}"
-        if show(low) == show(high):
-            ends = f"{low:,} and {high:,} B"
-        yield f"PyTorch reserves between {ends}, depending on when other streams finish"
+    yield from interval_of(rank)
     if rank.open_ends:
-        yield "the run on a faster or slower GPU did not finish, so the interval may be too narrow"
+        yield "a run that bounds the interval did not finish, so the interval may be too narrow"
     if rank.oom_step is not None:
         yield "memory ran out; predict the full need with --memory unlimited"
     yield from reads_of(rank, order)
@@ -128,6 +131,16 @@ def notes_of(rank: Rank, order: Order) -> Iterator[str]:
         yield f"the script failed{when}: {short(rank.error)}"
     elif not rank.requests and not rank.frameworks:
         yield "the script requested no GPU memory in this process"
+
+
+def interval_of(rank: Rank) -> Iterator[str]:
+    """Between which bytes PyTorch's peak lies, and what each source of doubt adds."""
+    if rank.interval:
+        ends = f"{show(rank.reserved_peak_bytes_low)} and {show(rank.reserved_peak_bytes_high)}"
+        yield f"PyTorch reserves between {ends}"
+    for share in rank.interval:
+        if share.source != "unexplained" and (share.below or share.above):
+            yield f"{share.source}: {show(share.below)} less to {show(share.above)} more; {share.why}"
 
 
 def reads_of(rank: Rank, order: Order) -> Iterator[str]:

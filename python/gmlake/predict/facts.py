@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, dataclass, field
-from typing import TypedDict
+from typing import Tuple, TypedDict
 
 
 class UnknownRead(TypedDict):
@@ -20,6 +20,10 @@ class UnknownRead(TypedDict):
     what: str
 
 
+# A workspace that is not known: what for, bytes, the least, the most, how many of a hundred take less, how many more.
+Guess = Tuple[str, int, int, int, int, int]
+
+
 class LibraryReport(TypedDict, total=False):
     """What the virtual GPU counted; empty where the process came to no end."""
 
@@ -27,6 +31,8 @@ class LibraryReport(TypedDict, total=False):
     unwritten: list[str]  # functions that the virtual GPU does not have
     estimated_workspaces: int  # kinds of convolution
     estimated: list[str]  # the convolutions, as in `measure`
+    guesses: list[Guess]
+    guesses_used: list[tuple[int, int]]  # microseconds, and which
     workspaces_of_others: int  # lines of tables that are of another card or cuDNN
     host_peak_bytes: dict[str, int]
     host_pace: float | None  # seconds of a real GPU's host for one here
@@ -76,10 +82,13 @@ class Facts:
     own_runtimes: list[str] | None = None
     frameworks: list[str] | None = None
     library: LibraryReport = field(default_factory=LibraryReport)
+    drawings: list[str] = field(default_factory=list)  # the recording with other workspaces: `ends`
     torch: str | None = None
+    command: str | None = None  # of a child of the script's
     # Of the process that waited for it:
     snapshot: str | None = None
     seconds: float = 0.0
+    processes: list[Facts] = field(default_factory=list)  # children that used the GPU
 
     def write(self, path: str) -> None:
         """Writes the facts, whole or not at all."""
@@ -102,12 +111,24 @@ class Need:
     smallest_card: str | None = None
 
 
+@dataclass(frozen=True)
+class Share:
+    """What one source of doubt adds to an interval: bytes below and above the best guess, and why."""
+
+    source: str
+    below: int
+    above: int
+    why: str
+
+
 @dataclass
 class Rank:
     """One rank's numbers, in the order in which they stand in the JSON."""
 
     rank: int
     snapshot: str | None
+    process: int | None = None  # which child of the script's, from 1
+    command: str | None = None
     reserved_peak_bytes: int | None = None
     reserved_peak_bytes_low: int | None = None
     reserved_peak_bytes_high: int | None = None
@@ -135,6 +156,8 @@ class Rank:
     host_pace: float | None = None
     seconds: float = 0.0
     open_ends: int = 0
+    interval: list[Share] = field(default_factory=list)
+    unbounded: list[str] = field(default_factory=list)
     allocators: dict[str, Need] = field(default_factory=dict)
 
     @property

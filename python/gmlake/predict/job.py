@@ -13,9 +13,9 @@ import runpy
 import sys
 import time
 import traceback
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from . import library, others
+from . import children, ends, library, others
 from .categories import Categories
 from .facts import Facts
 from .order import Job, Order
@@ -70,23 +70,69 @@ def unusable(error: Exception) -> str:
 
 def predict(torch: ModuleType, job: Job) -> Facts:
     """Runs the script and returns what is known of it afterwards."""
-    from . import ranks, values  # they import PyTorch
+    from . import ranks  # it imports PyTorch
 
-    order = job.order
-    # Before the steps are counted: its hook must run before the one that ends the script.
-    categories = Categories(torch) if order.categories else None
-    steps, ooms = Steps(order.steps), []
-    recorder = Recorder(torch, order.stacks, lambda: ooms.append(steps.done + 1), categories)
-    mode = values.mode(order.values, order.assume)
+    watched = Watched(torch)
+    watched.begin(job)
+    watched.enter()
+    children.prepare(job, watched)
     if "RANK" in os.environ:
         ranks.prepare(job.alone)
-    with mode:
-        ending = run(order)
-    return Facts(
-        **ending._asdict(), **recorder.write(job.snapshot), **steps.facts(), **others.facts(),
-        unknown_reads=mode.unknown_reads(), oom_step=ooms[0] if ooms else None, library=library.report(),
-        host_memory_bytes=peak_host_memory(), torch=torch.__version__,
-    )
+    ending = run(job.order)
+    children.wait(job.stem)
+    return watched.facts(ending)
+
+
+class Watched:
+    """What is watched in a process: requests, steps, and values that nobody computed."""
+
+    def __init__(self, torch: ModuleType) -> None:
+        self._torch = torch
+        self._ooms: list[int] = []
+        self._begun = False
+        self._mode: Any = None
+
+    def begin(self, job: Job, finished: Callable[[], object] | None = None) -> None:
+        """Begins, or goes on in a process that was forked. `finished` is called after the last step of the order."""
+        self._job, order = job, job.order
+        if self._begun:
+            self._steps.finished = finished
+            return
+        self._begun = True
+        # Before the steps are counted: its hook must run before the one that ends the script.
+        categories = Categories(self._torch) if order.categories else None
+        self._steps = Steps(order.steps)
+        self._steps.finished = finished
+        self._recorder = Recorder(
+            self._torch, order.stacks, lambda: self._ooms.append(self._steps.done + 1), categories
+        )
+
+    def enter(self) -> None:
+        """Computes values from now on."""
+        from . import values  # it imports PyTorch
+
+        if self._mode is None:
+            self._mode = values.mode(self._job.order.values, self._job.order.assume)
+            self._mode.__enter__()
+
+    def facts(self, ending: Ending = Ending(DONE)) -> Facts:
+        """Ends, writes the snapshot, and returns what is known."""
+        self.enter()
+        self._mode.__exit__(None, None, None)
+        report = library.report()
+        drawings: list[str] = []
+
+        def draw(snapshot: Any) -> None:
+            if ending.error is None and not self._ooms:
+                drawings.extend(ends.write(self._job.snapshot, snapshot, report))
+
+        recorded = self._recorder.write(self._job.snapshot, draw)
+        report.pop("guesses_used", None)
+        return Facts(
+            **ending._asdict(), **recorded, **self._steps.facts(), **others.facts(), drawings=drawings,
+            unknown_reads=self._mode.unknown_reads(), oom_step=self._ooms[0] if self._ooms else None,
+            library=report, host_memory_bytes=peak_host_memory(), torch=self._torch.__version__,
+        )
 
 
 def run(order: Order) -> Ending:

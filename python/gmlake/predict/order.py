@@ -20,6 +20,10 @@ from .library import UNLIMITED
 GPU, SCRIPT, OUTPUT = "the GPU", "the script", "many configurations, and output"
 
 
+# What is taken for a value that only a kernel could know.
+ASSUMED = ["zeros", "ones", "random"]
+
+
 def count(text: str) -> int:
     """A whole number, at least one."""
     if not text.isdigit() or int(text) < 1:
@@ -53,13 +57,16 @@ class Order:
         GPU, "--memory", type=size, metavar="SIZE",
         help="memory of the GPU, such as 80GiB, or 'unlimited' [default: the card's; with --vary unlimited]",
     )
+    gpus: int | None = _option(
+        GPU, "--gpus", type=count, metavar="N", help="how many GPUs the script sees [default: one, or one for each rank of a node]"
+    )
     workspaces: str | None = _option(
         GPU, "--workspaces", metavar="TABLE,...",
         help="cuDNN's workspaces on this card, from python -m gmlake measure; several tables are merged",
     )
     steps: int | None = _option(SCRIPT, "--steps", type=count, metavar="N", help="stop after N optimizer steps")
     assume: str = _option(
-        SCRIPT, "--assume", choices=["zeros", "ones", "random"], default="zeros",
+        SCRIPT, "--assume", choices=ASSUMED, default="zeros",
         help="values that the script reads where only a kernel could compute them [default: zeros]",
     )
     values: str = _option(
@@ -127,6 +134,11 @@ class Job:
     together: bool
     snapshot: str
     facts: str
+
+    @property
+    def stem(self) -> str:
+        """The path of its files without ending."""
+        return self.snapshot.removesuffix(".pickle")
 
     def to_json(self) -> str:
         """The text that the process gets."""

@@ -2,8 +2,9 @@
 
 When memory that another stream has used becomes free again depends on how far the GPU is. Events
 of the virtual GPU complete by a clock; the best guess. If that run says that its answers depended
-on the clock, two more runs, on a GPU 3 times as fast as estimated and on one 1.4 times as slow, are
-the ends of the interval.
+on the clock, two more runs, on a GPU 3 times as fast as estimated and on one 1.4 times as slow, bound
+it. If values that only a kernel could know decided a size or a condition, runs with other values do.
+What comes of all this is put together in `interval`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import os
 import tempfile
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import simulator
+from . import interval, simulator
 from .facts import Facts, Rank
+from .order import ASSUMED
 from .outputs import Unseen
 
 if TYPE_CHECKING:
@@ -33,35 +35,65 @@ def predict(workshop: Workshop, task: Task, files: Files) -> list[Rank]:
     ranks, is_interval = task.ranks, task.events == "interval"
     best = workshop.run(replace(task, events="clock") if is_interval else task, files)
     with tempfile.TemporaryDirectory(dir=workshop.folder) as folder:
-        others: list[list[Facts]] = []
-        if is_interval and (ranks.launched or any(map(is_contested, best))):
-            limit = PATIENCE * (10 + max(facts.seconds for facts in best))
-            others = bounds(workshop, task, folder, limit)
-        return [
-            rank_of(rank, facts, [run[index] for run in others])
-            for index, (rank, facts) in enumerate(zip(ranks.ranks, best))
-        ]
+        others = Bounds([], [])
+        if is_interval:
+            others = bounds(workshop, task, best, folder)
+        found = []
+        for index, (rank, facts) in enumerate(zip(ranks.ranks, best)):
+            found += processes_of(rank, facts, Bounds(*([run[index] for run in runs] for runs in others)))
+        return found
+
+
+def processes_of(rank: int, facts: Facts, others: Bounds) -> list[Rank]:
+    """The numbers of a rank's process and of its children that used the GPU; of these alone where it did not itself."""
+    found = [] if facts.processes and not facts.requests and not facts.error else [rank_of(rank, facts, others)]
+    for number, child in enumerate(facts.processes):
+        own = Bounds(*([run.processes[number] for run in runs if len(run.processes) > number] for runs in others))
+        found.append(replace(rank_of(rank, child, own), process=number + 1, command=child.command))
+    return found
+
+
+class Bounds(NamedTuple):
+    """Runs that bound the best guess: on other GPUs, and with other values."""
+
+    clock: list[Any]
+    values: list[Any]
 
 
 def is_contested(facts: Facts) -> bool:
     """Whether the answer to a question of the script's depended on time."""
-    return facts.library.get("contested", 0) > 0
+    return any(each.library.get("contested", 0) > 0 for each in [facts, *facts.processes])
 
 
-def bounds(workshop: Workshop, task: Task, folder: str, limit: float) -> list[list[Facts]]:
-    """The runs on a faster and on a slower GPU; what they print is of no interest."""
+def is_decided(facts: Facts) -> bool:
+    """Whether values that were assumed may have decided what was requested."""
+    every = [facts, *facts.processes]
+    return facts.error is None and any(any(interval.deciders(each.unknown_reads or [])) for each in every)
 
-    def run(events: str) -> list[Facts]:
+
+def bounds(workshop: Workshop, task: Task, best: Sequence[Facts], folder: str) -> Bounds:
+    """The runs on a faster and on a slower GPU, and those with other values; what they print is of no interest."""
+    limit = PATIENCE * (10 + max(facts.seconds for facts in best))
+
+    def run(other: Task) -> list[Facts]:
+        name = f"{folder}/{other.events}-{other.order.assume}"
         with open(os.devnull, "w") as nowhere:
-            return workshop.run(replace(task, events=events), Unseen(f"{folder}/{events}", nowhere), limit)
+            return workshop.run(other, Unseen(name, nowhere), limit)
 
+    clock, values = [], []
+    if task.ranks.launched or any(map(is_contested, best)):
+        clock = [replace(task, events=events) for events in ("fast", "slow")]
+    if not task.ranks.launched and any(map(is_decided, best)):
+        other = [each for each in ASSUMED if each != task.order.assume]
+        values = [replace(task, order=replace(task.order, assume=each), events="clock") for each in other]
     if task.ranks.launched:
         # All ranks must make the same runs in the same order.
-        return [run("fast"), run("slow")]
-    return workshop.each(run, ["fast", "slow"])
+        return Bounds([run(each) for each in clock], [])
+    runs = workshop.each(run, [*clock, *values]) if clock or values else []
+    return Bounds(runs[: len(clock)], runs[len(clock):])
 
 
-def rank_of(rank: int, facts: Facts, others: Sequence[Facts]) -> Rank:
+def rank_of(rank: int, facts: Facts, others: Bounds) -> Rank:
     """One rank's numbers; `others` are the runs that bound it."""
     counted = facts.library
     host = counted.get("host_peak_bytes", {})
@@ -88,21 +120,27 @@ SAME = [
 ]
 
 
-def with_peaks(rank: Rank, facts: Facts, others: Sequence[Facts]) -> Rank:
+def with_peaks(rank: Rank, facts: Facts, others: Bounds) -> Rank:
     """The same with what the simulator says of a rank's snapshot, and of those that bound it."""
     # Nothing is known of what a script that failed would have asked for. What came after memory ran out is another
     # program's doing under another allocator.
     is_whole = facts.oom_step is None and facts.error is None
     best = simulator.held(facts, simulator.ALLOCATORS if is_whole else [])
-    complete = [each for each in others if each.requests]
-    reserved = [best.reserved, *(simulator.held(each).reserved for each in complete)]
+    clock, values = (peaks_of(runs) for runs in others)
+    shares = interval.shares(best.reserved, facts, clock, values) if is_whole else []
+    low, high = (sum(getattr(share, side) for share in shares) for side in ("below", "above"))
     return replace(
-        rank, reserved_peak_bytes=best.reserved, reserved_peak_bytes_low=min(reserved),
-        reserved_peak_bytes_high=max(reserved), active_peak_bytes=best.active,
-        open_ends=len(others) - len(complete), allocators=best.needs,
+        rank, reserved_peak_bytes=best.reserved, reserved_peak_bytes_low=max(best.active, best.reserved - low),
+        reserved_peak_bytes_high=best.reserved + high, active_peak_bytes=best.active,
+        open_ends=sum(map(len, others)) - len(clock) - len(values), allocators=best.needs, interval=shares,
     )
+
+
+def peaks_of(runs: Sequence[Facts]) -> list[int]:
+    """Bytes that the runs held, of those that came to their ends."""
+    return [simulator.held(each).reserved for each in runs if each.requests and each.error is None]
 
 
 def failed(rank: int, text: str) -> Rank:
     """The numbers of a rank that has none, and why."""
-    return rank_of(rank, Facts(error=text), [])
+    return rank_of(rank, Facts(error=text), Bounds([], []))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from . import library
 
@@ -42,8 +42,8 @@ class Recorder:
 
         torch.cuda._lazy_call(begin)
 
-    def write(self, path: str) -> Recorded:
-        """Writes the snapshot, and returns what can be counted in it."""
+    def write(self, path: str, then: Callable[[Any], object]) -> Recorded:
+        """Writes the snapshot, calls `then` with it, and returns what can be counted in it."""
         if not self._torch.cuda.is_initialized():
             return {"requests": 0, "devices": []}
         if self._categories:
@@ -57,6 +57,7 @@ class Recorder:
         with open(path + ".part", "wb") as file:
             pickle.dump(snapshot, file, protocol=4)
         os.replace(path + ".part", path)
+        then(snapshot)
         card = self._torch.cuda.get_device_properties(devices[0] if devices else 0)
         return {
             "requests": sum(requests), "devices": devices,

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Callable, Protocol, TypeVar
 
-from . import Problem, library
+from . import Problem, children, library
 from .facts import Facts
 from .order import Job, Order, Ranks, Task
 
@@ -119,7 +119,7 @@ class Workshop:
 
     def _start(self, task: Task, rank: int, files: Files, meeting: Meeting) -> Child:
         order, ranks, stem = task.order, task.ranks, files.stem(rank)
-        count = 1 if ranks.world == 1 else min(ranks.world, ranks.per_node)
+        count = order.gpus or (1 if ranks.world == 1 else min(ranks.world, ranks.per_node))
         own = library.environment(
             self.links, self.wheel, card=order.gpu, memory=order.memory, count=count,
             events=task.events, post=meeting.post, workspaces=tables(order),
@@ -200,7 +200,7 @@ class Child:
         os.unlink(self._job.facts)
         if facts.problem:
             raise Problem(facts.problem)
-        return replace(facts, snapshot=self._job.snapshot)
+        return replace(facts, snapshot=self._job.snapshot, processes=children.read(self._job.stem))
 
 
 def give_time(children: Sequence[Child]) -> None:

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,6 +86,21 @@ def held(facts: Facts, allocators: Sequence[str] = ()) -> Held:
     own = [run for run in runs if run["device"] == worst["device"] and run["allocator"] in allocators]
     needs = {run["allocator"]: Need(run["reserved_peak_bytes"], next(iter(run["cards"]), None)) for run in own}
     return Held(worst["device"], worst["reserved_peak_bytes"], worst["active_peak_bytes"], needs)
+
+
+def played(facts: Facts) -> list[int]:
+    """Peaks of PyTorch's allocator for each drawing of a rank, in bytes. The drawings are deleted."""
+    options = ["--allocators", "caching", *version(facts)]
+
+    def peak(path: str) -> int:
+        try:
+            runs = ask("compare", path, *options)["runs"]
+        finally:
+            os.unlink(path)
+        return next(int(run["reserved_peak_bytes"]) for run in runs if run["allocator"] == "caching")
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        return list(pool.map(peak, facts.drawings))
 
 
 def version(facts: Facts) -> list[str]:

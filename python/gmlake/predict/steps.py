@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 from .._imports import WhenImported
 from . import library
@@ -35,12 +35,14 @@ class Steps:
     """Counts the steps of all optimizers of this process, those to come included."""
 
     def __init__(self, limit: int | None) -> None:
+        """Ends the script after `limit` steps: calls `finished`, or raises `Finished`."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         self.done = 0
         self._begin_ns = library.all_done_ns()
         self._ends_ns: list[int] = []
         self._moments_us: list[int] = []
+        self.finished: Callable[[], object] | None = None
         self._limit, self._in_engine = limit, False
         self._counts: Counter[int] = Counter()
         register_optimizer_step_post_hook(self._after_step)
@@ -71,6 +73,8 @@ class Steps:
             self._ends_ns.append(library.all_done_ns())
             self._moments_us.append(time.time_ns() // 1000)
         if self._limit is not None and self.done >= self._limit:
+            if self.finished:
+                self.finished()
             raise Finished
 
     def facts(self) -> Stepped:

@@ -1,0 +1,199 @@
+"""Children: the processes that a script starts, watched like the script's own.
+
+They have the virtual GPU by their environment. What they must do themselves is to record, from before their first
+request, and to leave their facts behind. How that comes to them:
+
+    job    prepare ──▶ PYTHONPATH=.../site, GMLAKE_PREDICT_CHILD=the job, as JSON
+             │ spawn, subprocess, a server: Python runs `sitecustomize` first
+             │                                 └─▶ watch ─▶ PyTorch is imported ─▶ the GPU is used ─▶ Child
+             │ fork: nothing runs first
+             └─▶ `register_at_fork` ─────────────▶ watch
+    run    ◀── NAME.child.PID.facts.json and .pickle, when the child ends
+
+A process that never uses the GPU, such as one that loads data, leaves nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import glob
+import multiprocessing.util
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .._imports import WhenImported
+from .facts import Facts
+from .order import Job
+
+if TYPE_CHECKING:
+    from types import FrameType, ModuleType
+
+    from .job import Watched
+
+# What a child is told: the job of its parent. A script that is predicted sees these two variables.
+TOLD, PATH = "GMLAKE_PREDICT_CHILD", "PYTHONPATH"
+POST = "GMLAKE_GPU_POST"
+
+SITE = Path(__file__).with_name("site")
+
+PATIENCE = 20  # seconds for children to end after the script has
+
+
+# What a forked process has from its parent.
+INHERITED: list[Watched] = []
+
+
+def prepare(job: Job, watched: Watched) -> None:
+    """Has every process watched that this one starts from now on; those that are forked have what watches this one."""
+    INHERITED.append(watched)
+    os.environ[TOLD] = job.to_json()
+    home = Path(__file__).parents[2]
+    paths = [str(SITE), *filter(None, [os.environ.get(PATH)]), str(home)]
+    os.environ[PATH] = os.pathsep.join(paths)
+    if "RANK" not in os.environ and POST not in os.environ:
+        # Ranks that the script starts itself meet each other.
+        os.makedirs(post(job.stem), exist_ok=True)
+        os.environ[POST] = post(job.stem)
+    os.register_at_fork(after_in_child=begin_watch)
+
+
+def post(stem: str) -> str:
+    """The folder in which ranks meet that a script starts itself."""
+    return stem + ".post"
+
+
+def watch() -> None:
+    """Watches this process, if it is a child of a job's, and those that it forks."""
+    begin_watch()
+    os.register_at_fork(after_in_child=begin_watch)
+
+
+def begin_watch() -> None:
+    """Watches this process, if it is a child of a job's; its facts are written when it ends."""
+    told = os.environ.get(TOLD)
+    if not told:
+        return
+    child = Child(Job.from_json(told))
+    if "torch" in sys.modules:
+        child.wait_for_gpu(sys.modules["torch"])
+    else:
+        WhenImported("torch", child.wait_for_gpu)
+
+
+class Child:
+    """This process."""
+
+    def __init__(self, job: Job) -> None:
+        self._job, self._pid = job, os.getpid()
+        self._stem = f"{job.stem}.child.{self._pid}"
+        self._watched: Watched | None = None
+        self._begin = time.monotonic()
+
+    def wait_for_gpu(self, torch: ModuleType) -> None:
+        """Records from the first request on. In a process that was forked the parent's recorder does."""
+        from . import job
+
+        own = replace(self._job, snapshot=self._stem + ".pickle")
+        self._watched = INHERITED[0] if INHERITED else job.Watched(torch)
+        self._watched.begin(own, self.finished)
+        torch.cuda._lazy_call(self.begin)
+        multiprocessing.util.register_after_fork(self, Child.at_end)
+        self.at_end()
+
+    def at_end(self) -> None:
+        """Has the facts written at this process's end, by whichever way it comes."""
+        atexit.register(self.write)
+        multiprocessing.util.Finalize(None, self.write, exitpriority=-100)
+
+    def begin(self) -> None:
+        """The GPU is in use from now on."""
+        if os.getpid() != self._pid or self._watched is None:
+            return
+        self._watched.enter()
+        Path(self._stem + ".begun").touch()
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self.terminated)
+
+    def finished(self) -> None:
+        """As many steps are done as were asked for: the process ends well."""
+        self.write()
+        os._exit(0)
+
+    def terminated(self, number: int, _frame: FrameType | None) -> None:
+        """What a polite request to end does."""
+        self.write()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    def write(self) -> None:
+        """Writes the facts, once."""
+        if os.getpid() != self._pid or self._watched is None or not os.path.exists(self._stem + ".begun"):
+            return
+        watched, self._watched = self._watched, None
+        seconds = time.monotonic() - self._begin
+        facts = replace(watched.facts(), seconds=seconds, command=command())
+        facts.write(self._stem + ".facts.json")
+
+
+def command() -> str:
+    """What this process runs, in words."""
+    from multiprocessing import current_process, parent_process
+
+    if parent_process() is not None:
+        return current_process().name
+    return " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]])[:60].strip() or "python"
+
+
+def wait(stem: str) -> None:
+    """Lets children that use the GPU end after the script has: politely asked, in some seconds."""
+    limit = time.monotonic() + PATIENCE
+    asked = False
+    while time.monotonic() < limit:
+        running = [pid for pid in begun(stem) if is_running(pid)]
+        if not running:
+            return
+        if not asked:
+            for pid in running:
+                os.kill(pid, signal.SIGTERM)
+            asked = True
+        time.sleep(0.05)
+
+
+def begun(stem: str) -> list[int]:
+    """Children that have used the GPU and left no facts yet."""
+    pids = [int(path.rsplit(".", 2)[1]) for path in glob.glob(f"{glob.escape(stem)}.child.*.begun")]
+    return [pid for pid in pids if not os.path.exists(f"{stem}.child.{pid}.facts.json")]
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process that has not ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def read(stem: str) -> list[Facts]:
+    """The facts that a job's children left, in the order in which they began; of one that was killed, that it was."""
+    found = []
+    lost = begun(stem)
+    shutil.rmtree(post(stem), ignore_errors=True)
+    for mark in sorted(glob.glob(f"{glob.escape(stem)}.child.*.begun"), key=os.path.getmtime):
+        base, pid = mark.removesuffix(".begun"), int(mark.rsplit(".", 2)[1])
+        os.unlink(mark)
+        if pid in lost:
+            found.append(Facts(error="it was killed before it left its recording", command="a child"))
+            continue
+        found.append(replace(Facts.read(base + ".facts.json"), snapshot=base + ".pickle"))
+        os.unlink(base + ".facts.json")
+    # Those that begin together begin in any order.
+    return sorted(found, key=lambda facts: facts.command or "")
