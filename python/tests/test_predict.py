@@ -108,7 +108,7 @@ def test_sizes_are_binary():
 
 
 def test_an_order_travels_as_it_is():
-    given = order.Order("a.py", ["--lr", "1e-3"], "H200", None, 2, "table.csv", 3, "ones", "off", "x:1", False, True, False)
+    given = order.Order("a.py", ["--lr", "1e-3"], "H200", None, 2, "table.csv", 3, "ones", "W2", "off", "x:1", False, True, False)
     job = order.Job(given, True, False, "a.pickle", "a.json")
     assert order.Job.from_json(job.to_json()) == job
 
@@ -564,6 +564,50 @@ def test_values_that_decide_a_size_widen_the_interval_and_name_the_line():
     # Zeros are none of them, and of random numbers it is every second.
     assert share["above"] > 40 * (1 << 21) * 4 * 0.99, share
     assert "job.py:4" in share["why"] and "job.py:4" in found.err, found.err
+
+
+ROUTED = """
+import torch
+tokens, experts = 4096, 16
+weight = torch.nn.Parameter(torch.ones(1, device="cuda"))
+optimizer = torch.optim.SGD([weight], 0.1)
+for step in range(8):
+    scores = torch.randn(tokens, experts, device="cuda") @ torch.randn(experts, experts, device="cuda")
+    counts = torch.bincount(scores.topk(2).indices.flatten(), minlength=experts).tolist()
+    print("counts", *counts, flush=True)
+    weight.grad = torch.zeros_like(weight)
+    optimizer.step()
+"""
+
+
+def test_tokens_choose_experts_as_the_scenario_says():
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "shares").write_text("\n".join(["7", *["1"] * 15]))
+
+        def counts(scenario):
+            found = predict(ROUTED, "--routing", scenario.format(folder))
+            assert found.code == 0, found.err
+            lines = [line.split()[1:] for line in found.err.splitlines() if line.startswith("counts")]
+            return [[int(word) for word in line] for line in lines]
+
+        assert counts("balanced") == counts("W0") == [[512] * 16] * 8
+        (skewed, *_), (listed, *_) = counts("skew:4"), counts("{}/shares")
+        assert all(sum(line) == 8192 for line in (skewed, listed))
+        assert abs(skewed[0] - 2048) < 200 and max(skewed[1:]) < 550, skewed
+        assert 1800 < listed[0] < 4096 and max(listed[1:]) < 700, listed
+        hot, spread, dead = (counts(name)[0] for name in ("W2_hot_rank", "W3", "W5"))
+        assert min(hot[:4]) > 1400 > 200 > max(hot[4:]), hot
+        assert min(spread[::2]) > 700 > 300 > max(spread[1::2]), spread
+        assert dead[:8] == [0] * 8 and min(dead[8:]) > 900, dead
+        rotating, burst = counts("W6_rotating_hotspot"), counts("W7")
+        assert [line.index(max(line)) // 4 for line in rotating[::3]] == [0, 1, 2], rotating
+        assert max(burst[2]) < 700 and min(burst[3][:4]) > 1000, burst
+
+
+def test_a_wrong_scenario_is_refused_in_a_line():
+    for scenario in ["skew:0", "skew:x", "W8", "no/such/file"]:
+        refused = predict(ROUTED, "--routing", scenario)
+        assert refused.code == 2 and f"--routing {scenario}" in refused.err, refused.err
 
 
 CHILDREN = """

@@ -50,7 +50,8 @@ pub enum PostError {
     #[error(
         "rank {from} sends nothing, and no rank has done anything for {} seconds ({what}). Ranks \
          that wait for each other have taken different paths by values that are not computed: \
-         try --assume random, or one rank alone, --ranks 0",
+         try --routing balanced for a mixture of experts, --assume random, or one rank alone, \
+         --ranks 0",
         SILENCE.as_secs()
     )]
     Silence {

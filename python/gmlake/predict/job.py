@@ -109,10 +109,14 @@ class Watched:
 
     def enter(self) -> None:
         """Computes values from now on."""
-        from . import values  # it imports PyTorch
+        from . import values  # they import PyTorch
+        from .routing import Routing
 
         if self._mode is None:
-            self._mode = values.mode(self._job.order.values, self._job.order.assume)
+            order = self._job.order
+            rank = int(os.environ.get("RANK", "0"))
+            scenario = Routing(order.routing, lambda: self._steps.done, rank) if order.routing else None
+            self._mode = values.mode(order.values, order.assume, scenario)
             self._mode.__enter__()
 
     def facts(self, ending: Ending = Ending(DONE)) -> Facts:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from . import equivalents, host, presumed, scalars
 from .readbacks import READBACKS
+from .routing import CHOOSE
 from .shadow import clear, prepare, span
 
 if TYPE_CHECKING:
@@ -342,8 +343,9 @@ class Operator:
         self, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any], seen: Callable[[Tensor], Any] | None = None
     ) -> Any:
         """The operator's result from the host's view of its arguments."""
-        args = host.map_tensors(seen or self.seen, args)
-        named: dict[str, Any] = host.map_tensors(seen or self.seen, kwargs)
+        seen = seen or self.routed(args) or self.seen
+        args = host.map_tensors(seen, args)
+        named: dict[str, Any] = host.map_tensors(seen, kwargs)
         for name in self.outs:
             if name in named and not named[name].numel():
                 named[name] = named[name].clone()
@@ -365,6 +367,19 @@ class Operator:
         if self.name == "multinomial":
             return self.values.assumption.weights(tensor)
         return self.values.assumption.like(tensor)
+
+    def routed(self, args: Sequence[Any]) -> Callable[[Tensor], Any] | None:
+        """What the host sees of a router's scores that nobody computed; none of other operators."""
+        routing = self.values.routing
+        if routing is None or self.name not in CHOOSE:
+            return None
+        chosen = args[1] if self.name == "topk" else 1
+
+        def seen(tensor: Tensor) -> Any:
+            known = not tensor.is_cuda or not tensor.numel() or self.shadow.touched(tensor)
+            return self.seen(tensor) if known or not routing.routes(tensor) else routing.scores(tensor, chosen)
+
+        return seen
 
     def keep(self, results: Sequence[Tensor], found: Any) -> None:
         """Writes what was found on the host into the results that fit."""

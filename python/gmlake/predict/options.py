@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .. import measure
-from . import Problem
+from . import Problem, scenario
 from .library import UNLIMITED
 from .order import GPU, OUTPUT, SCRIPT, Order, Ranks, count
 
@@ -87,6 +87,8 @@ def order_of(given: argparse.Namespace, cards: Sequence[str]) -> Order:
         raise Problem(f"{order.script}: no such file")
     for table in order.workspaces.split(",") if order.workspaces else []:
         check(table)
+    if order.routing:
+        scenario.parse(order.routing)
     if given.unknown and given.vary:
         raise Problem("--unknown does not work with --vary: run it for one configuration")
     memory = UNLIMITED if order.memory is None and given.vary else order.memory

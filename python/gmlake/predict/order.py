@@ -69,6 +69,10 @@ class Order:
         SCRIPT, "--assume", choices=ASSUMED, default="zeros",
         help="values that the script reads where only a kernel could compute them [default: zeros]",
     )
+    routing: str | None = _option(
+        SCRIPT, "--routing", metavar="SCENARIO", help="which experts tokens choose: balanced, skew:FACTOR, W0 to W7 "
+        "(Megatron-LM's workloads), or a file with the share of each [default: as --assume says]",
+    )
     values: str = _option(
         SCRIPT, "--values", choices=["integers", "real", "off"], default="integers",
         help="tensors whose values are computed: of integers, all (slow), none [default: integers]",

@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from .facts import UnknownRead
+    from .routing import Routing
 
 
-def mode(kind: str = "integers", assume: str = "zeros") -> Off | Values:
+def mode(kind: str = "integers", assume: str = "zeros", routing: Routing | None = None) -> Off | Values:
     """A context in which values are computed: `integers`, all (`real`), or none (`off`)."""
-    return Off() if kind == "off" else Values(kind == "real", assume)
+    return Off() if kind == "off" else Values(kind == "real", assume, routing)
 
 
 class Off(contextlib.nullcontext[None]):
@@ -54,11 +55,11 @@ class Off(contextlib.nullcontext[None]):
 class Values:
     """The replaced operators, and what they have found out."""
 
-    def __init__(self, everything: bool, assume: str) -> None:
+    def __init__(self, everything: bool, assume: str, routing: Routing | None = None) -> None:
         self.library = Library()
         self.shadow = Shadow(self.library.functions, everything)
         self.limits = Limits(self.shadow, everything)
-        self.assumption = Assumption(assume)
+        self.assumption, self.routing = Assumption(assume), routing
         self.reads = UnknownReads()
         self.computed = 0
         self.failed: dict[str, str] = {}  # operators that the host could not compute, and why
