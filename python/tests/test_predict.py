@@ -404,6 +404,51 @@ def test_pinned_memory_is_counted_and_costs_nothing():
     assert "rank 0: pins 24.00 GiB of the host's memory" in found.err and "about 192.00 GiB" in found.err, found.err
 
 
+OFFLOADED = """\
+import torch
+weights = torch.empty(1 << 27, device="cuda")
+host = weights.cpu()
+first, second = torch.zeros_like(host), torch.zeros_like(host)
+for _ in range(3):
+    gradient = weights.cpu()
+    first.lerp_(gradient, 0.1)
+    second.mul_(0.99).addcmul_(gradient, gradient, value=0.01)
+    host.mul_(0.9).addcdiv_(first, (second.sqrt() / 0.5).add_(1e-8), value=-0.1)
+    weights.copy_(host)
+del gradient, first, second, weights
+assert not host.any()
+
+def check(count):
+    ones, zeros = torch.ones(count), torch.zeros(count)
+    assert (zeros * 0.5 + ones).sum() == count and (zeros / 0).isnan().all() and (zeros * float("nan")).isnan().all()
+    assert not ones.clone().zero_().any() and not ones.clone().copy_(zeros).any() and ones.clone().copy_(ones).all()
+    assert ones.clone().copy_(torch.tensor(0.5)).sum() == count / 2
+    assert (zeros.clone().lerp_(ones, 0.5) == 0.5).all() and (ones.clone().lerp_(zeros, 0.5) == 0.5).all()
+    assert (zeros.clone().addcmul_(ones, ones) == 1).all() and (zeros.clone().addcdiv_(zeros, zeros)).isnan().all()
+    row, column, halves = torch.zeros(1, count), torch.zeros(2, 1), torch.zeros(2, count)
+    assert (row / (column + 1)).shape == (2, count) and (halves / (column + 1)).sum() == 0
+    assert (halves * row).shape == (2, count) and (torch.ones(2, count).copy_(row)).sum() == 0
+    assert (torch.ones(2, count).lerp_(halves, 0.5) == 0.5).all() and halves.t().add(1).t().copy_(halves).sum() == 0
+    mixed = torch.zeros(count)
+    mixed[[3, count // 2, -2]] = torch.tensor([4.0, 16.0, 9.0])
+    assert mixed.sqrt().sum() == 9 and (mixed / 2).sum() == 14.5 and mixed.clone().mul_(2).sum() == 58
+    assert mixed.half().sum() == 29 and ones.clone().copy_(mixed).sum() == 29 and mixed.clone().zero_().sum() == 0
+    assert ones.clone().addcdiv_(mixed, ones).sum() == count + 29
+    part = ones.clone()
+    part[5:-5].zero_()
+    assert part.sum() == 10 and part.sqrt().sum() == 10 and (part / 2).sum() == 5
+
+check(1000)
+check((1 << 22) + 3)
+"""
+
+
+def test_zeros_of_the_host_take_no_memory_and_arithmetic_stays_right():
+    found = predict(OFFLOADED)
+    assert found.code == 0 and found.rank["error"] is None, found.err
+    assert found.rank["host_memory_bytes"] < 5 << 28, found.rank["host_memory_bytes"]
+
+
 ASSERTS = """\
 import torch
 for count in [1 << 22, 1 << 23, 3 << 22, 100 << 20]:

@@ -20,6 +20,7 @@ from . import equivalents, host, presumed, scalars
 from .readbacks import READBACKS
 from .routing import CHOOSE
 from .shadow import clear, prepare, span
+from .spared import LARGE as LARGE_ON_HOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -442,11 +443,12 @@ class Operator:
 
     def notice(self, tensor: Tensor, what: str, args: Sequence[Any]) -> Any:
         """A read of values that were never computed."""
-        values = self.values
+        values, size = self.values, tensor.nbytes
         if not values.is_noticed():
-            size = tensor.numel() * tensor.element_size()
             values.reads.add(size, f"{what} of {str(tensor.dtype)[6:]}")
-        if tensor.numel() * tensor.element_size() <= MIB and not self.shadow.touched(tensor):
+        if size >= LARGE_ON_HOST:
+            values.spare()
+        if size <= MIB and not self.shadow.touched(tensor):
             values.assumption.write(tensor)
         with values.noticed():
             return self.device(args, {})

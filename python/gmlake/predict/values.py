@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import torch
 
-from . import families
+from . import families, spared
 from .assumption import Assumption
 from .operators import Limits, Operator
 from .shadow import Shadow
@@ -65,6 +65,7 @@ class Values:
         self.failed: dict[str, str] = {}  # operators that the host could not compute, and why
         self.quiet = threading.local()
         self.registered: dict[str, Any] = {}  # namespace: torch.library.Library
+        self.spared: torch.library.Library | None = None
 
     def __enter__(self) -> Values:
         names = torch._C._dispatch_get_all_op_names()
@@ -78,7 +79,9 @@ class Values:
         self.library.on_unknown_read(None)
         for registered in self.registered.values():
             registered._destroy()
-        self.registered = {}
+        if self.spared:
+            self.spared._destroy()
+        self.registered, self.spared = {}, None
 
     def unknown_reads(self) -> list[UnknownRead]:
         """Places at which the program read what was never computed, the most frequent first."""
@@ -111,6 +114,11 @@ class Values:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.registered[space].impl(name, operator.replacement(), "CUDA")
+
+    def spare(self) -> None:
+        """From now on, large zeros of the host need no memory."""
+        if self.spared is None:
+            self.spared = spared.replacements(self.library.functions)
 
     def generator(self, asked: Any) -> torch.Generator:
         """A generator for the host that draws the same where the device's would draw the same."""

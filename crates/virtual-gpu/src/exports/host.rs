@@ -5,11 +5,14 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use crate::{HostKind, HostRange};
 
+use crate::exports::pages;
 use crate::exports::state::{
     Code, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, Stream, gpu, number, pointer, put, remembered,
 };
 
 const PAGE: usize = 4096;
+/// From this size on it is worth a look into the list of mappings, which takes a millisecond.
+const MUCH: u64 = 8 << 20;
 
 /// Maps memory for the program, and notes it.
 fn allocate(bytes: usize, kind: HostKind) -> Result<*mut c_void, Code> {
@@ -37,26 +40,19 @@ pub fn free(at: u64, kind: HostKind) -> bool {
     true
 }
 
-/// Lets this memory of the host read as zeros, where that can be done without a write to each page: in memory of ours.
+/// Makes this memory of the host read as zeros without a write to each page, where that can be done: in memory of ours,
+/// and where it is much in other memory of the program, unless a file is mapped there.
 pub fn discard(at: u64, bytes: usize) -> bool {
+    let bytes = bytes as u64;
     let is_ours = gpu().host.find(at).is_some_and(|range| {
-        range.kind != HostKind::Registered && at + bytes as u64 <= range.at + range.bytes
+        range.kind != HostKind::Registered && at + bytes <= range.at + range.bytes
     });
-    if !is_ours {
-        return false;
+    let can = is_ours || bytes >= MUCH && pages::is_anonymous(at, bytes);
+    if can {
+        // SAFETY: it is private memory without a file, into which the caller wants zeros written.
+        unsafe { pages::discard(at, bytes) };
     }
-    let (at, page) = (at as usize, PAGE);
-    let (first, last) = (at.next_multiple_of(page), (at + bytes) & !(page - 1));
-    if first >= last {
-        return false;
-    }
-    // SAFETY: the range lies in a private mapping of ours, to which the caller wants zeros written.
-    unsafe {
-        libc::madvise(pointer(first as u64), last - first, libc::MADV_DONTNEED);
-        std::ptr::write_bytes(pointer(at as u64).cast::<u8>(), 0, first - at);
-        std::ptr::write_bytes(pointer(last as u64).cast::<u8>(), 0, at + bytes - last);
-    }
-    true
+    can
 }
 
 /// Functions that hand out memory: their names, further arguments, its kind. Those of the runtime remember an error.

@@ -26,6 +26,7 @@ mod libraries;
 mod messages;
 mod monitor;
 mod objects;
+mod pages;
 mod plan;
 mod python;
 mod recurrent;

@@ -6,6 +6,7 @@ use crate::Properties;
 
 use crate::exports::copies::{self, OnUnknownRead};
 use crate::exports::state::{self, gpu, number};
+use crate::exports::{host, pages};
 
 /// These bytes have the values that a real GPU would hold.
 #[unsafe(no_mangle)]
@@ -23,6 +24,39 @@ pub extern "C" fn gmlake_gpu_unknown(at: *const c_void, bytes: usize) {
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_gpu_is_known(at: *const c_void, bytes: usize) -> c_int {
     gpu().known.holds(number(at), bytes as u64).into()
+}
+
+/// Notes for each piece of so many bytes of the host's memory whether it is all zeros. Where nothing was written, it is
+/// not read. Returns 0 and notes nothing where a file may be mapped.
+///
+/// # Safety
+/// The memory can be read, and `flags` has a byte for each piece.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_gpu_host_zeros(
+    at: *const c_void,
+    bytes: usize,
+    piece: usize,
+    flags: *mut u8,
+) -> c_int {
+    let at = number(at);
+    if piece == 0 || !pages::is_anonymous(at, bytes as u64) {
+        return 0;
+    }
+    for (index, first) in (0..bytes).step_by(piece).enumerate() {
+        let length = piece.min(bytes - first);
+        // SAFETY: the caller promises both.
+        unsafe { flags.add(index).write(pages::is_zero(at + first as u64, length as u64).into()) };
+    }
+    1
+}
+
+/// Makes this memory of the host read as zeros without a write to each page; 0 where that cannot be done.
+///
+/// # Safety
+/// The memory can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_gpu_host_discard(at: *mut c_void, bytes: usize) -> c_int {
+    host::discard(number(at), bytes).into()
 }
 
 /// The next copy of `bytes` bytes (8 at most) from the device to the host on this thread delivers `value`.
