@@ -1,6 +1,7 @@
 //! `reports/plan.md`: how much memory some jobs need, the cards that run them, and the check by `compare`.
 
 use anyhow::Result;
+use gmlake::allocator::by_default;
 use gmlake::compare::compare;
 use gmlake::plan::{
     Card, DEFAULT_RESERVE, DEFAULT_RESOLUTION, Need, Plan, PlanOptions, Series, plan_job,
@@ -57,8 +58,11 @@ pub(crate) fn report(traces: &Traces) -> Result<String> {
 fn options() -> Result<PlanOptions> {
     let cards = Card::built_in();
     let targets = cards.iter().map(|card| card.target(DEFAULT_RESERVE));
+    // As `gmlake-sim plan` does.
+    let usual = by_default().filter(|spec| spec.role.is_choice());
+    let names: Vec<String> = usual.map(|spec| spec.name.to_owned()).collect();
     Ok(PlanOptions {
-        choices: Choices { allocators: choose(&[], &[])?, ..Choices::default() },
+        choices: Choices { allocators: choose(&names, &[])?, ..Choices::default() },
         targets: targets.collect::<Result<_, _>>()?,
         resolution: DEFAULT_RESOLUTION,
     })

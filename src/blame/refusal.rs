@@ -6,7 +6,7 @@ use super::moments::MomentError;
 use super::names::Namer;
 use super::{BlameError, rows, step_of};
 use crate::alloc_conf::TorchVersion;
-use crate::allocator::{BlockKind, BlockUse, Options, Role, Spec, by_default};
+use crate::allocator::{BlockKind, BlockUse, Options, Role, Spec, by_default, find};
 use crate::plan::{Card, DEFAULT_RESERVE};
 use crate::run::{Cause, Causes, Peak, RunSummary};
 use crate::sim::{Choice, Conf, Memory, Opened, Setup, Stage, at_event, run};
@@ -35,6 +35,11 @@ pub fn refusal(
     let mut namer = Namer::new(opened, by, innermost);
     let request = opened.trace.events[event];
     let name = namer.name(event, request.size);
+    let served_by = served_by(opened, choice, setup, event)?;
+    let (card, expandable_card) = match opened.coverage.is_lower_bound() {
+        true => (None, None),
+        false => cards(opened, choice, setup, served_by.iter().any(|served| served.runs_job))?,
+    };
     Ok(Refusal {
         file: opened.file.clone(),
         device: opened.trace.device,
@@ -51,14 +56,12 @@ pub fn refusal(
         usable_bytes: usable(&held),
         free: free(&held),
         held: rows(opened, &in_use(&held), &mut namer),
-        served_by: served_by(opened, choice, setup, event)?,
+        served_by,
         also_served_by: around_pools(opened, choice, setup, event)?,
         not_short_of: not_short_of(opened, setup),
         coverage: opened.coverage.clone(),
-        card: match opened.coverage.is_lower_bound() {
-            true => None,
-            false => card(opened, choice, setup)?,
-        },
+        card,
+        expandable_card,
     })
 }
 
@@ -193,20 +196,41 @@ fn settings(
     Ok(found)
 }
 
-/// The smallest card that runs the job with the same allocator.
-fn card(
+/// A card, and the bytes that it has for the job.
+type Fitting = Option<(String, Bytes)>;
+
+/// The smallest card that runs the job with the same allocator; and a smaller one, if expandable segments run it there,
+/// and nothing runs it under the same limit.
+fn cards(
     opened: &Opened,
     choice: &Choice,
     setup: &Setup,
-) -> Result<Option<(String, Bytes)>, BlameError> {
+    is_served: bool,
+) -> Result<(Fitting, Fitting), BlameError> {
+    if not_short_of(opened, setup).is_some() {
+        return Ok((None, None));
+    }
+    let card = smallest(opened, choice, setup, Bytes::MAX)?;
+    let expandable = find("expandable").filter(|_| choice.spec.name == "caching" && !is_served);
+    let Some(spec) = expandable else { return Ok((card, None)) };
+    let other = Choice { spec, options: Options::default() };
+    let most = card.as_ref().map_or(Bytes::MAX, |&(_, bytes)| bytes);
+    Ok((card, smallest(opened, &other, setup, most)?))
+}
+
+/// The smallest card below `most` that runs the job.
+fn smallest(
+    opened: &Opened,
+    choice: &Choice,
+    setup: &Setup,
+    most: Bytes,
+) -> Result<Fitting, BlameError> {
     let mut targets: Vec<_> =
         Card::built_in().iter().filter_map(|card| card.target(DEFAULT_RESERVE).ok()).collect();
     targets.sort_by_key(|target| target.capacity_bytes);
-    if not_short_of(opened, setup).is_some() {
-        return Ok(None);
-    }
     let least = setup.memory(opened).unwrap_or(0);
-    for target in targets.into_iter().filter(|target| target.capacity_bytes > least) {
+    let is_possible = |bytes: Bytes| least < bytes && bytes < most;
+    for target in targets.into_iter().filter(|target| is_possible(target.capacity_bytes)) {
         let memory = Memory::Bytes(target.capacity_bytes);
         let larger = Setup { memory, memory_fraction: None, ..setup.clone() };
         if run(opened, choice, &larger)?.oom_count == 0 {

@@ -36,11 +36,30 @@ fn only_cures_that_pytorch_confirms_are_offered() {
     let cure = "the request succeeds if torch.cuda.empty_cache() runs before the pool is used, or \
                 with PyTorch 2.13 or later, unless a CUDA graph is being captured.";
     assert!(text.contains(cure), "{text}");
+    let text = text.replace("python -m gmlake", "");
     for wrong in ["expandable", "max_split", "roundup", "lake"] {
         assert!(!text.contains(wrong), "{wrong}: {text}");
     }
     let later = output(&["compare", POOL, "--allocators", "caching", "--torch-version", "2.13"]);
     assert!(!later.contains("caching runs out of memory"), "{later}");
+}
+
+/// On an RTX 4090 nothing runs the whole job; the setting, which costs nothing, makes a smaller card do.
+#[test]
+fn a_setting_and_its_card_come_before_a_larger_card() {
+    let job = "traces/opt-1.3b-LR-var.frames.pickle.xz";
+    let blame = ["blame", job, "--at", "oom", "--device-memory", "22.14GiB"];
+    let cards = "With PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, the whole job runs on the \
+                 RTX 5090 (29.86 GiB for the job). The smallest card that runs the whole job with \
+                 caching is the A100 40GB (38 GiB for the job).";
+    let text = output(&blame);
+    assert!(text.contains(cards), "{text}");
+    for (allocator, card, code) in
+        [("expandable", "RTX-5090", 0), ("expandable", "RTX-4090", 1), ("caching", "RTX-5090", 1)]
+    {
+        let fits = ["fits", job, "--card", card, "--allocator", allocator];
+        gmlake_sim().args(fits).assert().code(code);
+    }
 }
 
 #[test]

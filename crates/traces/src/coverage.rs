@@ -119,7 +119,9 @@ impl Gap {
     pub const fn cure(&self) -> &'static str {
         match self {
             Self::StartedLate { .. } => "start the recorder before the model is built",
-            Self::OutOfMemory { .. } => "predict --memory unlimited gives the full need",
+            Self::OutOfMemory { .. } => {
+                "python -m gmlake predict --memory unlimited SCRIPT gives the full need"
+            }
             Self::MidStep { .. } | Self::Growing => "dump the snapshot between two steps",
             Self::TailOnly { .. } => "record with max_entries=sys.maxsize",
             Self::HistoryStopped => "dump the snapshot before you stop the recorder",

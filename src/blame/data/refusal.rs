@@ -74,4 +74,7 @@ pub struct Refusal {
     /// The smallest card of the catalogue on which the same allocator runs the whole job, and what it has for the job;
     /// `None` also where the recording is not the whole job.
     pub card: Option<(String, Bytes)>,
+    /// The smallest card for PyTorch with expandable segments, if that is a smaller one, and nothing runs the whole job
+    /// under the same limit.
+    pub expandable_card: Option<(String, Bytes)>,
 }

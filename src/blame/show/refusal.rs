@@ -127,7 +127,10 @@ fn in_same_memory(refusal: &Refusal) -> String {
     }
     match (names(true), names(false)) {
         (Some(all), _) if refusal.coverage.is_lower_bound() => {
-            format!("In the same memory, everything recorded runs with {all}.")
+            format!(
+                "In the same memory, {all} would serve all that was recorded. Whether the job then runs \
+                 is unknown."
+            )
         }
         (Some(all), _) => format!("In the same memory, the whole job runs with {all}."),
         (None, Some(some)) => {
@@ -159,11 +162,26 @@ fn on_a_card(refusal: &Refusal) -> String {
             coverage.cure().unwrap_or_default()
         ),
         Some((card, bytes)) => format!(
-            "The smallest card that runs the whole job with {allocator} is the {card} ({} for the job).",
+            "{}The smallest card that runs the whole job with {allocator} is the {card} ({} for the job).",
+            with_expandable(refusal),
             Size(*bytes)
         ),
-        None => "No larger card of the catalogue fits it either.".to_owned(),
+        None => match with_expandable(refusal).as_str() {
+            "" => "No larger card of the catalogue fits it either.".to_owned(),
+            sentence => sentence.trim_end().to_owned(),
+        },
     }
+}
+
+/// The smaller card that runs the job with expandable segments, as a sentence with a blank behind it.
+fn with_expandable(refusal: &Refusal) -> String {
+    refusal.expandable_card.as_ref().map_or_else(String::new, |(card, bytes)| {
+        format!(
+            "With PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, the whole job runs on the {card} \
+             ({} for the job). ",
+            Size(*bytes)
+        )
+    })
 }
 
 /// The allocator, with how to get it where that is a setting.
