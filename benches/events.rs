@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use gmlake::allocator::{ALL, Environment, Options, Spec};
-use gmlake::device::{Counted, SimDevice};
+use gmlake::device::{Counted, SimDevice, Watched};
 use gmlake::drive::{OnOom, Replay};
 use gmlake::trace::synthetic::Program;
 use gmlake::trace::{Labels, LoadOptions, Trace, choose_device, ingest, load};
@@ -140,11 +140,11 @@ fn run(row: &Row, trace: &Trace) -> Run {
         options.set(name, value);
     }
     let mut allocator = row.spec.build(&options, &environment).expect("the options are valid");
-    let mut gpu = Counted::new(SimDevice::new(total_memory));
+    let mut gpu = Watched::new(SimDevice::new(total_memory), Counted::default());
     let mut replay = Replay::new(trace, OnOom::Skip);
     let start = Instant::now();
     let result = replay.advance(0..trace.events.len(), &mut *allocator, &mut gpu, &mut ());
     let time = start.elapsed();
     let _ = result.expect("the simulated driver does not fail");
-    Run { time, calls: gpu.calls.total(), reserved: allocator.peak().reserved }
+    Run { time, calls: gpu.watch.calls.total(), reserved: allocator.peak().reserved }
 }

@@ -1,7 +1,7 @@
 //! The history of a run: the blocks that it handed out and the segments that it held, written down as they come and go.
 //!
-//! The run is carried out event by event. Where a request was served is noted by a wrapper around the allocator
-//! ([`Placements`]), what was obtained from the driver by one around the device ([`Ground`]).
+//! The writer watches the run: it learns where each request was served, and of the device ([`Ground`]) what was
+//! obtained from the driver.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,7 +11,9 @@ use rustc_hash::FxHashMap;
 use super::categories::Categories;
 use super::data::{BlockLife, By, EventIndex, History, Life, NamedStack, Origin, SegmentLife};
 use super::names::Namer;
-use crate::sim::{Choice, Ground, Opened, Owner, Placements, RunError, Setup, Stage, Tap, prepare};
+use crate::allocator::Allocation;
+use crate::drive::{Observer, Step};
+use crate::sim::{Choice, Ground, Opened, Owner, RunError, Setup, Simulated, Stage, prepare};
 use crate::trace::{Action, AllocId, Event, EventKind};
 use crate::units::Bytes;
 
@@ -25,22 +27,8 @@ pub fn history(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<Histor
     let mut ground = Ground::default();
     let mut writer = Writer::new(opened, choice);
     writer.adopt(&stage, &mut ground);
-    let placements = Placements::watch(&mut stage);
-    for index in stage.replay.outcome.events..trace.events.len() {
-        let event = trace.events[index];
-        ground.begin(event.stream, event.pool);
-        let Stage { allocator, device, replay } = &mut stage;
-        let mut tap = Tap::new(device, &mut ground);
-        let done = replay.advance(index..index + 1, allocator.as_mut(), &mut tap, &mut ());
-        let is_over = done.map_err(|source| RunError::Device { event: index, source })?.is_break();
-        writer.segments(index, ground.take_calls().made);
-        let is_served = replay.block(event.alloc).is_some();
-        let place = || placements.all().last().copied().flatten().filter(|_| is_served);
-        writer.block(index, &event, place);
-        if is_over {
-            break;
-        }
-    }
+    stage.watch_ground(ground);
+    let _ = stage.advance(trace.events.len(), &mut writer)?;
     writer.history.ooms = stage
         .replay
         .outcome
@@ -110,23 +98,28 @@ impl<'o> Writer<'o> {
         });
         for (index, event) in events.iter().enumerate() {
             let block = stage.replay.block(event.alloc);
-            let place = || block.and_then(|block| places.get(&block).copied());
-            self.block(index, event, place);
+            match block.and_then(|block| places.get(&block).copied()) {
+                Some(place) if event.kind == EventKind::Malloc => {
+                    self.hand_out(index, event, place)
+                }
+                _ => self.let_go(index, event),
+            }
         }
     }
 
-    fn block(&mut self, index: usize, event: &Event, place: impl Fn() -> Option<(u64, Bytes)>) {
+    fn hand_out(&mut self, index: usize, event: &Event, (at, bytes): (u64, Bytes)) {
+        let origin = self.origin(index, event);
+        let life = Life { born: index as EventIndex, died: Life::NEVER };
+        let (requested, let_go) = (event.size, Life::NEVER);
+        self.blocks[event.alloc.0 as usize] = Some(self.history.blocks.len() as u32);
+        self.history.blocks.push(BlockLife { at, bytes, requested, life, let_go, origin });
+    }
+
+    /// Notes the end of a block, if the event lets go of one.
+    fn let_go(&mut self, index: usize, event: &Event) {
         let now = index as EventIndex;
         let AllocId(alloc) = event.alloc;
         match event.kind {
-            EventKind::Malloc => {
-                let Some((at, bytes)) = place() else { return };
-                let origin = self.origin(index, event);
-                let life = Life { born: now, died: Life::NEVER };
-                let (requested, let_go) = (event.size, Life::NEVER);
-                self.blocks[alloc as usize] = Some(self.history.blocks.len() as u32);
-                self.history.blocks.push(BlockLife { at, bytes, requested, life, let_go, origin });
-            }
             EventKind::Free | EventKind::FreeCompleted => {
                 let Some(block) = self.blocks[alloc as usize].take() else { return };
                 let block = &mut self.history.blocks[block as usize];
@@ -137,7 +130,7 @@ impl<'o> Writer<'o> {
                 let Some(block) = self.blocks[alloc as usize] else { return };
                 self.history.blocks[block as usize].let_go = now;
             }
-            EventKind::Attempt | EventKind::Trim => {}
+            EventKind::Malloc | EventKind::Attempt | EventKind::Trim => {}
         }
     }
 
@@ -204,5 +197,26 @@ impl<'o> Writer<'o> {
                 }
             }
         }
+    }
+}
+
+impl Observer<Simulated> for Writer<'_> {
+    fn before(&mut self, step: &mut Step<'_, Simulated>) {
+        if let Some(ground) = &mut step.device.watch.2 {
+            ground.begin(step.event.stream, step.event.pool);
+        }
+    }
+
+    fn served(&mut self, step: &mut Step<'_, Simulated>, given: Option<Allocation>) {
+        if let Some(given) = given.filter(|_| step.event.kind == EventKind::Malloc) {
+            self.hand_out(step.index, step.event, (given.at.0, given.size));
+        }
+    }
+
+    fn after(&mut self, step: &mut Step<'_, Simulated>) {
+        if let Some(ground) = &mut step.device.watch.2 {
+            self.segments(step.index, ground.take_calls().made);
+        }
+        self.let_go(step.index, step.event);
     }
 }

@@ -34,8 +34,8 @@ pub fn loss(
     let summary = run(opened, choice, setup)?;
     let event = summary.peak_event.map(|event| event as usize);
     let mut stage = prepare(opened, choice, setup)?;
-    let tenants = Tenants::watch(&mut stage);
-    let peak = at_stage(opened, &mut stage, event)?;
+    let mut tenants = Tenants::default();
+    let peak = at_stage(opened, &mut stage, event, &mut tenants)?;
     let mut namer = Namer::new(opened, by, innermost);
     let rows = rows(opened, &peak, &tenants, &mut namer);
     let growth = peak.growth.as_ref().zip(event).map(|(growth, event)| LossGrowth {
@@ -110,7 +110,7 @@ fn rows(opened: &Opened, peak: &Peak, tenants: &Tenants, namer: &mut Namer) -> V
     let left: Vec<usize> = (0..views.len()).filter(is_left).collect();
     let free: Vec<&BlockView> = left.iter().map(|&place| &views[place]).collect();
     let last: FxHashMap<usize, Option<usize>> =
-        left.iter().copied().zip(tenants.last(&opened.trace, &free)).collect();
+        left.iter().copied().zip(tenants.last(&free)).collect();
     let mut name = |place: usize| match peak.blocks[place].since {
         Some(since) => namer.name(since.event as usize, views[place].requested),
         None => STITCHED.to_owned(),

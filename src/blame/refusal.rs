@@ -85,10 +85,10 @@ fn around_pools(
     let mut found = Vec::new();
     let mut stage = Stage::prepare(opened, choice, setup)?;
     if let Some(last) = event.checked_sub(1) {
-        stage.run_through(last)?;
+        stage.run_through(last, &mut ())?;
     }
     stage.allocator.trim(&mut stage.device);
-    if stage.run_through(event)?.is_some() {
+    if stage.run_through(event, &mut ())?.is_some() {
         found.push("if torch.cuda.empty_cache() runs before the pool is used");
     }
     let version = TorchVersion { minor: 13, ..TorchVersion::V2_11 };

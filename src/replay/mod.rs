@@ -1,9 +1,9 @@
 //! Replay: the same allocators, on a real GPU.
 //!
 //! ```text
-//!             ┌────────── Logged ─ Timed ─ CudaDevice ── libcuda        what the calls took
+//!             ┌──── Watched (log, times) ── CudaDevice ── libcuda        what the calls took
 //!   Trace ────┤ same allocator code, same loop                             ║ equal call by call
-//!             └────────── Logged ─ Priced ─ SimDevice ── its addresses  what they should have taken
+//!             └──── Watched (log, prices) ── SimDevice ── its addresses  what they should have taken
 //! ```
 //!
 //! Each run is made twice: on the GPU, where every driver call is timed and every allocation can be stamped with a

@@ -11,7 +11,7 @@ use crate::alloc_conf::TorchVersion;
 use crate::allocator::{Allocator, Choice, Environment, OptionError};
 use crate::cuda::{Background, Coverage, CudaDevice, DriverError, Gpu, GpuError, Painter};
 use crate::device::{
-    AddressPolicy, Device, DeviceError, Logged, MemoryInfo, Profile, SimDevice, Timed,
+    AddressPolicy, CallLog, Device, DeviceError, MemoryInfo, Profile, SimDevice, Timed, Watched,
 };
 use crate::drive::{OnOom, Replay};
 use crate::trace::{Trace, peak_live_bytes};
@@ -80,7 +80,8 @@ enum Stop {
     Broken(String),
 }
 
-type Measured = Logged<Timed<CudaDevice>>;
+/// A GPU whose calls are logged and timed.
+type Measured = Watched<CudaDevice, (CallLog, Timed)>;
 
 /// Replays a trace in a context of its own. `stop` ends the run at the next event when it becomes true.
 ///
@@ -100,19 +101,16 @@ pub fn replay(
         Duration::ZERO => None,
         span => Some(Background::start(&gpu, span)?),
     };
-    let mut client = match plan.verify {
-        None => Client::Plain(build()?),
-        Some(coverage) => {
-            let painter = Painter::new(&gpu, coverage)?;
-            Client::Stamped(Box::new(Stamped::new(build()?, painter, device.synchronizations())))
-        }
-    };
+    let painter = plan.verify.map(|coverage| Painter::new(&gpu, coverage)).transpose()?;
+    let stamped = painter.map(|painter| Stamped::new(painter, device.synchronizations()));
+    let mut client = Client { allocator: build()?, stamped };
     let memory = gpu.memory()?;
     let needed = peak_live_bytes(trace);
     if needed > memory.free {
         return Err(ReplayError::TooLarge { needed, memory });
     }
-    let mut measured = Logged::new(Timed::new(device).observing(plan.keep_times));
+    let watch = (CallLog::default(), Timed::observing(plan.keep_times));
+    let mut measured = Watched::new(device, watch);
     // A profile that does not say what the fixed work took knows no pace.
     let probe = (plan.profile.probe_ns > 0.0).then(|| PaceProbe::new(&gpu));
     let mut run = Run::new(trace, memory.free, probe);
@@ -121,20 +119,21 @@ pub fn replay(
     summary.gpu = gpu.name.clone();
     summary.allocator = choice.spec.name.to_owned();
     summary.profile.clone_from(&plan.profile.name);
-    if let Err(error) = measured.device.device.close() {
+    if let Err(error) = measured.device.close() {
         summary.stopped.get_or_insert(format!("giving memory back: {error}"));
     }
     // A run that broke ended in the middle of an event, which a twin would carry out.
     match run.stopped {
-        Some(Stop::Broken(_)) => summary.set_calls(&measured.device, None),
+        Some(Stop::Broken(_)) => summary.set_calls(&measured.watch.1, None),
         _ => {
             summary.pace = run.pace(&plan.profile);
             let given = Given { capacity: memory.free, pauses: &run.pauses, build: &build };
             compare(&mut summary, trace, plan, &given, &measured)?;
         }
     }
-    summary.log = measured.log;
-    summary.observations = measured.device.take_observations();
+    let (log, mut timed) = measured.watch;
+    summary.log = log;
+    summary.observations = timed.take_observations();
     Ok(summary)
 }
 
@@ -150,33 +149,10 @@ fn environment(trace: &Trace, total_memory: Bytes) -> Environment {
     }
 }
 
-/// Who makes the requests: with or without writing to the memory.
-enum Client {
-    Plain(Box<dyn Allocator>),
-    Stamped(Box<Stamped>),
-}
-
-impl Client {
-    fn allocator(&mut self) -> &mut dyn Allocator {
-        match self {
-            Self::Plain(allocator) => allocator.as_mut(),
-            Self::Stamped(stamped) => stamped.as_mut(),
-        }
-    }
-
-    fn shown(&self) -> &dyn Allocator {
-        match self {
-            Self::Plain(allocator) => allocator.as_ref(),
-            Self::Stamped(stamped) => stamped.as_ref(),
-        }
-    }
-
-    fn error(&self) -> Option<&DriverError> {
-        match self {
-            Self::Plain(_) => None,
-            Self::Stamped(stamped) => stamped.error.as_ref(),
-        }
-    }
+/// Who makes the requests, and writes to the memory if it is to be checked.
+struct Client {
+    allocator: Box<dyn Allocator>,
+    stamped: Option<Stamped>,
 }
 
 /// A run in progress.
@@ -219,7 +195,7 @@ impl<'t> Run<'t> {
         stop: &AtomicBool,
     ) {
         let start = Instant::now();
-        let mut clock = (start, measured.device.nanos().total());
+        let mut clock = (start, measured.watch.1.nanos().total());
         let mut steps = self.trace.steps.iter().peekable();
         let mut mark = None;
         for index in 0..self.trace.events.len() {
@@ -236,7 +212,7 @@ impl<'t> Run<'t> {
             self.event(index, client, measured);
             self.note_pause(&mut clock, measured);
             if let Some(probe) = &mut self.probe {
-                probe.listen(measured.device.nanos().total());
+                probe.listen(measured.watch.1.nanos().total());
             }
             if self.stopped.is_some() {
                 break;
@@ -248,14 +224,12 @@ impl<'t> Run<'t> {
         if let Some((_, before)) = mark {
             self.steps.push(since(before, measured));
         }
-        if let Client::Stamped(stamped) = client {
-            stamped.check_all();
-        }
+        client.stamped.iter_mut().for_each(Stamped::check_all);
     }
 
     /// What passed since the last event's end, less the time in the driver.
     fn note_pause(&mut self, (end, driver_ns): &mut (Instant, u64), measured: &Measured) {
-        let (now, total) = (Instant::now(), measured.device.nanos().total());
+        let (now, total) = (Instant::now(), measured.watch.1.nanos().total());
         let passed = now.duration_since(*end).as_nanos() as u64;
         self.pauses.push(passed.saturating_sub(total - *driver_ns));
         (*end, *driver_ns) = (now, total);
@@ -274,15 +248,16 @@ impl<'t> Run<'t> {
 
     fn event(&mut self, index: usize, client: &mut Client, measured: &mut Measured) {
         let start = Instant::now();
-        let result = self.replay.advance(index..index + 1, client.allocator(), measured, &mut ());
+        let Client { allocator, stamped } = client;
+        let result = self.replay.advance(index..index + 1, allocator.as_mut(), measured, stamped);
         self.elapsed_ns += start.elapsed().as_nanos() as u64;
         let failure = result.err().map(|error| error.to_string());
-        let failure =
-            failure.or_else(|| measured.device.device.first_error().map(ToString::to_string));
-        let failure = failure.or_else(|| client.error().map(ToString::to_string));
+        let failure = failure.or_else(|| measured.device.first_error().map(ToString::to_string));
+        let unreadable = stamped.as_ref().and_then(|stamped| stamped.error.as_ref());
+        let failure = failure.or_else(|| unreadable.map(ToString::to_string));
         self.stopped = failure.map(|reason| Stop::Broken(format!("event {index}: {reason}")));
         // The driver is only asked when there is more than ever: asking takes time.
-        let reserved = client.shown().usage().reserved;
+        let reserved = allocator.usage().reserved;
         if reserved > self.reserved_peak {
             self.reserved_peak = reserved;
             let free = measured.memory_info().free;
@@ -291,15 +266,8 @@ impl<'t> Run<'t> {
     }
 
     fn summary(&self, client: &Client, measured: &Measured) -> ReplaySummary {
-        let allocator = client.shown();
-        let verified = match client {
-            Client::Plain(_) => None,
-            Client::Stamped(stamped) => Some(stamped.verified.clone()),
-        };
-        let elsewhere = match client {
-            Client::Plain(_) => 0,
-            Client::Stamped(stamped) => stamped.elapsed_ns,
-        };
+        let Client { allocator, stamped } = client;
+        let elsewhere = stamped.as_ref().map_or(0, |stamped| stamped.elapsed_ns);
         ReplaySummary {
             events: self.replay.outcome.events as u64,
             trace_events: self.trace.events.len() as u64,
@@ -310,11 +278,11 @@ impl<'t> Run<'t> {
             oom_count: self.replay.outcome.ooms.len() as u64,
             alloc_retries: allocator.retries(),
             allocator_ns: self.elapsed_ns.saturating_sub(elsewhere),
-            driver_ns: measured.device.nanos().total(),
+            driver_ns: measured.watch.1.nanos().total(),
             active_peak_bytes: allocator.peak().active,
             reserved_peak_bytes: allocator.peak().reserved,
             physical_peak_bytes: self.physical_peak,
-            verified,
+            verified: stamped.as_ref().map(|stamped| stamped.verified.clone()),
             steps: self.steps.clone(),
             ..ReplaySummary::default()
         }
@@ -331,8 +299,8 @@ fn reason_to_stop(plan: &Plan, start: Instant, stop: &AtomicBool) -> Option<Stri
 
 /// Driver calls and nanoseconds so far.
 fn reading(measured: &Measured) -> (u64, u64) {
-    let count = measured.device.times.rows().map(|(_, times)| times.count).sum();
-    (count, measured.device.nanos().total())
+    let count = measured.watch.1.times.rows().map(|(_, times)| times.count).sum();
+    (count, measured.watch.1.nanos().total())
 }
 
 fn since((calls, driver_ns): (u64, u64), measured: &Measured) -> StepReplay {
@@ -364,11 +332,11 @@ fn compare(
         // A GPU is asked how far it is, and the simulation cannot know: it gets the same answers.
         let device = SimDevice::with_policy(given.capacity, policy)
             .packing()
-            .answering(measured.log.reached.clone().into());
+            .answering(measured.watch.0.reached.clone().into());
         let events = summary.events as usize;
         Ok(simulate(trace, (events, pauses), (given.build)()?.as_mut(), device, profile))
     };
-    let addresses = AddressPolicy::Answers(measured.log.answers.clone().into());
+    let addresses = AddressPolicy::Answers(measured.watch.0.answers.clone().into());
     let profile = plan.profile.at_pace(summary.pace.unwrap_or(1.0));
     let same = twin(addresses, &profile, given.pauses)?;
     if let Ok(own) = twin(AddressPolicy::Ascending, &plan.profile, &[])? {
@@ -376,12 +344,12 @@ fn compare(
         summary.profile_driver_ns = own.bill.nanos.total();
     }
     let Ok(same) = same else { return Ok(()) };
-    summary.set_calls(&measured.device, Some(&same.bill.nanos));
+    summary.set_calls(&measured.watch.1, Some(&same.bill.nanos));
     for (step, ns) in summary.steps.iter_mut().zip(same.step_ns) {
         step.predicted_ns = ns;
     }
-    summary.compared_calls = measured.log.entries.len() as u64;
-    let difference = measured.log.first_difference(&same.log);
+    summary.compared_calls = measured.watch.0.entries.len() as u64;
+    let difference = measured.watch.0.first_difference(&same.log);
     summary.log_difference = difference.map(|(call, replay, simulation)| LogDifference {
         call: call as u64,
         replay,

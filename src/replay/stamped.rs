@@ -1,4 +1,4 @@
-//! An allocator whose every allocation is written and read through its address.
+//! Stamps: every allocation of a run is written and read through its address.
 //!
 //! A stamp is made when memory is handed out. It is looked for when the client lets go, and once more when the streams
 //! are done, for until then the memory may not be reused. An allocator that has waited for the whole GPU may know
@@ -10,12 +10,10 @@ use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
-use crate::allocator::{
-    AllocError, Allocation, Allocator, BlockId, BlockView, Counter, Request, Usage,
-};
+use crate::allocator::{Allocation, BlockId};
 use crate::cuda::{DriverError, Painter, Stamp};
-use crate::device::Device;
-use crate::trace::{Lifetime, PoolId, StreamId};
+use crate::drive::{Observer, Step};
+use crate::trace::EventKind;
 use crate::units::Bytes;
 
 /// What was found by looking.
@@ -40,9 +38,8 @@ struct Live {
     pending_since: Option<u64>,
 }
 
-/// An allocator, and the stamps on what it handed out.
+/// The stamps on what an allocator handed out.
 pub(super) struct Stamped {
-    allocator: Box<dyn Allocator>,
     painter: Painter,
     synchronizations: Arc<AtomicU64>,
     live: FxHashMap<BlockId, Live>,
@@ -54,13 +51,8 @@ pub(super) struct Stamped {
 }
 
 impl Stamped {
-    pub(super) fn new(
-        allocator: Box<dyn Allocator>,
-        painter: Painter,
-        synchronizations: Arc<AtomicU64>,
-    ) -> Self {
+    pub(super) fn new(painter: Painter, synchronizations: Arc<AtomicU64>) -> Self {
         Self {
-            allocator,
             painter,
             synchronizations,
             live: FxHashMap::default(),
@@ -79,10 +71,6 @@ impl Stamped {
         }
     }
 
-    fn synchronized(&self) -> u64 {
-        self.synchronizations.load(Ordering::Relaxed)
-    }
-
     fn stamp(&mut self, given: &Allocation) {
         let start = Instant::now();
         match self.painter.paint(given.at, given.size) {
@@ -98,7 +86,8 @@ impl Stamped {
 
     fn check(&mut self, block: BlockId) {
         let Some(Live { stamp, pending_since }) = self.live.get(&block).copied() else { return };
-        if pending_since.is_some_and(|waits| waits < self.synchronized()) {
+        if pending_since.is_some_and(|waits| waits < self.synchronizations.load(Ordering::Relaxed))
+        {
             return;
         }
         let start = Instant::now();
@@ -118,68 +107,24 @@ impl Stamped {
     }
 }
 
-impl Allocator for Stamped {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Device,
-        request: Request,
-    ) -> Result<Allocation, AllocError> {
-        let given = self.allocator.malloc(device, request);
-        let given = given?;
-        self.stamp(&given);
-        Ok(given)
-    }
-
-    fn free_requested(&mut self, block: BlockId, users: &[StreamId]) {
+impl<D> Observer<D> for Stamped {
+    /// Once the allocator has the block back, its memory may be gone.
+    fn before(&mut self, step: &mut Step<'_, D>) {
+        let Some(block) = step.block else { return };
         self.check(block);
-        let now = self.synchronized();
-        if let Some(live) = self.live.get_mut(&block) {
-            live.pending_since = Some(now);
+        if step.event.kind != EventKind::FreeRequested {
+            self.live.remove(&block);
+        } else if let Some(live) = self.live.get_mut(&block) {
+            live.pending_since = Some(self.synchronizations.load(Ordering::Relaxed));
         }
-        self.allocator.free_requested(block, users);
     }
 
-    fn free_completed(&mut self, device: &mut dyn Device, block: BlockId) {
-        self.check(block);
-        self.live.remove(&block);
-        self.allocator.free_completed(device, block);
-    }
-
-    fn free(&mut self, device: &mut dyn Device, block: BlockId) {
-        self.check(block);
-        self.live.remove(&block);
-        self.allocator.free(device, block);
-    }
-
-    fn trim(&mut self, device: &mut dyn Device) {
-        self.allocator.trim(device);
-    }
-
-    fn release_pool(&mut self, device: &mut dyn Device, pool: PoolId) {
-        self.allocator.release_pool(device, pool);
-    }
-
-    fn foresee(&mut self, lifetimes: &dyn Fn() -> Vec<Lifetime>) {
-        self.allocator.foresee(lifetimes);
-    }
-
-    fn usage(&self) -> Usage {
-        self.allocator.usage()
-    }
-
-    fn peak(&self) -> Usage {
-        self.allocator.peak()
-    }
-
-    fn retries(&self) -> u64 {
-        self.allocator.retries()
-    }
-
-    fn counters(&self) -> Vec<Counter> {
-        self.allocator.counters()
-    }
-
-    fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
-        self.allocator.walk(visit);
+    fn served(&mut self, step: &mut Step<'_, D>, given: Option<Allocation>) {
+        let Some(given) = given else { return };
+        self.stamp(&given);
+        if step.event.kind == EventKind::Attempt {
+            self.check(given.block);
+            self.live.remove(&given.block);
+        }
     }
 }

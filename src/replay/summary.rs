@@ -131,7 +131,7 @@ impl ReplaySummary {
     }
 
     /// Fills in the calls and their sums, next to the predicted ones where there are any.
-    pub(super) fn set_calls<D>(&mut self, timed: &Timed<D>, predicted: Option<&PerCall<u64>>) {
+    pub(super) fn set_calls(&mut self, timed: &Timed, predicted: Option<&PerCall<u64>>) {
         let is_predicted = predicted.is_some();
         let predicted = predicted.copied().unwrap_or_default();
         let row = |call: Call| {

@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 
 use crate::allocator::Allocator;
-use crate::device::{Bill, CallLog, Device, DeviceError, Logged, Priced, Profile, SimDevice};
+use crate::device::{Bill, CallLog, Device, DeviceError, Priced, Profile, SimDevice, Watched};
 use crate::drive::{OnOom, Replay};
 use crate::trace::Trace;
 
@@ -28,7 +28,8 @@ pub(super) fn simulate(
     device: SimDevice,
     profile: &Profile,
 ) -> Result<Twin, DeviceError> {
-    let mut device = Logged::new(Priced::new(device, Some(profile.clone())));
+    let watch = (CallLog::default(), Priced::new(Some(profile.clone())));
+    let mut device = Watched::new(device, watch);
     let mut replay = Replay::new(trace, OnOom::Skip).hurried();
     // The bill after this many events.
     let mut bills = vec![0];
@@ -36,12 +37,12 @@ pub(super) fn simulate(
         device.elapse(0, pauses.get(index).copied().unwrap_or(0));
         let flow = replay.advance(index..index + 1, allocator, &mut device, &mut ())?;
         debug_assert_eq!(flow, ControlFlow::Continue(()), "out of memory is skipped");
-        bills.push(device.device.bill.nanos.total());
+        bills.push(device.watch.1.bill.nanos.total());
     }
     let reached = trace.steps.iter().filter(|step| step.start < events);
     let step_ns = reached.map(|step| bills[step.end.min(events)] - bills[step.start]).collect();
-    let Priced { device: simulated, bill, .. } = device.device;
-    Ok(Twin { log: device.log, bill, step_ns, peak_used: simulated.peak_used() })
+    let (log, Priced { bill, .. }) = device.watch;
+    Ok(Twin { log, bill, step_ns, peak_used: device.device.peak_used() })
 }
 
 #[cfg(test)]

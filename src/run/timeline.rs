@@ -14,9 +14,9 @@
 //! drawn at its beginning, and two timelines that count other things (a recording its entries, a run its events) would
 //! be drawn side by side. Where a file has no times, there is nothing but the count.
 
-use crate::allocator::{Allocator, Usage};
-use crate::drive::Observer;
-use crate::trace::{Event, EventKind};
+use crate::allocator::Usage;
+use crate::drive::{Observer, Step};
+use crate::trace::EventKind;
 use crate::units::Bytes;
 
 /// The lowest and the highest value of each number within a stretch.
@@ -129,16 +129,17 @@ impl Watch {
     }
 }
 
-impl Observer for Watch {
+impl<D> Observer<D> for Watch {
     #[inline]
-    fn after(&mut self, index: usize, event: &Event, allocator: &dyn Allocator) {
-        let now = allocator.usage();
+    fn after(&mut self, step: &mut Step<'_, D>) {
+        let now = step.allocator.usage();
         self.seen = self.seen.and(Range::of(now));
         // What an attempt gets is given back before we look, but it was held.
-        let most = if event.kind == EventKind::Attempt { allocator.peak() } else { now }.reserved;
+        let is_attempt = step.event.kind == EventKind::Attempt;
+        let most = if is_attempt { step.allocator.peak() } else { now }.reserved;
         if most > self.most {
             self.most = most;
-            self.peak_event = Some(index);
+            self.peak_event = Some(step.index);
             self.seen.high.reserved = self.seen.high.reserved.max(most);
         }
     }

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use rustc_hash::FxHashMap;
-
 use crate::allocator::{BlockUse, BlockView};
-use crate::device::{Device, DeviceError, DevicePtr, HandleId, forward};
+use crate::device::{Call, DriverCall, Watch};
 use crate::trace::{Action, BlockState, Layout, PoolId, Segment, SegmentBlock, StreamId};
 use crate::units::{Bytes, MIB};
 
@@ -38,7 +36,6 @@ pub(crate) struct Ground {
     ranges: BTreeMap<u64, (u64, Owner)>,
     /// Ends of the parts that have memory under them, by address; neighbours in one range are one part.
     mapped: BTreeMap<u64, u64>,
-    sizes: FxHashMap<HandleId, Bytes>,
     asking: Owner,
     calls: Calls,
 }
@@ -178,67 +175,33 @@ fn blocks<'v>(range: Range<u64>, views: impl Iterator<Item = &'v BlockView>) -> 
     blocks
 }
 
-/// A device whose calls are noted.
-pub(crate) struct Tap<'a> {
-    device: &'a mut dyn Device,
-    ground: &'a mut Ground,
-}
+impl Watch for Ground {
+    const ROWS: bool = true;
 
-impl<'a> Tap<'a> {
-    /// Notes the calls to `device` in `ground`.
-    pub(crate) fn new(device: &'a mut dyn Device, ground: &'a mut Ground) -> Self {
-        Self { device, ground }
-    }
-}
-
-impl Device for Tap<'_> {
-    forward!(memory_info, release, set_access, fence, reached, stream_wait, drop_fence, elapse);
-
-    fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
-        let at = self.device.malloc(size)?;
-        self.ground.obtain(at.0, size, false);
-        self.ground.map(Action::SegmentAlloc, at.0..at.0 + size);
-        Ok(at)
+    fn wants_amounts(&self) -> bool {
+        true
     }
 
-    fn free(&mut self, at: DevicePtr) {
-        let (start, end) = self.ground.bounds(at.0);
-        self.ground.unmap(Action::SegmentFree, start..end);
-        self.ground.ranges.remove(&start);
-        self.device.free(at);
-    }
-
-    fn reserve(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
-        let at = self.device.reserve(size)?;
-        self.ground.obtain(at.0, size, true);
-        Ok(at)
-    }
-
-    fn unreserve(&mut self, at: DevicePtr, size: Bytes) {
-        self.ground.ranges.remove(&at.0);
-        self.device.unreserve(at, size);
-    }
-
-    fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError> {
-        let handle = self.device.create(size)?;
-        self.ground.sizes.insert(handle, size);
-        Ok(handle)
-    }
-
-    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<(), DeviceError> {
-        self.device.map(at, handles)?;
-        let size = handles.iter().map(|handle| self.ground.sizes[handle]).sum::<Bytes>();
-        self.ground.map(Action::SegmentMap, at.0..at.0 + size);
-        Ok(())
-    }
-
-    fn unmap(&mut self, at: DevicePtr, size: Bytes) {
-        self.ground.unmap(Action::SegmentUnmap, at.0..at.0 + size);
-        self.device.unmap(at, size);
-    }
-
-    fn synchronize(&mut self) {
-        self.ground.calls.has_waited = true;
-        self.device.synchronize();
+    fn after(&mut self, done: &DriverCall<'_>) {
+        let at = done.at.0;
+        let range = at..at + done.amount.size;
+        match done.call {
+            _ if !done.is_done() => {}
+            Call::MemAlloc => {
+                self.obtain(at, done.amount.size, false);
+                self.map(Action::SegmentAlloc, range);
+            }
+            Call::MemFree => {
+                let (start, end) = self.bounds(at);
+                self.unmap(Action::SegmentFree, start..end);
+                self.ranges.remove(&start);
+            }
+            Call::AddressReserve => self.obtain(at, done.amount.size, true),
+            Call::AddressFree => drop(self.ranges.remove(&at)),
+            Call::Map => self.map(Action::SegmentMap, range),
+            Call::Unmap => self.unmap(Action::SegmentUnmap, range),
+            Call::Synchronize => self.calls.has_waited = true,
+            _ => {}
+        }
     }
 }

@@ -22,7 +22,6 @@ mod names;
 mod open;
 mod opened;
 mod peak;
-mod placements;
 mod places;
 mod reconstruct;
 mod recorded_row;
@@ -40,17 +39,16 @@ pub use failure::FileError;
 pub(crate) use frames::{
     has_stacks, is_machinery, is_of_engine, is_of_program, is_python, node, without_arguments,
 };
-pub(crate) use ground::{Ground, Owner, Tap};
+pub(crate) use ground::{Ground, Owner};
 pub use names::title_of;
 pub use open::{OpenOptions, open, open_all, open_bytes};
 pub use opened::Opened;
 pub use peak::{at_event, at_peak};
 pub(crate) use peak::{at_stage, prepare};
-pub(crate) use placements::Placements;
 pub use places::Place;
 pub(crate) use places::place_of;
 pub use run::{RunError, run, run_cached};
-pub(crate) use run::{Stage, is_never_refused};
+pub(crate) use run::{Simulated, Stage, is_never_refused};
 pub use run_count::RunCount;
 pub use setup::{Conf, DEFAULT_GPU_LAG, Memory, Setup};
 pub(crate) use single::{check_assumptions, failed, run_one};

@@ -5,9 +5,10 @@
 //! most; it needs no prices, no timeline and no steps. A run does the same each time, so this is the same peak.
 
 use super::opened::Opened;
-use super::run::{RunError, Stage};
+use super::run::{RunError, Simulated, Stage};
 use super::setup::Setup;
 use crate::allocator::{BlockId, BlockKind, BlockView, Choice};
+use crate::drive::Observer;
 use crate::run::{Causes, Growth, Moment, Peak, PeakBlock, RunSummary};
 use crate::trace::{Event, EventKind, Trace};
 use crate::units::MIB;
@@ -40,7 +41,7 @@ pub fn at_event(
     setup: &Setup,
     event: Option<usize>,
 ) -> Result<Peak, RunError> {
-    at_stage(opened, &mut prepare(opened, choice, setup)?, event)
+    at_stage(opened, &mut prepare(opened, choice, setup)?, event, &mut ())
 }
 
 /// A run that has not begun, and that nothing is measured of.
@@ -52,13 +53,14 @@ pub(crate) fn prepare<'o>(
     Stage::prepare(opened, choice, &Setup { profile: None, ..setup.clone() })
 }
 
-/// The same as [`at_event`] of a run that is ready.
+/// The same as [`at_event`] of a run that is ready, and that somebody watches.
 pub(crate) fn at_stage(
     opened: &Opened,
     stage: &mut Stage<'_>,
     event: Option<usize>,
+    observer: &mut impl Observer<Simulated>,
 ) -> Result<Peak, RunError> {
-    let got = event.map(|event| stage.run_through(event)).transpose()?.flatten();
+    let got = event.map(|event| stage.run_through(event, observer)).transpose()?.flatten();
     let blocks = blocks(&opened.trace, stage, event);
     let views: Vec<BlockView> = blocks.iter().map(|block| block.view).collect();
     let growth = event.map(|event| growth(&opened.trace.events[event], got, &views));

@@ -14,13 +14,16 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use super::fingerprint::relative_places;
+use super::ground::Ground;
 use super::opened::Opened;
 use super::setup::{Memory, Setup};
 use crate::allocator::{
     AllocError, Allocator, BlockId, Choice, Counter, OptionError, Request, Role, Usage,
 };
-use crate::device::{Bill, CallCounts, Counted, DeviceError, FenceCounts, Priced, SimDevice};
-use crate::drive::{Outcome, Replay};
+use crate::device::{
+    Bill, CallCounts, Counted, DeviceError, FenceCounts, Priced, SimDevice, Watched,
+};
+use crate::drive::{Observer, Outcome, Replay};
 use crate::run::{Prices, Range, RunSummary, StepSummary, Timeline, Watch};
 use crate::trace::{EventKind, Trace};
 
@@ -56,14 +59,15 @@ pub fn run(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary
     summary.allocator = choice.spec.name.to_owned();
     summary.options = choice.options.rows();
     summary.device_memory_bytes = setup.memory(opened);
-    summary.device_calls = stage.device.calls;
-    summary.fence_calls = stage.device.fences;
+    let (counted, priced, _) = &stage.device.watch;
+    summary.device_calls = counted.calls;
+    summary.fence_calls = counted.fences;
     summary.memory_inquiries = stage.device.inquiries();
     summary.host_ns = Some(host_ns);
     summary.prices = setup.profile.as_ref().map(|profile| {
         let is_of_gpu = trace.span_us() > 0 && !opened.records.is_virtual;
         let recorded_wall_ns = is_of_gpu.then(|| trace.span_us() * 1000);
-        Prices::new(&profile.name, stage.device.device.bill, recorded_wall_ns)
+        Prices::new(&profile.name, priced.bill, recorded_wall_ns)
     });
     summary.steps = meter.steps;
     if setup.profile.is_none() {
@@ -116,10 +120,13 @@ pub(crate) fn is_never_refused(
     is_free && choice.spec.role != Role::PyTorch && unlimited.memory_inquiries == 0
 }
 
+/// The device of a run: its calls are counted, priced if there is a profile, and noted where segments are asked for.
+pub(crate) type Simulated = Watched<SimDevice, (Counted, Priced, Option<Ground>)>;
+
 /// All that takes part in a run.
 pub(crate) struct Stage<'t> {
     pub(crate) allocator: Box<dyn Allocator>,
-    pub(crate) device: Counted<Priced<SimDevice>>,
+    pub(crate) device: Simulated,
     pub(crate) replay: Replay<'t>,
 }
 
@@ -144,24 +151,41 @@ impl<'t> Stage<'t> {
             Err(DeviceError::OutOfMemory { .. }) => stage = Self::empty(opened, choice, setup)?,
             Err(source) => return Err(RunError::Device { event: 0, source }),
         }
-        stage.device.calls = CallCounts::default();
-        stage.device.fences = FenceCounts::default();
-        stage.device.device.bill = Bill::default();
+        let (counted, priced, _) = &mut stage.device.watch;
+        (*counted, priced.bill) = (Counted::default(), Bill::default());
         Ok(stage)
     }
 
-    /// Carries out the events up to number `last`, that one included, without looking, and says which block that one
-    /// got. Where it is an attempt, it is left with what it got.
-    pub(crate) fn run_through(&mut self, last: usize) -> Result<Option<BlockId>, RunError> {
+    /// Has all that is obtained from the device from now on noted.
+    pub(crate) fn watch_ground(&mut self, ground: Ground) {
+        self.device.watch.2 = Some(ground);
+        self.device.keep_book();
+    }
+
+    /// Carries out the events up to number `end`, that one not included, and says whether to go on.
+    pub(crate) fn advance(
+        &mut self,
+        end: usize,
+        observer: &mut impl Observer<Simulated>,
+    ) -> Result<ControlFlow<()>, RunError> {
         let Self { allocator, device, replay } = self;
-        let failed = |event, source| RunError::Device { event, source };
-        let event = replay.event(last);
+        let range = replay.outcome.events..end;
+        let flow = replay.advance(range, allocator.as_mut(), device, observer);
+        flow.map_err(|source| RunError::Device { event: replay.outcome.events, source })
+    }
+
+    /// Carries out the events up to number `last`, that one included, and says which block that one got. Where it is an
+    /// attempt, it is left with what it got.
+    pub(crate) fn run_through(
+        &mut self,
+        last: usize,
+        observer: &mut impl Observer<Simulated>,
+    ) -> Result<Option<BlockId>, RunError> {
+        let event = self.replay.event(last);
         let is_attempt = event.kind == EventKind::Attempt;
-        let range = replay.outcome.events..last + usize::from(!is_attempt);
         // A run that ended early did so after its peak.
-        let _ = replay
-            .advance(range, allocator.as_mut(), device, &mut ())
-            .map_err(|source| failed(replay.outcome.events, source))?;
+        let _ = self.advance(last + usize::from(!is_attempt), observer)?;
+        let Self { allocator, device, replay } = self;
         if !is_attempt {
             return Ok(replay.block(event.alloc).filter(|_| event.kind == EventKind::Malloc));
         }
@@ -169,32 +193,29 @@ impl<'t> Stage<'t> {
         match allocator.malloc(device, request) {
             Ok(given) => Ok(Some(given.block)),
             Err(AllocError::OutOfMemory { .. }) => Ok(None),
-            Err(AllocError::Device(source)) => Err(failed(last, source)),
+            Err(AllocError::Device(source)) => Err(RunError::Device { event: last, source }),
         }
     }
 
     fn empty(opened: &'t Opened, choice: &Choice, setup: &Setup) -> Result<Self, RunError> {
         setup.check(opened)?;
+        let watch = (Counted::default(), Priced::new(setup.profile.clone()), None);
         Ok(Self {
             allocator: choice.spec.build(&choice.options, &setup.environment(opened))?,
-            device: Counted::new(Priced::new(setup.device(opened, choice), setup.profile.clone())),
+            device: Watched::new(setup.device(opened, choice), watch),
             replay: Replay::new(&opened.trace, setup.on_oom),
         })
     }
 }
 
 fn drive(meter: &mut Meter, stage: &mut Stage) -> Result<(), RunError> {
-    let Stage { allocator, device, replay } = stage;
-    let mut start = replay.outcome.events;
+    let mut start = stage.replay.outcome.events;
     while start < meter.trace.events.len() {
-        meter.begin(start, allocator.as_ref(), reading(device));
+        meter.begin(start, stage.allocator.as_ref(), reading(&stage.device));
         let end = meter.stretch_end(start);
-        let flow = replay
-            .advance(start..end, allocator.as_mut(), device, &mut meter.watch)
-            .map_err(|source| RunError::Device { event: replay.outcome.events, source })?;
-        let done = replay.outcome.events;
-        let is_over = flow == ControlFlow::Break(());
-        meter.end(start..done, is_over, allocator.as_ref(), reading(device));
+        let is_over = stage.advance(end, &mut meter.watch)?.is_break();
+        let done = stage.replay.outcome.events;
+        meter.end(start..done, is_over, stage.allocator.as_ref(), reading(&stage.device));
         start = if is_over { meter.trace.events.len() } else { end };
     }
     Ok(())
@@ -208,8 +229,9 @@ struct Reading {
     bill: Bill,
 }
 
-fn reading(device: &Counted<Priced<SimDevice>>) -> Reading {
-    Reading { calls: device.calls, fences: device.fences, bill: device.device.bill }
+fn reading(device: &Simulated) -> Reading {
+    let (counted, priced, _) = &device.watch;
+    Reading { calls: counted.calls, fences: counted.fences, bill: priced.bill }
 }
 
 fn summarize(trace: &Trace, allocator: &dyn Allocator, outcome: &Outcome) -> RunSummary {
@@ -338,7 +360,7 @@ impl OpenStep {
 mod tests {
     use super::*;
     use crate::allocator::{Options, find};
-    use crate::drive::{Observer, OnOom};
+    use crate::drive::{OnOom, Step as Carried};
     use crate::sim::setup::{Memory, UNLIMITED};
     use crate::trace::{AllocId, Event, PoolId, Step, StreamId};
     use crate::units::{Bytes, MIB};
@@ -370,9 +392,9 @@ mod tests {
     #[derive(Default)]
     struct EveryEvent(Vec<Usage>);
 
-    impl Observer for EveryEvent {
-        fn after(&mut self, _: usize, _: &Event, allocator: &dyn Allocator) {
-            self.0.push(allocator.usage());
+    impl<D> Observer<D> for EveryEvent {
+        fn after(&mut self, carried: &mut Carried<'_, D>) {
+            self.0.push(carried.allocator.usage());
         }
     }
 

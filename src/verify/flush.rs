@@ -19,7 +19,7 @@ use super::device::RecordedDevice;
 use super::entries::end_of_operation;
 use super::replay::{Live, Verifier};
 use crate::allocator::Caching;
-use crate::device::Counted;
+use crate::device::{Counted, Watched};
 use crate::trace::{Action, Entry, PoolId};
 use rustc_hash::FxHashMap;
 
@@ -38,7 +38,7 @@ enum Completion {
 #[derive(Clone)]
 struct Before<'a> {
     model: Caching,
-    device: Counted<RecordedDevice<'a>>,
+    gpu: Watched<RecordedDevice<'a>, Counted>,
     live: FxHashMap<u64, Live>,
     pending: usize,
     compared: [u64; Action::ALL.len()],
@@ -53,7 +53,7 @@ impl<'a> Verifier<'a> {
         let (may_flush, may_divert) = (self.may_flush_next(first), self.runs_out_next(first));
         let before = (may_flush || may_divert).then(|| self.remember());
         self.attempt(first, Completion::Before);
-        let Some(before) = before.filter(|_| self.device.device.problem.is_some()) else { return };
+        let Some(before) = before.filter(|_| self.gpu.device.problem.is_some()) else { return };
         let differing = self.remember();
         let flushes = [Completion::InFlush, Completion::InMalloc].map(|at| (at, false));
         let flushes = flushes.into_iter().filter(|_| may_flush);
@@ -63,7 +63,7 @@ impl<'a> Verifier<'a> {
             self.is_diverted = is_diverted;
             self.attempt(first, completion);
             self.is_diverted = false;
-            if self.device.device.problem.is_none() {
+            if self.gpu.device.problem.is_none() {
                 self.report.diverted += usize::from(is_diverted);
                 return;
             }
@@ -84,7 +84,7 @@ impl<'a> Verifier<'a> {
             completion == Completion::Before && entry.action == Action::FreeCompleted
         }) {
             self.complete(entry);
-            if self.device.device.problem.is_some() {
+            if self.gpu.device.problem.is_some() {
                 return;
             }
         }
@@ -96,12 +96,12 @@ impl<'a> Verifier<'a> {
                 {
                     self.empty_cache();
                 }
-                if self.device.device.problem.is_none() {
+                if self.gpu.device.problem.is_none() {
                     self.malloc(last, entry);
                 }
             }
             _ => {
-                while self.next_before(last).is_some() && self.device.device.problem.is_none() {
+                while self.next_before(last).is_some() && self.gpu.device.problem.is_none() {
                     self.empty_cache();
                 }
             }
@@ -109,15 +109,15 @@ impl<'a> Verifier<'a> {
     }
 
     fn next_before(&self, last: usize) -> Option<&'a Entry> {
-        self.entries[..last].get(self.device.device.next)
+        self.entries[..last].get(self.gpu.device.next)
     }
 
     fn gives_back_before(&self, last: usize) -> bool {
-        let mut entries = self.entries[self.device.device.next.min(last)..last].iter();
+        let mut entries = self.entries[self.gpu.device.next.min(last)..last].iter();
         let grows =
             |entry: &&Entry| matches!(entry.action, Action::SegmentAlloc | Action::SegmentMap);
         // What grew first, in vain, was the malloc.
-        self.device.device.problem.is_none()
+        self.gpu.device.problem.is_none()
             && entries.clone().next().filter(grows).is_none()
             && entries.any(|e| matches!(e.action, Action::SegmentFree | Action::SegmentUnmap))
     }
@@ -142,7 +142,7 @@ impl<'a> Verifier<'a> {
     fn remember(&self) -> Before<'a> {
         Before {
             model: self.model.clone(),
-            device: self.device.clone(),
+            gpu: self.gpu.clone(),
             live: self.live.clone(),
             pending: self.pending,
             compared: self.report.compared,
@@ -151,8 +151,8 @@ impl<'a> Verifier<'a> {
     }
 
     fn take_back(&mut self, before: Before<'a>) {
-        let Before { model, device, live, pending, compared, labels } = before;
-        (self.model, self.device, self.live, self.pending) = (model, device, live, pending);
+        let Before { model, gpu, live, pending, compared, labels } = before;
+        (self.model, self.gpu, self.live, self.pending) = (model, gpu, live, pending);
         self.report.compared = compared;
         self.report.labels.trims.truncate(labels.0);
         self.report.labels.pools.truncate(labels.1);

@@ -25,7 +25,7 @@ use super::mempools::MemPools;
 use super::start::state_at;
 use super::verification::{Difference, Verification};
 use crate::allocator::{AllocError, Allocator, BlockId, Caching, Environment, Request, Usage};
-use crate::device::Counted;
+use crate::device::{Counted, Watched};
 use crate::run::{Range, Timeline};
 use crate::trace::{Action, BlockState, Entry, Layout, PoolId, Records, Segment, StartBlock};
 use crate::units::Bytes;
@@ -73,7 +73,7 @@ pub(super) struct Verifier<'a> {
     environment: Environment,
     pub(super) assumed: Assumed<'a>,
     pub(super) model: Caching,
-    pub(super) device: Counted<RecordedDevice<'a>>,
+    pub(super) gpu: Watched<RecordedDevice<'a>, Counted>,
     pub(super) live: FxHashMap<u64, Live>,
     /// The most that was ever held, where a request was refused.
     most_held: Option<Bytes>,
@@ -96,13 +96,14 @@ impl<'a> Verifier<'a> {
         let has_failed = entries.iter().any(|entry| entry.action == Action::Oom);
         let most_held = has_failed.then(|| limit_bounds(records, &environment).0);
         let report = Verification { limit: assumed.limit, ..Verification::default() };
+        let recorded = RecordedDevice::new(entries, &assumed.mempools.elsewhere);
         Self {
             records,
             entries,
             model: new_model(records, &environment),
             environment,
             assumed,
-            device: Counted::new(RecordedDevice::new(entries, &assumed.mempools.elsewhere)),
+            gpu: Watched::new(recorded, Counted::default()),
             live: FxHashMap::default(),
             most_held,
             pending: 0,
@@ -116,7 +117,7 @@ impl<'a> Verifier<'a> {
         let start = state_at(self.records, 0, &self.environment.conf);
         self.restore(&start.layout);
         self.report.timeline = Timeline::new(self.records.axis_end(), self.model.usage());
-        self.device.device.resume(0, self.model.usage().reserved);
+        self.gpu.device.resume(0, self.model.usage().reserved);
         self.report.labels.start = start_blocks(&start.layout);
         self.report.start = start;
         if let Some(on) = first_growth(self.entries) {
@@ -133,9 +134,9 @@ impl<'a> Verifier<'a> {
         let plain = layout.segments.iter().filter(|segment| !segment.is_expandable);
         let addresses = plain.map(|segment| segment.address);
         let addresses: Vec<u64> = addresses.chain(layout.reservations.iter().copied()).collect();
-        self.device.device.restoring = Some(addresses.into_iter());
-        let restored = self.model.restore(&mut self.device, layout);
-        self.device.device.restoring = None;
+        self.gpu.device.restoring = Some(addresses.into_iter());
+        let restored = self.model.restore(&mut self.gpu, layout);
+        self.gpu.device.restoring = None;
         let blocks = restored.ok().flatten().expect("a recorded device does not run out of memory");
         self.live.clear();
         self.pending = 0;
@@ -147,15 +148,15 @@ impl<'a> Verifier<'a> {
     }
 
     fn run(&mut self) {
-        while let Some(entry) = self.entries.get(self.device.device.next) {
-            let first = self.device.device.next;
+        while let Some(entry) = self.entries.get(self.gpu.device.next) {
+            let first = self.gpu.device.next;
             match entry.action {
                 Action::Alloc => self.malloc(first, entry),
                 Action::FreeRequested => self.free(entry),
                 Action::Snapshot => self.snapshot(entry),
                 _ => self.operation(first),
             }
-            if self.device.device.problem.is_some() {
+            if self.gpu.device.problem.is_some() {
                 self.differ_and_resume(first);
             }
             let usage = self.model.usage();
@@ -170,23 +171,23 @@ impl<'a> Verifier<'a> {
     #[inline]
     fn accept(&mut self, entry: &Entry) {
         self.report.compared[entry.action as usize] += 1;
-        self.device.device.next += 1;
+        self.gpu.device.next += 1;
     }
 
     #[inline]
     fn free(&mut self, entry: &Entry) {
         let Some(live) = self.live.get(&entry.addr).copied().filter(|live| !live.is_pending) else {
-            return self.device.device.differ("nothing is allocated there".to_owned());
+            return self.gpu.device.differ("nothing is allocated there".to_owned());
         };
         self.accept(entry);
-        match self.entries.get(self.device.device.next) {
+        match self.entries.get(self.gpu.device.next) {
             Some(next)
                 if next.action == Action::FreeCompleted
                     && next.addr == entry.addr
-                    && !self.may_flush_next(self.device.device.next) =>
+                    && !self.may_flush_next(self.gpu.device.next) =>
             {
                 self.live.remove(&entry.addr);
-                self.model.free(&mut self.device, live.block);
+                self.model.free(&mut self.gpu, live.block);
                 self.accept(next);
             }
             _ => {
@@ -201,10 +202,10 @@ impl<'a> Verifier<'a> {
         match self.live.remove(&entry.addr).filter(|live| live.is_pending) {
             Some(live) => {
                 self.pending -= 1;
-                self.model.free_completed(&mut self.device, live.block);
+                self.model.free_completed(&mut self.gpu, live.block);
                 self.accept(entry);
             }
-            None => self.device.device.differ("no free is pending there".to_owned()),
+            None => self.gpu.device.differ("no free is pending there".to_owned()),
         }
     }
 
@@ -213,7 +214,7 @@ impl<'a> Verifier<'a> {
         if active == entry.size {
             self.accept(entry);
         } else {
-            self.device.device.differ(format!("{active} bytes are active"));
+            self.gpu.device.differ(format!("{active} bytes are active"));
         }
     }
 
@@ -242,7 +243,7 @@ impl<'a> Verifier<'a> {
 
     /// The program emptied the cache, or a private pool was released.
     pub(super) fn empty_cache(&mut self) {
-        let first = self.device.device.next;
+        let first = self.gpu.device.next;
         let pool = match self.entries.get(first) {
             Some(entry) if entry.action != Action::FreeCompleted => {
                 self.assumed.lifetimes.pool_at(first, entry)
@@ -250,13 +251,13 @@ impl<'a> Verifier<'a> {
             _ => PoolId::DEFAULT,
         };
         if pool == PoolId::DEFAULT {
-            self.model.trim(&mut self.device);
+            self.model.trim(&mut self.gpu);
         } else {
-            self.model.release_pool(&mut self.device, pool);
+            self.model.release_pool(&mut self.gpu, pool);
         }
         self.settle(first);
-        if self.device.device.next == first {
-            self.device.device.differ("emptying the cache gives nothing back".to_owned());
+        if self.gpu.device.next == first {
+            self.gpu.device.differ("emptying the cache gives nothing back".to_owned());
         } else {
             self.report.labels.trims.push((first, pool));
         }
@@ -264,13 +265,13 @@ impl<'a> Verifier<'a> {
 
     /// Counts what an operation took from the recording, and the frees that waiting for the GPU completed.
     fn settle(&mut self, first: usize) {
-        for entry in &self.entries[first..self.device.device.next] {
+        for entry in &self.entries[first..self.gpu.device.next] {
             self.report.compared[entry.action as usize] += 1;
         }
-        for addr in std::mem::take(&mut self.device.device.synchronized) {
+        for addr in std::mem::take(&mut self.gpu.device.synchronized) {
             match self.live.remove(&addr).filter(|live| live.is_pending) {
                 Some(_) => self.pending -= 1,
-                None => self.device.device.differ(format!("no free is pending at {addr:#x}")),
+                None => self.gpu.device.differ(format!("no free is pending at {addr:#x}")),
             }
         }
     }
@@ -290,7 +291,7 @@ impl<'a> Verifier<'a> {
     /// The malloc whose last entry is number `last`: an `alloc` or an `oom`.
     #[inline]
     pub(super) fn malloc(&mut self, last: usize, entry: &Entry) {
-        let first = self.device.device.next;
+        let first = self.gpu.device.next;
         let request = self.request(last, entry);
         if first != last {
             self.follow_option(first, last, request.pool);
@@ -299,17 +300,17 @@ impl<'a> Verifier<'a> {
         if let Some(&pool) = self.assumed.mempools.elsewhere.get(&last) {
             self.model.set_use_on_oom(pool);
         }
-        let outcome = self.model.malloc(&mut self.device, request);
-        if first != self.device.device.next {
+        let outcome = self.model.malloc(&mut self.gpu, request);
+        if first != self.gpu.device.next {
             self.settle(first);
         }
-        if self.device.device.problem.is_some() {
+        if self.gpu.device.problem.is_some() {
             return;
         }
         match outcome {
-            Ok(given) if entry.action == Action::Alloc && self.device.device.next == last => {
+            Ok(given) if entry.action == Action::Alloc && self.gpu.device.next == last => {
                 if given.at.0 != entry.addr {
-                    return self.device.device.differ(format!("alloc at {}", given.at));
+                    return self.gpu.device.differ(format!("alloc at {}", given.at));
                 }
                 self.live.insert(entry.addr, Live { block: given.block, is_pending: false });
                 self.accept(entry);
@@ -318,7 +319,7 @@ impl<'a> Verifier<'a> {
                 }
             }
             Err(AllocError::OutOfMemory { .. })
-                if entry.action == Action::Oom && self.device.device.next == last =>
+                if entry.action == Action::Oom && self.gpu.device.next == last =>
             {
                 self.accept(entry);
                 let needed = self.model.segment_for(request.size);
@@ -327,8 +328,8 @@ impl<'a> Verifier<'a> {
                     self.report.labels.pools.push((last, request.pool));
                 }
             }
-            Ok(given) => self.device.device.differ(format!("alloc at {}", given.at)),
-            Err(error) => self.device.device.differ(error.to_string()),
+            Ok(given) => self.gpu.device.differ(format!("alloc at {}", given.at)),
+            Err(error) => self.gpu.device.differ(error.to_string()),
         }
     }
 
@@ -345,18 +346,18 @@ impl<'a> Verifier<'a> {
 
     #[cold]
     fn differ_and_resume(&mut self, first: usize) {
-        let Some(Problem { entry, model }) = self.device.device.problem.clone() else { return };
+        let Some(Problem { entry, model }) = self.gpu.device.problem.clone() else { return };
         self.note(entry, model);
         let from = entry.max(first);
         let length = self.entries[from.min(self.entries.len())..].iter().position(ends_operation);
         let resume = length.map_or(self.entries.len(), |length| from + length + 1);
         if self.report.difference_count > self.assumed.patience {
-            self.device.device.resume(self.entries.len(), 0);
+            self.gpu.device.resume(self.entries.len(), 0);
             return;
         }
         let state = state_at(self.records, resume, &self.environment.conf);
         self.restore(&state.layout);
-        self.device.device.resume(resume, self.model.usage().reserved);
+        self.gpu.device.resume(resume, self.model.usage().reserved);
     }
 
     fn note(&mut self, entry: usize, model: String) {
@@ -385,7 +386,7 @@ impl<'a> Verifier<'a> {
 
     /// The memory of the device, as its refusals tell.
     fn find_capacity(&mut self) {
-        let (device, most_held) = (&self.device.device, self.report.peak.reserved);
+        let (device, most_held) = (&self.gpu.device, self.report.peak.reserved);
         let page = device.least_page_refused.filter(|&least| least > most_held);
         let least_refused = device.least_refused.into_iter().chain(page).min();
         let are_pages = device.least_page_refused.is_some() && least_refused.is_none();
@@ -411,7 +412,7 @@ impl<'a> Verifier<'a> {
         self.report.usage = self.model.usage();
         self.find_capacity();
         self.report.retries = self.model.retries();
-        self.report.device_calls = self.device.calls;
+        self.report.device_calls = self.gpu.watch.calls;
         self.report.inferred_private = self.assumed.lifetimes.inferred();
         self.report.labels.no_split = self.environment.no_split;
         self.report.served_elsewhere = self.assumed.mempools.elsewhere.len();

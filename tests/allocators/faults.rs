@@ -2,7 +2,7 @@
 
 use crate::common::{ROOMY, assert_empty, checked, defaults, run};
 use gmlake::allocator::{ALL, Spec};
-use gmlake::device::{Counted, DeviceError, Faulty, SimDevice};
+use gmlake::device::{Counted, DeviceError, Faulty, SimDevice, Watched};
 use gmlake::trace::Trace;
 use gmlake::trace::synthetic::Program;
 use gmlake::units::Bytes;
@@ -30,10 +30,10 @@ fn fails_nth(spec: &Spec, trace: &Trace, capacity: Bytes, (nth, as_oom): (u64, b
 
 /// Fails every call in turn; with many calls, about sixty of them, evenly spread.
 fn fail_all(spec: &Spec, trace: &Trace, capacity: Bytes) {
-    let mut counted = Counted::new(SimDevice::new(capacity));
+    let mut counted = Watched::new(SimDevice::new(capacity), Counted::default());
     let mut allocator = checked(spec, &defaults(capacity)).audit_every(1000);
     run(trace, &mut allocator, &mut counted, &mut ());
-    let stride = (counted.calls.total() / 60).max(1);
+    let stride = (counted.watch.calls.total() / 60).max(1);
     for as_oom in [true, false] {
         let mut nth = 0;
         while fails_nth(spec, trace, capacity, (nth, as_oom)) {

@@ -3,7 +3,7 @@
 
 use crate::common::{ROOMY, build, defaults, recordings};
 use gmlake::allocator::find;
-use gmlake::device::{Counted, SimDevice};
+use gmlake::device::{Counted, SimDevice, Watched};
 use gmlake::drive::{OnOom, Replay};
 use gmlake::trace::{Labels, LoadOptions, Trace, choose_device, ingest, load};
 use gmlake::units::Bytes;
@@ -25,14 +25,14 @@ fn rounds(trace: &Trace) -> Vec<Held> {
     let long = trace.repeated(ROUNDS);
     let each = long.events.len() / ROUNDS as usize;
     let mut lake = build(find("lake").expect("it is in the list"), &defaults(ROOMY));
-    let mut gpu = Counted::new(SimDevice::new(ROOMY));
+    let mut gpu = Watched::new(SimDevice::new(ROOMY), Counted::default());
     let mut replay = Replay::new(&long, OnOom::Skip);
     let round = |number: usize| {
         let range = number * each..(number + 1) * each;
         let result = replay.advance(range, &mut *lake, &mut gpu, &mut ());
         assert!(result.is_ok_and(|flow| flow.is_continue()), "the simulated driver does not fail");
         assert_eq!(lake.usage().active, 0, "all is freed at the end of a round");
-        Held { calls: gpu.calls.total(), reserved: lake.peak().reserved }
+        Held { calls: gpu.watch.calls.total(), reserved: lake.peak().reserved }
     };
     (0..ROUNDS as usize).map(round).collect()
 }

@@ -11,8 +11,8 @@ pub(crate) mod stacks;
 use gmlake::alloc_conf::{AllocConf, TorchVersion};
 use gmlake::allocator::{Allocator, BlockView, Checked, Environment, Options, Spec, Usage};
 use gmlake::device::{Device, DeviceError, SimDevice};
-use gmlake::drive::{Observer, OnOom, Outcome, Replay};
-use gmlake::trace::{Event, Trace};
+use gmlake::drive::{Observer, OnOom, Outcome, Replay, Step};
+use gmlake::trace::Trace;
 use gmlake::units::{Bytes, GIB};
 
 /// Memory enough for every script here.
@@ -42,11 +42,11 @@ pub(crate) fn checked(spec: &Spec, environment: &Environment) -> Checked {
 }
 
 /// A run to its end, whatever the driver does: a request that a driver error hit is skipped, and the error kept.
-pub(crate) fn run(
+pub(crate) fn run<D: Device>(
     trace: &Trace,
     allocator: &mut dyn Allocator,
-    device: &mut dyn Device,
-    observer: &mut impl Observer,
+    device: &mut D,
+    observer: &mut impl Observer<D>,
 ) -> (Outcome, Vec<DeviceError>) {
     let mut replay = Replay::new(trace, OnOom::Skip);
     let (mut next, mut errors) = (0, Vec::new());
@@ -86,11 +86,11 @@ pub(crate) struct Tape {
     blocks: Vec<BlockView>,
 }
 
-impl Observer for Tape {
-    fn after(&mut self, index: usize, _: &Event, allocator: &dyn Allocator) {
-        self.usages.push(allocator.usage());
-        if index.is_multiple_of(64) {
-            allocator.walk(&mut |view| self.blocks.push(view));
+impl<D> Observer<D> for Tape {
+    fn after(&mut self, step: &mut Step<'_, D>) {
+        self.usages.push(step.allocator.usage());
+        if step.index.is_multiple_of(64) {
+            step.allocator.walk(&mut |view| self.blocks.push(view));
         }
     }
 }

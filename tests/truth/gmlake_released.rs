@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use gmlake::allocator::{Allocator, Released, ReleasedOptions};
-use gmlake::device::{CallCounts, Counted, SimDevice};
+use gmlake::device::{CallCounts, Counted, SimDevice, Watched};
 use gmlake::drive::{OnOom, Replay};
 use gmlake::trace::{EventKind, Labels, LoadOptions, Trace, choose_device, ingest, load};
 use gmlake::units::{Bytes, GIB};
@@ -63,7 +63,7 @@ fn check(row: &Row, trace: &Trace) {
         ..ReleasedOptions::default()
     };
     let mut allocator = Released::new(options, Bytes::MAX);
-    let mut device = Counted::new(SimDevice::new(141 * GIB));
+    let mut device = Watched::new(SimDevice::new(141 * GIB), Counted::default());
     let mut replay = Replay::new(trace, OnOom::Skip);
     let whole = 0..trace.events.len();
     let flow =
@@ -79,7 +79,7 @@ fn check(row: &Row, trace: &Trace) {
         unmap: row.unmap,
         ..CallCounts::default()
     };
-    assert_eq!(device.calls, expected, "{row:?}");
+    assert_eq!(device.watch.calls, expected, "{row:?}");
     let peak = format!("{:.2}", allocator.peak().reserved as f64 / GIB as f64);
     assert_eq!(peak, row.reserved_peak_gib, "{row:?}");
     assert_eq!(

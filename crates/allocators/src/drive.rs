@@ -6,7 +6,7 @@
 
 use std::ops::{ControlFlow, Range};
 
-use crate::allocator::{AllocError, Allocator, BlockId, Request, Usage};
+use crate::allocator::{AllocError, Allocation, Allocator, BlockId, Request, Usage};
 use crate::device::{Device, DeviceError};
 use gmlake_core::program::{AllocId, Event, EventKind, PoolId, StreamId, Trace, lifetimes};
 use gmlake_core::units::Bytes;
@@ -44,17 +44,54 @@ pub struct Outcome {
     pub events: usize,
 }
 
-/// Watches a run from outside; called after each event. It is a type parameter of the loop, so that
-/// watching nothing costs nothing.
-pub trait Observer {
-    /// Event number `index` was carried out.
-    fn after(&mut self, index: usize, event: &Event, allocator: &dyn Allocator);
+/// Watches a run from outside. It is a type parameter of the loop, so that watching nothing costs nothing.
+///
+/// Which driver calls an event led to is known to those who watch the device ([`Watched`](crate::device::Watched)):
+/// they are at hand here.
+pub trait Observer<D> {
+    /// The event is about to be carried out.
+    #[inline]
+    fn before(&mut self, _step: &mut Step<'_, D>) {}
+
+    /// A request was served, or not. What one that is only tried got is given back after this.
+    #[inline]
+    fn served(&mut self, _step: &mut Step<'_, D>, _given: Option<Allocation>) {}
+
+    /// The event was carried out.
+    #[inline]
+    fn after(&mut self, _step: &mut Step<'_, D>) {}
+}
+
+/// An event that is carried out.
+pub struct Step<'a, D> {
+    /// Its index.
+    pub index: usize,
+    /// The event itself.
+    pub event: &'a Event,
+    /// The block that it is about: what it lets go of, or what was served.
+    pub block: Option<BlockId>,
+    /// The allocator.
+    pub allocator: &'a dyn Allocator,
+    /// The device, with those who watch it.
+    pub device: &'a mut D,
 }
 
 /// Watches nothing.
-impl Observer for () {
-    #[inline]
-    fn after(&mut self, _: usize, _: &Event, _: &dyn Allocator) {}
+impl<D> Observer<D> for () {}
+
+/// Watches if there is somebody.
+impl<D, O: Observer<D>> Observer<D> for Option<O> {
+    fn before(&mut self, step: &mut Step<'_, D>) {
+        self.iter_mut().for_each(|observer| observer.before(step));
+    }
+
+    fn served(&mut self, step: &mut Step<'_, D>, given: Option<Allocation>) {
+        self.iter_mut().for_each(|observer| observer.served(step, given));
+    }
+
+    fn after(&mut self, step: &mut Step<'_, D>) {
+        self.iter_mut().for_each(|observer| observer.after(step));
+    }
 }
 
 /// A replay in progress: which block holds which allocation, and what happened so far.
@@ -119,50 +156,53 @@ impl<'t> Replay<'t> {
     ///
     /// # Errors
     /// If the device fails in another way than by running out of memory.
-    pub fn advance<O: Observer>(
+    pub fn advance<D: Device, O: Observer<D>>(
         &mut self,
         range: Range<usize>,
         allocator: &mut dyn Allocator,
-        device: &mut dyn Device,
+        device: &mut D,
         observer: &mut O,
     ) -> Result<ControlFlow<()>, DeviceError> {
         if range.start == 0 {
             allocator.foresee(&|| lifetimes(self.trace));
         }
         for index in range {
-            let event = self.trace.events[index];
-            match event.kind {
-                EventKind::Malloc | EventKind::Attempt => {
-                    self.malloc(index, &event, allocator, device)?;
+            let event = &self.trace.events[index];
+            let block = self.let_go(event);
+            observer.before(&mut Step { index, event, block, allocator, device });
+            match (event.kind, block) {
+                (EventKind::Malloc | EventKind::Attempt, _) => {
+                    self.malloc((index, event), allocator, device, observer)?;
                 }
-                EventKind::Free => {
-                    if let Some(block) = self.live[event.alloc.0 as usize].take() {
-                        allocator.free(device, block);
-                    }
+                (EventKind::Free, Some(block)) => allocator.free(device, block),
+                (EventKind::FreeRequested, Some(block)) => {
+                    allocator.free_requested(block, &self.streams);
                 }
-                EventKind::FreeRequested => {
-                    if let Some(block) = self.live[event.alloc.0 as usize] {
-                        allocator.free_requested(block, &self.streams);
-                    }
-                }
-                EventKind::FreeCompleted => {
-                    if let Some(block) = self.live[event.alloc.0 as usize].take() {
-                        allocator.free_completed(device, block);
-                    }
-                }
-                EventKind::Trim if event.pool == PoolId::DEFAULT => allocator.trim(device),
-                EventKind::Trim => allocator.release_pool(device, event.pool),
+                (EventKind::FreeCompleted, Some(block)) => allocator.free_completed(device, block),
+                (EventKind::Free | EventKind::FreeRequested | EventKind::FreeCompleted, None) => {}
+                (EventKind::Trim, _) if event.pool == PoolId::DEFAULT => allocator.trim(device),
+                (EventKind::Trim, _) => allocator.release_pool(device, event.pool),
             }
             self.outcome.events = index + 1;
             if index.is_multiple_of(CLOCK) {
                 device.elapse(CLOCK as u64, self.recorded_ns(index));
             }
-            observer.after(index, &event, allocator);
+            observer.after(&mut Step { index, event, block, allocator, device });
             if self.on_oom == OnOom::Stop && !self.outcome.ooms.is_empty() {
                 return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// The block that an event lets go of, which is no longer live once no stream uses it.
+    #[inline]
+    fn let_go(&mut self, event: &Event) -> Option<BlockId> {
+        match event.kind {
+            EventKind::Free | EventKind::FreeCompleted => self.live[event.alloc.0 as usize].take(),
+            EventKind::FreeRequested => self.live[event.alloc.0 as usize],
+            EventKind::Malloc | EventKind::Attempt | EventKind::Trim => None,
+        }
     }
 
     /// Time that the recorded program took for the last events of the clock.
@@ -173,21 +213,30 @@ impl<'t> Replay<'t> {
     }
 
     #[inline]
-    fn malloc(
+    fn malloc<D: Device, O: Observer<D>>(
         &mut self,
-        index: usize,
-        event: &Event,
+        (index, event): (usize, &Event),
         allocator: &mut dyn Allocator,
-        device: &mut dyn Device,
+        device: &mut D,
+        observer: &mut O,
     ) -> Result<(), DeviceError> {
         let request = Request { size: event.size, stream: event.stream, pool: event.pool };
-        match allocator.malloc(device, request) {
-            Ok(given) if event.kind == EventKind::Attempt => allocator.free(device, given.block),
-            Ok(given) => self.live[event.alloc.0 as usize] = Some(given.block),
+        let result = allocator.malloc(device, request);
+        let given = result.as_ref().ok().copied();
+        match result {
+            Ok(given) if event.kind == EventKind::Malloc => {
+                self.live[event.alloc.0 as usize] = Some(given.block);
+            }
+            Ok(_) => {}
             Err(AllocError::Device(error)) => return Err(error),
             Err(AllocError::OutOfMemory { requested, usage }) => {
                 self.outcome.ooms.push(Oom { event: index, requested, usage });
             }
+        }
+        let block = given.map(|given| given.block);
+        observer.served(&mut Step { index, event, block, allocator, device }, given);
+        if let Some(given) = given.filter(|_| event.kind == EventKind::Attempt) {
+            allocator.free(device, given.block);
         }
         Ok(())
     }

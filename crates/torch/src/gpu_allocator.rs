@@ -23,20 +23,20 @@ use super::tallied::Tallied;
 use gmlake_allocators::allocator::{
     AllocError, Allocation, Allocator, BlockId, Environment, Request, Usage,
 };
-use gmlake_allocators::device::{Device, Limited, Timed};
+use gmlake_allocators::device::{Device, Limited, Timed, Watched};
 use gmlake_core::alloc_conf::AllocConf;
 use gmlake_core::program::{Action, Entry, PoolId, StreamId};
 use gmlake_core::units::Bytes;
 use gmlake_cuda::{CudaDevice, DriverError, Entered, Gpu, Relaxed};
 
 /// What of a GPU is counted, and limited, while it is awake.
-pub(super) type Counted = Limited<Segments<CudaDevice>>;
+pub(super) type Driver = Limited<CudaDevice, (Segments, Timed)>;
 
 /// All that the plug-in knows about one GPU. Not thread-safe by itself: [`super::Process`] has the lock.
 pub struct GpuAllocator {
     pub(super) gpu: Gpu,
     pub(super) conf: Conf,
-    pub(super) device: Timed<Sleeper<Counted>>,
+    pub(super) device: Sleeper<Driver>,
     pub(super) main: Box<dyn Allocator>,
     pub(super) arenas: Arenas,
     pub(super) pools: GraphPools,
@@ -83,7 +83,7 @@ impl GpuAllocator {
         Ok(Self {
             gpu,
             synchronizations: device.synchronizations(),
-            device: Timed::new(Sleeper::new(Limited::new(Segments::new(device)))),
+            device: Sleeper::new(Limited::new(device, Default::default())),
             main,
             arenas: Arenas::default(),
             pools: GraphPools::default(),
@@ -205,7 +205,7 @@ impl GpuAllocator {
 
     /// What may be held here is what others leave of the limit.
     pub(super) fn share_limit(&mut self) {
-        self.device.device.device.limit = match self.limit {
+        self.device.device.limit = match self.limit {
             Bytes::MAX => Bytes::MAX,
             limit => limit.saturating_sub(self.sums.reserved_elsewhere()),
         };
@@ -268,7 +268,7 @@ impl GpuAllocator {
         owner: Owner,
         run: impl FnOnce(&mut dyn Allocator, &mut dyn Device) -> T,
     ) -> T {
-        self.device.device.label = owner.label();
+        self.device.label = owner.label();
         let allocator = match owner {
             Owner::Main => &mut self.main,
             Owner::Arena(place) => self.arenas.allocator(place),
@@ -283,13 +283,18 @@ impl GpuAllocator {
     }
 
     /// The segments of the device.
-    pub(super) fn counted_segments(&mut self) -> &mut Segments<CudaDevice> {
-        &mut self.device.device.device.device
+    pub(super) fn segment_watch(&mut self) -> &mut Segments {
+        &mut self.driver().watch.0
+    }
+
+    /// The driver, with those who watch its calls.
+    fn driver(&mut self) -> &mut Watched<CudaDevice, (Segments, Timed)> {
+        &mut self.device.device.device
     }
 
     /// The device at the bottom.
     fn cuda(&mut self) -> &mut CudaDevice {
-        &mut self.counted_segments().device
+        &mut self.driver().device
     }
 
     fn request(&mut self, owner: Owner, request: Request) -> Result<Allocation, AllocError> {

@@ -12,7 +12,7 @@
 //!            GpuAllocator  address ─▶ block; streams ─▶ numbers; uses ─▶ fences ◀┘
 //!                  │
 //!                  ▼
-//!               Allocator ──▶ Timed<Limited<CudaDevice>>
+//!               Allocator ──▶ Sleeper ──▶ Limited ──▶ Watched ──▶ CudaDevice
 //! ```
 //!
 //! What PyTorch leaves to the plug-in, and how it is kept here:

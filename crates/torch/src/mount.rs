@@ -79,17 +79,17 @@ impl GpuAllocator {
     /// Tells of everything from now on, or of nothing.
     pub fn observe(&mut self, observer: Option<Observer>) {
         self.observer = observer;
-        self.counted_segments().story = observer.map(|_| Vec::new());
+        self.segment_watch().story = observer.map(|_| Vec::new());
     }
 
     /// Accounts for segments that came and went, and tells of them.
     #[inline]
     pub(super) fn account(&mut self) {
-        for change in self.counted_segments().take_changes() {
+        for change in self.segment_watch().take_changes() {
             self.sums.segment(change.unsigned_abs(), change.signum());
         }
         let (device, observer) = (self.gpu.index, self.observer);
-        let (Some(observe), Some(story)) = (observer, &mut self.counted_segments().story) else {
+        let (Some(observe), Some(story)) = (observer, &mut self.segment_watch().story) else {
             return;
         };
         for (action, DevicePtr(at), size) in story.drain(..) {
@@ -149,7 +149,7 @@ impl GpuAllocator {
 
     /// Retries, requests without memory, waits, and calls that obtained memory and gave it back.
     fn counts(&mut self) -> [i64; 5] {
-        let (obtained, returned) = self.counted_segments().calls;
+        let (obtained, returned) = self.segment_watch().calls;
         [
             self.main.retries(),
             self.tallied.num_ooms,

@@ -8,7 +8,7 @@
 use super::arenas::{Arena, NO_TAG, STAND_IN, current_tag};
 use super::block::Owner;
 use super::failure::Failure;
-use super::gpu_allocator::{Counted, GpuAllocator};
+use super::gpu_allocator::{Driver, GpuAllocator};
 use super::sleeper::{Kept, Label, Sleeper};
 use gmlake_allocators::allocator::{Allocator, Environment};
 use gmlake_allocators::device::DevicePtr;
@@ -67,7 +67,7 @@ impl GpuAllocator {
             ));
         }
         self.trim_all();
-        let before = self.device.device.device.held();
+        let before = self.held();
         let owners = self.arenas.named(tags);
         for owner in owners {
             if self.arenas.is_asleep(owner) {
@@ -83,7 +83,7 @@ impl GpuAllocator {
         }
         self.account();
         self.driver_error().map_or(Ok(()), |error| Err(Failure::from(error)))?;
-        Ok(before - self.device.device.device.held())
+        Ok(before - self.held())
     }
 
     /// Gives the memory with these tags (all, if there are none) back to it, where it was. What was kept goes to
@@ -98,7 +98,7 @@ impl GpuAllocator {
     ) -> Result<Bytes, Failure> {
         let _here = self.enter()?;
         self.trim_all();
-        let before = self.device.device.device.held();
+        let before = self.held();
         for owner in self.arenas.named(tags) {
             if !self.arenas.is_asleep(owner) {
                 continue;
@@ -115,7 +115,7 @@ impl GpuAllocator {
         }
         self.account();
         self.driver_error().map_or(Ok(()), |error| Err(Failure::from(error)))?;
-        Ok(self.device.device.device.held() - before)
+        Ok(self.held() - before)
     }
 
     /// Kept contents that are not wanted any more.
@@ -123,8 +123,13 @@ impl GpuAllocator {
         std::mem::take(&mut self.sleeper().unwanted)
     }
 
-    pub(super) fn sleeper(&mut self) -> &mut Sleeper<Counted> {
-        &mut self.device.device
+    pub(super) fn sleeper(&mut self) -> &mut Sleeper<Driver> {
+        &mut self.device
+    }
+
+    /// Bytes of GPU memory that are held.
+    pub(super) fn held(&self) -> Bytes {
+        self.device.device.device.held()
     }
 
     /// Every allocator that the program is served by, but those of graphs.

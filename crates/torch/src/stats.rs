@@ -46,13 +46,13 @@ impl super::GpuAllocator {
     /// Everything that is counted.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let times = &self.device.times;
+        let times = &self.device.device.device.watch.1.times;
         Stats {
             device: self.gpu.index,
             allocator: self.conf.spec.name,
             current: self.usage(),
             peak: self.peak,
-            held_bytes: self.device.device.device.held(),
+            held_bytes: self.held(),
             live_blocks: self.live.len(),
             pending_blocks: self.pending.len(),
             tallied: self.tallied,

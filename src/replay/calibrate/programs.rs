@@ -11,7 +11,7 @@ use super::fit::Seen;
 use crate::alloc_conf::AllocConf;
 use crate::allocator::{Environment, Options, Role, Spec, by_default};
 use crate::cuda::{CudaDevice, Gpu};
-use crate::device::{Call, Observation, Timed};
+use crate::device::{Call, Observation, Timed, Watched};
 use crate::drive::{OnOom, Replay};
 use crate::replay::probe::PaceProbe;
 use crate::replay::workload::scaled;
@@ -111,7 +111,7 @@ fn run(
     let mut allocator = spec
         .build(&Options::default(), &environment)
         .expect("an allocator can be built with its own defaults");
-    let mut device = Timed::new(CudaDevice::new(gpu.clone())).observing(true);
+    let mut device = Watched::new(CudaDevice::new(gpu.clone()), Timed::observing(true));
     let mut replay = Replay::new(trace, OnOom::Skip);
     let length = trace.events.len();
     for index in 0..length {
@@ -119,11 +119,11 @@ fn run(
         if let Some(error) = device.device.first_error() {
             return Err(error.clone().into());
         }
-        probe.listen(device.nanos().total());
+        probe.listen(device.watch.nanos().total());
         if index > length / 4 && index % STRIDE == 0 && over() {
             break;
         }
     }
     device.device.close()?;
-    Ok(device.take_observations())
+    Ok(device.watch.take_observations())
 }

@@ -1,9 +1,9 @@
 //! A simulated run, written down as PyTorch would have recorded it.
 //!
 //! ```text
-//!   Replay ──malloc──▶ Scribe ──malloc──▶ the allocator ──cuMemAlloc──▶ Tap ──▶ the simulated device
-//!                        │ alloc, free_requested, ...                    │ segment_alloc, segment_map, ...
-//!                        └──────────────▶ entries, in PyTorch's order ◀──┘
+//!   Replay ──malloc──▶ the allocator ──cuMemAlloc──▶ Watched ──▶ the simulated device
+//!     │ alloc, free_requested, ...                     │ Ground: segment_alloc, segment_map, ...
+//!     └──▶ Scribe ──▶ entries, in PyTorch's order ◀────┘
 //! ```
 //!
 //! The result is [`Records`], as if read from a file: written as a snapshot, PyTorch's viewer shows what another
@@ -18,18 +18,16 @@ pub use tracks::{TracksError, write_tracks};
 
 use std::ops::Range;
 
-use super::ground::{Ground, Tap};
+use super::ground::Ground;
 use super::opened::Opened;
 use super::run::RunError;
 use super::setup::Setup;
 use crate::alloc_conf::AllocConf;
 use crate::allocator::Choice;
-use crate::allocator::{
-    AllocError, Allocation, Allocator, BlockId, BlockUse, BlockView, Request, Usage, round_request,
-};
-use crate::device::{AddressPolicy, Device};
-use crate::drive::Replay;
-use crate::trace::{Action, Entry, Lifetime, PoolId, Records, StreamId, Writer};
+use crate::allocator::{Allocation, Allocator, BlockId, BlockUse, BlockView, round_request};
+use crate::device::{AddressPolicy, Device, SimDevice, Watched};
+use crate::drive::{Observer, Replay, Step};
+use crate::trace::{Action, Entry, EventKind, PoolId, Records, StreamId, Writer};
 use crate::units::Bytes;
 use rustc_hash::FxHashMap;
 
@@ -45,29 +43,24 @@ pub fn transcribe(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<Rec
     }
     let environment = setup.environment(opened);
     let conf = settings(choice, &environment.conf, environment.version);
-    let origin_us = opened.records.entries.first().map_or(0, |entry| entry.time_us);
     let mut scribe = Scribe {
-        inner: choice.spec.build(&choice.options, &environment)?,
-        ground: Ground::default(),
+        opened,
         entries: Vec::with_capacity(2 * opened.trace.events.len()),
         given: FxHashMap::default(),
         pending: Vec::new(),
-        now_us: origin_us,
+        origin_us: opened.records.entries.first().map_or(0, |entry| entry.time_us),
+        now_us: 0,
         stack: Entry::NO_STACK,
         conf,
     };
-    let mut device = setup.device(opened, choice);
+    let mut allocator = choice.spec.build(&choice.options, &environment)?;
+    let mut device = Watched::new(setup.device(opened, choice), Ground::default());
     let mut replay = Replay::new(&opened.trace, setup.on_oom);
-    for event in 0..opened.trace.events.len() {
-        scribe.now_us = origin_us + opened.trace.times_us.get(event).copied().unwrap_or(0);
-        scribe.stack = opened.trace.stack_of(event);
-        let next = replay.advance(event..event + 1, &mut scribe, &mut device, &mut ());
-        if next.map_err(|source| RunError::Device { event, source })?.is_break() {
-            break;
-        }
-    }
+    let range = 0..opened.trace.events.len();
+    let flow = replay.advance(range, allocator.as_mut(), &mut device, &mut scribe);
+    let _ = flow.map_err(|source| RunError::Device { event: replay.outcome.events, source })?;
     let written_by = Some(Writer::exactly(environment.version));
-    Ok(Records { written_by, ..scribe.finish(opened) })
+    Ok(Records { written_by, ..scribe.finish(allocator.as_ref(), &device.watch) })
 }
 
 /// The settings that the run had, as its snapshot should tell.
@@ -96,21 +89,23 @@ struct Given {
     stack: u32,
 }
 
-/// An allocator whose doings are written down.
-struct Scribe {
-    inner: Box<dyn Allocator>,
-    ground: Ground,
+/// Writes a run down.
+struct Scribe<'o> {
+    opened: &'o Opened,
     entries: Vec<Entry>,
     given: FxHashMap<BlockId, Given>,
     /// Freed by the program, and not yet by the streams.
     pending: Vec<BlockId>,
+    /// When the recording began.
+    origin_us: u64,
+    /// When the event at hand was.
     now_us: u64,
     /// Call stack of the event at hand.
     stack: u32,
     conf: AllocConf,
 }
 
-impl Scribe {
+impl Scribe<'_> {
     fn write(&mut self, action: Action, range: Range<u64>, stream: StreamId, pool: PoolId) {
         let (time_us, stack) = (self.now_us, self.stack);
         let (addr, size) = (range.start, range.end - range.start);
@@ -126,19 +121,19 @@ impl Scribe {
     }
 
     /// Writes what the allocator asked of the device, after the frees that it completed by waiting for the GPU.
-    fn write_calls(&mut self) {
-        let calls = self.ground.take_calls();
+    fn write_calls(&mut self, step: &mut Step<'_, Grounded>) {
+        let calls = step.device.watch.take_calls();
         if calls.has_waited && !self.pending.is_empty() {
-            self.write_completed();
+            self.write_completed(step.allocator);
         }
         for (action, range, place) in calls.made {
             self.write(action, range, place.stream, place.pool);
         }
     }
 
-    fn write_completed(&mut self) {
+    fn write_completed(&mut self, allocator: &dyn Allocator) {
         let mut waiting = Vec::new();
-        self.inner.walk(&mut |view| {
+        allocator.walk(&mut |view| {
             waiting.extend(view.block.filter(|_| view.state == BlockUse::Pending));
         });
         let pending = std::mem::take(&mut self.pending);
@@ -148,15 +143,23 @@ impl Scribe {
         completed.into_iter().for_each(|block| self.write_free_completed(block));
     }
 
+    fn write_free(&mut self, block: BlockId) {
+        if let Some(given) = self.given.remove(&block) {
+            self.write_given(Action::FreeRequested, given);
+            self.write_given(Action::FreeCompleted, given);
+        }
+    }
+
     fn write_free_completed(&mut self, block: BlockId) {
         if let Some(given) = self.given.remove(&block) {
             self.write_given(Action::FreeCompleted, given);
         }
     }
 
-    fn finish(self, opened: &Opened) -> Records {
+    fn finish(self, allocator: &dyn Allocator, ground: &Ground) -> Records {
+        let opened = self.opened;
         let mut views = Vec::new();
-        self.inner.walk(&mut |view| views.push(view));
+        allocator.walk(&mut |view| views.push(view));
         let stack_of = |view: &BlockView| {
             let given = self.given.get(&view.block?)?;
             Some((view.at.0, given.stack)).filter(|&(_, stack)| stack != Entry::NO_STACK)
@@ -165,7 +168,7 @@ impl Scribe {
         Records {
             device: opened.trace.device,
             has_pools: self.entries.iter().any(|entry| entry.pool != PoolId::DEFAULT),
-            segments: self.ground.segments(&views),
+            segments: ground.segments(&views),
             entries: self.entries,
             has_segments: true,
             annotations: opened.records.annotations.clone(),
@@ -180,81 +183,50 @@ impl Scribe {
     }
 }
 
-impl Allocator for Scribe {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Device,
-        request: Request,
-    ) -> Result<Allocation, AllocError> {
-        let Request { size, stream, pool } = request;
-        self.ground.begin(stream, pool);
-        let result = self.inner.malloc(&mut Tap::new(device, &mut self.ground), request);
-        self.write_calls();
-        match &result {
-            Ok(given) => {
-                self.ground.hand_out(given.at.0, given.size);
-                let stack = self.stack;
-                let given_out = Given { at: given.at.0, requested: size, stream, pool, stack };
-                self.given.insert(given.block, given_out);
-                self.write_given(Action::Alloc, given_out);
+/// The simulated device, with what is obtained from it.
+type Grounded = Watched<SimDevice, Ground>;
+
+impl Observer<Grounded> for Scribe<'_> {
+    fn before(&mut self, step: &mut Step<'_, Grounded>) {
+        let trace = &self.opened.trace;
+        let elapsed_us = trace.times_us.get(step.index).copied().unwrap_or(0);
+        self.now_us = self.origin_us + elapsed_us;
+        self.stack = trace.stack_of(step.index);
+        step.device.watch.begin(step.event.stream, step.event.pool);
+    }
+
+    fn served(&mut self, step: &mut Step<'_, Grounded>, given: Option<Allocation>) {
+        self.write_calls(step);
+        let (size, stream, pool) = (step.event.size, step.event.stream, step.event.pool);
+        let Some(served) = given else {
+            let free = step.device.memory_info().free;
+            let range = free..free + round_request(size, &self.conf);
+            return self.write(Action::Oom, range, stream, pool);
+        };
+        step.device.watch.hand_out(served.at.0, served.size);
+        let given = Given { at: served.at.0, requested: size, stream, pool, stack: self.stack };
+        self.given.insert(served.block, given);
+        self.write_given(Action::Alloc, given);
+        if step.event.kind == EventKind::Attempt {
+            self.write_free(served.block);
+        }
+    }
+
+    fn after(&mut self, step: &mut Step<'_, Grounded>) {
+        match (step.event.kind, step.block) {
+            (EventKind::Free, Some(block)) => self.write_free(block),
+            (EventKind::FreeRequested, Some(block)) => {
+                if let Some(&given) = self.given.get(&block) {
+                    self.write_given(Action::FreeRequested, given);
+                }
+                self.pending.push(block);
             }
-            Err(AllocError::OutOfMemory { .. }) => {
-                let free = device.memory_info().free;
-                let range = free..free + round_request(size, &self.conf);
-                self.write(Action::Oom, range, stream, pool);
+            (EventKind::FreeCompleted, Some(block)) => {
+                self.pending.retain(|&other| other != block);
+                self.write_free_completed(block);
             }
-            Err(AllocError::Device(_)) => {}
+            _ => {}
         }
-        result
-    }
-
-    fn free_requested(&mut self, block: BlockId, users: &[StreamId]) {
-        if let Some(&given) = self.given.get(&block) {
-            self.write_given(Action::FreeRequested, given);
-        }
-        self.pending.push(block);
-        self.inner.free_requested(block, users);
-    }
-
-    fn free_completed(&mut self, device: &mut dyn Device, block: BlockId) {
-        self.inner.free_completed(&mut Tap::new(device, &mut self.ground), block);
-        self.pending.retain(|&other| other != block);
-        self.write_free_completed(block);
-        self.write_calls();
-    }
-
-    fn free(&mut self, device: &mut dyn Device, block: BlockId) {
-        if let Some(given) = self.given.remove(&block) {
-            self.write_given(Action::FreeRequested, given);
-            self.write_given(Action::FreeCompleted, given);
-        }
-        self.inner.free(&mut Tap::new(device, &mut self.ground), block);
-        self.write_calls();
-    }
-
-    fn trim(&mut self, device: &mut dyn Device) {
-        self.inner.trim(&mut Tap::new(device, &mut self.ground));
-        self.write_calls();
-    }
-
-    fn release_pool(&mut self, device: &mut dyn Device, pool: PoolId) {
-        self.inner.release_pool(&mut Tap::new(device, &mut self.ground), pool);
-        self.write_calls();
-    }
-
-    fn foresee(&mut self, lifetimes: &dyn Fn() -> Vec<Lifetime>) {
-        self.inner.foresee(lifetimes);
-    }
-
-    fn usage(&self) -> Usage {
-        self.inner.usage()
-    }
-
-    fn peak(&self) -> Usage {
-        self.inner.peak()
-    }
-
-    fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
-        self.inner.walk(visit);
+        self.write_calls(step);
     }
 }

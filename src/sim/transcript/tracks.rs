@@ -1,15 +1,16 @@
 //! Tracks: simulated runs side by side in time, for Perfetto.
 //!
-//! Every event is carried out and written down at once: nothing but what the allocator holds is kept. For allocators
+//! Every event is written down as soon as it is carried out: nothing but what the allocator holds is kept. For allocators
 //! that stitch, a segment is a mapped range of addresses, so that memory that is mapped twice is on two tracks.
 
 use std::io::{self, Write};
 
-use crate::allocator::{Allocator, BlockUse, Usage};
-use crate::device::AddressPolicy;
-use crate::drive::Replay;
+use crate::allocator::{Allocation, Allocator, BlockUse, Usage};
+use crate::device::Watched;
+use crate::device::{AddressPolicy, SimDevice};
+use crate::drive::{Observer, Replay, Step};
 use crate::sim::choice::Choice;
-use crate::sim::ground::{Ground, Tap};
+use crate::sim::ground::Ground;
 use crate::sim::opened::Opened;
 use crate::sim::run::RunError;
 use crate::sim::setup::Setup;
@@ -69,75 +70,85 @@ fn run<W: Write>(
     }
     let environment = setup.environment(opened);
     let mut allocator = choice.spec.build(&choice.options, &environment).map_err(RunError::from)?;
-    let mut device = setup.device(opened, choice);
+    let mut device = Watched::new(setup.device(opened, choice), Ground::default());
     let mut replay = Replay::new(&opened.trace, setup.on_oom);
     let mut tracks = Tracks {
         trace,
         opened,
+        origin_us,
         now_us: origin_us,
         retries: 0,
-        ooms: 0,
+        was_refused: false,
         peak: Usage::default(),
         next_look: 0,
+        outcome: Ok(()),
     };
-    let mut ground = Ground::default();
-    for event in 0..opened.trace.events.len() {
-        let asked = replay.event(event);
-        ground.begin(asked.stream, asked.pool);
-        let mut tap = Tap::new(&mut device, &mut ground);
-        let next = replay.advance(event..event + 1, allocator.as_mut(), &mut tap, &mut ());
-        let is_end = next.map_err(|source| RunError::Device { event, source })?.is_break();
-        // A recording without times is shown event by event.
-        let elapsed = opened.trace.times_us.get(event).copied().unwrap_or(0);
-        tracks.now_us =
-            origin_us + if opened.trace.span_us() == 0 { event as u64 } else { elapsed };
-        tracks.after(event, &replay, allocator.as_ref(), &mut ground)?;
-        if is_end {
-            break;
-        }
-    }
+    let range = 0..opened.trace.events.len();
+    let flow = replay.advance(range, allocator.as_mut(), &mut device, &mut tracks);
+    let _ = flow.map_err(|source| RunError::Device { event: replay.outcome.events, source })?;
+    tracks.outcome?;
     let end_us = tracks.now_us;
     Ok(trace.end_process(end_us)?)
 }
+
+/// The simulated device, with what is obtained from it.
+type Grounded = Watched<SimDevice, Ground>;
 
 /// What was written last.
 struct Tracks<'t, W: Write> {
     trace: &'t mut Perfetto<W>,
     opened: &'t Opened,
+    origin_us: u64,
     now_us: u64,
     retries: u64,
-    ooms: usize,
+    /// Whether the request at hand was refused.
+    was_refused: bool,
     /// The highest values so far.
     peak: Usage,
     /// Event after which the largest free block is looked for again.
     next_look: u64,
+    /// Whether all could be written so far.
+    outcome: io::Result<()>,
+}
+
+impl<W: Write> Observer<Grounded> for Tracks<'_, W> {
+    fn before(&mut self, step: &mut Step<'_, Grounded>) {
+        self.was_refused = false;
+        step.device.watch.begin(step.event.stream, step.event.pool);
+    }
+
+    fn served(&mut self, _: &mut Step<'_, Grounded>, given: Option<Allocation>) {
+        self.was_refused = given.is_none();
+    }
+
+    fn after(&mut self, step: &mut Step<'_, Grounded>) {
+        if self.outcome.is_ok() {
+            self.outcome = self.write(step);
+        }
+    }
 }
 
 impl<W: Write> Tracks<'_, W> {
-    fn after(
-        &mut self,
-        event: usize,
-        replay: &Replay,
-        allocator: &dyn Allocator,
-        ground: &mut Ground,
-    ) -> io::Result<()> {
+    fn write(&mut self, step: &mut Step<'_, Grounded>) -> io::Result<()> {
+        let (event, allocator, trace) = (step.index, step.allocator, &self.opened.trace);
+        // A recording without times is shown event by event.
+        let elapsed = trace.times_us.get(event).copied().unwrap_or(0);
+        self.now_us = self.origin_us + if trace.span_us() == 0 { event as u64 } else { elapsed };
         let (now_us, usage) = (self.now_us, allocator.usage());
-        let given_back = self.calls(ground)?;
+        let given_back = self.calls(&mut step.device.watch)?;
         let (requested, active) = (usage.requested, usage.active);
         let level = Level { requested, active, reserved: usage.reserved };
         self.record(level, allocator.peak())?;
         self.trace.level(now_us, level)?;
-        let asked = replay.event(event);
         let retries = allocator.retries();
         let has_flushed = std::mem::replace(&mut self.retries, retries) < retries;
         if has_flushed {
             self.trace.instant(now_us, "flush", given_back)?;
-        } else if asked.kind == EventKind::Trim {
+        } else if step.event.kind == EventKind::Trim {
             self.trace.instant(now_us, "empty_cache", given_back)?;
         }
-        let ooms = replay.outcome.ooms.len();
-        if std::mem::replace(&mut self.ooms, ooms) < ooms {
-            self.trace.instant(now_us, "out of memory", asked.size)?;
+        if self.was_refused {
+            self.trace.instant(now_us, "out of memory", step.event.size)?;
         }
         if has_flushed || event as u64 >= self.next_look {
             let (largest, blocks) = largest_free(allocator);

@@ -1,8 +1,12 @@
-//! The driver's calls by name, and tables with one entry for each.
+//! The driver's calls: their names, what one of them was about, and tables with one entry for each.
 
 use std::ops::{AddAssign, Index, IndexMut, Sub};
 
 use serde::{Deserialize, Serialize};
+
+use super::{DeviceError, DevicePtr, Fence, HandleId};
+use gmlake_core::program::StreamId;
+use gmlake_core::units::Bytes;
 
 /// One of the driver calls behind the device port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -91,6 +95,97 @@ impl Call {
             Self::EventQuery => "cuEventQuery",
             Self::StreamWait => "cuStreamWaitEvent",
         }
+    }
+}
+
+/// How many handles and bytes a call is about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// Handles.
+    pub handles: u64,
+    /// Bytes.
+    pub size: Bytes,
+}
+
+impl Amount {
+    /// Bytes of a handle, on average; all bytes, if it is about none.
+    #[inline]
+    #[must_use]
+    pub fn each(self) -> Bytes {
+        self.size / self.handles.max(1)
+    }
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// It did what it was asked.
+    Done,
+    /// There was no memory.
+    OutOfMemory,
+    /// The driver failed otherwise.
+    Failed,
+}
+
+impl Ending {
+    /// That of a call with this result.
+    #[inline]
+    pub(super) fn of<T>(result: &Result<T, DeviceError>) -> Self {
+        match result {
+            Ok(_) => Self::Done,
+            Err(DeviceError::OutOfMemory { .. }) => Self::OutOfMemory,
+            Err(_) => Self::Failed,
+        }
+    }
+}
+
+/// One call to the driver, or several of one kind in a row: what is asked, and afterwards what came of it.
+#[derive(Debug, Clone, Copy)]
+pub struct DriverCall<'a> {
+    /// Which call.
+    pub call: Call,
+    /// Calls in a row, the one that failed included; `None`: a single one.
+    pub row: Option<usize>,
+    /// Where it acts, or what it gave.
+    pub at: DevicePtr,
+    /// What it is about, of a row each. What the arguments do not say is zero, unless a watcher wants amounts.
+    pub amount: Amount,
+    /// Handles that it names or gave.
+    pub handles: &'a [HandleId],
+    /// The stream that it is about.
+    pub stream: Option<StreamId>,
+    /// The fence that it is about, or that it gave.
+    pub fence: Option<Fence>,
+    /// Whether that was reached.
+    pub reached: bool,
+    /// How it ended.
+    pub ending: Ending,
+}
+
+impl DriverCall<'_> {
+    /// A single call that has not been made.
+    #[inline]
+    pub(super) const fn new(call: Call, at: DevicePtr, handles: u64, size: Bytes) -> Self {
+        let (amount, ending) = (Amount { handles, size }, Ending::Done);
+        let (stream, fence, reached) = (None, None, false);
+        Self { call, row: None, at, amount, handles: &[], stream, fence, reached, ending }
+    }
+
+    /// How many calls the driver gets: one for each handle that is mapped.
+    #[inline]
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        match self.call {
+            Call::Map => self.handles.len() as u64,
+            _ => self.row.unwrap_or(1) as u64,
+        }
+    }
+
+    /// Whether it did what it was asked.
+    #[inline]
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.ending == Ending::Done
     }
 }
 

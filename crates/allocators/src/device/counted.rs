@@ -1,11 +1,9 @@
-//! Counts the driver calls that pass through to a device.
+//! Counts the driver calls to a device.
 
-use std::cell::Cell;
 use std::ops::{Add, Sub};
 
-use super::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo, forward};
-use gmlake_core::program::StreamId;
-use gmlake_core::units::Bytes;
+use super::call::{Call, DriverCall};
+use super::watched::Watch;
 
 /// How often each driver call was made, failed calls included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -121,126 +119,36 @@ impl Sub for FenceCounts {
     }
 }
 
-/// A device whose calls are counted.
-#[derive(Debug, Clone)]
-pub struct Counted<D> {
-    /// The device itself.
-    pub device: D,
+/// Counts calls.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counted {
     /// The calls so far.
     pub calls: CallCounts,
     /// The fences so far.
     pub fences: FenceCounts,
-    /// Times that somebody asked how much memory there is. Who never asks learns of it by refusals only.
-    inquiries: Cell<u64>,
 }
 
-impl<D> Counted<D> {
-    /// Starts at zero calls.
-    pub fn new(device: D) -> Self {
-        let (calls, fences) = (CallCounts::default(), FenceCounts::default());
-        Self { device, calls, fences, inquiries: Cell::new(0) }
-    }
+impl Watch for Counted {
+    const ROWS: bool = true;
 
-    /// Times that somebody asked how much memory there is.
-    #[must_use]
-    pub fn inquiries(&self) -> u64 {
-        self.inquiries.get()
-    }
-}
-
-impl<D: Device> Device for Counted<D> {
-    forward!(synchronize, drop_fence, elapse);
-
-    fn memory_info(&self) -> MemoryInfo {
-        self.inquiries.set(self.inquiries.get() + 1);
-        self.device.memory_info()
-    }
-
-    fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
-        self.calls.mem_alloc += 1;
-        self.device.malloc(size)
-    }
-
-    fn free(&mut self, at: DevicePtr) {
-        self.calls.mem_free += 1;
-        self.device.free(at);
-    }
-
-    fn reserve(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
-        self.calls.address_reserve += 1;
-        self.device.reserve(size)
-    }
-
-    fn unreserve(&mut self, at: DevicePtr, size: Bytes) {
-        self.calls.address_free += 1;
-        self.device.unreserve(at, size);
-    }
-
-    fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError> {
-        self.calls.create += 1;
-        self.device.create(size)
-    }
-
-    fn release(&mut self, handle: HandleId) {
-        self.calls.release += 1;
-        self.device.release(handle);
-    }
-
-    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<(), DeviceError> {
-        self.calls.map += handles.len() as u64;
-        self.device.map(at, handles)
-    }
-
-    fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<(), DeviceError> {
-        self.calls.set_access += 1;
-        self.device.set_access(at, size)
-    }
-
-    fn unmap(&mut self, at: DevicePtr, size: Bytes) {
-        self.calls.unmap += 1;
-        self.device.unmap(at, size);
-    }
-
-    fn create_each(
-        &mut self,
-        size: Bytes,
-        count: usize,
-        handles: &mut Vec<HandleId>,
-    ) -> Result<(), DeviceError> {
-        let before = handles.len();
-        let outcome = self.device.create_each(size, count, handles);
-        // The call that failed was made, too.
-        self.calls.create += (handles.len() - before + usize::from(outcome.is_err())) as u64;
-        outcome
-    }
-
-    fn release_each(&mut self, handles: &[HandleId]) {
-        self.calls.release += handles.len() as u64;
-        self.device.release_each(handles);
-    }
-
-    fn set_access_each(
-        &mut self,
-        at: DevicePtr,
-        size: Bytes,
-        count: usize,
-    ) -> Result<(), DeviceError> {
-        self.calls.set_access += count as u64;
-        self.device.set_access_each(at, size, count)
-    }
-
-    fn fence(&mut self, stream: StreamId) -> Fence {
-        self.fences.event_record += 1;
-        self.device.fence(stream)
-    }
-
-    fn reached(&mut self, fence: Fence) -> bool {
-        self.fences.event_query += 1;
-        self.device.reached(fence)
-    }
-
-    fn stream_wait(&mut self, stream: StreamId, fence: Fence) {
-        self.fences.stream_wait += 1;
-        self.device.stream_wait(stream, fence);
+    #[inline]
+    fn after(&mut self, call: &DriverCall<'_>) {
+        let Self { calls, fences } = self;
+        let counter = match call.call {
+            Call::MemAlloc => &mut calls.mem_alloc,
+            Call::MemFree => &mut calls.mem_free,
+            Call::AddressReserve => &mut calls.address_reserve,
+            Call::AddressFree => &mut calls.address_free,
+            Call::Create => &mut calls.create,
+            Call::Release => &mut calls.release,
+            Call::Map => &mut calls.map,
+            Call::SetAccess => &mut calls.set_access,
+            Call::Unmap => &mut calls.unmap,
+            Call::EventRecord => &mut fences.event_record,
+            Call::EventQuery => &mut fences.event_query,
+            Call::StreamWait => &mut fences.stream_wait,
+            Call::Synchronize => return,
+        };
+        *counter += call.count();
     }
 }

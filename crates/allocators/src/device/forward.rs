@@ -3,8 +3,8 @@
 //! A wrapper says of some calls what it has to say, and names the others in one line:
 //!
 //! ```text
-//!   impl<D: Device> Device for Counted<D> {
-//!       fn malloc(...) { ...count... self.device.malloc(size) }
+//!   impl<D: Device> Device for Faulty<D> {
+//!       fn malloc(...) { ...fail, if it is its turn... self.device.malloc(size) }
 //!       forward!(memory_info, synchronize, drop_fence, elapse);
 //!   }
 //! ```

@@ -17,8 +17,9 @@ use std::fmt;
 
 use rustc_hash::FxHashMap;
 
-use super::call::Call;
-use super::{Device, DeviceError, DevicePtr, Fence, HandleId, forward};
+use super::call::{Call, DriverCall, Ending};
+use super::watched::Watch;
+use super::{DevicePtr, Fence, HandleId};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, Size};
 
@@ -31,17 +32,6 @@ pub enum Place {
     Malloc(u32),
     /// In the reservation of this number, this many bytes from its beginning.
     Reserved(u32, Bytes),
-}
-
-/// How a call ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// It did what it was asked.
-    Done,
-    /// There was no memory.
-    OutOfMemory,
-    /// The driver failed otherwise.
-    Failed,
 }
 
 /// One call.
@@ -128,176 +118,69 @@ impl CallLog {
         handles.iter().map(|handle| number(handle).unwrap_or(u32::MAX)).collect()
     }
 
-    /// A call that cannot fail.
-    fn push(&mut self, call: Call, place: Place, size: Bytes, handles: Box<[u32]>) {
-        let ending = Ending::Done;
-        self.entries.push(LogEntry { call, place, size, handles, order: None, ending });
-    }
-
-    /// A call about the order between streams.
-    fn order(&mut self, call: Call, stream: Option<StreamId>, fence: Fence) {
-        self.push(call, Place::Nowhere, 0, Box::default());
-        let last = self.entries.last_mut().expect("a call was just pushed");
-        last.order = Some((stream, fence));
-    }
-
-    /// How the last call ended.
-    fn end<T>(&mut self, result: &Result<T, DeviceError>) {
-        let last = self.entries.last_mut().expect("a call was just pushed");
-        last.ending = match result {
-            Ok(_) => Ending::Done,
-            Err(DeviceError::OutOfMemory { .. }) => Ending::OutOfMemory,
-            Err(_) => Ending::Failed,
-        };
-    }
-
-    fn malloc(&mut self, size: Bytes, result: &Result<DevicePtr, DeviceError>) {
-        let mut place = Place::Nowhere;
-        if let Ok(at) = result {
-            place = Place::Malloc(self.mallocs_made);
-            self.mallocs.insert(*at, self.mallocs_made);
-            self.mallocs_made += 1;
-            self.answers.push((*at, size));
+    /// Where a call acts, or what it gave, which gets the next number.
+    fn place_of(&mut self, done: &DriverCall<'_>) -> Place {
+        let (at, size) = (done.at, done.amount.size);
+        match done.call {
+            Call::MemAlloc | Call::AddressReserve if !done.is_done() => Place::Nowhere,
+            Call::MemAlloc => {
+                self.answers.push((at, size));
+                self.mallocs.insert(at, self.mallocs_made);
+                self.mallocs_made += 1;
+                Place::Malloc(self.mallocs_made - 1)
+            }
+            Call::AddressReserve => {
+                self.answers.push((at, size));
+                self.reservations.insert(at, (self.reservations_made, size));
+                self.reservations_made += 1;
+                Place::Reserved(self.reservations_made - 1, 0)
+            }
+            Call::MemFree => self.mallocs.remove(&at).map_or(Place::Nowhere, Place::Malloc),
+            Call::AddressFree => {
+                let place = self.place(at);
+                self.reservations.remove(&at);
+                place
+            }
+            Call::Map | Call::SetAccess | Call::Unmap => self.place(at),
+            _ => Place::Nowhere,
         }
-        self.push(Call::MemAlloc, place, size, Box::default());
-        self.end(result);
-    }
-
-    fn reserve(&mut self, size: Bytes, result: &Result<DevicePtr, DeviceError>) {
-        let mut place = Place::Nowhere;
-        if let Ok(at) = result {
-            place = Place::Reserved(self.reservations_made, 0);
-            self.reservations.insert(*at, (self.reservations_made, size));
-            self.reservations_made += 1;
-            self.answers.push((*at, size));
-        }
-        self.push(Call::AddressReserve, place, size, Box::default());
-        self.end(result);
-    }
-
-    fn create(&mut self, size: Bytes, result: &Result<HandleId, DeviceError>) {
-        let mut numbers = Box::default();
-        if let Ok(handle) = result {
-            let slot = handle.0 as usize;
-            self.handles.resize(self.handles.len().max(slot + 1), u32::MAX);
-            self.handles[slot] = self.handles_made;
-            numbers = Box::new([self.handles_made]) as Box<[u32]>;
-            self.handles_made += 1;
-        }
-        self.push(Call::Create, Place::Nowhere, size, numbers);
-        self.end(result);
     }
 }
 
-/// A device whose calls are logged.
-#[derive(Debug, Clone)]
-pub struct Logged<D> {
-    /// The device itself.
-    pub device: D,
-    /// The calls so far.
-    pub log: CallLog,
-}
-
-impl<D> Logged<D> {
-    /// A device without a call so far.
-    pub fn new(device: D) -> Self {
-        Self { device, log: CallLog::default() }
-    }
-}
-
-impl<D: Device> Device for Logged<D> {
-    forward!(memory_info, drop_fence, elapse);
-
-    fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
-        let result = self.device.malloc(size);
-        self.log.malloc(size, &result);
-        result
-    }
-
-    fn free(&mut self, at: DevicePtr) {
-        let place = self.log.mallocs.remove(&at).map_or(Place::Nowhere, Place::Malloc);
-        self.log.push(Call::MemFree, place, 0, Box::default());
-        self.device.free(at);
-    }
-
-    fn reserve(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
-        let result = self.device.reserve(size);
-        self.log.reserve(size, &result);
-        result
-    }
-
-    fn unreserve(&mut self, at: DevicePtr, size: Bytes) {
-        let place = self.log.place(at);
-        self.log.reservations.remove(&at);
-        self.log.push(Call::AddressFree, place, size, Box::default());
-        self.device.unreserve(at, size);
-    }
-
-    fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError> {
-        let result = self.device.create(size);
-        self.log.create(size, &result);
-        result
-    }
-
-    fn release(&mut self, handle: HandleId) {
-        let numbers = self.log.numbers(&[handle]);
-        self.log.push(Call::Release, Place::Nowhere, 0, numbers);
-        self.device.release(handle);
-    }
-
-    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<(), DeviceError> {
-        let (place, numbers) = (self.log.place(at), self.log.numbers(handles));
-        let result = self.device.map(at, handles);
-        self.log.push(Call::Map, place, 0, numbers);
-        self.log.end(&result);
-        result
-    }
-
-    fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<(), DeviceError> {
-        let place = self.log.place(at);
-        let result = self.device.set_access(at, size);
-        self.log.push(Call::SetAccess, place, size, Box::default());
-        self.log.end(&result);
-        result
-    }
-
-    fn unmap(&mut self, at: DevicePtr, size: Bytes) {
-        self.log.push(Call::Unmap, self.log.place(at), size, Box::default());
-        self.device.unmap(at, size);
-    }
-
-    fn synchronize(&mut self) {
-        self.log.push(Call::Synchronize, Place::Nowhere, 0, Box::default());
-        self.device.synchronize();
-    }
-
-    fn fence(&mut self, stream: StreamId) -> Fence {
-        let fence = self.device.fence(stream);
-        self.log.order(Call::EventRecord, Some(stream), fence);
-        fence
-    }
-
-    fn reached(&mut self, fence: Fence) -> bool {
-        let reached = self.device.reached(fence);
-        self.log.order(Call::EventQuery, None, fence);
-        self.log.reached.push(reached);
-        reached
-    }
-
-    fn stream_wait(&mut self, stream: StreamId, fence: Fence) {
-        self.log.order(Call::StreamWait, Some(stream), fence);
-        self.device.stream_wait(stream, fence);
+impl Watch for CallLog {
+    fn after(&mut self, done: &DriverCall<'_>) {
+        let place = self.place_of(done);
+        if done.call == Call::Create {
+            for handle in done.handles {
+                let slot = handle.0 as usize;
+                self.handles.resize(self.handles.len().max(slot + 1), u32::MAX);
+                self.handles[slot] = self.handles_made;
+                self.handles_made += 1;
+            }
+        }
+        if done.call == Call::EventQuery {
+            self.reached.push(done.reached);
+        }
+        let has_size = !matches!(done.call, Call::MemFree | Call::Release | Call::Map);
+        self.entries.push(LogEntry {
+            call: done.call,
+            place,
+            size: if has_size { done.amount.size } else { 0 },
+            handles: self.numbers(done.handles),
+            order: done.fence.map(|fence| (done.stream, fence)),
+            ending: done.ending,
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{AddressPolicy, SimDevice};
+    use crate::device::{AddressPolicy, Device, SimDevice, Watched};
     use gmlake_core::units::MIB;
 
     fn stitch(policy: AddressPolicy) -> CallLog {
-        let mut gpu = Logged::new(SimDevice::with_policy(8 * MIB, policy));
+        let mut gpu = Watched::new(SimDevice::with_policy(8 * MIB, policy), CallLog::default());
         let block = gpu.malloc(512).unwrap();
         let handles = [gpu.create(2 * MIB).unwrap(), gpu.create(4 * MIB).unwrap()];
         let at = gpu.reserve(6 * MIB).unwrap();
@@ -309,7 +192,7 @@ mod tests {
         gpu.unreserve(at, 6 * MIB);
         handles.into_iter().for_each(|handle| gpu.release(handle));
         gpu.free(block);
-        gpu.log
+        gpu.watch
     }
 
     #[test]

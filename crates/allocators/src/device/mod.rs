@@ -14,10 +14,10 @@
 //! when it has been released *and* its last mapping is gone. An allocator is *handed* a `&mut dyn Device` with each
 //! request, so the same object runs against [`SimDevice`], a recording or a real GPU.
 
+mod book;
 mod call;
 mod counted;
 mod driver_addresses;
-mod extents;
 mod faulty;
 mod fence;
 mod forward;
@@ -27,26 +27,27 @@ mod order;
 mod pages;
 mod priced;
 mod profile;
+mod record;
 mod simulated;
 mod timed;
 mod watched;
 mod zeroing;
 
-pub use call::{Call, PerCall};
+pub use call::{Amount, Call, DriverCall, Ending, PerCall};
 pub use counted::{CallCounts, Counted, FenceCounts};
 pub use driver_addresses::DriverAddresses;
-pub use extents::Amount;
 pub use faulty::Faulty;
 pub use fence::Fence;
 pub use forward::forward;
 pub use limited::Limited;
-pub use logged::{CallLog, Ending, LogEntry, Logged, Place};
+pub use logged::{CallLog, LogEntry, Place};
 pub use order::Order;
 pub use priced::{Bill, Priced};
 pub use profile::{Line, Profile, ProfileError};
+pub use record::{Extent, Record};
 pub use simulated::{AddressPolicy, SimDevice};
 pub use timed::{Histogram, Observation, Timed};
-pub use watched::{Extent, Record, Watched};
+pub use watched::{Lent, Watch, Watched};
 
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, Size};

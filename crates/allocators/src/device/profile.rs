@@ -15,8 +15,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::call::{Call, PerCall};
-use super::extents::Amount;
+use super::call::{Amount, Call, PerCall};
 use gmlake_core::reader_error;
 use gmlake_core::units::{Bytes, MIB};
 

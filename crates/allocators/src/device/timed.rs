@@ -2,11 +2,8 @@
 
 use std::time::Instant;
 
-use super::call::{Call, PerCall};
-use super::extents::{Amount, Extents};
-use super::{Device, DeviceError, DevicePtr, Fence, HandleId, forward};
-use gmlake_core::program::StreamId;
-use gmlake_core::units::Bytes;
+use super::call::{Amount, Call, DriverCall, PerCall};
+use super::watched::Watch;
 
 /// Buckets for each doubling of the time: 3 % apart.
 const STEPS: usize = 32;
@@ -77,38 +74,32 @@ pub struct Observation {
     pub ns: u64,
 }
 
-/// Every call by itself, and the sizes that it takes to know what a call is about.
-#[derive(Debug, Clone, Default)]
-struct Notes {
-    calls: Vec<Observation>,
-    extents: Extents,
-}
-
-/// A device whose calls are timed.
+/// Times calls. The last of several watchers is told last before a call and first after it: it times nothing else.
 #[derive(Debug, Clone)]
-pub struct Timed<D> {
-    /// The device itself.
-    pub device: D,
+pub struct Timed {
     /// The durations so far. A `map` of several handles counts as this many calls of equal length.
     pub times: PerCall<Histogram>,
-    notes: Option<Notes>,
+    /// Every call by itself, if that is wanted.
+    calls: Option<Vec<Observation>>,
+    begun: Instant,
 }
 
-impl<D> Timed<D> {
-    /// A device without a call so far.
-    pub fn new(device: D) -> Self {
-        Self { device, times: PerCall::default(), notes: None }
+impl Default for Timed {
+    fn default() -> Self {
+        Self { times: PerCall::default(), calls: None, begun: Instant::now() }
     }
+}
 
-    /// The same device, which also keeps each call by itself.
+impl Timed {
+    /// Keeps each call by itself, too.
     #[must_use]
-    pub fn observing(self, each: bool) -> Self {
-        Self { notes: each.then(Notes::default), ..self }
+    pub fn observing(each: bool) -> Self {
+        Self { calls: each.then(Vec::new), ..Self::default() }
     }
 
     /// Each call so far, in order, if they were kept.
     pub fn take_observations(&mut self) -> Vec<Observation> {
-        self.notes.as_mut().map(|notes| std::mem::take(&mut notes.calls)).unwrap_or_default()
+        self.calls.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Nanoseconds spent so far, by call.
@@ -120,117 +111,32 @@ impl<D> Timed<D> {
         }
         nanos
     }
-
-    fn time<T>(
-        &mut self,
-        call: Call,
-        about: impl FnOnce(&mut Extents) -> Amount,
-        run: impl FnOnce(&mut D) -> T,
-    ) -> T {
-        let amount = self.notes.as_mut().map(|notes| about(&mut notes.extents));
-        self.time_all(call, 1, amount, run)
-    }
-
-    fn time_all<T>(
-        &mut self,
-        call: Call,
-        count: usize,
-        amount: Option<Amount>,
-        run: impl FnOnce(&mut D) -> T,
-    ) -> T {
-        let start = Instant::now();
-        let result = run(&mut self.device);
-        let ns = start.elapsed().as_nanos() as u64;
-        self.times[call].record(count as u64, ns);
-        if let Some((notes, amount)) = self.notes.as_mut().zip(amount) {
-            notes.calls.push(Observation { call, amount, ns });
-        }
-        result
-    }
 }
 
-const NOTHING: fn(&mut Extents) -> Amount = |_| Amount { handles: 0, size: 0 };
+impl Watch for Timed {
+    fn wants_amounts(&self) -> bool {
+        self.calls.is_some()
+    }
 
-impl<D: Device> Device for Timed<D> {
-    forward!(memory_info, drop_fence, elapse);
+    #[inline]
+    fn before(&mut self, _: &DriverCall<'_>) {
+        self.begun = Instant::now();
+    }
 
-    fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
-        let about = |_: &mut Extents| Amount { handles: 1, size };
-        let at = self.time(Call::MemAlloc, about, |device| device.malloc(size))?;
-        if let Some(notes) = &mut self.notes {
-            notes.extents.malloc(at, size);
+    #[inline]
+    fn after(&mut self, done: &DriverCall<'_>) {
+        let ns = self.begun.elapsed().as_nanos() as u64;
+        self.times[done.call].record(done.count(), ns);
+        if let Some(calls) = &mut self.calls {
+            calls.push(Observation { call: done.call, amount: done.amount, ns });
         }
-        Ok(at)
-    }
-
-    fn free(&mut self, at: DevicePtr) {
-        self.time(Call::MemFree, |extents| extents.free(at), |device| device.free(at));
-    }
-
-    fn reserve(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
-        let about = |_: &mut Extents| Amount { handles: 0, size };
-        self.time(Call::AddressReserve, about, |device| device.reserve(size))
-    }
-
-    fn unreserve(&mut self, at: DevicePtr, size: Bytes) {
-        let about = |_: &mut Extents| Amount { handles: 0, size };
-        self.time(Call::AddressFree, about, |device| device.unreserve(at, size));
-    }
-
-    fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError> {
-        let about = |_: &mut Extents| Amount { handles: 1, size };
-        let handle = self.time(Call::Create, about, |device| device.create(size))?;
-        if let Some(notes) = &mut self.notes {
-            notes.extents.create(handle, size);
-        }
-        Ok(handle)
-    }
-
-    fn release(&mut self, handle: HandleId) {
-        let about = |extents: &mut Extents| extents.of(&[handle]);
-        self.time(Call::Release, about, |device| device.release(handle));
-    }
-
-    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<(), DeviceError> {
-        let amount = self.notes.as_ref().map(|notes| notes.extents.of(handles));
-        self.time_all(Call::Map, handles.len(), amount, |device| device.map(at, handles))?;
-        if let Some(notes) = &mut self.notes {
-            notes.extents.map(at, handles);
-        }
-        Ok(())
-    }
-
-    fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<(), DeviceError> {
-        let about = |extents: &mut Extents| extents.within(at, size);
-        self.time(Call::SetAccess, about, |device| device.set_access(at, size))
-    }
-
-    fn unmap(&mut self, at: DevicePtr, size: Bytes) {
-        let about = |extents: &mut Extents| extents.unmap(at, size);
-        self.time(Call::Unmap, about, |device| device.unmap(at, size));
-    }
-
-    fn synchronize(&mut self) {
-        self.time(Call::Synchronize, NOTHING, Device::synchronize);
-    }
-
-    fn fence(&mut self, stream: StreamId) -> Fence {
-        self.time(Call::EventRecord, NOTHING, |device| device.fence(stream))
-    }
-
-    fn reached(&mut self, fence: Fence) -> bool {
-        self.time(Call::EventQuery, NOTHING, |device| device.reached(fence))
-    }
-
-    fn stream_wait(&mut self, stream: StreamId, fence: Fence) {
-        self.time(Call::StreamWait, NOTHING, |device| device.stream_wait(stream, fence));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::SimDevice;
+    use crate::device::{Device, SimDevice, Watched};
     use gmlake_core::units::MIB;
 
     #[test]
@@ -250,7 +156,7 @@ mod tests {
 
     #[test]
     fn what_each_call_was_about_is_kept() {
-        let mut gpu = Timed::new(SimDevice::new(16 * MIB)).observing(true);
+        let mut gpu = Watched::new(SimDevice::new(16 * MIB), Timed::observing(true));
         let at = gpu.reserve(6 * MIB).unwrap();
         let handles = [gpu.create(2 * MIB).unwrap(), gpu.create(4 * MIB).unwrap()];
         gpu.map(at, &handles).unwrap();
@@ -260,6 +166,7 @@ mod tests {
         let block = gpu.malloc(3 * MIB).unwrap();
         gpu.free(block);
         let seen: Vec<_> = gpu
+            .watch
             .take_observations()
             .iter()
             .map(|seen| (seen.call, seen.amount.handles, seen.amount.size / MIB))
@@ -289,14 +196,14 @@ mod tests {
 
     #[test]
     fn a_map_counts_each_handle() {
-        let mut gpu = Timed::new(SimDevice::new(8 * MIB));
+        let mut gpu = Watched::new(SimDevice::new(8 * MIB), Timed::default());
         let at = gpu.reserve(4 * MIB).unwrap();
         let handles = [gpu.create(2 * MIB).unwrap(), gpu.create(2 * MIB).unwrap()];
         gpu.map(at, &handles).unwrap();
         gpu.map(at.offset(4 * MIB), &[]).unwrap();
-        assert_eq!((gpu.times.create.count, gpu.times.map.count), (2, 2));
+        assert_eq!((gpu.watch.times.create.count, gpu.watch.times.map.count), (2, 2));
         assert!(gpu.create(8 * MIB).is_err());
-        assert_eq!(gpu.times.create.count, 3);
-        assert_eq!(gpu.nanos().create, gpu.times.create.total_ns);
+        assert_eq!(gpu.watch.times.create.count, 3);
+        assert_eq!(gpu.watch.nanos().create, gpu.watch.times.create.total_ns);
     }
 }

@@ -1,423 +1,420 @@
-//! A device's own books, kept by somebody else: what an allocator holds, and where each byte really is.
-//!
-//! [`Record`] notes every call that went through in plain ordered maps. Each `cuMemAlloc` and each `cuMemCreate` is a
-//! physical object with a number of its own that is never used again, so any virtual range can be translated:
+//! The stream of driver calls: one wrapper makes each call, and tells those who watch.
 //!
 //! ```text
-//!   virtual      ┌──── at ─────────────────────────┐            translate(at, 10 MiB) =
-//!                │  h7 (4 MiB)  │ h3 │  h9 (4 MiB)  │              [(object 12, 0..4 MiB), (object 5, 0..2 MiB),
-//!                └──────────────┴────┴──────────────┘               (object 20, 0..4 MiB)]
-//!   physical       object 12      5     object 20
+//!   allocator ──malloc, map, ...──▶ Watched ──▶ the device
+//!                                     │ before, after: which call, where, how much, which handles, how it ended
+//!                                     ├──▶ Counted
+//!                                     ├──▶ Priced      a tuple of watchers; the last one stands next to the device
+//!                                     └──▶ ...
 //! ```
 //!
-//! Two ranges share memory exactly when their translations overlap, whatever their addresses are. The record also
-//! guards ranges that are in somebody's hands: a call that would take the memory from under one panics.
+//! The sizes of what is freed or mapped are no arguments of the calls. If a watcher wants them, the wrapper keeps the
+//! one [`Book`] of what is mapped where.
 
-use std::collections::BTreeMap;
+use std::cell::Cell;
 
-use super::{Device, DeviceError, DevicePtr, Fence, GRANULE, HandleId, Order, forward};
+use super::book::Book;
+use super::call::{Call, DriverCall, Ending};
+use super::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo, forward};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::Bytes;
 
-/// A piece of physical memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Extent {
-    /// Which `cuMemAlloc` or `cuMemCreate` it came from, numbered from zero, never used again.
-    pub object: u64,
-    /// First byte in the object.
-    pub offset: Bytes,
-    /// Length in bytes.
-    pub size: Bytes,
+/// Learns of driver calls. It is a type parameter, so that watching nothing costs nothing.
+pub trait Watch {
+    /// Whether calls in a row may be told as one.
+    const ROWS: bool = false;
+
+    /// Whether it needs amounts that the arguments of the calls do not say.
+    fn wants_amounts(&self) -> bool {
+        false
+    }
+
+    /// A call is about to be made.
+    #[inline]
+    fn before(&mut self, _call: &DriverCall<'_>) {}
+
+    /// It was made.
+    fn after(&mut self, call: &DriverCall<'_>);
+
+    /// A fence was given back.
+    #[inline]
+    fn dropped(&mut self, _fence: Fence) {}
+
+    /// This many nanoseconds have passed between calls.
+    #[inline]
+    fn elapsed(&mut self, _ns: u64) {}
 }
 
-/// Who may still touch a guarded range.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Guard {
-    /// A client.
-    Held,
-    /// Streams, unless the device has been synchronised more often than this; and if it is known which, with the
-    /// moments of their last use, unless they are known to be done.
-    Pending(u64, Vec<(StreamId, u64)>),
+/// Watches nothing.
+impl Watch for () {
+    const ROWS: bool = true;
+
+    #[inline]
+    fn after(&mut self, _: &DriverCall<'_>) {}
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Handle {
-    object: u64,
-    size: Bytes,
-    mappings: u32,
-    is_released: bool,
-}
+/// Several watchers, told in order before a call, and the other way round after it.
+macro_rules! several {
+    ($($watch:ident $place:tt),+; $($back:tt),+) => {
+        impl<$($watch: Watch),+> Watch for ($($watch),+) {
+            const ROWS: bool = $($watch::ROWS)&&+;
 
-#[derive(Debug, Clone, Copy)]
-struct Mapping {
-    handle: HandleId,
-    size: Bytes,
-    is_accessible: bool,
-}
+            fn wants_amounts(&self) -> bool {
+                $(self.$place.wants_amounts())||+
+            }
 
-/// All that went through to a device and is still there.
-#[derive(Debug, Clone, Default)]
-pub struct Record {
-    mallocs: BTreeMap<DevicePtr, (u64, Bytes)>,
-    reservations: BTreeMap<DevicePtr, Bytes>,
-    handles: BTreeMap<HandleId, Handle>,
-    mappings: BTreeMap<DevicePtr, Mapping>,
-    guards: BTreeMap<DevicePtr, (Bytes, Guard)>,
-    objects: u64,
-    physical: Bytes,
-    synchronisations: u64,
-    order: Order,
-    /// Ranges of addresses that were freed, with the streams that used them last, and when.
-    freed: BTreeMap<DevicePtr, (Bytes, Vec<(StreamId, u64)>)>,
-}
+            #[inline]
+            fn before(&mut self, call: &DriverCall<'_>) {
+                $(self.$place.before(call);)+
+            }
 
-impl Record {
-    /// The device, with every call noted here.
-    pub fn watch<'a>(&'a mut self, device: &'a mut dyn Device) -> Watched<'a> {
-        Watched { device, record: self }
-    }
+            #[inline]
+            fn after(&mut self, call: &DriverCall<'_>) {
+                $(self.$back.after(call);)+
+            }
 
-    /// Physical memory held, in bytes: `cuMemAlloc`s, and handles that are not released or still mapped somewhere.
-    #[must_use]
-    pub fn physical(&self) -> Bytes {
-        self.physical
-    }
+            #[inline]
+            fn dropped(&mut self, fence: Fence) {
+                $(self.$place.dropped(fence);)+
+            }
 
-    /// The same from scratch, for comparison.
-    #[must_use]
-    pub fn recount_physical(&self) -> Bytes {
-        let mallocs: Bytes = self.mallocs.values().map(|&(_, size)| size).sum();
-        mallocs + self.handles.values().map(|handle| handle.size).sum::<Bytes>()
-    }
-
-    /// Whether nothing is held: no memory, no addresses, no fence.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        let has_memory = !self.mallocs.is_empty() || !self.handles.is_empty();
-        !has_memory && self.reservations.is_empty() && self.order.is_empty()
-    }
-
-    /// What has happened before what.
-    #[must_use]
-    pub fn order(&self) -> &Order {
-        &self.order
-    }
-
-    /// A range was freed that streams had used until then: its mapping may only go when they are done.
-    pub fn note_freed(&mut self, at: DevicePtr, size: Bytes, uses: Vec<(StreamId, u64)>) {
-        self.freed.insert(at, (size, uses));
-    }
-
-    /// A range is in use again.
-    pub fn note_reused(&mut self, at: DevicePtr, size: Bytes) {
-        // What remains of a longer range is forgotten with it: fewer checks, and none that is wrong.
-        let inside: Vec<_> = self.freed.range(at..at.offset(size)).map(|(&at, _)| at).collect();
-        for at in inside {
-            self.freed.remove(&at);
-        }
-    }
-
-    fn assert_done(&mut self, call: &str, at: DevicePtr, size: Bytes) {
-        for (&place, (_, uses)) in self.freed.range(at..at.offset(size)) {
-            for &(stream, moment) in uses {
-                let is_done = self.order.has_happened(stream, moment);
-                assert!(is_done, "{call} of {at} + {size}: {stream:?} may still be using {place}");
+            #[inline]
+            fn elapsed(&mut self, ns: u64) {
+                $(self.$place.elapsed(ns);)+
             }
         }
-        self.note_reused(at, size);
+    };
+}
+several!(A 0, B 1; 1, 0);
+several!(A 0, B 1, C 2; 2, 1, 0);
+
+/// Somebody else's watcher.
+impl<W: Watch> Watch for &mut W {
+    const ROWS: bool = W::ROWS;
+
+    fn wants_amounts(&self) -> bool {
+        (**self).wants_amounts()
     }
 
-    /// How often the device was synchronised.
-    #[must_use]
-    pub fn synchronisations(&self) -> u64 {
-        self.synchronisations
+    #[inline]
+    fn before(&mut self, call: &DriverCall<'_>) {
+        (**self).before(call);
     }
 
-    /// The memory behind a virtual range, in order.
-    ///
-    /// # Errors
-    /// Names the first address that has no memory, or no access.
-    pub fn translate(&self, at: DevicePtr, size: Bytes) -> Result<Vec<Extent>, String> {
-        if let Some((&base, &(object, whole))) = self.mallocs.range(..=at).next_back()
-            && at.0 < base.0 + whole
-        {
-            let offset = at.0 - base.0;
-            return match offset + size <= whole {
-                true => Ok(vec![Extent { object, offset, size }]),
-                false => {
-                    Err(format!("{at} + {size} leaves the {whole} bytes of cuMemAlloc {base}"))
-                }
-            };
-        }
-        let mut extents = Vec::new();
-        let (mut cursor, end) = (at, at.offset(size));
-        while cursor < end {
-            let extent = self.mapped(cursor, end)?;
-            cursor = cursor.offset(extent.size);
-            extents.push(extent);
-        }
-        Ok(extents)
+    #[inline]
+    fn after(&mut self, call: &DriverCall<'_>) {
+        (**self).after(call);
     }
 
-    fn mapped(&self, at: DevicePtr, end: DevicePtr) -> Result<Extent, String> {
-        let nothing = || format!("nothing is mapped at {at}");
-        let (&base, mapping) = self.mappings.range(..=at).next_back().ok_or_else(nothing)?;
-        let offset = at.0 - base.0;
-        if offset >= mapping.size {
-            return Err(nothing());
-        }
-        if !mapping.is_accessible {
-            return Err(format!("no access was set at {at}"));
-        }
-        let object = self.handles[&mapping.handle].object;
-        Ok(Extent { object, offset, size: (mapping.size - offset).min(end.0 - at.0) })
+    #[inline]
+    fn dropped(&mut self, fence: Fence) {
+        (**self).dropped(fence);
     }
 
-    /// Guards a range that was handed out.
-    ///
-    /// # Panics
-    /// If it overlaps another one.
-    pub fn guard(&mut self, at: DevicePtr, size: Bytes) {
-        if let Some((other, length)) = self.guarded(at, size, |_| true) {
-            panic!("{at} + {size} was handed out over {other} + {length}, which is in use");
-        }
-        self.guards.insert(at, (size, Guard::Held));
-    }
-
-    /// From now on only streams use the range, and none once the device has been synchronised, or all of these are
-    /// known to be done with what they had queued at these moments. `uses` is empty if they are not known.
-    ///
-    /// # Panics
-    /// If it is not guarded.
-    pub fn guard_pending(&mut self, at: DevicePtr, uses: Vec<(StreamId, u64)>) {
-        let synchronisations = self.synchronisations;
-        let (_, guard) = self.guards.get_mut(&at).unwrap_or_else(|| panic!("{at} is not guarded"));
-        *guard = Guard::Pending(synchronisations, uses);
-    }
-
-    /// The range is no longer used.
-    ///
-    /// # Panics
-    /// If it is not guarded.
-    pub fn unguard(&mut self, at: DevicePtr) {
-        self.guards.remove(&at).unwrap_or_else(|| panic!("{at} is not guarded"));
-    }
-
-    /// Whether a range waits only for streams, and the device has been synchronised since.
-    #[must_use]
-    pub fn is_settled(&self, at: DevicePtr) -> bool {
-        self.guards.get(&at).is_some_and(|(_, guard)| !self.is_in_use(guard))
-    }
-
-    fn is_in_use(&self, guard: &Guard) -> bool {
-        let has_happened =
-            |&(stream, moment): &(StreamId, u64)| self.order.has_happened(stream, moment);
-        match guard {
-            Guard::Held => true,
-            Guard::Pending(since, uses) => {
-                let are_done = !uses.is_empty() && uses.iter().all(has_happened);
-                self.synchronisations == *since && !are_done
-            }
-        }
-    }
-
-    /// The last guarded range that overlaps this one. Guarded ranges never overlap each other, so only settled ones
-    /// can hide another.
-    fn guarded(
-        &self,
-        at: DevicePtr,
-        size: Bytes,
-        counts: impl Fn(&Guard) -> bool,
-    ) -> Option<(DevicePtr, Bytes)> {
-        self.guards
-            .range(..at.offset(size))
-            .rev()
-            .take_while(|&(&base, &(length, _))| base.offset(length) > at)
-            .find(|&(_, (_, guard))| counts(guard))
-            .map(|(&base, &(length, _))| (base, length))
-    }
-
-    fn assert_unused(&self, call: &str, at: DevicePtr, size: Bytes) {
-        if let Some((used, length)) = self.guarded(at, size, |guard| self.is_in_use(guard)) {
-            panic!("{call} of {at} + {size} takes the memory from under {used} + {length}");
-        }
-    }
-
-    fn assert_new_addresses(&self, at: DevicePtr, size: Bytes) {
-        let end = at.offset(size);
-        let reserved = self.reservations.range(..end).next_back().map(|(b, &s)| b.offset(s));
-        let malloced = self.mallocs.range(..end).next_back().map(|(b, &(_, s))| b.offset(s));
-        for other_end in [reserved, malloced].into_iter().flatten() {
-            assert!(other_end <= at, "the device gave out {at} + {size}, which is taken");
-        }
-    }
-
-    fn next_object(&mut self) -> u64 {
-        self.objects += 1;
-        self.objects - 1
-    }
-
-    fn handle(&mut self, id: HandleId) -> &mut Handle {
-        self.handles.get_mut(&id).unwrap_or_else(|| panic!("{id:?} is not held"))
-    }
-
-    fn forget_if_dead(&mut self, id: HandleId) {
-        let handle = *self.handle(id);
-        if handle.is_released && handle.mappings == 0 {
-            self.physical -= handle.size;
-            self.handles.remove(&id);
-        }
-    }
-
-    fn note_map(&mut self, at: DevicePtr, handles: &[HandleId]) {
-        let mut cursor = at;
-        for &handle in handles {
-            let entry = self.handle(handle);
-            assert!(!entry.is_released, "{handle:?} was released before it was mapped");
-            entry.mappings += 1;
-            let size = entry.size;
-            self.mappings.insert(cursor, Mapping { handle, size, is_accessible: false });
-            cursor = cursor.offset(size);
-        }
-    }
-
-    /// Sizes of the mappings that make up a range, which must begin and end with one.
-    fn whole_mappings(&self, call: &str, at: DevicePtr, size: Bytes) -> Vec<(DevicePtr, Mapping)> {
-        let end = at.offset(size);
-        let inside: Vec<_> = self.mappings.range(at..end).map(|(&a, &m)| (a, m)).collect();
-        let mut cursor = at;
-        for &(base, mapping) in &inside {
-            assert_eq!(base, cursor, "{call} of {at} + {size}: nothing is mapped at {cursor}");
-            cursor = base.offset(mapping.size);
-        }
-        assert_eq!(cursor, end, "{call} of {at} + {size} does not cover whole mappings");
-        inside
+    #[inline]
+    fn elapsed(&mut self, ns: u64) {
+        (**self).elapsed(ns);
     }
 }
 
-/// A device whose calls are noted in a [`Record`].
-pub struct Watched<'a> {
-    device: &'a mut dyn Device,
-    record: &'a mut Record,
+/// Somebody watches, or nobody.
+impl<W: Watch> Watch for Option<W> {
+    const ROWS: bool = W::ROWS;
+
+    fn wants_amounts(&self) -> bool {
+        self.as_ref().is_some_and(W::wants_amounts)
+    }
+
+    #[inline]
+    fn before(&mut self, call: &DriverCall<'_>) {
+        self.iter_mut().for_each(|watch| watch.before(call));
+    }
+
+    #[inline]
+    fn after(&mut self, call: &DriverCall<'_>) {
+        self.iter_mut().for_each(|watch| watch.after(call));
+    }
+
+    #[inline]
+    fn dropped(&mut self, fence: Fence) {
+        self.iter_mut().for_each(|watch| watch.dropped(fence));
+    }
+
+    #[inline]
+    fn elapsed(&mut self, ns: u64) {
+        self.iter_mut().for_each(|watch| watch.elapsed(ns));
+    }
 }
 
-impl Device for Watched<'_> {
-    forward!(memory_info, elapse);
+/// A device whose calls are watched.
+#[derive(Debug, Clone)]
+pub struct Watched<D, W> {
+    /// The device itself.
+    pub device: D,
+    /// Who watches.
+    pub watch: W,
+    book: Option<Book>,
+    inquiries: Cell<u64>,
+}
+
+impl<D, W: Watch> Watched<D, W> {
+    /// A device of which nothing is held.
+    pub fn new(device: D, watch: W) -> Self {
+        let book = watch.wants_amounts().then(Book::default);
+        Self { device, watch, book, inquiries: Cell::new(0) }
+    }
+
+    /// Keeps the book from now on, whoever watches.
+    pub fn keep_book(&mut self) {
+        self.book.get_or_insert_default();
+    }
+
+    /// Bytes of memory that are held, if a book is kept.
+    pub fn held(&self) -> Bytes {
+        self.book.as_ref().map_or(0, |book| book.held)
+    }
+
+    /// Times that somebody asked how much memory there is. Who never asks learns of it by refusals only.
+    pub fn inquiries(&self) -> u64 {
+        self.inquiries.get()
+    }
+
+    /// Makes a call, and tells of it.
+    #[inline]
+    fn make<T: Answer>(&mut self, call: DriverCall<'_>, make: impl FnOnce(&mut D) -> T) -> T {
+        let mut call = call;
+        self.begin(&mut call);
+        let answer = make(&mut self.device);
+        let mut call = call;
+        answer.note(&mut call);
+        self.end(&call);
+        answer
+    }
+
+    #[inline]
+    fn begin(&mut self, call: &mut DriverCall<'_>) {
+        if let Some(book) = &mut self.book {
+            book.before(call);
+        }
+        self.watch.before(call);
+    }
+
+    #[inline]
+    fn end(&mut self, call: &DriverCall<'_>) {
+        if let Some(book) = &mut self.book {
+            book.after(call);
+        }
+        self.watch.after(call);
+    }
+}
+
+/// What a call answers, entered into what is told of it.
+trait Answer {
+    fn note<'a>(&'a self, call: &mut DriverCall<'a>);
+}
+
+impl Answer for () {
+    #[inline]
+    fn note<'a>(&'a self, _: &mut DriverCall<'a>) {}
+}
+
+impl Answer for bool {
+    #[inline]
+    fn note<'a>(&'a self, call: &mut DriverCall<'a>) {
+        call.reached = *self;
+    }
+}
+
+impl Answer for Fence {
+    #[inline]
+    fn note<'a>(&'a self, call: &mut DriverCall<'a>) {
+        call.fence = Some(*self);
+    }
+}
+
+impl Answer for DevicePtr {
+    #[inline]
+    fn note<'a>(&'a self, call: &mut DriverCall<'a>) {
+        call.at = *self;
+    }
+}
+
+impl Answer for HandleId {
+    #[inline]
+    fn note<'a>(&'a self, call: &mut DriverCall<'a>) {
+        call.handles = std::slice::from_ref(self);
+    }
+}
+
+impl<T: Answer> Answer for Result<T, DeviceError> {
+    #[inline]
+    fn note<'a>(&'a self, call: &mut DriverCall<'a>) {
+        call.ending = Ending::of(self);
+        if let Ok(answer) = self {
+            answer.note(call);
+        }
+    }
+}
+
+const NOWHERE: DevicePtr = DevicePtr(0);
+
+impl<D: Device, W: Watch> Device for Watched<D, W> {
+    fn memory_info(&self) -> MemoryInfo {
+        self.inquiries.set(self.inquiries.get() + 1);
+        self.device.memory_info()
+    }
 
     fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
-        let at = self.device.malloc(size)?;
-        self.record.assert_new_addresses(at, size);
-        let object = self.record.next_object();
-        self.record.mallocs.insert(at, (object, size));
-        self.record.physical += size;
-        Ok(at)
+        let call = DriverCall::new(Call::MemAlloc, NOWHERE, 1, size);
+        self.make(call, |device| device.malloc(size))
     }
 
     fn free(&mut self, at: DevicePtr) {
-        let entry = self.record.mallocs.remove(&at);
-        let (_, size) = entry.unwrap_or_else(|| panic!("cuMemFree of {at}, which is not held"));
-        self.record.assert_unused("cuMemFree", at, size);
-        // The call itself waits for the GPU.
-        self.record.note_reused(at, size);
-        self.record.physical -= size;
-        self.device.free(at);
+        self.make(DriverCall::new(Call::MemFree, at, 1, 0), |device| device.free(at));
     }
 
     fn reserve(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
-        let at = self.device.reserve(size)?;
-        self.record.assert_new_addresses(at, size);
-        self.record.reservations.insert(at, size);
-        Ok(at)
+        let call = DriverCall::new(Call::AddressReserve, NOWHERE, 0, size);
+        self.make(call, |device| device.reserve(size))
     }
 
     fn unreserve(&mut self, at: DevicePtr, size: Bytes) {
-        let known = self.record.reservations.remove(&at);
-        assert_eq!(known, Some(size), "cuMemAddressFree of {at} + {size}");
-        let mapped = self.record.mappings.range(at..at.offset(size)).next();
-        assert!(mapped.is_none(), "cuMemAddressFree of {at} with {mapped:?} in it");
-        self.device.unreserve(at, size);
+        let call = DriverCall::new(Call::AddressFree, at, 0, size);
+        self.make(call, |device| device.unreserve(at, size));
     }
 
     fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError> {
-        let id = self.device.create(size)?;
-        let object = self.record.next_object();
-        let handle = Handle { object, size, mappings: 0, is_released: false };
-        let old = self.record.handles.insert(id, handle);
-        assert!(old.is_none(), "the device gave out {id:?}, which is taken");
-        self.record.physical += size;
-        Ok(id)
+        let call = DriverCall::new(Call::Create, NOWHERE, 1, size);
+        self.make(call, |device| device.create(size))
     }
 
     fn release(&mut self, handle: HandleId) {
-        let entry = self.record.handle(handle);
-        assert!(!std::mem::replace(&mut entry.is_released, true), "{handle:?} released twice");
-        self.record.forget_if_dead(handle);
-        self.device.release(handle);
+        let call = DriverCall::new(Call::Release, NOWHERE, 1, 0);
+        self.make(DriverCall { handles: &[handle], ..call }, |device| device.release(handle));
     }
 
     fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<(), DeviceError> {
-        let size = handles.iter().map(|&id| self.record.handle(id).size).sum();
-        let end = at.offset(size);
-        let inside = self.record.reservations.range(..=at).next_back();
-        let inside = inside.is_some_and(|(base, &length)| end <= base.offset(length));
-        assert!(inside && at.0.is_multiple_of(GRANULE), "cuMemMap of {at} + {size}: not reserved");
-        let before = self.record.mappings.range(..end).next_back();
-        let free = before.is_none_or(|(base, mapping)| base.offset(mapping.size) <= at);
-        assert!(free, "cuMemMap of {at} + {size} over {before:?}");
-        self.device.map(at, handles)?;
-        self.record.note_map(at, handles);
-        Ok(())
+        let call = DriverCall::new(Call::Map, at, handles.len() as u64, 0);
+        self.make(DriverCall { handles, ..call }, |device| device.map(at, handles))
     }
 
     fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<(), DeviceError> {
-        let mappings = self.record.whole_mappings("cuMemSetAccess", at, size);
-        self.device.set_access(at, size)?;
-        for (base, mapping) in mappings {
-            self.record.mappings.insert(base, Mapping { is_accessible: true, ..mapping });
-        }
-        Ok(())
+        let call = DriverCall::new(Call::SetAccess, at, 0, size);
+        self.make(call, |device| device.set_access(at, size))
     }
 
     fn unmap(&mut self, at: DevicePtr, size: Bytes) {
-        self.record.assert_unused("cuMemUnmap", at, size);
-        self.record.assert_done("cuMemUnmap", at, size);
-        for (base, mapping) in self.record.whole_mappings("cuMemUnmap", at, size) {
-            self.record.mappings.remove(&base);
-            self.record.handle(mapping.handle).mappings -= 1;
-            self.record.forget_if_dead(mapping.handle);
+        let call = DriverCall::new(Call::Unmap, at, 0, size);
+        self.make(call, |device| device.unmap(at, size));
+    }
+
+    fn create_each(
+        &mut self,
+        size: Bytes,
+        count: usize,
+        handles: &mut Vec<HandleId>,
+    ) -> Result<(), DeviceError> {
+        if !W::ROWS {
+            return (0..count).try_for_each(|_| self.create(size).map(|id| handles.push(id)));
         }
-        self.device.unmap(at, size);
+        let before = handles.len();
+        let mut call = DriverCall::new(Call::Create, NOWHERE, 1, size);
+        call.row = Some(count);
+        self.begin(&mut call);
+        let outcome = self.device.create_each(size, count, handles);
+        let handles = &handles[before..];
+        let row = Some(handles.len() + usize::from(outcome.is_err()));
+        self.end(&DriverCall { row, handles, ending: Ending::of(&outcome), ..call });
+        outcome
+    }
+
+    fn release_each(&mut self, handles: &[HandleId]) {
+        if !W::ROWS {
+            return handles.iter().for_each(|&handle| self.release(handle));
+        }
+        let rows = self.book.as_ref().map_or(vec![handles.len()], |book| book.rows(handles));
+        let mut rest = handles;
+        for length in rows {
+            let row;
+            (row, rest) = rest.split_at(length);
+            let call = DriverCall::new(Call::Release, NOWHERE, 1, 0);
+            let call = DriverCall { handles: row, row: Some(length), ..call };
+            self.make(call, |device| device.release_each(row));
+        }
+    }
+
+    fn set_access_each(
+        &mut self,
+        at: DevicePtr,
+        size: Bytes,
+        count: usize,
+    ) -> Result<(), DeviceError> {
+        let is_row = |book: &Book| book.are_side_by_side(at, size, count);
+        if !W::ROWS || !self.book.as_ref().is_none_or(is_row) {
+            let mut each = (0..count as u64).map(|number| at.offset(number * size));
+            return each.try_for_each(|at| self.set_access(at, size));
+        }
+        let call = DriverCall::new(Call::SetAccess, at, 1, size);
+        let call = DriverCall { row: Some(count), ..call };
+        self.make(call, |device| device.set_access_each(at, size, count))
     }
 
     fn synchronize(&mut self) {
-        self.record.synchronisations += 1;
-        self.record.order.synchronize();
-        self.device.synchronize();
+        self.make(DriverCall::new(Call::Synchronize, NOWHERE, 0, 0), D::synchronize);
     }
 
     fn fence(&mut self, stream: StreamId) -> Fence {
-        let fence = self.device.fence(stream);
-        self.record.order.record(fence, stream);
-        fence
+        let call = DriverCall::new(Call::EventRecord, NOWHERE, 0, 0);
+        self.make(DriverCall { stream: Some(stream), ..call }, |device| device.fence(stream))
     }
 
     fn reached(&mut self, fence: Fence) -> bool {
-        let reached = self.device.reached(fence);
-        if reached {
-            self.record.order.reached(fence);
-        }
-        reached
+        let call = DriverCall::new(Call::EventQuery, NOWHERE, 0, 0);
+        self.make(DriverCall { fence: Some(fence), ..call }, |device| device.reached(fence))
     }
 
     fn stream_wait(&mut self, stream: StreamId, fence: Fence) {
-        self.record.order.wait(stream, fence);
-        self.device.stream_wait(stream, fence);
+        let call = DriverCall::new(Call::StreamWait, NOWHERE, 0, 0);
+        let call = DriverCall { stream: Some(stream), fence: Some(fence), ..call };
+        self.make(call, |device| device.stream_wait(stream, fence));
     }
 
     fn drop_fence(&mut self, fence: Fence) {
-        self.record.order.forget(fence);
+        self.watch.dropped(fence);
         self.device.drop_fence(fence);
     }
+
+    fn elapse(&mut self, events: u64, ns: u64) {
+        self.watch.elapsed(ns);
+        self.device.elapse(events, ns);
+    }
+}
+
+/// A device that somebody else owns.
+pub struct Lent<'a> {
+    /// The device itself.
+    pub device: &'a mut dyn Device,
+}
+
+impl Device for Lent<'_> {
+    forward!(
+        memory_info,
+        malloc,
+        free,
+        reserve,
+        unreserve,
+        create,
+        release,
+        map,
+        set_access,
+        unmap,
+        synchronize,
+        fence,
+        reached,
+        stream_wait,
+        drop_fence,
+        elapse
+    );
 }
 
 #[cfg(test)]
@@ -426,88 +423,50 @@ mod tests {
     use crate::device::SimDevice;
     use gmlake_core::units::MIB;
 
-    /// Two aliases of one handle, in the two halves of one reservation.
-    fn aliases(record: &mut Record, gpu: &mut SimDevice) -> (DevicePtr, HandleId) {
-        let mut watched = record.watch(gpu);
-        let at = watched.reserve(4 * MIB).unwrap();
-        let handle = watched.create(2 * MIB).unwrap();
-        watched.map(at, &[handle]).unwrap();
-        watched.map(at.offset(2 * MIB), &[handle]).unwrap();
-        (at, handle)
+    /// Notes what it is told.
+    #[derive(Default)]
+    struct Notes<const AT_ONCE: bool>(Vec<String>);
+
+    impl<const AT_ONCE: bool> Watch for Notes<AT_ONCE> {
+        const ROWS: bool = AT_ONCE;
+
+        fn wants_amounts(&self) -> bool {
+            true
+        }
+
+        fn after(&mut self, call: &DriverCall<'_>) {
+            let (name, count, mib) = (call.call.name(), call.count(), call.amount.size / MIB);
+            self.0.push(format!("{name} x{count} of {mib}: {:?}", call.ending));
+        }
+    }
+
+    fn rows<W: Watch>(watch: W) -> W {
+        let mut gpu = Watched::new(SimDevice::new(8 * MIB), watch);
+        let mut handles = Vec::new();
+        gpu.create_each(2 * MIB, 5, &mut handles).unwrap_err();
+        let at = gpu.reserve(8 * MIB).unwrap();
+        gpu.map(at, &handles).unwrap();
+        gpu.set_access_each(at, 2 * MIB, 4).unwrap();
+        gpu.unmap(at, 8 * MIB);
+        gpu.release_each(&handles);
+        assert_eq!(gpu.held(), 0);
+        gpu.watch
     }
 
     #[test]
-    fn aliases_translate_to_the_same_memory_once_access_is_set() {
-        let (mut record, mut gpu) = (Record::default(), SimDevice::new(8 * MIB));
-        let (at, _) = aliases(&mut record, &mut gpu);
-        assert!(record.translate(at, 1).unwrap_err().contains("no access"));
-        record.watch(&mut gpu).set_access(at, 4 * MIB).unwrap();
-        let extents = record.translate(at.offset(MIB), 2 * MIB).unwrap();
-        let expected = [(0, MIB, MIB), (0, 0, MIB)].map(|(object, offset, size)| Extent {
-            object,
-            offset,
-            size,
-        });
-        assert_eq!(extents, expected);
-        assert!(record.translate(at, 4 * MIB + 1).unwrap_err().contains("nothing is mapped"));
-        assert_eq!((record.physical(), record.recount_physical()), (2 * MIB, 2 * MIB));
-    }
-
-    #[test]
-    fn memory_lives_as_long_as_its_handle_or_a_mapping() {
-        let (mut record, mut gpu) = (Record::default(), SimDevice::new(8 * MIB));
-        let (at, handle) = aliases(&mut record, &mut gpu);
-        record.watch(&mut gpu).release(handle);
-        record.watch(&mut gpu).unmap(at, 2 * MIB);
-        assert_eq!(record.physical(), 2 * MIB);
-        record.watch(&mut gpu).unmap(at.offset(2 * MIB), 2 * MIB);
-        assert_eq!((record.physical(), gpu.used()), (0, 0));
-        record.watch(&mut gpu).unreserve(at, 4 * MIB);
-        assert!(record.is_empty() && gpu.is_pristine());
-    }
-
-    #[test]
-    #[should_panic(expected = "from under")]
-    fn unmapping_what_is_held_is_noticed() {
-        let (mut record, mut gpu) = (Record::default(), SimDevice::new(8 * MIB));
-        let (at, _) = aliases(&mut record, &mut gpu);
-        record.guard(at.offset(MIB), 512);
-        record.watch(&mut gpu).unmap(at, 4 * MIB);
-    }
-
-    #[test]
-    #[should_panic(expected = "from under")]
-    fn freeing_what_a_stream_uses_is_noticed() {
-        let (mut record, mut gpu) = (Record::default(), SimDevice::new(8 * MIB));
-        let at = record.watch(&mut gpu).malloc(MIB).unwrap();
-        record.guard(at, MIB);
-        record.watch(&mut gpu).synchronize();
-        record.guard_pending(at, Vec::new());
-        record.watch(&mut gpu).free(at);
-    }
-
-    #[test]
-    fn synchronising_settles_what_was_pending() {
-        let (mut record, mut gpu) = (Record::default(), SimDevice::new(8 * MIB));
-        let at = record.watch(&mut gpu).malloc(MIB).unwrap();
-        record.guard(at, MIB);
-        record.guard_pending(at, Vec::new());
-        assert!(!record.is_settled(at));
-        record.watch(&mut gpu).synchronize();
-        assert!(record.is_settled(at));
-        record.watch(&mut gpu).free(at);
-        assert!(gpu.is_pristine());
-    }
-
-    #[test]
-    #[should_panic(expected = "nothing is mapped at")]
-    fn access_to_a_range_with_a_hole_is_a_bug() {
-        let (mut record, mut gpu) = (Record::default(), SimDevice::new(8 * MIB));
-        let mut watched = record.watch(&mut gpu);
-        let at = watched.reserve(6 * MIB).unwrap();
-        let handles = [watched.create(2 * MIB).unwrap(), watched.create(2 * MIB).unwrap()];
-        watched.map(at, &handles[..1]).unwrap();
-        watched.map(at.offset(4 * MIB), &handles[1..]).unwrap();
-        let _ = watched.set_access(at, 6 * MIB);
+    fn rows_are_told_as_one_call_only_to_those_who_can_tell() {
+        let expected = [
+            "create x5 of 2: OutOfMemory",
+            "address_reserve x1 of 8: Done",
+            "map x4 of 8: Done",
+            "set_access x4 of 2: Done",
+            "unmap x1 of 8: Done",
+            "release x4 of 2: Done",
+        ];
+        assert_eq!(rows(Notes::<true>::default()).0, expected);
+        let each = rows((Notes::<true>::default(), Notes::<false>::default()));
+        let created = each.0.0.iter().filter(|note| note.starts_with("create x1"));
+        assert_eq!((created.count(), each.0.0.len()), (5, 16));
+        assert_eq!(each.0.0, each.1.0);
     }
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::device::{Counted, SimDevice};
+use crate::device::{Counted, SimDevice, Watched};
 use gmlake_core::program::PoolId;
 use gmlake_core::units::{GIB, MIB};
 
@@ -219,10 +219,10 @@ fn example() -> GmlakeOptions {
 #[test]
 fn a_program_that_repeats_itself_converges_to_exact_matches() {
     let mut gmlake = Gmlake::new(example(), Bytes::MAX);
-    let mut gpu = Counted::new(SimDevice::new(8 * GIB));
+    let mut gpu = Watched::new(SimDevice::new(8 * GIB), Counted::default());
     let mut calls = Vec::new();
     for _ in 0..6 {
-        let before = gpu.calls;
+        let before = gpu.watch.calls;
         let first = [600, 300, 500].map(|mib| malloc(&mut gmlake, &mut gpu, mib * MIB).block);
         gmlake.free(&mut gpu, first[0]);
         gmlake.free(&mut gpu, first[2]);
@@ -230,7 +230,7 @@ fn a_program_that_repeats_itself_converges_to_exact_matches() {
         for block in second.into_iter().chain([first[1]]) {
             gmlake.free(&mut gpu, block);
         }
-        calls.push((gpu.calls - before).total());
+        calls.push((gpu.watch.calls - before).total());
     }
     assert!(calls[0] > 0);
     assert_eq!(calls[3..], [0, 0, 0], "{calls:?}");
@@ -250,15 +250,15 @@ fn split_halves_are_one_again_without_a_driver_call() {
 fn split_and_ask_again(merge: bool) -> (&'static str, u64) {
     let options = GmlakeOptions { merge, ..example() };
     let mut gmlake = Gmlake::new(options, Bytes::MAX);
-    let mut gpu = Counted::new(SimDevice::new(8 * GIB));
+    let mut gpu = Watched::new(SimDevice::new(8 * GIB), Counted::default());
     let whole = malloc(&mut gmlake, &mut gpu, 600 * MIB);
     gmlake.free(&mut gpu, whole.block);
-    let before = gpu.calls;
+    let before = gpu.watch.calls;
     let half = malloc(&mut gmlake, &mut gpu, 200 * MIB);
     assert_eq!(half.at, whole.at);
     gmlake.free(&mut gpu, half.block);
     let again = malloc(&mut gmlake, &mut gpu, 600 * MIB);
-    assert_eq!((again.at, gpu.calls.total()), (whole.at, before.total()));
+    assert_eq!((again.at, gpu.watch.calls.total()), (whole.at, before.total()));
     assert_eq!(counter(&gmlake, "stitched_bytes"), 0);
     let kind = ["s1_exact_pblock", "s1_exact_sblock"];
     let served = kind.map(|name| (name, counter(&gmlake, name)));

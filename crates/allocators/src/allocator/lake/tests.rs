@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::arena::Span;
 use super::views::View;
 use super::*;
-use crate::device::{Counted, SimDevice};
+use crate::device::{Counted, SimDevice, Watched};
 use gmlake_core::program::PoolId;
 use gmlake_core::units::{GIB, MIB};
 
@@ -138,19 +138,19 @@ proptest! {
 
 #[test]
 fn neighbours_in_the_arena_join_without_a_driver_call() {
-    let mut gpu = Counted::new(SimDevice::new(64 * GIB));
+    let mut gpu = Watched::new(SimDevice::new(64 * GIB), Counted::default());
     let mut lake = lake(LakeOptions::default());
     let blocks = [0; 4].map(|_| malloc(&mut lake, &mut gpu, 64 * MIB, 0));
     blocks.iter().for_each(|block| lake.free(&mut gpu, block.block));
-    let before = gpu.calls.total();
+    let before = gpu.watch.calls.total();
     let all = malloc(&mut lake, &mut gpu, 256 * MIB, 0);
-    assert_eq!((all.at, gpu.calls.total()), (blocks[0].at, before));
+    assert_eq!((all.at, gpu.watch.calls.total()), (blocks[0].at, before));
 }
 
 /// Free memory in two places serves one request, and the view serves the next one like it for nothing.
 #[test]
 fn what_is_free_is_stitched_and_the_view_is_used_again() {
-    let mut gpu = Counted::new(SimDevice::new(64 * GIB));
+    let mut gpu = Watched::new(SimDevice::new(64 * GIB), Counted::default());
     let mut lake = lake(LakeOptions::default());
     let blocks = [0; 4].map(|_| malloc(&mut lake, &mut gpu, 64 * MIB, 0));
     let reserved = lake.usage().reserved;
@@ -160,9 +160,9 @@ fn what_is_free_is_stitched_and_the_view_is_used_again() {
     let stitched = malloc(&mut lake, &mut gpu, 128 * MIB, 0);
     assert_eq!((lake.usage().reserved, lake.tally.views_made), (reserved, 1));
     lake.free(&mut gpu, stitched.block);
-    let before = gpu.calls.total();
+    let before = gpu.watch.calls.total();
     let again = malloc(&mut lake, &mut gpu, 128 * MIB, 0);
-    assert_eq!((again.at, gpu.calls.total()), (stitched.at, before));
+    assert_eq!((again.at, gpu.watch.calls.total()), (stitched.at, before));
 }
 
 /// The free end of one handle, whole ones, and the free beginning of another one make room for one request.
@@ -182,14 +182,14 @@ fn both_ends_of_a_view_may_be_parts_of_handles() {
 /// A stream takes over what another one freed with one fence and one wait, and needs none for the rest of it.
 #[test]
 fn another_streams_memory_costs_one_wait_and_no_growth() {
-    let mut gpu = Counted::new(SimDevice::new(64 * GIB).lagging(1_000_000));
+    let mut gpu = Watched::new(SimDevice::new(64 * GIB).lagging(1_000_000), Counted::default());
     let mut lake = lake(LakeOptions::default());
     let blocks = [0; 4].map(|_| malloc(&mut lake, &mut gpu, 64 * MIB, 0));
     blocks.iter().for_each(|block| lake.free(&mut gpu, block.block));
-    let (reserved, calls) = (lake.usage().reserved, gpu.calls.total());
+    let (reserved, calls) = (lake.usage().reserved, gpu.watch.calls.total());
     let taken = [0; 4].map(|_| malloc(&mut lake, &mut gpu, 64 * MIB, 1));
-    assert_eq!((lake.usage().reserved, gpu.calls.total()), (reserved, calls));
-    assert_eq!((gpu.fences.event_record, gpu.fences.stream_wait), (1, 1));
+    assert_eq!((lake.usage().reserved, gpu.watch.calls.total()), (reserved, calls));
+    assert_eq!((gpu.watch.fences.event_record, gpu.watch.fences.stream_wait), (1, 1));
     assert_eq!(lake.tally.host_waits, 0);
     taken.iter().for_each(|block| lake.free(&mut gpu, block.block));
     lake.trim(&mut gpu);
@@ -247,10 +247,10 @@ fn handles_are_sized_by_the_request_and_by_what_the_device_has_left() {
 
 /// Steps of one program on two streams.
 fn calls_of_steps(options: LakeOptions, steps: usize) -> Vec<u64> {
-    let mut gpu = Counted::new(SimDevice::new(141 * GIB).lagging(100));
+    let mut gpu = Watched::new(SimDevice::new(141 * GIB).lagging(100), Counted::default());
     let mut lake = lake(options);
-    let step = |lake: &mut Lake, gpu: &mut Counted<SimDevice>| {
-        let before = gpu.calls.total();
+    let step = |lake: &mut Lake, gpu: &mut Watched<SimDevice, Counted>| {
+        let before = gpu.watch.calls.total();
         let mut kept = Vec::new();
         for n in 0..60_u64 {
             let size = (3 + n * n % 41) * MIB;
@@ -262,7 +262,7 @@ fn calls_of_steps(options: LakeOptions, steps: usize) -> Vec<u64> {
             gpu.elapse(1, 0);
         }
         kept.into_iter().for_each(|block| lake.free(gpu, block));
-        gpu.calls.total() - before
+        gpu.watch.calls.total() - before
     };
     (0..steps).map(|_| step(&mut lake, &mut gpu)).collect()
 }

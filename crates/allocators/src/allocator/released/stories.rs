@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use super::{Place, Released, ReleasedOptions};
 use crate::allocator::vm_pool::{BlockState, Extent, VmPool};
 use crate::allocator::{AllocError, Allocator, BlockId, BlockUse, Request, SlabIndex};
-use crate::device::{CallCounts, Counted, SimDevice};
+use crate::device::{CallCounts, Counted, SimDevice, Watched};
 use gmlake_core::program::{PoolId, StreamId};
 use gmlake_core::units::{Bytes, GIB, MIB};
 
@@ -20,7 +20,7 @@ const GOLDEN: &str = include_str!("../../../tests/data/gmlake_golden_traces.txt"
 
 struct Stage {
     allocator: Released,
-    device: Counted<SimDevice>,
+    device: Watched<SimDevice, Counted>,
     live: FxHashMap<String, BlockId>,
 }
 
@@ -29,14 +29,14 @@ impl Stage {
         let options = ReleasedOptions { re_alloc, ..ReleasedOptions::default() };
         Self {
             allocator: Released::new(options, Bytes::MAX),
-            device: Counted::new(SimDevice::new(memory)),
+            device: Watched::new(SimDevice::new(memory), Counted::default()),
             live: FxHashMap::default(),
         }
     }
 
     /// Carries out one operation, and tells what the file tells about it.
     fn play(&mut self, operation: &str) -> String {
-        let before = self.device.calls;
+        let before = self.device.watch.calls;
         let words: Vec<_> = operation.split_whitespace().collect();
         let answer = match words[..] {
             ["a", name, size] => self.malloc(name, size, "0"),
@@ -53,7 +53,7 @@ impl Stage {
             _ => panic!("operation {operation:?}"),
         };
         let mut text = format!("{operation:<16} -> {answer}\n");
-        calls_line(&mut text, self.device.calls - before);
+        calls_line(&mut text, self.device.watch.calls - before);
         self.describe(&mut text);
         text
     }

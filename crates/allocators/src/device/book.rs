@@ -1,4 +1,5 @@
-//! Extents: the sizes that a wrapper remembers, to know how many handles and bytes a call is about.
+//! The book of what a device has given out and what is mapped where: it tells how many handles and bytes a call is
+//! about.
 //!
 //! Allocators that work in chunks map them by the million, side by side and all of one size. Such a row is remembered
 //! as one run, which is cut where a part of it is unmapped:
@@ -12,26 +13,9 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
+use super::call::{Amount, Call, DriverCall};
 use super::{DevicePtr, HandleId};
 use gmlake_core::units::Bytes;
-
-/// How many handles and bytes a call is about.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Amount {
-    /// Handles.
-    pub handles: u64,
-    /// Bytes.
-    pub size: Bytes,
-}
-
-impl Amount {
-    /// Bytes of a handle, on average; all bytes, if it is about none.
-    #[inline]
-    #[must_use]
-    pub fn each(self) -> Bytes {
-        self.size / self.handles.max(1)
-    }
-}
 
 /// Handles of one size, mapped side by side.
 #[derive(Debug, Clone, Copy)]
@@ -40,9 +24,11 @@ struct Run {
     count: u64,
 }
 
-/// Sizes of what a device has given out.
+/// What a device has given out, and what is mapped where.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Extents {
+pub(super) struct Book {
+    /// Bytes of memory that were given out and not given back.
+    pub(super) held: Bytes,
     mallocs: FxHashMap<DevicePtr, Bytes>,
     handles: Vec<Bytes>,
     /// Where each run of mappings begins.
@@ -57,17 +43,51 @@ impl Run {
     }
 }
 
-impl Extents {
-    pub(super) fn malloc(&mut self, at: DevicePtr, size: Bytes) {
-        self.mallocs.insert(at, size);
+fn size_in(sizes: &[Bytes], handle: HandleId) -> Bytes {
+    sizes.get(handle.0 as usize).copied().unwrap_or(0)
+}
+
+impl Book {
+    /// A call comes next: says what it is about, and strikes out what it gives back.
+    #[inline]
+    pub(super) fn before(&mut self, call: &mut DriverCall<'_>) {
+        match call.call {
+            Call::MemFree => {
+                call.amount.size = self.mallocs.remove(&call.at).unwrap_or(0);
+                self.held -= call.amount.size;
+            }
+            Call::Release => {
+                call.amount.size = call.handles.first().map_or(0, |&handle| self.size(handle));
+                self.held -= call.amount.size * call.handles.len() as u64;
+            }
+            Call::Map => call.amount = self.of(call.handles),
+            Call::SetAccess if call.row.is_none() => {
+                call.amount = self.within(call.at, call.amount.size);
+            }
+            Call::Unmap => call.amount = self.unmap(call.at, call.amount.size),
+            _ => {}
+        }
     }
 
-    /// Size of what is freed; nothing, if that is unknown.
-    pub(super) fn free(&mut self, at: DevicePtr) -> Amount {
-        Amount { handles: 1, size: self.mallocs.remove(&at).unwrap_or(0) }
+    /// A call was made: notes what it gave.
+    #[inline]
+    pub(super) fn after(&mut self, call: &DriverCall<'_>) {
+        let size = call.amount.size;
+        match call.call {
+            Call::MemAlloc if call.is_done() => {
+                self.mallocs.insert(call.at, size);
+                self.held += size;
+            }
+            Call::Create => {
+                call.handles.iter().for_each(|&handle| self.create(handle, size));
+                self.held += size * call.handles.len() as u64;
+            }
+            Call::Map if call.is_done() => self.map(call.at, call.handles),
+            _ => {}
+        }
     }
 
-    pub(super) fn create(&mut self, handle: HandleId, size: Bytes) {
+    fn create(&mut self, handle: HandleId, size: Bytes) {
         let place = handle.0 as usize;
         if place >= self.handles.len() {
             self.handles.resize(place + 1, 0);
@@ -76,33 +96,34 @@ impl Extents {
     }
 
     /// Size of a handle; nothing, if that is unknown.
-    pub(super) fn size(&self, handle: HandleId) -> Bytes {
-        self.handles.get(handle.0 as usize).copied().unwrap_or(0)
+    fn size(&self, handle: HandleId) -> Bytes {
+        size_in(&self.handles, handle)
     }
 
-    pub(super) fn of(&self, handles: &[HandleId]) -> Amount {
+    fn of(&self, handles: &[HandleId]) -> Amount {
         let size = handles.iter().map(|&handle| self.size(handle)).sum();
         Amount { handles: handles.len() as u64, size }
     }
 
-    /// Handles of one size in a row, one amount for each row: how large each is, and how many there are.
-    pub(super) fn rows(&self, handles: &[HandleId]) -> impl Iterator<Item = (Bytes, usize)> {
-        let rows = handles.chunk_by(|&a, &b| self.size(a) == self.size(b));
-        rows.map(|row| (self.size(row[0]), row.len()))
+    /// How many handles of one size come next, and then of the next size.
+    pub(super) fn rows(&self, handles: &[HandleId]) -> Vec<usize> {
+        handles.chunk_by(|&a, &b| self.size(a) == self.size(b)).map(<[_]>::len).collect()
     }
 
-    pub(super) fn map(&mut self, at: DevicePtr, handles: &[HandleId]) {
+    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) {
+        let Self { handles: sizes, mapped, .. } = self;
         let mut place = at;
-        let rows: Vec<_> = self.rows(handles).filter(|&(each, _)| each > 0).collect();
-        for (each, count) in rows {
-            let count = count as u64;
-            self.mapped.insert(place, Run { each, count });
+        for row in handles.chunk_by(|&a, &b| size_in(sizes, a) == size_in(sizes, b)) {
+            let (each, count) = (size_in(sizes, row[0]), row.len() as u64);
+            if each > 0 {
+                mapped.insert(place, Run { each, count });
+            }
             place = place.offset(each * count);
         }
     }
 
     /// Handles mapped between `at` and `at + size`.
-    pub(super) fn within(&self, at: DevicePtr, size: Bytes) -> Amount {
+    fn within(&self, at: DevicePtr, size: Bytes) -> Amount {
         let end = at.offset(size);
         let first = self.mapped.range(..at).next_back();
         let runs = first.into_iter().chain(self.mapped.range(at..end));
@@ -121,7 +142,7 @@ impl Extents {
         })
     }
 
-    pub(super) fn unmap(&mut self, at: DevicePtr, size: Bytes) -> Amount {
+    fn unmap(&mut self, at: DevicePtr, size: Bytes) -> Amount {
         let end = at.offset(size);
         let mut handles = 0;
         let first = self.mapped.range(..at).next_back().map(|(&place, _)| place);
@@ -149,23 +170,29 @@ mod tests {
 
     #[test]
     fn handles_in_a_range_are_counted() {
-        let mut extents = Extents::default();
-        extents.create(HandleId(0), 2 * MIB);
-        extents.create(HandleId(3), 4 * MIB);
+        let mut book = Book::default();
+        book.create(HandleId(0), 2 * MIB);
+        book.create(HandleId(3), 4 * MIB);
         let at = DevicePtr(1 << 32);
-        extents.map(at, &[HandleId(3), HandleId(0), HandleId(3)]);
-        assert_eq!(extents.of(&[HandleId(3), HandleId(0)]), Amount { handles: 2, size: 6 * MIB });
-        assert_eq!(extents.within(at.offset(4 * MIB), 6 * MIB).handles, 2);
-        assert_eq!(extents.unmap(at, 6 * MIB), Amount { handles: 2, size: 6 * MIB });
-        assert_eq!(extents.within(at, 10 * MIB).handles, 1);
+        book.map(at, &[HandleId(3), HandleId(0), HandleId(3)]);
+        assert_eq!(book.of(&[HandleId(3), HandleId(0)]), Amount { handles: 2, size: 6 * MIB });
+        assert_eq!(book.within(at.offset(4 * MIB), 6 * MIB).handles, 2);
+        assert_eq!(book.unmap(at, 6 * MIB), Amount { handles: 2, size: 6 * MIB });
+        assert_eq!(book.within(at, 10 * MIB).handles, 1);
     }
 
     #[test]
     fn what_is_unknown_has_no_size() {
-        let mut extents = Extents::default();
-        assert_eq!(extents.free(DevicePtr(8)).size, 0);
-        extents.malloc(DevicePtr(8), 512);
-        assert_eq!(extents.free(DevicePtr(8)), Amount { handles: 1, size: 512 });
+        let mut book = Book::default();
+        let freed = |book: &mut Book| {
+            let mut call = DriverCall::new(Call::MemFree, DevicePtr(8), 1, 0);
+            book.before(&mut call);
+            call.amount
+        };
+        assert_eq!(freed(&mut book).size, 0);
+        book.after(&DriverCall::new(Call::MemAlloc, DevicePtr(8), 1, 512));
+        assert_eq!(book.held, 512);
+        assert_eq!((freed(&mut book), book.held), (Amount { handles: 1, size: 512 }, 0));
     }
 
     /// The obvious twin of the runs: every mapping by itself.
@@ -198,7 +225,7 @@ mod tests {
             steps in proptest::collection::vec((0_u64..12, 0_usize..3, 1_usize..8), 1..60),
         ) {
             // Handle 0 has 2 MiB, handle 1 has 4 MiB; each place is a range of 32 MiB of its own.
-            let mut runs = Extents::default();
+            let mut runs = Book::default();
             let mut twin = OneByOne::default();
             runs.create(HandleId(0), 2 * MIB);
             runs.create(HandleId(1), 4 * MIB);
