@@ -211,11 +211,11 @@ impl<'t> Stage<'t> {
 fn drive(meter: &mut Meter, stage: &mut Stage) -> Result<(), RunError> {
     let mut start = stage.replay.outcome.events;
     while start < meter.trace.events.len() {
-        meter.begin(start, stage.allocator.as_ref(), reading(&stage.device));
+        meter.begin(start, stage.allocator.as_ref(), &stage.device);
         let end = meter.stretch_end(start);
         let is_over = stage.advance(end, &mut meter.watch)?.is_break();
         let done = stage.replay.outcome.events;
-        meter.end(start..done, is_over, stage.allocator.as_ref(), reading(&stage.device));
+        meter.end(start..done, is_over, stage.allocator.as_ref(), &stage.device);
         start = if is_over { meter.trace.events.len() } else { end };
     }
     Ok(())
@@ -295,15 +295,16 @@ impl<'t> Meter<'t> {
         let border = self.timeline.border_after(self.place(start));
         match self.trace.span_us() {
             0 => border as usize,
-            _ => start + self.trace.times_us[start..].partition_point(|&time| time < border),
+            _ => start + first_from(&self.trace.times_us[start..], border),
         }
     }
 
     /// Opens the next step, if it begins at event `at`.
-    fn begin(&mut self, at: usize, allocator: &dyn Allocator, calls: Reading) {
+    fn begin(&mut self, at: usize, allocator: &dyn Allocator, device: &Simulated) {
         let next = self.trace.steps.get(self.steps.len());
         let Some(step) = next.filter(|step| step.start == at && step.end > at) else { return };
         let (highest, counters) = (allocator.usage(), allocator.counters());
+        let calls = reading(device);
         self.open = Some(OpenStep { start: at, end: step.end, highest, calls, counters });
     }
 
@@ -321,7 +322,7 @@ impl<'t> Meter<'t> {
         stretch: std::ops::Range<usize>,
         is_over: bool,
         allocator: &dyn Allocator,
-        calls: Reading,
+        device: &Simulated,
     ) {
         let now = allocator.usage();
         let seen = self.watch.take(now);
@@ -329,11 +330,20 @@ impl<'t> Meter<'t> {
         let Some(mut open) = self.open.take() else { return };
         open.highest = open.highest.max(seen.high);
         if is_over || open.end <= stretch.end {
-            self.steps.push(open.close(stretch.end, allocator, calls));
+            self.steps.push(open.close(stretch.end, allocator, reading(device)));
         } else {
             self.open = Some(open);
         }
     }
+}
+
+/// Where times in order reach `border`, which is not far.
+fn first_from(times: &[u64], border: u64) -> usize {
+    let mut far = 16;
+    while times.get(far).is_some_and(|&time| time < border) {
+        far *= 4;
+    }
+    times[..times.len().min(far)].partition_point(|&time| time < border)
 }
 
 impl OpenStep {

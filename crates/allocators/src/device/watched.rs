@@ -185,7 +185,7 @@ impl<D, W: Watch> Watched<D, W> {
         let mut call = call;
         self.begin(&mut call);
         let answer = make(&mut self.device);
-        let mut call = call;
+        let mut call: DriverCall<'_> = call;
         answer.note(&mut call);
         self.end(&call);
         answer
@@ -213,37 +213,23 @@ trait Answer {
     fn note<'a>(&'a self, call: &mut DriverCall<'a>);
 }
 
-impl Answer for () {
-    #[inline]
-    fn note<'a>(&'a self, _: &mut DriverCall<'a>) {}
+macro_rules! answers {
+    ($($type:ty: |$answer:ident, $call:ident| $note:expr;)+) => {$(
+        impl Answer for $type {
+            #[inline]
+            fn note<'a>(&'a self, $call: &mut DriverCall<'a>) {
+                let $answer = self;
+                $note
+            }
+        }
+    )+};
 }
-
-impl Answer for bool {
-    #[inline]
-    fn note<'a>(&'a self, call: &mut DriverCall<'a>) {
-        call.reached = *self;
-    }
-}
-
-impl Answer for Fence {
-    #[inline]
-    fn note<'a>(&'a self, call: &mut DriverCall<'a>) {
-        call.fence = Some(*self);
-    }
-}
-
-impl Answer for DevicePtr {
-    #[inline]
-    fn note<'a>(&'a self, call: &mut DriverCall<'a>) {
-        call.at = *self;
-    }
-}
-
-impl Answer for HandleId {
-    #[inline]
-    fn note<'a>(&'a self, call: &mut DriverCall<'a>) {
-        call.handles = std::slice::from_ref(self);
-    }
+answers! {
+    (): |_nothing, _call| ();
+    bool: |reached, call| call.reached = *reached;
+    Fence: |fence, call| call.fence = Some(*fence);
+    DevicePtr: |at, call| call.at = *at;
+    HandleId: |handle, call| call.handles = std::slice::from_ref(handle);
 }
 
 impl<T: Answer> Answer for Result<T, DeviceError> {

@@ -17,10 +17,10 @@
 use std::ops::Range;
 
 use super::addresses::Addresses;
-use super::streams::{Users, note_use};
+use super::streams::{Gate, Users, note_use};
 use crate::allocator::free_index::FreeIndex;
 use crate::allocator::{NIL, Slab, SlabIndex};
-use crate::device::{Device, DevicePtr, GRANULE, HandleId};
+use crate::device::{Device, DeviceError, DevicePtr, GRANULE, HandleId};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::Bytes;
 
@@ -70,6 +70,9 @@ struct Region {
     pages: Vec<Page>,
 }
 
+/// Free blocks that are looked at before a search is given up: other streams may not be done with them.
+const TRIES: usize = 8;
+
 /// Free blocks are in one list, whichever streams used them.
 pub(super) const ALL: StreamId = StreamId(0);
 
@@ -87,7 +90,7 @@ pub(super) struct Arena {
 
 impl Arena {
     /// Adds a handle that is mapped at `at`, all of it free.
-    pub(super) fn add(&mut self, id: HandleId, at: DevicePtr, size: Bytes) {
+    fn add(&mut self, id: HandleId, at: DevicePtr, size: Bytes) {
         let span = at.0..at.0 + size;
         let handle = Handle { id, span: span.clone(), users: Users::new(), views: Vec::new() };
         let handle = self.handles.insert(handle);
@@ -104,9 +107,29 @@ impl Arena {
         self.list(block);
     }
 
-    /// Forgets a handle, all of which is free.
-    pub(super) fn remove(&mut self, device: &mut dyn Device, handle: SlabIndex) {
-        let span = self.handles[handle].span.clone();
+    /// New handles of `each` bytes from `at` on, the last one perhaps smaller: `amount` bytes. After an error nothing has
+    /// changed.
+    pub(super) fn create(
+        &mut self,
+        device: &mut dyn Device,
+        at: DevicePtr,
+        (amount, each): (Bytes, Bytes),
+    ) -> Result<(), DeviceError> {
+        let made = device.create_for_use(at, amount, each)?;
+        self.addresses.take(at, amount);
+        let begins = (0..amount).step_by(each as usize);
+        for (id, begin) in made.into_iter().zip(begins) {
+            self.add(id, at.offset(begin), each.min(amount - begin));
+        }
+        Ok(())
+    }
+
+    /// Gives a handle back, all of which is free and which no view maps.
+    pub(super) fn release(&mut self, device: &mut dyn Device, handle: SlabIndex) {
+        let Handle { id, ref span, .. } = self.handles[handle];
+        let span = span.clone();
+        device.unmap(DevicePtr(span.start), span.end - span.start);
+        device.release(id);
         let block = self.take(&span);
         let Block { previous, next, .. } = self.blocks[block];
         self.connect(previous, NIL);
@@ -151,12 +174,25 @@ impl Arena {
         self.list(block);
     }
 
-    /// Free memory in blocks of at least `size` bytes, from the smallest block up.
+    /// The smallest free block of at least `size` bytes that the gate admits to: its first bytes.
     #[inline]
-    pub(super) fn fitting(&self, size: Bytes) -> impl Iterator<Item = &Span> + '_ {
+    pub(super) fn fit(&self, size: Bytes, gate: Gate<'_>) -> Option<Span> {
         let first = self.free.best_fit(ALL, size);
         let cursors = std::iter::successors(first, |&at| self.free.next(at));
-        cursors.map(|at| &self.blocks[self.free.block(at)].span)
+        let blocks = cursors.take(TRIES).map(|at| self.blocks[self.free.block(at)].span.start);
+        let mut spans = blocks.map(|start| start..start + size);
+        spans.find(|span| self.may_use(span, gate))
+    }
+
+    /// Whether the gate admits to all memory from one address to another.
+    #[inline]
+    pub(super) fn may_use(&self, span: &Span, gate: Gate<'_>) -> bool {
+        gate.is_open() || self.handles_in(span).all(|id| gate.admits(&self.handles[id].users))
+    }
+
+    /// Who may still use memory from one address to another.
+    pub(super) fn users_in(&self, span: &Span) -> impl Iterator<Item = (StreamId, u32)> + '_ {
+        self.handles_in(span).flat_map(|handle| self.handles[handle].users.iter().copied())
     }
 
     /// All free memory, from the largest block down.

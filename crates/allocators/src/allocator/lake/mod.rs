@@ -7,9 +7,9 @@
 //!
 //! 1. where its like went when the program was last here ([`history`]);
 //! 2. the smallest free block of the arena, or a part of a stitched range, a [view](views), that was in use not long
-//!    ago ([`fit`]);
+//!    ago;
 //! 3. new memory, while reserved memory stays within the budget: the most bytes that were ever live, and 0.3 %
-//!    ([`supply`]);
+//!    ([`policy`]);
 //! 4. the same as 2, in memory that other streams still use: the stream waits for them, on the GPU ([`streams`]);
 //! 5. a new view, stitched of what is free, and of new memory if that is too little: the only way beyond the budget.
 //!
@@ -24,6 +24,9 @@
 //! Only 3 and 5 make driver calls that cost anything; a free makes none. Nothing is unmapped for a request: handles may
 //! be mapped any number of times, so that no one waits for the GPU.
 //!
+//! Four objects do this. The [`policy`] says how much may be held. The [`arena`] holds handles and cuts them into blocks,
+//! [`views`] map them once more, and [`streams`] know who may use what was freed. [`Lake`] asks them in turn.
+//!
 //! *Tiny requests* share slabs of 2 MiB, which lie in the arena like tensors.
 //!
 //! *Out of memory.* The host waits for the GPU once, completes what was pending, gives back all idle handles, and tries
@@ -34,11 +37,10 @@
 
 mod addresses;
 mod arena;
-mod fit;
 mod history;
 mod options;
+mod policy;
 mod streams;
-mod supply;
 mod views;
 mod walk;
 
@@ -46,11 +48,11 @@ pub use options::LakeOptions;
 
 use rustc_hash::FxHashMap;
 
-use self::arena::Arena;
-use self::fit::{Placement, Reach};
+use self::arena::{Arena, Span};
 use self::history::{Asked, History, Spot};
-use self::streams::Streams;
-use self::views::Views;
+use self::policy::{Policy, STEP};
+use self::streams::{Gate, Streams};
+use self::views::{Placement, Recipe, Views};
 use super::live::{Live, LiveBlock};
 use super::small_pool::{SMALL_SEGMENT, SmallPool, round_small};
 use super::{
@@ -69,9 +71,6 @@ struct Tally {
     repeated: u64,
     growths: u64,
     borrowed: u64,
-    views_made: u64,
-    views_dropped: u64,
-    handles_stitched: u64,
     handles_released: u64,
     host_waits: u64,
     ooms: u64,
@@ -98,9 +97,7 @@ enum Place {
 /// The allocator.
 #[derive(Debug, Clone, Default)]
 pub struct Lake {
-    options: LakeOptions,
-    /// Physical bytes that the process may hold.
-    limit: Bytes,
+    policy: Policy,
     arena: Arena,
     views: Views,
     streams: Streams,
@@ -109,10 +106,6 @@ pub struct Lake {
     slabs: FxHashMap<DevicePtr, Room>,
     live: Live<Place>,
     history: History,
-    /// Most bytes that were ever live, the request at hand included.
-    live_peak: Bytes,
-    /// Whether the device has refused memory.
-    is_short: bool,
     tally: Tally,
 }
 
@@ -120,7 +113,7 @@ impl Lake {
     /// An allocator that holds nothing, and may come to hold `limit` bytes.
     #[must_use]
     pub fn new(options: LakeOptions, limit: Bytes) -> Self {
-        Self { options, limit, ..Self::default() }
+        Self { policy: Policy::new(options, limit), ..Self::default() }
     }
 
     /// A place for a request that is not tiny, taken into use.
@@ -129,8 +122,7 @@ impl Lake {
         device: &mut dyn Device,
         asked: Asked,
     ) -> Result<(DevicePtr, Place), DeviceError> {
-        // What led to a shortage must not be repeated.
-        let repeats = self.options.repeat && !self.is_short;
+        let repeats = self.policy.repeats();
         let again = if repeats { self.place_again(asked) } else { None };
         let placement = match again {
             Some(placement) => placement,
@@ -153,10 +145,12 @@ impl Lake {
                 let view = self.views.all.find(id)?;
                 let entry = &self.views.all[view];
                 let begin = at.0 - entry.at.0;
-                (!entry.is_broken).then(|| self.in_view(view, begin..begin + size))?
+                (!entry.is_broken)
+                    .then(|| self.views.part(&self.arena, view, begin..begin + size))?
             }
         };
-        let is_free = |span| self.arena.is_free(span) && self.may_use(stream, span, self.reach());
+        let gate = self.widest(stream);
+        let is_free = |span| self.arena.is_free(span) && self.arena.may_use(span, gate);
         let is_free = placement.spans.iter().all(is_free);
         self.tally.repeated += u64::from(is_free);
         is_free.then_some(placement)
@@ -170,7 +164,7 @@ impl Lake {
     ) -> Result<Placement, DeviceError> {
         match self.place(device, asked) {
             Err(DeviceError::OutOfMemory { .. }) => {
-                self.is_short = true;
+                self.policy.is_short = true;
                 self.give_back(device);
                 self.place(device, asked)
             }
@@ -180,7 +174,7 @@ impl Lake {
 
     #[inline]
     fn place(&mut self, device: &mut dyn Device, asked: Asked) -> Result<Placement, DeviceError> {
-        if let Some(placement) = self.fit(asked, Reach::Settled) {
+        if let Some(placement) = self.fit(asked.size, self.streams.gate(asked.stream, false)) {
             return Ok(placement);
         }
         if let Some(placement) = self.grow_within(device, asked)? {
@@ -194,12 +188,67 @@ impl Lake {
         self.place_stitched(device, asked)
     }
 
+    /// Room that is mapped already: the smallest free block, or else part of a view. Finding it makes no driver call.
+    #[inline]
+    fn fit(&self, size: Bytes, gate: Gate<'_>) -> Option<Placement> {
+        let found = self.arena.fit(size, gate).map(Placement::in_arena);
+        found.or_else(|| self.views.fit(&self.arena, size, gate))
+    }
+
+    /// New memory within the budget, or `None`. What is free in front of it counts.
+    #[cold]
+    fn grow_within(
+        &mut self,
+        device: &mut dyn Device,
+        Asked { stream, size }: Asked,
+    ) -> Result<Option<Placement>, DeviceError> {
+        let left = self.policy.left_in_budget(self.live.usage().reserved);
+        if left == 0 {
+            return Ok(None);
+        }
+        let at = self.arena.addresses.place(device, round_up(size, GRANULE).max(STEP))?;
+        let gate = self.streams.gate(stream, false);
+        let is_usable =
+            |free: &&Span| free.end - free.start < size && self.arena.may_use(free, gate);
+        let begin = self.arena.tail(at).filter(is_usable).map_or(at.0, |free| free.start);
+        let missing = round_up(begin + size - at.0, GRANULE);
+        let Some(amount) = Policy::growth(missing, left) else { return Ok(None) };
+        match self.create(device, at, (amount, size)) {
+            Err(DeviceError::OutOfMemory { .. }) => Ok(None),
+            Err(error) => Err(error),
+            Ok(()) => {
+                self.tally.growths += 1;
+                Ok(Some(Placement::in_arena(begin..begin + size)))
+            }
+        }
+    }
+
+    /// New handles of nearly equal sizes from `at` on, `amount` bytes for a request of `size` bytes. After an error
+    /// nothing has changed.
+    fn create(
+        &mut self,
+        device: &mut dyn Device,
+        at: DevicePtr,
+        (amount, size): (Bytes, Bytes),
+    ) -> Result<(), DeviceError> {
+        let allowed = self.policy.left(self.live.usage().reserved);
+        let free = device.memory_info().free.min(allowed);
+        if amount > free {
+            return Err(DeviceError::OutOfMemory { requested: amount, free });
+        }
+        let count = amount.div_ceil(self.policy.handle_size(size, free));
+        let each = round_up(amount.div_ceil(count), GRANULE);
+        self.arena.create(device, at, (amount, each))?;
+        self.live.grow(amount);
+        Ok(())
+    }
+
     /// A place where other streams were a moment ago, or that the stream has to wait for.
     #[cold]
     fn borrow(&mut self, device: &mut dyn Device, asked: Asked) -> Option<Placement> {
         self.streams.poll(device);
-        let settled = self.fit(asked, Reach::Settled);
-        let placement = settled.or_else(|| self.fit(asked, self.reach()))?;
+        let settled = self.fit(asked.size, self.streams.gate(asked.stream, false));
+        let placement = settled.or_else(|| self.fit(asked.size, self.widest(asked.stream)))?;
         self.tally.borrowed += 1;
         Some(placement)
     }
@@ -211,19 +260,25 @@ impl Lake {
         device: &mut dyn Device,
         asked: Asked,
     ) -> Result<Placement, DeviceError> {
-        let mut recipe = self.collect(asked, self.reach());
+        let mut recipe = Recipe::of(&self.arena, asked.size, self.widest(asked.stream));
         if recipe.size < asked.size {
             let missing = round_up(asked.size - recipe.size, GRANULE);
             let at = self.arena.addresses.place(device, missing)?;
             self.create(device, at, (missing, asked.size))?;
             recipe.add(self.arena.handles_in(&(at.0..at.0 + missing)));
         }
-        self.stitch(device, &recipe, asked.size)
+        let most = self.policy.options.views;
+        if recipe.is_stitched() && self.views.count >= most {
+            self.streams.mark(device);
+            self.streams.poll(device);
+            self.views.drop_idle(device, &mut self.arena, (&self.streams, most * 7 / 8));
+        }
+        self.views.stitch(device, &mut self.arena, &recipe, asked.size)
     }
 
-    /// All that may be used, if need be after a wait.
-    fn reach(&self) -> Reach {
-        if self.options.waits { Reach::Any } else { Reach::Settled }
+    /// All that a stream may use, if need be after a wait.
+    fn widest(&self, stream: StreamId) -> Gate<'_> {
+        self.streams.gate(stream, self.policy.options.waits)
     }
 
     /// Takes a placement into use. The stream waits for others where it must.
@@ -232,7 +287,8 @@ impl Lake {
         let (mut first, mut last) = (NIL, NIL);
         for span in &placement.spans {
             if self.streams.count() > 1 {
-                self.settle(device, asked.stream, span);
+                let users = self.arena.users_in(span);
+                self.streams.wait_for_all(device, asked.stream, users);
             }
             let taken = self.arena.take(span);
             match last {
@@ -245,17 +301,6 @@ impl Lake {
             self.views.note_use(placement.view);
         }
         Room { block: first, view: placement.view }
-    }
-
-    /// Makes a stream wait for all others that may still use free memory.
-    fn settle(&mut self, device: &mut dyn Device, stream: StreamId, span: &arena::Span) {
-        for handle in self.arena.handles_in(span) {
-            for &user in &self.arena.handles[handle].users {
-                if !self.streams.has_passed(stream, user) {
-                    self.streams.wait(device, stream, user);
-                }
-            }
-        }
     }
 
     /// A block in a slab.
@@ -292,6 +337,27 @@ impl Lake {
             let room = self.slabs.remove(&at).expect("a slab has its room");
             self.return_room(room, stream);
         }
+    }
+
+    /// Waits for the GPU, and gives back all memory that is idle.
+    fn give_back(&mut self, device: &mut dyn Device) {
+        device.synchronize();
+        self.tally.host_waits += 1;
+        self.live.take_pending().into_iter().for_each(|block| self.take_back(&block));
+        self.drop_idle_slabs();
+        self.streams.finish(device);
+        let Self { arena, views, streams, live, tally, .. } = self;
+        views.drop_idle(device, arena, (streams, 0));
+        for handle in arena.held() {
+            let entry = &arena.handles[handle];
+            if arena.is_free(&entry.span) {
+                live.shrink(entry.size());
+                views.unmap_handle(device, arena, handle);
+                arena.release(device, handle);
+                tally.handles_released += 1;
+            }
+        }
+        arena.addresses.drop_empty(device);
     }
 
     /// Takes back the memory of a block that no one uses any more.
@@ -332,8 +398,8 @@ impl Allocator for Lake {
         let size = round_small(request.size);
         let asked = Asked { stream: request.stream, size };
         self.streams.turn_to(device, request.stream);
-        let peak_before = self.live_peak;
-        self.live_peak = peak_before.max(self.live.usage().active + size);
+        let peak_before = self.policy.live_peak;
+        self.policy.live_peak = peak_before.max(self.live.usage().active + size);
         let served = if size <= TINY {
             self.malloc_tiny(device, asked)
         } else {
@@ -342,7 +408,7 @@ impl Allocator for Lake {
         match served {
             Ok((at, place)) => Ok(self.live.hand_out(place, at, request, size)),
             Err(error) => {
-                self.live_peak = peak_before;
+                self.policy.live_peak = peak_before;
                 self.tally.ooms += u64::from(matches!(error, DeviceError::OutOfMemory { .. }));
                 Err(self.live.explain(error, request.size))
             }
@@ -385,11 +451,11 @@ impl Allocator for Lake {
             ("borrowed", tally.borrowed),
             ("stream_waits", self.streams.waits),
             ("host_waits", tally.host_waits),
-            ("views_made", tally.views_made),
-            ("views_dropped", tally.views_dropped),
+            ("views_made", self.views.made),
+            ("views_dropped", self.views.dropped),
             ("views_open", self.views.count as u64),
             ("handles", self.arena.count),
-            ("handles_stitched", tally.handles_stitched),
+            ("handles_stitched", self.views.handles_stitched),
             ("handles_released", tally.handles_released),
             ("stitched_bytes", self.views.stitched),
             ("oom", tally.ooms),

@@ -32,6 +32,28 @@ pub(super) fn note_use(users: &mut Users, (user, epoch): (StreamId, u32)) {
     }
 }
 
+/// Which free memory may serve a stream: what others are done with, or all, if it may have to wait for them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gate<'s> {
+    streams: &'s Streams,
+    stream: StreamId,
+    waits: bool,
+}
+
+impl Gate<'_> {
+    /// Whether it keeps nothing out.
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.waits || self.streams.count() < 2
+    }
+
+    /// Whether it lets the stream to memory that these freed.
+    #[inline]
+    pub(super) fn admits(&self, users: &Users) -> bool {
+        self.waits || users.iter().all(|&user| self.streams.has_passed(self.stream, user))
+    }
+}
+
 /// Fences, and which stream has waited for which.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Streams {
@@ -87,6 +109,12 @@ impl Streams {
         self.lanes.len() as u16
     }
 
+    /// What `stream` may use: all if it may wait for others, or else what they are done with.
+    #[inline]
+    pub(super) fn gate(&self, stream: StreamId, waits: bool) -> Gate<'_> {
+        Gate { streams: self, stream, waits }
+    }
+
     /// A request for a stream begins. If the one before was for another one, that one gets a fence behind its frees.
     #[inline]
     pub(super) fn turn_to(&mut self, device: &mut dyn Device, stream: StreamId) {
@@ -140,12 +168,7 @@ impl Streams {
     }
 
     /// Makes `stream` wait for what `user` freed before its fence number `epoch`.
-    pub(super) fn wait(
-        &mut self,
-        device: &mut dyn Device,
-        stream: StreamId,
-        (user, epoch): (StreamId, u32),
-    ) {
+    fn wait(&mut self, device: &mut dyn Device, stream: StreamId, (user, epoch): (StreamId, u32)) {
         let lane = self.lane(user);
         let first = lane.fences.iter().find(|&&(number, _)| number >= epoch).copied();
         let (number, fence) = first.unwrap_or_else(|| lane.add_fence(device, user));
@@ -155,6 +178,20 @@ impl Streams {
         let place = usize::from(user.0);
         seen.resize(seen.len().max(place + 1), 0);
         seen[place] = number + 1;
+    }
+
+    /// Makes `stream` wait for all of `users` that may still be at work.
+    pub(super) fn wait_for_all(
+        &mut self,
+        device: &mut dyn Device,
+        stream: StreamId,
+        users: impl Iterator<Item = (StreamId, u32)>,
+    ) {
+        for user in users {
+            if !self.has_passed(stream, user) {
+                self.wait(device, stream, user);
+            }
+        }
     }
 
     /// Makes a fence on every stream that needs one for [`Streams::poll`] to tell of all that was freed up to now.

@@ -12,21 +12,37 @@
 //! ```
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 
-use super::Lake;
+use smallvec::{SmallVec, smallvec};
+
 use super::addresses::Addresses;
-use super::arena::Span;
-use super::fit::{Placement, Reach};
-use super::history::Asked;
-use super::streams::{Users, note_use};
-use crate::allocator::{BlockId, NIL, Slab, SlabIndex};
+use super::arena::{Arena, Span};
+use super::streams::{Gate, Streams, Users, note_use};
+use crate::allocator::{NIL, Slab, SlabIndex};
 use crate::device::{Device, DeviceError, DevicePtr};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::Bytes;
 
 /// Views that are looked at for a request: those in which tensors were freed last.
 const RECENT: usize = 64;
+
+/// Where a request goes.
+#[derive(Debug, Clone)]
+pub(super) struct Placement {
+    /// Address of the first byte.
+    pub(super) at: DevicePtr,
+    /// The view in which that is; `NIL`: the arena.
+    pub(super) view: SlabIndex,
+    /// The memory, where it lies in the arena.
+    pub(super) spans: SmallVec<[Span; 4]>,
+}
+
+impl Placement {
+    /// Memory of the arena at its own addresses.
+    pub(super) fn in_arena(span: Span) -> Self {
+        Self { at: DevicePtr(span.start), view: NIL, spans: smallvec![span] }
+    }
+}
 
 /// A handle in a view.
 #[derive(Debug, Clone, Copy)]
@@ -51,8 +67,19 @@ pub(super) struct View {
     pub(super) users: Users,
     /// Whether one of its handles was released: it serves no more requests.
     pub(super) is_broken: bool,
-    /// No free part is longer than this, as a search has found; what is freed in it lifts the bound.
-    pub(super) longest: Cell<Bytes>,
+    /// Its place among the recent ones; [`FORGOTTEN`]: it is none of them.
+    recent: usize,
+}
+
+const FORGOTTEN: usize = usize::MAX;
+
+/// A view in which a tensor was freed not long ago.
+#[derive(Debug, Clone)]
+struct Recent {
+    /// The view; `NIL` once it is unmapped.
+    view: SlabIndex,
+    /// No free part that may serve a request is longer than this; what is freed in it lifts the bound.
+    longest: Cell<Bytes>,
 }
 
 /// All views.
@@ -61,31 +88,32 @@ pub(super) struct Views {
     /// Where they are mapped.
     pub(super) addresses: Addresses,
     pub(super) all: Slab<View>,
-    /// Those in which tensors were freed last, the latest at the end.
-    recent: VecDeque<BlockId>,
+    /// Those in which tensors were freed last, each at a place of its own.
+    recent: Vec<Recent>,
+    /// Their places, the latest at the end.
+    order: Vec<u8>,
     /// How many there are.
     pub(super) count: usize,
     /// Bytes that all of them map.
     pub(super) stitched: Bytes,
     clock: u64,
+    /// How many were made.
+    pub(super) made: u64,
+    /// How many were unmapped again.
+    pub(super) dropped: u64,
+    /// Handles that were mapped for them.
+    pub(super) handles_stitched: u64,
 }
 
 impl Views {
     fn add(&mut self, at: DevicePtr, slots: Vec<Slot>, size: Bytes) -> SlabIndex {
         self.count += 1;
         self.stitched += size;
+        self.made += 1;
+        self.handles_stitched += slots.len() as u64;
         let (used, users) = (self.clock, Users::new());
-        let longest = Cell::new(size);
-        self.all.insert(View {
-            at,
-            size,
-            slots,
-            tensors: 0,
-            used,
-            users,
-            is_broken: false,
-            longest,
-        })
+        let (tensors, is_broken, recent) = (0, false, FORGOTTEN);
+        self.all.insert(View { at, size, slots, tensors, used, users, is_broken, recent })
     }
 
     /// A tensor begins to live in a view.
@@ -98,35 +126,205 @@ impl Views {
 
     /// A tensor in a view was freed by a stream, before one of its fences.
     pub(super) fn note_free(&mut self, view: SlabIndex, user: (StreamId, u32)) {
-        let id = self.all.id(view);
         let entry = &mut self.all[view];
         entry.tensors -= 1;
         note_use(&mut entry.users, user);
-        self.recent.retain(|&other| other != id);
-        if self.recent.len() == RECENT {
-            self.recent.pop_front();
+        if entry.recent == FORGOTTEN {
+            let longest = Cell::new(if entry.is_broken { 0 } else { entry.size });
+            let place = self.vacant_place();
+            self.recent[place] = Recent { view, longest };
+            self.all[view].recent = place;
         }
-        self.recent.push_back(id);
+        let place = self.all[view].recent as u8;
+        self.order.retain(|&other| other != place);
+        self.order.push(place);
     }
 
-    /// Views of at least `size` bytes in which tensors were freed last, the latest first.
-    pub(super) fn recent(&self, size: Bytes) -> impl Iterator<Item = SlabIndex> + '_ {
-        let existing = self.recent.iter().rev().filter_map(|&id| self.all.find(id));
-        existing.filter(move |&view| {
-            let entry = &self.all[view];
-            !entry.is_broken && entry.longest.get() >= size
-        })
+    /// A new place among the recent ones, or that of the one that was there longest.
+    fn vacant_place(&mut self) -> usize {
+        if self.recent.len() < RECENT {
+            self.recent.push(Recent { view: NIL, longest: Cell::new(0) });
+            return self.recent.len() - 1;
+        }
+        let place = usize::from(self.order[0]);
+        let gone = self.recent[place].view;
+        if gone != NIL {
+            self.all[gone].recent = FORGOTTEN;
+        }
+        place
     }
 
     /// Memory of a view was freed: its parts may be longer than a search has found.
+    #[inline]
     pub(super) fn lift_bound(&self, view: SlabIndex) {
         let entry = &self.all[view];
-        entry.longest.set(entry.size);
+        if entry.recent != FORGOTTEN && !entry.is_broken {
+            self.recent[entry.recent].longest.set(entry.size);
+        }
+    }
+
+    /// The bound on the free parts of a recent view.
+    #[cfg(test)]
+    pub(super) fn bound(&self, view: SlabIndex) -> Option<Bytes> {
+        let place = self.all[view].recent;
+        (place != FORGOTTEN).then(|| self.recent[place].longest.get())
+    }
+
+    /// A free part of `size` bytes of a recent view, of the latest that has one.
+    pub(super) fn fit(&self, arena: &Arena, size: Bytes, gate: Gate<'_>) -> Option<Placement> {
+        let recent = self.order.iter().rev().map(|&place| &self.recent[usize::from(place)]);
+        let mut long = recent.filter(|recent| recent.longest.get() >= size);
+        long.find_map(|recent| self.fit_in(recent, arena, size, gate))
+    }
+
+    /// The first free part of a view that has `size` bytes. A search that saw all free memory and found none keeps the
+    /// length of the longest part, so that it is not made again before something is freed there.
+    fn fit_in(
+        &self,
+        recent: &Recent,
+        arena: &Arena,
+        size: Bytes,
+        gate: Gate<'_>,
+    ) -> Option<Placement> {
+        let (mut begin, mut longest) = (0, 0);
+        for slot in &self.all[recent.view].slots {
+            let handle = &arena.handles[slot.handle];
+            let Span { start, end } = handle.span;
+            let offset = |at: u64| at - start + slot.offset;
+            let is_usable = gate.admits(&handle.users);
+            let free = if is_usable { arena.free_prefix(slot.handle).end } else { start };
+            if offset(free) >= begin + size {
+                return Some(self.part(arena, recent.view, begin..begin + size));
+            }
+            longest = longest.max(offset(free) - begin);
+            if free < end {
+                let rest = if is_usable { arena.free_suffix(slot.handle).start } else { end };
+                begin = offset(rest);
+            }
+        }
+        if gate.is_open() {
+            recent.longest.set(longest);
+        }
+        None
+    }
+
+    /// The memory of a part of a view.
+    pub(super) fn part(&self, arena: &Arena, view: SlabIndex, part: Span) -> Placement {
+        let entry = &self.all[view];
+        let mut spans: SmallVec<[Span; 4]> = SmallVec::new();
+        let first = entry.slots.partition_point(|slot| slot.offset <= part.start) - 1;
+        for slot in entry.slots[first..].iter().take_while(|slot| slot.offset < part.end) {
+            let Span { start, end } = arena.handles[slot.handle].span;
+            let at = |offset: u64| start + (offset.saturating_sub(slot.offset));
+            let (from, to) = (at(part.start), at(part.end).min(end));
+            match spans.last_mut() {
+                Some(last) if last.end == from => last.end = to,
+                _ => spans.push(from..to),
+            }
+        }
+        Placement { at: entry.at.offset(part.start), view, spans }
     }
 
     /// Views that exist, in no particular order.
     pub(super) fn existing(&self) -> impl Iterator<Item = SlabIndex> + '_ {
         (0..self.all.len() as SlabIndex).filter(|&view| !self.all[view].slots.is_empty())
+    }
+
+    /// Maps what a recipe says: room for `size` bytes. After an error nothing has changed.
+    pub(super) fn stitch(
+        &mut self,
+        device: &mut dyn Device,
+        arena: &mut Arena,
+        Recipe { handles, begin, .. }: &Recipe,
+        size: Bytes,
+    ) -> Result<Placement, DeviceError> {
+        if let [handle] = handles[..] {
+            let start = arena.handles[handle].span.start + begin;
+            return Ok(Placement::in_arena(start..start + size));
+        }
+        let view = self.map(device, arena, handles)?;
+        Ok(self.part(arena, view, *begin..begin + size))
+    }
+
+    fn map(
+        &mut self,
+        device: &mut dyn Device,
+        arena: &mut Arena,
+        handles: &[SlabIndex],
+    ) -> Result<SlabIndex, DeviceError> {
+        let (mut slots, mut size) = (Vec::with_capacity(handles.len()), 0);
+        for &handle in handles {
+            slots.push(Slot { handle, offset: size });
+            size += arena.handles[handle].size();
+        }
+        let ids: Vec<_> = handles.iter().map(|&handle| arena.handles[handle].id).collect();
+        let at = self.addresses.place(device, size)?;
+        if let Err(error) = device.map_for_use(at, &ids, size) {
+            self.addresses.drop_empty(device);
+            return Err(error);
+        }
+        self.addresses.take(at, size);
+        let view = self.add(at, slots, size);
+        handles.iter().for_each(|&handle| arena.handles[handle].views.push(view));
+        Ok(view)
+    }
+
+    /// Unmaps views in which no tensor lives and that the GPU is done with, broken ones and then those that have been
+    /// idle longest, until `most` are left.
+    pub(super) fn drop_idle(
+        &mut self,
+        device: &mut dyn Device,
+        arena: &mut Arena,
+        (streams, most): (&Streams, usize),
+    ) {
+        let is_idle =
+            |view: &View| view.tensors == 0 && view.users.iter().all(|&user| streams.is_done(user));
+        let key = |view: SlabIndex| (!self.all[view].is_broken, self.all[view].used, view);
+        let idle = self.existing().filter(|&view| is_idle(&self.all[view]));
+        let mut idle: Vec<_> = idle.map(key).collect();
+        idle.sort_unstable();
+        for (_, _, view) in idle.into_iter().take(self.count - most.min(self.count)) {
+            self.unmap(device, arena, view);
+        }
+    }
+
+    fn unmap(&mut self, device: &mut dyn Device, arena: &mut Arena, view: SlabIndex) {
+        let entry = &mut self.all[view];
+        let (at, size, slots) = (entry.at, entry.size, std::mem::take(&mut entry.slots));
+        if entry.recent != FORGOTTEN {
+            self.recent[entry.recent] = Recent { view: NIL, longest: Cell::new(0) };
+        }
+        for slot in slots.iter().filter(|slot| slot.handle != NIL) {
+            let handle = &mut arena.handles[slot.handle];
+            handle.views.retain(|&other| other != view);
+            device.unmap(at.offset(slot.offset), handle.size());
+        }
+        self.addresses.give(device, at, size);
+        self.all.remove(view);
+        self.count -= 1;
+        self.stitched -= size;
+        self.dropped += 1;
+    }
+
+    /// Unmaps a handle, which is about to be released, where views map it. They are broken then.
+    pub(super) fn unmap_handle(
+        &mut self,
+        device: &mut dyn Device,
+        arena: &mut Arena,
+        handle: SlabIndex,
+    ) {
+        let size = arena.handles[handle].size();
+        for view in std::mem::take(&mut arena.handles[handle].views) {
+            let entry = &mut self.all[view];
+            entry.is_broken = true;
+            if entry.recent != FORGOTTEN {
+                self.recent[entry.recent].longest.set(0);
+            }
+            let slot = entry.slots.iter_mut().find(|slot| slot.handle == handle);
+            let slot = slot.expect("a view that is listed at a handle maps it");
+            slot.handle = NIL;
+            device.unmap(entry.at.offset(slot.offset), size);
+        }
     }
 }
 
@@ -142,6 +340,11 @@ pub(super) struct Recipe {
 }
 
 impl Recipe {
+    /// Whether it takes more than one handle.
+    pub(super) fn is_stitched(&self) -> bool {
+        self.handles.len() > 1
+    }
+
     /// Adds new handles behind the free end.
     pub(super) fn add(&mut self, new: impl IntoIterator<Item = SlabIndex>) {
         let place = usize::from(self.begin > 0);
@@ -152,18 +355,18 @@ impl Recipe {
 /// A handle that is free at one end, and how many bytes.
 type End = (Bytes, SlabIndex);
 
-impl Lake {
-    /// Collects free memory: the longest free ends of handles, then whole ones from the largest down, no more than are
-    /// needed; it may come to less.
-    pub(super) fn collect(&self, Asked { stream, size }: Asked, reach: Reach) -> Recipe {
+impl Recipe {
+    /// Collects free memory of the arena: the longest free ends of handles, then whole ones from the largest down, no
+    /// more than `size` bytes need; it may come to less.
+    pub(super) fn of(arena: &Arena, size: Bytes, gate: Gate<'_>) -> Self {
         let (mut suffix, mut wholes, mut prefix) = (None, Vec::new(), None);
-        for free in self.arena.largest_first() {
-            for handle in self.arena.handles_in(free) {
-                let Span { start, end } = self.arena.handles[handle].span;
+        for free in arena.largest_first() {
+            for handle in arena.handles_in(free) {
+                let Span { start, end } = arena.handles[handle].span;
                 let part = free.start.max(start)..free.end.min(end);
                 let found = Some((part.end - part.start, handle));
                 match (part.start == start, part.end == end) {
-                    _ if !self.may_use_handle(stream, handle, reach) => {}
+                    _ if !gate.admits(&arena.handles[handle].users) => {}
                     (true, true) => wholes.push(handle),
                     (true, false) => prefix = prefix.max(found),
                     (false, true) => suffix = suffix.max(found),
@@ -171,20 +374,19 @@ impl Lake {
                 }
             }
         }
-        let size_of = |&handle: &SlabIndex| self.arena.handles[handle].size();
+        let size_of = |&handle: &SlabIndex| arena.handles[handle].size();
         wholes.sort_by_key(|handle| std::cmp::Reverse(size_of(handle)));
-        self.choose(suffix, &wholes, prefix, size)
+        Self::choose(arena, (suffix, prefix), &wholes, size)
     }
 
     /// The ends, if they are of two handles, and as many whole handles as are needed.
     fn choose(
-        &self,
-        suffix: Option<End>,
+        arena: &Arena,
+        (suffix, prefix): (Option<End>, Option<End>),
         wholes: &[SlabIndex],
-        prefix: Option<End>,
         size: Bytes,
-    ) -> Recipe {
-        let size_of = |handle: SlabIndex| self.arena.handles[handle].size();
+    ) -> Self {
+        let size_of = |handle: SlabIndex| arena.handles[handle].size();
         let prefix = prefix.filter(|end| suffix.is_none_or(|other| end.1 != other.1));
         let begin = suffix.map_or(0, |(free, handle)| size_of(handle) - free);
         let mut handles = Vec::from_iter(suffix.map(|end| end.1));
@@ -197,84 +399,6 @@ impl Lake {
             total += size_of(handle);
         }
         handles.extend(prefix.map(|end| end.1));
-        Recipe { handles, begin, size: total }
-    }
-
-    /// Maps what a recipe says: room for `size` bytes. After an error nothing has changed.
-    pub(super) fn stitch(
-        &mut self,
-        device: &mut dyn Device,
-        Recipe { handles, begin, .. }: &Recipe,
-        size: Bytes,
-    ) -> Result<Placement, DeviceError> {
-        if let [handle] = handles[..] {
-            let start = self.arena.handles[handle].span.start + begin;
-            return Ok(Placement::in_arena(start..start + size));
-        }
-        let view = self.map_view(device, handles)?;
-        Ok(self.in_view(view, *begin..begin + size))
-    }
-
-    fn map_view(
-        &mut self,
-        device: &mut dyn Device,
-        handles: &[SlabIndex],
-    ) -> Result<SlabIndex, DeviceError> {
-        let most = self.options.views;
-        if self.views.count >= most {
-            self.streams.mark(device);
-            self.streams.poll(device);
-            self.drop_idle_views(device, most * 7 / 8);
-        }
-        let (mut slots, mut size) = (Vec::with_capacity(handles.len()), 0);
-        for &handle in handles {
-            slots.push(Slot { handle, offset: size });
-            size += self.arena.handles[handle].size();
-        }
-        let ids: Vec<_> = handles.iter().map(|&handle| self.arena.handles[handle].id).collect();
-        let at = self.views.addresses.place(device, size)?;
-        if let Err(error) = device.map_for_use(at, &ids, size) {
-            self.views.addresses.drop_empty(device);
-            return Err(error);
-        }
-        self.views.addresses.take(at, size);
-        let view = self.views.add(at, slots, size);
-        for &handle in handles {
-            self.arena.handles[handle].views.push(view);
-        }
-        self.tally.views_made += 1;
-        self.tally.handles_stitched += handles.len() as u64;
-        Ok(view)
-    }
-
-    /// Unmaps views in which no tensor lives and that the GPU is done with, broken ones and then those that have been
-    /// idle longest, until `most` are left.
-    pub(super) fn drop_idle_views(&mut self, device: &mut dyn Device, most: usize) {
-        let is_idle = |view: &View| {
-            view.tensors == 0 && view.users.iter().all(|&user| self.streams.is_done(user))
-        };
-        let key =
-            |view: SlabIndex| (!self.views.all[view].is_broken, self.views.all[view].used, view);
-        let idle = self.views.existing().filter(|&view| is_idle(&self.views.all[view]));
-        let mut idle: Vec<_> = idle.map(key).collect();
-        idle.sort_unstable();
-        for (_, _, view) in idle.into_iter().take(self.views.count - most.min(self.views.count)) {
-            self.unmap_view(device, view);
-        }
-    }
-
-    fn unmap_view(&mut self, device: &mut dyn Device, view: SlabIndex) {
-        let entry = &mut self.views.all[view];
-        let (at, size, slots) = (entry.at, entry.size, std::mem::take(&mut entry.slots));
-        for slot in slots.iter().filter(|slot| slot.handle != NIL) {
-            let handle = &mut self.arena.handles[slot.handle];
-            handle.views.retain(|&other| other != view);
-            device.unmap(at.offset(slot.offset), handle.size());
-        }
-        self.views.addresses.give(device, at, size);
-        self.views.all.remove(view);
-        self.views.count -= 1;
-        self.views.stitched -= size;
-        self.tally.views_dropped += 1;
+        Self { handles, begin, size: total }
     }
 }
