@@ -177,7 +177,7 @@ fn both_ends_of_a_view_may_be_parts_of_handles() {
         lake.free(&mut gpu, blocks[place].block);
     }
     malloc(&mut lake, &mut gpu, 16 * MIB, 0);
-    assert_eq!((lake.usage().reserved, lake.tally.handles_stitched), (reserved, 3));
+    assert_eq!((lake.usage().reserved, lake.views.handles_stitched), (reserved, 3));
 }
 
 /// A stream takes over what another one freed with one fence and one wait, and needs none for the rest of it.
