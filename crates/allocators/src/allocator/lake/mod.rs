@@ -379,8 +379,9 @@ impl Lake {
         while block != NIL {
             let next = self.arena.blocks[block].link;
             for handle in self.arena.handles_in(&self.arena.blocks[block].span) {
-                let views = &self.arena.handles[handle].views;
-                views.iter().for_each(|&view| self.views.lift_bound(view));
+                let entry = &self.arena.handles[handle];
+                let size = entry.size();
+                entry.views.iter().for_each(|&view| self.views.lift_bound(view, size));
             }
             self.arena.give(block, stream, epoch);
             block = next;

@@ -154,12 +154,13 @@ impl Views {
         place
     }
 
-    /// Memory of a view was freed: its parts may be longer than a search has found.
+    /// Memory of a handle was freed, which has `size` bytes: it may join the free parts on its two sides.
     #[inline]
-    pub(super) fn lift_bound(&self, view: SlabIndex) {
+    pub(super) fn lift_bound(&self, view: SlabIndex, size: Bytes) {
         let entry = &self.all[view];
         if entry.recent != FORGOTTEN && !entry.is_broken {
-            self.recent[entry.recent].longest.set(entry.size);
+            let bound = &self.recent[entry.recent].longest;
+            bound.set(entry.size.min(2 * bound.get() + size));
         }
     }
 
@@ -177,8 +178,8 @@ impl Views {
         long.find_map(|recent| self.fit_in(recent, arena, size, gate))
     }
 
-    /// The first free part of a view that has `size` bytes. A search that saw all free memory and found none keeps the
-    /// length of the longest part, so that it is not made again before something is freed there.
+    /// The first free part of a view that has `size` bytes. A search that finds none keeps the length of the longest
+    /// part, whoever may use it, so that it is not made again before something is freed there.
     fn fit_in(
         &self,
         recent: &Recent,
@@ -186,25 +187,26 @@ impl Views {
         size: Bytes,
         gate: Gate<'_>,
     ) -> Option<Placement> {
-        let (mut begin, mut longest) = (0, 0);
+        // Where the part at hand begins: of what the stream may use, and of all that is free.
+        let (mut begin, mut begin_of_all, mut longest) = (0, 0, 0);
         for slot in &self.all[recent.view].slots {
             let handle = &arena.handles[slot.handle];
-            let Span { start, end } = handle.span;
-            let offset = |at: u64| at - start + slot.offset;
+            let offset = |at: u64| at - handle.span.start + slot.offset;
+            let (until, from) = (offset(handle.free_until), offset(handle.free_from));
+            let is_whole = handle.free_until == handle.span.end;
+            longest = longest.max(until - begin_of_all);
+            begin_of_all = if is_whole { begin_of_all } else { from };
             let is_usable = gate.admits(&handle.users);
-            let free = if is_usable { arena.free_prefix(slot.handle).end } else { start };
-            if offset(free) >= begin + size {
+            if (if is_usable { until } else { slot.offset }) >= begin + size {
                 return Some(self.part(arena, recent.view, begin..begin + size));
             }
-            longest = longest.max(offset(free) - begin);
-            if free < end {
-                let rest = if is_usable { arena.free_suffix(slot.handle).start } else { end };
-                begin = offset(rest);
-            }
+            begin = match is_usable {
+                true if is_whole => begin,
+                true => from,
+                false => offset(handle.span.end),
+            };
         }
-        if gate.is_open() {
-            recent.longest.set(longest);
-        }
+        recent.longest.set(longest);
         None
     }
 
