@@ -86,6 +86,29 @@ fn every_fixture_is_in_the_table_and_small() {
     }
 }
 
+/// Of the other reports the stack is not there, is PyTorch's alone, or does not end in the message.
+#[test]
+fn the_line_is_that_of_the_request() {
+    let lines = [
+        ("ipex-629", "<stdin>:1"),
+        ("ipex-846", "<stdin>:1"),
+        ("pytorch-37250", "<stdin>:1"),
+        ("keys-values-92", "litgpt/lora.py:355"),
+        ("llamafactory-257", "accelerate/utils/modeling.py:298"),
+        ("therock-4598", "test/test_nn.py:10838"),
+    ];
+    let lines: BTreeMap<&str, &str> = lines.into_iter().collect();
+    for file in expected().into_keys() {
+        let text = read(&format!("{file}.txt"));
+        let found = explain(&file, &find(text.as_bytes()).expect("it is found")).line;
+        let found = found.map(|line| format!("{}:{}", line.file, line.line));
+        match (lines.get(&*file), found) {
+            (Some(line), Some(found)) => assert!(found.ends_with(line), "{file}: {found}"),
+            (line, found) => assert_eq!(found.as_deref(), line.copied(), "{file}"),
+        }
+    }
+}
+
 /// Mail quotes what it answers, terminals wrap, and logs write the rank before each line.
 #[test]
 fn wrapped_and_quoted_the_answer_is_the_same() {
@@ -95,8 +118,9 @@ fn wrapped_and_quoted_the_answer_is_the_same() {
         if text.contains("memory summary") {
             continue;
         }
-        for prefix in ["", "> ", "[rank0]: "] {
-            let wrapped = wrap(&text, 72, prefix);
+        let vllm = "(EngineCore pid=7) ERROR 05-01 14:39:06 [core.py:1131] ";
+        for prefix in ["", "> ", "[rank0]: ", vllm] {
+            let wrapped = wrap(&text, 72 + prefix.len(), prefix);
             let part = find(wrapped.as_bytes()).unwrap_or_else(|| panic!("{wrapped}"));
             let found = explain(&file, &part);
             assert_eq!(found.numbers, whole.numbers, "{wrapped}");

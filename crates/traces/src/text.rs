@@ -4,7 +4,7 @@
 //! no events, so that it is no trace; but it says much, and `sim::blame::explain` reads it. Here it is only found.
 
 /// How a message about memory that ran out may begin, or go on.
-const MARKS: [&str; 17] = [
+const MARKS: [&str; 18] = [
     "out of memory. Tried to allocate",
     "Out of memory. Tried to allocate",
     "out of memory (MPS allocated",
@@ -19,6 +19,7 @@ const MARKS: [&str; 17] = [
     "CUBLAS_STATUS_ALLOC_FAILED",
     "Failed to CUDA calloc",
     "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough memory",
     "UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY",
     "RESOURCE_EXHAUSTED: Out of memory",
     SUMMARY,
@@ -66,12 +67,75 @@ fn behind_gap(text: &str) -> Option<&str> {
     (!gap.is_empty()).then(|| if gap.contains('\n') { without_prefix(bare) } else { bare })
 }
 
-/// A line without what mail and logs write before it: `> `, `[rank0]: `.
+/// A text without the colours of a terminal. Those that were pasted have lost the character before the bracket.
+#[must_use]
+pub fn without_colors(text: &str) -> String {
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find('[') {
+        let (before, code) = (&rest[..at], &rest[at + 1..]);
+        let digits = code.find(|c: char| !(c.is_ascii_digit() || c == ';')).unwrap_or(code.len());
+        let escaped = before.strip_suffix('\x1b');
+        let kind = code[digits..].chars().next().filter(char::is_ascii_alphabetic);
+        let is_code = kind.is_some_and(|kind| escaped.is_some() || (kind == 'm' && digits > 0));
+        out += escaped.filter(|_| is_code).unwrap_or(before);
+        if !is_code {
+            out.push('[');
+        }
+        rest = &code[if is_code { digits + 1 } else { 0 }..];
+    }
+    out + rest
+}
+
+/// A line without what mail and logs write before it: `> `, `[rank0]: `, `(Worker pid=7) ERROR 14:39:06 [a.py:3] `.
 #[must_use]
 pub fn without_prefix(line: &str) -> &str {
-    let bare = line.trim_start().trim_start_matches(['>', ' ']);
-    let end = bare.strip_prefix('[').and_then(|rest| rest.find("]:")).filter(|&end| end < 40);
-    end.map_or(bare, |end| without_prefix(&bare[end + 3..]))
+    prefix(line).1
+}
+
+/// The process that a log names before a line, such as `[rank0]` or `(Worker pid=7)`.
+#[must_use]
+pub fn process_of(line: &str) -> Option<&str> {
+    prefix(line).0
+}
+
+fn prefix(line: &str) -> (Option<&str>, &str) {
+    let bare = |text| str::trim_start(text).trim_start_matches(['>', ' ']);
+    let (mut process, mut rest) = (None, bare(line));
+    while let Some(length) = prefix_part(rest) {
+        let part = rest[..length].trim_end_matches(':');
+        let is_process = part.starts_with('(') || part.starts_with("[rank");
+        process = process.or(is_process.then_some(part));
+        rest = bare(&rest[length..]);
+    }
+    (process, rest)
+}
+
+/// The length of what a log wrote at the beginning of a line: a process, a place, a level or a time.
+fn prefix_part(line: &str) -> Option<usize> {
+    const LEVELS: [&str; 7] = ["DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL", "FATAL"];
+    if line.starts_with('[') {
+        let end = line.find(']').filter(|&end| end < 60)? + 1;
+        let behind = &line[end..];
+        let is_one = behind.starts_with([':', ' ']);
+        return is_one.then(|| end + usize::from(behind.starts_with(':')));
+    }
+    if line.starts_with('(') {
+        let end = line.find(')').filter(|&end| end < 80 && line[..end].contains("pid="))?;
+        return Some(end + 1);
+    }
+    let word = &line[..line.find(char::is_whitespace)?];
+    let is_of_time = |c: char| c.is_ascii_digit() || "-:./,TZ+".contains(c);
+    let is_time = word.starts_with(|c: char| c.is_ascii_digit())
+        && word.contains(['-', ':'])
+        && word.chars().all(is_of_time);
+    (is_time || LEVELS.contains(&word.trim_end_matches(':'))).then_some(word.len())
+}
+
+/// The text with single blanks in place of its line breaks, and without what a log writes before each line.
+#[must_use]
+pub fn joined(text: &str) -> String {
+    let lines = text.lines().map(without_prefix);
+    lines.flat_map(str::split_whitespace).take(4000).collect::<Vec<_>>().join(" ")
 }
 
 /// Whether it may be a text of which this is the beginning: without the bytes that texts do not have.
@@ -99,6 +163,41 @@ mod tests {
             found("out of > memory. Tried").is_empty() && found("outof memory. Tried").is_empty()
         );
         assert!(found("out of").is_empty() && found("").is_empty());
+    }
+
+    #[test]
+    fn colours_go_whether_they_were_pasted_or_not() {
+        for (text, plain) in [
+            ("\x1b[1;36m(EngineCore pid=7)\x1b[0;0m ERROR", "(EngineCore pid=7) ERROR"),
+            ("[1;36m(EngineCore pid=7)[0;0m ERROR", "(EngineCore pid=7) ERROR"),
+            ("\x1b[0;31mError\x1b[0m \x1b[K[rank0]: a[0] [m] [3]", "Error [rank0]: a[0] [m] [3]"),
+            ("ü[", "ü["),
+        ] {
+            assert_eq!(without_colors(text), plain);
+        }
+    }
+
+    #[test]
+    fn what_a_log_writes_before_a_line_is_left_out_and_names_the_process() {
+        let vllm = "(EngineCore pid=112) ERROR 05-01 14:39:06 [core.py:1131] 2.00 GiB";
+        for (line, process, rest) in [
+            (vllm, Some("(EngineCore pid=112)"), "2.00 GiB"),
+            (
+                "(Ray pid=7, ip=10.0.0.1)   File \"a\"",
+                Some("(Ray pid=7, ip=10.0.0.1)"),
+                "File \"a\"",
+            ),
+            ("> [rank3]:     main()", Some("[rank3]"), "main()"),
+            ("2025-11-14T09:33:56.23Z [rank0]: [rank0]: x", Some("[rank0]"), "x"),
+            ("2026-05-08 11:47:02.257 [Error] x", None, "x"),
+            ("(GPU 0; 8.00 GiB total capacity)", None, "(GPU 0; 8.00 GiB total capacity)"),
+            ("12.25 MiB free", None, "12.25 MiB free"),
+            ("[rank0]:", Some("[rank0]"), ""),
+            ("[1, 2][0] = 3", None, "[1, 2][0] = 3"),
+            ("", None, ""),
+        ] {
+            assert_eq!(prefix(line), (process, rest), "{line}");
+        }
     }
 
     #[test]

@@ -66,7 +66,8 @@ fn about(cause: Cause, numbers: &Numbers) -> Vec<String> {
              torch.cuda.set_per_process_memory_fraction below 1, so that PyTorch's cache does not \
              take everything. nvidia-smi shows whether other processes hold it"],
         Cause::HostMemory => &[
-            "Use fewer DataLoader workers, load less at a time, or request more memory for the job",
+            "Use fewer DataLoader workers, load less at a time, or request more memory for the job (on \
+             Windows, a larger page file)",
         ],
         Cause::Unknown => &[],
     };

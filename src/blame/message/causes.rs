@@ -167,36 +167,43 @@ fn fragmentation(numbers: &Numbers) -> Option<Finding> {
 }
 
 fn others(numbers: &Numbers) -> Option<Finding> {
-    let cause = Cause::OtherProcesses;
-    let free = numbers.free.unwrap_or(Amount::exact(0));
-    let missing = numbers.requested?.less(free);
-    let found = |amount: Amount| amount.bytes >= OF_OTHERS && amount.may_cover(missing);
-    if let Some(others) = numbers.others() {
-        let named: Vec<String> = numbers
-            .named
-            .iter()
-            .map(|(number, amount)| format!("process {number} holds {amount}"))
-            .collect();
-        let named =
-            if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) };
-        let explanation = format!(
-            "Other processes held {others} of this GPU{named}. Without them the request would have \
-             succeeded."
-        );
-        let bytes = Some(others.bytes);
-        return found(others).then_some(Finding { cause, is_certain: false, bytes, explanation });
+    let missing = match numbers.requested {
+        Some(requested) => requested.less(numbers.free.unwrap_or(Amount::exact(0))),
+        // Of a message that begins late the request is not known: then the device must be full.
+        None => numbers.free.filter(|free| free.bytes < LAST).map(|_| Amount::exact(0))?,
+    };
+    let is_enough = |amount: Amount| amount.bytes >= OF_OTHERS && amount.may_cover(missing);
+    let (amount, explanation) = match numbers.others() {
+        Some(others) => (others, of_named(numbers, others)),
+        // The message does not say what this process held: the rest is its context, or others.
+        None => numbers.rest().map(|rest| (rest, of_rest(numbers, rest)))?,
+    };
+    let (cause, bytes) = (Cause::OtherProcesses, Some(amount.bytes));
+    is_enough(amount).then_some(Finding { cause, is_certain: false, bytes, explanation })
+}
+
+fn of_named(numbers: &Numbers, others: Amount) -> String {
+    let named = numbers.named.iter();
+    let named: Vec<String> =
+        named.map(|(number, amount)| format!("process {number} holds {amount}")).collect();
+    let named = if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) };
+    let mut text = format!("Other processes held {others} of this GPU{named}.");
+    if numbers.requested.is_some() {
+        text += " Without them the request would have succeeded.";
     }
-    // The message does not say what this process held: the rest is its context, or others.
-    let rest = numbers.rest().filter(|&rest| found(rest))?;
-    let mut explanation = format!(
+    text
+}
+
+/// The words about memory that is neither free nor PyTorch's.
+fn of_rest(numbers: &Numbers, rest: Amount) -> String {
+    let mut text = format!(
         "{rest} of this GPU was neither free nor PyTorch's. It belongs to other processes, or to \
          libraries and the CUDA context of this one (usually below 1 GiB). nvidia-smi tells which."
     );
     if numbers.unallocated.is_none() {
-        explanation +=
-            " It includes PyTorch's free cache; the message does not say how much that is.";
+        text += " It includes PyTorch's free cache; the message does not say how much that is.";
     }
-    Some(Finding { cause, is_certain: false, bytes: Some(rest.bytes), explanation })
+    text
 }
 
 fn too_much(numbers: &Numbers) -> Option<Finding> {
@@ -256,56 +263,20 @@ pub(super) fn unknown() -> Finding {
     Finding { cause: Cause::Unknown, is_certain: false, bytes: None, explanation }
 }
 
-/// Where it was not PyTorch's allocator that found no memory, by the words of whoever did.
-pub(super) fn outside(text: &str) -> Option<Finding> {
-    const WORDS: [(&str, Cause, &str); 7] = [
-        (
-            "DefaultCPUAllocator: can't allocate memory",
-            Cause::HostMemory,
-            "The memory of the machine ran out, not that of a GPU. A snapshot of GPU memory tells \
-             nothing about it.",
-        ),
-        (
-            "CUBLAS_STATUS_ALLOC_FAILED",
-            Cause::OutsidePyTorch,
-            "cuBLAS found no memory for its workspace. It allocates from the driver and cannot use \
-             PyTorch's free cache.",
-        ),
-        (
-            "Failed to CUDA calloc",
-            Cause::OutsidePyTorch,
-            "NCCL found no memory for its buffers. It allocates from the driver and cannot use \
-             PyTorch's free cache.",
-        ),
-        (
-            "RESOURCE_EXHAUSTED: Out of memory",
-            Cause::OutsidePyTorch,
-            "This is the message of XLA (JAX, TensorFlow), whose allocator is not PyTorch's.",
-        ),
-        ("CUDA error: out of memory", Cause::OutsidePyTorch, DRIVER),
-        ("HIP error: out of memory", Cause::OutsidePyTorch, DRIVER),
-        ("UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY", Cause::OutsidePyTorch, DRIVER),
-    ];
-    let (_, cause, words) = WORDS.iter().find(|(words, ..)| text.contains(words))?;
-    let explanation = (*words).to_owned();
-    Some(Finding { cause: *cause, is_certain: true, bytes: None, explanation })
-}
-
-const DRIVER: &str = "The driver ran out of memory outside PyTorch's allocator: for this process's \
-                      context, a kernel's code or stack, or a library. This process or others had \
-                      filled the device; the message has no figures.";
-
 /// What the table of `memory_summary()` leaves as a cause.
 pub(super) fn of_summary(summary: &crate::blame::data::MemorySummary) -> Finding {
+    const NONE: &str = "No request had failed by then.";
     let rows = (summary.row("Allocated memory"), summary.row("GPU reserved memory"));
     let (Some(allocated), Some(reserved)) = rows else {
         let known = rows
             .0
             .map_or(String::new(), |row| format!(" At the peak {} were in tensors.", Size(row[1])));
-        let explanation = format!(
-            "The table ends before it says what PyTorch held, so the cause cannot be known.{known} \
-             Paste all of torch.cuda.memory_summary()."
-        );
+        let words = match summary.ooms {
+            Some(0) => format!("{NONE} The table ends before it says what PyTorch held."),
+            _ => "The table ends before it says what PyTorch held, so the cause cannot be known."
+                .to_owned(),
+        };
+        let explanation = format!("{words}{known} Paste all of torch.cuda.memory_summary().");
         return Finding { cause: Cause::Unknown, is_certain: false, bytes: None, explanation };
     };
     let cached = reserved[0].saturating_sub(allocated[0]);
@@ -320,7 +291,7 @@ pub(super) fn of_summary(summary: &crate::blame::data::MemorySummary) -> Finding
     );
     let share = reserved[1].saturating_sub(allocated[1]) as f64 / reserved[1].max(1) as f64;
     let (cause, words) = match summary.ooms {
-        Some(0) => (Cause::Unknown, "No request had failed by then."),
+        Some(0) => (Cause::Unknown, NONE),
         _ if share >= 2.0 * WORTH => (
             Cause::Fragmentation,
             "Fragmentation is possible. The table does not say which request failed, nor how large \

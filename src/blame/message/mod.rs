@@ -13,13 +13,15 @@ mod advice;
 mod amount;
 mod causes;
 mod numbers;
+mod outside;
+mod platform;
 mod summary;
 #[cfg(test)]
 mod tests;
 mod traceback;
 
 use super::data::Message;
-use crate::trace::text::{places_of, without_prefix};
+use crate::trace::text::{joined, places_of, without_colors};
 use numbers::Numbers;
 
 /// Where the numbers of a message begin: with these words, or with the word before them.
@@ -34,22 +36,33 @@ const REQUESTS: [&str; 5] = [
 const PARTS: [&str; 4] =
     ["total capacity", "total capacty", "is allocated by PyTorch", "reserved in total by PyTorch"];
 
+/// Bytes in which the figures stand that go before such words.
+const FIGURES: usize = 80;
+
 /// What a text tells that [`TraceError::text`](crate::trace::TraceError::text) holds, of the file of this name.
 #[must_use]
 pub fn explain(file: &str, text: &str) -> Message {
+    let text = &*without_colors(text);
     let table = summary::summary(text);
-    let places = places(text);
+    let mut places = places(text);
     let joined = places.first().map(|&at| joined(&text[at..]));
     let numbers = joined.as_deref().map(Numbers::read).unwrap_or_default();
-    let mut findings = match (&joined, causes::outside(text), &table) {
-        (Some(_), ..) => causes::findings(&numbers),
-        (None, Some(outside), _) => vec![outside],
+    let mut findings = match (&joined, outside::find(text), &table) {
+        (Some(_), ..) => outside::with_host(causes::findings(&numbers), text),
+        (None, Some((at, outside)), _) => {
+            places.push(at);
+            vec![outside]
+        }
         (None, None, Some((summary, _))) => vec![causes::of_summary(summary)],
         (None, None, None) => vec![causes::unknown()],
     };
     findings.dedup_by_key(|finding| finding.cause);
-    let stacks = places.iter().copied().chain([text.len()]);
-    let line = stacks.into_iter().find_map(|at| traceback::innermost(&text[..at]));
+    let line = places.iter().find_map(|&at| traceback::innermost(text, at));
+    let advice = advice::advice(&findings, &numbers);
+    let words = |text| platform::in_words_of(numbers.backend.as_deref(), text);
+    for finding in &mut findings {
+        finding.explanation = words(std::mem::take(&mut finding.explanation));
+    }
     let (summary, device) = table.map_or((None, None), |(table, device)| (Some(table), device));
     Message {
         file: file.to_owned(),
@@ -59,7 +72,7 @@ pub fn explain(file: &str, text: &str) -> Message {
         summary,
         line,
         more: places.len().saturating_sub(1) as u64,
-        advice: advice::advice(&findings, &numbers),
+        advice: advice.into_iter().map(words).collect(),
         findings,
     }
 }
@@ -72,8 +85,10 @@ fn places(text: &str) -> Vec<usize> {
         .collect();
     if found.is_empty() {
         let first = PARTS.iter().filter_map(|words| places_of(text, words).next()).min();
-        // Figures stand before the words, too.
-        found.extend(first.map(|at| text.floor_char_boundary(at.saturating_sub(80))));
+        // Figures stand before the words, too: on their line, or at the end of the one above.
+        let end = |at: usize| text[..at].rfind('\n').filter(|end| at - end < FIGURES).unwrap_or(at);
+        let begin = |at| text.floor_char_boundary(end(at).saturating_sub(FIGURES));
+        found.extend(first.map(begin));
     }
     found.sort_unstable();
     found
@@ -85,10 +100,4 @@ fn word_before(text: &str, at: usize) -> usize {
     let before = text[..at].trim_end();
     let before = before.strip_suffix(" backend").unwrap_or(before);
     before.rfind(|c| !is_of_word(c)).map_or(0, |at| text.ceil_char_boundary(at + 1))
-}
-
-/// The text with single blanks in place of its line breaks, and without what a log writes before each line.
-fn joined(text: &str) -> String {
-    let lines = text.lines().map(without_prefix);
-    lines.flat_map(str::split_whitespace).take(4000).collect::<Vec<_>>().join(" ")
 }

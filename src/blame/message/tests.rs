@@ -155,6 +155,46 @@ fn what_is_not_known_is_not_said() {
                    allocate memory: you tried to allocate 137438953472 bytes.");
     assert_eq!(causes(&host), [Cause::HostMemory]);
     assert!(!host.advice.iter().any(|text| text.contains("_record_memory_history")));
+    // Of a message without its beginning the request is not known: a device that others have filled is.
+    let part = "(GPU 0; 15.75 GiB total capacity; 79.11 MiB already allocated; 3.62 MiB free; \
+                86.00 MiB reserved in total by PyTorch)";
+    assert_eq!(causes(&of(part)), [Cause::OtherProcesses]);
+    assert!(!of(part).findings[0].explanation.contains("request"));
+    assert_eq!(causes(&of(&part.replace("3.62 MiB", "9.62 GiB"))), [Cause::Unknown]);
+}
+
+#[test]
+fn without_memory_of_the_host_a_driver_refuses_what_the_gpu_has() {
+    let host = "[enforce fail at ..\\c10\\core\\impl\\alloc_cpu.cpp:81] data. DefaultCPUAllocator: \
+                not enough memory: you tried to allocate 13107200 bytes.\n";
+    let free = message("20.00 MiB", "30.00 GiB", "", "1.00 GiB", "1.00 MiB");
+    let found = of(&format!("{host}{free}"));
+    assert_eq!(causes(&found), [Cause::HostMemory, Cause::FreeYetRefused]);
+    assert_eq!(found.findings[0].bytes, Some(13_107_200));
+    let full = message("2.00 GiB", "100.00 MiB", SELF, "77.00 GiB", "1.00 GiB");
+    assert_eq!(causes(&of(&format!("{full}\n{host}"))), [Cause::TooMuch, Cause::HostMemory]);
+    assert_eq!(causes(&of(host)), [Cause::HostMemory]);
+}
+
+#[test]
+fn an_answer_names_the_programs_of_the_platform() {
+    let cuda = message("2.00 MiB", "20.00 GiB", "", "40.00 GiB", "15.00 GiB");
+    let words = |text: &str| {
+        let found = of(text);
+        let explanations = found.findings.iter().map(|finding| finding.explanation.clone());
+        explanations.chain(found.advice.clone()).collect::<Vec<_>>().join("\n")
+    };
+    assert!(words(&cuda).contains("nvidia-smi for MIG") && words(&cuda).contains("torch.cuda."));
+    let hip = words(&cuda.replace("CUDA out", "HIP out"));
+    assert!(hip.contains("amd-smi for other") && hip.contains("torch.cuda."), "{hip}");
+    let xpu = words(&cuda.replace("CUDA out", "XPU out"));
+    assert!(xpu.contains("xpu-smi for other") && xpu.contains("torch.xpu.memory._dump"), "{xpu}");
+    for text in [hip, xpu] {
+        assert!(
+            !["nvidia", "MIG", "CUDA graph"].iter().any(|words| text.contains(words)),
+            "{text}"
+        );
+    }
 }
 
 #[test]
@@ -192,5 +232,9 @@ fn a_summary_tells_its_peaks_and_no_more() {
     assert_eq!(causes(&of(&rows(600))), [Cause::Fragmentation]);
     assert_eq!(causes(&of(&rows(990))), [Cause::TooMuch]);
     assert!(of(&rows(600)).findings.iter().all(|finding| !finding.is_certain));
-    assert_eq!(causes(&of(&rows(600).replace("OOMs: 1", "OOMs: 0"))), [Cause::Unknown]);
+    for text in [&*rows(600), head] {
+        let none = of(&text.replace("OOMs: 1", "OOMs: 0"));
+        assert_eq!(causes(&none), [Cause::Unknown]);
+        assert!(none.findings[0].explanation.starts_with("No request had failed"), "{text}");
+    }
 }

@@ -3,27 +3,50 @@
 use crate::blame::data::SourceLine;
 use crate::blame::files::{in_package, is_of_user};
 use crate::trace::Frame;
+use crate::trace::text::{process_of, without_prefix};
 
 /// Lines without a frame between two frames of one stack: the source line, its marks, what others write between.
 const BETWEEN: usize = 12;
 
-/// The innermost line that a user can change, of the stack that ends the text. The user's own files come first, then
-/// those of packages other than PyTorch.
-pub(super) fn innermost(before: &str) -> Option<SourceLine> {
-    let (mut frames, mut gap, mut arrow) = (Vec::new(), 0, 0);
-    for line in before.lines().rev() {
+/// The innermost line that a user can change, of the stack that ends in the message at this place. The user's own files
+/// come first, then those of packages other than PyTorch.
+///
+/// Other stacks say nothing of the request: those of other processes, those below the message, those that end in
+/// another exception, and those of a `raise` that passes the message on.
+pub(super) fn innermost(text: &str, at: usize) -> Option<SourceLine> {
+    let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
+    let process = process_of(&text[line..]);
+    let above = text[..line].lines().rev().filter(|line| process_of(line) == process);
+    let frames = stack(above)?;
+    let is_own = |frame: &&Frame| is_of_user(frame) && in_package(&frame.file).is_none();
+    let found = frames.iter().find(is_own).or_else(|| frames.iter().find(|f| is_of_user(f)))?;
+    let (file, function) = (found.file.to_string(), found.function.to_string());
+    Some(SourceLine { file, line: found.line, function })
+}
+
+/// The frames of the stack that these lines end with, the last of both first.
+fn stack<'a>(lines: impl Iterator<Item = &'a str>) -> Option<Vec<Frame>> {
+    let (mut frames, mut gap, mut arrow, mut source) = (Vec::new(), 0, 0, "");
+    for line in lines {
         if line.contains("Traceback (most recent call last)") && !frames.is_empty() {
             break;
         }
-        match frame(line) {
+        let bare = without_prefix(line);
+        match frame(bare) {
+            Some(_) if frames.is_empty() && source.starts_with("raise ") => return None,
             Some(frame) => {
                 let line = if frame.line == 0 { arrow } else { frame.line };
                 frames.push(Frame { line, ..frame });
                 gap = 0;
             }
+            None if frames.is_empty() && ends_another(bare) => return None,
             None => {
                 gap += 1;
-                arrow = marked(line).unwrap_or(arrow);
+                match marked(bare) {
+                    Some((number, code)) => (arrow, source) = (number, code),
+                    None if arrow == 0 => source = bare,
+                    None => {}
+                }
             }
         }
         // The message itself may be far below the stack, but a stack has no such holes.
@@ -31,15 +54,19 @@ pub(super) fn innermost(before: &str) -> Option<SourceLine> {
             break;
         }
     }
-    let is_own = |frame: &&Frame| is_of_user(frame) && in_package(&frame.file).is_none();
-    let found = frames.iter().find(is_own).or_else(|| frames.iter().find(|f| is_of_user(f)))?;
-    let (file, function) = (found.file.to_string(), found.function.to_string());
-    Some(SourceLine { file, line: found.line, function })
+    Some(frames)
+}
+
+/// `ValueError: bad`, below a stack: how another exception ends. A message that was wrapped leaves `RuntimeError:`.
+fn ends_another(line: &str) -> bool {
+    const ENDS: [&str; 4] = ["Error", "Exception", "Interrupt", "Exit"];
+    let name = line.split(':').next().unwrap_or(line);
+    let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || "._".contains(c));
+    is_name && ENDS.iter().any(|end| name.ends_with(end)) && !line.trim_end().ends_with(':')
 }
 
 fn frame(line: &str) -> Option<Frame> {
-    let line = plain(line);
-    python(&line).or_else(|| ipython(&line)).or_else(|| old_ipython(&line))
+    python(line).or_else(|| ipython(line)).or_else(|| old_ipython(line))
 }
 
 /// `File "train.py", line 31, in step`
@@ -72,12 +99,12 @@ fn old_ipython(line: &str) -> Option<Frame> {
     is_one.then(|| made(file, 0, function.split('(').next().unwrap_or("")))
 }
 
-/// The number of the line that IPython marks with an arrow.
-fn marked(line: &str) -> Option<u64> {
-    let line = plain(line);
+/// The number and the code of the line that IPython marks with an arrow.
+fn marked(line: &str) -> Option<(u64, &str)> {
     let (arrow, rest) = line.trim().split_once("> ")?;
     let is_arrow = !arrow.is_empty() && arrow.chars().all(|c| c == '-');
-    is_arrow.then(|| digits(rest.trim_start()))?.map(|(number, _)| number)
+    let (number, code) = is_arrow.then(|| digits(rest.trim_start()))??;
+    Some((number, code.trim_start()))
 }
 
 fn made(file: &str, line: u64, function: &str) -> Frame {
@@ -90,22 +117,16 @@ fn digits(text: &str) -> Option<(u64, &str)> {
     Some((text[..end].parse().ok()?, &text[end..]))
 }
 
-/// A line without the colours of a terminal.
-fn plain(line: &str) -> String {
-    let mut parts = line.split('\x1b');
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |text, part| {
-        let end = part.find(|c: char| c.is_ascii_alphabetic()).map_or(part.len(), |at| at + 1);
-        text + &part[end..]
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::text::without_colors;
 
+    /// Of a stack that ends in a message.
     fn line(text: &str) -> Option<(String, u64, String)> {
-        innermost(text).map(|found| (found.file, found.line, found.function))
+        let process = text.lines().next_back().and_then(process_of).unwrap_or_default();
+        let text = without_colors(&format!("{text}{process}: OutOfMemoryError: "));
+        innermost(&text, text.len()).map(|found| (found.file, found.line, found.function))
     }
 
     fn is(file: &str, line: u64, function: &str) -> Option<(String, u64, String)> {
@@ -149,5 +170,26 @@ mod tests {
             During handling of the above exception, another exception occurred:\n\n\
             Traceback (most recent call last):\n  File \"b.py\", line 2, in g\n    y\n";
         assert_eq!(line(text), is("b.py", 2, "g"));
+    }
+
+    #[test]
+    fn a_stack_that_does_not_end_in_the_message_says_nothing_of_the_request() {
+        let frame = "  File \"a.py\", line 1, in f\n";
+        assert_eq!(line(&format!("{frame}    x()\n    ^^^\n")), is("a.py", 1, "f"));
+        assert_eq!(line(&format!("{frame}    x()\nValueError: bad\n\n2026-05-01 ERROR\n")), None);
+        assert_eq!(line(&format!("{frame}    raise Exception(\n    ^^^^\n")), None);
+        assert_eq!(line("a.py in f(x)\n      1 y\n----> 2 raise Exception(\n      3 z\n"), None);
+        let message = |tag: &str| format!("{tag}torch.OutOfMemoryError: ");
+        for (stack, own) in [
+            ("(EngineCore pid=104) ", "(APIServer pid=1) "),
+            ("[rank1]: ", "[rank0]: "),
+            ("[rank1]: ", ""),
+            ("", "[rank1]: "),
+        ] {
+            let text =
+                format!("{own}{frame}{stack}  File \"b.py\", line 2, in g\n{}", message(own));
+            let found = innermost(&text, text.len()).map(|found| found.file);
+            assert_eq!(found.as_deref(), Some("a.py"), "{text}");
+        }
     }
 }

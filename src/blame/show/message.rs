@@ -10,7 +10,7 @@ use crate::units::{Bytes, Grouped, Size};
 #[must_use]
 pub fn message_text(message: &Message, look: Look) -> String {
     let mut parts = vec![Section::words(headline(message))];
-    let rows = rows(&message.numbers);
+    let rows = rows(&message.numbers, message.backend.as_deref());
     if !rows.is_empty() {
         parts.push(Section::new("", &["where the memory was", "bytes"], rows));
     }
@@ -58,19 +58,22 @@ fn headline(message: &Message) -> String {
 }
 
 /// What the figures say of the device's memory, part by part.
-fn rows(numbers: &MessageNumbers) -> Vec<Vec<String>> {
+fn rows(numbers: &MessageNumbers, backend: Option<&str>) -> Vec<Vec<String>> {
     let rest = || {
         let parts = [numbers.allocated_bytes?, numbers.free_bytes?, numbers.unallocated_bytes?];
         numbers.total_bytes?.checked_sub(parts.iter().sum())
     };
     let is_split = numbers.outside_pytorch_bytes.is_some();
+    let context = format!("{} context", backend.unwrap_or("CUDA"));
+    let outside = format!("this process outside PyTorch: {context}, libraries");
+    let rest_of_all = format!("the {context}, libraries and other processes");
     let parts: [(&str, Option<Bytes>); 8] = [
         ("live tensors", numbers.allocated_bytes),
         ("  of them in private pools, such as CUDA graphs'", numbers.private_pool_bytes),
         ("free in PyTorch's cache", numbers.unallocated_bytes),
-        ("this process outside PyTorch: CUDA context, libraries", numbers.outside_pytorch_bytes),
+        (&outside, numbers.outside_pytorch_bytes),
         ("other processes", numbers.others_bytes),
-        ("the CUDA context, libraries and other processes", rest().filter(|_| !is_split)),
+        (&rest_of_all, rest().filter(|_| !is_split)),
         ("free on the device", numbers.free_bytes),
         ("the device", numbers.total_bytes),
     ];

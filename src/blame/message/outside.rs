@@ -1,0 +1,74 @@
+//! Memory that ran out elsewhere: in the host, in the driver or in a library, by the words of whoever found none.
+//!
+//! Such words have no figures of a GPU. Where the text has PyTorch's own message, too, only the host's memory matters:
+//! a driver without it may refuse memory that the GPU has.
+
+use super::amount::Amount;
+use crate::blame::data::{Finding, MessageCause as Cause};
+use crate::trace::text::{joined, places_of};
+
+const WORDS: [(&str, Cause, &str); 8] = [
+    ("DefaultCPUAllocator: can't allocate memory", Cause::HostMemory, HOST),
+    ("DefaultCPUAllocator: not enough memory", Cause::HostMemory, HOST),
+    (
+        "CUBLAS_STATUS_ALLOC_FAILED",
+        Cause::OutsidePyTorch,
+        "cuBLAS found no memory for its workspace. It allocates from the driver and cannot use \
+         PyTorch's free cache.",
+    ),
+    (
+        "Failed to CUDA calloc",
+        Cause::OutsidePyTorch,
+        "NCCL found no memory for its buffers. It allocates from the driver and cannot use \
+         PyTorch's free cache.",
+    ),
+    (
+        "RESOURCE_EXHAUSTED: Out of memory",
+        Cause::OutsidePyTorch,
+        "This is the message of XLA (JAX, TensorFlow), whose allocator is not PyTorch's.",
+    ),
+    ("CUDA error: out of memory", Cause::OutsidePyTorch, DRIVER),
+    ("HIP error: out of memory", Cause::OutsidePyTorch, DRIVER),
+    ("UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY", Cause::OutsidePyTorch, DRIVER),
+];
+
+const HOST: &str = "The memory of the machine ran out, not that of a GPU. A snapshot of GPU memory \
+                    tells nothing about it.";
+const DRIVER: &str = "The driver ran out of memory outside PyTorch's allocator: for this process's \
+                      context, a kernel's code or stack, or a library. This process or others had \
+                      filled the device; the message has no figures.";
+
+/// Where such words stand, and what they say.
+pub(super) fn find(text: &str) -> Option<(usize, Finding)> {
+    let mut found = WORDS.iter().filter_map(|(words, cause, explanation)| {
+        let at = places_of(text, words).next()?;
+        let bytes = host_bytes(&joined(&text[at..])).filter(|_| *cause == Cause::HostMemory);
+        let explanation = (*explanation).to_owned();
+        Some((at, Finding { cause: *cause, is_certain: true, bytes, explanation }))
+    });
+    found.next()
+}
+
+/// The bytes of `you tried to allocate 13107200 bytes`.
+fn host_bytes(text: &str) -> Option<u64> {
+    let (_, rest) = text.split_once("tried to allocate ")?;
+    Amount::read(rest).map(|(amount, _)| amount.bytes)
+}
+
+/// Findings of a message, with what the rest of the text says of the host's memory. It explains why a driver refuses.
+pub(super) fn with_host(mut findings: Vec<Finding>, text: &str) -> Vec<Finding> {
+    let found = find(text).map(|(_, found)| found).filter(|it| it.cause == Cause::HostMemory);
+    let Some(host) = found else { return findings };
+    let is_refused = |one: &Finding| one.cause == Cause::FreeYetRefused;
+    let explanation = "The memory of the machine ran out, too: the text has the message of \
+                       DefaultCPUAllocator."
+        .to_owned();
+    if findings.iter().any(is_refused) {
+        let explanation = explanation
+            + " Without host memory a driver may refuse what the GPU has, on Windows above all.";
+        findings.insert(0, Finding { explanation, is_certain: false, ..host });
+    } else {
+        findings.push(Finding { explanation, ..host });
+    }
+    findings
+}
