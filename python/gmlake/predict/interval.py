@@ -10,6 +10,7 @@ The sources have nothing to do with each other, so their bytes are added.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from . import simulator
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 # Bytes of the best guess, and at least this many: "What no source explains" in reports/predict.md.
 UNEXPLAINED, SEGMENT = 0.0035, 2 << 20
+
+# What is read where a value decides; floats are mostly printed.
+DECIDES = re.compile(r"^size of|values? of (bool|u?int\d+)")
 
 
 def shares(best: int, facts: Facts, clock: Sequence[int], values: Sequence[int]) -> list[Share]:
@@ -52,8 +56,8 @@ def workspaces(facts: Facts) -> Share:
 
 
 def deciders(reads: Sequence[UnknownRead]) -> Iterator[UnknownRead]:
-    """Reads that may decide what is requested: sizes, and conditions."""
-    return (read for read in reads if read["what"].startswith(("size of", "a value of bool")))
+    """Reads that may decide what is requested: sizes, conditions and whole numbers."""
+    return (read for read in reads if DECIDES.search(read["what"]))
 
 
 def deciding(reads: Sequence[UnknownRead]) -> str:

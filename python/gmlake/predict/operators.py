@@ -18,7 +18,7 @@ from torch import Tensor
 
 from . import equivalents, host, presumed, scalars
 from .readbacks import READBACKS
-from .routing import CHOOSE
+from .routing import CHOOSE, is_router
 from .shadow import clear, prepare, span
 from .spared import LARGE as LARGE_ON_HOST
 
@@ -371,14 +371,16 @@ class Operator:
 
     def routed(self, args: Sequence[Any]) -> Callable[[Tensor], Any] | None:
         """What the host sees of a router's scores that nobody computed; none of other operators."""
-        routing = self.values.routing
-        if routing is None or self.name not in CHOOSE:
+        if self.name not in CHOOSE:
             return None
-        chosen = args[1] if self.name == "topk" else 1
+        chosen, routing = args[1] if self.name == "topk" else 1, self.values.routing
 
         def seen(tensor: Tensor) -> Any:
             known = not tensor.is_cuda or not tensor.numel() or self.shadow.touched(tensor)
-            return self.seen(tensor) if known or not routing.routes(tensor) else routing.scores(tensor, chosen)
+            if known or not is_router(tensor):
+                return self.seen(tensor)
+            self.values.routed += 1
+            return routing.scores(tensor, chosen) if routing and routing.fits(tensor) else self.seen(tensor)
 
         return seen
 

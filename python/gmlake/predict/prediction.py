@@ -22,17 +22,23 @@ from .outputs import Unseen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .order import Task
+    from .order import Order, Task
     from .run import Files, Workshop
 
 # A run that bounds may take so much longer than the best guess: a program may wait for the GPU
 # in a way that never ends on another one.
 PATIENCE = 5
 
+# What tokens may choose. Ranks that run together need some choice: without tokens, one may wait for another for ever.
+ROUTINGS = ["balanced", "skew:2"]
+TOGETHER = "W4"
+
 
 def predict(workshop: Workshop, task: Task, files: Files) -> list[Rank]:
     """Every rank's numbers, as they stand in the JSON, in the order of the ranks."""
     ranks, is_interval = task.ranks, task.events == "interval"
+    if ranks.together and task.order.routing is None:
+        task = replace(task, order=replace(task.order, routing=TOGETHER))
     best = workshop.run(replace(task, events="clock") if is_interval else task, files)
     with tempfile.TemporaryDirectory(dir=workshop.folder) as folder:
         others = Bounds([], [])
@@ -76,7 +82,7 @@ def bounds(workshop: Workshop, task: Task, best: Sequence[Facts], folder: str) -
     limit = PATIENCE * (10 + max(facts.seconds for facts in best))
 
     def run(other: Task) -> list[Facts]:
-        name = f"{folder}/{other.events}-{other.order.assume}"
+        name = f"{folder}/{other.events}-{other.order.assume}-{other.order.routing}".replace(":", "")
         with open(os.devnull, "w") as nowhere:
             return workshop.run(other, Unseen(name, nowhere), limit)
 
@@ -84,13 +90,19 @@ def bounds(workshop: Workshop, task: Task, best: Sequence[Facts], folder: str) -
     if task.ranks.launched or any(map(is_contested, best)):
         clock = [replace(task, events=events) for events in ("fast", "slow")]
     if not task.ranks.launched and any(map(is_decided, best)):
-        other = [each for each in ASSUMED if each != task.order.assume]
-        values = [replace(task, order=replace(task.order, assume=each), events="clock") for each in other]
+        values = [replace(task, order=order, events="clock") for order in otherwise(task.order, best)]
     if task.ranks.launched:
         # All ranks must make the same runs in the same order.
         return Bounds([run(each) for each in clock], [])
     runs = workshop.each(run, [*clock, *values]) if clock or values else []
     return Bounds(runs[: len(clock)], runs[len(clock):])
+
+
+def otherwise(order: Order, best: Sequence[Facts]) -> list[Order]:
+    """The order with other values: where tokens choose experts, with other choices."""
+    if any(each.routed for facts in best for each in [facts, *facts.processes]):
+        return [replace(order, routing=each) for each in ROUTINGS if each != order.routing]
+    return [replace(order, assume=each) for each in ASSUMED if each != order.assume]
 
 
 def rank_of(rank: int, facts: Facts, others: Bounds) -> Rank:
@@ -130,7 +142,7 @@ def with_peaks(rank: Rank, facts: Facts, others: Bounds) -> Rank:
     shares = interval.shares(best.reserved, facts, clock, values) if is_whole else []
     low, high = (sum(getattr(share, side) for share in shares) for side in ("below", "above"))
     return replace(
-        rank, reserved_peak_bytes=best.reserved, reserved_peak_bytes_low=max(best.active, best.reserved - low),
+        rank, reserved_peak_bytes=best.reserved, reserved_peak_bytes_low=max(0, best.reserved - low),
         reserved_peak_bytes_high=best.reserved + high, active_peak_bytes=best.active,
         open_ends=sum(map(len, others)) - len(clock) - len(values), allocators=best.needs, interval=shares,
     )

@@ -25,6 +25,12 @@ MOST_EXPERTS = 512
 HOT, SPREAD, DEAD, ROTATING, BURST = {1, 2}, 3, 5, 6, 7
 
 
+def is_router(scores: torch.Tensor) -> bool:
+    """Whether these may be scores of tokens for experts: of more tokens than experts."""
+    experts = scores.shape[-1] if scores.dim() > 1 else 0
+    return 1 < experts <= MOST_EXPERTS and scores.numel() > experts * experts and scores.is_floating_point()
+
+
 class Routing:
     """A scenario."""
 
@@ -36,11 +42,9 @@ class Routing:
         self._shares = torch.tensor(it.shares, dtype=torch.float32, device="cpu") if it.shares else None
         self._is_even = not self._workload and not self._factor and not it.shares
 
-    def routes(self, scores: torch.Tensor) -> bool:
-        """Whether these are scores of tokens for experts."""
-        experts = scores.shape[-1] if scores.dim() > 1 else 0
-        fits = self._shares is None or len(self._shares) == experts
-        return 1 < experts <= MOST_EXPERTS and scores.is_floating_point() and fits
+    def fits(self, scores: torch.Tensor) -> bool:
+        """Whether the scenario has a share for each of the experts."""
+        return self._shares is None or len(self._shares) == scores.shape[-1]
 
     def scores(self, tensor: torch.Tensor, chosen: int) -> torch.Tensor:
         """Scores in place of these, of which each token chooses the `chosen` largest."""

@@ -47,6 +47,8 @@ def mode(kind: str = "integers", assume: str = "zeros", routing: Routing | None 
 class Off(contextlib.nullcontext[None]):
     """Nothing is computed, and nothing noticed."""
 
+    routed = 0
+
     def unknown_reads(self) -> list[UnknownRead]:
         """None: nothing is noticed."""
         return []
@@ -62,6 +64,7 @@ class Values:
         self.assumption, self.routing = Assumption(assume), routing
         self.reads = UnknownReads()
         self.computed = 0
+        self.routed = 0  # choices of experts by scores that nobody computed
         self.failed: dict[str, str] = {}  # operators that the host could not compute, and why
         self.quiet = threading.local()
         self.registered: dict[str, Any] = {}  # namespace: torch.library.Library
