@@ -11,31 +11,28 @@ use rustc_hash::FxHashMap;
 use super::categories::Categories;
 use super::data::{BlockLife, By, EventIndex, History, Life, NamedStack, Origin, SegmentLife};
 use super::names::Namer;
+use super::refusal::refused_at;
 use crate::allocator::Allocation;
 use crate::drive::{Observer, Step};
-use crate::sim::{Choice, Ground, Opened, Owner, RunError, Setup, Simulated, Stage, prepare};
+use crate::sim::{Choice, Ground, Opened, Owner, RunError, Scenario, Simulated, Stage};
 use crate::trace::{Action, AllocId, Event, EventKind};
 use crate::units::Bytes;
 
-/// Every block and every segment of a run of `choice`.
+/// Every block and every segment of a run. On the way, what is held at the peak and where memory ran out is remembered,
+/// so that [`loss`](super::loss) and [`refusal`](super::refusal) replay nothing.
 ///
 /// # Errors
 /// If the simulation comes to no result.
-pub fn history(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<History, RunError> {
-    let trace = &opened.trace;
-    let mut stage = prepare(opened, choice, setup)?;
+pub fn history(scenario: &Scenario<'_>) -> Result<History, RunError> {
+    let mut stage = scenario.stage()?;
     let mut ground = Ground::default();
-    let mut writer = Writer::new(opened, choice);
+    let mut writer = Writer::new(scenario.opened, &scenario.choice);
     writer.adopt(&stage, &mut ground);
     stage.watch_ground(ground);
-    let _ = stage.advance(trace.events.len(), &mut writer)?;
-    writer.history.ooms = stage
-        .replay
-        .outcome
-        .ooms
-        .iter()
-        .map(|oom| (oom.event as EventIndex, oom.requested))
-        .collect();
+    let failed = refused_at(scenario)?.map(|(_, seen_at)| seen_at);
+    scenario.follow(&mut stage, failed.as_slice(), &mut writer)?;
+    let ooms = stage.replay.outcome.ooms.iter();
+    writer.history.ooms = ooms.map(|oom| (oom.event as EventIndex, oom.requested)).collect();
     Ok(writer.history)
 }
 

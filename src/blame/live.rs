@@ -3,7 +3,7 @@
 use super::{BlameError, Question, moments};
 use crate::allocator::BlockUse;
 use crate::run::{Moment, Peak};
-use crate::sim::{Opened, at_event, run};
+use crate::sim::Opened;
 use crate::trace::{EventKind, Trace};
 use crate::units::Bytes;
 
@@ -27,15 +27,14 @@ pub(super) struct Found {
 }
 
 /// What is live at the moment that is asked about.
-pub(super) fn find(opened: &Opened, question: &Question) -> Result<Found, BlameError> {
-    let Some((choice, setup)) = &question.allocator else {
+pub(super) fn find(opened: &Opened, question: &Question<'_>) -> Result<Found, BlameError> {
+    let Some(scenario) = &question.scenario else {
         let (event, words) = question.at.resolve(opened, None)?;
         let blocks = event.map_or_else(Vec::new, |event| after(&opened.trace, event));
         return Ok(Found { blocks, moment: moments::moment(opened, event), words, reserved: None });
     };
-    let summary = run(opened, choice, setup)?;
-    let (event, words) = question.at.resolve(opened, Some(&summary))?;
-    let held = at_event(opened, choice, setup, event)?;
+    let (event, words) = question.at.resolve(opened, Some(scenario.run()?))?;
+    let held = scenario.state_at(event)?;
     let reserved = Some(held.usage.reserved);
     Ok(Found { blocks: in_use(&held), moment: held.moment, words, reserved })
 }

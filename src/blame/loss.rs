@@ -8,11 +8,10 @@ use rustc_hash::FxHashMap;
 
 use super::data::{By, Loss, LossGrowth, LossRow};
 use super::names::Namer;
-use super::tenants::Tenants;
 use super::{BlameError, step_of};
-use crate::allocator::{BlockKind, BlockUse, BlockView, find};
+use crate::allocator::{BlockKind, BlockUse, BlockView, Options, find};
 use crate::run::{Cause, Causes, Peak};
-use crate::sim::{Choice, Opened, Setup, at_stage, prepare, run};
+use crate::sim::{Choice, Opened, Scenario};
 use crate::units::Bytes;
 
 /// Memory that a tensor uses through stitched addresses: whose it is does not show.
@@ -24,20 +23,13 @@ const NEVER_USED: &str = "held since the recording began";
 ///
 /// # Errors
 /// If the simulation comes to no result.
-pub fn loss(
-    opened: &Opened,
-    choice: &Choice,
-    setup: &Setup,
-    by: By,
-    innermost: bool,
-) -> Result<Loss, BlameError> {
-    let summary = run(opened, choice, setup)?;
-    let event = summary.peak_event.map(|event| event as usize);
-    let mut stage = prepare(opened, choice, setup)?;
-    let mut tenants = Tenants::default();
-    let peak = at_stage(opened, &mut stage, event, &mut tenants)?;
+pub fn loss(scenario: &Scenario<'_>, by: By, innermost: bool) -> Result<Loss, BlameError> {
+    let (opened, summary) = (scenario.opened, scenario.run()?);
+    let event = scenario.peak_event()?;
+    let left = scenario.left_behind()?;
+    let peak = scenario.peak()?;
     let mut namer = Namer::new(opened, by, innermost);
-    let rows = rows(opened, &peak, &tenants, &mut namer);
+    let rows = rows(opened, &peak, left, &mut namer);
     let growth = peak.growth.as_ref().zip(event).map(|(growth, event)| LossGrowth {
         name: namer.name(event, growth.requested),
         requested_bytes: growth.requested,
@@ -46,8 +38,8 @@ pub fn loss(
     Ok(Loss {
         file: opened.file.clone(),
         device: opened.trace.device,
-        allocator: choice.spec.name.to_owned(),
-        options: choice.options.rows(),
+        allocator: scenario.choice.spec.name.to_owned(),
+        options: scenario.choice.options.rows(),
         event: event.map(|event| event as u64),
         step: event.and_then(|event| step_of(opened, event)),
         reserved_bytes: peak.usage.reserved,
@@ -57,7 +49,7 @@ pub fn loss(
         by,
         growth,
         rows,
-        expandable_bytes: expandable(opened, choice, setup)?,
+        expandable_bytes: expandable(scenario)?,
     })
 }
 
@@ -67,16 +59,14 @@ fn largest_free(peak: &Peak) -> Bytes {
 }
 
 /// What PyTorch would hold with expandable segments.
-fn expandable(
-    opened: &Opened,
-    choice: &Choice,
-    setup: &Setup,
-) -> Result<Option<Bytes>, BlameError> {
-    let Some(spec) = find("expandable").filter(|spec| spec.name != choice.spec.name) else {
+fn expandable(scenario: &Scenario<'_>) -> Result<Option<Bytes>, BlameError> {
+    let Some(spec) = find("expandable").filter(|spec| spec.name != scenario.choice.spec.name)
+    else {
         return Ok(None);
     };
-    let other = Choice { spec, options: crate::allocator::Options::default() };
-    let summary = run(opened, &other, setup)?;
+    let other = Choice { spec, options: Options::default() };
+    let other = scenario.beside(other, scenario.setup.clone());
+    let summary = other.run()?;
     Ok(Some(summary.reserved_peak_bytes).filter(|_| summary.oom_count == 0))
 }
 
@@ -102,15 +92,14 @@ impl Sums {
     }
 }
 
-fn rows(opened: &Opened, peak: &Peak, tenants: &Tenants, namer: &mut Namer) -> Vec<LossRow> {
+fn rows(
+    opened: &Opened,
+    peak: &Peak,
+    left: &FxHashMap<u64, usize>,
+    namer: &mut Namer,
+) -> Vec<LossRow> {
     let views: Vec<BlockView> = peak.blocks.iter().map(|block| block.view).collect();
     let neighbours = neighbours(&views);
-    let is_left =
-        |place: &usize| views[*place].state == BlockUse::Free && neighbours[*place] == [None, None];
-    let left: Vec<usize> = (0..views.len()).filter(is_left).collect();
-    let free: Vec<&BlockView> = left.iter().map(|&place| &views[place]).collect();
-    let last: FxHashMap<usize, Option<usize>> =
-        left.iter().copied().zip(tenants.last(&free)).collect();
     let mut name = |place: usize| match peak.blocks[place].since {
         Some(since) => namer.name(since.event as usize, views[place].requested),
         None => STITCHED.to_owned(),
@@ -132,7 +121,7 @@ fn rows(opened: &Opened, peak: &Peak, tenants: &Tenants, namer: &mut Namer) -> V
         }
     }
     for (place, cause, bytes) in unpinned {
-        let tenant = last.get(&place).copied().flatten();
+        let tenant = left.get(&views[place].at.0).copied();
         let name = tenant.map(|event| namer.name(event, opened.trace.events[event].size));
         sums.add(cause, name.unwrap_or_else(|| NEVER_USED.to_owned()), bytes, bytes);
     }

@@ -22,7 +22,6 @@ mod names;
 mod recorded_oom;
 mod refusal;
 pub mod show;
-mod tenants;
 
 pub use data::*;
 pub use difference::{Tolerance, diff};
@@ -37,9 +36,8 @@ pub use refusal::refusal;
 
 use rustc_hash::FxHashMap;
 
-use crate::allocator::Choice;
 use crate::run::Moment;
-use crate::sim::{Opened, RunError, Setup};
+use crate::sim::{Opened, RunError, Scenario};
 use crate::trace::Gap;
 use crate::units::Bytes;
 use categories::Categories;
@@ -47,15 +45,15 @@ use live::Live;
 
 /// What is asked about a recording.
 #[derive(Debug, Clone, Default)]
-pub struct Question {
+pub struct Question<'o> {
     /// The moment.
     pub at: At,
     /// The kind of name.
     pub by: By,
     /// Whether every frame counts, not only lines that a user can change.
     pub innermost: bool,
-    /// The allocator whose moment it is, and the world that it runs in; `None`: the program alone.
-    pub allocator: Option<(Choice, Setup)>,
+    /// The run whose moment it is; `None`: the program alone.
+    pub scenario: Option<Scenario<'o>>,
 }
 
 /// Why there is no answer.
@@ -73,18 +71,22 @@ pub enum BlameError {
 ///
 /// # Errors
 /// If there is no such moment, or the simulation fails.
-pub fn blame(opened: &Opened, question: &Question) -> Result<Blame, BlameError> {
+pub fn blame(opened: &Opened, question: &Question<'_>) -> Result<Blame, BlameError> {
     blame_by(opened, question, &mut Namer::new(opened, question.by, question.innermost))
 }
 
 /// The same, by the names that a namer gives.
-fn blame_by(opened: &Opened, question: &Question, namer: &mut Namer) -> Result<Blame, BlameError> {
+fn blame_by(
+    opened: &Opened,
+    question: &Question<'_>,
+    namer: &mut Namer,
+) -> Result<Blame, BlameError> {
     let found = live::find(opened, question)?;
     let step = found.moment.and_then(|moment| step_of(opened, moment.event as usize));
     let mut blame = Blame::new(question.by, found.words, found.moment, step);
     blame.file.clone_from(&opened.file);
     blame.device = opened.trace.device;
-    blame.allocator = question.allocator.as_ref().map(|(choice, _)| choice.spec.name.to_owned());
+    blame.allocator = question.scenario.as_ref().map(|run| run.choice.spec.name.to_owned());
     blame.reserved_bytes = found.reserved;
     blame.live_bytes = found.blocks.iter().map(|block| block.bytes).sum();
     for block in &found.blocks {
@@ -102,7 +104,7 @@ fn blame_by(opened: &Opened, question: &Question, namer: &mut Namer) -> Result<B
 ///
 /// # Errors
 /// As [`blame`].
-pub fn folded(opened: &Opened, question: &Question) -> Result<Vec<(String, u64)>, BlameError> {
+pub fn folded(opened: &Opened, question: &Question<'_>) -> Result<Vec<(String, u64)>, BlameError> {
     let found = live::find(opened, question)?;
     let namer = Namer::new(opened, By::Stack, true);
     let mut bytes: FxHashMap<u32, (usize, u64)> = FxHashMap::default();
@@ -131,7 +133,7 @@ pub fn folded(opened: &Opened, question: &Question) -> Result<Vec<(String, u64)>
 /// As [`blame`].
 pub fn verdicts(
     opened: &Opened,
-    question: &Question,
+    question: &Question<'_>,
 ) -> Result<Vec<(Category, Category, String, u64)>, BlameError> {
     let found = live::find(opened, question)?;
     let mut categories = Categories::new(opened);

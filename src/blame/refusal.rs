@@ -9,7 +9,7 @@ use crate::alloc_conf::TorchVersion;
 use crate::allocator::{BlockKind, BlockUse, Options, Role, Spec, by_default, find};
 use crate::plan::{Card, DEFAULT_RESERVE};
 use crate::run::{Cause, Causes, Peak, RunSummary};
-use crate::sim::{Choice, Conf, Memory, Opened, Setup, Stage, at_event, run};
+use crate::sim::{Choice, Conf, Memory, Opened, RunError, Scenario, Setup, Stage};
 use crate::trace::PoolId;
 use crate::tune::single_settings;
 use crate::units::Bytes;
@@ -18,27 +18,18 @@ use crate::units::Bytes;
 ///
 /// # Errors
 /// If memory never ran out, or the simulation fails.
-pub fn refusal(
-    opened: &Opened,
-    choice: &Choice,
-    setup: &Setup,
-    by: By,
-    innermost: bool,
-) -> Result<Refusal, BlameError> {
-    let summary = run(opened, choice, setup)?;
-    let failed = summary.first_oom_event.map(|event| event as usize);
-    let found = failed.or_else(|| opened.trace.first_failure());
-    let event = found.ok_or_else(|| MomentError::NoOom(opened.file.clone()))?;
-    // Where only the recording ran out, the simulated device would serve it: look at what was before.
-    let last = if failed.is_some() { Some(event) } else { event.checked_sub(1) };
-    let held = at_event(opened, choice, setup, last)?;
+pub fn refusal(scenario: &Scenario<'_>, by: By, innermost: bool) -> Result<Refusal, BlameError> {
+    let Scenario { opened, choice, setup, .. } = scenario;
+    let found = refused_at(scenario)?;
+    let (event, seen_at) = found.ok_or_else(|| MomentError::NoOom(opened.file.clone()))?;
+    let held = scenario.state_at(seen_at)?;
     let mut namer = Namer::new(opened, by, innermost);
     let request = opened.trace.events[event];
     let name = namer.name(event, request.size);
-    let served_by = served_by(opened, choice, setup, event)?;
+    let served_by = served_by(scenario, event)?;
     let (card, expandable_card) = match opened.coverage.is_lower_bound() {
         true => (None, None),
-        false => cards(opened, choice, setup, served_by.iter().any(|served| served.runs_job))?,
+        false => cards(scenario, served_by.iter().any(|served| served.runs_job))?,
     };
     Ok(Refusal {
         file: opened.file.clone(),
@@ -57,11 +48,23 @@ pub fn refusal(
         free: free(&held),
         held: rows(opened, &in_use(&held), &mut namer),
         served_by,
-        also_served_by: around_pools(opened, choice, setup, event)?,
+        also_served_by: around_pools(scenario, event)?,
         not_short_of: not_short_of(opened, setup),
         coverage: opened.coverage.clone(),
         card,
         expandable_card,
+    })
+}
+
+/// The event at which memory first ran out, and the one after which to look at what is held.
+pub(super) fn refused_at(
+    scenario: &Scenario<'_>,
+) -> Result<Option<(usize, Option<usize>)>, RunError> {
+    let failed = scenario.run()?.first_oom_event.map(|event| event as usize);
+    Ok(match failed {
+        Some(event) => Some((event, Some(event))),
+        // Only the recording ran out, and the simulated device would serve it: look at what was before.
+        None => scenario.opened.trace.first_failure().map(|event| (event, event.checked_sub(1))),
     })
 }
 
@@ -72,12 +75,8 @@ fn not_short_of(opened: &Opened, setup: &Setup) -> Option<Bytes> {
 }
 
 /// What serves a request of a private pool while PyTorch keeps the cache of all others.
-fn around_pools(
-    opened: &Opened,
-    choice: &Choice,
-    setup: &Setup,
-    event: usize,
-) -> Result<Vec<&'static str>, BlameError> {
+fn around_pools(scenario: &Scenario<'_>, event: usize) -> Result<Vec<&'static str>, BlameError> {
+    let Scenario { opened, choice, setup, .. } = scenario;
     let is_private = opened.trace.events[event].pool != PoolId::DEFAULT;
     if !is_private || choice.spec.role != Role::PyTorch || setup.memory(opened).is_none() {
         return Ok(Vec::new());
@@ -94,8 +93,8 @@ fn around_pools(
     let version = TorchVersion { minor: 13, ..TorchVersion::V2_11 };
     if setup.version(opened) < version {
         let later = Setup { version, follows_file: false, ..setup.clone() };
-        let summary = run(opened, choice, &later)?;
-        if served(&summary, event, None).is_some() {
+        let later = scenario.beside(choice.clone(), later);
+        if served(later.run()?, event, None).is_some() {
             found.push("with PyTorch 2.13 or later, unless a CUDA graph is being captured");
         }
     }
@@ -130,12 +129,8 @@ fn free(held: &Peak) -> Vec<UnusableFree> {
 }
 
 /// The allocators and settings that one could use and that serve the request under the same limit.
-fn served_by(
-    opened: &Opened,
-    choice: &Choice,
-    setup: &Setup,
-    event: usize,
-) -> Result<Vec<Served>, BlameError> {
+fn served_by(scenario: &Scenario<'_>, event: usize) -> Result<Vec<Served>, BlameError> {
+    let Scenario { opened, choice, setup, .. } = scenario;
     // Inside a `MemPool` or a capture only PyTorch's own allocator is at work.
     let is_private = opened.trace.events[event].pool != PoolId::DEFAULT;
     let is_other = |spec: &Spec| {
@@ -150,10 +145,9 @@ fn served_by(
     let mut found = Vec::new();
     for spec in by_default().filter(|spec| is_other(spec)) {
         let other = Choice { spec, options: Options::default() };
-        let summary = run(opened, &other, setup)?;
-        found.extend(served(&summary, event, None));
+        found.extend(served(scenario.beside(other, setup.clone()).run()?, event, None));
     }
-    found.extend(settings(opened, choice, setup, event)?);
+    found.extend(settings(scenario, event)?);
     Ok(found)
 }
 
@@ -166,12 +160,8 @@ fn served(summary: &RunSummary, event: usize, setting: Option<String>) -> Option
 
 /// Of each of PyTorch's options the first value that runs the job, or else that serves the request, on top of the
 /// settings that there are.
-fn settings(
-    opened: &Opened,
-    choice: &Choice,
-    setup: &Setup,
-    event: usize,
-) -> Result<Vec<Served>, BlameError> {
+fn settings(scenario: &Scenario<'_>, event: usize) -> Result<Vec<Served>, BlameError> {
+    let Scenario { opened, choice, setup, .. } = scenario;
     if not_short_of(opened, setup).is_some() {
         return Ok(Vec::new());
     }
@@ -188,7 +178,8 @@ fn settings(
             let Ok(conf) = now.with(&text, setup.version) else { continue };
             let conf = Some(Conf::Known(conf));
             let other = Setup { conf, memory, memory_fraction: None, ..setup.clone() };
-            of_option.extend(served(&run(opened, choice, &other)?, event, Some(text)));
+            let other = scenario.beside(choice.clone(), other);
+            of_option.extend(served(other.run()?, event, Some(text)));
         }
         let best = of_option.iter().position(|served| served.runs_job).unwrap_or(0);
         found.extend(of_option.into_iter().nth(best));
@@ -201,30 +192,26 @@ type Fitting = Option<(String, Bytes)>;
 
 /// The smallest card that runs the job with the same allocator; and a smaller one, if expandable segments run it there,
 /// and nothing runs it under the same limit.
-fn cards(
-    opened: &Opened,
-    choice: &Choice,
-    setup: &Setup,
-    is_served: bool,
-) -> Result<(Fitting, Fitting), BlameError> {
+fn cards(scenario: &Scenario<'_>, is_served: bool) -> Result<(Fitting, Fitting), BlameError> {
+    let Scenario { opened, choice, setup, .. } = scenario;
     if not_short_of(opened, setup).is_some() {
         return Ok((None, None));
     }
-    let card = smallest(opened, choice, setup, Bytes::MAX)?;
+    let card = smallest(scenario, choice, Bytes::MAX)?;
     let expandable = find("expandable").filter(|_| choice.spec.name == "caching" && !is_served);
     let Some(spec) = expandable else { return Ok((card, None)) };
     let other = Choice { spec, options: Options::default() };
     let most = card.as_ref().map_or(Bytes::MAX, |&(_, bytes)| bytes);
-    Ok((card, smallest(opened, &other, setup, most)?))
+    Ok((card, smallest(scenario, &other, most)?))
 }
 
 /// The smallest card below `most` that runs the job.
 fn smallest(
-    opened: &Opened,
+    scenario: &Scenario<'_>,
     choice: &Choice,
-    setup: &Setup,
     most: Bytes,
 ) -> Result<Fitting, BlameError> {
+    let Scenario { opened, setup, .. } = scenario;
     let mut targets: Vec<_> =
         Card::built_in().iter().filter_map(|card| card.target(DEFAULT_RESERVE).ok()).collect();
     targets.sort_by_key(|target| target.capacity_bytes);
@@ -233,7 +220,7 @@ fn smallest(
     for target in targets.into_iter().filter(|target| is_possible(target.capacity_bytes)) {
         let memory = Memory::Bytes(target.capacity_bytes);
         let larger = Setup { memory, memory_fraction: None, ..setup.clone() };
-        if run(opened, choice, &larger)?.oom_count == 0 {
+        if scenario.beside(choice.clone(), larger).run()?.oom_count == 0 {
             return Ok(Some((target.name, target.capacity_bytes)));
         }
     }

@@ -1,8 +1,11 @@
 //! One trace through several allocators, side by side.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use super::columns::Row;
 use crate::blame::{History, Loss, RecordedOom, Refusal};
-use crate::run::{Moment, RECORDED, RunSummary, StepSummary};
+use crate::run::{Moment, Peak, RECORDED, RunSummary, StepSummary};
 use crate::sim::title_of;
 use crate::trace::Coverage;
 use crate::units::{Bytes, Grouped, Nanos, Size};
@@ -20,6 +23,10 @@ pub struct Comparison {
     pub device_memory: Option<Bytes>,
     /// The runs; what the recording says comes first, where it says anything.
     pub runs: Vec<RunSummary>,
+    /// What was held at the peaks of runs, by their places in `runs`; only where it was asked for.
+    pub peaks: BTreeMap<usize, Arc<Peak>>,
+    /// Cards on which every request is served, the smallest first, by the runs' places; only where it was asked for.
+    pub cards: BTreeMap<usize, Vec<String>>,
     /// Name of the allocator that the others are compared with, one of those in `runs`.
     pub reference: Option<String>,
     /// Time between the first and the last event in microseconds; 0 if the file has no times.

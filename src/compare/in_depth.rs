@@ -1,12 +1,12 @@
 //! In depth: comparisons that follow every block of the allocator that each recording ran on, for the page.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use super::comparison::Comparison;
-use super::run::{compare_spread, each_file};
-use crate::allocator::{self, Choice, Options};
+use super::run::{compare_all, compare_spread, each_file, scenarios};
 use crate::blame::{self, BlameError, By};
-use crate::sim::{Choices, FileError, Opened, RunError, Spread, failed, open_all};
+use crate::sim::{Choices, FileError, Opened, RunError, Scenario, Spread, failed, open_all};
 
 /// Compares the allocators on every device of each of several files. `done` is called, from any thread, after each
 /// file.
@@ -26,15 +26,24 @@ fn compare_one(
     choices: &Choices,
     spread: Spread,
 ) -> Result<Comparison, FileError> {
-    let comparison = compare_spread(opened, choices, spread)?;
-    let Some(spec) = allocator::find(opened.recorded_by()) else { return Ok(comparison) };
-    let (choice, setup) = (Choice { spec, options: Options::default() }, &choices.setup);
+    let scenarios = scenarios(opened, choices);
+    let recorded = Scenario::recorded(opened, scenarios.first(), &choices.setup);
+    let Some(recorded) = recorded else { return compare_spread(opened, choices, spread) };
+    // One more replay shows all that is asked below.
+    let history = OnceLock::new();
+    let follow = |scenario: &Scenario<'_>| -> Result<(), RunError> {
+        if history.get().is_none() && scenario.is(&recorded) {
+            let _ = history.set(blame::history(scenario)?);
+        }
+        Ok(())
+    };
+    let comparison = compare_all(&scenarios, opened, choices, spread, follow)?;
+    let failed = |source| failed(opened, &recorded.choice, source);
+    follow(&recorded).map_err(failed)?;
     let by = if opened.records.stacks.has_frames() { By::Line } else { By::Size };
-    let failed = |source| failed(opened, &choice, source);
-    let history = blame::history(opened, &choice, setup).map_err(failed)?;
-    let loss = there(blame::loss(opened, &choice, setup, by, false)).map_err(failed)?;
-    let refusal = there(blame::refusal(opened, &choice, setup, by, false)).map_err(failed)?;
-    Ok(Comparison { history: Some(history), loss, refusal, ..comparison })
+    let loss = there(blame::loss(&recorded, by, false)).map_err(failed)?;
+    let refusal = there(blame::refusal(&recorded, by, false)).map_err(failed)?;
+    Ok(Comparison { history: history.into_inner(), loss, refusal, ..comparison })
 }
 
 /// The answer, if the recording has the moment that it is about.

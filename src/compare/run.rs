@@ -5,20 +5,21 @@
 //! takes one at a time and runs its allocators one after another, so that no more traces are in memory than there
 //! are workers.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
 use super::comparison::Comparison;
 use super::job::{JobComparison, RankComparison};
-use crate::allocator::Choice;
 use crate::blame::recorded_oom;
 use crate::plan::cards_that_run;
-use crate::run::{Moment, RECORDED, RunSummary};
+use crate::run::{Moment, Peak, RECORDED, RunSummary};
 use crate::sim::job::Job;
 use crate::sim::{
-    Choices, FileError, Opened, Spread, at_peak, check_assumptions, each_rank, failed, open,
-    open_all, run_one,
+    Choices, FileError, Opened, RunError, Scenario, Spread, check_assumptions, each_rank, failed,
+    open, open_all,
 };
 
 /// Compares the allocators on a trace that is already open, over all cores.
@@ -79,36 +80,55 @@ pub(super) fn compare_spread(
     choices: &Choices,
     spread: Spread,
 ) -> Result<Comparison, FileError> {
-    check_assumptions(opened, choices.is_strict)?;
-    choices.setup.runs.plan(choices.allocators.len());
-    let one = |choice: &Choice| {
-        let mut summary = run_one(opened, choice, &choices.setup)?;
-        if !choices.cards.is_empty() {
-            summary.cards = Some(cards_that_run(opened, choice, choices, &summary)?);
-        }
-        if choices.has_peaks { with_peak(opened, choice, choices, summary) } else { Ok(summary) }
-    };
-    Ok(assemble(opened, choices, spread.map(&choices.allocators, one)?))
+    compare_all(&scenarios(opened, choices), opened, choices, spread, |_| Ok(()))
 }
 
-/// A run, and what was held at its peak.
-fn with_peak(
+/// The scenarios of a comparison. They know what was found out about each other.
+pub(super) fn scenarios<'o>(opened: &'o Opened, choices: &Choices) -> Vec<Scenario<'o>> {
+    Scenario::each(opened, &choices.allocators, &choices.setup)
+}
+
+/// Runs all scenarios; `after` is called after each, before its peak is looked at.
+pub(super) fn compare_all(
+    scenarios: &[Scenario<'_>],
     opened: &Opened,
-    choice: &Choice,
     choices: &Choices,
-    mut run: RunSummary,
-) -> Result<RunSummary, FileError> {
-    let peak = at_peak(opened, choice, &choices.setup, &run);
-    run.peak = Some(peak.map_err(|source| failed(opened, choice, source))?);
-    Ok(run)
+    spread: Spread,
+    after: impl Fn(&Scenario<'_>) -> Result<(), RunError> + Sync,
+) -> Result<Comparison, FileError> {
+    check_assumptions(opened, choices.is_strict)?;
+    choices.setup.runs.plan(scenarios.len());
+    let found = spread.map(scenarios, |scenario| {
+        let failed = |source| failed(opened, &scenario.choice, source);
+        let run = scenario.run().map_err(failed)?;
+        choices.setup.runs.made_one();
+        let has_cards = !choices.cards.is_empty();
+        let cards = has_cards.then(|| cards_that_run(opened, &scenario.choice, choices, run));
+        after(scenario).map_err(failed)?;
+        let peak = choices.has_peaks.then(|| scenario.peak()).transpose().map_err(failed)?;
+        Ok::<_, FileError>(Found { run: run.clone(), cards: cards.transpose()?, peak })
+    })?;
+    Ok(assemble(opened, choices, found))
 }
 
-fn assemble(opened: &Opened, choices: &Choices, simulated: Vec<RunSummary>) -> Comparison {
+/// What was found out about one allocator.
+struct Found {
+    run: RunSummary,
+    cards: Option<Vec<String>>,
+    peak: Option<Arc<Peak>>,
+}
+
+fn assemble(opened: &Opened, choices: &Choices, found: Vec<Found>) -> Comparison {
     let trace = &opened.trace;
     let mut notes = opened.all_notes();
     notes.extend(choices.setup.notes(opened));
     let mut runs: Vec<RunSummary> = opened.recorded.iter().cloned().collect();
-    runs.extend(simulated);
+    let (mut peaks, mut cards) = (BTreeMap::new(), BTreeMap::new());
+    for one in found {
+        peaks.extend(one.peak.map(|peak| (runs.len(), peak)));
+        cards.extend(one.cards.map(|names| (runs.len(), names)));
+        runs.push(one.run);
+    }
     let has = |name: &str| runs.iter().any(|run| run.allocator == name);
     let by_default = [RECORDED, "caching"].into_iter().find(|name| has(name));
     let reference = match &choices.reference {
@@ -127,6 +147,8 @@ fn assemble(opened: &Opened, choices: &Choices, simulated: Vec<RunSummary>) -> C
         is_one_of_many: opened.devices.iter().filter(|&&(_, entries)| entries > 0).count() > 1,
         device_memory: choices.setup.memory(opened),
         runs,
+        peaks,
+        cards,
         reference,
         span_us: trace.span_us(),
         step_starts: trace.steps.iter().map(|step| Moment::of(trace, step.start)).collect(),

@@ -1,5 +1,7 @@
 //! Data that the page's charts are drawn from: one JSON object for each file, long rows of numbers encoded.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use super::encode::{Numbers, ranges};
@@ -79,7 +81,9 @@ impl File {
             steps: comparison.step_starts.iter().map(place).collect(),
             device_memory: comparison.device_memory,
             active: active(comparison),
-            runs: comparison.runs.iter().map(|run| Run::new(run, has_times)).collect(),
+            runs: (comparison.runs.iter().enumerate())
+                .map(|(place, run)| Run::new(run, comparison.peaks.get(&place), has_times))
+                .collect(),
             lives,
         }
     }
@@ -102,7 +106,7 @@ impl Series {
 }
 
 impl Run {
-    fn new(run: &RunSummary, has_times: bool) -> Self {
+    fn new(run: &RunSummary, peak: Option<&Arc<Peak>>, has_times: bool) -> Self {
         let timeline = &run.timeline;
         let data = ranges(&timeline.buckets, |range| (range.low.reserved, range.high.reserved));
         let prices = run.prices.as_ref();
@@ -117,7 +121,7 @@ impl Run {
             driver: prices.filter(|_| !run.is_bound()).map(|prices| prices.predicted_driver_ns),
             steps: run.steps.iter().map(Step::new).collect(),
             converged: run.converged_after_step,
-            peak: run.peak.as_ref().map(|peak| PeakData::new(peak, run, has_times)),
+            peak: peak.map(|peak| PeakData::new(peak, run, has_times)),
         }
     }
 }

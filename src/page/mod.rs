@@ -292,8 +292,9 @@ fn facts(comparison: &Comparison) -> String {
 /// that from the model that follows it.
 fn in_vain(comparison: &Comparison, run: &RunSummary) -> Option<(String, String)> {
     let held = run.reserved_peak_bytes;
-    let mut twins = comparison.runs.iter().filter(|twin| twin.reserved_peak_bytes == held);
-    let peak = twins.find_map(|twin| twin.peak.as_ref()).filter(|peak| peak.causes.total() > 0)?;
+    let is_twin = |place: usize| comparison.runs[place].reserved_peak_bytes == held;
+    let mut twins = comparison.peaks.iter().filter(|&(&place, _)| is_twin(place));
+    let (_, peak) = twins.next().filter(|(_, peak)| peak.causes.total() > 0)?;
     let (cause, bytes) = peak.causes.rows().max_by_key(|&(_, bytes)| bytes)?;
     let share = 100.0 * bytes as f64 / peak.causes.total() as f64;
     let what = format!("wasted at the peak (fragmentation), {share:.0} % of it {}", cause.phrase());

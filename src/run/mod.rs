@@ -19,5 +19,5 @@ pub use moment::Moment;
 pub use peak::{Peak, PeakBlock};
 pub use prices::{CallNanos, Prices};
 pub(crate) use summary::label;
-pub use summary::{RECORDED, RunSummary, StepSummary};
+pub use summary::{RECORDED, RunSummary, StepSummary, converged_after, utilization};
 pub use timeline::{Range, Timeline, Watch};

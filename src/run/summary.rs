@@ -4,7 +4,7 @@
 
 use serde::{Serialize, Serializer};
 
-use super::{CallNanos, Peak, Prices, Timeline};
+use super::{CallNanos, Prices, Timeline};
 use crate::allocator::{Role, find};
 use crate::device::{CallCounts, FenceCounts};
 use crate::units::Bytes;
@@ -63,9 +63,6 @@ pub struct RunSummary {
     /// The last training step, counted from 1, in which a driver call was made or an sBlock came to be; `None` if that
     /// went on to the last step, or there are no steps. GMLake is said to converge after a few.
     pub converged_after_step: Option<u64>,
-    /// Cards on which every request is served, the smallest first; absent unless asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cards: Option<Vec<String>>,
     /// Each training step, where the trace has them.
     pub steps: Vec<StepSummary>,
     /// Memory over time, for plots.
@@ -78,9 +75,6 @@ pub struct RunSummary {
     /// the beginning, or it is not known.
     #[serde(skip)]
     pub peak_event: Option<u64>,
-    /// What was held after that event, if somebody asked.
-    #[serde(skip)]
-    pub peak: Option<Peak>,
 }
 
 /// What happened in one training step.
@@ -115,21 +109,6 @@ impl StepSummary {
 }
 
 impl RunSummary {
-    /// Fills in after which step the allocator had settled.
-    pub fn set_convergence(&mut self) {
-        let busy = self.steps.iter().rposition(StepSummary::is_busy).map_or(0, |last| last + 1);
-        self.converged_after_step = (busy < self.steps.len()).then_some(busy as u64);
-    }
-
-    /// Fills in the ratios from the peaks. A run that held nothing has lost nothing.
-    pub fn set_ratios(&mut self) {
-        self.utilization = match self.reserved_peak_bytes {
-            0 => 1.0,
-            reserved => self.active_peak_bytes as f64 / reserved as f64,
-        };
-        self.fragmentation = 1.0 - self.utilization;
-    }
-
     /// Host time per event in nanoseconds.
     #[must_use]
     pub fn host_ns_per_event(&self) -> Option<f64> {
@@ -166,6 +145,19 @@ impl RunSummary {
         let holds = |step: &StepSummary| (step.start_event..step.end_event).contains(&event);
         self.steps.iter().position(holds).map(|index| index + 1)
     }
+}
+
+/// The share of what was reserved that was active. A run that held nothing has lost nothing.
+#[must_use]
+pub fn utilization(active: Bytes, reserved: Bytes) -> f64 {
+    if reserved == 0 { 1.0 } else { active as f64 / reserved as f64 }
+}
+
+/// After which step, from 1, the allocator had settled; `None` if it had not, or there are no steps.
+#[must_use]
+pub fn converged_after(steps: &[StepSummary]) -> Option<u64> {
+    let busy = steps.iter().rposition(StepSummary::is_busy).map_or(0, |last| last + 1);
+    (busy < steps.len()).then_some(busy as u64)
 }
 
 /// An allocator and its options, as tables and plots name them.

@@ -96,13 +96,10 @@ fn prepare(
     records: Records,
     version: Option<TorchVersion>,
 ) -> Opened {
-    let mut opened = Opened { devices, ..reconstruct(records, version) };
+    let file = remote::shown(path);
+    let mut opened = Opened { devices, ..reconstruct(file, records, version) };
     if opened.coverage.ends_in_first_step() && ends_before_backward(&opened.records) {
         opened.coverage = opened.coverage.without_backward();
-    }
-    opened.file = remote::shown(path);
-    if let Some(recorded) = &mut opened.recorded {
-        recorded.file.clone_from(&opened.file);
     }
     opened
 }

@@ -4,89 +4,106 @@
 //! cost more than the run. So the first pass notes the event and the second one stops there, at twice the price at
 //! most; it needs no prices, no timeline and no steps. A run does the same each time, so this is the same peak.
 
+use rustc_hash::FxHashMap;
+
 use super::opened::Opened;
 use super::run::{RunError, Simulated, Stage};
-use super::setup::Setup;
-use crate::allocator::{BlockId, BlockKind, BlockView, Choice};
-use crate::drive::Observer;
-use crate::run::{Causes, Growth, Moment, Peak, PeakBlock, RunSummary};
+use crate::allocator::{Allocation, Allocator, BlockId, BlockKind, BlockView};
+use crate::drive::{Observer, Step};
+use crate::run::{Causes, Growth, Moment, Peak, PeakBlock};
 use crate::trace::{Event, EventKind, Trace};
 use crate::units::MIB;
-use rustc_hash::FxHashMap;
 
 /// Requests above this are large in PyTorch's terms, in bytes.
 const SMALL_MAX: u64 = MIB;
 
-/// The state of an allocator at the peak of `run`, which is of the same allocator in the same setup.
-///
-/// # Errors
-/// If the run comes to no result, although it did before.
-pub fn at_peak(
-    opened: &Opened,
-    choice: &Choice,
-    setup: &Setup,
-    run: &RunSummary,
-) -> Result<Peak, RunError> {
-    at_event(opened, choice, setup, run.peak_event.map(|event| event as usize))
-}
-
-/// The state of an allocator after event number `event`, or before the first one. Where that is a request that is not
-/// served, the state is what the allocator was left with.
-///
-/// # Errors
-/// If the run comes to no result.
-pub fn at_event(
-    opened: &Opened,
-    choice: &Choice,
-    setup: &Setup,
-    event: Option<usize>,
-) -> Result<Peak, RunError> {
-    at_stage(opened, &mut prepare(opened, choice, setup)?, event, &mut ())
-}
-
-/// A run that has not begun, and that nothing is measured of.
-pub(crate) fn prepare<'o>(
-    opened: &'o Opened,
-    choice: &Choice,
-    setup: &Setup,
-) -> Result<Stage<'o>, RunError> {
-    Stage::prepare(opened, choice, &Setup { profile: None, ..setup.clone() })
-}
-
-/// The same as [`at_event`] of a run that is ready, and that somebody watches.
-pub(crate) fn at_stage(
-    opened: &Opened,
-    stage: &mut Stage<'_>,
-    event: Option<usize>,
-    observer: &mut impl Observer<Simulated>,
-) -> Result<Peak, RunError> {
-    let got = event.map(|event| stage.run_through(event, observer)).transpose()?.flatten();
-    let blocks = blocks(&opened.trace, stage, event);
-    let views: Vec<BlockView> = blocks.iter().map(|block| block.view).collect();
-    let growth = event.map(|event| growth(&opened.trace.events[event], got, &views));
-    let causes = Causes::of(&views, growth.as_ref());
-    let moment = event.map(|event| Moment::of(&opened.trace, event));
-    Ok(Peak { moment, usage: stage.allocator.usage(), growth, causes, blocks })
-}
-
-/// Every block, with the moment of the request that it serves; that of the last event, if no other is known.
-fn blocks(trace: &Trace, stage: &Stage<'_>, last: Option<usize>) -> Vec<PeakBlock> {
-    let mut requests = vec![0; trace.allocs as usize];
-    for (index, event) in trace.events[..stage.replay.outcome.events].iter().enumerate() {
-        if event.kind == EventKind::Malloc {
-            requests[event.alloc.0 as usize] = index;
+impl Stage<'_> {
+    /// What is held after event number `event`, which was not carried out yet, or now.
+    pub(super) fn look(
+        &mut self,
+        opened: &Opened,
+        event: Option<usize>,
+        observer: &mut impl Observer<Simulated>,
+    ) -> Result<Peak, RunError> {
+        let trace = &opened.trace;
+        let Some(last) = event else {
+            return Ok(state(trace, None, None, (self.allocator.as_ref(), &self.since(trace))));
+        };
+        let is_attempt = trace.events[last].kind == EventKind::Attempt;
+        if last > 0 {
+            // A run that ended early did so after its peak.
+            let _ = self.advance(last, observer)?;
         }
+        let since = if is_attempt { self.since(trace) } else { FxHashMap::default() };
+        let mut glance = Glance { trace, last, since, seen: None, then: observer };
+        if self.replay.outcome.events == last {
+            let _ = self.advance(last + 1, &mut glance)?;
+        }
+        let got = self.replay.block(trace.events[last].alloc);
+        let got = got.filter(|_| trace.events[last].kind == EventKind::Malloc);
+        let now = || state(trace, event, got, (self.allocator.as_ref(), &self.since(trace)));
+        Ok(glance.seen.unwrap_or_else(now))
     }
-    let live = stage.replay.live();
-    let since: FxHashMap<BlockId, usize> =
-        live.map(|(alloc, block)| (block, requests[alloc.0 as usize])).collect();
+
+    /// The event that requested each block that is live.
+    fn since(&self, trace: &Trace) -> FxHashMap<BlockId, usize> {
+        let mut requests = vec![0; trace.allocs as usize];
+        for (index, event) in trace.events[..self.replay.outcome.events].iter().enumerate() {
+            if event.kind == EventKind::Malloc {
+                requests[event.alloc.0 as usize] = index;
+            }
+        }
+        self.replay.live().map(|(alloc, block)| (block, requests[alloc.0 as usize])).collect()
+    }
+}
+
+/// Looks at what a request holds that is only tried, before it is given back.
+struct Glance<'a, O> {
+    trace: &'a Trace,
+    last: usize,
+    since: FxHashMap<BlockId, usize>,
+    seen: Option<Peak>,
+    then: &'a mut O,
+}
+
+impl<O: Observer<Simulated>> Observer<Simulated> for Glance<'_, O> {
+    fn before(&mut self, step: &mut Step<'_, Simulated>) {
+        self.then.before(step);
+    }
+
+    fn served(&mut self, step: &mut Step<'_, Simulated>, given: Option<Allocation>) {
+        if step.index == self.last && step.event.kind == EventKind::Attempt {
+            let got = given.map(|given| given.block);
+            let now = (step.allocator, &self.since);
+            self.seen = Some(state(self.trace, Some(self.last), got, now));
+        }
+        self.then.served(step, given);
+    }
+
+    fn after(&mut self, step: &mut Step<'_, Simulated>) {
+        self.then.after(step);
+    }
+}
+
+/// What `allocator` holds after event number `last`, which `got` a block; `since` are the requests of live blocks.
+fn state(
+    trace: &Trace,
+    last: Option<usize>,
+    got: Option<BlockId>,
+    (allocator, since): (&dyn Allocator, &FxHashMap<BlockId, usize>),
+) -> Peak {
     let mut blocks = Vec::new();
-    stage.allocator.walk(&mut |view| {
+    allocator.walk(&mut |view| {
+        // That of the last event, if no other is known.
         let request = view.block.and_then(|block| since.get(&block).copied().or(last));
         let since = request.map(|event| Moment::of(trace, event));
         blocks.push(PeakBlock { view, since });
     });
-    blocks
+    let views: Vec<BlockView> = blocks.iter().map(|block| block.view).collect();
+    let growth = last.map(|event| growth(&trace.events[event], got, &views));
+    let causes = Causes::of(&views, growth.as_ref());
+    let moment = last.map(|event| Moment::of(trace, event));
+    Peak { moment, usage: allocator.usage(), growth, causes, blocks }
 }
 
 /// The request of `event`, and what it got.

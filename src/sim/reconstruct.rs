@@ -12,16 +12,20 @@
 
 use super::coverage::{self, Ending};
 use super::opened::Opened;
-use super::recorded_row::{of_totals, of_verification};
+use super::recorded_row::row;
 use crate::alloc_conf::TorchVersion;
 use crate::allocator::Environment;
-use crate::run::RunSummary;
+use crate::run::{RECORDED, RunSummary};
 use crate::trace::{Labels, Records, Trace, ingest, peak_live_bytes};
 use crate::units::{Bytes, Size};
 use crate::verify::{Refused, Verification, begins_with_program, unseen_start, verify};
 
-/// Works out what the program did. The result has no file name yet.
-pub(crate) fn reconstruct(mut records: Records, version: Option<TorchVersion>) -> Opened {
+/// Works out what the program did.
+pub(crate) fn reconstruct(
+    file: String,
+    mut records: Records,
+    version: Option<TorchVersion>,
+) -> Opened {
     let environment = environment(&records, version);
     let (found, ending) = explain(&mut records, &environment);
     let mut labels = found.as_ref().map_or_else(Labels::default, |found| found.labels.clone());
@@ -31,12 +35,8 @@ pub(crate) fn reconstruct(mut records: Records, version: Option<TorchVersion>) -
     let trace = ingest(&records, &labels);
     let coverage = coverage::find(&records, found.as_ref(), &trace, ending);
     let mut notes = found.as_ref().map(notes).unwrap_or_default();
-    let recorded = match &found {
-        Some(found) => Some(of_verification(&records, found)),
-        None => of_totals(&records),
-    };
-    let is_lower_bound = coverage.is_lower_bound();
-    let recorded = recorded.map(|row| RunSummary { is_lower_bound, ..complete(row, &trace) });
+    let common = common(&file, &trace, coverage.is_lower_bound());
+    let recorded = row(&records, found.as_ref(), common);
     let recorded = recorded.filter(|row| {
         let has_room = has_room(row, &trace);
         if !has_room && records.has_segments {
@@ -48,6 +48,7 @@ pub(crate) fn reconstruct(mut records: Records, version: Option<TorchVersion>) -
     let (refused, kept_cache) = (found.refused, found.diverted > 0);
     let (limit, capacity, start) = (found.limit, found.capacity, found.start.layout);
     Opened {
+        file,
         refused,
         kept_cache,
         records,
@@ -96,13 +97,19 @@ fn has_room(recorded: &RunSummary, trace: &Trace) -> bool {
     recorded.reserved_peak_bytes >= live.max(recorded.active_peak_bytes)
 }
 
-/// The row of the recording with what the trace knows of it.
-fn complete(mut recorded: RunSummary, trace: &Trace) -> RunSummary {
-    recorded.events = trace.events.len() as u64;
-    recorded.first_oom_event = trace.first_failure().map(|event| event as u64);
-    let time_of = |event: u64| trace.times_us.get(event as usize).copied();
-    recorded.first_oom_us = recorded.first_oom_event.and_then(time_of);
-    recorded
+/// What the trace knows of the recording's own row.
+fn common(file: &str, trace: &Trace, is_lower_bound: bool) -> RunSummary {
+    let failed = trace.first_failure();
+    RunSummary {
+        file: file.to_owned(),
+        device: trace.device,
+        allocator: RECORDED.to_owned(),
+        events: trace.events.len() as u64,
+        is_lower_bound,
+        first_oom_event: failed.map(|event| event as u64),
+        first_oom_us: failed.and_then(|event| trace.times_us.get(event).copied()),
+        ..RunSummary::default()
+    }
 }
 
 fn notes(found: &Verification) -> Vec<String> {

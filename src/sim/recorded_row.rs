@@ -2,7 +2,7 @@
 
 use crate::allocator::Usage;
 use crate::device::CallCounts;
-use crate::run::{RECORDED, Range, RunSummary, Timeline};
+use crate::run::{Range, RunSummary, Timeline, utilization};
 use crate::trace::{Action, Entry, Records, Total};
 use crate::units::Bytes;
 use crate::verify::Verification;
@@ -13,11 +13,23 @@ const ACTIVE: Changes = (&[Action::Alloc], &[Action::FreeCompleted]);
 const HELD: Changes =
     (&[Action::SegmentAlloc, Action::SegmentMap], &[Action::SegmentFree, Action::SegmentUnmap]);
 
-/// The row of a recording whose decisions were replayed.
-pub(crate) fn of_verification(records: &Records, found: &Verification) -> RunSummary {
-    let mut summary = RunSummary {
-        device: records.device,
-        allocator: RECORDED.to_owned(),
+/// The row of a recording, by its decisions where they were replayed, else by its totals; `None` if it has neither.
+/// `common` is what the trace knows of it.
+pub(crate) fn row(
+    records: &Records,
+    found: Option<&Verification>,
+    common: RunSummary,
+) -> Option<RunSummary> {
+    let row = match found {
+        Some(found) => of_verification(records, found, common),
+        None => of_totals(records, common)?,
+    };
+    let utilization = utilization(row.active_peak_bytes, row.reserved_peak_bytes);
+    Some(RunSummary { utilization, fragmentation: 1.0 - utilization, ..row })
+}
+
+fn of_verification(records: &Records, found: &Verification, common: RunSummary) -> RunSummary {
+    RunSummary {
         requested_peak_bytes: found.peak.requested,
         active_peak_bytes: found.peak.active.max(peak_of(records, found, ACTIVE)),
         reserved_peak_bytes: found.peak.reserved.max(peak_of(records, found, HELD)),
@@ -25,14 +37,11 @@ pub(crate) fn of_verification(records: &Records, found: &Verification) -> RunSum
         alloc_retries: found.retries,
         device_calls: calls(records, found),
         timeline: found.timeline.clone(),
-        ..RunSummary::default()
-    };
-    summary.set_ratios();
-    summary
+        ..common
+    }
 }
 
-/// The row of a file that has PyTorch's totals in place of its decisions, if it has them.
-pub(crate) fn of_totals(records: &Records) -> Option<RunSummary> {
+fn of_totals(records: &Records, common: RunSummary) -> Option<RunSummary> {
     let totals = &records.totals;
     let usage = |total: &Total| Usage {
         requested: total.allocated,
@@ -46,18 +55,14 @@ pub(crate) fn of_totals(records: &Records) -> Option<RunSummary> {
         timeline.push(records.place_of(total.entry), Range::of(usage(total)), usage(total));
     }
     let peak = |of: fn(&Total) -> Bytes| totals.iter().map(of).max().unwrap_or(0);
-    let mut summary = RunSummary {
-        device: records.device,
-        allocator: RECORDED.to_owned(),
+    Some(RunSummary {
         requested_peak_bytes: peak(|total| total.allocated),
         active_peak_bytes: peak(|total| total.allocated),
         reserved_peak_bytes: peak(|total| total.reserved),
         oom_count: failures(records),
         timeline,
-        ..RunSummary::default()
-    };
-    summary.set_ratios();
-    Some(summary)
+        ..common
+    })
 }
 
 fn failures(records: &Records) -> u64 {

@@ -23,8 +23,10 @@ use crate::allocator::{
 use crate::device::{
     Bill, CallCounts, Counted, DeviceError, FenceCounts, Priced, SimDevice, Watched,
 };
-use crate::drive::{Observer, Outcome, Replay};
-use crate::run::{Prices, Range, RunSummary, StepSummary, Timeline, Watch};
+use crate::drive::{Observer, Replay};
+use crate::run::{
+    Prices, Range, RunSummary, StepSummary, Timeline, Watch, converged_after, utilization,
+};
 use crate::trace::{EventKind, Trace};
 
 /// Why a run came to no result. Running out of memory is a result.
@@ -50,33 +52,12 @@ pub enum RunError {
 pub fn run(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary, RunError> {
     let trace = &opened.trace;
     let mut stage = Stage::prepare(opened, choice, setup)?;
-    let mut meter = Meter::new(trace, stage.allocator.usage(), stage.replay.outcome.events);
+    let (usage, before) = (stage.allocator.usage(), stage.replay.outcome.events);
+    let mut meter = Meter::new(trace, usage, before, setup.profile.is_some());
     let begin = Instant::now();
     drive(&mut meter, &mut stage)?;
     let host_ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    let mut summary = summarize(trace, stage.allocator.as_ref(), &stage.replay.outcome);
-    summary.file.clone_from(&opened.file);
-    summary.allocator = choice.spec.name.to_owned();
-    summary.options = choice.options.rows();
-    summary.device_memory_bytes = setup.memory(opened);
-    let (counted, priced, _) = &stage.device.watch;
-    summary.device_calls = counted.calls;
-    summary.fence_calls = counted.fences;
-    summary.memory_inquiries = stage.device.inquiries();
-    summary.host_ns = Some(host_ns);
-    summary.prices = setup.profile.as_ref().map(|profile| {
-        let is_of_gpu = trace.span_us() > 0 && !opened.records.is_virtual;
-        let recorded_wall_ns = is_of_gpu.then(|| trace.span_us() * 1000);
-        Prices::new(&profile.name, priced.bill, recorded_wall_ns)
-    });
-    summary.steps = meter.steps;
-    if setup.profile.is_none() {
-        summary.steps.iter_mut().for_each(|step| step.predicted_driver_ns = None);
-    }
-    summary.set_convergence();
-    summary.peak_event = meter.watch.peak_event.map(|event| event as u64);
-    summary.timeline = meter.timeline;
-    Ok(summary)
+    Ok(summarize((opened, choice, setup), stage, meter, host_ns))
 }
 
 /// The same, from the cache of the setup if it is there: then its time on this machine is not known. Where driver time
@@ -140,6 +121,7 @@ impl<'t> Stage<'t> {
         setup: &Setup,
     ) -> Result<Self, RunError> {
         let mut stage = Self::empty(opened, choice, setup)?;
+        setup.runs.began(&setup.conditions(choice));
         let is_own = choice.spec.name == opened.recorded_by() && !setup.is_fresh;
         if opened.start.is_empty() || !is_own {
             return Ok(stage);
@@ -234,24 +216,54 @@ fn reading(device: &Simulated) -> Reading {
     Reading { calls: counted.calls, fences: counted.fences, bill: priced.bill }
 }
 
-fn summarize(trace: &Trace, allocator: &dyn Allocator, outcome: &Outcome) -> RunSummary {
+/// All that a run which is over has come to.
+fn summarize(
+    (opened, choice, setup): (&Opened, &Choice, &Setup),
+    stage: Stage<'_>,
+    meter: Meter<'_>,
+    host_ns: u64,
+) -> RunSummary {
+    let trace = &opened.trace;
+    let (allocator, outcome) = (stage.allocator, stage.replay.outcome);
     let peak = allocator.peak();
     let owned = |(name, count): Counter| (name.to_owned(), count);
-    let mut summary = RunSummary {
+    let memory_inquiries = stage.device.inquiries();
+    let (counted, priced, _) = stage.device.watch;
+    let prices = setup.profile.as_ref().map(|profile| {
+        let is_of_gpu = trace.span_us() > 0 && !opened.records.is_virtual;
+        let recorded_wall_ns = is_of_gpu.then(|| trace.span_us() * 1000);
+        Prices::new(&profile.name, priced.bill, recorded_wall_ns)
+    });
+    let first_oom = outcome.ooms.first().map(|oom| oom.event);
+    let utilization = utilization(peak.active, peak.reserved);
+    RunSummary {
+        file: opened.file.clone(),
         device: trace.device,
+        allocator: choice.spec.name.to_owned(),
+        options: choice.options.rows(),
+        device_memory_bytes: setup.memory(opened),
         events: outcome.events as u64,
+        is_lower_bound: opened.coverage.is_lower_bound(),
         requested_peak_bytes: peak.requested,
         active_peak_bytes: peak.active,
         reserved_peak_bytes: peak.reserved,
+        utilization,
+        fragmentation: 1.0 - utilization,
         oom_count: outcome.ooms.len() as u64,
-        first_oom_us: outcome.ooms.first().and_then(|oom| trace.times_us.get(oom.event).copied()),
-        first_oom_event: outcome.ooms.first().map(|oom| oom.event as u64),
+        first_oom_event: first_oom.map(|event| event as u64),
         alloc_retries: allocator.retries(),
+        device_calls: counted.calls,
+        fence_calls: counted.fences,
+        memory_inquiries,
+        host_ns: Some(host_ns),
         allocator_counters: allocator.counters().into_iter().map(owned).collect(),
-        ..RunSummary::default()
-    };
-    summary.set_ratios();
-    summary
+        prices,
+        converged_after_step: converged_after(&meter.steps),
+        steps: meter.steps,
+        timeline: meter.timeline,
+        first_oom_us: first_oom.and_then(|event| trace.times_us.get(event).copied()),
+        peak_event: meter.watch.peak_event.map(|event| event as u64),
+    }
 }
 
 /// The step that is under way: where it began, and what stood on the counters then.
@@ -270,11 +282,12 @@ struct Meter<'t> {
     timeline: Timeline,
     steps: Vec<StepSummary>,
     open: Option<OpenStep>,
+    is_priced: bool,
 }
 
 impl<'t> Meter<'t> {
     /// A meter for a run in which `before` events count as carried out, with `usage` as their result.
-    fn new(trace: &'t Trace, usage: Usage, before: usize) -> Self {
+    fn new(trace: &'t Trace, usage: Usage, before: usize, is_priced: bool) -> Self {
         let last = trace.events.len().saturating_sub(1) as u64;
         let end = if trace.span_us() > 0 { trace.span_us() } else { last };
         let mut timeline = Timeline::new(end, usage);
@@ -282,7 +295,7 @@ impl<'t> Meter<'t> {
             timeline.push(0, Range::of(usage), usage);
         }
         let watch = Watch::new(usage);
-        Self { trace, watch, timeline, steps: Vec::new(), open: None }
+        Self { trace, watch, timeline, steps: Vec::new(), open: None, is_priced }
     }
 
     /// Where an event lies on the timeline's axis.
@@ -330,7 +343,7 @@ impl<'t> Meter<'t> {
         let Some(mut open) = self.open.take() else { return };
         open.highest = open.highest.max(seen.high);
         if is_over || open.end <= stretch.end {
-            self.steps.push(open.close(stretch.end, allocator, reading(device)));
+            self.steps.push(open.close(stretch.end, allocator, reading(device), self.is_priced));
         } else {
             self.open = Some(open);
         }
@@ -347,7 +360,13 @@ fn first_from(times: &[u64], border: u64) -> usize {
 }
 
 impl OpenStep {
-    fn close(self, end: usize, allocator: &dyn Allocator, calls: Reading) -> StepSummary {
+    fn close(
+        self,
+        end: usize,
+        allocator: &dyn Allocator,
+        calls: Reading,
+        is_priced: bool,
+    ) -> StepSummary {
         // The counters come in a fixed order. One that is a level and not a sum may have fallen.
         let before = self.counters.iter().map(|&(_, count)| count).chain(std::iter::repeat(0));
         let since = |((name, count), before): (Counter, u64)| {
@@ -360,7 +379,8 @@ impl OpenStep {
             reserved_peak_bytes: self.highest.reserved,
             device_calls: calls.calls - self.calls.calls,
             fence_calls: calls.fences - self.calls.fences,
-            predicted_driver_ns: Some((calls.bill.nanos - self.calls.bill.nanos).into()),
+            predicted_driver_ns: is_priced
+                .then(|| (calls.bill.nanos - self.calls.bill.nanos).into()),
             allocator_counters: allocator.counters().into_iter().zip(before).map(since).collect(),
         }
     }

@@ -191,6 +191,16 @@ impl Setup {
     /// All that a run depends on apart from the recording, in one line.
     #[must_use]
     pub fn text(&self, choice: &Choice) -> String {
+        let profile = self.profile.as_ref().map(|profile| {
+            let hash = XxHash3_128::oneshot(format!("{profile:?}").as_bytes());
+            format!("{} {hash:032x}", profile.name)
+        });
+        format!("{} {profile:?}", self.conditions(choice))
+    }
+
+    /// All that an allocator's decisions depend on apart from the recording, in one line.
+    #[must_use]
+    pub fn conditions(&self, choice: &Choice) -> String {
         let Self {
             version,
             follows_file,
@@ -201,19 +211,15 @@ impl Setup {
             on_oom,
             gpu_lag,
             is_fresh,
-            profile,
+            profile: _,
             runs: _,
             cache: _,
         } = self;
         let conf = conf.as_ref().map(|conf| conf.meaning());
-        let profile = profile.as_ref().map(|profile| {
-            let hash = XxHash3_128::oneshot(format!("{profile:?}").as_bytes());
-            format!("{} {hash:032x}", profile.name)
-        });
         let (allocator, options) = (choice.spec.name, choice.options.rows());
         format!(
             "{allocator} {options:?} {version} {follows_file} {conf:?} {memory:?} {memory_fraction:?} \
-             {addresses:?} {on_oom:?} {gpu_lag:?} {is_fresh} {profile:?}"
+             {addresses:?} {on_oom:?} {gpu_lag:?} {is_fresh}"
         )
     }
 

@@ -24,10 +24,9 @@ pub(crate) fn run_one(
     choice: &Choice,
     setup: &Setup,
 ) -> Result<RunSummary, FileError> {
-    let summary =
-        run_cached(opened, choice, setup).map_err(|source| failed(opened, choice, source))?;
+    let run = run_cached(opened, choice, setup).map_err(|source| failed(opened, choice, source))?;
     setup.runs.made_one();
-    Ok(RunSummary { is_lower_bound: opened.coverage.is_lower_bound(), ..summary })
+    Ok(run)
 }
 
 pub(crate) fn failed(opened: &Opened, choice: &Choice, reason: RunError) -> FileError {

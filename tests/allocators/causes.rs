@@ -19,7 +19,8 @@ fn choices(allocators: &[&str], memory: Memory) -> Choices {
 
 fn peaks(comparison: &Comparison) -> impl Iterator<Item = (&RunSummary, &Peak)> {
     let simulated = comparison.runs.iter().filter(|run| find(&run.allocator).is_some());
-    simulated.map(|run| (run, run.peak.as_ref().expect("the peak was asked for")))
+    assert_eq!(simulated.count(), comparison.peaks.len(), "every peak was asked for");
+    comparison.peaks.iter().map(|(&place, peak)| (&comparison.runs[place], &**peak))
 }
 
 fn sum(peak: &Peak, keep: impl Fn(BlockUse, BlockKind) -> bool) -> Bytes {

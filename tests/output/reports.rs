@@ -6,7 +6,7 @@ use gmlake::allocator::Usage;
 use gmlake::compare::Comparison;
 use gmlake::compare::show::{ReportFormat, table};
 use gmlake::device::CallCounts;
-use gmlake::run::{Moment, RECORDED, Range, RunSummary, StepSummary, Timeline};
+use gmlake::run::{Moment, RECORDED, Range, RunSummary, StepSummary, Timeline, utilization};
 use gmlake::units::{Bytes, GIB, MIB};
 
 fn run(allocator: &str, reserved: Bytes, active: Bytes) -> RunSummary {
@@ -17,7 +17,7 @@ fn run(allocator: &str, reserved: Bytes, active: Bytes) -> RunSummary {
         let usage = Usage { requested: active, allocated: active, active, reserved };
         timeline.push((share - 1) * 1_000_000, Range::of(usage), usage);
     }
-    let mut run = RunSummary {
+    RunSummary {
         file: "jobs/tiny_job.pickle.xz".to_owned(),
         allocator: allocator.to_owned(),
         events: 4,
@@ -27,10 +27,10 @@ fn run(allocator: &str, reserved: Bytes, active: Bytes) -> RunSummary {
         device_calls: CallCounts { mem_alloc: 1234, mem_free: 2, ..CallCounts::default() },
         host_ns: (allocator != RECORDED).then_some(168),
         timeline,
+        utilization: utilization(active, reserved),
+        fragmentation: 1.0 - utilization(active, reserved),
         ..RunSummary::default()
-    };
-    run.set_ratios();
-    run
+    }
 }
 
 fn tiny() -> Comparison {

@@ -10,8 +10,7 @@ use gmlake::blame::{
 };
 use gmlake::run::Cause;
 use gmlake::sim::{
-    Choice, Conf, Memory, OpenOptions, Opened, Setup, at_event, at_peak, choose, open, run,
-    transcribe,
+    Choice, Conf, Memory, OpenOptions, Opened, Scenario, Setup, choose, open, run, transcribe,
 };
 use gmlake::trace::{
     Action, Entry, EventKind, LoadOptions, Records, ingest, load_bytes, write_snapshot,
@@ -81,10 +80,10 @@ fn the_peak_is_the_one_that_runs_have() {
         if bound.oom_count == 0 && !failed {
             assert_eq!(found.live_bytes, bound.requested_peak_bytes, "{name}");
         }
-        let allocator = Some((choice("caching"), Setup::default()));
-        let of_caching = blame(&opened, &Question { allocator, ..Question::default() });
-        let of_caching = of_caching.expect("it runs");
-        let caching = run(&opened, &choice("caching"), &Setup::default()).expect("it runs");
+        let scenario = Scenario::new(&opened, choice("caching"), Setup::default());
+        let question = Question { scenario: Some(scenario.clone()), ..Question::default() };
+        let of_caching = blame(&opened, &question).expect("it runs");
+        let caching = scenario.run().expect("it runs");
         assert_eq!(of_caching.reserved_bytes, Some(caching.reserved_peak_bytes), "{name}");
         assert_eq!(sum(&of_caching), of_caching.live_bytes, "{name}");
     }
@@ -98,9 +97,9 @@ fn losses_add_up_to_the_causes_of_the_report() {
         for name in ["caching", "expandable", "gmlake", "gmlake-released", "lake", "native"] {
             let (choice, setup) = (choice(name), Setup::default());
             let what = format!("{}, {name}", path.display());
-            let found = loss(&opened, &choice, &setup, By::Size, false).expect("it runs");
-            let summary = run(&opened, &choice, &setup).expect("it runs");
-            let peak = at_peak(&opened, &choice, &setup, &summary).expect("it runs");
+            let scenario = Scenario::new(&opened, choice, setup);
+            let found = loss(&scenario, By::Size, false).expect("it runs");
+            let peak = scenario.peak().expect("it runs");
             for cause in Cause::ALL {
                 assert_eq!(found.bytes(cause), peak.causes.bytes(cause), "{what}: {cause:?}");
             }
@@ -199,14 +198,18 @@ fn the_state_after_any_event_follows_from_the_lives() {
     recordings::all().into_values().collect::<Vec<_>>().par_iter().for_each(|path| {
         let (opened, setup) = (opened(path), Setup::default());
         let choice = choice(opened.recorded_by());
-        let history = history(&opened, &choice, &setup).expect("it runs");
-        let peak = run(&opened, &choice, &setup).expect("it runs").peak_event;
+        let scenario = Scenario::new(&opened, choice.clone(), setup.clone());
+        let history = history(&scenario).expect("it runs");
+        let peak = scenario.run().expect("it runs").peak_event;
         let last = opened.trace.events.len() - 1;
         let is_request = |event: &usize| opened.trace.events[*event].kind != EventKind::Attempt;
         let first = opened.trace.start_events;
         let events = [first, first + (last - first) / 3, peak.map_or(last, |e| e as usize), last];
         for event in events.into_iter().filter(is_request).filter(|&event| event <= last) {
-            let held = at_event(&opened, &choice, &setup, Some(event)).expect("it runs");
+            let alone = Scenario::new(&opened, choice.clone(), setup.clone());
+            let held = alone.state_at(Some(event)).expect("it runs");
+            let seen = scenario.state_at(Some(event)).expect("it runs");
+            assert_eq!(seen.blocks, held.blocks, "event {event}: seen on the way, and alone");
             let in_use = [BlockUse::Allocated, BlockUse::Pending];
             let blocks = held.blocks.iter().map(|block| block.view);
             let mut live: Vec<_> = blocks
@@ -227,7 +230,8 @@ fn the_state_after_any_event_follows_from_the_lives() {
 #[test]
 fn every_block_of_a_history_lies_in_memory_that_is_held_as_long_as_it() {
     let opened = opened(Path::new("traces/opt-1.3b-LR.expandable.pickle.xz"));
-    let found = history(&opened, &choice("expandable"), &Setup::default()).expect("it runs");
+    let scenario = Scenario::new(&opened, choice("expandable"), Setup::default());
+    let found = history(&scenario).expect("it runs");
     assert!(found.blocks.len() > 10_000 && found.segments.len() > 100);
     for block in found.blocks.iter().step_by(97) {
         for event in [block.life.born, block.life.died.min(found.events) - 1] {
@@ -247,7 +251,8 @@ fn what_is_said_to_serve_a_refused_request_serves_it() {
     let opened = opened(Path::new("traces/opt-1.3b-LR-var.frames.pickle.xz"));
     let setup = Setup { memory: Memory::Bytes(28 * GIB), ..Setup::default() };
     let caching = choice("caching");
-    let found = refusal(&opened, &caching, &setup, By::Line, false).expect("it runs out");
+    let scenario = Scenario::new(&opened, caching, setup.clone());
+    let found = refusal(&scenario, By::Line, false).expect("it runs out");
     assert!(found.served_by.iter().any(|served| served.setting.is_some()), "a setting helps");
     for served in &found.served_by {
         let text = served.setting.as_deref();
@@ -273,7 +278,8 @@ fn a_state_without_events_gets_no_advice_about_requests() {
     let state = self::opened(&file);
     let kind = state.coverage.kind();
     assert_eq!(kind, gmlake::trace::CoverageKind::StateOnly, "{:?}", state.coverage);
-    let found = loss(&state, &choice("caching"), &Setup::default(), By::Line, false);
+    let scenario = Scenario::new(&state, choice("caching"), Setup::default());
+    let found = loss(&scenario, By::Line, false);
     let found = found.expect("it runs");
     assert!(found.lost_bytes > 0 && found.growth.is_none());
     let advice = gmlake::blame::show::advice(&found);

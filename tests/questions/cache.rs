@@ -6,8 +6,11 @@ use std::sync::Arc;
 use crate::common::recordings::all;
 use gmlake::alloc_conf::TorchVersion;
 use gmlake::allocator;
+use gmlake::compare::compare_in_depth;
 use gmlake::run::RunSummary;
-use gmlake::sim::{Choice, Memory, OpenOptions, Setup, open, run, run_cached};
+use gmlake::sim::{
+    Choice, Choices, Memory, OpenOptions, Scenario, Setup, choose, open, run, run_cached,
+};
 use gmlake::sweep::{Grid, SweepPlan, SweepRow, sweep};
 use gmlake::units::GIB;
 
@@ -108,4 +111,33 @@ fn points_of_a_sweep_that_need_no_run_have_the_numbers_of_one() {
     assert_eq!((again, left_out), (shared, 5));
     let is_large = |row: &&SweepRow| row.device_memory_bytes.is_none_or(|bytes| bytes > 20 * GIB);
     assert_eq!(fitting, rows.iter().filter(is_large).cloned().collect::<Vec<_>>());
+}
+
+/// The page asks for the run, its history, what it lost and where it ran out: the second replay answers all of it.
+#[test]
+fn the_page_replays_the_recorded_allocator_at_most_twice() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let frames = "traces/opt-1.3b-LR-var.frames.pickle.xz";
+    for (file, memory, is_refused) in [
+        (frames, Memory::AsRecorded, false),
+        (frames, Memory::Bytes(28 * GIB), true),
+        ("tests/data/cases/oom/free-yet-refused.pickle", Memory::AsRecorded, true),
+    ] {
+        let choices = Choices {
+            open: OpenOptions { stacks: true, ..OpenOptions::default() },
+            allocators: choose(&["caching".to_owned(), "expandable".to_owned()], &[]).unwrap(),
+            setup: Setup { memory, ..Setup::default() },
+            has_peaks: true,
+            ..Choices::default()
+        };
+        let file = folder.join(file);
+        let found = compare_in_depth(std::slice::from_ref(&file), &choices, |_| ());
+        let comparison = found.into_iter().next().unwrap().unwrap();
+        assert!(comparison.history.is_some() && comparison.loss.is_some());
+        assert_eq!(comparison.refusal.is_some(), is_refused, "{}", file.display());
+        let opened = open(&file, &choices.open).unwrap();
+        let recorded = Scenario::recorded(&opened, None, &choices.setup).unwrap();
+        let replays = choices.setup.runs.replays(&choices.setup.conditions(&recorded.choice));
+        assert_eq!(replays, 2, "{}", file.display());
+    }
 }

@@ -9,7 +9,7 @@ use gmlake::blame::{
 };
 use gmlake::report::Export;
 use gmlake::sim::job::{Job, is_many, jobs};
-use gmlake::sim::{Choice, Opened, Setup, choose, open, under};
+use gmlake::sim::{Opened, Scenario, Setup, choose, open, under};
 use gmlake::units::Bytes;
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -24,9 +24,9 @@ pub(crate) fn main(args: &BlameArgs) -> Result<Answer> {
     let is_job = args.job.job || args.input.files.iter().any(|file| is_many(file));
     match (args.fragmentation, args.growth, args.at) {
         (true, _, _) => each(args, |opened| {
-            let (choice, setup) = allocator(args, opened)?;
+            let scenario = scenario(args, opened)?;
             let by = by(&args.names, opened)?;
-            let found = loss(opened, &choice, &setup, by, args.names.innermost)?;
+            let found = loss(&scenario, by, args.names.innermost)?;
             Ok((report::loss_table(&found, args.names.top, terminal::look()), found))
         }),
         (_, true, _) => each(args, |opened| {
@@ -35,9 +35,9 @@ pub(crate) fn main(args: &BlameArgs) -> Result<Answer> {
             Ok((report::growth_table(&found, args.names.top, terminal::look()), found))
         }),
         (_, _, At::Oom) if !is_job && !wants_rows(args) => each(args, |opened| {
-            let (choice, setup) = allocator(args, opened)?;
+            let scenario = scenario(args, opened)?;
             let by = by(&args.names, opened)?;
-            let found = refusal(opened, &choice, &setup, by, args.names.innermost)?;
+            let found = refusal(&scenario, by, args.names.innermost)?;
             Ok((report::refusal_text(&found, args.names.top, terminal::look()), found))
         }),
         _ => main_of_rows(args, is_job),
@@ -211,12 +211,12 @@ fn opened(args: &BlameArgs, file: &Path) -> Result<Opened> {
     Ok(opened)
 }
 
-fn question(args: &BlameArgs, opened: &Opened) -> Result<Question> {
+fn question<'o>(args: &BlameArgs, opened: &'o Opened) -> Result<Question<'o>> {
     let by = by(&args.names, opened)?;
     let is_simulated =
         args.allocator.is_some() || args.device_memory.is_some() || args.alloc_conf.is_some();
-    let allocator = is_simulated.then(|| allocator(args, opened)).transpose()?;
-    Ok(Question { at: args.at, by, innermost: args.names.innermost, allocator })
+    let scenario = is_simulated.then(|| scenario(args, opened)).transpose()?;
+    Ok(Question { at: args.at, by, innermost: args.names.innermost, scenario })
 }
 
 /// What rows are named by: as asked for, or as the recording allows.
@@ -239,12 +239,12 @@ pub(crate) fn by(names: &NameArgs, opened: &Opened) -> Result<By> {
     }
 }
 
-/// The allocator that was asked for, or PyTorch's own under the settings given or recorded.
-fn allocator(args: &BlameArgs, opened: &Opened) -> Result<(Choice, Setup)> {
+/// The run that is meant: of the allocator that was named, or of PyTorch's own under the settings given or recorded.
+fn scenario<'o>(args: &BlameArgs, opened: &'o Opened) -> Result<Scenario<'o>> {
     let memory = args.device_memory.unwrap_or_default();
     let simulated = simulated(args.input.torch_version, args.alloc_conf.as_deref())?;
     let setup = Setup { memory, ..simulated };
     let name = args.allocator.clone().unwrap_or_else(|| setup.pytorch(opened).to_owned());
     let mut choices = under(choose(&[name], &args.set)?, setup.conf.as_ref());
-    Ok((choices.remove(0), setup))
+    Ok(Scenario::new(opened, choices.remove(0), setup))
 }

@@ -11,7 +11,6 @@ use gmlake::compare::{
 use gmlake::plan::{DEFAULT_RESERVE, Target};
 use gmlake::remote;
 use gmlake::report::{Export, section};
-use gmlake::run::RunSummary;
 use gmlake::sim::job::{is_many, jobs};
 use gmlake::sim::{Choices, FileError};
 
@@ -56,13 +55,12 @@ fn cards(args: &CompareArgs) -> anyhow::Result<Vec<Target>> {
 
 /// A line for each allocator with the cards that it runs on; empty unless cards were named.
 fn cards_text(comparison: &Comparison) -> String {
-    let line = |run: &RunSummary| {
-        let cards = run.cards.as_ref()?;
+    let line = |(&place, names): (&usize, &Vec<String>)| {
         let names =
-            if cards.is_empty() { "none of the cards".to_owned() } else { cards.join(", ") };
-        Some(format!("\n{} runs on {names}", run.allocator))
+            if names.is_empty() { "none of the cards".to_owned() } else { names.join(", ") };
+        format!("\n{} runs on {names}", comparison.runs[place].allocator)
     };
-    let lines: String = comparison.runs.iter().filter_map(line).collect();
+    let lines: String = comparison.cards.iter().map(line).collect();
     if lines.is_empty() { lines } else { format!("\n{lines}") }
 }
 

@@ -131,8 +131,8 @@ struct Map<'a> {
 
 impl<'a> Map<'a> {
     fn new(comparison: &'a Comparison) -> Self {
-        let runs = comparison.runs.iter().filter(|run| !run.is_bound());
-        let runs: Vec<_> = runs.filter_map(|run| Some((run, run.peak.as_ref()?))).collect();
+        let runs = comparison.peaks.iter().map(|(&place, peak)| (&comparison.runs[place], &**peak));
+        let runs: Vec<_> = runs.filter(|(run, _)| !run.is_bound()).collect();
         let most = runs.iter().map(|(_, peak)| peak.usage.reserved).max().unwrap_or(0);
         Self { comparison, runs, per_line: most.div_ceil(LINES).max(1) }
     }

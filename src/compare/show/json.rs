@@ -16,7 +16,26 @@ pub(super) struct Json;
 #[derive(Serialize)]
 struct Document<'a> {
     recordings: Vec<Recording<'a>>,
-    runs: Vec<&'a RunSummary>,
+    runs: Vec<Run<'a>>,
+}
+
+/// One run, and what was found out beside it.
+#[derive(Serialize)]
+struct Run<'a> {
+    #[serde(flatten)]
+    run: &'a RunSummary,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cards: Option<&'a [String]>,
+}
+
+impl<'a> Run<'a> {
+    fn of(comparison: &'a Comparison) -> impl Iterator<Item = Self> {
+        let runs = comparison.runs.iter().enumerate();
+        runs.map(|(place, run)| Self {
+            run,
+            cards: comparison.cards.get(&place).map(Vec::as_slice),
+        })
+    }
 }
 
 /// What the runs of one device of a file have in common.
@@ -52,7 +71,7 @@ pub fn write_comparisons(
 ) -> Result<(), ReportError> {
     let document = Document {
         recordings: comparisons.iter().map(Recording::of).collect(),
-        runs: comparisons.iter().flat_map(|comparison| &comparison.runs).collect(),
+        runs: comparisons.iter().flat_map(Run::of).collect(),
     };
     write_answer(command, &document, out)
 }

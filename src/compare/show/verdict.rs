@@ -209,19 +209,18 @@ fn bound(comparison: &Comparison) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::StepSummary;
+    use crate::run::{StepSummary, utilization};
     use crate::units::GIB;
 
     fn run(allocator: &str, reserved: f64, active: f64) -> RunSummary {
         let bytes = |gib: f64| (gib * GIB as f64) as Bytes;
-        let mut run = RunSummary {
+        RunSummary {
             allocator: allocator.to_owned(),
             reserved_peak_bytes: bytes(reserved),
             active_peak_bytes: bytes(active),
+            utilization: utilization(bytes(active), bytes(reserved)),
             ..RunSummary::default()
-        };
-        run.set_ratios();
-        run
+        }
     }
 
     fn comparison(reference: &str, runs: Vec<RunSummary>) -> Comparison {
