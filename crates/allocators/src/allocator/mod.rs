@@ -1,9 +1,9 @@
 //! The allocator port, and the allocators behind it.
 //!
 //! An allocator is a plain state machine. It owns no device, no clock and no I/O: it is handed a [`Device`] with each
-//! request, so that the same object runs in simulation, on a GPU and inside PyTorch. To add one, write its file and
-//! its line in [`ALL`]; the command line, the tables, the property tests and the benchmarks take it up
-//! from there.
+//! request, so that the same object runs in simulation, on a GPU and inside PyTorch. To add one, write its file, and here its
+//! `mod` and its entry in [`ALL`]; the command line, the tables, the property tests and the benchmarks take it up from
+//! there.
 
 mod afterlife;
 mod bfc;
@@ -20,7 +20,7 @@ mod live;
 mod native;
 mod offline;
 mod pool;
-mod registry;
+mod port;
 mod released;
 mod rmm_arena;
 mod rmm_pool;
@@ -37,237 +37,208 @@ pub use gmlake::{Gmlake, GmlakeOptions};
 pub use lake::{Lake, LakeOptions};
 pub use ledger::Ledger;
 pub use native::Native;
-pub use registry::{ALL, by_default, find};
+pub use port::{
+    AllocError, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, Counter, Request,
+    SlabIndex, Usage,
+};
 pub use released::{Released, ReleasedOptions};
-pub use slab::{NIL, Slab, SlabIndex};
+pub use slab::{NIL, Slab};
 pub use spec::{Choice, Environment, OptionError, OptionSpec, Options, Role, Spec};
 pub use vmm::Vmm;
 
-use crate::device::{Device, DeviceError, DevicePtr};
-use gmlake_core::program::{Layout, Lifetime, PoolId, StreamId};
-use gmlake_core::units::{Bytes, Size};
+use bfc::Bfc;
+use cuda_async::CudaAsync;
+use gmlake_core::units::Bytes;
+use offline::Offline;
+use pool::Pool;
+use rmm_arena::RmmArena;
+use rmm_pool::RmmPool;
 
-/// What a client asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request {
-    /// Bytes, more than zero.
-    pub size: Bytes,
-    /// The stream that will use the memory first. Memory freed on a stream may be used again on it at once.
-    pub stream: StreamId,
-    /// The pool to serve it from; allocators without private pools ignore it.
-    pub pool: PoolId,
-}
+/// Alignment that PyTorch relies on; CUDA promises half of it.
+const ALIGNMENT: Bytes = 512;
 
-/// An allocator's own number of a block, good until the block is free again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BlockId {
-    /// Place in the allocator's [`Slab`].
-    pub index: SlabIndex,
-    /// Changes whenever the place is given up.
-    pub generation: u32,
-}
-
-/// What a client gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Allocation {
-    /// Address of the first byte; the bytes up to `at + size` are contiguous and backed by memory.
-    pub at: DevicePtr,
-    /// Bytes that can be used, at least those requested.
-    pub size: Bytes,
-    /// The block, to free it by.
-    pub block: BlockId,
-}
-
-/// Where the memory is, in bytes. Always `reserved >= active >= allocated`, and `active >= requested`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Usage {
-    /// Asked for by the client, unrounded, in blocks that are active (c10: `requested_bytes`).
-    pub requested: Bytes,
-    /// Handed out and not freed by the client, after rounding (c10: `allocated_bytes`).
-    pub allocated: Bytes,
-    /// `allocated`, and freed blocks that a stream still uses (c10: `active_bytes`).
-    pub active: Bytes,
-    /// Physical memory held from the device, used or not (c10: `reserved_bytes`).
-    pub reserved: Bytes,
-}
-
-impl std::ops::Add for Usage {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            requested: self.requested + other.requested,
-            allocated: self.allocated + other.allocated,
-            active: self.active + other.active,
-            reserved: self.reserved + other.reserved,
-        }
-    }
-}
-
-impl Usage {
-    /// The smaller of each pair of numbers.
-    #[inline]
-    #[must_use]
-    pub fn min(self, other: Self) -> Self {
-        Self {
-            requested: self.requested.min(other.requested),
-            allocated: self.allocated.min(other.allocated),
-            active: self.active.min(other.active),
-            reserved: self.reserved.min(other.reserved),
-        }
-    }
-
-    /// The larger of each pair of numbers.
-    #[inline]
-    #[must_use]
-    pub fn max(self, other: Self) -> Self {
-        Self {
-            requested: self.requested.max(other.requested),
-            allocated: self.allocated.max(other.allocated),
-            active: self.active.max(other.active),
-            reserved: self.reserved.max(other.reserved),
-        }
-    }
-}
-
-/// State of a block that [`Allocator::walk`] shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum BlockUse {
-    /// In a client's hands.
-    Allocated,
-    /// Freed by the client, in use by a stream.
-    Pending,
-    /// Free, and ready to serve a request.
-    Free,
-    /// Addresses over memory that is shown elsewhere: an idle stitched range (GMLake's sBlock), or a block whose memory
-    /// a tensor uses through such a range.
-    Alias,
-}
-
-/// What kind of memory a block is, in [`Allocator::walk`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum BlockKind {
-    /// Part of a pool that serves only small requests.
-    Small,
-    /// Any other memory.
-    Large,
-    /// A range of addresses of its own over memory that other blocks own (GMLake's sBlock): those are shown, too, as
-    /// [`BlockUse::Alias`] while a tensor uses them through this one.
-    Stitched,
-}
-
-/// One block, as shown by [`Allocator::walk`].
-///
-/// The sizes of all blocks that are no alias add up to [`Usage::reserved`]; so do those of all that are not stitched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BlockView {
-    /// Its number, if it is allocated or pending.
-    pub block: Option<BlockId>,
-    /// Where it begins.
-    pub at: DevicePtr,
-    /// Its size.
-    pub size: Bytes,
-    /// What the client asked for; 0 if it is not active.
-    pub requested: Bytes,
-    /// Its stream.
-    pub stream: StreamId,
-    /// Its state.
-    pub state: BlockUse,
-    /// The pool that it belongs to.
-    pub pool: PoolId,
-    /// Its kind of memory.
-    pub kind: BlockKind,
-    /// First address of the segment (contiguous range held from the device) that it is part of.
-    pub segment: DevicePtr,
-}
-
-/// A named number that an allocator counts in addition to driver calls, such as "stitches" (see
-/// [`Allocator::counters`]).
-pub type Counter = (&'static str, u64);
-
-/// Why there is no memory for a request.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AllocError {
-    /// There is certainly no memory: all that could be given back or put together was.
-    #[error("out of memory: {} requested, {} in use, {} held", Size(*.requested), Size(.usage.active), Size(.usage.reserved))]
-    OutOfMemory {
-        /// Bytes asked for.
-        requested: Bytes,
-        /// The allocator's usage at that moment.
-        usage: Usage,
+/// Every allocator, in the order of all tables.
+pub const ALL: &[Spec] = &[
+    Spec {
+        name: "caching",
+        summary: "PyTorch's caching allocator (best fit with coalescing)",
+        options: CACHING_OPTIONS,
+        role: Role::PyTorch,
+        alignment: ALIGNMENT,
+        build: |options, environment| build_caching(options, environment, false),
     },
-    /// The driver failed otherwise.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
+    Spec {
+        name: "expandable",
+        summary: "PyTorch's caching allocator with expandable_segments:True",
+        options: CACHING_OPTIONS,
+        role: Role::PyTorch,
+        alignment: ALIGNMENT,
+        build: |options, environment| build_caching(options, environment, true),
+    },
+    Spec {
+        name: "native",
+        summary: "every request to cuMemAlloc, every free to cuMemFree",
+        options: &[],
+        role: Role::Direct,
+        alignment: ALIGNMENT,
+        build: |_, _| Ok(Box::new(Native::new())),
+    },
+    Spec {
+        name: "vmm",
+        summary: "every request to the virtual memory calls, without a pool",
+        options: Vmm::SPECS,
+        role: Role::Direct,
+        alignment: ALIGNMENT,
+        build: |options, _| Ok(Box::new(Vmm::from_options(options)?)),
+    },
+    Spec {
+        name: "gmlake",
+        summary: "GMLake as the paper describes it",
+        options: GmlakeOptions::SPECS,
+        role: Role::Candidate,
+        alignment: ALIGNMENT,
+        build: |options, environment| {
+            let options = GmlakeOptions::take(options)?;
+            let limit = environment.memory_limit().unwrap_or(Bytes::MAX);
+            Ok(Box::new(Gmlake::new(options, limit)))
+        },
+    },
+    Spec {
+        name: "gmlake-released",
+        summary: "GMLake as its authors released it",
+        options: ReleasedOptions::SPECS,
+        role: Role::Candidate,
+        alignment: ALIGNMENT,
+        build: |options, environment| {
+            let options = ReleasedOptions::take(options)?;
+            let limit = environment.memory_limit().unwrap_or(Bytes::MAX);
+            Ok(Box::new(Released::new(options, limit)))
+        },
+    },
+    Spec {
+        name: "lake",
+        summary: "our own: large handles in an arena, stitched where growth would waste memory",
+        options: LakeOptions::SPECS,
+        role: Role::Candidate,
+        alignment: ALIGNMENT,
+        build: |options, environment| {
+            let options = LakeOptions::take(options)?;
+            let limit = environment.memory_limit().unwrap_or(Bytes::MAX);
+            Ok(Box::new(Lake::new(options, limit)))
+        },
+    },
+    Spec {
+        name: "xla-bfc",
+        summary: "XLA's and TensorFlow's best fit with coalescing, in regions that double",
+        options: Bfc::SPECS,
+        role: Role::OnRequest,
+        alignment: 256,
+        build: |options, _| Ok(Box::new(Pool::new(Bfc::from_options(options)?))),
+    },
+    Spec {
+        name: "rmm-pool",
+        summary: "RAPIDS' pool: best fit, a free list for each stream, doubling",
+        options: RmmPool::SPECS,
+        role: Role::OnRequest,
+        alignment: 256,
+        build: |options, _| Ok(Box::new(Pool::new(RmmPool::from_options(options)?))),
+    },
+    Spec {
+        name: "rmm-arena",
+        summary: "RAPIDS' arenas: first fit in superblocks, an arena for each stream",
+        options: RmmArena::SPECS,
+        role: Role::OnRequest,
+        alignment: 256,
+        build: |options, _| Ok(Box::new(Pool::new(RmmArena::from_options(options)?))),
+    },
+    Spec {
+        name: "cuda-async",
+        summary: "CUDA's stream-ordered pool, PyTorch's backend:cudaMallocAsync",
+        options: &[],
+        role: Role::OnRequest,
+        alignment: ALIGNMENT,
+        build: |_, _| Ok(Box::new(Pool::new(CudaAsync::default()))),
+    },
+    Spec {
+        name: "offline",
+        summary: "a plan made from the whole trace: a bound that is reached",
+        options: Offline::SPECS,
+        role: Role::Oracle,
+        alignment: ALIGNMENT,
+        build: |options, _| Ok(Box::new(Pool::new(Offline::from_options(options)?))),
+    },
+    Spec {
+        name: "bound",
+        summary: "lower bound: the bytes that are live",
+        options: &[],
+        role: Role::Bound,
+        alignment: 1,
+        build: |_, _| Ok(Box::new(Native::with_rounding(1))),
+    },
+    Spec {
+        name: "bound-2mib",
+        summary: "lower bound in pages of 2 MiB, with PyTorch's small pool",
+        options: &[],
+        role: Role::Bound,
+        alignment: ALIGNMENT,
+        build: |_, environment| Ok(Box::new(PagedBound::new(environment))),
+    },
+];
+
+/// PyTorch's options, under PyTorch's names; those not given are as in the recording or in `--alloc-conf`.
+const CACHING_OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "max_split_size_mb",
+        default: "as recorded",
+        help: "blocks of this many MiB or more are not split",
+    },
+    OptionSpec {
+        name: "max_non_split_rounding_mb",
+        default: "as recorded",
+        help: "how many MiB larger than an oversize request a cached block may be",
+    },
+    OptionSpec {
+        name: "garbage_collection_threshold",
+        default: "as recorded",
+        help: "share of the memory limit from which old cached blocks are released",
+    },
+    OptionSpec {
+        name: "roundup_power2_divisions",
+        default: "as recorded",
+        help: "round requests up to this many steps between powers of two",
+    },
+    OptionSpec {
+        name: "large_segment_size_mb",
+        default: "as recorded",
+        help: "segment for requests from 1 MiB up to 10 MiB",
+    },
+];
+
+fn build_caching(
+    options: &mut Options,
+    environment: &Environment,
+    expandable: bool,
+) -> Result<Box<dyn Allocator>, OptionError> {
+    let mut environment = environment.clone();
+    let given: Vec<String> = CACHING_OPTIONS
+        .iter()
+        .filter_map(|spec| options.take(spec.name).map(|value| format!("{}:{value}", spec.name)))
+        .collect();
+    environment.conf = environment
+        .conf
+        .with(&given.join(","), environment.version)
+        .map_err(|error| OptionError::Conf(error.to_string()))?;
+    environment.conf.expandable_segments = expandable;
+    Ok(Box::new(Caching::new(&environment)))
 }
 
-/// A GPU memory allocator.
-///
-/// A free has two moments, as in PyTorch's traces: the client lets go (`free_requested`), and the streams that used
-/// the memory are done (`free_completed`). Mostly they are one, [`Allocator::free`]. A stale [`BlockId`] is a bug of
-/// the caller and panics.
-pub trait Allocator: Send {
-    /// Serves a request.
-    ///
-    /// # Errors
-    /// Out of memory, after all that the allocator can do about it; or a driver error. The state is consistent after
-    /// either, and nothing was handed out.
-    fn malloc(
-        &mut self,
-        device: &mut dyn Device,
-        request: Request,
-    ) -> Result<Allocation, AllocError>;
+/// The allocators that run where none is named.
+pub fn by_default() -> impl Iterator<Item = &'static Spec> {
+    ALL.iter().filter(|spec| spec.role.is_default())
+}
 
-    /// The client lets go of a block which other streams still use: these at most (its own may be among them). If there
-    /// are none, it is not known which.
-    fn free_requested(&mut self, block: BlockId, users: &[StreamId]);
-
-    /// The streams are done with a block whose free was requested. Nothing happens if the id is stale: the allocator
-    /// has synchronised with the GPU since, when memory was short, and knew already.
-    fn free_completed(&mut self, device: &mut dyn Device, block: BlockId);
-
-    /// The client lets go of a block that no other stream uses.
-    fn free(&mut self, device: &mut dyn Device, block: BlockId);
-
-    /// Gives back all memory that no block needs (`torch.cuda.empty_cache`).
-    fn trim(&mut self, device: &mut dyn Device);
-
-    /// Releases a private pool: its memory goes back as soon as it is free. The default has no such pools.
-    fn release_pool(&mut self, _device: &mut dyn Device, _pool: PoolId) {}
-
-    /// Takes over the memory that a recording held when it began, and returns the active blocks in address order.
-    /// `None`: this allocator works otherwise than PyTorch's; what was live is requested from it anew.
-    ///
-    /// # Errors
-    /// If the device does not have that memory.
-    fn restore(
-        &mut self,
-        _device: &mut dyn Device,
-        _layout: &Layout,
-    ) -> Result<Option<Vec<BlockId>>, DeviceError> {
-        Ok(None)
-    }
-
-    /// Learns what is to come, before the first request: the lifetime of every request, in their order. Only a plan
-    /// that is made offline asks for them; PyTorch does not know them.
-    fn foresee(&mut self, _lifetimes: &dyn Fn() -> Vec<Lifetime>) {}
-
-    /// The present numbers; cheap enough to be read after every event.
-    fn usage(&self) -> Usage;
-
-    /// The highest value that each number ever had.
-    fn peak(&self) -> Usage;
-
-    /// Times that the allocator gave everything back and tried again (c10: `num_alloc_retries`).
-    fn retries(&self) -> u64 {
-        0
-    }
-
-    /// What the allocator counts of its own doings, in a fixed order.
-    fn counters(&self) -> Vec<Counter> {
-        Vec::new()
-    }
-
-    /// Shows every block, in address order; for snapshots and checks only.
-    fn walk(&self, visit: &mut dyn FnMut(BlockView));
+/// The allocator with this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Spec> {
+    ALL.iter().find(|spec| spec.name == name)
 }

@@ -5,10 +5,7 @@
 
 use std::ops::{Index, IndexMut};
 
-use super::BlockId;
-
-/// Index of a value in its slab, good as long as the owner keeps the value there.
-pub type SlabIndex = u32;
+use super::{BlockId, SlabIndex};
 
 /// No value; the end of a list of links.
 pub const NIL: SlabIndex = SlabIndex::MAX;
