@@ -73,19 +73,12 @@ fn text(format: ReportFormat) -> String {
     String::from_utf8(written(format, "x", &[tiny()])).expect("reports are text")
 }
 
+/// In one snapshot, so that a new column has one file to look at.
 #[test]
-fn table() {
-    insta::assert_snapshot!(table::comparison(&tiny(), true, table::Look::default()));
-}
-
-#[test]
-fn markdown() {
-    insta::assert_snapshot!(text(ReportFormat::Markdown));
-}
-
-#[test]
-fn csv() {
-    insta::assert_snapshot!(text(ReportFormat::Csv));
+fn columns() {
+    let table = table::comparison(&tiny(), true, table::Look::default());
+    let texts = [table, text(ReportFormat::Markdown), text(ReportFormat::Csv)];
+    insta::assert_snapshot!(texts.join("\n\n"));
 }
 
 #[test]

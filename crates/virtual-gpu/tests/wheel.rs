@@ -74,6 +74,24 @@ fn no_function_stands_in_the_table_twice() {
     }
 }
 
+/// Without its line, a program that looks a function up by name does not find it.
+#[test]
+fn every_function_that_is_written_stands_in_the_table() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/exports");
+    let (table, mut written) = (table(), 0);
+    for entry in fs::read_dir(folder).expect("the exports") {
+        let text = fs::read_to_string(entry.expect("an entry").path()).expect("a source");
+        let parts =
+            text.split("pub extern \"C\" fn ").chain(text.split("pub unsafe extern \"C\" fn "));
+        let names = parts.map(|part| part.split('(').next().unwrap_or_default());
+        for name in names.filter(|name| !name.starts_with('$') && is_of_cuda(name)) {
+            assert!(table.contains(name), "{name} is written, and not in the table");
+            written += 1;
+        }
+    }
+    assert!(written > 200, "only {written} functions were found");
+}
+
 #[test]
 fn the_driver_has_what_our_plug_in_calls() {
     let table = table();
