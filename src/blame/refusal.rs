@@ -206,11 +206,7 @@ fn cards(scenario: &Scenario<'_>, is_served: bool) -> Result<(Fitting, Fitting),
 }
 
 /// The smallest card below `most` that runs the job.
-fn smallest(
-    scenario: &Scenario<'_>,
-    choice: &Choice,
-    most: Bytes,
-) -> Result<Fitting, BlameError> {
+fn smallest(scenario: &Scenario<'_>, choice: &Choice, most: Bytes) -> Result<Fitting, BlameError> {
     let Scenario { opened, setup, .. } = scenario;
     let mut targets: Vec<_> =
         Card::built_in().iter().filter_map(|card| card.target(DEFAULT_RESERVE).ok()).collect();
