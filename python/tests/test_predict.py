@@ -30,6 +30,7 @@ from gmlake.predict import (
 )
 from gmlake.predict.facts import Configuration
 from gmlake.predict.order import Ranks
+from stacks import listed
 
 MLP = """
 import argparse, torch
@@ -447,6 +448,12 @@ def test_zeros_of_the_host_take_no_memory_and_arithmetic_stays_right():
     found = predict(OFFLOADED)
     assert found.code == 0 and found.rank["error"] is None, found.err
     assert found.rank["host_memory_bytes"] < 5 << 28, found.rank["host_memory_bytes"]
+
+
+def test_the_documented_stacks_are_those_that_are_tried():
+    documented = (Path(__file__).parents[2] / "docs/predict.md").read_text()
+    assert listed.table() in documented, "docs/predict.md: tests/stacks --table prints what it should say"
+    assert all(stack.mib and stack.title and "==" in package for stack in listed.all_stacks() for package in stack.packages)
 
 
 ASSERTS = """\
