@@ -101,8 +101,8 @@ class Child:
         from . import job
 
         own = replace(self._job, snapshot=self._stem + ".pickle")
-        self._watched = INHERITED[0] if INHERITED else job.Watched(torch)
-        self._watched.begin(own, self.finished)
+        self._watched = INHERITED[0] if INHERITED else job.Watched(torch, own)
+        self._watched.become(own, self.finished)
         torch.cuda._lazy_call(self.begin)
         multiprocessing.util.register_after_fork(self, Child.at_end)
         self.at_end()
@@ -137,9 +137,11 @@ class Child:
         """Writes the facts, once."""
         if os.getpid() != self._pid or self._watched is None or not os.path.exists(self._stem + ".begun"):
             return
+        from .job import DONE, Ending
+
         watched, self._watched = self._watched, None
         seconds = time.monotonic() - self._begin
-        facts = replace(watched.facts(), seconds=seconds, command=command())
+        facts = replace(watched.facts(Ending(DONE)), seconds=seconds, command=command())
         facts.write(self._stem + ".facts.json")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, dataclass, field
-from typing import Tuple, TypedDict
+from typing import TypedDict
 
 
 class UnknownRead(TypedDict):
@@ -21,7 +21,7 @@ class UnknownRead(TypedDict):
 
 
 # A workspace that is not known: what for, bytes, the least, the most, how many of a hundred take less, how many more.
-Guess = Tuple[str, int, int, int, int, int]
+Guess = tuple[str, int, int, int, int, int]
 
 
 class LibraryReport(TypedDict, total=False):

@@ -72,8 +72,7 @@ def predict(torch: ModuleType, job: Job) -> Facts:
     """Runs the script and returns what is known of it afterwards."""
     from . import ranks  # it imports PyTorch
 
-    watched = Watched(torch)
-    watched.begin(job)
+    watched = Watched(torch, job)
     watched.enter()
     children.prepare(job, watched)
     if "RANK" in os.environ:
@@ -86,26 +85,18 @@ def predict(torch: ModuleType, job: Job) -> Facts:
 class Watched:
     """What is watched in a process: requests, steps, and values that nobody computed."""
 
-    def __init__(self, torch: ModuleType) -> None:
-        self._torch = torch
+    def __init__(self, torch: ModuleType, job: Job) -> None:
+        self._torch, self._job, order = torch, job, job.order
         self._ooms: list[int] = []
-        self._begun = False
+        # Before the steps are counted: its hook must run before the one that ends the script.
+        categories = Categories(torch) if order.categories else None
+        self._steps = Steps(order.steps)
+        self._recorder = Recorder(torch, order.stacks, lambda: self._ooms.append(self._steps.done + 1), categories)
         self._mode: Any = None
 
-    def begin(self, job: Job, finished: Callable[[], object] | None = None) -> None:
-        """Begins, or goes on in a process that was forked. `finished` is called after the last step of the order."""
-        self._job, order = job, job.order
-        if self._begun:
-            self._steps.finished = finished
-            return
-        self._begun = True
-        # Before the steps are counted: its hook must run before the one that ends the script.
-        categories = Categories(self._torch) if order.categories else None
-        self._steps = Steps(order.steps)
-        self._steps.finished = finished
-        self._recorder = Recorder(
-            self._torch, order.stacks, lambda: self._ooms.append(self._steps.done + 1), categories
-        )
+    def become(self, job: Job, finished: Callable[[], object]) -> None:
+        """Goes on as a child's. `finished` is called after the last step of the order."""
+        self._job, self._steps.finished = job, finished
 
     def enter(self) -> None:
         """Computes values from now on."""
@@ -119,7 +110,7 @@ class Watched:
             self._mode = values.mode(order.values, order.assume, scenario)
             self._mode.__enter__()
 
-    def facts(self, ending: Ending = Ending(DONE)) -> Facts:
+    def facts(self, ending: Ending) -> Facts:
         """Ends, writes the snapshot, and returns what is known."""
         self.enter()
         self._mode.__exit__(None, None, None)
@@ -134,8 +125,9 @@ class Watched:
         report.pop("guesses_used", None)
         return Facts(
             **ending._asdict(), **recorded, **self._steps.facts(), **others.facts(), drawings=drawings,
-            unknown_reads=self._mode.unknown_reads(), routed=self._mode.routed, oom_step=self._ooms[0] if self._ooms else None,
-            library=report, host_memory_bytes=peak_host_memory(), torch=self._torch.__version__,
+            unknown_reads=self._mode.unknown_reads(), routed=self._mode.routed,
+            oom_step=self._ooms[0] if self._ooms else None, library=report,
+            host_memory_bytes=peak_host_memory(), torch=self._torch.__version__,
         )
 
 

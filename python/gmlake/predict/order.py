@@ -58,7 +58,8 @@ class Order:
         help="memory of the GPU, such as 80GiB, or 'unlimited' [default: the card's; with --vary unlimited]",
     )
     gpus: int | None = _option(
-        GPU, "--gpus", type=count, metavar="N", help="how many GPUs the script sees [default: one, or one for each rank of a node]"
+        GPU, "--gpus", type=count, metavar="N",
+        help="how many GPUs the script sees [default: one, or one for each rank of a node]",
     )
     workspaces: str | None = _option(
         GPU, "--workspaces", metavar="TABLE,...",

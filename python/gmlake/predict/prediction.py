@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 # in a way that never ends on another one.
 PATIENCE = 5
 
-# What tokens may choose. Ranks that run together need some choice: without tokens, one may wait for another for ever.
-ROUTINGS = ["balanced", "skew:2"]
-TOGETHER = "W4"
+# What tokens may choose, of which two bound the answer. Ranks that run together need some choice: without tokens, one
+# may wait for another for ever. That of a router that was not trained: of the recording `h100-experts` live memory is
+# within 0.3 % with it, and within 1.7 % with `balanced`.
+ROUTINGS = ["balanced", "skew:2", "W4"]
+TOGETHER = "skew:2"
 
 
 def predict(workshop: Workshop, task: Task, files: Files) -> list[Rank]:
@@ -101,7 +103,7 @@ def bounds(workshop: Workshop, task: Task, best: Sequence[Facts], folder: str) -
 def otherwise(order: Order, best: Sequence[Facts]) -> list[Order]:
     """The order with other values: where tokens choose experts, with other choices."""
     if any(each.routed for facts in best for each in [facts, *facts.processes]):
-        return [replace(order, routing=each) for each in ROUTINGS if each != order.routing]
+        return [replace(order, routing=each) for each in ROUTINGS if each != order.routing][:2]
     return [replace(order, assume=each) for each in ASSUMED if each != order.assume]
 
 
