@@ -1,16 +1,16 @@
 //! Entries per second of loading a snapshot, from bytes in memory to records, on one core:
 //! `cargo bench --bench load`.
 //!
-//! PyTorch's own file of 311,534 entries comes first, then the same as Python writes it again: in other protocols, with
-//! every text written out, with keys in another order, with nothing numbered. Where there is no `python3`, these are
-//! left out.
+//! PyTorch's own file of 311,534 entries comes first, from a plain file and from memory, then the same as Python writes
+//! it again: in other protocols, with every text written out, with keys in another order, with nothing numbered. Where
+//! there is no `python3`, these are left out.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use gmlake::trace::{LoadOptions, load_bytes, unpack};
+use gmlake::trace::{LoadOptions, load as load_file, load_bytes, unpack};
 
 /// A recording without stacks, and one with those of every entry.
 const RECORDINGS: [&str; 2] = ["opt-1.3b-LR-var.pickle.xz", "opt-1.3b-LR-var.frames.pickle.xz"];
@@ -48,6 +48,13 @@ fn load(c: &mut Criterion) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces").join(name);
         let packed = std::fs::read(path).expect("the recording is there");
         let original = unpack(&packed, &LoadOptions::default()).expect("it is good");
+        let mut file = tempfile::NamedTempFile::new().expect("there is room for it");
+        file.write_all(&original).expect("there is room for it");
+        let options = LoadOptions::default();
+        group.throughput(Throughput::Elements(entries(&original, &options)));
+        group.bench_function(format!("{}, a plain file", short(name)), |bencher| {
+            bencher.iter(|| load_file(file.path(), &options).expect("it is good"));
+        });
         let again = WAYS.iter().filter(|_| name == RECORDINGS[0]);
         let again = again.filter_map(|(way, what)| Some((*what, rewritten(&original, way)?)));
         let written: Vec<_> =
@@ -58,14 +65,17 @@ fn load(c: &mut Criterion) {
                 let entries = entries(bytes, &options);
                 group.throughput(Throughput::Elements(entries));
                 let label = if stacks { ", stacks kept" } else { "" };
-                let short = name.trim_end_matches(".pickle.xz");
-                group.bench_function(format!("{short}, {what}{label}"), |bencher| {
+                group.bench_function(format!("{}, {what}{label}", short(name)), |bencher| {
                     bencher.iter(|| load_bytes(bytes, &options).expect("it is good"));
                 });
             }
         }
     }
     group.finish();
+}
+
+fn short(name: &str) -> &str {
+    name.trim_end_matches(".pickle.xz")
 }
 
 fn entries(bytes: &[u8], options: &LoadOptions) -> u64 {
