@@ -1,7 +1,8 @@
 //! Tracks: simulated runs side by side in time, for Perfetto.
 //!
-//! Every event is written down as soon as it is carried out: nothing but what the allocator holds is kept. For allocators
-//! that stitch, a segment is a mapped range of addresses, so that memory that is mapped twice is on two tracks.
+//! Every event is written down as soon as it is carried out: nothing but what the allocator holds is kept. For
+//! allocators that stitch, a segment is a mapped range of addresses, so that memory that is mapped twice is on two
+//! tracks.
 
 use std::io::{self, Write};
 
