@@ -98,6 +98,8 @@ fn values(spec: &Spec, option: &OptionSpec) -> Vec<&'static str> {
         ("xla-bfc", "preallocate") => vec!["0", "20MiB", "200MiB", "1GiB"],
         ("rmm-pool", "initial" | "maximum") => vec!["0", "20MiB", "200MiB", "4GiB"],
         ("rmm-arena", "size") => vec!["0", "20MiB", "333MiB"],
+        ("paddle-v1" | "paddle-v2", "small_pool") => vec!["0", "1MiB", "2MiB"],
+        ("paddle-v2", "handle") => vec!["2MiB", "6MiB", "16MiB"],
         ("offline", "rounding") => vec!["512", "2MiB"],
         ("offline", "nodes") => vec!["0", "400"],
         (_, "max_split_size_mb" | "max_non_split_rounding_mb") => vec!["32", "64", "200"],

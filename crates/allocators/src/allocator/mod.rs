@@ -19,6 +19,7 @@ mod ledger;
 mod live;
 mod native;
 mod offline;
+mod paddle;
 mod pool;
 mod port;
 mod released;
@@ -50,6 +51,7 @@ use bfc::Bfc;
 use cuda_async::CudaAsync;
 use gmlake_core::units::Bytes;
 use offline::Offline;
+use paddle::{PaddleV1, PaddleV2};
 use pool::Pool;
 use rmm_arena::RmmArena;
 use rmm_pool::RmmPool;
@@ -158,6 +160,22 @@ pub const ALL: &[Spec] = &[
         role: Role::OnRequest,
         alignment: ALIGNMENT,
         build: |_, _| Ok(Box::new(Pool::new(CudaAsync::default()))),
+    },
+    Spec {
+        name: "paddle-v1",
+        summary: "PaddlePaddle's auto-growth best fit over virtual memory",
+        options: PaddleV1::SPECS,
+        role: Role::OnRequest,
+        alignment: 256,
+        build: |options, _| Ok(Box::new(Pool::new(PaddleV1::from_options(options)?))),
+    },
+    Spec {
+        name: "paddle-v2",
+        summary: "PaddlePaddle's best fit that moves free handles together when memory is short",
+        options: PaddleV2::SPECS,
+        role: Role::OnRequest,
+        alignment: 256,
+        build: |options, _| Ok(Box::new(Pool::new(PaddleV2::from_options(options)?))),
     },
     Spec {
         name: "offline",
