@@ -29,7 +29,7 @@ use gmlake_core::units::Bytes;
 pub fn write_minimalloc(trace: &Trace, mut out: impl Write) -> io::Result<()> {
     out.write_all(b"id,lower,upper,size\n")?;
     let held = lifetimes(trace).into_iter().filter(|lifetime| lifetime.lower < lifetime.upper);
-    for (id, Lifetime { lower, upper, size }) in held.enumerate() {
+    for (id, Lifetime { lower, upper, size, .. }) in held.enumerate() {
         writeln!(out, "b{id},{lower},{upper},{size}")?;
     }
     out.flush()

@@ -28,6 +28,7 @@ mod rmm_pool;
 mod slab;
 mod small_pool;
 mod spec;
+mod stalloc;
 mod vm_pool;
 mod vmm;
 
@@ -55,6 +56,7 @@ use paddle::{PaddleV1, PaddleV2};
 use pool::Pool;
 use rmm_arena::RmmArena;
 use rmm_pool::RmmPool;
+use stalloc::StAlloc;
 
 /// Alignment that PyTorch relies on; CUDA promises half of it.
 const ALIGNMENT: Bytes = 512;
@@ -184,6 +186,14 @@ pub const ALL: &[Spec] = &[
         role: Role::Oracle,
         alignment: ALIGNMENT,
         build: |options, _| Ok(Box::new(Pool::new(Offline::from_options(options)?))),
+    },
+    Spec {
+        name: "stalloc",
+        summary: "STAlloc: a plan from the first iterations, a caching allocator for the rest",
+        options: StAlloc::SPECS,
+        role: Role::Oracle,
+        alignment: ALIGNMENT,
+        build: |options, environment| Ok(Box::new(Pool::new(StAlloc::new(options, environment)?))),
     },
     Spec {
         name: "bound",

@@ -95,6 +95,12 @@ impl<P: Policy> Pool<P> {
         Self { policy, live: Live::default(), retries: 0 }
     }
 
+    /// What decides.
+    #[cfg(test)]
+    pub(super) fn policy(&self) -> &P {
+        &self.policy
+    }
+
     /// A place for a request; when there is none, once more after all frees that only wait for a stream.
     fn obtain(
         &mut self,

@@ -18,21 +18,26 @@ pub struct Lifetime {
     pub upper: usize,
     /// Bytes, as requested.
     pub size: Bytes,
+    /// Steps that have begun by the request: 0 before the first one, and one more than there are behind the last.
+    pub step: usize,
 }
 
 /// The lifetime of every request of a trace, in their order. Requests that failed in the recording hold nothing.
 #[must_use]
 pub fn lifetimes(trace: &Trace) -> Vec<Lifetime> {
     let mut lifetimes: Vec<Lifetime> = Vec::new();
+    let mut steps: Vec<usize> = trace.steps.iter().map(|step| step.start).collect();
+    steps.extend(trace.steps.last().map(|step| step.end));
     let mut row_of = vec![usize::MAX; trace.allocs as usize];
     for (lower, event) in trace.events.iter().enumerate() {
         let size = event.size;
+        let step = steps.partition_point(|&begin| begin <= lower);
         match event.kind {
             EventKind::Malloc => {
                 row_of[event.alloc.0 as usize] = lifetimes.len();
-                lifetimes.push(Lifetime { lower, upper: trace.events.len(), size });
+                lifetimes.push(Lifetime { lower, upper: trace.events.len(), size, step });
             }
-            EventKind::Attempt => lifetimes.push(Lifetime { lower, upper: lower, size }),
+            EventKind::Attempt => lifetimes.push(Lifetime { lower, upper: lower, size, step }),
             EventKind::Free | EventKind::FreeCompleted => {
                 if let Some(row) = lifetimes.get_mut(row_of[event.alloc.0 as usize]) {
                     row.upper = lower;

@@ -1,0 +1,368 @@
+//! `stalloc`: STAlloc, a plan from a profiled run, and what the plan does not know from elsewhere.
+//!
+//! The planner sees the set-up and three iterations of a job ([`profile`]) and gives each request above 512 bytes its
+//! place in one static region ([`layers`]). In the run that follows, request number n gets the place of number n, and
+//! after iteration 1 its places come again and again. A request of another size than planned, or whose place is taken,
+//! goes to a caching allocator like PyTorch's; requests up to 512 bytes go to one of blocks of that size.
+//!
+//! ```text
+//!   profile   set-up │ iteration 0 │ iteration 1 │ iteration 2      ──plan──▶  static region, places
+//!   run       set-up │ iteration 0 │ iteration 1 │ iteration 1 again │ iteration 1 again │ ...
+//!             size as planned ─▶ static region     else ─▶ what is spare there, if sizes vary ─▶ caching
+//! ```
+//!
+//! Requests whose sizes vary are the dynamic part: they are not planned, and take the best fit among the addresses that
+//! the plan leaves free for as long as they lived in the profile, and that are free now.
+//!
+//! From infinigence/STAlloc (Apache-2.0, 3a9f97f), the artifact of Huang et al., EuroSys 2026: `Synthesizer/`,
+//! `Allocator/main.cpp`, `StaticAllocator.hpp`, `VarAllocator.hpp`, `OnlineDynamicManager.hpp`. What differs:
+//!
+//! - The profile is the beginning of the recording itself: the run that follows is the same one. A recording without
+//!   two whole steps has no plan, and all its requests go to the caching allocator.
+//! - Iterations are the steps that were found in the recording; there they are marked by hooks.
+//! - Dynamic requests there are those of MoE layers, which hooks mark. A recording has no layers: here they are requests
+//!   of iteration 1 that have another size in iteration 2.
+//! - There streams are ignored ("TODO:: process cudaStream_t"). Here the next stream waits for the last user.
+//! - The caching allocator is PyTorch's as it is here. Theirs has segments of 10 MiB and more in steps of 512 bytes.
+//! - Not here: the planner's group algorithm, the fusing of MLP layers, evaluation, and the choice among plans.
+
+mod layers;
+mod profile;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use self::profile::{Entry, Plan, UNIT, plan};
+use super::last_users::LastUsers;
+use super::pool::{Free, Place, Policy};
+use super::{
+    AllocError, Allocator, BlockId, BlockUse, Caching, Counter, Environment, NIL, OptionError,
+    OptionSpec, Options, Request,
+};
+use crate::device::{Device, DeviceError, DevicePtr};
+use gmlake_core::alloc_conf::AllocConf;
+use gmlake_core::program::{Lifetime, PoolId, StreamId};
+use gmlake_core::units::{Bytes, round_up};
+
+/// Memory that is held from the first request on.
+#[derive(Debug, Clone, Copy)]
+struct Region {
+    at: DevicePtr,
+    size: Bytes,
+}
+
+impl Region {
+    fn holds(&self, at: DevicePtr) -> bool {
+        self.at <= at && at.0 < self.at.0 + self.size
+    }
+}
+
+/// Blocks of 512 bytes: those that are free, the last one first.
+#[derive(Debug, Clone, Default)]
+struct Small {
+    regions: Vec<Region>,
+    free: Vec<DevicePtr>,
+}
+
+impl Small {
+    fn size(&self) -> Bytes {
+        self.regions.iter().map(|region| region.size).sum()
+    }
+
+    /// Holds as much again, or `first` bytes.
+    fn grow(&mut self, device: &mut dyn Device, first: Bytes) -> Result<(), DeviceError> {
+        let size = if self.regions.is_empty() { first } else { self.size() };
+        let at = device.malloc(size)?;
+        self.regions.push(Region { at, size });
+        self.free.extend((0..size / UNIT).map(|number| at.offset(number * UNIT)));
+        Ok(())
+    }
+
+    fn is_idle(&self) -> bool {
+        self.free.len() as u64 * UNIT == self.size()
+    }
+}
+
+/// Where a request goes.
+#[derive(Debug, Clone)]
+enum Way {
+    Small,
+    Planned(Bytes),
+    Spare(usize),
+    Cached,
+}
+
+/// STAlloc's allocator, with a plan.
+pub(super) struct StAlloc {
+    reuses: bool,
+    plan: Option<Plan>,
+    /// Requests above 512 bytes so far, and the entry that comes next.
+    requests: usize,
+    next: usize,
+    /// The way of the present request; none before it is known.
+    way: Option<Way>,
+    region: Option<Region>,
+    /// Places in the region that are taken, by address.
+    taken: BTreeMap<u64, Bytes>,
+    small: Small,
+    caching: Caching,
+    cached: BTreeMap<u64, BlockId>,
+    users: LastUsers,
+    planned: u64,
+    spared: u64,
+    unplanned: u64,
+}
+
+impl StAlloc {
+    /// The options as a user sees them.
+    pub(super) const SPECS: &'static [OptionSpec] = &[OptionSpec {
+        name: "reuse",
+        default: "on",
+        help: "requests whose sizes vary use what the plan leaves free",
+    }];
+
+    /// Makes the policy from its options.
+    ///
+    /// # Errors
+    /// If a value is of the wrong kind.
+    pub(super) fn new(
+        options: &mut Options,
+        environment: &Environment,
+    ) -> Result<Self, OptionError> {
+        let stock = Environment {
+            conf: AllocConf::default(),
+            memory_fraction: None,
+            limit: None,
+            no_split: Vec::new(),
+            ..environment.clone()
+        };
+        Ok(Self {
+            reuses: options.switch("reuse", true)?,
+            plan: None,
+            requests: 0,
+            next: 0,
+            way: None,
+            region: None,
+            taken: BTreeMap::new(),
+            small: Small::default(),
+            caching: Caching::new(&stock),
+            cached: BTreeMap::new(),
+            users: LastUsers::default(),
+            planned: 0,
+            spared: 0,
+            unplanned: 0,
+        })
+    }
+
+    /// Where the region of the plan and those of small requests begin.
+    #[cfg(test)]
+    fn segments(&self) -> Vec<DevicePtr> {
+        self.region.iter().chain(&self.small.regions).map(|region| region.at).collect()
+    }
+
+    /// Gets the memory of the plan, with the first request of all.
+    fn begin(&mut self, device: &mut dyn Device) -> Result<(), DeviceError> {
+        let Some(plan) = &self.plan else { return Ok(()) };
+        if self.region.is_none() {
+            let size = plan.size.max(UNIT);
+            self.region = Some(Region { at: device.malloc(size)?, size });
+        }
+        if self.small.regions.is_empty() {
+            self.small.grow(device, (2 * plan.small).max(UNIT))?;
+        }
+        Ok(())
+    }
+
+    /// The way of the next request, which counts from now on.
+    fn choose(&mut self, size: Bytes) -> Way {
+        let Some(plan) = &self.plan else { return Way::Cached };
+        if size <= UNIT {
+            return Way::Small;
+        }
+        self.requests += 1;
+        if plan.unreleased.contains(&(self.requests - 1)) {
+            return Way::Cached;
+        }
+        let number = self.next;
+        self.next = if number + 1 == plan.entries.len() { plan.first } else { number + 1 };
+        match plan.entries[number] {
+            Entry::Fixed { offset, size: planned } if planned == size => Way::Planned(offset),
+            Entry::Varied { .. } if self.reuses => Way::Spare(number),
+            Entry::Fixed { .. } | Entry::Varied { .. } => Way::Cached,
+        }
+    }
+
+    /// Free parts of a range of the region.
+    fn free_in(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
+        let before = self.taken.range(..from).next_back().map(|(&at, &size)| (at, size));
+        let inside = self.taken.range(from..to).map(|(&at, &size)| (at, size));
+        let (mut free, mut cursor) = (Vec::new(), from);
+        for (at, size) in before.into_iter().chain(inside).chain([(to, 0)]) {
+            if at > cursor {
+                free.push((cursor, at));
+            }
+            cursor = cursor.max(at + size);
+        }
+        free
+    }
+
+    /// Where a request is served in the region, if it is.
+    fn inside(&self, way: &Way, size: Bytes) -> Option<DevicePtr> {
+        let Region { at: base, size: limit } = self.region?;
+        match *way {
+            Way::Planned(offset) => {
+                let (from, to) = (base.0 + offset, base.0 + offset + size);
+                let is_free = offset + size <= limit && self.free_in(from, to) == [(from, to)];
+                is_free.then_some(DevicePtr(from))
+            }
+            Way::Spare(number) => {
+                let Entry::Varied { spare } = &self.plan.as_ref()?.entries[number] else {
+                    return None;
+                };
+                let now =
+                    spare.iter().flat_map(|(from, to)| self.free_in(base.0 + from, base.0 + to));
+                let fitting = now.filter(|(from, to)| to - from >= size);
+                fitting.min_by_key(|(from, to)| to - from).map(|(from, _)| DevicePtr(from))
+            }
+            Way::Small | Way::Cached => None,
+        }
+    }
+
+    fn take_small(&mut self, device: &mut dyn Device) -> Result<DevicePtr, DeviceError> {
+        if self.small.free.is_empty() {
+            self.small.grow(device, UNIT)?;
+        }
+        Ok(self.small.free.pop().expect("it has grown"))
+    }
+
+    fn take_cached(
+        &mut self,
+        device: &mut dyn Device,
+        size: Bytes,
+        stream: StreamId,
+    ) -> Result<Place, DeviceError> {
+        let request = Request { size, stream, pool: PoolId::DEFAULT };
+        let given = self.caching.malloc(device, request).map_err(|error| match error {
+            AllocError::OutOfMemory { requested, .. } => {
+                DeviceError::OutOfMemory { requested, free: device.memory_info().free }
+            }
+            AllocError::Device(error) => error,
+        })?;
+        self.cached.insert(given.at.0, given.block);
+        self.unplanned += 1;
+        Ok(Place { at: given.at, size: given.size, key: NIL })
+    }
+}
+
+impl Policy for StAlloc {
+    fn round(&self, size: Bytes) -> Bytes {
+        size
+    }
+
+    fn note_request(&mut self) {
+        self.way = None;
+    }
+
+    fn take(
+        &mut self,
+        device: &mut dyn Device,
+        size: Bytes,
+        stream: StreamId,
+    ) -> Result<Place, DeviceError> {
+        let way = match self.way.take() {
+            Some(way) => way,
+            None => self.choose(size),
+        };
+        self.way = Some(way.clone());
+        self.begin(device)?;
+        let bytes = round_up(size, UNIT);
+        let at = match way {
+            Way::Small => self.take_small(device)?,
+            _ => match self.inside(&way, bytes) {
+                None => return self.take_cached(device, size, stream),
+                Some(at) => {
+                    self.taken.insert(at.0, bytes);
+                    self.planned += u64::from(matches!(way, Way::Planned(_)));
+                    self.spared += u64::from(matches!(way, Way::Spare(_)));
+                    at
+                }
+            },
+        };
+        self.users.take(device, (at, bytes), stream);
+        Ok(Place { at, size: bytes, key: NIL })
+    }
+
+    fn give(&mut self, device: &mut dyn Device, place: Place, stream: StreamId) {
+        if let Some(block) = self.cached.remove(&place.at.0) {
+            self.caching.free(device, block);
+            return;
+        }
+        self.users.note(place.at, place.size, stream);
+        if self.region.is_some_and(|region| region.holds(place.at)) {
+            self.taken.remove(&place.at.0);
+        } else {
+            self.small.free.push(place.at);
+        }
+    }
+
+    fn trim(&mut self, device: &mut dyn Device) {
+        self.caching.trim(device);
+        if self.taken.is_empty() && self.small.is_idle() {
+            for region in self.small.regions.drain(..).chain(self.region.take()) {
+                self.users.forget(region.at, region.size);
+                device.free(region.at);
+            }
+            self.small.free.clear();
+        }
+    }
+
+    fn held(&self) -> Bytes {
+        let region = self.region.map_or(0, |region| region.size);
+        region + self.small.size() + self.caching.usage().reserved
+    }
+
+    fn segment(&self, at: DevicePtr) -> DevicePtr {
+        let own = self.region.iter().chain(&self.small.regions).find(|region| region.holds(at));
+        let mut segment = own.map_or(at, |region| region.at);
+        if own.is_none() {
+            self.caching.walk(&mut |view| {
+                if view.at == at {
+                    segment = view.segment;
+                }
+            });
+        }
+        segment
+    }
+
+    fn walk_free(&self, visit: &mut dyn FnMut(Free)) {
+        let stream = StreamId(0);
+        if let Some(Region { at, size }) = self.region {
+            for (from, to) in self.free_in(at.0, at.0 + size) {
+                visit(Free { at: DevicePtr(from), size: to - from, stream });
+            }
+        }
+        self.small.free.iter().for_each(|&at| visit(Free { at, size: UNIT, stream }));
+        self.caching.walk(&mut |view| {
+            if view.state == BlockUse::Free {
+                visit(Free { at: view.at, size: view.size, stream: view.stream });
+            }
+        });
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        vec![
+            ("planned", self.planned),
+            ("spare", self.spared),
+            ("unplanned", self.unplanned),
+            ("stream waits", self.users.waits),
+        ]
+    }
+
+    fn foresee(&mut self, lifetimes: &dyn Fn() -> Vec<Lifetime>) {
+        if self.region.is_none() && self.cached.is_empty() {
+            self.plan = plan(&lifetimes());
+            (self.requests, self.next) = (0, 0);
+        }
+    }
+}
