@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::{PaddleV1, PaddleV2};
 use crate::allocator::pool::Pool;
 use crate::allocator::{Allocation, Allocator, Options, Request};
-use crate::device::{CallCounts, Counted, DevicePtr, SimDevice};
+use crate::device::{CallCounts, Counted, DevicePtr, SimDevice, Watched};
 use gmlake_core::program::{PoolId, StreamId};
 use gmlake_core::units::{Bytes, KIB, MIB};
 
@@ -14,7 +14,7 @@ const GOLDEN: &str = include_str!("../../../tests/data/paddle.txt");
 /// An allocator that goes through a script.
 struct Actor {
     allocator: Box<dyn Allocator>,
-    device: Counted<SimDevice>,
+    device: Watched<SimDevice, Counted>,
     given: Vec<Option<Allocation>>,
     /// Arenas in the order in which they came.
     arenas: Vec<DevicePtr>,
@@ -40,13 +40,13 @@ impl Actor {
             "paddle-v2" => Box::new(v2(options)),
             _ => panic!("no allocator {name}"),
         };
-        let device = Counted::new(device);
+        let device = Watched::new(device, Counted::default());
         Self { allocator, device, given: Vec::new(), arenas: Vec::new() }
     }
 
     /// Does what a line says, and writes the line with our own answer.
     fn answer(&mut self, line: &str) -> String {
-        let before = self.device.calls;
+        let before = self.device.watch.calls;
         let words: Vec<&str> = line.split_whitespace().collect();
         let mut text = match words[0] {
             "waits" => {
@@ -66,7 +66,8 @@ impl Actor {
             }
             other => panic!("operation {other}"),
         };
-        let CallCounts { create, map, set_access, unmap, release, .. } = self.device.calls - before;
+        let CallCounts { create, map, set_access, unmap, release, .. } =
+            self.device.watch.calls - before;
         let held = size(self.allocator.usage().reserved);
         write!(text, " | {held} | {create} {map} {set_access} {unmap} {release}").unwrap();
         text
