@@ -1,8 +1,8 @@
 //! PaddlePaddle's allocators over virtual memory: `paddle-v1` (auto-growth best fit) and `paddle-v2` (with remapping).
 //!
 //! Each stream has an allocator of its own, which knows nothing of the others, and in it a pool for requests below
-//! 1 MiB and one for the rest. A pool is an *arena*: one range of addresses, as large as the card's memory or four times
-//! that, which grows only at its end. A request gets the smallest free block, the lowest of several.
+//! 1 MiB and one for the rest. A pool is an *arena*: one range of addresses, as large as the card's memory or four
+//! times that, which grows only at its end. A request gets the smallest free block, the lowest of several.
 //!
 //! ```text
 //!   stream 0   small  [##|#|  ]............      large  [########|  |#####|        ]......................
@@ -10,11 +10,11 @@
 //!                              addresses only                                 more memory comes here
 //! ```
 //!
-//! From PaddlePaddle (Apache-2.0), `paddle/phi/core/memory/allocation/`, at the state of July 2026, in the stored copies
-//! of the files: `virtual_memory_auto_growth_best_fit_allocator.cc`, `cuda_virtual_mem_allocator.cc`,
+//! From PaddlePaddle (Apache-2.0), `paddle/phi/core/memory/allocation/`, at the state of July 2026, in stored copies of
+//! the files: `virtual_memory_auto_growth_best_fit_allocator.cc`, `cuda_virtual_mem_allocator.cc`,
 //! `aligned_allocator.cc` (V1); `vmm_auto_growth_best_fit_allocator_v2.cc`, `..._multi_pool_allocator_v2.cc`,
-//! `cuda_virtual_mem_allocator_v2.cc`, `vmm_backing_map.cc`, `remap_transaction.cc` (V2, #78317, #78344, #79427, #79514,
-//! and what followed); `stream_safe_cuda_allocator.cc`, `retry_allocator.cc`, `allocator_facade.cc` (both).
+//! `cuda_virtual_mem_allocator_v2.cc`, `vmm_backing_map.cc`, `remap_transaction.cc` (V2: #78317, #78344, #79427,
+//! #79514, and what followed); `stream_safe_cuda_allocator.cc`, `retry_allocator.cc`, `allocator_facade.cc` (both).
 
 mod blocks;
 mod pages;

@@ -1,7 +1,7 @@
 //! `paddle-v2`: best fit over handles of one size, and free handles that move when memory is short (2026).
 //!
-//! All memory comes in handles of 2 MiB at the end of an arena; a free block there is extended. A block is always cut to
-//! size. When the device has no more handles, those that lie free are taken from where they are, and mapped side by
+//! All memory comes in handles of 2 MiB at the end of an arena; a free block there is extended. A block is cut to size.
+//! When the device has no more handles, those that lie free are taken from where they are, and mapped side by
 //! side: in the first hole that holds them all, if they serve the whole request; else at the end of the arena, behind
 //! what is free there. Nothing is moved unless that is certain to be enough.
 //!
@@ -12,12 +12,12 @@
 //!
 //! A handle is moved once: it stays at its new place until an `empty_cache` gives back all pages without a client.
 //! Requests that do not fit after that are refused, even if other streams or the small pool hold free memory: they are
-//! not asked (`StreamSafeCUDAAllocator::AllocateImpl`). Holes left by moves are not backed anew before an `empty_cache`.
+//! not asked (`StreamSafeCUDAAllocator::AllocateImpl`). Holes left by moves are backed anew only after an `empty_cache`.
 //!
 //! Free memory is moved only if its stream is known to be done with it. Where the first attempt finds that it is not, a
 //! request waits for up to ten seconds in Paddle (`FLAGS_gpu_allocator_retry_time`), and here until the GPU is idle.
 //!
-//! Not the same, or not seen: the default of `FLAGS_vmm_v2_large_pool_handle_size_in_mb` (here 2 MiB, the constant in the
+//! Not the same, or not seen: the default of `FLAGS_vmm_v2_large_pool_handle_size_in_mb` (here 2 MiB, as in the
 //! last `allocator_facade.cc` that we could read); the lines that choose between hole and end, known from the review of
 //! #79514, which says that scattered holes are no longer used; `ReleaseFreeHandleRanges`, known by its callers. A hole
 //! that begins where a growth began whose handles were moved in part is an error of Paddle's own (`AlreadyExists`), and

@@ -15,7 +15,7 @@
 //! From `Synthesizer/allocator.py`: `allocate_group(group=False)`, `form_layer`, `NaiveSegmentTree`. What looks like
 //! slips there decides, too, and is kept: the attempts that reorder blocks always compare the same sum, so that there
 //! are six of them (line "new_layers = form_layer(blocks, cluster_id)"); a block may be counted in several layers while
-//! that is done; intervals are compared as if they were sorted (`check_overlap`); and a block lies one moment earlier in
+//! that is done; intervals are compared as if they were sorted (`check_overlap`); and a block lies a moment earlier in
 //! its own layer than in those of others (`form_segment_tree`).
 
 use std::collections::BTreeMap;

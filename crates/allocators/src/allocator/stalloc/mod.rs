@@ -20,7 +20,7 @@
 //! - The profile is the beginning of the recording itself: the run that follows is the same one. A recording without
 //!   two whole steps has no plan, and all its requests go to the caching allocator.
 //! - Iterations are the steps that were found in the recording; there they are marked by hooks.
-//! - Dynamic requests there are those of MoE layers, which hooks mark. A recording has no layers: here they are requests
+//! - Dynamic requests there are those of MoE layers, which hooks mark. A recording has no layers: here they are those
 //!   of iteration 1 that have another size in iteration 2.
 //! - There streams are ignored ("TODO:: process cudaStream_t"). Here the next stream waits for the last user.
 //! - The caching allocator is PyTorch's as it is here. Theirs has segments of 10 MiB and more in steps of 512 bytes.
