@@ -23,8 +23,8 @@ impl RunCount {
         (made, self.planned.load(Ordering::Relaxed).max(made))
     }
 
-    /// How often a recording was replayed under these conditions ([`Setup::conditions`](super::Setup::conditions)), in whole or in
-    /// part.
+    /// How often a recording was replayed, in whole or in part, under these
+    /// [`conditions`](super::Setup::conditions).
     #[must_use]
     pub fn replays(&self, conditions: &str) -> u64 {
         self.lock().get(&XxHash3_128::oneshot(conditions.as_bytes())).copied().unwrap_or(0)
