@@ -3,6 +3,8 @@
 //! Nothing is simulated here. The events are gone through once for sizes and live bytes, the recorded entries once for
 //! their kinds, the final segments once for what was held.
 
+pub mod show;
+
 use serde::Serialize;
 
 use crate::alloc_conf::AllocConf;

@@ -13,6 +13,7 @@ mod lifetimes;
 mod mempools;
 mod pool_options;
 mod replay;
+pub mod show;
 mod start;
 mod summary;
 mod unseen;
