@@ -235,9 +235,7 @@ fn history(comparison: &Comparison, lives: Option<&Lives>) -> String {
         )
     });
     let (title, what) = match history.has_stacks {
-        true => {
-            ("Who holds the memory", "Live bytes by what they are for, or by who requested them")
-        }
+        true => ("What uses memory", "Live bytes by category, or by the line that requested them"),
         false => (
             "Memory in use, by size",
             "Live bytes by the size of their blocks, since the recording has no call stacks",

@@ -33,7 +33,7 @@ fn one_line(text: &str) -> impl Predicate<str> {
 fn a_page_holds_everything_and_asks_for_nothing() {
     let folder = folder();
     let out = folder.path().join("page.html");
-    let verdict = contains("PyTorch held").and(contains("page.html"));
+    let verdict = contains("PyTorch reserved").and(contains("page.html"));
     let mut command = gmlake_sim();
     command.arg("report").arg(trace("graphs")).arg("--out").arg(&out);
     command.assert().success().stdout(verdict);

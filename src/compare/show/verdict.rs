@@ -30,7 +30,7 @@ pub fn verdict(comparison: &Comparison) -> String {
     }
     clauses.extend(bound(comparison));
     if clauses.is_empty() {
-        clauses.push("nothing was asked for".to_owned());
+        clauses.push("nothing was requested".to_owned());
     }
     let first = oom.map_or(String::new(), |oom| sentence(oom) + " ");
     let rest = clauses.join("; ");
@@ -98,17 +98,17 @@ fn choices(comparison: &Comparison) -> impl Iterator<Item = &RunSummary> {
     comparison.runs.iter().filter(|run| run.is_choice())
 }
 
-/// What the reference held to serve what was in use.
+/// What the reference reserved for what was in use.
 fn held(comparison: &Comparison) -> Option<String> {
     let run = comparison.reference().filter(|run| run.reserved_peak_bytes > 0)?;
     let who = match run.allocator.as_str() {
-        RECORDED => "PyTorch held".to_owned(),
+        RECORDED => "PyTorch reserved".to_owned(),
         _ if run.oom_count > 0 => return None,
-        _ => format!("{} holds", run.label()),
+        _ => format!("{} reserves", run.label()),
     };
     let (reserved, active) = (Size(run.reserved_peak_bytes), Size(run.active_peak_bytes));
     let used = 100.0 * run.utilization;
-    let mut text = format!("{who} {reserved} to serve {active} ({used:.1} % used)");
+    let mut text = format!("{who} {reserved} for {active} in use ({used:.1} %)");
     match run.oom_count {
         0 => {}
         1 => text += " and left one request out",
@@ -243,7 +243,7 @@ mod tests {
             run("bound", 24.5, 24.5),
         ];
         insta::assert_snapshot!(clauses(&comparison("recorded", runs)), @r#"
-    job: PyTorch held 62.74 GiB to serve 24.87 GiB (39.6 % used);
+    job: PyTorch reserved 62.74 GiB for 24.87 GiB in use (39.6 %);
     expandable would need 30.96 GiB, 31.78 GiB (51 %) less;
     no allocator can go below 24.50 GiB.
     "#);
@@ -257,7 +257,7 @@ mod tests {
             run("gmlake", 33.0, 30.0),
         ];
         insta::assert_snapshot!(clauses(&comparison("caching", runs)), @r#"
-    job: caching holds 60 GiB to serve 30 GiB (50.0 % used);
+    job: caching reserves 60 GiB for 30 GiB in use (50.0 %);
     gmlake would need 33 GiB, 27 GiB (45 %) less, and expandable, which is only a setting, 40 GiB.
     "#);
     }
@@ -285,7 +285,7 @@ mod tests {
         recorded.oom_count = 49;
         let runs = vec![recorded, run("caching", 42.69, 30.0), run("expandable", 32.07, 29.97)];
         insta::assert_snapshot!(clauses(&comparison("recorded", runs)), @r#"
-    job: PyTorch held 27.63 GiB to serve 27.30 GiB (98.8 % used) and left 49 requests out;
+    job: PyTorch reserved 27.63 GiB for 27.30 GiB in use (98.8 %) and left 49 requests out;
     to serve all, expandable would need 32.07 GiB.
     "#);
     }
@@ -294,7 +294,7 @@ mod tests {
     fn where_nothing_helps_it_says_so() {
         let runs = vec![run("caching", 30.1, 30.0), run("expandable", 30.0, 30.0)];
         insta::assert_snapshot!(clauses(&comparison("caching", runs)), @r#"
-    job: caching holds 30.10 GiB to serve 30 GiB (99.7 % used);
+    job: caching reserves 30.10 GiB for 30 GiB in use (99.7 %);
     no other allocator needs noticeably less (expandable: 30 GiB).
     "#);
     }
@@ -314,14 +314,14 @@ mod tests {
         let mut comparison = comparison("recorded", runs);
         comparison.device_memory = Some(40 * GIB);
         insta::assert_snapshot!(clauses(&comparison), @r#"
-    job: PyTorch held 62.74 GiB to serve 24.87 GiB (39.6 % used);
+    job: PyTorch reserved 62.74 GiB for 24.87 GiB in use (39.6 %);
     with 40 GiB, caching runs out of memory at event 123,456 (step 2);
     expandable gets through with 30.96 GiB.
     "#);
         comparison.runs.truncate(2);
         comparison.runs.push(run("bound", 44.0, 44.0));
         insta::assert_snapshot!(clauses(&comparison), @r#"
-    job: PyTorch held 62.74 GiB to serve 24.87 GiB (39.6 % used);
+    job: PyTorch reserved 62.74 GiB for 24.87 GiB in use (39.6 %);
     with 40 GiB, caching runs out of memory at event 123,456 (step 2);
     no allocator gets through;
     at least 44 GiB are needed, whatever the allocator.
@@ -330,6 +330,6 @@ mod tests {
 
     #[test]
     fn an_empty_comparison_has_a_sentence_too() {
-        assert_eq!(verdict(&Comparison::default()), ": nothing was asked for.");
+        assert_eq!(verdict(&Comparison::default()), ": nothing was requested.");
     }
 }
