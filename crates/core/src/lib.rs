@@ -1,6 +1,7 @@
 //! What every part of gmlake speaks of: sizes, allocator settings, programs, cards.
 
 pub mod alloc_conf;
+pub mod beside;
 pub mod cards;
 pub mod printable;
 pub mod program;

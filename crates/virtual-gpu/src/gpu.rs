@@ -10,6 +10,7 @@ use super::host_memory::HostMemory;
 use super::post::Post;
 use super::workspace::{Asked, Basis, Guess, Guesses, Layer, Subject, Workspaces};
 use super::{Addresses, Completion, Graphs, HostPace, Known, Memory, Properties, Timeline, Work};
+use gmlake_core::beside::{self, Beside, Uses};
 use gmlake_core::units::Bytes;
 
 /// How a virtual GPU is set up, by environment variables.
@@ -79,6 +80,9 @@ impl Conf {
 /// (`examples/predict/reduce_scatters.py`). The most, since the latest decides a peak.
 const PRODUCTS_WAITED: u64 = 4;
 
+/// The name of the first stream or other object; the default stream of each device has a lower one.
+const FIRST_OBJECT: u64 = 0x1_0000;
+
 /// All devices of a process, and what was counted.
 #[derive(Debug)]
 pub struct VirtualGpu {
@@ -100,6 +104,8 @@ pub struct VirtualGpu {
     pub graphs: Graphs,
     /// The way to other processes.
     pub post: Post,
+    /// What takes memory besides PyTorch's allocator, counted.
+    uses: Uses,
     loaded: FxHashSet<u64>,
     /// How long the last matrix product takes, in nanoseconds.
     product_ns: u64,
@@ -117,6 +123,7 @@ impl VirtualGpu {
     /// Devices as `conf` says, with addresses from `bottom` up to `top`.
     #[must_use]
     pub fn new(conf: Conf, bottom: u64, top: u64) -> Self {
+        let uses = Uses::of([("context", 1), ("gpu", conf.devices as u64 - 1)]);
         Self {
             space: Addresses::between(bottom, top),
             memories: (0..conf.devices).map(|_| Memory::new(conf.card.memory)).collect(),
@@ -127,6 +134,7 @@ impl VirtualGpu {
             graphs: Graphs::default(),
             post: conf.post.clone().map_or_else(Post::default, Post::through),
             conf,
+            uses,
             loaded: FxHashSet::default(),
             product_ns: 0,
             launches: 0,
@@ -134,7 +142,7 @@ impl VirtualGpu {
             unwritten: BTreeSet::new(),
             estimated: Default::default(),
             guesses: Guesses::default(),
-            next_object: 0x1_0000,
+            next_object: FIRST_OBJECT,
         }
     }
 
@@ -144,6 +152,43 @@ impl VirtualGpu {
         self.next_object
     }
 
+    /// A name for an object that a function made, which may take memory.
+    pub fn made_by(&mut self, function: &str) -> u64 {
+        if beside::is_counted(function) {
+            self.uses.add(function, 1);
+            self.take_beside();
+        }
+        self.object()
+    }
+
+    /// Counts uses that take memory, by the names of [`beside`].
+    pub fn count(&mut self, uses: &[(&str, u64)]) {
+        for (name, count) in uses {
+            self.uses.add(name, *count);
+        }
+        self.take_beside();
+    }
+
+    /// Counts a use that takes memory only the first time.
+    pub fn count_once(&mut self, name: &str) {
+        if self.uses.add_once(name) {
+            self.take_beside();
+        }
+    }
+
+    /// What the process takes of each card besides PyTorch's allocator.
+    #[must_use]
+    pub fn beside(&self) -> Beside {
+        beside::beside_pytorch(&self.conf.card.name, &self.uses)
+    }
+
+    fn take_beside(&mut self) {
+        let bytes = self.beside().bytes;
+        for memory in &mut self.memories {
+            memory.take_beside(bytes);
+        }
+    }
+
     /// Queues work on a stream, or counts it where the stream is captured.
     pub fn work(&mut self, stream: u64, work: Work) {
         self.launches += 1;
@@ -151,6 +196,10 @@ impl VirtualGpu {
         if let Some(capture) = self.graphs.of(stream) {
             capture.nodes += 1;
             return;
+        }
+        self.count_once("kernel");
+        if stream >= FIRST_OBJECT {
+            self.count_once("stream");
         }
         if let Some(kernel) = work.kernel_of_product() {
             self.load(kernel);
@@ -217,6 +266,8 @@ impl VirtualGpu {
             "card": self.conf.card.name,
             "launches": self.launches,
             "unknown_reads": self.unknown_reads,
+            "uses": self.uses,
+            "beside": self.beside(),
             "contested": self.timeline.contested(),
             "unwritten": self.unwritten,
             "estimated_workspaces": self.estimated.0.len(),

@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 use crate::{Parcel, Work};
 
 use crate::exports::communicators::{
-    INVALID_ARGUMENT, Result_, SUCCESS, SYSTEM_ERROR, exchange, with, world_of,
+    INVALID_ARGUMENT, Result_, SUCCESS, SYSTEM_ERROR, connect, connect_to, exchange, with, world_of,
 };
 use crate::exports::reduction::{Kind, reduce};
 use crate::exports::state::{self, Stream, gpu, is_device, number, put};
@@ -83,6 +83,7 @@ pub unsafe extern "C" fn ncclAllGather(
     };
     let slots = if is_whole { 0..world } else { rank..rank + 1 };
     let total = bytes * slots.end;
+    connect(on);
     if !is_moved(total, total - total / world, to, stream) {
         return SUCCESS;
     }
@@ -112,6 +113,7 @@ pub unsafe extern "C" fn ncclReduceScatter(
     let Some((world, rank, is_whole)) = with(on, |it| (it.world, it.rank, it.is_whole)) else {
         return INVALID_ARGUMENT;
     };
+    connect(on);
     if !is_moved(bytes, bytes * (world - 1), to, stream) || bytes * world > LIMIT || !is_whole {
         set_known(to, bytes, false);
         return SUCCESS;
@@ -138,6 +140,7 @@ pub unsafe extern "C" fn ncclAllReduce(
     let kind = Kind::of(kind);
     let bytes = count * kind.size();
     let sent = 2 * (bytes - bytes / world_of(on));
+    connect(on);
     if !is_moved(bytes, sent, to, stream) {
         return SUCCESS;
     }
@@ -164,6 +167,7 @@ pub unsafe extern "C" fn ncclReduce(
     let kind = Kind::of(kind);
     let bytes = count * kind.size();
     let Some(rank) = with(on, |it| it.rank) else { return INVALID_ARGUMENT };
+    connect(on);
     if !is_moved(bytes, bytes, if rank == root as usize { to } else { from }, stream) {
         return SUCCESS;
     }
@@ -189,6 +193,7 @@ pub unsafe extern "C" fn ncclBroadcast(
     stream: Stream,
 ) -> Result_ {
     let bytes = count * Kind::of(kind).size();
+    connect(on);
     if !is_moved(bytes, bytes, to, stream) {
         return SUCCESS;
     }
@@ -228,6 +233,10 @@ pub unsafe extern "C" fn ncclAlltoAll(
     let Some((world, rank, is_whole)) = with(on, |it| (it.world, it.rank, it.is_whole)) else {
         return INVALID_ARGUMENT;
     };
+    for peer in 0..world {
+        connect_to(on, peer, true);
+        connect_to(on, peer, false);
+    }
     if !is_moved(bytes * world, bytes * (world - 1), to, stream) || !is_whole {
         return SUCCESS;
     }

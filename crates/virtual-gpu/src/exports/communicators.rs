@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::{Parcel, Post};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::exports::state::{self, gpu, number, pointer, put};
 
@@ -29,6 +29,10 @@ pub struct Communicator {
     /// Whether `world` is the real number. It is not known after a split by a rank that runs alone.
     pub is_whole: bool,
     exchanges: u64,
+    /// Whether a collective has connected its ranks.
+    is_ring: bool,
+    /// Ranks that it is connected to, to send and to receive.
+    peers: FxHashSet<(usize, bool)>,
     splits: u64,
     /// Messages sent to and received from each rank.
     pub sent: FxHashMap<usize, u64>,
@@ -53,8 +57,20 @@ unsafe fn add(
     is_whole: bool,
 ) -> Result_ {
     let handle = gpu().object();
-    let (sent, received) = (FxHashMap::default(), FxHashMap::default());
-    let new = Communicator { name, rank, world, is_whole, exchanges: 0, splits: 0, sent, received };
+    gpu().count_once("nccl");
+    gpu().count(&[(if world == 1 { "communicator_of_one" } else { "communicator" }, 1)]);
+    let new = Communicator {
+        name,
+        rank,
+        world,
+        is_whole,
+        exchanges: 0,
+        is_ring: false,
+        peers: FxHashSet::default(),
+        splits: 0,
+        sent: FxHashMap::default(),
+        received: FxHashMap::default(),
+    };
     let mut all = COMMUNICATORS.lock().unwrap_or_else(PoisonError::into_inner);
     all.get_or_insert_default().insert(handle, new);
     // SAFETY: as the caller promises.
@@ -281,6 +297,24 @@ pub unsafe extern "C" fn ncclMemAlloc(to: *mut *mut c_void, bytes: usize) -> Res
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclMemFree(at: *mut c_void) -> Result_ {
     crate::exports::runtime::cudaFree(at)
+}
+
+/// Counts the memory with which the first collective connects the ranks of a communicator.
+pub fn connect(on: *mut c_void) {
+    let is_new = with(on, |it| it.world > 1 && !std::mem::replace(&mut it.is_ring, true));
+    if is_new == Some(true) {
+        gpu().count(&[("ring", 1)]);
+    }
+}
+
+/// Counts the memory with which a communicator is connected to a rank, in one direction.
+pub fn connect_to(on: *mut c_void, peer: usize, is_sent: bool) {
+    let is_new = with(on, |it| peer != it.rank && it.peers.insert((peer, is_sent)));
+    if is_new == Some(true) {
+        let mut gpu = gpu();
+        gpu.count_once("messages");
+        gpu.count(&[(if is_sent { "sender" } else { "receiver" }, 1)]);
+    }
 }
 
 /// Gives and takes on a communicator: its name, this rank, and what every rank brought.

@@ -19,6 +19,7 @@ const INVALID_VALUE: c_int = 4;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cufftCreate(to: *mut c_int) -> c_int {
+    gpu().count_once("cufftCreate");
     // SAFETY: the caller hands over a place for the plan.
     unsafe { put(to, (gpu().object() & 0x7FFF_FFFF) as c_int) }
 }

@@ -6,12 +6,15 @@ use std::ffi::{c_int, c_void};
 use crate::Work;
 
 use crate::exports::collectives::{LIMIT, read, set_known, write};
-use crate::exports::communicators::{INVALID_ARGUMENT, Result_, SUCCESS, failed, post, with};
+use crate::exports::communicators::{
+    INVALID_ARGUMENT, Result_, SUCCESS, connect_to, failed, post, with,
+};
 use crate::exports::reduction::Kind;
 use crate::exports::state::{self, Stream, number, pointer};
 
 /// The name of the next message between two ranks, counted at both ends.
 fn message(on: *mut c_void, peer: usize, is_sent: bool) -> Option<String> {
+    connect_to(on, peer, is_sent);
     with(on, |it| {
         let count = if is_sent { &mut it.sent } else { &mut it.received }.entry(peer).or_insert(0);
         *count += 1;

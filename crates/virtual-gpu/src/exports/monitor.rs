@@ -1,34 +1,208 @@
-//! NVML, the monitor: as much of it as PyTorch asks for.
+//! NVML, the monitor: what PyTorch, nvidia-smi's bindings and `gmlake card` ask for.
 //!
-//! Expandable segments ask whether the card is in a fabric, and an out-of-memory message who else holds memory. It is
-//! in none, and no one else does. What other programs would ask first (`nvmlInit`) is left out, so that they find no
-//! monitor, rather than one that contradicts itself.
+//! It tells of the devices of this process and of no other process: each process has virtual devices of its own. The
+//! memory in use is what the process took, as `cudaMemGetInfo` says. A handle is the device's index and 1.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-use crate::exports::state::put;
+use crate::exports::state::{gpu, number, pointer, put};
+
+type Device = *mut c_void;
 
 const SUCCESS: c_int = 0;
+const INVALID_ARGUMENT: c_int = 2;
 const NOT_SUPPORTED: c_int = 3;
+const INSUFFICIENT_SIZE: c_int = 7;
+
+/// `nvmlMemory_t`
+#[repr(C)]
+pub struct Memory {
+    total: u64,
+    free: u64,
+    used: u64,
+}
+
+/// `nvmlMemory_v2_t`
+#[repr(C)]
+pub struct Memory2 {
+    version: c_uint,
+    total: u64,
+    reserved: u64,
+    free: u64,
+    used: u64,
+}
+
+/// `nvmlProcessInfo_t`
+#[repr(C)]
+pub struct Process {
+    pid: c_uint,
+    used: u64,
+    gpu_instance: c_uint,
+    compute_instance: c_uint,
+}
+
+/// The index of a device, if there is such a one.
+fn index(of: Device) -> Option<usize> {
+    let index = (number(of) as usize).checked_sub(1)?;
+    (index < gpu().memories.len()).then_some(index)
+}
+
+/// Free bytes and all bytes of a device.
+fn memory(of: Device) -> Option<(u64, u64)> {
+    index(of).map(|index| gpu().memories[index].info())
+}
+
+/// # Safety
+/// `to` is null or has `room` characters.
+unsafe fn put_text(text: &str, to: *mut c_char, room: c_uint) -> c_int {
+    if to.is_null() || text.len() >= room as usize {
+        return if to.is_null() { INVALID_ARGUMENT } else { INSUFFICIENT_SIZE };
+    }
+    // SAFETY: the caller promises the room.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, text.len());
+        to.add(text.len()).write(0);
+    }
+    SUCCESS
+}
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInit_v2() -> c_int {
     SUCCESS
 }
 
-/// No handle: the monitor does not know the card.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(
-    _bus: *const c_char,
-    to: *mut *mut c_void,
-) -> c_int {
-    // SAFETY: the caller hands over a place for the handle.
-    unsafe { put(to, std::ptr::null_mut()) }
+pub extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> c_int {
+    SUCCESS
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn nvmlShutdown() -> c_int {
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlErrorString(code: c_int) -> *const c_char {
+    let text: &CStr = match code {
+        SUCCESS => c"Success",
+        INVALID_ARGUMENT => c"Invalid Argument",
+        NOT_SUPPORTED => c"Not Supported",
+        INSUFFICIENT_SIZE => c"Insufficient Size",
+        _ => c"Unknown Error",
+    };
+    text.as_ptr()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetCount_v2(to: *mut c_uint) -> c_int {
+    // SAFETY: the caller hands over a place for the number.
+    unsafe { put(to, gpu().memories.len() as c_uint) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: *mut Device) -> c_int {
+    if index as usize >= gpu().memories.len() {
+        return INVALID_ARGUMENT;
+    }
+    // SAFETY: the caller hands over a place for the handle.
+    unsafe { put(to, pointer(u64::from(index) + 1)) }
+}
+
+/// Bus addresses are those of `cudaDeviceGetPCIBusId`: the bus is the index and 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(
+    bus: *const c_char,
+    to: *mut Device,
+) -> c_int {
+    if bus.is_null() {
+        return INVALID_ARGUMENT;
+    }
+    // SAFETY: the caller hands over a text.
+    let text = unsafe { CStr::from_ptr(bus) }.to_string_lossy();
+    let bus = text.split(':').nth(1).and_then(|part| c_uint::from_str_radix(part, 16).ok());
+    // SAFETY: the caller hands over a place for the handle.
+    unsafe { nvmlDeviceGetHandleByIndex_v2(bus.unwrap_or(1).wrapping_sub(1), to) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetIndex(of: Device, to: *mut c_uint) -> c_int {
+    let Some(index) = index(of) else { return INVALID_ARGUMENT };
+    // SAFETY: the caller hands over a place for the number.
+    unsafe { put(to, index as c_uint) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetName(of: Device, to: *mut c_char, room: c_uint) -> c_int {
+    if index(of).is_none() {
+        return INVALID_ARGUMENT;
+    }
+    let name = gpu().conf.card.chip.reported.clone();
+    // SAFETY: the caller hands over a place for the text.
+    unsafe { put_text(&name, to, room) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetUUID(of: Device, to: *mut c_char, room: c_uint) -> c_int {
+    let Some(index) = index(of) else { return INVALID_ARGUMENT };
+    // SAFETY: the caller hands over a place for the text.
+    unsafe { put_text(&format!("GPU-00000000-0000-0000-0000-{index:012x}"), to, room) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetCudaComputeCapability(
+    of: Device,
+    major: *mut c_int,
+    minor: *mut c_int,
+) -> c_int {
+    if index(of).is_none() {
+        return INVALID_ARGUMENT;
+    }
+    let capability = gpu().conf.card.chip.capability;
+    // SAFETY: the caller hands over places for both numbers.
+    unsafe { put(major, capability.0).max(put(minor, capability.1)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo(of: Device, to: *mut Memory) -> c_int {
+    let Some((free, total)) = memory(of) else { return INVALID_ARGUMENT };
+    // SAFETY: the caller hands over a place for the sizes.
+    unsafe { put(to, Memory { total, free, used: total - free }) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(of: Device, to: *mut Memory2) -> c_int {
+    let Some((free, total)) = memory(of) else { return INVALID_ARGUMENT };
+    // SAFETY: the caller hands over a place for the sizes, with the version in it.
+    unsafe {
+        let version = if to.is_null() { 0 } else { (*to).version };
+        put(to, Memory2 { version, total, reserved: 0, free, used: total - free })
+    }
+}
+
+/// This process, with all that it took.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
+    of: Device,
+    count: *mut c_uint,
+    to: *mut Process,
+) -> c_int {
+    let Some((free, total)) = memory(of) else { return INVALID_ARGUMENT };
+    // SAFETY: the caller hands over the number of places, and the places.
+    unsafe {
+        let room = if count.is_null() { 0 } else { *count };
+        if put(count, 1) != SUCCESS || room == 0 || to.is_null() {
+            return INSUFFICIENT_SIZE;
+        }
+        let (pid, instance) = (std::process::id(), c_uint::MAX);
+        let used = total - free;
+        put(to, Process { pid, used, gpu_instance: instance, compute_instance: instance })
+    }
+}
+
+/// An old form, which PyTorch asks when memory ran out: there are no others.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses(
-    _device: *mut c_void,
+    _device: Device,
     count: *mut c_uint,
     _processes: *mut c_void,
 ) -> c_int {
@@ -39,20 +213,25 @@ pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlSystemGetCudaDriverVersion_v2(to: *mut c_int) -> c_int {
     // SAFETY: the caller hands over a place for the version.
-    unsafe { put(to, crate::exports::state::gpu().conf.cuda) }
+    unsafe { put(to, gpu().conf.cuda) }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetGpuFabricInfoV() -> c_int {
-    NOT_SUPPORTED
+pub unsafe extern "C" fn nvmlSystemGetDriverVersion(to: *mut c_char, room: c_uint) -> c_int {
+    // SAFETY: the caller hands over a place for the text.
+    unsafe { put_text("580.0", to, room) }
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetNvLinkRemoteDeviceType() -> c_int {
-    NOT_SUPPORTED
+macro_rules! not_supported {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> c_int {
+            NOT_SUPPORTED
+        }
+    )*};
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetNvLinkRemotePciInfo_v2() -> c_int {
-    NOT_SUPPORTED
+not_supported! {
+    nvmlDeviceGetGpuFabricInfoV nvmlDeviceGetMigMode nvmlDeviceGetNumaNodeId
+    nvmlDeviceGetNvLinkRemoteDeviceType nvmlDeviceGetNvLinkRemotePciInfo_v2
 }

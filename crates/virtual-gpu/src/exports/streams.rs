@@ -231,6 +231,8 @@ pub unsafe extern "C" fn cudaStreamGetCaptureInfo_v2(
 unsafe fn instantiate(to: *mut Object, graph: Object) -> Code {
     let mut gpu = gpu();
     let executable = gpu.object();
+    let nodes = gpu.graphs.get(number(graph)).map_or(0, |captured| captured.nodes);
+    gpu.count(&[("graph", 1), ("graph_node", nodes)]);
     gpu.graphs.instantiate(number(graph), executable);
     // SAFETY: as the caller promises.
     unsafe { put(to, pointer(executable)) }

@@ -47,7 +47,7 @@ macro_rules! table {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $object(to: *mut *mut c_void) -> c_int {
                 state::trace(stringify!($object));
-                let object = pointer(gpu().object());
+                let object = pointer(gpu().made_by(stringify!($object)));
                 // SAFETY: the caller hands over a place for the handle.
                 unsafe { put(to, object) }
             }
@@ -159,9 +159,13 @@ table! {
         messages:
             ncclGroupEnd ncclGroupStart ncclRecv ncclSend;
         monitor:
-            nvmlDeviceGetComputeRunningProcesses nvmlDeviceGetGpuFabricInfoV
-            nvmlDeviceGetHandleByPciBusId_v2 nvmlDeviceGetNvLinkRemoteDeviceType
-            nvmlDeviceGetNvLinkRemotePciInfo_v2 nvmlInit_v2 nvmlSystemGetCudaDriverVersion_v2;
+            nvmlDeviceGetComputeRunningProcesses nvmlDeviceGetComputeRunningProcesses_v3
+            nvmlDeviceGetCount_v2 nvmlDeviceGetCudaComputeCapability nvmlDeviceGetGpuFabricInfoV
+            nvmlDeviceGetHandleByIndex_v2 nvmlDeviceGetHandleByPciBusId_v2 nvmlDeviceGetIndex
+            nvmlDeviceGetMemoryInfo nvmlDeviceGetMemoryInfo_v2 nvmlDeviceGetMigMode
+            nvmlDeviceGetName nvmlDeviceGetNumaNodeId nvmlDeviceGetNvLinkRemoteDeviceType
+            nvmlDeviceGetNvLinkRemotePciInfo_v2 nvmlDeviceGetUUID nvmlErrorString nvmlInitWithFlags
+            nvmlInit_v2 nvmlShutdown nvmlSystemGetCudaDriverVersion_v2 nvmlSystemGetDriverVersion;
         recurrent:
             cudnnDestroyDropoutDescriptor cudnnDestroyRNNDataDescriptor cudnnDestroyRNNDescriptor
             cudnnDropoutGetStatesSize cudnnGetRNNTempSpaceSizes cudnnGetRNNWeightParams

@@ -1,0 +1,217 @@
+//! What a process takes of a card besides PyTorch's allocator: the context, kernels, libraries, graphs, communicators.
+//!
+//! ```text
+//!   uses: what the process did, counted          beside.csv: MiB for each, as measured
+//!   ┌──────────────────────────┐                 ┌───────────────────────┐
+//!   │ context 1                │                 │ context     518       │
+//!   │ cublasCreate_v2 2        │ ──────  ×  ──── │ cublasCreate_v2  66   │ ──▶ 650 MiB, and an interval
+//!   └──────────────────────────┘                 └───────────────────────┘
+//! ```
+//!
+//! On GPUs the parts add up: a process that used everything took what its parts took alone, to 4 MiB. The virtual GPU
+//! counts the uses of a job; for a recording, which does not show them, [`Uses::usual`] has those of a training job.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cards;
+use crate::units::{Bytes, MIB, Size};
+
+const BUILT_IN: &str = include_str!("beside.csv");
+
+/// In the table: every card that has no line of its own.
+const ANY: &str = "*";
+
+/// Ranks of one machine with which a rank exchanges data by itself: beyond them NCCL shares its channels.
+const NEAR_PEERS: u64 = 7;
+
+/// What a process did with a GPU, by the names in `beside.csv`, with how often.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Uses(BTreeMap<String, u64>);
+
+impl Uses {
+    /// Of these counts; zeros are no uses.
+    pub fn of<'a>(counts: impl IntoIterator<Item = (&'a str, u64)>) -> Self {
+        let counts = counts.into_iter().filter(|&(_, count)| count > 0);
+        Self(counts.map(|(name, count)| (name.to_owned(), count)).collect())
+    }
+
+    /// Counts more of a use.
+    pub fn add(&mut self, name: &str, count: u64) {
+        if let Some(known) = self.0.get_mut(name) {
+            *known += count;
+        } else if count > 0 {
+            self.0.insert(name.to_owned(), count);
+        }
+    }
+
+    /// Counts a use that takes memory only the first time; true if this was it.
+    pub fn add_once(&mut self, name: &str) -> bool {
+        let is_first = !self.0.contains_key(name);
+        if is_first {
+            self.add(name, 1);
+        }
+        is_first
+    }
+
+    /// Those of a training job in PyTorch: products in forward and backward pass, cuDNN, a second stream, and with
+    /// several ranks one communicator.
+    #[must_use]
+    pub fn usual(ranks: usize) -> Self {
+        let several = u64::from(ranks > 1);
+        Self::of([
+            ("context", 1),
+            ("gpu", (ranks as u64).clamp(1, NEAR_PEERS + 1) - 1),
+            ("kernel", 1),
+            ("stream", 1),
+            ("cublasCreate_v2", 2),
+            ("cudnnCreate", 1),
+            ("nccl", several),
+            ("communicator", several),
+            ("ring", several),
+        ])
+    }
+}
+
+/// A part of the memory besides PyTorch, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Part {
+    /// The name of the use.
+    pub r#use: String,
+    /// How often it was made.
+    pub count: u64,
+    /// The estimate.
+    pub bytes: Bytes,
+}
+
+/// The memory besides PyTorch, in bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Beside {
+    /// The estimate.
+    pub bytes: Bytes,
+    /// The least it may be.
+    pub low_bytes: Bytes,
+    /// The most it may be.
+    pub high_bytes: Bytes,
+    /// Whether the card's context was measured.
+    pub is_measured: bool,
+    /// What it is the sum of, by the names of the uses.
+    pub parts: Vec<Part>,
+}
+
+impl Beside {
+    /// The estimate with its interval, in words.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let [bytes, low, high] = [self.bytes, self.low_bytes, self.high_bytes].map(Size);
+        let source = if self.is_measured { "" } else { "; not measured on this card" };
+        format!("{bytes} ({low} to {high}{source})")
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    r#use: String,
+    cards: String,
+    mib: f64,
+    low: f64,
+    high: f64,
+    #[allow(dead_code, reason = "for those who read the table")]
+    source: String,
+}
+
+impl Line {
+    /// Whether this line was measured on the card.
+    fn names(&self, card: &str) -> bool {
+        let names: Vec<&str> = self.cards.split(';').collect();
+        self.cards != ANY && cards::named(&names, card).len() == 1
+    }
+}
+
+fn table() -> &'static [Line] {
+    static TABLE: OnceLock<Vec<Line>> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let mut reader =
+            csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(BUILT_IN.as_bytes());
+        let lines = reader.deserialize().map(|line| line.expect("a test reads what we ship"));
+        lines.collect()
+    })
+}
+
+/// Whether a use of this name takes memory, as far as the table knows.
+#[must_use]
+pub fn is_counted(name: &str) -> bool {
+    table().iter().any(|line| line.r#use == name)
+}
+
+/// What a process with these uses takes of the card besides PyTorch's allocator. A use that is not in the table counts
+/// nothing.
+#[must_use]
+pub fn beside_pytorch(card: &str, uses: &Uses) -> Beside {
+    let mut found = Beside { is_measured: true, ..Beside::default() };
+    let mut sums = [0.0; 3];
+    for (name, &count) in &uses.0 {
+        let of_use = || table().iter().filter(|line| line.r#use == *name);
+        let elsewhere = || of_use().find(|line| line.cards == ANY);
+        let Some(line) = of_use().find(|line| line.names(card)).or_else(elsewhere) else {
+            continue;
+        };
+        found.is_measured &= name != "context" || line.cards != ANY;
+        for (sum, each) in sums.iter_mut().zip([line.mib, line.low, line.high]) {
+            *sum += each * count as f64;
+        }
+        let bytes = of_mib(line.mib * count as f64);
+        found.parts.push(Part { r#use: name.clone(), count, bytes });
+    }
+    let [bytes, low_bytes, high_bytes] = sums.map(of_mib);
+    Beside { bytes, low_bytes, high_bytes, ..found }
+}
+
+fn of_mib(mib: f64) -> Bytes {
+    (mib * MIB as f64).round() as Bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_the_table_has_its_estimate_inside_its_interval_and_a_source() {
+        let lines = table();
+        assert!(lines.len() >= 15);
+        for line in lines {
+            assert!(line.low <= line.mib && line.mib <= line.high, "{line:?}");
+            assert!(line.source.len() > 20, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn parts_add_up_to_what_an_h100_took_for_a_training_step() {
+        let uses = Uses::of([("context", 1), ("kernel", 1), ("cublasCreate_v2", 2), ("stream", 0)]);
+        let beside = beside_pytorch("H100 80GB", &uses);
+        // examples/card/measure.py, group training: 742 MiB.
+        assert_eq!(beside.bytes, 742 * MIB);
+        assert!(beside.low_bytes < beside.bytes && beside.bytes < beside.high_bytes);
+        assert_eq!(beside.parts.iter().map(|part| part.bytes).sum::<Bytes>(), beside.bytes);
+        assert!(beside.is_measured);
+    }
+
+    #[test]
+    fn a_card_that_was_not_measured_says_so_and_has_a_wider_interval() {
+        let [ours, other] = ["h200", "RTX 4090"].map(|card| beside_pytorch(card, &Uses::usual(1)));
+        assert!(ours.is_measured && !other.is_measured);
+        assert!(other.high_bytes - other.low_bytes > ours.high_bytes - ours.low_bytes + 300 * MIB);
+        assert!(other.describe().contains("not measured on this card"), "{}", other.describe());
+    }
+
+    #[test]
+    fn several_ranks_have_a_communicator_and_what_is_unknown_counts_nothing() {
+        let [alone, two] = [1, 2].map(|ranks| beside_pytorch("H200", &Uses::usual(ranks)).bytes);
+        assert_eq!(two - alone, (14 + 288 + 198 + 288) * MIB);
+        assert_eq!(beside_pytorch("H200", &Uses::of([("nothing of ours", 3)])).bytes, 0);
+    }
+}
