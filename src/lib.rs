@@ -42,7 +42,7 @@
 
 pub use ::{gmlake_cuda as cuda, gmlake_remote as remote, gmlake_traces as trace};
 pub use gmlake_allocators::{allocator, device, drive};
-pub use gmlake_core::{alloc_conf, printable, units};
+pub use gmlake_core::{alloc_conf, beside, printable, units};
 
 pub(crate) use gmlake_core::reader_error;
 

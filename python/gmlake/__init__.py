@@ -20,10 +20,13 @@ from ._plugin import (
 )
 from ._record import record
 from ._sleep import free_host, sleep, tag, wake
+from .ledger import NoMonitor, card, watch
 
 __version__ = "0.1.0"
 __all__ = [
+    "NoMonitor",
     "NotEnabled",
+    "card",
     "check",
     "enable",
     "enabled",
@@ -37,4 +40,5 @@ __all__ = [
     "stats",
     "tag",
     "wake",
+    "watch",
 ]

@@ -14,6 +14,8 @@ from typing import Any, Callable, NoReturn
 from . import NotEnabled, check, enable, snapshot, stats
 from .guard.command import add as add_guard
 from .guard.command import main as guard
+from .ledger.command import add as add_card
+from .ledger.command import main as card
 from .measure import add as add_measure
 from .measure import main as measure
 from .mount.build import add as add_mount
@@ -55,9 +57,10 @@ def main() -> None:
     commands.add_parser("check", help=text, description=f"{text[0].upper()}{text[1:]}.")
     add_measure(commands)
     add_mount(commands)
+    add_card(commands)
     given = parser.parse_args()
     answers: dict[str, Callable[[argparse.Namespace], str | int | None]] = {
-        "predict": predict, "guard": guard, "measure": measure, "mount": mount, "check": look, "run": run,
+        "predict": predict, "guard": guard, "measure": measure, "mount": mount, "card": card, "check": look, "run": run,
     }
     sys.exit(answers[given.command](given))
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import os
 
+    from .ledger.history import History
     from .predict.categories import Categories
 
 
@@ -23,7 +24,8 @@ class record(contextlib.ContextDecorator):
 
     `gmlake-sim compare run.pickle` then says what other allocators would have made of it. Begin before the first use of
     the GPU for an exact trace. `frames` adds Python stacks, which makes the file much larger. `categories` notes what each
-    block is for (parameters, gradients, activations ...), for `gmlake-sim blame --by category`. The trace is also
+    block is for (parameters, gradients, activations ...), for `gmlake-sim blame --by category`. `card` writes what
+    the whole card is used for, other processes included, to `<path>.card.jsonl`, every second or so many. The trace is also
     written if the block fails, out of memory among other things, and if the program ends within it.
     """
 
@@ -33,9 +35,11 @@ class record(contextlib.ContextDecorator):
         max_entries: int = 20_000_000,
         frames: bool = False,
         categories: bool = False,
+        card: bool | float = False,
     ) -> None:
         self.path, self.max_entries, self.frames = path, max_entries, frames
-        self.with_categories = categories
+        self.with_categories, self.card = categories, card
+        self.history: History | None = None
         self.noted: Categories | None = None
         self.torch: Any = None
 
@@ -53,6 +57,10 @@ class record(contextlib.ContextDecorator):
         self.torch = torch
         self.noted = Categories(torch) if self.with_categories else None
         context = "alloc" if self.frames else None
+        if self.card:
+            from .ledger.history import History
+
+            self.history = History(torch, str(self.path), float(self.card))
         torch.cuda.memory._record_memory_history("all", context, "python", self.max_entries)
         # A block that is never left, such as that of an ExitStack which is not closed, ends with the program.
         atexit.register(self._end)
@@ -65,6 +73,8 @@ class record(contextlib.ContextDecorator):
     def _end(self) -> None:
         from .predict.library import mark
 
+        if self.history:
+            self.history.close()
         if self.noted:
             self.noted.end()
         content = mark(self.torch.cuda.memory._snapshot())

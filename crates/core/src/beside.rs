@@ -64,6 +64,7 @@ impl Uses {
         let several = u64::from(ranks > 1);
         Self::of([
             ("context", 1),
+            ("driver", 1),
             ("gpu", (ranks as u64).clamp(1, NEAR_PEERS + 1) - 1),
             ("kernel", 1),
             ("stream", 1),

@@ -51,6 +51,8 @@ mod stats;
 mod streams;
 mod sums;
 mod tallied;
+mod watch;
+mod watch_interface;
 
 use std::io::Write;
 

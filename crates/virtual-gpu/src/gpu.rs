@@ -123,7 +123,7 @@ impl VirtualGpu {
     /// Devices as `conf` says, with addresses from `bottom` up to `top`.
     #[must_use]
     pub fn new(conf: Conf, bottom: u64, top: u64) -> Self {
-        let uses = Uses::of([("context", 1), ("gpu", conf.devices as u64 - 1)]);
+        let uses = Uses::of([("context", 1), ("driver", 1), ("gpu", conf.devices as u64 - 1)]);
         Self {
             space: Addresses::between(bottom, top),
             memories: (0..conf.devices).map(|_| Memory::new(conf.card.memory)).collect(),

@@ -24,6 +24,24 @@ class UnknownRead(TypedDict):
 Guess = tuple[str, int, int, int, int, int]
 
 
+class Part(TypedDict):
+    """What one kind of use takes of a card besides PyTorch's allocator."""
+
+    use: str
+    count: int
+    bytes: int
+
+
+class Beside(TypedDict):
+    """What a process takes of a card besides PyTorch's allocator, as crates/core/src/beside.rs has it."""
+
+    bytes: int
+    low_bytes: int
+    high_bytes: int
+    is_measured: bool
+    parts: list[Part]
+
+
 class LibraryReport(TypedDict, total=False):
     """What the virtual GPU counted; empty where the process came to no end."""
 
@@ -35,6 +53,7 @@ class LibraryReport(TypedDict, total=False):
     guesses_used: list[tuple[int, int]]  # microseconds, and which
     workspaces_of_others: int  # lines of tables that are of another card or cuDNN
     host_peak_bytes: dict[str, int]
+    beside: Beside
     host_pace: float | None  # seconds of a real GPU's host for one here
 
 
@@ -134,6 +153,12 @@ class Rank:
     reserved_peak_bytes_low: int | None = None
     reserved_peak_bytes_high: int | None = None
     active_peak_bytes: int | None = None
+    # Of the card, besides PyTorch's allocator.
+    beside_pytorch_bytes: int | None = None
+    beside_pytorch_bytes_low: int | None = None
+    beside_pytorch_bytes_high: int | None = None
+    beside_pytorch: list[Part] = field(default_factory=list)
+    is_beside_measured: bool = True
     requests: int = 0
     error: str | None = None
     device: str | None = None

@@ -111,8 +111,14 @@ def rank_of(rank: int, facts: Facts, others: Bounds) -> Rank:
     """One rank's numbers; `others` are the runs that bound it."""
     counted = facts.library
     host = counted.get("host_peak_bytes", {})
+    beside = counted.get("beside")
     found = Rank(
         rank, facts.snapshot,
+        beside_pytorch_bytes=beside and beside["bytes"],
+        beside_pytorch_bytes_low=beside and beside["low_bytes"],
+        beside_pytorch_bytes_high=beside and beside["high_bytes"],
+        beside_pytorch=beside["parts"] if beside else [],
+        is_beside_measured=beside is None or beside["is_measured"],
         unwritten=counted.get("unwritten", []),
         estimated_workspaces=counted.get("estimated_workspaces", 0),
         estimated_convolutions=counted.get("estimated", []),

@@ -77,7 +77,7 @@ def held(facts: Facts, allocators: Sequence[str] = ()) -> Held:
     """What a rank held at most, and would under other allocators without a limit; of its GPUs, on the worst."""
     options = ["--every-device", "--allocators", ",".join(allocators) or "bound", *version(facts)]
     if allocators:
-        options += ["--cards", "all", "--device-memory", "unlimited"]
+        options += ["--cards", "all", "--device-memory", "unlimited", *uses(facts)]
     runs = ask("compare", facts.snapshot, *options)["runs"]
     recorded = [run for run in runs if run["allocator"] == "recorded"]
     if len(recorded) < len({run["device"] for run in runs}):
@@ -101,6 +101,13 @@ def played(facts: Facts) -> list[int]:
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         return list(pool.map(peak, facts.drawings))
+
+
+def uses(facts: Facts) -> list[str]:
+    """The option that tells what a rank did on its card besides PyTorch's allocator."""
+    beside = facts.library.get("beside")
+    counts = [f"{part['use']}={part['count']}" for part in beside["parts"]] if beside else []
+    return ["--uses", ",".join(counts)] if counts else []
 
 
 def version(facts: Facts) -> list[str]:

@@ -193,6 +193,10 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', help_heading = "Device")]
     #[arg(hide_short_help = true)]
     pub(crate) cards: Vec<String>,
+    /// What the job does on a card besides PyTorch's allocator, as predict's JSON has it: less is left
+    #[arg(long, value_name = "NAME=COUNT,...", value_delimiter = ',', requires = "cards")]
+    #[arg(value_parser = planning::one_use, help_heading = "Device", hide_short_help = true)]
+    pub(crate) uses: Vec<(String, u64)>,
     /// Compare every device that has events
     #[arg(long, help_heading = "Input", conflicts_with_all = ["device", "job"])]
     #[arg(hide_short_help = true)]

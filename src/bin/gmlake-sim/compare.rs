@@ -45,11 +45,15 @@ pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
 fn cards(args: &CompareArgs) -> anyhow::Result<Vec<Target>> {
     match args.cards.is_empty() {
         true => Ok(Vec::new()),
-        false => plan::cards(&CardArgs {
-            cards: args.cards.clone(),
-            catalogue: None,
-            reserve: DEFAULT_RESERVE,
-        }),
+        false => plan::cards(
+            &CardArgs {
+                cards: args.cards.clone(),
+                catalogue: None,
+                reserve: args.uses.is_empty().then_some(DEFAULT_RESERVE),
+                uses: args.uses.clone(),
+            },
+            1,
+        ),
     }
 }
 

@@ -7,7 +7,7 @@ use gmlake::plan::{Card, FitVerdict, JobFit, Target, fit_job, show as report};
 use gmlake::sim::job::{Job, jobs};
 
 use crate::args::{AllocatorArgs, FitsArgs};
-use crate::plan::catalogue;
+use crate::plan::{self, catalogue};
 use crate::typed::{check_stdin, choices_of_any_device, warn_of_gaps};
 use crate::{Answer, terminal, work};
 
@@ -21,8 +21,8 @@ pub(crate) fn main(args: &FitsArgs, json: bool) -> anyhow::Result<Answer> {
     let choices = choices_of_any_device(&args.input, &allocators)?;
     // PyTorch's settings may have made another allocator of it.
     let allocator = choices.allocators.first().map_or("", |choice| choice.spec.name);
-    let target = target(args)?;
     let job = one_job(args)?;
+    let target = target(args, job.ranks.len())?;
     warn_of_gaps(&job);
     let bar = work::progress(job.ranks.len(), &choices.setup.runs);
     let done = |_: &Path| bar.inc(1);
@@ -59,10 +59,13 @@ fn answer(allocator: &str, target: &Target, fit: &JobFit) -> serde_json::Value {
     })
 }
 
-fn target(args: &FitsArgs) -> anyhow::Result<Target> {
+fn target(args: &FitsArgs, ranks: usize) -> anyhow::Result<Target> {
     match (args.device_memory, &args.card) {
         (Some(size), _) => Ok(Target::of_size(size)),
-        (None, Some(name)) => Ok(Card::find(&catalogue(None)?, name)?.target(args.reserve)?),
+        (None, Some(name)) => {
+            let known = catalogue(None)?;
+            plan::target(Card::find(&known, name)?, args.reserve, &args.uses, ranks)
+        }
         (None, None) => bail!("give --device-memory or --card"),
     }
 }

@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use gmlake::allocator::ALL;
+use gmlake::beside::{Uses, beside_pytorch};
 use gmlake::plan::chart::write_series;
 use gmlake::plan::{Card, JobPlan, Plan, PlanOptions, Series, Target, plan_job, show as report};
 use gmlake::remote;
 use gmlake::report::section::{self, Section};
 use gmlake::report::{Export, ImageFormat};
 use gmlake::sim::job::{Job, jobs, quantity};
+use gmlake::units::Bytes;
 
 use crate::args::{AllocatorArgs, CardArgs, PlanArgs};
 use crate::export::Exports;
@@ -19,12 +21,11 @@ use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &PlanArgs) -> anyhow::Result<Answer> {
     check_stdin(&args.input.files)?;
-    let options = PlanOptions {
-        choices: choices_of_any_device(&args.input, &allocators(args))?,
-        targets: targets(args)?,
-        resolution: args.resolution,
-    };
+    let choices = choices_of_any_device(&args.input, &allocators(args))?;
     let jobs = jobs(&args.input.files, args.job.job)?;
+    let ranks = jobs.iter().map(|job| job.ranks.len()).max().unwrap_or(1);
+    let options =
+        PlanOptions { choices, targets: targets(args, ranks)?, resolution: args.resolution };
     let by = quantity(&jobs, args.by.as_deref())?;
     anyhow::ensure!(
         args.export_plot.is_empty() || by.is_some(),
@@ -78,14 +79,15 @@ pub(crate) fn catalogue(path: Option<&Path>) -> anyhow::Result<Vec<Card>> {
     Card::read(file).with_context(|| name.to_string())
 }
 
-fn targets(args: &PlanArgs) -> anyhow::Result<Vec<Target>> {
+fn targets(args: &PlanArgs, ranks: usize) -> anyhow::Result<Vec<Target>> {
     let sizes = args.device_memory.iter();
     let mut targets: Vec<Target> = sizes.copied().map(Target::of_size).collect();
-    targets.extend(cards(&args.cards)?);
+    targets.extend(cards(&args.cards, ranks)?);
     Ok(targets)
 }
 
-pub(crate) fn cards(args: &CardArgs) -> anyhow::Result<Vec<Target>> {
+/// The cards for a job of so many ranks, less what is left to all but PyTorch.
+pub(crate) fn cards(args: &CardArgs, ranks: usize) -> anyhow::Result<Vec<Target>> {
     let known = catalogue(args.catalogue.as_deref())?;
     let names: Vec<&str> = args.cards.iter().map(|name| name.trim()).collect();
     let chosen: Vec<&Card> = match names[..] {
@@ -93,7 +95,23 @@ pub(crate) fn cards(args: &CardArgs) -> anyhow::Result<Vec<Target>> {
         ["none"] => Vec::new(),
         _ => names.iter().map(|name| Card::find(&known, name)).collect::<Result<_, _>>()?,
     };
-    Ok(chosen.into_iter().map(|card| card.target(args.reserve)).collect::<Result<_, _>>()?)
+    let target = |card: &Card| target(card, args.reserve, &args.uses, ranks);
+    chosen.into_iter().map(target).collect()
+}
+
+/// A card less a reserve: the one given, or the most that the job is expected to take besides PyTorch's allocator.
+pub(crate) fn target(
+    card: &Card,
+    reserve: Option<Bytes>,
+    uses: &[(String, u64)],
+    ranks: usize,
+) -> anyhow::Result<Target> {
+    let expected = || {
+        let given = Uses::of(uses.iter().map(|(name, count)| (name.as_str(), *count)));
+        let uses = if uses.is_empty() { Uses::usual(ranks) } else { given };
+        beside_pytorch(&card.name, &uses).high_bytes
+    };
+    Ok(card.target(reserve.unwrap_or_else(expected))?)
 }
 
 fn run(

@@ -181,10 +181,13 @@ fn targets(job: &JobPlan, first: &Plan) -> Section {
 /// What was taken off the cards before a job was put on them.
 #[must_use]
 pub fn reserve(targets: &[Target]) -> String {
-    match targets.iter().map(|target| target.reserve_bytes).max() {
-        None | Some(0) => String::new(),
-        Some(bytes) => format!("; for the job: without a reserve of {} (--reserve)", Size(bytes)),
-    }
+    let reserves = || targets.iter().map(|target| target.reserve_bytes).filter(|&bytes| bytes > 0);
+    let words = match (reserves().min(), reserves().max()) {
+        (Some(least), Some(most)) if least < most => format!("{} to {}", Size(least), Size(most)),
+        (_, Some(bytes)) => Size(bytes).to_string(),
+        (_, None) => return String::new(),
+    };
+    format!("; for the job: without a reserve of {words} (--reserve)")
 }
 
 /// From a recording that is not the whole job, only what does not run is known.

@@ -58,6 +58,7 @@ unsafe fn add(
 ) -> Result_ {
     let handle = gpu().object();
     gpu().count_once("nccl");
+    gpu().count_once("stream"); // NCCL works on streams of its own, whatever PyTorch's is
     gpu().count(&[(if world == 1 { "communicator_of_one" } else { "communicator" }, 1)]);
     let new = Communicator {
         name,

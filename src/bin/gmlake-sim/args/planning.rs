@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Parser;
+use gmlake::beside::is_counted;
 use gmlake::units::{Bytes, TIB, parse_memory};
 
 use super::{AllocatorArgs, InputArgs};
@@ -73,10 +74,15 @@ pub(crate) struct FitsArgs {
     /// Card, as 'gmlake-sim plan' names it; --reserve is subtracted
     #[arg(long, value_name = "NAME", help_heading = "Device")]
     pub(crate) card: Option<String>,
-    /// Memory of the card to leave to the CUDA context and NCCL
-    #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "1.5GiB")]
+    /// Memory of the card to leave to all but PyTorch: the CUDA context, libraries, NCCL [default: as
+    /// measured, by card and number of ranks]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
     #[arg(help_heading = "Device", conflicts_with = "device_memory", hide_short_help = true)]
-    pub(crate) reserve: Bytes,
+    pub(crate) reserve: Option<Bytes>,
+    /// What the job does on the card besides, from which the reserve follows: as predict's JSON has it
+    #[arg(long, value_name = "NAME=COUNT,...", value_delimiter = ',', value_parser = one_use)]
+    #[arg(help_heading = "Device", hide_short_help = true)]
+    pub(crate) uses: Vec<(String, u64)>,
     /// Allocator that the job runs with
     #[arg(long, value_name = "NAME", default_value = "caching", help_heading = "Allocators")]
     pub(crate) allocator: String,
@@ -115,10 +121,15 @@ pub(crate) struct CardArgs {
     /// Another catalogue of cards: CSV with name, marketing_gb, usable and source
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) catalogue: Option<PathBuf>,
-    /// Memory of each card to leave to the CUDA context and NCCL
-    #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "1.5GiB")]
+    /// Memory of each card to leave to all but PyTorch: the CUDA context, libraries, NCCL [default: as
+    /// measured, by card and number of ranks]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
     #[arg(hide_short_help = true)]
-    pub(crate) reserve: Bytes,
+    pub(crate) reserve: Option<Bytes>,
+    /// What the job does on the card besides, from which the reserve follows: as predict's JSON has it
+    #[arg(long, value_name = "NAME=COUNT,...", value_delimiter = ',', value_parser = one_use)]
+    #[arg(hide_short_help = true)]
+    pub(crate) uses: Vec<(String, u64)>,
 }
 
 /// What is written.
@@ -149,6 +160,16 @@ pub(crate) fn capacity(text: &str) -> Result<Bytes, String> {
         size if size > MOST_MEMORY => Err("no device has more than 1024TiB".to_owned()),
         size => Ok(size),
     }
+}
+
+/// A use of the card besides PyTorch's allocator, and how often it was made.
+pub(crate) fn one_use(text: &str) -> Result<(String, u64), String> {
+    let (name, count) = text.split_once('=').unwrap_or((text, ""));
+    if !is_counted(name) {
+        return Err("no such use; crates/core/src/beside.csv has them all".to_owned());
+    }
+    let count = count.parse().map_err(|_| format!("{name} needs a count, as in {name}=1"))?;
+    Ok((name.to_owned(), count))
 }
 
 fn bytes(text: &str) -> Result<Bytes, String> {
