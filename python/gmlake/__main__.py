@@ -34,6 +34,7 @@ examples:
   python -m gmlake predict train.py
   python -m gmlake guard --baseline memory.json train.py
   python -m gmlake run --allocator lake train.py
+  python -m gmlake card
 """
 
 

@@ -19,6 +19,7 @@ mod loss;
 mod message;
 mod moments;
 mod names;
+mod neighbours;
 mod recorded_oom;
 mod refusal;
 pub mod show;

@@ -19,5 +19,5 @@ pub use message::{
     Cause as MessageCause, Finding, MemorySummary, Message, MessageNumbers, SourceLine, SummaryRow,
 };
 pub use oom::{RecordedOom, Shortfall};
-pub use refusal::{Refusal, Served, UnusableFree};
+pub use refusal::{OtherProcess, Refusal, Served, UnusableFree};
 pub use rows::{BEFORE, Blame, BlameRow, By, JobBlame, NO_STACK, RankBlame, RankDifference};

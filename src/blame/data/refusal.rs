@@ -1,6 +1,6 @@
 //! Refusal: a request that an allocator could not serve, and why not.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::rows::{BlameRow, By};
 use crate::trace::Coverage;
@@ -28,6 +28,17 @@ pub struct Served {
     pub setting: Option<String>,
     /// Whether it serves the whole job, or only this request and some after it.
     pub runs_job: bool,
+}
+
+/// Another process on the card at that moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherProcess {
+    /// Its number in the system.
+    pub pid: u32,
+    /// What it ran, in a few words.
+    pub name: String,
+    /// Bytes of the card that it held, if the monitor told.
+    pub bytes: Option<Bytes>,
 }
 
 /// A request that was not served.
@@ -77,4 +88,7 @@ pub struct Refusal {
     /// The smallest card for PyTorch with expandable segments, if that is a smaller one, and nothing runs the whole job
     /// under the same limit.
     pub expandable_card: Option<(String, Bytes)>,
+    /// Other processes on the card when memory ran out, where the card was recorded too (`gmlake.record(card=True)`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<OtherProcess>,
 }

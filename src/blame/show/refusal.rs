@@ -2,6 +2,7 @@
 
 use super::{called_from, fitted, percent, subject};
 use crate::blame::data::{By, Refusal, Served};
+use crate::printable::printable;
 use crate::report::Look;
 use crate::report::section::Section;
 use crate::units::{Bytes, Grouped, Size};
@@ -95,7 +96,20 @@ fn state(refusal: &Refusal) -> String {
         0 => "Its pool and stream had no free block".to_owned(),
         bytes => format!("The largest free block of its pool and stream was {}", Size(bytes)),
     };
-    format!("{held}. {usable}.")
+    format!("{held}. {usable}.{}", neighbours(refusal))
+}
+
+/// What other processes held of the card, in a sentence that follows others.
+fn neighbours(refusal: &Refusal) -> String {
+    let held = Size(refusal.others.iter().filter_map(|process| process.bytes).sum());
+    match &refusal.others[..] {
+        [] => String::new(),
+        [one] => {
+            let name = printable(&one.name);
+            format!(" Another process held {held} of the card (PID {}: {name}).", one.pid)
+        }
+        several => format!(" {} other processes held {held} of the card.", several.len()),
+    }
 }
 
 /// What would have helped, in sentences.
