@@ -136,5 +136,5 @@ def command(pid: int) -> str:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return "?"
-    shown = [word.rpartition("/")[2] for word in words if word and not word.startswith("-")]
+    shown = [word.rpartition("/")[2] for word in words if word and (word == "-c" or not word.startswith("-"))]
     return " ".join(shown[:2])[:60] or "?"

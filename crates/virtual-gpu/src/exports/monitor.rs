@@ -108,7 +108,8 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: *mut D
     unsafe { put(to, pointer(u64::from(index) + 1)) }
 }
 
-/// Bus addresses are those of `cudaDeviceGetPCIBusId`: the bus is the index and 1.
+/// Bus addresses are those of `cudaDeviceGetPCIBusId`: the bus is the index and 1. That of the properties is 0, for
+/// which PyTorch asks when memory runs out.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(
     bus: *const c_char,
@@ -121,7 +122,7 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(
     let text = unsafe { CStr::from_ptr(bus) }.to_string_lossy();
     let bus = text.split(':').nth(1).and_then(|part| c_uint::from_str_radix(part, 16).ok());
     // SAFETY: the caller hands over a place for the handle.
-    unsafe { nvmlDeviceGetHandleByIndex_v2(bus.unwrap_or(1).wrapping_sub(1), to) }
+    unsafe { nvmlDeviceGetHandleByIndex_v2(bus.unwrap_or(0).saturating_sub(1), to) }
 }
 
 #[unsafe(no_mangle)]
