@@ -36,9 +36,11 @@ mod tests {
         let snapshot = folder.path().join("run.pickle").display().to_string();
         assert!(at_oom(&snapshot).is_empty());
         let look = |at: &str, bytes: &str| {
-            format!(
-                r#"{{"at":"{at}","pid":1,"processes":[{{"pid":1,"name":"a","bytes":9}},{{"pid":2,"name":"b","bytes":{bytes}}}]}}"#
-            )
+            let process = |pid: u32, name: &str, bytes: &str| {
+                format!(r#"{{"pid":{pid},"name":"{name}","bytes":{bytes}}}"#)
+            };
+            let processes = [process(1, "a", "9"), process(2, "b", bytes)].join(",");
+            format!(r#"{{"at":"{at}","pid":1,"processes":[{processes}]}}"#)
         };
         let text = [look("time", "5"), look("oom", "6"), look("oom", "7"), "{\"cut".to_owned()];
         fs::write(format!("{snapshot}.card.jsonl"), text.join("\n")).unwrap();

@@ -158,6 +158,11 @@ fn fits_is_one_line_and_an_exit_code() {
     ));
     fits(&["--card", "rtx-4090", "--reserve", "13GiB"]).code(0).stdout(line("RTX 4090 (10.64"));
     fits(&["--card", "rtx-4090", "--reserve", "14GiB"]).code(1);
+    // Left to all but PyTorch: what was measured for a training job, or for the uses that are given.
+    fits(&["--card", "h100-80gb"]).code(0).stdout(line("after a reserve of 890 MiB"));
+    let uses = ["--card", "h100-80gb", "--uses", "context=1,kernel=1"];
+    fits(&uses).code(0).stdout(line("after a reserve of 650 MiB"));
+    fits(&["--card", "h100-80gb", "--uses", "magic=1"]).code(2);
 }
 
 #[test]
