@@ -25,9 +25,6 @@ pub fn find(name: &str) -> Option<*const c_void> {
     table.get(name).map(|&at| std::ptr::with_exposed_provenance(at))
 }
 
-/// A function that gives the address of another one.
-type Address = fn() -> usize;
-
 macro_rules! table {
     (
         written { $($module:ident: $($written:ident)*;)* }
@@ -60,8 +57,8 @@ macro_rules! table {
             }
         )*
 
-        /// All functions with their addresses.
-        static TABLE: &[(&str, Address)] = &[
+        /// All functions, each with one that gives its address.
+        static TABLE: &[(&str, fn() -> usize)] = &[
             $($((stringify!($written), || super::$module::$written as *const c_void as usize),)*)*
             $((stringify!($nothing), || $nothing as *const c_void as usize),)*
             $((stringify!($object), || $object as *const c_void as usize),)*
