@@ -17,6 +17,8 @@ pub struct Row<'a> {
 pub enum Unit {
     /// Bytes; may be negative.
     Bytes,
+    /// Bytes of a peak, which may be larger where the recording is not the whole job.
+    Peak,
     /// A share of one, shown in percent.
     Share,
     /// A number of things.
@@ -32,6 +34,8 @@ pub enum Better {
     Higher,
     /// Lower ones.
     Lower,
+    /// None at all: any is an alarm.
+    Zero,
     /// It says nothing about the allocator.
     Neither,
 }
@@ -86,7 +90,7 @@ const COLUMNS: &[Column] = &[
     Column {
         name: "peak reserved",
         key: "reserved_peak_bytes",
-        unit: Unit::Bytes,
+        unit: Unit::Peak,
         better: Better::Lower,
         when: When::Always,
         tables: Tables::Everywhere,
@@ -96,7 +100,7 @@ const COLUMNS: &[Column] = &[
     Column {
         name: "peak active",
         key: "active_peak_bytes",
-        unit: Unit::Bytes,
+        unit: Unit::Peak,
         better: Better::Neither,
         when: When::Always,
         tables: Tables::Everywhere,
@@ -150,7 +154,7 @@ const COLUMNS: &[Column] = &[
         name: "OOMs",
         key: "oom_count",
         unit: Unit::Count,
-        better: Better::Lower,
+        better: Better::Zero,
         when: When::Always,
         tables: Tables::OnPageIfAny,
         stays: 7,
@@ -273,8 +277,8 @@ impl Unit {
     #[must_use]
     pub fn show(self, value: f64) -> String {
         match self {
-            Self::Bytes if value < 0.0 => format!("-{}", Size(-value as u64)),
-            Self::Bytes => Size(value as u64).to_string(),
+            Self::Bytes | Self::Peak if value < 0.0 => format!("-{}", Size(-value as u64)),
+            Self::Bytes | Self::Peak => Size(value as u64).to_string(),
             Self::Share => format!("{:.1} %", 100.0 * value),
             Self::Count => Grouped(value as u64).to_string(),
             Self::Nanos => Nanos(value).to_string(),
@@ -285,7 +289,7 @@ impl Unit {
     #[must_use]
     pub fn raw(self, value: f64) -> String {
         match self {
-            Self::Bytes => format!("{}", value as i64),
+            Self::Bytes | Self::Peak => format!("{}", value as i64),
             Self::Count => format!("{}", value as u64),
             Self::Share => format!("{value:.6}"),
             Self::Nanos => format!("{value:.2}"),

@@ -8,14 +8,10 @@ use rustc_hash::FxHashMap;
 
 use super::opened::Opened;
 use super::run::{RunError, Simulated, Stage};
-use crate::allocator::{Allocation, Allocator, BlockId, BlockKind, BlockView};
+use crate::allocator::{Allocation, Allocator, BlockId, BlockKind, BlockView, SMALL_MAX};
 use crate::drive::{Observer, Step};
 use crate::run::{Causes, Growth, Moment, Peak, PeakBlock};
 use crate::trace::{Event, EventKind, Trace};
-use crate::units::MIB;
-
-/// Requests above this are large in PyTorch's terms, in bytes.
-const SMALL_MAX: u64 = MIB;
 
 impl Stage<'_> {
     /// What is held after event number `event`, which was not carried out yet, or now.

@@ -7,7 +7,7 @@ use comfy_table::{Attribute, Cell, Color};
 
 use super::verdict;
 use crate::compare::comparison::Comparison;
-use crate::compare::{Better, Column, Row, columns};
+use crate::compare::{Better, Column, Row, Unit, columns};
 use crate::device::FenceCounts;
 pub use crate::report::{Look, wrapped};
 use crate::report::{NARROW, fitted};
@@ -45,7 +45,7 @@ pub fn headline(comparison: &Comparison) -> String {
 pub fn cell(column: &Column, row: &Row<'_>) -> String {
     let Some(value) = (column.get)(row) else { return "-".to_owned() };
     let shown = column.unit.show(value);
-    let is_bound = row.run.is_lower_bound && column.key.ends_with("peak_bytes");
+    let is_bound = row.run.is_lower_bound && column.unit == Unit::Peak;
     if is_bound { format!(">= {shown}") } else { shown }
 }
 
@@ -109,14 +109,14 @@ pub(crate) enum Standing {
 /// How the number of `row` stands in `column`.
 pub(crate) fn standing(column: &Column, row: &Row<'_>, comparison: &Comparison) -> Standing {
     let Some(value) = (column.get)(row) else { return Standing::Usual };
-    if column.key == "oom_count" && value > 0.0 {
+    if column.better == Better::Zero && value > 0.0 {
         return Standing::Alarm;
     }
     let real = comparison.rows().filter(|row| row.run.is_choice() && row.run.oom_count == 0);
     let values: Vec<f64> = real.filter_map(|row| (column.get)(&row)).collect();
     let is_best = match column.better {
         Better::Higher => values.iter().all(|&other| value >= other),
-        Better::Lower => values.iter().all(|&other| value <= other),
+        Better::Lower | Better::Zero => values.iter().all(|&other| value <= other),
         Better::Neither => false,
     };
     let differs = values.iter().any(|&other| other != value);

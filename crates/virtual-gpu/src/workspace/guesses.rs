@@ -1,5 +1,5 @@
-//! Guesses: workspaces that nobody has measured. Each has ends between which nearly all errors of its kind lie, and it is
-//! noted when it was used, so that a recording can be played again with other bytes.
+//! Guesses: workspaces that nobody has measured. Each has ends between which nearly all errors of its kind lie, and it
+//! is noted when it was used, so that a recording can be played again with other bytes.
 //!
 //! ```text
 //!   plan   ─▶ note   a convolution of these shapes: 35 MB, 0 to 80 MB

@@ -1,8 +1,9 @@
 //! Spread: between which bytes a workspace lies that was not measured, and how many of a hundred are off.
 //!
 //! Convolutions: 6,000 that were drawn at random, in one, two and three dimensions, measured on an H100
-//! (`examples/predict/drawn_convolutions.py`, `examples/workspace_errors.rs`). One that takes less than the rule says mostly
-//! takes nothing; one that takes more takes up to its tensors' bytes more, or a multiple for the gradient of a weight.
+//! (`examples/predict/drawn_convolutions.py`, `examples/workspace_errors.rs`). One that takes less than the rule says
+//! mostly takes nothing; one that takes more takes up to its tensors' bytes more, or a multiple for the gradient of a
+//! weight.
 
 use gmlake_core::units::Bytes;
 
@@ -54,9 +55,9 @@ impl Convolution {
 }
 
 impl Recurrent {
-    /// The spread of a network, by 2,682 that were measured on an H100 (`examples/predict/recurrent.py`). Those that run
-    /// one way take 0.6 to 2.5 times the rule, one in eight less than 0.95 and three in ten more than 1.1. Those that run
-    /// both ways take no less.
+    /// The spread of a network, by 2,682 that were measured on an H100 (`examples/predict/recurrent.py`). Those that
+    /// run one way take 0.6 to 2.5 times the rule, one in eight less than 0.95 and three in ten more than 1.1. Those
+    /// that run both ways take no less.
     #[must_use]
     pub fn spread(&self, bytes: Bytes) -> Spread {
         let least = if self.both_ways { bytes } else { bytes / 10 * 6 };

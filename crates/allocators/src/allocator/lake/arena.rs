@@ -131,8 +131,8 @@ impl Arena {
         self.list(block);
     }
 
-    /// New handles of `each` bytes from `at` on, the last one perhaps smaller: `amount` bytes. After an error nothing has
-    /// changed.
+    /// New handles of `each` bytes from `at` on, the last one perhaps smaller: `amount` bytes. After an error nothing
+    /// has changed.
     pub(super) fn create(
         &mut self,
         device: &mut dyn Device,

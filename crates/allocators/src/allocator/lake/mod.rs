@@ -24,8 +24,8 @@
 //! Only 3 and 5 make driver calls that cost anything; a free makes none. Nothing is unmapped for a request: handles may
 //! be mapped any number of times, so that no one waits for the GPU.
 //!
-//! Four objects do this. The [`policy`] says how much may be held. The [`arena`] holds handles and cuts them into blocks,
-//! [`views`] map them once more, and [`streams`] know who may use what was freed. [`Lake`] asks them in turn.
+//! Four objects do this. The [`policy`] says how much may be held. The [`arena`] holds handles and cuts them into
+//! blocks, [`views`] map them once more, and [`streams`] know who may use what was freed. [`Lake`] asks them in turn.
 //!
 //! *Tiny requests* share slabs of 2 MiB, which lie in the arena like tensors.
 //!

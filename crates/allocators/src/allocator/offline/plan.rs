@@ -185,7 +185,10 @@ mod tests {
         ) {
             let lives: Vec<_> = rows
                 .into_iter()
-                .map(|(lower, length, size)| Lifetime { lower, upper: lower + length, size, step: 0 })
+                .map(|(lower, length, size)| {
+                    let upper = lower + length;
+                    Lifetime { lower, upper, size, step: 0 }
+                })
                 .collect();
             let made = plan(&lives, 200);
             check(&lives, &made);

@@ -12,7 +12,8 @@
 //!
 //! A handle is moved once: it stays at its new place until an `empty_cache` gives back all pages without a client.
 //! Requests that do not fit after that are refused, even if other streams or the small pool hold free memory: they are
-//! not asked (`StreamSafeCUDAAllocator::AllocateImpl`). Holes left by moves are backed anew only after an `empty_cache`.
+//! not asked (`StreamSafeCUDAAllocator::AllocateImpl`). Holes left by moves are backed anew only after an
+//! `empty_cache`.
 //!
 //! Free memory is moved only if its stream is known to be done with it. Where the first attempt finds that it is not, a
 //! request waits for up to ten seconds in Paddle (`FLAGS_gpu_allocator_retry_time`), and here until the GPU is idle.
