@@ -78,8 +78,9 @@ impl Convolution {
 
     /// The line of the table, and the units that it says.
     fn found(&self) -> Option<(Layer, i64)> {
+        let layer = Layer::of(self)?;
         let is_product = self.matrix_product() && !self.channels_last;
-        Layer::of(self)?.and_similar(is_product).find_map(|layer| {
+        layer.and_similar(is_product).find_map(|layer| {
             let points = &LAYERS.get(&layer)?[self.direction as usize];
             let is_right = points.is_empty();
             let units = if is_right { Some(0) } else { difference(points, pixels_of_batch(self)) }?;
