@@ -6,7 +6,6 @@
 //!
 //! `tensors` are the bytes of a convolution's tensors, `low` and `high` the ends that an answer takes (`spread.rs`).
 
-use std::collections::HashMap;
 use std::error::Error;
 use std::io::Write;
 
@@ -14,15 +13,17 @@ use std::io::Write;
 #[path = "../src/workspace/mod.rs"]
 mod workspace;
 
+use rustc_hash::FxHashMap;
 use workspace::{Convolution, Direction};
 
-type Row = HashMap<String, String>;
+type Row = FxHashMap<String, String>;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut out = std::io::stdout().lock();
     writeln!(
         out,
-        "direction,kind,channels_last,dimensions,groups,taps,input,weight,output,basis,tensors,bytes,low,high,measured"
+        "direction,kind,channels_last,dimensions,groups,taps,input,weight,output,basis,tensors,bytes,\
+         low,high,measured"
     )?;
     for path in std::env::args().skip(1) {
         for row in csv::Reader::from_path(path)?.deserialize::<Row>() {
@@ -51,7 +52,8 @@ fn line(row: &Row) -> Result<String, Box<dyn Error>> {
     let taps: u64 = space.iter().product();
     let text = |name: &str| row[name].as_str();
     Ok(format!(
-        "{},{},{},{dimensions},{groups},{taps},{},{},{},{basis:?},{tensors},{bytes},{low},{high},{}",
+        "{},{},{},{dimensions},{groups},{taps},{},{},{},{basis:?},{tensors},{bytes},{low},\
+         {high},{}",
         text("direction"),
         text("kind"),
         text("channels_last"),

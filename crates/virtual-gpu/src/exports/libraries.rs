@@ -11,8 +11,7 @@ use crate::workspace::{Guess, Subject, decomposition};
 const SUCCESS: c_int = 0;
 
 /// A function that asks how large a workspace must be: which arguments are places for answers, and their type. The
-/// first answer is the device's, in bytes (`usize`) or elements (`c_int`); the second one is the host's, which needs
-/// none.
+/// first answer is the device's, in bytes (`usize`) or elements (`c_int`); the second is the host's, which needs none.
 macro_rules! no_workspace {
     ($name:ident($($place:literal),* : $type:ty)) => {
         #[unsafe(no_mangle)]

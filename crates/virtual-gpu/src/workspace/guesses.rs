@@ -78,7 +78,7 @@ impl Guesses {
     pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
         let row =
             |it: &Guess| (it.what, it.bytes, it.ends.0, it.ends.1, it.chances.0, it.chances.1);
-        self.all.iter().map(move |it| row(it))
+        self.all.iter().map(row)
     }
 
     /// When each was used: microseconds, and the number of its row.

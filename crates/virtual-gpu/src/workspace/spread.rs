@@ -2,7 +2,7 @@
 //!
 //! Convolutions: 6,000 that were drawn at random, in one, two and three dimensions, measured on an H100
 //! (`examples/predict/drawn_convolutions.py`, `examples/workspace_errors.rs`). One that takes less than the rule says
-//! mostly takes nothing; one that takes more takes up to its tensors' bytes more, or a multiple for the gradient of a
+//! mostly takes nothing; one that takes more takes up to its tensors' bytes more, or twice that for the gradient of a
 //! weight.
 
 use gmlake_core::units::Bytes;
