@@ -54,6 +54,17 @@ def qlora():
         Trainer(model, given, train_dataset=data).train()
 
 
+@stack("xformers==0.0.35", mib=62)
+def xformers():
+    """memory_efficient_attention, forwards and backwards, with a causal bias"""
+    import torch
+    from xformers.ops import LowerTriangularMask, memory_efficient_attention
+
+    query, key, value = (torch.randn(4, 512, 16, 64, device="cuda", dtype=torch.half, requires_grad=True) for _ in range(3))
+    for bias in [None, LowerTriangularMask()]:
+        memory_efficient_attention(query, key, value, attn_bias=bias).sum().backward()
+
+
 @stack("torchao==0.18.0", mib=140)
 def torchao():
     """8-bit AdamW, and int8 weights"""
@@ -68,6 +79,19 @@ def torchao():
     quantize_(model, Int8WeightOnlyConfig())
     with torch.no_grad():
         model(data)
+
+
+@stack("flash-linear-attention==0.6.0", "transformers==5.17.0", mib=552)
+def flash_linear_attention():
+    """Gated linear attention, recurrent, by Triton"""
+    import torch
+    from fla.layers import GatedLinearAttention
+
+    from .common import train
+
+    layer = GatedLinearAttention(mode="fused_recurrent", hidden_size=256, num_heads=4).cuda().bfloat16()
+    data = torch.randn(2, 256, 256, device="cuda", dtype=torch.bfloat16)
+    train(layer, lambda layer: layer(data)[0].float().square().mean())
 
 
 @stack("transformers==5.17.0", mib=1658)

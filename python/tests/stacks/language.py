@@ -104,3 +104,15 @@ def opacus():
         torch.nn.functional.cross_entropy(model(rows.cuda()), labels.cuda()).backward()
         optimizer.step()
         optimizer.zero_grad()
+
+
+@stack("captum==0.9.0", mib=68)
+def captum():
+    """Integrated gradients"""
+    import torch
+    from captum.attr import IntegratedGradients
+
+    from .common import perceptron
+
+    data = torch.randn(8, 256, device="cuda")
+    IntegratedGradients(perceptron().cuda()).attribute(data, target=0, n_steps=16)

@@ -115,3 +115,95 @@ def diffusers():
     with torch.no_grad():
         for time in plan.timesteps:
             sample = plan.step(model(sample, time, text).sample, time, sample).prev_sample
+
+
+@stack("segmentation-models-pytorch==0.6.0", mib=314)
+def segmentation_models():
+    """A U-Net over a ResNet, with a Dice loss"""
+    import segmentation_models_pytorch as segmentation
+    import torch
+
+    from .common import images, train
+
+    model = segmentation.Unet("resnet18", encoder_weights=None, classes=3).cuda()
+    loss, labels = segmentation.losses.DiceLoss("multiclass"), torch.randint(0, 3, (4, 64, 64), device="cuda")
+    train(model, lambda model: loss(model(images()), labels))
+
+
+@stack("kornia==0.9.0", mib=36)
+def kornia():
+    """Augmentations on the GPU, and features"""
+    import kornia
+    import torch
+
+    from .common import images
+
+    change = kornia.augmentation.AugmentationSequential(
+        kornia.augmentation.ColorJitter(0.2, 0.2, 0.2, 0.2), kornia.augmentation.RandomAffine(30.0),
+        kornia.augmentation.RandomPerspective(0.3), data_keys=["input"],
+    )
+    pictures = change(images().sigmoid())
+    kornia.filters.canny(pictures)
+    kornia.feature.harris_response(pictures.mean(1, keepdim=True))
+    torch.cuda.synchronize()
+
+
+@stack("denoising-diffusion-pytorch==2.3.4", mib=192)
+def denoising_diffusion():
+    """Diffusion of lucidrains: training and sampling"""
+    from denoising_diffusion_pytorch import GaussianDiffusion, Unet
+
+    from .common import images, train
+
+    model = GaussianDiffusion(Unet(dim=32, dim_mults=(1, 2)), image_size=32, timesteps=10).cuda()
+    train(model, lambda model: model(images(4, 32).sigmoid()))
+    model.sample(batch_size=2)
+
+
+@stack("vector-quantize-pytorch==1.32.0", mib=92)
+def vector_quantize():
+    """A codebook with moving averages"""
+    import torch
+    from vector_quantize_pytorch import VectorQuantize
+
+    layer = VectorQuantize(dim=128, codebook_size=512, decay=0.9, commitment_weight=1.0).cuda()
+    for _ in range(3):
+        quantized, _, loss = layer(torch.randn(4, 256, 128, device="cuda", requires_grad=True))
+        (quantized.square().mean() + loss.sum()).backward()
+
+
+@stack("segment-anything==1.0", mib=106)
+def segment_anything():
+    """The image encoder and the mask decoder of SAM, small"""
+    import torch
+    from segment_anything.modeling import ImageEncoderViT, MaskDecoder, PromptEncoder, TwoWayTransformer
+
+    encoder = ImageEncoderViT(img_size=256, embed_dim=128, depth=2, num_heads=4, out_chans=64, window_size=7, use_rel_pos=True)
+    prompts = PromptEncoder(embed_dim=64, image_embedding_size=(16, 16), input_image_size=(256, 256), mask_in_chans=16)
+    between = TwoWayTransformer(depth=2, embedding_dim=64, mlp_dim=128, num_heads=4)
+    decoder = MaskDecoder(transformer_dim=64, transformer=between)
+    parts = torch.nn.ModuleList([encoder, prompts, decoder]).cuda()
+    optimizer = torch.optim.AdamW(parts.parameters())
+    points = torch.rand(1, 3, 2, device="cuda") * 256, torch.ones(1, 3, device="cuda")
+    for _ in range(3):
+        sparse, dense = prompts(points=points, boxes=None, masks=None)
+        seen = encoder(torch.randn(1, 3, 256, 256, device="cuda"))
+        masks, scores = decoder(seen, prompts.get_dense_pe(), sparse, dense, multimask_output=True)
+        (masks.square().mean() + scores.square().mean()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@stack("lightly==1.6.0", mib=318)
+def lightly():
+    """SimCLR's loss and projection"""
+    import torch
+    from lightly.loss import NTXentLoss
+    from lightly.models.modules import SimCLRProjectionHead
+    from torchvision.models import resnet18
+
+    from .common import images, train
+
+    body = resnet18(num_classes=128)
+    model, loss = torch.nn.Sequential(body, SimCLRProjectionHead(128, 128, 64)).cuda(), NTXentLoss()
+    train(model, lambda model: loss(model(images(8)), model(images(8))))
