@@ -309,8 +309,7 @@ table! {
         cusparseCreateIdentityPermutation cusparseCreateMatDescr cusparseSpGEMM_createDescr
         cusparseSpSM_createDescr cusparseSpSV_createDescr
         // cuSOLVER
-        cusolverDnCreate cusolverDnCreateGesvdjInfo cusolverDnCreateParams
-        cusolverDnCreateSyevjInfo
+        cusolverDnCreate cusolverDnCreateGesvdjInfo cusolverDnCreateParams cusolverDnCreateSyevjInfo
         // NVRTC, CUPTI
         cuptiSubscribe nvrtcCreateProgram
     }
