@@ -224,7 +224,7 @@ fn a_byte_that_changes_is_found() {
     assert_eq!(run.code(), 1);
     run.assert_tidy();
     assert_eq!(run.json[0]["verified"]["corrupted_bytes"].as_u64().unwrap() % 4, 0);
-    assert!(run.text().contains("first: 4 of "), "{}", run.text());
+    assert!(run.text().contains("first corruption: 4 of "), "{}", run.text());
 }
 
 #[test]

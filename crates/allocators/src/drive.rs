@@ -68,7 +68,7 @@ pub struct Step<'a, D> {
     pub index: usize,
     /// The event itself.
     pub event: &'a Event,
-    /// The block that it is about: what it lets go of, or what was served.
+    /// The block that it lets go of, or that was just served.
     pub block: Option<BlockId>,
     /// The allocator.
     pub allocator: &'a dyn Allocator,
@@ -168,20 +168,41 @@ impl<'t> Replay<'t> {
         }
         for index in range {
             let event = &self.trace.events[index];
-            let block = self.let_go(event);
-            observer.before(&mut Step { index, event, block, allocator, device });
-            match (event.kind, block) {
-                (EventKind::Malloc | EventKind::Attempt, _) => {
+            let alloc = event.alloc.0 as usize;
+            let mut block = None;
+            match event.kind {
+                EventKind::Malloc | EventKind::Attempt => {
+                    observer.before(&mut Step { index, event, block, allocator, device });
                     self.malloc((index, event), allocator, device, observer)?;
                 }
-                (EventKind::Free, Some(block)) => allocator.free(device, block),
-                (EventKind::FreeRequested, Some(block)) => {
-                    allocator.free_requested(block, &self.streams);
+                EventKind::Free => {
+                    block = self.live[alloc].take();
+                    observer.before(&mut Step { index, event, block, allocator, device });
+                    if let Some(block) = block {
+                        allocator.free(device, block);
+                    }
                 }
-                (EventKind::FreeCompleted, Some(block)) => allocator.free_completed(device, block),
-                (EventKind::Free | EventKind::FreeRequested | EventKind::FreeCompleted, None) => {}
-                (EventKind::Trim, _) if event.pool == PoolId::DEFAULT => allocator.trim(device),
-                (EventKind::Trim, _) => allocator.release_pool(device, event.pool),
+                EventKind::FreeRequested => {
+                    block = self.live[alloc];
+                    observer.before(&mut Step { index, event, block, allocator, device });
+                    if let Some(block) = block {
+                        allocator.free_requested(block, &self.streams);
+                    }
+                }
+                EventKind::FreeCompleted => {
+                    block = self.live[alloc].take();
+                    observer.before(&mut Step { index, event, block, allocator, device });
+                    if let Some(block) = block {
+                        allocator.free_completed(device, block);
+                    }
+                }
+                EventKind::Trim => {
+                    observer.before(&mut Step { index, event, block, allocator, device });
+                    match event.pool {
+                        PoolId::DEFAULT => allocator.trim(device),
+                        pool => allocator.release_pool(device, pool),
+                    }
+                }
             }
             self.outcome.events = index + 1;
             if index.is_multiple_of(CLOCK) {
@@ -193,16 +214,6 @@ impl<'t> Replay<'t> {
             }
         }
         Ok(ControlFlow::Continue(()))
-    }
-
-    /// The block that an event lets go of, which is no longer live once no stream uses it.
-    #[inline]
-    fn let_go(&mut self, event: &Event) -> Option<BlockId> {
-        match event.kind {
-            EventKind::Free | EventKind::FreeCompleted => self.live[event.alloc.0 as usize].take(),
-            EventKind::FreeRequested => self.live[event.alloc.0 as usize],
-            EventKind::Malloc | EventKind::Attempt | EventKind::Trim => None,
-        }
     }
 
     /// Time that the recorded program took for the last events of the clock.
@@ -221,22 +232,21 @@ impl<'t> Replay<'t> {
         observer: &mut O,
     ) -> Result<(), DeviceError> {
         let request = Request { size: event.size, stream: event.stream, pool: event.pool };
-        let result = allocator.malloc(device, request);
-        let given = result.as_ref().ok().copied();
-        match result {
-            Ok(given) if event.kind == EventKind::Malloc => {
-                self.live[event.alloc.0 as usize] = Some(given.block);
+        match allocator.malloc(device, request) {
+            Ok(given) => {
+                let block = Some(given.block);
+                observer.served(&mut Step { index, event, block, allocator, device }, Some(given));
+                if event.kind == EventKind::Attempt {
+                    allocator.free(device, given.block);
+                } else {
+                    self.live[event.alloc.0 as usize] = block;
+                }
             }
-            Ok(_) => {}
             Err(AllocError::Device(error)) => return Err(error),
             Err(AllocError::OutOfMemory { requested, usage }) => {
                 self.outcome.ooms.push(Oom { event: index, requested, usage });
+                observer.served(&mut Step { index, event, block: None, allocator, device }, None);
             }
-        }
-        let block = given.map(|given| given.block);
-        observer.served(&mut Step { index, event, block, allocator, device }, given);
-        if let Some(given) = given.filter(|_| event.kind == EventKind::Attempt) {
-            allocator.free(device, given.block);
         }
         Ok(())
     }

@@ -36,28 +36,47 @@ impl From<u64> for Place {
     }
 }
 
-/// A free block's place in the order of its stream.
+/// A free block's place in the order of its stream: size, rank and address, side by side in one number, which is
+/// compared at once.
+///
+/// ```text
+///   127        80 79    48 47         0
+///   │   size     │  rank  │  address  │       both fit: a GPU has less than 2^48 bytes, of memory and of addresses
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Order(u128);
+
+/// Bits of a size or an address.
+const BITS: u32 = 48;
+
+impl Order {
+    #[inline]
+    fn new(size: Bytes, place: Place) -> Self {
+        debug_assert!(size >> BITS == 0 && place.at >> BITS == 0, "{size} bytes at {place:?}");
+        let place = (u128::from(place.rank) << BITS) | u128::from(place.at);
+        Self((u128::from(size) << (BITS + 32)) | place)
+    }
+
+    #[inline]
+    fn size(self) -> Bytes {
+        (self.0 >> (BITS + 32)) as Bytes
+    }
+
+    #[cfg(any(test, fuzzing))]
+    fn place(self) -> Place {
+        let at = self.0 as u64 & ((1 << BITS) - 1);
+        Place { rank: (self.0 >> BITS) as u32, at }
+    }
+}
+
+/// A free block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Key {
-    size: Bytes,
-    at: u64,
-    rank: u32,
+    order: Order,
     block: SlabIndex,
 }
 
-const _: () = assert!(size_of::<Key>() == 24);
-
-impl Key {
-    #[inline]
-    fn is_below(&self, size: Bytes, place: Place) -> bool {
-        self.size < size || (self.size == size && self.place() < place)
-    }
-
-    #[inline]
-    fn place(&self) -> Place {
-        Place { rank: self.rank, at: self.at }
-    }
-}
+const _: () = assert!(size_of::<Key>() == 32);
 
 /// A position in the index, good until the next change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +84,7 @@ pub struct Cursor {
     list: usize,
     bin: usize,
     slot: usize,
+    block: SlabIndex,
 }
 
 /// The free blocks of one pool.
@@ -88,7 +108,7 @@ impl FreeIndex {
     ) {
         let place = place.into();
         let list = self.list_of(stream).unwrap_or_else(|| self.add_list(stream));
-        self.lists[list].insert(size, place, block);
+        self.lists[list].insert(bin_of(size), Key { order: Order::new(size, place), block });
         #[cfg(any(test, fuzzing))]
         self.twin.insert(stream, size, place, block);
     }
@@ -101,14 +121,7 @@ impl FreeIndex {
     pub fn remove(&mut self, stream: StreamId, size: Bytes, place: impl Into<Place>) {
         let place = place.into();
         let list = self.list_of(stream).expect("a free block's stream has a list");
-        let bin = bin_of(size);
-        let slot = self.lists[list].slot(bin, size, place);
-        let key = self.lists[list].bins[bin].get(slot);
-        assert!(
-            key.is_some_and(|key| (key.size, key.place()) == (size, place)),
-            "block is not free"
-        );
-        self.lists[list].remove(bin, slot);
+        self.lists[list].remove(bin_of(size), Order::new(size, place));
         #[cfg(any(test, fuzzing))]
         self.twin.remove(stream, size, place);
     }
@@ -119,8 +132,9 @@ impl FreeIndex {
     pub fn best_fit(&self, stream: StreamId, size: Bytes) -> Option<Cursor> {
         let list = self.list_of(stream)?;
         let bin = bin_of(size);
-        let slot = self.lists[list].bins[bin].partition_point(|key| key.size < size);
-        let found = self.valid(Cursor { list, bin, slot });
+        let least = Order::new(size, Place { rank: 0, at: 0 });
+        let slot = self.lists[list].bins[bin].partition_point(|key| key.order < least);
+        let found = self.from(list, bin, slot);
         #[cfg(any(test, fuzzing))]
         assert_eq!(found.map(|at| self.block(at)), self.twin.best_fit(stream, size));
         found
@@ -130,11 +144,12 @@ impl FreeIndex {
     #[inline]
     #[must_use]
     pub fn next(&self, at: Cursor) -> Option<Cursor> {
-        let next = self.valid(Cursor { slot: at.slot + 1, ..at });
+        let next = self.from(at.list, at.bin, at.slot + 1);
         #[cfg(any(test, fuzzing))]
         {
             let key = &self.lists[at.list].bins[at.bin][at.slot];
-            let after = self.twin.after(self.lists[at.list].stream, key.size, key.place());
+            let after =
+                self.twin.after(self.lists[at.list].stream, key.order.size(), key.order.place());
             assert_eq!(next.map(|at| self.block(at)), after);
         }
         next
@@ -144,7 +159,7 @@ impl FreeIndex {
     #[inline]
     #[must_use]
     pub fn block(&self, at: Cursor) -> SlabIndex {
-        self.lists[at.list].bins[at.bin][at.slot].block
+        at.block
     }
 
     /// Takes out the block at a position.
@@ -153,9 +168,9 @@ impl FreeIndex {
         #[cfg(any(test, fuzzing))]
         {
             let key = &self.lists[at.list].bins[at.bin][at.slot];
-            self.twin.remove(self.lists[at.list].stream, key.size, key.place());
+            self.twin.remove(self.lists[at.list].stream, key.order.size(), key.order.place());
         }
-        self.lists[at.list].remove(at.bin, at.slot);
+        self.lists[at.list].remove_at(at.bin, at.slot);
     }
 
     /// Every block in the order of the index.
@@ -173,7 +188,7 @@ impl FreeIndex {
         let list = self.list_of(stream).map(|list| &self.lists[list]);
         let bins = list.into_iter().flat_map(|list| list.bins.iter().rev());
         let keys = bins.flat_map(|bin| bin.iter().rev());
-        keys.filter(move |key| key.size < size).map(|key| key.block)
+        keys.filter(move |key| key.order.size() < size).map(|key| key.block)
     }
 
     /// A list for a stream that has none, among the others in order of their streams.
@@ -191,13 +206,14 @@ impl FreeIndex {
 
     /// The position itself, or the first of the next bin that is not empty.
     #[inline]
-    fn valid(&self, at: Cursor) -> Option<Cursor> {
-        let list = &self.lists[at.list];
-        if at.slot < list.bins[at.bin].len() {
-            return Some(at);
+    fn from(&self, list: usize, bin: usize, slot: usize) -> Option<Cursor> {
+        let bins = &self.lists[list];
+        if let Some(&Key { block, .. }) = bins.bins[bin].get(slot) {
+            return Some(Cursor { list, bin, slot, block });
         }
-        let bin = list.occupied_after(at.bin)?;
-        Some(Cursor { bin, slot: 0, ..at })
+        let bin = bins.occupied_after(bin)?;
+        let Key { block, .. } = bins.bins[bin][0];
+        Some(Cursor { list, bin, slot: 0, block })
     }
 }
 
@@ -228,12 +244,6 @@ impl StreamList {
         Self { stream, occupied: [0; WORDS], bins: vec![Vec::new(); BINS] }
     }
 
-    /// Slot of the first key of a bin that is not below (size, place).
-    #[inline]
-    fn slot(&self, bin: usize, size: Bytes, place: Place) -> usize {
-        self.bins[bin].partition_point(|key| key.is_below(size, place))
-    }
-
     #[inline]
     fn occupied_after(&self, bin: usize) -> Option<usize> {
         let first = bin + 1;
@@ -247,18 +257,30 @@ impl StreamList {
     }
 
     #[inline]
-    fn insert(&mut self, size: Bytes, place: Place, block: SlabIndex) {
-        let bin = bin_of(size);
-        let slot = self.slot(bin, size, place);
-        let Place { rank, at } = place;
-        self.bins[bin].insert(slot, Key { size, at, rank, block });
+    fn insert(&mut self, bin: usize, key: Key) {
+        let keys = &mut self.bins[bin];
+        let slot = keys.partition_point(|other| other.order < key.order);
+        keys.insert(slot, key);
         self.occupied[bin / 64] |= 1 << (bin % 64);
     }
 
     #[inline]
-    fn remove(&mut self, bin: usize, slot: usize) {
-        self.bins[bin].remove(slot);
-        if self.bins[bin].is_empty() {
+    fn remove(&mut self, bin: usize, order: Order) {
+        let keys = &self.bins[bin];
+        let slot = keys.partition_point(|key| key.order < order);
+        assert!(keys.get(slot).is_some_and(|key| key.order == order), "block is not free");
+        self.remove_at(bin, slot);
+    }
+
+    #[inline]
+    fn remove_at(&mut self, bin: usize, slot: usize) {
+        let keys = &mut self.bins[bin];
+        if slot + 1 == keys.len() {
+            keys.pop();
+        } else {
+            keys.remove(slot);
+        }
+        if keys.is_empty() {
             self.occupied[bin / 64] &= !(1 << (bin % 64));
         }
     }

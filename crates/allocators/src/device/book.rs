@@ -49,8 +49,7 @@ fn size_in(sizes: &[Bytes], handle: HandleId) -> Bytes {
 
 impl Book {
     /// A call comes next: says what it is about, and strikes out what it gives back.
-    #[inline]
-    pub(super) fn before(&mut self, call: &mut DriverCall<'_>) {
+    pub(super) fn before(&mut self, mut call: DriverCall<'_>) -> Amount {
         match call.call {
             Call::MemFree => {
                 call.amount.size = self.mallocs.remove(&call.at).unwrap_or(0);
@@ -67,11 +66,11 @@ impl Book {
             Call::Unmap => call.amount = self.unmap(call.at, call.amount.size),
             _ => {}
         }
+        call.amount
     }
 
     /// A call was made: notes what it gave.
-    #[inline]
-    pub(super) fn after(&mut self, call: &DriverCall<'_>) {
+    pub(super) fn after(&mut self, call: DriverCall<'_>) {
         let size = call.amount.size;
         match call.call {
             Call::MemAlloc if call.is_done() => {
@@ -184,13 +183,10 @@ mod tests {
     #[test]
     fn what_is_unknown_has_no_size() {
         let mut book = Book::default();
-        let freed = |book: &mut Book| {
-            let mut call = DriverCall::new(Call::MemFree, DevicePtr(8), 1, 0);
-            book.before(&mut call);
-            call.amount
-        };
+        let freed =
+            |book: &mut Book| book.before(DriverCall::new(Call::MemFree, DevicePtr(8), 1, 0));
         assert_eq!(freed(&mut book).size, 0);
-        book.after(&DriverCall::new(Call::MemAlloc, DevicePtr(8), 1, 512));
+        book.after(DriverCall::new(Call::MemAlloc, DevicePtr(8), 1, 512));
         assert_eq!(book.held, 512);
         assert_eq!((freed(&mut book), book.held), (Amount { handles: 1, size: 512 }, 0));
     }

@@ -131,7 +131,7 @@ pub struct Counted {
 impl Watch for Counted {
     const ROWS: bool = true;
 
-    #[inline]
+    #[inline(always)]
     fn after(&mut self, call: &DriverCall<'_>) {
         let Self { calls, fences } = self;
         let counter = match call.call {

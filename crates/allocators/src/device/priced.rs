@@ -69,11 +69,21 @@ impl Watch for Priced {
         self.profile.is_some()
     }
 
-    #[inline]
+    #[inline(always)]
     fn after(&mut self, done: &DriverCall<'_>) {
-        if self.profile.is_none() {
-            return;
+        if self.profile.is_some() {
+            self.price(*done);
         }
+    }
+
+    #[inline]
+    fn elapsed(&mut self, ns: u64) {
+        self.elapsed_ns += ns;
+    }
+}
+
+impl Priced {
+    fn price(&mut self, done: DriverCall<'_>) {
         let (call, amount) = (done.call, done.amount);
         let given = amount.size * done.handles.len() as u64;
         match (call, done.row) {
@@ -90,11 +100,6 @@ impl Watch for Priced {
             Call::Release => self.give(given),
             _ => {}
         }
-    }
-
-    #[inline]
-    fn elapsed(&mut self, ns: u64) {
-        self.elapsed_ns += ns;
     }
 }
 

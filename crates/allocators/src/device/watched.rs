@@ -63,12 +63,12 @@ macro_rules! several {
                 $(self.$place.wants_amounts())||+
             }
 
-            #[inline]
+            #[inline(always)]
             fn before(&mut self, call: &DriverCall<'_>) {
                 $(self.$place.before(call);)+
             }
 
-            #[inline]
+            #[inline(always)]
             fn after(&mut self, call: &DriverCall<'_>) {
                 $(self.$back.after(call);)+
             }
@@ -125,14 +125,18 @@ impl<W: Watch> Watch for Option<W> {
         self.as_ref().is_some_and(W::wants_amounts)
     }
 
-    #[inline]
+    #[inline(always)]
     fn before(&mut self, call: &DriverCall<'_>) {
-        self.iter_mut().for_each(|watch| watch.before(call));
+        if let Some(watch) = self {
+            watch.before(&{ *call });
+        }
     }
 
-    #[inline]
+    #[inline(always)]
     fn after(&mut self, call: &DriverCall<'_>) {
-        self.iter_mut().for_each(|watch| watch.after(call));
+        if let Some(watch) = self {
+            watch.after(&{ *call });
+        }
     }
 
     #[inline]
@@ -179,66 +183,62 @@ impl<D, W: Watch> Watched<D, W> {
         self.inquiries.get()
     }
 
-    /// Makes a call, and tells of it.
-    #[inline]
+    /// Makes a call, and tells of it. What is told is put together in registers: the book gets a copy.
+    #[inline(always)]
     fn make<T: Answer>(&mut self, call: DriverCall<'_>, make: impl FnOnce(&mut D) -> T) -> T {
-        let mut call = call;
-        self.begin(&mut call);
+        let call = self.begin(call);
         let answer = make(&mut self.device);
-        let mut call: DriverCall<'_> = call;
-        answer.note(&mut call);
-        self.end(&call);
+        self.end(answer.noted(call));
         answer
     }
 
-    #[inline]
-    fn begin(&mut self, call: &mut DriverCall<'_>) {
+    #[inline(always)]
+    fn begin<'a>(&mut self, mut call: DriverCall<'a>) -> DriverCall<'a> {
         if let Some(book) = &mut self.book {
-            book.before(call);
+            call.amount = book.before(call);
         }
-        self.watch.before(call);
+        self.watch.before(&call);
+        call
     }
 
-    #[inline]
-    fn end(&mut self, call: &DriverCall<'_>) {
+    #[inline(always)]
+    fn end(&mut self, call: DriverCall<'_>) {
         if let Some(book) = &mut self.book {
             book.after(call);
         }
-        self.watch.after(call);
+        self.watch.after(&call);
     }
 }
 
 /// What a call answers, entered into what is told of it.
 trait Answer {
-    fn note<'a>(&'a self, call: &mut DriverCall<'a>);
+    fn noted<'a>(&'a self, call: DriverCall<'a>) -> DriverCall<'a>;
 }
 
 macro_rules! answers {
-    ($($type:ty: |$answer:ident, $call:ident| $note:expr;)+) => {$(
+    ($($type:ty: |$answer:ident, $call:ident| $noted:expr;)+) => {$(
         impl Answer for $type {
-            #[inline]
-            fn note<'a>(&'a self, $call: &mut DriverCall<'a>) {
+            #[inline(always)]
+            fn noted<'a>(&'a self, $call: DriverCall<'a>) -> DriverCall<'a> {
                 let $answer = self;
-                $note
+                $noted
             }
         }
     )+};
 }
 answers! {
-    (): |_nothing, _call| ();
-    bool: |reached, call| call.reached = *reached;
-    Fence: |fence, call| call.fence = Some(*fence);
-    DevicePtr: |at, call| call.at = *at;
-    HandleId: |handle, call| call.handles = std::slice::from_ref(handle);
+    (): |_nothing, call| call;
+    bool: |reached, call| DriverCall { reached: *reached, ..call };
+    Fence: |fence, call| DriverCall { fence: Some(*fence), ..call };
+    DevicePtr: |at, call| DriverCall { at: *at, ..call };
+    HandleId: |handle, call| DriverCall { handles: std::slice::from_ref(handle), ..call };
 }
 
 impl<T: Answer> Answer for Result<T, DeviceError> {
-    #[inline]
-    fn note<'a>(&'a self, call: &mut DriverCall<'a>) {
-        call.ending = Ending::of(self);
-        if let Ok(answer) = self {
-            answer.note(call);
-        }
+    #[inline(always)]
+    fn noted<'a>(&'a self, call: DriverCall<'a>) -> DriverCall<'a> {
+        let call = DriverCall { ending: Ending::of(self), ..call };
+        self.as_ref().map_or(call, |answer| answer.noted(call))
     }
 }
 
@@ -304,13 +304,12 @@ impl<D: Device, W: Watch> Device for Watched<D, W> {
             return (0..count).try_for_each(|_| self.create(size).map(|id| handles.push(id)));
         }
         let before = handles.len();
-        let mut call = DriverCall::new(Call::Create, NOWHERE, 1, size);
-        call.row = Some(count);
-        self.begin(&mut call);
+        let call = DriverCall::new(Call::Create, NOWHERE, 1, size);
+        let call = self.begin(DriverCall { row: Some(count), ..call });
         let outcome = self.device.create_each(size, count, handles);
         let handles = &handles[before..];
         let row = Some(handles.len() + usize::from(outcome.is_err()));
-        self.end(&DriverCall { row, handles, ending: Ending::of(&outcome), ..call });
+        self.end(DriverCall { row, handles, ending: Ending::of(&outcome), ..call });
         outcome
     }
 

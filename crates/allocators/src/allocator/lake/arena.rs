@@ -44,10 +44,6 @@ pub(super) struct Block {
 pub(super) struct Handle {
     pub(super) id: HandleId,
     pub(super) span: Span,
-    /// Where the free memory at its beginning ends; its first address, if there is none.
-    pub(super) free_until: u64,
-    /// Where the free memory at its end begins; the address behind it, if there is none.
-    pub(super) free_from: u64,
     /// Which streams freed memory in it, and before which of their fences.
     pub(super) users: Users,
     /// Stitched ranges that map it.
@@ -57,24 +53,6 @@ pub(super) struct Handle {
 impl Handle {
     pub(super) fn size(&self) -> Bytes {
         self.span.end - self.span.start
-    }
-
-    /// A part of the arena is in use from now on.
-    #[inline]
-    fn note_taken(&mut self, taken: &Span) {
-        self.free_until = self.free_until.min(taken.start.max(self.span.start));
-        self.free_from = self.free_from.max(taken.end.min(self.span.end));
-    }
-
-    /// All of `free` is free from now on, and what lies beside it is not.
-    #[inline]
-    fn note_free(&mut self, free: &Span) {
-        if free.start <= self.span.start {
-            self.free_until = free.end.min(self.span.end);
-        }
-        if free.end >= self.span.end {
-            self.free_from = free.start.max(self.span.start);
-        }
     }
 }
 
@@ -114,9 +92,7 @@ impl Arena {
     /// Adds a handle that is mapped at `at`, all of it free.
     fn add(&mut self, id: HandleId, at: DevicePtr, size: Bytes) {
         let span = at.0..at.0 + size;
-        let (free_until, free_from) = (span.end, span.start);
-        let (users, views) = (Users::new(), Vec::new());
-        let handle = Handle { id, span: span.clone(), free_until, free_from, users, views };
+        let handle = Handle { id, span: span.clone(), users: Users::new(), views: Vec::new() };
         let handle = self.handles.insert(handle);
         let previous = self.block_before(span.start);
         let is_border = self.addresses.is_border(DevicePtr(span.end));
@@ -181,31 +157,21 @@ impl Arena {
         self.unlist(free);
         let block = self.cut(free, span);
         self.blocks[block].link = NIL;
-        self.each_handle(span, |handle| handle.note_taken(span));
         block
     }
 
     /// Gives back a block that a stream used, which has not got to its fence number `epoch` yet.
     #[inline]
     pub(super) fn give(&mut self, block: SlabIndex, stream: StreamId, epoch: u32) {
-        let given = self.blocks[block].span.clone();
-        let merged = self.list(block);
-        let free = self.blocks[merged].span.clone();
-        self.each_handle(&given, |handle| {
-            note_use(&mut handle.users, (stream, epoch));
-            handle.note_free(&free);
-        });
-    }
-
-    #[inline]
-    fn each_handle(&mut self, span: &Span, mut change: impl FnMut(&mut Handle)) {
-        let mut at = span.start;
-        while at < span.end {
+        let Span { start, end } = self.blocks[block].span;
+        let mut at = start;
+        while at < end {
             let handle = self.handle_at(at);
             let entry = &mut self.handles[handle];
-            change(entry);
+            note_use(&mut entry.users, (stream, epoch));
             at = entry.span.end;
         }
+        self.list(block);
     }
 
     /// The smallest free block of at least `size` bytes that the gate admits to: its first bytes.
@@ -261,6 +227,19 @@ impl Arena {
         })
     }
 
+    /// Where the free memory at the beginning of a handle ends, and where that at its end begins.
+    #[inline]
+    pub(super) fn free_ends(&self, handle: SlabIndex) -> (u64, u64) {
+        let Span { start, end } = self.handles[handle].span;
+        let first = &self.blocks[self.block_at(start)];
+        if first.is_free && first.span.end >= end {
+            return (end, start);
+        }
+        let last = &self.blocks[self.block_at(end - 1)];
+        let until = if first.is_free { first.span.end } else { start };
+        (until, if last.is_free { last.span.start.max(start) } else { end })
+    }
+
     /// Handles that are held, in no particular order.
     pub(super) fn held(&self) -> Vec<SlabIndex> {
         let pages = self.regions.iter().flat_map(|region| &region.pages);
@@ -296,7 +275,7 @@ impl Arena {
 
     /// Makes a block free, merges it with free neighbours, and lists it.
     #[inline]
-    fn list(&mut self, block: SlabIndex) -> SlabIndex {
+    fn list(&mut self, block: SlabIndex) {
         let mut block = block;
         let Block { previous, next, .. } = self.blocks[block];
         if next != NIL && self.blocks[next].is_free {
@@ -311,7 +290,6 @@ impl Arena {
         entry.is_free = true;
         let Span { start, end } = entry.span;
         self.free.insert(ALL, end - start, start, block);
-        block
     }
 
     #[inline]

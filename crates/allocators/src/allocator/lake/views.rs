@@ -192,8 +192,9 @@ impl Views {
         for slot in &self.all[recent.view].slots {
             let handle = &arena.handles[slot.handle];
             let offset = |at: u64| at - handle.span.start + slot.offset;
-            let (until, from) = (offset(handle.free_until), offset(handle.free_from));
-            let is_whole = handle.free_until == handle.span.end;
+            let (until, from) = arena.free_ends(slot.handle);
+            let is_whole = until == handle.span.end;
+            let (until, from) = (offset(until), offset(from));
             longest = longest.max(until - begin_of_all);
             begin_of_all = if is_whole { begin_of_all } else { from };
             let is_usable = gate.admits(&handle.users);
