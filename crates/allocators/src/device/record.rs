@@ -361,7 +361,9 @@ impl Watch for Record {
                 self.order.synchronize();
             }
             Call::StreamWait => {
-                call.stream.zip(call.fence).map(|(stream, fence)| self.order.wait(stream, fence));
+                if let Some((stream, fence)) = call.stream.zip(call.fence) {
+                    self.order.wait(stream, fence);
+                }
             }
             _ => {}
         }
@@ -389,10 +391,12 @@ impl Watch for Record {
                 }
             }
             Call::EventRecord => {
-                call.fence.zip(call.stream).map(|(fence, stream)| self.order.record(fence, stream));
+                if let Some((fence, stream)) = call.fence.zip(call.stream) {
+                    self.order.record(fence, stream);
+                }
             }
             Call::EventQuery if call.reached => {
-                call.fence.map(|fence| self.order.reached(fence));
+                call.fence.into_iter().for_each(|fence| self.order.reached(fence));
             }
             _ => {}
         }

@@ -48,6 +48,8 @@ pub(super) struct Handle {
     pub(super) users: Users,
     /// Stitched ranges that map it.
     pub(super) views: Vec<SlabIndex>,
+    /// Those of them that were in use not long ago, a bit for each.
+    pub(super) recent: u64,
 }
 
 impl Handle {
@@ -92,7 +94,8 @@ impl Arena {
     /// Adds a handle that is mapped at `at`, all of it free.
     fn add(&mut self, id: HandleId, at: DevicePtr, size: Bytes) {
         let span = at.0..at.0 + size;
-        let handle = Handle { id, span: span.clone(), users: Users::new(), views: Vec::new() };
+        let (users, views) = (Users::new(), Vec::new());
+        let handle = Handle { id, span: span.clone(), users, views, recent: 0 };
         let handle = self.handles.insert(handle);
         let previous = self.block_before(span.start);
         let is_border = self.addresses.is_border(DevicePtr(span.end));
@@ -188,6 +191,12 @@ impl Arena {
     #[inline]
     pub(super) fn may_use(&self, span: &Span, gate: Gate<'_>) -> bool {
         gate.is_open() || self.handles_in(span).all(|id| gate.admits(&self.handles[id].users))
+    }
+
+    /// The recent views that map memory from one address to another, a bit for each.
+    #[inline]
+    pub(super) fn recent_in(&self, span: &Span) -> u64 {
+        self.handles_in(span).fold(0, |all, handle| all | self.handles[handle].recent)
     }
 
     /// Who may still use memory from one address to another.

@@ -373,16 +373,12 @@ impl Lake {
     fn return_room(&mut self, room: Room, stream: StreamId) {
         let epoch = self.streams.note_free(stream);
         if room.view != NIL {
-            self.views.note_free(room.view, (stream, epoch));
+            self.views.note_free(&mut self.arena, room.view, (stream, epoch));
         }
         let mut block = room.block;
         while block != NIL {
             let next = self.arena.blocks[block].link;
-            for handle in self.arena.handles_in(&self.arena.blocks[block].span) {
-                let entry = &self.arena.handles[handle];
-                let size = entry.size();
-                entry.views.iter().for_each(|&view| self.views.lift_bound(view, size));
-            }
+            self.views.lift_bounds(self.arena.recent_in(&self.arena.blocks[block].span));
             self.arena.give(block, stream, epoch);
             block = next;
         }

@@ -23,7 +23,7 @@ use crate::device::{Device, DeviceError, DevicePtr};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::Bytes;
 
-/// Views that are looked at for a request: those in which tensors were freed last.
+/// Views that are looked at for a request: those in which tensors were freed last. A bit of a word stands for each.
 const RECENT: usize = 64;
 
 /// Where a request goes.
@@ -78,7 +78,9 @@ const FORGOTTEN: usize = usize::MAX;
 struct Recent {
     /// The view; `NIL` once it is unmapped.
     view: SlabIndex,
-    /// No free part that may serve a request is longer than this; what is freed in it lifts the bound.
+    /// Its size; zero, if it serves no more requests.
+    size: Bytes,
+    /// No free part that may serve a request is longer than this, unless something was freed in it since.
     longest: Cell<Bytes>,
 }
 
@@ -92,6 +94,8 @@ pub(super) struct Views {
     recent: Vec<Recent>,
     /// Their places, the latest at the end.
     order: Vec<u8>,
+    /// Those in which memory was freed since they were searched, a bit for each.
+    lifted: Cell<u64>,
     /// How many there are.
     pub(super) count: usize,
     /// Bytes that all of them map.
@@ -125,15 +129,16 @@ impl Views {
     }
 
     /// A tensor in a view was freed by a stream, before one of its fences.
-    pub(super) fn note_free(&mut self, view: SlabIndex, user: (StreamId, u32)) {
+    pub(super) fn note_free(&mut self, arena: &mut Arena, view: SlabIndex, user: (StreamId, u32)) {
         let entry = &mut self.all[view];
         entry.tensors -= 1;
         note_use(&mut entry.users, user);
         if entry.recent == FORGOTTEN {
-            let longest = Cell::new(if entry.is_broken { 0 } else { entry.size });
-            let place = self.vacant_place();
-            self.recent[place] = Recent { view, longest };
+            let size = if entry.is_broken { 0 } else { entry.size };
+            let place = self.vacant_place(arena);
+            self.recent[place] = Recent { view, size, longest: Cell::new(size) };
             self.all[view].recent = place;
+            self.mark(arena, view, |recent| recent | 1 << place);
         }
         let place = self.all[view].recent as u8;
         self.order.retain(|&other| other != place);
@@ -141,52 +146,65 @@ impl Views {
     }
 
     /// A new place among the recent ones, or that of the one that was there longest.
-    fn vacant_place(&mut self) -> usize {
+    fn vacant_place(&mut self, arena: &mut Arena) -> usize {
         if self.recent.len() < RECENT {
-            self.recent.push(Recent { view: NIL, longest: Cell::new(0) });
+            self.recent.push(Recent { view: NIL, size: 0, longest: Cell::new(0) });
             return self.recent.len() - 1;
         }
         let place = usize::from(self.order[0]);
         let gone = self.recent[place].view;
         if gone != NIL {
             self.all[gone].recent = FORGOTTEN;
+            self.mark(arena, gone, |recent| recent & !(1 << place));
         }
         place
     }
 
-    /// Memory of a handle was freed, which has `size` bytes: it may join the free parts on its two sides.
-    #[inline]
-    pub(super) fn lift_bound(&self, view: SlabIndex, size: Bytes) {
-        let entry = &self.all[view];
-        if entry.recent != FORGOTTEN && !entry.is_broken {
-            let bound = &self.recent[entry.recent].longest;
-            bound.set(entry.size.min(2 * bound.get() + size));
+    /// Changes the marks of recent views at the handles of one.
+    fn mark(&self, arena: &mut Arena, view: SlabIndex, change: impl Fn(u64) -> u64) {
+        for slot in self.all[view].slots.iter().filter(|slot| slot.handle != NIL) {
+            let recent = &mut arena.handles[slot.handle].recent;
+            *recent = change(*recent);
         }
+    }
+
+    /// Memory of these recent views was freed: their parts may be longer than a search has found.
+    #[inline]
+    pub(super) fn lift_bounds(&self, views: u64) {
+        self.lifted.set(self.lifted.get() | views);
+    }
+
+    /// The bound on the free parts of the recent view at a place.
+    #[inline]
+    fn bound_at(&self, place: usize) -> Bytes {
+        let Recent { size, longest, .. } = &self.recent[place];
+        if self.lifted.get() >> place & 1 == 1 { *size } else { longest.get() }
     }
 
     /// The bound on the free parts of a recent view.
     #[cfg(test)]
     pub(super) fn bound(&self, view: SlabIndex) -> Option<Bytes> {
         let place = self.all[view].recent;
-        (place != FORGOTTEN).then(|| self.recent[place].longest.get())
+        (place != FORGOTTEN).then(|| self.bound_at(place))
     }
 
     /// A free part of `size` bytes of a recent view, of the latest that has one.
     pub(super) fn fit(&self, arena: &Arena, size: Bytes, gate: Gate<'_>) -> Option<Placement> {
-        let recent = self.order.iter().rev().map(|&place| &self.recent[usize::from(place)]);
-        let mut long = recent.filter(|recent| recent.longest.get() >= size);
-        long.find_map(|recent| self.fit_in(recent, arena, size, gate))
+        let latest_first = self.order.iter().rev().map(|&place| usize::from(place));
+        let mut long = latest_first.filter(|&place| self.bound_at(place) >= size);
+        long.find_map(|place| self.fit_at(place, arena, size, gate))
     }
 
     /// The first free part of a view that has `size` bytes. A search that finds none keeps the length of the longest
     /// part, whoever may use it, so that it is not made again before something is freed there.
-    fn fit_in(
+    fn fit_at(
         &self,
-        recent: &Recent,
+        place: usize,
         arena: &Arena,
         size: Bytes,
         gate: Gate<'_>,
     ) -> Option<Placement> {
+        let recent = &self.recent[place];
         // Where the part at hand begins: of what the stream may use, and of all that is free.
         let (mut begin, mut begin_of_all, mut longest) = (0, 0, 0);
         for slot in &self.all[recent.view].slots {
@@ -208,6 +226,7 @@ impl Views {
             };
         }
         recent.longest.set(longest);
+        self.lifted.set(self.lifted.get() & !(1 << place));
         None
     }
 
@@ -294,12 +313,15 @@ impl Views {
     fn unmap(&mut self, device: &mut dyn Device, arena: &mut Arena, view: SlabIndex) {
         let entry = &mut self.all[view];
         let (at, size, slots) = (entry.at, entry.size, std::mem::take(&mut entry.slots));
+        let mut kept = u64::MAX;
         if entry.recent != FORGOTTEN {
-            self.recent[entry.recent] = Recent { view: NIL, longest: Cell::new(0) };
+            self.recent[entry.recent] = Recent { view: NIL, size: 0, longest: Cell::new(0) };
+            kept = !(1 << entry.recent);
         }
         for slot in slots.iter().filter(|slot| slot.handle != NIL) {
             let handle = &mut arena.handles[slot.handle];
             handle.views.retain(|&other| other != view);
+            handle.recent &= kept;
             device.unmap(at.offset(slot.offset), handle.size());
         }
         self.addresses.give(device, at, size);
@@ -321,7 +343,9 @@ impl Views {
             let entry = &mut self.all[view];
             entry.is_broken = true;
             if entry.recent != FORGOTTEN {
-                self.recent[entry.recent].longest.set(0);
+                let recent = &mut self.recent[entry.recent];
+                recent.size = 0;
+                recent.longest.set(0);
             }
             let slot = entry.slots.iter_mut().find(|slot| slot.handle == handle);
             let slot = slot.expect("a view that is listed at a handle maps it");
