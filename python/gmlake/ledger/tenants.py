@@ -31,8 +31,9 @@ def bus_of(torch: Any, device: int) -> str:
     """The PCI address of a device of PyTorch's."""
     found = torch.cuda.get_device_properties(device)
     parts = [getattr(found, f"pci_{name}_id", None) for name in ("domain", "bus", "device")]
-    if None not in parts and any(parts):
-        return "{:08x}:{:02x}:{:02x}.0".format(*parts)
+    if any(parts) and None not in parts:
+        domain, bus, slot = (int(part or 0) for part in parts)
+        return f"{domain:08x}:{bus:02x}:{slot:02x}.0"
     text = ctypes.create_string_buffer(64)  # before PyTorch 2.8, and on the virtual GPU
     ctypes.CDLL(None).cudaDeviceGetPCIBusId(text, 64, device)
     return text.value.decode()
