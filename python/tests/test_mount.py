@@ -575,7 +575,7 @@ def test_everything_sleeps_and_graphs_stay():
     graph.replay()
     torch.cuda.synchronize()
     assert product.is_cuda and meanwhile.is_cuda
-    raises(ValueError, "must be 1", gmlake.sleep, 3)
+    raises(ValueError, "expected 1 (keep contents)", gmlake.sleep, 3)
     raises(ValueError, "invalid tag", gmlake.sleep, tags=["a,b"])
 
 

@@ -127,7 +127,7 @@ pub fn replay(
         Some(Stop::Broken(_)) => summary.set_calls(&measured.watch.1, None),
         _ => {
             summary.pace = run.pace(&plan.profile);
-            let given = Given { capacity: memory.free, pauses: &run.pauses, build: &build };
+            let given = Given { memory, pauses: &run.pauses, build: &build };
             compare(&mut summary, trace, plan, &given, &measured)?;
         }
     }
@@ -310,8 +310,8 @@ fn since((calls, driver_ns): (u64, u64), measured: &Measured) -> StepReplay {
 
 /// What the twins are given.
 struct Given<'a> {
-    /// Memory that was free.
-    capacity: Bytes,
+    /// Memory that was free, and all there is.
+    memory: MemoryInfo,
     /// Time outside the driver.
     pauses: &'a [u64],
     /// Makes the allocator anew.
@@ -330,7 +330,8 @@ fn compare(
     type Outcome = Result<Result<Twin, DeviceError>, OptionError>;
     let twin = |policy: AddressPolicy, profile: &Profile, pauses: &[u64]| -> Outcome {
         // A GPU is asked how far it is, and the simulation cannot know: it gets the same answers.
-        let device = SimDevice::with_policy(given.capacity, policy)
+        let device = SimDevice::with_policy(given.memory.free, policy)
+            .beside(given.memory.total - given.memory.free)
             .packing()
             .answering(measured.watch.0.reached.clone().into());
         let events = summary.events as usize;

@@ -144,7 +144,9 @@ fn every_allocator_replays_as_simulated_and_keeps_its_memory_apart() {
                 summary["verified"]["checks"].as_u64()
                     >= summary["verified"]["allocations"].as_u64()
             );
-            assert!(summary["compared_calls"].as_u64().unwrap() > 20, "{name}");
+            // A plan is one allocation.
+            let least = if name == "stalloc" { 1 } else { 20 };
+            assert!(summary["compared_calls"].as_u64().unwrap() > least, "{name}");
             assert!(summary["predicted_driver_ns"].as_u64().unwrap() > 0, "{name}");
             let peak = |what: &str| summary[what].as_u64().unwrap();
             let (physical, reserved) = (peak("physical_peak_bytes"), peak("reserved_peak_bytes"));

@@ -41,7 +41,7 @@ fn plan_tells_the_smallest_memory_and_the_cards() {
         .success()
         .stderr("")
         .stdout(contains("\ncaching    31.25 GiB  31.25 GiB"))
-        .stdout(contains("RTX 5090").and(contains("OOM 477")))
+        .stdout(contains("RTX 5090").and(contains("OOM 486")))
         .stdout(contains("The smallest of these devices that runs job: A100 40GB: caching."));
     let document: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
     let need = &document["result"]["jobs"][0]["ranks"][0]["needs"][0];

@@ -73,12 +73,25 @@ fn check_snapshot(records: &Records) {
     assert!(records.warnings[0].first.contains("annotate"), "{}", records.warnings[0]);
 }
 
+/// The same recording, whose out-of-memory is an action that nobody knows.
+fn without_oom(mut bytes: Vec<u8>) -> Vec<u8> {
+    for at in 0..bytes.len() - 2 {
+        if bytes[at..].starts_with(b"oom") {
+            bytes[at + 2] = b'o';
+        }
+    }
+    bytes
+}
+
 #[test]
 fn stacks_are_skipped_unless_wanted() {
     for name in ["snapshot.4.pickle", "snapshot.2.pickle", "snapshot.json"] {
-        let mut with = only(&data(name), &with_stacks());
-        let without = only(&data(name), &LoadOptions::default());
-        assert!(without.stacks.is_empty());
+        let ran_out = data(name);
+        assert!(!only(&ran_out, &LoadOptions::default()).stacks.is_empty(), "{name}: of an OOM");
+        let content = without_oom(ran_out);
+        let mut with = only(&content, &with_stacks());
+        let without = only(&content, &LoadOptions::default());
+        assert!(without.stacks.is_empty(), "{name}");
         with.stacks = Stacks::default();
         with.live_stacks.clear();
         with.entries.iter_mut().for_each(|entry| entry.stack = u32::MAX);
@@ -166,7 +179,8 @@ fn csv_in_both_forms() {
 #[test]
 fn what_is_written_as_csv_is_read_back_as_it_was() {
     for name in ["snapshot.4.pickle", "recorded.csv", "chrome.json"] {
-        let records = only(&data(name), &LoadOptions::default());
+        let mut records = only(&data(name), &LoadOptions::default());
+        records.entries.iter_mut().for_each(|entry| entry.stack = u32::MAX);
         let mut csv = Vec::new();
         write_csv(&records, &mut csv).expect("memory suffices");
         let again = only(&csv, &LoadOptions::default());

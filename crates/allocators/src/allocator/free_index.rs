@@ -36,37 +36,11 @@ impl From<u64> for Place {
     }
 }
 
-/// A free block's place in the order of its stream: size, rank and address, side by side in one number, which is
-/// compared at once.
-///
-/// ```text
-///   127        80 79    48 47         0
-///   │   size     │  rank  │  address  │       both fit: a GPU has less than 2^48 bytes, of memory and of addresses
-/// ```
+/// A free block's place in the order of its stream. An address may have all 64 bits: those of Intel's GPUs do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Order(u128);
-
-/// Bits of a size or an address.
-const BITS: u32 = 48;
-
-impl Order {
-    #[inline]
-    fn new(size: Bytes, place: Place) -> Self {
-        debug_assert!(size >> BITS == 0 && place.at >> BITS == 0, "{size} bytes at {place:?}");
-        let place = (u128::from(place.rank) << BITS) | u128::from(place.at);
-        Self((u128::from(size) << (BITS + 32)) | place)
-    }
-
-    #[inline]
-    fn size(self) -> Bytes {
-        (self.0 >> (BITS + 32)) as Bytes
-    }
-
-    #[cfg(any(test, fuzzing))]
-    fn place(self) -> Place {
-        let at = self.0 as u64 & ((1 << BITS) - 1);
-        Place { rank: (self.0 >> BITS) as u32, at }
-    }
+struct Order {
+    size: Bytes,
+    place: Place,
 }
 
 /// A free block.
@@ -108,7 +82,7 @@ impl FreeIndex {
     ) {
         let place = place.into();
         let list = self.list_of(stream).unwrap_or_else(|| self.add_list(stream));
-        self.lists[list].insert(bin_of(size), Key { order: Order::new(size, place), block });
+        self.lists[list].insert(bin_of(size), Key { order: Order { size, place }, block });
         #[cfg(any(test, fuzzing))]
         self.twin.insert(stream, size, place, block);
     }
@@ -121,7 +95,7 @@ impl FreeIndex {
     pub fn remove(&mut self, stream: StreamId, size: Bytes, place: impl Into<Place>) {
         let place = place.into();
         let list = self.list_of(stream).expect("a free block's stream has a list");
-        self.lists[list].remove(bin_of(size), Order::new(size, place));
+        self.lists[list].remove(bin_of(size), Order { size, place });
         #[cfg(any(test, fuzzing))]
         self.twin.remove(stream, size, place);
     }
@@ -132,7 +106,7 @@ impl FreeIndex {
     pub fn best_fit(&self, stream: StreamId, size: Bytes) -> Option<Cursor> {
         let list = self.list_of(stream)?;
         let bin = bin_of(size);
-        let least = Order::new(size, Place { rank: 0, at: 0 });
+        let least = Order { size, place: Place::from(0) };
         let slot = self.lists[list].bins[bin].partition_point(|key| key.order < least);
         let found = self.from(list, bin, slot);
         #[cfg(any(test, fuzzing))]
@@ -149,7 +123,7 @@ impl FreeIndex {
         {
             let key = &self.lists[at.list].bins[at.bin][at.slot];
             let after =
-                self.twin.after(self.lists[at.list].stream, key.order.size(), key.order.place());
+                self.twin.after(self.lists[at.list].stream, key.order.size, key.order.place);
             assert_eq!(next.map(|at| self.block(at)), after);
         }
         next
@@ -168,7 +142,7 @@ impl FreeIndex {
         #[cfg(any(test, fuzzing))]
         {
             let key = &self.lists[at.list].bins[at.bin][at.slot];
-            self.twin.remove(self.lists[at.list].stream, key.order.size(), key.order.place());
+            self.twin.remove(self.lists[at.list].stream, key.order.size, key.order.place);
         }
         self.lists[at.list].remove_at(at.bin, at.slot);
     }
@@ -188,7 +162,7 @@ impl FreeIndex {
         let list = self.list_of(stream).map(|list| &self.lists[list]);
         let bins = list.into_iter().flat_map(|list| list.bins.iter().rev());
         let keys = bins.flat_map(|bin| bin.iter().rev());
-        keys.filter(move |key| key.order.size() < size).map(|key| key.block)
+        keys.filter(move |key| key.order.size < size).map(|key| key.block)
     }
 
     /// A list for a stream that has none, among the others in order of their streams.
@@ -363,7 +337,7 @@ mod tests {
                         index.remove(key.0, key.1, key.2);
                     }
                     _ => {
-                        let at = u64::from(block.wrapping_mul(2_654_435_761));
+                        let at = u64::from(block).wrapping_mul(0x9E37_79B9_7F4A_7C15);
                         index.insert(stream, size, Place { rank, at }, block);
                     }
                 }

@@ -70,6 +70,8 @@ struct Handle {
 #[derive(Debug, Clone)]
 pub struct SimDevice {
     capacity: Bytes,
+    /// What others hold besides.
+    others: Bytes,
     used: Bytes,
     peak_used: Bytes,
     policy: AddressPolicy,
@@ -100,6 +102,7 @@ impl SimDevice {
         let next_address = if policy == AddressPolicy::Descending { HIGHEST } else { LOWEST };
         Self {
             capacity,
+            others: 0,
             used: 0,
             peak_used: 0,
             policy,
@@ -125,6 +128,12 @@ impl SimDevice {
     #[must_use]
     pub fn answering(self, reached: VecDeque<bool>) -> Self {
         Self { queue: Queue::answering(reached), ..self }
+    }
+
+    /// The same device, of which others hold this many bytes besides: its total is that much larger.
+    #[must_use]
+    pub fn beside(self, others: Bytes) -> Self {
+        Self { others, ..self }
     }
 
     /// The same device, which packs what `malloc` hands out into pages of 2 MiB, as a driver does. A new one takes just
@@ -296,7 +305,7 @@ impl SimDevice {
 
 impl Device for SimDevice {
     fn memory_info(&self) -> MemoryInfo {
-        MemoryInfo { free: self.capacity - self.used, total: self.capacity }
+        MemoryInfo { free: self.capacity - self.used, total: self.capacity + self.others }
     }
 
     fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
