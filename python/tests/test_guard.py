@@ -32,8 +32,8 @@ def test_every_command_with_json_is_tried():
     def shown(*words):
         return subprocess.run([sys.executable, "-m", "gmlake", *words, "--help"], capture_output=True, text=True).stdout
 
-    names = re.search(r"{([a-z,]+)}", shown()).group(1).split(",")
-    assert {name for name in names if "--json" in shown(name)} == {"predict", "guard"}
+    names = re.findall(r"^    ([a-z]+) ", shown(), re.MULTILINE)
+    assert {name for name in names if "--json" in shown(name)} == {"predict", "guard", "card"}, names
 
 
 class Guarded:
@@ -150,7 +150,7 @@ def test_a_line_that_grew_is_named_first():
         done = guarded.run(MLP, "--steps", "2")
         assert done.returncode == 2 and "steps was None and is 2" in done.stderr, done.stderr
         done = guarded.run(MLP.replace("2048", "1024"))
-        assert done.returncode == 0 and "--update lowers it" in done.stderr, done.stderr
+        assert done.returncode == 0 and "lower the baseline with --update" in done.stderr, done.stderr
         done = guarded.run(MLP.replace("for step", "raise ValueError('no')\nfor step"))
         assert done.returncode == 1 and "the script failed: ValueError: no" in done.stderr, done.stderr
 

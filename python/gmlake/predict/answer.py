@@ -155,13 +155,21 @@ def reads_of(rank: Rank, order: Order) -> Iterator[str]:
                f"most at {most['place']} ({most['what']})")
 
 
+# What a use of `beside.csv` is called in a sentence, where its name is not a function's.
+USES = {
+    "gpu": "other GPUs", "kernel": "kernels", "stream": "second stream", "graph": "graphs", "graph_node": "nodes of graphs",
+    "nccl": "NCCL", "messages": "sends and receives", "communicator": "communicators", "communicator_of_one": "communicators",
+    "ring": "rings of NCCL", "receiver": "buffers to receive", "sender": "buffers to send",
+}
+
+
 def beside_of(rank: Rank) -> Iterator[str]:
     """What the card needs besides PyTorch's allocator; of its parts, the largest."""
     if rank.beside_pytorch_bytes is None or not rank.requests:
         return
     low, high = show(rank.beside_pytorch_bytes_low), show(rank.beside_pytorch_bytes_high)
     parts = sorted(rank.beside_pytorch, key=lambda part: -part["bytes"])
-    words = listed([f"{part['use']} {show(part['bytes'])}" for part in parts], 3)
+    words = listed([f"{USES.get(part['use'], part['use'])} {show(part['bytes'])}" for part in parts], 3)
     source = "" if rank.is_beside_measured else "; not measured on this card"
     yield f"besides PyTorch {show(rank.beside_pytorch_bytes)} of the card ({low} to {high}{source}): {words}"
 
