@@ -1,6 +1,6 @@
 //! Comparisons for people and for programs.
 //!
-//! A report is one file in this folder that implements [`Report`](super::Report), and one line in
+//! A report is one file in this folder that implements [`Report`], and one line in
 //! [`ReportFormat::ALL`]; the command line makes `--export-NAME` of it. What columns there are is settled in
 //! [`columns`](super::columns), once for all reports.
 

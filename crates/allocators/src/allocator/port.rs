@@ -21,7 +21,7 @@ pub struct Request {
 /// An allocator's own number of a block, good until the block is free again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId {
-    /// Place in the allocator's [`Slab`].
+    /// Place in the allocator's [`Slab`](super::Slab).
     pub index: SlabIndex,
     /// Changes whenever the place is given up.
     pub generation: u32,
