@@ -40,7 +40,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub use ::{gmlake_cuda as cuda, gmlake_remote as remote, gmlake_traces as trace};
+pub use ::{
+    gmlake_cuda as cuda, gmlake_plugin as plugin, gmlake_remote as remote, gmlake_traces as trace,
+};
 pub use gmlake_allocators::{allocator, device, drive};
 pub use gmlake_core::{alloc_conf, beside, printable, units};
 

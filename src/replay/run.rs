@@ -8,7 +8,7 @@ use super::stamped::Stamped;
 use super::summary::{LogDifference, ReplaySummary, StepReplay};
 use super::twin::{Twin, simulate};
 use crate::alloc_conf::TorchVersion;
-use crate::allocator::{Allocator, Choice, Environment, OptionError};
+use crate::allocator::{Allocator, Choice, Environment, OptionError, Role, Supervised};
 use crate::cuda::{Background, Coverage, CudaDevice, DriverError, Gpu, GpuError, Painter};
 use crate::device::{
     AddressPolicy, CallLog, Device, DeviceError, MemoryInfo, Profile, SimDevice, Timed, Watched,
@@ -95,7 +95,13 @@ pub fn replay(
 ) -> Result<ReplaySummary, ReplayError> {
     let gpu = Gpu::open(plan.device)?;
     let environment = environment(trace, gpu.memory()?.total);
-    let build = || choice.spec.build(&choice.options, &environment);
+    let build = || {
+        let allocator = choice.spec.build(&choice.options, &environment)?;
+        Ok::<Box<dyn Allocator>, OptionError>(match choice.spec.role {
+            Role::PlugIn => Box::new(Supervised::new(allocator, choice.spec)),
+            _ => allocator,
+        })
+    };
     let device = CudaDevice::new(gpu.clone());
     let _load = match plan.background {
         Duration::ZERO => None,

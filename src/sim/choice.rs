@@ -75,6 +75,18 @@ const EVERY: &str = "all";
 /// # Errors
 /// If a name, an option or a value is not known; the message says what there is.
 pub fn choose(names: &[String], options: &[String]) -> Result<Vec<Choice>, ChoiceError> {
+    choose_with(&[], names, options)
+}
+
+/// The same with plug-ins behind them, unless they are named among them.
+///
+/// # Errors
+/// As [`choose`].
+pub fn choose_with(
+    plug_ins: &[&'static Spec],
+    names: &[String],
+    options: &[String],
+) -> Result<Vec<Choice>, ChoiceError> {
     let mut chosen: Vec<Choice> = Vec::new();
     let is_all = matches!(names, [name] if name.trim() == EVERY);
     for name in names.iter().map(|name| name.trim()).filter(|_| !is_all) {
@@ -87,6 +99,11 @@ pub fn choose(names: &[String], options: &[String]) -> Result<Vec<Choice>, Choic
     if names.is_empty() || is_all {
         let wanted = allocator::ALL.iter().filter(|spec| is_all || spec.role.is_default());
         chosen = wanted.map(|spec| Choice { spec, options: Options::default() }).collect();
+    }
+    for &spec in plug_ins {
+        if !chosen.iter().any(|choice| choice.spec.name == spec.name) {
+            chosen.push(Choice { spec, options: Options::default() });
+        }
     }
     for text in options {
         set_option(&mut chosen, text)?;

@@ -35,7 +35,7 @@ mod tenants;
 mod transcript;
 
 pub use cache::RunCache;
-pub use choice::{Choice, ChoiceError, Choices, choose, under};
+pub use choice::{Choice, ChoiceError, Choices, choose, choose_with, under};
 pub(crate) use choice::{as_set, find};
 pub use failure::FileError;
 pub(crate) use frames::{
@@ -51,7 +51,7 @@ pub use run::{RunError, run, run_cached};
 pub(crate) use run::{Simulated, Stage, is_never_refused};
 pub use run_count::RunCount;
 pub use scenario::Scenario;
-pub use setup::{Conf, DEFAULT_GPU_LAG, Memory, Setup};
+pub use setup::{Conf, DEFAULT_GPU_LAG, Memory, Setup, Supervision};
 pub(crate) use single::{check_assumptions, failed, run_one};
 pub(crate) use spread::{Spread, each_rank};
 pub use transcript::{TracksError, transcribe, write_tracks};

@@ -18,7 +18,7 @@ use super::ground::Ground;
 use super::opened::Opened;
 use super::setup::{Memory, Setup};
 use crate::allocator::{
-    AllocError, Allocator, BlockId, Choice, Counter, OptionError, Request, Role, Usage,
+    AllocError, Allocator, BlockId, Choice, Counter, OptionError, Request, Role, Supervised, Usage,
 };
 use crate::device::{
     Bill, CallCounts, Counted, DeviceError, FenceCounts, Priced, SimDevice, Watched,
@@ -42,6 +42,14 @@ pub enum RunError {
         event: usize,
         /// What the device said.
         source: DeviceError,
+    },
+    /// The allocator broke a promise: a plug-in, or one under the checker.
+    #[error("event {event}: {reason}")]
+    Fault {
+        /// Index of the event.
+        event: usize,
+        /// Which one.
+        reason: String,
     },
 }
 
@@ -153,7 +161,11 @@ impl<'t> Stage<'t> {
         let Self { allocator, device, replay } = self;
         let range = replay.outcome.events..end;
         let flow = replay.advance(range, allocator.as_mut(), device, observer);
-        flow.map_err(|source| RunError::Device { event: replay.outcome.events, source })
+        let event = replay.outcome.events;
+        match allocator.fault() {
+            Some(reason) => Err(RunError::Fault { event, reason: reason.to_owned() }),
+            None => flow.map_err(|source| RunError::Device { event, source }),
+        }
     }
 
     /// Carries out the events up to number `last`, that one included, and says which block that one got. Where it is an
@@ -182,8 +194,12 @@ impl<'t> Stage<'t> {
     fn empty(opened: &'t Opened, choice: &Choice, setup: &Setup) -> Result<Self, RunError> {
         setup.check(opened)?;
         let watch = (Counted::default(), Priced::new(setup.profile.clone()), None);
+        let allocator = choice.spec.build(&choice.options, &setup.environment(opened))?;
         Ok(Self {
-            allocator: choice.spec.build(&choice.options, &setup.environment(opened))?,
+            allocator: match setup.supervision.covers(choice.spec.role) {
+                true => Box::new(Supervised::new(allocator, choice.spec)),
+                false => allocator,
+            },
             device: Watched::new(setup.device(opened, choice), watch),
             replay: Replay::new(&opened.trace, setup.on_oom),
         })

@@ -69,6 +69,28 @@ impl Conf {
     }
 }
 
+/// Which allocators run under the independent checker.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Supervision {
+    /// Plug-ins.
+    #[default]
+    PlugIns,
+    /// Every one.
+    All,
+    /// None: what an allocator takes of the host's time is seen best alone.
+    None,
+}
+
+impl Supervision {
+    pub(crate) fn covers(self, role: Role) -> bool {
+        match self {
+            Self::PlugIns => role == Role::PlugIn,
+            Self::All => true,
+            Self::None => false,
+        }
+    }
+}
+
 /// What the allocators are compared under.
 #[derive(Debug, Clone, Default)]
 pub struct Setup {
@@ -93,6 +115,8 @@ pub struct Setup {
     pub is_fresh: bool,
     /// What the driver's calls cost; `None`: they are counted only.
     pub profile: Option<Profile>,
+    /// Who runs under the checker.
+    pub supervision: Supervision,
     /// How many runs were made with this setup and its clones so far, and how many are ahead.
     pub runs: Arc<RunCount>,
     /// Runs that need not be made again, for the ranks of a job.
@@ -212,6 +236,7 @@ impl Setup {
             gpu_lag,
             is_fresh,
             profile: _,
+            supervision: _,
             runs: _,
             cache: _,
         } = self;

@@ -9,5 +9,6 @@ mod causes;
 mod conformance;
 mod faults;
 mod lake_adversary;
+mod plugin;
 mod properties;
 mod repetition;

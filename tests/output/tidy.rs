@@ -18,6 +18,10 @@ const PROSE_WIDTH: usize = 120;
 const UNSAFE_FILES: &[&str] = &[
     "crates/cuda/src/driver.rs",
     "crates/cuda/src/guest.rs",
+    "crates/plugin/src/guest.rs",
+    "crates/plugin/src/host.rs",
+    "crates/plugin/src/library.rs",
+    "crates/plugin/src/sdk.rs",
     "crates/torch/src/c_interface.rs",
     "crates/torch/src/mount_interface.rs",
     "crates/torch/src/watch_interface.rs",

@@ -106,6 +106,9 @@ pub(crate) struct RunArgs {
     /// Allocators to run, or 'all' [default: the usual ones, see 'gmlake-sim allocators']
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) allocators: Vec<String>,
+    /// Also run an allocator of your own: a shared library with the interface of gmlake_allocator.h
+    #[arg(long, value_name = "LIBRARY")]
+    pub(crate) plugin: Vec<PathBuf>,
     /// Set an option of an allocator, such as gmlake.fragment_limit=128MiB; may be repeated
     #[arg(long = "set", value_name = "ALLOCATOR.OPTION=VALUE")]
     pub(crate) options: Vec<String>,

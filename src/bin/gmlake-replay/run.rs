@@ -11,7 +11,7 @@ use gmlake::cuda::{Coverage, Gpu};
 use gmlake::device::Profile;
 use gmlake::replay::{Pace, Plan, ReplaySummary, replay, scaled};
 use gmlake::report::write_answer;
-use gmlake::sim::{self, Choice, OpenOptions, choose};
+use gmlake::sim::{self, Choice, OpenOptions, choose_with};
 use gmlake::trace::Trace;
 
 use crate::args::{RunArgs, Speed, Verify};
@@ -22,7 +22,9 @@ pub(crate) fn run(args: &RunArgs, stop: &AtomicBool) -> Result<bool> {
     if args.files.is_empty() {
         bail!("nothing to replay: name a FILE");
     }
-    let choices = choose(&args.allocators, &args.options)?;
+    let plug_ins = args.plugin.iter().map(|file| gmlake::plugin::load(file));
+    let plug_ins = plug_ins.collect::<Result<Vec<_>, _>>()?;
+    let choices = choose_with(&plug_ins, &args.allocators, &args.options)?;
     let plan = plan(args)?;
     // A missing GPU is reported before anything is read.
     drop(Gpu::open(args.device)?);

@@ -157,7 +157,7 @@ Examples:
 
 Exit codes: 0 success, 1 negative result, 2 wrong usage or input.
 All options of a command: gmlake-sim help COMMAND. Of all commands: gmlake-sim help all.
-Pages: gmlake-sim help recording, settings, files, json, exit-codes.";
+Pages: gmlake-sim help recording, settings, plugin, files, json, exit-codes.";
 
 const COMPARE_EXAMPLES: &str = "\
 Examples:
@@ -391,6 +391,9 @@ pub(crate) struct AllocatorArgs {
     /// Allocators to compare, or 'all' [default: the usual ones, see 'gmlake-sim allocators']
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) allocators: Vec<String>,
+    /// Also run an allocator of your own: a shared library, see 'gmlake-sim help plugin'; may be repeated
+    #[arg(long, value_name = "LIBRARY", hide_short_help = true)]
+    pub(crate) plugin: Vec<PathBuf>,
     /// Set an option of an allocator, such as gmlake.fragment_limit=128MiB; may be repeated
     #[arg(long, value_name = "ALLOCATOR.OPTION=VALUE", hide_short_help = true)]
     pub(crate) set: Vec<String>,

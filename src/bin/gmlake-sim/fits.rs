@@ -15,6 +15,7 @@ pub(crate) fn main(args: &FitsArgs, json: bool) -> anyhow::Result<Answer> {
     check_stdin(&args.input.files)?;
     let allocators = AllocatorArgs {
         allocators: vec![args.allocator.clone()],
+        plugin: Vec::new(),
         set: args.set.clone(),
         alloc_conf: args.alloc_conf.clone(),
     };

@@ -7,9 +7,10 @@ use gmlake::sim::{ChoiceError, FileError};
 use gmlake::trace::{Position, TraceError};
 
 /// Pages of `docs/` that are in the program too, under the names that errors give.
-pub(crate) const PAGES: [(&str, &str); 6] = [
+pub(crate) const PAGES: [(&str, &str); 7] = [
     ("recording", include_str!("../../../docs/recording.md")),
     ("settings", include_str!("../../../docs/settings.md")),
+    ("plugin", include_str!("../../../docs/plugin.md")),
     ("remote", include_str!("../../../docs/remote.md")),
     ("files", include_str!("../../../docs/files.md")),
     ("json", include_str!("../../../docs/json.md")),

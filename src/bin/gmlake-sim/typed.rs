@@ -8,7 +8,7 @@ use gmlake::device::{AddressPolicy, Profile};
 use gmlake::drive;
 use gmlake::run::RECORDED;
 use gmlake::sim::job::Job;
-use gmlake::sim::{Choices, Conf, Setup, choose, under};
+use gmlake::sim::{Choice, Choices, Conf, Setup, choose_with, under};
 
 use crate::args::{Addresses, AllocatorArgs, DeviceArgs, InputArgs, OnOom};
 use crate::terminal;
@@ -24,7 +24,7 @@ pub(crate) fn choices(
     reference: Option<String>,
 ) -> anyhow::Result<Choices> {
     let conf = allocators.alloc_conf.as_deref();
-    let allocators = choose(&allocators.allocators, &allocators.set)?;
+    let allocators = chosen(allocators)?;
     if let Some(name) = &reference
         && name != RECORDED
         && !allocators.iter().any(|choice| choice.spec.name == name)
@@ -46,6 +46,13 @@ pub(crate) fn choices(
     let open = input.open(false);
     let is_strict = input.strict;
     Ok(Choices { open, allocators, setup, reference, is_strict, ..Choices::default() })
+}
+
+/// The allocators, as typed, with the plug-ins.
+pub(crate) fn chosen(args: &AllocatorArgs) -> anyhow::Result<Vec<Choice>> {
+    let plug_ins = args.plugin.iter().map(|file| gmlake::plugin::load(file));
+    let plug_ins = plug_ins.collect::<Result<Vec<_>, _>>()?;
+    Ok(choose_with(&plug_ins, &args.allocators, &args.set)?)
 }
 
 /// The simulated device and settings, as typed.
@@ -94,7 +101,7 @@ pub(crate) fn choices_of_any_device(
     let setup = simulated(input.torch_version, args.alloc_conf.as_deref())?;
     Ok(Choices {
         open: input.open(false),
-        allocators: under(choose(&args.allocators, &args.set)?, setup.conf.as_ref()),
+        allocators: under(chosen(args)?, setup.conf.as_ref()),
         setup,
         is_strict: input.strict,
         ..Choices::default()

@@ -397,6 +397,10 @@ impl Allocator for Checked {
         self.inner.retries()
     }
 
+    fn fault(&self) -> Option<&str> {
+        self.inner.fault()
+    }
+
     fn counters(&self) -> Vec<Counter> {
         self.inner.counters()
     }

@@ -13,6 +13,7 @@ mod checked;
 mod cuda_async;
 mod free_index;
 mod gmlake;
+mod guest;
 mod lake;
 mod last_users;
 mod ledger;
@@ -29,6 +30,7 @@ mod slab;
 mod small_pool;
 mod spec;
 mod stalloc;
+mod supervised;
 mod vm_pool;
 mod vmm;
 
@@ -36,6 +38,7 @@ pub use bound::PagedBound;
 pub use caching::{Caching, SMALL_MAX, SMALL_SEGMENT, round_request, segment_size};
 pub use checked::Checked;
 pub use gmlake::{Gmlake, GmlakeOptions};
+pub use guest::{Given, Guest, admit, hosted};
 pub use lake::{Lake, LakeOptions};
 pub use ledger::Ledger;
 pub use native::Native;
@@ -46,6 +49,7 @@ pub use port::{
 pub use released::{Released, ReleasedOptions};
 pub use slab::{NIL, Slab};
 pub use spec::{Choice, Environment, OptionError, OptionSpec, Options, Role, Spec};
+pub use supervised::{Supervised, quietly};
 pub use vmm::Vmm;
 
 use bfc::Bfc;
@@ -69,7 +73,7 @@ pub const ALL: &[Spec] = &[
         options: CACHING_OPTIONS,
         role: Role::PyTorch,
         alignment: ALIGNMENT,
-        build: |options, environment| build_caching(options, environment, false),
+        build: &|options, environment| build_caching(options, environment, false),
     },
     Spec {
         name: "expandable",
@@ -77,7 +81,7 @@ pub const ALL: &[Spec] = &[
         options: CACHING_OPTIONS,
         role: Role::PyTorch,
         alignment: ALIGNMENT,
-        build: |options, environment| build_caching(options, environment, true),
+        build: &|options, environment| build_caching(options, environment, true),
     },
     Spec {
         name: "native",
@@ -85,7 +89,7 @@ pub const ALL: &[Spec] = &[
         options: &[],
         role: Role::Direct,
         alignment: ALIGNMENT,
-        build: |_, _| Ok(Box::new(Native::new())),
+        build: &|_, _| Ok(Box::new(Native::new())),
     },
     Spec {
         name: "vmm",
@@ -93,7 +97,7 @@ pub const ALL: &[Spec] = &[
         options: Vmm::SPECS,
         role: Role::Direct,
         alignment: ALIGNMENT,
-        build: |options, _| Ok(Box::new(Vmm::from_options(options)?)),
+        build: &|options, _| Ok(Box::new(Vmm::from_options(options)?)),
     },
     Spec {
         name: "gmlake",
@@ -101,7 +105,7 @@ pub const ALL: &[Spec] = &[
         options: GmlakeOptions::SPECS,
         role: Role::Candidate,
         alignment: ALIGNMENT,
-        build: |options, environment| {
+        build: &|options, environment| {
             let options = GmlakeOptions::take(options)?;
             let limit = environment.memory_limit().unwrap_or(Bytes::MAX);
             Ok(Box::new(Gmlake::new(options, limit)))
@@ -113,7 +117,7 @@ pub const ALL: &[Spec] = &[
         options: ReleasedOptions::SPECS,
         role: Role::Candidate,
         alignment: ALIGNMENT,
-        build: |options, environment| {
+        build: &|options, environment| {
             let options = ReleasedOptions::take(options)?;
             let limit = environment.memory_limit().unwrap_or(Bytes::MAX);
             Ok(Box::new(Released::new(options, limit)))
@@ -125,7 +129,7 @@ pub const ALL: &[Spec] = &[
         options: LakeOptions::SPECS,
         role: Role::Candidate,
         alignment: ALIGNMENT,
-        build: |options, environment| {
+        build: &|options, environment| {
             let options = LakeOptions::take(options)?;
             let limit = environment.memory_limit().unwrap_or(Bytes::MAX);
             Ok(Box::new(Lake::new(options, limit)))
@@ -137,7 +141,7 @@ pub const ALL: &[Spec] = &[
         options: Bfc::SPECS,
         role: Role::OnRequest,
         alignment: 256,
-        build: |options, _| Ok(Box::new(Pool::new(Bfc::from_options(options)?))),
+        build: &|options, _| Ok(Box::new(Pool::new(Bfc::from_options(options)?))),
     },
     Spec {
         name: "rmm-pool",
@@ -145,7 +149,7 @@ pub const ALL: &[Spec] = &[
         options: RmmPool::SPECS,
         role: Role::OnRequest,
         alignment: 256,
-        build: |options, _| Ok(Box::new(Pool::new(RmmPool::from_options(options)?))),
+        build: &|options, _| Ok(Box::new(Pool::new(RmmPool::from_options(options)?))),
     },
     Spec {
         name: "rmm-arena",
@@ -153,7 +157,7 @@ pub const ALL: &[Spec] = &[
         options: RmmArena::SPECS,
         role: Role::OnRequest,
         alignment: 256,
-        build: |options, _| Ok(Box::new(Pool::new(RmmArena::from_options(options)?))),
+        build: &|options, _| Ok(Box::new(Pool::new(RmmArena::from_options(options)?))),
     },
     Spec {
         name: "cuda-async",
@@ -161,7 +165,7 @@ pub const ALL: &[Spec] = &[
         options: &[],
         role: Role::OnRequest,
         alignment: ALIGNMENT,
-        build: |_, _| Ok(Box::new(Pool::new(CudaAsync::default()))),
+        build: &|_, _| Ok(Box::new(Pool::new(CudaAsync::default()))),
     },
     Spec {
         name: "paddle-v1",
@@ -169,7 +173,7 @@ pub const ALL: &[Spec] = &[
         options: PaddleV1::SPECS,
         role: Role::OnRequest,
         alignment: 256,
-        build: |options, _| Ok(Box::new(Pool::new(PaddleV1::from_options(options)?))),
+        build: &|options, _| Ok(Box::new(Pool::new(PaddleV1::from_options(options)?))),
     },
     Spec {
         name: "paddle-v2",
@@ -177,7 +181,7 @@ pub const ALL: &[Spec] = &[
         options: PaddleV2::SPECS,
         role: Role::OnRequest,
         alignment: 256,
-        build: |options, _| Ok(Box::new(Pool::new(PaddleV2::from_options(options)?))),
+        build: &|options, _| Ok(Box::new(Pool::new(PaddleV2::from_options(options)?))),
     },
     Spec {
         name: "offline",
@@ -185,7 +189,7 @@ pub const ALL: &[Spec] = &[
         options: Offline::SPECS,
         role: Role::Oracle,
         alignment: ALIGNMENT,
-        build: |options, _| Ok(Box::new(Pool::new(Offline::from_options(options)?))),
+        build: &|options, _| Ok(Box::new(Pool::new(Offline::from_options(options)?))),
     },
     Spec {
         name: "stalloc",
@@ -193,7 +197,7 @@ pub const ALL: &[Spec] = &[
         options: StAlloc::SPECS,
         role: Role::Oracle,
         alignment: ALIGNMENT,
-        build: |options, environment| Ok(Box::new(Pool::new(StAlloc::new(options, environment)?))),
+        build: &|options, environment| Ok(Box::new(Pool::new(StAlloc::new(options, environment)?))),
     },
     Spec {
         name: "bound",
@@ -201,7 +205,7 @@ pub const ALL: &[Spec] = &[
         options: &[],
         role: Role::Bound,
         alignment: 1,
-        build: |_, _| Ok(Box::new(Native::with_rounding(1))),
+        build: &|_, _| Ok(Box::new(Native::with_rounding(1))),
     },
     Spec {
         name: "bound-2mib",
@@ -209,7 +213,7 @@ pub const ALL: &[Spec] = &[
         options: &[],
         role: Role::Bound,
         alignment: ALIGNMENT,
-        build: |_, environment| Ok(Box::new(PagedBound::new(environment))),
+        build: &|_, environment| Ok(Box::new(PagedBound::new(environment))),
     },
 ];
 
@@ -265,8 +269,8 @@ pub fn by_default() -> impl Iterator<Item = &'static Spec> {
     ALL.iter().filter(|spec| spec.role.is_default())
 }
 
-/// The allocator with this name.
+/// The allocator with this name, plug-ins that were loaded included.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Spec> {
-    ALL.iter().find(|spec| spec.name == name)
+    ALL.iter().find(|spec| spec.name == name).or_else(|| guest::find(name))
 }

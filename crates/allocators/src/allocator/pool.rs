@@ -77,6 +77,11 @@ pub(super) trait Policy: Send {
     /// A request comes, before it is served (perhaps in two attempts).
     fn note_request(&mut self) {}
 
+    /// See [`Allocator::fault`].
+    fn fault(&self) -> Option<&str> {
+        None
+    }
+
     /// See [`Allocator::foresee`].
     fn foresee(&mut self, _lifetimes: &dyn Fn() -> Vec<Lifetime>) {}
 }
@@ -204,6 +209,10 @@ impl<P: Policy> Allocator for Pool<P> {
 
     fn retries(&self) -> u64 {
         self.retries
+    }
+
+    fn fault(&self) -> Option<&str> {
+        self.policy.fault()
     }
 
     fn counters(&self) -> Vec<Counter> {

@@ -223,6 +223,12 @@ pub trait Allocator: Send {
         0
     }
 
+    /// What it did wrong, once somebody found out: every later call is in vain. Only a plug-in, and an allocator under
+    /// the checker, can say so.
+    fn fault(&self) -> Option<&str> {
+        None
+    }
+
     /// What the allocator counts of its own doings, in a fixed order.
     fn counters(&self) -> Vec<Counter> {
         Vec::new()

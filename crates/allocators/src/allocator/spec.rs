@@ -3,6 +3,8 @@
 //! An option is written `allocator.name=value`, such as `gmlake.fragment_limit=128MiB`. Every allocator takes its
 //! options out of an [`Options`] bag by name and type; what is left over in the end was unknown.
 
+use std::fmt;
+
 use super::Allocator;
 use crate::device::GRANULE;
 use gmlake_core::alloc_conf::{AllocConf, DEFAULT_TOTAL_MEMORY, TorchVersion};
@@ -70,7 +72,8 @@ pub struct OptionSpec {
 }
 
 /// How an allocator is made.
-type Build = fn(&mut Options, &Environment) -> Result<Box<dyn Allocator>, OptionError>;
+type Build =
+    &'static (dyn Fn(&mut Options, &Environment) -> Result<Box<dyn Allocator>, OptionError> + Sync);
 
 /// What an allocator is to somebody who trains a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,24 +91,26 @@ pub enum Role {
     OnRequest,
     /// A plan that knows the future; it runs when it is named.
     Oracle,
+    /// Somebody else's, from a shared library: it runs when its file is named, and under the checker.
+    PlugIn,
 }
 
 impl Role {
     /// Whether one could train with it.
     #[must_use]
     pub const fn is_choice(self) -> bool {
-        matches!(self, Self::PyTorch | Self::Candidate | Self::OnRequest)
+        matches!(self, Self::PyTorch | Self::Candidate | Self::OnRequest | Self::PlugIn)
     }
 
     /// Whether it runs where no allocator is named.
     #[must_use]
     pub const fn is_default(self) -> bool {
-        !matches!(self, Self::OnRequest | Self::Oracle)
+        !matches!(self, Self::OnRequest | Self::Oracle | Self::PlugIn)
     }
 }
 
 /// An entry in the list of allocators.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Spec {
     /// The name on the command line.
     pub name: &'static str,
@@ -119,6 +124,12 @@ pub struct Spec {
     pub alignment: Bytes,
     /// Makes it.
     pub build: Build,
+}
+
+impl fmt::Debug for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spec").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 /// An allocator, and the options to run it with.
@@ -166,6 +177,9 @@ pub enum OptionError {
         /// All that there are.
         known: String,
     },
+    /// A plug-in did not start.
+    #[error("the plug-in did not start{}", with_options(.0))]
+    NotStarted(String),
     /// PyTorch would refuse the value.
     #[error("{0}")]
     Conf(String),
@@ -179,6 +193,10 @@ pub enum OptionError {
         /// What would be right.
         expected: &'static str,
     },
+}
+
+fn with_options(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(" with the options {text}") }
 }
 
 /// Options of one allocator as typed: name and value.
@@ -198,6 +216,13 @@ impl Options {
     #[must_use]
     pub fn rows(&self) -> Vec<String> {
         self.pairs.iter().map(|(name, value)| format!("{name}={value}")).collect()
+    }
+
+    /// All that is left over, in one text: a plug-in reads its options itself.
+    pub fn take_all(&mut self) -> String {
+        let text = self.rows().join(",");
+        self.pairs.clear();
+        text
     }
 
     /// The value of an option, which is then no longer among those left over.

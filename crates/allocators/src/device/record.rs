@@ -13,7 +13,7 @@
 //! Two ranges share memory exactly when their translations overlap, whatever their addresses are. The record also
 //! guards ranges that are in somebody's hands: a call that would take the memory from under one panics.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::call::{Call, DriverCall};
 use super::watched::{Lent, Watch, Watched};
@@ -97,6 +97,26 @@ impl Record {
     pub fn is_empty(&self) -> bool {
         let has_memory = !self.mallocs.is_empty() || !self.handles.is_empty();
         !has_memory && self.reservations.is_empty() && self.order.is_empty()
+    }
+
+    /// Ranges of addresses that were obtained and begin up to `at`: the last of each kind.
+    pub(crate) fn ranges_until(
+        &self,
+        at: DevicePtr,
+    ) -> impl Iterator<Item = (DevicePtr, Bytes)> + use<> {
+        let malloced =
+            self.mallocs.range(..=at).next_back().map(|(&base, &(_, size))| (base, size));
+        let reserved =
+            self.reservations.range(..=at).next_back().map(|(&base, &size)| (base, size));
+        malloced.into_iter().chain(reserved)
+    }
+
+    /// Ranges of addresses with memory of their own: of each object, the first address.
+    pub(crate) fn backed(&self) -> impl Iterator<Item = (DevicePtr, Bytes)> {
+        let mut shown = BTreeSet::new();
+        let malloced = self.mallocs.iter().map(|(&base, &(_, size))| (base, size));
+        let mapped = self.mappings.iter().filter(move |(_, mapping)| shown.insert(mapping.handle));
+        malloced.chain(mapped.map(|(&base, mapping)| (base, mapping.size)))
     }
 
     /// What has happened before what.
