@@ -9,8 +9,10 @@ import mmap
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
-from gmlake.predict import Problem, library
+from gmlake.predict import Problem, library, pytorch
 
 INVALID_VALUE, INVALID_DEVICE, NO_KERNEL_IMAGE, NOT_SUPPORTED = 1, 101, 209, 801
 
@@ -226,6 +228,49 @@ def test_managed_memory_moves():
         assert gpu.cudaFree(managed) == 0
         if cuda == 12080:
             os._exit(0)
+
+
+def test_no_library_of_nvidias_is_loaded_by_another_path():
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkdir(f"{folder}/links")
+        os.mkdir(f"{folder}/nvidia")
+        library.links(library.find(), f"{folder}/links")
+        Path(f"{folder}/nccl.c").write_text("int ncclGetVersion(int *to) { *to = 99; return 0; }")
+        Path(f"{folder}/user.c").write_text("int unused(void) { return 0; }")
+        theirs, build = f"{folder}/nvidia/libnccl.so.2", ["cc", "-shared", "-fPIC"]
+        subprocess.run([*build, "-o", theirs, f"{folder}/nccl.c", "-Wl,-soname,libnccl.so.2"], check=True)
+        # As PyTorch has it: a path to NVIDIA's files that comes before the environment's.
+        path = f"-Wl,--no-as-needed,--disable-new-dtags,-rpath,{folder}/nvidia"
+        subprocess.run([*build, "-o", f"{folder}/user.so", f"{folder}/user.c", path, theirs], check=True)
+        ask = (
+            f"import ctypes; version = ctypes.c_int(); ctypes.CDLL('{folder}/user.so');"
+            "ctypes.CDLL('libnccl.so.2').ncclGetVersion(ctypes.byref(version)); print(version.value)"
+        )
+
+        def version(own):
+            return subprocess.run([sys.executable, "-c", ask], env=own, check=True, capture_output=True, text=True).stdout
+
+        own = library.environment(f"{folder}/links", pytorch.Wheel("2.11.0", "13.0", None))
+        assert version(own) != "99\n"
+        assert version({**own, "LD_PRELOAD": f"{folder}/links/{library.NAME}"}) == "99\n"
+
+
+def test_devices_are_counted_by_the_first_nvml_call():
+    gpu, count = loaded(), ctypes.c_uint()
+    assert gpu.nvmlInit() == 0 and gpu.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0 and count.value == 1
+
+
+def test_cublas_has_what_vllm_links():
+    gpu, handle = loaded(), ctypes.c_void_p()
+    assert gpu.cublasLtCreate(ctypes.byref(handle)) == 0 and handle.value and gpu.cublasLtDestroy(handle) == 0
+    gpu.cublasGetStatusString.restype = ctypes.c_char_p
+    assert gpu.cublasGetStatusString(0) == b"CUBLAS_STATUS_SUCCESS" and b"7" in gpu.cublasGetStatusString(7)
+    assert gpu.cublasCreate_v2(ctypes.byref(handle)) == 0
+    before = gpu.gmlake_gpu_all_done_ns
+    before.restype = ctypes.c_uint64
+    begin, extents = before(), [ctypes.c_int(4096)] * 3
+    numbers = [None, None, 4096, None, 4096, None, None, 4096]
+    assert gpu.cublasHgemm(handle, 0, 0, *extents, *numbers) == 0 and before() > begin
 
 
 def main(given):

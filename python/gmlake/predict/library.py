@@ -1,8 +1,9 @@
 """The library: libgmlake_gpu.so, the virtual GPU, and the environment in which PyTorch finds it.
 
 PyTorch looks for NVIDIA's libraries by their file names. A folder of links, each under such a name
-and all to our one file, stands first where the loader looks; and the library is preloaded, so that
-its functions win even where NVIDIA's files are found by another path.
+and all to our one file, stands first where the loader looks; and the library is preloaded under each
+of the names, so that none of NVIDIA's files is loaded by another path: what a program opens by its
+name, as vLLM does with libnccl.so.2, is ours.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ def environment(folder: str, wheel: Wheel, **settings: object) -> dict[str, str]
     `memory`; one that is None is left to it.
     """
     own = {name: value for name, value in os.environ.items() if name not in CLEARED}
-    own["LD_PRELOAD"] = _before(os.path.join(folder, NAME), own.get("LD_PRELOAD"))
+    # The loader finds the names by the path below, and takes the same name for loaded from then on.
+    own["LD_PRELOAD"] = _before(":".join([os.path.join(folder, NAME), *NAMES]), own.get("LD_PRELOAD"))
     own["LD_LIBRARY_PATH"] = _before(folder, own.get("LD_LIBRARY_PATH"))
     major, minor = map(int, wheel.cuda.split(".")[:2])
     own = {name: value for name, value in own.items() if not name.startswith(PREFIX)}

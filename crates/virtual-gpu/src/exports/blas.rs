@@ -2,7 +2,7 @@
 //!
 //! Workspaces are PyTorch's own: it allocates a fixed size for each handle and hands it over.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
 use crate::{Precision, Work};
@@ -83,8 +83,9 @@ fn precision(handle: *mut c_void, kind: c_int) -> Precision {
     if WIDE.contains(&kind) { single(handle) } else { Precision::Half }
 }
 
+/// Products with one type for all matrices; `$precision` is a function of the handle.
 macro_rules! products {
-    ($($name:ident)*) => {$(
+    ($($name:ident)*: $precision:expr) => {$(
         #[unsafe(no_mangle)]
         pub extern "C" fn $name(
             handle: *mut c_void, _a_op: c_int, _b_op: c_int, m: c_int, n: c_int, k: c_int,
@@ -93,14 +94,13 @@ macro_rules! products {
             _c: *mut c_void, c_lead: c_int,
         ) -> Status {
             let extents = Extents::new([m, n, k], [a_lead, b_lead, c_lead], 1);
-            product(handle, &extents, single(handle))
+            product(handle, &extents, $precision(handle))
         }
     )*};
 }
 
-products! {
-    cublasSgemm_v2 cublasDgemm_v2 cublasCgemm_v2 cublasZgemm_v2
-}
+products! { cublasSgemm_v2 cublasDgemm_v2 cublasCgemm_v2 cublasZgemm_v2: single }
+products! { cublasHgemm: |_| Precision::Half }
 
 /// Products whose matrices each have a type. What follows the last matrix is not looked at.
 macro_rules! typed {
@@ -186,6 +186,15 @@ pub unsafe extern "C" fn cublasGetMathMode(handle: *mut c_void, to: *mut c_int) 
 pub unsafe extern "C" fn cublasGetPointerMode_v2(_handle: *mut c_void, to: *mut c_int) -> Status {
     // SAFETY: the caller hands over a place for the mode.
     unsafe { put(to, 0) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasGetStatusString(code: Status) -> *const c_char {
+    if code == SUCCESS {
+        c"CUBLAS_STATUS_SUCCESS".as_ptr()
+    } else {
+        state::numbered("cuBLAS", code)
+    }
 }
 
 #[unsafe(no_mangle)]

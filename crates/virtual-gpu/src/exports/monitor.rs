@@ -66,6 +66,12 @@ unsafe fn put_text(text: &str, to: *mut c_char, room: c_uint) -> c_int {
     SUCCESS
 }
 
+/// The first version: PyTorch counts devices by it, so that a process that only counts may fork.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlInit() -> c_int {
+    SUCCESS
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInit_v2() -> c_int {
     SUCCESS

@@ -73,10 +73,10 @@ table! {
         blas:
             cublasCgemmStridedBatched cublasCgemm_v2 cublasDgemmStridedBatched cublasDgemm_v2
             cublasGemmEx cublasGemmStridedBatchedEx cublasGetMathMode cublasGetPointerMode_v2
-            cublasLtGetVersion cublasLtMatmul cublasLtMatmulAlgoGetHeuristic
-            cublasLtMatrixLayoutCreate cublasLtMatrixLayoutDestroy cublasLtMatrixLayoutSetAttribute
-            cublasSetMathMode cublasSetStream_v2 cublasSgemmEx cublasSgemmStridedBatched
-            cublasSgemm_v2 cublasZgemmStridedBatched cublasZgemm_v2;
+            cublasGetStatusString cublasHgemm cublasLtGetVersion cublasLtMatmul
+            cublasLtMatmulAlgoGetHeuristic cublasLtMatrixLayoutCreate cublasLtMatrixLayoutDestroy
+            cublasLtMatrixLayoutSetAttribute cublasSetMathMode cublasSetStream_v2 cublasSgemmEx
+            cublasSgemmStridedBatched cublasSgemm_v2 cublasZgemmStridedBatched cublasZgemm_v2;
         collectives:
             ncclAllGather ncclAllReduce ncclAlltoAll ncclBcast ncclBroadcast
             ncclRedOpCreatePreMulSum ncclReduce ncclReduceScatter;
@@ -135,10 +135,10 @@ table! {
             cufftCreate cufftDestroy cufftXtExec cufftXtMakePlanMany;
         host:
             cuMemAllocHost_v2 cuMemAllocManaged cuMemFreeHost cuMemHostAlloc
-            cuMemHostGetDevicePointer_v2 cuMemHostRegister_v2 cuMemHostUnregister
-            cuMemPrefetchAsync cuMemPrefetchAsync_v2 cudaFreeHost cudaHostAlloc
-            cudaHostGetDevicePointer cudaHostRegister cudaHostUnregister cudaMallocHost
-            cudaMallocManaged cudaMemPrefetchAsync cudaMemPrefetchAsync_v2;
+            cuMemHostGetDevicePointer_v2 cuMemHostRegister_v2 cuMemHostUnregister cuMemPrefetchAsync
+            cuMemPrefetchAsync_v2 cudaFreeHost cudaHostAlloc cudaHostGetDevicePointer
+            cudaHostRegister cudaHostUnregister cudaMallocHost cudaMallocManaged
+            cudaMemPrefetchAsync cudaMemPrefetchAsync_v2;
         kernels:
             __cudaRegisterFatBinary __cudaRegisterFunction __cudaUnregisterFatBinary;
         launches:
@@ -150,8 +150,8 @@ table! {
             cudaOccupancyMaxActiveBlocksPerMultiprocessor
             cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags;
         libraries:
-            cuptiGetResultString cuptiGetVersion nvrtcGetCUBIN nvrtcGetCUBINSize
-            nvrtcGetErrorString nvrtcGetLoweredName nvrtcGetPTX nvrtcGetPTXSize nvrtcGetProgramLog
+            cuptiGetResultString cuptiGetVersion nvrtcGetCUBIN nvrtcGetCUBINSize nvrtcGetErrorString
+            nvrtcGetLoweredName nvrtcGetPTX nvrtcGetPTXSize nvrtcGetProgramLog
             nvrtcGetProgramLogSize nvrtcVersion;
         messages:
             ncclGroupEnd ncclGroupStart ncclRecv ncclSend;
@@ -161,8 +161,9 @@ table! {
             nvmlDeviceGetHandleByIndex_v2 nvmlDeviceGetHandleByPciBusId_v2 nvmlDeviceGetIndex
             nvmlDeviceGetMemoryInfo nvmlDeviceGetMemoryInfo_v2 nvmlDeviceGetMigMode
             nvmlDeviceGetName nvmlDeviceGetNumaNodeId nvmlDeviceGetNvLinkRemoteDeviceType
-            nvmlDeviceGetNvLinkRemotePciInfo_v2 nvmlDeviceGetUUID nvmlErrorString nvmlInitWithFlags
-            nvmlInit_v2 nvmlShutdown nvmlSystemGetCudaDriverVersion_v2 nvmlSystemGetDriverVersion;
+            nvmlDeviceGetNvLinkRemotePciInfo_v2 nvmlDeviceGetUUID nvmlErrorString nvmlInit
+            nvmlInitWithFlags nvmlInit_v2 nvmlShutdown nvmlSystemGetCudaDriverVersion_v2
+            nvmlSystemGetDriverVersion;
         recurrent:
             cudnnDestroyDropoutDescriptor cudnnDestroyRNNDataDescriptor cudnnDestroyRNNDescriptor
             cudnnDropoutGetStatesSize cudnnGetRNNTempSpaceSizes cudnnGetRNNWeightParams
@@ -200,17 +201,16 @@ table! {
     }
     nothing {
         // cudart
-        __cudaInitModule __cudaRegisterFatBinaryEnd __cudaRegisterVar
-        cudaDeviceEnablePeerAccess cudaDeviceSetGraphMemAttribute
-        cudaFuncSetAttribute cudaGraphRetainUserObject cudaLibraryUnload cudaMemPoolSetAccess
-        cudaMemPoolSetAttribute cudaMemPoolTrimTo cudaMemcpyToSymbol cudaProfilerStart
-        cudaMemAdvise cudaMemAdvise_v2 cudaProfilerStop cudaStreamDestroy cudaUserObjectRelease
+        __cudaInitModule __cudaRegisterFatBinaryEnd __cudaRegisterVar cudaDeviceEnablePeerAccess
+        cudaDeviceSetGraphMemAttribute cudaFuncSetAttribute cudaGraphRetainUserObject
+        cudaLibraryUnload cudaMemPoolSetAccess cudaMemPoolSetAttribute cudaMemPoolTrimTo
+        cudaMemcpyToSymbol cudaProfilerStart cudaMemAdvise cudaMemAdvise_v2 cudaProfilerStop
+        cudaStreamDestroy cudaUserObjectRelease
         // driver
         cuCtxPushCurrent_v2 cuCtxSetLimit cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset_v2
         cuDevicePrimaryCtxSetFlags_v2 cuFuncSetAttribute cuFuncSetCacheConfig cuInit
-        cuLogsRegisterCallback cuLogsUnregisterCallback cuMemAdvise cuMemAdvise_v2
-        cuMemSetAccess cuModuleUnload
-        cuStreamDestroy_v2 cuTensorMapEncodeTiled
+        cuLogsRegisterCallback cuLogsUnregisterCallback cuMemAdvise cuMemAdvise_v2 cuMemSetAccess
+        cuModuleUnload cuStreamDestroy_v2 cuTensorMapEncodeTiled
         // cuBLAS
         cublasCaxpy_v2 cublasCcopy_v2 cublasCdotc_v2 cublasCdotu_v2 cublasCgemmBatched
         cublasCgemv_v2 cublasCgerc_v2 cublasCgeru_v2 cublasChemm_v2 cublasChemv_v2 cublasCher2_v2
@@ -224,7 +224,7 @@ table! {
         cublasDsyr2k_v2 cublasDsyr_v2 cublasDsyrk_v2 cublasDtrmm_v2 cublasDtrmv_v2
         cublasDtrsmBatched cublasDtrsm_v2 cublasDtrsv_v2 cublasDzasum_v2 cublasDznrm2_v2
         cublasIcamax_v2 cublasIcamin_v2 cublasIdamax_v2 cublasIdamin_v2 cublasIsamax_v2
-        cublasIsamin_v2 cublasIzamax_v2 cublasIzamin_v2 cublasLtMatmulDescDestroy
+        cublasIsamin_v2 cublasIzamax_v2 cublasIzamin_v2 cublasLtDestroy cublasLtMatmulDescDestroy
         cublasLtMatmulDescSetAttribute cublasLtMatmulPreferenceDestroy
         cublasLtMatmulPreferenceSetAttribute cublasSasum_v2 cublasSaxpy_v2 cublasScasum_v2
         cublasScnrm2_v2 cublasScopy_v2 cublasSdot_v2 cublasSetMatrixAsync cublasSetPointerMode_v2
@@ -298,7 +298,7 @@ table! {
         cuEventCreate cuModuleLoad cuModuleLoadData cuModuleLoadDataEx cuStreamCreate
         cuStreamCreateWithPriority
         // cuBLAS
-        cublasCreate_v2 cublasLtMatmulDescCreate cublasLtMatmulPreferenceCreate
+        cublasCreate_v2 cublasLtCreate cublasLtMatmulDescCreate cublasLtMatmulPreferenceCreate
         // cuDNN
         cudnnCreate cudnnCreateActivationDescriptor cudnnCreateCTCLossDescriptor
         cudnnCreateConvolutionDescriptor cudnnCreateDropoutDescriptor cudnnCreateFilterDescriptor
