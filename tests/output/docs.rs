@@ -172,7 +172,7 @@ fn check_options(place: &str, line: &str) {
         return;
     };
     // Behind the script's name stand its own options.
-    let ours = line.split(".py").next().unwrap();
+    let ours = line.split(".py").next().unwrap().split(" vllm ").next().unwrap();
     let ours = ours.split("gmlake ").last().unwrap();
     for word in ours.split([' ', '=']).filter(|word| word.starts_with("--")) {
         assert!(known.contains(word), "{place}: there is no option {word}: {line}");

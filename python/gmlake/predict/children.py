@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 from .._imports import WhenImported
 from .facts import Facts
 from .order import Job
+from .serving import vllm
 
 if TYPE_CHECKING:
     from types import FrameType, ModuleType
@@ -80,7 +81,10 @@ def begin_watch() -> None:
     told = os.environ.get(TOLD)
     if not told:
         return
-    child = Child(Job.from_json(told))
+    job = Job.from_json(told)
+    if job.order.serve:
+        vllm.watch(job.stem, lambda: os._exit(0))
+    child = Child(job)
     if "torch" in sys.modules:
         child.wait_for_gpu(sys.modules["torch"])
     else:
@@ -137,6 +141,8 @@ class Child:
         """Writes the facts, once."""
         if os.getpid() != self._pid or self._watched is None or not os.path.exists(self._stem + ".begun"):
             return
+        if self._job.order.serve:
+            return  # the server's own functions say what counts, and its budget is always used up
         from .job import DONE, Ending
 
         watched, self._watched = self._watched, None

@@ -15,6 +15,7 @@ from .order import Ranks, Task
 from .outputs import Outputs, made, name_of
 from .prediction import predict
 from .run import Workshop
+from .serving import command as serving
 
 if TYPE_CHECKING:
     import argparse
@@ -54,6 +55,8 @@ def command(given: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="gmlake-predict-") as folder:
         workshop = Workshop(folder, given.jobs or os.cpu_count() or 1, wheel)
         try:
+            if order.serve:
+                return serving.main(given, workshop, task, points)
             if points:
                 return grid.main(given, workshop, task, points)
             return one(given, workshop, task, out or folder)

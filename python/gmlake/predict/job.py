@@ -20,6 +20,7 @@ from .categories import Categories
 from .facts import Facts
 from .order import Job, Order
 from .recorder import Recorder
+from .serving import vllm
 from .steps import Finished, Steps
 
 if TYPE_CHECKING:
@@ -77,9 +78,17 @@ def predict(torch: ModuleType, job: Job) -> Facts:
     children.prepare(job, watched)
     if "RANK" in os.environ:
         ranks.prepare(job.alone)
+    if job.order.serve:
+        vllm.watch(job.stem, finish)
+        return Facts(**run(job.order)._asdict(), torch=torch.__version__)
     ending = run(job.order)
     children.wait(job.stem)
     return watched.facts(ending)
+
+
+def finish() -> None:
+    """Ends the script: its server is ready."""
+    raise Finished
 
 
 class Watched:

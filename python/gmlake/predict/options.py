@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from .. import measure
 from . import Problem, scenario
 from .library import UNLIMITED
-from .order import GPU, OUTPUT, SCRIPT, Order, Ranks, count
+from .order import GPU, OUTPUT, SCRIPT, SERVER, Order, Ranks, count
+from .serving import given as server
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,10 +25,12 @@ examples:
   python -m gmlake predict --world 1024 --ranks 0 train_fsdp.py
   python -m gmlake predict --world 4 --ranks all train_fsdp.py
   torchrun --nproc-per-node 4 -m gmlake predict train_fsdp.py
+  python -m gmlake predict --serve --gpu h100-80gb vllm serve MODEL
 
 All options of predict stand before SCRIPT; what follows is the script's own.
-Exit codes: 0 the script ran to its end or to --steps, 1 it failed (out of
-memory included), 2 wrong usage or input.
+Exit codes: 0 the script ran to its end or to --steps, or the server starts;
+1 it failed (out of memory included), or the server does not fit; 2 wrong usage
+or input.
 """
 
 
@@ -43,6 +46,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     add_events(gpu)
     add_ranks(it.add_argument_group("ranks"))
     Order.add(it.add_argument_group(SCRIPT), SCRIPT)
+    Order.add(it.add_argument_group(SERVER), SERVER)
     add_output(it.add_argument_group(OUTPUT))
     it.add_argument("script", metavar="SCRIPT", help="the unchanged script")
     it.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="its arguments")
@@ -83,6 +87,9 @@ def add_output(group: argparse._ActionsContainer) -> None:
 def order_of(given: argparse.Namespace, cards: Sequence[str]) -> Order:
     """What is to be predicted, on which of the cards."""
     order = Order.of(given)
+    if order.serve:
+        server.check(given)
+        order = replace(order, script=server.script(order), gpus=order.gpus or given.per_node)
     if not order.module and not os.path.exists(order.script):
         raise Problem(f"{order.script}: no such file")
     for table in order.workspaces.split(",") if order.workspaces else []:
@@ -91,7 +98,7 @@ def order_of(given: argparse.Namespace, cards: Sequence[str]) -> Order:
         scenario.parse(order.routing)
     if given.unknown and given.vary:
         raise Problem("--unknown does not work with --vary: run it for one configuration")
-    memory = UNLIMITED if order.memory is None and given.vary else order.memory
+    memory = UNLIMITED if order.memory is None and given.vary and not order.serve else order.memory
     return replace(order, gpu=card(order.gpu, cards), memory=memory)
 
 

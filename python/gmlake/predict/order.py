@@ -17,7 +17,7 @@ from .. import _sizes
 from .library import UNLIMITED
 
 # Groups of options, as the help shows them.
-GPU, SCRIPT, OUTPUT = "the GPU", "the script", "many configurations, and output"
+GPU, SCRIPT, SERVER, OUTPUT = "the GPU", "the script", "a server", "many configurations, and output"
 
 
 # What is taken for a value that only a kernel could know.
@@ -85,6 +85,10 @@ class Order:
     stacks: bool = _option(OUTPUT, "--stacks", action="store_true", help="record Python call stacks in the snapshot")
     categories: bool = _option(
         OUTPUT, "--categories", action="store_true", help="record in the snapshot what each block is for"
+    )
+    serve: bool = _option(
+        SERVER, "--serve", action="store_true",
+        help="SCRIPT starts vLLM, as in --serve vllm serve MODEL: say whether it starts, and what its KV cache holds",
     )
 
     @classmethod

@@ -6,6 +6,7 @@ run comes back with each rank's facts and the path of its snapshot.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -156,7 +157,8 @@ class Child:
         shown = sys.stderr if output is None else output
         self._begin, self.limit = time.monotonic(), ENDLESS
         self._process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=shown, stderr=shown
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=shown, stderr=shown,
+            start_new_session=job.order.serve,
         )
 
     def is_running(self) -> bool:
@@ -191,6 +193,8 @@ class Child:
             time.sleep(0.02)
         seconds = time.monotonic() - self._begin
         self.end()
+        if self._job.order.serve:
+            end_group(self._process.pid)
         return replace(self._read(), seconds=seconds)
 
     def _read(self) -> Facts:
@@ -201,6 +205,12 @@ class Child:
         if facts.problem:
             raise Problem(facts.problem)
         return replace(facts, snapshot=self._job.snapshot, processes=children.read(self._job.stem))
+
+
+def end_group(leader: int) -> None:
+    """Ends the processes that a server has started, which outlive the one that started them."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 def give_time(children: Sequence[Child]) -> None:
