@@ -76,7 +76,7 @@ def test_only_functions_of_the_runtime_set_its_last_error():
     assert gpu.cudaFree(ctypes.c_void_p(5)) == INVALID_VALUE
     assert gpu.cuGetExportTable() == NOT_SUPPORTED
     assert gpu.cudaGetLastError() == INVALID_VALUE, "it outlives a refusal of the driver"
-    assert gpu.cudaIpcGetMemHandle() == NOT_SUPPORTED
+    assert gpu.cudaIpcGetEventHandle() == NOT_SUPPORTED
     assert gpu.cudaGetLastError() == NOT_SUPPORTED and gpu.cudaGetLastError() == 0
 
 
@@ -271,6 +271,54 @@ def test_cublas_has_what_vllm_links():
     begin, extents = before(), [ctypes.c_int(4096)] * 3
     numbers = [None, None, 4096, None, 4096, None, None, 4096]
     assert gpu.cublasHgemm(handle, 0, 0, *extents, *numbers) == 0 and before() > begin
+
+
+def test_memory_of_another_process_takes_addresses_and_nothing_else():
+    gpu = loaded()
+
+    class Handle(ctypes.Structure):
+        _fields_ = (("bytes", ctypes.c_char * 64),)
+
+    def free():
+        now, whole = ctypes.c_size_t(), ctypes.c_size_t()
+        assert gpu.cudaMemGetInfo(ctypes.byref(now), ctypes.byref(whole)) == 0
+        return now.value
+
+    block, handle, size = ctypes.c_void_p(), Handle(), 3 << 20
+    assert gpu.cudaMalloc(ctypes.byref(block), ctypes.c_size_t(size)) == 0
+    assert gpu.cudaIpcGetMemHandle(ctypes.byref(handle), ctypes.c_void_p(block.value + 100)) == 0
+    for get, opened, close in [
+        (gpu.cudaIpcGetMemHandle, gpu.cudaIpcOpenMemHandle, gpu.cudaIpcCloseMemHandle),
+        (gpu.cuIpcGetMemHandle, gpu.cuIpcOpenMemHandle_v2, gpu.cuIpcCloseMemHandle),
+    ]:
+        before, there = free(), ctypes.c_void_p()
+        assert opened(ctypes.byref(there), handle, 1) == 0 and gpu.cudaGetLastError() == 0
+        assert free() == before and there.value != block.value
+        # A copy goes there and comes back.
+        data, back = ctypes.create_string_buffer(b"ranks", 8), ctypes.create_string_buffer(8)
+        last = ctypes.c_void_p(there.value + size - 8)
+        assert gpu.cudaMemcpy(last, data, ctypes.c_size_t(8), 1) == 0 and gpu.cudaMemcpy(back, last, ctypes.c_size_t(8), 2) == 0
+        assert back.raw == data.raw
+        assert close(there) == 0 and close(there) == INVALID_VALUE and close(block) == INVALID_VALUE
+        assert get(ctypes.byref(handle), ctypes.c_void_p(5)) == INVALID_VALUE
+        assert opened(ctypes.byref(there), Handle(), 1) == INVALID_VALUE
+        gpu.cudaGetLastError()
+
+
+def test_cards_of_data_centres_are_linked_and_others_are_not():
+    for card, status in [("H100 80GB", 0), ("RTX 4090", 5)]:
+        if os.fork():
+            assert os.wait()[1] == 0
+            continue
+        os.environ |= {"GMLAKE_GPU": card, "GMLAKE_GPU_COUNT": "2"}
+        gpu, found, devices = loaded(), ctypes.c_int(-1), [ctypes.c_void_p(), ctypes.c_void_p()]
+        for index, device in enumerate(devices):
+            assert gpu.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) == 0
+        NVLINK, WRITE = 2, 1
+        assert gpu.nvmlDeviceGetP2PStatus(*devices, NVLINK, ctypes.byref(found)) == 0 and found.value == status, (card, found)
+        assert gpu.nvmlDeviceGetP2PStatus(*devices, WRITE, ctypes.byref(found)) == 0 and found.value == 0
+        assert gpu.nvmlDeviceGetP2PStatus(devices[0], ctypes.c_void_p(9), NVLINK, ctypes.byref(found)) == 2
+        os._exit(0)
 
 
 def main(given):

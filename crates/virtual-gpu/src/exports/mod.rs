@@ -32,6 +32,7 @@ mod python;
 mod recurrent;
 mod reduction;
 mod runtime;
+mod shared;
 mod sparse;
 mod state;
 mod streams;

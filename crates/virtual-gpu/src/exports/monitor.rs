@@ -217,6 +217,30 @@ pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses(
     unsafe { put(count, 0) }
 }
 
+/// `NVML_P2P_CAPS_INDEX_NVLINK`, `NVML_P2P_STATUS_OK` and `NVML_P2P_STATUS_NOT_SUPPORTED`
+const NVLINK: c_int = 2;
+const LINKED: c_int = 0;
+const NOT_LINKED: c_int = 5;
+
+/// Chips with NVLink between all cards of a machine, by compute capability: V100 to B300.
+const WITH_NVLINK: [(i32, i32); 5] = [(7, 0), (8, 0), (9, 0), (10, 0), (10, 3)];
+
+/// Whether devices reach each other: all do over PCIe, as `cudaDeviceCanAccessPeer` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetP2PStatus(
+    one: Device,
+    other: Device,
+    by: c_int,
+    to: *mut c_int,
+) -> c_int {
+    if index(one).is_none() || index(other).is_none() {
+        return INVALID_ARGUMENT;
+    }
+    let is_linked = by != NVLINK || WITH_NVLINK.contains(&gpu().conf.card.chip.capability);
+    // SAFETY: the caller hands over a place for the status.
+    unsafe { put(to, if is_linked { LINKED } else { NOT_LINKED }) }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlSystemGetCudaDriverVersion_v2(to: *mut c_int) -> c_int {
     // SAFETY: the caller hands over a place for the version.

@@ -161,9 +161,9 @@ table! {
             nvmlDeviceGetHandleByIndex_v2 nvmlDeviceGetHandleByPciBusId_v2 nvmlDeviceGetIndex
             nvmlDeviceGetMemoryInfo nvmlDeviceGetMemoryInfo_v2 nvmlDeviceGetMigMode
             nvmlDeviceGetName nvmlDeviceGetNumaNodeId nvmlDeviceGetNvLinkRemoteDeviceType
-            nvmlDeviceGetNvLinkRemotePciInfo_v2 nvmlDeviceGetUUID nvmlErrorString nvmlInit
-            nvmlInitWithFlags nvmlInit_v2 nvmlShutdown nvmlSystemGetCudaDriverVersion_v2
-            nvmlSystemGetDriverVersion;
+            nvmlDeviceGetP2PStatus nvmlDeviceGetNvLinkRemotePciInfo_v2 nvmlDeviceGetUUID
+            nvmlErrorString nvmlInit nvmlInitWithFlags nvmlInit_v2 nvmlShutdown
+            nvmlSystemGetCudaDriverVersion_v2 nvmlSystemGetDriverVersion;
         recurrent:
             cudnnDestroyDropoutDescriptor cudnnDestroyRNNDataDescriptor cudnnDestroyRNNDescriptor
             cudnnDropoutGetStatesSize cudnnGetRNNTempSpaceSizes cudnnGetRNNWeightParams
@@ -176,6 +176,9 @@ table! {
             cudaGetSymbolAddress cudaMalloc cudaMallocAsync cudaMemGetInfo cudaMemPoolGetAttribute
             cudaMemcpy cudaMemcpy2DAsync cudaMemcpyAsync cudaMemcpyPeerAsync cudaMemset
             cudaMemsetAsync cudaPeekAtLastError cudaPointerGetAttributes;
+        shared:
+            cuIpcCloseMemHandle cuIpcGetMemHandle cuIpcOpenMemHandle_v2 cudaIpcCloseMemHandle
+            cudaIpcGetMemHandle cudaIpcOpenMemHandle;
         sparse:
             cusparseCcsrgeam2_bufferSizeExt cusparseCreateCoo cusparseCreateCsr cusparseCreateDnMat
             cusparseDcsrgeam2_bufferSizeExt cusparseDestroyDnMat cusparseDestroySpMat
@@ -275,21 +278,19 @@ table! {
         cusparseXcoosortByRow cusparseXcsrsort cusparseZbsrmm cusparseZbsrmv
         cusparseZbsrsm2_analysis cusparseZbsrsm2_solve cusparseZbsrsv2_analysis
         cusparseZbsrsv2_solve cusparseZcsrgeam2
-        // cuSOLVER
+        // cuSOLVER, cuFFT and cuRAND
         cusolverDnDestroy cusolverDnDestroyGesvdjInfo cusolverDnDestroyParams
         cusolverDnDestroySyevjInfo cusolverDnSetStream cusolverDnXgesvdjSetMaxSweeps
         cusolverDnXgesvdjSetSortEig cusolverDnXgesvdjSetTolerance cusolverDnXsyevjSetSortEig
-        // cuFFT and cuRAND
         cufftSetAutoAllocation cufftSetStream cufftSetWorkArea
-        // NVRTC, CUPTI
+        // NVRTC, CUPTI, NVTX
         cuptiActivityDisable cuptiActivityEnable cuptiActivityEnableCudaEventDeviceTimestamps
         cuptiActivityEnableDriverApi cuptiActivityEnableRuntimeApi cuptiActivityFlushAll
         cuptiActivityPopExternalCorrelationId cuptiActivityPushExternalCorrelationId
         cuptiActivityRegisterCallbacks cuptiActivityRegisterTimestampCallback
         cuptiActivitySetAttribute cuptiEnableCallback cuptiEnableDomain cuptiFinalize
-        cuptiUnsubscribe nvrtcAddNameExpression nvrtcCompileProgram nvrtcDestroyProgram
-        // NVTX
-        nvtxMarkA nvtxRangeEnd nvtxRangePop nvtxRangePushA nvtxRangeStartA
+        cuptiUnsubscribe nvrtcAddNameExpression nvrtcCompileProgram nvrtcDestroyProgram nvtxMarkA
+        nvtxRangeEnd nvtxRangePop nvtxRangePushA nvtxRangeStartA
     }
     object {
         // cudart
@@ -393,46 +394,41 @@ table! {
     unwritten {
         // cudart
         cudaGraphConditionalHandleCreate cudaGraphDebugDotPrint cudaGraphNodeGetType
-        cudaIpcCloseMemHandle cudaIpcGetEventHandle cudaIpcGetMemHandle cudaIpcOpenEventHandle
-        cudaIpcOpenMemHandle cudaKernelSetAttributeForDevice cudaLibraryGetGlobal
-        cudaLibraryGetKernel cudaLibraryGetKernelCount cudaLibraryGetManaged
+        cudaIpcGetEventHandle cudaIpcOpenEventHandle cudaKernelSetAttributeForDevice
+        cudaLibraryGetGlobal cudaLibraryGetKernel cudaLibraryGetKernelCount cudaLibraryGetManaged
         cudaLibraryGetUnifiedFunction cudaStreamBeginCaptureToGraph
         cudaStreamUpdateCaptureDependencies cudaUserObjectCreate
         // driver
         cuCtxCreate_v2 cuCtxCreate_v4 cuCtxFromGreenCtx cuCtxPopCurrent_v2 cuDevResourceGenerateDesc
         cuDevSmResourceSplitByCount cuDeviceGetDevResource cuDeviceGetUuid cuDeviceGetUuid_v2
-        cuGetExportTable cuGreenCtxCreate cuGreenCtxDestroy cuGreenCtxStreamCreate
-        cuIpcCloseMemHandle cuIpcGetMemHandle cuIpcOpenMemHandle_v2 cuLinkAddData_v2 cuLinkComplete
-        cuLinkCreate_v2 cuMemExportToShareableHandle cuMemGetHandleForAddressRange
+        cuGetExportTable cuGreenCtxCreate cuGreenCtxDestroy cuGreenCtxStreamCreate cuLinkAddData_v2
+        cuLinkComplete cuLinkCreate_v2 cuMemExportToShareableHandle cuMemGetHandleForAddressRange
         cuMemImportFromShareableHandle cuMemRetainAllocationHandle cuMulticastAddDevice
         cuMulticastBindAddr cuMulticastBindMem cuMulticastCreate cuMulticastGetGranularity
         cuMulticastUnbind cuStreamGetGreenCtx cuStreamWaitValue32_v2 cuStreamWriteValue32
         cuStreamWriteValue32_v2
-        // cuBLAS
+        // cuBLAS and cuDNN
         cublasGetMatrixAsync cublasGetVectorAsync cublasLtMatmulAlgoCheck
         cublasLtMatmulAlgoConfigGetAttribute cublasLtMatmulAlgoConfigSetAttribute
-        cublasLtMatmulAlgoInit
-        // cuDNN
-        cudnnFindConvolutionBackwardDataAlgorithmEx cudnnFindConvolutionBackwardFilterAlgorithmEx
-        cudnnFindConvolutionForwardAlgorithmEx cudnnGetConvolutionBackwardDataAlgorithm_v7
-        cudnnGetConvolutionBackwardDataWorkspaceSize cudnnGetConvolutionBackwardFilterAlgorithm_v7
-        cudnnGetConvolutionBackwardFilterWorkspaceSize cudnnGetConvolutionForwardAlgorithm_v7
-        cudnnGetConvolutionForwardWorkspaceSize
+        cublasLtMatmulAlgoInit cudnnFindConvolutionBackwardDataAlgorithmEx
+        cudnnFindConvolutionBackwardFilterAlgorithmEx cudnnFindConvolutionForwardAlgorithmEx
+        cudnnGetConvolutionBackwardDataAlgorithm_v7 cudnnGetConvolutionBackwardDataWorkspaceSize
+        cudnnGetConvolutionBackwardFilterAlgorithm_v7 cudnnGetConvolutionBackwardFilterWorkspaceSize
+        cudnnGetConvolutionForwardAlgorithm_v7 cudnnGetConvolutionForwardWorkspaceSize
         // NCCL
         ncclCommGetUniqueId ncclCommGrow ncclCommMemStats ncclCommResume ncclCommRevoke
         ncclCommSuspend ncclCommWindowDeregister ncclCommWindowRegister ncclDevCommCreate
         ncclDevCommDestroy ncclGather ncclGetLsaMultimemDevicePointer ncclGetPeerDevicePointer
         ncclPutSignal ncclSignal ncclWaitSignal ncclWinGetUserPtr
-        // cuSPARSE
+        // cuSPARSE, NVRTC, CUPTI
         cusparseLtMatmulAlgGetAttribute cusparseLtSpMMACompress2 cusparseLtSpMMACompressedSize2
-        cusparseXbsrsm2_zeroPivot cusparseXbsrsv2_zeroPivot
-        // NVRTC, CUPTI
-        cuptiActivityGetNextRecord cuptiActivityGetNumDroppedRecords cuptiEventGetAttribute
-        cuptiEventGetIdFromName cuptiEventGroupGetAttribute cuptiEventGroupReadEvent
-        cuptiEventGroupSetAttribute cuptiEventGroupSetDisable cuptiEventGroupSetEnable
-        cuptiEventGroupSetsCreate cuptiEventGroupSetsDestroy cuptiGetCallbackName cuptiGetDeviceId
-        cuptiMetricEnumEvents cuptiMetricGetAttribute cuptiMetricGetIdFromName
-        cuptiMetricGetNumEvents cuptiMetricGetValue cuptiSetEventCollectionMode
+        cusparseXbsrsm2_zeroPivot cusparseXbsrsv2_zeroPivot cuptiActivityGetNextRecord
+        cuptiActivityGetNumDroppedRecords cuptiEventGetAttribute cuptiEventGetIdFromName
+        cuptiEventGroupGetAttribute cuptiEventGroupReadEvent cuptiEventGroupSetAttribute
+        cuptiEventGroupSetDisable cuptiEventGroupSetEnable cuptiEventGroupSetsCreate
+        cuptiEventGroupSetsDestroy cuptiGetCallbackName cuptiGetDeviceId cuptiMetricEnumEvents
+        cuptiMetricGetAttribute cuptiMetricGetIdFromName cuptiMetricGetNumEvents cuptiMetricGetValue
+        cuptiSetEventCollectionMode
         // cuFile and NVSHMEM
         cuFileBufDeregister cuFileBufRegister cuFileHandleDeregister cuFileHandleRegister cuFileRead
         cuFileWrite nvshmem_barrier_all nvshmem_free nvshmem_info_get_version nvshmem_malloc

@@ -1,0 +1,89 @@
+//! Memory that another process has: `cudaIpc*`, by which ranks of one machine map each other's buffers.
+//!
+//! A handle says how large the owner's allocation is. Who opens it gets a range of addresses of that size, which takes
+//! no memory of its device, as on a card. What the owner wrote is not there: it is unknown, as after a kernel.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use crate::exports::state::{self, Code, gpu, number, pointer, put};
+
+const SUCCESS: Code = 0;
+const MARK: u64 = u64::from_le_bytes(*b"gmlakeIP");
+const GRANULE: u64 = 2 << 20;
+
+/// `cudaIpcMemHandle_t`, which C hands over by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MemHandle {
+    mark: u64,
+    bytes: u64,
+    rest: [u64; 6],
+}
+
+/// The handle of the allocation in which an address lies.
+fn handle_of(at: u64) -> Option<MemHandle> {
+    let (_, bytes) = gpu().memories.iter().find_map(|memory| memory.range_of(at))?;
+    Some(MemHandle { mark: MARK, bytes, rest: [0; 6] })
+}
+
+/// Addresses for the memory that a handle names.
+fn open(handle: MemHandle) -> Option<u64> {
+    let mut gpu = gpu();
+    let gpu = &mut *gpu;
+    let memory = &mut gpu.memories[state::device() as usize];
+    let bytes = handle.bytes.checked_next_multiple_of(GRANULE).filter(|_| handle.mark == MARK)?;
+    memory.reserve(&mut gpu.space, bytes).ok()
+}
+
+/// Gives the addresses back. False where they are not the beginning of such a range.
+fn close(at: u64) -> bool {
+    let mut gpu = gpu();
+    let gpu = &mut *gpu;
+    gpu.memories.iter_mut().any(|memory| {
+        let found = memory.range_of(at).filter(|&(base, _)| base == at);
+        found.is_some_and(|(base, bytes)| memory.unreserve(&mut gpu.space, base, bytes).is_ok())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuIpcGetMemHandle(to: *mut MemHandle, at: u64) -> Code {
+    // SAFETY: the caller hands over a place for the handle.
+    handle_of(at).map_or(state::INVALID_VALUE, |handle| unsafe { put(to, handle) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuIpcOpenMemHandle_v2(
+    to: *mut u64,
+    handle: MemHandle,
+    _flags: c_uint,
+) -> Code {
+    // SAFETY: the caller hands over a place for the address.
+    open(handle).map_or(state::INVALID_VALUE, |at| unsafe { put(to, at) })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuIpcCloseMemHandle(at: u64) -> Code {
+    if close(at) { SUCCESS } else { state::INVALID_VALUE }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaIpcGetMemHandle(to: *mut MemHandle, at: *mut c_void) -> c_int {
+    // SAFETY: the same promise.
+    state::remembered(unsafe { cuIpcGetMemHandle(to, number(at)) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaIpcOpenMemHandle(
+    to: *mut *mut c_void,
+    handle: MemHandle,
+    _flags: c_uint,
+) -> c_int {
+    let Some(at) = open(handle) else { return state::failed(state::INVALID_VALUE) };
+    // SAFETY: the caller hands over a place for the address.
+    unsafe { put(to, pointer(at)) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaIpcCloseMemHandle(at: *mut c_void) -> c_int {
+    state::remembered(cuIpcCloseMemHandle(number(at)))
+}
