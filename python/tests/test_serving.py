@@ -130,11 +130,14 @@ class Config:
 
 SERVER = """
 import json, sys
-from vllm.config import Config
-from vllm.v1.engine.llm_engine import LLMEngine
 given = {name[2:]: json.loads(value) for name, value in zip(sys.argv[1::2], sys.argv[2::2])}
+if "another" in given:
+    sys.exit(0)
+import vllm
 if "model" in given:
     sys.exit(f"{given['model']}: no such folder")
+from vllm.config import Config
+from vllm.v1.engine.llm_engine import LLMEngine
 LLMEngine(Config(given))
 raise AssertionError("the script runs on behind its server")
 """
@@ -288,8 +291,14 @@ def test_a_server_that_refuses_to_start_is_an_answer_in_its_own_words():
 def test_what_is_no_question_of_memory_is_wrong_usage():
     code, found, _, said = serve("--model", '"no/model"')
     assert code == 2 and found["starts"] is None and "no/model: no such folder" in said, said
+    assert "did not import vLLM" not in said, said
     code, _, _, said = serve("--breaks", '"compiler"')
     assert code == 2 and "Could not find nvcc" in said and "VLLM_USE_FLASHINFER_SAMPLER=0" in said, said
+
+
+def test_a_script_without_vllm_is_told_so():
+    code, found, _, said = serve("--another", "1")
+    assert code == 2 and found["reason"] == "the script ended before a server was ready" and "did not import vLLM" in said, said
 
 
 def test_servers_are_varied_over_cards_and_settings():

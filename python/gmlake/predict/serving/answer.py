@@ -64,7 +64,7 @@ def notes(found: Verdict) -> Iterator[str]:
     if found.reason:
         yield f"its words: {' '.join(found.reason.split())}"
     if found.starts is None:
-        yield from advice(found.reason or "")
+        yield from advice(found)
     elif any(None in numbers(rank) for rank in found.ranks) and found.starts:
         yield f"some numbers are unknown: predict cannot read them off {found.version}"
     if found.starts is not None:
@@ -83,9 +83,12 @@ def sizes(rank: ServerRank) -> list[int | None]:
     return [it.weights_bytes, it.activation_peak_bytes, it.graphs_bytes, it.non_torch_bytes, it.kv_cache_bytes]
 
 
-def advice(reason: str) -> Iterator[str]:
+def advice(found: Verdict) -> Iterator[str]:
     """What to do where something other than memory ended a server, in a line."""
-    if "nvcc" in reason or "cuda_home" in reason.lower():
+    reason = found.reason or ""
+    if found.version is None:
+        yield "the script did not import vLLM, the one server that --serve knows"
+    elif "nvcc" in reason or "cuda_home" in reason.lower():
         yield ("a kernel would have to be compiled with nvcc, which is not here; install CUDA's toolkit, or, for vLLM's "
                "sampler, set VLLM_USE_FLASHINFER_SAMPLER=0")
     else:

@@ -66,6 +66,7 @@ class Record:
     def of(self, version: str) -> None:
         """Says which server this is."""
         self.content["version"] = version
+        self.write()
 
     def ready(self) -> None:
         """Says that the server could serve now."""
