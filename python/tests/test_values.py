@@ -201,6 +201,8 @@ def on_gpu_in_place_and_into():
             torch.tensor(3, device=x.device, dtype=x.dtype),
         ),
         "copy": lambda x: x.copy_(x.flip(0)),
+        "copy a number": lambda x: x.copy_(7),
+        "copy a fraction": lambda x: x.copy_(2.5),
         "parts": parts,
         "into": into,
         "more": lambda x: x.bitwise_or_(x.new_ones(())),

@@ -422,8 +422,10 @@ class Operator:
             return self.device((tensor,), {})
         return self.notice(tensor, "a value", (tensor,))
 
-    def copy(self, to: Tensor, source: Tensor, non_blocking: bool = False) -> Any:
+    def copy(self, to: Tensor, source: Tensor | complex, non_blocking: bool = False) -> Any:
         """A copy that the library makes, or drops where it is large, or a kernel where elements change."""
+        if not isinstance(source, Tensor):
+            source = torch.tensor(source, device="cpu")
         args = (to, source, non_blocking)
         if source.is_cuda and to.is_cuda and self.is_large_float(args):
             out = self.device(args, {})
