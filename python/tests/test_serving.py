@@ -184,10 +184,12 @@ def test_ranks_of_all_engines_are_counted_through():
     found = verdict([
         content(workers={"1.0": worker(), "1.10": worker(weights_bytes=4)}, host_memory_bytes=10),
         content(workers={"0.2": worker()}, engines={"0": {"cache_bytes": [6, 7, 8], **caches}}, host_memory_bytes=5),
+        content(workers={"2.0": worker(available_bytes=-7)}),
         content(is_ready=True),
     ], None, 1.0)
     assert found.starts and found.version == "vLLM 1" and found.host_memory_bytes == 15, found
-    assert [each.rank for each in found.ranks] == [0, 1, 2] and found.ranks[2].server.weights_bytes == 4, found.ranks
+    assert [each.rank for each in found.ranks] == [0, 1, 2, 3] and found.ranks[2].server.weights_bytes == 4, found.ranks
+    assert found.ranks[3].server.kv_cache_bytes == 0, "less than nothing is left"
     first, second = found.ranks[0].server, found.ranks[1].server
     assert (first.kv_cache_bytes, first.kv_cache_tokens, first.non_torch_bytes) == (8, 8, 7), first
     assert (second.kv_cache_bytes, second.kv_cache_tokens) == (90, None), second

@@ -104,12 +104,12 @@ def server(
     group, _, rank = name.partition(".")
     engine = engines.get(group, {})
     caches: list[int] = engine.get("cache_bytes", [])
-    named = LONGEST.search(reason or "")
+    named, left = LONGEST.search(reason or ""), facts.get("available_bytes")
     return Server(
         starts, reason,
         **{key: facts.get(key) for key in ("weights_bytes", "activation_peak_bytes", "graphs_bytes", "graphs_estimate_bytes")},
         non_torch_bytes=total([facts.get("outside_bytes"), facts.get("growth_bytes")]),
-        kv_cache_bytes=caches[int(rank)] if int(rank) < len(caches) else facts.get("available_bytes"),
+        kv_cache_bytes=caches[int(rank)] if int(rank) < len(caches) else left and max(0, left),
         kv_cache_tokens=engine.get("cache_tokens"),
         context_tokens=engine.get("context_tokens"),
         longest_context_tokens=engine.get("longest_context_tokens", int(named[1]) if named else None),
