@@ -51,7 +51,7 @@ def tried(stack, environments):
         return "SKIPPED"
     installed = time.monotonic()
     rank, problem = predicted(stack, python)
-    mib = round((rank.get("reserved_peak_bytes") or 0) / 2**20)
+    mib = round((held(rank) or 0) / 2**20)
     problem = problem or wrong(stack, rank, mib)
     took = f"{time.monotonic() - installed:.0f} s, {installed - begin:.0f} s to install"
     print(f"{'FAILED' if problem else 'ok'} {stack.name}, {stack.packages[0]}: {mib:,} MiB ({took})", *notes(rank), flush=True)
@@ -77,9 +77,19 @@ def predicted(stack, python):
     return rank, problem
 
 
+def held(rank):
+    """Bytes that PyTorch reserves; of a server those of its weights and KV cache."""
+    server = rank.get("server")
+    return server["weights_bytes"] + server["kv_cache_bytes"] if server and server["starts"] else rank.get("reserved_peak_bytes")
+
+
 def wrong(stack, rank, mib):
     """What is wrong with an answer; None if nothing is."""
-    if rank["error"] or not rank["requests"] or not rank["allocators"]:
+    if "server" in rank:
+        names = ("starts", "activation_peak_bytes", "kv_cache_tokens", "longest_context_tokens")
+        if not all(rank["server"][name] for name in names):
+            return f"an answer without numbers: {rank}"
+    elif rank["error"] or not rank["requests"] or not rank["allocators"]:
         return f"an answer without numbers: {rank}"
     if abs(mib - stack.mib) > NEAR * stack.mib:
         return f"PyTorch holds {mib} MiB; {stack.mib} are expected"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Callable
 
 # A module for each subject, with the programs of its stacks.
-SUBJECTS = ["trainers", "kernels", "language", "vision", "agents", "graphs", "science", "sound", "series"]
+SUBJECTS = ["trainers", "kernels", "language", "vision", "agents", "graphs", "science", "sound", "series", "servers"]
 
 STACKS = {}  # by name
 
