@@ -284,8 +284,12 @@ def test_memory_of_another_process_takes_addresses_and_nothing_else():
         assert gpu.cudaMemGetInfo(ctypes.byref(now), ctypes.byref(whole)) == 0
         return now.value
 
-    block, handle, size = ctypes.c_void_p(), Handle(), 3 << 20
+    block, handle, size = ctypes.c_void_p(), Handle(), 4 << 20
     assert gpu.cudaMalloc(ctypes.byref(block), ctypes.c_size_t(size)) == 0
+    for attribute, value in [(11, block.value), (12, size)]:  # where the range begins, and its size
+        told = ctypes.c_uint64()
+        assert gpu.cuPointerGetAttribute(ctypes.byref(told), attribute, ctypes.c_void_p(block.value + 100)) == 0
+        assert told.value == value, attribute
     assert gpu.cudaIpcGetMemHandle(ctypes.byref(handle), ctypes.c_void_p(block.value + 100)) == 0
     for get, opened, close in [
         (gpu.cudaIpcGetMemHandle, gpu.cudaIpcOpenMemHandle, gpu.cudaIpcCloseMemHandle),

@@ -352,6 +352,8 @@ pub unsafe extern "C" fn cuPointerGetAttribute(to: *mut c_void, attribute: c_int
     const HOST_POINTER: c_int = 4;
     const IS_MANAGED: c_int = 8;
     const DEVICE: c_int = 9;
+    const RANGE_START: c_int = 11;
+    const RANGE_SIZE: c_int = 12;
     /// `CU_MEMORYTYPE_HOST` and `CU_MEMORYTYPE_DEVICE`
     const HOST_TYPE: c_int = 1;
     const DEVICE_TYPE: c_int = 2;
@@ -361,6 +363,7 @@ pub unsafe extern "C" fn cuPointerGetAttribute(to: *mut c_void, attribute: c_int
         None if host_kind.is_some() => (state::device(), HOST_TYPE),
         None => return state::INVALID_VALUE,
     };
+    let range = gpu().memories.iter().find_map(|memory| memory.range_of(at));
     // SAFETY: the caller hands over a place as large as the attribute.
     unsafe {
         match attribute {
@@ -372,6 +375,8 @@ pub unsafe extern "C" fn cuPointerGetAttribute(to: *mut c_void, attribute: c_int
             HOST_POINTER => state::INVALID_VALUE,
             DEVICE => put(to.cast(), device),
             IS_MANAGED => put(to.cast::<c_uint>(), (host_kind == Some(HostKind::Managed)).into()),
+            RANGE_START => put(to.cast(), range.map_or(at, |(base, _)| base)),
+            RANGE_SIZE => put(to.cast(), range.map_or(0, |(_, bytes)| bytes)),
             _ => put(to.cast::<c_int>(), 0),
         }
     }
