@@ -48,6 +48,7 @@ pub use gmlake_core::{alloc_conf, beside, printable, units};
 
 pub(crate) use gmlake_core::reader_error;
 
+pub mod bench;
 pub mod blame;
 pub mod compare;
 pub mod fleet;

@@ -254,7 +254,7 @@ fn every_command_answers_in_json() {
     let (page, picture, pickle) = (place("a.html"), place("a.svg"), place("a.pickle"));
     let tables = place("tables");
     let (job, recording) = ("tests/data/by_hand.csv", "traces/graphs.pickle.xz");
-    let commands: [&[&str]; 20] = [
+    let commands: [&[&str]; 21] = [
         &["compare", job],
         &["plan", job],
         &["fits", job, "--device-memory", "4GiB"],
@@ -274,6 +274,7 @@ fn every_command_answers_in_json() {
         &["verify", recording],
         &["export", job, "--out", &pickle],
         &["allocators"],
+        &["bench", "--set", "tests/data/set.csv", "--allocators", "caching"],
         &["demo"],
     ];
     let subcommands = output(&["--help"]);

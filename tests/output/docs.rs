@@ -14,7 +14,7 @@ use std::process::{Command, Output};
 use crate::common::cli::output;
 
 /// What a line begins with that does not run here, and where it does.
-const OTHERS: [(&str, &str); 19] = [
+const OTHERS: [(&str, &str); 20] = [
     ("gmlake-replay ", "needs a GPU: .ci/gpu; its options are checked against its help"),
     (
         "python -m gmlake ",
@@ -24,6 +24,7 @@ const OTHERS: [(&str, &str); 19] = [
     ("GMLAKE_CONF=", "needs PyTorch: python/tests/gpu"),
     ("python examples/fleet/", "needs Ray: tests/fleet"),
     ("python examples/", "needs PyTorch: tests/predict"),
+    ("python benchmark/", "needs PyTorch: tests/bench"),
     ("sbatch examples/fleet/", "needs Slurm; the script runs in tests/fleet"),
     ("kubectl apply -f examples/fleet/", "needs a cluster; its command runs in tests/fleet"),
     ("pip install ", "tests/wheel installs the package"),
@@ -92,7 +93,9 @@ fn scratch() -> tempfile::TempDir {
     let traces = root().join("traces");
     let link = |from: &str, to: &str| symlink(traces.join(from), folder.path().join(to)).unwrap();
     symlink(&traces, folder.path().join("traces")).unwrap();
-    symlink(root().join("crates"), folder.path().join("crates")).unwrap();
+    for name in ["crates", "benchmark"] {
+        symlink(root().join(name), folder.path().join(name)).unwrap();
+    }
     let message = root().join("tests/data/cases/oom/message.txt");
     symlink(message, folder.path().join("message.txt")).unwrap();
     for name in ["snapshot.pickle", "job.pickle", "run.pickle", "before.pickle", "after.pickle"] {

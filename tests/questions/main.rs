@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod bench;
 mod blame;
 mod blame_category;
 mod blame_cli;

@@ -1,6 +1,7 @@
 //! The command line: what can be typed. Nothing is decided here; each subcommand turns what was typed into the
 //! library's types, once.
 
+mod benching;
 mod blaming;
 mod fleet;
 mod guiding;
@@ -16,6 +17,7 @@ use gmlake::alloc_conf::TorchVersion;
 use gmlake::sim::{DEFAULT_GPU_LAG, Memory, OpenOptions};
 use gmlake::units::{Bytes, parse_memory};
 
+pub(crate) use benching::BenchArgs;
 pub(crate) use blaming::{BlameArgs, DiffArgs, NameArgs};
 pub(crate) use fleet::{FleetArgs, FleetCommand, FleetReportArgs};
 pub(crate) use guiding::{CompletionsArgs, DemoArgs, HelpArgs, ManArgs};
@@ -132,6 +134,8 @@ pub(crate) enum Command {
     Sweep(Box<SweepArgs>),
     /// Simulate the recordings of many jobs, and write Parquet tables
     Fleet(Box<FleetArgs>),
+    /// Run every allocator on the benchmark, or check a submission
+    Bench(Box<BenchArgs>),
     /// Check our model against every decision of PyTorch's allocator
     Verify(VerifyArgs),
     /// Write a simulated run for PyTorch's viewer, Perfetto and others

@@ -11,6 +11,7 @@
 mod allocators;
 mod args;
 mod bar;
+mod bench;
 mod blame;
 mod compare;
 mod completion;
@@ -114,6 +115,7 @@ fn run(matches: &mut clap::ArgMatches) -> anyhow::Result<Answer> {
         Command::Inspect(args) => inspect::main(args),
         Command::Blame(args) => blame::main(args),
         Command::Diff(args) => diff::main(args),
+        Command::Bench(args) => bench::main(args, json),
         Command::Verify(args) => verify::main(args),
         Command::Export(args) => transcribe::main(args, json),
         Command::Allocators => allocators::main(json),

@@ -14,7 +14,7 @@ use gmlake::sim::job::{is_many, jobs};
 use crate::args;
 
 /// Options whose files are read.
-const READ: [&str; 1] = ["catalogue"];
+const READ: [&str; 4] = ["catalogue", "check", "folder", "plugin"];
 
 /// Refuses a command line whose output would take the place of its input.
 pub(crate) fn refuse(matches: &ArgMatches) -> anyhow::Result<()> {

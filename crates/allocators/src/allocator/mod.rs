@@ -1,9 +1,9 @@
 //! The allocator port, and the allocators behind it.
 //!
 //! An allocator is a plain state machine. It owns no device, no clock and no I/O: it is handed a
-//! [`Device`](crate::device::Device) with each request, so that the same object runs in simulation, on a GPU and inside PyTorch. To add one, write its file, and
-//! here its `mod` and its entry in [`ALL`]; the command line, the tables, the property tests and the benchmarks take it
-//! up from there.
+//! [`Device`](crate::device::Device) with each request, so that the same object runs in simulation, on a GPU and inside
+//! PyTorch. To add one, write its file, and here its `mod` and its entry in [`ALL`]; the command line, the tables, the
+//! property tests and the benchmarks take it up from there.
 
 mod afterlife;
 mod bfc;

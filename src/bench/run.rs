@@ -1,0 +1,131 @@
+//! The runs of a benchmark.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::data::Row;
+use super::set::{Set, TraceEntry};
+use crate::alloc_conf::AllocConf;
+use crate::allocator::{Choice, Role};
+use crate::device::{AddressPolicy, Profile};
+use crate::plan::{Card, Target, trial};
+use crate::run::RunSummary;
+use crate::sim::{
+    Choices, Conf, FileError, Memory, OpenOptions, Opened, RunCount, Setup, Supervision,
+    is_never_refused, open, run_one,
+};
+use crate::trace::{EventKind, least_memory, peak_live_bytes};
+use gmlake_core::cards::DEFAULT_RESERVE;
+
+/// Runs every allocator on every trace of a set, over all threads of the pool; rows come trace by trace. `done` is
+/// called, from any thread, after each trace.
+///
+/// # Errors
+/// If a trace cannot be read, or an allocator broke a promise.
+pub fn run(
+    set: &Set,
+    allocators: &[Choice],
+    profile: &Profile,
+    runs: &Arc<RunCount>,
+    done: impl Fn(&TraceEntry) + Sync,
+) -> Result<Vec<Row>, FileError> {
+    let setup = Setup {
+        memory: Memory::Unlimited,
+        conf: Some(Conf::Known(AllocConf::default())),
+        addresses: Some(AddressPolicy::Driver),
+        is_fresh: true,
+        profile: Some(profile.clone()),
+        runs: Arc::clone(runs),
+        ..Setup::default()
+    };
+    let cards = cards();
+    let rows: Result<Vec<Vec<Row>>, FileError> = set
+        .traces
+        .par_iter()
+        .map(|entry| {
+            let opened = open(&entry.file, &OpenOptions::default())?;
+            setup.runs.plan(2 * allocators.len());
+            let judged =
+                allocators.par_iter().map(|choice| judge(entry, &opened, choice, &setup, &cards));
+            let rows: Result<Vec<Row>, FileError> = judged.collect();
+            done(entry);
+            rows
+        })
+        .collect();
+    Ok(rows?.into_iter().flatten().collect())
+}
+
+/// The catalogue, the smallest card first.
+fn cards() -> Vec<Target> {
+    let target = |card: Card| Target {
+        name: card.name,
+        capacity_bytes: card.usable_bytes.saturating_sub(DEFAULT_RESERVE),
+        reserve_bytes: DEFAULT_RESERVE,
+    };
+    let mut cards: Vec<Target> = Card::built_in().into_iter().map(target).collect();
+    cards.sort_by_key(|card| card.capacity_bytes);
+    cards
+}
+
+/// One allocator on one trace.
+fn judge(
+    entry: &TraceEntry,
+    opened: &Opened,
+    choice: &Choice,
+    setup: &Setup,
+    cards: &[Target],
+) -> Result<Row, FileError> {
+    let supervised = Setup { supervision: Supervision::All, ..setup.clone() };
+    let checked = run_one(opened, choice, &supervised)?;
+    let alone = Setup { supervision: Supervision::None, ..setup.clone() };
+    let timed = run_one(opened, choice, &alone)?;
+    let is_request = |kind| matches!(kind, EventKind::Malloc | EventKind::Attempt);
+    let requests = opened.trace.events.iter().filter(|event| is_request(event.kind)).count() as u64;
+    let is_bound = choice.spec.role == Role::Bound;
+    let (once, step) = driver_time(&checked);
+    Ok(Row {
+        trace: entry.name.clone(),
+        part: entry.part(),
+        allocator: choice.spec.name.to_owned(),
+        live_peak_bytes: peak_live_bytes(&opened.trace),
+        reserved_peak_bytes: checked.reserved_peak_bytes,
+        card: smallest(opened, choice, &alone, &timed, cards)?,
+        driver_calls: if is_bound { 0 } else { checked.device_calls.total() },
+        driver_once_ns: (!is_bound).then_some(once),
+        driver_step_ns: step.filter(|_| !is_bound),
+        requests,
+        host_ns_per_request: timed.host_ns.map(|ns| ns as f64 / requests.max(1) as f64),
+    })
+}
+
+/// Driver time that comes once, and that of each step: the mean of the second half of the steps, times their number,
+/// is what comes with steps.
+fn driver_time(run: &RunSummary) -> (u64, Option<u64>) {
+    let total = run.prices.as_ref().map_or(0, |prices| prices.predicted_driver_ns.total);
+    let late = &run.steps[run.steps.len() / 2..];
+    let Some(count) = std::num::NonZeroU64::new(late.len() as u64) else { return (total, None) };
+    let late = late.iter().filter_map(|step| step.predicted_driver_ns);
+    let step = late.map(|step| step.total).sum::<u64>() / count;
+    (total.saturating_sub(step * run.steps.len() as u64), Some(step))
+}
+
+/// The smallest card on which every request is served.
+fn smallest(
+    opened: &Opened,
+    choice: &Choice,
+    setup: &Setup,
+    unlimited: &RunSummary,
+    cards: &[Target],
+) -> Result<Option<String>, FileError> {
+    let needed = least_memory(&opened.trace);
+    let is_free = is_never_refused(opened, choice, setup, unlimited);
+    let choices = Choices { setup: Setup { profile: None, ..setup.clone() }, ..Choices::default() };
+    for card in cards.iter().filter(|card| card.capacity_bytes >= needed) {
+        let is_known = is_free && unlimited.reserved_peak_bytes <= card.capacity_bytes;
+        if is_known || trial(opened, choice, &choices, card.capacity_bytes)?.runs() {
+            return Ok(Some(card.name.clone()));
+        }
+    }
+    Ok(None)
+}

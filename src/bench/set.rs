@@ -1,0 +1,205 @@
+//! The set: which traces there are, how each was made, and which part each belongs to.
+//!
+//! A list is a table with a line for each trace. Nobody chooses the part of a trace: it follows from the name. Of the
+//! XXH3-128 of the name, in hexadecimal, the last digit decides: 0 to 4 is blind, the others are public.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_128;
+
+use crate::reader_error;
+
+/// The list that is in the program.
+const SMALL: &str = include_str!("small.csv");
+
+/// Whether settings may be chosen on a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
+    /// They may.
+    Public,
+    /// It only judges.
+    Blind,
+}
+
+impl Part {
+    /// The part of a trace of this name.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        match XxHash3_128::oneshot(name.as_bytes()) % 16 {
+            0..5 => Self::Blind,
+            _ => Self::Public,
+        }
+    }
+}
+
+/// A line of a list.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TraceEntry {
+    /// Its name, from which its part follows.
+    pub name: String,
+    /// The file, from the folder of the set.
+    pub file: PathBuf,
+    /// What the job does.
+    pub job: String,
+    /// How the trace came to be: recorded on a GPU, or predicted.
+    pub made: String,
+    /// The script that makes it, with its arguments; for recordings, where the script stands.
+    pub script: String,
+    /// Versions of the software.
+    pub software: String,
+    /// Licence of the script and the trace.
+    pub licence: String,
+}
+
+impl TraceEntry {
+    fn cure(&self) -> String {
+        let name = &self.name;
+        match self.made.starts_with("predicted") {
+            true => format!("make it with 'python benchmark/make.py --only {name}'"),
+            false => "run this in a clone of the repository, or give one with --folder".to_owned(),
+        }
+    }
+
+    /// Its part.
+    #[must_use]
+    pub fn part(&self) -> Part {
+        Part::of(&self.name)
+    }
+}
+
+/// Why a list was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum SetError {
+    /// The file cannot be read.
+    #[error("{}: cannot be read: {reason}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// What the system says.
+        reason: String,
+    },
+    /// It is no list, or a line of it is wrong.
+    #[error("{name}: {reason}")]
+    Wrong {
+        /// Name of the list.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A trace is not there.
+    #[error("{}: no such trace of the set {set}; {cure}", file.display())]
+    Missing {
+        /// The file.
+        file: PathBuf,
+        /// Name of the set.
+        set: String,
+        /// What to do.
+        cure: String,
+    },
+}
+
+/// A list of traces, and where they are.
+#[derive(Debug, Clone)]
+pub struct Set {
+    /// `small`, or the file.
+    pub name: String,
+    /// The traces, with files as they are to be opened.
+    pub traces: Vec<TraceEntry>,
+}
+
+impl Set {
+    /// The list `small`, or one in a file. Its traces are in `folder`.
+    ///
+    /// # Errors
+    /// If there is no such list, a line of it is wrong, or a trace is not there.
+    pub fn open(name: &str, folder: Option<&Path>) -> Result<Self, SetError> {
+        let path = Path::new(name);
+        let (text, beside) = match name {
+            "small" => (SMALL.to_owned(), Path::new("")),
+            _ => (read(path)?, path.parent().unwrap_or(Path::new(""))),
+        };
+        let set = Self::read(name, &text, folder.unwrap_or(beside))?;
+        match set.traces.iter().find(|entry| !entry.file.exists()) {
+            None => Ok(set),
+            Some(entry) => Err(SetError::Missing {
+                file: entry.file.clone(),
+                set: name.to_owned(),
+                cure: entry.cure(),
+            }),
+        }
+    }
+
+    fn read(name: &str, text: &str, folder: &Path) -> Result<Self, SetError> {
+        let wrong = |reason| SetError::Wrong { name: name.to_owned(), reason };
+        let lines = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text.as_bytes());
+        let traces: Result<Vec<TraceEntry>, _> = lines.into_deserialize().collect();
+        let mut traces = traces.map_err(|error| wrong(reader_error::table(&error)))?;
+        for (place, entry) in traces.iter().enumerate() {
+            if traces[..place].iter().any(|other| other.name == entry.name) {
+                return Err(wrong(format!("the trace {:?} is there twice", entry.name)));
+            }
+        }
+        if traces.is_empty() {
+            return Err(wrong("the list has no traces".to_owned()));
+        }
+        traces.iter_mut().for_each(|entry| entry.file = folder.join(&entry.file));
+        Ok(Self { name: name.to_owned(), traces })
+    }
+
+    /// Only the traces of one part.
+    #[must_use]
+    pub fn only(mut self, part: Part) -> Self {
+        self.traces.retain(|entry| entry.part() == part);
+        self
+    }
+}
+
+fn read(path: &Path) -> Result<String, SetError> {
+    let unreadable = |error: std::io::Error| SetError::Unreadable {
+        file: path.to_owned(),
+        reason: error.to_string(),
+    };
+    std::fs::read_to_string(path).map_err(unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_small_set_is_a_list_with_both_parts() {
+        let set = Set::read("small", SMALL, Path::new("")).unwrap();
+        let blind = set.clone().only(Part::Blind).traces.len();
+        assert!(set.traces.len() >= 20, "{} traces", set.traces.len());
+        assert!((3..=10).contains(&blind), "{blind} of {} are blind", set.traces.len());
+        let told = |entry: &&TraceEntry| {
+            [&entry.job, &entry.script, &entry.software, &entry.licence]
+                .iter()
+                .all(|s| !s.is_empty())
+        };
+        assert_eq!(set.traces.iter().filter(told).count(), set.traces.len());
+    }
+
+    #[test]
+    fn the_rule_of_the_parts_is_the_one_written_down() {
+        for name in ["a", "b", "llama", "opt-1.3b-N"] {
+            let text = format!("{:032x}", XxHash3_128::oneshot(name.as_bytes()));
+            let is_blind = "01234".contains(&text[31..]);
+            assert_eq!(Part::of(name) == Part::Blind, is_blind, "{name}: {text}");
+        }
+        assert_eq!(Part::of("a"), Part::Public);
+    }
+
+    #[test]
+    fn a_list_that_is_wrong_says_where() {
+        let head = "name,file,job,made,script,software,licence\n";
+        let error = |text: &str| Set::read("mine", text, Path::new("")).unwrap_err().to_string();
+        assert_eq!(error(head), "mine: the list has no traces");
+        let line = "a,a.csv,j,m,s,v,l\n";
+        assert!(error(&format!("{head}{line}{line}")).contains("\"a\" is there twice"));
+        assert!(error(&format!("{head}a,b\n")).starts_with("mine: "));
+    }
+}

@@ -1,0 +1,87 @@
+//! A benchmark in words: the table of the allocators, and that of every trace.
+
+use super::data::{Bench, Row, Summary};
+use crate::report::section::Section;
+use crate::units::{Grouped, Nanos, Size};
+
+/// The table of the allocators; with `each`, a table for every trace too.
+#[must_use]
+pub fn sections(bench: &Bench, each: bool) -> Vec<Section> {
+    let mut sections = vec![overview(bench)];
+    if each {
+        sections.extend(bench.traces().into_iter().map(|trace| of_trace(bench, trace)));
+    }
+    sections
+}
+
+fn overview(bench: &Bench) -> Section {
+    let traces = bench.traces().len();
+    let title = format!(
+        "The set {}, {traces} traces; driver time by profile {}; * no other allocator is better in memory and driver time",
+        bench.set, bench.profile
+    );
+    let heading = [
+        "allocator",
+        "memory / live\nmean",
+        "memory / live\nworst",
+        "on the smallest\npossible card",
+        "driver once\nmedian",
+        "driver once\nworst",
+        "driver a step\nmedian",
+        "driver a step\nworst",
+        "host a request\nmedian",
+    ];
+    Section::new(title, &heading, bench.summaries.iter().map(summary_cells).collect())
+}
+
+fn summary_cells(summary: &Summary) -> Vec<String> {
+    let star = if summary.is_on_front { " *" } else { "" };
+    vec![
+        format!("{}{star}", summary.allocator),
+        format!("{:.3}", summary.memory_mean),
+        format!("{:.3}", summary.memory_worst),
+        format!("{} of {}", summary.on_best_card, summary.traces),
+        time(summary.driver_once_median_ns),
+        time(summary.driver_once_worst_ns),
+        time(summary.driver_step_median_ns),
+        time(summary.driver_step_worst_ns),
+        time(summary.host_median_ns.map(|ns| ns.round() as u64)),
+    ]
+}
+
+fn of_trace(bench: &Bench, trace: &str) -> Section {
+    let rows: Vec<&Row> = bench.rows.iter().filter(|row| row.trace == trace).collect();
+    let title = rows.first().map_or(String::new(), |row| {
+        let part = format!("{:?}", row.part).to_lowercase();
+        let (live, requests) = (Size(row.live_peak_bytes), Grouped(row.requests));
+        format!("{trace} ({part}): {requests} requests, {live} live at the peak")
+    });
+    let heading = [
+        "allocator",
+        "peak\nreserved",
+        "memory /\nlive",
+        "smallest card",
+        "driver\ncalls",
+        "driver\nonce",
+        "driver\na step",
+        "host\na request",
+    ];
+    Section::new(title, &heading, rows.into_iter().map(row_cells).collect())
+}
+
+fn row_cells(row: &Row) -> Vec<String> {
+    vec![
+        row.allocator.clone(),
+        Size(row.reserved_peak_bytes).to_string(),
+        format!("{:.3}", row.memory()),
+        row.card.clone().unwrap_or_else(|| "none".to_owned()),
+        Grouped(row.driver_calls).to_string(),
+        time(row.driver_once_ns),
+        time(row.driver_step_ns),
+        time(row.host_ns_per_request.map(|ns| ns.round() as u64)),
+    ]
+}
+
+fn time(ns: Option<u64>) -> String {
+    ns.map_or_else(|| "-".to_owned(), |ns| Nanos(ns as f64).to_string())
+}

@@ -1,0 +1,207 @@
+//! Submissions: the figures of a benchmark in a file, which anybody can check by running it again.
+//!
+//! What depends on the machine is no part of the check. A trace is named by its content, so that figures of another
+//! trace are not compared.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_128;
+
+use super::data::{Bench, Row};
+use super::set::Set;
+
+/// What the files say of themselves; raised when a field changes its meaning.
+const FORMAT: &str = "gmlake-bench 1";
+
+/// A file that was submitted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Submission {
+    /// `gmlake-bench 1`.
+    pub format: String,
+    /// Version of gmlake that made it.
+    pub tool_version: String,
+    /// Name of the set.
+    pub set: String,
+    /// Name of the price list.
+    pub profile: String,
+    /// XXH3-128 of the file of each trace, in hexadecimal.
+    pub traces: BTreeMap<String, String>,
+    /// The allocators, with the options that differ from their defaults, as `name=value`.
+    pub allocators: BTreeMap<String, Vec<String>>,
+    /// A row for each allocator on each trace.
+    pub rows: Vec<Row>,
+}
+
+/// Why a submission cannot be checked.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmissionError {
+    /// The file cannot be read, or is none.
+    #[error("{file}: {reason}")]
+    Wrong {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A trace is not the one that was submitted.
+    #[error("{trace}: the file is not the one of the submission; make the set anew")]
+    OtherTrace {
+        /// Name of the trace.
+        trace: String,
+    },
+}
+
+/// A figure that does not come out again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// Name of the trace.
+    pub trace: String,
+    /// Name of the allocator.
+    pub allocator: String,
+    /// Name of the figure.
+    pub figure: &'static str,
+    /// As submitted.
+    pub submitted: String,
+    /// As it is now.
+    pub found: String,
+}
+
+impl Submission {
+    /// What is to be submitted of a benchmark.
+    ///
+    /// # Errors
+    /// If a trace cannot be read.
+    pub fn new(
+        bench: &Bench,
+        set: &Set,
+        allocators: BTreeMap<String, Vec<String>>,
+    ) -> Result<Self, SubmissionError> {
+        Ok(Self {
+            format: FORMAT.to_owned(),
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            set: set.name.clone(),
+            profile: bench.profile.clone(),
+            traces: hashes(set)?,
+            allocators,
+            rows: bench.rows.clone(),
+        })
+    }
+
+    /// Reads a submission.
+    ///
+    /// # Errors
+    /// If it is none, or of another version.
+    pub fn open(path: &Path) -> Result<Self, SubmissionError> {
+        let wrong = |reason| SubmissionError::Wrong { file: path.display().to_string(), reason };
+        let text = fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+        let read: Self = serde_json::from_slice(&text)
+            .map_err(|error| wrong(format!("no submission of 'gmlake-sim bench': {error}")))?;
+        match read.format == FORMAT {
+            true => Ok(read),
+            false => Err(wrong(format!("format {:?}; expected {FORMAT:?}", read.format))),
+        }
+    }
+
+    /// Only those traces of a set that were submitted.
+    ///
+    /// # Errors
+    /// If one is not in the set, or another file.
+    pub fn traces_of(&self, mut set: Set) -> Result<Set, SubmissionError> {
+        set.traces.retain(|entry| self.traces.contains_key(&entry.name));
+        let here = hashes(&set)?;
+        match self.traces.iter().find(|(name, hash)| here.get(*name) != Some(hash)) {
+            Some((trace, _)) => Err(SubmissionError::OtherTrace { trace: trace.clone() }),
+            None => Ok(set),
+        }
+    }
+
+    /// What does not come out again in these rows.
+    #[must_use]
+    pub fn differences(&self, found: &[Row]) -> Vec<Difference> {
+        let same =
+            |row: &&Row, other: &Row| row.trace == other.trace && row.allocator == other.allocator;
+        let mut differences = Vec::new();
+        for row in &self.rows {
+            let now = found.iter().find(|other| same(other, row)).map(figures).unwrap_or_default();
+            for (place, (figure, submitted)) in figures(row).into_iter().enumerate() {
+                let found = now.get(place).map_or("nothing", |(_, value)| value);
+                if found != submitted {
+                    differences.push(Difference {
+                        trace: row.trace.clone(),
+                        allocator: row.allocator.clone(),
+                        figure,
+                        submitted,
+                        found: found.to_owned(),
+                    });
+                }
+            }
+        }
+        differences
+    }
+}
+
+/// The figures that come out the same on every machine.
+fn figures(row: &Row) -> Vec<(&'static str, String)> {
+    let number = |value: Option<u64>| value.map_or("none".to_owned(), |value| value.to_string());
+    vec![
+        ("live_peak_bytes", row.live_peak_bytes.to_string()),
+        ("reserved_peak_bytes", row.reserved_peak_bytes.to_string()),
+        ("card", row.card.clone().unwrap_or_else(|| "none".to_owned())),
+        ("driver_calls", row.driver_calls.to_string()),
+        ("driver_once_ns", number(row.driver_once_ns)),
+        ("driver_step_ns", number(row.driver_step_ns)),
+        ("requests", row.requests.to_string()),
+    ]
+}
+
+/// The hash of each trace's file.
+fn hashes(set: &Set) -> Result<BTreeMap<String, String>, SubmissionError> {
+    let hash = |entry: &super::TraceEntry| {
+        let bytes = fs::read(&entry.file).map_err(|error| SubmissionError::Wrong {
+            file: entry.file.display().to_string(),
+            reason: format!("cannot be read: {error}"),
+        })?;
+        Ok((entry.name.clone(), format!("{:032x}", XxHash3_128::oneshot(&bytes))))
+    };
+    set.traces.iter().map(hash).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::data::tests::row;
+    use super::*;
+
+    fn submission(rows: Vec<Row>) -> Submission {
+        Submission {
+            format: FORMAT.to_owned(),
+            tool_version: String::new(),
+            set: "mine".to_owned(),
+            profile: "h200".to_owned(),
+            traces: BTreeMap::new(),
+            allocators: BTreeMap::new(),
+            rows,
+        }
+    }
+
+    #[test]
+    fn the_same_figures_reproduce_and_host_time_does_not_count() {
+        let submitted = submission(vec![row("a", "lake", 105, 50)]);
+        let now = Row { host_ns_per_request: Some(9.0), ..row("a", "lake", 105, 50) };
+        assert_eq!(submitted.differences(&[now]), []);
+    }
+
+    #[test]
+    fn a_figure_that_is_better_than_true_is_found() {
+        let submitted = submission(vec![row("a", "lake", 101, 50)]);
+        let differences = submitted.differences(&[row("a", "lake", 105, 50)]);
+        assert_eq!(differences.len(), 1);
+        let only = &differences[0];
+        assert_eq!((only.figure, only.submitted.as_str()), ("reserved_peak_bytes", "101"));
+        assert_eq!(only.found, "105");
+        assert_eq!(submitted.differences(&[]).len(), 7);
+    }
+}

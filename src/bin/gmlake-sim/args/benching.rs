@@ -1,0 +1,83 @@
+//! What `bench` takes.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+use gmlake::bench::Part;
+
+const EXAMPLES: &str = "\
+Examples:
+  gmlake-sim bench
+  gmlake-sim bench --allocators caching,lake --plugin ./libmine.so --export-plot front.svg
+  gmlake-sim bench --allocators lake --submit lake.json
+  gmlake-sim bench --check lake.json
+
+Exit codes: 0 success, 1 a submission does not reproduce, 2 wrong usage or input.";
+
+/// `gmlake-sim bench`
+#[derive(Debug, Parser)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct BenchArgs {
+    /// The set: small, or a list of traces of your own
+    #[arg(long, value_name = "SET", default_value = "small", help_heading = "Input")]
+    pub(crate) set: String,
+    /// Folder that the files of the set are in [default: here; for a list of your own, beside it]
+    #[arg(long, value_name = "FOLDER", help_heading = "Input")]
+    pub(crate) folder: Option<PathBuf>,
+    /// Only one part of the set: public, on which settings may be chosen, or blind
+    #[arg(long, value_name = "PART", help_heading = "Input")]
+    pub(crate) part: Option<PartName>,
+    /// Allocators to run [default: all]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', help_heading = "Allocators")]
+    pub(crate) allocators: Vec<String>,
+    /// Also run an allocator of your own: a shared library, see 'gmlake-sim help plugin'; may be repeated
+    #[arg(long, value_name = "LIBRARY", help_heading = "Allocators")]
+    pub(crate) plugin: Vec<PathBuf>,
+    /// Set an option of an allocator, such as lake.handle=16MiB; may be repeated
+    #[arg(long = "option", value_name = "ALLOCATOR.OPTION=VALUE", help_heading = "Allocators")]
+    #[arg(hide_short_help = true)]
+    pub(crate) option: Vec<String>,
+    /// Prices of driver calls: h200, h100, a100-paper, or a file of gmlake-replay calibrate
+    #[arg(long, value_name = "PROFILE", default_value = "h200", help_heading = "Device")]
+    #[arg(hide_short_help = true)]
+    pub(crate) profile: String,
+    /// Also show a table for each trace
+    #[arg(long, help_heading = "Output")]
+    pub(crate) each: bool,
+    /// Write a file that others can check
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) submit: Option<PathBuf>,
+    /// Run a submission again, and say whether its figures come out
+    #[arg(long, value_name = "FILE", help_heading = "Input")]
+    #[arg(conflicts_with_all = ["allocators", "option", "submit", "part", "profile"])]
+    #[arg(conflicts_with_all = ["each", "export_plot", "export_markdown"])]
+    pub(crate) check: Option<PathBuf>,
+    /// Draw memory against driver time, as .svg or .png
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) export_plot: Vec<PathBuf>,
+    /// Write the tables as Markdown
+    #[arg(long, value_name = "FILE", help_heading = "Output", hide_short_help = true)]
+    pub(crate) export_markdown: Vec<PathBuf>,
+    /// Threads to use, at most 256; 1 gives undisturbed host times [default: one for each core]
+    #[arg(long, value_name = "N", help_heading = "Output", hide_short_help = true)]
+    pub(crate) jobs: Option<NonZeroUsize>,
+}
+
+/// A part of a set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PartName {
+    /// Settings may be chosen on it
+    Public,
+    /// It only judges
+    Blind,
+}
+
+impl From<PartName> for Part {
+    fn from(name: PartName) -> Self {
+        match name {
+            PartName::Public => Self::Public,
+            PartName::Blind => Self::Blind,
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! `gmlake-sim bench`: every allocator on a set of traces, and submissions.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::bail;
+use gmlake::bench::{self, Bench, Set, Submission, chart, show};
+use gmlake::device::Profile;
+use gmlake::report::{Export, ImageFormat, section};
+use gmlake::sim::{Choice, RunCount, choose_with};
+
+use crate::args::BenchArgs;
+use crate::{Answer, terminal, work};
+
+/// Figures that do not come out, of which so many are named.
+const NAMED: usize = 10;
+
+pub(crate) fn main(args: &BenchArgs, json: bool) -> anyhow::Result<Answer> {
+    if let Some(file) = &args.check {
+        return check(args, file, json);
+    }
+    let outputs = Outputs::open(args)?;
+    let allocators = chosen(args, &args.allocators, &args.option)?;
+    let mut set = Set::open(&args.set, args.folder.as_deref())?;
+    if let Some(part) = args.part {
+        set = set.only(part.into());
+    }
+    let found = run(args, &set, &allocators, &args.profile)?;
+    let sections = show::sections(&found, args.each);
+    if json {
+        terminal::print_json("bench", &found)?;
+    } else {
+        terminal::print(&section::text(&sections, terminal::look()))?;
+    }
+    outputs.finish(&found, &set, &allocators, &sections)?;
+    Ok(Answer::Yes)
+}
+
+/// The allocators: all, or those named, and the plug-ins.
+fn chosen(args: &BenchArgs, names: &[String], options: &[String]) -> anyhow::Result<Vec<Choice>> {
+    let plug_ins = args.plugin.iter().map(|file| gmlake::plugin::load(file));
+    let plug_ins = plug_ins.collect::<Result<Vec<_>, _>>()?;
+    let all = ["all".to_owned()];
+    Ok(choose_with(&plug_ins, if names.is_empty() { &all } else { names }, options)?)
+}
+
+fn run(args: &BenchArgs, set: &Set, allocators: &[Choice], profile: &str) -> anyhow::Result<Bench> {
+    let profile = Profile::open(profile)?;
+    let runs = Arc::new(RunCount::default());
+    let bar = work::progress(set.traces.len(), &runs);
+    let pool = work::pool(args.jobs)?;
+    let rows = pool.install(|| bench::run(set, allocators, &profile, &runs, |_| bar.inc(1)));
+    bar.finish_and_clear();
+    Ok(Bench::new(&set.name, &profile.name, rows?))
+}
+
+/// Runs a submission again.
+fn check(args: &BenchArgs, file: &Path, json: bool) -> anyhow::Result<Answer> {
+    let submission = Submission::open(file)?;
+    let names: Vec<String> = submission.allocators.keys().cloned().collect();
+    let is_unknown = |name: &&String| gmlake::allocator::find(name).is_none();
+    for library in &args.plugin {
+        gmlake::plugin::load(library)?;
+    }
+    if let Some(name) = names.iter().find(is_unknown) {
+        bail!("{}: {name} is a plug-in; give its library with --plugin", file.display());
+    }
+    let options = submission
+        .allocators
+        .iter()
+        .flat_map(|(name, options)| options.iter().map(move |option| format!("{name}.{option}")));
+    let allocators = chosen(args, &names, &options.collect::<Vec<_>>())?;
+    let set = submission.traces_of(Set::open(&args.set, args.folder.as_deref())?)?;
+    let found = run(args, &set, &allocators, &submission.profile)?;
+    let differences = submission.differences(&found.rows);
+    let figures = submission.rows.len();
+    if json {
+        terminal::print_json("bench", &serde_json::json!({ "differences": differences }))?;
+    } else if differences.is_empty() {
+        terminal::print(&format!(
+            "{}: reproduces: {} of {} on {} of the set {}",
+            file.display(),
+            counted(figures, "row"),
+            counted(names.len(), "allocator"),
+            counted(set.traces.len(), "trace"),
+            set.name
+        ))?;
+    } else {
+        let one = |d: &bench::Difference| {
+            let bench::Difference { trace, allocator, figure, submitted, found } = d;
+            format!("{trace}: {allocator}: {figure} is {found}, submitted as {submitted}")
+        };
+        let lines: Vec<String> = differences.iter().take(NAMED).map(one).collect();
+        let count = counted(differences.len(), "figure");
+        let verb = if differences.len() == 1 { "differs" } else { "differ" };
+        let head = format!("{}: does not reproduce: {count} {verb}", file.display());
+        terminal::print(&format!("{head}\n{}", lines.join("\n")))?;
+    }
+    Ok(if differences.is_empty() { Answer::Yes } else { Answer::No })
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// What is to be written besides the table.
+struct Outputs {
+    submission: Option<Export>,
+    plots: Vec<(Export, ImageFormat)>,
+    markdown: Vec<Export>,
+}
+
+impl Outputs {
+    /// Makes sure that the files can be written.
+    fn open(args: &BenchArgs) -> anyhow::Result<Self> {
+        let plot = |path: &PathBuf| Ok((Export::open(path)?, ImageFormat::of(path)?));
+        Ok(Self {
+            submission: args.submit.as_deref().map(Export::open).transpose()?,
+            plots: args.export_plot.iter().map(plot).collect::<anyhow::Result<_>>()?,
+            markdown: crate::export::open_all(&args.export_markdown)?,
+        })
+    }
+
+    fn finish(
+        self,
+        found: &Bench,
+        set: &Set,
+        allocators: &[Choice],
+        sections: &[gmlake::report::section::Section],
+    ) -> anyhow::Result<()> {
+        if let Some(file) = self.submission {
+            let named = |choice: &Choice| (choice.spec.name.to_owned(), choice.options.rows());
+            let allocators = allocators.iter().map(named).collect();
+            file.finish_json(&Submission::new(found, set, allocators)?)?;
+        }
+        for (file, format) in self.plots {
+            file.finish(|out| Ok(chart::write(found, format, out)?))?;
+        }
+        for file in self.markdown {
+            file.finish(|out| Ok(section::write_markdown(sections, out)?))?;
+        }
+        Ok(())
+    }
+}
