@@ -94,6 +94,15 @@ fn done<T>(value: T) -> Result<Result<T, DeviceError>, String> {
     Ok(Ok(value))
 }
 
+/// Makes a call that no device refuses, and that has no result.
+fn perform(
+    context: *mut c_void,
+    name: &str,
+    work: impl FnOnce(&mut dyn Device) -> Result<(), String>,
+) -> c_int {
+    call(context, name, None, |device| work(device).map(Ok))
+}
+
 fn size(size: u64) -> Result<Bytes, String> {
     let is_possible = (1..=MOST).contains(&size);
     is_possible.then_some(size).ok_or_else(|| format!("a size of {size} bytes"))
@@ -138,7 +147,10 @@ unsafe extern "C" fn malloc(context: *mut c_void, bytes: u64, out: *mut u64) -> 
 }
 
 unsafe extern "C" fn free(context: *mut c_void, at: u64) -> c_int {
-    call(context, "free", None, |device| done(device.free(address(at)?)))
+    perform(context, "free", |device| {
+        device.free(address(at)?);
+        Ok(())
+    })
 }
 
 unsafe extern "C" fn reserve(context: *mut c_void, bytes: u64, out: *mut u64) -> c_int {
@@ -148,8 +160,9 @@ unsafe extern "C" fn reserve(context: *mut c_void, bytes: u64, out: *mut u64) ->
 }
 
 unsafe extern "C" fn unreserve(context: *mut c_void, at: u64, bytes: u64) -> c_int {
-    call(context, "unreserve", None, |device| {
-        done(device.unreserve(address(at)?, granules(bytes)?))
+    perform(context, "unreserve", |device| {
+        device.unreserve(address(at)?, granules(bytes)?);
+        Ok(())
     })
 }
 
@@ -160,7 +173,10 @@ unsafe extern "C" fn create(context: *mut c_void, bytes: u64, out: *mut u64) -> 
 }
 
 unsafe extern "C" fn release(context: *mut c_void, number: u64) -> c_int {
-    call(context, "release", None, |device| done(device.release(handle(number)?)))
+    perform(context, "release", |device| {
+        device.release(handle(number)?);
+        Ok(())
+    })
 }
 
 unsafe extern "C" fn map(context: *mut c_void, at: u64, number: u64) -> c_int {
@@ -177,11 +193,17 @@ unsafe extern "C" fn set_access(context: *mut c_void, at: u64, bytes: u64) -> c_
 }
 
 unsafe extern "C" fn unmap(context: *mut c_void, at: u64, bytes: u64) -> c_int {
-    call(context, "unmap", None, |device| done(device.unmap(address(at)?, granules(bytes)?)))
+    perform(context, "unmap", |device| {
+        device.unmap(address(at)?, granules(bytes)?);
+        Ok(())
+    })
 }
 
 unsafe extern "C" fn synchronize(context: *mut c_void) -> c_int {
-    call(context, "synchronize", None, |device| done(device.synchronize()))
+    perform(context, "synchronize", |device| {
+        device.synchronize();
+        Ok(())
+    })
 }
 
 unsafe extern "C" fn event_record(context: *mut c_void, number: u32, out: *mut u64) -> c_int {
@@ -197,11 +219,15 @@ unsafe extern "C" fn event_query(context: *mut c_void, event: u64, out: *mut c_i
 }
 
 unsafe extern "C" fn stream_wait_event(context: *mut c_void, number: u32, event: u64) -> c_int {
-    call(context, "stream_wait_event", None, |device| {
-        done(device.stream_wait(stream(number)?, fence(event)?))
+    perform(context, "stream_wait_event", |device| {
+        device.stream_wait(stream(number)?, fence(event)?);
+        Ok(())
     })
 }
 
 unsafe extern "C" fn event_destroy(context: *mut c_void, event: u64) -> c_int {
-    call(context, "event_destroy", None, |device| done(device.drop_fence(fence(event)?)))
+    perform(context, "event_destroy", |device| {
+        device.drop_fence(fence(event)?);
+        Ok(())
+    })
 }

@@ -4,7 +4,7 @@
       └─ EngineCore ─▶ get_kv_cache_configs: bytes and tokens of the KV cache, or its refusal
            └─ Worker ─▶ init_device, load_model, determine_available_memory, capture_model: weights, peak, graphs
 
-Each may be in a process of its own. The functions are those of vLLM's V1 engine, seen in 0.26 and 0.33. What a version
+Each may be in a process of its own. The functions are those of vLLM's V1 engine, seen in 0.26. What a version
 does not have leaves its number unknown, and nothing else.
 """
 
