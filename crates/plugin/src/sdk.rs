@@ -97,7 +97,7 @@ pub trait PlugIn: Default {
     }
 }
 
-/// The table of a plug-in, for [`export!`].
+/// The table of a plug-in, for [`export!`](crate::export).
 #[must_use]
 pub const fn table<P: PlugIn>() -> AllocatorTable {
     AllocatorTable {
