@@ -8,7 +8,7 @@ use crate::blame::{History, Loss, RecordedOom, Refusal};
 use crate::run::{Moment, Peak, RECORDED, RunSummary, StepSummary};
 use crate::sim::title_of;
 use crate::trace::Coverage;
-use crate::units::{Bytes, Grouped, Nanos, Size};
+use crate::units::{Bytes, Count, Nanos, Size};
 
 /// The runs of one trace, in the order of the table, and what they have in common.
 #[derive(Debug, Clone, Default)]
@@ -78,11 +78,10 @@ impl Comparison {
     pub fn about(&self) -> String {
         let events = self.runs.iter().map(|run| run.events).max().unwrap_or(0);
         let mut text = format!("{}, device {}: ", self.file, self.device);
-        text += &format!("{} event{}", Grouped(events), if events == 1 { "" } else { "s" });
+        text += &Count(events, "event").to_string();
         match self.steps().len() {
             0 => {}
-            1 => text += " in 1 step",
-            steps => text += &format!(" in {steps} steps"),
+            steps => text += &format!(" in {}", Count(steps as u64, "step")),
         }
         if self.span_us > 0 {
             text += &format!(", {}", Nanos(self.span_us as f64 * 1e3));

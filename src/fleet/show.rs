@@ -5,7 +5,7 @@ use super::data::{CardCount, FleetJob, FleetSummary, FleetTotal, JobPeak};
 use crate::report::section::Section;
 use crate::run::RECORDED;
 use crate::trace::Bounded;
-use crate::units::{Bytes, Grouped, Nanos, Size};
+use crate::units::{Bytes, Count, Grouped, Nanos, Size};
 
 /// Everything that is shown of a fleet.
 #[must_use]
@@ -31,7 +31,7 @@ pub fn headline(fleet: &FleetSummary) -> String {
 
 /// The sentences: what would help, what a setting alone would do, what the fleet is, how far that is known.
 pub(crate) fn clauses(fleet: &FleetSummary) -> Vec<String> {
-    let (ranks, jobs) = (counted(fleet.ranks, "rank"), counted(fleet.jobs, "job"));
+    let (ranks, jobs) = (Count(fleet.ranks, "rank"), Count(fleet.jobs, "job"));
     let what = format!("{ranks} in {jobs}, {} requests and frees", Grouped(fleet.events));
     let Some(reference) = fleet.totals.first() else { return vec![format!("{what}.")] };
     let best = best(fleet, reference);
@@ -96,14 +96,10 @@ fn caution(fleet: &FleetSummary) -> Option<String> {
         1 => ("was", "its job needs"),
         _ => ("were", "their jobs need"),
     };
-    let of = format!("{} of {}", Grouped(incomplete), counted(ranks, "rank"));
+    let of = format!("{} of {}", Grouped(incomplete), Count(ranks, "rank"));
     Some(format!(
         "{of} {what} not recorded completely: what {whose} is at least what is shown, and the card is unknown."
     ))
-}
-
-fn counted(count: u64, what: &str) -> String {
-    format!("{} {what}{}", Grouped(count), if count == 1 { "" } else { "s" })
 }
 
 fn totals(fleet: &FleetSummary) -> Section {

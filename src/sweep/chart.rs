@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   GiB │╲                        fragment_limit                    each cell is labelled with its value;
-//!       │ ╲___ gmlake              64 │ ▓▓ ▓▒ ▒▒ ░░              a cross marks runs that left requests out
+//!       │ ╲___ gmlake              64 │ ▓▓ ▓▒ ▒▒ ░░              a cross marks runs out of memory
 //!       │- - - - - caching          2 │ ▓▒ ▒▒ ▒░ ░░
 //!       └──────────────              └─────────────
 //!         2  4  8  16 MiB               24  40  80 GiB
@@ -187,7 +187,7 @@ impl Frame {
         pen.text(root, ((LEFT + end) / 2, HEIGHT as i32 - 18), &axis.name, &font)
     }
 
-    /// Draws a line, a dot for each run and a cross for each that left requests out; returns where it ends.
+    /// Draws a line, a dot for each run and a cross for each that ran out of memory; returns where it ends.
     fn curve<DB: DrawingBackend>(
         &self,
         root: &DrawingArea<DB, Shift>,
@@ -241,7 +241,7 @@ impl HeatMaps<'_> {
         let title = format!("{}: peak reserved memory", panel.name);
         let legend = "darker is more; grey with a cross: requests were left out";
         pen.title(area, &title, legend)?;
-        // Who left requests out did less, and is no measure for the others.
+        // Who refused requests did less, and is no measure for the others.
         let served = panel.rows.iter().filter(|row| row.oom_count == 0);
         let range = served.fold((f64::MAX, 0.0), |(least, most): (f64, f64), row| {
             (least.min(gib(row)), most.max(gib(row)))
@@ -334,7 +334,7 @@ fn heading<DB: DrawingBackend>(
     let first = sweep.rows.first().map_or("", |row| title_of(&row.file));
     let more = sweep.rows.iter().any(|row| Some(&row.file) != sweep.rows.first().map(|r| &r.file));
     let files = if more { String::new() } else { format!("{first}; ") };
-    let text = format!("{files}a cross marks runs that left requests out");
+    let text = format!("{files}a cross marks runs out of memory");
     pen.title(root, title, &text)
 }
 

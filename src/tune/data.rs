@@ -75,7 +75,7 @@ impl Tried {
         own != others && own.iter().zip(&others).all(|(own, other)| own <= other)
     }
 
-    /// Whether this needs noticeably more memory than `other`, or leaves more requests out.
+    /// Whether this needs noticeably more memory than `other`, or refuses more requests.
     #[must_use]
     pub fn is_worse_than(&self, other: &Self) -> bool {
         const NOTICEABLE: f64 = 1.05;

@@ -146,9 +146,26 @@ impl fmt::Display for Grouped {
     }
 }
 
+/// Prints how many there are: `Count(1, "rank")` is `1 rank`, `Count(2048, "rank")` is `2,048 ranks`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Count<'w>(pub u64, pub &'w str);
+
+impl fmt::Display for Count<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(count, what) = *self;
+        write!(f, "{} {what}{}", Grouped(count), if count == 1 { "" } else { "s" })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_has_no_plural() {
+        assert_eq!(Count(1, "rank").to_string(), "1 rank");
+        assert_eq!([0, 2048].map(|n| Count(n, "rank").to_string()), ["0 ranks", "2,048 ranks"]);
+    }
 
     #[test]
     fn sizes_are_binary_whatever_the_suffix() {

@@ -1,5 +1,6 @@
 //! The command line, as it is typed.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -103,6 +104,9 @@ pub(crate) struct RunArgs {
     /// Device to take from the files [default: the only one with events]
     #[arg(long, value_name = "N")]
     pub(crate) trace_device: Option<u32>,
+    /// Snapshot to take from files with several, from 1 [default: the last of consecutive dumps]
+    #[arg(long, value_name = "N")]
+    pub(crate) snapshot: Option<NonZeroUsize>,
     /// Allocators to run, or 'all' [default: the usual ones, see 'gmlake-sim allocators']
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) allocators: Vec<String>,

@@ -101,7 +101,11 @@ fn plan(args: &RunArgs) -> Result<Plan> {
 
 /// Reads a trace; what its entries leave open is found by replaying the recording.
 fn open(path: &Path, args: &RunArgs) -> Result<Trace> {
-    let options = OpenOptions { device: args.trace_device, ..OpenOptions::default() };
+    let options = OpenOptions {
+        device: args.trace_device,
+        snapshot: args.snapshot,
+        ..OpenOptions::default()
+    };
     let opened = sim::open(path, &options)?;
     for warning in &opened.trace.warnings {
         eprintln!("gmlake-replay: {}: {warning}", path.display());

@@ -8,6 +8,7 @@ use gmlake::bench::{self, Bench, Set, Submission, chart, show};
 use gmlake::device::Profile;
 use gmlake::report::{Export, ImageFormat, section};
 use gmlake::sim::{Choice, RunCount, choose_with};
+use gmlake::units::Count;
 
 use crate::args::BenchArgs;
 use crate::{Answer, terminal, work};
@@ -80,9 +81,9 @@ fn check(args: &BenchArgs, file: &Path, json: bool) -> anyhow::Result<Answer> {
         terminal::print(&format!(
             "{}: reproduces: {} of {} on {} of the set {}",
             file.display(),
-            counted(figures, "row"),
-            counted(names.len(), "allocator"),
-            counted(set.traces.len(), "trace"),
+            Count(figures as u64, "row"),
+            Count(names.len() as u64, "allocator"),
+            Count(set.traces.len() as u64, "trace"),
             set.name
         ))?;
     } else {
@@ -91,16 +92,12 @@ fn check(args: &BenchArgs, file: &Path, json: bool) -> anyhow::Result<Answer> {
             format!("{trace}: {allocator}: {figure} is {found}, submitted as {submitted}")
         };
         let lines: Vec<String> = differences.iter().take(NAMED).map(one).collect();
-        let count = counted(differences.len(), "figure");
+        let count = Count(differences.len() as u64, "figure");
         let verb = if differences.len() == 1 { "differs" } else { "differ" };
         let head = format!("{}: does not reproduce: {count} {verb}", file.display());
         terminal::print(&format!("{head}\n{}", lines.join("\n")))?;
     }
     Ok(if differences.is_empty() { Answer::Yes } else { Answer::No })
-}
-
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// What is to be written besides the table.

@@ -6,7 +6,7 @@ use crate::compare::{Row, columns};
 use crate::plan::show::MOST_RANKS;
 use crate::report::section::Section;
 use crate::sim::title_of;
-use crate::units::{Grouped, Size};
+use crate::units::{Count, Grouped, Size};
 
 /// A table of the allocators, one of the ranks that hold most, and a sentence.
 #[must_use]
@@ -22,10 +22,10 @@ fn allocators(job: &JobComparison, labels: &[String]) -> Section {
     let events = job.ranks.iter().map(|rank| rank.comparison.runs.iter().map(|r| r.events).max());
     let events: u64 = events.map(Option::unwrap_or_default).sum();
     let title = format!(
-        "{}: {} ranks, {} events; of each allocator the rank that holds most",
+        "{}: {}, {}; of each allocator the rank that holds most",
         job.name,
-        Grouped(job.ranks.len() as u64),
-        Grouped(events)
+        Count(job.ranks.len() as u64, "rank"),
+        Count(events, "event")
     );
     let columns = columns(job.ranks.iter().flat_map(|rank| &rank.comparison.runs));
     let columns = columns.filter(|column| !column.is_detail());
@@ -76,7 +76,7 @@ fn verdict(job: &JobComparison, labels: &[String]) -> String {
         }
         Some(match spread.oom_ranks {
             0 => format!("{label} {} (rank {})", Size(run.reserved_peak_bytes), number(rank)),
-            ranks => format!("{label} runs out of memory in {} ranks", Grouped(ranks)),
+            ranks => format!("{label} runs out of memory in {}", Count(ranks, "rank")),
         })
     };
     let clauses: Vec<String> = labels.iter().filter_map(clause).collect();

@@ -6,7 +6,7 @@ use crate::blame::{RecordedOom, Shortfall};
 use crate::compare::comparison::Comparison;
 use crate::run::{RECORDED, RunSummary};
 use crate::trace::CoverageKind;
-use crate::units::{Bytes, Grouped, Size};
+use crate::units::{Bytes, Count, Grouped, Size};
 
 /// Savings below this share are not worth a change.
 const NOTICEABLE: f64 = 0.01;
@@ -111,8 +111,7 @@ fn held(comparison: &Comparison) -> Option<String> {
     let mut text = format!("{who} {reserved} for {active} in use ({used:.1} %)");
     match run.oom_count {
         0 => {}
-        1 => text += " and left one request out",
-        ooms => text += &format!(" and left {} requests out", Grouped(ooms)),
+        ooms => text += &format!(" and refused {}", Count(ooms, "request")),
     }
     Some(text)
 }
@@ -285,7 +284,7 @@ mod tests {
         recorded.oom_count = 49;
         let runs = vec![recorded, run("caching", 42.69, 30.0), run("expandable", 32.07, 29.97)];
         insta::assert_snapshot!(clauses(&comparison("recorded", runs)), @r#"
-    job: PyTorch reserved 27.63 GiB for 27.30 GiB in use (98.8 %) and left 49 requests out;
+    job: PyTorch reserved 27.63 GiB for 27.30 GiB in use (98.8 %) and refused 49 requests;
     to serve all, expandable would need 32.07 GiB.
     "#);
     }

@@ -10,7 +10,7 @@ use super::data::{JobFit, JobPlan, Need, Plan, RankFit, Shortage, Verdict};
 use crate::report::section::Section;
 use crate::sim::title_of;
 use crate::trace::{Bounded, Coverage};
-use crate::units::{Grouped, Size};
+use crate::units::{Count, Grouped, Size};
 use gmlake_core::cards::Target;
 
 /// Rows of a table of ranks; the ranks that need most come first.
@@ -91,8 +91,12 @@ fn needs(job: &JobPlan, first: &Plan) -> Section {
     let mut title = format!("{}: ", job.name);
     let events: u64 = job.ranks.iter().map(|plan| plan.events).sum();
     title += &match job.ranks.len() {
-        1 => format!("{} events in {} steps", Grouped(events), first.steps),
-        ranks => format!("{ranks} ranks, {} events; the rank that needs most", Grouped(events)),
+        1 => format!("{} in {}", Count(events, "event"), Count(first.steps as u64, "step")),
+        ranks => format!(
+            "{}, {}; the rank that needs most",
+            Count(ranks as u64, "rank"),
+            Count(events, "event")
+        ),
     };
     let live = job.ranks.iter().map(|plan| plan.live_peak_bytes).max().unwrap_or(0);
     let is_lower_bound = job.coverage().is_lower_bound();
