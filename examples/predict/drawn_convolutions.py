@@ -10,7 +10,7 @@ import csv
 import random
 import sys
 
-COLUMNS = ["direction", "kind", "channels_last", "input", "weight", "output", "stride", "padding", "dilation"]
+COLUMNS = ["kind", "arguments"]
 CHANNELS = [1, 3, 4, 6, 12, 16, 24, 32, 48, 64, 80, 96, 128, 192, 256, 320, 384, 512, 768, 1024]
 SIDES = {1: (50, 30_000), 2: (7, 300), 3: (6, 96)}
 MOST = 1 << 30  # bytes of a tensor
@@ -52,11 +52,12 @@ def drawn(draw):
               "output": [batch, outside, *extra, *out]}
     if min(out) < 1 or any(bytes_of(shape) > MOST for shape in shapes.values()):
         return None
-    lists = {"stride": [*extra, *[stride] * dimensions], "dilation": [*extra, *[dilation] * dimensions],
-             "padding": [*[0] * len(extra), *[padding] * dimensions]}
+    lists = {"stride": [*extra, *[stride] * dimensions], "padding": [*[0] * len(extra), *[padding] * dimensions],
+             "dilation": [*extra, *[dilation] * dimensions]}
     texts = {name: "x".join(map(str, sizes)) for name, sizes in {**shapes, **lists}.items()}
-    return {"direction": draw.choice(["forward", "data", "weight"]), "kind": kind,
-            "channels_last": int(draw.random() < 0.3), **texts}
+    found = {"direction": draw.choice(["forward", "data", "weight"]), "type": kind,
+             "channels_last": int(draw.random() < 0.3), **texts}
+    return {"kind": "convolution", "arguments": " ".join(f"{name}={value}" for name, value in found.items())}
 
 
 def bytes_of(shape):

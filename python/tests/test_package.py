@@ -199,18 +199,19 @@ def test_the_command_line():
 
 
 def test_wrong_input_ends_every_command_with_2():
-    row = "forward,float32,0,1x2x3,4x2x1,1x4x3,{},0,1"
+    row = "convolution,direction=forward {}"
     with tempfile.TemporaryDirectory() as folder:
         def list_of(*lines):
             path = Path(folder, f"{len(lines)}{len(lines[0])}.csv")
             path.write_text("".join(f"{line}\n" for line in lines))
             return str(path)
 
-        header = "direction,kind,channels_last,input,weight,output,stride,padding,dilation"
+        header = "kind,arguments"
         for command, text in [
             (["measure", f"{folder}/absent.csv"], "absent.csv: No such file"),
-            (["measure", list_of("a,b", "1,2")], "no column 'direction'"),
-            (["measure", list_of(header, row.format("1"), row.format("one"))], "line 3: invalid stride 'one'"),
+            (["measure", list_of("a,b", "1,2")], "no column 'kind'"),
+            (["measure", list_of(header, row.format("type=float16"), row.format("$(x)"))], "line 3: invalid arguments 'd"),
+            (["measure", list_of(header, "magic,a=1")], "line 2: invalid kind 'magic'"),
             (["measure", "--seconds", "x", "layers.csv"], "--seconds"),
             (["run", "--conf", "fragment_limit", "x.py"], "invalid option 'fragment_limit'; expected NAME=VALUE"),
             (["mount", "--torch", f"{folder}/absent"], "absent: no PyTorch"),

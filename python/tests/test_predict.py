@@ -17,6 +17,7 @@ from pathlib import Path
 import gmlake.fleet
 from gmlake import measure
 from gmlake._imports import WhenImported
+from gmlake.measure import calls
 from gmlake.predict import (
     Problem,
     answer,
@@ -553,10 +554,10 @@ layer(torch.zeros(64, 64, 56, 56, device="cuda")).sum().backward()
 def test_a_convolution_that_was_not_measured_is_called_an_estimate():
     known, other = (predict(CONVOLUTION.format(outputs=outputs)) for outputs in (64, 77))
     counts = [each.rank["estimated_workspaces"] for each in (known, other)]
-    assert counts == [0, 1], counts
-    assert "estimates" not in known.err and "one kind of convolution are estimates" in other.err, other.err
+    assert counts == [{}, {"convolutions": 1}], counts
+    assert "estimates" not in known.err and "workspaces are estimates for convolutions (1)" in other.err, other.err
     elsewhere = predict(CONVOLUTION.format(outputs=64), "--gpu", "a100-80gb")
-    assert elsewhere.rank["estimated_workspaces"] == 1, elsewhere.err
+    assert elsewhere.rank["estimated_workspaces"] == {"convolutions": 1}, elsewhere.err
 
 
 def test_a_workspace_that_was_measured_takes_the_place_of_an_estimate():
@@ -564,20 +565,85 @@ def test_a_workspace_that_was_measured_takes_the_place_of_an_estimate():
         listed, table = f"{folder}/layers.csv", f"{folder}/table.csv"
         before = predict(CONVOLUTION.format(outputs=77), "--unknown", listed)
         rows = measure.read(listed)
-        assert len(rows) == len(before.rank["estimated_convolutions"]) > 0, rows
+        assert len(rows) == len(before.rank["estimated"]) > 0, rows
         large = 3 << 30
 
         def write(card):
-            measure.write(table, measure.TABLE, [dict(row, card=card, cudnn=91900, bytes=large) for row in rows])
+            of = {"card": card, "library": "cudnn", "version": 91900, "bytes": large}
+            measure.write(table, measure.TABLE, [{**row, **of} for row in rows])
 
         write("NVIDIA H200")
         known = predict(CONVOLUTION.format(outputs=77), "--workspaces", table)
-        assert known.rank["estimated_workspaces"] == 0 and "estimates" not in known.err, known.err
+        assert known.rank["estimated_workspaces"] == {} and "estimates" not in known.err, known.err
         assert known.rank["reserved_peak_bytes"] >= large > before.rank["reserved_peak_bytes"], known.rank
         write("another")
         other = predict(CONVOLUTION.format(outputs=77), "--workspaces", table)
         assert f"ignored {len(rows)} lines of --workspaces: they are for another card" in other.err, other.err
         assert other.rank["reserved_peak_bytes"] == before.rank["reserved_peak_bytes"]
+
+
+OF_EVERY_KIND = """
+import torch
+linalg, eye = torch.linalg, torch.eye(64, device="cuda")
+torch.fft.rfft(torch.zeros(64, 44100, device="cuda"))
+torch.fft.fftn(torch.zeros(4, 60, 70000, device="cuda"), dim=(1, 2))
+for run in linalg.cholesky, linalg.inv, linalg.qr, linalg.eigh, linalg.svdvals, linalg.ldl_factor:
+    run(eye)
+linalg.eigh(torch.eye(600, device="cuda"))
+linalg.svd(eye, driver="gesvda")
+sparse, dense = torch.eye(100).to_sparse_csr().cuda(), torch.zeros(100, 32, device="cuda")
+sparse @ dense, sparse @ dense[:, 0].contiguous(), sparse + sparse
+torch.sparse.mm(torch.eye(100).to_sparse().cuda(), dense)
+torch.sparse.sampled_addmm(sparse, dense, dense.t())
+for steps in 10, 500:
+    network = torch.nn.LSTM(16, 512, 2, dropout=0.1).cuda()
+    network(torch.zeros(steps, 4, 16, device="cuda"))[0].sum().backward()
+lengths = torch.tensor([7, 5, 2])
+packed = torch.nn.utils.rnn.pack_padded_sequence(torch.zeros(7, 3, 16, device="cuda"), lengths)
+torch.nn.GRU(16, 32, bidirectional=True).cuda()(packed)
+scores = torch.zeros(50, 4, 20, device="cuda").log_softmax(2)
+torch._cudnn_ctc_loss(scores, torch.ones(37, dtype=torch.int32), [50] * 4, [10, 10, 9, 8], 0, False, False)
+x = torch.zeros(4, 16, 8, 8, device="cuda", requires_grad=True).to(memory_format=torch.channels_last)
+torch.nn.BatchNorm2d(16).cuda()(x).sum().backward()
+torch.nn.Conv1d(16, 33, 5).cuda()(torch.zeros(2, 16, 777, device="cuda")).sum().backward()
+"""
+
+
+def test_every_kind_is_listed_measured_and_then_known():
+    """On the virtual GPU the libraries answer by our rules, so a table measured there changes nothing but what is known."""
+    with tempfile.TemporaryDirectory() as folder:
+        listed, table, after = (f"{folder}/{name}.csv" for name in ("listed", "table", "after"))
+        before = predict(OF_EVERY_KIND, "--unknown", listed)
+        kinds = {row["kind"] for row in measure.read(listed)}
+        assert kinds == set(measure.KINDS), kinds ^ set(measure.KINDS)
+        shares = {share["source"]: share["why"] for share in before.rank["interval"]}
+        for what in "recurrent layers", "Fourier transforms", "decompositions", "sparse matrices", "convolutions":
+            assert what in before.rank["estimated_workspaces"] and what in shares["workspaces"], (what, shares)
+
+        os.mkdir(f"{folder}/links")
+        library.links(library.find(), f"{folder}/links")
+        virtual = library.environment(f"{folder}/links", pytorch.versions(), card="h200")
+        command = [sys.executable, "-m", "gmlake", "measure", listed, "--out", table]
+        done = subprocess.run(command, capture_output=True, text=True, env=virtual)
+        count = len(measure.read(listed))
+        assert done.stderr == f"gmlake: {count} of {count} operations measured\n", done.stderr
+        known = predict(OF_EVERY_KIND, "--workspaces", table, "--unknown", after)
+        assert measure.read(after) == [] and known.rank["estimated_workspaces"] == {}, known.err
+        assert known.rank["reserved_peak_bytes"] == before.rank["reserved_peak_bytes"]
+
+        # Every kind takes what the table says.
+        for kind in measure.KINDS:
+            rows = [dict(row, bytes=3 << 30 if row["kind"] == kind else row["bytes"])
+                    for row in measure.read(table, measure.TABLE)]
+            changed = f"{folder}/{kind}.csv"
+            measure.write(changed, measure.TABLE, rows)
+            assert predict(OF_EVERY_KIND, "--workspaces", changed).rank["reserved_peak_bytes"] >= 3 << 30, kind
+
+
+def test_lengths_have_their_sum_and_their_maximum():
+    for whole, longest, count in (37, 10, 4), (7, 7, 1), (40, 10, 4), (11, 10, 2):
+        found = calls.lengths(whole, longest, count)
+        assert (sum(found), max(found), found[0], len(found)) == (whole, longest, longest, count), found
 
 
 def test_what_is_no_table_of_workspaces_is_refused():
@@ -594,7 +660,8 @@ def test_estimates_widen_the_interval_and_measurements_narrow_it():
         listed, table = f"{folder}/layers.csv", f"{folder}/table.csv"
         estimated = predict(script, "--unknown", listed).rank
         rows = measure.read(listed)
-        measure.write(table, measure.TABLE, [dict(row, card="NVIDIA H200", cudnn=91900, bytes=0) for row in rows])
+        of = {"card": "NVIDIA H200", "library": "cudnn", "version": 91900, "bytes": 0}
+        measure.write(table, measure.TABLE, [{**row, **of} for row in rows])
         measured = predict(script, "--workspaces", table).rank
     shares = {share["source"]: share for share in estimated["interval"]}
     assert shares["workspaces"]["above"] > 0 and "convolutions" in shares["workspaces"]["why"], shares

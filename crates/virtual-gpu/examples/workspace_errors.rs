@@ -27,7 +27,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     )?;
     for path in std::env::args().skip(1) {
         for row in csv::Reader::from_path(path)?.deserialize::<Row>() {
-            writeln!(out, "{}", line(&row?)?)?;
+            let mut row = row?;
+            if row["kind"] == "convolution" {
+                let arguments = row["arguments"].clone();
+                let pairs = arguments.split(' ').filter_map(|pair| pair.split_once('='));
+                row.extend(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())));
+                writeln!(out, "{}", line(&row)?)?;
+            }
         }
     }
     Ok(())
@@ -55,7 +61,7 @@ fn line(row: &Row) -> Result<String, Box<dyn Error>> {
         "{},{},{},{dimensions},{groups},{taps},{},{},{},{basis:?},{tensors},{bytes},{low},\
          {high},{}",
         text("direction"),
-        text("kind"),
+        text("type"),
         text("channels_last"),
         text("input"),
         text("weight"),
@@ -76,8 +82,8 @@ fn convolution(row: &Row) -> Result<Convolution, Box<dyn Error>> {
     };
     Ok(Convolution {
         direction,
-        element: if row["kind"] == "float32" { 4 } else { 2 },
-        is_float16: row["kind"] == "float16",
+        element: if row["type"] == "float32" { 4 } else { 2 },
+        is_float16: row["type"] == "float16",
         channels_last: row["channels_last"] == "1" && sizes("input")?[1] > 1,
         input: sizes("input")?,
         weight: sizes("weight")?,

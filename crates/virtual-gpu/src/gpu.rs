@@ -1,6 +1,6 @@
 //! The virtual GPU of a process: its devices, and what a program has asked of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use rustc_hash::FxHashSet;
@@ -8,7 +8,9 @@ use serde_json::json;
 
 use super::host_memory::HostMemory;
 use super::post::Post;
-use super::workspace::{Asked, Basis, Guess, Guesses, Layer, Subject, Workspaces};
+use super::workspace::{
+    Asked, Basis, CONVOLUTIONS, Guess, Guesses, Layer, Question, Subject, Versions, Workspaces,
+};
 use super::{Addresses, Completion, Graphs, HostPace, Known, Memory, Properties, Timeline, Work};
 use gmlake_core::beside::{self, Beside, Uses};
 use gmlake_core::units::Bytes;
@@ -59,13 +61,14 @@ impl Conf {
         let tables = variable("GMLAKE_GPU_WORKSPACES").unwrap_or_default();
         let tables: Vec<_> =
             std::env::split_paths(&tables).filter(|path| !path.as_os_str().is_empty()).collect();
-        let workspaces =
-            Workspaces::read(tables.iter().map(PathBuf::as_path), &card.chip.reported, cudnn)?;
+        let versions = Versions { cudnn, cuda: number("GMLAKE_GPU_CUDA", 13_000)? as i32 };
+        let tables = tables.iter().map(PathBuf::as_path);
+        let workspaces = Workspaces::read(tables, &card.chip.reported, versions)?;
         Ok(Self {
             card,
             devices: number("GMLAKE_GPU_COUNT", 1)?.clamp(1, 64) as usize,
             completion,
-            cuda: number("GMLAKE_GPU_CUDA", 13_000)? as i32,
+            cuda: versions.cuda,
             cudnn,
             post: variable("GMLAKE_GPU_POST").map(PathBuf::from),
             workspaces,
@@ -112,8 +115,10 @@ pub struct VirtualGpu {
     launches: u64,
     unknown_reads: u64,
     unwritten: BTreeSet<String>,
-    /// Layers whose workspaces are estimates, and their convolutions as lines of text.
-    estimated: (FxHashSet<Layer>, BTreeSet<String>),
+    /// Layers of convolutions whose workspaces are estimates.
+    estimated_layers: FxHashSet<Layer>,
+    /// Workspaces that were not measured, as lines of text.
+    estimated: BTreeSet<String>,
     /// Workspaces that are not known.
     pub guesses: Guesses,
     next_object: u64,
@@ -140,7 +145,8 @@ impl VirtualGpu {
             launches: 0,
             unknown_reads: 0,
             unwritten: BTreeSet::new(),
-            estimated: Default::default(),
+            estimated_layers: FxHashSet::default(),
+            estimated: BTreeSet::new(),
             guesses: Guesses::default(),
             next_object: FIRST_OBJECT,
         }
@@ -233,24 +239,43 @@ impl VirtualGpu {
     }
 
     /// Bytes of workspace for a convolution: what a table of the user's says, or else our own. Ours was measured on
-    /// GPUs of Hopper's kind; all else is an estimate, and noted.
-    pub fn workspace(&mut self, asked: &Asked) -> Bytes {
-        let line = asked.to_string();
-        if let Some(bytes) = self.conf.workspaces.get(&line) {
+    /// GPUs of Hopper's kind; all else is an estimate.
+    pub fn convolution(&mut self, asked: &Asked) -> Bytes {
+        if let Some(bytes) = self.conf.workspaces.get(&Question::Convolution.line(asked)) {
             return bytes;
         }
         let is_hopper = self.conf.card.chip.capability == (9, 0);
         let it = &asked.convolution;
         let basis = if is_hopper { it.basis() } else { Basis::Rule };
         let bytes = it.workspace();
-        if basis != Basis::Measured {
-            self.estimated.0.extend(Layer::of(it));
-            self.estimated.1.insert(line);
-            let (ends, chances) = it.spread(basis, bytes);
-            let guess = Guess { what: "convolutions", bytes, ends, chances };
-            self.guesses.note(Subject::Convolution(asked.clone()), guess);
+        if basis == Basis::Measured {
+            return bytes;
         }
-        bytes
+        self.estimated_layers.extend(Layer::of(it));
+        let (ends, chances) = it.spread(basis, bytes);
+        let guess = Guess { what: CONVOLUTIONS, bytes, ends, chances };
+        self.workspace(Subject::Convolution(asked.clone()), guess)
+    }
+
+    /// Bytes of workspace: what a table of the user's says, or else an estimate, which is noted.
+    pub fn workspace(&mut self, subject: Subject, guess: Guess) -> Bytes {
+        if let Some(line) = subject.line() {
+            if let Some(bytes) = self.conf.workspaces.get(&line) {
+                return bytes;
+            }
+            self.estimated.insert(line);
+        }
+        self.guesses.note(subject, guess);
+        guess.bytes
+    }
+
+    /// How many workspaces of each kind are estimates that may be wrong.
+    fn estimated_kinds(&self) -> BTreeMap<&'static str, usize> {
+        let mut counts = self.guesses.counts();
+        if !self.estimated_layers.is_empty() {
+            counts.insert(CONVOLUTIONS, self.estimated_layers.len());
+        }
+        counts
     }
 
     /// The most memory that was ever in use, on the device that used most.
@@ -270,8 +295,8 @@ impl VirtualGpu {
             "beside": self.beside(),
             "contested": self.timeline.contested(),
             "unwritten": self.unwritten,
-            "estimated_workspaces": self.estimated.0.len(),
-            "estimated": self.estimated.1,
+            "estimated_kinds": self.estimated_kinds(),
+            "estimated": self.estimated,
             "guesses": self.guesses.rows().collect::<Vec<_>>(),
             "guesses_used": self.guesses.runs(),
             "workspaces_of_others": self.conf.workspaces.of_others,

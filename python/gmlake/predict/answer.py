@@ -13,7 +13,7 @@ from . import Problem, others
 from .facts import Need
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from .facts import Rank
     from .order import Order, Ranks, Task
@@ -122,7 +122,7 @@ def notes_of(rank: Rank, order: Order) -> Iterator[str]:
     if rank.estimated_workspaces:
         yield estimates(rank.estimated_workspaces)
     if rank.workspaces_of_others:
-        yield f"ignored {rank.workspaces_of_others} lines of --workspaces: they are for another card or cuDNN"
+        yield f"ignored {rank.workspaces_of_others} lines of --workspaces: they are for another card or version"
     lacking = [name for name in rank.unwritten if name != others.ASKED]
     if lacking:
         yield f"the virtual GPU lacks {listed(lacking)}, so the script got an error"
@@ -185,11 +185,11 @@ def host_of(rank: Rank) -> Iterator[str]:
                "to what PyTorch reserves")
 
 
-def estimates(layers: int) -> str:
+def estimates(kinds: Mapping[str, int]) -> str:
     """Workspaces that were not measured."""
-    of = "one kind" if layers == 1 else f"{layers} kinds"
-    return (f"cuDNN's workspaces for {of} of convolution are estimates, so reserved memory may be off by a few "
-            "per cent; list them with --unknown FILE for python -m gmlake measure")
+    of = listed([f"{what} ({count})" for what, count in sorted(kinds.items())])
+    return (f"workspaces are estimates for {of}, so reserved memory may be off by a few per cent; list them with "
+            "--unknown FILE for python -m gmlake measure")
 
 
 def shared_notes(ranks: Sequence[Rank], order: Order) -> Iterator[str]:
@@ -197,9 +197,10 @@ def shared_notes(ranks: Sequence[Rank], order: Order) -> Iterator[str]:
     places = sorted({read["place"] for rank in ranks for read in rank.unknown_reads or []})
     if places:
         yield f"scripts read values that only a kernel could compute, and got {order.assume}, at {listed(places)}"
-    layers = max((rank.estimated_workspaces for rank in ranks), default=0)
-    if layers:
-        yield estimates(layers)
+    kinds = {what: max(rank.estimated_workspaces.get(what, 0) for rank in ranks)
+             for rank in ranks for what in rank.estimated_workspaces}
+    if kinds:
+        yield estimates(kinds)
     lacking = sorted({name for rank in ranks for name in rank.unwritten})
     if lacking:
         yield f"the virtual GPU lacks {listed(lacking)}, so scripts got an error"

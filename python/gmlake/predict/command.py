@@ -92,7 +92,7 @@ def one(given: argparse.Namespace, workshop: Workshop, task: Task, folder: str) 
     for path in places(given, ranks, outputs):
         answer.write_json(path, "predict", content)
     if given.unknown:
-        lines = sorted({line for rank in found for line in rank.estimated_convolutions})
+        lines = sorted({line for rank in found for line in rank.estimated})
         measure.write(given.unknown, measure.COLUMNS, (dict(zip(measure.COLUMNS, line.split(","))) for line in lines))
     shown = answer.table(found)
     if given.json != "-" and shown:

@@ -47,11 +47,11 @@ class LibraryReport(TypedDict, total=False):
 
     contested: int  # answers to the script that depended on time
     unwritten: list[str]  # functions that the virtual GPU does not have
-    estimated_workspaces: int  # kinds of convolution
-    estimated: list[str]  # the convolutions, as in `measure`
+    estimated_kinds: dict[str, int]  # how many workspaces of each kind may be wrong
+    estimated: list[str]  # the operations that were not measured, as in `measure`
     guesses: list[Guess]
     guesses_used: list[tuple[int, int]]  # microseconds, and which
-    workspaces_of_others: int  # lines of tables that are of another card or cuDNN
+    workspaces_of_others: int  # lines of tables that are of another card or version
     host_peak_bytes: dict[str, int]
     beside: Beside
     host_pace: float | None  # seconds of a real GPU's host for one here
@@ -172,8 +172,8 @@ class Rank:
     own_runtimes: list[str] | None = None
     frameworks: list[str] | None = None
     unwritten: list[str] = field(default_factory=list)
-    estimated_workspaces: int = 0
-    estimated_convolutions: list[str] = field(default_factory=list)
+    estimated_workspaces: dict[str, int] = field(default_factory=dict)
+    estimated: list[str] = field(default_factory=list)
     workspaces_of_others: int = 0
     # Of the real machine's host, not of this one.
     pinned_peak_bytes: int | None = None

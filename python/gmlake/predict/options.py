@@ -79,7 +79,7 @@ def add_output(group: argparse._ActionsContainer) -> None:
            "core]")
     Order.add(group, OUTPUT)
     option("--out", metavar="DIR", help="folder for snapshots, logs, JSON and chart [default: none is kept]")
-    option("--unknown", metavar="FILE", help="list the convolutions whose workspace is only estimated, for "
+    option("--unknown", metavar="FILE", help="list the operations whose workspace was not measured, for "
            "python -m gmlake measure")
     option("--json", metavar="FILE", help="write the result as JSON, '-' for standard output")
 

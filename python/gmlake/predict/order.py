@@ -63,7 +63,7 @@ class Order:
     )
     workspaces: str | None = _option(
         GPU, "--workspaces", metavar="TABLE,...",
-        help="cuDNN's workspaces on this card, from python -m gmlake measure; several tables are merged",
+        help="workspaces of libraries on this card, from python -m gmlake measure; several tables are merged",
     )
     steps: int | None = _option(SCRIPT, "--steps", type=count, metavar="N", help="stop after N optimizer steps")
     assume: str = _option(

@@ -101,7 +101,7 @@ def notes(rank):
     if rank.get("unwritten"):
         yield f"lacks {', '.join(rank['unwritten'])};"
     if rank.get("estimated_workspaces"):
-        yield f"{rank['estimated_workspaces']} workspaces are estimates"
+        yield f"{sum(rank['estimated_workspaces'].values())} workspaces are estimates"
 
 
 if __name__ == "__main__":

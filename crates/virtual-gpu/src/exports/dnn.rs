@@ -176,7 +176,7 @@ fn get(of: u64, name: c_int, kind: c_int) -> Vec<u8> {
 /// Bytes for a plan. What is only an estimate is noted.
 fn workspace(plan: &Plan) -> u64 {
     match plan {
-        Plan::Convolution(asked) => gpu().workspace(asked),
+        Plan::Convolution(asked) => gpu().convolution(asked),
         Plan::Fused(between) => ATTENTION + between,
         Plan::Other => 0,
     }

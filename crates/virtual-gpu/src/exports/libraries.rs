@@ -4,6 +4,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
+use crate::exports::signatures;
 use crate::exports::state::{self, put};
 use crate::workspace::{Guess, Subject, decomposition};
 
@@ -38,6 +39,9 @@ pub(crate) use no_workspace;
 
 /// The size of a workspace that a function asks for and that is about to be used, in bytes or elements.
 pub fn ask(name: &'static str, arguments: &[usize], is_bytes: bool) -> u64 {
+    if !name.starts_with("cuso") && !name.starts_with("cusparse") {
+        return 0;
+    }
     let arguments: Vec<u64> = arguments.iter().map(|&it| it as u64).collect();
     let (bytes, low, high) = decomposition(name, &arguments);
     let element = match name.as_bytes().get("cusolverDn".len()) {
@@ -48,11 +52,21 @@ pub fn ask(name: &'static str, arguments: &[usize], is_bytes: bool) -> u64 {
     };
     let bytes = bytes.next_multiple_of(element);
     let ends = (low.min(bytes), high.max(bytes));
-    let guess = Guess { what: "decompositions", bytes, ends, chances: (25, 25) };
-    let subject = Subject::Other(name, vec![bytes, low, high]);
-    state::guess(subject.clone(), guess);
+    let what = if name.starts_with("cuso") { DECOMPOSITIONS } else { SPARSE };
+    used(name, &arguments, Guess { what, bytes, ends, chances: (25, 25) }) / element
+}
+
+const DECOMPOSITIONS: &str = "decompositions";
+/// What operations of cuSPARSE are called in words.
+pub const SPARSE: &str = "sparse matrices";
+
+/// Bytes of a workspace that is about to be used: what was measured for these arguments, or the guess.
+pub fn used(name: &'static str, arguments: &[u64], guess: Guess) -> u64 {
+    let other = || Subject::Other(name, vec![guess.bytes, guess.ends.0, guess.ends.1]);
+    let subject = signatures::line(name, arguments).map_or_else(other, Subject::Line);
+    let bytes = state::workspace(subject.clone(), guess);
     state::ran(|| subject);
-    bytes / element
+    bytes
 }
 
 #[unsafe(no_mangle)]

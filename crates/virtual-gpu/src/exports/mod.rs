@@ -33,6 +33,7 @@ mod recurrent;
 mod reduction;
 mod runtime;
 mod shared;
+mod signatures;
 mod sparse;
 mod state;
 mod streams;

@@ -5,7 +5,7 @@
 
 use std::ffi::{c_float, c_int, c_void};
 
-use crate::workspace::{Cell, DROPOUT_STATES, Guess, Part, Recurrent, Subject};
+use crate::workspace::{Cell, DROPOUT_STATES, Guess, Pairs, Part, Question, Recurrent, Subject};
 use crate::{ALIGNED, Precision, Work};
 
 use crate::exports::dnn;
@@ -18,8 +18,18 @@ type Status = c_int;
 const SUCCESS: Status = 0;
 const BAD_PARAMETER: Status = 2000;
 
-/// Networks, and their element types. Their tokens and batch are not known before data is described.
-static NETWORKS: Objects<(Recurrent, c_int)> = Objects::new();
+/// A network as it was described. Its tokens and batch are not known before data is.
+#[derive(Clone)]
+struct Network {
+    network: Recurrent,
+    kind: c_int,
+    /// All that was said of it, as arguments of its line.
+    described: String,
+    /// The line by which its workspace was asked for last.
+    asked: Option<String>,
+}
+
+static NETWORKS: Objects<Network> = Objects::new();
 static DATA: Objects<Sequences> = Objects::new();
 /// Which share of values a dropout drops.
 static DROPOUTS: Objects<c_float> = Objects::new();
@@ -81,22 +91,22 @@ pub unsafe extern "C" fn cudnnDropoutGetStatesSize(_handle: *mut c_void, to: *mu
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnSetRNNDescriptor_v8(
     of: *mut c_void,
-    _algorithm: c_int,
-    cell: c_int,
-    _bias: c_int,
+    algorithm: c_int,
+    mode: c_int,
+    bias: c_int,
     direction: c_int,
-    _input_mode: c_int,
+    input_mode: c_int,
     kind: c_int,
-    _precision: c_int,
-    _math: c_int,
+    precision: c_int,
+    math: c_int,
     input: c_int,
     hidden: c_int,
     output: c_int,
     layers: c_int,
     dropout: *mut c_void,
-    _flags: u32,
+    flags: u32,
 ) -> Status {
-    let cell = match cell {
+    let cell = match mode {
         0 | 1 => Cell::Plain,
         2 => Cell::Lstm,
         3 => Cell::Gru,
@@ -116,7 +126,24 @@ pub extern "C" fn cudnnSetRNNDescriptor_v8(
         dropout: DROPOUTS.get(dropout).is_some_and(|share| share > 0.0),
         element: element(kind),
     };
-    NETWORKS.set(of, (network, kind));
+    let settings = [
+        ("algorithm", algorithm),
+        ("mode", mode),
+        ("bias", bias),
+        ("direction", direction),
+        ("input_mode", input_mode),
+        ("type", kind),
+        ("precision", precision),
+        ("math", math),
+        ("input", input),
+        ("hidden", hidden),
+        ("output", output),
+        ("layers", layers),
+        ("dropout", network.dropout.into()),
+        ("flags", flags as c_int),
+    ];
+    let described = Pairs(&settings.map(|(name, value)| (name, value.into()))).to_string();
+    NETWORKS.set(of, Network { network, kind, described, asked: None });
     SUCCESS
 }
 
@@ -157,7 +184,7 @@ pub extern "C" fn cudnnDestroyRNNDataDescriptor(of: *mut c_void) -> Status {
 
 /// A network that runs on data.
 fn running(network: *mut c_void, data: *mut c_void) -> Option<Recurrent> {
-    let ((network, _), data) = (NETWORKS.get(network)?, DATA.get(data)?);
+    let (Network { network, .. }, data) = (NETWORKS.get(network)?, DATA.get(data)?);
     let Sequences { count: batch, longest: steps, tokens, is_packed: packed } = data;
     Some(Recurrent { tokens, batch, steps, packed, ..network })
 }
@@ -166,17 +193,14 @@ fn running(network: *mut c_void, data: *mut c_void) -> Option<Recurrent> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetRNNTempSpaceSizes(
     _handle: *mut c_void,
-    network: *mut c_void,
-    _mode: c_int,
+    of: *mut c_void,
+    is_training: c_int,
     data: *mut c_void,
     workspace: *mut usize,
     reserve: *mut usize,
 ) -> Status {
-    let Some(network) = running(network, data) else { return BAD_PARAMETER };
-    let bytes = network.workspace();
-    let (ends, chances) = network.spread(bytes);
-    let guess = Guess { what: "recurrent layers", bytes, ends, chances };
-    state::guess(Subject::Recurrent(network), guess);
+    let Some(network) = running(of, data) else { return BAD_PARAMETER };
+    let bytes = if workspace.is_null() { 0 } else { ask(of, &network, is_training) };
     for (to, bytes) in [(workspace, bytes), (reserve, network.reserve())] {
         if !to.is_null() {
             // SAFETY: the caller hands over places for the sizes.
@@ -186,13 +210,32 @@ pub unsafe extern "C" fn cudnnGetRNNTempSpaceSizes(
     SUCCESS
 }
 
+/// Bytes of the workspace of a network that runs on data; its line is kept.
+fn ask(of: *mut c_void, network: &Recurrent, is_training: c_int) -> u64 {
+    let Recurrent { packed, steps, batch, tokens, .. } = *network;
+    let runs = [
+        ("layout", packed.into()),
+        ("training", is_training.into()),
+        ("steps", steps as i64),
+        ("batch", batch as i64),
+        ("tokens", tokens as i64),
+    ];
+    let described = NETWORKS.get(of).map_or_else(String::new, |found| found.described);
+    let line = Question::Recurrent.line(format_args!("{described} {}", Pairs(&runs)));
+    NETWORKS.change(of, |found| found.asked = Some(line.clone()));
+    let bytes = network.workspace();
+    let (ends, chances) = network.spread(bytes);
+    let guess = Guess { what: "recurrent layers", bytes, ends, chances };
+    state::workspace(Subject::Line(line), guess)
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetRNNWeightSpaceSize(
     _handle: *mut c_void,
     network: *mut c_void,
     to: *mut usize,
 ) -> Status {
-    let Some((network, _)) = NETWORKS.get(network) else { return BAD_PARAMETER };
+    let Some(Network { network, .. }) = NETWORKS.get(network) else { return BAD_PARAMETER };
     // SAFETY: the caller hands over a place for the size.
     unsafe { put(to, network.weights() as usize) }
 }
@@ -211,7 +254,7 @@ pub unsafe extern "C" fn cudnnGetRNNWeightParams(
     bias: *mut c_void,
     bias_at: *mut *mut c_void,
 ) -> Status {
-    let Some((network, kind)) = NETWORKS.get(network) else { return BAD_PARAMETER };
+    let Some(Network { network, kind, .. }) = NETWORKS.get(network) else { return BAD_PARAMETER };
     let (layer, which) = (size(layer), size(which));
     let wanted = [
         (matrix, matrix_at, network.matrix(layer, which)),
@@ -239,9 +282,10 @@ fn described(part: Part, kind: c_int) -> Tensor {
 }
 
 /// A way through a network, forwards or backwards: each weight is multiplied with each token.
-fn run(handle: *mut c_void, network: *mut c_void, data: *mut c_void) -> Status {
-    let Some(network) = running(network, data) else { return BAD_PARAMETER };
-    state::ran(|| Subject::Recurrent(network));
+fn run(handle: *mut c_void, of: *mut c_void, data: *mut c_void) -> Status {
+    let Some(network) = running(of, data) else { return BAD_PARAMETER };
+    let asked = NETWORKS.get(of).and_then(|found| found.asked).unwrap_or_default();
+    state::ran(|| Subject::Line(asked));
     let products = network.tokens as f64 * (network.weights() / network.element) as f64;
     let results = (network.tokens * network.output) as f64;
     let precision = if network.element == 2 { Precision::Half } else { Precision::Tensor32 };

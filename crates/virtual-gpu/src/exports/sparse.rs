@@ -4,24 +4,46 @@
 //! are taken to lie at random, each place as likely as any other.
 //!
 //! Triangular solvers, products by blocks (BSR) and sampled products say that they need no workspace. That was not
-//! measured.
+//! measured. What can be is asked by `python -m gmlake measure`, but not how many values a product has.
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::workspace::{self, Sparse};
+use crate::workspace::{self, Guess, Sparse};
 
+use crate::exports::libraries::{self, SPARSE};
 use crate::exports::objects::Objects;
-use crate::exports::state::{self, put};
+use crate::exports::state::{self, number, put};
 
 /// `cusparseStatus_t`
 type Status = c_int;
 const SUCCESS: Status = 0;
 const INVALID_VALUE: Status = 3;
 
-/// Sparse matrices.
-static MATRICES: Objects<Sparse> = Objects::new();
-/// Columns of dense matrices.
-static DENSE: Objects<u64> = Objects::new();
+/// Sparse matrices, and what they are called in a line but for their sizes.
+static MATRICES: Objects<(Sparse, String)> = Objects::new();
+/// Columns of dense matrices and of vectors, and their words.
+static DENSE: Objects<(u64, String)> = Objects::new();
+
+/// A matrix or a vector as a word: what it is, and the numbers by which it was made.
+pub fn word(of: *const c_void) -> Option<String> {
+    let dense = || DENSE.get(of).map(|(_, word)| word);
+    let sparse = |(Sparse { rows, columns, nonzero }, kind): (Sparse, String)| {
+        let (format, kinds) = kind.split_once('/').unwrap_or_default();
+        format!("{format}/{rows}/{columns}/{nonzero}/{kinds}")
+    };
+    MATRICES.get(of).map(sparse).or_else(dense)
+}
+
+/// Bytes for an operation that is about to run, by a rule that is off by no more than this.
+fn ask<const N: usize>(name: &'static str, with: [u64; N], bytes: u64, off: u64) -> usize {
+    let ends = (bytes.saturating_sub(off), bytes + off);
+    libraries::used(name, &with, Guess { what: SPARSE, bytes, ends, chances: (5, 5) }) as usize
+}
+
+/// An integer as an argument of a call.
+fn int(value: c_int) -> u64 {
+    i64::from(value) as u64
+}
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseGetErrorString(code: Status) -> *const c_char {
@@ -30,10 +52,11 @@ pub extern "C" fn cusparseGetErrorString(code: Status) -> *const c_char {
 
 /// # Safety
 /// `to` can be written to.
-unsafe fn create(to: *mut *mut c_void, rows: i64, columns: i64, nonzero: i64) -> Status {
-    let [rows, columns, nonzero] = [rows, columns, nonzero].map(|count| count.max(0) as u64);
+unsafe fn create(to: *mut *mut c_void, sizes: [i64; 3], format: &str, kinds: &[c_int]) -> Status {
+    let [rows, columns, nonzero] = sizes.map(|count| count.max(0) as u64);
+    let kinds = kinds.iter().map(c_int::to_string).collect::<Vec<_>>().join("/");
     // SAFETY: as the caller promises.
-    unsafe { MATRICES.create(to, Sparse { rows, columns, nonzero }) }
+    unsafe { MATRICES.create(to, (Sparse { rows, columns, nonzero }, format!("{format}/{kinds}"))) }
 }
 
 #[unsafe(no_mangle)]
@@ -42,9 +65,15 @@ pub unsafe extern "C" fn cusparseCreateCoo(
     rows: i64,
     columns: i64,
     nonzero: i64,
+    _at_rows: *const c_void,
+    _at_columns: *const c_void,
+    _values: *const c_void,
+    index: c_int,
+    base: c_int,
+    kind: c_int,
 ) -> Status {
     // SAFETY: the caller hands over a place for the matrix.
-    unsafe { create(to, rows, columns, nonzero) }
+    unsafe { create(to, [rows, columns, nonzero], "coo", &[index, base, kind]) }
 }
 
 #[unsafe(no_mangle)]
@@ -53,9 +82,16 @@ pub unsafe extern "C" fn cusparseCreateCsr(
     rows: i64,
     columns: i64,
     nonzero: i64,
+    _offsets: *const c_void,
+    _at_columns: *const c_void,
+    _values: *const c_void,
+    offset: c_int,
+    index: c_int,
+    base: c_int,
+    kind: c_int,
 ) -> Status {
     // SAFETY: the caller hands over a place for the matrix.
-    unsafe { create(to, rows, columns, nonzero) }
+    unsafe { create(to, [rows, columns, nonzero], "csr", &[offset, index, base, kind]) }
 }
 
 #[unsafe(no_mangle)]
@@ -67,15 +103,37 @@ pub extern "C" fn cusparseDestroySpMat(of: *mut c_void) -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseCreateDnMat(
     to: *mut *mut c_void,
-    _rows: i64,
+    rows: i64,
     columns: i64,
+    leading: i64,
+    _values: *const c_void,
+    kind: c_int,
+    order: c_int,
 ) -> Status {
+    let word = format!("dense/{rows}/{columns}/{leading}/{kind}/{order}");
     // SAFETY: the caller hands over a place for the matrix.
-    unsafe { DENSE.create(to, columns.max(0) as u64) }
+    unsafe { DENSE.create(to, (columns.max(0) as u64, word)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusparseCreateDnVec(
+    to: *mut *mut c_void,
+    size: i64,
+    _values: *const c_void,
+    kind: c_int,
+) -> Status {
+    // SAFETY: the caller hands over a place for the vector.
+    unsafe { DENSE.create(to, (1, format!("vector/{size}/{kind}"))) }
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cusparseDestroyDnMat(of: *mut c_void) -> Status {
+    DENSE.forget(of);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDestroyDnVec(of: *mut c_void) -> Status {
     DENSE.forget(of);
     SUCCESS
 }
@@ -87,7 +145,7 @@ pub unsafe extern "C" fn cusparseSpMatGetSize(
     columns: *mut i64,
     nonzero: *mut i64,
 ) -> Status {
-    let Some(matrix) = MATRICES.get(of) else { return INVALID_VALUE };
+    let Some((matrix, _)) = MATRICES.get(of) else { return INVALID_VALUE };
     // SAFETY: the caller hands over places for all three.
     unsafe {
         put(rows, matrix.rows as i64);
@@ -100,70 +158,82 @@ pub unsafe extern "C" fn cusparseSpMatGetSize(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseSpMM_bufferSize(
     _handle: *mut c_void,
-    _a_op: c_int,
-    _b_op: c_int,
+    a_op: c_int,
+    b_op: c_int,
     _alpha: *const c_void,
     a: *mut c_void,
-    _b: *mut c_void,
+    b: *mut c_void,
     _beta: *const c_void,
     c: *mut c_void,
-    _compute: c_int,
+    compute: c_int,
     algorithm: c_int,
     to: *mut usize,
 ) -> Status {
     /// `CUSPARSE_SPMM_CSR_ALG2`
     const BY_ROWS: c_int = 6;
-    let Some(matrix) = MATRICES.get(a) else { return INVALID_VALUE };
-    let is_vector = DENSE.get(c) == Some(1);
+    let Some((matrix, _)) = MATRICES.get(a) else { return INVALID_VALUE };
+    let is_vector = DENSE.get(c).is_some_and(|(columns, _)| columns == 1);
     let bytes = if is_vector {
         matrix.vector_product()
     } else {
         matrix.dense_product(algorithm == BY_ROWS)
     };
+    let [a, b, c] = [a, b, c].map(|it| number(it));
+    let with = [0, int(a_op), int(b_op), 0, a, b, 0, c, int(compute), int(algorithm), 0];
     // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, bytes as usize) }
+    unsafe { put(to, ask("cusparseSpMM_bufferSize", with, bytes, bytes / 50 + 1024)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseSpMV_bufferSize(
     _handle: *mut c_void,
-    _op: c_int,
+    op: c_int,
     _alpha: *const c_void,
     a: *mut c_void,
-    _x: *mut c_void,
+    x: *mut c_void,
     _beta: *const c_void,
-    _y: *mut c_void,
-    _compute: c_int,
-    _algorithm: c_int,
+    y: *mut c_void,
+    compute: c_int,
+    algorithm: c_int,
     to: *mut usize,
 ) -> Status {
-    let Some(matrix) = MATRICES.get(a) else { return INVALID_VALUE };
+    let Some((matrix, _)) = MATRICES.get(a) else { return INVALID_VALUE };
+    let bytes = matrix.vector_product();
+    let [a, x, y] = [a, x, y].map(|it| number(it));
+    let with = [0, int(op), 0, a, x, 0, y, int(compute), int(algorithm), 0];
     // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, matrix.vector_product() as usize) }
+    unsafe { put(to, ask("cusparseSpMV_bufferSize", with, bytes, bytes / 50 + 1024)) }
 }
 
 /// The first step of a product of two sparse matrices.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseSpGEMM_workEstimation(
     _handle: *mut c_void,
-    _a_op: c_int,
-    _b_op: c_int,
+    a_op: c_int,
+    b_op: c_int,
     _alpha: *const c_void,
     a: *mut c_void,
-    _b: *mut c_void,
+    b: *mut c_void,
     _beta: *const c_void,
-    _c: *mut c_void,
-    _compute: c_int,
-    _algorithm: c_int,
+    c: *mut c_void,
+    compute: c_int,
+    algorithm: c_int,
     _plan: *mut c_void,
     to: *mut usize,
+    buffer: *mut c_void,
 ) -> Status {
-    let Some(a) = MATRICES.get(a) else { return INVALID_VALUE };
+    let Some((matrix, _)) = MATRICES.get(a) else { return INVALID_VALUE };
+    if !buffer.is_null() {
+        return SUCCESS;
+    }
+    let bytes = matrix.estimate();
+    let [a, b, c] = [a, b, c].map(|it| number(it));
+    let with = [0, int(a_op), int(b_op), 0, a, b, 0, c, int(compute), int(algorithm), 0, 0, 0];
     // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, a.estimate() as usize) }
+    unsafe { put(to, ask("cusparseSpGEMM_workEstimation", with, bytes, 2048)) }
 }
 
-/// The second step. After it the size of the product is known.
+/// The second step. After it the size of the product is known. Its workspace depends on where values lie.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseSpGEMM_compute(
     _handle: *mut c_void,
@@ -178,11 +248,18 @@ pub unsafe extern "C" fn cusparseSpGEMM_compute(
     _algorithm: c_int,
     _plan: *mut c_void,
     to: *mut usize,
+    buffer: *mut c_void,
 ) -> Status {
-    let (Some(a), Some(b)) = (MATRICES.get(a), MATRICES.get(b)) else { return INVALID_VALUE };
-    MATRICES.change(c, |product| product.nonzero = a.times(&b));
+    let (Some((a, _)), Some((b, _))) = (MATRICES.get(a), MATRICES.get(b)) else {
+        return INVALID_VALUE;
+    };
+    MATRICES.change(c, |(product, _)| product.nonzero = a.times(&b));
+    if !buffer.is_null() {
+        return SUCCESS;
+    }
+    let bytes = a.sparse_product(&b);
     // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, a.sparse_product(&b) as usize) }
+    unsafe { put(to, ask("cusparseSpGEMM_compute", [], bytes, bytes / 10)) }
 }
 
 /// Sums of two sparse matrices of one element type ask for a workspace alike.
@@ -190,15 +267,18 @@ macro_rules! sums {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
-            _handle: *mut c_void, rows: c_int, _columns: c_int, _alpha: *const c_void,
-            _a: *mut c_void, _a_nonzero: c_int, _a_values: *const c_void, _a_rows: *const c_int,
-            _a_columns: *const c_int, _beta: *const c_void, _b: *mut c_void, _b_nonzero: c_int,
+            _handle: *mut c_void, rows: c_int, columns: c_int, _alpha: *const c_void,
+            _a: *mut c_void, a_nonzero: c_int, _a_values: *const c_void, _a_rows: *const c_int,
+            _a_columns: *const c_int, _beta: *const c_void, _b: *mut c_void, b_nonzero: c_int,
             _b_values: *const c_void, _b_rows: *const c_int, _b_columns: *const c_int,
             _c: *mut c_void, _c_values: *const c_void, _c_rows: *const c_int,
             _c_columns: *const c_int, to: *mut usize,
         ) -> Status {
+            let [rows, columns, a, b] = [rows, columns, a_nonzero, b_nonzero].map(int);
+            let with = [0, rows, columns, 0, 0, a, 0, 0, 0, 0, 0, b, 0, 0, 0, 0, 0, 0, 0, 0];
+            let bytes = workspace::sparse_sum(rows);
             // SAFETY: the caller hands over a place for the size.
-            unsafe { put(to, workspace::sparse_sum(rows.max(0) as u64) as usize) }
+            unsafe { put(to, ask(stringify!($name), with, bytes, 0)) }
         }
     )*};
 }

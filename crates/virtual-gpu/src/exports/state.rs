@@ -215,9 +215,9 @@ pub fn work(on: Stream, work: Work) {
     gpu_now().work(on, work);
 }
 
-/// Notes a workspace of which not all is known. See [`ran`].
-pub fn guess(subject: Subject, guess: Guess) {
-    gpu().guesses.note(subject, guess);
+/// Bytes of a workspace: what was measured, or else the estimate, which is noted. See [`ran`].
+pub fn workspace(subject: Subject, guess: Guess) -> u64 {
+    gpu().workspace(subject, guess)
 }
 
 /// Notes that a workspace is in use now, if it is a guess.

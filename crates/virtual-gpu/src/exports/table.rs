@@ -181,7 +181,8 @@ table! {
             cudaIpcGetMemHandle cudaIpcOpenMemHandle;
         sparse:
             cusparseCcsrgeam2_bufferSizeExt cusparseCreateCoo cusparseCreateCsr cusparseCreateDnMat
-            cusparseDcsrgeam2_bufferSizeExt cusparseDestroyDnMat cusparseDestroySpMat
+            cusparseCreateDnVec cusparseDcsrgeam2_bufferSizeExt cusparseDestroyDnMat
+            cusparseDestroyDnVec cusparseDestroySpMat
             cusparseGetErrorString cusparseScsrgeam2_bufferSizeExt cusparseSpGEMM_compute
             cusparseSpGEMM_workEstimation cusparseSpMM_bufferSize cusparseSpMV_bufferSize
             cusparseSpMatGetSize cusparseXcsrgeam2Nnz cusparseZcsrgeam2_bufferSizeExt;
@@ -196,10 +197,10 @@ table! {
             cudaStreamGetCaptureInfo_v2 cudaStreamGetPriority cudaStreamIsCapturing cudaStreamQuery
             cudaStreamSynchronize cudaStreamWaitEvent cudaThreadExchangeStreamCaptureMode;
         tensors:
-            cudnnDestroyFilterDescriptor cudnnDestroyTensorDescriptor
-            cudnnGetBatchNormalizationBackwardExWorkspaceSize
-            cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize cudnnGetCTCLossWorkspaceSize
-            cudnnGetCTCLossWorkspaceSize_v8 cudnnGetFilterNdDescriptor cudnnGetTensorNdDescriptor
+            cudnnDestroyFilterDescriptor cudnnDestroyTensorDescriptor cudnnGetCTCLossWorkspaceSize
+            cudnnGetBatchNormalizationBackwardExWorkspaceSize cudnnGetCTCLossWorkspaceSize_v8
+            cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize cudnnGetFilterNdDescriptor
+            cudnnGetBatchNormalizationTrainingExReserveSpaceSize cudnnGetTensorNdDescriptor
             cudnnSetFilterNdDescriptor cudnnSetTensorNdDescriptor;
     }
     nothing {
@@ -262,7 +263,7 @@ table! {
         cusparseCbsrsv2_analysis cusparseCbsrsv2_solve cusparseCcsrgeam2 cusparseCsrSetPointers
         cusparseCsrSetStridedBatch cusparseDbsrmm cusparseDbsrmv cusparseDbsrsm2_analysis
         cusparseDbsrsm2_solve cusparseDbsrsv2_analysis cusparseDbsrsv2_solve cusparseDcsrgeam2
-        cusparseDestroy cusparseDestroyBsrsm2Info cusparseDestroyBsrsv2Info cusparseDestroyDnVec
+        cusparseDestroy cusparseDestroyBsrsm2Info cusparseDestroyBsrsv2Info
         cusparseDestroyMatDescr cusparseDnMatSetStridedBatch cusparseLtDenseDescriptorInit
         cusparseLtInit cusparseLtMatDescriptorDestroy cusparseLtMatmul
         cusparseLtMatmulAlgSelectionInit cusparseLtMatmulAlgSetAttribute
@@ -306,7 +307,7 @@ table! {
         cudnnCreatePoolingDescriptor cudnnCreateRNNDataDescriptor cudnnCreateRNNDescriptor
         cudnnCreateSpatialTransformerDescriptor cudnnCreateTensorDescriptor
         // cuSPARSE
-        cusparseCreate cusparseCreateBsrsm2Info cusparseCreateBsrsv2Info cusparseCreateDnVec
+        cusparseCreate cusparseCreateBsrsm2Info cusparseCreateBsrsv2Info
         cusparseCreateIdentityPermutation cusparseCreateMatDescr cusparseSpGEMM_createDescr
         cusparseSpSM_createDescr cusparseSpSV_createDescr
         // cuSOLVER
@@ -317,7 +318,6 @@ table! {
     no_workspace {
         cuCtxGetLimit(1: usize)
         cudaDeviceGetGraphMemAttribute(3: usize)
-        cudnnGetBatchNormalizationTrainingExReserveSpaceSize(6: usize)
         cusolverDnCgeqrf_bufferSize(6: c_int)
         cusolverDnCgesvd_bufferSize(4: c_int)
         cusolverDnCgesvdaStridedBatched_bufferSize(17: c_int)

@@ -4,10 +4,10 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::workspace::{BATCH_NORM, ctc_loss};
+use crate::workspace::{BATCH_NORM, Guess, Pairs, Question, Subject, ctc_loss, joined};
 
 use crate::exports::objects::Objects;
-use crate::exports::state::put;
+use crate::exports::state::{self, put};
 
 /// `cudnnStatus_t`
 type Status = c_int;
@@ -132,24 +132,49 @@ pub extern "C" fn cudnnDestroyFilterDescriptor(of: *mut c_void) -> Status {
     SUCCESS
 }
 
-/// The workspace of a CTC loss, from its probabilities: steps, sequences, alphabet.
-fn ctc_workspace(probabilities: *mut c_void) -> usize {
+/// Bytes of a workspace that is used at once, by a rule.
+fn ask(what: &'static str, line: String, bytes: u64, ends: (u64, u64)) -> usize {
+    let guess = Guess { what, bytes, ends, chances: (25, 25) };
+    let subject = Subject::Line(line);
+    let bytes = state::workspace(subject.clone(), guess);
+    state::ran(|| subject);
+    bytes as usize
+}
+
+/// The workspace of a CTC loss, from its probabilities: steps, sequences, alphabet. `labels` are the lengths of the
+/// sequences of labels, where the function that asks is told.
+fn ctc_workspace(probabilities: *mut c_void, algorithm: c_int, labels: Option<&[c_int]>) -> usize {
     let sizes = TENSORS.get(probabilities).unwrap_or_default().sizes;
     let [steps, batch, alphabet] = *sizes.as_slice() else { return 0 };
-    ctc_loss(steps.max(0) as u64, batch.max(0) as u64, alphabet.max(0) as u64) as usize
+    let (longest, all) = labels.map_or((-1, -1), |labels| {
+        let labels = labels.iter().map(|&length| i64::from(length));
+        (labels.clone().max().unwrap_or(0), labels.sum())
+    });
+    let arguments = [
+        ("steps", steps.into()),
+        ("batch", batch.into()),
+        ("alphabet", alphabet.into()),
+        ("algorithm", algorithm.into()),
+        ("longest", longest),
+        ("labels", all),
+    ];
+    let [steps, batch, alphabet] = [steps, batch, alphabet].map(|size| size.max(0) as u64);
+    let line = Question::CtcLoss.line(Pairs(&arguments));
+    let bytes = ctc_loss(steps, batch, alphabet);
+    ask("CTC losses", line, bytes, (bytes - bytes / 20, bytes + bytes / 20))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetCTCLossWorkspaceSize_v8(
     _handle: *mut c_void,
-    _algorithm: c_int,
+    algorithm: c_int,
     _loss: *mut c_void,
     probabilities: *mut c_void,
     _gradients: *mut c_void,
     to: *mut usize,
 ) -> Status {
     // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, ctc_workspace(probabilities)) }
+    unsafe { put(to, ctc_workspace(probabilities, algorithm, None)) }
 }
 
 #[unsafe(no_mangle)]
@@ -158,25 +183,41 @@ pub unsafe extern "C" fn cudnnGetCTCLossWorkspaceSize(
     probabilities: *mut c_void,
     _gradients: *mut c_void,
     _labels: *const c_int,
-    _label_lengths: *const c_int,
+    label_lengths: *const c_int,
     _input_lengths: *const c_int,
-    _algorithm: c_int,
+    algorithm: c_int,
     _loss: *mut c_void,
     to: *mut usize,
 ) -> Status {
-    // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, ctc_workspace(probabilities)) }
+    let batch = TENSORS.get(probabilities).and_then(|it| it.sizes.get(1).copied()).unwrap_or(0);
+    // SAFETY: the caller hands over a length for each sequence, and a place for the size.
+    unsafe {
+        let lengths = list(label_lengths, batch);
+        put(to, ctc_workspace(probabilities, algorithm, Some(&lengths)))
+    }
 }
 
 /// PyTorch chooses this `cudnnBatchNormMode_t` where channels are last; all others need no workspace.
 const CHANNELS_LAST: c_int = 2;
+
+/// The workspace of a batch normalization of a tensor, or what it keeps for the way back.
+fn batch_norm(mode: c_int, what: &str, of: *mut c_void, bytes: u64) -> usize {
+    let Some(Tensor { kind, sizes, .. }) = TENSORS.get(of) else { return 0 };
+    if mode != CHANNELS_LAST {
+        return 0;
+    }
+    let arguments = format!("what={what} type={kind} sizes={}", joined(&sizes));
+    // Five shapes took 9 KB to 1 MB.
+    let ends = if bytes == 0 { (0, 0) } else { (9 << 10, 1 << 20) };
+    ask("batch normalizations", Question::BatchNorm.line(arguments), bytes, ends)
+}
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
     _handle: *mut c_void,
     mode: c_int,
     _operations: c_int,
-    _x: *mut c_void,
+    x: *mut c_void,
     _z: *mut c_void,
     _y: *mut c_void,
     _scale: *mut c_void,
@@ -184,7 +225,7 @@ pub unsafe extern "C" fn cudnnGetBatchNormalizationForwardTrainingExWorkspaceSiz
     to: *mut usize,
 ) -> Status {
     // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, if mode == CHANNELS_LAST { BATCH_NORM.0 as usize } else { 0 }) }
+    unsafe { put(to, batch_norm(mode, "forward", x, BATCH_NORM.0)) }
 }
 
 #[unsafe(no_mangle)]
@@ -192,7 +233,7 @@ pub unsafe extern "C" fn cudnnGetBatchNormalizationBackwardExWorkspaceSize(
     _handle: *mut c_void,
     mode: c_int,
     _operations: c_int,
-    _x: *mut c_void,
+    x: *mut c_void,
     _y: *mut c_void,
     _dy: *mut c_void,
     _dz: *mut c_void,
@@ -202,5 +243,19 @@ pub unsafe extern "C" fn cudnnGetBatchNormalizationBackwardExWorkspaceSize(
     to: *mut usize,
 ) -> Status {
     // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, if mode == CHANNELS_LAST { BATCH_NORM.1 as usize } else { 0 }) }
+    unsafe { put(to, batch_norm(mode, "backward", x, BATCH_NORM.1)) }
+}
+
+/// What is kept for the way back: nothing, by our rule.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
+    _handle: *mut c_void,
+    mode: c_int,
+    _operations: c_int,
+    _activation: *mut c_void,
+    x: *mut c_void,
+    to: *mut usize,
+) -> Status {
+    // SAFETY: the caller hands over a place for the size.
+    unsafe { put(to, batch_norm(mode, "kept", x, 0)) }
 }

@@ -6,23 +6,38 @@
 //!   execute ─▶ ran   at this time      ─▶ report ─▶ `ends` finds the request in the recording
 //! ```
 
+use std::collections::BTreeMap;
+
 use gmlake_core::units::Bytes;
 use rustc_hash::FxHashMap;
 
-use super::{Asked, Fourier, Recurrent};
+use super::{Asked, Question};
 
 /// What a workspace is for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Subject {
-    /// A convolution of cuDNN's.
+    /// A convolution of cuDNN's: each run of it looks for it, so it is no line before it must be.
     Convolution(Asked),
-    /// A recurrent network of cuDNN's.
-    Recurrent(Recurrent),
-    /// A Fourier transform.
-    Fourier(Fourier),
-    /// Something else: the function that asks, and the numbers that it is given.
+    /// Anything else that can be measured: its line.
+    Line(String),
+    /// What cannot be measured: the function that asks, and the numbers that it is given.
     Other(&'static str, Vec<u64>),
 }
+
+impl Subject {
+    /// Its line, if it can be measured.
+    #[must_use]
+    pub fn line(&self) -> Option<String> {
+        match self {
+            Self::Convolution(asked) => Some(Question::Convolution.line(asked)),
+            Self::Line(line) => Some(line.clone()),
+            Self::Other(..) => None,
+        }
+    }
+}
+
+/// What convolutions are called in words.
+pub const CONVOLUTIONS: &str = "convolutions";
 
 /// Bytes that are not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +89,16 @@ impl Guesses {
         self.all.is_empty()
     }
 
+    /// How many guesses there are of each kind but convolutions, whose layers are counted elsewhere.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<&'static str, usize> {
+        let mut counts = BTreeMap::new();
+        for guess in self.all.iter().filter(|guess| guess.what != CONVOLUTIONS) {
+            *counts.entry(guess.what).or_default() += 1;
+        }
+        counts
+    }
+
     /// All guesses.
     pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
         let row =
@@ -105,5 +130,6 @@ mod tests {
         }
         assert_eq!(guesses.rows().collect::<Vec<_>>(), [("f", 10, 10, 20, 0, 9)]);
         assert_eq!(guesses.runs(), [(5, 0), (7, 0)]);
+        assert_eq!(guesses.counts().into_iter().collect::<Vec<_>>(), [("f", 1)]);
     }
 }

@@ -14,18 +14,22 @@ mod decomposition;
 mod fourier;
 mod guesses;
 mod measured;
+mod question;
 mod recurrent;
 mod sparse;
 mod spread;
+mod table;
 
-pub use asked::{Asked, COLUMNS, Workspaces};
+pub use asked::Asked;
 pub use convolution::{Convolution, Direction};
 pub use decomposition::decomposition;
 pub use fourier::Fourier;
-pub use guesses::{Guess, Guesses, Subject};
+pub use guesses::{CONVOLUTIONS, Guess, Guesses, Subject};
 pub use measured::{Basis, Kind, Layer, Point, UNIT, difference};
+pub use question::{Pairs, Question, joined};
 pub use recurrent::{Cell, Part, Recurrent};
 pub use sparse::{Sparse, sparse_sum};
+pub use table::{Versions, Workspaces};
 
 /// What a plan for attention asks for (forwards and backwards): the rest is added by PyTorch itself.
 /// Measured for 41 shapes: always this. Heads that share keys and values need more backwards (`exports/plan.rs`).
