@@ -4,11 +4,12 @@
 //! no events, so that it is no trace; but it says much, and `sim::blame::explain` reads it. Here it is only found.
 
 /// How a message about memory that ran out may begin, or go on.
-const MARKS: [&str; 18] = [
+const MARKS: [&str; 30] = [
     "out of memory. Tried to allocate",
     "Out of memory. Tried to allocate",
     "out of memory (MPS allocated",
-    "would exceed allowed memory",
+    "size larger than 4GB! Tried to allocate",
+    "Allocation on device",
     "total capacity of",
     "total capacty of",
     "total capacity;",
@@ -22,8 +23,23 @@ const MARKS: [&str; 18] = [
     "DefaultCPUAllocator: not enough memory",
     "UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY",
     "RESOURCE_EXHAUSTED: Out of memory",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUSOLVER_STATUS_ALLOC_FAILED",
+    "CUFFT_ALLOC_FAILED",
+    "Cuda failure 'out of memory'",
+    "Cuda failure 2 'out of memory'",
+    "Out of memory: Killed process",
+    "oom_kill event",
+    "ArrayMemoryError: Unable to allocate",
+    "No available memory for the cache blocks",
+    "is less than desired GPU memory utilization",
+    "than the available KV cache memory",
     SUMMARY,
 ];
+
+/// Words without any figure. They count where none of the others is: a log may have them in any line.
+const BARE_MARKS: [&str; 4] =
+    ["out of memory", "Out of memory", "OutOfMemoryError", "CUDA_ERROR_OUT_OF_MEMORY"];
 
 /// What every table of `memory_summary()` says in its head.
 const SUMMARY: &str = "memory summary, device ID";
@@ -41,7 +57,8 @@ pub fn find(bytes: &[u8]) -> Option<Box<str>> {
         return None;
     }
     let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(MOST)..]);
-    let first = MARKS.iter().filter_map(|mark| places_of(&text, mark).next()).min()?;
+    let first = |marks: &[&str]| marks.iter().filter_map(|of| places_of(&text, of).next()).min();
+    let first = first(&MARKS).or_else(|| first(&BARE_MARKS))?;
     let begin = text.floor_char_boundary(first.saturating_sub(BEFORE));
     let end = text.floor_char_boundary(first.saturating_add(BEHIND).min(text.len()));
     Some(text[begin..end].into())

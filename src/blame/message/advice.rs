@@ -27,7 +27,8 @@ pub(super) fn advice(findings: &[Finding], numbers: &Numbers) -> Vec<String> {
             }
         }
     }
-    let is_gpu = |finding: &Finding| !matches!(finding.cause, Cause::HostMemory | Cause::WrongSize);
+    let is_elsewhere = |cause| matches!(cause, Cause::HostMemory | Cause::WrongSize);
+    let is_gpu = |one: &Finding| !is_elsewhere(one.cause) && one.cause != Cause::ServerShare;
     if findings.iter().any(is_gpu) {
         out.push(RECORD.to_owned());
     }
@@ -65,6 +66,11 @@ fn about(cause: Cause, numbers: &Numbers) -> Vec<String> {
         Cause::OutsidePyTorch => &["Leave the driver some memory: a smaller batch, or \
              torch.cuda.set_per_process_memory_fraction below 1, so that PyTorch's cache does not \
              take everything. nvidia-smi shows whether other processes hold it"],
+        Cause::ServerShare => &[
+            "Raise gpu_memory_utilization if the GPU is free, lower max_model_len or max_num_seqs, choose \
+             fewer CUDA graphs (enforce_eager), or take more GPUs (tensor_parallel_size)",
+            "To try these without a GPU: python -m gmlake predict --serve",
+        ],
         Cause::HostMemory => &[
             "Use fewer DataLoader workers, load less at a time, or request more memory for the job (on \
              Windows, a larger page file)",

@@ -57,6 +57,11 @@ impl Amount {
         self.bytes.saturating_add(self.doubt)
     }
 
+    /// Nothing, if it may be nothing.
+    pub(super) fn above_doubt(self) -> Self {
+        if self.bytes > self.doubt { self } else { Self { bytes: 0, ..self } }
+    }
+
     /// Whether it is at least as much as `other`, however both were rounded.
     pub(super) fn surely_covers(self, other: Self) -> bool {
         self.least() >= other.most()

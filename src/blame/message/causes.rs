@@ -187,7 +187,14 @@ fn of_named(numbers: &Numbers, others: Amount) -> String {
     let named: Vec<String> =
         named.map(|(number, amount)| format!("process {number} holds {amount}")).collect();
     let named = if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) };
-    let mut text = format!("Other processes held {others} of this GPU{named}.");
+    let mut text = match numbers.this_at_most {
+        None => format!("Other processes held {others} of this GPU{named}."),
+        Some(_) => {
+            format!(
+                "Other processes held at least {others} of this GPU: one is this process{named}."
+            )
+        }
+    };
     if numbers.requested.is_some() {
         text += " Without them the request would have succeeded.";
     }
@@ -222,9 +229,14 @@ fn too_much(numbers: &Numbers) -> Option<Finding> {
         return Some(Finding { cause, is_certain: true, bytes, explanation });
     }
     let share = (allocated + requested).bytes as f64 / room.bytes.max(1) as f64;
+    let spare = room.less(allocated + requested).above_doubt();
+    let gain = match spare.bytes {
+        0 => "No setting of the allocator helps.".to_owned(),
+        _ => format!("No setting of the allocator gains more than the other {spare}."),
+    };
     let explanation = format!(
-        "The GPU is at its limit with any allocator: with the {requested} requested, {:.1} % of the \
-         {room} that PyTorch could use would be in live tensors. {allocated} were before.",
+        "The GPU is nearly full: with the {requested} requested, {:.1} % of the {room} that PyTorch \
+         could use would be in live tensors. {gain}",
         100.0 * share.min(1.0)
     );
     (share >= 1.0 - WORTH).then_some(Finding { cause, is_certain: false, bytes, explanation })

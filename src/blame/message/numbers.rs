@@ -45,6 +45,8 @@ pub(super) struct Numbers {
     pub(super) likely: Option<u64>,
     /// Memory of others that the driver named.
     pub(super) named: Vec<(u64, Amount)>,
+    /// The most that this process may hold, where several of those named may be this one.
+    pub(super) this_at_most: Option<Amount>,
 }
 
 /// A segment may be this much larger than what was requested.
@@ -65,6 +67,7 @@ impl Numbers {
         let mut starts = message.match_indices(REQUEST).map(|(at, _)| at).skip(1);
         let message = &message[..starts.next().unwrap_or(message.len())];
         let mut numbers = Self::of_message(message);
+        numbers.process = numbers.process.filter(|&process| numbers.may_hold(process));
         numbers.find_processes(message);
         numbers
     }
@@ -109,13 +112,24 @@ impl Numbers {
             let amount = Amount::read(rest).and_then(|(amount, _)| amount.sane());
             self.named.extend(amount.map(|amount| (number, amount)));
         }
-        let Some(held) = self.reserved().filter(|_| self.process.is_none()) else { return };
-        let fits: Vec<usize> =
-            (0..self.named.len()).filter(|&place| self.named[place].1.may_cover(held)).collect();
-        if let [only] = fits[..] {
-            let (number, amount) = self.named.remove(only);
-            (self.likely, self.process) = (Some(number), Some(amount));
+        if self.process.is_some() || self.reserved().is_none() {
+            return;
         }
+        let may_be_this = |place: &usize| self.may_hold(self.named[*place].1);
+        let fits: Vec<usize> = (0..self.named.len()).filter(may_be_this).collect();
+        match fits[..] {
+            [] => {}
+            [only] => {
+                let (number, amount) = self.named.remove(only);
+                (self.likely, self.process) = (Some(number), Some(amount));
+            }
+            _ => self.this_at_most = fits.iter().map(|&p| self.named[p].1).max_by_key(|a| a.bytes),
+        }
+    }
+
+    /// Whether a process that holds so much may be this one: in a container a driver may count none of its memory.
+    fn may_hold(&self, amount: Amount) -> bool {
+        self.reserved().is_none_or(|held| amount.may_cover(held))
     }
 
     /// What PyTorch held.
@@ -130,9 +144,10 @@ impl Numbers {
 
     /// What other processes held: all that is neither free nor this process's; else what the driver named.
     pub(super) fn others(&self) -> Option<Amount> {
+        let this = self.this_at_most.unwrap_or(Amount::exact(0));
         let named = self.named.iter().map(|&(_, amount)| amount).reduce(|a, b| a + b);
         let rest = || Some(self.total?.less(self.free?).less(self.process?));
-        named.or_else(rest)
+        named.map(|all| all.less(this)).or_else(rest).map(Amount::above_doubt)
     }
 
     /// What was neither free nor PyTorch's: the context of CUDA, libraries, other processes.

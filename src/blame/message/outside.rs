@@ -7,21 +7,27 @@ use super::amount::Amount;
 use crate::blame::data::{Finding, MessageCause as Cause};
 use crate::trace::text::{joined, places_of};
 
-const WORDS: [(&str, Cause, &str); 8] = [
+pub(super) const WORDS: [(&str, Cause, &str); 19] = [
     ("DefaultCPUAllocator: can't allocate memory", Cause::HostMemory, HOST),
     ("DefaultCPUAllocator: not enough memory", Cause::HostMemory, HOST),
+    ("ArrayMemoryError: Unable to allocate", Cause::HostMemory, HOST),
+    ("Out of memory: Killed process", Cause::HostMemory, HOST),
+    ("oom_kill event", Cause::HostMemory, HOST),
+    ("No available memory for the cache blocks", Cause::ServerShare, NO_CACHE),
+    ("is less than desired GPU memory utilization", Cause::ServerShare, NOT_FREE),
+    ("than the available KV cache memory", Cause::ServerShare, CONTEXT),
     (
         "CUBLAS_STATUS_ALLOC_FAILED",
         Cause::OutsidePyTorch,
         "cuBLAS found no memory for its workspace. It allocates from the driver and cannot use \
          PyTorch's free cache.",
     ),
-    (
-        "Failed to CUDA calloc",
-        Cause::OutsidePyTorch,
-        "NCCL found no memory for its buffers. It allocates from the driver and cannot use \
-         PyTorch's free cache.",
-    ),
+    ("CUDNN_STATUS_ALLOC_FAILED", Cause::OutsidePyTorch, LIBRARY),
+    ("CUSOLVER_STATUS_ALLOC_FAILED", Cause::OutsidePyTorch, LIBRARY),
+    ("CUFFT_ALLOC_FAILED", Cause::OutsidePyTorch, LIBRARY),
+    ("Failed to CUDA calloc", Cause::OutsidePyTorch, NCCL),
+    ("Cuda failure 'out of memory'", Cause::OutsidePyTorch, NCCL),
+    ("Cuda failure 2 'out of memory'", Cause::OutsidePyTorch, NCCL),
     (
         "RESOURCE_EXHAUSTED: Out of memory",
         Cause::OutsidePyTorch,
@@ -34,6 +40,17 @@ const WORDS: [(&str, Cause, &str); 8] = [
 
 const HOST: &str = "The memory of the machine ran out, not that of a GPU. A snapshot of GPU memory \
                     tells nothing about it.";
+const NCCL: &str = "NCCL found no memory for its buffers. It allocates from the driver and cannot use \
+                    PyTorch's free cache.";
+const LIBRARY: &str = "A library of CUDA found no memory for itself. It allocates from the driver and \
+                       cannot use PyTorch's free cache.";
+const NO_CACHE: &str = "vLLM keeps a share of the GPU for itself (gpu_memory_utilization), and weights, \
+                        activations and CUDA graphs took all of that share: nothing was left for the \
+                        KV cache.";
+const NOT_FREE: &str = "vLLM found less memory free than the share that it keeps for itself \
+                        (gpu_memory_utilization): other processes, or an earlier server, held the rest.";
+const CONTEXT: &str = "The KV cache that vLLM has room for is too small for one request of the longest \
+                       context (max_model_len).";
 const DRIVER: &str = "The driver ran out of memory outside PyTorch's allocator: for this process's \
                       context, a kernel's code or stack, or a library. This process or others had \
                       filled the device; the message has no figures.";

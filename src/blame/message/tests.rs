@@ -1,6 +1,6 @@
 //! Messages as people paste them, and what is true of each.
 
-use super::explain;
+use super::{PARTS, REQUESTS, explain, outside};
 use crate::blame::data::{Message, MessageCause as Cause};
 use crate::units::{Bytes, GIB, MIB};
 
@@ -161,6 +161,42 @@ fn what_is_not_known_is_not_said() {
     assert_eq!(causes(&of(part)), [Cause::OtherProcesses]);
     assert!(!of(part).findings[0].explanation.contains("request"));
     assert_eq!(causes(&of(&part.replace("3.62 MiB", "9.62 GiB"))), [Cause::Unknown]);
+}
+
+/// A text is found by the words that it is explained by.
+#[test]
+fn what_is_explained_is_found() {
+    let outside = outside::WORDS.iter().map(|(words, ..)| *words);
+    for words in outside.chain(REQUESTS).chain(PARTS) {
+        let text = format!("epoch 3\n{words} 1.00 GiB\n");
+        assert!(crate::trace::text::find(text.as_bytes()).is_some(), "{words}");
+    }
+    for bare in ["torch.OutOfMemoryError", "CUDA driver error: out of memory", "Out of memory"] {
+        let text = crate::trace::text::find(bare.as_bytes()).expect(bare);
+        assert_eq!(causes(&of(&text)), [Cause::Unknown], "{bare}");
+    }
+    let both = format!("avoids out of memory\n{}CUDA error: out of memory", "x\n".repeat(100_000));
+    let found = crate::trace::text::find(both.as_bytes()).expect("it is found");
+    assert!(found.contains("CUDA error"), "the words that say more count");
+}
+
+#[test]
+fn one_of_several_processes_may_be_this_one() {
+    let named = "Process 1 has 40.00 GiB memory in use. Process 2 has 38.00 GiB memory in use. ";
+    let found = of(&message("2.00 GiB", "1.00 GiB", named, "36.00 GiB", "512.00 MiB"));
+    assert_eq!(found.numbers.others_bytes, Some(38 * GIB));
+    assert!(found.findings[0].explanation.starts_with("Other processes held at least 38 GiB"));
+    // A driver that counts nothing for this process is not believed.
+    let nothing = "Including non-PyTorch memory, this process has 0 bytes memory in use. ";
+    let found = of(&message("2.00 GiB", "1.00 GiB", nothing, "77.00 GiB", "512.00 MiB"));
+    assert_eq!((found.numbers.process_bytes, causes(&found)), (None, vec![Cause::TooMuch]));
+}
+
+#[test]
+fn a_server_that_refuses_to_start_is_told_what_its_share_is() {
+    let found = of("ValueError: No available memory for the cache blocks. Try increasing ...");
+    assert_eq!(causes(&found), [Cause::ServerShare]);
+    assert!(found.advice.iter().any(|text| text.contains("predict --serve")));
 }
 
 #[test]

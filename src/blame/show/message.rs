@@ -61,7 +61,8 @@ fn headline(message: &Message) -> String {
 fn rows(numbers: &MessageNumbers, backend: Option<&str>) -> Vec<Vec<String>> {
     let rest = || {
         let parts = [numbers.allocated_bytes?, numbers.free_bytes?, numbers.unallocated_bytes?];
-        numbers.total_bytes?.checked_sub(parts.iter().sum())
+        let others = numbers.others_bytes.unwrap_or(0);
+        numbers.total_bytes?.checked_sub(parts.iter().sum::<Bytes>() + others)
     };
     let is_split = numbers.outside_pytorch_bytes.is_some();
     let context = format!("{} context", backend.unwrap_or("CUDA"));
@@ -72,7 +73,7 @@ fn rows(numbers: &MessageNumbers, backend: Option<&str>) -> Vec<Vec<String>> {
         ("  of them in private pools, such as CUDA graphs'", numbers.private_pool_bytes),
         ("free in PyTorch's cache", numbers.unallocated_bytes),
         (&outside, numbers.outside_pytorch_bytes),
-        ("other processes", numbers.others_bytes),
+        ("other processes", numbers.others_bytes.filter(|&bytes| bytes > 0)),
         (&rest_of_all, rest().filter(|_| !is_split)),
         ("free on the device", numbers.free_bytes),
         ("the device", numbers.total_bytes),

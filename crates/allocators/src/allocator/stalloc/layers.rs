@@ -57,30 +57,57 @@ pub(super) fn place(blocks: &[Block], period: Period) -> (Vec<Bytes>, Bytes) {
     (planner.offsets, height)
 }
 
-/// Addresses of one size, and how high they are taken at each moment.
+/// How high addresses are taken at each moment: the moments from which on the height is another, and that height.
+#[derive(Debug, Clone, Default)]
+struct Heights(BTreeMap<usize, Bytes>);
+
+impl Heights {
+    fn at(&self, moment: usize) -> Bytes {
+        self.0.range(..=moment).next_back().map_or(0, |(_, &height)| height)
+    }
+
+    /// The greatest height from one moment to another, both included; `None` if it is above `room`.
+    fn most(&self, (start, end): (usize, usize), room: Bytes) -> Option<Bytes> {
+        let inside = self.0.range(start..=end).map(|(_, &height)| height);
+        let mut most = 0;
+        for height in std::iter::once(self.at(start)).chain(inside) {
+            most = most.max(height);
+            if most > room {
+                return None;
+            }
+        }
+        Some(most)
+    }
+
+    /// Sets the height from one moment to another, both included.
+    fn set(&mut self, (start, end): (usize, usize), height: Bytes) {
+        let behind = self.at(end + 1);
+        let old: Vec<usize> = self.0.range(start..=end).map(|(&at, _)| at).collect();
+        for at in old {
+            self.0.remove(&at);
+        }
+        self.0.insert(start, height);
+        self.0.insert(end + 1, behind);
+    }
+}
+
+/// Addresses of one size, and how high they are taken.
 #[derive(Debug)]
 struct Layer {
     offset: Bytes,
     size: Bytes,
-    heights: Vec<Bytes>,
+    heights: Heights,
 }
 
 impl Layer {
     /// The lowest place on top of everything in a block's lifetime, if it does not reach out of the layer.
     fn floor(&self, block: &Block) -> Option<Bytes> {
         let room = self.size.checked_sub(block.size)?;
-        let mut floor = 0;
-        for &height in &self.heights[block.start..=block.end] {
-            floor = floor.max(height);
-            if floor > room {
-                return None;
-            }
-        }
-        Some(floor)
+        self.heights.most((block.start, block.end), room)
     }
 
     fn put(&mut self, block: &Block, floor: Bytes) {
-        self.heights[block.start..=block.end].fill(floor + block.size);
+        self.heights.set((block.start, block.end), floor + block.size);
     }
 }
 
@@ -122,18 +149,15 @@ impl Planner<'_> {
     fn attempt(&mut self, blocks: &[usize], order: Vec<usize>) -> Vec<usize> {
         let mut fits = vec![false; order.len()];
         for layer in &mut self.layers {
-            let mut before = Vec::new();
+            let before = layer.heights.clone();
             for (place, &at) in order.iter().enumerate() {
                 let block = &self.blocks[blocks[at]];
                 if let Some(floor) = layer.floor(block) {
-                    before.push((block.start, layer.heights[block.start..=block.end].to_vec()));
                     layer.put(block, floor);
                     fits[place] = true;
                 }
             }
-            for (start, heights) in before.into_iter().rev() {
-                layer.heights[start..start + heights.len()].copy_from_slice(&heights);
-            }
+            layer.heights = before;
         }
         // Places in the order are taken for blocks here, as they are there.
         let first = (0..order.len()).filter(|&place| !fits[place]);
@@ -170,10 +194,10 @@ impl Planner<'_> {
 
     fn add_layer(&mut self, size: Bytes, row: &[usize]) {
         let offset = self.layers.last().map_or(0, |layer| layer.offset + layer.size);
-        let mut heights = vec![0; self.last + 1];
+        let mut heights = Heights::default();
         for &number in row {
             let Block { start, end, .. } = self.blocks[number];
-            heights[start - 1..end].fill(size);
+            heights.set((start - 1, end - 1), size);
             self.offsets[number] = offset;
         }
         self.layers.push(Layer { offset, size, heights });
@@ -200,5 +224,30 @@ impl Row {
         self.intervals.push((block.start, block.end));
         self.intervals.extend(again);
         self.tail = block.end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn heights_are_those_of_a_row_of_numbers(
+            changes in prop::collection::vec((0..40usize, 0..12usize, 1..9u64), 1..40),
+        ) {
+            let (mut heights, mut row) = (Heights::default(), vec![0; 60]);
+            for (start, length, height) in changes {
+                let end = start + length;
+                let most = row[start..=end].iter().copied().max().unwrap();
+                prop_assert_eq!(heights.most((start, end), 4), (most <= 4).then_some(most));
+                heights.set((start, end), height);
+                row[start..=end].fill(height);
+                let is_same = row.iter().enumerate().all(|(at, &height)| heights.at(at) == height);
+                prop_assert!(is_same);
+            }
+        }
     }
 }
