@@ -795,6 +795,23 @@ print("sizes", *sorted(
 """
 
 
+ATTENTION = """
+import torch
+q, k, v = (torch.zeros(4, 16, 1024, 64, device="cuda", dtype=torch.bfloat16) for _ in "qkv")
+for causal in False, True:
+    torch.cuda.reset_peak_memory_stats()
+    out = torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal, False)
+    stats = torch.cuda.memory_stats()
+    print("momentary", stats["requested_bytes.all.peak"] - stats["requested_bytes.all.current"])
+    del out
+"""
+
+
+def test_attention_takes_as_much_with_a_mask_as_without():
+    found = predict(ATTENTION)
+    assert found.err.count("momentary 256\n") == 2, found.err  # as on an H100
+
+
 def test_heads_that_share_keys_need_more_workspace_backwards():
     def workspace(shared):
         found = predict(SHARED_HEADS.format(shared=shared))

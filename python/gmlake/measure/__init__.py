@@ -82,11 +82,11 @@ def measured(rows: list[dict[str, str]], seconds: float) -> Iterator[dict[str, o
         try:
             found = kind.measure(kinds.arguments(row["arguments"]))
             yield {"card": card, "library": kind.library, "version": versions[kind.library], **row, "bytes": found}
+        except (LookupError, ValueError) as error:
+            raise Problem(f"line {number + 2}: no {row['kind']} has such arguments: {error}; write the file anew") from error
         except torch.OutOfMemoryError:
             print(f"gmlake: line {number + 2} left out: it does not fit into this GPU's memory", file=sys.stderr)
-        except kinds.Refused as refusal:
-            print(f"gmlake: line {number + 2} left out: {refusal}", file=sys.stderr)
-        except (RuntimeError, LookupError, ValueError) as error:
+        except (RuntimeError, kinds.Refused) as error:
             text = str(error).strip().partition("\n")[0]
-            raise Problem(f"line {number + 2}: PyTorch cannot run this {row['kind']}: {text}") from error
+            print(f"gmlake: line {number + 2} left out: {text}", file=sys.stderr)
         torch.cuda.empty_cache()

@@ -219,14 +219,15 @@ def buffer() -> tuple[ctypes.c_void_p, object]:
     return at(data), data
 
 
-def scalar() -> tuple[Any, object]:
-    """A one on the host."""
-    data = (ctypes.c_double * 2)(1.0, 0.0)
+def factor(value: int) -> tuple[Any, object]:
+    """A factor on the host that is zero, or by any type another number: its first 32 bits are a one, and 64 near it."""
+    data = (ctypes.c_uint32 * 4)(*(value * bits for bits in (0x3F800000, 0x3FF00000, 0, 0)))
     return ctypes.byref(data), data
 
 
 WORDS: dict[str, Callable[[Word], tuple[Any, object]]] = {
     "csr": lambda values: sparse(values, True), "coo": lambda values: sparse(values, False), "dense": dense,
-    "vector": vector, "address": lambda _: buffer(), "scalar": lambda _: scalar(), "null": lambda _: (None, None),
+    "vector": vector, "address": lambda _: buffer(), "factor": lambda _: factor(1), "zero": lambda _: factor(0),
+    "null": lambda _: (None, None),
 }
 """Words for other arguments: each gives the argument, and what must live as long as it."""

@@ -44,6 +44,8 @@ fn places(kind: i32) -> Option<Places> {
 const KIND_PLAN: i32 = 5;
 const KIND_GRAPH: i32 = 15;
 const KIND_REDUCTION: i32 = 22;
+/// Attention forwards as one operation: so it comes without a mask.
+const KIND_ATTENTION: i32 = 41;
 /// Where a reduction keeps its input and its output.
 const REDUCTION: [i32; 2] = [1610, 1611];
 
@@ -65,6 +67,9 @@ impl Plan {
 
     fn of_operations(operations: &[u64], all: &Descriptors) -> Self {
         match operations {
+            [one] if all.get(one).is_some_and(|found| found.kind == KIND_ATTENTION) => {
+                Self::Fused(0)
+            }
             [one] => convolution(*one, all).map_or(Self::Other, Self::Convolution),
             [] => Self::Other,
             _ => Self::Fused(operations.iter().map(|&one| whole_heads(one, all)).sum()),

@@ -3,7 +3,7 @@
 //!
 //! A letter for each argument: `h` the library's handle; `i` and `l` integers of 32 and 64 bits; `p` an address on the
 //! device, which is not looked at; `s` and `b` the place for the answer, in elements and in bytes; `A`, `D` and `V`
-//! sparse and dense matrices and vectors; the others are objects without contents that matter, as [`word`] names them.
+//! sparse and dense matrices and vectors; `S` a factor on the host, of which it counts whether it is zero; the others are objects without contents that matter, as [`word`] names them.
 
 use crate::exports::sparse;
 use crate::exports::state::pointer;
@@ -89,7 +89,8 @@ fn word(letter: char, argument: u64) -> Option<String> {
         'P' => "params",
         'j' => "gesvdj",
         'J' => "syevj",
-        'S' => "scalar",
+        'S' if argument == 0 => "zero",
+        'S' => "factor",
         'm' => "description",
         'g' => "spgemm",
         't' => "spsm",

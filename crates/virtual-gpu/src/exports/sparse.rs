@@ -40,6 +40,24 @@ fn ask<const N: usize>(name: &'static str, with: [u64; N], bytes: u64, off: u64)
     libraries::used(name, &with, Guess { what: SPARSE, bytes, ends, chances: (5, 5) }) as usize
 }
 
+/// Whether a factor is not zero, as an argument of a call: cuSPARSE takes nothing for a product that need not be made.
+///
+/// # Safety
+/// `factor` is null or holds a number of this `cudaDataType`, on the host.
+unsafe fn factor(factor: *const c_void, compute: c_int) -> u64 {
+    let bytes = match compute {
+        1 | 4 => 8,
+        5 => 16,
+        _ => 4,
+    };
+    // SAFETY: as the caller promises.
+    let is_one = !factor.is_null()
+        && unsafe { std::slice::from_raw_parts(factor.cast::<u8>(), bytes) }
+            .iter()
+            .any(|&it| it != 0);
+    is_one.into()
+}
+
 /// An integer as an argument of a call.
 fn int(value: c_int) -> u64 {
     i64::from(value) as u64
@@ -160,10 +178,10 @@ pub unsafe extern "C" fn cusparseSpMM_bufferSize(
     _handle: *mut c_void,
     a_op: c_int,
     b_op: c_int,
-    _alpha: *const c_void,
+    alpha: *const c_void,
     a: *mut c_void,
     b: *mut c_void,
-    _beta: *const c_void,
+    beta: *const c_void,
     c: *mut c_void,
     compute: c_int,
     algorithm: c_int,
@@ -179,19 +197,23 @@ pub unsafe extern "C" fn cusparseSpMM_bufferSize(
         matrix.dense_product(algorithm == BY_ROWS)
     };
     let [a, b, c] = [a, b, c].map(|it| number(it));
-    let with = [0, int(a_op), int(b_op), 0, a, b, 0, c, int(compute), int(algorithm), 0];
-    // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, ask("cusparseSpMM_bufferSize", with, bytes, bytes / 50 + 1024)) }
+    // SAFETY: the caller hands over both factors, and a place for the size.
+    unsafe {
+        let [alpha, beta] = [alpha, beta].map(|it| factor(it, compute));
+        let (a_op, b_op, algorithm) = (int(a_op), int(b_op), int(algorithm));
+        let with = [0, a_op, b_op, alpha, a, b, beta, c, int(compute), algorithm, 0];
+        put(to, ask("cusparseSpMM_bufferSize", with, bytes, bytes / 50 + 1024))
+    }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseSpMV_bufferSize(
     _handle: *mut c_void,
     op: c_int,
-    _alpha: *const c_void,
+    alpha: *const c_void,
     a: *mut c_void,
     x: *mut c_void,
-    _beta: *const c_void,
+    beta: *const c_void,
     y: *mut c_void,
     compute: c_int,
     algorithm: c_int,
@@ -200,9 +222,12 @@ pub unsafe extern "C" fn cusparseSpMV_bufferSize(
     let Some((matrix, _)) = MATRICES.get(a) else { return INVALID_VALUE };
     let bytes = matrix.vector_product();
     let [a, x, y] = [a, x, y].map(|it| number(it));
-    let with = [0, int(op), 0, a, x, 0, y, int(compute), int(algorithm), 0];
-    // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, ask("cusparseSpMV_bufferSize", with, bytes, bytes / 50 + 1024)) }
+    // SAFETY: the caller hands over both factors, and a place for the size.
+    unsafe {
+        let [alpha, beta] = [alpha, beta].map(|it| factor(it, compute));
+        let with = [0, int(op), alpha, a, x, beta, y, int(compute), int(algorithm), 0];
+        put(to, ask("cusparseSpMV_bufferSize", with, bytes, bytes / 50 + 1024))
+    }
 }
 
 /// The first step of a product of two sparse matrices.
@@ -211,10 +236,10 @@ pub unsafe extern "C" fn cusparseSpGEMM_workEstimation(
     _handle: *mut c_void,
     a_op: c_int,
     b_op: c_int,
-    _alpha: *const c_void,
+    alpha: *const c_void,
     a: *mut c_void,
     b: *mut c_void,
-    _beta: *const c_void,
+    beta: *const c_void,
     c: *mut c_void,
     compute: c_int,
     algorithm: c_int,
@@ -228,9 +253,13 @@ pub unsafe extern "C" fn cusparseSpGEMM_workEstimation(
     }
     let bytes = matrix.estimate();
     let [a, b, c] = [a, b, c].map(|it| number(it));
-    let with = [0, int(a_op), int(b_op), 0, a, b, 0, c, int(compute), int(algorithm), 0, 0, 0];
-    // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, ask("cusparseSpGEMM_workEstimation", with, bytes, 2048)) }
+    // SAFETY: the caller hands over both factors, and a place for the size.
+    unsafe {
+        let [alpha, beta] = [alpha, beta].map(|it| factor(it, compute));
+        let (a_op, b_op, algorithm) = (int(a_op), int(b_op), int(algorithm));
+        let with = [0, a_op, b_op, alpha, a, b, beta, c, int(compute), algorithm, 0, 0, 0];
+        put(to, ask("cusparseSpGEMM_workEstimation", with, bytes, 2048))
+    }
 }
 
 /// The second step. After it the size of the product is known. Its workspace depends on where values lie.
@@ -275,7 +304,7 @@ macro_rules! sums {
             _c_columns: *const c_int, to: *mut usize,
         ) -> Status {
             let [rows, columns, a, b] = [rows, columns, a_nonzero, b_nonzero].map(int);
-            let with = [0, rows, columns, 0, 0, a, 0, 0, 0, 0, 0, b, 0, 0, 0, 0, 0, 0, 0, 0];
+            let with = [0, rows, columns, 1, 0, a, 0, 0, 0, 1, 0, b, 0, 0, 0, 0, 0, 0, 0, 0];
             let bytes = workspace::sparse_sum(rows);
             // SAFETY: the caller hands over a place for the size.
             unsafe { put(to, ask(stringify!($name), with, bytes, 0)) }

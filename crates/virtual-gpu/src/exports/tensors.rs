@@ -4,7 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::workspace::{BATCH_NORM, Guess, Pairs, Question, Subject, ctc_loss, joined};
+use crate::workspace::{self, Guess, Pairs, Question, Subject, joined};
 
 use crate::exports::objects::Objects;
 use crate::exports::state::{self, put};
@@ -160,8 +160,9 @@ fn ctc_workspace(probabilities: *mut c_void, algorithm: c_int, labels: Option<&[
     ];
     let [steps, batch, alphabet] = [steps, batch, alphabet].map(|size| size.max(0) as u64);
     let line = Question::CtcLoss.line(Pairs(&arguments));
-    let bytes = ctc_loss(steps, batch, alphabet);
-    ask("CTC losses", line, bytes, (bytes - bytes / 20, bytes + bytes / 20))
+    let longest = u64::try_from(longest).ok();
+    let bytes = workspace::ctc_loss(steps, batch, alphabet, longest);
+    ask("CTC losses", line, bytes, (bytes, bytes))
 }
 
 #[unsafe(no_mangle)]
@@ -200,16 +201,20 @@ pub unsafe extern "C" fn cudnnGetCTCLossWorkspaceSize(
 /// PyTorch chooses this `cudnnBatchNormMode_t` where channels are last; all others need no workspace.
 const CHANNELS_LAST: c_int = 2;
 
-/// The workspace of a batch normalization of a tensor, or what it keeps for the way back.
-fn batch_norm(mode: c_int, what: &str, of: *mut c_void, bytes: u64) -> usize {
+/// The workspace of a batch normalization of a tensor, or what it keeps for the way back: nothing.
+fn batch_norm(mode: c_int, what: &str, of: *mut c_void) -> usize {
     let Some(Tensor { kind, sizes, .. }) = TENSORS.get(of) else { return 0 };
     if mode != CHANNELS_LAST {
         return 0;
     }
-    let arguments = format!("what={what} type={kind} sizes={}", joined(&sizes));
-    // Five shapes took 9 KB to 1 MB.
-    let ends = if bytes == 0 { (0, 0) } else { (9 << 10, 1 << 20) };
-    ask("batch normalizations", Question::BatchNorm.line(arguments), bytes, ends)
+    let line =
+        Question::BatchNorm.line(format_args!("what={what} type={kind} sizes={}", joined(&sizes)));
+    let tensor = sizes.iter().map(|&size| size.max(0) as u64).product::<u64>() * element(kind);
+    let (bytes, ends) = match what {
+        "kept" => (0, (0, 0)),
+        _ => workspace::batch_norm(what == "forward", tensor),
+    };
+    ask("batch normalizations", line, bytes, ends)
 }
 
 #[unsafe(no_mangle)]
@@ -225,7 +230,7 @@ pub unsafe extern "C" fn cudnnGetBatchNormalizationForwardTrainingExWorkspaceSiz
     to: *mut usize,
 ) -> Status {
     // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, batch_norm(mode, "forward", x, BATCH_NORM.0)) }
+    unsafe { put(to, batch_norm(mode, "forward", x)) }
 }
 
 #[unsafe(no_mangle)]
@@ -243,10 +248,9 @@ pub unsafe extern "C" fn cudnnGetBatchNormalizationBackwardExWorkspaceSize(
     to: *mut usize,
 ) -> Status {
     // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, batch_norm(mode, "backward", x, BATCH_NORM.1)) }
+    unsafe { put(to, batch_norm(mode, "backward", x)) }
 }
 
-/// What is kept for the way back: nothing, by our rule.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
     _handle: *mut c_void,
@@ -257,5 +261,5 @@ pub unsafe extern "C" fn cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
     to: *mut usize,
 ) -> Status {
     // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, batch_norm(mode, "kept", x, 0)) }
+    unsafe { put(to, batch_norm(mode, "kept", x)) }
 }
