@@ -23,6 +23,7 @@ mod host;
 mod kernels;
 mod launches;
 mod libraries;
+mod matrices;
 mod messages;
 mod monitor;
 mod objects;

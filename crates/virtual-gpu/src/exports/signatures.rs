@@ -3,9 +3,10 @@
 //!
 //! A letter for each argument: `h` the library's handle; `i` and `l` integers of 32 and 64 bits; `p` an address on the
 //! device, which is not looked at; `s` and `b` the place for the answer, in elements and in bytes; `A`, `D` and `V`
-//! sparse and dense matrices and vectors; `S` a factor on the host, of which it counts whether it is zero; the others are objects without contents that matter, as [`word`] names them.
+//! sparse and dense matrices and vectors; `S` a factor on the host, of which it counts whether it is zero; the others
+//! are objects without contents that matter, as [`word`] names them.
 
-use crate::exports::sparse;
+use crate::exports::matrices;
 use crate::exports::state::pointer;
 use crate::workspace::Question;
 
@@ -81,7 +82,7 @@ fn word(letter: char, argument: u64) -> Option<String> {
     let word = match letter {
         'i' => return Some((argument as i32).to_string()),
         'l' => return Some((argument as i64).to_string()),
-        'A' | 'D' | 'V' => return sparse::word(pointer(argument)),
+        'A' | 'D' | 'V' => return matrices::word(pointer(argument)),
         'h' => "handle",
         'p' => "address",
         's' => "elements",

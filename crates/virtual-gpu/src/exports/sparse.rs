@@ -11,28 +11,13 @@ use std::ffi::{c_char, c_int, c_void};
 use crate::workspace::{self, Guess, Sparse};
 
 use crate::exports::libraries::{self, SPARSE};
-use crate::exports::objects::Objects;
+use crate::exports::matrices::{DENSE, MATRICES};
 use crate::exports::state::{self, number, put};
 
 /// `cusparseStatus_t`
 type Status = c_int;
 const SUCCESS: Status = 0;
 const INVALID_VALUE: Status = 3;
-
-/// Sparse matrices, and what they are called in a line but for their sizes.
-static MATRICES: Objects<(Sparse, String)> = Objects::new();
-/// Columns of dense matrices and of vectors, and their words.
-static DENSE: Objects<(u64, String)> = Objects::new();
-
-/// A matrix or a vector as a word: what it is, and the numbers by which it was made.
-pub fn word(of: *const c_void) -> Option<String> {
-    let dense = || DENSE.get(of).map(|(_, word)| word);
-    let sparse = |(Sparse { rows, columns, nonzero }, kind): (Sparse, String)| {
-        let (format, kinds) = kind.split_once('/').unwrap_or_default();
-        format!("{format}/{rows}/{columns}/{nonzero}/{kinds}")
-    };
-    MATRICES.get(of).map(sparse).or_else(dense)
-}
 
 /// Bytes for an operation that is about to run, by a rule that is off by no more than this.
 fn ask<const N: usize>(name: &'static str, with: [u64; N], bytes: u64, off: u64) -> usize {

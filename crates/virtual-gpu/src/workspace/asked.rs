@@ -68,7 +68,8 @@ mod tests {
         let asked =
             Asked { convolution, stride: vec![1, 1], padding: vec![0, 3], dilation: vec![1, 1] };
         let expected = "direction=data type=float16 channels_last=0 input=16x64x1x24000 \
-                        weight=128x64x1x7 output=16x128x1x24000 stride=1x1 padding=0x3 dilation=1x1";
+                        weight=128x64x1x7 output=16x128x1x24000 \
+                        stride=1x1 padding=0x3 dilation=1x1";
         assert_eq!(asked.to_string(), expected);
     }
 }

@@ -19,12 +19,12 @@ impl Fourier {
     /// Bytes of the plan's work area.
     ///
     /// None while a line fits into one kernel, else one copy of the complex data. Real lines of odd length are taken
-    /// two at a time as complex ones. A long line whose length has a large prime factor is computed as a convolution, its
-    /// length filled up to a product of small primes.
+    /// two at a time as complex ones. A long line whose length has a large prime factor is computed as a convolution,
+    /// its length filled up to a product of small primes.
     ///
-    /// Of 193 plans on an H100, by which convolutions and primes were chosen, 165 are within 1 % or 16 KiB, 145 in the
-    /// same block of 512 bytes (`examples/predict/drawn_operations.py 1 150`, `examples/jobs/libraries.py`). Most others
-    /// take a copy where the rule has none.
+    /// Of 193 plans on an H100, by which convolutions and primes were chosen, 165 are within 1 % or 16 KiB, 145 in
+    /// the same block of 512 bytes (`examples/predict/drawn_operations.py 1 150`, `examples/jobs/libraries.py`). Most
+    /// others take a copy where the rule has none.
     #[must_use]
     pub fn workspace(&self) -> u64 {
         let Some((&last, outer)) = self.sizes.split_last() else { return 0 };

@@ -32,16 +32,16 @@ pub use sparse::{Sparse, sparse_sum};
 pub use table::{Versions, Workspaces};
 
 /// What a plan for attention asks for (forwards and backwards): the rest is added by PyTorch itself.
-/// Measured for 41 shapes, and for 154 of `examples/predict/attention.py` on an H100: always this, but nothing forwards for
-/// a single query with a mask. Heads that share keys and values need more backwards (`exports/plan.rs`).
+/// Measured for 41 shapes, and for 154 of `examples/predict/attention.py` on an H100: always this, but nothing for a
+/// single query with a mask, forwards. Heads that share keys and values need more backwards (`exports/plan.rs`).
 pub const ATTENTION: u64 = 256;
 
 /// States of cuDNN's generator for dropout, whatever the layer.
 pub const DROPOUT_STATES: u64 = 6_488_064;
 
-/// Bytes for batch normalization of 32 bits with channels last: forwards or backwards, by the bytes of its tensor; and the
-/// ends between which all of 314 measured lie. The rule is their middle. In the usual layout none are needed, and 16 bits
-/// go another way.
+/// Bytes for batch normalization of 32 bits with channels last: forwards or backwards, by the bytes of its tensor; and
+/// the ends between which all of 314 measured lie. The rule is their middle. In the usual layout none are needed, and
+/// 16 bits go another way.
 #[must_use]
 pub const fn batch_norm(is_forward: bool, tensor: u64) -> (u64, (u64, u64)) {
     let parts = if is_forward { 27 } else { 40 };

@@ -122,8 +122,8 @@ impl Recurrent {
         is_one.then_some(Part { offset: before * self.element, rows, columns: 1 })
     }
 
-    /// Bytes kept from the way forwards to the way back. Exact for all 117 that were measured. What may be dropped has its
-    /// bits also for steps that sequences do not have: so it was in six recorded calls.
+    /// Bytes kept from the way forwards to the way back. Exact for all 117 that were measured. What may be dropped has
+    /// its bits also for steps that sequences do not have: so it was in six recorded calls.
     #[must_use]
     pub fn reserve(&self) -> u64 {
         let (_, kept) = self.cell.counts();

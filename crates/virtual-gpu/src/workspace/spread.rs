@@ -67,9 +67,9 @@ impl Recurrent {
 }
 
 impl Fourier {
-    /// The spread of a transform, by 193 on an H100. Where the rule has nothing, one in four takes one copy of the data or
-    /// two; where all lengths are products of small primes, one in ten of 64 bits does, and none of 32. One in
-    /// ten takes nothing where the rule has a copy.
+    /// The spread of a transform, by 193 on an H100. Where the rule has nothing, one in four takes one copy of the data
+    /// or two; where all lengths are products of small primes, one in ten of 64 bits does, and none of 32. One in ten
+    /// takes nothing where the rule has a copy.
     #[must_use]
     pub fn spread(&self, bytes: Bytes) -> Spread {
         let copy = self.copy();
