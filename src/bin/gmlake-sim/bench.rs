@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::bail;
+use gmlake::allocator::{ALL, Role};
 use gmlake::bench::{self, Bench, Set, Submission, chart, show};
 use gmlake::device::Profile;
 use gmlake::report::{Export, ImageFormat, section};
@@ -37,12 +38,13 @@ pub(crate) fn main(args: &BenchArgs, json: bool) -> anyhow::Result<Answer> {
     Ok(Answer::Yes)
 }
 
-/// The allocators: all, or those named, and the plug-ins.
+/// The allocators: those named, or all that have a pool, and the plug-ins.
 fn chosen(args: &BenchArgs, names: &[String], options: &[String]) -> anyhow::Result<Vec<Choice>> {
     let plug_ins = args.plugin.iter().map(|file| gmlake::plugin::load(file));
     let plug_ins = plug_ins.collect::<Result<Vec<_>, _>>()?;
-    let all = ["all".to_owned()];
-    Ok(choose_with(&plug_ins, if names.is_empty() { &all } else { names }, options)?)
+    let pooled = ALL.iter().filter(|spec| spec.role != Role::Direct);
+    let pooled: Vec<String> = pooled.map(|spec| spec.name.to_owned()).collect();
+    Ok(choose_with(&plug_ins, if names.is_empty() { &pooled } else { names }, options)?)
 }
 
 fn run(args: &BenchArgs, set: &Set, allocators: &[Choice], profile: &str) -> anyhow::Result<Bench> {

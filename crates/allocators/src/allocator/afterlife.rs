@@ -9,7 +9,8 @@
 //!   addresses  0x1_0000  ├── last used on stream 1, freed at moment 7 ──┤
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::device::{Extent, Order};
 use gmlake_core::program::StreamId;
@@ -23,21 +24,27 @@ pub(super) struct LastUse {
 }
 
 /// Where freed memory begins, as an object and an offset in it; where it ends; and its last use on each stream.
-type Freed = ((u64, Bytes), (Bytes, Vec<LastUse>));
+type Freed = ((u64, Bytes), (Bytes, Arc<[LastUse]>));
 
 /// Physical memory and addresses that were freed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Afterlife {
     /// Object and offset to the end, and the last use on each stream.
-    memory: BTreeMap<(u64, Bytes), (Bytes, Vec<LastUse>)>,
+    memory: BTreeMap<(u64, Bytes), (Bytes, Arc<[LastUse]>)>,
 }
 
 impl Afterlife {
     /// Memory was freed.
     pub(super) fn free(&mut self, extents: impl Iterator<Item = Extent>, uses: &[LastUse]) {
+        let uses: Arc<[LastUse]> = uses.into();
         for Extent { object, offset, size } in extents {
-            self.memory.insert((object, offset), (offset + size, uses.to_vec()));
+            self.memory.insert((object, offset), (offset + size, Arc::clone(&uses)));
         }
+    }
+
+    /// Only these physical objects are there still; nobody can be handed the memory of others.
+    pub(super) fn keep(&mut self, objects: &BTreeSet<u64>) {
+        self.memory.retain(|(object, _), _| objects.contains(object));
     }
 
     /// Memory is handed out to a stream: the streams that used it last must be done before.
@@ -47,7 +54,7 @@ impl Afterlife {
     pub(super) fn take(&mut self, extent: Extent, stream: StreamId, order: &Order) {
         for ((object, start), (end, uses)) in self.overlapping(extent) {
             self.memory.remove(&(object, start));
-            for last in &uses {
+            for last in &*uses {
                 assert!(
                     order.is_before(last.stream, last.moment, stream),
                     "{extent:?} is handed out to {stream:?}, but {last:?} may still be using it"
@@ -55,7 +62,7 @@ impl Afterlife {
             }
             let (from, to) = (extent.offset, extent.offset + extent.size);
             if start < from {
-                self.memory.insert((object, start), (from, uses.clone()));
+                self.memory.insert((object, start), (from, Arc::clone(&uses)));
             }
             if end > to {
                 self.memory.insert((object, to), (end, uses));
@@ -67,7 +74,7 @@ impl Afterlife {
         let Extent { object, offset, size } = extent;
         let before = self.memory.range(..(object, offset)).next_back();
         let inside = self.memory.range((object, offset)..(object, offset + size));
-        let reaches = |&(&(other, _), (end, _)): &(&(u64, Bytes), &(Bytes, Vec<LastUse>))| {
+        let reaches = |&(&(other, _), (end, _)): &(&(u64, Bytes), &(Bytes, Arc<[LastUse]>))| {
             other == object && *end > offset
         };
         before.into_iter().filter(reaches).chain(inside).map(|(&k, v)| (k, v.clone())).collect()
@@ -110,6 +117,15 @@ mod tests {
         let uses = [1, 3].map(|stream| LastUse { stream: StreamId(stream), moment: 0 });
         afterlife.free([extent(100, 100)].into_iter(), &uses);
         afterlife.take(extent(150, 10), StreamId(1), &Order::default());
+    }
+
+    #[test]
+    fn what_is_gone_is_forgotten() {
+        let mut afterlife = freed(1);
+        afterlife.keep(&BTreeSet::from([1]));
+        assert_eq!(afterlife.memory.len(), 1);
+        afterlife.keep(&BTreeSet::from([2]));
+        assert!(afterlife.memory.is_empty());
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //! the [`Usage`] follows from the live blocks and from the memory that the device gave out; the peaks are those that
 //! were seen; `walk` shows the same blocks. A violation panics, with values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::afterlife::{Afterlife, LastUse};
 use super::spec::Spec;
@@ -49,6 +49,8 @@ pub struct Checked {
     calls: u64,
     record: Record,
     live: BTreeMap<BlockId, Live>,
+    /// Those of them that only streams use.
+    pending: BTreeSet<BlockId>,
     /// Physical extents in use by live and pending blocks: start to end and block.
     in_use: BTreeMap<(u64, Bytes), (Bytes, BlockId)>,
     afterlife: Afterlife,
@@ -75,6 +77,7 @@ impl Checked {
             calls: 0,
             record: Record::default(),
             live: BTreeMap::new(),
+            pending: BTreeSet::new(),
             in_use: BTreeMap::new(),
             afterlife: Afterlife::default(),
             synchronisations: 0,
@@ -217,6 +220,7 @@ impl Checked {
         let live = live.unwrap_or_else(|| panic!("the free of {block:?}, which is stale, passed"));
         assert_eq!(live.state, BlockUse::Allocated, "the second free of {block:?} passed");
         live.state = BlockUse::Pending;
+        self.pending.insert(block);
         live.let_go = Some(self.record.order().now());
         live.users = users.to_vec();
         let moment = self.record.order().now();
@@ -249,6 +253,7 @@ impl Checked {
     /// A block is gone, and its streams may still be using its memory.
     fn let_go(&mut self, block: BlockId) {
         let Some(live) = self.live.remove(&block) else { return };
+        self.pending.remove(&block);
         self.requested -= live.requested;
         let freed = live.extents.iter().filter_map(|&(object, offset)| {
             let (end, _) = self.in_use.remove(&(object, offset))?;
@@ -269,14 +274,14 @@ impl Checked {
             return;
         }
         self.synchronisations = self.record.synchronisations();
+        let is_settled = |id: &&BlockId| self.record.is_settled(self.live[id].given.at);
+        let settled: Vec<BlockId> = self.pending.iter().filter(is_settled).copied().collect();
+        if settled.is_empty() {
+            return;
+        }
         let pending = |view: &BlockView| view.block.filter(|_| view.state == BlockUse::Pending);
-        let still: Vec<_> = self.views().iter().filter_map(pending).collect();
-        let settled = |(id, live): (&BlockId, &Live)| {
-            let is_over = self.record.is_settled(live.given.at) && !still.contains(id);
-            is_over.then_some(*id)
-        };
-        let settled: Vec<_> = self.live.iter().filter_map(settled).collect();
-        settled.into_iter().for_each(|id| self.forget(id));
+        let still: BTreeSet<BlockId> = self.views().iter().filter_map(pending).collect();
+        settled.into_iter().filter(|id| !still.contains(id)).for_each(|id| self.forget(id));
     }
 
     /// The checks after every call.
@@ -289,6 +294,7 @@ impl Checked {
         self.calls += 1;
         if self.calls.is_multiple_of(self.audit_every) {
             self.audit();
+            self.afterlife.keep(&self.record.physical_objects());
         }
     }
 

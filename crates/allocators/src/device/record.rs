@@ -92,6 +92,13 @@ impl Record {
         mallocs + self.handles.values().map(|handle| handle.size).sum::<Bytes>()
     }
 
+    /// The physical objects that are held.
+    #[must_use]
+    pub fn physical_objects(&self) -> BTreeSet<u64> {
+        let malloced = self.mallocs.values().map(|&(object, _)| object);
+        malloced.chain(self.handles.values().map(|handle| handle.object)).collect()
+    }
+
     /// Whether nothing is held: no memory, no addresses, no fence.
     #[must_use]
     pub fn is_empty(&self) -> bool {

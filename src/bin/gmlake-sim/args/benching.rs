@@ -28,7 +28,7 @@ pub(crate) struct BenchArgs {
     /// Only one part of the set: public, on which settings may be chosen, or blind
     #[arg(long, value_name = "PART", help_heading = "Input")]
     pub(crate) part: Option<PartName>,
-    /// Allocators to run [default: all]
+    /// Allocators to run, or 'all' [default: all that have a pool]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', help_heading = "Allocators")]
     pub(crate) allocators: Vec<String>,
     /// Also run an allocator of your own: a shared library, see 'gmlake-sim help plugin'; may be repeated
