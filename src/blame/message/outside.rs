@@ -40,17 +40,18 @@ pub(super) const WORDS: [(&str, Cause, &str); 19] = [
 
 const HOST: &str = "The memory of the machine ran out, not that of a GPU. A snapshot of GPU memory \
                     tells nothing about it.";
-const NCCL: &str = "NCCL found no memory for its buffers. It allocates from the driver and cannot use \
-                    PyTorch's free cache.";
-const LIBRARY: &str = "A library of CUDA found no memory for itself. It allocates from the driver and \
-                       cannot use PyTorch's free cache.";
-const NO_CACHE: &str = "vLLM keeps a share of the GPU for itself (gpu_memory_utilization), and weights, \
-                        activations and CUDA graphs took all of that share: nothing was left for the \
-                        KV cache.";
+const NCCL: &str = "NCCL found no memory for its buffers. It allocates from the driver and \
+                    cannot use PyTorch's free cache.";
+const LIBRARY: &str = "A library of CUDA found no memory for itself. It allocates from the driver \
+                       and cannot use PyTorch's free cache.";
+const NO_CACHE: &str = "vLLM keeps a share of the GPU for itself (gpu_memory_utilization). \
+                        Weights, activations and CUDA graphs took all of that share: nothing \
+                        was left for the KV cache.";
 const NOT_FREE: &str = "vLLM found less memory free than the share that it keeps for itself \
-                        (gpu_memory_utilization): other processes, or an earlier server, held the rest.";
-const CONTEXT: &str = "The KV cache that vLLM has room for is too small for one request of the longest \
-                       context (max_model_len).";
+                        (gpu_memory_utilization): other processes, or an earlier server, \
+                        held the rest.";
+const CONTEXT: &str = "The KV cache that vLLM has room for is too small for one request of the \
+                       longest context (max_model_len).";
 const DRIVER: &str = "The driver ran out of memory outside PyTorch's allocator: for this process's \
                       context, a kernel's code or stack, or a library. This process or others had \
                       filled the device; the message has no figures.";
