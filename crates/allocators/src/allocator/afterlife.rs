@@ -23,14 +23,16 @@ pub(super) struct LastUse {
     pub(super) moment: u64,
 }
 
-/// Where freed memory begins, as an object and an offset in it; where it ends; and its last use on each stream.
-type Freed = ((u64, Bytes), (Bytes, Arc<[LastUse]>));
+/// Where freed memory begins, as an object and an offset in it.
+type Start = (u64, Bytes);
+
+/// Where it ends, and its last use on each stream.
+type Freed = (Bytes, Arc<[LastUse]>);
 
 /// Physical memory and addresses that were freed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Afterlife {
-    /// Object and offset to the end, and the last use on each stream.
-    memory: BTreeMap<(u64, Bytes), (Bytes, Arc<[LastUse]>)>,
+    memory: BTreeMap<Start, Freed>,
 }
 
 impl Afterlife {
@@ -70,13 +72,12 @@ impl Afterlife {
         }
     }
 
-    fn overlapping(&self, extent: Extent) -> Vec<Freed> {
+    fn overlapping(&self, extent: Extent) -> Vec<(Start, Freed)> {
         let Extent { object, offset, size } = extent;
         let before = self.memory.range(..(object, offset)).next_back();
         let inside = self.memory.range((object, offset)..(object, offset + size));
-        let reaches = |&(&(other, _), (end, _)): &(&(u64, Bytes), &(Bytes, Arc<[LastUse]>))| {
-            other == object && *end > offset
-        };
+        let reaches =
+            |&(&(other, _), (end, _)): &(&Start, &Freed)| other == object && *end > offset;
         before.into_iter().filter(reaches).chain(inside).map(|(&k, v)| (k, v.clone())).collect()
     }
 }
