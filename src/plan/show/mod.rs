@@ -91,7 +91,7 @@ fn needs(job: &JobPlan, first: &Plan) -> Section {
     let mut title = format!("{}: ", job.name);
     let events: u64 = job.ranks.iter().map(|plan| plan.events).sum();
     title += &match job.ranks.len() {
-        1 => format!("{} in {}", Count(events, "event"), Count(first.steps as u64, "step")),
+        1 => format!("{} in {}", Count(events, "event"), Count(first.steps, "step")),
         ranks => format!(
             "{}, {}; the rank that needs most",
             Count(ranks as u64, "rank"),
