@@ -91,6 +91,7 @@ fn judge(
         live_peak_bytes: peak_live_bytes(&opened.trace),
         reserved_peak_bytes: checked.reserved_peak_bytes,
         card: smallest(opened, choice, &alone, &timed, cards)?,
+        possible_card: possible(opened, cards).next().map(|card| card.name.clone()),
         driver_calls: if is_bound { 0 } else { checked.device_calls.total() },
         driver_once_ns: (!is_bound).then_some(once),
         driver_step_ns: step.filter(|_| !is_bound),
@@ -110,6 +111,12 @@ fn driver_time(run: &RunSummary) -> (u64, Option<u64>) {
     (total.saturating_sub(step * run.steps.len() as u64), Some(step))
 }
 
+/// Cards that have what is in use at once, the smallest first.
+fn possible<'c>(opened: &Opened, cards: &'c [Target]) -> impl Iterator<Item = &'c Target> {
+    let needed = least_memory(&opened.trace);
+    cards.iter().filter(move |card| card.capacity_bytes >= needed)
+}
+
 /// The smallest card on which every request is served.
 fn smallest(
     opened: &Opened,
@@ -118,10 +125,9 @@ fn smallest(
     unlimited: &RunSummary,
     cards: &[Target],
 ) -> Result<Option<String>, FileError> {
-    let needed = least_memory(&opened.trace);
     let is_free = is_never_refused(opened, choice, setup, unlimited);
     let choices = Choices { setup: Setup { profile: None, ..setup.clone() }, ..Choices::default() };
-    for card in cards.iter().filter(|card| card.capacity_bytes >= needed) {
+    for card in possible(opened, cards) {
         let is_known = is_free && unlimited.reserved_peak_bytes <= card.capacity_bytes;
         if is_known || trial(opened, choice, &choices, card.capacity_bytes)?.runs() {
             return Ok(Some(card.name.clone()));

@@ -124,7 +124,15 @@ impl Submission {
     pub fn differences(&self, found: &[Row]) -> Vec<Difference> {
         let same =
             |row: &&Row, other: &Row| row.trace == other.trace && row.allocator == other.allocator;
-        let mut differences = Vec::new();
+        let is_missing = |row: &&Row| !self.rows.iter().any(|other| same(&other, row));
+        let missing = found.iter().filter(is_missing).map(|row| Difference {
+            trace: row.trace.clone(),
+            allocator: row.allocator.clone(),
+            figure: "reserved_peak_bytes",
+            submitted: "nothing".to_owned(),
+            found: row.reserved_peak_bytes.to_string(),
+        });
+        let mut differences: Vec<Difference> = missing.collect();
         for row in &self.rows {
             let now = found.iter().find(|other| same(other, row)).map(figures).unwrap_or_default();
             for (place, (figure, submitted)) in figures(row).into_iter().enumerate() {
@@ -148,9 +156,11 @@ impl Submission {
 fn figures(row: &Row) -> Vec<(&'static str, String)> {
     let number = |value: Option<u64>| value.map_or("none".to_owned(), |value| value.to_string());
     vec![
+        ("part", format!("{:?}", row.part)),
         ("live_peak_bytes", row.live_peak_bytes.to_string()),
         ("reserved_peak_bytes", row.reserved_peak_bytes.to_string()),
         ("card", row.card.clone().unwrap_or_else(|| "none".to_owned())),
+        ("possible_card", row.possible_card.clone().unwrap_or_else(|| "none".to_owned())),
         ("driver_calls", row.driver_calls.to_string()),
         ("driver_once_ns", number(row.driver_once_ns)),
         ("driver_step_ns", number(row.driver_step_ns)),
@@ -202,6 +212,14 @@ mod tests {
         let only = &differences[0];
         assert_eq!((only.figure, only.submitted.as_str()), ("reserved_peak_bytes", "101"));
         assert_eq!(only.found, "105");
-        assert_eq!(submitted.differences(&[]).len(), 7);
+        assert_eq!(submitted.differences(&[]).len(), 9);
+    }
+
+    #[test]
+    fn a_row_that_was_left_out_is_missed() {
+        let all = [row("a", "lake", 105, 50), row("b", "lake", 190, 50)];
+        let differences = submission(all[..1].to_vec()).differences(&all);
+        let missed: Vec<_> = differences.iter().map(|d| (&*d.trace, &*d.submitted)).collect();
+        assert_eq!(missed, [("b", "nothing")]);
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn write_lines(lines: &[Vec<String>], out: &mut dyn Write) -> Result<
 /// Names come from files and users; what Markdown would take for its own is marked.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for c in printable_lines(text).chars() {
+    for c in printable_lines(text).replace('\n', " ").chars() {
         if matches!(c, '|' | '*' | '_' | '`' | '<' | '[' | '\\') {
             escaped.push('\\');
         }

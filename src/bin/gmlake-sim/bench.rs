@@ -73,7 +73,9 @@ fn check(args: &BenchArgs, file: &Path, json: bool) -> anyhow::Result<Answer> {
         .iter()
         .flat_map(|(name, options)| options.iter().map(move |option| format!("{name}.{option}")));
     let allocators = chosen(args, &names, &options.collect::<Vec<_>>())?;
-    let set = submission.traces_of(Set::open(&args.set, args.folder.as_deref())?)?;
+    let set = Set::open(&args.set, args.folder.as_deref())?;
+    let whole = set.traces.len() as u64;
+    let set = submission.traces_of(set)?;
     let found = run(args, &set, &allocators, &submission.profile)?;
     let differences = submission.differences(&found.rows);
     let figures = submission.rows.len();
@@ -81,11 +83,12 @@ fn check(args: &BenchArgs, file: &Path, json: bool) -> anyhow::Result<Answer> {
         terminal::print_json("bench", &serde_json::json!({ "differences": differences }))?;
     } else if differences.is_empty() {
         terminal::print(&format!(
-            "{}: reproduces: {} of {} on {} of the set {}",
+            "{}: reproduces: {} of {} on {} of the {} of the set {}",
             file.display(),
             Count(figures as u64, "row"),
             Count(names.len() as u64, "allocator"),
-            Count(set.traces.len() as u64, "trace"),
+            set.traces.len(),
+            Count(whole, "trace"),
             set.name
         ))?;
     } else {
