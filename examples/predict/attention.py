@@ -11,6 +11,8 @@ import sys
 
 import torch
 
+from gmlake.measure.kinds import momentary
+
 COLUMNS = ["type", "batch", "heads", "shared", "queries", "keys", "width", "causal", "dropout", "rows", "bias"]
 BASE = {"type": "bfloat16", "batch": 4, "heads": 16, "shared": 16, "queries": 1024, "keys": 1024, "width": 64, "causal": 1,
         "dropout": 0.0, "rows": 0, "bias": 0}
@@ -38,15 +40,6 @@ def shapes():
             found["shared"] = found["heads"]
         if found["batch"] * found["heads"] * found["queries"] * found["keys"] < 1 << 34:
             yield found
-
-
-def momentary(run):
-    """Bytes that were requested during a call and not kept after it."""
-    torch.cuda.reset_peak_memory_stats()
-    result = run()
-    stats = torch.cuda.memory_stats()
-    del result
-    return stats["requested_bytes.all.peak"] - stats["requested_bytes.all.current"]
 
 
 def tensor(it, heads, tokens):

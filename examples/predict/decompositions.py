@@ -11,6 +11,8 @@ import sys
 
 import torch
 
+from gmlake.measure.kinds import momentary
+
 SIZES = [2, 8, 16, 33, 64, 128, 200, 256, 400, 512, 768, 1024, 1500, 2048, 3000, 4096]
 
 
@@ -46,15 +48,6 @@ def of_square(n, batch, it):
         yield "svd", n, n, batch, lambda: linalg.svd(it, full_matrices=False)
         yield "svdvals", n, n, batch, lambda: linalg.svdvals(it)
         yield "lstsq", n, n, batch, lambda: linalg.lstsq(it, b)
-
-
-def momentary(run):
-    """Bytes that were requested during a call and not kept after it."""
-    torch.cuda.reset_peak_memory_stats()
-    result = run()
-    stats = torch.cuda.memory_stats()
-    del result
-    return stats["requested_bytes.all.peak"] - stats["requested_bytes.all.current"]
 
 
 def main(path):

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   GiB │╲                        fragment_limit                    each cell is labelled with its value;
-//!       │ ╲___ gmlake              64 │ ▓▓ ▓▒ ▒▒ ░░              a cross marks runs out of memory
+//!       │ ╲___ gmlake              64 │ ▓▓ ▓▒ ▒▒ ░░              a cross marks runs that ran out of memory
 //!       │- - - - - caching          2 │ ▓▒ ▒▒ ▒░ ░░
 //!       └──────────────              └─────────────
 //!         2  4  8  16 MiB               24  40  80 GiB
@@ -334,7 +334,7 @@ fn heading<DB: DrawingBackend>(
     let first = sweep.rows.first().map_or("", |row| title_of(&row.file));
     let more = sweep.rows.iter().any(|row| Some(&row.file) != sweep.rows.first().map(|r| &r.file));
     let files = if more { String::new() } else { format!("{first}; ") };
-    let text = format!("{files}a cross marks runs out of memory");
+    let text = format!("{files}a cross marks runs that ran out of memory");
     pen.title(root, title, &text)
 }
 

@@ -40,9 +40,6 @@ pub(super) struct Numbers {
     pub(super) private: Option<Amount>,
     pub(super) unallocated: Option<Amount>,
     pub(super) process: Option<Amount>,
-    /// Number and memory of the process that is this one, most likely: in a container the driver names it by a number
-    /// that the process does not know.
-    pub(super) likely: Option<u64>,
     /// Memory of others that the driver named.
     pub(super) named: Vec<(u64, Amount)>,
     /// The most that this process may hold, where several of those named may be this one.
@@ -119,10 +116,8 @@ impl Numbers {
         let fits: Vec<usize> = (0..self.named.len()).filter(may_be_this).collect();
         match fits[..] {
             [] => {}
-            [only] => {
-                let (number, amount) = self.named.remove(only);
-                (self.likely, self.process) = (Some(number), Some(amount));
-            }
+            // In a container the driver names it by a number that the process does not know.
+            [only] => self.process = Some(self.named.remove(only).1),
             _ => self.this_at_most = fits.iter().map(|&p| self.named[p].1).max_by_key(|a| a.bytes),
         }
     }
