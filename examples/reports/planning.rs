@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use gmlake::allocator::by_default;
+use gmlake::beside::usual_target;
 use gmlake::compare::compare;
 use gmlake::plan::{
-    Card, DEFAULT_RESERVE, DEFAULT_RESOLUTION, Need, Plan, PlanOptions, Series, plan_job,
-    show as words,
+    Card, DEFAULT_RESOLUTION, Need, Plan, PlanOptions, Series, plan_job, show as words,
 };
 use gmlake::report::section;
 use gmlake::sim::job::{Job, jobs, quantity};
@@ -57,7 +57,7 @@ pub(crate) fn report(traces: &Traces) -> Result<String> {
 
 fn options() -> Result<PlanOptions> {
     let cards = Card::built_in();
-    let targets = cards.iter().map(|card| card.target(DEFAULT_RESERVE));
+    let targets = cards.iter().map(|card| usual_target(card, 1));
     // As `gmlake-sim plan` does.
     let usual = by_default().filter(|spec| spec.role.is_choice());
     let names: Vec<String> = usual.map(|spec| spec.name.to_owned()).collect();

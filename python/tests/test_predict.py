@@ -373,6 +373,22 @@ def test_what_the_script_dumps_says_that_its_gpu_is_virtual():
             assert pickle.load(file)["gmlake_virtual_gpu"]
 
 
+def test_what_the_script_dumps_replaces_no_recording_of_a_real_gpu():
+    dumps = MLP + "torch.cuda.memory._dump_snapshot('own.pickle')\n"
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/own.pickle", "wb") as file:
+            pickle.dump({"segments": [], "device_traces": []}, file)
+        for _ in range(2):  # its own of the first run may be replaced
+            found = Answer(folder, dumps)
+            assert found.code == 0, found.err
+            told = [line for line in found.err.splitlines() if "own.predicted.pickle" in line]
+            assert told == ["gmlake: own.pickle is kept as it was; the script's snapshot is in own.predicted.pickle"]
+        with open(f"{folder}/own.pickle", "rb") as file:
+            assert "gmlake_virtual_gpu" not in pickle.load(file)
+        with open(f"{folder}/own.predicted.pickle", "rb") as file:
+            assert pickle.load(file)["gmlake_virtual_gpu"]
+
+
 def test_bad_ends_are_told_of_in_a_line():
     for script, code, text in [
         ("import sys; sys.exit(3)", 1, "it ended by sys.exit(3)"),

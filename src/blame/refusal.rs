@@ -7,7 +7,7 @@ use super::names::Namer;
 use super::{BlameError, neighbours, rows, step_of};
 use crate::alloc_conf::TorchVersion;
 use crate::allocator::{BlockKind, BlockUse, Options, Role, Spec, by_default, find};
-use crate::plan::{Card, DEFAULT_RESERVE};
+use crate::beside::usual_targets;
 use crate::run::{Cause, Causes, Peak, RunSummary};
 use crate::sim::{Choice, Conf, Memory, Opened, RunError, Scenario, Setup, Stage};
 use crate::trace::PoolId;
@@ -209,12 +209,9 @@ fn cards(scenario: &Scenario<'_>, is_served: bool) -> Result<(Fitting, Fitting),
 /// The smallest card below `most` that runs the job.
 fn smallest(scenario: &Scenario<'_>, choice: &Choice, most: Bytes) -> Result<Fitting, BlameError> {
     let Scenario { opened, setup, .. } = scenario;
-    let mut targets: Vec<_> =
-        Card::built_in().iter().filter_map(|card| card.target(DEFAULT_RESERVE).ok()).collect();
-    targets.sort_by_key(|target| target.capacity_bytes);
     let least = setup.memory(opened).unwrap_or(0);
     let is_possible = |bytes: Bytes| least < bytes && bytes < most;
-    for target in targets.into_iter().filter(|target| is_possible(target.capacity_bytes)) {
+    for target in usual_targets().into_iter().filter(|target| is_possible(target.capacity_bytes)) {
         let memory = Memory::Bytes(target.capacity_bytes);
         let larger = Setup { memory, memory_fraction: None, ..setup.clone() };
         if scenario.beside(choice.clone(), larger).run()?.oom_count == 0 {

@@ -18,7 +18,7 @@ mod search;
 pub mod show;
 
 pub use data::*;
-pub use gmlake_core::cards::{Card, CardError, DEFAULT_RESERVE, Target};
+pub use gmlake_core::cards::{Card, CardError, Target};
 
 use std::path::Path;
 

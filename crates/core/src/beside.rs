@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cards;
+use crate::cards::{self, Card, CardError, Target};
 use crate::units::{Bytes, MIB, Size};
 
 const BUILT_IN: &str = include_str!("beside.csv");
@@ -170,6 +170,24 @@ pub fn beside_pytorch(card: &str, uses: &Uses) -> Beside {
     }
     let [bytes, low_bytes, high_bytes] = sums.map(of_mib);
     Beside { bytes, low_bytes, high_bytes, ..found }
+}
+
+/// A card less the most that a job of so many ranks is expected to take besides PyTorch's allocator.
+///
+/// # Errors
+/// If that leaves nothing.
+pub fn usual_target(card: &Card, ranks: usize) -> Result<Target, CardError> {
+    card.target(beside_pytorch(&card.name, &Uses::usual(ranks)).high_bytes)
+}
+
+/// The catalogue's cards for a job of one GPU, the smallest first: `usual_target` of each that it leaves something of.
+#[must_use]
+pub fn usual_targets() -> Vec<Target> {
+    let cards = Card::built_in();
+    let mut targets: Vec<Target> =
+        cards.iter().filter_map(|card| usual_target(card, 1).ok()).collect();
+    targets.sort_by_key(|target| target.capacity_bytes);
+    targets
 }
 
 fn of_mib(mib: f64) -> Bytes {

@@ -7,13 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::reader_error;
-use crate::units::{Bytes, GIB, Size, parse_size};
-
-/// What is left free on a card by default: for the CUDA context with its kernels and libraries, 0.75 GiB in our own
-/// H200
-/// recordings (PyTorch's out-of-memory messages: memory in use less what PyTorch holds), and for one NCCL communicator,
-/// 0.53 to 0.67 GiB (github.com/NVIDIA/nccl/issues/964).
-pub const DEFAULT_RESERVE: Bytes = 3 * GIB / 2;
+use crate::units::{Bytes, Size, parse_size};
 
 const BUILT_IN: &str = include_str!("cards.csv");
 
@@ -251,6 +245,7 @@ fn parts(name: &str) -> impl Iterator<Item = String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::GIB;
 
     #[test]
     fn the_catalogue_has_every_size_below_its_marketing_one_and_with_a_source() {

@@ -47,6 +47,9 @@ libnvToolsExt.so.1
 libnvidia-ml.so.1
 """.split()
 
+# A snapshot's key that says that its GPU was virtual.
+MARK = "gmlake_virtual_gpu"
+
 # For compilers: Triton 3.5, of PyTorch 2.9, links what it builds with -lcuda. Such a file is kept and may later run on a
 # real GPU, so it must need libcuda.so.1 and not a name that only we have.
 LINKED, LINKER_SCRIPT = "libcuda.so", "INPUT(-l:libcuda.so.1)\n"
@@ -125,8 +128,15 @@ def compiled(folder: str, base: str | None) -> str:
 def mark(snapshot: Any) -> Any:
     """Says in a snapshot that it was made on the virtual GPU, if this process has it: its times are no GPU's."""
     if PREFIX + "_CUDA" in os.environ:
-        snapshot["gmlake_virtual_gpu"] = os.environ.get(PREFIX) or True
+        snapshot[MARK] = os.environ.get(PREFIX) or True
     return snapshot
+
+
+def marked(path: str) -> bool:
+    """Whether the snapshot in a file says so: `mark` adds its key last, so that it is within the file's last KiB."""
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - 1024))
+        return MARK.encode() in file.read()
 
 
 def report() -> LibraryReport:

@@ -2,7 +2,8 @@
 
 It starts when PyTorch first uses the GPU, not earlier, so that a script can still choose its
 allocator's settings. Scripts record as well; what they start or stop must not touch this
-recording, so their calls have no effect, and what they dump is what is recorded here.
+recording, so their calls have no effect, and what they dump is what is recorded here. What they
+dump never replaces a file of a real GPU's: whoever predicts a job that died still needs its snapshot.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ class Recorder:
         # What the script dumps says of itself, too, that it was made on the virtual GPU.
         snapshot = torch.cuda.memory._snapshot
         torch.cuda.memory._snapshot = lambda *given, **named: library.mark(snapshot(*given, **named))
+        dump = torch.cuda.memory._dump_snapshot
+        torch.cuda.memory._dump_snapshot = lambda filename="dump_snapshot.pickle", *given, **named: dump(
+            spared(filename), *given, **named
+        )
 
         def begin() -> None:
             context = "all" if stacks else None
@@ -63,6 +68,17 @@ class Recorder:
             "requests": sum(requests), "devices": devices,
             "device": card.name, "device_memory_bytes": card.total_memory,
         }
+
+
+def spared(path: str | os.PathLike[str]) -> str:
+    """Where the script may dump: `path`, or beside it if the file there was not made on the virtual GPU."""
+    path = os.fspath(path)
+    if not os.path.exists(path) or library.marked(path):
+        return path
+    root, extension = os.path.splitext(path)
+    beside = f"{root}.predicted{extension}"
+    print(f"gmlake: {path} is kept as it was; the script's snapshot is in {beside}", file=sys.stderr, flush=True)
+    return beside
 
 
 def _no_effect(*_arguments: object, **_options: object) -> None:

@@ -232,8 +232,11 @@ pub(crate) fn by(names: &NameArgs, opened: &Opened) -> Result<By> {
         Some(by) => Ok(by),
         None if has_stacks => Ok(By::Line),
         None => {
-            let file = &opened.file;
-            terminal::warn(&format!("{file}: no call stacks in it: by size instead"));
+            terminal::warn(&format!(
+                "{}: no call stacks in it, so that its blocks are listed by size. Record with stacks=\"python\", \
+                 or predict with --stacks, to get lines",
+                opened.file
+            ));
             Ok(By::Size)
         }
     }

@@ -8,7 +8,7 @@ use gmlake::compare::show::{ReportFormat, table};
 use gmlake::compare::{
     Comparison, JobComparison, compare_files, compare_in_depth, compare_job, show as report,
 };
-use gmlake::plan::{DEFAULT_RESERVE, Target};
+use gmlake::plan::Target;
 use gmlake::remote;
 use gmlake::report::{Export, section};
 use gmlake::sim::job::{is_many, jobs};
@@ -49,7 +49,7 @@ fn cards(args: &CompareArgs) -> anyhow::Result<Vec<Target>> {
             &CardArgs {
                 cards: args.cards.clone(),
                 catalogue: None,
-                reserve: args.uses.is_empty().then_some(DEFAULT_RESERVE),
+                reserve: None,
                 uses: args.uses.clone(),
             },
             1,

@@ -191,7 +191,7 @@ pub fn reserve(targets: &[Target]) -> String {
         (_, Some(bytes)) => Size(bytes).to_string(),
         (_, None) => return String::new(),
     };
-    format!("; for the job: without a reserve of {words} (--reserve)")
+    format!("; 'for the job' leaves {words} of each card to all but PyTorch (--reserve)")
 }
 
 /// From a recording that is not the whole job, only what does not run is known.
