@@ -7,6 +7,7 @@ No job was used to choose lake's settings. OUT/ten.csv has a line for each run a
 most, and the seconds of each step, to the end of its kernels. `ten.py --table OUT` makes the table of reports/torch.
 """
 
+import contextlib
 import csv
 import json
 import math
@@ -55,10 +56,8 @@ def job(name):
     sys.argv = words
     sys.path.insert(0, str(Path(words[0]).parent))
     with_output, sys.stdout = sys.stdout, sys.stderr
-    try:
+    with contextlib.suppress(SystemExit):
         runpy.run_path(words[0], run_name="__main__")
-    except SystemExit:
-        pass
     import gmlake
 
     is_ours = gmlake.enabled()
@@ -136,7 +135,8 @@ def table(out):
     """What is reserved in GiB, and a step's seconds from the fourth step on."""
     with open(Path(out, "ten.csv")) as file:
         runs = list(csv.DictReader(file))
-    print("| job | " + " | ".join(f"{mode} GiB" for mode in MODES) + " | " + " | ".join(f"{mode} ms a step" for mode in MODES) + " |")
+    headings = [f"{mode} {unit}" for unit in ["GiB", "ms a step"] for mode in MODES]
+    print(f"| job | {' | '.join(headings)} |")
     print("|---" + "|---:" * 2 * len(MODES) + "|")
     for name in dict.fromkeys(run["name"] for run in runs):
         held, steps = [], []
