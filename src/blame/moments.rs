@@ -52,6 +52,11 @@ pub enum MomentError {
     /// Memory never ran out.
     #[error("{0}: memory never ran out; simulate a smaller device with --device-memory")]
     NoOom(String),
+    /// Memory ran out in the recording, and would not have with what was asked for.
+    #[error(
+        "{0}: memory ran out in the recording, but not with these options, as far as the recording goes"
+    )]
+    OnlyRecorded(String),
     /// Nothing was ever requested.
     #[error("{0}: the recording has no events")]
     Nothing(String),

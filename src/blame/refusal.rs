@@ -21,7 +21,7 @@ use crate::units::Bytes;
 pub fn refusal(scenario: &Scenario<'_>, by: By, innermost: bool) -> Result<Refusal, BlameError> {
     let Scenario { opened, choice, setup, .. } = scenario;
     let found = refused_at(scenario)?;
-    let (event, seen_at) = found.ok_or_else(|| MomentError::NoOom(opened.file.clone()))?;
+    let (event, seen_at) = found.ok_or_else(|| never_out(opened))?;
     let held = scenario.state_at(seen_at)?;
     let mut namer = Namer::new(opened, by, innermost);
     let request = opened.trace.events[event];
@@ -64,9 +64,28 @@ pub(super) fn refused_at(
     let failed = scenario.run()?.first_oom_event.map(|event| event as usize);
     Ok(match failed {
         Some(event) => Some((event, Some(event))),
-        // Only the recording ran out, and the simulated device would serve it: look at what was before.
-        None => scenario.opened.trace.first_failure().map(|event| (event, event.checked_sub(1))),
+        // Only the recording ran out, and its own allocator, simulated, would serve it: look at what was before.
+        None if is_as_recorded(scenario) => {
+            scenario.opened.trace.first_failure().map(|event| (event, event.checked_sub(1)))
+        }
+        None => None,
     })
+}
+
+/// Why there is no refusal to explain.
+fn never_out(opened: &Opened) -> MomentError {
+    match opened.trace.first_failure() {
+        Some(_) => MomentError::OnlyRecorded(opened.file.clone()),
+        None => MomentError::NoOom(opened.file.clone()),
+    }
+}
+
+/// Whether a run is of the allocator, the settings and the memory of the recording.
+fn is_as_recorded(scenario: &Scenario<'_>) -> bool {
+    let Scenario { opened, choice, setup, .. } = scenario;
+    setup.memory == Memory::AsRecorded
+        && setup.conf.is_none()
+        && choice.spec.name == opened.recorded_by()
 }
 
 /// What the driver had left, if it had enough and no limit is known that refused.

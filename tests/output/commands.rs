@@ -92,6 +92,20 @@ fn file_options(command: &str) -> Vec<String> {
 }
 
 #[test]
+fn no_page_or_table_replaces_a_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("snapshot.pickle");
+    let content = b"\x80\x04}.";
+    fs::write(&recording, content).unwrap();
+    for (command, option) in [("report", "--out"), ("compare", "--export-json")] {
+        let mut run = gmlake_sim();
+        run.args([command, "tests/data/by_hand.csv", option]).arg(&recording);
+        run.assert().code(2).stderr(contains("is a recording, and would be overwritten"));
+        assert_eq!(fs::read(&recording).unwrap(), content, "{command}");
+    }
+}
+
+#[test]
 fn no_command_writes_over_what_it_reads() {
     let folder = tempfile::tempdir().unwrap();
     let content = b"event,id,size\nalloc,w,4MiB\nfree,w,\n";

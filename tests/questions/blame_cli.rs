@@ -228,5 +228,5 @@ fn what_is_wrong_is_said_in_one_line() {
         run.stderr(starts_with("gmlake-sim: ").and(contains(words)).and(line));
     }
     let run = gmlake_sim().current_dir(folder.path()).args(["blame", "job.csv"]).assert().success();
-    run.stdout(contains("1 MiB")).stderr(contains("by size instead"));
+    run.stdout(contains("1 MiB")).stderr(contains("listed by size"));
 }

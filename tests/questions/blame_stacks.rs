@@ -84,6 +84,24 @@ fn the_users_own_line_stands_behind_that_of_a_library() {
 }
 
 #[test]
+fn an_out_of_memory_of_the_recording_is_none_of_a_larger_device() {
+    let Some(path) = shared("truncated/oom-in-forward.pickle") else { return };
+    let other: [&[&str]; 3] = [
+        &["--device-memory", "80GiB"],
+        &["--device-memory", "unlimited"],
+        &["--device-memory", "80GiB", "--allocator", "lake"],
+    ];
+    for arguments in other {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"));
+        let run =
+            command.args(["blame", "--at", "oom"]).arg(&path).args(arguments).assert().code(2);
+        let told = String::from_utf8(run.get_output().stderr.clone()).unwrap();
+        assert!(told.contains("ran out in the recording, but not with these options"), "{told}");
+        assert!(run.get_output().stdout.is_empty());
+    }
+}
+
+#[test]
 fn the_users_own_line_stands_in_the_headline_of_an_out_of_memory() {
     let Some(path) = shared("truncated/oom-in-forward.pickle") else { return };
     let run = |arguments: &[&str]| {

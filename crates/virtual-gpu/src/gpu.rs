@@ -129,9 +129,11 @@ impl VirtualGpu {
     #[must_use]
     pub fn new(conf: Conf, bottom: u64, top: u64) -> Self {
         let uses = Uses::of([("context", 1), ("driver", 1), ("gpu", conf.devices as u64 - 1)]);
+        let context = beside::beside_pytorch(&conf.card.name, &uses).bytes;
+        let memories = (0..conf.devices).map(|_| Memory::new(conf.card.memory, context));
         Self {
             space: Addresses::between(bottom, top),
-            memories: (0..conf.devices).map(|_| Memory::new(conf.card.memory)).collect(),
+            memories: memories.collect(),
             host: HostMemory::default(),
             known: Known::default(),
             timeline: Timeline::new(conf.completion),

@@ -15,10 +15,6 @@ use gmlake_core::units::{Bytes, MIB, round_up};
 /// Pages of physical memory.
 const GRANULE: Bytes = 2 * MIB;
 
-/// What the context takes of a card, with the kernels and libraries of a training step: `cudaMemGetInfo` on an H200
-/// after one of a Llama, less what PyTorch had reserved. After the first matrix product it is 685 MiB.
-const CONTEXT: Bytes = 767 * MIB;
-
 /// Why memory was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryError {
@@ -83,14 +79,15 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// A device with `capacity` bytes, of which a context has taken its part.
+    /// A device with `capacity` bytes, of which the context has taken `context`.
     #[must_use]
-    pub fn new(capacity: Bytes) -> Self {
+    pub fn new(capacity: Bytes, context: Bytes) -> Self {
+        let used = context.min(capacity);
         Self {
             capacity,
-            used: CONTEXT.min(capacity),
-            beside: CONTEXT.min(capacity),
-            peak: CONTEXT.min(capacity),
+            used,
+            beside: used,
+            peak: used,
             mallocs: BTreeMap::new(),
             reservations: BTreeMap::new(),
             mappings: BTreeMap::new(),
@@ -281,10 +278,12 @@ mod tests {
     use super::*;
     use gmlake_core::units::{GIB, TIB};
 
+    const CONTEXT: Bytes = 527 * MIB;
+
     const PAGE: Bytes = GRANULE;
 
     fn device() -> (Memory, Addresses) {
-        (Memory::new(GIB + CONTEXT), Addresses::between(TIB, 2 * TIB))
+        (Memory::new(GIB + CONTEXT, CONTEXT), Addresses::between(TIB, 2 * TIB))
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! option is written, but for those in [`READ`].
 
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
@@ -34,11 +35,26 @@ pub(crate) fn refuse(matches: &ArgMatches) -> anyhow::Result<()> {
         if is_remote(out) {
             bail!("{}: remote files are only read: write here, and copy it there", shown(out));
         }
+        if name != "export" && holds_a_recording(out) {
+            bail!(
+                "{} is a recording, and would be overwritten: write to another file",
+                out.display()
+            );
+        }
         if let Some(file) = read.iter().find(|file| is_same(file, out)) {
             bail!("{} is read, and would be overwritten: write to another file", file.display());
         }
     }
     Ok(())
+}
+
+/// Whether a file begins as pickled or compressed recordings do. Only `export` writes such files.
+fn holds_a_recording(path: &Path) -> bool {
+    const BEGINNINGS: [&[u8]; 4] = [b"\x80", b"\xfd7zXZ", b"\x1f\x8b", b"\x28\xb5\x2f\xfd"];
+    let mut head = Vec::new();
+    let is_read = path.is_file()
+        && fs::File::open(path).is_ok_and(|file| file.take(6).read_to_end(&mut head).is_ok());
+    is_read && BEGINNINGS.iter().any(|beginning| head.starts_with(beginning))
 }
 
 /// The files that an argument stands for. One that cannot be listed is reported later.
