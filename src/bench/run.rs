@@ -56,7 +56,7 @@ pub fn run(
     Ok(rows?.into_iter().flatten().collect())
 }
 
-/// What a card keeps for the CUDA context and libraries. A figure of the score: it does not change with what is measured.
+/// What a card keeps for the CUDA context and libraries. It is part of the score: no measurement changes it.
 const RESERVE: Bytes = 3 * GIB / 2;
 
 /// The catalogue, the smallest card first.
