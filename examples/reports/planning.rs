@@ -19,8 +19,9 @@ const HEAD: &str = "\
 
 For each job the smallest device memory on which every request is served, to 2 MiB, under each allocator with its own
 behaviour under pressure (flushing, trying again, stitching), and the cards that run it. Sizes of cards are what the driver
-reports to a program; of that the CUDA context and NCCL get 1.5 GiB first (`--reserve`). Success is not strictly a matter
-of size, so every answer is checked: the run at the stated capacity serves everything, the run with 2 MiB less does not.
+reports to a program; of that the CUDA context and NCCL first get what they usually take there (`--reserve`). Success is
+not strictly a matter of size, so every answer is checked: the run at the stated capacity serves everything, the run with
+2 MiB less does not.
 
 Made by `cargo run --release --example reports -- traces [more folders]`; each part by itself by the command above it.
 

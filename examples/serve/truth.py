@@ -128,7 +128,9 @@ def compare(before, after):
     print("| configuration | starts | weights GiB | KV cache GiB | tokens | off by | graphs GiB | vLLM's own estimate |")
     print("|---|---|---|---|---|---:|---|---:|")
     for row in rows:
-        was = said[row["name"]]
+        was = said.get(row["name"])
+        if was is None:
+            continue
         both = [f"{was[name]} / {row[name]}" for name in ["starts", "weights_gib", "kv_cache_gib"]]
         name = "tokens" if row["tokens"] else "longest"
         off = f"{int(was[name]) / int(row[name]) - 1:+.2%}" if row[name] and was[name] else "-"

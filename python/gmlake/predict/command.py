@@ -100,17 +100,17 @@ def one(given: argparse.Namespace, workshop: Workshop, task: Task, folder: str) 
     for note in answer.notes(found, order, nodes):
         say(note)
     if shown:
-        say(f"next: {following(given, found)}")
+        say(f"next: {following(found)}")
     return FAILED if any(rank.failed for rank in found) else 0
 
 
-def following(given: argparse.Namespace, found: Sequence[Rank]) -> str:
+def following(found: Sequence[Rank]) -> str:
     """The command that shows more: of the snapshot, or the one that keeps it."""
     kept = next((rank.snapshot for rank in found if rank.snapshot), None)
     if kept:
         return f"gmlake-sim report {shlex.quote(kept)}"
-    script = f"-m {given.script}" if given.module else shlex.quote(given.script)
-    return f"python -m gmlake predict --out DIR {script}, to keep the snapshot for gmlake-sim"
+    asked = [word for word in sys.argv[2:] if word != "--stacks"]
+    return f"python -m gmlake predict --stacks --out DIR {shlex.join(asked)}, to keep a snapshot for gmlake-sim blame"
 
 
 def places(given: argparse.Namespace, ranks: Ranks, outputs: Outputs) -> Iterator[str]:

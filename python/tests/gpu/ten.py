@@ -126,9 +126,12 @@ def measure(out, seconds):
 
 
 def of(values, digits):
-    """Mean and standard error."""
-    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else float("nan")
-    return f"{statistics.mean(values):.{digits}f} ± {error:.{digits}f}"
+    """Mean and standard error; one figure if all are the same."""
+    mean = f"{statistics.mean(values):.{digits}f}"
+    if len(values) == 1:
+        return f"{mean} (once)"
+    error = statistics.stdev(values) / math.sqrt(len(values))
+    return f"{mean} ± {error:.{digits}f}" if error else mean
 
 
 def table(out):
@@ -145,7 +148,8 @@ def table(out):
             ended = [run for run in mine if run["reserved"]]
             failed = f"{len(mine) - len(ended)} failed" if len(mine) > len(ended) else ""
             seconds = [list(map(float, run["seconds"].split()))[WARM:] for run in ended]
-            held.append(f"{of([int(run['reserved']) / 2**30 for run in ended], 2)} {failed}" if ended else failed or "-")
+            reserved = sorted({f"{int(run['reserved']) / 2**30:.2f}" for run in ended})
+            held.append(", ".join([" to ".join(reserved[:1] + reserved[1:][-1:])] * bool(ended) + [failed] * bool(failed)) or "-")
             steps.append(of([1000 * statistics.mean(each) for each in seconds if each], 1) if ended else "-")
         print(f"| `{name}` | " + " | ".join(held + steps) + " |")
 

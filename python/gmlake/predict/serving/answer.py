@@ -68,7 +68,7 @@ def notes(found: Verdict) -> Iterator[str]:
     elif any(None in numbers(rank) for rank in found.ranks) and found.starts:
         yield f"some numbers are unknown: predict cannot read them off {found.version}"
     if found.starts is not None:
-        yield "kernels compute nothing here, and no figure was measured on a card: docs/serving.md"
+        yield "kernels compute nothing here; how near a real card this comes: reports/serving.md"
 
 
 def numbers(rank: ServerRank) -> list[int | None]:
