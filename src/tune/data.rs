@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::plan::Shortage;
 use crate::run::RunSummary;
+use crate::trace::Coverage;
 use crate::units::Bytes;
 
 /// One setting, and what the trace did under it.
@@ -90,6 +91,8 @@ impl Tried {
 pub struct Tuning {
     /// The trace file, as given.
     pub file: String,
+    /// How much of the job the recording shows.
+    pub coverage: Coverage,
     /// Memory of the device in bytes; `None`: it never runs out.
     pub device_memory_bytes: Option<Bytes>,
     /// Name of the device profile that priced the driver calls.
@@ -111,7 +114,7 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// Whether a setting was found that helps: it gets through, and it is not PyTorch's defaults.
+    /// Whether a setting was found that helps: it serves all that was recorded, and it is not PyTorch's defaults.
     #[must_use]
     pub fn helps(&self) -> bool {
         self.best.oom_count == 0 && !self.best.conf.is_empty()

@@ -77,6 +77,7 @@ pub fn tune(opened: &Opened, options: &TuneOptions) -> Result<Tuning, FileError>
     tried.dedup_by(|a, b| a.conf == b.conf);
     Ok(Tuning {
         file: opened.file.clone(),
+        coverage: opened.coverage.clone(),
         device_memory_bytes: bench.setup.memory(opened),
         profile: options.profile.name.clone(),
         variable: bench.version.alloc_conf_name(),

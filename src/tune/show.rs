@@ -108,19 +108,30 @@ fn advice(tuning: &Tuning) -> String {
             format!("saves {} ({share:.0} %) of PyTorch's defaults", Size(saved))
         }
         (_, shortage) => format!(
-            "gets through, where PyTorch's defaults run out of memory in {}",
+            "serves all that was recorded, where PyTorch's defaults run out of memory in {}",
             shortage.map(place).unwrap_or_default()
         ),
     };
     let line = export_line(tuning);
     let time = |tried: &Tried| Nanos(tried.predicted_driver_ns as f64);
     format!(
-        "{line}\n\nIt {gain}; it takes {} driver calls instead of {}, {} in them instead of {} (predicted).",
+        "{line}\n\nIt {gain}; it takes {} driver calls instead of {}, {} in them instead of {} (predicted).{}",
         Grouped(best.device_calls),
         Grouped(default.device_calls),
         time(best),
-        time(default)
+        time(default),
+        doubt(tuning)
     )
+}
+
+/// What a recording that shows only a part of the job leaves open.
+fn doubt(tuning: &Tuning) -> String {
+    match tuning.coverage.is_lower_bound() {
+        true => {
+            format!(" Whether the whole job runs is unknown: {}.", tuning.coverage.reason())
+        }
+        false => String::new(),
+    }
 }
 
 /// The settings that do worse than `reference`, the worst first.
@@ -133,4 +144,27 @@ fn harmful<'a>(tried: &'a [Tried], reference: &Tried) -> Vec<&'a Tried> {
 
 fn name(conf: &str) -> String {
     if conf.is_empty() { "PyTorch's defaults".to_owned() } else { conf.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{Coverage, Gap};
+
+    #[test]
+    fn a_part_of_a_job_promises_nothing_of_the_whole() {
+        let tried =
+            |conf: &str, oom_count| Tried { conf: conf.to_owned(), oom_count, ..Tried::default() };
+        let tuning = |coverage| Tuning {
+            coverage,
+            default: tried("", 1),
+            best: tried("expandable_segments:True", 0),
+            ..Tuning::default()
+        };
+        let whole = advice(&tuning(Coverage::default()));
+        assert!(whole.contains("serves all that was recorded") && !whole.contains("unknown"));
+        let gap = Gap::StartedLate { live: 1, held: 1 };
+        let part = advice(&tuning(Coverage::new(vec![gap])));
+        assert!(part.contains("Whether the whole job runs is unknown: "), "{part}");
+    }
 }

@@ -50,8 +50,8 @@ fn a_setting_and_its_card_come_before_a_larger_card() {
     let job = "traces/opt-1.3b-LR-var.frames.pickle.xz";
     let blame = ["blame", job, "--at", "oom", "--device-memory", "22.14GiB"];
     let cards = "With PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, the whole job runs on the \
-                 RTX 5090 (29.86 GiB for the job). The smallest card that runs the whole job with \
-                 caching is the A100 40GB (38 GiB for the job).";
+                 RTX 5090 (30.39 GiB for the job). The smallest card that runs the whole job with \
+                 caching is the A100 40GB (38.53 GiB for the job).";
     let text = output(&blame);
     assert!(text.contains(cards), "{text}");
     for (allocator, card, code) in
