@@ -105,6 +105,8 @@ fn scratch() -> tempfile::TempDir {
     for rank in ["ranks/job.r0.pickle", "ranks/job.r1.pickle"] {
         link("streams.pickle.xz", rank);
     }
+    fs::create_dir(folder.path().join("whole")).unwrap();
+    link("opt-1.3b-LR-var.frames.pickle.xz", "whole/train.pickle");
     link("zero3-opt-1.3b-LR-w4.b32.r0.pickle.xz", "b32.pickle");
     link("zero3-opt-1.3b-LR-w4.b160.r0.pickle.xz", "b160.pickle");
     folder
