@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use gmlake::allocator::by_default;
-use gmlake::beside::usual_target;
+use gmlake::beside::{self, Uses};
 use gmlake::compare::compare;
 use gmlake::plan::{
     Card, DEFAULT_RESOLUTION, Need, Plan, PlanOptions, Series, plan_job, show as words,
@@ -58,7 +58,8 @@ pub(crate) fn report(traces: &Traces) -> Result<String> {
 
 fn options() -> Result<PlanOptions> {
     let cards = Card::built_in();
-    let targets = cards.iter().map(|card| usual_target(card, 1));
+    let uses = Uses::usual(1);
+    let targets = cards.iter().map(|card| beside::target(card, &uses));
     // As `gmlake-sim plan` does.
     let usual = by_default().filter(|spec| spec.role.is_choice());
     let names: Vec<String> = usual.map(|spec| spec.name.to_owned()).collect();

@@ -387,6 +387,10 @@ def test_what_the_script_dumps_replaces_no_recording_of_a_real_gpu():
             assert "gmlake_virtual_gpu" not in pickle.load(file)
         with open(f"{folder}/own.predicted.pickle", "rb") as file:
             assert pickle.load(file)["gmlake_virtual_gpu"]
+        open(f"{folder}/own.pickle", "wb").close()  # one of a temporary file's: nothing is lost
+        Answer(folder, dumps)
+        with open(f"{folder}/own.pickle", "rb") as file:
+            assert pickle.load(file)["gmlake_virtual_gpu"]
 
 
 def test_bad_ends_are_told_of_in_a_line():

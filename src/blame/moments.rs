@@ -62,6 +62,17 @@ pub enum MomentError {
     Nothing(String),
 }
 
+impl MomentError {
+    /// Why there is no out-of-memory to look at.
+    pub(super) fn never_out(opened: &Opened) -> Self {
+        let file = opened.file.clone();
+        match opened.trace.first_failure() {
+            Some(_) => Self::OnlyRecorded(file),
+            None => Self::NoOom(file),
+        }
+    }
+}
+
 fn steps_in_words(steps: usize) -> String {
     match steps {
         0 => "no training steps were found in the recording".to_owned(),
@@ -103,7 +114,7 @@ impl At {
             (Self::Oom, _) => {
                 let simulated = run.map(|run| run.first_oom_event.map(|event| event as usize));
                 let found = simulated.unwrap_or_else(|| trace.first_failure());
-                Some(found.ok_or_else(|| MomentError::NoOom(file()))?)
+                Some(found.ok_or_else(|| MomentError::never_out(opened))?)
             }
             (Self::End, _) => Some(last),
             (Self::Step(number), _) => {

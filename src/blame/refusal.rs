@@ -21,7 +21,7 @@ use crate::units::Bytes;
 pub fn refusal(scenario: &Scenario<'_>, by: By, innermost: bool) -> Result<Refusal, BlameError> {
     let Scenario { opened, choice, setup, .. } = scenario;
     let found = refused_at(scenario)?;
-    let (event, seen_at) = found.ok_or_else(|| never_out(opened))?;
+    let (event, seen_at) = found.ok_or_else(|| MomentError::never_out(opened))?;
     let held = scenario.state_at(seen_at)?;
     let mut namer = Namer::new(opened, by, innermost);
     let request = opened.trace.events[event];
@@ -72,20 +72,13 @@ pub(super) fn refused_at(
     })
 }
 
-/// Why there is no refusal to explain.
-fn never_out(opened: &Opened) -> MomentError {
-    match opened.trace.first_failure() {
-        Some(_) => MomentError::OnlyRecorded(opened.file.clone()),
-        None => MomentError::NoOom(opened.file.clone()),
-    }
-}
-
 /// Whether a run is of the allocator, the settings and the memory of the recording.
 fn is_as_recorded(scenario: &Scenario<'_>) -> bool {
     let Scenario { opened, choice, setup, .. } = scenario;
     setup.memory == Memory::AsRecorded
         && setup.conf.is_none()
         && choice.spec.name == opened.recorded_by()
+        && choice.options == Options::default()
 }
 
 /// What the driver had left, if it had enough and no limit is known that refused.

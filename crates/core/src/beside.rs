@@ -172,20 +172,20 @@ pub fn beside_pytorch(card: &str, uses: &Uses) -> Beside {
     Beside { bytes, low_bytes, high_bytes, ..found }
 }
 
-/// A card less the most that a job of so many ranks is expected to take besides PyTorch's allocator.
+/// A card less the most that a job with these uses is expected to take besides PyTorch's allocator.
 ///
 /// # Errors
 /// If that leaves nothing.
-pub fn usual_target(card: &Card, ranks: usize) -> Result<Target, CardError> {
-    card.target(beside_pytorch(&card.name, &Uses::usual(ranks)).high_bytes)
+pub fn target(card: &Card, uses: &Uses) -> Result<Target, CardError> {
+    card.target(beside_pytorch(&card.name, uses).high_bytes)
 }
 
-/// The catalogue's cards for a job of one GPU, the smallest first: `usual_target` of each that it leaves something of.
+/// The catalogue's cards for a job of one GPU with the usual uses, the smallest first.
 #[must_use]
 pub fn usual_targets() -> Vec<Target> {
-    let cards = Card::built_in();
+    let (cards, uses) = (Card::built_in(), Uses::usual(1));
     let mut targets: Vec<Target> =
-        cards.iter().filter_map(|card| usual_target(card, 1).ok()).collect();
+        cards.iter().filter_map(|card| target(card, &uses).ok()).collect();
     targets.sort_by_key(|target| target.capacity_bytes);
     targets
 }

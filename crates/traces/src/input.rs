@@ -216,6 +216,12 @@ impl<R: BufRead> BufRead for Counted<'_, R> {
     }
 }
 
+/// Whether a file that begins like this is compressed in a way that is unpacked here.
+#[must_use]
+pub fn is_compressed(beginning: &[u8]) -> bool {
+    Packing::detect(beginning).is_some()
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Packing {
     Gzip,

@@ -50,6 +50,7 @@ pub use error::{Position, TraceError};
 pub use format::TraceFormat;
 pub use gmlake_core::program::*;
 pub use ingest::ingest;
+pub use input::is_compressed;
 pub use load::{choose_device, load, load_bytes, unpack};
 pub use minimalloc::write_minimalloc;
 pub use options::{LoadOptions, MAX_INPUT};

@@ -129,11 +129,9 @@ impl VirtualGpu {
     #[must_use]
     pub fn new(conf: Conf, bottom: u64, top: u64) -> Self {
         let uses = Uses::of([("context", 1), ("driver", 1), ("gpu", conf.devices as u64 - 1)]);
-        let context = beside::beside_pytorch(&conf.card.name, &uses).bytes;
-        let memories = (0..conf.devices).map(|_| Memory::new(conf.card.memory, context));
-        Self {
+        let mut gpu = Self {
             space: Addresses::between(bottom, top),
-            memories: memories.collect(),
+            memories: (0..conf.devices).map(|_| Memory::new(conf.card.memory)).collect(),
             host: HostMemory::default(),
             known: Known::default(),
             timeline: Timeline::new(conf.completion),
@@ -151,7 +149,9 @@ impl VirtualGpu {
             estimated: BTreeSet::new(),
             guesses: Guesses::default(),
             next_object: FIRST_OBJECT,
-        }
+        };
+        gpu.take_beside();
+        gpu
     }
 
     /// A name for a stream, an event or another object that has no contents.

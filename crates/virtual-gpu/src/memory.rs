@@ -79,15 +79,14 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// A device with `capacity` bytes, of which the context has taken `context`.
+    /// A device with `capacity` bytes, all of them free.
     #[must_use]
-    pub fn new(capacity: Bytes, context: Bytes) -> Self {
-        let used = context.min(capacity);
+    pub fn new(capacity: Bytes) -> Self {
         Self {
             capacity,
-            used,
-            beside: used,
-            peak: used,
+            used: 0,
+            beside: 0,
+            peak: 0,
             mallocs: BTreeMap::new(),
             reservations: BTreeMap::new(),
             mappings: BTreeMap::new(),
@@ -279,11 +278,12 @@ mod tests {
     use gmlake_core::units::{GIB, TIB};
 
     const CONTEXT: Bytes = 527 * MIB;
-
     const PAGE: Bytes = GRANULE;
 
     fn device() -> (Memory, Addresses) {
-        (Memory::new(GIB + CONTEXT, CONTEXT), Addresses::between(TIB, 2 * TIB))
+        let mut memory = Memory::new(GIB + CONTEXT);
+        memory.take_beside(CONTEXT);
+        (memory, Addresses::between(TIB, 2 * TIB))
     }
 
     #[test]

@@ -71,9 +71,9 @@ class Recorder:
 
 
 def spared(path: str | os.PathLike[str]) -> str:
-    """Where the script may dump: `path`, or beside it if the file there was not made on the virtual GPU."""
+    """Where the script may dump: `path`, or beside it if a file with contents is there that the virtual GPU did not make."""
     path = os.fspath(path)
-    if not os.path.exists(path) or library.marked(path):
+    if not os.path.isfile(path) or not os.path.getsize(path) or library.marked(path):
         return path
     root, extension = os.path.splitext(path)
     beside = f"{root}.predicted{extension}"

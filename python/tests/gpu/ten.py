@@ -146,10 +146,11 @@ def table(out):
         for mode in MODES:
             mine = [run for run in runs if run["name"] == name and run["mode"] == mode]
             ended = [run for run in mine if run["reserved"]]
-            failed = f"{len(mine) - len(ended)} failed" if len(mine) > len(ended) else ""
             seconds = [list(map(float, run["seconds"].split()))[WARM:] for run in ended]
-            reserved = sorted({f"{int(run['reserved']) / 2**30:.2f}" for run in ended})
-            held.append(", ".join([" to ".join(reserved[:1] + reserved[1:][-1:])] * bool(ended) + [failed] * bool(failed)) or "-")
+            sizes = [int(run["reserved"]) / 2**30 for run in ended]
+            parts = [" to ".join(sorted({f"{min(sizes):.2f}", f"{max(sizes):.2f}"}))] if ended else []
+            parts += [f"{len(mine) - len(ended)} failed"] if len(mine) > len(ended) else []
+            held.append(", ".join(parts) or "-")
             steps.append(of([1000 * statistics.mean(each) for each in seconds if each], 1) if ended else "-")
         print(f"| `{name}` | " + " | ".join(held + steps) + " |")
 

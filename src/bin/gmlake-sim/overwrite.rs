@@ -11,6 +11,7 @@ use anyhow::bail;
 use clap::ArgMatches;
 use gmlake::remote::{is_remote, shown};
 use gmlake::sim::job::{is_many, jobs};
+use gmlake::trace::is_compressed;
 
 use crate::args;
 
@@ -50,11 +51,10 @@ pub(crate) fn refuse(matches: &ArgMatches) -> anyhow::Result<()> {
 
 /// Whether a file begins as pickled or compressed recordings do. Only `export` writes such files.
 fn holds_a_recording(path: &Path) -> bool {
-    const BEGINNINGS: [&[u8]; 4] = [b"\x80", b"\xfd7zXZ", b"\x1f\x8b", b"\x28\xb5\x2f\xfd"];
     let mut head = Vec::new();
     let is_read = path.is_file()
         && fs::File::open(path).is_ok_and(|file| file.take(6).read_to_end(&mut head).is_ok());
-    is_read && BEGINNINGS.iter().any(|beginning| head.starts_with(beginning))
+    is_read && (head.starts_with(b"\x80") || is_compressed(&head))
 }
 
 /// The files that an argument stands for. One that cannot be listed is reported later.

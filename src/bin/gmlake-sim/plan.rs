@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use gmlake::allocator::ALL;
-use gmlake::beside::{Uses, beside_pytorch};
+use gmlake::beside::{self, Uses};
 use gmlake::plan::chart::write_series;
 use gmlake::plan::{Card, JobPlan, Plan, PlanOptions, Series, Target, plan_job, show as report};
 use gmlake::remote;
@@ -106,12 +106,14 @@ pub(crate) fn target(
     uses: &[(String, u64)],
     ranks: usize,
 ) -> anyhow::Result<Target> {
-    let expected = || {
-        let given = Uses::of(uses.iter().map(|(name, count)| (name.as_str(), *count)));
-        let uses = if uses.is_empty() { Uses::usual(ranks) } else { given };
-        beside_pytorch(&card.name, &uses).high_bytes
+    let uses = match uses {
+        [] => Uses::usual(ranks),
+        given => Uses::of(given.iter().map(|(name, count)| (name.as_str(), *count))),
     };
-    Ok(card.target(reserve.unwrap_or_else(expected))?)
+    Ok(match reserve {
+        Some(reserve) => card.target(reserve)?,
+        None => beside::target(card, &uses)?,
+    })
 }
 
 fn run(
