@@ -304,6 +304,7 @@ impl VirtualGpu {
             "workspaces_of_others": self.conf.workspaces.of_others,
             "peak_bytes": self.peak(),
             "host_peak_bytes": self.host.peaks(),
+            "host_pinned": self.host.pinned(),
             "clock_ns": self.timeline.host_ns(),
             "host_pace": self.pace.average(),
         })

@@ -102,6 +102,13 @@ impl HostMemory {
         true
     }
 
+    /// How many pinned ranges there are now, and their bytes.
+    #[must_use]
+    pub fn pinned(&self) -> (usize, Bytes) {
+        let is_pinned = |range: &&HostRange| range.kind != HostKind::Managed;
+        (self.ranges.values().filter(is_pinned).count(), self.pinned.now)
+    }
+
     /// The most that there ever was, of each kind, for the report.
     #[must_use]
     pub fn peaks(&self) -> Value {
@@ -128,7 +135,7 @@ mod tests {
         assert!(host.remove(0x1000).is_none());
         host.add(0x2000, 0x40, HostKind::Registered);
         assert_eq!(host.peaks()["pinned"], 0x180);
-        assert_eq!(host.pinned, Level { now: 0x40, peak: 0x180 });
+        assert_eq!((host.pinned(), host.pinned.peak), ((1, 0x40), 0x180));
     }
 
     #[test]

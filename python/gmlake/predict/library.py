@@ -165,9 +165,9 @@ def _before(first: str, rest: str | None) -> str:
 
 
 def _text(function: Any) -> str:
-    """The text that a function writes into a buffer, whose whole length it returns."""
+    """The text that a function writes into a buffer, whose whole length it returns. Each call may have a longer one."""
     function.argtypes, function.restype = [ctypes.c_char_p, ctypes.c_size_t], ctypes.c_size_t
-    length = function(None, 0)
-    buffer = ctypes.create_string_buffer(length + 1)
-    function(buffer, length + 1)
+    buffer = ctypes.create_string_buffer(1)
+    while (length := function(buffer, len(buffer))) >= len(buffer):
+        buffer = ctypes.create_string_buffer(length + 64)
     return buffer.value.decode()

@@ -13,7 +13,6 @@ import collections
 import glob
 import json
 import os
-import runpy
 import shutil
 import subprocess
 import sys
@@ -23,7 +22,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from gmlake.predict import library, pytorch, simulator
+from gmlake.predict import library, simulator
+from wheels import versions
 
 MIB = 1 << 20
 BATCH = 50  # cells in a process
@@ -90,15 +90,6 @@ def one_version(python, options, folder, links):
           f"{total['ooms']:,} out of memory, {total['elsewhere']:,} served by another pool, "
           f"{total['whole']:,} pools not split, {total['differences']} differences", flush=True)
     return total["cells"] == options.cells and not total["differences"]
-
-
-def versions(python):
-    """What the wheel of this Python says of itself."""
-    find = "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
-    place = subprocess.check_output([python, "-c", find], text=True).strip()
-    found = runpy.run_path(os.path.join(place, "version.py"))
-    cudnn = pytorch.cudnn(Path(place).parent)
-    return pytorch.Wheel(str(found["__version__"]), found["cuda"], cudnn)
 
 
 def make(python, wheel, links, place, first, count, device, can_begin):

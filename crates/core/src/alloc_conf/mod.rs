@@ -6,6 +6,7 @@
 
 mod idle;
 mod pasted;
+mod pinned;
 #[cfg(test)]
 mod tests;
 mod typed;
@@ -13,6 +14,7 @@ mod values;
 mod version;
 
 pub use pasted::pasted;
+pub use pinned::PinnedConf;
 pub use typed::TypedConf;
 pub use values::Reserve;
 pub use version::TorchVersion;
