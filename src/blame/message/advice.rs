@@ -1,5 +1,6 @@
 //! Advice: what to do about a cause, and how to find out more.
 
+use super::amount::Amount;
 use super::numbers::Numbers;
 use crate::blame::data::{Finding, MessageCause as Cause};
 
@@ -27,6 +28,10 @@ pub(super) fn advice(findings: &[Finding], numbers: &Numbers) -> Vec<String> {
             }
         }
     }
+    let is_fragmentation = |one: &Finding| one.cause == Cause::Fragmentation;
+    if !findings.iter().any(is_fragmentation) && findings.iter().any(is_short) {
+        out.extend(numbers.over_if_joined().map(joined));
+    }
     let is_elsewhere = |cause| matches!(cause, Cause::HostMemory | Cause::WrongSize);
     let is_gpu = |one: &Finding| !is_elsewhere(one.cause) && one.cause != Cause::ServerShare;
     if findings.iter().any(is_gpu) {
@@ -36,6 +41,22 @@ pub(super) fn advice(findings: &[Finding], numbers: &Numbers) -> Vec<String> {
         out.push(PREDICT.to_owned());
     }
     out
+}
+
+/// Causes of a device that lacks memory for the request, and perhaps for it alone.
+fn is_short(finding: &Finding) -> bool {
+    match finding.cause {
+        Cause::TooMuch => !finding.is_certain,
+        cause => cause == Cause::OtherProcesses,
+    }
+}
+
+/// What joining the free pieces gains: this request, and little more.
+fn joined(over: Amount) -> String {
+    format!(
+        "expandable_segments:True may serve this request from pieces that are free, and leaves at \
+         most {over} for all later ones"
+    )
 }
 
 fn about(cause: Cause, numbers: &Numbers) -> Vec<String> {

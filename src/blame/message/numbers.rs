@@ -150,6 +150,14 @@ impl Numbers {
         Some(self.total?.less(self.free?).less(self.reserved().or(self.allocated)?))
     }
 
+    /// What would be free after the request, if expandable segments joined PyTorch's free pieces. `None` where they
+    /// cannot: they take memory, and give it back, in whole parts of 20 MiB.
+    pub(super) fn over_if_joined(&self) -> Option<Amount> {
+        let requested = self.requested.filter(|requested| requested.bytes > COMMON)?;
+        let over = (self.unallocated? + self.free?).less(requested);
+        Some(over).filter(|over| over.bytes > COMMON)
+    }
+
     /// The least that the job needs: what was live, and the part of the request that is no rounding.
     fn need(&self) -> Option<Amount> {
         let (allocated, requested) = (self.allocated?, self.requested?);
