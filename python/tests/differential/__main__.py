@@ -22,8 +22,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from gmlake.predict import library, simulator
 from wheels import versions
+
+from gmlake.predict import library, simulator
 
 MIB = 1 << 20
 BATCH = 50  # cells in a process

@@ -19,8 +19,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from gmlake.predict import library
 from wheels import versions
+
+from gmlake.predict import library
 
 MODEL = Path(__file__).parents[3] / "target/debug/examples/pinned"
 
