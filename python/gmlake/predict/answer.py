@@ -114,7 +114,7 @@ def notes_of(rank: Rank, order: Order) -> Iterator[str]:
     yield from interval_of(rank)
     if rank.open_ends:
         yield "a run that bounds the interval did not finish, so the interval may be too narrow"
-    yield from beside_of(rank)
+    yield from beside_of(rank, order)
     if rank.oom_step is not None:
         yield "memory ran out; predict the full need with --memory unlimited"
     yield from reads_of(rank, order)
@@ -163,7 +163,7 @@ USES = {
 }
 
 
-def beside_of(rank: Rank) -> Iterator[str]:
+def beside_of(rank: Rank, order: Order) -> Iterator[str]:
     """What the card needs besides PyTorch's allocator; of its parts, the largest."""
     if rank.beside_pytorch_bytes is None or not rank.requests:
         return
@@ -171,7 +171,7 @@ def beside_of(rank: Rank) -> Iterator[str]:
     parts = sorted(rank.beside_pytorch, key=lambda part: -part["bytes"])
     words = listed([f"{USES.get(part['use'], part['use'])} {show(part['bytes'])}" for part in parts], 3)
     source = "" if rank.is_beside_measured else "; not measured on this card"
-    yield f"besides PyTorch {show(rank.beside_pytorch_bytes)} of the card ({low} to {high}{source}): {words}"
+    yield f"besides PyTorch {show(rank.beside_pytorch_bytes)} of the {order.gpu} ({low} to {high}{source}): {words}"
 
 
 def host_of(rank: Rank) -> Iterator[str]:
