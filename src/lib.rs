@@ -55,6 +55,7 @@ pub mod fleet;
 pub mod host_memory;
 pub mod inspect;
 pub mod page;
+pub mod pinned;
 pub mod plan;
 pub mod replay;
 pub mod report;

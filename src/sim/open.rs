@@ -83,7 +83,7 @@ fn load(path: &Path, options: &OpenOptions) -> Result<Vec<Records>, TraceError> 
 
 fn load_options(options: &OpenOptions) -> LoadOptions {
     let OpenOptions { version, stacks, max_input, snapshot, .. } = *options;
-    LoadOptions { torch_version: version, stacks, max_bytes: max_input, snapshot }
+    LoadOptions { torch_version: version, stacks, max_bytes: max_input, snapshot, host: false }
 }
 
 fn devices(all: &[Records]) -> Vec<(u32, usize)> {

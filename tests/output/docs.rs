@@ -93,7 +93,7 @@ fn scratch() -> tempfile::TempDir {
     let traces = root().join("traces");
     let link = |from: &str, to: &str| symlink(traces.join(from), folder.path().join(to)).unwrap();
     symlink(&traces, folder.path().join("traces")).unwrap();
-    for name in ["crates", "benchmark"] {
+    for name in ["crates", "benchmark", "examples"] {
         symlink(root().join(name), folder.path().join(name)).unwrap();
     }
     let message = root().join("tests/data/cases/oom/message.txt");

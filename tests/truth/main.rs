@@ -9,4 +9,5 @@ mod driver_pages;
 mod exact;
 mod gmlake_released;
 mod originals;
+mod pinned;
 mod traces;

@@ -14,7 +14,7 @@ fn main() -> Result<(), String> {
     let version: TorchVersion = arguments.next().unwrap_or_default().parse()?;
     let text = arguments.next().unwrap_or_default();
     let conf = AllocConf::parse(&text, version).map_err(|error| error.to_string())?;
-    let mut host = Pinned::new(conf.pinned(), version);
+    let mut host = Pinned::new(conf.pinned, version);
     let mut served = Vec::new();
     for line in stdin().lock().lines() {
         let line = line.map_err(|error| error.to_string())?;

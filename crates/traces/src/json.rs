@@ -101,13 +101,15 @@ impl<'de> Visitor<'de> for Document<'_, 'de> {
         while let Some(key) = map.next_key::<Cow<str>>()? {
             is_snapshot |= ["segments", "device_traces"].contains(&&*key);
             match &*key {
-                "segments" => {
+                "segments" if !reader.snapshot.is_host => {
                     if std::mem::replace(&mut reader.snapshot.has_segments, true) {
                         return Err(A::Error::custom("a second snapshot"));
                     }
                     map.next_value_seed(Each::new(|item| reader.segment(item)))?;
                 }
-                "device_traces" => map.next_value_seed(Traces(reader))?,
+                "device_traces" if !reader.snapshot.is_host => {
+                    map.next_value_seed(Traces(reader))?
+                }
                 "external_annotations" => {
                     reader.snapshot.evidence.has_annotations = true;
                     map.next_value_seed(Each::new(|item| reader.annotation(item)))?;
@@ -118,10 +120,15 @@ impl<'de> Visitor<'de> for Document<'_, 'de> {
                     };
                     reader.settings(settings);
                 }
+                "host_traces" if reader.snapshot.is_host => {
+                    reader.snapshot.evidence.has_host = true;
+                    map.next_value_seed(Each::new(|item| reader.entry(0, &item)))?;
+                }
                 "host_traces" => {
                     reader.snapshot.evidence.has_host = true;
                     map.next_value::<IgnoredAny>()?;
                 }
+                "segments" | "device_traces" => drop(map.next_value::<IgnoredAny>()?),
                 FOREIGN => {
                     reader.snapshot.is_foreign = true;
                     map.next_value::<IgnoredAny>()?;

@@ -146,6 +146,7 @@ impl JsonSettings {
             max_split_size: self.max_split_size.map(|limit| limit.as_i64().unwrap_or(-1)),
             garbage_collection_threshold: self.garbage_collection_threshold,
             expandable_segments: self.expandable_segments,
+            pinned: [None; 2],
             roundup_power2_divisions: known.collect(),
         }
     }
@@ -160,7 +161,8 @@ pub(super) fn device_of(device: Option<Whole>) -> Result<u32, String> {
 impl<'de> Reader<'de> {
     /// Nothing read yet.
     pub(super) fn new(options: &LoadOptions, room: Bytes) -> Self {
-        let snapshot = Snapshot::new(options.torch_version, room);
+        let mut snapshot = Snapshot::new(options.torch_version, room);
+        snapshot.is_host = options.host;
         let stacks = options.stacks.then(FxHashMap::default);
         Self { snapshot, stacks, progress: Progress::Before }
     }

@@ -56,6 +56,7 @@ pub use minimalloc::write_minimalloc;
 pub use options::{LoadOptions, MAX_INPUT};
 pub use perfetto::owner;
 pub use perfetto::{Level, MOST_TRACKS, Perfetto};
+pub use pickle::RECORD_HOST;
 pub use records::{Annotation, Records, Total};
 pub use snapshot::write_snapshot;
 pub use stacks::{Frame, Stack, Stacks};

@@ -22,11 +22,19 @@ pub struct LoadOptions {
     /// Which snapshot of a file that holds several, from 1 on; `None`: the last of dumps one behind the other, and none
     /// of a list or a dict.
     pub snapshot: Option<NonZeroUsize>,
+    /// Read what a snapshot says of pinned host memory, as device 0, in place of GPU memory.
+    pub host: bool,
 }
 
 impl Default for LoadOptions {
     /// No stacks, at most [`MAX_INPUT`], and the version that the file tells.
     fn default() -> Self {
-        Self { stacks: false, max_bytes: MAX_INPUT, torch_version: None, snapshot: None }
+        Self {
+            stacks: false,
+            max_bytes: MAX_INPUT,
+            torch_version: None,
+            snapshot: None,
+            host: false,
+        }
     }
 }

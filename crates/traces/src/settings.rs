@@ -15,6 +15,8 @@ pub(super) struct RawSettings {
     pub(super) max_split_size: Option<i64>,
     pub(super) garbage_collection_threshold: Option<f64>,
     pub(super) expandable_segments: Option<bool>,
+    /// `max_round_threshold` and `max_cached_size`; without a limit they are none, or beyond 63 bits.
+    pub(super) pinned: [Option<u64>; 2],
     /// Power of two in MiB, and divisions.
     pub(super) roundup_power2_divisions: Vec<(u64, u64)>,
 }
@@ -42,6 +44,9 @@ impl RawSettings {
         if let Some(expandable) = self.expandable_segments {
             conf.expandable_segments = expandable;
         }
+        let [max_rounded, max_cached] = self.pinned;
+        conf.pinned.max_rounded = max_rounded.unwrap_or(conf.pinned.max_rounded);
+        conf.pinned.max_cached = max_cached.unwrap_or(conf.pinned.max_cached);
         for (mib, divisions) in self.roundup_power2_divisions {
             let slot = mib.checked_ilog2().map_or(usize::MAX, |log2| log2 as usize);
             if let Some(entry) = conf.roundup_power2_divisions.get_mut(slot) {
@@ -69,11 +74,13 @@ mod tests {
             max_split_size: Some(-1),
             garbage_collection_threshold: Some(0.6),
             expandable_segments: Some(false),
+            pinned: [Some(MIB), None],
             roundup_power2_divisions: vec![(1, 4), (32768, 8), (1 << 40, 2), (0, 2)],
         };
         let (conf, warning) = resolve(raw);
         let conf = conf.unwrap();
         assert_eq!((conf.large_segment_size, conf.max_split_size), (64 * MIB, None));
+        assert_eq!((conf.pinned.max_rounded, conf.pinned.max_cached), (MIB, u64::MAX));
         assert!(!conf.expandable_segments && conf.garbage_collection_threshold == 0.6);
         assert_eq!(conf.roundup_power2_divisions[0], 4);
         assert_eq!(conf.roundup_power2_divisions[15], 8);

@@ -134,6 +134,8 @@ pub(super) struct Snapshot {
     pub(super) settings: Option<RawSettings>,
     /// Whether the file describes what was held in the end.
     pub(super) has_segments: bool,
+    /// Whether pinned memory of the host is read, as device 0.
+    pub(super) is_host: bool,
     /// Whether another allocator than PyTorch's was at work.
     pub(super) is_foreign: bool,
     /// Whether it was made on the virtual GPU.
@@ -174,6 +176,7 @@ impl Snapshot {
             stacks: StackTable::default(),
             settings: None,
             has_segments: false,
+            is_host: false,
             is_foreign: false,
             is_virtual: false,
             evidence: Evidence::default(),

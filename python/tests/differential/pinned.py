@@ -6,7 +6,8 @@ Each PYTHON has a PyTorch. It runs N programs on the virtual GPU, with random se
 it on streams and free it. After every step PyTorch's counters (`torch.cuda.host_memory_stats()`, from 2.7
 on), the block that a request got, and the pinned memory that the driver holds must be the model's. The exit
 code is 1 if anything differs. A program with a thread in the background, which may be late, has three runs,
-and one must be the same; how many needed more than one is said. The model: cargo build -p gmlake-allocators --example pinned.
+and one must be the same; how many needed more than one is said. From 2.14 on PyTorch records the programs, and
+`gmlake-sim verify --host` must make every decision again. The model: cargo build -p gmlake-allocators --example pinned.
 """
 
 import argparse
@@ -21,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from wheels import versions
 
-from gmlake.predict import library
+from gmlake.predict import library, simulator
 
 MODEL = Path(__file__).parents[3] / "target/debug/examples/pinned"
 
@@ -44,7 +45,9 @@ def one_version(python, options, folder):
     wheel = versions(python)
     torch = wheel.torch.split("+")[0]
     environment = library.environment(folder, wheel, events="late")
-    cell = [python, str(Path(__file__).with_name("pinned_cell.py")), torch.split(".")[1]]
+    recordings = Path(folder, torch)
+    recordings.mkdir()
+    cell = [python, str(Path(__file__).with_name("pinned_cell.py")), str(recordings), torch.split(".")[1]]
     total = collections.Counter()
     for found in run([*cell, str(options.seed), str(options.cells)], environment):
         wrong = differences(options.model, torch, found)
@@ -56,9 +59,24 @@ def one_version(python, options, folder):
         total.update(alloc=sum(step.startswith("alloc") for step in found["steps"]))
         for problem in wrong[:1]:
             print(f"program {found['seed']}, {found['settings']!r}: {problem}")
+    total.update(verified(torch, sorted(recordings.glob("*.pickle"))))
     print(f"PyTorch {torch}: {total['cells']} programs, {total['steps']:,} steps, {total['alloc']:,} requests, "
-          f"{total['again']} runs again, {total['differences']} differences", flush=True)
+          f"{total['again']} runs again, {total['recorded']:,} decisions recorded, "
+          f"{total['differences']} differences", flush=True)
     return total["cells"] == options.cells and not total["differences"]
+
+
+def verified(torch, files):
+    """Decisions in recordings, and how many of them our model makes otherwise."""
+    if not files:
+        return {}
+    command = [simulator.find(), "verify", "--host", "--quiet", "--json", "--torch-version", torch, *map(str, files)]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)["result"]
+    assert len(found) == len(files)
+    for one in found:
+        for wrong in one["first_differences"][:1]:
+            print(f"{one['file']}: entry {wrong['entry']}: PyTorch {wrong['recorded']}; the model {wrong['model']}")
+    return {"recorded": sum(one["requests"] for one in found), "differences": sum(one["differences"] for one in found)}
 
 
 def run(command, environment):

@@ -1,11 +1,13 @@
-"""The programs of `pinned.py`, run on PyTorch's own allocator: python pinned_cell.py MINOR FIRST COUNT
+"""The programs of `pinned.py`, run on PyTorch's own allocator: python pinned_cell.py FOLDER MINOR FIRST COUNT
 
 Each runs in a process of its own, since PyTorch keeps its settings and its thread. A line of JSON for each goes to
-standard output: the steps, and after every step what PyTorch and the driver say.
+standard output: the steps, and after every step what PyTorch and the driver say. From 2.14 on the folder gets a
+recording of each.
 """
 
 import json
 import os
+import pickle
 import random
 import sys
 import time
@@ -26,12 +28,12 @@ STATS = ["active_requests", "active_bytes", "allocations", "allocated_bytes"]
 STATS_TO_2_9 = ["allocation", "allocated_bytes", "segment", "reserved_bytes"]
 
 
-def main(minor, first, count):
+def main(folder, minor, first, count):
     failed = []
     for seed in range(first, first + count):
         child = os.fork()
         if not child:
-            print(json.dumps(run(minor, seed)), flush=True)
+            print(json.dumps(run(folder, minor, seed)), flush=True)
             os._exit(0)
         if os.waitpid(child, 0)[1]:
             failed.append(seed)
@@ -39,18 +41,23 @@ def main(minor, first, count):
         sys.exit(f"programs {failed} failed")
 
 
-def run(minor, seed):
+def run(folder, minor, seed):
     own = random.Random(seed)
     settings = choose_settings(own, minor)
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = settings
     largest = 4 * MIB if "register" in settings else 256 * MIB
     sizes = [choose_size(own, largest) for _ in range(own.randrange(2, 8))]
     cell = Cell(minor, "background" in settings)
+    if minor >= 14:
+        torch.cuda.memory._record_memory_history(context=None, record_pinned_host_memory=True)
     steps, seen = [], []
     for _ in range(own.choice([50, 100, 200])):
         step = choose_step(own, sizes, largest, cell)
         steps.append(" ".join(map(str, step)))
         seen.append(cell.do(*step))
+    if minor >= 14:
+        with open(f"{folder}/{seed}.pickle", "wb") as file:
+            pickle.dump(torch.cuda.memory._snapshot(), file)
     return {"seed": seed, "settings": settings, "steps": steps, "seen": seen}
 
 
@@ -62,11 +69,12 @@ class Cell:
         self.has_stats, self.has_thread = minor >= 7, has_thread
         self.streams = [torch.cuda.Stream() for _ in range(STREAMS)]
         self.target = torch.empty(1, dtype=torch.uint8, device="cuda")
-        self.count, self.live = 0, {}
+        self.count, self.live, self.is_idle = 0, {}, True
 
     def do(self, kind, *numbers):
         """Takes a step, and says what PyTorch and the driver hold then."""
         address = getattr(self, kind)(*numbers)
+        self.is_idle = kind == "done" and not numbers
         if self.has_thread:
             time.sleep(0.01)
         seen = {"address": address, "driver": library.report()["host_pinned"]}
@@ -124,10 +132,12 @@ def choose_step(own, sizes, largest, cell):
         return "use", which, own.randrange(STREAMS)
     if kind < 0.9:
         return "free", which
-    if kind < 0.96:
+    # While a thread looks at events, another that empties the cache passes over the one that it holds.
+    can_empty = cell.is_idle or not cell.has_thread
+    if kind < 0.96 and not (cell.is_idle and cell.has_thread):
         return "done", own.randrange(STREAMS)
-    return ("done",) if kind < 0.98 else ("empty",)
+    return ("empty",) if kind > 0.98 and can_empty or cell.is_idle else ("done",)
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(sys.argv[1], *map(int, sys.argv[2:]))

@@ -184,6 +184,10 @@ Examples:
 pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
+    /// Compare settings for pinned host memory instead, from a snapshot with host_traces or a table of requests
+    #[arg(long, help_heading = "Input", hide_short_help = true)]
+    #[arg(conflicts_with_all = ["device", "job", "allocators", "cards"])]
+    pub(crate) host: bool,
     #[command(flatten)]
     pub(crate) job: JobArgs,
     #[command(flatten)]
@@ -234,6 +238,10 @@ Exit codes: 0 nothing differs, 1 something differs, 2 wrong usage or input.";
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
+    /// Check the decisions about pinned host memory instead, in snapshots with host_traces
+    #[arg(long, help_heading = "Input", conflicts_with_all = ["device", "device_memory"])]
+    #[arg(hide_short_help = true)]
+    pub(crate) host: bool,
     /// Memory of the recording's device, as its properties state it [default: unknown]
     #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = "Device")]
     pub(crate) device_memory: Option<Bytes>,

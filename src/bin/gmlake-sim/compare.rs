@@ -16,9 +16,12 @@ use gmlake::sim::{Choices, FileError};
 
 use crate::args::{CardArgs, CompareArgs, OutputArgs};
 use crate::typed::{check_stdin, choices, warn_of_gaps};
-use crate::{Answer, message, plan, terminal, work};
+use crate::{Answer, message, pinned, plan, terminal, work};
 
 pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
+    if args.host {
+        return pinned::compare(args);
+    }
     let reference = args.reference.clone();
     let mut choices = choices(&args.input, &args.device, &args.allocators, reference)?;
     choices.cards = cards(args)?;

@@ -26,6 +26,7 @@ mod inspect;
 mod message;
 mod overwrite;
 mod page;
+mod pinned;
 mod plan;
 mod plot;
 mod sweep;

@@ -14,9 +14,12 @@ use rayon::prelude::*;
 
 use crate::args::VerifyArgs;
 use crate::typed::check_stdin;
-use crate::{Answer, export, terminal, work};
+use crate::{Answer, export, pinned, terminal, work};
 
 pub(crate) fn main(args: &VerifyArgs) -> Result<Answer> {
+    if args.host {
+        return pinned::verify(args);
+    }
     let exports = export::open_all(&args.export_json)?;
     check_stdin(&args.input.files)?;
     let bar = work::files(&args.input.files);

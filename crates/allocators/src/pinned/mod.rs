@@ -76,7 +76,8 @@ pub struct PinnedStats {
 }
 
 /// Bytes that the driver pins for `size`.
-fn in_pages(size: Bytes) -> i64 {
+#[must_use]
+pub fn in_pages(size: Bytes) -> i64 {
     size.next_multiple_of(PAGE) as i64
 }
 

@@ -1,3 +1,5 @@
+//! Versions and settings, one by one; then random programs, against a twin in plain words.
+
 use gmlake_core::alloc_conf::{AllocConf, PinnedConf, TorchVersion};
 use gmlake_core::units::{Bytes, GIB, MIB};
 use proptest::prelude::*;
@@ -9,7 +11,7 @@ fn version(minor: u16) -> TorchVersion {
 }
 
 fn pinned(text: &str, minor: u16) -> Pinned {
-    let conf = AllocConf::parse(text, version(minor)).unwrap().pinned();
+    let conf = AllocConf::parse(text, version(minor)).unwrap().pinned;
     Pinned::new(conf, version(minor))
 }
 
@@ -235,7 +237,8 @@ proptest! {
     ) {
         let mut exact = Pinned::exact();
         let blocks: Vec<_> = sizes.iter().map(|&bytes| exact.alloc(bytes)).collect();
-        prop_assert_eq!(bytes_of(&exact).1, sizes.iter().map(|size| size.next_multiple_of(4096)).sum::<u64>() as i64);
+        let pages = sizes.iter().map(|bytes| bytes.next_multiple_of(4096) as i64);
+        prop_assert_eq!(bytes_of(&exact).1, pages.sum::<i64>());
         blocks.into_iter().for_each(|block| exact.free(block));
         prop_assert_eq!(bytes_of(&exact).1, 0);
     }

@@ -1,7 +1,7 @@
 //! Idle options: those that PyTorch reads and that change nothing in a simulation.
 //!
-//! Memory of the host is simulated apart ([`super::PinnedConf`]); when frees complete is taken from the recording; classes of streams are given
-//! in C++. Their values are checked all the same, as PyTorch checks them.
+//! Memory of the host is simulated apart ([`super::PinnedConf`]); when frees complete is taken from the recording;
+//! classes of streams are given in C++. Their values are checked all the same, as PyTorch checks them.
 
 use super::values::{boolean, whole};
 use super::version::TorchVersion;

@@ -66,7 +66,9 @@ pub struct AllocConf {
     /// `expandable_segments_reserve` (2.15 and later): addresses that an expandable segment gets; `None`: nine eighths
     /// of the device's memory, which is also the most.
     pub expandable_reserve: Option<Reserve>,
-    /// Options that were given, but change nothing in a simulation, in the order of the text.
+    /// Options for pinned memory of the host.
+    pub pinned: PinnedConf,
+    /// Options that were given, but change nothing on a GPU, in the order of the text.
     pub without_effect: Vec<String>,
 }
 
@@ -86,6 +88,7 @@ impl Default for AllocConf {
             memory_fraction: None,
             throw_on_oom: false,
             expandable_reserve: None,
+            pinned: PinnedConf::default(),
             without_effect: Vec::new(),
         }
     }
@@ -173,6 +176,7 @@ impl AllocConf {
             }
             _ => {
                 idle::check(key, value, version)?;
+                self.pinned.set(key, value)?;
                 self.note(key);
             }
         }

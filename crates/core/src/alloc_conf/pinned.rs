@@ -1,7 +1,6 @@
 //! Options of PyTorch's allocator for pinned memory of the host. They change nothing on a GPU.
 
 use super::values::{boolean, whole};
-use super::{AllocConf, split_pairs};
 use crate::units::{Bytes, MIB};
 
 /// How PyTorch pins memory of the host. Sizes are in bytes.
@@ -24,27 +23,17 @@ impl Default for PinnedConf {
     }
 }
 
-impl AllocConf {
-    /// Its options for pinned memory.
-    #[must_use]
-    pub fn pinned(&self) -> PinnedConf {
-        let compact: String = self.text.chars().filter(|c| !c.is_whitespace()).collect();
-        let mut pinned = PinnedConf::default();
-        for (key, value) in split_pairs(&compact).unwrap_or_default() {
-            let size = || whole(key, value).map(|mib| mib.saturating_mul(MIB)).ok();
-            match key {
-                _ if !self.without_effect.iter().any(|known| known == key) => {}
-                "pinned_max_round_threshold_mb" => {
-                    pinned.max_rounded = size().unwrap_or(Bytes::MAX)
-                }
-                "pinned_max_cached_size_mb" => pinned.max_cached = size().unwrap_or(Bytes::MAX),
-                "pinned_reserve_segment_size_mb" => pinned.reserve = size().unwrap_or(0),
-                "pinned_use_background_threads" => {
-                    pinned.in_background = boolean(key, value).unwrap_or(false);
-                }
-                _ => {}
-            }
+impl PinnedConf {
+    /// Takes an option, if it is one of these.
+    pub(super) fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let size = || whole(key, value).map(|mib| mib.saturating_mul(MIB));
+        match key {
+            "pinned_max_round_threshold_mb" => self.max_rounded = size()?,
+            "pinned_max_cached_size_mb" => self.max_cached = size()?,
+            "pinned_reserve_segment_size_mb" => self.reserve = size()?,
+            "pinned_use_background_threads" => self.in_background = boolean(key, value)?,
+            _ => {}
         }
-        pinned
+        Ok(())
     }
 }

@@ -38,6 +38,8 @@ mod write;
 
 pub(super) use write::{Pickler, Value};
 
+pub use walk::RECORD_HOST;
+
 use code::Fallible;
 use containers::Open;
 use machine::Machine;
@@ -192,7 +194,7 @@ fn records(
     let heap = machine.into_heap();
     let mut snapshot =
         Snapshot::with_rest(options.torch_version, heap.room.left(), heap.room.limit());
-    snapshot.numbers = numbers;
+    (snapshot.numbers, snapshot.is_host) = (numbers, options.host);
     let mut document = document::Document::new(bytes, heap, options.stacks);
     let found = document.snapshots(root);
     let root = match (place, &found[..]) {

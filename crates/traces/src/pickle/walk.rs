@@ -13,6 +13,9 @@ use super::stacks::StackNumbers;
 use super::value::{Dict, Map, Value, text};
 use gmlake_core::units::Grouped;
 
+/// How pinned memory of the host gets into a snapshot.
+pub const RECORD_HOST: &str = "record it with PyTorch 2.14 or later and \
+    torch.cuda.memory._record_memory_history(record_pinned_host_memory=True)";
 /// Keys of a dict that are looked at.
 const MOST_KEYS: usize = 256;
 
@@ -30,15 +33,20 @@ impl Document<'_> {
             return self.segments(root, &place, &mut stacks, out);
         }
         let map = self.map(root, &place)?;
-        let known = ["segments", "device_traces", "external_annotations", "allocator_settings"];
+        let [segments, traces] = match out.is_host {
+            true => ["host_segments", "host_traces"],
+            false => ["segments", "device_traces"],
+        };
+        let known = [segments, traces, "external_annotations", "allocator_settings"];
         let parts = known.map(|key| self.field(map, key));
         if parts[0].is_none() && parts[1].is_none() {
             if self.keys(map).any(|key| key.starts_with("allocated_bytes.")) {
                 let problem = "is torch.cuda.memory_stats(), which has sums and no allocations";
                 return Err(TraceError::new(Position::File, problem, REMEDY));
             }
-            let problem = "holds neither \"segments\" nor \"device_traces\"";
-            return Err(TraceError::new(Position::File, problem, REMEDY));
+            let problem = format!("holds neither {segments:?} nor {traces:?}");
+            let remedy = if out.is_host { RECORD_HOST } else { REMEDY };
+            return Err(TraceError::new(Position::File, problem, remedy));
         }
         out.is_foreign |= self.field(map, FOREIGN).is_some();
         out.is_virtual |= self.field(map, VIRTUAL).is_some();
@@ -47,7 +55,10 @@ impl Document<'_> {
         }
         let [segments, traces, annotations, settings] = parts;
         if let Some(value) = traces {
-            self.device_traces(value, &place.key(known[1]), &mut stacks, out)?;
+            match out.is_host {
+                true => self.entries_of_one(value, &mut stacks, out)?,
+                false => self.device_traces(value, &place.key(known[1]), &mut stacks, out)?,
+            }
         }
         if let Some(value) = segments {
             self.segments(value, &place.key(known[0]), &mut stacks, out)?;
@@ -141,7 +152,11 @@ impl Document<'_> {
             let map = self.map(item, &place)?;
             let pool = self.field(map, "segment_pool_id");
             let pool = pool.map_or(Some((0, 0)), |pool| self.heap.pair(pool));
-            let device = self.whole(map, "device", &place)?.unwrap_or(0);
+            let device = match out.is_host {
+                true => None, // it says -1
+                false => self.whole(map, "device", &place)?,
+            };
+            let device = device.unwrap_or(0);
             let raw = RawSegment {
                 device: u32::try_from(device)
                     .map_err(|_| self.wrong(&place, "has an absurd device"))?,
@@ -263,6 +278,8 @@ impl Document<'_> {
                 Some(Value::Bool(expandable)) => Some(expandable),
                 _ => None,
             },
+            pinned: ["max_round_threshold", "max_cached_size"]
+                .map(|key| self.field(map, key)?.as_u64()),
             roundup_power2_divisions: divisions
                 .map(|value| self.divisions(value))
                 .unwrap_or_default(),

@@ -1,0 +1,180 @@
+//! The same requests under several settings.
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::PinnedRecording;
+use crate::alloc_conf::{AllocConf, ConfError, PinnedConf, TorchVersion};
+use crate::trace::{Action, Entry, PoolId};
+use crate::units::Bytes;
+use gmlake_allocators::pinned::{Pinned, in_pages};
+
+/// Settings that are tried, and the first version of PyTorch that has them without the error of 2.13.
+const TRIED: [(&str, u16); 2] = [
+    ("pinned_max_round_threshold_mb:1", 14),
+    ("pinned_max_round_threshold_mb:1,pinned_max_cached_size_mb:1", 13),
+];
+
+/// What a job needed and what was or would be pinned for it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PinnedComparison {
+    /// The file as given.
+    pub file: String,
+    /// The version of PyTorch that is simulated.
+    pub torch_version: String,
+    /// Requests.
+    pub requests: u64,
+    /// Most bytes in use at once, by the program or by the GPU; of whole blocks, where only those are recorded.
+    pub needed_peak_bytes: Bytes,
+    /// The least that this may have been before it was rounded; null if the requests are recorded.
+    pub needed_peak_least_bytes: Option<Bytes>,
+    /// Most bytes that the program pinned by itself.
+    pub foreign_peak_bytes: Bytes,
+    /// What each setting pins.
+    pub rows: Vec<PinnedRow>,
+}
+
+/// What was pinned, under a setting.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PinnedRow {
+    /// `recorded`, `default`, `exact` or the setting.
+    pub settings: String,
+    /// The first version of PyTorch that has the setting.
+    pub since: Option<String>,
+    /// Most bytes pinned, in whole pages.
+    pub pinned_peak_bytes: Bytes,
+    /// Calls that pinned memory.
+    pub pins: u64,
+    /// Calls that gave it back.
+    pub unpins: u64,
+}
+
+impl PinnedRecording {
+    /// Replays the requests under the usual settings, and under others if some are given. Where the recording has
+    /// rounded sizes, the usual ones are left out: they would round what is rounded.
+    ///
+    /// # Errors
+    /// If the version of PyTorch does not take these settings.
+    pub fn compare(&self, more: Option<&str>) -> Result<PinnedComparison, ConfError> {
+        let has_rounded = self.own().any(|entry| self.rounds(entry.size));
+        let mut rows = Vec::new();
+        rows.extend(self.has_blocks.then(|| self.recorded()));
+        if !has_rounded {
+            rows.push(self.run("default", PinnedConf::default(), self.version));
+        }
+        if let Some(text) = more {
+            rows.push(self.run(text, AllocConf::parse(text, self.version)?.pinned, self.version));
+        }
+        for (text, since) in TRIED.into_iter().filter(|_| !has_rounded) {
+            let since = TorchVersion { major: 2, minor: since };
+            let version = self.version.max(since);
+            let conf = AllocConf::parse(text, version)?.pinned;
+            let run = self.run(text, conf, version);
+            rows.push(PinnedRow { since: Some(since.to_string()), ..run });
+        }
+        if !has_rounded {
+            let exact = PinnedConf { max_rounded: 0, max_cached: 0, ..PinnedConf::default() };
+            rows.push(self.run("exact", exact, TorchVersion::NEWEST));
+        }
+        let requests = self.own().filter(|entry| entry.action == Action::Alloc).count() as u64;
+        let least = |size| if self.rounds(size) { size / 2 + 1 } else { size };
+        let foreign = self.records.entries.iter().filter(|entry| self.is_foreign(entry));
+        Ok(PinnedComparison {
+            file: self.file.clone(),
+            torch_version: self.version.to_string(),
+            requests,
+            needed_peak_bytes: most_in_use(self.own(), |size| size),
+            needed_peak_least_bytes: has_rounded.then(|| most_in_use(self.own(), least)),
+            foreign_peak_bytes: most_in_use(foreign, |size| size),
+            rows,
+        })
+    }
+
+    /// What the recorded allocator pinned.
+    fn recorded(&self) -> PinnedRow {
+        let mut level = Level::default();
+        for entry in self.own() {
+            match entry.action {
+                Action::SegmentAlloc => level.change(1, in_pages(entry.size)),
+                Action::SegmentFree => level.change(-1, -in_pages(entry.size)),
+                _ => {}
+            }
+        }
+        level.row("recorded")
+    }
+
+    fn run(&self, settings: &str, conf: PinnedConf, version: TorchVersion) -> PinnedRow {
+        let mut pools: FxHashMap<PoolId, Pinned> = FxHashMap::default();
+        let (mut live, mut level) = (FxHashMap::default(), Level::default());
+        for entry in self.own() {
+            let id = self.pool(entry);
+            let pool = pools.entry(id).or_insert_with(|| Pinned::new(conf, version));
+            let before = pool.driver();
+            match entry.action {
+                Action::Alloc => drop(live.insert((id, entry.addr), pool.alloc(entry.size))),
+                Action::FreeCompleted => {
+                    live.remove(&(id, entry.addr)).into_iter().for_each(|block| pool.free(block));
+                }
+                Action::SegmentFree if self.is_emptied(entry) => pool.empty_cache(),
+                _ => continue,
+            }
+            let ((old_calls, old_bytes), (calls, bytes)) = (before, pool.driver());
+            level.pins += (calls.allocated - old_calls.allocated) as u64;
+            level.unpins += (calls.freed - old_calls.freed) as u64;
+            level.set(level.now + bytes.current - old_bytes.current);
+        }
+        level.row(settings)
+    }
+}
+
+/// Most bytes between requests and the completion of their frees.
+fn most_in_use<'e>(
+    entries: impl Iterator<Item = &'e Entry>,
+    bytes: impl Fn(Bytes) -> Bytes,
+) -> Bytes {
+    let (mut live, mut now, mut peak) = (FxHashMap::default(), 0, 0);
+    for entry in entries {
+        match entry.action {
+            Action::Alloc => {
+                now += bytes(entry.size);
+                now -= live.insert(entry.addr, bytes(entry.size)).unwrap_or(0);
+            }
+            Action::FreeCompleted => now -= live.remove(&entry.addr).unwrap_or(0),
+            _ => {}
+        }
+        peak = peak.max(now);
+    }
+    peak
+}
+
+/// How much is pinned.
+#[derive(Default)]
+struct Level {
+    now: i64,
+    peak: i64,
+    pins: u64,
+    unpins: u64,
+}
+
+impl Level {
+    fn set(&mut self, now: i64) {
+        (self.now, self.peak) = (now, self.peak.max(now));
+    }
+
+    /// One call pinned or unpinned so much.
+    fn change(&mut self, calls: i64, bytes: i64) {
+        self.pins += u64::from(calls > 0);
+        self.unpins += u64::from(calls < 0);
+        self.set(self.now + bytes);
+    }
+
+    fn row(self, settings: &str) -> PinnedRow {
+        PinnedRow {
+            settings: settings.to_owned(),
+            since: None,
+            pinned_peak_bytes: self.peak as Bytes,
+            pins: self.pins,
+            unpins: self.unpins,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Pinned memory in words and tables.
+
+use super::{PinnedComparison, PinnedRow, PinnedVerification};
+use crate::report::Look;
+use crate::report::section::{self, Section};
+use crate::report::table::plain;
+use crate::units::{Bytes, Grouped, Size};
+
+/// A table for each file, and a sentence.
+#[must_use]
+pub fn comparisons(found: &[PinnedComparison], look: Look) -> String {
+    let sections: Vec<Section> =
+        found.iter().flat_map(|one| [table(one), Section::words(verdict(one))]).collect();
+    section::text(&sections, look)
+}
+
+fn table(one: &PinnedComparison) -> Section {
+    let title = format!(
+        "{}: pinned host memory of {} requests, simulated as in PyTorch {}",
+        one.file,
+        Grouped(one.requests),
+        one.torch_version
+    );
+    let row = |row: &PinnedRow| {
+        vec![
+            row.settings.clone(),
+            Size(row.pinned_peak_bytes).to_string(),
+            times(row.pinned_peak_bytes, one),
+            Grouped(row.pins).to_string(),
+            Grouped(row.unpins).to_string(),
+            row.since.clone().unwrap_or_default(),
+        ]
+    };
+    let heading = ["setting", "peak pinned", "times the needed", "pins", "unpins", "from PyTorch"];
+    Section::new(title, &heading, one.rows.iter().map(row).collect())
+}
+
+/// How many times what was needed, or between which bounds.
+fn times(bytes: Bytes, one: &PinnedComparison) -> String {
+    let times = |needed: Bytes| format!("{:.2}", bytes as f64 / needed.max(1) as f64);
+    match one.needed_peak_least_bytes {
+        None => times(one.needed_peak_bytes),
+        Some(least) => format!("{} to {}", times(one.needed_peak_bytes), times(least)),
+    }
+}
+
+fn verdict(one: &PinnedComparison) -> String {
+    let needed = Size(one.needed_peak_bytes);
+    let mut words = match one.needed_peak_least_bytes {
+        None => format!("The job needed {needed} at once."),
+        Some(least) => format!(
+            "The job needed from {} to {needed} at once: the recording has rounded sizes. For exact ones record \
+             it again with pinned_max_round_threshold_mb:0,pinned_max_cached_size_mb:0.",
+            Size(least)
+        ),
+    };
+    let best = one.rows.iter().filter(|row| row.since.is_some());
+    if let Some(best) = best.min_by_key(|row| row.pinned_peak_bytes)
+        && let Some(pinned) = one.rows.iter().find(|row| row.settings == "default")
+        && best.pinned_peak_bytes < pinned.pinned_peak_bytes
+    {
+        words += &format!(
+            " PYTORCH_ALLOC_CONF={} pins {} in place of {}.",
+            best.settings,
+            Size(best.pinned_peak_bytes),
+            Size(pinned.pinned_peak_bytes)
+        );
+    }
+    if one.foreign_peak_bytes > 0 {
+        words += &format!(" The program pinned {} more by itself.", Size(one.foreign_peak_bytes));
+    }
+    words
+}
+
+/// A row for each file, the first differences, and a sentence.
+#[must_use]
+pub fn verifications(found: &[PinnedVerification], look: Look) -> String {
+    let heading = ["file", "entries", "requests", "pinned for them", "left out", "differences"];
+    let row = |one: &PinnedVerification| {
+        let counts =
+            [one.entries, one.requests, one.pins, one.foreign + one.unseen, one.differences];
+        let counts = counts.iter().map(|&count| Grouped(count).to_string());
+        std::iter::once(one.file.clone()).chain(counts).collect()
+    };
+    let heading = heading.map(str::to_owned).to_vec();
+    let mut parts = vec![plain(heading, found.iter().map(row).collect(), look)];
+    for one in found {
+        parts.extend(one.first_differences.iter().take(5).map(|difference| {
+            format!(
+                "{}, entry {}: PyTorch {}; the model {}",
+                one.file, difference.entry, difference.recorded, difference.model
+            )
+        }));
+    }
+    let (requests, differences) = found.iter().fold((0, 0), |(requests, differences), one| {
+        (requests + one.requests, differences + one.differences)
+    });
+    parts.push(match differences {
+        0 => format!(
+            "Exact: all {} decisions about pinned memory were made again.",
+            Grouped(requests)
+        ),
+        _ => format!(
+            "Not exact: {} differences in {} decisions.",
+            Grouped(differences),
+            Grouped(requests)
+        ),
+    });
+    parts.join("\n")
+}
