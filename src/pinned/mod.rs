@@ -25,8 +25,8 @@ pub use compare::{PinnedComparison, PinnedRow};
 pub use show::{comparisons, verifications};
 pub use verify::PinnedVerification;
 
-/// Larger requests than this are a damaged file.
-const MOST: Bytes = 1 << 50;
+/// More bytes than this in all entries together are a damaged file.
+const MOST: u128 = 1 << 60;
 
 /// Why a file says nothing of pinned memory.
 #[derive(Debug, thiserror::Error)]
@@ -41,8 +41,8 @@ pub enum PinnedError {
     #[error("{0}: has requests, but no decisions of PyTorch: {RECORD_HOST}")]
     NoDecisions(String),
     /// It is damaged.
-    #[error("{0}: a request of {1} bytes; expected at most {MOST}")]
-    TooLarge(String, Bytes),
+    #[error("{0}: requests of {1} bytes in all; expected at most {MOST}")]
+    TooLarge(String, u128),
 }
 
 /// What a file says of pinned memory.
@@ -70,8 +70,9 @@ impl PinnedRecording {
             return Err(PinnedError::Nothing(file));
         }
         let records = choose_device(all, None, path)?;
-        if let Some(entry) = records.entries.iter().find(|entry| entry.size > MOST) {
-            return Err(PinnedError::TooLarge(file, entry.size));
+        let total = records.entries.iter().map(|entry| u128::from(entry.size)).sum();
+        if total > MOST {
+            return Err(PinnedError::TooLarge(file, total));
         }
         let has_blocks = records.entries.iter().any(|entry| entry.action == Action::SegmentAlloc);
         let version = options.torch_version.unwrap_or_else(|| match records.written_by {
