@@ -1,6 +1,6 @@
 //! The same requests under several settings.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use super::PinnedRecording;
@@ -28,6 +28,8 @@ pub struct PinnedComparison {
     pub needed_peak_bytes: Bytes,
     /// The least that this may have been before it was rounded; null if the requests are recorded.
     pub needed_peak_least_bytes: Option<Bytes>,
+    /// Bytes that were pinned before the recording began and given back in it, which are left out.
+    pub unseen_bytes: Bytes,
     /// Most bytes that the program pinned by itself.
     pub foreign_peak_bytes: Bytes,
     /// What each setting pins.
@@ -58,7 +60,8 @@ impl PinnedRecording {
     pub fn compare(&self, more: Option<&str>) -> Result<PinnedComparison, ConfError> {
         let has_rounded = self.own().any(|entry| self.rounds(entry.size));
         let mut rows = Vec::new();
-        rows.extend(self.has_blocks.then(|| self.recorded()));
+        let (recorded, unseen_bytes) = self.recorded();
+        rows.extend(self.has_blocks.then_some(recorded));
         if !has_rounded {
             rows.push(self.run("default", PinnedConf::default(), self.version));
         }
@@ -85,22 +88,30 @@ impl PinnedRecording {
             requests,
             needed_peak_bytes: most_in_use(self.own(), |size| size),
             needed_peak_least_bytes: has_rounded.then(|| most_in_use(self.own(), least)),
+            unseen_bytes,
             foreign_peak_bytes: most_in_use(foreign, |size| size),
             rows,
         })
     }
 
-    /// What the recorded allocator pinned.
-    fn recorded(&self) -> PinnedRow {
-        let mut level = Level::default();
+    /// What the recorded allocator pinned, and bytes that it gave back without having pinned them in the recording.
+    fn recorded(&self) -> (PinnedRow, Bytes) {
+        let (mut level, mut unseen) = (Level::default(), 0);
+        let mut pinned = FxHashSet::default();
         for entry in self.own() {
             match entry.action {
-                Action::SegmentAlloc => level.change(1, in_pages(entry.size)),
-                Action::SegmentFree => level.change(-1, -in_pages(entry.size)),
+                Action::SegmentAlloc => {
+                    pinned.insert(entry.addr);
+                    level.change(1, in_pages(entry.size));
+                }
+                Action::SegmentFree if pinned.remove(&entry.addr) => {
+                    level.change(-1, -in_pages(entry.size));
+                }
+                Action::SegmentFree => unseen += entry.size,
                 _ => {}
             }
         }
-        level.row("recorded")
+        (level.row("recorded"), unseen)
     }
 
     fn run(&self, settings: &str, conf: PinnedConf, version: TorchVersion) -> PinnedRow {

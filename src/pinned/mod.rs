@@ -26,7 +26,7 @@ pub use show::{comparisons, verifications};
 pub use verify::PinnedVerification;
 
 /// More bytes than this in all entries together are a damaged file.
-const MOST: u128 = 1 << 60;
+const MOST: Bytes = 1 << 60;
 
 /// Why a file says nothing of pinned memory.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,7 @@ pub enum PinnedError {
     NoDecisions(String),
     /// It is damaged.
     #[error("{0}: requests of {1} bytes in all; expected at most {MOST}")]
-    TooLarge(String, u128),
+    TooLarge(String, Bytes),
 }
 
 /// What a file says of pinned memory.
@@ -70,11 +70,14 @@ impl PinnedRecording {
             return Err(PinnedError::Nothing(file));
         }
         let records = choose_device(all, None, path)?;
-        let total = records.entries.iter().map(|entry| u128::from(entry.size)).sum();
+        let sizes = records.entries.iter().map(|entry| entry.size);
+        let total = sizes.fold(0, Bytes::saturating_add);
         if total > MOST {
             return Err(PinnedError::TooLarge(file, total));
         }
-        let has_blocks = records.entries.iter().any(|entry| entry.action == Action::SegmentAlloc);
+        let is_block =
+            |entry: &Entry| matches!(entry.action, Action::SegmentAlloc | Action::SegmentFree);
+        let has_blocks = records.entries.iter().any(is_block);
         let version = options.torch_version.unwrap_or_else(|| match records.written_by {
             Some(writer) => writer.taken(),
             None => TorchVersion::NEWEST,

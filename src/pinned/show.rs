@@ -66,6 +66,10 @@ fn verdict(one: &PinnedComparison) -> String {
             Size(pinned.pinned_peak_bytes)
         );
     }
+    if one.unseen_bytes > 0 {
+        let unseen = Size(one.unseen_bytes);
+        words += &format!(" {unseen} were pinned before the recording began, and are left out.");
+    }
     if one.foreign_peak_bytes > 0 {
         words += &format!(" The program pinned {} more by itself.", Size(one.foreign_peak_bytes));
     }

@@ -103,6 +103,9 @@ fn other_decisions_than_pytorchs_are_differences() {
     // What the program pins by itself has another size than PyTorch's blocks, and what was there before is not known.
     let found = verify(&[("segment_alloc", 64, 9), ("alloc", 64, 9), ("alloc", 256, 8)]).unwrap();
     assert_eq!((found.foreign, found.unseen, found.differences), (1, 1, 0));
+    let freed = [("free_completed", 256, 8), ("segment_free", 256, 8)];
+    let found = snapshot(&entries(&freed)).unwrap().compare(None).unwrap();
+    assert_eq!((found.unseen_bytes, found.rows[0].unpins, found.rows.len()), (8, 0, 1));
 }
 
 #[test]

@@ -8,6 +8,7 @@ dump never replaces a file of a real GPU's: whoever predicts a job that died sti
 
 from __future__ import annotations
 
+import inspect
 import os
 import pickle
 import sys
@@ -42,7 +43,10 @@ class Recorder:
 
         def begin() -> None:
             context = "all" if stacks else None
-            start(enabled="all", context=context, stacks="python", max_entries=sys.maxsize)
+            # From PyTorch 2.14 on, for `gmlake-sim compare --host`.
+            host = "record_pinned_host_memory"
+            pinned = {host: True} if host in inspect.signature(start).parameters else {}
+            start(enabled="all", context=context, stacks="python", max_entries=sys.maxsize, **pinned)
             torch._C._cuda_attach_out_of_memory_observer(lambda *_: on_oom())
 
         torch.cuda._lazy_call(begin)

@@ -48,7 +48,7 @@ impl Document<'_> {
         }
     }
 
-    /// The entries of each device as ranges that cover those of the heap.
+    /// The entries of each device as ranges that follow each other from the heap's first on.
     fn in_order(&self, traces: &[Value]) -> Option<Vec<Whole>> {
         let mut whole = Vec::new();
         let (mut next, mut most_odd) = (0, MOST_ODD);
@@ -72,7 +72,8 @@ impl Document<'_> {
             whole.push(Whole { range: first..next, odd });
         }
         let is_plain = |entry: &RawEntry| matches!(entry.action, RawAction::Known(_));
-        (next == self.heap.entries.len() && self.heap.entries.iter().all(is_plain)).then_some(whole)
+        // What comes behind them, such as pinned memory of the host, is of no device.
+        self.heap.entries[..next].iter().all(is_plain).then_some(whole)
     }
 
     fn take_whole(
@@ -83,6 +84,7 @@ impl Document<'_> {
         out: &mut Snapshot,
     ) -> Result<(), TraceError> {
         let mut entries = std::mem::take(&mut self.heap.entries);
+        entries.truncate(whole.last().map_or(0, |last| last.range.end));
         for (device, Whole { range, odd }) in whole.iter().enumerate() {
             let place = place.index(device);
             for &(index, at, item) in odd {

@@ -14,8 +14,8 @@ use super::{records as records_of, start};
 use gmlake_core::units::MIB;
 
 /// What the file says, or what is wrong with it.
-fn read(bytes: &[u8], stacks: bool, has_runs: bool) -> String {
-    let options = LoadOptions { stacks, ..LoadOptions::default() };
+fn read(bytes: &[u8], stacks: bool, host: bool, has_runs: bool) -> String {
+    let options = LoadOptions { stacks, host, ..LoadOptions::default() };
     let room = Room::new(64 * MIB);
     let made = if has_runs {
         let mut machine = Machine::new(bytes, stacks, room);
@@ -35,8 +35,8 @@ fn read(bytes: &[u8], stacks: bool, has_runs: bool) -> String {
 }
 
 fn assert_twins(bytes: &[u8]) {
-    for stacks in [false, true] {
-        assert_eq!(read(bytes, stacks, true), read(bytes, stacks, false));
+    for (stacks, host) in [(false, false), (true, false), (false, true), (true, true)] {
+        assert_eq!(read(bytes, stacks, host, true), read(bytes, stacks, host, false));
     }
 }
 
@@ -345,18 +345,23 @@ impl Writer {
         self.out.push(op::EMPTY_LIST);
         self.put();
         self.out.push(op::MARK);
-        for _ in 0..2 {
-            self.out.push(op::EMPTY_LIST);
-            self.put();
-            let batch = if self.style.batch == 0 { entries } else { self.style.batch };
-            for begin in (0..entries).step_by(batch.max(1)) {
-                self.out.push(op::MARK);
-                (begin..entries.min(begin + batch)).for_each(|_| self.entry());
-                self.out.push(op::APPENDS);
-            }
-        }
-        self.out.extend([op::APPENDS, op::SETITEMS, op::STOP]);
+        (0..2).for_each(|_| self.list(entries));
+        self.out.push(op::APPENDS);
+        self.text("host_traces");
+        self.list(entries / 2);
+        self.out.extend([op::SETITEMS, op::STOP]);
         self.out
+    }
+
+    fn list(&mut self, entries: usize) {
+        self.out.push(op::EMPTY_LIST);
+        self.put();
+        let batch = if self.style.batch == 0 { entries } else { self.style.batch };
+        for begin in (0..entries).step_by(batch.max(1)) {
+            self.out.push(op::MARK);
+            (begin..entries.min(begin + batch)).for_each(|_| self.entry());
+            self.out.push(op::APPENDS);
+        }
     }
 }
 
@@ -426,7 +431,7 @@ fn runs_read_what_picklers_write() {
             let mut machine = Machine::new(&bytes, false, Room::new(64 * MIB));
             machine.run().unwrap();
             let (dicts, entries) = machine.dicts_and_entries();
-            assert_eq!(entries, 4000, "{style:?}");
+            assert_eq!(entries, 5000, "{style:?}");
             // Those that have new frames in them, and the frames.
             assert!(
                 dicts < if stacks > 0 { 800 } else { 20 },
