@@ -153,6 +153,24 @@ def table(out):
             held.append(", ".join(parts) or "-")
             steps.append(of([1000 * statistics.mean(each) for each in seconds if each], 1) if ended else "-")
         print(f"| `{name}` | " + " | ".join(held + steps) + " |")
+    totals(runs)
+
+
+def totals(runs):
+    """What is reserved over what is live, and lake's steps against the others', each job once."""
+    held, steps = {mode: [] for mode in MODES}, {mode: [] for mode in MODES}
+    for name in dict.fromkeys(run["name"] for run in runs):
+        mine = {mode: [run for run in runs if (run["name"], run["mode"]) == (name, mode)] for mode in MODES}
+        live = max(int(run["live"]) for run in mine["expandable"])
+        for mode in MODES:
+            held[mode].append(max(int(run["reserved"]) for run in mine[mode]) / live)
+            seconds = [list(map(float, run["seconds"].split()))[WARM:] for run in mine[mode]]
+            steps[mode].append(statistics.mean(statistics.mean(each) for each in seconds))
+    for mode in MODES:
+        print(f"{mode}: reserved over live {statistics.mean(held[mode]):.3f} in the mean, {max(held[mode]):.3f} at worst")
+    for mode in MODES[:-1]:
+        more = [100 * (ours / theirs - 1) for ours, theirs in zip(steps["lake"], steps[mode])]
+        print(f"lake's steps against {mode}: {of(more, 1)} %")
 
 
 if __name__ == "__main__":
