@@ -14,7 +14,7 @@ use plotters::prelude::*;
 
 use super::data::{Bench, Summary};
 use crate::allocator::{Role, find};
-use crate::report::ReportError;
+use crate::report::Result;
 use crate::report::picture::{
     Area, ImageFormat, Pen, Picture, WIDTH, failed, style, write_picture,
 };
@@ -35,7 +35,7 @@ const LEAST_SHARE: f64 = 1e-3;
 ///
 /// # Errors
 /// If `out` cannot be written.
-pub fn write(bench: &Bench, format: ImageFormat, out: &mut dyn Write) -> Result<(), ReportError> {
+pub fn write(bench: &Bench, format: ImageFormat, out: &mut dyn Write) -> Result<()> {
     write_picture(format, HEIGHT, out, &Front { bench })
 }
 
@@ -44,7 +44,7 @@ struct Front<'b> {
 }
 
 impl Picture for Front<'_> {
-    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError> {
+    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<()> {
         let title = format!("Memory and driver time, the set {}", self.bench.set);
         let legend =
             "medians over the traces; filled: no other is better in memory and driver time";
@@ -124,7 +124,7 @@ fn panel<DB: DrawingBackend>(
     points: &[Point],
     name: &str,
     pen: Pen,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let scale = Scale::of(points);
     grid(area, &scale, name, pen)?;
     let wanted: Vec<i32> = points.iter().map(|point| scale.y(point.memory)).collect();
@@ -145,7 +145,7 @@ fn grid<DB: DrawingBackend>(
     scale: &Scale,
     name: &str,
     pen: Pen,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let (right, bottom) = (WIDTH as i32 / 2 - RIGHT, HEIGHT as i32 - BELOW);
     let line = |from: (i32, i32), to: (i32, i32)| {
         let ends = [from, to].map(|(x, y)| (pen.px(x), pen.px(y)));

@@ -38,7 +38,6 @@ pub struct Row {
 
 impl Row {
     /// Memory at the peak over live memory: 1 is perfect.
-    #[must_use]
     pub fn memory(&self) -> f64 {
         self.reserved_peak_bytes as f64 / self.live_peak_bytes.max(1) as f64
     }
@@ -87,7 +86,6 @@ pub struct Bench {
 
 impl Bench {
     /// The summary of rows.
-    #[must_use]
     pub fn new(set: &str, profile: &str, rows: Vec<Row>) -> Self {
         let mut names: Vec<&str> = Vec::new();
         for row in &rows {
@@ -104,7 +102,6 @@ impl Bench {
     }
 
     /// Names of the traces, in order.
-    #[must_use]
     pub fn traces(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.rows.iter().map(|row| row.trace.as_str()).collect();
         names.dedup();

@@ -25,7 +25,6 @@ pub enum Part {
 
 impl Part {
     /// The part of a trace of this name.
-    #[must_use]
     pub fn of(name: &str) -> Self {
         match XxHash3_128::oneshot(name.as_bytes()) % 16 {
             0..5 => Self::Blind,
@@ -64,7 +63,6 @@ impl TraceEntry {
     }
 
     /// Its part.
-    #[must_use]
     pub fn part(&self) -> Part {
         Part::of(&self.name)
     }

@@ -5,7 +5,6 @@ use crate::report::section::Section;
 use crate::units::{Grouped, Nanos, Size};
 
 /// The table of the allocators; with `each`, a table for every trace too.
-#[must_use]
 pub fn sections(bench: &Bench, each: bool) -> Vec<Section> {
     let mut sections = vec![overview(bench)];
     if each {

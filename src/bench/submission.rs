@@ -120,7 +120,6 @@ impl Submission {
     }
 
     /// What does not come out again in these rows.
-    #[must_use]
     pub fn differences(&self, found: &[Row]) -> Vec<Difference> {
         let same =
             |row: &&Row, other: &Row| row.trace == other.trace && row.allocator == other.allocator;

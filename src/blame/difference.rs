@@ -35,7 +35,6 @@ impl FromStr for Tolerance {
 
 impl Tolerance {
     /// Whether the second peak is larger than is tolerated.
-    #[must_use]
     pub fn is_exceeded(self, diff: &Diff) -> bool {
         match self {
             Self::Share(share) => diff.growth() as f64 > share * diff.live_bytes[0] as f64,

@@ -28,7 +28,6 @@ struct Series {
 }
 
 /// What was requested in a step and is still live at the end of the step that comes `after` steps later.
-#[must_use]
 pub fn growth(opened: &Opened, by: By, innermost: bool, after: u64) -> StepGrowth {
     let trace = &opened.trace;
     let mut namer = Namer::new(opened, by, innermost);

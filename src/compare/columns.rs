@@ -233,13 +233,11 @@ pub fn columns<'a>(
 
 impl Column {
     /// Whether it tells of the simulator itself, and of no allocator: for `--details`.
-    #[must_use]
     pub fn is_detail(&self) -> bool {
         self.tables == Tables::Details
     }
 
     /// Whether the page shows it for these rows.
-    #[must_use]
     pub fn is_on_page<'a>(&self, mut rows: impl Iterator<Item = Row<'a>>) -> bool {
         match self.tables {
             Tables::Everywhere => true,
@@ -252,7 +250,6 @@ impl Column {
 impl Row<'_> {
     /// Bytes of peak reserved memory that the run needs less than the reference. Where one of them left out more
     /// requests than the other, they did not do the same work, and there is no such number.
-    #[must_use]
     pub fn saved(&self) -> Option<f64> {
         let reference = self.reference?;
         let is_comparable = self.run.oom_count == reference.oom_count;
@@ -266,7 +263,6 @@ impl Row<'_> {
     }
 
     /// Whether this run is the one that the others are compared with.
-    #[must_use]
     pub fn is_reference(&self) -> bool {
         self.reference.is_some_and(|reference| std::ptr::eq(reference, self.run))
     }
@@ -274,7 +270,6 @@ impl Row<'_> {
 
 impl Unit {
     /// The number as people read it.
-    #[must_use]
     pub fn show(self, value: f64) -> String {
         match self {
             Self::Bytes | Self::Peak if value < 0.0 => format!("-{}", Size(-value as u64)),
@@ -286,7 +281,6 @@ impl Unit {
     }
 
     /// The number as programs read it: bytes and counts whole, shares with six digits.
-    #[must_use]
     pub fn raw(self, value: f64) -> String {
         match self {
             Self::Bytes | Self::Peak => format!("{}", value as i64),

@@ -50,31 +50,26 @@ pub struct Comparison {
 
 impl Comparison {
     /// The file's name without folders and without the endings that say how it is written.
-    #[must_use]
     pub fn title(&self) -> &str {
         title_of(&self.file)
     }
 
     /// The run of the allocator with this name; the first, if it ran with several sets of options.
-    #[must_use]
     pub fn run(&self, allocator: &str) -> Option<&RunSummary> {
         self.runs.iter().find(|run| run.allocator == allocator)
     }
 
     /// What the recording itself says.
-    #[must_use]
     pub fn recorded(&self) -> Option<&RunSummary> {
         self.run(RECORDED)
     }
 
     /// The run that the others are compared with.
-    #[must_use]
     pub fn reference(&self) -> Option<&RunSummary> {
         self.run(self.reference.as_deref()?)
     }
 
     /// One line: the file, how much of it was replayed, and on what device.
-    #[must_use]
     pub fn about(&self) -> String {
         let events = self.runs.iter().map(|run| run.events).max().unwrap_or(0);
         let mut text = format!("{}, device {}: ", self.file, self.device);
@@ -100,7 +95,6 @@ impl Comparison {
     }
 
     /// The training steps, as the first simulated run shows them.
-    #[must_use]
     pub fn steps(&self) -> &[StepSummary] {
         self.runs.iter().map(|run| &run.steps[..]).max_by_key(|steps| steps.len()).unwrap_or(&[])
     }

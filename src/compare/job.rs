@@ -37,7 +37,6 @@ pub struct Spread<'a> {
 
 impl RankComparison {
     /// The rank without what only its own plots and tables show.
-    #[must_use]
     pub fn new(rank: Option<u64>, mut comparison: Comparison) -> Self {
         for run in &mut comparison.runs {
             run.timeline = crate::run::Timeline::default();
@@ -51,7 +50,6 @@ impl JobComparison {
     /// Labels of the rows that the ranks have, in the order of the first rank that has them: not every file tells
     /// what was
     /// recorded.
-    #[must_use]
     pub fn labels(&self) -> Vec<String> {
         let mut labels: Vec<String> = Vec::new();
         for run in self.ranks.iter().flat_map(|rank| &rank.comparison.runs) {
@@ -63,7 +61,6 @@ impl JobComparison {
     }
 
     /// What the allocator of this label does over all ranks; `None` if no rank has it.
-    #[must_use]
     pub fn spread(&self, label: &str) -> Option<Spread<'_>> {
         let of = |rank: &RankComparison| {
             rank.comparison.runs.iter().position(|run| run.label() == label)

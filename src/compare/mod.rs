@@ -23,7 +23,7 @@ pub use run::{compare, compare_files, compare_job};
 
 use std::io::Write;
 
-use crate::report::ReportError;
+use crate::report::Result;
 
 /// A way to write comparisons down.
 pub trait Report: Sync {
@@ -31,5 +31,5 @@ pub trait Report: Sync {
     ///
     /// # Errors
     /// If `out` cannot be written, or a picture cannot be drawn.
-    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<(), ReportError>;
+    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<()>;
 }

@@ -156,7 +156,6 @@ impl SizeHistogram {
     }
 
     /// Sizes in bytes, ascending, each with the share of ranks that hold at most that much.
-    #[must_use]
     pub fn shares(&self) -> Vec<(f64, f64)> {
         let total: u64 = self.counts.iter().sum();
         let mut below = 0;
@@ -176,19 +175,16 @@ fn as_pairs<S: Serializer>(sizes: &SizeHistogram, serializer: S) -> Result<S::Ok
 
 impl FleetTotal {
     /// Bytes that it needs less than the reference, over all ranks; negative if it needs more.
-    #[must_use]
     pub fn saved(&self) -> f64 {
         self.reference_bytes as f64 - self.compared_bytes as f64
     }
 
     /// The same in percent of what the reference needs.
-    #[must_use]
     pub fn saved_share(&self) -> f64 {
         100.0 * self.saved() / self.reference_bytes.max(1) as f64
     }
 
     /// Active over reserved memory, of all ranks together.
-    #[must_use]
     pub fn utilization(&self) -> f64 {
         if self.reserved_bytes == 0 {
             1.0

@@ -46,7 +46,6 @@ impl Shard {
 
 impl Layout {
     /// The parts of a listing, under this configuration.
-    #[must_use]
     pub fn new(listing: Listing, config: &Config) -> Self {
         let conditions = conditions(config);
         let mut parts: Vec<Part> = Vec::new();

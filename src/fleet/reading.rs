@@ -7,7 +7,7 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
 
-use crate::report::ReportError;
+use crate::report::{ReportError, Result};
 
 /// A row.
 #[derive(Debug, Clone)]
@@ -55,7 +55,7 @@ impl Record {
 }
 
 /// Names of the columns and all rows of a file, which is small.
-pub(super) fn read(file: File) -> Result<(Arc<Vec<String>>, Vec<Record>), ReportError> {
+pub(super) fn read(file: File) -> Result<(Arc<Vec<String>>, Vec<Record>)> {
     let reader = SerializedFileReader::new(file).map_err(damaged)?;
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
     let names = Arc::new(schema.columns().iter().map(|c| c.name().to_owned()).collect());
@@ -63,12 +63,12 @@ pub(super) fn read(file: File) -> Result<(Arc<Vec<String>>, Vec<Record>), Report
         Ok(Record { names: Arc::clone(&names), row: row.map_err(damaged)? })
     };
     let rows = reader.get_row_iter(None).map_err(damaged)?.map(record);
-    let rows = rows.collect::<Result<_, ReportError>>()?;
+    let rows = rows.collect::<Result<_>>()?;
     Ok((names, rows))
 }
 
 /// Rows of a file.
-pub(super) fn row_count(file: File) -> Result<u64, ReportError> {
+pub(super) fn row_count(file: File) -> Result<u64> {
     let reader = SerializedFileReader::new(file).map_err(damaged)?;
     Ok(reader.metadata().file_metadata().num_rows().unsigned_abs())
 }

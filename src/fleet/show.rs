@@ -8,7 +8,6 @@ use crate::trace::Bounded;
 use crate::units::{Bytes, Count, Grouped, Nanos, Size};
 
 /// Everything that is shown of a fleet.
-#[must_use]
 pub fn sections(fleet: &FleetSummary) -> Vec<Section> {
     let mut sections = vec![Section::words(headline(fleet))];
     if fleet.totals.is_empty() {
@@ -24,7 +23,6 @@ pub fn sections(fleet: &FleetSummary) -> Vec<Section> {
 }
 
 /// The fleet in a few sentences, the answer first.
-#[must_use]
 pub fn headline(fleet: &FleetSummary) -> String {
     clauses(fleet).join(" ")
 }

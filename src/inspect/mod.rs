@@ -159,7 +159,6 @@ pub struct SegmentTotals {
 }
 
 /// Finds out what is in an opened file.
-#[must_use]
 pub fn inspect(opened: &Opened) -> Inspection {
     let Opened { records, trace, .. } = opened;
     let by_pool = |event: &Event| usize::from(event.pool.0);

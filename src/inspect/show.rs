@@ -6,7 +6,6 @@ use crate::report::table::plain;
 use crate::units::{Bytes, Grouped, Nanos, Size};
 
 /// Everything about one device, as text.
-#[must_use]
 pub fn text(inspection: &Inspection, look: Look) -> String {
     let mut parts = vec![summary(inspection, look)];
     parts.push(entries(inspection, look));

@@ -6,7 +6,7 @@ use super::shell::{HELPERS, Shell, escape, fact_list, fill, in_script, loud, of_
 use super::words;
 use crate::fleet::{FleetSummary, FleetTotal, show as fleet};
 use crate::report::section::Section;
-use crate::report::{ReportError, palette};
+use crate::report::{Result, palette};
 use crate::units::{Bytes, Grouped, Size};
 use gmlake_core::cards::Target;
 
@@ -38,11 +38,7 @@ struct Card<'a> {
 ///
 /// # Errors
 /// If the data cannot be encoded.
-pub fn fleet_page(
-    summary: &FleetSummary,
-    title: &str,
-    command: &str,
-) -> Result<String, ReportError> {
+pub fn fleet_page(summary: &FleetSummary, title: &str, command: &str) -> Result<String> {
     let names = summary.totals.iter().map(|total| total.allocator.as_str());
     let sections: String = fleet::sections(summary)[1..].iter().map(article).collect();
     let values = [

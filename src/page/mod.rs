@@ -31,7 +31,7 @@ use crate::blame::show::{diff_sections, loss_sections, refusal_sections};
 use crate::blame::{Diff, Loss, Refusal};
 use crate::compare::show::{table, verdict};
 use crate::compare::{Comparison, Report, columns};
-use crate::report::ReportError;
+use crate::report::Result;
 use crate::run::{Cause, RunSummary};
 use crate::sim::title_of;
 use crate::units::{Grouped, Nanos, Size};
@@ -76,7 +76,7 @@ pub struct Page {
 }
 
 impl Report for Page {
-    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<(), ReportError> {
+    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
         let title = match comparisons {
             [one] => one.title().to_owned(),
             many => format!("{} recordings", many.len()),
@@ -130,7 +130,7 @@ fn changes(diffs: &[Diff]) -> String {
     diffs.iter().map(one).collect()
 }
 
-fn data(comparisons: &[Comparison], lives: Vec<Option<Lives>>) -> Result<String, ReportError> {
+fn data(comparisons: &[Comparison], lives: Vec<Option<Lives>>) -> Result<String> {
     let files: Vec<_> =
         comparisons.iter().zip(lives).map(|(one, lives)| data::File::new(one, lives)).collect();
     in_script(&files)

@@ -1,7 +1,7 @@
 //! The shell of every page: one HTML file with its style sheet, scripts and data; and what they are filled with.
 
 use crate::printable::{acts, printable_lines};
-use crate::report::{Colour, ReportError, Rgb, palette};
+use crate::report::{Colour, Result, Rgb, palette};
 
 /// What all pages have.
 const PAGE: &str = include_str!("page.html");
@@ -75,7 +75,7 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 /// JSON that a page may hold: a name that contains "</script>" must not end the script, nor act upon an editor.
-pub(super) fn in_script(value: &impl serde::Serialize) -> Result<String, ReportError> {
+pub(super) fn in_script(value: &impl serde::Serialize) -> Result<String> {
     let text = serde_json::to_string(value).map_err(std::io::Error::from)?;
     let is_raw = |letter: char| letter == '<' || acts(letter);
     let escaped = |letter: char| format!("\\u{:04x}", u32::from(letter));

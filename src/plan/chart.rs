@@ -15,10 +15,10 @@ use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
 use super::data::{JobPlan, Series};
-use crate::report::ReportError;
 use crate::report::picture::{
     Area, ImageFormat, Pen, Picture, WIDTH, failed, style, write_picture,
 };
+use crate::report::{ReportError, Result};
 use crate::sweep::Axis;
 use crate::sweep::chart::{ABOVE, BELOW, Frame, HEIGHT, LEFT, RIGHT};
 use crate::units::GIB;
@@ -31,11 +31,7 @@ const HEADROOM: f64 = 1.08;
 ///
 /// # Errors
 /// If no job has a result, or `out` cannot be written.
-pub fn write_series(
-    series: &Series,
-    format: ImageFormat,
-    out: &mut dyn Write,
-) -> Result<(), ReportError> {
+pub fn write_series(series: &Series, format: ImageFormat, out: &mut dyn Write) -> Result<()> {
     let first = series.jobs.iter().find_map(|job| job.ranks.first());
     let first = first.ok_or_else(|| ReportError::Draw("no job has a result".to_owned()))?;
     let lines: Vec<Line> = first
@@ -82,7 +78,7 @@ fn capacity(card: &Target) -> f64 {
 }
 
 impl Picture for Chart<'_> {
-    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError> {
+    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<()> {
         let title = format!("The smallest device memory by {}", self.series.quantity);
         let legend = "a card is enough where a curve is below its line";
         pen.title(root, &title, legend)?;
@@ -117,7 +113,7 @@ impl Chart<'_> {
         root: &Area<'_, DB>,
         frame: &Frame,
         pen: Pen,
-    ) -> Result<Vec<Label>, ReportError> {
+    ) -> Result<Vec<Label>> {
         let mut labels = Vec::new();
         for card in &self.cards {
             let y = frame.y(capacity(card));
@@ -137,7 +133,7 @@ fn curve<DB: DrawingBackend>(
     frame: &Frame,
     line: &Line,
     style: ShapeStyle,
-) -> Result<i32, ReportError> {
+) -> Result<i32> {
     let scale = root.dim_in_pixel().0 as i32 / WIDTH as i32;
     let found = line.needs.iter().enumerate().filter_map(|(index, need)| Some((index, (*need)?)));
     let points: Vec<(i32, i32)> =

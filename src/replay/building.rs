@@ -52,7 +52,6 @@ pub struct BlockTimes {
 
 impl BlockTimes {
     /// How many `cuMemAlloc`s the block costs in the smallest chunks that were measured; `None` if there are none.
-    #[must_use]
     pub fn most_allocs(&self) -> Option<f64> {
         let (_, ns) = self.chunks.first().filter(|_| self.native_ns > 0)?;
         Some(*ns as f64 / self.native_ns as f64)

@@ -10,7 +10,7 @@
 //! ```
 
 use crate::cuda::{CudaDevice, Gpu};
-use crate::device::{Device, DeviceError, GRANULE, Observation};
+use crate::device::{Device, GRANULE, Observation, Result};
 
 use std::time::Instant;
 
@@ -112,7 +112,7 @@ impl Beats {
     }
 }
 
-fn block(device: &mut CudaDevice) -> Result<(), DeviceError> {
+fn block(device: &mut CudaDevice) -> Result<()> {
     let size = HANDLES * GRANULE;
     let at = device.reserve(size)?;
     let mut handles = Vec::with_capacity(HANDLES as usize);

@@ -11,7 +11,7 @@ use crate::alloc_conf::TorchVersion;
 use crate::allocator::{Allocator, Choice, Environment, OptionError, Role, Supervised};
 use crate::cuda::{Background, Coverage, CudaDevice, DriverError, Gpu, GpuError, Painter};
 use crate::device::{
-    AddressPolicy, CallLog, Device, DeviceError, MemoryInfo, Profile, SimDevice, Timed, Watched,
+    AddressPolicy, CallLog, Device, MemoryInfo, Profile, Result, SimDevice, Timed, Watched,
 };
 use crate::drive::{OnOom, Replay};
 use crate::trace::{Trace, peak_live_bytes};
@@ -333,7 +333,7 @@ fn compare(
     given: &Given<'_>,
     measured: &Measured,
 ) -> Result<(), ReplayError> {
-    type Outcome = Result<Result<Twin, DeviceError>, OptionError>;
+    type Outcome = Result<Result<Twin>, OptionError>;
     let twin = |policy: AddressPolicy, profile: &Profile, pauses: &[u64]| -> Outcome {
         // A GPU is asked how far it is, and the simulation cannot know: it gets the same answers.
         let device = SimDevice::with_policy(given.memory.free, policy)

@@ -113,7 +113,6 @@ pub struct LogDifference {
 impl ReplaySummary {
     /// The run with the median driver time, of several that did the same; `None` if there are none. What went wrong in
     /// any of them is kept.
-    #[must_use]
     pub fn median(mut runs: Vec<Self>) -> Option<Self> {
         runs.sort_by_key(|run| run.driver_ns);
         let times = runs.iter().map(|run| run.driver_ns).collect();
@@ -124,7 +123,6 @@ impl ReplaySummary {
     }
 
     /// Whether nothing is wrong: the trace ended, memory kept what was written, the simulation agreed.
-    #[must_use]
     pub fn is_clean(&self) -> bool {
         let corrupted = self.verified.as_ref().map_or(0, |verified| verified.corrupted_bytes);
         self.stopped.is_none() && corrupted == 0 && self.log_difference.is_none()

@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 
 use crate::allocator::Allocator;
-use crate::device::{Bill, CallLog, Device, DeviceError, Priced, Profile, SimDevice, Watched};
+use crate::device::{Bill, CallLog, Device, Priced, Profile, Result, SimDevice, Watched};
 use crate::drive::{OnOom, Replay};
 use crate::trace::Trace;
 
@@ -27,7 +27,7 @@ pub(super) fn simulate(
     allocator: &mut dyn Allocator,
     device: SimDevice,
     profile: &Profile,
-) -> Result<Twin, DeviceError> {
+) -> Result<Twin> {
     let watch = (CallLog::default(), Priced::new(Some(profile.clone())));
     let mut device = Watched::new(device, watch);
     let mut replay = Replay::new(trace, OnOom::Skip).hurried();

@@ -4,7 +4,6 @@ use crate::trace::Trace;
 use crate::units::Bytes;
 
 /// The trace with every size multiplied by `factor`, and nothing made smaller than a byte.
-#[must_use]
 pub fn scaled(trace: &Trace, factor: f64) -> Trace {
     let mut scaled = trace.clone();
     for event in scaled.events.iter_mut().filter(|event| event.size > 0) {

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::ReportError;
+use super::Result;
 
 /// Version of all JSON; raised when a field changes its meaning or goes away.
 pub const SCHEMA_VERSION: u32 = 2;
@@ -31,7 +31,7 @@ pub fn write_answer(
     command: &str,
     result: &(impl Serialize + ?Sized),
     out: &mut dyn Write,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let tool_version = env!("CARGO_PKG_VERSION");
     let answer = Answer { schema_version: SCHEMA_VERSION, tool_version, command, result };
     serde_json::to_writer_pretty(&mut *out, &answer).map_err(io::Error::from)?;

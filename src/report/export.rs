@@ -55,7 +55,6 @@ impl Export {
     }
 
     /// Whether it goes to standard output.
-    #[must_use]
     pub fn is_stdout(&self) -> bool {
         matches!(self.place, Place::Stdout)
     }

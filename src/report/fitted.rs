@@ -129,7 +129,6 @@ fn vertical(heading: &[String], rows: &[Vec<Cell>], look: Look) -> String {
 /// The text with lines of at most `width` characters, broken between words. A line that goes on is indented as it
 /// began, or, where it has two columns with blanks between them, as its second column. Words that are longer stay
 /// whole.
-#[must_use]
 pub fn wrapped(text: &str, width: usize) -> String {
     let lines = text.split('\n').map(|line| {
         // What has escape sequences is part of a table, which was fitted.

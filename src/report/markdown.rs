@@ -2,11 +2,11 @@
 
 use std::io::Write;
 
-use super::ReportError;
+use super::Result;
 use crate::printable::printable_lines;
 
 /// A table of a heading and rows, its first column to the left and the others to the right.
-pub(crate) fn write_lines(lines: &[Vec<String>], out: &mut dyn Write) -> Result<(), ReportError> {
+pub(crate) fn write_lines(lines: &[Vec<String>], out: &mut dyn Write) -> Result<()> {
     let longest = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
     let widths: Vec<usize> = (0..lines[0].len()).map(|c| longest(c).unwrap_or(0)).collect();
     for (index, line) in lines.iter().enumerate() {

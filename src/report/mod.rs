@@ -28,6 +28,9 @@ pub(crate) use svg::scaling;
 
 use std::io;
 
+/// What writing a report returns.
+pub type Result<T, E = ReportError> = std::result::Result<T, E>;
+
 /// Why a report was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {

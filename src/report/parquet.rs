@@ -11,7 +11,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{Type, TypePtr};
 
-use super::ReportError;
+use super::{ReportError, Result};
 
 /// A cell.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,7 +37,6 @@ pub enum Kind {
 
 impl Value {
     /// What it is.
-    #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
             Self::Text(_) => Kind::Text,
@@ -51,11 +50,7 @@ impl Value {
 ///
 /// # Errors
 /// If a name is not possible.
-pub fn encode(
-    table: &str,
-    columns: &[(&str, Kind)],
-    rows: &[Vec<Value>],
-) -> Result<Vec<u8>, ReportError> {
+pub fn encode(table: &str, columns: &[(&str, Kind)], rows: &[Vec<Value>]) -> Result<Vec<u8>> {
     encoded(table, columns, rows).map_err(|error| ReportError::Data(error.to_string()))
 }
 

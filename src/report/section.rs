@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::ReportError;
+use super::Result;
 use super::look::Look;
 use super::markdown::{self, escape};
 use super::table::plain;
@@ -20,21 +20,18 @@ pub struct Section {
 
 impl Section {
     /// A section with a table.
-    #[must_use]
     pub fn new(title: impl Into<String>, heading: &[&str], rows: Vec<Vec<String>>) -> Self {
         let heading = heading.iter().map(|&name| name.to_owned()).collect();
         Self { title: title.into(), heading, rows }
     }
 
     /// A section of words alone.
-    #[must_use]
     pub fn words(text: impl Into<String>) -> Self {
         Self { title: text.into(), ..Self::default() }
     }
 }
 
 /// The sections as text, a blank line between any two parts.
-#[must_use]
 pub fn text(sections: &[Section], look: Look) -> String {
     let mut parts = Vec::new();
     for section in sections {
@@ -50,7 +47,7 @@ pub fn text(sections: &[Section], look: Look) -> String {
 ///
 /// # Errors
 /// If `out` cannot be written.
-pub fn write_markdown(sections: &[Section], out: &mut dyn Write) -> Result<(), ReportError> {
+pub fn write_markdown(sections: &[Section], out: &mut dyn Write) -> Result<()> {
     for (index, section) in sections.iter().enumerate() {
         let gap = if index > 0 { "\n" } else { "" };
         writeln!(out, "{gap}{}", escape(&section.title))?;

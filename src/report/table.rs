@@ -6,7 +6,6 @@ use super::fitted::fitted;
 use super::look::Look;
 
 /// A table with a heading, its first column to the left and the others to the right, as wide as there is room.
-#[must_use]
 pub fn plain(heading: Vec<String>, rows: Vec<Vec<String>>, look: Look) -> String {
     let cells = |row: Vec<String>| row.into_iter().map(Cell::new).collect();
     let dispensable: Vec<usize> = (1..heading.len()).rev().collect();
@@ -14,7 +13,6 @@ pub fn plain(heading: Vec<String>, rows: Vec<Vec<String>>, look: Look) -> String
 }
 
 /// Characters in a line of the terminal, if standard output is one.
-#[must_use]
 pub fn terminal_width() -> Option<u16> {
     Table::new().width()
 }

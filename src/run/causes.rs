@@ -69,7 +69,6 @@ impl Cause {
     ];
 
     /// A short name for people.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rounding => "rounding",
@@ -83,7 +82,6 @@ impl Cause {
     }
 
     /// What the bytes are, to be read after "some of it".
-    #[must_use]
     pub const fn phrase(self) -> &'static str {
         match self {
             Self::Rounding => "by rounding",
@@ -97,7 +95,6 @@ impl Cause {
     }
 
     /// What it means, in one sentence.
-    #[must_use]
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::Rounding => "in use, but more than was requested",
@@ -136,7 +133,6 @@ pub struct Causes {
 
 impl Causes {
     /// Takes the blocks that an allocator shows apart; `growth` is `None` if it held so much from the beginning.
-    #[must_use]
     pub fn of(blocks: &[BlockView], growth: Option<&Growth>) -> Self {
         let mut causes = Self::default();
         for (_, cause, bytes) in Self::each(blocks, growth) {
@@ -164,7 +160,6 @@ impl Causes {
     }
 
     /// Bytes with this cause.
-    #[must_use]
     pub fn bytes(&self, cause: Cause) -> Bytes {
         self.bytes[cause as usize]
     }
@@ -175,7 +170,6 @@ impl Causes {
     }
 
     /// All of it: reserved minus requested.
-    #[must_use]
     pub fn total(&self) -> Bytes {
         self.bytes.iter().sum()
     }

@@ -13,7 +13,6 @@ pub struct Moment {
 
 impl Moment {
     /// The moment of event number `event`.
-    #[must_use]
     pub fn of(trace: &Trace, event: usize) -> Self {
         let time_us = trace.times_us.get(event).copied().unwrap_or(trace.span_us());
         Self { event: event as u64, time_us }

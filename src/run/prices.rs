@@ -35,7 +35,6 @@ pub struct Prices {
 
 impl Prices {
     /// The bill of a run.
-    #[must_use]
     pub fn new(profile: &str, bill: Bill, recorded_wall_ns: Option<u64>) -> Self {
         Self {
             profile: profile.to_owned(),
@@ -46,7 +45,6 @@ impl Prices {
     }
 
     /// Driver time as a share of the time that the recorded program ran.
-    #[must_use]
     pub fn share(&self) -> Option<f64> {
         let wall = self.recorded_wall_ns.filter(|&ns| ns > 0)?;
         Some(self.predicted_driver_ns.total as f64 / wall as f64)

@@ -110,37 +110,31 @@ impl StepSummary {
 
 impl RunSummary {
     /// Host time per event in nanoseconds.
-    #[must_use]
     pub fn host_ns_per_event(&self) -> Option<f64> {
         self.host_ns.filter(|_| self.events > 0).map(|ns| ns as f64 / self.events as f64)
     }
 
     /// The allocator and its options, as tables and plots name the run.
-    #[must_use]
     pub fn label(&self) -> String {
         label(&self.allocator, &self.options)
     }
 
     /// What its allocator is; `None` of the recording.
-    #[must_use]
     pub fn role(&self) -> Option<Role> {
         find(&self.allocator).map(|spec| spec.role)
     }
 
     /// Whether this is a lower bound: a row like the others, but of no allocator, so that it makes no calls.
-    #[must_use]
     pub fn is_bound(&self) -> bool {
         self.role() == Some(Role::Bound)
     }
 
     /// Whether one could train with the allocator.
-    #[must_use]
     pub fn is_choice(&self) -> bool {
         self.role().is_some_and(Role::is_choice)
     }
 
     /// Number of the step, from 1, that an event lies in.
-    #[must_use]
     pub fn step_of(&self, event: u64) -> Option<usize> {
         let holds = |step: &StepSummary| (step.start_event..step.end_event).contains(&event);
         self.steps.iter().position(holds).map(|index| index + 1)
@@ -148,13 +142,11 @@ impl RunSummary {
 }
 
 /// The share of what was reserved that was active. A run that held nothing has lost nothing.
-#[must_use]
 pub fn utilization(active: Bytes, reserved: Bytes) -> f64 {
     if reserved == 0 { 1.0 } else { active as f64 / reserved as f64 }
 }
 
 /// After which step, from 1, the allocator had settled; `None` if it had not, or there are no steps.
-#[must_use]
 pub fn converged_after(steps: &[StepSummary]) -> Option<u64> {
     let busy = steps.iter().rposition(StepSummary::is_busy).map_or(0, |last| last + 1);
     (busy < steps.len()).then_some(busy as u64)

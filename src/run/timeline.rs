@@ -30,7 +30,6 @@ pub struct Range {
 
 impl Range {
     /// Nothing but one state.
-    #[must_use]
     pub const fn of(usage: Usage) -> Self {
         Self { low: usage, high: usage }
     }
@@ -67,19 +66,16 @@ impl Timeline {
 
     /// The timeline of a run that ends at `end` (microseconds, or the number of its last event) and begins with
     /// `start`.
-    #[must_use]
     pub fn new(end: u64, start: Usage) -> Self {
         Self { end, width: end / Self::BUCKETS + 1, buckets: Vec::new(), last: start }
     }
 
     /// Where bucket number `index` begins.
-    #[must_use]
     pub fn start_of(&self, index: usize) -> u64 {
         index as u64 * self.width
     }
 
     /// Where the bucket that holds `at` ends.
-    #[must_use]
     pub fn border_after(&self, at: u64) -> u64 {
         (at / self.width + 1) * self.width
     }
@@ -98,7 +94,6 @@ impl Timeline {
     }
 
     /// The highest reserved memory, in bytes, and where the first bucket begins that has it; `None` if it is empty.
-    #[must_use]
     pub fn peak(&self) -> Option<(u64, Bytes)> {
         let highest = self.buckets.iter().map(|bucket| bucket.high.reserved).max()?;
         let index = self.buckets.iter().position(|bucket| bucket.high.reserved == highest)?;
@@ -118,7 +113,6 @@ pub struct Watch {
 
 impl Watch {
     /// A watch over a run that begins with `usage`.
-    #[must_use]
     pub fn new(usage: Usage) -> Self {
         Self { seen: Range::of(usage), most: usage.reserved, peak_event: None }
     }

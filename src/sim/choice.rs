@@ -116,7 +116,6 @@ pub fn choose_with(
 
 /// The same allocators under settings that were given: `caching` is what PyTorch then runs with, so that under
 /// `expandable_segments:True` its row is that of `expandable`. None is there twice.
-#[must_use]
 pub fn under(chosen: Vec<Choice>, conf: Option<&Conf>) -> Vec<Choice> {
     let mut found: Vec<Choice> = Vec::with_capacity(chosen.len());
     for choice in chosen {

@@ -87,7 +87,6 @@ pub enum JobError {
 
 impl Job {
     /// Ranks that one would expect between the first and the last and that are not there; at most `most`.
-    #[must_use]
     pub fn missing(&self, most: usize) -> Vec<u64> {
         let numbers: Vec<u64> = self.ranks.iter().filter_map(|rank| rank.number).collect();
         let last = numbers.last().copied().unwrap_or(0);
@@ -122,14 +121,12 @@ pub fn jobs(arguments: &[PathBuf], is_one: bool) -> Result<Vec<Job>, JobError> {
 }
 
 /// The job that a file's path tells, with `*` in place of the rank, and the rank.
-#[must_use]
 pub fn of_path(path: &Path) -> (String, Option<u64>) {
     let name = Name::of(path);
     (name.pattern(), name.rank())
 }
 
 /// Whether an argument stands for a job by itself: a folder or a pattern.
-#[must_use]
 pub fn is_many(argument: &Path) -> bool {
     match remote::is_remote(argument) {
         true => remote::is_many(argument),
@@ -270,7 +267,6 @@ fn below(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
 
 /// The pickles among the files of one folder; if there are none, its JSON and CSV files. What begins with a dot is left
 /// out.
-#[must_use]
 pub fn recordings(paths: &[PathBuf]) -> Vec<PathBuf> {
     let is_hidden = |path: &PathBuf| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))

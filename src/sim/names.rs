@@ -152,7 +152,6 @@ fn letters_before(text: &str) -> String {
 }
 
 /// A file's name without folders and without the endings that say how it is written.
-#[must_use]
 pub fn title_of(file: &str) -> &str {
     const ENDINGS: [&str; 8] = [".xz", ".gz", ".zst", ".pickle", ".pkl", ".json", ".csv", ".trace"];
     let mut name = file.rsplit('/').next().unwrap_or(file);

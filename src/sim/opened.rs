@@ -41,14 +41,12 @@ pub struct Opened {
 
 impl Opened {
     /// A number that stands for the requests and all else that runs depend on; equal programs have equal ones.
-    #[must_use]
     pub fn program(&self) -> u128 {
         let limits = (self.limit, self.capacity);
         *self.program.get_or_init(|| fingerprint(&self.trace, limits))
     }
 
     /// All that a reader of any result should know of the recording, one sentence each; how much it covers comes first.
-    #[must_use]
     pub fn all_notes(&self) -> Vec<String> {
         let warnings = self.trace.warnings.iter();
         let warnings = warnings.filter(|warning| warning.kind != WarningKind::LiveBefore);
@@ -57,7 +55,6 @@ impl Opened {
     }
 
     /// Why no setting can be recommended from this recording, if that is so: the peak, or a whole step, is not in it.
-    #[must_use]
     pub fn too_little_to_tune(&self) -> Option<String> {
         let is_enough = match self.coverage.kind() {
             CoverageKind::Complete => true,
@@ -69,7 +66,6 @@ impl Opened {
     }
 
     /// Name of the allocator that the recording ran on.
-    #[must_use]
     pub fn recorded_by(&self) -> &'static str {
         let is_expandable = self.trace.settings.as_ref().is_some_and(|c| c.expandable_segments);
         if is_expandable { "expandable" } else { "caching" }

@@ -17,7 +17,6 @@ pub struct RunCount {
 
 impl RunCount {
     /// Runs made so far, and of how many.
-    #[must_use]
     pub fn read(&self) -> (u64, u64) {
         let made = self.made.load(Ordering::Relaxed);
         (made, self.planned.load(Ordering::Relaxed).max(made))
@@ -25,7 +24,6 @@ impl RunCount {
 
     /// How often a recording was replayed, in whole or in part, under these
     /// [`conditions`](super::Setup::conditions).
-    #[must_use]
     pub fn replays(&self, conditions: &str) -> u64 {
         self.lock().get(&XxHash3_128::oneshot(conditions.as_bytes())).copied().unwrap_or(0)
     }

@@ -47,13 +47,11 @@ struct Known {
 
 impl<'o> Scenario<'o> {
     /// A scenario of which nothing is known yet.
-    #[must_use]
     pub fn new(opened: &'o Opened, choice: Choice, setup: Setup) -> Self {
         Self::among(Arc::default(), opened, choice, setup)
     }
 
     /// A scenario for each of these allocators.
-    #[must_use]
     pub fn each(opened: &'o Opened, choices: &[Choice], setup: &Setup) -> Vec<Self> {
         let all = Arc::<All>::default();
         let one =
@@ -62,7 +60,6 @@ impl<'o> Scenario<'o> {
     }
 
     /// The scenario of the allocator that was recorded, with the defaults of its options.
-    #[must_use]
     pub fn recorded(opened: &'o Opened, beside: Option<&Self>, setup: &Setup) -> Option<Self> {
         let choice = Choice { spec: find(opened.recorded_by())?, options: Options::default() };
         Some(match beside {
@@ -72,13 +69,11 @@ impl<'o> Scenario<'o> {
     }
 
     /// Whether both are the same question.
-    #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.known, &other.known)
     }
 
     /// The same recording under another allocator or in another world.
-    #[must_use]
     pub fn beside(&self, choice: Choice, setup: Setup) -> Self {
         Self::among(Arc::clone(&self.all), self.opened, choice, setup)
     }

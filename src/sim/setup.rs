@@ -50,7 +50,6 @@ pub enum Conf {
 
 impl Conf {
     /// What it means where the version of PyTorch does not matter.
-    #[must_use]
     pub fn meaning(&self) -> &AllocConf {
         match self {
             Self::Typed(typed) => typed.meaning(),
@@ -59,7 +58,6 @@ impl Conf {
     }
 
     /// The allocator of ours that is PyTorch's under these settings.
-    #[must_use]
     pub fn allocator(&self) -> &'static str {
         match self.meaning() {
             AllocConf { backend: Backend::CudaMallocAsync, .. } => "cuda-async",
@@ -125,7 +123,6 @@ pub struct Setup {
 
 impl Setup {
     /// Bytes that a run may hold, if there is an end to it.
-    #[must_use]
     pub fn memory(&self, opened: &Opened) -> Option<Bytes> {
         match self.memory {
             Memory::AsRecorded => opened.limit.or(opened.capacity),
@@ -135,7 +132,6 @@ impl Setup {
     }
 
     /// What an allocator gets to know of the world.
-    #[must_use]
     pub fn environment(&self, opened: &Opened) -> Environment {
         let limit = self.limit(opened);
         let mut environment = Environment { memory_fraction: None, limit, ..self.given(opened) };
@@ -146,7 +142,6 @@ impl Setup {
     }
 
     /// The device for one allocator.
-    #[must_use]
     pub(crate) fn device(&self, opened: &Opened, choice: &Choice) -> SimDevice {
         let limit = self.limit(opened).filter(|_| choice.spec.role != Role::PyTorch);
         let physical = match self.memory {
@@ -161,7 +156,6 @@ impl Setup {
     }
 
     /// What a reader of the results should know of this setup, in words.
-    #[must_use]
     pub fn notes(&self, opened: &Opened) -> Vec<String> {
         let mut notes = self.notes_of_memory(opened);
         let version = self.version(opened);
@@ -213,7 +207,6 @@ impl Setup {
     }
 
     /// All that a run depends on apart from the recording, in one line.
-    #[must_use]
     pub fn text(&self, choice: &Choice) -> String {
         let profile = self.profile.as_ref().map(|profile| {
             let hash = XxHash3_128::oneshot(format!("{profile:?}").as_bytes());
@@ -223,7 +216,6 @@ impl Setup {
     }
 
     /// All that an allocator's decisions depend on apart from the recording, in one line.
-    #[must_use]
     pub fn conditions(&self, choice: &Choice) -> String {
         let Self {
             version,
@@ -258,7 +250,6 @@ impl Setup {
     }
 
     /// The PyTorch that is simulated.
-    #[must_use]
     pub fn version(&self, opened: &Opened) -> TorchVersion {
         let known = opened.trace.version.filter(|_| self.follows_file);
         known.unwrap_or(self.version)
@@ -286,7 +277,6 @@ impl Setup {
     }
 
     /// The allocator of ours that is PyTorch's own, under the settings given or recorded.
-    #[must_use]
     pub fn pytorch(&self, opened: &Opened) -> &'static str {
         self.conf.as_ref().map_or_else(|| opened.recorded_by(), Conf::allocator)
     }

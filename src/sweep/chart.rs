@@ -17,10 +17,10 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::data::{Axis, Sweep, SweepRow};
-use crate::report::ReportError;
 use crate::report::picture::{
     Area, ImageFormat, Pen, Picture, WIDTH, failed, style, write_picture,
 };
+use crate::report::{ReportError, Result};
 use crate::sim::title_of;
 use crate::units::{GIB, Size};
 
@@ -41,11 +41,7 @@ const NARROW: i32 = 84;
 /// # Errors
 /// If more than two axes are varied, or none, if there are too many files and allocators for a heat map, or `out`
 /// cannot be written.
-pub fn write_sweep(
-    sweep: &Sweep,
-    format: ImageFormat,
-    out: &mut dyn Write,
-) -> Result<(), ReportError> {
+pub fn write_sweep(sweep: &Sweep, format: ImageFormat, out: &mut dyn Write) -> Result<()> {
     let varied: Vec<&Axis> = sweep.axes.iter().filter(|axis| axis.values.len() > 1).collect();
     match varied[..] {
         [x] => write_picture(format, HEIGHT, out, &Curves { sweep, x }),
@@ -118,7 +114,7 @@ fn gib(row: &SweepRow) -> f64 {
 }
 
 impl Picture for Curves<'_> {
-    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError> {
+    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<()> {
         let lines = panels(self.sweep);
         heading(root, self.sweep, &format!("Peak reserved memory over {}", self.x.name), pen)?;
         let most = self.sweep.rows.iter().map(gib).fold(0.0, f64::max).max(1e-3) * 1.08;
@@ -166,7 +162,7 @@ impl Frame {
         root: &DrawingArea<DB, Shift>,
         axis: &Axis,
         pen: Pen,
-    ) -> Result<(), ReportError> {
+    ) -> Result<()> {
         let end = WIDTH as i32 - RIGHT;
         let step = nice_step(self.most / 6.0);
         let marks =
@@ -194,7 +190,7 @@ impl Frame {
         line: &Line<'_>,
         axis: &Axis,
         style: ShapeStyle,
-    ) -> Result<i32, ReportError> {
+    ) -> Result<i32> {
         let scale = root.dim_in_pixel().0 as i32 / WIDTH as i32;
         let level = line.rows.first().copied().filter(|_| line.is_level(axis));
         let runs: Vec<(i32, i32, bool)> = axis
@@ -222,7 +218,7 @@ impl Frame {
 }
 
 impl Picture for HeatMaps<'_> {
-    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError> {
+    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<()> {
         let rows = root.split_evenly((self.panels.len().max(1), 1));
         for (area, panel) in rows.iter().zip(&self.panels) {
             self.panel(area, panel, pen)?;
@@ -237,7 +233,7 @@ impl HeatMaps<'_> {
         area: &DrawingArea<DB, Shift>,
         panel: &Line<'_>,
         pen: Pen,
-    ) -> Result<(), ReportError> {
+    ) -> Result<()> {
         let title = format!("{}: peak reserved memory", panel.name);
         let legend = "darker is more; grey with a cross: requests were left out";
         pen.title(area, &title, legend)?;
@@ -274,11 +270,7 @@ impl HeatMaps<'_> {
         (x, y)
     }
 
-    fn marks<DB: DrawingBackend>(
-        &self,
-        area: &DrawingArea<DB, Shift>,
-        pen: Pen,
-    ) -> Result<(), ReportError> {
+    fn marks<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>, pen: Pen) -> Result<()> {
         let (below, faint) = (HEIGHT as i32 - BELOW, pen.font(15, style::FAINT_INK));
         for (index, value) in
             self.x.values.iter().enumerate().step_by(self.x.values.len().div_ceil(MOST_MARKS))
@@ -307,7 +299,7 @@ fn cell<DB: DrawingBackend>(
     row: &SweepRow,
     (least, most): (f64, f64),
     pen: Pen,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let has_oom = row.oom_count > 0;
     let share = if most > least { (gib(row) - least) / (most - least) } else { 0.0 };
     let colour = if has_oom { style::GRID } else { shade(share) };
@@ -330,7 +322,7 @@ fn heading<DB: DrawingBackend>(
     sweep: &Sweep,
     title: &str,
     pen: Pen,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let first = sweep.rows.first().map_or("", |row| title_of(&row.file));
     let more = sweep.rows.iter().any(|row| Some(&row.file) != sweep.rows.first().map(|r| &r.file));
     let files = if more { String::new() } else { format!("{first}; ") };

@@ -78,7 +78,6 @@ pub struct SweepRow {
 
 impl SweepRow {
     /// The row of a run.
-    #[must_use]
     pub fn new(run: &RunSummary, settings: Vec<Setting>) -> Self {
         let step = run.first_oom_event.and_then(|event| run.step_of(event));
         Self {
@@ -105,7 +104,6 @@ impl SweepRow {
     }
 
     /// The value of an axis, if this allocator has it.
-    #[must_use]
     pub fn value_of(&self, axis: &str) -> Option<&str> {
         let setting = self.settings.iter().find(|setting| setting.name == axis)?;
         Some(&setting.value)

@@ -182,7 +182,6 @@ fn change(axis: &Axis, value: &str) -> Result<Change, AxisError> {
 
 impl Point {
     /// All of it that a result depends on, in one line.
-    #[must_use]
     pub fn text(&self) -> String {
         format!("{:?} | {}", self.settings, self.setup.text(&self.choice))
     }

@@ -93,19 +93,16 @@ impl Journal {
     }
 
     /// The result of an earlier sweep's run.
-    #[must_use]
     pub fn known(&self, key: &str) -> Option<&SweepRow> {
         self.known.get(key)
     }
 
     /// Runs that an earlier sweep has made.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.known.len()
     }
 
     /// Whether no earlier sweep has made any run.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::data::{Axis, Sweep, SweepRow};
 use crate::report::parquet::{Value, encode};
 use crate::report::section::Section;
-use crate::report::{ReportError, write_row};
+use crate::report::{Result, write_row};
 use crate::sim::title_of;
 use crate::units::{Grouped, Nanos, Size};
 
@@ -40,7 +40,7 @@ const COLUMNS: &[Column] = &[
 ///
 /// # Errors
 /// If `out` cannot be written.
-pub fn write_csv(sweep: &Sweep, out: &mut dyn Write) -> Result<(), ReportError> {
+pub fn write_csv(sweep: &Sweep, out: &mut dyn Write) -> Result<()> {
     let mut writer = csv::Writer::from_writer(out);
     writer.write_record(names(sweep)).map_err(io::Error::from)?;
     for row in &sweep.rows {
@@ -58,7 +58,7 @@ pub fn write_csv(sweep: &Sweep, out: &mut dyn Write) -> Result<(), ReportError> 
 ///
 /// # Errors
 /// If `out` cannot be written.
-pub fn write_parquet(sweep: &Sweep, out: &mut dyn Write) -> Result<(), ReportError> {
+pub fn write_parquet(sweep: &Sweep, out: &mut dyn Write) -> Result<()> {
     let rows: Vec<Vec<Value>> = sweep.rows.iter().map(|row| cells(sweep, row)).collect();
     // An empty sweep has columns all the same, and no cells to go by.
     let sample = cells(sweep, &sweep.rows.first().cloned().unwrap_or_default());
@@ -83,7 +83,6 @@ fn cells(sweep: &Sweep, row: &SweepRow) -> Vec<Value> {
 }
 
 /// What is shown of a sweep.
-#[must_use]
 pub fn sections(sweep: &Sweep) -> Vec<Section> {
     let files = sweep.rows.iter().any(|row| row.file != sweep.rows[0].file);
     let is_priced = sweep.rows.iter().any(|row| row.predicted_driver_ns.is_some());

@@ -30,7 +30,6 @@ pub struct Tried {
 
 impl Tried {
     /// What a run under a setting has shown.
-    #[must_use]
     pub fn new(conf: &str, run: &RunSummary) -> Self {
         let step = |event| run.step_of(event).map(|step| step as u64);
         let prices = run.prices.as_ref();
@@ -47,7 +46,6 @@ impl Tried {
     }
 
     /// The options that are set, each as `name:value`.
-    #[must_use]
     pub fn options(&self) -> Vec<&str> {
         let (mut depth, mut from, mut options) = (0_i32, 0, Vec::new());
         for (at, c) in self.conf.char_indices() {
@@ -68,7 +66,6 @@ impl Tried {
     }
 
     /// Whether this is at least as good as `other` in memory, retries and driver time, and better in one of them.
-    #[must_use]
     pub fn beats(&self, other: &Self) -> bool {
         let costs =
             |one: &Self| [one.reserved_peak_bytes, one.alloc_retries, one.predicted_driver_ns];
@@ -77,7 +74,6 @@ impl Tried {
     }
 
     /// Whether this needs noticeably more memory than `other`, or refuses more requests.
-    #[must_use]
     pub fn is_worse_than(&self, other: &Self) -> bool {
         const NOTICEABLE: f64 = 1.05;
         let limit = other.reserved_peak_bytes as f64 * NOTICEABLE;
@@ -115,7 +111,6 @@ pub struct Tuning {
 
 impl Tuning {
     /// Whether a setting was found that helps: it serves all that was recorded, and it is not PyTorch's defaults.
-    #[must_use]
     pub fn helps(&self) -> bool {
         self.best.oom_count == 0 && !self.best.conf.is_empty()
     }

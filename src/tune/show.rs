@@ -10,7 +10,6 @@ use crate::units::{Grouped, Nanos, Size};
 const MOST_WARNINGS: usize = 12;
 
 /// The tables, what to paste, and the warnings.
-#[must_use]
 pub fn sections(tuning: &Tuning) -> Vec<Section> {
     let mut sections = vec![figures(tuning), Section::words(advice(tuning))];
     let alone = harmful(&tuning.alone, &tuning.default);
@@ -38,7 +37,6 @@ fn change(from: &Tried, to: &Tried) -> String {
 }
 
 /// The line to paste into a shell.
-#[must_use]
 pub fn export_line(tuning: &Tuning) -> String {
     let (name, conf) = (tuning.variable, &tuning.best.conf);
     // Only lists have characters that a shell would take for its own.

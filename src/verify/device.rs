@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::device::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo};
+use crate::device::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo, Result};
 use crate::trace::{Action, Entry, PoolId, StreamId};
 use crate::units::Bytes;
 
@@ -111,23 +111,23 @@ impl<'a> RecordedDevice<'a> {
         None
     }
 
-    fn refuse<T>(&mut self, requested: Bytes) -> Result<T, DeviceError> {
+    fn refuse<T>(&mut self, requested: Bytes) -> Result<T> {
         refused(&mut self.least_refused, self.held, requested)
     }
 
-    fn refuse_page<T>(&mut self, size: Bytes) -> Result<T, DeviceError> {
+    fn refuse_page<T>(&mut self, size: Bytes) -> Result<T> {
         refused(&mut self.least_page_refused, self.held, size)
     }
 }
 
-fn refused<T>(least: &mut Option<Bytes>, held: Bytes, requested: Bytes) -> Result<T, DeviceError> {
+fn refused<T>(least: &mut Option<Bytes>, held: Bytes, requested: Bytes) -> Result<T> {
     let wanted = held + requested;
     *least = Some(least.map_or(wanted, |least| least.min(wanted)));
     Err(DeviceError::OutOfMemory { requested, free: 0 })
 }
 
 /// Ends an operation of the model that has already gone wrong.
-fn aborted<T>() -> Result<T, DeviceError> {
+fn aborted<T>() -> Result<T> {
     Err(DeviceError::Driver { call: "recording", reason: "the model differs".to_owned() })
 }
 
@@ -136,7 +136,7 @@ impl Device for RecordedDevice<'_> {
         MemoryInfo { free: 0, total: 0 }
     }
 
-    fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
+    fn malloc(&mut self, size: Bytes) -> Result<DevicePtr> {
         if let Some(at) = self.restoring.as_mut().and_then(Iterator::next) {
             return Ok(DevicePtr(at));
         }
@@ -156,7 +156,7 @@ impl Device for RecordedDevice<'_> {
         }
     }
 
-    fn reserve(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
+    fn reserve(&mut self, size: Bytes) -> Result<DevicePtr> {
         if let Some(at) = self.restoring.as_mut().and_then(Iterator::next) {
             return Ok(DevicePtr(at));
         }
@@ -172,7 +172,7 @@ impl Device for RecordedDevice<'_> {
 
     fn unreserve(&mut self, _at: DevicePtr, _size: Bytes) {}
 
-    fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError> {
+    fn create(&mut self, size: Bytes) -> Result<HandleId> {
         if self.restoring.is_none() && self.was_refused() {
             return self.refuse_page(size);
         }
@@ -192,7 +192,7 @@ impl Device for RecordedDevice<'_> {
         self.recycled.push(handle);
     }
 
-    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<(), DeviceError> {
+    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<()> {
         let size = handles.iter().map(|handle| self.handles[handle.0 as usize]).sum();
         if self.restoring.is_some() || self.take(Action::SegmentMap, Some(at.0), size).is_some() {
             return Ok(());
@@ -200,7 +200,7 @@ impl Device for RecordedDevice<'_> {
         aborted()
     }
 
-    fn set_access(&mut self, _at: DevicePtr, _size: Bytes) -> Result<(), DeviceError> {
+    fn set_access(&mut self, _at: DevicePtr, _size: Bytes) -> Result<()> {
         Ok(())
     }
 

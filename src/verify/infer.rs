@@ -22,7 +22,6 @@ const H200_MEMORY: Bytes = 150_109_880_320;
 const POOL_EFFORT: usize = 20_000_000;
 
 /// Verifies a recording, inferring what it does not say.
-#[must_use]
 pub fn verify(records: &Records, environment: &Environment) -> Verification {
     let lifetimes = Lifetimes::new(records, &BTreeSet::new());
     let mempools = MemPools::known(records);

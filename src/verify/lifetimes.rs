@@ -27,7 +27,6 @@ pub(super) fn inferred_pool(records: &Records) -> PoolId {
 
 impl Lifetimes {
     /// Pools as the recording tells them, and `private` for the lifetimes that begin at these entries.
-    #[must_use]
     pub fn new(records: &Records, private: &BTreeSet<usize>) -> Self {
         let mut lifetimes = Self { inferred: private.len(), ..Self::default() };
         let known = records.segments.iter().any(|segment| segment.pool != PoolId::DEFAULT);
@@ -42,7 +41,6 @@ impl Lifetimes {
 
     /// Pool of the entry number `index`.
     #[inline]
-    #[must_use]
     pub fn pool_at(&self, index: usize, entry: &Entry) -> PoolId {
         if !self.has_private {
             return entry.pool;
@@ -51,13 +49,11 @@ impl Lifetimes {
     }
 
     /// Entries that create a segment whose pool is a guess, ascending.
-    #[must_use]
     pub fn undetermined(&self) -> &[usize] {
         &self.undetermined
     }
 
     /// Lifetimes that were put into a private pool although the recording does not say so.
-    #[must_use]
     pub fn inferred(&self) -> usize {
         self.inferred
     }

@@ -9,7 +9,6 @@ use crate::units::Grouped;
 const SHOWN: usize = 5;
 
 /// A row for each file, what was assumed, the first differences, and one sentence.
-#[must_use]
 pub fn text(found: &[VerificationSummary], look: Look) -> String {
     let heading =
         ["file", "entries", "requests", "segment events", "out of memory", "final blocks"];

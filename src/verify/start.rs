@@ -57,7 +57,6 @@ struct Live {
 }
 
 /// The state just before entry number `moment`.
-#[must_use]
 pub fn state_at(records: &Records, moment: usize, conf: &AllocConf) -> StartState {
     let mut undo = Undo::new(records, conf);
     for entry in records.entries[moment..].iter().rev() {

@@ -69,7 +69,6 @@ pub struct Compared {
 
 impl VerificationSummary {
     /// The summary of what was found in `records` of `file`.
-    #[must_use]
     pub fn new(file: &str, records: &Records, found: &Verification) -> Self {
         let compared = |action: Action| Compared {
             action: action.name(),
@@ -110,7 +109,6 @@ impl VerificationSummary {
     }
 
     /// What had to be assumed or stayed open, in words.
-    #[must_use]
     pub fn assumptions(&self) -> Vec<String> {
         let mut words = Vec::new();
         if self.torch_version != TorchVersion::default().to_string() {

@@ -6,7 +6,6 @@ use rustc_hash::FxHashSet;
 use crate::trace::{Action, Entry, PoolId, Records, StartBlock, StreamId};
 
 /// The blocks that must have been live before the first entry. What only a total tells of is one block.
-#[must_use]
 pub fn unseen_start(records: &Records) -> Vec<StartBlock> {
     let mut start = freed_unseen(&records.entries);
     let known: u64 = start.iter().map(|block| block.requested).sum();

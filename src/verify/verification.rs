@@ -31,7 +31,6 @@ pub struct Refused {
 
 impl Refused {
     /// Whether the driver had enough: then something else refused.
-    #[must_use]
     pub fn was_there(&self) -> bool {
         self.device_free.is_some_and(|free| free >= self.needed)
     }

@@ -7,7 +7,7 @@
 use std::ops::{ControlFlow, Range};
 
 use crate::allocator::{AllocError, Allocation, Allocator, BlockId, Request, Usage};
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, Result};
 use gmlake_core::program::{AllocId, Event, EventKind, PoolId, StreamId, Trace, lifetimes};
 use gmlake_core::units::Bytes;
 
@@ -109,7 +109,6 @@ pub struct Replay<'t> {
 
 impl<'t> Replay<'t> {
     /// A replay that has not begun.
-    #[must_use]
     pub fn new(trace: &'t Trace, on_oom: OnOom) -> Self {
         let live = vec![None; trace.allocs as usize];
         let streams = (0..trace.streams.len()).map(|place| StreamId(place as u16)).collect();
@@ -135,13 +134,11 @@ impl<'t> Replay<'t> {
     }
 
     /// Event number `index` of the trace.
-    #[must_use]
     pub fn event(&self, index: usize) -> &'t Event {
         &self.trace.events[index]
     }
 
     /// The block of an allocation that is live.
-    #[must_use]
     pub fn block(&self, alloc: AllocId) -> Option<BlockId> {
         self.live.get(alloc.0 as usize).copied().flatten()
     }
@@ -162,7 +159,7 @@ impl<'t> Replay<'t> {
         allocator: &mut dyn Allocator,
         device: &mut D,
         observer: &mut O,
-    ) -> Result<ControlFlow<()>, DeviceError> {
+    ) -> Result<ControlFlow<()>> {
         if range.start == 0 {
             allocator.foresee(&|| lifetimes(self.trace));
         }
@@ -230,7 +227,7 @@ impl<'t> Replay<'t> {
         allocator: &mut dyn Allocator,
         device: &mut D,
         observer: &mut O,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<()> {
         let request = Request { size: event.size, stream: event.stream, pool: event.pool };
         match allocator.malloc(device, request) {
             Ok(given) => {

@@ -59,7 +59,6 @@ impl Uses {
 
     /// Those of a training job in PyTorch: products in forward and backward pass, cuDNN, a second stream, and with
     /// several ranks one communicator.
-    #[must_use]
     pub fn usual(ranks: usize) -> Self {
         let several = u64::from(ranks > 1);
         Self::of([
@@ -105,7 +104,6 @@ pub struct Beside {
 
 impl Beside {
     /// The estimate with its interval, in words.
-    #[must_use]
     pub fn describe(&self) -> String {
         let [bytes, low, high] = [self.bytes, self.low_bytes, self.high_bytes].map(Size);
         let source = if self.is_measured { "" } else { "; not measured on this card" };
@@ -144,14 +142,12 @@ fn table() -> &'static [Line] {
 }
 
 /// Whether a use of this name takes memory, as far as the table knows.
-#[must_use]
 pub fn is_counted(name: &str) -> bool {
     table().iter().any(|line| line.r#use == name)
 }
 
 /// What a process with these uses takes of the card besides PyTorch's allocator. A use that is not in the table counts
 /// nothing.
-#[must_use]
 pub fn beside_pytorch(card: &str, uses: &Uses) -> Beside {
     let mut found = Beside { is_measured: true, ..Beside::default() };
     let mut sums = [0.0; 3];
@@ -181,7 +177,6 @@ pub fn target(card: &Card, uses: &Uses) -> Result<Target, CardError> {
 }
 
 /// The catalogue's cards for a job of one GPU with the usual uses, the smallest first.
-#[must_use]
 pub fn usual_targets() -> Vec<Target> {
     let (cards, uses) = (Card::built_in(), Uses::usual(1));
     let mut targets: Vec<Target> =

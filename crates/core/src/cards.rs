@@ -60,13 +60,11 @@ pub struct Target {
 
 impl Target {
     /// A size, all of which the job may hold.
-    #[must_use]
     pub fn of_size(bytes: Bytes) -> Self {
         Self { name: Size(bytes).to_string(), capacity_bytes: bytes, reserve_bytes: 0 }
     }
 
     /// The device in words, with the reserve that was taken off a card.
-    #[must_use]
     pub fn describe(&self) -> String {
         match self.reserve_bytes {
             0 => self.name.clone(),
@@ -146,7 +144,6 @@ impl Line {
 
 impl Card {
     /// The cards that come with this program.
-    #[must_use]
     pub fn built_in() -> Vec<Self> {
         Self::read(BUILT_IN.as_bytes()).expect("a test reads the catalogue that we ship")
     }

@@ -9,7 +9,6 @@ use std::borrow::Cow;
 /// The text on one line, without characters that a terminal or a document would act upon: `\n`, `\u{1b}`.
 ///
 /// What is replaced is written as Rust writes it. Text without such characters is returned as it is.
-#[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(acts) {
         return Cow::Borrowed(text);
@@ -22,7 +21,6 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 }
 
 /// Whether a terminal or a document may act upon a character instead of showing it.
-#[must_use]
 pub fn acts(letter: char) -> bool {
     letter.is_control()
         // Ends of lines, directions of writing, and characters that are not seen.
@@ -33,7 +31,6 @@ pub fn acts(letter: char) -> bool {
 }
 
 /// A message of several lines: each of them printable.
-#[must_use]
 pub fn printable_lines(text: &str) -> String {
     text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }

@@ -42,7 +42,6 @@ pub struct CudaDevice {
 
 impl CudaDevice {
     /// Holds nothing of the GPU yet.
-    #[must_use]
     pub fn new(gpu: Gpu) -> Self {
         Self {
             users: vec![gpu.ordinal()],
@@ -60,7 +59,6 @@ impl CudaDevice {
 
     /// The first failure of a call that could not return it.
     #[inline]
-    #[must_use]
     pub fn first_error(&self) -> Option<&DriverError> {
         self.first_error.as_ref()
     }
@@ -92,7 +90,6 @@ impl CudaDevice {
     }
 
     /// Counts the calls of [`Device::synchronize`], for those who must know that all frees are complete.
-    #[must_use]
     pub fn synchronizations(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.synchronizations)
     }

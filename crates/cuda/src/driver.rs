@@ -36,13 +36,11 @@ pub struct DriverError {
 
 impl DriverError {
     /// Whether there was no memory.
-    #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         self.name == "CUDA_ERROR_OUT_OF_MEMORY"
     }
 
     /// Whether the driver is on its way out, with everything that it held: the process ends.
-    #[must_use]
     pub fn is_shutdown(&self) -> bool {
         ["CUDA_ERROR_DEINITIALIZED", "CUDA_ERROR_CONTEXT_IS_DESTROYED"]
             .contains(&self.name.as_str())
@@ -83,7 +81,6 @@ unsafe impl Send for Event {}
 
 impl Stream {
     /// The stream with this handle, which somebody else made; 0 is the default stream.
-    #[must_use]
     pub fn from_raw(handle: u64) -> Self {
         Self(handle as sys::CUstream)
     }

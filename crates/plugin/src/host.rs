@@ -7,7 +7,7 @@
 use std::ffi::{c_int, c_void};
 
 use gmlake_allocators::allocator::quietly;
-use gmlake_allocators::device::{Device, DeviceError, DevicePtr, Fence, GRANULE, HandleId};
+use gmlake_allocators::device::{Device, DeviceError, DevicePtr, Fence, GRANULE, HandleId, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, TIB};
 
@@ -65,7 +65,7 @@ fn call<T>(
     context: *mut c_void,
     name: &str,
     out: Option<*mut T>,
-    work: impl FnOnce(&mut dyn Device) -> Result<Result<T, DeviceError>, String>,
+    work: impl FnOnce(&mut dyn Device) -> Result<Result<T>, String>,
 ) -> c_int {
     // SAFETY: the context is the `Lent` of the call that is under way, or null; only the plug-in's thread has it.
     let Some(lent) = (unsafe { context.cast::<Lent<'_>>().as_mut() }) else { return FAILED };
@@ -90,7 +90,7 @@ fn call<T>(
     }
 }
 
-fn done<T>(value: T) -> Result<Result<T, DeviceError>, String> {
+fn done<T>(value: T) -> Result<Result<T>, String> {
     Ok(Ok(value))
 }
 

@@ -98,7 +98,6 @@ pub trait PlugIn: Default {
 }
 
 /// The table of a plug-in, for [`export!`](crate::export).
-#[must_use]
 pub const fn table<P: PlugIn>() -> AllocatorTable {
     AllocatorTable {
         version: VERSION,

@@ -3,13 +3,11 @@
 use std::path::Path;
 
 /// Whether a path is a URL: it begins with a scheme, as in `s3://`.
-#[must_use]
 pub fn is_remote(path: &Path) -> bool {
     split(&path.to_string_lossy()).is_some()
 }
 
 /// Whether a URL stands for many files: it ends as a folder does, or is a pattern.
-#[must_use]
 pub fn is_many(path: &Path) -> bool {
     let text = path.to_string_lossy();
     split(&text).is_some_and(|(scheme, rest)| {
@@ -19,7 +17,6 @@ pub fn is_many(path: &Path) -> bool {
 }
 
 /// A path as it may be shown: of a URL neither a password nor a query, which may hold a signature.
-#[must_use]
 pub fn shown(path: &Path) -> String {
     let text = path.to_string_lossy();
     match split(&text) {

@@ -212,7 +212,6 @@ impl GpuAllocator {
     }
 
     /// The block that an address is in: where it begins, and how many bytes it has.
-    #[must_use]
     pub fn base(&self, at: u64) -> Option<(u64, Bytes)> {
         let mut blocks = self.live.iter().map(|(&base, live)| (base, live.size));
         blocks.find(|&(base, size)| base <= at && at - base < size)
@@ -239,7 +238,6 @@ impl GpuAllocator {
     }
 
     /// The numbers of the allocator and of all pools.
-    #[must_use]
     pub fn usage(&self) -> Usage {
         let pools = self.pools.iter().map(|(_, pool)| pool.allocator.usage());
         let served = self.served_by().map(|(_, allocator)| allocator.usage());

@@ -15,7 +15,6 @@ pub struct Journal {
 
 impl Journal {
     /// Keeps the last `capacity` entries; with 0, records nothing.
-    #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self { entries: VecDeque::new(), capacity, dropped: 0 }
     }
@@ -32,19 +31,16 @@ impl Journal {
 
     /// Whether anything is recorded at all.
     #[inline]
-    #[must_use]
     pub fn is_on(&self) -> bool {
         self.capacity > 0
     }
 
     /// What was recorded and kept, oldest first.
-    #[must_use]
     pub fn entries(&self) -> &VecDeque<Entry> {
         &self.entries
     }
 
     /// Older entries that there was no room for.
-    #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped
     }

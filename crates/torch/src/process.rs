@@ -75,7 +75,6 @@ impl Process {
     }
 
     /// The state, if there is any yet.
-    #[must_use]
     pub fn in_use() -> Option<&'static Self> {
         PROCESS.get().and_then(|process| process.as_ref().ok())
     }
@@ -156,7 +155,6 @@ impl Process {
     }
 
     /// The block that an address is in.
-    #[must_use]
     pub fn base(&self, at: u64) -> Option<(u64, Bytes)> {
         self.opened().find_map(|allocator| allocator.base(at))
     }
@@ -171,7 +169,6 @@ impl Process {
     }
 
     /// What is known about every GPU in use.
-    #[must_use]
     pub fn stats(&self) -> Vec<Stats> {
         self.opened().map(|allocator| allocator.stats()).collect()
     }

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use gmlake_allocators::device::{Device, DeviceError, DevicePtr, HandleId, forward};
+use gmlake_allocators::device::{Device, DevicePtr, HandleId, Result, forward};
 use gmlake_core::units::Bytes;
 
 /// Whose memory it is.
@@ -120,7 +120,7 @@ impl<D: Device> Sleeper<D> {
         &mut self,
         label: Label,
         fill: &mut dyn FnMut(DevicePtr, Kept),
-    ) -> Result<(), DeviceError> {
+    ) -> Result<()> {
         let sleeping: Vec<_> = (0..self.handles.len() as u32)
             .map(HandleId)
             .filter(|&id| {
@@ -160,7 +160,7 @@ impl<D: Device> Sleeper<D> {
     }
 
     /// Maps all handles of a label, range by range.
-    fn map_again(&mut self, label: Label) -> Result<(), DeviceError> {
+    fn map_again(&mut self, label: Label) -> Result<()> {
         let ranges = self.mapped(label);
         for (number, &(at, size)) in ranges.iter().enumerate() {
             let inside = self.mappings.range(at..at.offset(size));
@@ -240,7 +240,7 @@ impl<D: Device> Device for Sleeper<D> {
         elapse
     );
 
-    fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError> {
+    fn create(&mut self, size: Bytes) -> Result<HandleId> {
         let awake = Some(self.device.create(size)?);
         let handle = Some(Handle {
             awake,
@@ -267,7 +267,7 @@ impl<D: Device> Device for Sleeper<D> {
         self.forget_if_gone(id);
     }
 
-    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<(), DeviceError> {
+    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<()> {
         let awake: Vec<_> = handles
             .iter()
             .map(|&id| self.handle(id).awake.expect("memory that sleeps serves no request"))

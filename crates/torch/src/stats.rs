@@ -44,7 +44,6 @@ pub struct Stats {
 
 impl super::GpuAllocator {
     /// Everything that is counted.
-    #[must_use]
     pub fn stats(&self) -> Stats {
         let times = &self.device.device.device.watch.1.times;
         Stats {

@@ -67,14 +67,12 @@ pub struct Sums {
 
 impl Sums {
     /// The rows, in PyTorch's order.
-    #[must_use]
     pub fn rows(&self) -> &[Row; SUMS] {
         &self.rows
     }
 
     /// What there is of one now.
     #[inline]
-    #[must_use]
     pub fn now(&self, sum: Sum) -> i64 {
         self.rows[sum as usize][0].current
     }

@@ -82,7 +82,6 @@ impl Watch {
     }
 
     /// What each library has taken and not given back, as JSON.
-    #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string(&self.taken).unwrap_or_default()
     }
@@ -109,7 +108,6 @@ impl Watch {
 }
 
 /// The library that asked: from the driver upwards, the first on the stack that does more than pass calls on.
-#[must_use]
 pub fn asker<'a>(files: impl IntoIterator<Item = &'a str>) -> &'a str {
     const PASS_ON: [&str; 4] = ["libgmlake_torch", "libcupti", "libcuda.so", "libcudart"];
     let names = files.into_iter().map(|file| file.rsplit('/').next().unwrap_or(file));

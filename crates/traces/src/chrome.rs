@@ -22,7 +22,7 @@ use super::json::Each;
 use super::json_reader::explain;
 use super::options::LoadOptions;
 use super::torch::{RawAction, RawEntry, Snapshot};
-use super::{Action, Entry, Position, Records, TraceError};
+use super::{Action, Entry, Position, Records, Result, TraceError};
 use gmlake_core::reader_error;
 use gmlake_core::units::Bytes;
 
@@ -32,11 +32,7 @@ const EXPECTED: &str = "a trace that PyTorch's profiler exported is expected";
 ///
 /// # Errors
 /// If the bytes are no JSON, or hold no memory events of a GPU.
-pub(super) fn read(
-    bytes: &[u8],
-    options: &LoadOptions,
-    room: Bytes,
-) -> Result<Vec<Records>, TraceError> {
+pub(super) fn read(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<Vec<Records>> {
     let mut moments = Vec::new();
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let explain = |error| explain(bytes, &error, EXPECTED);

@@ -37,7 +37,6 @@ pub enum CoverageKind {
 
 impl CoverageKind {
     /// The name in JSON and tables.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Complete => "complete",
@@ -99,7 +98,6 @@ pub enum Gap {
 
 impl Gap {
     /// The kind of recording that this makes.
-    #[must_use]
     pub const fn kind(&self) -> CoverageKind {
         match self {
             Self::StartedLate { .. } => CoverageKind::StartedLate,
@@ -115,7 +113,6 @@ impl Gap {
     }
 
     /// How to record what is missing, as an imperative.
-    #[must_use]
     pub const fn cure(&self) -> &'static str {
         match self {
             Self::StartedLate { .. } => "start the recorder before the model is built",
@@ -191,32 +188,27 @@ pub struct Coverage {
 
 impl Coverage {
     /// A recording with these gaps.
-    #[must_use]
     pub fn new(mut gaps: Vec<Gap>) -> Self {
         gaps.sort_by_key(|gap| std::cmp::Reverse(gap.kind()));
         Self { gaps }
     }
 
     /// The kind of recording.
-    #[must_use]
     pub fn kind(&self) -> CoverageKind {
         self.gaps.first().map(Gap::kind).unwrap_or_default()
     }
 
     /// What the recording does not show, the worst first.
-    #[must_use]
     pub fn gaps(&self) -> &[Gap] {
         &self.gaps
     }
 
     /// Whether the job may need more than the recording shows.
-    #[must_use]
     pub fn is_lower_bound(&self) -> bool {
         !self.gaps.is_empty()
     }
 
     /// Whether all that it lacks is what came after an out-of-memory in the first step, which ended the program.
-    #[must_use]
     pub fn ends_in_first_step(&self) -> bool {
         matches!(self.gaps[..], [Gap::OutOfMemory { step: 1, is_last: true, .. }])
     }
@@ -233,7 +225,6 @@ impl Coverage {
     }
 
     /// The least complete of several, as for the ranks of a job; of equals the first.
-    #[must_use]
     pub fn worst_of<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
         let worse = |worst: &'a Self, next: &'a Self| {
             if next.kind() > worst.kind() { next } else { worst }
@@ -242,21 +233,18 @@ impl Coverage {
     }
 
     /// What is missing, in one clause: `the recording ends in an out-of-memory in step 1`.
-    #[must_use]
     pub fn reason(&self) -> String {
         let gaps: Vec<String> = self.gaps.iter().map(ToString::to_string).collect();
         gaps.join("; ")
     }
 
     /// What the reader of any figure must know, in a sentence; nothing if the recording is complete.
-    #[must_use]
     pub fn caution(&self) -> Option<String> {
         let cure = self.cure()?;
         Some(format!("lower bounds only: {} ({cure})", self.reason()))
     }
 
     /// How to record what is missing, if anything is.
-    #[must_use]
     pub fn cure(&self) -> Option<&'static str> {
         self.gaps.first().map(Gap::cure)
     }

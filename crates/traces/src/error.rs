@@ -34,6 +34,9 @@ impl fmt::Display for Position {
     }
 }
 
+/// What reading a trace returns.
+pub type Result<T, E = TraceError> = std::result::Result<T, E>;
+
 /// Why a trace could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {position}{problem}; {remedy}")]

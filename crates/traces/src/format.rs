@@ -5,7 +5,8 @@ use std::num::NonZeroUsize;
 use super::error::excerpt;
 use super::options::LoadOptions;
 use super::{
-    Position, Records, TraceError, chrome, csv, json, minimalloc, pickle, rmm, room, several, text,
+    Position, Records, Result, TraceError, chrome, csv, json, minimalloc, pickle, rmm, room,
+    several, text,
 };
 use gmlake_core::units::Bytes;
 
@@ -17,12 +18,12 @@ pub struct TraceFormat {
     /// What it is, in one line.
     pub help: &'static str,
     detect: fn(&[u8]) -> bool,
-    check_beginning: fn(&[u8], &LoadOptions) -> Result<(), TraceError>,
+    check_beginning: fn(&[u8], &LoadOptions) -> Result<()>,
     read: Read,
 }
 
 /// Reads a content; the last is the memory that what it says may take, in bytes.
-type Read = fn(&[u8], &LoadOptions, Bytes) -> Result<Vec<Records>, TraceError>;
+type Read = fn(&[u8], &LoadOptions, Bytes) -> Result<Vec<Records>>;
 
 impl TraceFormat {
     /// Every format. To add one, write its file and its line here.
@@ -76,7 +77,7 @@ impl TraceFormat {
     ///
     /// # Errors
     /// If it is none of ours.
-    pub fn detect(bytes: &[u8]) -> Result<&'static Self, TraceError> {
+    pub fn detect(bytes: &[u8]) -> Result<&'static Self> {
         Self::ALL.iter().find(|format| (format.detect)(bytes)).ok_or_else(|| unknown(bytes))
     }
 
@@ -84,7 +85,7 @@ impl TraceFormat {
     ///
     /// # Errors
     /// If it is damaged, or is no trace after all.
-    pub fn read(&self, bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, TraceError> {
+    pub fn read(&self, bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>> {
         let len = bytes.len() as Bytes;
         self.read_within(bytes, options, room::to_read(len, len))
     }
@@ -95,7 +96,7 @@ impl TraceFormat {
         bytes: &[u8],
         options: &LoadOptions,
         room: Bytes,
-    ) -> Result<Vec<Records>, TraceError> {
+    ) -> Result<Vec<Records>> {
         let number = options.snapshot.map_or(1, NonZeroUsize::get);
         if number > 1 && !["pickle", "json"].contains(&self.name) {
             return Err(several::beyond(number, 1));
@@ -107,11 +108,7 @@ impl TraceFormat {
     ///
     /// # Errors
     /// If no content of this format begins so.
-    pub(super) fn check_beginning(
-        &self,
-        bytes: &[u8],
-        options: &LoadOptions,
-    ) -> Result<(), TraceError> {
+    pub(super) fn check_beginning(&self, bytes: &[u8], options: &LoadOptions) -> Result<()> {
         (self.check_beginning)(bytes, options)
     }
 }

@@ -25,7 +25,6 @@ use gmlake_core::units::Bytes;
 const ABSURD_SIZE: Bytes = 1 << 47;
 
 /// Turns the records of one device into a trace.
-#[must_use]
 pub fn ingest(records: &Records, labels: &Labels) -> Trace {
     let mut ingest = Ingest::new(records, labels);
     ingest.start_blocks(&labels.start);

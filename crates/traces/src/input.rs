@@ -23,7 +23,7 @@ use std::path::Path;
 use super::format::TraceFormat;
 use super::options::LoadOptions;
 use super::room::{self, MAX_RATIO};
-use super::{Position, Records, TraceError, text, wrapped};
+use super::{Position, Records, Result, TraceError, text, wrapped};
 use gmlake_core::units::{Bytes, MIB, Size};
 
 /// The content of a trace file.
@@ -41,7 +41,7 @@ enum Content<'a> {
 
 impl Input<'static> {
     /// Opens a file, local or remote, or standard input for `-`.
-    pub(super) fn open(path: &Path, options: &LoadOptions) -> Result<Self, TraceError> {
+    pub(super) fn open(path: &Path, options: &LoadOptions) -> Result<Self> {
         if path.as_os_str() == "-" {
             return Self::stream(io::stdin().lock(), options);
         }
@@ -65,12 +65,7 @@ impl Input<'static> {
     }
 
     /// Takes a regular file that was this long when it was opened. Up to `most` bytes are held.
-    fn file(
-        mut file: File,
-        len: Bytes,
-        most: Bytes,
-        options: &LoadOptions,
-    ) -> Result<Self, TraceError> {
+    fn file(mut file: File, len: Bytes, most: Bytes, options: &LoadOptions) -> Result<Self> {
         let mut reader = BufReader::new(Promised { reader: &file, left: len });
         let packing = Packing::detect(reader.fill_buf().map_err(|error| cannot_read(&error))?);
         if packing.is_some() {
@@ -87,7 +82,7 @@ impl Input<'static> {
     }
 
     /// Takes a whole object that was fetched.
-    fn fetched(bytes: Vec<u8>, options: &LoadOptions) -> Result<Self, TraceError> {
+    fn fetched(bytes: Vec<u8>, options: &LoadOptions) -> Result<Self> {
         match Packing::detect(&bytes) {
             _ if bytes.is_empty() => Err(empty()),
             Some(packing) => Self::held(&bytes[..], Some(packing), options),
@@ -96,7 +91,7 @@ impl Input<'static> {
     }
 
     /// Reads what comes from a pipe or a device to its end, if it begins like a trace.
-    fn stream(reader: impl Read, options: &LoadOptions) -> Result<Self, TraceError> {
+    fn stream(reader: impl Read, options: &LoadOptions) -> Result<Self> {
         let mut reader = BufReader::new(reader);
         let mut first = Vec::new();
         let block = reader.by_ref().take(BLOCK).read_to_end(&mut first);
@@ -106,11 +101,7 @@ impl Input<'static> {
     }
 
     /// Holds a content in memory, decompressed.
-    fn held(
-        reader: impl BufRead,
-        packing: Option<Packing>,
-        options: &LoadOptions,
-    ) -> Result<Self, TraceError> {
+    fn held(reader: impl BufRead, packing: Option<Packing>, options: &LoadOptions) -> Result<Self> {
         let packed = Cell::new(0);
         let reader = Counted { reader, read: &packed };
         let holding = Holding { packing, packed: &packed, options, most: room::to_hold() };
@@ -127,7 +118,7 @@ impl Input<'static> {
 
 impl<'a> Input<'a> {
     /// The content of a file that is in memory already.
-    pub(super) fn from_bytes(bytes: &'a [u8], options: &LoadOptions) -> Result<Self, TraceError> {
+    pub(super) fn from_bytes(bytes: &'a [u8], options: &LoadOptions) -> Result<Self> {
         if bytes.is_empty() {
             return Err(empty());
         }
@@ -147,7 +138,7 @@ impl<'a> Input<'a> {
     }
 
     /// What the content says.
-    pub(super) fn records(&self, options: &LoadOptions) -> Result<Vec<Records>, TraceError> {
+    pub(super) fn records(&self, options: &LoadOptions) -> Result<Vec<Records>> {
         let content = wrapped::unwrapped(self.bytes())?;
         let bytes = content.as_deref().unwrap_or(self.bytes());
         if let Some(packing) = Packing::detect(bytes).filter(|_| content.is_some()) {
@@ -217,7 +208,6 @@ impl<R: BufRead> BufRead for Counted<'_, R> {
 }
 
 /// Whether a file that begins like this is compressed in a way that is unpacked here.
-#[must_use]
 pub fn is_compressed(beginning: &[u8]) -> bool {
     Packing::detect(beginning).is_some()
 }
@@ -286,7 +276,7 @@ struct Holding<'h> {
 }
 
 impl Holding<'_> {
-    fn read(&self, mut reader: impl Read) -> Result<Vec<u8>, TraceError> {
+    fn read(&self, mut reader: impl Read) -> Result<Vec<u8>> {
         let mut is_log = false;
         let failed = |error: io::Error| match self.packing {
             Some(packing) => packing.damaged(&error),
@@ -319,7 +309,7 @@ impl Holding<'_> {
 
     /// A content of none of our formats ends here, however long it is; unless it may be a log, which says in its last
     /// lines that memory ran out. Returns whether it may be one.
-    fn check_beginning(&self, first: &[u8]) -> Result<bool, TraceError> {
+    fn check_beginning(&self, first: &[u8]) -> Result<bool> {
         let goes_on = first.len() as Bytes == BLOCK;
         match TraceFormat::detect(first) {
             Ok(format) if goes_on => format.check_beginning(first, self.options).map(|()| false),
@@ -336,7 +326,7 @@ impl Holding<'_> {
         is_end && TraceFormat::detect(out).is_ok_and(|format| formats.contains(&format.name))
     }
 
-    fn check_size(&self, size: Bytes) -> Result<(), TraceError> {
+    fn check_size(&self, size: Bytes) -> Result<()> {
         check_size(size, self.options.max_bytes)?;
         if size <= self.most {
             return Ok(());
@@ -345,7 +335,7 @@ impl Holding<'_> {
         Err(fail(&problem, "give it as a plain file, which need not be held in memory"))
     }
 
-    fn check_bomb(&self, out: &[u8], before: usize) -> Result<(), TraceError> {
+    fn check_bomb(&self, out: &[u8], before: usize) -> Result<()> {
         let Some(packing) = self.packing else { return Ok(()) };
         let (chunk, total, packed) = (&out[before..], out.len() as Bytes, self.packed.get());
         let is_run = chunk.len() as Bytes == CHUNK && chunk[1..] == chunk[..chunk.len() - 1];
@@ -362,7 +352,7 @@ impl Holding<'_> {
 
 /// A copy of a file of this length on a disk, mapped. It has no name, and goes with the program.
 #[allow(unsafe_code)]
-fn copied(file: File, len: Bytes) -> Result<memmap2::Mmap, TraceError> {
+fn copied(file: File, len: Bytes) -> Result<memmap2::Mmap> {
     let folder = std::env::temp_dir();
     let failed = |error: io::Error| {
         let problem = format!(
@@ -379,11 +369,11 @@ fn copied(file: File, len: Bytes) -> Result<memmap2::Mmap, TraceError> {
     unsafe { memmap2::Mmap::map(&copy) }.map_err(failed)
 }
 
-fn check_whole(read: Bytes, len: Bytes) -> Result<(), TraceError> {
+fn check_whole(read: Bytes, len: Bytes) -> Result<()> {
     if read < len { Err(cannot_read(&io::Error::other(SHRANK))) } else { Ok(()) }
 }
 
-fn check_size(size: Bytes, max_bytes: Bytes) -> Result<(), TraceError> {
+fn check_size(size: Bytes, max_bytes: Bytes) -> Result<()> {
     if size <= max_bytes {
         return Ok(());
     }
@@ -414,12 +404,12 @@ mod tests {
     use super::*;
 
     /// Bytes that are fewer than the file had when it was opened.
-    fn open(bytes: &[u8], promised: Bytes) -> Result<Vec<u8>, TraceError> {
+    fn open(bytes: &[u8], promised: Bytes) -> Result<Vec<u8>> {
         open_holding(bytes, promised, Bytes::MAX)
     }
 
     /// The same, where no more than this is held.
-    fn open_holding(bytes: &[u8], promised: Bytes, most: Bytes) -> Result<Vec<u8>, TraceError> {
+    fn open_holding(bytes: &[u8], promised: Bytes, most: Bytes) -> Result<Vec<u8>> {
         let input = Input::file(file(bytes), promised, most, &LoadOptions::default())?;
         assert_eq!(matches!(input.content, Content::Mapped(_)), most < promised);
         Ok(input.bytes().to_vec())

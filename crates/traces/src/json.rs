@@ -15,7 +15,7 @@ use super::json_reader::{JsonSettings, Progress, Reader, explain};
 use super::options::LoadOptions;
 use super::torch::FOREIGN;
 use super::writer::VIRTUAL;
-use super::{Records, TraceError, json_lines, json_several, several};
+use super::{Records, Result, json_lines, json_several, several};
 use gmlake_core::units::Bytes;
 
 /// What some editors put before a text in UTF-8.
@@ -26,11 +26,7 @@ const EXPECTED: &str = "a file of json.dump(torch.cuda.memory._snapshot()) is ex
 ///
 /// # Errors
 /// If the bytes are no JSON, or are no snapshot.
-pub(super) fn read(
-    bytes: &[u8],
-    options: &LoadOptions,
-    room: Bytes,
-) -> Result<Vec<Records>, TraceError> {
+pub(super) fn read(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<Vec<Records>> {
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     if let Some(number) = options.snapshot {
         let found = json_several::find(bytes).texts;
@@ -44,7 +40,7 @@ pub(super) fn read(
 }
 
 /// Reads what is there, in whichever form.
-fn any(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<Vec<Records>, TraceError> {
+fn any(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<Vec<Records>> {
     if json_lines::is_lines(bytes) {
         return json_lines::read(bytes, options, room);
     }
@@ -65,7 +61,7 @@ fn any(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<Vec<Records>,
 }
 
 /// Reads one snapshot.
-fn one(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<Vec<Records>, TraceError> {
+fn one(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<Vec<Records>> {
     let mut reader = Reader::new(options, room);
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let explain = |error| explain(bytes, &error, EXPECTED);

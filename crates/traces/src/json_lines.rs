@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::json_reader::{JsonEntry, Reader, device_of};
 use super::options::LoadOptions;
 use super::whole::Whole;
-use super::{Position, Records, TraceError};
+use super::{Position, Records, Result, TraceError};
 use gmlake_core::reader_error;
 use gmlake_core::units::Bytes;
 
@@ -88,11 +88,7 @@ pub(super) fn item<'de>(reader: &mut Reader<'de>, item: &'de RawValue) -> Result
 ///
 /// # Errors
 /// Names the line, and what is wrong in it.
-pub(super) fn read(
-    bytes: &[u8],
-    options: &LoadOptions,
-    room: Bytes,
-) -> Result<Vec<Records>, TraceError> {
+pub(super) fn read(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<Vec<Records>> {
     let mut reader = Reader::new(options, room);
     let mut lines = serde_json::Deserializer::from_slice(bytes).into_iter::<&RawValue>();
     loop {

@@ -46,7 +46,7 @@ mod writer;
 
 pub use coverage::{Bounded, Coverage, CoverageKind, Gap};
 pub use csv::write_csv;
-pub use error::{Position, TraceError};
+pub use error::{Position, Result, TraceError};
 pub use format::TraceFormat;
 pub use gmlake_core::program::*;
 pub use ingest::ingest;

@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use super::input::Input;
-use super::{LoadOptions, Position, Records, TraceError};
+use super::{LoadOptions, Position, Records, Result, TraceError};
 
 /// Reads a file in any of our formats, plain or compressed: one [`Records`] for each device that has entries or
 /// segments, in order of device. `-` is standard input.
 ///
 /// # Errors
 /// If the file cannot be read, is in none of our formats, or is damaged.
-pub fn load(path: &Path, options: &LoadOptions) -> Result<Vec<Records>, TraceError> {
+pub fn load(path: &Path, options: &LoadOptions) -> Result<Vec<Records>> {
     let records = Input::open(path, options).and_then(|input| input.records(options));
     records.map_err(|error| error.in_file(path))
 }
@@ -19,7 +19,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Vec<Records>, TraceErr
 ///
 /// # Errors
 /// As [`load`], with `-` for the path.
-pub fn load_bytes(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, TraceError> {
+pub fn load_bytes(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>> {
     Input::from_bytes(bytes, options)?.records(options)
 }
 
@@ -27,7 +27,7 @@ pub fn load_bytes(bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>, T
 ///
 /// # Errors
 /// If it is damaged, or larger than the limit of `options`.
-pub fn unpack(bytes: &[u8], options: &LoadOptions) -> Result<Vec<u8>, TraceError> {
+pub fn unpack(bytes: &[u8], options: &LoadOptions) -> Result<Vec<u8>> {
     Ok(Input::from_bytes(bytes, options)?.bytes().to_vec())
 }
 
@@ -37,11 +37,7 @@ pub fn unpack(bytes: &[u8], options: &LoadOptions) -> Result<Vec<u8>, TraceError
 /// # Errors
 /// If there are no entries and no segments at all, none of that device, or several devices have some and none was
 /// chosen.
-pub fn choose_device(
-    records: Vec<Records>,
-    device: Option<u32>,
-    path: &Path,
-) -> Result<Records, TraceError> {
+pub fn choose_device(records: Vec<Records>, device: Option<u32>, path: &Path) -> Result<Records> {
     let fail = |problem: String, remedy: &str| {
         Err(TraceError::new(Position::File, problem, remedy).in_file(path))
     };

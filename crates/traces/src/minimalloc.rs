@@ -17,7 +17,7 @@ use super::csv;
 use super::error::excerpt;
 use super::options::LoadOptions;
 use super::torch::{RawAction, RawEntry, Snapshot};
-use super::{Action, Entry, Position, Records, Trace, TraceError};
+use super::{Action, Entry, Position, Records, Result, Trace, TraceError};
 use super::{Lifetime, lifetimes};
 use super::{Warning, WarningKind};
 use gmlake_core::units::Bytes;
@@ -61,11 +61,7 @@ fn separator(bytes: &[u8]) -> Option<u8> {
 ///
 /// # Errors
 /// Names the line, and what is wrong in it.
-pub(super) fn read(
-    bytes: &[u8],
-    options: &LoadOptions,
-    room: Bytes,
-) -> Result<Vec<Records>, TraceError> {
+pub(super) fn read(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<Vec<Records>> {
     let mut reader = csv::rows(bytes, separator(bytes).unwrap_or(b','));
     let names = csv::names(reader.headers().map_err(|error| csv::damaged(&error))?);
     let columns = Columns::new(&names);

@@ -8,7 +8,7 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
-use super::{Position, TraceError};
+use super::{Position, Result, TraceError};
 
 /// Distinct values, numbered in order of appearance.
 #[derive(Debug, Clone)]
@@ -98,14 +98,14 @@ impl Default for Numbers {
 impl Numbers {
     /// The provisional number of a stream handle.
     #[inline]
-    pub(super) fn stream(&mut self, handle: u64) -> Result<u16, TraceError> {
+    pub(super) fn stream(&mut self, handle: u64) -> Result<u16> {
         match self.last_stream {
             Some((last, number)) if last == handle => Ok(number),
             _ => self.other_stream(handle),
         }
     }
 
-    fn other_stream(&mut self, handle: u64) -> Result<u16, TraceError> {
+    fn other_stream(&mut self, handle: u64) -> Result<u16> {
         let number = u16::try_from(self.streams.intern(handle))
             .map_err(|_| too_many("more than 65,536 streams"))?;
         self.last_stream = Some((handle, number));
@@ -113,7 +113,7 @@ impl Numbers {
     }
 
     /// The number, in place of a list of frames, of such a list with labels. It has its top bit set, which no list has.
-    pub(super) fn label(&mut self, list: u32, labels: [(u64, u32); 2]) -> Result<u32, TraceError> {
+    pub(super) fn label(&mut self, list: u32, labels: [(u64, u32); 2]) -> Result<u32> {
         let number = self.labelled.intern((list, labels));
         if number >= LABELLED - 1 {
             Err(too_many("more than 2^31 labels"))
@@ -134,7 +134,7 @@ impl Numbers {
     }
 
     /// The provisional number of a pool id.
-    pub(super) fn pool(&mut self, id: (u64, u64)) -> Result<u8, TraceError> {
+    pub(super) fn pool(&mut self, id: (u64, u64)) -> Result<u8> {
         u8::try_from(self.pools.intern(id)).map_err(|_| too_many("more than 256 memory pools"))
     }
 

@@ -81,7 +81,6 @@ impl Records {
     }
 
     /// Where entry number `index` lies in time, in microseconds since the first; its number, if entries have no times.
-    #[must_use]
     pub fn place_of(&self, index: usize) -> u64 {
         let since = |entry: &Entry| entry.time_us.saturating_sub(self.entries[0].time_us);
         match self.entries.last().map(since) {
@@ -91,13 +90,11 @@ impl Records {
     }
 
     /// The place of the last entry; 0 if there are none.
-    #[must_use]
     pub fn axis_end(&self) -> u64 {
         self.entries.len().checked_sub(1).map_or(0, |last| self.place_of(last))
     }
 
     /// The version of PyTorch to take for the writer of the file: the default, if nothing is known.
-    #[must_use]
     pub fn version(&self) -> TorchVersion {
         self.written_by.map_or_else(TorchVersion::default, |writer| writer.taken())
     }

@@ -16,7 +16,7 @@ use super::error::excerpt;
 use super::json::BYTE_ORDER_MARK;
 use super::options::LoadOptions;
 use super::torch::{RawAction, RawEntry, Snapshot};
-use super::{Action, Entry, Position, Records, TraceError};
+use super::{Action, Entry, Position, Records, Result, TraceError};
 use gmlake_core::units::Bytes;
 
 const COLUMNS: [&str; 6] = ["thread", "time", "action", "pointer", "size", "stream"];
@@ -42,11 +42,7 @@ fn separator(bytes: &[u8]) -> Option<u8> {
 ///
 /// # Errors
 /// Names the line, and what is wrong in it.
-pub(super) fn read(
-    bytes: &[u8],
-    options: &LoadOptions,
-    room: Bytes,
-) -> Result<Vec<Records>, TraceError> {
+pub(super) fn read(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<Vec<Records>> {
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let mut reader = csv::rows(bytes, separator(bytes).unwrap_or(b','));
     let names = csv::names(reader.headers().map_err(|error| csv::damaged(&error))?);

@@ -77,13 +77,11 @@ pub struct Stacks {
 
 impl Stacks {
     /// Whether the file has no stacks, or they were skipped.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.stacks.is_empty()
     }
 
     /// The stack with this number; `None` for [`Entry::NO_STACK`](super::Entry::NO_STACK).
-    #[must_use]
     pub fn get(&self, number: u32) -> Option<&Stack> {
         self.stacks.get(number as usize)
     }
@@ -95,7 +93,6 @@ impl Stacks {
     }
 
     /// Whether any stack has frames.
-    #[must_use]
     pub fn has_frames(&self) -> bool {
         self.stacks.iter().any(|stack| !stack.frames.is_empty())
     }

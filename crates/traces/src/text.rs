@@ -51,7 +51,6 @@ const BEFORE: usize = 128 << 10;
 const BEHIND: usize = 64 << 10;
 
 /// The part of a text that tells of memory that ran out, if there is one.
-#[must_use]
 pub fn find(bytes: &[u8]) -> Option<Box<str>> {
     if !is_text(&bytes[..bytes.len().min(4096)]) {
         return None;
@@ -85,7 +84,6 @@ fn behind_gap(text: &str) -> Option<&str> {
 }
 
 /// A text without the colours of a terminal. Those that were pasted have lost the character before the bracket.
-#[must_use]
 pub fn without_colors(text: &str) -> String {
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(at) = rest.find('[') {
@@ -104,13 +102,11 @@ pub fn without_colors(text: &str) -> String {
 }
 
 /// A line without what mail and logs write before it: `> `, `[rank0]: `, `(Worker pid=7) ERROR 14:39:06 [a.py:3] `.
-#[must_use]
 pub fn without_prefix(line: &str) -> &str {
     prefix(line).1
 }
 
 /// The process that a log names before a line, such as `[rank0]` or `(Worker pid=7)`.
-#[must_use]
 pub fn process_of(line: &str) -> Option<&str> {
     prefix(line).0
 }
@@ -149,7 +145,6 @@ fn prefix_part(line: &str) -> Option<usize> {
 }
 
 /// The text with single blanks in place of its line breaks, and without what a log writes before each line.
-#[must_use]
 pub fn joined(text: &str) -> String {
     let lines = text.lines().map(without_prefix);
     lines.flat_map(str::split_whitespace).take(4000).collect::<Vec<_>>().join(" ")

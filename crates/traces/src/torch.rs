@@ -21,8 +21,8 @@ use super::settings::RawSettings;
 use super::stack_table::StackTable;
 use super::writer::{Evidence, Writer, is_known_key};
 use super::{
-    Action, Annotation, BlockState, Entry, PoolId, Position, Records, Segment, SegmentBlock,
-    StreamId, Total, TraceError,
+    Action, Annotation, BlockState, Entry, PoolId, Position, Records, Result, Segment,
+    SegmentBlock, StreamId, Total, TraceError,
 };
 use super::{Warning, WarningKind};
 use gmlake_core::alloc_conf::TorchVersion;
@@ -191,7 +191,7 @@ impl Snapshot {
 
     /// Adds the next entry of a device's history.
     #[inline]
-    pub(super) fn entry(&mut self, device: u32, raw: &RawEntry) -> Result<(), TraceError> {
+    pub(super) fn entry(&mut self, device: u32, raw: &RawEntry) -> Result<()> {
         self.spend(size_of::<Entry>() as Bytes)?;
         let records = &mut self.device(device)?.records;
         match raw.action {
@@ -209,12 +209,7 @@ impl Snapshot {
     }
 
     /// Notes PyTorch's totals after the last entry of a device.
-    pub(super) fn total(
-        &mut self,
-        device: u32,
-        allocated: Bytes,
-        reserved: Bytes,
-    ) -> Result<(), TraceError> {
+    pub(super) fn total(&mut self, device: u32, allocated: Bytes, reserved: Bytes) -> Result<()> {
         self.spend(size_of::<Total>() as Bytes)?;
         let records = &mut self.device(device)?.records;
         let entry = records.entries.len().saturating_sub(1);
@@ -231,7 +226,7 @@ impl Snapshot {
         device: u32,
         entries: Vec<RawEntry>,
         has_stacks: bool,
-    ) -> Result<(), TraceError> {
+    ) -> Result<()> {
         let stack = |raw: &RawEntry| if has_stacks { raw.stack } else { Entry::NO_STACK };
         let known = |raw: RawEntry| match raw.action {
             RawAction::Known(action) => Entry { stack: stack(&raw), ..raw.with(action) },
@@ -249,12 +244,7 @@ impl Snapshot {
     }
 
     /// Counts an entry of a kind that we do not know, which comes before entry number `at`.
-    pub(super) fn unknown(
-        &mut self,
-        device: u32,
-        at: usize,
-        name: &[u8],
-    ) -> Result<(), TraceError> {
+    pub(super) fn unknown(&mut self, device: u32, at: usize, name: &[u8]) -> Result<()> {
         self.spend(8)?;
         let device = self.device(device)?;
         device.records.unknown_actions += 1;
@@ -275,7 +265,7 @@ impl Snapshot {
     }
 
     /// Adds a segment; `Err` says what is wrong with it.
-    pub(super) fn segment(&mut self, raw: &RawSegment) -> Result<(), TraceError> {
+    pub(super) fn segment(&mut self, raw: &RawSegment) -> Result<()> {
         self.spend(HEAD + (size_of::<SegmentBlock>() * raw.blocks.len()) as Bytes)?;
         let stream = StreamId(self.numbers.stream(raw.stream)?);
         let pool = PoolId(self.numbers.pool(raw.pool)?);
@@ -292,11 +282,7 @@ impl Snapshot {
     }
 
     /// Adds an annotation.
-    pub(super) fn annotation(
-        &mut self,
-        device: u32,
-        annotation: Annotation,
-    ) -> Result<(), TraceError> {
+    pub(super) fn annotation(&mut self, device: u32, annotation: Annotation) -> Result<()> {
         self.spend(HEAD + annotation.name.len() as Bytes)?;
         self.device(device)?.records.annotations.push(annotation);
         Ok(())
@@ -308,7 +294,7 @@ impl Snapshot {
     }
 
     /// One record for every device that has entries or segments.
-    pub(super) fn finish(mut self) -> Result<Vec<Records>, TraceError> {
+    pub(super) fn finish(mut self) -> Result<Vec<Records>> {
         let written_by = self.written_by();
         let version = self.version.or_else(|| Some(written_by?.taken())).unwrap_or_default();
         let (settings, warning) = match self.settings.take() {
@@ -392,7 +378,7 @@ impl Snapshot {
     }
 
     #[inline]
-    fn device(&mut self, index: u32) -> Result<&mut Device, TraceError> {
+    fn device(&mut self, index: u32) -> Result<&mut Device> {
         match self.devices.entry(index) {
             Place::Occupied(known) => Ok(known.into_mut()),
             Place::Vacant(new) => {
@@ -404,7 +390,7 @@ impl Snapshot {
 
     /// Takes `cost` bytes of memory.
     #[inline]
-    pub(super) fn spend(&mut self, cost: u64) -> Result<(), TraceError> {
+    pub(super) fn spend(&mut self, cost: u64) -> Result<()> {
         take(&mut self.room, cost, self.limit)
     }
 }
@@ -425,7 +411,7 @@ fn cut_off(records: &mut Records, lacks_events: bool, what: &str) {
     }
 }
 
-fn take(room: &mut Bytes, cost: Bytes, limit: Bytes) -> Result<(), TraceError> {
+fn take(room: &mut Bytes, cost: Bytes, limit: Bytes) -> Result<()> {
     *room = room.checked_sub(cost).ok_or_else(|| no_room(limit))?;
     Ok(())
 }
@@ -434,7 +420,7 @@ type PlacedBlocks = (Vec<SegmentBlock>, Vec<(u64, u32)>);
 
 /// Puts blocks at their addresses. Older files have none, so blocks follow each other; gaps, which other tools leave,
 /// become free blocks. Returned with the address and stack of each block in use that has one.
-fn place_blocks(start: u64, raw: &[RawBlock]) -> Result<PlacedBlocks, TraceError> {
+fn place_blocks(start: u64, raw: &[RawBlock]) -> Result<PlacedBlocks> {
     let remedy = "a segment's blocks follow each other without overlap: record it again";
     let fail = |problem: String| TraceError::new(Position::File, problem, remedy);
     let (mut blocks, mut stacks) = (Vec::with_capacity(raw.len()), Vec::new());

@@ -12,7 +12,7 @@ use std::io::Read;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{Position, TraceError};
+use super::{Position, Result, TraceError};
 
 /// What may be taken out of an archive of a few bytes.
 const MOST: u64 = 4 << 30;
@@ -36,7 +36,7 @@ fn is_base64(text: &[u8]) -> bool {
 ///
 /// # Errors
 /// If there is none in it, or it is not clear which is meant.
-pub(super) fn unwrapped(bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>, TraceError> {
+pub(super) fn unwrapped(bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>> {
     let text = bytes.trim_ascii_start();
     if bytes.starts_with(b"PK\x03\x04") {
         return zipped(bytes).map(Some);
@@ -56,7 +56,7 @@ fn decoded(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The last snapshot that a page holds.
-fn page(text: &[u8]) -> Result<Option<Cow<'_, [u8]>>, TraceError> {
+fn page(text: &[u8]) -> Result<Option<Cow<'_, [u8]>>> {
     let mut found = None;
     for at in places(text, b"\"base64\"") {
         let rest = &text[at + 8..];
@@ -82,7 +82,7 @@ struct Member<'a> {
 }
 
 /// The recording in an archive: `data.pkl` of torch.save, else the only file that may be one.
-fn zipped(bytes: &[u8]) -> Result<Cow<'_, [u8]>, TraceError> {
+fn zipped(bytes: &[u8]) -> Result<Cow<'_, [u8]>> {
     let fail =
         |problem: String, remedy: &str| Err(TraceError::new(Position::File, problem, remedy));
     let Some(members) = members(bytes) else {

@@ -119,13 +119,11 @@ impl Evidence {
 
 impl Writer {
     /// This version, and no other.
-    #[must_use]
     pub fn exactly(version: TorchVersion) -> Self {
         Self { first: version, last: Some(version) }
     }
 
     /// The version to take for the writer: our default if it may be, else the latest that we know.
-    #[must_use]
     pub fn taken(&self) -> TorchVersion {
         let default = TorchVersion::default();
         let last = self.last.unwrap_or(TorchVersion::NEWEST);

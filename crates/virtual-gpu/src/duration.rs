@@ -67,7 +67,6 @@ pub enum Work {
 
 impl Work {
     /// How long it takes this card, in nanoseconds.
-    #[must_use]
     pub fn ns(self, card: &Properties) -> u64 {
         // Bytes over GB/s are nanoseconds.
         let memory = card.chip.bandwidth_gbs * BANDWIDTH_SHARE;
@@ -86,7 +85,6 @@ impl Work {
 
     /// How long the call that queues it takes the host of a real GPU, in nanoseconds: a call of ours takes next to
     /// nothing. The difference between the two for small operations (`examples/predict/host_calls.py`).
-    #[must_use]
     pub fn host_ns(self) -> u64 {
         match self {
             Self::Product { .. } => PRODUCT_HOST_NS,
@@ -101,7 +99,6 @@ impl Work {
     ///
     /// Libraries choose a kernel by type and shape. Products of one type whose extents have the same order of magnitude
     /// are taken to have the same.
-    #[must_use]
     pub fn kernel_of_product(self) -> Option<u64> {
         let Self::Product { flops, results, precision, .. } = self else { return None };
         let order = |number: f64| number.max(1.0).log2() as u64;
@@ -125,7 +122,6 @@ impl Precision {
     }
 
     /// The bytes at multiples of which all columns begin, for columns that lie this many elements apart.
-    #[must_use]
     pub fn alignment(self, leads: [i64; 3]) -> u64 {
         let all = leads.into_iter().fold(0, |all, lead| all | lead as u64);
         1 << ((all * self.bytes() as u64) | ALIGNED).trailing_zeros()

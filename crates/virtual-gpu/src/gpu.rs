@@ -126,7 +126,6 @@ pub struct VirtualGpu {
 
 impl VirtualGpu {
     /// Devices as `conf` says, with addresses from `bottom` up to `top`.
-    #[must_use]
     pub fn new(conf: Conf, bottom: u64, top: u64) -> Self {
         let uses = Uses::of([("context", 1), ("driver", 1), ("gpu", conf.devices as u64 - 1)]);
         let mut gpu = Self {
@@ -185,7 +184,6 @@ impl VirtualGpu {
     }
 
     /// What the process takes of each card besides PyTorch's allocator.
-    #[must_use]
     pub fn beside(&self) -> Beside {
         beside::beside_pytorch(&self.conf.card.name, &self.uses)
     }
@@ -281,13 +279,11 @@ impl VirtualGpu {
     }
 
     /// The most memory that was ever in use, on the device that used most.
-    #[must_use]
     pub fn peak(&self) -> Bytes {
         self.memories.iter().map(Memory::peak).max().unwrap_or(0)
     }
 
     /// What was counted, as a JSON object.
-    #[must_use]
     pub fn report(&self) -> String {
         json!({
             "card": self.conf.card.name,

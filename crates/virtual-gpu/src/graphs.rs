@@ -71,7 +71,6 @@ impl Graphs {
     }
 
     /// Whether anything is captured.
-    #[must_use]
     pub fn is_capturing(&self) -> bool {
         !self.captures.is_empty()
     }
@@ -95,7 +94,6 @@ impl Graphs {
     }
 
     /// A graph, or an executable one, by its name.
-    #[must_use]
     pub fn get(&self, graph: u64) -> Option<&Capture> {
         self.graphs.get(&graph)
     }

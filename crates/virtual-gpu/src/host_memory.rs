@@ -82,7 +82,6 @@ impl HostMemory {
     }
 
     /// What an address lies in.
-    #[must_use]
     pub fn find(&self, at: u64) -> Option<HostRange> {
         let (_, range) = self.ranges.range(..=at).next_back()?;
         (at < range.at + range.bytes).then_some(*range)
@@ -103,14 +102,12 @@ impl HostMemory {
     }
 
     /// How many pinned ranges there are now, and their bytes.
-    #[must_use]
     pub fn pinned(&self) -> (usize, Bytes) {
         let is_pinned = |range: &&HostRange| range.kind != HostKind::Managed;
         (self.ranges.values().filter(is_pinned).count(), self.pinned.now)
     }
 
     /// The most that there ever was, of each kind, for the report.
-    #[must_use]
     pub fn peaks(&self) -> Value {
         json!({
             "pinned": self.pinned.peak,

@@ -62,13 +62,11 @@ impl Default for HostPace {
 
 impl HostPace {
     /// Whether it is time for a probe, when the process has used so much of the processor.
-    #[must_use]
     pub fn is_due(&self, processor_ns: u64) -> bool {
         self.probed.is_none_or(|last| processor_ns.saturating_sub(last) >= BETWEEN_NS)
     }
 
     /// The probe. The result has no meaning.
-    #[must_use]
     pub fn probe(&self) -> u64 {
         let mut sum = 1;
         for extent in ROUNDS {
@@ -117,7 +115,6 @@ impl HostPace {
     }
 
     /// How long the host of a real GPU takes, at the moment, for a nanosecond of this processor.
-    #[must_use]
     pub fn now(&self) -> f64 {
         let mut recent = self.recent.clone();
         recent.sort_unstable();
@@ -125,7 +122,6 @@ impl HostPace {
     }
 
     /// The same, over all so far.
-    #[must_use]
     pub fn average(&self) -> f64 {
         if self.processor_ns > 0.0 { self.host_ns / self.processor_ns } else { self.now() }
     }

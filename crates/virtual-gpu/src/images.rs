@@ -69,14 +69,12 @@ impl Image {
 }
 
 /// The bytes of a fat binary with its header, if `header` is that of one.
-#[must_use]
 pub fn length(header: &[u8; HEADER]) -> Option<usize> {
     let whole = number(header, 6, 2)? + number(header, 8, 8)?;
     (number(header, 0, 4)? == u64::from(MAGIC)).then(|| usize::try_from(whole).ok())?
 }
 
 /// The images of a fat binary. What cannot be read ends the list.
-#[must_use]
 pub fn images(binary: &[u8]) -> Vec<Image> {
     let mut found = Vec::new();
     let mut at = number(binary, 6, 2).unwrap_or(0) as usize;
@@ -116,7 +114,6 @@ fn number(bytes: &[u8], at: usize, width: usize) -> Option<u64> {
 
 /// What the driver of a card of this architecture chooses: the closest machine code, else the closest intermediate
 /// language, which it compiles for the card. `None` if the card runs none of them.
-#[must_use]
 pub fn chosen(images: &[Image], card: i32) -> Option<Chosen> {
     let closest = |kind| {
         let able = images.iter().filter(|image| image.kind == kind && image.runs_on(card));

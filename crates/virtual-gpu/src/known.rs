@@ -58,7 +58,6 @@ impl Known {
     }
 
     /// Whether all of the `bytes` bytes from `at` on are in the set.
-    #[must_use]
     pub fn holds(&self, at: u64, bytes: u64) -> bool {
         let found = self.ranges.range(..=at).next_back();
         bytes == 0 || found.is_some_and(|(_, &to)| at + bytes <= to)

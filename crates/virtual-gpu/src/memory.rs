@@ -33,7 +33,6 @@ pub struct Addresses {
 
 impl Addresses {
     /// All addresses from `bottom` up to `top`.
-    #[must_use]
     pub fn between(bottom: u64, top: u64) -> Self {
         Self { bottom, driver: DriverAddresses::with_context(top - bottom) }
     }
@@ -80,7 +79,6 @@ pub struct Memory {
 
 impl Memory {
     /// A device with `capacity` bytes, all of them free.
-    #[must_use]
     pub fn new(capacity: Bytes) -> Self {
         Self {
             capacity,
@@ -96,13 +94,11 @@ impl Memory {
     }
 
     /// Free bytes, and all bytes.
-    #[must_use]
     pub fn info(&self) -> (Bytes, Bytes) {
         (self.capacity - self.used, self.capacity)
     }
 
     /// The most bytes that were ever in use.
-    #[must_use]
     pub fn peak(&self) -> Bytes {
         self.peak
     }
@@ -247,7 +243,6 @@ impl Memory {
     }
 
     /// The beginning and the size of what `at` lies in: an allocation or a reservation.
-    #[must_use]
     pub fn range_of(&self, at: u64) -> Option<(u64, Bytes)> {
         let around = |ranges: &BTreeMap<u64, Bytes>| {
             let (&base, &size) = ranges.range(..=at).next_back()?;

@@ -78,14 +78,12 @@ pub struct Post {
 
 impl Post {
     /// Post through a folder that all processes share.
-    #[must_use]
     pub fn through(folder: PathBuf) -> Self {
         quiet::join(&folder);
         Self { folder: Some(folder) }
     }
 
     /// Whether this rank runs without the others.
-    #[must_use]
     pub fn is_alone(&self) -> bool {
         self.folder.is_none()
     }

@@ -59,7 +59,6 @@ const MULTIPROCESSORS: &[((i32, i32), Bytes, i32, i32)] = &[
 
 impl Properties {
     /// All cards that the virtual GPU can be.
-    #[must_use]
     pub fn all() -> Vec<Self> {
         let of = |card: Card| {
             Some(Self { chip: card.chip?, name: card.name, memory: card.usable_bytes })
@@ -84,13 +83,11 @@ impl Properties {
     }
 
     /// Bytes of L2 cache.
-    #[must_use]
     pub fn l2(&self) -> Bytes {
         self.chip.l2_mib * MIB
     }
 
     /// The limits of one of its multiprocessors.
-    #[must_use]
     pub fn multiprocessor(&self) -> Multiprocessor {
         let found = MULTIPROCESSORS.iter().find(|row| row.0 == self.chip.capability);
         let &(_, shared, threads, blocks) = found.expect("a test looks for every card's");
@@ -105,13 +102,11 @@ impl Properties {
     }
 
     /// The number by which compilers call its architecture: 90 for compute capability 9.0.
-    #[must_use]
     pub fn architecture(&self) -> i32 {
         10 * self.chip.capability.0 + self.chip.capability.1
     }
 
     /// `cudaDeviceGetAttribute` and `cuDeviceGetAttribute`, which number attributes alike. Zero for what is not there.
-    #[must_use]
     pub fn attribute(&self, number: i32) -> i32 {
         let one = self.multiprocessor();
         match number {

@@ -119,26 +119,22 @@ fn merge(into: &mut Marks, from: &[(u64, u64)]) {
 
 impl Timeline {
     /// No streams and no events yet.
-    #[must_use]
     pub fn new(completion: Completion) -> Self {
         Self { completion, host_pace: 1.0, ..Self::default() }
     }
 
     /// Queries of workers whose answer depends on how fast the GPU is.
-    #[must_use]
     pub fn contested(&self) -> u64 {
         self.contested
     }
 
     /// Time by the host's clock, in nanoseconds.
-    #[must_use]
     pub fn host_ns(&self) -> u64 {
         self.host.0[0]
     }
 
     /// When the host is through with what it did so far, and every stream with what was queued: in nanoseconds, by the
     /// host's clock. Only ever grows.
-    #[must_use]
     pub fn all_done_ns(&self) -> u64 {
         let streams = self.streams.values().map(|stream| stream.busy_until.0[0]);
         streams.fold(self.host_ns(), u64::max)
@@ -235,7 +231,6 @@ impl Timeline {
     }
 
     /// `cudaEventElapsedTime`: milliseconds from one event to another, by the clock.
-    #[must_use]
     pub fn elapsed_ms(&self, from: u64, to: u64) -> f32 {
         let at = |event| self.events.get(&event).map_or(0, |event: &Event| event.at.0[0]);
         ((at(to) as f64 - at(from) as f64) / 1e6) as f32

@@ -68,13 +68,11 @@ impl Category {
     ];
 
     /// The name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         Self::ALL.into_iter().find(|(own, _)| *own == self).map_or("", |(_, name)| name)
     }
 
     /// The category with this name.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|(_, own)| *own == name).map(|(category, _)| category)
     }
@@ -114,7 +112,6 @@ pub struct Phases {
 
 impl Phases {
     /// What the block is for.
-    #[must_use]
     pub fn category(&self, block: &Lifetime) -> Category {
         let is_live_at = |event: Option<usize>| event.is_some_and(|event| block.freed > event);
         let or_temporary = |is_it: bool, it| if is_it { it } else { Category::Temporaries };
@@ -149,7 +146,6 @@ impl Phases {
     }
 
     /// Whether the block has a parameter in it.
-    #[must_use]
     pub fn is_parameter(&self, block: &Lifetime) -> bool {
         // Without a step, nothing shows whether an input would have been given back at its end.
         let is_given = self.steps.is_empty() && self.built > 0 && block.asked >= self.built;

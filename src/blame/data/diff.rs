@@ -42,7 +42,6 @@ pub enum Change {
 
 impl Change {
     /// The word for it.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::New => "new",
@@ -71,7 +70,6 @@ pub struct DiffRow {
 
 impl DiffRow {
     /// Bytes more than before; negative if fewer.
-    #[must_use]
     pub fn growth(&self) -> i128 {
         i128::from(self.after.0) - i128::from(self.before.0)
     }
@@ -152,7 +150,6 @@ impl Lines {
 
 impl Diff {
     /// The difference of two peaks by the same kind of name. `lines` are those of both programs.
-    #[must_use]
     pub fn of(before: &Blame, after: &Blame, lines: &[Lines; 2]) -> Self {
         let mut rows = matched(&before.rows, &after.rows, lines);
         let renumbered: FxHashSet<String> =
@@ -176,13 +173,11 @@ impl Diff {
 
     /// Places of the rows that are gone and of those that are new in the same function with the same bytes and blocks.
     /// Either these lines have other numbers, or the function does the same on other lines: nothing tells which.
-    #[must_use]
     pub fn renumbered(&self) -> Vec<usize> {
         renumbered(&self.rows)
     }
 
     /// Live bytes at the peak more than before; negative if fewer. It is the sum of all rows' growth.
-    #[must_use]
     pub fn growth(&self) -> i128 {
         i128::from(self.live_bytes[1]) - i128::from(self.live_bytes[0])
     }

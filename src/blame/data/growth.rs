@@ -31,7 +31,6 @@ pub enum Leftover {
 impl Leftover {
     /// Tells the kind by the live bytes and blocks at the end of each step. `lasting`: for each step, whether something
     /// that it left is live in the end.
-    #[must_use]
     pub fn of(levels: &[(Bytes, u64)], lasting: &[bool]) -> Self {
         let grew = |place: usize| levels[..place].iter().all(|before| before.1 < levels[place].1);
         let half = levels.len() / 2;
@@ -46,7 +45,6 @@ impl Leftover {
     }
 
     /// The word for it.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Leak => "leak",
@@ -77,7 +75,6 @@ pub struct GrowthRow {
 
 impl GrowthRow {
     /// The name, and behind it the user's own line that called it.
-    #[must_use]
     pub fn with_own(&self) -> String {
         with_own(&self.name, self.own.as_deref())
     }

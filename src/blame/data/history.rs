@@ -31,7 +31,6 @@ impl Life {
     pub const NEVER: EventIndex = EventIndex::MAX;
 
     /// Whether it was there when `event` was over.
-    #[must_use]
     pub fn covers(self, event: EventIndex) -> bool {
         (self.born..self.died).contains(&event)
     }

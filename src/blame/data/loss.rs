@@ -75,13 +75,11 @@ pub struct Loss {
 
 impl Loss {
     /// Bytes that no allocator could save, since they were live at another moment.
-    #[must_use]
     pub fn needed_later_bytes(&self) -> Bytes {
         self.live_peak_bytes.saturating_sub(self.live_bytes).min(self.lost_bytes)
     }
 
     /// Bytes with this cause.
-    #[must_use]
     pub fn bytes(&self, cause: Cause) -> Bytes {
         self.rows_of(cause).map(|row| row.bytes).sum()
     }

@@ -92,7 +92,6 @@ pub struct MemorySummary {
 
 impl MemorySummary {
     /// The row of this name.
-    #[must_use]
     pub fn row(&self, metric: &str) -> Option<[Bytes; 4]> {
         self.rows.iter().find(|row| row.metric == metric).map(|row| row.bytes)
     }

@@ -59,19 +59,16 @@ impl By {
     ];
 
     /// The kind with this name.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|(_, own)| *own == name).map(|(by, _)| by)
     }
 
     /// The name that is typed.
-    #[must_use]
     pub fn name(self) -> &'static str {
         Self::ALL.into_iter().find(|(by, _)| *by == self).map_or("", |(_, name)| name)
     }
 
     /// Whether it needs call stacks.
-    #[must_use]
     pub fn needs_stacks(self) -> bool {
         matches!(self, Self::Line | Self::Own | Self::Function | Self::Module | Self::Stack)
     }
@@ -125,7 +122,6 @@ pub struct Blame {
 
 impl BlameRow {
     /// The name, and behind it the user's own line that it was called from.
-    #[must_use]
     pub fn with_own(&self) -> String {
         with_own(&self.name, self.own.as_deref())
     }
@@ -141,7 +137,6 @@ pub(super) fn with_own(name: &str, own: Option<&str>) -> String {
 
 impl Blame {
     /// A moment about which nothing is known yet but where it is.
-    #[must_use]
     pub fn new(by: By, at: String, moment: Option<Moment>, step: Option<u64>) -> Self {
         Self {
             at,
@@ -154,7 +149,6 @@ impl Blame {
     }
 
     /// The row with this name.
-    #[must_use]
     pub fn row(&self, name: &str) -> Option<&BlameRow> {
         self.rows.iter().find(|row| row.name == name)
     }
@@ -191,13 +185,11 @@ pub struct RankDifference {
 
 impl JobBlame {
     /// The rank on which most is live; of equals the first.
-    #[must_use]
     pub fn worst(&self) -> Option<&RankBlame> {
         self.ranks.iter().rev().max_by_key(|rank| rank.blame.live_bytes)
     }
 
     /// The names that differ between ranks, those that differ most first.
-    #[must_use]
     pub fn differences(&self) -> Vec<RankDifference> {
         let mut names: Vec<&str> =
             self.ranks.iter().flat_map(|rank| &rank.blame.rows).map(|row| &row.name[..]).collect();

@@ -40,7 +40,6 @@ const PARTS: [&str; 4] =
 const FIGURES: usize = 80;
 
 /// What a text tells that [`TraceError::text`](crate::trace::TraceError::text) holds, of the file of this name.
-#[must_use]
 pub fn explain(file: &str, text: &str) -> Message {
     let text = &*without_colors(text);
     let table = summary::summary(text);

@@ -7,13 +7,11 @@ use crate::report::section::Section;
 use crate::units::{Bytes, Grouped, Size};
 
 /// A headline and a table of the `top` rows that differ most.
-#[must_use]
 pub fn diff_table(diff: &Diff, top: usize, look: Look) -> String {
     fitted(&diff_sections(diff, top), look)
 }
 
 /// The same, part by part.
-#[must_use]
 pub fn diff_sections(diff: &Diff, top: usize) -> Vec<Section> {
     let renumbered = diff.renumbered();
     let is_changed = |(place, row): &(usize, &DiffRow)| {

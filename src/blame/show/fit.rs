@@ -29,7 +29,6 @@ pub(super) fn fit(rows: &mut [(String, Vec<String>)], heading: &[&str], look: Lo
 }
 
 /// The name, or its end behind an ellipsis, in `room` characters at most.
-#[must_use]
 pub fn cut(name: &str, room: usize, has_ellipsis: bool) -> String {
     let length = name.chars().count();
     if length <= room {

@@ -13,13 +13,13 @@ use std::io::Write;
 use inferno::flamegraph::{Direction, Options, from_lines};
 
 use crate::printable::printable;
-use crate::report::{ReportError, scaling};
+use crate::report::{ReportError, Result, scaling};
 
 /// Writes stacks, outermost frame first and joined by `;`, each with its bytes.
 ///
 /// # Errors
 /// If `out` cannot be written.
-pub fn write_folded(stacks: &[(String, u64)], out: &mut dyn Write) -> Result<(), ReportError> {
+pub fn write_folded(stacks: &[(String, u64)], out: &mut dyn Write) -> Result<()> {
     for (stack, bytes) in stacks {
         writeln!(out, "{stack} {bytes}")?;
     }
@@ -34,7 +34,7 @@ pub fn write_flamegraph(
     stacks: &[(String, u64)],
     [title, subtitle]: &[String; 2],
     out: &mut dyn Write,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let lines: Vec<String> =
         stacks.iter().map(|(stack, bytes)| format!("{} {bytes}", printable(stack))).collect();
     let mut options = Options::default();

@@ -6,7 +6,6 @@ use crate::report::Look;
 use crate::units::{Grouped, Size};
 
 /// A headline, a table of the `top` first rows, and a sentence on the leaks.
-#[must_use]
 pub fn growth_table(growth: &StepGrowth, top: usize, look: Look) -> String {
     let StepGrowth { file, device, steps, after, .. } = growth;
     if *steps <= *after {

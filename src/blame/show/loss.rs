@@ -8,13 +8,11 @@ use crate::run::Cause;
 use crate::units::{Bytes, Grouped, MIB, Size};
 
 /// A headline, the request that forced the growth, a table with the `top` rows of each cause, and the sentence.
-#[must_use]
 pub fn loss_table(loss: &Loss, top: usize, look: Look) -> String {
     fitted(&loss_sections(loss, top), look)
 }
 
 /// The same, part by part.
-#[must_use]
 pub fn loss_sections(loss: &Loss, top: usize) -> Vec<Section> {
     let mut parts = vec![Section::words(headline(loss))];
     if let Some(growth) = &loss.growth {
@@ -76,7 +74,6 @@ fn rows(loss: &Loss, top: usize) -> Vec<Vec<String>> {
 }
 
 /// What a user could do about the largest cause.
-#[must_use]
 pub fn advice(loss: &Loss) -> String {
     let worst = Cause::ALL.into_iter().max_by_key(|&cause| loss.bytes(cause));
     let can_be_saved = loss.lost_bytes - loss.needed_later_bytes();

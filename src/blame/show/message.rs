@@ -7,7 +7,6 @@ use crate::report::section::Section;
 use crate::units::{Bytes, Grouped, Size};
 
 /// A headline, a table of where the memory was, the causes, and what to do.
-#[must_use]
 pub fn message_text(message: &Message, look: Look) -> String {
     let mut parts = vec![Section::words(headline(message))];
     let rows = rows(&message.numbers, message.backend.as_deref());

@@ -13,7 +13,7 @@ use std::io::Write;
 use super::data::{Blame, JobBlame, NO_STACK, RankDifference};
 use crate::report::section::Section;
 use crate::report::table::plain;
-use crate::report::{Look, ReportError, write_row};
+use crate::report::{Look, Result, write_row};
 use crate::sim::title_of;
 use crate::units::{Bytes, Grouped, Size};
 pub use diff::{diff_sections, diff_table};
@@ -25,7 +25,6 @@ pub use message::message_text;
 pub use refusal::{refusal_sections, refusal_text};
 
 /// A headline, and a table of the `top` largest rows, the rest as one, and all.
-#[must_use]
 pub fn table(blame: &Blame, top: usize, look: Look) -> String {
     let heading = ["bytes", "share", "blocks", "since step"];
     let share = |bytes: Bytes| percent(bytes, blame.live_bytes);
@@ -64,13 +63,11 @@ pub fn table(blame: &Blame, top: usize, look: Look) -> String {
 }
 
 /// One line: the file, the moment, how much is live.
-#[must_use]
 pub fn headline(blame: &Blame) -> String {
     format!("{}, device {}: {}", blame.file, blame.device, moment(blame))
 }
 
 /// Two lines for a picture: the recording, and the moment.
-#[must_use]
 pub fn captions(blame: &Blame) -> [String; 2] {
     let live = Size(blame.live_bytes);
     [format!("{}: {live} live, by call stack", title_of(&blame.file)), moment(blame)]
@@ -93,7 +90,6 @@ fn moment(blame: &Blame) -> String {
 }
 
 /// The worst rank's table, and what differs between the ranks.
-#[must_use]
 pub fn job_table(job: &JobBlame, top: usize, look: Look) -> String {
     let Some(worst) = job.worst() else { return String::new() };
     let rank = worst.rank.map_or("?".to_owned(), |rank| rank.to_string());
@@ -123,7 +119,7 @@ pub fn job_table(job: &JobBlame, top: usize, look: Look) -> String {
 ///
 /// # Errors
 /// If `out` cannot be written.
-pub fn write_csv(blames: &[&Blame], out: &mut dyn Write) -> Result<(), ReportError> {
+pub fn write_csv(blames: &[&Blame], out: &mut dyn Write) -> Result<()> {
     let mut writer = csv::Writer::from_writer(out);
     let heading = ["file", "device", "at", "event", "by", "name", "bytes", "blocks", "oldest_step"];
     writer.write_record(heading).map_err(std::io::Error::from)?;

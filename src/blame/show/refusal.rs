@@ -8,13 +8,11 @@ use crate::report::section::Section;
 use crate::units::{Bytes, Grouped, Size};
 
 /// A headline, what was wasted and why, the `top` largest holders, and what would have served it.
-#[must_use]
 pub fn refusal_text(refusal: &Refusal, top: usize, look: Look) -> String {
     fitted(&refusal_sections(refusal, top), look)
 }
 
 /// The same, part by part.
-#[must_use]
 pub fn refusal_sections(refusal: &Refusal, top: usize) -> Vec<Section> {
     let mut parts = vec![Section::words(headline(refusal)), Section::words(state(refusal))];
     if !refusal.free.is_empty() {

@@ -4,7 +4,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use crate::compare::comparison::Comparison;
-use crate::report::ReportError;
+use crate::report::Result;
 use crate::report::picture::{Pen, failed, style};
 use crate::run::RunSummary;
 use crate::units::Size;
@@ -20,7 +20,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     area: &DrawingArea<DB, Shift>,
     comparison: &Comparison,
     pen: Pen,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let (width, height) = area.dim_in_pixel();
     let (width, height) = ((width / pen.scale) as i32, (height / pen.scale) as i32);
     pen.text(

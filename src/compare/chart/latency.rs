@@ -6,10 +6,10 @@ use plotters::prelude::*;
 
 use super::ROW;
 use crate::compare::comparison::Comparison;
-use crate::report::ReportError;
 use crate::report::picture::{
     Area, ImageFormat, Pen, Picture, failed, style, titled, write_picture,
 };
+use crate::report::{ReportError, Result};
 use crate::run::{RECORDED, RunSummary};
 use crate::units::Nanos;
 
@@ -30,7 +30,7 @@ pub(super) fn write(
     format: ImageFormat,
     comparisons: &[Comparison],
     out: &mut dyn Write,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     if comparisons.iter().all(|comparison| lines(comparison).is_empty()) {
         return Err(ReportError::Empty(NO_STEPS));
     }
@@ -51,7 +51,7 @@ struct Latency<'a> {
 }
 
 impl Picture for Latency<'_> {
-    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError> {
+    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<()> {
         let mut rest = root.clone();
         for comparison in self.comparisons {
             let (row, below) = rest.split_vertically(pen.px(room(comparison) as i32));
@@ -134,11 +134,7 @@ impl Scale {
     }
 }
 
-fn grid<DB: DrawingBackend>(
-    area: &Area<'_, DB>,
-    scale: &Scale,
-    pen: Pen,
-) -> Result<(), ReportError> {
+fn grid<DB: DrawingBackend>(area: &Area<'_, DB>, scale: &Scale, pen: Pen) -> Result<()> {
     let (right, left) =
         (Pen::right(&pen.font(16, style::INK)), Pen::left(&pen.font(16, style::INK)));
     pen.text(area, (28, 14), "driver time in a step (logarithmic scale)", &left)?;
@@ -167,7 +163,7 @@ fn line<DB: DrawingBackend>(
     nanos: &[u64],
     colour: RGBColor,
     pen: Pen,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let point = |(step, &ns): (usize, &u64)| (pen.px(scale.x(step)), pen.px(scale.y(ns as f64)));
     let points: Vec<(i32, i32)> = nanos.iter().enumerate().map(point).collect();
     for &point in points.iter().filter(|_| nanos.len() <= 80) {
@@ -182,7 +178,7 @@ fn names<DB: DrawingBackend>(
     scale: &Scale,
     lines: &[Line],
     pen: Pen,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let end = |(_, nanos, _): &Line| scale.y(nanos.last().map_or(0.0, |&ns| ns as f64));
     let ends: Vec<i32> = lines.iter().map(end).collect();
     let places = style::spread(&ends, 22, ABOVE, scale.bottom);

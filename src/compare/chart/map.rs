@@ -16,7 +16,7 @@ use plotters::prelude::*;
 
 use crate::allocator::{BlockKind, BlockUse};
 use crate::compare::comparison::Comparison;
-use crate::report::ReportError;
+use crate::report::Result;
 use crate::report::picture::{
     Area, ImageFormat, Pen, Picture, WIDTH, failed, style, write_picture,
 };
@@ -101,7 +101,7 @@ pub(super) fn write(
     format: ImageFormat,
     comparisons: &[Comparison],
     out: &mut dyn Write,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let maps: Vec<Map<'_>> = comparisons.iter().map(Map::new).collect();
     let height: i32 = maps.iter().map(Map::height).sum();
     write_picture(format, height.max(HEAD).unsigned_abs(), out, &Maps { maps })
@@ -112,7 +112,7 @@ struct Maps<'a> {
 }
 
 impl Picture for Maps<'_> {
-    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError> {
+    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<()> {
         let mut top = 0;
         for map in &self.maps {
             map.draw(root, top, pen)?;
@@ -146,12 +146,7 @@ impl<'a> Map<'a> {
         HEAD + lines.sum::<i32>() + GAP
     }
 
-    fn draw<DB: DrawingBackend>(
-        &self,
-        root: &Area<'_, DB>,
-        top: i32,
-        pen: Pen,
-    ) -> Result<(), ReportError> {
+    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, top: i32, pen: Pen) -> Result<()> {
         let title = format!("{}: all memory at the peak", self.comparison.title());
         pen.title(&root.clone().shrink((0, pen.px(top)), root.dim_in_pixel()), &title, "")?;
         self.legend(root, top + 66, pen)?;
@@ -166,12 +161,7 @@ impl<'a> Map<'a> {
         Ok(())
     }
 
-    fn legend<DB: DrawingBackend>(
-        &self,
-        root: &Area<'_, DB>,
-        top: i32,
-        pen: Pen,
-    ) -> Result<(), ReportError> {
+    fn legend<DB: DrawingBackend>(&self, root: &Area<'_, DB>, top: i32, pen: Pen) -> Result<()> {
         let mut left = LEFT;
         let present: Vec<Kind> = self.runs.iter().flat_map(|(_, peak)| kinds(peak)).collect();
         for kind in Kind::ALL.into_iter().filter(|kind| present.contains(kind)) {
@@ -191,7 +181,7 @@ impl<'a> Map<'a> {
         peak: &Peak,
         top: i32,
         pen: Pen,
-    ) -> Result<(), ReportError> {
+    ) -> Result<()> {
         let cells = self.cells(peak);
         let width = (RIGHT - LEFT) as usize;
         for (line, row) in cells.chunks(width).enumerate() {

@@ -20,7 +20,7 @@ use std::io::Write;
 use plotters::prelude::*;
 
 use super::{Comparison, Report};
-use crate::report::ReportError;
+use crate::report::Result;
 use crate::report::picture::{Area, ImageFormat, Pen, Picture, WIDTH, titled, write_picture};
 
 /// A chart that can be drawn by itself.
@@ -30,7 +30,7 @@ pub struct Chart {
     pub name: &'static str,
     /// What it shows, in one line.
     pub summary: &'static str,
-    draw: fn(ImageFormat, &[Comparison], &mut dyn Write) -> Result<(), ReportError>,
+    draw: fn(ImageFormat, &[Comparison], &mut dyn Write) -> Result<()>,
 }
 
 /// The charts. To add one, write its file and its line here.
@@ -43,7 +43,6 @@ pub const CHARTS: &[Chart] = &[
 
 impl Chart {
     /// The report that is this chart as a picture.
-    #[must_use]
     pub fn report(&self, format: ImageFormat) -> Box<dyn Report> {
         Box::new(Drawn { chart: *self, format })
     }
@@ -55,7 +54,7 @@ struct Drawn {
 }
 
 impl Report for Drawn {
-    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<(), ReportError> {
+    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
         (self.chart.draw)(self.format, comparisons, out)
     }
 }
@@ -72,7 +71,7 @@ const ALONE: u32 = 900;
 const MOST_TIMELINES: usize = 3;
 
 impl Report for Plot {
-    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<(), ReportError> {
+    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
         write_picture(self.format, height(comparisons), out, &Overview { comparisons })
     }
 }
@@ -83,7 +82,7 @@ struct Overview<'a> {
 }
 
 impl Picture for Overview<'_> {
-    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError> {
+    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<()> {
         if self.comparisons.len() > MOST_TIMELINES {
             return overview::draw(root, self.comparisons, pen);
         }
@@ -104,11 +103,7 @@ fn height(comparisons: &[Comparison]) -> u32 {
 }
 
 /// The two panels of one file, under their title.
-fn panels<DB: DrawingBackend>(
-    row: &Area<'_, DB>,
-    comparison: &Comparison,
-    pen: Pen,
-) -> Result<(), ReportError> {
+fn panels<DB: DrawingBackend>(row: &Area<'_, DB>, comparison: &Comparison, pen: Pen) -> Result<()> {
     let subtitle = about(comparison) + first_oom(comparison);
     let body = titled(row, comparison.title(), &subtitle, pen)?;
     let (left, right) = body.split_horizontally(pen.px(WIDTH as i32 - 430));

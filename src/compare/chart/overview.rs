@@ -4,7 +4,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use crate::compare::comparison::Comparison;
-use crate::report::ReportError;
+use crate::report::Result;
 use crate::report::picture::{Pen, failed, style};
 use crate::units::Size;
 
@@ -30,7 +30,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     area: &DrawingArea<DB, Shift>,
     comparisons: &[Comparison],
     pen: Pen,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let mut title =
         format!("Utilization of {} traces: peak active / peak reserved", comparisons.len());
     if comparisons.len() > MOST_FILES {
@@ -51,11 +51,7 @@ fn place(share: f64) -> i32 {
 }
 
 /// Lines at every fifth of the whole.
-fn scale<DB: DrawingBackend>(
-    area: &DrawingArea<DB, Shift>,
-    height: i32,
-    pen: Pen,
-) -> Result<(), ReportError> {
+fn scale<DB: DrawingBackend>(area: &DrawingArea<DB, Shift>, height: i32, pen: Pen) -> Result<()> {
     for fifth in 0..=5 {
         let share = f64::from(fifth) / 5.0;
         let x = place(share);
@@ -73,7 +69,7 @@ fn group<DB: DrawingBackend>(
     comparison: &Comparison,
     top: i32,
     pen: Pen,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let middle = top + comparison.runs.len() as i32 * BAR / 2;
     let font = Pen::right(&pen.font(18, style::INK));
     pen.text(area, (NAMES, middle), comparison.title(), &font)?;

@@ -6,7 +6,7 @@ use plotters::prelude::*;
 
 use super::{ALONE, MOST_TIMELINES, Overview, ROW, about, bars, first_oom, height, timeline};
 use crate::compare::comparison::Comparison;
-use crate::report::ReportError;
+use crate::report::Result;
 use crate::report::picture::{Area, ImageFormat, Pen, Picture, titled, write_picture};
 
 /// Height of what stands above the bars, and of each bar with its label.
@@ -18,7 +18,7 @@ pub(super) fn timelines(
     format: ImageFormat,
     comparisons: &[Comparison],
     out: &mut dyn Write,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let height = if comparisons.len() < 2 { ALONE } else { ROW * comparisons.len() as u32 };
     write_picture(format, height, out, &Rows { comparisons, has_bars: false })
 }
@@ -28,7 +28,7 @@ pub(super) fn utilization(
     format: ImageFormat,
     comparisons: &[Comparison],
     out: &mut dyn Write,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     if comparisons.len() > MOST_TIMELINES {
         return write_picture(format, height(comparisons), out, &Overview { comparisons });
     }
@@ -44,7 +44,7 @@ struct Rows<'a> {
 }
 
 impl Picture for Rows<'_> {
-    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError> {
+    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<()> {
         let rows = root.split_evenly((self.comparisons.len().max(1), 1));
         for (row, comparison) in rows.iter().zip(self.comparisons) {
             let legend = if self.has_bars { "" } else { first_oom(comparison) };

@@ -5,7 +5,7 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 use crate::compare::comparison::Comparison;
-use crate::report::ReportError;
+use crate::report::Result;
 use crate::report::picture::{Pen, failed, style};
 use crate::run::{Moment, RECORDED, Range, RunSummary, Timeline};
 use crate::units::{Bytes, GIB, Grouped, Size};
@@ -76,7 +76,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     area: &DrawingArea<DB, Shift>,
     comparison: &Comparison,
     pen: Pen,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let axis = Axis::new(comparison);
     let highest = comparison.runs.iter().map(|run| run.reserved_peak_bytes).max().unwrap_or(0);
     let top = (1.06 * gib(highest)).max(1.0 / 1024.0);
@@ -144,7 +144,7 @@ fn mesh<DB: DrawingBackend>(
     axis: &Axis<'_>,
     top: f64,
     pen: Pen,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let digits = if top < 0.2 {
         3
     } else if top < 8.0 {
@@ -176,7 +176,7 @@ fn steps<DB: DrawingBackend>(
     axis: &Axis<'_>,
     top: f64,
     pen: Pen,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let starts = &axis.comparison.step_starts;
     if starts.len() > MOST_STEPS {
         return Ok(());
@@ -202,10 +202,7 @@ fn steps<DB: DrawingBackend>(
 }
 
 /// The most that was in use, from the first run that has a timeline: it is nearly the same for all.
-fn active_area<DB: DrawingBackend>(
-    chart: &mut Chart<'_, DB>,
-    axis: &Axis<'_>,
-) -> Result<(), ReportError> {
+fn active_area<DB: DrawingBackend>(chart: &mut Chart<'_, DB>, axis: &Axis<'_>) -> Result<()> {
     let with_timeline = |run: &&RunSummary| !run.timeline.buckets.is_empty() && run.oom_count == 0;
     let runs = &axis.comparison.runs;
     let Some(run) = runs.iter().find(with_timeline).or_else(|| runs.first()) else { return Ok(()) };
@@ -220,7 +217,7 @@ fn reserved_line<DB: DrawingBackend>(
     axis: &Axis<'_>,
     colour: RGBColor,
     pen: Pen,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let points =
         staircase(&run.timeline, axis, |bucket| (bucket.low.reserved, bucket.high.reserved));
     // The recording lies under the others and is wider, so that both show where a model agrees with it.
@@ -267,7 +264,7 @@ fn level<DB: DrawingBackend>(
     bytes: Bytes,
     colour: RGBColor,
     pen: Pen,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let ends = [(0.0, gib(bytes)), (axis.end, gib(bytes))];
     let line = DashedLineSeries::new(ends, pen.px(10), pen.px(7), pen.line(colour, 2));
     chart.draw_series(line).map_err(failed)?;
@@ -280,7 +277,7 @@ fn names<DB: DrawingBackend>(
     area: &DrawingArea<DB, Shift>,
     names: Vec<Name>,
     pen: Pen,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let (columns, rows) = chart.plotting_area().get_pixel_range();
     let origin = area.get_base_pixel();
     let end = columns.end - origin.0;

@@ -6,7 +6,7 @@ use crate::compare::Report;
 use crate::compare::comparison::Comparison;
 use crate::compare::{Column, Row, columns};
 use crate::device::CallCounts;
-use crate::report::ReportError;
+use crate::report::Result;
 use crate::report::write_row;
 
 /// A row for each run.
@@ -26,7 +26,7 @@ const BEFORE: [&str; 9] = [
 ];
 
 impl Report for Csv {
-    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<(), ReportError> {
+    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
         let mut writer = csv::Writer::from_writer(out);
         let calls = CallCounts::default().rows();
         let columns = columns(comparisons.iter().flat_map(|comparison| &comparison.runs));

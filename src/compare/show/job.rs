@@ -9,7 +9,6 @@ use crate::sim::title_of;
 use crate::units::{Count, Grouped, Size};
 
 /// A table of the allocators, one of the ranks that hold most, and a sentence.
-#[must_use]
 pub fn sections(job: &JobComparison) -> Vec<Section> {
     if job.ranks.is_empty() {
         return Vec::new();

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::compare::Report;
 use crate::compare::comparison::Comparison;
-use crate::report::{ReportError, write_answer};
+use crate::report::{Result, write_answer};
 use crate::run::RunSummary;
 use crate::trace::Coverage;
 
@@ -55,7 +55,7 @@ impl<'a> Recording<'a> {
 }
 
 impl Report for Json {
-    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<(), ReportError> {
+    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
         write_comparisons("compare", comparisons, out)
     }
 }
@@ -68,7 +68,7 @@ pub fn write_comparisons(
     command: &str,
     comparisons: &[Comparison],
     out: &mut dyn Write,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let document = Document {
         recordings: comparisons.iter().map(Recording::of).collect(),
         runs: comparisons.iter().flat_map(Run::of).collect(),

@@ -6,14 +6,14 @@ use super::{table, verdict};
 use crate::compare::Report;
 use crate::compare::columns;
 use crate::compare::comparison::Comparison;
-use crate::report::ReportError;
+use crate::report::Result;
 use crate::report::{escape, write_lines};
 
 /// Tables for pages and pull requests.
 pub(super) struct Markdown;
 
 impl Report for Markdown {
-    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<(), ReportError> {
+    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
         for (index, comparison) in comparisons.iter().enumerate() {
             let gap = if index > 0 { "\n" } else { "" };
             writeln!(out, "{gap}### {}\n", escape(comparison.title()))?;
@@ -25,7 +25,7 @@ impl Report for Markdown {
     }
 }
 
-fn write_table(comparison: &Comparison, out: &mut dyn Write) -> Result<(), ReportError> {
+fn write_table(comparison: &Comparison, out: &mut dyn Write) -> Result<()> {
     let mut lines = vec![vec!["allocator".to_owned()]];
     let columns = columns(&comparison.runs).filter(|column| !column.is_detail());
     lines[0].extend(columns.clone().map(|column| column.name.to_owned()));

@@ -18,7 +18,7 @@ pub use verdict::verdict;
 use std::path::Path;
 
 use super::Report;
-use crate::report::{ImageFormat, ReportError};
+use crate::report::{ImageFormat, Result};
 
 /// The kinds of report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,6 @@ impl ReportFormat {
     pub const ALL: [Self; 5] = [Self::Json, Self::Csv, Self::Markdown, Self::Plot, Self::Timeline];
 
     /// Its name on the command line, after `--export-`.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Json => "json",
@@ -55,7 +54,7 @@ impl ReportFormat {
     ///
     /// # Errors
     /// If a plot's file does not end in `.svg` or `.png`.
-    pub fn report(self, path: &Path) -> Result<Box<dyn Report>, ReportError> {
+    pub fn report(self, path: &Path) -> Result<Box<dyn Report>> {
         Ok(match self {
             Self::Json => Box::new(json::Json),
             Self::Csv => Box::new(csv::Csv),

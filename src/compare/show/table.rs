@@ -15,7 +15,6 @@ use crate::run::{RECORDED, RunSummary};
 use crate::units::Grouped;
 
 /// Everything that is shown of a comparison: headline, table, details if asked for, and the sentence.
-#[must_use]
 pub fn comparison(comparison: &Comparison, has_details: bool, look: Look) -> String {
     let mut headline = headline(comparison);
     if let Some(reference) = &comparison.reference {
@@ -31,7 +30,6 @@ pub fn comparison(comparison: &Comparison, has_details: bool, look: Look) -> Str
 }
 
 /// One line: the file, how much of it was replayed, on what device, and whose prices the driver's time is counted by.
-#[must_use]
 pub fn headline(comparison: &Comparison) -> String {
     let mut text = comparison.about();
     if let Some(prices) = comparison.runs.iter().find_map(|run| run.prices.as_ref()) {
@@ -41,7 +39,6 @@ pub fn headline(comparison: &Comparison) -> String {
 }
 
 /// The number of a column as people read it; `-` where there is none.
-#[must_use]
 pub fn cell(column: &Column, row: &Row<'_>) -> String {
     let Some(value) = (column.get)(row) else { return "-".to_owned() };
     let shown = column.unit.show(value);

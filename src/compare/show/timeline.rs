@@ -7,7 +7,7 @@ use std::io::{Error, Write};
 
 use crate::compare::Report;
 use crate::compare::comparison::Comparison;
-use crate::report::ReportError;
+use crate::report::Result;
 use crate::run::{RECORDED, Range, RunSummary};
 
 /// A row for each stretch of each run.
@@ -28,7 +28,7 @@ const COLUMNS: [&str; 11] = [
 ];
 
 impl Report for TimelineCsv {
-    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<(), ReportError> {
+    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
         let mut writer = csv::Writer::from_writer(out);
         writer.write_record(COLUMNS).map_err(Error::from)?;
         for comparison in comparisons {

@@ -15,7 +15,6 @@ const NOTICEABLE: f64 = 0.01;
 const AS_GOOD: f64 = 0.005;
 
 /// One sentence on a comparison.
-#[must_use]
 pub fn verdict(comparison: &Comparison) -> String {
     let oom = comparison.recorded_oom.as_ref();
     let mut clauses = Vec::new();
@@ -41,7 +40,6 @@ pub fn verdict(comparison: &Comparison) -> String {
 }
 
 /// The out-of-memory of a recording: where, how much, and why what there was did not do.
-#[must_use]
 pub fn sentence(oom: &RecordedOom) -> String {
     let step = oom.step.map_or(String::new(), |step| format!(" in step {}", Grouped(step)));
     let own = oom.own_line.as_ref().map(|own| format!("`{own}`"));

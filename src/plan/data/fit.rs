@@ -39,7 +39,6 @@ pub struct JobFit {
 
 impl JobFit {
     /// Whether the job fits, as far as its recordings tell; `None` if no rank could be read.
-    #[must_use]
     pub fn verdict(&self) -> Option<FitVerdict> {
         let worst = self.worst()?;
         Some(match (worst.trial.runs(), self.coverage().is_lower_bound()) {
@@ -50,13 +49,11 @@ impl JobFit {
     }
 
     /// How much of the job its recordings show: as much as the worst of them.
-    #[must_use]
     pub fn coverage(&self) -> Coverage {
         Coverage::worst_of(self.ranks.iter().map(|rank| &rank.coverage))
     }
 
     /// The rank that fails first, else the one that holds most.
-    #[must_use]
     pub fn worst(&self) -> Option<&RankFit> {
         self.ranks.iter().min_by_key(|rank| {
             let event = rank.trial.shortage.map_or(u64::MAX, |shortage| shortage.event);

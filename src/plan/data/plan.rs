@@ -42,7 +42,6 @@ pub struct Trial {
 
 impl Trial {
     /// What a run on a device of `capacity_bytes` has shown.
-    #[must_use]
     pub fn new(capacity_bytes: Bytes, run: &RunSummary) -> Self {
         let step = |event| run.step_of(event).map(|step| step as u64);
         let shortage = run.first_oom_event.map(|event| Shortage { event, step: step(event) });
@@ -56,7 +55,6 @@ impl Trial {
     }
 
     /// Whether every request was served.
-    #[must_use]
     pub fn runs(&self) -> bool {
         self.shortage.is_none()
     }
@@ -92,25 +90,21 @@ pub struct Need {
 
 impl Need {
     /// The allocator and its options, as tables name them.
-    #[must_use]
     pub fn label(&self) -> String {
         crate::run::label(&self.allocator, &self.options)
     }
 
     /// Bytes of the smallest device that serves every request.
-    #[must_use]
     pub fn smallest_bytes(&self) -> Option<Bytes> {
         self.smallest.map(|trial| trial.capacity_bytes)
     }
 
     /// Whether this is a lower bound, which is no allocator to train with.
-    #[must_use]
     pub fn is_bound(&self) -> bool {
         find(&self.allocator).is_some_and(|spec| spec.role == Role::Bound)
     }
 
     /// Whether one could train with the allocator.
-    #[must_use]
     pub fn is_choice(&self) -> bool {
         find(&self.allocator).is_some_and(|spec| spec.role.is_choice())
     }
@@ -162,13 +156,11 @@ impl JobPlan {
     }
 
     /// How much of the job its recordings show: as much as the worst of them.
-    #[must_use]
     pub fn coverage(&self) -> Coverage {
         Coverage::worst_of(self.ranks.iter().map(|plan| &plan.coverage))
     }
 
     /// The rank that decides how large a device allocator number `index` needs: of equals the first.
-    #[must_use]
     pub fn worst(&self, index: usize) -> Option<(&Plan, &Need)> {
         let needed = |need: &Need| need.smallest_bytes().unwrap_or(Bytes::MAX);
         let mut needs = self.needs(index);
@@ -182,7 +174,6 @@ impl JobPlan {
     }
 
     /// Bytes between the rank that needs least under allocator number `index` and the one that needs most.
-    #[must_use]
     pub fn spread(&self, index: usize) -> Option<Bytes> {
         let needed: Option<Vec<_>> =
             self.needs(index).map(|(_, need)| need.smallest_bytes()).collect();
@@ -192,7 +183,6 @@ impl JobPlan {
 
     /// The rank that fails first on target number `target` under allocator number `index`, else the one with least to
     /// spare there.
-    #[must_use]
     pub fn verdict(&self, index: usize, target: usize) -> Option<(&Plan, Verdict)> {
         let verdicts = self
             .needs(index)

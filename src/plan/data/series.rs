@@ -54,7 +54,6 @@ pub enum Limit {
 
 impl Series {
     /// Where allocator number `index` stops fitting target number `target`; `None` if a value has no result.
-    #[must_use]
     pub fn limit(&self, index: usize, target: usize) -> Option<Limit> {
         let mut last: Option<(f64, Bytes)> = None;
         for (&value, job) in self.values.iter().zip(&self.jobs) {

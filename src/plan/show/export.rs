@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use crate::plan::data::{JobPlan, Limit, Need, Plan, Series, Trial, Verdict};
-use crate::report::{ReportError, write_answer, write_row};
+use crate::report::{Result, write_answer, write_row};
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -33,11 +33,7 @@ struct LimitDocument<'a> {
 ///
 /// # Errors
 /// If `out` cannot be written.
-pub fn write_json(
-    jobs: &[JobPlan],
-    series: Option<&Series>,
-    out: &mut dyn Write,
-) -> Result<(), ReportError> {
+pub fn write_json(jobs: &[JobPlan], series: Option<&Series>, out: &mut dyn Write) -> Result<()> {
     let document = Document {
         jobs: series.map_or(jobs, |series| &series.jobs),
         series: series.map(series_document),
@@ -85,7 +81,7 @@ const COLUMNS: [&str; 18] = [
 ///
 /// # Errors
 /// If `out` cannot be written.
-pub fn write_csv(jobs: &[JobPlan], out: &mut dyn Write) -> Result<(), ReportError> {
+pub fn write_csv(jobs: &[JobPlan], out: &mut dyn Write) -> Result<()> {
     let mut writer = csv::Writer::from_writer(out);
     writer.write_record(COLUMNS).map_err(io::Error::from)?;
     for job in jobs {

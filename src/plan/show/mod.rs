@@ -17,7 +17,6 @@ use gmlake_core::cards::Target;
 pub(crate) const MOST_RANKS: usize = 16;
 
 /// All that is shown of a job: a headline, what the allocators need, the ranks if there are several, and the cards.
-#[must_use]
 pub fn job_sections(job: &JobPlan) -> Vec<Section> {
     let Some(first) = job.ranks.first() else { return Vec::new() };
     let mut sections = vec![needs(job, first)];
@@ -43,7 +42,6 @@ fn is_anything_known(job: &JobPlan, first: &Plan) -> bool {
 }
 
 /// One line that says whether a job fits, and by how much, or where it ends.
-#[must_use]
 pub fn fit_line(
     name: &str,
     allocator: &str,
@@ -183,7 +181,6 @@ fn targets(job: &JobPlan, first: &Plan) -> Section {
 }
 
 /// What was taken off the cards before a job was put on them.
-#[must_use]
 pub fn reserve(targets: &[Target]) -> String {
     let reserves = || targets.iter().map(|target| target.reserve_bytes).filter(|&bytes| bytes > 0);
     let words = match (reserves().min(), reserves().max()) {

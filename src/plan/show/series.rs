@@ -6,7 +6,6 @@ use crate::units::Size;
 use gmlake_core::cards::Target;
 
 /// What each allocator needs at each value, and where it stops fitting each device.
-#[must_use]
 pub fn series_section(series: &Series) -> Vec<Section> {
     let Some(first) = series.jobs.iter().find_map(|job| job.ranks.first()) else {
         return Vec::new();

@@ -200,7 +200,6 @@ impl Bench {
 
 impl Shape {
     /// Bytes in all.
-    #[must_use]
     pub fn size(self) -> Bytes {
         self.chunk * self.count
     }

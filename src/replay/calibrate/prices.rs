@@ -20,7 +20,6 @@ pub struct Prices {
 
 impl Prices {
     /// Prices of the calls that manage memory, by those that programs made.
-    #[must_use]
     pub fn fit(programs: &[Observed]) -> Self {
         // The machine changes its pace all the time; all calls are brought to the programs' average.
         let probe_ns = programs.iter().map(Observed::mean_probe_ns).sum::<f64>()
@@ -45,7 +44,6 @@ impl Prices {
     }
 
     /// A profile with these prices in place of its own.
-    #[must_use]
     pub fn put_into(&self, mut profile: Profile) -> Profile {
         for call in MEMORY {
             profile.calls[call].clone_from(&self.calls[call]);

@@ -10,13 +10,11 @@ use crate::units::{Bytes, GIB, MIB};
 pub const LATENCY_TOTALS: [Bytes; 3] = [512 * MIB, GIB, 2 * GIB];
 
 /// Sizes of the chunks in the paper's latency figure.
-#[must_use]
 pub fn latency_chunks() -> Vec<Bytes> {
     (1..=10).map(|power| MIB << power).collect()
 }
 
 /// The same table here; `None` if 2 GiB were not measured.
-#[must_use]
 pub fn table_1(samples: &[Sample]) -> Option<Vec<Table1Row>> {
     let unit = native_latency(samples, 2 * GIB)? as f64;
     let mut rows = Vec::new();
@@ -34,7 +32,6 @@ pub fn table_1(samples: &[Sample]) -> Option<Vec<Table1Row>> {
 }
 
 /// Both, as a picture needs them.
-#[must_use]
 pub fn building(found: &Calibration) -> Building {
     let samples = &found.samples;
     let block = |size: Bytes| {
@@ -55,14 +52,12 @@ pub fn building(found: &Calibration) -> Building {
 }
 
 /// Nanoseconds that it takes to build a block of `size` out of chunks of `chunk`; `None` if that was not measured.
-#[must_use]
 pub fn latency(samples: &[Sample], size: Bytes, chunk: Bytes) -> Option<u64> {
     let calls = [Call::AddressReserve, Call::Create, Call::Map, Call::SetAccess];
     calls.into_iter().map(|call| part(samples, call, size, chunk)).sum()
 }
 
 /// Nanoseconds of one `cuMemAlloc`; `None` if that was not measured.
-#[must_use]
 pub fn native_latency(samples: &[Sample], size: Bytes) -> Option<u64> {
     let wanted = |sample: &&Sample| {
         sample.call == Call::MemAlloc.name() && sample.size == size && !sample.busy

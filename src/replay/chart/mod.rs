@@ -18,7 +18,7 @@ use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
 use super::building::{BlockTimes, Building, PAPER_LEAST_ALLOCS};
-use crate::report::ReportError;
+use crate::report::Result;
 use crate::report::picture::style::{self, Pen, failed, line, whole};
 use crate::report::picture::{Area, ImageFormat, Picture, write_picture};
 use crate::units::{Bytes, Nanos, Size};
@@ -41,16 +41,12 @@ const MOST_MARKS: usize = 14;
 ///
 /// # Errors
 /// If `out` cannot be written.
-pub fn write_building(
-    building: &Building,
-    format: ImageFormat,
-    out: &mut dyn Write,
-) -> Result<(), ReportError> {
+pub fn write_building(building: &Building, format: ImageFormat, out: &mut dyn Write) -> Result<()> {
     write_picture(format, HEIGHT, out, building)
 }
 
 impl Picture for Building {
-    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError> {
+    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<()> {
         let (head, body) = root.split_vertically(pen.px(HEAD));
         let title = "What a block costs when it is built out of chunks";
         let (device, rounds) = (&self.device, self.rounds);
@@ -77,7 +73,7 @@ fn draw<DB: DrawingBackend>(
     blocks: &[BlockTimes],
     colours: &[RGBColor],
     pen: Pen,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     pen.text(
         area,
         (28, 0),
@@ -136,7 +132,7 @@ impl Scale {
         bottom - (f64::from(bottom - ABOVE) * share).round() as i32
     }
 
-    fn grid<DB: DrawingBackend>(&self, area: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError> {
+    fn grid<DB: DrawingBackend>(&self, area: &Area<'_, DB>, pen: Pen) -> Result<()> {
         let (font, end) = (pen.font(16, style::INK), SPLIT - RIGHT);
         let is_power = |mark: f64| (mark.log10() - mark.log10().round()).abs() < 1e-9;
         for &mark in &self.marks {
@@ -164,7 +160,7 @@ impl Scale {
         block: &BlockTimes,
         colour: RGBColor,
         pen: Pen,
-    ) -> Result<(), ReportError> {
+    ) -> Result<()> {
         let place = |x: i32, nanos: f64| (pen.px(x), pen.px(self.y(nanos)));
         let native = [LEFT, SPLIT - RIGHT].map(|x| place(x, block.native_ns as f64));
         dashed(area, native, colour, pen)?;
@@ -186,7 +182,7 @@ impl Scale {
         area: &Area<'_, DB>,
         (blocks, colours): (&[BlockTimes], &[RGBColor]),
         pen: Pen,
-    ) -> Result<(), ReportError> {
+    ) -> Result<()> {
         let bottom = self.y(self.marks[0]);
         let first = |block: &BlockTimes| self.y(block.chunks.first().map_or(0, |c| c.1) as f64);
         let begins: Vec<i32> = blocks.iter().map(first).collect();
@@ -219,7 +215,7 @@ fn marks(least: f64, most: f64) -> Vec<f64> {
 }
 
 /// What the kinds of line are, in the upper right corner, which the falling lines leave empty.
-fn legend<DB: DrawingBackend>(area: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError> {
+fn legend<DB: DrawingBackend>(area: &Area<'_, DB>, pen: Pen) -> Result<()> {
     let paper = format!("the paper: over {PAPER_LEAST_ALLOCS} cuMemAllocs in chunks of 2 MiB");
     let texts = ["built out of chunks", "one cuMemAlloc of the same size", &paper];
     let (left, top, font) = (SPLIT - RIGHT - 414, ABOVE + 14, pen.font(17, style::INK));
@@ -253,7 +249,7 @@ fn dashed<DB: DrawingBackend>(
     ends: [(i32, i32); 2],
     colour: RGBColor,
     pen: Pen,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let (dash, gap) = (pen.px(9), pen.px(6));
     let line = DashedPathElement::new(ends, dash, gap, pen.line(colour, 2));
     area.draw(&line).map_err(failed)

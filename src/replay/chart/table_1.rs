@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 
 use crate::replay::building::{Building, PAPER_TABLE_1, TABLE_1_CHUNKS, Table1Row};
-use crate::report::ReportError;
+use crate::report::Result;
 use crate::report::picture::Area;
 use crate::report::picture::style::{self, Pen, failed, line, whole};
 use crate::units::Size;
@@ -24,7 +24,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     building: &Building,
     colour: RGBColor,
     pen: Pen,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let title = "2 GiB in units of one cuMemAlloc (the paper's Table 1)";
     pen.text(area, (0, 0), title, &pen.font(20, style::INK))?;
     let Some(here) = &building.table_1 else {
@@ -70,7 +70,7 @@ impl Panel {
         LEFT + (f64::from(END - LEFT) * (power - low) / (high - low)).round() as i32
     }
 
-    fn grid<DB: DrawingBackend>(&self, area: &Area<'_, DB>) -> Result<(), ReportError> {
+    fn grid<DB: DrawingBackend>(&self, area: &Area<'_, DB>) -> Result<()> {
         let bottom = ABOVE + ROW * (TABLE_1_CHUNKS.len() * (PAPER_TABLE_1.len() + 1)) as i32 + 10;
         let font = Pen::above(&self.pen.font(15, style::INK));
         for power in self.powers.0..=self.powers.1 {
@@ -85,7 +85,7 @@ impl Panel {
     }
 
     /// The names of the two columns, each with its mark.
-    fn head<DB: DrawingBackend>(&self, area: &Area<'_, DB>) -> Result<(), ReportError> {
+    fn head<DB: DrawingBackend>(&self, area: &Area<'_, DB>) -> Result<()> {
         let columns = COLUMNS.into_iter().zip(["here", "paper"]).zip([self.colour, style::INK]);
         for (index, ((right, name), colour)) in columns.enumerate() {
             let font = Pen::right(&self.pen.font(17, colour));
@@ -102,7 +102,7 @@ impl Panel {
         y: i32,
         call: &str,
         ratios: [f64; 2],
-    ) -> Result<(), ReportError> {
+    ) -> Result<()> {
         let (pen, ends) = (self.pen, ratios.map(|ratio| (self.x(ratio), y)));
         let name = Pen::right(&pen.font(16, style::INK));
         pen.text(area, (LEFT - 14, y), call, &name)?;
@@ -123,7 +123,7 @@ impl Panel {
         area: &Area<'_, DB>,
         (x, y): (i32, i32),
         is_ours: bool,
-    ) -> Result<(), ReportError> {
+    ) -> Result<()> {
         let at = (self.pen.px(x), self.pen.px(y));
         let dot = |radius, style| area.draw(&Circle::new(at, self.pen.px(radius), style));
         if is_ours {

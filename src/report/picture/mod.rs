@@ -11,8 +11,8 @@ use std::path::Path;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::ReportError;
 use super::svg::scaling;
+use super::{ReportError, Result};
 pub(crate) use style::{Pen, failed};
 
 /// Kinds of picture.
@@ -29,7 +29,7 @@ impl ImageFormat {
     ///
     /// # Errors
     /// If it is neither `.svg` nor `.png`.
-    pub fn of(path: &Path) -> Result<Self, ReportError> {
+    pub fn of(path: &Path) -> Result<Self> {
         let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
         match ending.as_deref().and_then(std::ffi::OsStr::to_str) {
             Some("svg") => Ok(Self::Svg),
@@ -42,7 +42,7 @@ impl ImageFormat {
 /// Something that can be drawn in any format.
 pub(crate) trait Picture {
     /// Draws it on white ground.
-    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<(), ReportError>;
+    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<()>;
 }
 
 /// An area that is drawn on.
@@ -59,7 +59,7 @@ pub(crate) fn write_picture(
     height: u32,
     out: &mut dyn Write,
     picture: &impl Picture,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     style::register_font()?;
     match format {
         ImageFormat::Svg => out.write_all(svg(picture, height)?.as_bytes())?,
@@ -68,7 +68,7 @@ pub(crate) fn write_picture(
     Ok(())
 }
 
-fn svg(picture: &impl Picture, height: u32) -> Result<String, ReportError> {
+fn svg(picture: &impl Picture, height: u32) -> Result<String> {
     let mut text = String::new();
     let root = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
     drawn(&root, picture, Pen { scale: 1 })?;
@@ -76,7 +76,7 @@ fn svg(picture: &impl Picture, height: u32) -> Result<String, ReportError> {
     Ok(scaling(&text, "max-width:100%;height:auto"))
 }
 
-fn png(picture: &impl Picture, height: u32, out: &mut dyn Write) -> Result<(), ReportError> {
+fn png(picture: &impl Picture, height: u32, out: &mut dyn Write) -> Result<()> {
     let large = (WIDTH * SUPERSAMPLING, height * SUPERSAMPLING);
     let mut pixels = vec![0; 3 * large.0 as usize * large.1 as usize];
     let root = BitMapBackend::with_buffer(&mut pixels, large).into_drawing_area();
@@ -108,11 +108,7 @@ fn average(pixels: &[u8], width: usize) -> Vec<u8> {
 }
 
 /// A picture on white ground.
-fn drawn<DB: DrawingBackend>(
-    root: &Area<'_, DB>,
-    picture: &impl Picture,
-    pen: Pen,
-) -> Result<(), ReportError> {
+fn drawn<DB: DrawingBackend>(root: &Area<'_, DB>, picture: &impl Picture, pen: Pen) -> Result<()> {
     root.fill(&WHITE).map_err(failed)?;
     picture.draw(root, pen)?;
     root.present().map_err(failed)
@@ -124,7 +120,7 @@ pub(crate) fn titled<'a, DB: DrawingBackend>(
     title: &str,
     subtitle: &str,
     pen: Pen,
-) -> Result<Area<'a, DB>, ReportError> {
+) -> Result<Area<'a, DB>> {
     let (head, body) = row.split_vertically(pen.px(84));
     pen.title(&head, title, subtitle)?;
     Ok(body)

@@ -5,8 +5,8 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::printable::printable;
-use crate::report::ReportError;
 use crate::report::palette::{self, Colour};
+use crate::report::{ReportError, Result};
 use crate::run::RunSummary;
 use crate::units::Size;
 
@@ -26,7 +26,7 @@ const FAMILY: &str = "sans-serif";
 const MARGIN: i32 = 28;
 
 /// Makes the font known to the drawing library, which has none of its own.
-pub(crate) fn register_font() -> Result<(), ReportError> {
+pub(crate) fn register_font() -> Result<()> {
     let font = epaint_default_fonts::UBUNTU_LIGHT;
     plotters::style::register_font(FAMILY, FontStyle::Normal, font)
         .map_err(|_| ReportError::Draw("the built-in font is damaged".to_owned()))
@@ -113,7 +113,7 @@ impl Pen {
         at: (i32, i32),
         text: &str,
         style: &TextStyle<'static>,
-    ) -> Result<(), ReportError> {
+    ) -> Result<()> {
         let at = (self.px(at.0), self.px(at.1));
         area.draw(&Text::new(printable(text).into_owned(), at, style.clone())).map_err(failed)
     }
@@ -124,7 +124,7 @@ impl Pen {
         area: &DrawingArea<DB, Shift>,
         title: &str,
         subtitle: &str,
-    ) -> Result<(), ReportError> {
+    ) -> Result<()> {
         for (text, y, size, ink) in [(title, 18, 28, INK), (subtitle, 54, 18, FAINT_INK)] {
             let font = self.font(size, ink);
             let room = area.dim_in_pixel().0.saturating_sub(self.px(2 * MARGIN).unsigned_abs());
@@ -138,10 +138,7 @@ impl Pen {
 }
 
 /// As much of the text as fits, with an ellipsis where something is left out.
-fn shortened(
-    text: &str,
-    fits: impl Fn(&str) -> Result<bool, ReportError>,
-) -> Result<String, ReportError> {
+fn shortened(text: &str, fits: impl Fn(&str) -> Result<bool>) -> Result<String> {
     let mut shown = text.to_owned();
     let mut letters = text.chars().count();
     while !fits(&shown)? && letters > 0 {
@@ -176,7 +173,7 @@ pub(crate) fn line<DB: DrawingBackend>(
     ends: [(i32, i32); 2],
     colour: RGBColor,
     pen: Pen,
-) -> Result<(), ReportError> {
+) -> Result<()> {
     let ends = ends.map(|(x, y)| (pen.px(x), pen.px(y)));
     area.draw(&PathElement::new(ends, pen.line(colour, 1))).map_err(failed)
 }

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::last_users::LastUsers;
 use super::pool::{Free, Place, Policy};
 use super::{Counter, NIL, OptionError, OptionSpec, Options, Slab, SlabIndex};
-use crate::device::{Device, DeviceError, DevicePtr};
+use crate::device::{Device, DeviceError, DevicePtr, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, MIB, round_up};
 
@@ -108,7 +108,7 @@ impl Bfc {
     }
 
     /// Holds one more region, in which there is room for `size` bytes.
-    fn extend(&mut self, device: &mut dyn Device, size: Bytes) -> Result<(), DeviceError> {
+    fn extend(&mut self, device: &mut dyn Device, size: Bytes) -> Result<()> {
         let available = self.limit(device).saturating_sub(self.held) / UNIT * UNIT;
         if size > available {
             return Err(DeviceError::OutOfMemory { requested: size, free: available });
@@ -205,7 +205,7 @@ impl Bfc {
         }
     }
 
-    fn search(&mut self, device: &mut dyn Device, size: Bytes) -> Result<SlabIndex, DeviceError> {
+    fn search(&mut self, device: &mut dyn Device, size: Bytes) -> Result<SlabIndex> {
         if let Some(found) = self.find(size) {
             return Ok(found);
         }
@@ -224,7 +224,7 @@ fn allocate_region(
     device: &mut dyn Device,
     mut bytes: Bytes,
     least: Bytes,
-) -> Result<(DevicePtr, Bytes), DeviceError> {
+) -> Result<(DevicePtr, Bytes)> {
     loop {
         match device.malloc(bytes) {
             Ok(at) => return Ok((at, bytes)),
@@ -245,12 +245,7 @@ impl Policy for Bfc {
         round_up(size, UNIT)
     }
 
-    fn take(
-        &mut self,
-        device: &mut dyn Device,
-        size: Bytes,
-        stream: StreamId,
-    ) -> Result<Place, DeviceError> {
+    fn take(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<Place> {
         let key = self.search(device, size)?;
         let Chunk { at, size, .. } = self.chunks[key];
         self.users.take(device, (DevicePtr(at), size), stream);

@@ -27,7 +27,6 @@ pub struct PagedBound {
 
 impl PagedBound {
     /// A bound on a device as `environment` says, with PyTorch's default settings for the small pool.
-    #[must_use]
     pub fn new(environment: &Environment) -> Self {
         let conf = AllocConf::default();
         let stock = Environment { conf, memory_fraction: None, limit: None, ..environment.clone() };

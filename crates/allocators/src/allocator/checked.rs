@@ -23,7 +23,7 @@ use super::{
     AllocError, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, Counter, Request,
     Usage,
 };
-use crate::device::{Device, DeviceError, DevicePtr, Extent, Record};
+use crate::device::{Device, DevicePtr, Extent, Record, Result};
 use gmlake_core::program::{BlockState, Layout, Lifetime, PoolId, SegmentBlock, StreamId};
 use gmlake_core::units::Bytes;
 
@@ -63,7 +63,6 @@ pub struct Checked {
 
 impl Checked {
     /// Supervises a new allocator that was made from this entry of the list. Each call is followed by all checks.
-    #[must_use]
     pub fn new(inner: Box<dyn Allocator>, spec: &Spec) -> Self {
         Self::with_alignment(inner, spec.alignment)
     }
@@ -96,7 +95,6 @@ impl Checked {
     }
 
     /// What the allocator holds of the device.
-    #[must_use]
     pub fn record(&self) -> &Record {
         &self.record
     }
@@ -378,7 +376,7 @@ impl Allocator for Checked {
         &mut self,
         device: &mut dyn Device,
         layout: &Layout,
-    ) -> Result<Option<Vec<BlockId>>, DeviceError> {
+    ) -> Result<Option<Vec<BlockId>>> {
         let restored = self.inner.restore(&mut self.record.watch(device), layout)?;
         if let Some(blocks) = &restored {
             self.note_restored(layout, blocks);

@@ -102,7 +102,6 @@ impl FreeIndex {
 
     /// The smallest block of `stream` with at least `size` bytes; among equals the one with the lowest place.
     #[inline]
-    #[must_use]
     pub fn best_fit(&self, stream: StreamId, size: Bytes) -> Option<Cursor> {
         let list = self.list_of(stream)?;
         let bin = bin_of(size);
@@ -116,7 +115,6 @@ impl FreeIndex {
 
     /// The next block of the same stream.
     #[inline]
-    #[must_use]
     pub fn next(&self, at: Cursor) -> Option<Cursor> {
         let next = self.from(at.list, at.bin, at.slot + 1);
         #[cfg(any(test, fuzzing))]
@@ -131,7 +129,6 @@ impl FreeIndex {
 
     /// The block at a position.
     #[inline]
-    #[must_use]
     pub fn block(&self, at: Cursor) -> SlabIndex {
         at.block
     }

@@ -14,7 +14,7 @@ use std::sync::RwLock;
 use super::pool::{Free, Place, Policy, Pool};
 use super::supervised::quietly;
 use super::{Allocator, Spec};
-use crate::device::{Device, DeviceError, DevicePtr, Record};
+use crate::device::{Device, DeviceError, DevicePtr, Record, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, Size};
 
@@ -63,7 +63,6 @@ pub trait Guest: Send {
 }
 
 /// A guest as an allocator.
-#[must_use]
 pub fn hosted(guest: Box<dyn Guest>) -> Box<dyn Allocator> {
     Box::new(Pool::new(Visit {
         guest,
@@ -88,7 +87,7 @@ impl Visit {
         &mut self,
         device: &mut dyn Device,
         work: impl FnOnce(&mut dyn Guest, &mut dyn Device) -> Result<T, String>,
-    ) -> Result<T, DeviceError> {
+    ) -> Result<T> {
         let Self { guest, record, fault, .. } = self;
         if fault.is_none() {
             match quietly(|| work(guest.as_mut(), &mut record.watch(device))) {
@@ -132,12 +131,7 @@ impl Policy for Visit {
         size
     }
 
-    fn take(
-        &mut self,
-        device: &mut dyn Device,
-        size: Bytes,
-        stream: StreamId,
-    ) -> Result<Place, DeviceError> {
+    fn take(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<Place> {
         let given = self.call(device, |guest, device| guest.allocate(device, size, stream))?;
         let Some(given) = given else {
             return Err(DeviceError::OutOfMemory { requested: size, free: 0 });

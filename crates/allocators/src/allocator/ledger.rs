@@ -13,14 +13,12 @@ pub struct Ledger {
 impl Ledger {
     /// The present numbers.
     #[inline]
-    #[must_use]
     pub fn now(&self) -> Usage {
         self.now
     }
 
     /// The highest value of each number.
     #[inline]
-    #[must_use]
     pub fn peak(&self) -> Usage {
         self.peak
     }

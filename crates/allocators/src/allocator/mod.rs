@@ -270,7 +270,6 @@ pub fn by_default() -> impl Iterator<Item = &'static Spec> {
 }
 
 /// The allocator with this name, plug-ins that were loaded included.
-#[must_use]
 pub fn find(name: &str) -> Option<&'static Spec> {
     ALL.iter().find(|spec| spec.name == name).or_else(|| guest::find(name))
 }

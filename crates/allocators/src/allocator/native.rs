@@ -31,13 +31,11 @@ impl Default for Native {
 
 impl Native {
     /// An allocator that holds nothing.
-    #[must_use]
     pub fn new() -> Self {
         Self::with_rounding(ALIGNMENT)
     }
 
     /// An allocator that holds nothing and rounds each request to a multiple of `rounding` bytes.
-    #[must_use]
     pub fn with_rounding(rounding: Bytes) -> Self {
         Self { rounding, live: Live::default(), retries: 0 }
     }

@@ -12,7 +12,7 @@ use super::{
     AllocError, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, Counter, Request,
     SlabIndex, Usage,
 };
-use crate::device::{Device, DeviceError, DevicePtr};
+use crate::device::{Device, DeviceError, DevicePtr, Result};
 use gmlake_core::program::{Lifetime, PoolId, StreamId};
 use gmlake_core::units::Bytes;
 
@@ -47,12 +47,7 @@ pub(super) trait Policy: Send {
     ///
     /// # Errors
     /// Out of memory, after all that the policy does about it; or a driver error. Nothing was taken then.
-    fn take(
-        &mut self,
-        device: &mut dyn Device,
-        size: Bytes,
-        stream: StreamId,
-    ) -> Result<Place, DeviceError>;
+    fn take(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<Place>;
 
     /// A place is free again; what `stream` has queued may still use it, and nothing else.
     fn give(&mut self, device: &mut dyn Device, place: Place, stream: StreamId);
@@ -107,12 +102,7 @@ impl<P: Policy> Pool<P> {
     }
 
     /// A place for a request; when there is none, once more after all frees that only wait for a stream.
-    fn obtain(
-        &mut self,
-        device: &mut dyn Device,
-        size: Bytes,
-        stream: StreamId,
-    ) -> Result<Place, DeviceError> {
+    fn obtain(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<Place> {
         match self.policy.take(device, size, stream) {
             Err(DeviceError::OutOfMemory { .. }) if self.live.has_pending() => {}
             other => return other,

@@ -1,6 +1,6 @@
 //! The port: what an allocator is asked, and what it answers.
 
-use crate::device::{Device, DeviceError, DevicePtr};
+use crate::device::{Device, DeviceError, DevicePtr, Result};
 use gmlake_core::program::{Layout, Lifetime, PoolId, StreamId};
 use gmlake_core::units::{Bytes, Size};
 
@@ -204,7 +204,7 @@ pub trait Allocator: Send {
         &mut self,
         _device: &mut dyn Device,
         _layout: &Layout,
-    ) -> Result<Option<Vec<BlockId>>, DeviceError> {
+    ) -> Result<Option<Vec<BlockId>>> {
         Ok(None)
     }
 

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::pool::{Free, Place, Policy};
 use super::{Counter, NIL, OptionError, OptionSpec, Options};
-use crate::device::{Device, DeviceError, DevicePtr, Fence};
+use crate::device::{Device, DeviceError, DevicePtr, Fence, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, round_up};
 
@@ -201,7 +201,7 @@ impl RmmPool {
     }
 
     /// A block from the device: as large as the pool would grow, or half of it, and so on.
-    fn grow(&mut self, device: &mut dyn Device, size: Bytes) -> Result<(u64, Bytes), DeviceError> {
+    fn grow(&mut self, device: &mut dyn Device, size: Bytes) -> Result<(u64, Bytes)> {
         let mut growth = self.growth(size);
         if growth < size {
             let free = self.maximum.map_or(0, |maximum| maximum.saturating_sub(self.held));
@@ -222,12 +222,7 @@ impl RmmPool {
         }
     }
 
-    fn search(
-        &mut self,
-        device: &mut dyn Device,
-        list: usize,
-        size: Bytes,
-    ) -> Result<u64, DeviceError> {
+    fn search(&mut self, device: &mut dyn Device, list: usize, size: Bytes) -> Result<u64> {
         if let Some(block) = self.lists[list].take(size) {
             return Ok(self.cut(block, size, list));
         }
@@ -255,12 +250,7 @@ impl Policy for RmmPool {
         round_up(size, UNIT)
     }
 
-    fn take(
-        &mut self,
-        device: &mut dyn Device,
-        size: Bytes,
-        stream: StreamId,
-    ) -> Result<Place, DeviceError> {
+    fn take(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<Place> {
         let list = self.list_of(stream);
         let at = DevicePtr(self.search(device, list, size)?);
         Ok(Place { at, size, key: NIL })

@@ -62,14 +62,12 @@ impl<T> Slab<T> {
 
     /// The value's present id.
     #[inline]
-    #[must_use]
     pub fn id(&self, index: SlabIndex) -> BlockId {
         BlockId { index, generation: self.places[index as usize].generation }
     }
 
     /// Index of the value with this id, unless the id is stale.
     #[inline]
-    #[must_use]
     pub fn find(&self, id: BlockId) -> Option<SlabIndex> {
         let place = self.places.get(id.index as usize)?;
         (place.generation == id.generation).then_some(id.index)
@@ -80,19 +78,16 @@ impl<T> Slab<T> {
     /// # Panics
     /// If the id is stale: its block was freed before.
     #[inline]
-    #[must_use]
     pub fn expect(&self, id: BlockId) -> SlabIndex {
         self.find(id).unwrap_or_else(|| panic!("{id:?} is stale: the block was freed before"))
     }
 
     /// Places in the slab, vacant ones included.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
     /// Whether nothing was ever stored.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }

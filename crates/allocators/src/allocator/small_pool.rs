@@ -14,7 +14,7 @@
 
 use super::free_index::FreeIndex;
 use super::{NIL, Slab, SlabIndex};
-use crate::device::{Device, DeviceError, DevicePtr};
+use crate::device::{Device, DevicePtr, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, MIB, round_up};
 
@@ -78,11 +78,7 @@ impl SmallPool {
     ///
     /// # Errors
     /// Out of memory, or a driver error.
-    pub(crate) fn grow(
-        &mut self,
-        device: &mut dyn Device,
-        stream: StreamId,
-    ) -> Result<(), DeviceError> {
+    pub(crate) fn grow(&mut self, device: &mut dyn Device, stream: StreamId) -> Result<()> {
         let at = device.malloc(SMALL_SEGMENT)?;
         self.adopt(at, stream);
         Ok(())

@@ -31,14 +31,12 @@ pub struct Environment {
 impl Environment {
     /// The share of the device's memory that limits the process, if any does: that of the run, else of the settings.
     /// All of it is no limit, but up to 2.9 PyTorch took it for one.
-    #[must_use]
     pub fn fraction(&self) -> Option<f64> {
         let fraction = self.memory_fraction.or(self.conf.memory_fraction);
         fraction.filter(|&fraction| fraction < 1.0 || !self.version.is_at_least(10))
     }
 
     /// Bytes that the process may hold, if there is a limit.
-    #[must_use]
     pub fn memory_limit(&self) -> Option<Bytes> {
         let of_fraction = |fraction: f64| (fraction * self.total_memory as f64) as Bytes;
         self.limit.or_else(|| self.fraction().map(of_fraction))
@@ -47,7 +45,6 @@ impl Environment {
 
 impl Environment {
     /// These settings, on the PyTorch and the device that are assumed where nothing is known, without a limit.
-    #[must_use]
     pub fn new(conf: AllocConf) -> Self {
         Self {
             conf,
@@ -97,13 +94,11 @@ pub enum Role {
 
 impl Role {
     /// Whether one could train with it.
-    #[must_use]
     pub const fn is_choice(self) -> bool {
         matches!(self, Self::PyTorch | Self::Candidate | Self::OnRequest | Self::PlugIn)
     }
 
     /// Whether it runs where no allocator is named.
-    #[must_use]
     pub const fn is_default(self) -> bool {
         !matches!(self, Self::OnRequest | Self::Oracle | Self::PlugIn)
     }
@@ -213,7 +208,6 @@ impl Options {
     }
 
     /// The options, as `name=value`, in the order in which they were set.
-    #[must_use]
     pub fn rows(&self) -> Vec<String> {
         self.pairs.iter().map(|(name, value)| format!("{name}={value}")).collect()
     }

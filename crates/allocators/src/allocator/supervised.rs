@@ -15,7 +15,7 @@ use super::{
     AllocError, Allocation, Allocator, BlockId, BlockView, Checked, Counter, Request, Role, Spec,
     Usage,
 };
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceError, Result};
 use gmlake_core::program::{Layout, Lifetime, PoolId, StreamId};
 
 /// Calls between two looks at every block: a tenth of the time of a run.
@@ -57,7 +57,6 @@ pub struct Supervised {
 
 impl Supervised {
     /// Supervises a new allocator that was made from this entry of the list.
-    #[must_use]
     pub fn new(inner: Box<dyn Allocator>, spec: &Spec) -> Self {
         // What a plug-in holds without an address cannot be walked.
         let every = if spec.role == Role::PlugIn { u64::MAX } else { AUDIT_EVERY };
@@ -121,7 +120,7 @@ impl Allocator for Supervised {
         &mut self,
         device: &mut dyn Device,
         layout: &Layout,
-    ) -> Result<Option<Vec<BlockId>>, DeviceError> {
+    ) -> Result<Option<Vec<BlockId>>> {
         let restored = self.supervise(|checked| checked.restore(device, layout));
         restored.unwrap_or_else(|| Err(self.refusal()))
     }

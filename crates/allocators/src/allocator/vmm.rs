@@ -13,7 +13,7 @@ use super::{
     AllocError, Allocation, Allocator, BlockId, BlockKind, BlockView, OptionError, OptionSpec,
     Options, Request, Usage,
 };
-use crate::device::{Device, DeviceError, DevicePtr, GRANULE, HandleId};
+use crate::device::{Device, DeviceError, DevicePtr, GRANULE, HandleId, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, round_up};
 
@@ -34,7 +34,6 @@ impl Vmm {
     }];
 
     /// An allocator that holds nothing; `chunk` is a multiple of 2 MiB, in bytes.
-    #[must_use]
     pub fn new(chunk: Bytes) -> Self {
         Self { live: Live::default(), chunk, retries: 0 }
     }
@@ -69,7 +68,7 @@ impl Vmm {
         &self,
         device: &mut dyn Device,
         size: Bytes,
-    ) -> Result<(DevicePtr, Vec<HandleId>), DeviceError> {
+    ) -> Result<(DevicePtr, Vec<HandleId>)> {
         let at = device.reserve(size)?;
         let count = size / self.chunk;
         let mut handles = Vec::with_capacity(count as usize);
@@ -90,7 +89,7 @@ impl Vmm {
         at: DevicePtr,
         count: u64,
         handles: &mut Vec<HandleId>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<()> {
         device.create_each(self.chunk, count as usize, handles)?;
         device.map(at, handles)?;
         device

@@ -4,7 +4,7 @@ use std::ops::{AddAssign, Index, IndexMut, Sub};
 
 use serde::{Deserialize, Serialize};
 
-use super::{DeviceError, DevicePtr, Fence, HandleId};
+use super::{DeviceError, DevicePtr, Fence, HandleId, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::Bytes;
 
@@ -58,7 +58,6 @@ impl Call {
     ];
 
     /// The name in our exports, which is that of the field in [`PerCall`].
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::MemAlloc => "mem_alloc",
@@ -78,7 +77,6 @@ impl Call {
     }
 
     /// The driver's name.
-    #[must_use]
     pub const fn driver_name(self) -> &'static str {
         match self {
             Self::MemAlloc => "cuMemAlloc",
@@ -110,7 +108,6 @@ pub struct Amount {
 impl Amount {
     /// Bytes of a handle, on average; all bytes, if it is about none.
     #[inline]
-    #[must_use]
     pub fn each(self) -> Bytes {
         self.size / self.handles.max(1)
     }
@@ -130,7 +127,7 @@ pub enum Ending {
 impl Ending {
     /// That of a call with this result.
     #[inline]
-    pub(super) fn of<T>(result: &Result<T, DeviceError>) -> Self {
+    pub(super) fn of<T>(result: &Result<T>) -> Self {
         match result {
             Ok(_) => Self::Done,
             Err(DeviceError::OutOfMemory { .. }) => Self::OutOfMemory,
@@ -173,7 +170,6 @@ impl DriverCall<'_> {
 
     /// How many calls the driver gets: one for each handle that is mapped.
     #[inline]
-    #[must_use]
     pub fn count(&self) -> u64 {
         match self.call {
             Call::Map => self.handles.len() as u64,
@@ -183,7 +179,6 @@ impl DriverCall<'_> {
 
     /// Whether it did what it was asked.
     #[inline]
-    #[must_use]
     pub fn is_done(&self) -> bool {
         self.ending == Ending::Done
     }
@@ -277,7 +272,6 @@ impl<T> PerCall<T> {
 
 impl PerCall<u64> {
     /// The sum over all calls.
-    #[must_use]
     pub fn total(&self) -> u64 {
         self.rows().map(|(_, value)| value).sum()
     }

@@ -30,7 +30,6 @@ pub struct CallCounts {
 
 impl CallCounts {
     /// Name and count of every call, in the order of the fields.
-    #[must_use]
     pub fn rows(&self) -> [(&'static str, u64); 9] {
         [
             ("mem_alloc", self.mem_alloc),
@@ -46,7 +45,6 @@ impl CallCounts {
     }
 
     /// All calls together.
-    #[must_use]
     pub fn total(&self) -> u64 {
         self.rows().iter().map(|(_, count)| count).sum()
     }
@@ -96,7 +94,6 @@ pub struct FenceCounts {
 
 impl FenceCounts {
     /// Name and count of every call, in the order of the fields.
-    #[must_use]
     pub fn rows(&self) -> [(&'static str, u64); 3] {
         [
             ("event_record", self.event_record),

@@ -1,6 +1,6 @@
 //! Makes the n-th fallible call of a device fail, to see what an allocator does then.
 
-use super::{Device, DeviceError, DevicePtr, HandleId, forward};
+use super::{Device, DeviceError, DevicePtr, HandleId, Result, forward};
 use gmlake_core::units::Bytes;
 
 /// A device on which chosen calls fail. Calls that only give back never fail, as on a real device.
@@ -24,7 +24,7 @@ impl<D> Faulty<D> {
         self.calls_until_fault.is_none()
     }
 
-    fn check(&mut self, call: &'static str, requested: Bytes) -> Result<(), DeviceError> {
+    fn check(&mut self, call: &'static str, requested: Bytes) -> Result<()> {
         let Some(left) = self.calls_until_fault else { return Ok(()) };
         self.calls_until_fault = left.checked_sub(1);
         match self.calls_until_fault {
@@ -50,27 +50,27 @@ impl<D: Device> Device for Faulty<D> {
         elapse
     );
 
-    fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
+    fn malloc(&mut self, size: Bytes) -> Result<DevicePtr> {
         self.check("cuMemAlloc", size)?;
         self.device.malloc(size)
     }
 
-    fn reserve(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
+    fn reserve(&mut self, size: Bytes) -> Result<DevicePtr> {
         self.check("cuMemAddressReserve", size)?;
         self.device.reserve(size)
     }
 
-    fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError> {
+    fn create(&mut self, size: Bytes) -> Result<HandleId> {
         self.check("cuMemCreate", size)?;
         self.device.create(size)
     }
 
-    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<(), DeviceError> {
+    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<()> {
         self.check("cuMemMap", 0)?;
         self.device.map(at, handles)
     }
 
-    fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<(), DeviceError> {
+    fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<()> {
         self.check("cuMemSetAccess", size)?;
         self.device.set_access(at, size)
     }

@@ -1,6 +1,8 @@
 //! A device of which a client may hold only so much: `set_per_process_memory_fraction`, for any allocator.
 
-use super::{Device, DeviceError, DevicePtr, HandleId, MemoryInfo, Watch, Watched, forward};
+use super::{
+    Device, DeviceError, DevicePtr, HandleId, MemoryInfo, Result, Watch, Watched, forward,
+};
 use gmlake_core::units::Bytes;
 
 /// A device that refuses to give more than a limit, as if it had no more.
@@ -24,7 +26,7 @@ impl<D: Device, W: Watch> Limited<D, W> {
         self.limit.saturating_sub(self.device.held())
     }
 
-    fn check(&self, requested: Bytes) -> Result<(), DeviceError> {
+    fn check(&self, requested: Bytes) -> Result<()> {
         match requested > self.room() {
             true => Err(DeviceError::OutOfMemory { requested, free: self.memory_info().free }),
             false => Ok(()),
@@ -54,12 +56,12 @@ impl<D: Device, W: Watch> Device for Limited<D, W> {
         MemoryInfo { free: free.min(self.room()), total }
     }
 
-    fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
+    fn malloc(&mut self, size: Bytes) -> Result<DevicePtr> {
         self.check(size)?;
         self.device.malloc(size)
     }
 
-    fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError> {
+    fn create(&mut self, size: Bytes) -> Result<HandleId> {
         self.check(size)?;
         self.device.create(size)
     }

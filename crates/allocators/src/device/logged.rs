@@ -95,7 +95,6 @@ pub struct CallLog {
 
 impl CallLog {
     /// The first place where two logs differ: its index, and what each says there.
-    #[must_use]
     pub fn first_difference(&self, other: &Self) -> Option<(usize, String, String)> {
         let length = self.entries.len().max(other.entries.len());
         let index = (0..length).find(|&at| self.entries.get(at) != other.entries.get(at))?;

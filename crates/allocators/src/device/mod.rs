@@ -101,6 +101,9 @@ pub enum DeviceError {
     },
 }
 
+/// What a call to the device returns.
+pub type Result<T, E = DeviceError> = std::result::Result<T, E>;
+
 /// Physical memory of a device, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryInfo {
@@ -122,7 +125,7 @@ pub trait Device {
     ///
     /// # Errors
     /// Out of memory, or a driver error.
-    fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError>;
+    fn malloc(&mut self, size: Bytes) -> Result<DevicePtr>;
 
     /// `cuMemFree`. Waits until the GPU is idle.
     fn free(&mut self, at: DevicePtr);
@@ -131,7 +134,7 @@ pub trait Device {
     ///
     /// # Errors
     /// No address space left, or a driver error.
-    fn reserve(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError>;
+    fn reserve(&mut self, size: Bytes) -> Result<DevicePtr>;
 
     /// `cuMemAddressFree` of one whole reservation, with nothing mapped in it.
     fn unreserve(&mut self, at: DevicePtr, size: Bytes);
@@ -140,7 +143,7 @@ pub trait Device {
     ///
     /// # Errors
     /// Out of memory, or a driver error.
-    fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError>;
+    fn create(&mut self, size: Bytes) -> Result<HandleId>;
 
     /// `cuMemRelease`. The memory itself stays until the last mapping of the handle is gone.
     fn release(&mut self, handle: HandleId);
@@ -149,13 +152,13 @@ pub trait Device {
     ///
     /// # Errors
     /// A driver error; what this call had mapped is unmapped again.
-    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<(), DeviceError>;
+    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<()>;
 
     /// `cuMemSetAccess`: makes a fully mapped range readable and writable, in one call.
     ///
     /// # Errors
     /// A driver error.
-    fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<(), DeviceError>;
+    fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<()>;
 
     /// `cuMemUnmap` of whole mappings. Does *not* wait for the GPU.
     fn unmap(&mut self, at: DevicePtr, size: Bytes);
@@ -164,12 +167,7 @@ pub trait Device {
     ///
     /// # Errors
     /// A driver error; nothing is mapped.
-    fn map_for_use(
-        &mut self,
-        at: DevicePtr,
-        handles: &[HandleId],
-        size: Bytes,
-    ) -> Result<(), DeviceError> {
+    fn map_for_use(&mut self, at: DevicePtr, handles: &[HandleId], size: Bytes) -> Result<()> {
         self.map(at, handles)?;
         self.set_access(at, size).inspect_err(|_| self.unmap(at, size))
     }
@@ -178,12 +176,7 @@ pub trait Device {
     ///
     /// # Errors
     /// Out of memory, or a driver error; nothing is left of them.
-    fn create_for_use(
-        &mut self,
-        at: DevicePtr,
-        size: Bytes,
-        each: Bytes,
-    ) -> Result<Vec<HandleId>, DeviceError> {
+    fn create_for_use(&mut self, at: DevicePtr, size: Bytes, each: Bytes) -> Result<Vec<HandleId>> {
         let mut handles = Vec::with_capacity(size.div_ceil(each) as usize);
         let rest = size % each;
         let mut made = self.create_each(each, (size / each) as usize, &mut handles);
@@ -209,7 +202,7 @@ pub trait Device {
         size: Bytes,
         count: usize,
         handles: &mut Vec<HandleId>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<()> {
         (0..count).try_for_each(|_| self.create(size).map(|handle| handles.push(handle)))
     }
 
@@ -222,12 +215,7 @@ pub trait Device {
     ///
     /// # Errors
     /// That of the first call that fails.
-    fn set_access_each(
-        &mut self,
-        at: DevicePtr,
-        size: Bytes,
-        count: usize,
-    ) -> Result<(), DeviceError> {
+    fn set_access_each(&mut self, at: DevicePtr, size: Bytes, count: usize) -> Result<()> {
         (0..count as u64).try_for_each(|number| self.set_access(at.offset(number * size), size))
     }
 

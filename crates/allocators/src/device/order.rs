@@ -32,13 +32,11 @@ pub struct Order {
 
 impl Order {
     /// Now: what is queued before the next fence is queued at this moment.
-    #[must_use]
     pub fn now(&self) -> u64 {
         self.now
     }
 
     /// Whether all that `stream` had queued at `moment` has happened before what is queued on `later` now.
-    #[must_use]
     pub fn is_before(&self, stream: StreamId, moment: u64, later: StreamId) -> bool {
         let clock = self.streams.get(&later);
         let known = clock.and_then(|clock| clock.get(&stream)).copied().unwrap_or(0);
@@ -46,7 +44,6 @@ impl Order {
     }
 
     /// Whether the host knows that it has happened.
-    #[must_use]
     pub fn has_happened(&self, stream: StreamId, moment: u64) -> bool {
         self.synchronised > moment || self.host.get(&stream).is_some_and(|&known| known > moment)
     }

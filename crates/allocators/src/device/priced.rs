@@ -30,7 +30,6 @@ pub struct Priced {
 
 impl Priced {
     /// Nothing has cost anything yet; without a profile it never will.
-    #[must_use]
     pub fn new(profile: Option<Profile>) -> Self {
         let zeroing = profile.as_ref().map(|p| Zeroing::new(p.zeroing_ns_per_mib, p.memory));
         Self { profile, zeroing: zeroing.unwrap_or_default(), ..Self::default() }

@@ -44,7 +44,6 @@ pub struct Line {
 impl Line {
     /// The price of one call in nanoseconds.
     #[inline]
-    #[must_use]
     pub fn of(&self, amount: Amount) -> f64 {
         let mib = amount.size as f64 / MIB as f64;
         self.per_call_ns + self.per_handle_ns * amount.handles as f64 + self.per_mib_ns * mib
@@ -103,13 +102,11 @@ const BUILT_IN: [(&str, &str); 3] = [
 
 impl Profile {
     /// Names of the profiles that come with this program.
-    #[must_use]
     pub fn built_in_names() -> Vec<&'static str> {
         BUILT_IN.iter().map(|&(name, _)| name).collect()
     }
 
     /// A profile that comes with this program.
-    #[must_use]
     pub fn built_in(name: &str) -> Option<Self> {
         let (_, text) = BUILT_IN.iter().find(|(other, _)| *other == name)?;
         Some(Self::from_json(text).expect("a test reads every profile that we ship"))
@@ -159,7 +156,6 @@ impl Profile {
     }
 
     /// The same prices on a machine that is `pace` times as slow. The zeroing is the GPU's own, and stays.
-    #[must_use]
     pub fn at_pace(&self, pace: f64) -> Self {
         let mut slower = self.clone();
         for call in Call::ALL {
@@ -174,7 +170,6 @@ impl Profile {
 
     /// The price of one call in nanoseconds, waiting for the GPU not included. A `map` is one call for each handle.
     #[inline]
-    #[must_use]
     pub fn price(&self, call: Call, amount: Amount) -> f64 {
         let holds = |line: &&Line| line.up_to.is_none_or(|most| amount.each() <= most);
         self.calls[call].iter().find(holds).map_or(0.0, |line| line.of(amount))

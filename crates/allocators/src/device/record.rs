@@ -80,27 +80,23 @@ impl Record {
     }
 
     /// Physical memory held, in bytes: `cuMemAlloc`s, and handles that are not released or still mapped somewhere.
-    #[must_use]
     pub fn physical(&self) -> Bytes {
         self.physical
     }
 
     /// The same from scratch, for comparison.
-    #[must_use]
     pub fn recount_physical(&self) -> Bytes {
         let mallocs: Bytes = self.mallocs.values().map(|&(_, size)| size).sum();
         mallocs + self.handles.values().map(|handle| handle.size).sum::<Bytes>()
     }
 
     /// The physical objects that are held.
-    #[must_use]
     pub fn physical_objects(&self) -> BTreeSet<u64> {
         let malloced = self.mallocs.values().map(|&(object, _)| object);
         malloced.chain(self.handles.values().map(|handle| handle.object)).collect()
     }
 
     /// Whether nothing is held: no memory, no addresses, no fence.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         let has_memory = !self.mallocs.is_empty() || !self.handles.is_empty();
         !has_memory && self.reservations.is_empty() && self.order.is_empty()
@@ -127,7 +123,6 @@ impl Record {
     }
 
     /// What has happened before what.
-    #[must_use]
     pub fn order(&self) -> &Order {
         &self.order
     }
@@ -157,7 +152,6 @@ impl Record {
     }
 
     /// How often the device was synchronised.
-    #[must_use]
     pub fn synchronisations(&self) -> u64 {
         self.synchronisations
     }
@@ -233,7 +227,6 @@ impl Record {
     }
 
     /// Whether a range waits only for streams, and the device has been synchronised since.
-    #[must_use]
     pub fn is_settled(&self, at: DevicePtr) -> bool {
         self.guards.get(&at).is_some_and(|(_, guard)| !self.is_in_use(guard))
     }

@@ -19,7 +19,7 @@ use rustc_hash::FxHashMap;
 use super::fence::Queue;
 use super::pages::Pages;
 use super::{
-    Device, DeviceError, DevicePtr, DriverAddresses, Fence, GRANULE, HandleId, MemoryInfo,
+    Device, DeviceError, DevicePtr, DriverAddresses, Fence, GRANULE, HandleId, MemoryInfo, Result,
 };
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, TIB, round_up};
@@ -91,13 +91,11 @@ pub struct SimDevice {
 
 impl SimDevice {
     /// A device with `capacity` bytes of memory and ascending addresses.
-    #[must_use]
     pub fn new(capacity: Bytes) -> Self {
         Self::with_policy(capacity, AddressPolicy::Ascending)
     }
 
     /// A device with `capacity` bytes of memory, and addresses as the policy says.
-    #[must_use]
     pub fn with_policy(capacity: Bytes, policy: AddressPolicy) -> Self {
         let next_address = if policy == AddressPolicy::Descending { HIGHEST } else { LOWEST };
         Self {
@@ -144,19 +142,16 @@ impl SimDevice {
     }
 
     /// Physical memory in use, in bytes.
-    #[must_use]
     pub fn used(&self) -> Bytes {
         self.used
     }
 
     /// The most physical memory that was ever in use, in bytes.
-    #[must_use]
     pub fn peak_used(&self) -> Bytes {
         self.peak_used
     }
 
     /// Whether everything was given back: no memory, no reservation, no handle, no fence.
-    #[must_use]
     pub fn is_pristine(&self) -> bool {
         self.used == 0
             && self.mallocs.is_empty()
@@ -165,7 +160,7 @@ impl SimDevice {
             && self.queue.is_empty()
     }
 
-    fn take_memory(&mut self, size: Bytes) -> Result<(), DeviceError> {
+    fn take_memory(&mut self, size: Bytes) -> Result<()> {
         let free = self.capacity - self.used;
         if size > free {
             return Err(DeviceError::OutOfMemory { requested: size, free });
@@ -175,7 +170,7 @@ impl SimDevice {
         Ok(())
     }
 
-    fn take_addresses(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
+    fn take_addresses(&mut self, size: Bytes) -> Result<DevicePtr> {
         if self.policy == AddressPolicy::Driver {
             let at = self.driver.reserve(size).map(DevicePtr);
             return at.ok_or(DeviceError::OutOfMemory { requested: size, free: 0 });
@@ -237,7 +232,7 @@ impl SimDevice {
         self.policy = AddressPolicy::Ascending;
     }
 
-    fn malloc_address(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
+    fn malloc_address(&mut self, size: Bytes) -> Result<DevicePtr> {
         if self.policy == AddressPolicy::Driver {
             let at = self.driver.take(size).map(DevicePtr);
             return at.ok_or(DeviceError::OutOfMemory { requested: size, free: 0 });
@@ -308,7 +303,7 @@ impl Device for SimDevice {
         MemoryInfo { free: self.capacity - self.used, total: self.capacity + self.others }
     }
 
-    fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
+    fn malloc(&mut self, size: Bytes) -> Result<DevicePtr> {
         assert!(size > 0, "malloc of nothing");
         let physical = self.pages.as_ref().map_or(size, |pages| pages.lack(size));
         self.take_memory(physical)?;
@@ -333,7 +328,7 @@ impl Device for SimDevice {
         self.give_addresses(at);
     }
 
-    fn reserve(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
+    fn reserve(&mut self, size: Bytes) -> Result<DevicePtr> {
         assert!(size > 0 && size.is_multiple_of(GRANULE), "reserve of {size}");
         let at = self.take_addresses(size)?;
         self.reservations.insert(at, Reservation { size, slots: Vec::new() });
@@ -348,7 +343,7 @@ impl Device for SimDevice {
         self.give_addresses(at);
     }
 
-    fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError> {
+    fn create(&mut self, size: Bytes) -> Result<HandleId> {
         assert!(size > 0 && size.is_multiple_of(GRANULE), "create of {size}");
         self.take_memory(size)?;
         Ok(self.new_handle(size))
@@ -360,7 +355,7 @@ impl Device for SimDevice {
         self.drop_if_dead(handle);
     }
 
-    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<(), DeviceError> {
+    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<()> {
         let size = handles.iter().map(|id| self.handles[id.0 as usize].size).sum();
         let (reservation, first) = self.locate(at, size);
         let end = first + (size / GRANULE) as usize;
@@ -381,7 +376,7 @@ impl Device for SimDevice {
         Ok(())
     }
 
-    fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<(), DeviceError> {
+    fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<()> {
         let (reservation, first) = self.locate(at, size);
         let end = first + (size / GRANULE) as usize;
         let mapped = reservation.slots.get(first..end);
@@ -414,7 +409,7 @@ impl Device for SimDevice {
         size: Bytes,
         count: usize,
         handles: &mut Vec<HandleId>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<()> {
         assert!(size > 0 && size.is_multiple_of(GRANULE), "create of {size}");
         let fits = ((self.capacity - self.used) / size).min(count as u64) as usize;
         if fits > 0 {
@@ -424,12 +419,7 @@ impl Device for SimDevice {
         if fits < count { self.take_memory(size) } else { Ok(()) }
     }
 
-    fn set_access_each(
-        &mut self,
-        at: DevicePtr,
-        size: Bytes,
-        count: usize,
-    ) -> Result<(), DeviceError> {
+    fn set_access_each(&mut self, at: DevicePtr, size: Bytes, count: usize) -> Result<()> {
         self.set_access(at, size * count as u64)
     }
 

@@ -36,7 +36,6 @@ impl Histogram {
     }
 
     /// The duration in nanoseconds that a share `q` of all does not exceed; `None` if there are none.
-    #[must_use]
     pub fn quantile(&self, q: f64) -> Option<u64> {
         let rank = ((q * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
         let mut seen = 0;
@@ -92,7 +91,6 @@ impl Default for Timed {
 
 impl Timed {
     /// Keeps each call by itself, too.
-    #[must_use]
     pub fn observing(each: bool) -> Self {
         Self { calls: each.then(Vec::new), ..Self::default() }
     }
@@ -103,7 +101,6 @@ impl Timed {
     }
 
     /// Nanoseconds spent so far, by call.
-    #[must_use]
     pub fn nanos(&self) -> PerCall<u64> {
         let mut nanos = PerCall::default();
         for (call, times) in self.times.rows() {

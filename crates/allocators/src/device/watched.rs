@@ -15,7 +15,7 @@ use std::cell::Cell;
 
 use super::book::Book;
 use super::call::{Call, DriverCall, Ending};
-use super::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo, forward};
+use super::{Device, DevicePtr, Fence, HandleId, MemoryInfo, Result, forward};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::Bytes;
 
@@ -234,7 +234,7 @@ answers! {
     HandleId: |handle, call| DriverCall { handles: std::slice::from_ref(handle), ..call };
 }
 
-impl<T: Answer> Answer for Result<T, DeviceError> {
+impl<T: Answer> Answer for Result<T> {
     #[inline(always)]
     fn noted<'a>(&'a self, call: DriverCall<'a>) -> DriverCall<'a> {
         let call = DriverCall { ending: Ending::of(self), ..call };
@@ -250,7 +250,7 @@ impl<D: Device, W: Watch> Device for Watched<D, W> {
         self.device.memory_info()
     }
 
-    fn malloc(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
+    fn malloc(&mut self, size: Bytes) -> Result<DevicePtr> {
         let call = DriverCall::new(Call::MemAlloc, NOWHERE, 1, size);
         self.make(call, |device| device.malloc(size))
     }
@@ -259,7 +259,7 @@ impl<D: Device, W: Watch> Device for Watched<D, W> {
         self.make(DriverCall::new(Call::MemFree, at, 1, 0), |device| device.free(at));
     }
 
-    fn reserve(&mut self, size: Bytes) -> Result<DevicePtr, DeviceError> {
+    fn reserve(&mut self, size: Bytes) -> Result<DevicePtr> {
         let call = DriverCall::new(Call::AddressReserve, NOWHERE, 0, size);
         self.make(call, |device| device.reserve(size))
     }
@@ -269,7 +269,7 @@ impl<D: Device, W: Watch> Device for Watched<D, W> {
         self.make(call, |device| device.unreserve(at, size));
     }
 
-    fn create(&mut self, size: Bytes) -> Result<HandleId, DeviceError> {
+    fn create(&mut self, size: Bytes) -> Result<HandleId> {
         let call = DriverCall::new(Call::Create, NOWHERE, 1, size);
         self.make(call, |device| device.create(size))
     }
@@ -279,12 +279,12 @@ impl<D: Device, W: Watch> Device for Watched<D, W> {
         self.make(DriverCall { handles: &[handle], ..call }, |device| device.release(handle));
     }
 
-    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<(), DeviceError> {
+    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<()> {
         let call = DriverCall::new(Call::Map, at, handles.len() as u64, 0);
         self.make(DriverCall { handles, ..call }, |device| device.map(at, handles))
     }
 
-    fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<(), DeviceError> {
+    fn set_access(&mut self, at: DevicePtr, size: Bytes) -> Result<()> {
         let call = DriverCall::new(Call::SetAccess, at, 0, size);
         self.make(call, |device| device.set_access(at, size))
     }
@@ -299,7 +299,7 @@ impl<D: Device, W: Watch> Device for Watched<D, W> {
         size: Bytes,
         count: usize,
         handles: &mut Vec<HandleId>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<()> {
         if !W::ROWS {
             return (0..count).try_for_each(|_| self.create(size).map(|id| handles.push(id)));
         }
@@ -328,12 +328,7 @@ impl<D: Device, W: Watch> Device for Watched<D, W> {
         }
     }
 
-    fn set_access_each(
-        &mut self,
-        at: DevicePtr,
-        size: Bytes,
-        count: usize,
-    ) -> Result<(), DeviceError> {
+    fn set_access_each(&mut self, at: DevicePtr, size: Bytes, count: usize) -> Result<()> {
         let is_row = |book: &Book| book.are_side_by_side(at, size, count);
         if !W::ROWS || !self.book.as_ref().is_none_or(is_row) {
             let mut each = (0..count as u64).map(|number| at.offset(number * size));

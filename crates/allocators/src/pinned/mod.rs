@@ -127,7 +127,6 @@ pub struct Pinned {
 
 impl Pinned {
     /// Nothing pinned yet.
-    #[must_use]
     pub fn new(conf: PinnedConf, version: TorchVersion) -> Self {
         let zero = Stat::default();
         Self {
@@ -146,7 +145,6 @@ impl Pinned {
     }
 
     /// Every request pinned as it is, and unpinned when its streams are through.
-    #[must_use]
     pub fn exact() -> Self {
         let conf = PinnedConf { max_rounded: 0, max_cached: 0, ..PinnedConf::default() };
         Self::new(conf, TorchVersion::NEWEST)
@@ -216,19 +214,16 @@ impl Pinned {
     }
 
     /// Bytes of a block.
-    #[must_use]
     pub fn size(&self, block: PinnedBlock) -> Bytes {
         self.blocks[block as usize].size
     }
 
     /// Calls that pin or unpin memory, and bytes that the driver holds pinned, in whole pages.
-    #[must_use]
     pub fn driver(&self) -> (Stat, Stat) {
         (self.driver_calls, self.driver_bytes)
     }
 
     /// PyTorch's counters.
-    #[must_use]
     pub fn stats(&self) -> PinnedStats {
         let mut stats = PinnedStats {
             allocations: self.allocations,

@@ -128,7 +128,6 @@ impl AllocConf {
 
     /// As [`AllocConf::parse`], for a text that PyTorch has accepted: what we do not understand is left out, and the
     /// first of it is named.
-    #[must_use]
     pub fn parse_known(text: &str, version: TorchVersion) -> (Self, Option<ConfError>) {
         let compact: String = text.chars().filter(|c| !c.is_whitespace()).collect();
         let all = Self::parse(text, version);
@@ -197,7 +196,6 @@ impl AllocConf {
 
     /// Divisions of the power of two for a request of `size` bytes: slot floor(log2 size) - 20, clamped to the table.
     #[inline]
-    #[must_use]
     pub fn divisions_for(&self, size: Bytes) -> u32 {
         let log2 = size.max(1).ilog2();
         self.roundup_power2_divisions[log2.saturating_sub(20).min(15) as usize]

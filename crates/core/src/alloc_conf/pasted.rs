@@ -13,7 +13,6 @@ const NAMES: [&str; 3] =
 /// assert_eq!(pasted("PYTORCH_CUDA_ALLOC_CONF=a:1 python train.py"), "a:1");
 /// assert_eq!(pasted("a:1"), "a:1");
 /// ```
-#[must_use]
 pub fn pasted(text: &str) -> &str {
     let found = NAMES.iter().find_map(|name| text.split_once(name).map(|(_, after)| after));
     let Some(after) = found else { return unquoted(text.trim()) };

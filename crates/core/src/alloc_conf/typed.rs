@@ -34,7 +34,6 @@ impl TypedConf {
     }
 
     /// What it means where the version does not matter.
-    #[must_use]
     pub fn meaning(&self) -> &AllocConf {
         &self.meaning
     }

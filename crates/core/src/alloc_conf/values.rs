@@ -14,7 +14,6 @@ pub enum Reserve {
 
 impl Reserve {
     /// In bytes, on a device of `total` bytes.
-    #[must_use]
     pub fn bytes(self, total: Bytes) -> Bytes {
         match self {
             Self::Share(share) => (share * total as f64) as Bytes,

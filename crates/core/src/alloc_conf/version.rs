@@ -16,13 +16,11 @@ impl TorchVersion {
     pub const NEWEST: Self = Self { major: 2, minor: 15 };
 
     /// The environment variable from which this version reads its settings without a warning.
-    #[must_use]
     pub fn alloc_conf_name(self) -> &'static str {
         if self.is_at_least(10) { "PYTORCH_ALLOC_CONF" } else { "PYTORCH_CUDA_ALLOC_CONF" }
     }
 
     /// Whether this is 2.`minor` or later.
-    #[must_use]
     pub fn is_at_least(self, minor: u16) -> bool {
         self >= Self { major: 2, minor }
     }

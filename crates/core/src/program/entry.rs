@@ -42,7 +42,6 @@ impl Action {
     ];
 
     /// PyTorch's name of the action.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Alloc => "alloc",
@@ -58,7 +57,6 @@ impl Action {
     }
 
     /// The action with PyTorch's name `name`, if it is one of ours.
-    #[must_use]
     pub fn from_name(name: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|action| action.name().as_bytes() == name)
     }

@@ -66,7 +66,6 @@ impl Layout {
     }
 
     /// Whether nothing was held.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }

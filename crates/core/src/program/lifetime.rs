@@ -23,7 +23,6 @@ pub struct Lifetime {
 }
 
 /// The lifetime of every request of a trace, in their order. Requests that failed in the recording hold nothing.
-#[must_use]
 pub fn lifetimes(trace: &Trace) -> Vec<Lifetime> {
     let mut lifetimes: Vec<Lifetime> = Vec::new();
     let mut steps: Vec<usize> = trace.steps.iter().map(|step| step.start).collect();

@@ -43,21 +43,18 @@ pub fn live(trace: &Trace) -> impl Iterator<Item = LiveBytes> {
 }
 
 /// The first event of a range after which most bytes are live, and what is live then; `None` of an empty range.
-#[must_use]
 pub fn most_live(trace: &Trace, range: Range<usize>) -> Option<(usize, LiveBytes)> {
     let states = live(trace).enumerate().take(range.end).skip(range.start);
     states.reduce(|most, state| if state.1.bytes > most.1.bytes { state } else { most })
 }
 
 /// The peak of live bytes, or 0.
-#[must_use]
 pub fn peak_live_bytes(trace: &Trace) -> Bytes {
     most_live(trace, 0..trace.events.len()).map_or(0, |(_, live)| live.bytes)
 }
 
 /// The least memory that any allocator needs. What is pending does not count: an allocator that runs short can wait for
 /// the stream. What was refused counts, since the program asked for it.
-#[must_use]
 pub fn least_memory(trace: &Trace) -> Bytes {
     // What was given back before the recording began follows behind what was live then.
     let states = live(trace).zip(&trace.events).skip(trace.start_events.saturating_sub(1));

@@ -16,7 +16,6 @@ impl Trace {
     ///
     /// # Panics
     /// If there would be more than 2^32 allocations.
-    #[must_use]
     pub fn repeated(&self, rounds: u32) -> Self {
         let allocs = self.allocs.checked_mul(rounds).expect("at most 2^32 allocations");
         let round = self.closed();

@@ -21,7 +21,6 @@ pub struct SplitMix64(u64);
 
 impl SplitMix64 {
     /// Every seed is as good as any other.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -78,7 +77,6 @@ pub struct Script {
 
 impl Script {
     /// A trace of these operations in which everything is given back in the end.
-    #[must_use]
     pub fn trace_of(ops: &[Op]) -> Trace {
         let mut script = Self::default();
         ops.iter().for_each(|&op| script.apply(op));
@@ -137,7 +135,6 @@ impl Script {
     }
 
     /// Gives everything back, and ends the trace.
-    #[must_use]
     pub fn finish(mut self) -> Trace {
         while !self.pending.is_empty() {
             self.apply(Op::FreeCompleted(0));
@@ -155,19 +152,16 @@ impl Script {
     }
 
     /// Events so far.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.trace.events.len()
     }
 
     /// Whether there are no events yet.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.trace.events.is_empty()
     }
 
     /// Live allocations, those with a free under way not counted.
-    #[must_use]
     pub fn held(&self) -> usize {
         self.held.len()
     }
@@ -210,7 +204,6 @@ impl Program {
     pub const ALL: [Self; 3] = [Self::Training, Self::Churn, Self::Adversarial];
 
     /// Its name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Training => "training",
@@ -220,7 +213,6 @@ impl Program {
     }
 
     /// A trace of at least `events` events. The same seed makes the same trace.
-    #[must_use]
     pub fn generate(self, seed: u64, events: usize) -> Trace {
         let mut random = SplitMix64::new(seed);
         match self {

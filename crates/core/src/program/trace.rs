@@ -75,20 +75,17 @@ pub struct Trace {
 
 impl Trace {
     /// Requests in the trace, those that failed in the recording included.
-    #[must_use]
     pub fn requests(&self) -> u64 {
         let is_request = |e: &&Event| matches!(e.kind, EventKind::Malloc | EventKind::Attempt);
         self.events.iter().filter(is_request).count() as u64
     }
 
     /// The first request that failed in the recording.
-    #[must_use]
     pub fn first_failure(&self) -> Option<usize> {
         self.events.iter().position(|event| event.kind == EventKind::Attempt)
     }
 
     /// Number of the call stack of the request that event number `event` is, or is the free of.
-    #[must_use]
     pub fn stack_of(&self, event: usize) -> u32 {
         let Some(&Event { kind, alloc, .. }) = self.events.get(event) else {
             return Entry::NO_STACK;
@@ -104,13 +101,11 @@ impl Trace {
     }
 
     /// Number of the step that event number `event` lies in, from 1, and of the unfinished one behind the last.
-    #[must_use]
     pub fn step_at(&self, event: usize) -> usize {
         self.steps.partition_point(|step| step.end <= event) + 1
     }
 
     /// Time between the first and the last event in microseconds; 0 if the file has no times.
-    #[must_use]
     pub fn span_us(&self) -> u64 {
         self.times_us.last().copied().unwrap_or(0)
     }

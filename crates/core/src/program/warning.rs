@@ -42,7 +42,6 @@ pub enum WarningKind {
 
 impl WarningKind {
     /// What was assumed, and what to do about it.
-    #[must_use]
     pub const fn explanation(self) -> &'static str {
         match self {
             Self::UnknownFree => {

@@ -4,7 +4,7 @@ use ::csv::StringRecord;
 
 use super::{BYTE_ORDER_MARK, REMEDY};
 use crate::error::excerpt;
-use crate::{Position, TraceError};
+use crate::{Position, Result, TraceError};
 
 /// Characters that separate the cells of a row in somebody's tables.
 const SEPARATORS: [u8; 3] = [b',', b';', b'\t'];
@@ -52,7 +52,7 @@ pub(super) struct Columns {
 
 impl Columns {
     /// Reads the header.
-    pub(super) fn new(header: &StringRecord) -> Result<Self, TraceError> {
+    pub(super) fn new(header: &StringRecord) -> Result<Self> {
         let names = names(header);
         let at = |name: &str| names.iter().position(|column| column == name);
         let is_by_hand = at("action").is_none();

@@ -19,7 +19,7 @@ use rustc_hash::FxHashMap;
 use super::cells::number;
 use crate::torch::{RawBlock, RawSegment, Snapshot};
 use crate::writer::VIRTUAL;
-use crate::{Annotation, BlockState, Entry, TraceError};
+use crate::{Annotation, BlockState, Entry, Result};
 
 pub(super) const SETTING: &str = "setting";
 pub(super) const ANNOTATIONS: [&str; 2] = ["annotation_end", "annotation_start"];
@@ -95,7 +95,7 @@ impl Facts {
     }
 
     /// Hands on the last segment, free up to its end behind its last block.
-    pub(super) fn finish(&mut self, snapshot: &mut Snapshot) -> Result<(), TraceError> {
+    pub(super) fn finish(&mut self, snapshot: &mut Snapshot) -> Result<()> {
         let Some((mut segment, end)) = self.segment.take() else { return Ok(()) };
         let last = segment.blocks.last().map(|block| (block.address.unwrap_or(0), block.size));
         let used = last.map_or(segment.address.unwrap_or(0), |(at, size)| at.saturating_add(size));

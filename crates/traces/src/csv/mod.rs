@@ -37,7 +37,7 @@ use ::csv::{ReaderBuilder, StringRecord, Trim};
 
 use super::options::LoadOptions;
 use super::torch::Snapshot;
-use super::{Position, Records, TraceError};
+use super::{Position, Records, Result, TraceError};
 pub(super) use cells::number;
 use columns::{Columns, is_ours};
 pub(super) use columns::{names, separator};
@@ -64,11 +64,7 @@ pub(super) fn rows(bytes: &[u8], separator: u8) -> ::csv::Reader<&[u8]> {
 ///
 /// # Errors
 /// Names the line, and what is wrong in it.
-pub(super) fn read(
-    bytes: &[u8],
-    options: &LoadOptions,
-    room: Bytes,
-) -> Result<Vec<Records>, TraceError> {
+pub(super) fn read(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<Vec<Records>> {
     let mut reader = rows(bytes, separator(bytes, is_ours).unwrap_or(b','));
     let columns = Columns::new(reader.headers().map_err(|error| damaged(&error))?)?;
     let mut sheet = Sheet::new(columns, Snapshot::new(options.torch_version, room));

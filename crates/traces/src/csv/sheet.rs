@@ -7,7 +7,7 @@ use super::cells::{number, pool_id};
 use super::columns::Columns;
 use super::facts::{Fact, Facts};
 use crate::torch::{RawAction, RawEntry, Snapshot};
-use crate::{Action, Entry, Records, TraceError, Warning, WarningKind};
+use crate::{Action, Entry, Records, Result, Warning, WarningKind};
 use gmlake_core::units::parse_size;
 
 /// A file half read.
@@ -78,7 +78,7 @@ impl Sheet {
     }
 
     /// Everything that the table says.
-    pub(super) fn finish(mut self) -> Result<Vec<Records>, TraceError> {
+    pub(super) fn finish(mut self) -> Result<Vec<Records>> {
         self.facts.finish(&mut self.snapshot)?;
         let mut records = self.snapshot.finish()?;
         if let Some(first) = records.first_mut() {

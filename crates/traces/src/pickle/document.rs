@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::super::error::excerpt;
-use super::super::{Position, TraceError};
+use super::super::{Position, Result, TraceError};
 use super::value::{Dict, Heap, Map, Sequence, Value, text};
 
 /// A finished pickle.
@@ -61,11 +61,7 @@ impl<'a> Document<'a> {
         Self { bytes, heap, want_stacks }
     }
 
-    pub(super) fn list(
-        &self,
-        value: Value,
-        place: &Place,
-    ) -> Result<impl Iterator<Item = Value>, TraceError> {
+    pub(super) fn list(&self, value: Value, place: &Place) -> Result<impl Iterator<Item = Value>> {
         let sequence = self.sequence(value).ok_or_else(|| self.expected("a list", value, place))?;
         if sequence.frames_left_out {
             return Err(self.wrong(place, "is a list of stack frames"));
@@ -80,7 +76,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    pub(super) fn map(&self, value: Value, place: &Place) -> Result<Map, TraceError> {
+    pub(super) fn map(&self, value: Value, place: &Place) -> Result<Map> {
         let dict = match value {
             Value::Dict(dict) => self.heap.dicts[dict as usize],
             Value::Entry(entry) => Dict::Entry(entry),
@@ -99,12 +95,7 @@ impl<'a> Document<'a> {
         self.heap.get(self.bytes, map, key.as_bytes()).filter(|&value| value != Value::None)
     }
 
-    pub(super) fn whole(
-        &self,
-        map: Map,
-        key: &str,
-        place: &Place,
-    ) -> Result<Option<u64>, TraceError> {
+    pub(super) fn whole(&self, map: Map, key: &str, place: &Place) -> Result<Option<u64>> {
         let Some(value) = self.field(map, key) else { return Ok(None) };
         let number = match key {
             "addr" | "address" => value.address(self.bytes),
@@ -115,12 +106,7 @@ impl<'a> Document<'a> {
         number.map(Some).ok_or_else(wrong)
     }
 
-    pub(super) fn string(
-        &self,
-        map: Map,
-        key: &str,
-        place: &Place,
-    ) -> Result<Option<&'a [u8]>, TraceError> {
+    pub(super) fn string(&self, map: Map, key: &str, place: &Place) -> Result<Option<&'a [u8]>> {
         let Some(value) = self.field(map, key) else { return Ok(None) };
         let wrong = || self.wrong_kind("a string", value, &place.key(key), map.at);
         text(self.bytes, value).map(Some).ok_or_else(wrong)

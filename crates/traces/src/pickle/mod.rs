@@ -47,7 +47,7 @@ use room::Room;
 
 use super::options::LoadOptions;
 use super::torch::Snapshot;
-use super::{Position, Records, TraceError, several};
+use super::{Position, Records, Result, TraceError, several};
 use gmlake_core::units::{Bytes, MIB};
 
 /// The number that torch.save wrote first before it wrote zip archives, as a pickle of its own.
@@ -61,11 +61,7 @@ const AGAIN: &str =
 ///
 /// # Errors
 /// If the bytes are no pickle of protocol 2 to 5, need more than plain data, or are no snapshot.
-pub(super) fn read(
-    bytes: &[u8],
-    options: &LoadOptions,
-    room: Bytes,
-) -> Result<Vec<Records>, TraceError> {
+pub(super) fn read(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<Vec<Records>> {
     if bytes.starts_with(TORCH_SAVE) {
         let problem = "a file of torch.save in its old form";
         return Err(TraceError::new(Position::File, problem, AGAIN));
@@ -101,12 +97,7 @@ pub(super) fn read(
 }
 
 /// Reads snapshot number `number` of the file, from 1 on.
-fn chosen(
-    bytes: &[u8],
-    options: &LoadOptions,
-    room: Bytes,
-    number: usize,
-) -> Result<Vec<Records>, TraceError> {
+fn chosen(bytes: &[u8], options: &LoadOptions, room: Bytes, number: usize) -> Result<Vec<Records>> {
     let (mut begin, mut before) = (0, 0);
     while bytes[begin..].iter().any(|&byte| byte != 0) {
         let read = match one(&bytes[begin..], options, room, Some(number - 1 - before)) {
@@ -134,12 +125,7 @@ struct One {
 }
 
 /// Reads the pickle that begins here. `place`: which of the snapshots in it; `None`: the only one.
-fn one(
-    bytes: &[u8],
-    options: &LoadOptions,
-    room: Bytes,
-    place: Option<usize>,
-) -> Result<One, TraceError> {
+fn one(bytes: &[u8], options: &LoadOptions, room: Bytes, place: Option<usize>) -> Result<One> {
     let mut machine = Machine::new(bytes, options.stacks, Room::new(room));
     let root = match start(&mut machine, bytes, options.stacks, Room::new(room)) {
         Ok(root) => root,
@@ -158,7 +144,7 @@ fn one(
 }
 
 /// What is wrong with the beginning of a pickle that has more than these bytes, if anything is.
-pub(super) fn check_beginning(bytes: &[u8], options: &LoadOptions) -> Result<(), TraceError> {
+pub(super) fn check_beginning(bytes: &[u8], options: &LoadOptions) -> Result<()> {
     let room = Room::new(BEGINNING);
     let mut machine = Machine::new(bytes, options.stacks, room);
     match start(&mut machine, bytes, options.stacks, room) {
@@ -189,7 +175,7 @@ fn records(
     bytes: &[u8],
     options: &LoadOptions,
     (open, place): (Option<Open>, Option<usize>),
-) -> Result<(Vec<Records>, usize), TraceError> {
+) -> Result<(Vec<Records>, usize)> {
     let numbers = std::mem::take(&mut machine.numbers);
     let heap = machine.into_heap();
     let mut snapshot =

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use rustc_hash::FxHashMap;
 
 use super::super::torch::Snapshot;
-use super::super::{Entry, TraceError};
+use super::super::{Entry, Result};
 use super::document::{Document, MAX_NAME, Place};
 use super::value::{Map, Value, text};
 use gmlake_core::units::Bytes;
@@ -34,7 +34,7 @@ impl Document<'_> {
         known: &mut StackNumbers,
         place: &Place,
         out: &mut Snapshot,
-    ) -> Result<u32, TraceError> {
+    ) -> Result<u32> {
         if !self.want_stacks || list == Entry::NO_STACK {
             return Ok(Entry::NO_STACK);
         }
@@ -55,7 +55,7 @@ impl Document<'_> {
         known: &mut StackNumbers,
         place: &Place,
         out: &mut Snapshot,
-    ) -> Result<u32, TraceError> {
+    ) -> Result<u32> {
         // PyTorch 2.0 kept the stack in the block's `history`, the newest first.
         let old = || self.field(self.latest_of_history(block)?, "frames");
         let frames = self.field(block, "frames").filter(|frames| !self.is_empty(*frames));
@@ -81,7 +81,7 @@ impl Document<'_> {
         known: &mut StackNumbers,
         place: &Place,
         out: &mut Snapshot,
-    ) -> Result<u32, TraceError> {
+    ) -> Result<u32> {
         if let Some(&number) = known.lists.get(&list) {
             return Ok(number);
         }
@@ -108,14 +108,14 @@ impl Document<'_> {
         known: &mut StackNumbers,
         place: &Place,
         out: &mut Snapshot,
-    ) -> Result<u32, TraceError> {
+    ) -> Result<u32> {
         if let Some(whole) = text(self.bytes, item) {
             let whole = String::from_utf8_lossy(&whole[..whole.len().min(MAX_NAME)]);
             out.spend(whole.len() as Bytes)?;
             return Ok(out.stacks.frame_of_text(&whole));
         }
         let map = self.map(item, place)?;
-        let part = |key| -> Result<_, TraceError> {
+        let part = |key| -> Result<_> {
             let text = self.string(map, key, place)?.unwrap_or(b"?");
             Ok(String::from_utf8_lossy(&text[..text.len().min(MAX_NAME)]))
         };

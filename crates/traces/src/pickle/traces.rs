@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use super::super::TraceError;
+use super::super::Result;
 use super::super::torch::{RawAction, RawEntry, Snapshot};
 use super::document::{Document, Place};
 use super::stacks::StackNumbers;
@@ -37,7 +37,7 @@ impl Document<'_> {
         place: &Place,
         stacks: &mut StackNumbers,
         out: &mut Snapshot,
-    ) -> Result<(), TraceError> {
+    ) -> Result<()> {
         let traces: Vec<Value> = self.list(value, place)?.collect();
         if u32::try_from(traces.len()).is_err() {
             return Err(self.wrong(place, "has a device too many"));
@@ -82,7 +82,7 @@ impl Document<'_> {
         place: &Place,
         stacks: &mut StackNumbers,
         out: &mut Snapshot,
-    ) -> Result<(), TraceError> {
+    ) -> Result<()> {
         let mut entries = std::mem::take(&mut self.heap.entries);
         entries.truncate(whole.last().map_or(0, |last| last.range.end));
         for (device, Whole { range, odd }) in whole.iter().enumerate() {
@@ -114,7 +114,7 @@ impl Document<'_> {
         place: &Place,
         stacks: &mut StackNumbers,
         out: &mut Snapshot,
-    ) -> Result<(), TraceError> {
+    ) -> Result<()> {
         for (device, &trace) in traces.iter().enumerate() {
             let (place, device) = (place.index(device), device as u32);
             for (index, item) in self.list(trace, &place)?.enumerate() {
@@ -142,7 +142,7 @@ impl Document<'_> {
         list: Value,
         stacks: &mut StackNumbers,
         out: &mut Snapshot,
-    ) -> Result<(), TraceError> {
+    ) -> Result<()> {
         self.take_each(&[list], &Place::ROOT, stacks, out)
     }
 

@@ -6,7 +6,7 @@
 use super::super::settings::{RawSettings, TEXT_KEYS};
 use super::super::torch::{FOREIGN, RawAction, RawBlock, RawSegment, Snapshot, block_state};
 use super::super::writer::VIRTUAL;
-use super::super::{Annotation, Position, TraceError};
+use super::super::{Annotation, Position, Result, TraceError};
 use super::containers::Open;
 use super::document::{Document, MAX_NAME, Place, REMEDY, position};
 use super::stacks::StackNumbers;
@@ -21,7 +21,7 @@ const MOST_KEYS: usize = 256;
 
 impl Document<'_> {
     /// Hands every part of the document to `out`.
-    pub(super) fn snapshot(&mut self, root: Value, out: &mut Snapshot) -> Result<(), TraceError> {
+    pub(super) fn snapshot(&mut self, root: Value, out: &mut Snapshot) -> Result<()> {
         let place = Place::ROOT;
         let mut stacks = StackNumbers::default();
         if let Value::List(_) | Value::Tuple(_) = root {
@@ -121,7 +121,7 @@ impl Document<'_> {
         (device, at): (u32, usize),
         place: &Place,
         out: &mut Snapshot,
-    ) -> Result<(), TraceError> {
+    ) -> Result<()> {
         let map = self.map(item, place)?;
         let action = self.string(map, "action", place)?;
         let action = action.ok_or_else(|| self.wrong_at(place, map.at, "has no \"action\""))?;
@@ -145,7 +145,7 @@ impl Document<'_> {
         place: &Place,
         stacks: &mut StackNumbers,
         out: &mut Snapshot,
-    ) -> Result<(), TraceError> {
+    ) -> Result<()> {
         out.has_segments = true;
         for (index, item) in self.list(value, place)?.enumerate() {
             let place = place.index(index);
@@ -181,7 +181,7 @@ impl Document<'_> {
         place: &Place,
         stacks: &mut StackNumbers,
         out: &mut Snapshot,
-    ) -> Result<Vec<RawBlock>, TraceError> {
+    ) -> Result<Vec<RawBlock>> {
         let place = place.key("blocks");
         let Some(value) = self.field(segment, "blocks") else {
             return Err(self.wrong_at(&place, segment.at, "is missing"));
@@ -219,12 +219,7 @@ impl Document<'_> {
         Some(self.heap.maps[first as usize])
     }
 
-    fn annotations(
-        &self,
-        value: Value,
-        place: &Place,
-        out: &mut Snapshot,
-    ) -> Result<(), TraceError> {
+    fn annotations(&self, value: Value, place: &Place, out: &mut Snapshot) -> Result<()> {
         for (index, item) in self.list(value, place)?.enumerate() {
             let place = place.index(index);
             let map = self.map(item, &place)?;
@@ -243,12 +238,7 @@ impl Document<'_> {
         Ok(())
     }
 
-    fn settings(
-        &self,
-        value: Value,
-        place: &Place,
-        out: &mut Snapshot,
-    ) -> Result<RawSettings, TraceError> {
+    fn settings(&self, value: Value, place: &Place, out: &mut Snapshot) -> Result<RawSettings> {
         if let Some(conf) = text(self.bytes, value) {
             let text = Some(String::from_utf8_lossy(conf).into_owned());
             return Ok(RawSettings { text, ..RawSettings::default() });

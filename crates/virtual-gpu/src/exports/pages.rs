@@ -22,7 +22,6 @@ fn whole_pages(at: u64, bytes: u64) -> Range<u64> {
 }
 
 /// Whether a range lies in private memory of this process with no file behind it.
-#[must_use]
 pub fn is_anonymous(at: u64, bytes: u64) -> bool {
     let Ok(maps) = fs::read_to_string("/proc/self/maps") else { return false };
     let mut next = at;
@@ -55,7 +54,6 @@ fn mapping(line: &str) -> Option<(Range<u64>, bool)> {
 ///
 /// # Safety
 /// The range can be read, and is anonymous.
-#[must_use]
 pub unsafe fn is_zero(at: u64, bytes: u64) -> bool {
     let pages = whole_pages(at, bytes);
     let edges = [at..pages.start.min(at + bytes), pages.end.max(pages.start)..at + bytes];

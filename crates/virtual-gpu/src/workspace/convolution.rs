@@ -56,7 +56,6 @@ impl Convolution {
     /// Of 3,356 convolutions set aside for the check (random ones and layers of known models), 80 % were within 2 MiB
     /// of cuDNN's answer before `is_unaligned`, `reads_colours` and `wide_groups`, which were found on the layers of
     /// twelve models (batches of 32, 48, 128 and 256). Tensors of 2 GiB and more, which cuDNN splits: 54 % of 726.
-    #[must_use]
     pub fn by_rule(&self) -> u64 {
         if self.input.len() < 3 || self.weight.len() < 3 || self.groups() == 0 {
             return 0;

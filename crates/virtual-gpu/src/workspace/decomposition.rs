@@ -54,7 +54,6 @@ const WIDE: Curve = &[
 ];
 
 /// Bytes of a workspace, and the ends between which it lies; `name` is the function that asks, `arguments` are its.
-#[must_use]
 pub fn decomposition(name: &str, arguments: &[u64]) -> (Bytes, Bytes, Bytes) {
     let at = |place: usize| arguments.get(place).copied().unwrap_or(0).min(1 << 20);
     let wide = width(name, arguments);

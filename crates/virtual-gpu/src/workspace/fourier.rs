@@ -25,7 +25,6 @@ impl Fourier {
     /// Of 193 plans on an H100, by which convolutions and primes were chosen, 165 are within 1 % or 16 KiB, 145 in
     /// the same block of 512 bytes (`examples/predict/drawn_operations.py 1 150`, `examples/jobs/libraries.py`). Most
     /// others take a copy where the rule has none.
-    #[must_use]
     pub fn workspace(&self) -> u64 {
         let Some((&last, outer)) = self.sizes.split_last() else { return 0 };
         let lines = outer.iter().product::<u64>();
@@ -61,7 +60,6 @@ impl Fourier {
     }
 
     /// Bytes of one copy of the complex data.
-    #[must_use]
     pub fn copy(&self) -> u64 {
         let Some((&last, outer)) = self.sizes.split_last() else { return 0 };
         let half = if self.real { last / 2 + 1 } else { last };
@@ -69,7 +67,6 @@ impl Fourier {
     }
 
     /// Whether all lengths are products of 2, 3, 5 and 7, for which there are kernels.
-    #[must_use]
     pub fn is_smooth(&self) -> bool {
         self.sizes.iter().all(|&size| largest_prime(size) <= 7)
     }

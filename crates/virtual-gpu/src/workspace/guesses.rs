@@ -26,7 +26,6 @@ pub enum Subject {
 
 impl Subject {
     /// Its line, if it can be measured.
-    #[must_use]
     pub fn line(&self) -> Option<String> {
         match self {
             Self::Convolution(asked) => Some(Question::Convolution.line(asked)),
@@ -84,13 +83,11 @@ impl Guesses {
     }
 
     /// Whether there are none, so that nobody need ask.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
     /// How many guesses there are of each kind but convolutions, whose layers are counted elsewhere.
-    #[must_use]
     pub fn counts(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
         for guess in self.all.iter().filter(|guess| guess.what != CONVOLUTIONS) {
@@ -107,7 +104,6 @@ impl Guesses {
     }
 
     /// When each was used: microseconds, and the number of its row.
-    #[must_use]
     pub fn runs(&self) -> &[(u64, usize)] {
         &self.runs
     }

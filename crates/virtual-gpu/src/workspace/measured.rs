@@ -53,13 +53,11 @@ static LAYERS: LazyLock<FxHashMap<Layer, Points>> = LazyLock::new(|| parsed(TABL
 
 impl Convolution {
     /// Bytes of workspace: what was measured, or else what the rule says.
-    #[must_use]
     pub fn workspace(&self) -> u64 {
         self.measured().unwrap_or_else(|| self.by_rule())
     }
 
     /// What the bytes rest on.
-    #[must_use]
     pub fn basis(&self) -> Basis {
         let batch = self.input.first().unwrap_or(&0);
         let all = if self.is_float16 { &BATCHES_OF_FLOAT16[..] } else { &BATCHES };
@@ -90,7 +88,6 @@ impl Convolution {
 }
 
 /// The units between two points: on a line where they grow with the pixels, within a fifth; else the nearer's.
-#[must_use]
 pub fn difference(points: &[Point], pixels: u64) -> Option<i64> {
     let after = points.partition_point(|point| point.0 < pixels);
     let (x1, y1) = *points.get(after)?;
@@ -142,7 +139,6 @@ pub struct Layer {
 
 impl Layer {
     /// The layer of a convolution, if it has sizes and one of the kinds.
-    #[must_use]
     pub fn of(convolution: &Convolution) -> Option<Self> {
         let (going_in, coming_out) = (pixels(&convolution.input), pixels(&convolution.output));
         if coming_out == 0 || convolution.weight.len().min(convolution.input.len()) < 3 {

@@ -42,7 +42,6 @@ pub const DROPOUT_STATES: u64 = 6_488_064;
 /// Bytes for batch normalization of 32 bits with channels last: forwards or backwards, by the bytes of its tensor; and
 /// the ends between which all of 314 measured lie. The rule is their middle. In the usual layout none are needed, and
 /// 16 bits go another way.
-#[must_use]
 pub const fn batch_norm(is_forward: bool, tensor: u64) -> (u64, (u64, u64)) {
     let parts = if is_forward { 27 } else { 40 };
     (tensor / parts + 1024, (512, tensor / 3 + 8192))
@@ -50,7 +49,6 @@ pub const fn batch_norm(is_forward: bool, tensor: u64) -> (u64, (u64, u64)) {
 
 /// Bytes for cuDNN's CTC loss: steps, sequences, letters of the alphabet, and the longest sequence of labels, where the
 /// function that asks is told. Equal for all 161 that were measured.
-#[must_use]
 pub fn ctc_loss(steps: u64, batch: u64, alphabet: u64, longest: Option<u64>) -> u64 {
     const LONGEST: u64 = 255;
     let labels = longest.unwrap_or(LONGEST);

@@ -30,7 +30,6 @@ pub enum Question {
 
 impl Question {
     /// The first column of its lines.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Convolution => "convolution",
@@ -44,7 +43,6 @@ impl Question {
     }
 
     /// The line: the kind, and what identifies the question.
-    #[must_use]
     pub fn line(self, arguments: impl Display) -> String {
         format!("{},{arguments}", self.name())
     }
@@ -63,7 +61,6 @@ impl Display for Pairs<'_> {
 }
 
 /// Sizes as a line has them: joined by `x`.
-#[must_use]
 pub fn joined<T: ToString>(sizes: &[T]) -> String {
     sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")
 }

@@ -71,7 +71,6 @@ impl Recurrent {
     }
 
     /// Bytes that all weights and biases take. Exact.
-    #[must_use]
     pub fn weights(&self) -> u64 {
         let (gates, _) = self.cell.counts();
         let projection = if self.output == self.hidden { 0 } else { self.output * self.hidden };
@@ -95,7 +94,6 @@ impl Recurrent {
 
     /// A matrix of a layer: first one of each gate for what it reads, then one of each for the state before, then the
     /// projection, if there is one.
-    #[must_use]
     pub fn matrix(&self, layer: u64, which: u64) -> Option<Part> {
         let (gates, _) = self.cell.counts();
         let (below, hidden, output) = (self.below(layer), self.hidden, self.output);
@@ -113,7 +111,6 @@ impl Recurrent {
     }
 
     /// A bias of a layer, in the order of the matrices. All biases lie behind all matrices.
-    #[must_use]
     pub fn bias(&self, layer: u64, which: u64) -> Option<Part> {
         let (gates, _) = self.cell.counts();
         let (all, rows) = (self.layers * self.ways(), self.hidden);
@@ -124,7 +121,6 @@ impl Recurrent {
 
     /// Bytes kept from the way forwards to the way back. Exact for all 117 that were measured. What may be dropped has
     /// its bits also for steps that sequences do not have: so it was in six recorded calls.
-    #[must_use]
     pub fn reserve(&self) -> u64 {
         let (_, kept) = self.cell.counts();
         let between = self.layers.saturating_sub(1);
@@ -140,7 +136,6 @@ impl Recurrent {
     /// padded. An estimate, chosen on the answers of `examples/predict/recurrent.py` with another seed. Of 1,133 random
     /// networks drawn after that, half are within 11 % and nine in ten within 51 %: LSTM that run both ways are mostly
     /// exact, those that run one way within 8 to 12 %, and inputs wider than the hidden features are the worst.
-    #[must_use]
     pub fn workspace(&self) -> u64 {
         let step = self.hidden * self.ways() * self.element;
         let states = match self.cell {

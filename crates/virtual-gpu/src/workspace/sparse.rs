@@ -14,19 +14,16 @@ pub struct Sparse {
 impl Sparse {
     /// Bytes for a product with a dense matrix, which lies row by row or column by column. Of 28 measured, 27 are in
     /// the same block of 512 bytes.
-    #[must_use]
     pub fn dense_product(&self, by_rows: bool) -> u64 {
         if by_rows { self.nonzero / 3 + 11 } else { self.nonzero / 64 + 10 }
     }
 
     /// Bytes for a product with a vector.
-    #[must_use]
     pub fn vector_product(&self) -> u64 {
         self.nonzero / 390 + 23
     }
 
     /// Bytes for the estimate, the first step of a product with a sparse matrix. Within 2 KB of all ten measured.
-    #[must_use]
     pub fn estimate(&self) -> u64 {
         12 * self.nonzero + 1079
     }
@@ -39,13 +36,11 @@ impl Sparse {
 
     /// Bytes for the second step. Where values do lie at random, within 4 % of eight measured; two small ones
     /// need 10 % more.
-    #[must_use]
     pub fn sparse_product(&self, with: &Self) -> u64 {
         24 * self.products(with)
     }
 
     /// Values of a product, if those of the factors lie at random.
-    #[must_use]
     pub fn times(&self, with: &Self) -> u64 {
         let places = self.rows as f64 * with.columns as f64;
         let share = -(-(self.products(with) as f64) / places.max(1.0)).exp_m1();
@@ -53,7 +48,6 @@ impl Sparse {
     }
 
     /// Values of a sum, if those of both lie at random.
-    #[must_use]
     pub fn plus(&self, other: &Self) -> u64 {
         let places = (self.rows as f64 * self.columns as f64).max(1.0);
         let shared = self.nonzero as f64 * other.nonzero as f64 / places;
@@ -62,7 +56,6 @@ impl Sparse {
 }
 
 /// Bytes for a sum of two sparse matrices of this many rows. Exact for all seven measured.
-#[must_use]
 pub fn sparse_sum(rows: u64) -> u64 {
     512 + rows / 32_768 * 128
 }

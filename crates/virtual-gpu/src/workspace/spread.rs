@@ -17,7 +17,6 @@ const NONE: (u8, u8) = (0, 0);
 
 impl Convolution {
     /// The spread of a convolution whose best guess is `bytes`.
-    #[must_use]
     pub fn spread(&self, basis: Basis, bytes: Bytes) -> Spread {
         let tensors = [&self.input, &self.weight, &self.output];
         let tensors = tensors.map(|sizes| self.bytes_of(sizes)).iter().sum::<Bytes>();
@@ -58,7 +57,6 @@ impl Recurrent {
     /// The spread of a network, by 2,682 that were measured on an H100 (`examples/predict/recurrent.py`). Those that
     /// run one way take 0.6 to 2.5 times the rule, one in eight less than 0.95 and three in ten more than 1.1. Those
     /// that run both ways take no less. It holds all of 170 that were drawn later (`drawn_operations.py`).
-    #[must_use]
     pub fn spread(&self, bytes: Bytes) -> Spread {
         let least = if self.both_ways { bytes - bytes / 500 } else { bytes / 10 * 6 };
         let most = if self.cell == Cell::Plain { bytes * 3 } else { bytes / 2 * 5 };
@@ -70,7 +68,6 @@ impl Fourier {
     /// The spread of a transform, by 193 on an H100. Where the rule has nothing, one in four takes one copy of the data
     /// or two; where all lengths are products of small primes, one in ten of 64 bits does, and none of 32. One in ten
     /// takes nothing where the rule has a copy.
-    #[must_use]
     pub fn spread(&self, bytes: Bytes) -> Spread {
         let copy = self.copy();
         match (bytes, self.is_smooth()) {

@@ -73,7 +73,6 @@ impl Workspaces {
     }
 
     /// Bytes for a line, if it was measured.
-    #[must_use]
     pub fn get(&self, line: &str) -> Option<Bytes> {
         self.bytes.get(line).copied()
     }

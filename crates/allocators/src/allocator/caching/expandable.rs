@@ -14,7 +14,7 @@ use super::sizes::SMALL_SEGMENT;
 use super::{Caching, Wanted};
 use crate::allocator::free_index::{Cursor, FreeIndex};
 use crate::allocator::{NIL, SlabIndex};
-use crate::device::{Device, DeviceError, DevicePtr, HandleId};
+use crate::device::{Device, DeviceError, DevicePtr, HandleId, Result};
 use gmlake_core::units::{Bytes, round_up};
 
 /// A range of addresses, and the pages that are mapped in it.
@@ -32,12 +32,7 @@ pub struct Reservation {
 
 impl Reservation {
     /// Creates and maps the pages of a range; all of them or none.
-    pub fn map(
-        &mut self,
-        device: &mut dyn Device,
-        at: u64,
-        size: Bytes,
-    ) -> Result<(), DeviceError> {
+    pub fn map(&mut self, device: &mut dyn Device, at: u64, size: Bytes) -> Result<()> {
         let handles = device.create_for_use(DevicePtr(at), size, self.page)?;
         let first = self.page_of(at);
         let end = first + handles.len();
@@ -106,7 +101,7 @@ impl Caching {
         &mut self,
         device: &mut dyn Device,
         wanted: Wanted,
-    ) -> Result<Option<SlabIndex>, DeviceError> {
+    ) -> Result<Option<SlabIndex>> {
         let mut block = match self.room_to_grow(wanted) {
             Some(block) => block,
             None => match self.reserve(device, wanted) {
@@ -170,11 +165,7 @@ impl Caching {
     }
 
     /// A new reservation, as one unmapped block.
-    fn reserve(
-        &mut self,
-        device: &mut dyn Device,
-        wanted: Wanted,
-    ) -> Result<SlabIndex, DeviceError> {
+    fn reserve(&mut self, device: &mut dyn Device, wanted: Wanted) -> Result<SlabIndex> {
         let is_small = self.pools[usize::from(wanted.pool)].is_small;
         let page = if is_small { SMALL_SEGMENT } else { self.conf.large_segment_size };
         let length = self.reservation_length(page);
@@ -206,7 +197,7 @@ impl Caching {
         device: &mut dyn Device,
         index: SlabIndex,
         size: Bytes,
-    ) -> Result<Option<SlabIndex>, DeviceError> {
+    ) -> Result<Option<SlabIndex>> {
         let block = self.blocks[index];
         let reservation = &mut self.reservations[block.reservation];
         let size = round_up(size, reservation.page);

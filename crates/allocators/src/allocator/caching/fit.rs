@@ -6,7 +6,6 @@ use gmlake_core::units::Bytes;
 
 impl Caching {
     /// Whether a free block would serve the request.
-    #[must_use]
     pub fn would_fit(&self, request: Request) -> bool {
         let wanted = self.wanted(request);
         self.pools.len() > usize::from(wanted.pool) && self.search(wanted).is_some()

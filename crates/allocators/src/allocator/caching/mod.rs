@@ -43,7 +43,7 @@ use super::{
     AllocError, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, Counter,
     Environment, Ledger, NIL, Request, Slab, SlabIndex, Usage,
 };
-use crate::device::{Device, DeviceError, DevicePtr};
+use crate::device::{Device, DeviceError, DevicePtr, Result};
 use gmlake_core::alloc_conf::{AllocConf, TorchVersion};
 use gmlake_core::program::{Layout, PoolId, StreamId};
 use gmlake_core::units::Bytes;
@@ -86,7 +86,6 @@ struct Wanted {
 
 impl Caching {
     /// An allocator that holds nothing, with PyTorch's settings `environment.conf`.
-    #[must_use]
     pub fn new(environment: &Environment) -> Self {
         let mut new = Self {
             conf: environment.conf.clone(),
@@ -113,7 +112,6 @@ impl Caching {
     }
 
     /// The block size for a request of `size` bytes.
-    #[must_use]
     pub fn round(&self, size: Bytes) -> Bytes {
         round_request(size, &self.conf)
     }
@@ -124,13 +122,11 @@ impl Caching {
     }
 
     /// Whether expandable segments are on.
-    #[must_use]
     pub fn is_expandable(&self) -> bool {
         self.conf.expandable_segments
     }
 
     /// The segment that would be asked from the device for a request of `size` bytes.
-    #[must_use]
     pub fn segment_for(&self, size: Bytes) -> Bytes {
         segment_size(self.round(size), &self.conf)
     }
@@ -417,7 +413,7 @@ impl Allocator for Caching {
         &mut self,
         device: &mut dyn Device,
         layout: &Layout,
-    ) -> Result<Option<Vec<BlockId>>, DeviceError> {
+    ) -> Result<Option<Vec<BlockId>>> {
         self.restore_layout(device, layout).map(Some)
     }
 

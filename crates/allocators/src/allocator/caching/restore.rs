@@ -5,7 +5,7 @@ use super::pool::pool_index;
 use super::sizes::SMALL_SEGMENT;
 use super::{Caching, expandable};
 use crate::allocator::{BlockId, NIL, SlabIndex};
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, Result};
 use gmlake_core::program::{BlockState as RecordedState, Layout, Segment, SegmentBlock};
 use gmlake_core::units::Bytes;
 
@@ -41,7 +41,7 @@ impl Caching {
         &mut self,
         device: &mut dyn Device,
         layout: &Layout,
-    ) -> Result<Vec<BlockId>, DeviceError> {
+    ) -> Result<Vec<BlockId>> {
         let mut active = Vec::new();
         for segment in layout.segments.iter().filter(|segment| !segment.is_expandable) {
             let base = device.malloc(segment.size)?;
@@ -67,7 +67,7 @@ impl Caching {
         device: &mut dyn Device,
         recorded_base: u64,
         ranges: &[&Segment],
-    ) -> Result<Vec<(u64, BlockId)>, DeviceError> {
+    ) -> Result<Vec<(u64, BlockId)>> {
         let Some(first) = ranges.first() else { return Ok(Vec::new()) };
         let page = if first.is_small { SMALL_SEGMENT } else { self.conf.large_segment_size };
         let length = self.reservation_length(page);
@@ -130,7 +130,6 @@ impl Caching {
     }
 
     /// All memory held, as PyTorch's snapshot would list it under `segments`.
-    #[must_use]
     pub fn segments(&self) -> Vec<Segment> {
         let mut segments: Vec<Segment> = Vec::new();
         for index in self.blocks.by_address() {

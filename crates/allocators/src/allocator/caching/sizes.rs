@@ -18,7 +18,6 @@ pub const ROUND_LARGE: Bytes = 2 * MIB;
 
 /// The block size that a request of `size` bytes is rounded to.
 #[inline]
-#[must_use]
 pub fn round_request(size: Bytes, conf: &AllocConf) -> Bytes {
     if size < MIN_BLOCK {
         return MIN_BLOCK;
@@ -43,7 +42,6 @@ fn round_to_division(size: Bytes, divisions: Bytes) -> Bytes {
 
 /// The segment that is asked from the device for a rounded request.
 #[inline]
-#[must_use]
 pub fn segment_size(rounded: Bytes, conf: &AllocConf) -> Bytes {
     match rounded {
         0..=SMALL_MAX => SMALL_SEGMENT,

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::device::{Device, DeviceError, DevicePtr, HandleId};
+use crate::device::{Device, DevicePtr, HandleId, Result};
 use gmlake_core::units::{Bytes, MIB};
 
 /// Bytes of a chunk.
@@ -65,7 +65,7 @@ impl Chunks {
         base: DevicePtr,
         missing: &[u64],
         idle: &[u64],
-    ) -> Result<(), DeviceError> {
+    ) -> Result<()> {
         let mut handles = Vec::new();
         let created = device.create_each(CHUNK, missing.len() - idle.len(), &mut handles);
         created.inspect_err(|_| device.release_each(&handles))?;

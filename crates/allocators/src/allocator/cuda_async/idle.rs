@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::chunks::{CHUNK, Chunks};
 use super::ranges::{Range, Ranges};
-use crate::device::{Device, DeviceError, DevicePtr};
+use crate::device::{Device, DeviceError, DevicePtr, Result};
 use gmlake_core::units::Bytes;
 
 /// Free ranges of the pool.
@@ -74,7 +74,7 @@ impl Idle {
         device: &mut dyn Device,
         base: DevicePtr,
         size: Bytes,
-    ) -> Result<u64, DeviceError> {
+    ) -> Result<u64> {
         let short = DeviceError::OutOfMemory { requested: size, free: device.memory_info().free };
         let range = self.ranges.best(size, |_| true).ok_or(short)?;
         let missing: Vec<_> = self.chunks.missing(range.at, size).collect();

@@ -22,7 +22,7 @@
 
 use super::pool::{Free, Place, Policy};
 use super::{Counter, NIL};
-use crate::device::{Device, DeviceError, DevicePtr, Fence};
+use crate::device::{Device, DeviceError, DevicePtr, Fence, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, round_up};
 
@@ -103,7 +103,7 @@ pub(super) struct CudaAsync {
 
 impl CudaAsync {
     /// The first address, reserved with the first request.
-    fn base(&mut self, device: &mut dyn Device) -> Result<DevicePtr, DeviceError> {
+    fn base(&mut self, device: &mut dyn Device) -> Result<DevicePtr> {
         if let Some(base) = self.base {
             return Ok(base);
         }
@@ -122,12 +122,7 @@ impl CudaAsync {
         })
     }
 
-    fn search(
-        &mut self,
-        device: &mut dyn Device,
-        size: Bytes,
-        stream: StreamId,
-    ) -> Result<u64, DeviceError> {
+    fn search(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<u64> {
         let base = self.base(device)?;
         let own = self.list_of(stream);
         if let Some(range) = self.queued[own].ranges.best(size, |_| true) {
@@ -174,12 +169,7 @@ impl Policy for CudaAsync {
         round_up(size, UNIT)
     }
 
-    fn take(
-        &mut self,
-        device: &mut dyn Device,
-        size: Bytes,
-        stream: StreamId,
-    ) -> Result<Place, DeviceError> {
+    fn take(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<Place> {
         let offset = self.search(device, size, stream)?;
         let at = self.segment(DevicePtr(0)).offset(offset);
         Ok(Place { at, size, key: NIL })

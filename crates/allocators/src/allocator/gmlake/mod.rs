@@ -55,7 +55,7 @@ use super::vm_pool::{Front, PBlock, Place, VmPool};
 use super::{
     AllocError, Allocation, Allocator, BlockId, BlockView, Counter, Request, SlabIndex, Usage,
 };
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceError, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, round_up};
 
@@ -85,7 +85,6 @@ pub struct Gmlake {
 
 impl Gmlake {
     /// An allocator that holds nothing, and may come to hold `memory_limit` bytes.
-    #[must_use]
     pub fn new(options: GmlakeOptions, memory_limit: Bytes) -> Self {
         Self {
             front: Front::new(VmPool::new(options.chunk, options.merge)),
@@ -108,7 +107,7 @@ impl Gmlake {
         device: &mut dyn Device,
         stream: StreamId,
         chunks: u32,
-    ) -> Result<Place, DeviceError> {
+    ) -> Result<Place> {
         let limit = self.chunks(self.options.fragment_limit);
         match self.best_fit(device, stream, chunks, limit) {
             Err(DeviceError::OutOfMemory { .. }) => {}
@@ -133,7 +132,7 @@ impl Gmlake {
         stream: StreamId,
         chunks: u32,
         limit: u32,
-    ) -> Result<Place, DeviceError> {
+    ) -> Result<Place> {
         if let Some(place) = self.exact_match(stream, chunks) {
             return Ok(place);
         }
@@ -194,11 +193,7 @@ impl Gmlake {
 
     /// S3, and the end of S4: stitches the candidates, of which the last may be cut.
     #[cold]
-    fn stitch_candidates(
-        &mut self,
-        device: &mut dyn Device,
-        chunks: u32,
-    ) -> Result<Place, DeviceError> {
+    fn stitch_candidates(&mut self, device: &mut dyn Device, chunks: u32) -> Result<Place> {
         let last = self.candidates[self.candidates.len() - 1];
         let whole = *self.front.pool.block(last);
         let sblock = self.front.pool.stitch(device, &self.candidates, chunks)?;
@@ -218,7 +213,7 @@ impl Gmlake {
         stream: StreamId,
         chunks: u32,
         missing: u32,
-    ) -> Result<Place, DeviceError> {
+    ) -> Result<Place> {
         let size = self.front.pool.bytes(missing);
         if self.front.live.usage().reserved + size > self.memory_limit {
             let free = device.memory_info().free;
@@ -241,7 +236,7 @@ impl Gmlake {
         device: &mut dyn Device,
         stream: StreamId,
         size: Bytes,
-    ) -> Result<Place, DeviceError> {
+    ) -> Result<Place> {
         match self.front.malloc_small(device, size, stream) {
             Err(DeviceError::OutOfMemory { .. }) => {}
             other => return other,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::device::{Device, DeviceError, DevicePtr};
+use crate::device::{Device, DevicePtr, Result};
 use gmlake_core::units::{Bytes, GIB};
 
 /// Addresses that are reserved at a time: address space costs nothing, so that the second one is rarely needed.
@@ -19,11 +19,7 @@ pub(super) struct Addresses {
 
 impl Addresses {
     /// Addresses for `size` bytes: the end of the last reservation, if there is room.
-    pub(super) fn place(
-        &mut self,
-        device: &mut dyn Device,
-        size: Bytes,
-    ) -> Result<DevicePtr, DeviceError> {
+    pub(super) fn place(&mut self, device: &mut dyn Device, size: Bytes) -> Result<DevicePtr> {
         if let Some((&at, _)) = self.gaps.iter().rev().find(|&(_, &room)| room >= size) {
             return Ok(at);
         }

@@ -20,7 +20,7 @@ use super::addresses::Addresses;
 use super::streams::{Gate, Users, note_use};
 use crate::allocator::free_index::FreeIndex;
 use crate::allocator::{NIL, Slab, SlabIndex};
-use crate::device::{Device, DeviceError, DevicePtr, GRANULE, HandleId};
+use crate::device::{Device, DevicePtr, GRANULE, HandleId, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::Bytes;
 
@@ -117,7 +117,7 @@ impl Arena {
         device: &mut dyn Device,
         at: DevicePtr,
         (amount, each): (Bytes, Bytes),
-    ) -> Result<(), DeviceError> {
+    ) -> Result<()> {
         let made = device.create_for_use(at, amount, each)?;
         self.addresses.take(at, amount);
         let begins = (0..amount).step_by(each as usize);

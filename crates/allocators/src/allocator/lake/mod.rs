@@ -58,7 +58,7 @@ use super::small_pool::{SMALL_SEGMENT, SmallPool, round_small};
 use super::{
     AllocError, Allocation, Allocator, BlockId, BlockView, Counter, NIL, Request, SlabIndex, Usage,
 };
-use crate::device::{Device, DeviceError, DevicePtr, GRANULE};
+use crate::device::{Device, DeviceError, DevicePtr, GRANULE, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, KIB, round_up};
 
@@ -111,7 +111,6 @@ pub struct Lake {
 
 impl Lake {
     /// An allocator that holds nothing, and may come to hold `limit` bytes.
-    #[must_use]
     pub fn new(options: LakeOptions, limit: Bytes) -> Self {
         Self { policy: Policy::new(options, limit), ..Self::default() }
     }
@@ -121,7 +120,7 @@ impl Lake {
         &mut self,
         device: &mut dyn Device,
         asked: Asked,
-    ) -> Result<(DevicePtr, Place), DeviceError> {
+    ) -> Result<(DevicePtr, Place)> {
         let repeats = self.policy.repeats();
         let again = if repeats { self.place_again(asked) } else { None };
         let placement = match again {
@@ -157,11 +156,7 @@ impl Lake {
     }
 
     /// Any place; if the device has no more memory, all that is idle is given back first.
-    fn place_or_give_back(
-        &mut self,
-        device: &mut dyn Device,
-        asked: Asked,
-    ) -> Result<Placement, DeviceError> {
+    fn place_or_give_back(&mut self, device: &mut dyn Device, asked: Asked) -> Result<Placement> {
         match self.place(device, asked) {
             Err(DeviceError::OutOfMemory { .. }) => {
                 self.policy.is_short = true;
@@ -173,7 +168,7 @@ impl Lake {
     }
 
     #[inline]
-    fn place(&mut self, device: &mut dyn Device, asked: Asked) -> Result<Placement, DeviceError> {
+    fn place(&mut self, device: &mut dyn Device, asked: Asked) -> Result<Placement> {
         if let Some(placement) = self.fit(asked.size, self.streams.gate(asked.stream, false)) {
             return Ok(placement);
         }
@@ -201,7 +196,7 @@ impl Lake {
         &mut self,
         device: &mut dyn Device,
         Asked { stream, size }: Asked,
-    ) -> Result<Option<Placement>, DeviceError> {
+    ) -> Result<Option<Placement>> {
         let left = self.policy.left_in_budget(self.live.usage().reserved);
         if left == 0 {
             return Ok(None);
@@ -230,7 +225,7 @@ impl Lake {
         device: &mut dyn Device,
         at: DevicePtr,
         (amount, size): (Bytes, Bytes),
-    ) -> Result<(), DeviceError> {
+    ) -> Result<()> {
         let allowed = self.policy.left(self.live.usage().reserved);
         let free = device.memory_info().free.min(allowed);
         if amount > free {
@@ -255,11 +250,7 @@ impl Lake {
 
     /// A place put together of what is free, and of new memory if that is too little.
     #[cold]
-    fn place_stitched(
-        &mut self,
-        device: &mut dyn Device,
-        asked: Asked,
-    ) -> Result<Placement, DeviceError> {
+    fn place_stitched(&mut self, device: &mut dyn Device, asked: Asked) -> Result<Placement> {
         let mut recipe = Recipe::of(&self.arena, asked.size, self.widest(asked.stream));
         if recipe.size < asked.size {
             let missing = round_up(asked.size - recipe.size, GRANULE);
@@ -305,11 +296,7 @@ impl Lake {
 
     /// A block in a slab.
     #[inline]
-    fn malloc_tiny(
-        &mut self,
-        device: &mut dyn Device,
-        asked: Asked,
-    ) -> Result<(DevicePtr, Place), DeviceError> {
+    fn malloc_tiny(&mut self, device: &mut dyn Device, asked: Asked) -> Result<(DevicePtr, Place)> {
         if let Some(block) = self.small.malloc(asked.size, asked.stream) {
             return Ok((self.small.block(block).at, Place::Small(block)));
         }
@@ -322,7 +309,7 @@ impl Lake {
 
     /// One more slab, wherever it fits.
     #[cold]
-    fn add_slab(&mut self, device: &mut dyn Device, stream: StreamId) -> Result<(), DeviceError> {
+    fn add_slab(&mut self, device: &mut dyn Device, stream: StreamId) -> Result<()> {
         let slab = Asked { stream, size: SMALL_SEGMENT };
         let placement = self.place_or_give_back(device, slab)?;
         let room = self.occupy(device, slab, &placement);

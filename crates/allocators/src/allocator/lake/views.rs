@@ -19,7 +19,7 @@ use super::addresses::Addresses;
 use super::arena::{Arena, Span};
 use super::streams::{Gate, Streams, Users, note_use};
 use crate::allocator::{NIL, Slab, SlabIndex};
-use crate::device::{Device, DeviceError, DevicePtr};
+use crate::device::{Device, DevicePtr, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::Bytes;
 
@@ -259,7 +259,7 @@ impl Views {
         arena: &mut Arena,
         Recipe { handles, begin, .. }: &Recipe,
         size: Bytes,
-    ) -> Result<Placement, DeviceError> {
+    ) -> Result<Placement> {
         if let [handle] = handles[..] {
             let start = arena.handles[handle].span.start + begin;
             return Ok(Placement::in_arena(start..start + size));
@@ -273,7 +273,7 @@ impl Views {
         device: &mut dyn Device,
         arena: &mut Arena,
         handles: &[SlabIndex],
-    ) -> Result<SlabIndex, DeviceError> {
+    ) -> Result<SlabIndex> {
         let (mut slots, mut size) = (Vec::with_capacity(handles.len()), 0);
         for &handle in handles {
             slots.push(Slot { handle, offset: size });

@@ -24,7 +24,7 @@ use self::plan::{Plan, plan};
 use super::last_users::LastUsers;
 use super::pool::{Free, Place, Policy};
 use super::{Counter, NIL, OptionError, OptionSpec, Options};
-use crate::device::{Device, DeviceError, DevicePtr};
+use crate::device::{Device, DeviceError, DevicePtr, Result};
 use gmlake_core::program::{Lifetime, StreamId};
 use gmlake_core::units::{Bytes, round_up};
 
@@ -78,7 +78,7 @@ impl Offline {
     }
 
     /// The region. If the device has no room for it, there is no plan.
-    fn region(&mut self, device: &mut dyn Device) -> Result<Option<DevicePtr>, DeviceError> {
+    fn region(&mut self, device: &mut dyn Device) -> Result<Option<DevicePtr>> {
         if self.region.is_none() {
             match device.malloc(self.plan.height) {
                 Ok(at) => self.region = Some(at),
@@ -90,11 +90,7 @@ impl Offline {
     }
 
     /// Where the plan has the present request, if it is in the plan and nothing is there.
-    fn planned(
-        &mut self,
-        device: &mut dyn Device,
-        size: Bytes,
-    ) -> Result<Option<DevicePtr>, DeviceError> {
+    fn planned(&mut self, device: &mut dyn Device, size: Bytes) -> Result<Option<DevicePtr>> {
         let offset = self.requests.checked_sub(1).and_then(|number| self.plan.places.get(number));
         let Some(offset) = offset.copied().flatten() else { return Ok(None) };
         let Some(region) = self.region(device)? else { return Ok(None) };
@@ -118,12 +114,7 @@ impl Policy for Offline {
         self.requests += 1;
     }
 
-    fn take(
-        &mut self,
-        device: &mut dyn Device,
-        size: Bytes,
-        stream: StreamId,
-    ) -> Result<Place, DeviceError> {
+    fn take(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<Place> {
         if let Some(at) = self.planned(device, size)? {
             self.users.take(device, (at, size), stream);
             self.taken.insert(at.0, size);

@@ -27,7 +27,7 @@ pub(super) use v1::PaddleV1;
 pub(super) use v2::PaddleV2;
 
 use super::pool::Free;
-use crate::device::{Device, DeviceError, DevicePtr, GRANULE};
+use crate::device::{Device, DeviceError, DevicePtr, GRANULE, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, MIB, round_up};
 
@@ -58,7 +58,7 @@ impl<B: Default> Arena<B> {
         (stream, is_small): (StreamId, bool),
         times: u64,
         grain: Bytes,
-    ) -> Result<Self, DeviceError> {
+    ) -> Result<Self> {
         let total = device.memory_info().total.min(LARGEST);
         let size = round_up((total * times).max(GRANULE), grain);
         let at = device.reserve(size)?;
@@ -72,7 +72,7 @@ impl<B: Default> Arena<B> {
     }
 
     /// Addresses for `size` more bytes at the end.
-    fn room(&self, size: Bytes) -> Result<u64, DeviceError> {
+    fn room(&self, size: Bytes) -> Result<u64> {
         let end = self.end();
         let free = self.at.0 + self.size - end;
         if size > free {

@@ -10,7 +10,7 @@
 //!   handle    h0   -    -    h3   h4   h5   h1*  h2*       * moved: not again
 //! ```
 
-use crate::device::{Device, DeviceError, DevicePtr, HandleId};
+use crate::device::{Device, DeviceError, DevicePtr, HandleId, Result};
 use gmlake_core::units::Bytes;
 
 /// Memory is made accessible, and taken away from where it was, in pieces of this size.
@@ -71,7 +71,7 @@ impl Pages {
         &mut self,
         device: &mut dyn Device,
         span: Span,
-    ) -> Result<Result<(), Short>, DeviceError> {
+    ) -> Result<Result<(), Short>> {
         let mut handles = Vec::with_capacity(span.count);
         let made = create(device, span, &mut handles);
         if let Err(error) = made {
@@ -189,11 +189,7 @@ impl Pages {
 }
 
 /// Creates and maps handle after handle; those that are mapped are in `handles`, whatever comes.
-fn create(
-    device: &mut dyn Device,
-    span: Span,
-    handles: &mut Vec<HandleId>,
-) -> Result<(), DeviceError> {
+fn create(device: &mut dyn Device, span: Span, handles: &mut Vec<HandleId>) -> Result<()> {
     for number in span.first..span.first + span.count {
         let handle = device.create(span.page)?;
         device.map(span.at(number), &[handle]).inspect_err(|_| device.release(handle))?;

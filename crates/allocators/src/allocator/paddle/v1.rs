@@ -21,7 +21,7 @@
 use super::{Arena, Arenas, SMALL, UNIT};
 use crate::allocator::pool::{Free, Place, Policy};
 use crate::allocator::{Counter, NIL, OptionError, OptionSpec, Options};
-use crate::device::{Device, DeviceError, DevicePtr, GRANULE, HandleId};
+use crate::device::{Device, DevicePtr, GRANULE, HandleId, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, round_up};
 
@@ -56,12 +56,7 @@ impl PaddleV1 {
         Ok(Self { small, arenas: Arenas::new(), held: 0, growths: 0 })
     }
 
-    fn arena(
-        &mut self,
-        device: &mut dyn Device,
-        size: Bytes,
-        stream: StreamId,
-    ) -> Result<usize, DeviceError> {
+    fn arena(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<usize> {
         let is_small = size < self.small;
         if let Some(found) = self.arenas.find(stream, is_small) {
             return Ok(found);
@@ -71,12 +66,7 @@ impl PaddleV1 {
     }
 
     /// More memory at the end of an arena, so that its last block holds `size` bytes.
-    fn grow(
-        &mut self,
-        device: &mut dyn Device,
-        arena: usize,
-        size: Bytes,
-    ) -> Result<(), DeviceError> {
+    fn grow(&mut self, device: &mut dyn Device, arena: usize, size: Bytes) -> Result<()> {
         let arena = &mut self.arenas.list[arena];
         let bytes = round_up(size - arena.blocks.tail_free() + UNIT, GRANULE);
         let end = arena.room(bytes)?;
@@ -101,12 +91,7 @@ impl Policy for PaddleV1 {
         round_up(size, UNIT)
     }
 
-    fn take(
-        &mut self,
-        device: &mut dyn Device,
-        size: Bytes,
-        stream: StreamId,
-    ) -> Result<Place, DeviceError> {
+    fn take(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<Place> {
         let number = self.arena(device, size, stream)?;
         if self.arenas.list[number].blocks.best_fit(size).is_none() {
             self.grow(device, number, size)?;

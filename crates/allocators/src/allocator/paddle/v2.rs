@@ -32,7 +32,7 @@ use super::pages::{Pages, Short, Span};
 use super::{Arena, Arenas, SMALL, UNIT};
 use crate::allocator::pool::{Free, Place, Policy};
 use crate::allocator::{Counter, NIL, OptionError, OptionSpec, Options};
-use crate::device::{Device, DeviceError, DevicePtr, GRANULE};
+use crate::device::{Device, DeviceError, DevicePtr, GRANULE, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, round_up};
 
@@ -89,12 +89,7 @@ impl PaddleV2 {
         })
     }
 
-    fn arena(
-        &mut self,
-        device: &mut dyn Device,
-        size: Bytes,
-        stream: StreamId,
-    ) -> Result<usize, DeviceError> {
+    fn arena(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<usize> {
         let is_small = size < self.small;
         if let Some(found) = self.arenas.find(stream, is_small) {
             return Ok(found);
@@ -114,7 +109,7 @@ impl PaddleV2 {
         device: &mut dyn Device,
         (number, size): (usize, Bytes),
         short: Short,
-    ) -> Result<Attempt, DeviceError> {
+    ) -> Result<Attempt> {
         let page = self.page(number);
         let arena = &mut self.arenas.list[number];
         if !self.remaps || arena.is_small {
@@ -136,7 +131,7 @@ fn attempt(
     device: &mut dyn Device,
     page: Bytes,
     size: Bytes,
-) -> Result<Attempt, DeviceError> {
+) -> Result<Attempt> {
     if let Some((at, _)) = arena.blocks.best_fit(size) {
         arena.blocks.activate(at, size);
         return Ok(Ok(at));
@@ -166,7 +161,7 @@ fn back_hole(
     device: &mut dyn Device,
     page: Bytes,
     size: Bytes,
-) -> Result<Option<u64>, DeviceError> {
+) -> Result<Option<u64>> {
     let bytes = round_up(size, page);
     let mut holes = arena.blocks.holes_from(bytes);
     let is_vacant = |at: &u64| {
@@ -190,7 +185,7 @@ fn remap(
     page: Bytes,
     size: Bytes,
     short: Short,
-) -> Result<usize, DeviceError> {
+) -> Result<usize> {
     let count = short.wanted - short.created;
     settle(arena, device);
     let sources = sources(arena, page, count);
@@ -291,12 +286,7 @@ impl Policy for PaddleV2 {
         round_up(size, UNIT)
     }
 
-    fn take(
-        &mut self,
-        device: &mut dyn Device,
-        size: Bytes,
-        stream: StreamId,
-    ) -> Result<Place, DeviceError> {
+    fn take(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<Place> {
         let number = self.arena(device, size, stream)?;
         let page = self.page(number);
         let mut answer = attempt(&mut self.arenas.list[number], device, page, size)?;

@@ -40,7 +40,7 @@ use super::vm_pool::{Front, Place, VmPool};
 use super::{
     AllocError, Allocation, Allocator, BlockId, BlockView, Counter, Request, SlabIndex, Usage,
 };
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceError, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, MIB, round_up};
 
@@ -79,7 +79,6 @@ pub struct Released {
 
 impl Released {
     /// An allocator that holds nothing, and may come to hold `memory_limit` bytes.
-    #[must_use]
     pub fn new(options: ReleasedOptions, memory_limit: Bytes) -> Self {
         Self {
             front: Front::new(VmPool::new(CHUNK, true)),
@@ -103,7 +102,7 @@ impl Released {
         device: &mut dyn Device,
         stream: StreamId,
         chunks: u32,
-    ) -> Result<Place, DeviceError> {
+    ) -> Result<Place> {
         if let Some(place) = self.search(stream, chunks) {
             return Ok(place);
         }
@@ -149,7 +148,7 @@ impl Released {
         stream: StreamId,
         chunks: u32,
         attempt: u64,
-    ) -> Result<Option<Place>, DeviceError> {
+    ) -> Result<Option<Place>> {
         let size = self.front.pool.bytes(chunks);
         let is_allowed = attempt >= self.options.defrag_level && size >= self.options.frag_limit;
         if !self.options.is_on || !is_allowed || !self.collect_members(stream, chunks) {
@@ -185,11 +184,7 @@ impl Released {
     }
 
     /// Maps the collected members; short of address space, after each of three collections of sBlocks.
-    fn stitch(
-        &mut self,
-        device: &mut dyn Device,
-        chunks: u32,
-    ) -> Result<Option<SlabIndex>, DeviceError> {
+    fn stitch(&mut self, device: &mut dyn Device, chunks: u32) -> Result<Option<SlabIndex>> {
         for level in 0..3 {
             match self.front.pool.stitch(device, &self.members, chunks) {
                 Ok(sblock) => return Ok(Some(sblock)),
@@ -211,7 +206,7 @@ impl Released {
         device: &mut dyn Device,
         stream: StreamId,
         chunks: u32,
-    ) -> Result<Result<Place, DeviceError>, DeviceError> {
+    ) -> Result<Result<Place>> {
         let size = self.front.pool.bytes(chunks);
         let target = segment_size(size);
         let free = device.memory_info().free;
@@ -247,7 +242,7 @@ impl Released {
         stream: StreamId,
         size: Bytes,
         target: Bytes,
-    ) -> Result<SlabIndex, DeviceError> {
+    ) -> Result<SlabIndex> {
         for level in 0..3 {
             match self.grow_once(device, stream, size) {
                 Err(error @ DeviceError::OutOfMemory { .. }) => {
@@ -270,7 +265,7 @@ impl Released {
         device: &mut dyn Device,
         stream: StreamId,
         size: Bytes,
-    ) -> Result<SlabIndex, DeviceError> {
+    ) -> Result<SlabIndex> {
         let chunks = (size / CHUNK) as u32;
         let pool = &mut self.front.pool;
         let block = match self.options.is_on {
@@ -287,7 +282,7 @@ impl Released {
         device: &mut dyn Device,
         stream: StreamId,
         size: Bytes,
-    ) -> Result<Place, DeviceError> {
+    ) -> Result<Place> {
         match self.front.malloc_small(device, size, stream) {
             Err(DeviceError::OutOfMemory { .. }) => {}
             other => return other,

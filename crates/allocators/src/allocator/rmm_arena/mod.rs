@@ -16,7 +16,7 @@
 
 use super::pool::{Free, Place, Policy};
 use super::{Counter, NIL, OptionError, OptionSpec, Options};
-use crate::device::{Device, DeviceError, DevicePtr, GRANULE, HandleId};
+use crate::device::{Device, DeviceError, DevicePtr, GRANULE, HandleId, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, MIB, round_up};
 
@@ -80,7 +80,7 @@ impl RmmArena {
     }
 
     /// The range, which is reserved with the first request.
-    fn range(&mut self, device: &mut dyn Device) -> Result<Range, DeviceError> {
+    fn range(&mut self, device: &mut dyn Device) -> Result<Range> {
         if let Some(range) = self.range {
             return Ok(range);
         }
@@ -158,12 +158,7 @@ impl RmmArena {
     }
 
     /// Maps memory up to an address.
-    fn map_up_to(
-        &mut self,
-        device: &mut dyn Device,
-        range: Range,
-        end: u64,
-    ) -> Result<(), DeviceError> {
+    fn map_up_to(&mut self, device: &mut dyn Device, range: Range, end: u64) -> Result<()> {
         let (offset, needed) = (self.mapped(), round_up(end - range.at.0, GRANULE));
         if needed <= offset {
             return Ok(());
@@ -189,12 +184,7 @@ impl Policy for RmmArena {
         round_up(size, UNIT)
     }
 
-    fn take(
-        &mut self,
-        device: &mut dyn Device,
-        size: Bytes,
-        stream: StreamId,
-    ) -> Result<Place, DeviceError> {
+    fn take(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<Place> {
         let range = self.range(device)?;
         let mut found = self.find(size, stream);
         if found.is_none() {

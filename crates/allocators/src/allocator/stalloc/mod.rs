@@ -40,7 +40,7 @@ use super::{
     AllocError, Allocator, BlockId, BlockUse, Caching, Counter, Environment, NIL, OptionError,
     OptionSpec, Options, Request,
 };
-use crate::device::{Device, DeviceError, DevicePtr};
+use crate::device::{Device, DeviceError, DevicePtr, Result};
 use gmlake_core::alloc_conf::AllocConf;
 use gmlake_core::program::{Lifetime, PoolId, StreamId};
 use gmlake_core::units::{Bytes, round_up};
@@ -71,7 +71,7 @@ impl Small {
     }
 
     /// Holds as much again, or `first` bytes.
-    fn grow(&mut self, device: &mut dyn Device, first: Bytes) -> Result<(), DeviceError> {
+    fn grow(&mut self, device: &mut dyn Device, first: Bytes) -> Result<()> {
         let size = if self.regions.is_empty() { first } else { self.size() };
         let at = device.malloc(size)?;
         self.regions.push(Region { at, size });
@@ -162,7 +162,7 @@ impl StAlloc {
     }
 
     /// Gets the memory of the plan, with the first request of all.
-    fn begin(&mut self, device: &mut dyn Device) -> Result<(), DeviceError> {
+    fn begin(&mut self, device: &mut dyn Device) -> Result<()> {
         let Some(plan) = &self.plan else { return Ok(()) };
         if self.region.is_none() {
             let size = plan.size.max(UNIT);
@@ -229,7 +229,7 @@ impl StAlloc {
         }
     }
 
-    fn take_small(&mut self, device: &mut dyn Device) -> Result<DevicePtr, DeviceError> {
+    fn take_small(&mut self, device: &mut dyn Device) -> Result<DevicePtr> {
         if self.small.free.is_empty() {
             self.small.grow(device, UNIT)?;
         }
@@ -241,7 +241,7 @@ impl StAlloc {
         device: &mut dyn Device,
         size: Bytes,
         stream: StreamId,
-    ) -> Result<Place, DeviceError> {
+    ) -> Result<Place> {
         let request = Request { size, stream, pool: PoolId::DEFAULT };
         let given = self.caching.malloc(device, request).map_err(|error| match error {
             AllocError::OutOfMemory { requested, .. } => {
@@ -264,12 +264,7 @@ impl Policy for StAlloc {
         self.way = None;
     }
 
-    fn take(
-        &mut self,
-        device: &mut dyn Device,
-        size: Bytes,
-        stream: StreamId,
-    ) -> Result<Place, DeviceError> {
+    fn take(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<Place> {
         let way = match self.way.take() {
             Some(way) => way,
             None => self.choose(size),

@@ -5,7 +5,7 @@ use super::pblock::BlockState;
 use crate::allocator::live::{Live, LiveBlock};
 use crate::allocator::small_pool::{SMALL_SEGMENT, SmallBlock, SmallPool};
 use crate::allocator::{Allocation, BlockId, BlockKind, BlockUse, BlockView, Request, SlabIndex};
-use crate::device::{Device, DeviceError, DevicePtr};
+use crate::device::{Device, DevicePtr, Result};
 use gmlake_core::program::{PoolId, StreamId};
 use gmlake_core::units::Bytes;
 
@@ -48,7 +48,7 @@ impl Front {
         device: &mut dyn Device,
         size: Bytes,
         stream: StreamId,
-    ) -> Result<Place, DeviceError> {
+    ) -> Result<Place> {
         if let Some(index) = self.small.malloc(size, stream) {
             return Ok(Place::Small(index));
         }

@@ -5,7 +5,7 @@ use super::size_order::SizeKey;
 use super::watch::Watch;
 use super::{Extent, VmPool};
 use crate::allocator::SlabIndex;
-use crate::device::{Device, DeviceError, DevicePtr};
+use crate::device::{Device, DevicePtr, Result};
 use gmlake_core::program::StreamId;
 
 /// A stitched block.
@@ -99,7 +99,7 @@ impl VmPool {
         device: &mut dyn Device,
         members: &[SlabIndex],
         chunks: u32,
-    ) -> Result<SlabIndex, DeviceError> {
+    ) -> Result<SlabIndex> {
         let extents = self.extents_of(members, chunks);
         let at = self.map_alias(device, &extents)?;
         let stamp = members.iter().map(|&member| self.blocks[member].stamp).max().unwrap_or(0);

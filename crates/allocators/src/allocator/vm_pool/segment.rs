@@ -7,7 +7,7 @@ use super::pblock::{BlockState, PBlock};
 use super::watch::Occupancy;
 use super::{Extent, VmPool};
 use crate::allocator::SlabIndex;
-use crate::device::{Device, DeviceError, DevicePtr, HandleId};
+use crate::device::{Device, DevicePtr, HandleId, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::Bytes;
 
@@ -38,7 +38,7 @@ impl VmPool {
         device: &mut dyn Device,
         len: u32,
         stream: StreamId,
-    ) -> Result<SlabIndex, DeviceError> {
+    ) -> Result<SlabIndex> {
         let handles = self.create(device, len)?;
         match self.place(device, &[&handles]) {
             Ok(at) => Ok(self.add_segment(at, len, stream, handles)),
@@ -58,7 +58,7 @@ impl VmPool {
         device: &mut dyn Device,
         len: u32,
         stream: StreamId,
-    ) -> Result<SlabIndex, DeviceError> {
+    ) -> Result<SlabIndex> {
         let at = device.malloc(Bytes::from(len) * self.chunk)?;
         Ok(self.add_segment(at, len, stream, Vec::new()))
     }
@@ -91,7 +91,7 @@ impl VmPool {
         &mut self,
         device: &mut dyn Device,
         extents: &[Extent],
-    ) -> Result<DevicePtr, DeviceError> {
+    ) -> Result<DevicePtr> {
         let segments = std::mem::take(&mut self.segments);
         let handles = |extent: &Extent| {
             &segments[extent.segment].handles[extent.start as usize..extent.end() as usize]
@@ -115,7 +115,7 @@ impl VmPool {
         Bytes::from(chunks) * self.chunk
     }
 
-    fn create(&self, device: &mut dyn Device, len: u32) -> Result<Vec<HandleId>, DeviceError> {
+    fn create(&self, device: &mut dyn Device, len: u32) -> Result<Vec<HandleId>> {
         let mut handles = Vec::with_capacity(len as usize);
         match device.create_each(self.chunk, len as usize, &mut handles) {
             Ok(()) => Ok(handles),
@@ -127,11 +127,7 @@ impl VmPool {
     }
 
     /// Reserves a range and maps the runs of handles into it, one after the other.
-    fn place(
-        &mut self,
-        device: &mut dyn Device,
-        runs: &[&[HandleId]],
-    ) -> Result<DevicePtr, DeviceError> {
+    fn place(&mut self, device: &mut dyn Device, runs: &[&[HandleId]]) -> Result<DevicePtr> {
         let chunks: usize = runs.iter().map(|run| run.len()).sum();
         let size = chunks as Bytes * self.chunk;
         let base = device.reserve(size)?;
@@ -155,7 +151,7 @@ impl VmPool {
         base: DevicePtr,
         runs: &[&[HandleId]],
         mapped: &mut Bytes,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<()> {
         for run in runs {
             let at = base.offset(*mapped);
             device.map(at, run)?;

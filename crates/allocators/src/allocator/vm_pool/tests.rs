@@ -14,7 +14,7 @@ use crate::allocator::{
     Request, SlabIndex,
 };
 use crate::device::{
-    Device, DeviceError, DevicePtr, Faulty, GRANULE, HandleId, SimDevice, forward,
+    Device, DeviceError, DevicePtr, Faulty, GRANULE, HandleId, Result, SimDevice, forward,
 };
 use gmlake_core::program::{PoolId, StreamId};
 use gmlake_core::units::{Bytes, MIB};
@@ -43,7 +43,7 @@ impl<D: Device> Device for Mirror<D> {
         elapse
     );
 
-    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<(), DeviceError> {
+    fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<()> {
         self.device.map(at, handles)?;
         let places = handles.iter().zip(0..).map(|(&id, number)| (at.offset(number * GRANULE), id));
         self.mapped.extend(places);

@@ -71,7 +71,6 @@ pub struct DriverAddresses {
 
 impl DriverAddresses {
     /// All addresses below `top`.
-    #[must_use]
     pub fn new(top: u64) -> Self {
         Self {
             high: Side::down_from(top / STEP * STEP),
@@ -85,7 +84,6 @@ impl DriverAddresses {
     }
 
     /// All addresses below `top`, less those that a new context takes.
-    #[must_use]
     pub fn with_context(top: u64) -> Self {
         let mut addresses = Self::new(top);
         for (size, taken) in CONTEXT {
