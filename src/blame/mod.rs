@@ -210,7 +210,6 @@ impl Row {
     }
 }
 
-/// The moment of an event.
 fn moment(opened: &Opened, event: usize) -> Moment {
     Moment::of(&opened.trace, event)
 }

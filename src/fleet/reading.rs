@@ -67,7 +67,6 @@ pub(super) fn read(file: File) -> Result<(Arc<Vec<String>>, Vec<Record>)> {
     Ok((names, rows))
 }
 
-/// Rows of a file.
 pub(super) fn row_count(file: File) -> Result<u64> {
     let reader = SerializedFileReader::new(file).map_err(damaged)?;
     Ok(reader.metadata().file_metadata().num_rows().unsigned_abs())

@@ -69,7 +69,6 @@ pub(super) struct ErrorRow<'a> {
 /// A column: its name, kind, meaning, and a row's cell.
 pub(super) type Column<R> = (&'static str, Kind, &'static str, fn(&R) -> Value);
 
-/// The columns of `runs`.
 pub(super) fn runs<'a>() -> Vec<Column<RunRow<'a>>> {
     vec![
         ("file", Kind::Text, "path of the recording", |row| path(row.file)),
@@ -125,7 +124,6 @@ pub(super) fn runs<'a>() -> Vec<Column<RunRow<'a>>> {
     ]
 }
 
-/// The columns of `ranks`.
 pub(super) fn ranks<'a>() -> Vec<Column<RankRow<'a>>> {
     vec![
         ("file", Kind::Text, "path of the recording", |row| path(row.file)),
@@ -177,7 +175,6 @@ pub(super) fn ranks<'a>() -> Vec<Column<RankRow<'a>>> {
     ]
 }
 
-/// The columns of `steps`.
 pub(super) fn steps<'a>() -> Vec<Column<StepRow<'a>>> {
     vec![
         ("file", Kind::Text, "path of the recording", |row| path(row.run.file)),
@@ -196,7 +193,6 @@ pub(super) fn steps<'a>() -> Vec<Column<StepRow<'a>>> {
     ]
 }
 
-/// The columns of `errors`.
 pub(super) fn errors<'a>() -> Vec<Column<ErrorRow<'a>>> {
     vec![
         ("file", Kind::Text, "path of the recording", |row| path(row.file)),
@@ -205,7 +201,6 @@ pub(super) fn errors<'a>() -> Vec<Column<ErrorRow<'a>>> {
     ]
 }
 
-/// The cells of a row.
 pub(super) fn cells<R>(columns: &[Column<R>], row: &R) -> Vec<Value> {
     columns.iter().map(|(_, _, _, get)| get(row)).collect()
 }

@@ -32,7 +32,6 @@ impl Numbers {
         }
     }
 
-    /// As bytes.
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }

@@ -53,7 +53,6 @@ impl Lives {
 /// Blocks that are not in the page one by one.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 pub(super) struct LeftOut {
-    /// How many.
     pub(super) blocks: usize,
     /// They are all at most this large.
     pub(super) bytes: Bytes,

@@ -89,7 +89,6 @@ fn luminance((red, green, blue): Rgb) -> f64 {
     0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue)
 }
 
-/// The colour of a cause.
 pub(crate) const fn of_cause(cause: Cause) -> Colour {
     match cause {
         Cause::Rounding => both((154, 154, 154), (130, 130, 130)),

@@ -309,7 +309,6 @@ fn sorted(name: String, mut ranks: Vec<RankFile>) -> Result<Job, JobError> {
     Ok(Job { name, ranks })
 }
 
-/// All files as one job.
 fn one(files: &[PathBuf], place: &str) -> Result<Job, JobError> {
     let mut jobs = by_name(files)?;
     if jobs.len() == 1 {

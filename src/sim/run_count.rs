@@ -42,7 +42,6 @@ impl RunCount {
         self.planned.fetch_add(runs as u64, Ordering::Relaxed);
     }
 
-    /// One was made.
     pub(crate) fn made_one(&self) {
         self.made.fetch_add(1, Ordering::Relaxed);
     }

@@ -126,10 +126,7 @@ impl<'o> Scenario<'o> {
     }
 
     /// Of each segment that is wholly free at the peak, by its free block's address, the request that had it last.
-    /// Those that were not used since the run began are not there.
-    ///
-    /// # Errors
-    /// As [`Scenario::run`].
+    /// Those that were not used since the run began are not there. Errors: as [`Scenario::run`].
     pub(crate) fn left_behind(&self) -> Result<&FxHashMap<u64, usize>, RunError> {
         if self.known.left.get().is_none() {
             self.look_at(&mut self.stage()?, &[], &mut ())?;

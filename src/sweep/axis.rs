@@ -38,10 +38,7 @@ impl AxisError {
     }
 }
 
-/// Reads an axis.
-///
-/// # Errors
-/// If it is not `NAME=VALUES`, a range has no end, or there are far too many values.
+/// Reads an axis. Fails if it is not `NAME=VALUES`, a range has no end, or there are far too many values.
 pub(super) fn parse(text: &str) -> Result<Axis, AxisError> {
     let fail = |problem: &str| AxisError::new(text, problem);
     let usage = "write NAME=VALUE,... with NAME an allocator's option, such as \

@@ -19,10 +19,8 @@ pub(super) struct Unlimited {
 }
 
 impl Unlimited {
-    /// The result of a point on a device with so much memory that it need not be run.
-    ///
-    /// # Errors
-    /// If the run without a limit comes to no result.
+    /// The result of a point on a device with so much memory that it need not be run. Fails if the run without a limit
+    /// comes to no result.
     pub(super) fn answer(
         &self,
         opened: &Opened,

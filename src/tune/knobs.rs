@@ -2,7 +2,6 @@
 
 /// An option of PyTorch, and values to try; the default is to leave it out.
 pub(crate) struct Knob {
-    /// Its name.
     pub(crate) name: &'static str,
     /// Values far apart.
     pub(crate) coarse: &'static [&'static str],

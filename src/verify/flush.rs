@@ -26,7 +26,6 @@ use rustc_hash::FxHashMap;
 /// When the frees complete with which the entries of an operation begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Completion {
-    /// Before it.
     Before,
     /// In a flush: the program's or the malloc's, by what the model knows of the memory that was left.
     InFlush,

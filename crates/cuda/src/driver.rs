@@ -101,7 +101,6 @@ pub struct Kernel {
 unsafe impl Send for Kernel {}
 
 impl Kernel {
-    /// Its function.
     pub(super) fn function(self) -> sys::CUfunction {
         self.function
     }

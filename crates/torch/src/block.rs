@@ -36,7 +36,6 @@ pub(super) struct Freed {
     pub(super) held: Bytes,
     /// The stream that it was asked for on.
     pub(super) stream: StreamId,
-    /// The block.
     pub(super) block: BlockId,
     /// Whose it is.
     pub(super) owner: Owner,

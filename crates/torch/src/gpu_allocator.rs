@@ -21,7 +21,7 @@ use super::streams::Streams;
 use super::sums::Sums;
 use super::tallied::Tallied;
 use gmlake_allocators::allocator::{
-    AllocError, Allocation, Allocator, BlockId, Environment, Request, Usage,
+    AllocError, AllocResult, Allocation, Allocator, BlockId, Environment, Request, Usage,
 };
 use gmlake_allocators::device::{Device, Limited, Timed, Watched};
 use gmlake_core::alloc_conf::AllocConf;
@@ -295,7 +295,7 @@ impl GpuAllocator {
         &mut self.driver().device
     }
 
-    fn request(&mut self, owner: Owner, request: Request) -> Result<Allocation, AllocError> {
+    fn request(&mut self, owner: Owner, request: Request) -> AllocResult {
         self.on(owner, |allocator, device| allocator.malloc(device, request))
     }
 

@@ -87,7 +87,6 @@ impl GraphPools {
         places.filter_map(|(place, pool)| Some((Owner::Graph(place as u32), pool.as_ref()?)))
     }
 
-    /// The pool in this place.
     pub(super) fn at(&self, place: usize) -> Option<&GraphPool> {
         self.0.get(place)?.as_ref()
     }

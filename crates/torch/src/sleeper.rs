@@ -112,10 +112,8 @@ impl<D: Device> Sleeper<D> {
         }
     }
 
-    /// Gives a label memory again, where it was, and its contents to `fill`.
-    ///
-    /// # Errors
-    /// If there is not enough memory, or the driver fails; all sleep on.
+    /// Gives a label memory again, where it was, and its contents to `fill`. Fails if there is not enough memory, or
+    /// the driver fails; all sleep on.
     pub(super) fn wake(
         &mut self,
         label: Label,

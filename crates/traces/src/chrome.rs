@@ -28,10 +28,7 @@ use gmlake_core::units::Bytes;
 
 const EXPECTED: &str = "a trace that PyTorch's profiler exported is expected";
 
-/// Reads the memory events of a Chrome trace.
-///
-/// # Errors
-/// If the bytes are no JSON, or hold no memory events of a GPU.
+/// Reads the memory events of a Chrome trace. Fails if the bytes are no JSON, or hold no memory events of a GPU.
 pub(super) fn read(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<Vec<Records>> {
     let mut moments = Vec::new();
     let mut json = serde_json::Deserializer::from_slice(bytes);

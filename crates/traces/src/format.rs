@@ -104,10 +104,7 @@ impl TraceFormat {
         (self.read)(bytes, options, room)
     }
 
-    /// Looks at the beginning of a content that goes on.
-    ///
-    /// # Errors
-    /// If no content of this format begins so.
+    /// Looks at the beginning of a content that goes on. Fails if no content of this format begins so.
     pub(super) fn check_beginning(&self, bytes: &[u8], options: &LoadOptions) -> Result<()> {
         (self.check_beginning)(bytes, options)
     }

@@ -22,10 +22,7 @@ use gmlake_core::units::Bytes;
 pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 const EXPECTED: &str = "a file of json.dump(torch.cuda.memory._snapshot()) is expected";
 
-/// Reads a snapshot in JSON.
-///
-/// # Errors
-/// If the bytes are no JSON, or are no snapshot.
+/// Reads a snapshot in JSON. Fails if the bytes are no JSON, or are no snapshot.
 pub(super) fn read(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<Vec<Records>> {
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     if let Some(number) = options.snapshot {

@@ -84,10 +84,7 @@ pub(super) fn item<'de>(reader: &mut Reader<'de>, item: &'de RawValue) -> Result
     }
 }
 
-/// Reads one part a line.
-///
-/// # Errors
-/// Names the line, and what is wrong in it.
+/// Reads one part a line. An error names the line, and what is wrong in it.
 pub(super) fn read(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<Vec<Records>> {
     let mut reader = Reader::new(options, room);
     let mut lines = serde_json::Deserializer::from_slice(bytes).into_iter::<&RawValue>();

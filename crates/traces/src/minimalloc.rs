@@ -57,10 +57,7 @@ fn separator(bytes: &[u8]) -> Option<u8> {
     })
 }
 
-/// Reads lifetimes as the requests and frees that have them.
-///
-/// # Errors
-/// Names the line, and what is wrong in it.
+/// Reads lifetimes as the requests and frees that have them. An error names the line, and what is wrong in it.
 pub(super) fn read(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<Vec<Records>> {
     let mut reader = csv::rows(bytes, separator(bytes).unwrap_or(b','));
     let names = csv::names(reader.headers().map_err(|error| csv::damaged(&error))?);

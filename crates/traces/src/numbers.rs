@@ -58,7 +58,6 @@ impl<T: Clone + Eq + Hash> Interner<T> {
 /// Marks a number of [`Numbers::labelled`].
 pub(super) const LABELLED: u32 = 1 << 31;
 
-/// No labels.
 pub(super) const NO_LABELS: [(u64, u32); 2] = [(0, 0); 2];
 
 /// A list of frames by its number in the pickle, and the places and lengths of `compile_context` and `user_metadata`.

@@ -38,10 +38,7 @@ fn separator(bytes: &[u8]) -> Option<u8> {
     csv::separator(bytes, has_all)
 }
 
-/// Reads a log.
-///
-/// # Errors
-/// Names the line, and what is wrong in it.
+/// Reads a log. An error names the line, and what is wrong in it.
 pub(super) fn read(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<Vec<Records>> {
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let mut reader = csv::rows(bytes, separator(bytes).unwrap_or(b','));

@@ -217,10 +217,8 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Makes these the entries of a device: all of them, of known kinds. They stay where they are in memory.
-    ///
-    /// # Errors
-    /// If there are too many devices.
+    /// Makes these the entries of a device: all of them, of known kinds. They stay where they are in memory. Fails if
+    /// there are too many devices.
     pub(super) fn entries(
         &mut self,
         device: u32,

@@ -32,10 +32,8 @@ fn is_base64(text: &[u8]) -> bool {
     heads.iter().chain(&others).any(|head| text.starts_with(head))
 }
 
-/// The recording inside a content; `None`: the content is what it is.
-///
-/// # Errors
-/// If there is none in it, or it is not clear which is meant.
+/// The recording inside a content; `None`: the content is what it is. Fails if there is none in it, or it is not clear
+/// which is meant.
 pub(super) fn unwrapped(bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>> {
     let text = bytes.trim_ascii_start();
     if bytes.starts_with(b"PK\x03\x04") {

@@ -45,7 +45,6 @@ fn symbols(path: &Path, defined: bool) -> BTreeSet<String> {
     named.filter_map(|symbol| symbol.name().ok().map(str::to_owned)).collect()
 }
 
-/// The libraries of a folder.
 fn libraries(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));

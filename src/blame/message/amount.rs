@@ -14,7 +14,6 @@ pub(super) struct Amount {
 const ABSURD: Bytes = 1 << 60;
 
 impl Amount {
-    /// An exact one.
     pub(super) const fn exact(bytes: Bytes) -> Self {
         Self { bytes, doubt: 0 }
     }

@@ -18,7 +18,6 @@ const ABOVE: i32 = 30;
 
 /// With more steps than this, their borders would hide the data.
 const MOST_STEPS: usize = 120;
-/// Numbered steps at most.
 const MOST_STEP_NUMBERS: usize = 20;
 
 type Chart<'a, DB> = ChartContext<'a, DB, Cartesian2d<RangedCoordf64, RangedCoordf64>>;

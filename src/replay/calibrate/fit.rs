@@ -68,7 +68,6 @@ impl Point {
 pub(super) struct Bounds {
     /// Ordinary ones.
     pub(super) ordinary: f64,
-    /// All that are paid for.
     pub(super) paid: f64,
 }
 
@@ -138,7 +137,6 @@ fn told_apart(group: Vec<&Seen>, bounds: Bounds) -> (Vec<&Seen>, Vec<f64>) {
     (kept, paid.collect())
 }
 
-/// The mean of all.
 fn mean(octave: u32, group: &[&Seen]) -> Point {
     let sum = |get: &dyn Fn(&Seen) -> f64| group.iter().map(|one| get(one)).sum::<f64>();
     let count = group.len() as f64;

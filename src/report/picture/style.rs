@@ -70,7 +70,6 @@ impl Pen {
         length * self.scale as i32
     }
 
-    /// A line of this width.
     pub(crate) fn line(self, colour: RGBColor, width: u32) -> ShapeStyle {
         colour.stroke_width(width * self.scale)
     }

@@ -7,8 +7,8 @@
 
 use super::caching::SMALL_MAX;
 use super::{
-    AllocError, Allocation, Allocator, BlockId, BlockView, Caching, Environment, Native, Request,
-    SlabIndex, Usage,
+    AllocError, AllocResult, Allocation, Allocator, BlockId, BlockView, Caching, Environment,
+    Native, Request, SlabIndex, Usage,
 };
 use crate::device::{Device, GRANULE};
 use gmlake_core::alloc_conf::AllocConf;
@@ -44,11 +44,7 @@ fn mark_small(block: BlockId) -> BlockId {
 }
 
 impl Allocator for PagedBound {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Device,
-        request: Request,
-    ) -> Result<Allocation, AllocError> {
+    fn malloc(&mut self, device: &mut dyn Device, request: Request) -> AllocResult {
         let given = if request.size <= SMALL_MAX {
             let marked = |given: Allocation| Allocation { block: mark_small(given.block), ..given };
             self.small.malloc(device, request).map(marked)

@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::afterlife::{Afterlife, LastUse};
 use super::spec::Spec;
 use super::{
-    AllocError, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, Counter, Request,
-    Usage,
+    AllocError, AllocResult, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView,
+    Counter, Request, Usage,
 };
 use crate::device::{Device, DevicePtr, Extent, Record, Result};
 use gmlake_core::program::{BlockState, Layout, Lifetime, PoolId, SegmentBlock, StreamId};
@@ -316,11 +316,7 @@ impl Checked {
 }
 
 impl Allocator for Checked {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Device,
-        request: Request,
-    ) -> Result<Allocation, AllocError> {
+    fn malloc(&mut self, device: &mut dyn Device, request: Request) -> AllocResult {
         let given = self.inner.malloc(&mut self.record.watch(device), request);
         self.forget_settled();
         match &given {
@@ -458,11 +454,7 @@ mod tests {
     }
 
     impl Allocator for Flawed {
-        fn malloc(
-            &mut self,
-            device: &mut dyn Device,
-            request: Request,
-        ) -> Result<Allocation, AllocError> {
+        fn malloc(&mut self, device: &mut dyn Device, request: Request) -> AllocResult {
             let mut given = self.native.malloc(device, request)?;
             match self.flaw {
                 Flaw::TooSmall => given.size = request.size - 1,

@@ -43,8 +43,8 @@ pub use lake::{Lake, LakeOptions};
 pub use ledger::Ledger;
 pub use native::Native;
 pub use port::{
-    AllocError, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, Counter, Request,
-    SlabIndex, Usage,
+    AllocError, AllocResult, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView,
+    Counter, Request, SlabIndex, Usage,
 };
 pub use released::{Released, ReleasedOptions};
 pub use slab::{NIL, Slab};

@@ -7,7 +7,7 @@
 //! (`device/pages.rs`).
 
 use super::live::Live;
-use super::{AllocError, Allocation, Allocator, BlockId, BlockKind, BlockView, Request, Usage};
+use super::{AllocError, AllocResult, Allocator, BlockId, BlockKind, BlockView, Request, Usage};
 use crate::device::{Device, DeviceError, DevicePtr};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, round_up};
@@ -61,11 +61,7 @@ impl Native {
 }
 
 impl Allocator for Native {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Device,
-        request: Request,
-    ) -> Result<Allocation, AllocError> {
+    fn malloc(&mut self, device: &mut dyn Device, request: Request) -> AllocResult {
         let size = round_up(request.size, self.rounding);
         let at = self.obtain(device, size)?;
         self.live.grow(size);

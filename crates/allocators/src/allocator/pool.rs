@@ -9,8 +9,8 @@
 
 use super::live::{Live, LiveBlock};
 use super::{
-    AllocError, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, Counter, Request,
-    SlabIndex, Usage,
+    AllocResult, Allocator, BlockId, BlockKind, BlockUse, BlockView, Counter, Request, SlabIndex,
+    Usage,
 };
 use crate::device::{Device, DeviceError, DevicePtr, Result};
 use gmlake_core::program::{Lifetime, PoolId, StreamId};
@@ -43,10 +43,8 @@ pub(super) trait Policy: Send {
     /// The size that a request is served as.
     fn round(&self, size: Bytes) -> Bytes;
 
-    /// Serves a request of a rounded size.
-    ///
-    /// # Errors
-    /// Out of memory, after all that the policy does about it; or a driver error. Nothing was taken then.
+    /// Serves a request of a rounded size. Errors: out of memory, after all that the policy does about it; or a driver
+    /// error. Nothing was taken then.
     fn take(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<Place>;
 
     /// A place is free again; what `stream` has queued may still use it, and nothing else.
@@ -152,11 +150,7 @@ impl<P: Policy> Pool<P> {
 }
 
 impl<P: Policy> Allocator for Pool<P> {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Device,
-        request: Request,
-    ) -> Result<Allocation, AllocError> {
+    fn malloc(&mut self, device: &mut dyn Device, request: Request) -> AllocResult {
         self.policy.note_request();
         let size = self.policy.round(request.size);
         let taken = self.obtain(device, size, request.stream);

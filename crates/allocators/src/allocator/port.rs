@@ -161,6 +161,9 @@ pub enum AllocError {
     Device(#[from] DeviceError),
 }
 
+/// What a request is answered with.
+pub type AllocResult = Result<Allocation, AllocError>;
+
 /// A GPU memory allocator.
 ///
 /// A free has two moments, as in PyTorch's traces: the client lets go (`free_requested`), and the streams that used
@@ -172,11 +175,7 @@ pub trait Allocator: Send {
     /// # Errors
     /// Out of memory, after all that the allocator can do about it; or a driver error. The state is consistent after
     /// either, and nothing was handed out.
-    fn malloc(
-        &mut self,
-        device: &mut dyn Device,
-        request: Request,
-    ) -> Result<Allocation, AllocError>;
+    fn malloc(&mut self, device: &mut dyn Device, request: Request) -> AllocResult;
 
     /// The client lets go of a block which other streams still use: these at most (its own may be among them). If there
     /// are none, it is not known which.

@@ -99,10 +99,7 @@ impl RmmPool {
         OptionSpec { name: "maximum", default: "0", help: "largest size of the pool; 0: no limit" },
     ];
 
-    /// Makes the policy from its options.
-    ///
-    /// # Errors
-    /// If a value is of the wrong kind.
+    /// Makes the policy from its options. Fails if a value is of the wrong kind.
     pub(super) fn from_options(options: &mut Options) -> Result<Self, OptionError> {
         Ok(Self {
             initial: round_up(options.size("initial", 0)?, UNIT),

@@ -40,7 +40,6 @@ pub(crate) struct SmallBlock {
     pub(crate) at: DevicePtr,
     /// Its size in bytes.
     pub(crate) size: Bytes,
-    /// Its stream.
     pub(crate) stream: StreamId,
     /// First byte of its segment.
     pub(crate) segment: DevicePtr,
@@ -74,10 +73,7 @@ impl SmallPool {
         Some(index)
     }
 
-    /// Asks the device for one more segment.
-    ///
-    /// # Errors
-    /// Out of memory, or a driver error.
+    /// Asks the device for one more segment. Errors: out of memory, or a driver error.
     pub(crate) fn grow(&mut self, device: &mut dyn Device, stream: StreamId) -> Result<()> {
         let at = device.malloc(SMALL_SEGMENT)?;
         self.adopt(at, stream);

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
 use super::{
-    AllocError, Allocation, Allocator, BlockId, BlockView, Checked, Counter, Request, Role, Spec,
+    AllocError, AllocResult, Allocator, BlockId, BlockView, Checked, Counter, Request, Role, Spec,
     Usage,
 };
 use crate::device::{Device, DeviceError, Result};
@@ -87,11 +87,7 @@ impl Supervised {
 }
 
 impl Allocator for Supervised {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Device,
-        request: Request,
-    ) -> Result<Allocation, AllocError> {
+    fn malloc(&mut self, device: &mut dyn Device, request: Request) -> AllocResult {
         let given = self.supervise(|checked| checked.malloc(device, request));
         given.unwrap_or_else(|| Err(self.refusal().into()))
     }

@@ -10,7 +10,7 @@
 
 use super::live::{Live, LiveBlock};
 use super::{
-    AllocError, Allocation, Allocator, BlockId, BlockKind, BlockView, OptionError, OptionSpec,
+    AllocError, AllocResult, Allocator, BlockId, BlockKind, BlockView, OptionError, OptionSpec,
     Options, Request, Usage,
 };
 use crate::device::{Device, DeviceError, DevicePtr, GRANULE, HandleId, Result};
@@ -106,11 +106,7 @@ impl Vmm {
 }
 
 impl Allocator for Vmm {
-    fn malloc(
-        &mut self,
-        device: &mut dyn Device,
-        request: Request,
-    ) -> Result<Allocation, AllocError> {
+    fn malloc(&mut self, device: &mut dyn Device, request: Request) -> AllocResult {
         let size = round_up(request.size, self.chunk);
         let (at, handles) = self.obtain(device, size)?;
         self.live.grow(size);

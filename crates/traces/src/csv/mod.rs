@@ -60,10 +60,7 @@ pub(super) fn rows(bytes: &[u8], separator: u8) -> ::csv::Reader<&[u8]> {
     builder.from_reader(text)
 }
 
-/// Reads a trace in CSV.
-///
-/// # Errors
-/// Names the line, and what is wrong in it.
+/// Reads a trace in CSV. An error names the line, and what is wrong in it.
 pub(super) fn read(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<Vec<Records>> {
     let mut reader = rows(bytes, separator(bytes, is_ours).unwrap_or(b','));
     let columns = Columns::new(reader.headers().map_err(|error| damaged(&error))?)?;

@@ -57,10 +57,8 @@ const BEGINNING: Bytes = 64 * MIB;
 const AGAIN: &str =
     "write the snapshot with pickle.dump(snapshot, file), or with torch.cuda.memory._dump_snapshot";
 
-/// Reads a pickled snapshot.
-///
-/// # Errors
-/// If the bytes are no pickle of protocol 2 to 5, need more than plain data, or are no snapshot.
+/// Reads a pickled snapshot. Fails if the bytes are no pickle of protocol 2 to 5, need more than plain data, or are no
+/// snapshot.
 pub(super) fn read(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<Vec<Records>> {
     if bytes.starts_with(TORCH_SAVE) {
         let problem = "a file of torch.save in its old form";

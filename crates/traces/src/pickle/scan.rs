@@ -25,7 +25,6 @@ impl<'a> Text<'a> {
         Some(Self { text: text(bytes, value)?, at: at as usize })
     }
 
-    /// It as a value.
     pub(super) fn value(self) -> Option<Value> {
         let len = u32::try_from(self.text.len()).ok()?;
         Some(Value::Str { len, at: self.at as u64 })

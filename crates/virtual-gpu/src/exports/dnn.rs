@@ -89,7 +89,6 @@ pub extern "C" fn cudnnBackendFinalize(of: *mut c_void) -> Status {
     SUCCESS
 }
 
-/// What a plan computes.
 fn computes(plan: u64) -> Plan {
     all(|all| all.get(&plan).and_then(|found| found.computes.clone())).unwrap_or(Plan::Other)
 }

@@ -77,7 +77,6 @@ pub fn line(name: &str, arguments: &[u64]) -> Option<String> {
     Some(question.line(format_args!("call={name} with={}", words?.join(":"))))
 }
 
-/// An argument as a word.
 fn word(letter: char, argument: u64) -> Option<String> {
     let word = match letter {
         'i' => return Some((argument as i32).to_string()),

@@ -40,8 +40,8 @@ use rank::Ranks;
 use sizes::MIN_BLOCK;
 
 use super::{
-    AllocError, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, Counter,
-    Environment, Ledger, NIL, Request, Slab, SlabIndex, Usage,
+    AllocError, AllocResult, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView,
+    Counter, Environment, Ledger, NIL, Request, Slab, SlabIndex, Usage,
 };
 use crate::device::{Device, DeviceError, DevicePtr, Result};
 use gmlake_core::alloc_conf::{AllocConf, TorchVersion};
@@ -357,11 +357,7 @@ impl Caching {
 
 impl Allocator for Caching {
     #[inline]
-    fn malloc(
-        &mut self,
-        device: &mut dyn Device,
-        request: Request,
-    ) -> Result<Allocation, AllocError> {
+    fn malloc(&mut self, device: &mut dyn Device, request: Request) -> AllocResult {
         let wanted = self.wanted(request);
         if usize::from(wanted.pool) >= self.pools.len() {
             self.pool_entry(wanted.pool);

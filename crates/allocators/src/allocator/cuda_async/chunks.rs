@@ -55,10 +55,8 @@ impl Chunks {
         parts
     }
 
-    /// Gives chunks the memory of others, and creates what those others do not have.
-    ///
-    /// # Errors
-    /// Out of memory, with nothing changed; or a driver error, after which some chunks have lost their memory.
+    /// Gives chunks the memory of others, and creates what those others do not have. Errors: out of memory, with
+    /// nothing changed; or a driver error, after which some chunks have lost their memory.
     pub(super) fn back(
         &mut self,
         device: &mut dyn Device,

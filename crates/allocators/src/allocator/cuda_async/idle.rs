@@ -65,10 +65,8 @@ impl Idle {
         range.at
     }
 
-    /// The best fit of all ranges, with memory moved or created where there is none.
-    ///
-    /// # Errors
-    /// Out of memory, with nothing changed; or a driver error.
+    /// The best fit of all ranges, with memory moved or created where there is none. Errors: out of memory, with
+    /// nothing changed; or a driver error.
     pub(super) fn take_any(
         &mut self,
         device: &mut dyn Device,

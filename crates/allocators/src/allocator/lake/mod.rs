@@ -55,9 +55,7 @@ use self::streams::{Gate, Streams};
 use self::views::{Placement, Recipe, Views};
 use super::live::{Live, LiveBlock};
 use super::small_pool::{SMALL_SEGMENT, SmallPool, round_small};
-use super::{
-    AllocError, Allocation, Allocator, BlockId, BlockView, Counter, NIL, Request, SlabIndex, Usage,
-};
+use super::{AllocResult, Allocator, BlockId, BlockView, Counter, NIL, Request, SlabIndex, Usage};
 use crate::device::{Device, DeviceError, DevicePtr, GRANULE, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, KIB, round_up};
@@ -374,11 +372,7 @@ impl Lake {
 
 impl Allocator for Lake {
     #[inline]
-    fn malloc(
-        &mut self,
-        device: &mut dyn Device,
-        request: Request,
-    ) -> Result<Allocation, AllocError> {
+    fn malloc(&mut self, device: &mut dyn Device, request: Request) -> AllocResult {
         let size = round_small(request.size);
         let asked = Asked { stream: request.stream, size };
         self.streams.turn_to(device, request.stream);

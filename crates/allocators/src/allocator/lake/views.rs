@@ -96,12 +96,10 @@ pub(super) struct Views {
     order: Vec<u8>,
     /// Those in which memory was freed since they were searched, a bit for each.
     lifted: Cell<u64>,
-    /// How many there are.
     pub(super) count: usize,
     /// Bytes that all of them map.
     pub(super) stitched: Bytes,
     clock: u64,
-    /// How many were made.
     pub(super) made: u64,
     /// How many were unmapped again.
     pub(super) dropped: u64,

@@ -59,10 +59,7 @@ impl Offline {
         },
     ];
 
-    /// Makes the policy from its options.
-    ///
-    /// # Errors
-    /// If a value is of the wrong kind.
+    /// Makes the policy from its options. Fails if a value is of the wrong kind.
     pub(super) fn from_options(options: &mut Options) -> Result<Self, OptionError> {
         Ok(Self {
             rounding: options.size("rounding", ROUNDING)?.max(1),

@@ -63,10 +63,8 @@ impl Span {
 }
 
 impl Pages {
-    /// New memory for a range of pages. If there is none left, what there was is given back.
-    ///
-    /// # Errors
-    /// A driver error, or out of memory by another call than that which creates a handle; nothing has changed.
+    /// New memory for a range of pages. If there is none left, what there was is given back. Errors: a driver error, or
+    /// out of memory by another call than that which creates a handle; nothing has changed.
     pub(super) fn back(
         &mut self,
         device: &mut dyn Device,
@@ -109,11 +107,9 @@ impl Pages {
         self.pages[first..first + count].iter().any(|page| page.backing.is_some())
     }
 
-    /// Moves the handles of pages, in order of address, to a range without memory.
-    ///
-    /// # Errors
-    /// What the driver said. The handles are back where they were, but for those whose old addresses could not be
-    /// backed either: these are given back, and their pages are in the list.
+    /// Moves the handles of pages, in order of address, to a range without memory. Errors: what the driver said. The
+    /// handles are back where they were, but for those whose old addresses could not be backed either: these are given
+    /// back, and their pages are in the list.
     pub(super) fn move_to(
         &mut self,
         device: &mut dyn Device,

@@ -47,10 +47,7 @@ impl PaddleV1 {
         help: "requests below this have a pool of their own; 0: one pool",
     }];
 
-    /// Makes the policy from its options.
-    ///
-    /// # Errors
-    /// If a value is of the wrong kind.
+    /// Makes the policy from its options. Fails if a value is of the wrong kind.
     pub(in crate::allocator) fn from_options(options: &mut Options) -> Result<Self, OptionError> {
         let small = options.size("small_pool", SMALL)?;
         Ok(Self { small, arenas: Arenas::new(), held: 0, growths: 0 })

@@ -71,10 +71,7 @@ impl PaddleV2 {
         },
     ];
 
-    /// Makes the policy from its options.
-    ///
-    /// # Errors
-    /// If a value is of the wrong kind.
+    /// Makes the policy from its options. Fails if a value is of the wrong kind.
     pub(in crate::allocator) fn from_options(options: &mut Options) -> Result<Self, OptionError> {
         Ok(Self {
             handle: options.chunk("handle", GRANULE)?,

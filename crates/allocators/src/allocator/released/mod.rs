@@ -37,9 +37,7 @@ pub use options::ReleasedOptions;
 
 use super::small_pool::{SMALL_LIMIT, round_small};
 use super::vm_pool::{Front, Place, VmPool};
-use super::{
-    AllocError, Allocation, Allocator, BlockId, BlockView, Counter, Request, SlabIndex, Usage,
-};
+use super::{AllocResult, Allocator, BlockId, BlockView, Counter, Request, SlabIndex, Usage};
 use crate::device::{Device, DeviceError, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, MIB, round_up};
@@ -295,11 +293,7 @@ impl Released {
 
 impl Allocator for Released {
     #[inline]
-    fn malloc(
-        &mut self,
-        device: &mut dyn Device,
-        request: Request,
-    ) -> Result<Allocation, AllocError> {
+    fn malloc(&mut self, device: &mut dyn Device, request: Request) -> AllocResult {
         let small = round_small(request.size);
         let (size, place) = if small <= SMALL_LIMIT {
             (small, self.malloc_small(device, request.stream, small))

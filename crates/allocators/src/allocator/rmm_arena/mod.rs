@@ -64,10 +64,7 @@ impl RmmArena {
         help: "size of the global arena; 0: all memory that is free",
     }];
 
-    /// Makes the policy from its options.
-    ///
-    /// # Errors
-    /// If a value is of the wrong kind.
+    /// Makes the policy from its options. Fails if a value is of the wrong kind.
     pub(super) fn from_options(options: &mut Options) -> Result<Self, OptionError> {
         Ok(Self {
             size: options.size("size", 0)?,

@@ -122,10 +122,7 @@ impl StAlloc {
         help: "requests whose sizes vary use what the plan leaves free",
     }];
 
-    /// Makes the policy from its options.
-    ///
-    /// # Errors
-    /// If a value is of the wrong kind.
+    /// Makes the policy from its options. Fails if a value is of the wrong kind.
     pub(super) fn new(
         options: &mut Options,
         environment: &Environment,

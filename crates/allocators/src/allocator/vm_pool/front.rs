@@ -38,10 +38,8 @@ impl Front {
         Self { live: Live::default(), small: SmallPool::default(), pool, retries: 0 }
     }
 
-    /// A small block for a request of `size` bytes (rounded).
-    ///
-    /// # Errors
-    /// Out of memory or a driver error, when a new segment was needed.
+    /// A small block for a request of `size` bytes (rounded). Errors: out of memory or a driver error, when a new
+    /// segment was needed.
     #[inline]
     pub(in crate::allocator) fn malloc_small(
         &mut self,

@@ -43,7 +43,6 @@ use size_order::SizeOrder;
 /// A run of chunks in one segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// The segment.
     pub(super) segment: SlabIndex,
     /// First chunk.
     pub(super) start: u32,

@@ -22,7 +22,6 @@ pub(in crate::allocator) enum BlockState {
 /// A primitive block.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::allocator) struct PBlock {
-    /// Its segment.
     pub(in crate::allocator) segment: SlabIndex,
     /// First chunk in the segment.
     pub(in crate::allocator) start: u32,
@@ -30,9 +29,7 @@ pub(in crate::allocator) struct PBlock {
     pub(in crate::allocator) len: u32,
     /// Its first byte.
     pub(in crate::allocator) at: DevicePtr,
-    /// Its stream.
     pub(in crate::allocator) stream: StreamId,
-    /// Its state.
     pub(in crate::allocator) state: BlockState,
     /// When a part of it was last freed; 0 for never.
     pub(in crate::allocator) stamp: u64,

@@ -13,7 +13,6 @@ use gmlake_core::program::StreamId;
 pub(in crate::allocator) struct SBlock {
     /// Its first byte.
     pub(in crate::allocator) at: DevicePtr,
-    /// Its stream.
     pub(in crate::allocator) stream: StreamId,
     /// Number of chunks; 0 if it was destroyed.
     pub(in crate::allocator) len: u32,
@@ -90,10 +89,8 @@ impl VmPool {
     }
 
     /// Stitches free pBlocks of one stream into an sBlock of `chunks` chunks, which a tensor uses from now on. The
-    /// last member is cut if that is more than enough.
-    ///
-    /// # Errors
-    /// What the device says. Nothing has changed then: the members are taken only when the range is mapped.
+    /// last member is cut if that is more than enough. Errors: what the device says. Nothing has changed then: the
+    /// members are taken only when the range is mapped.
     pub(in crate::allocator) fn stitch(
         &mut self,
         device: &mut dyn Device,

@@ -29,10 +29,8 @@ pub(super) struct Segment {
 }
 
 impl VmPool {
-    /// Asks the device for a segment of `len` chunks, which becomes one free pBlock: reserve, create, map.
-    ///
-    /// # Errors
-    /// Out of memory or a driver error; all that was obtained has been given back.
+    /// Asks the device for a segment of `len` chunks, which becomes one free pBlock: reserve, create, map. Errors: out
+    /// of memory or a driver error; all that was obtained has been given back.
     pub(in crate::allocator) fn grow(
         &mut self,
         device: &mut dyn Device,
@@ -49,10 +47,8 @@ impl VmPool {
         }
     }
 
-    /// Asks the device for a segment of `len` chunks by `cuMemAlloc`. It cannot be stitched.
-    ///
-    /// # Errors
-    /// Out of memory or a driver error.
+    /// Asks the device for a segment of `len` chunks by `cuMemAlloc`. It cannot be stitched. Errors: out of memory or a
+    /// driver error.
     pub(in crate::allocator) fn grow_plain(
         &mut self,
         device: &mut dyn Device,
