@@ -223,20 +223,7 @@ impl<D: Device> Sleeper<D> {
 }
 
 impl<D: Device> Device for Sleeper<D> {
-    forward!(
-        memory_info,
-        malloc,
-        free,
-        reserve,
-        unreserve,
-        set_access,
-        synchronize,
-        fence,
-        reached,
-        stream_wait,
-        drop_fence,
-        elapse
-    );
+    forward!(memory_info, malloc, free, reserve, unreserve, set_access, streams);
 
     fn create(&mut self, size: Bytes) -> Result<HandleId> {
         let awake = Some(self.device.create(size)?);

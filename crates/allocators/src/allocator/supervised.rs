@@ -12,8 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
 use super::{
-    AllocError, AllocResult, Allocator, BlockId, BlockView, Checked, Counter, Request, Role, Spec,
-    Usage,
+    AllocResult, Allocator, BlockId, BlockView, Checked, Counter, Request, Role, Spec, Usage,
 };
 use crate::device::{Device, DeviceError, Result};
 use gmlake_core::program::{Layout, Lifetime, PoolId, StreamId};
@@ -152,7 +151,7 @@ impl Allocator for Supervised {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Environment, Options, find};
+    use super::super::{AllocError, Environment, Options, find};
     use super::*;
     use crate::device::SimDevice;
     use gmlake_core::alloc_conf::AllocConf;

@@ -36,19 +36,7 @@ impl<D> Faulty<D> {
 }
 
 impl<D: Device> Device for Faulty<D> {
-    forward!(
-        memory_info,
-        free,
-        unreserve,
-        release,
-        unmap,
-        synchronize,
-        fence,
-        reached,
-        stream_wait,
-        drop_fence,
-        elapse
-    );
+    forward!(memory_info, free, unreserve, release, unmap, streams);
 
     fn malloc(&mut self, size: Bytes) -> Result<DevicePtr> {
         self.check("cuMemAlloc", size)?;

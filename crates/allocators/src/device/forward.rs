@@ -5,12 +5,13 @@
 //! ```text
 //!   impl<D: Device> Device for Faulty<D> {
 //!       fn malloc(...) { ...fail, if it is its turn... self.device.malloc(size) }
-//!       forward!(memory_info, synchronize, drop_fence, elapse);
+//!       forward!(memory_info, free, unreserve, release, unmap, streams);
 //!   }
 //! ```
 //!
-//! The device is in the field `device`. [`super::Device`]'s calls of many at once are not here: their defaults go
-//! through the wrapper's own calls one by one, which is what most wrappers want.
+//! The device is in the field `device`; `streams` stands for all calls about streams and time. [`super::Device`]'s
+//! calls of many at once are not here: their defaults go through the wrapper's own calls one by one, which is what most
+//! wrappers want.
 
 /// Writes the named methods of [`super::Device`], each of which asks `self.device` and adds nothing.
 #[macro_export]
@@ -25,7 +26,7 @@ macro_rules! forward {
         fn malloc(
             &mut self,
             size: ::gmlake_core::units::Bytes,
-        ) -> Result<$crate::device::DevicePtr, $crate::device::DeviceError> {
+        ) -> $crate::device::Result<$crate::device::DevicePtr> {
             self.device.malloc(size)
         }
     };
@@ -38,7 +39,7 @@ macro_rules! forward {
         fn reserve(
             &mut self,
             size: ::gmlake_core::units::Bytes,
-        ) -> Result<$crate::device::DevicePtr, $crate::device::DeviceError> {
+        ) -> $crate::device::Result<$crate::device::DevicePtr> {
             self.device.reserve(size)
         }
     };
@@ -51,7 +52,7 @@ macro_rules! forward {
         fn create(
             &mut self,
             size: ::gmlake_core::units::Bytes,
-        ) -> Result<$crate::device::HandleId, $crate::device::DeviceError> {
+        ) -> $crate::device::Result<$crate::device::HandleId> {
             self.device.create(size)
         }
     };
@@ -65,7 +66,7 @@ macro_rules! forward {
             &mut self,
             at: $crate::device::DevicePtr,
             handles: &[$crate::device::HandleId],
-        ) -> Result<(), $crate::device::DeviceError> {
+        ) -> $crate::device::Result<()> {
             self.device.map(at, handles)
         }
     };
@@ -74,7 +75,7 @@ macro_rules! forward {
             &mut self,
             at: $crate::device::DevicePtr,
             size: ::gmlake_core::units::Bytes,
-        ) -> Result<(), $crate::device::DeviceError> {
+        ) -> $crate::device::Result<()> {
             self.device.set_access(at, size)
         }
     };
@@ -82,6 +83,9 @@ macro_rules! forward {
         fn unmap(&mut self, at: $crate::device::DevicePtr, size: ::gmlake_core::units::Bytes) {
             self.device.unmap(at, size);
         }
+    };
+    (@ streams) => {
+        $crate::forward!(synchronize, fence, reached, stream_wait, drop_fence, elapse);
     };
     (@ synchronize) => {
         fn synchronize(&mut self) {

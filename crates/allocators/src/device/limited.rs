@@ -35,21 +35,7 @@ impl<D: Device, W: Watch> Limited<D, W> {
 }
 
 impl<D: Device, W: Watch> Device for Limited<D, W> {
-    forward!(
-        free,
-        reserve,
-        unreserve,
-        release,
-        map,
-        set_access,
-        unmap,
-        synchronize,
-        fence,
-        reached,
-        stream_wait,
-        drop_fence,
-        elapse
-    );
+    forward!(free, reserve, unreserve, release, map, set_access, unmap, streams);
 
     fn memory_info(&self) -> MemoryInfo {
         let MemoryInfo { free, total } = self.device.memory_info();

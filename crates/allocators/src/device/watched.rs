@@ -388,12 +388,7 @@ impl Device for Lent<'_> {
         map,
         set_access,
         unmap,
-        synchronize,
-        fence,
-        reached,
-        stream_wait,
-        drop_fence,
-        elapse
+        streams
     );
 }
 

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::arena::Span;
 use super::views::View;
 use super::*;
+use crate::allocator::Allocation;
 use crate::device::{Counted, SimDevice, Watched};
 use gmlake_core::program::PoolId;
 use gmlake_core::units::{GIB, MIB};

@@ -26,22 +26,7 @@ struct Mirror<D> {
 }
 
 impl<D: Device> Device for Mirror<D> {
-    forward!(
-        memory_info,
-        malloc,
-        free,
-        reserve,
-        unreserve,
-        create,
-        release,
-        set_access,
-        synchronize,
-        fence,
-        reached,
-        stream_wait,
-        drop_fence,
-        elapse
-    );
+    forward!(memory_info, malloc, free, reserve, unreserve, create, release, set_access, streams);
 
     fn map(&mut self, at: DevicePtr, handles: &[HandleId]) -> Result<()> {
         self.device.map(at, handles)?;
