@@ -68,11 +68,17 @@ def test_only_functions_of_the_runtime_set_its_last_error():
         "cuCtxSetCurrent": (INVALID_DEVICE, [ctypes.c_void_p(0x100 + 63)]),
         "cuPointerGetAttribute": (INVALID_VALUE, [ctypes.byref(place), 2, ctypes.c_uint64(5)]),
         "cuDeviceGetCount": (INVALID_VALUE, [None]),
+        "cuDeviceGetName": (INVALID_DEVICE, [ctypes.byref(place), 8, 63]),
+        "cuDeviceTotalMem_v2": (INVALID_DEVICE, [ctypes.byref(place), 63]),
+        "cuDeviceGetAttribute": (INVALID_DEVICE, [ctypes.byref(place), 75, 63]),
         "ncclCommGrow": (NOT_SUPPORTED, []),
     }
     for name, (code, arguments) in refused.items():
         assert getattr(gpu, name)(*arguments) == code, name
         assert gpu.cudaGetLastError() == 0, name
+    assert gpu.cudaDeviceGetPCIBusId(ctypes.byref(place), -1, 0) == INVALID_VALUE
+    assert gpu.cudaDeviceGetPCIBusId(ctypes.byref(place), 8, 63) == INVALID_DEVICE
+    assert gpu.cudaGetLastError() == INVALID_DEVICE
     assert gpu.cudaFree(ctypes.c_void_p(5)) == INVALID_VALUE
     assert gpu.cuGetExportTable() == NOT_SUPPORTED
     assert gpu.cudaGetLastError() == INVALID_VALUE, "it outlives a refusal of the driver"

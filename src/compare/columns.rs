@@ -79,11 +79,25 @@ pub struct Column {
     pub when: When,
     /// The tables that show it.
     pub tables: Tables,
-    /// Where the terminal is narrow, columns are dropped; those with the largest number stay longest.
-    pub stays: u8,
     /// The number, where there is one. Bytes and counts of real runs are far below 2^53, so that they are exact.
     pub get: fn(&Row<'_>) -> Option<f64>,
 }
+
+/// The columns that a narrow terminal drops, by their keys; the first goes first.
+const DROPPED: &[&str] = &[
+    "fragmentation",
+    "host_ns_per_event",
+    "saved_share",
+    "predicted_driver_share",
+    "alloc_retries",
+    "active_peak_bytes",
+    "device_calls",
+    "oom_count",
+    "predicted_driver_ns",
+    "saved_bytes",
+    "utilization",
+    "reserved_peak_bytes",
+];
 
 /// The columns of every run, in the order of all tables. To add a metric, add its line here.
 const COLUMNS: &[Column] = &[
@@ -94,7 +108,6 @@ const COLUMNS: &[Column] = &[
         better: Better::Lower,
         when: When::Always,
         tables: Tables::Everywhere,
-        stays: 11,
         get: |row| Some(row.run.reserved_peak_bytes as f64),
     },
     Column {
@@ -104,7 +117,6 @@ const COLUMNS: &[Column] = &[
         better: Better::Neither,
         when: When::Always,
         tables: Tables::Everywhere,
-        stays: 5,
         get: |row| Some(row.run.active_peak_bytes as f64),
     },
     Column {
@@ -114,7 +126,6 @@ const COLUMNS: &[Column] = &[
         better: Better::Higher,
         when: When::Always,
         tables: Tables::Everywhere,
-        stays: 10,
         get: |row| Some(row.run.utilization),
     },
     Column {
@@ -124,7 +135,6 @@ const COLUMNS: &[Column] = &[
         better: Better::Lower,
         when: When::Always,
         tables: Tables::NotOnPage,
-        stays: 0,
         get: |row| Some(row.run.fragmentation),
     },
     Column {
@@ -134,7 +144,6 @@ const COLUMNS: &[Column] = &[
         better: Better::Higher,
         when: When::Always,
         tables: Tables::Everywhere,
-        stays: 9,
         get: |row| row.saved(),
     },
     Column {
@@ -144,7 +153,6 @@ const COLUMNS: &[Column] = &[
         better: Better::Higher,
         when: When::Always,
         tables: Tables::Everywhere,
-        stays: 2,
         get: |row| {
             let reference = row.reference?.reserved_peak_bytes as f64;
             row.saved().filter(|_| reference > 0.0).map(|saved| saved / reference)
@@ -157,7 +165,6 @@ const COLUMNS: &[Column] = &[
         better: Better::Zero,
         when: When::Always,
         tables: Tables::OnPageIfAny,
-        stays: 7,
         get: |row| Some(row.run.oom_count as f64),
     },
     Column {
@@ -167,7 +174,6 @@ const COLUMNS: &[Column] = &[
         better: Better::Lower,
         when: When::Always,
         tables: Tables::OnPageIfAny,
-        stays: 4,
         get: |row| row.of_allocator(row.run.alloc_retries as f64),
     },
     Column {
@@ -177,7 +183,6 @@ const COLUMNS: &[Column] = &[
         better: Better::Lower,
         when: When::Always,
         tables: Tables::Everywhere,
-        stays: 6,
         get: |row| row.of_allocator(row.run.device_calls.total() as f64),
     },
     Column {
@@ -187,7 +192,6 @@ const COLUMNS: &[Column] = &[
         better: Better::Lower,
         when: When::Always,
         tables: Tables::Details,
-        stays: 1,
         get: |row| row.of_allocator(row.run.host_ns_per_event()?),
     },
     Column {
@@ -197,7 +201,6 @@ const COLUMNS: &[Column] = &[
         better: Better::Lower,
         when: When::Priced,
         tables: Tables::Everywhere,
-        stays: 8,
         get: |row| {
             let prices = row.run.prices.as_ref()?;
             row.of_allocator(prices.predicted_driver_ns.total as f64)
@@ -210,7 +213,6 @@ const COLUMNS: &[Column] = &[
         better: Better::Lower,
         when: When::Timed,
         tables: Tables::Everywhere,
-        stays: 3,
         get: |row| row.of_allocator(row.run.prices.as_ref()?.share()?),
     },
 ];
@@ -235,6 +237,11 @@ impl Column {
     /// Whether it tells of the simulator itself, and of no allocator: for `--details`.
     pub fn is_detail(&self) -> bool {
         self.tables == Tables::Details
+    }
+
+    /// How many columns a narrow terminal drops before this one.
+    pub fn dropped(&self) -> usize {
+        DROPPED.iter().position(|&key| key == self.key).unwrap_or(DROPPED.len())
     }
 
     /// Whether the page shows it for these rows.
@@ -319,10 +326,14 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_places_in_the_queue_are_unique() {
+    fn every_column_has_its_key_and_its_place_in_the_queue() {
         let keys: BTreeSet<_> = COLUMNS.iter().map(|column| column.key).collect();
-        assert_eq!(keys.len(), COLUMNS.len());
-        let stays: BTreeSet<_> = COLUMNS.iter().map(|column| column.stays).collect();
-        assert_eq!(stays.len(), COLUMNS.len(), "two columns would be dropped at once");
+        let dropped: BTreeSet<_> = DROPPED.iter().copied().collect();
+        assert_eq!(
+            (keys.len(), DROPPED.len()),
+            (COLUMNS.len(), dropped.len()),
+            "one is there twice"
+        );
+        assert_eq!(keys, dropped);
     }
 }

@@ -219,6 +219,33 @@ fn modules_begin_with_prose() {
     assert_none("files without a header", bare);
 }
 
+/// A file that no `mod` names is not compiled, and nothing else says so.
+#[test]
+fn every_file_is_part_of_a_program() {
+    let sources = files(&["src", "crates", "tests"], &[".rs"]);
+    let mut orphans = Vec::new();
+    for source in &sources {
+        let (folder, file) = source.path.rsplit_once('/').expect("a folder");
+        let (folder, name) = match file {
+            "mod.rs" => folder.rsplit_once('/').expect("a folder"),
+            _ => (folder, file.trim_end_matches(".rs")),
+        };
+        let is_root = ["lib", "main", "build"].contains(&name)
+            || ["tests", "benches", "examples", "bin"]
+                .contains(&folder.rsplit('/').next().unwrap_or_default());
+        let (outer, item) = (format!("{folder}.rs"), format!("mod {name};"));
+        let is_near = |other: &&Source| {
+            other.path == outer || other.path.rsplit_once('/').is_some_and(|(of, _)| of == folder)
+        };
+        let is_item = sources.iter().filter(is_near).any(|other| other.text.contains(&item));
+        let by_path = format!("/{file}\"]");
+        if !is_root && !is_item && !sources.iter().any(|other| other.text.contains(&by_path)) {
+            orphans.push(source.path.clone());
+        }
+    }
+    assert_none("files that no `mod` names", orphans);
+}
+
 #[test]
 fn the_readme_names_every_allocator() {
     let readme = root().join("README.md");

@@ -146,9 +146,7 @@ mod tests {
 
     #[test]
     fn every_card_has_memory_a_capability_and_a_source() {
-        let all = Properties::all();
-        assert!(all.len() >= 19);
-        for card in all {
+        for card in Properties::all() {
             assert!(card.memory > 0 && card.chip.source.len() > 10, "{card:?}");
             assert!(card.chip.bandwidth_gbs > 200.0 && card.chip.tflops > 50.0, "{card:?}");
             let known = MULTIPROCESSORS.iter().any(|row| row.0 == card.chip.capability);

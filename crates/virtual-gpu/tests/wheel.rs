@@ -91,6 +91,25 @@ fn every_function_that_is_written_stands_in_the_table() {
     assert!(written > 200, "only {written} functions were found");
 }
 
+/// Without its attribute, a function has another name in the library.
+#[test]
+fn every_function_that_is_written_has_its_name_in_the_library() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/exports");
+    for entry in fs::read_dir(folder).expect("the exports") {
+        let text = fs::read_to_string(entry.expect("an entry").path()).expect("a source");
+        let mut before = "";
+        for line in text.lines().map(str::trim) {
+            if let Some((_, name)) = line.split_once("extern \"C\" fn ")
+                && line.starts_with("pub ")
+                && is_of_cuda(name)
+            {
+                assert_eq!(before, "#[unsafe(no_mangle)]", "{name}");
+            }
+            before = line;
+        }
+    }
+}
+
 #[test]
 fn the_driver_has_what_our_plug_in_calls() {
     let table = table();

@@ -78,7 +78,7 @@ fn runs(comparison: &Comparison, has_details: bool, look: Look) -> String {
     // Two short lines instead of a long one keep the table within a usual terminal.
     heading.extend(columns.iter().map(|column| column.name.replacen(' ', "\n", 1)));
     let mut dispensable: Vec<usize> = (1..=columns.len()).collect();
-    dispensable.sort_by_key(|&place| columns[place - 1].stays);
+    dispensable.sort_by_key(|&place| columns[place - 1].dropped());
     let cells = |row: Row<'_>| {
         let numbers = columns.iter().map(|column| coloured(column, &row, comparison));
         std::iter::once(label(&row)).chain(numbers).collect()

@@ -28,8 +28,11 @@ pub extern "C" fn cudaSetDevice(device: c_int) -> Code {
 pub unsafe extern "C" fn cudaDeviceGetAttribute(
     to: *mut c_int,
     attribute: c_int,
-    _device: c_int,
+    device: c_int,
 ) -> Code {
+    if device_index(device).is_none() {
+        return failed(INVALID_DEVICE);
+    }
     let value = gpu().conf.card.attribute(attribute);
     // SAFETY: the caller hands over a place for the number.
     unsafe { put(to, value) }
@@ -53,8 +56,11 @@ pub unsafe extern "C" fn cudaDeviceGetPCIBusId(
     room: c_int,
     device: c_int,
 ) -> Code {
+    if device_index(device).is_none() {
+        return failed(INVALID_DEVICE);
+    }
     let text = format!("0000:{:02X}:00.0\0", device + 1);
-    if (room as usize) < text.len() {
+    if room < text.len() as c_int {
         return failed(INVALID_VALUE);
     }
     // SAFETY: the caller hands over `room` bytes.

@@ -64,12 +64,18 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(
     attribute: c_int,
     device: c_int,
 ) -> Code {
+    if devices::device_index(device).is_none() {
+        return INVALID_DEVICE;
+    }
     // SAFETY: the same promise.
     unsafe { devices::cudaDeviceGetAttribute(to, attribute, device) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetName(to: *mut c_char, room: c_int, _device: c_int) -> Code {
+pub unsafe extern "C" fn cuDeviceGetName(to: *mut c_char, room: c_int, device: c_int) -> Code {
+    if devices::device_index(device).is_none() {
+        return INVALID_DEVICE;
+    }
     let name = gpu().conf.card.chip.reported.clone();
     let bytes = name.as_bytes();
     let length = bytes.len().min(room.max(1) as usize - 1);
@@ -82,7 +88,10 @@ pub unsafe extern "C" fn cuDeviceGetName(to: *mut c_char, room: c_int, _device: 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceTotalMem_v2(to: *mut usize, _device: c_int) -> Code {
+pub unsafe extern "C" fn cuDeviceTotalMem_v2(to: *mut usize, device: c_int) -> Code {
+    if devices::device_index(device).is_none() {
+        return INVALID_DEVICE;
+    }
     let total = gpu().conf.card.memory as usize;
     // SAFETY: the caller hands over a place for the number.
     unsafe { put(to, total) }

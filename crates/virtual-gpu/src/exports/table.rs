@@ -7,7 +7,7 @@
 //!   of the argument which is the place for the answer, with its type.
 //! - `unwritten`: it is missing. It answers with an error that names it.
 //!
-//! The names are those for which the libraries of PyTorch 2.4 to 2.15 ask (`tests/virtual_gpu.rs` reads an installed
+//! The names are those for which the libraries of PyTorch 2.4 to 2.15 ask (`tests/wheel.rs` reads an installed
 //! wheel), and of the driver also what Triton and our own plug-in call.
 
 use std::ffi::{c_int, c_void};
