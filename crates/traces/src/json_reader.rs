@@ -131,6 +131,8 @@ pub(super) struct JsonSettings {
     garbage_collection_threshold: Option<f64>,
     expandable_segments: Option<bool>,
     roundup_power2_divisions: Option<std::collections::BTreeMap<String, u64>>,
+    max_round_threshold: Option<serde_json::Number>,
+    max_cached_size: Option<serde_json::Number>,
     torch_version: Option<String>,
     /// Keys that only tell who wrote the file, or that we do not know.
     #[serde(flatten)]
@@ -146,7 +148,7 @@ impl JsonSettings {
             max_split_size: self.max_split_size.map(|limit| limit.as_i64().unwrap_or(-1)),
             garbage_collection_threshold: self.garbage_collection_threshold,
             expandable_segments: self.expandable_segments,
-            pinned: [None; 2],
+            pinned: [self.max_round_threshold, self.max_cached_size].map(|size| size?.as_u64()),
             roundup_power2_divisions: known.collect(),
         }
     }
@@ -191,6 +193,8 @@ impl<'de> Reader<'de> {
             ("garbage_collection_threshold", json.garbage_collection_threshold.is_some()),
             ("expandable_segments", json.expandable_segments.is_some()),
             ("roundup_power2_divisions", json.roundup_power2_divisions.is_some()),
+            ("max_round_threshold", json.max_round_threshold.is_some()),
+            ("max_cached_size", json.max_cached_size.is_some()),
         ];
         let named = named.into_iter().filter_map(|(key, is_there)| is_there.then_some(key));
         named.chain(json.others.keys().map(String::as_str)).for_each(|key| evidence.setting(key));
