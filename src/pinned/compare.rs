@@ -76,8 +76,7 @@ impl PinnedRecording {
             rows.push(PinnedRow { since: Some(since.to_string()), ..run });
         }
         if !has_rounded {
-            let exact = PinnedConf { max_rounded: 0, max_cached: 0, ..PinnedConf::default() };
-            rows.push(self.run("exact", exact, TorchVersion::NEWEST));
+            rows.push(self.run("exact", PinnedConf::EXACT, TorchVersion::NEWEST));
         }
         let requests = self.own().filter(|entry| entry.action == Action::Alloc).count() as u64;
         let least = |size| if self.rounds(size) { size / 2 + 1 } else { size };

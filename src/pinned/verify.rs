@@ -17,7 +17,7 @@ use gmlake_allocators::pinned::{Pinned, PinnedBlock};
 const KEPT: usize = 20;
 
 /// How the model's decisions compare with a recording's.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct PinnedVerification {
     /// The file as given.
     pub file: String,
@@ -73,13 +73,7 @@ impl PinnedRecording {
             file: self.file.clone(),
             torch_version: self.version.to_string(),
             entries: entries.len() as u64,
-            requests: 0,
-            pins: 0,
-            foreign: 0,
-            unseen: 0,
-            differences: 0,
-            first_differences: Vec::new(),
-            elapsed_ns: 0,
+            ..PinnedVerification::default()
         };
         for (number, entry) in entries.iter().enumerate() {
             if self.is_foreign(entry) {

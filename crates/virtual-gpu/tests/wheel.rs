@@ -51,6 +51,13 @@ fn libraries(folder: &Path) -> Vec<PathBuf> {
     paths.filter(|path| path.extension().is_some_and(|ending| ending == "so")).collect()
 }
 
+/// The sources of all that C calls.
+fn exports() -> impl Iterator<Item = String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/exports");
+    let entries = fs::read_dir(folder).expect("the exports");
+    entries.map(|entry| fs::read_to_string(entry.expect("an entry").path()).expect("a source"))
+}
+
 /// The names in the table, read from its text: the library itself need not be built for a test.
 fn table() -> BTreeSet<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/exports/table.rs");
@@ -76,10 +83,8 @@ fn no_function_stands_in_the_table_twice() {
 /// Without its line, a program that looks a function up by name does not find it.
 #[test]
 fn every_function_that_is_written_stands_in_the_table() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/exports");
     let (table, mut written) = (table(), 0);
-    for entry in fs::read_dir(folder).expect("the exports") {
-        let text = fs::read_to_string(entry.expect("an entry").path()).expect("a source");
+    for text in exports() {
         let parts =
             text.split("pub extern \"C\" fn ").chain(text.split("pub unsafe extern \"C\" fn "));
         let names = parts.map(|part| part.split('(').next().unwrap_or_default());
@@ -94,9 +99,7 @@ fn every_function_that_is_written_stands_in_the_table() {
 /// Without its attribute, a function has another name in the library.
 #[test]
 fn every_function_that_is_written_has_its_name_in_the_library() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/exports");
-    for entry in fs::read_dir(folder).expect("the exports") {
-        let text = fs::read_to_string(entry.expect("an entry").path()).expect("a source");
+    for text in exports() {
         let mut before = "";
         for line in text.lines().map(str::trim) {
             if let Some((_, name)) = line.split_once("extern \"C\" fn ")

@@ -146,8 +146,7 @@ impl Pinned {
 
     /// Every request pinned as it is, and unpinned when its streams are through.
     pub fn exact() -> Self {
-        let conf = PinnedConf { max_rounded: 0, max_cached: 0, ..PinnedConf::default() };
-        Self::new(conf, TorchVersion::NEWEST)
+        Self::new(PinnedConf::EXACT, TorchVersion::NEWEST)
     }
 
     /// Serves a request of `bytes`, at least 1.
