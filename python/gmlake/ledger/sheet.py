@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 DRIVER = "CUDA context, kernels, graphs"
 UNSPLIT = "CUDA context, kernels, graphs, libraries"
 UNEXPLAINED = "unexplained"
+TRIES = 5  # until PyTorch and NVML speak of one moment
 OF_A_PROCESS = 9 << 20  # bytes for which NVML names no process: beside.csv, driver
 
 
@@ -79,7 +80,13 @@ def card(device: Any = None) -> Card:
     if torch is None or not torch.cuda.is_initialized():
         return outside(monitor.read(monitor.by_index(int(device or 0))))
     index = torch.cuda._utils._get_device_index(device, optional=True)
-    return inside(torch, index, monitor.read(monitor.by_bus(tenants.bus_of(torch, index))))
+    handle = monitor.by_bus(tenants.bus_of(torch, index))
+    for _ in range(TRIES):
+        before = torch.cuda.memory_reserved(index)
+        found = inside(torch, index, monitor.read(handle))
+        if torch.cuda.memory_reserved(index) == before:
+            break  # else another thread made PyTorch grow or shrink between two questions
+    return found
 
 
 def outside(reading: Reading) -> Card:
