@@ -8,6 +8,7 @@
 //! Without an allocator the moment is one of the program alone: nothing is simulated, and `peak` is when most bytes are
 //! live. With an allocator, `peak` is when it holds most memory, and requests that it could not serve are not there.
 
+mod card;
 mod categories;
 pub mod data;
 mod difference;
@@ -19,11 +20,11 @@ mod loss;
 mod message;
 mod moments;
 mod names;
-mod neighbours;
 mod recorded_oom;
 mod refusal;
 pub mod show;
 
+pub use card::{CardHistory, card_history};
 pub use data::*;
 pub use difference::{Tolerance, diff};
 pub use growth::growth;

@@ -4,7 +4,7 @@ use super::data::{By, Refusal, Served, UnusableFree};
 use super::live::in_use;
 use super::moments::MomentError;
 use super::names::Namer;
-use super::{BlameError, neighbours, rows, step_of};
+use super::{BlameError, card, rows, step_of};
 use crate::alloc_conf::TorchVersion;
 use crate::allocator::{BlockKind, BlockUse, Options, Role, Spec, by_default, find};
 use crate::beside::usual_targets;
@@ -53,7 +53,7 @@ pub fn refusal(scenario: &Scenario<'_>, by: By, innermost: bool) -> Result<Refus
         coverage: opened.coverage.clone(),
         card,
         expandable_card,
-        others: neighbours::at_oom(&opened.file),
+        others: card::at_oom(&opened.file),
     })
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::columns::Row;
-use crate::blame::{History, Loss, RecordedOom, Refusal};
+use crate::blame::{CardHistory, History, Loss, RecordedOom, Refusal};
 use crate::run::{Moment, Peak, RECORDED, RunSummary, StepSummary};
 use crate::sim::title_of;
 use crate::trace::Coverage;
@@ -46,6 +46,8 @@ pub struct Comparison {
     pub loss: Option<Loss>,
     /// Why it ran out of memory, if it did.
     pub refusal: Option<Refusal>,
+    /// The whole card over time, if that was recorded with it.
+    pub card: Option<CardHistory>,
 }
 
 impl Comparison {

@@ -43,7 +43,8 @@ fn compare_one(
     let by = if opened.records.stacks.has_frames() { By::Line } else { By::Size };
     let loss = there(blame::loss(&recorded, by, false)).map_err(failed)?;
     let refusal = there(blame::refusal(&recorded, by, false)).map_err(failed)?;
-    Ok(Comparison { history: history.into_inner(), loss, refusal, ..comparison })
+    let card = blame::card_history(&opened.file, comparison.device);
+    Ok(Comparison { history: history.into_inner(), loss, refusal, card, ..comparison })
 }
 
 /// The answer, if the recording has the moment that it is about.

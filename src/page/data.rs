@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::encode::{Numbers, ranges};
 use super::lives::Lives;
 use crate::allocator::{BlockKind, BlockUse};
+use crate::blame::CardHistory;
 use crate::compare::Comparison;
 use crate::run::{CallNanos, Moment, Peak, PeakBlock, RECORDED, RunSummary, StepSummary, Timeline};
 use crate::units::{Bytes, Grouped, Nanos, Size};
@@ -23,6 +24,7 @@ pub(super) struct File {
     active: Series,
     runs: Vec<Run>,
     lives: Option<Lives>,
+    card: Option<CardHistory>,
 }
 
 /// A timeline: `count` buckets of `width`, of an axis that ends at `end`.
@@ -85,6 +87,7 @@ impl File {
                 .map(|(place, run)| Run::new(run, comparison.peaks.get(&place), has_times))
                 .collect(),
             lives,
+            card: comparison.card.clone(),
         }
     }
 }

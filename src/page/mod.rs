@@ -39,11 +39,13 @@ use crate::units::{Grouped, Nanos, Size};
 const READING: &str = include_str!("reading.html");
 const SECTION: &str = include_str!("section.html");
 const HISTORY: &str = include_str!("history.html");
+const CARD: &str = include_str!("card.html");
 /// In the order in which they need each other.
-const SCRIPTS: [&str; 16] = [
+const SCRIPTS: [&str; 17] = [
     include_str!("js/decode.js"),
     HELPERS,
     include_str!("js/viewport.js"),
+    include_str!("js/card.js"),
     include_str!("js/ribbon.js"),
     include_str!("js/timeline.js"),
     include_str!("js/causes.js"),
@@ -188,6 +190,7 @@ fn section(index: usize, comparison: &Comparison, lives: Option<&Lives>) -> Stri
             ("table", &runs(index, comparison)),
             ("reference", &escape(reference)),
             ("refusal", &refusal(comparison)),
+            ("card", if comparison.card.is_some() { CARD } else { "" }),
             ("history", &history(comparison, lives)),
             ("loss", &loss(comparison)),
             ("prices", &prices(comparison)),

@@ -34,17 +34,7 @@ const bandsChart = (root, lives, session) => {
   };
 
   const drawBands = (context) => {
-    const { groups } = session.grouping, base = new Float64Array(area.columns);
-    groups.forEach(({ colour }, g) => {
-      context.fillStyle = css(colour);
-      for (let x = 0; x < area.columns; x++) {
-        const bytes = columns.bytes[x * columns.count + g];
-        if (bytes <= 0) continue;
-        const bottom = toY(base[x]);
-        base[x] += bytes;
-        context.fillRect(area.left + x, toY(base[x]), 1, bottom - toY(base[x]));
-      }
-    });
+    drawStack(context, area, session.grouping.groups.map(({ colour }) => colour), (x, g) => columns.bytes[x * columns.count + g]);
   };
 
   // Each of the largest blocks by itself, one on the other in the order of their requests; what all others have is on top.

@@ -1,6 +1,6 @@
 // Hangs every chart in its place.
 
-const CHARTS = { timeline: timelineChart, causes: causesChart, map: mapChart, latency: latencyChart, convergence: convergenceChart };
+const CHARTS = { card: cardChart, timeline: timelineChart, causes: causesChart, map: mapChart, latency: latencyChart, convergence: convergenceChart };
 const LIVES_CHARTS = { bands: bandsChart, state: stateChart };
 const causeNames = [...document.querySelectorAll('dl.causes dt')].map((node) => node.textContent);
 const files = JSON.parse(document.getElementById('data').textContent);

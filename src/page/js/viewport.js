@@ -92,6 +92,21 @@ const viewportTools = (view, words, more) => {
     ...more.map(([text, label, act]) => tool(text, label, act)), tool('All', 'Show all', view.all));
 };
 
+// Bands one on the other: in each column of pixels, `bytes(x, n)` of the colour of this number.
+const drawStack = (context, area, colours, bytes) => {
+  const base = new Float64Array(Math.max(0, area.right - area.left));
+  const toY = (height) => area.bottom - height / area.ceiling * (area.bottom - area.top);
+  colours.forEach((colour, n) => {
+    context.fillStyle = css(colour);
+    base.forEach((below, x) => {
+      const more = bytes(x, n);
+      if (more <= 0) return;
+      base[x] = below + more;
+      context.fillRect(area.left + x, toY(base[x]), 1, toY(below) - toY(base[x]));
+    });
+  });
+};
+
 // Horizontal lines with bytes, and the unit above them.
 const drawLevels = (context, area) => {
   const [unit, name] = UNITS.find(([unit]) => area.ceiling >= 2 * unit) || [1, 'B'];
