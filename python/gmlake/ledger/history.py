@@ -46,7 +46,8 @@ class History:
             self._write("oom", outside(monitor.read(self._handle)))
 
     def _write(self, why: str, found: Card) -> None:
-        line = json.dumps({"at": why, "time_us": time.time_ns() // 1000, "device": self._device, **others_of(found), **found.to_json()})
+        moment = {"at": why, "time_us": time.time_ns() // 1000, "device": self._device}
+        line = json.dumps({**moment, **others_of(found), **found.to_json()})
         with self._lock:
             if not self._file.closed:
                 self._file.write(line + "\n")
