@@ -1,7 +1,7 @@
 """The card's ledger on ten real jobs: training, inference, two GPUs, and one with another process beside it.
 
     python3 examples/card/ten.py predict FILE     # on the virtual GPU: the memory besides PyTorch, a line a rank
-    python3 examples/card/ten.py run OUT          # on two GPUs: OUT/ten.csv, and the table next to the predictions
+    python3 examples/card/ten.py run OUT [NAME ...]    # on two GPUs: OUT/ten.csv, and the table next to the predictions
     python3 examples/card/ten.py table            # the table of what is in this folder
 
 Each job runs unchanged under `gmlake.record(card=0.5)`, which looks at the card twice a second. Of all its looks the
@@ -103,15 +103,17 @@ def start(name, out, gpu):
     print(f"{name}: {'done' if code == 0 else f'FAILED ({code})'}", flush=True)
 
 
-def run(out):
-    """All jobs, and a line for each rank of each."""
+def run(out, chosen):
+    """All jobs, or those that were chosen, and a line for each rank of each."""
     Path(out).mkdir(parents=True, exist_ok=True)
     out = os.path.abspath(out)
+    alone = [name for name in ALONE if name in chosen]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for gpu in (0, 1):
-            pool.submit(lambda gpu: [start(name, out, gpu) for name in list(ALONE)[gpu::2]], gpu)
+            pool.submit(lambda gpu: [start(name, out, gpu) for name in alone[gpu::2]], gpu)
     for name in PAIRS:
-        start(name, out, None)
+        if name in chosen:
+            start(name, out, None)
     rows = [json.loads(path.read_text()) for name in ALONE | PAIRS for path in sorted(Path(out).glob(f"{name}.*.json"))]
     write(Path(out, "ten.csv"), rows)
     table(rows)
@@ -166,7 +168,7 @@ if __name__ == "__main__":
     if what == "job":
         job(*sys.argv[2:4])
     elif what == "run":
-        run(sys.argv[2])
+        run(sys.argv[2], sys.argv[3:] or [*ALONE, *PAIRS])
     elif what == "predict":
         predict(sys.argv[2])
     else:

@@ -96,6 +96,30 @@ def test_a_recording_has_the_card_beside_it_and_the_moment_when_memory_ran_out()
         assert times == sorted(times)
 
 
+CAPTURED = """
+import gc, sys, types
+import torch
+from gmlake.ledger import tenants
+x = torch.zeros(1000, device="cuda")
+tenants.uses(torch)
+gc.get_objects = None  # a look may come from another thread, which would break tuples that this one makes
+graphs = []
+for _ in range(3):
+    graphs.append(torch.cuda.CUDAGraph())
+    with torch.cuda.graph(graphs[-1], pool=graphs[0].pool() if graphs[1:] else None):
+        x.add_(1)
+three = tenants.uses(torch)["graph"]
+tenants.watching.State.on, tenants.watching.watched = True, lambda: {"libnccl.so.2": 0}
+found = tenants.uses(torch)
+print("FOUND", three, found["graph"], found["nccl"], found.get("communicator"), flush=True)
+"""
+
+
+def test_graphs_are_counted_as_they_are_captured_and_nccl_outlives_its_groups():
+    done = predicted(CAPTURED)
+    assert "FOUND 3 3 1 None" in done.stdout + done.stderr, done.stderr
+
+
 def main(given):
     tests = [name for name in globals() if name.startswith("test_")]
     if given:

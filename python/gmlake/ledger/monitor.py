@@ -10,7 +10,7 @@ from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
 MOST = 1024  # processes
-TOO_SMALL = 7
+TRIES = 5  # until two answers are of one moment
 
 
 class NoMonitor(RuntimeError):
@@ -101,14 +101,23 @@ def by_index(index: int) -> Any:
 
 def read(handle: Any) -> Reading:
     """The card now."""
-    memory = Memory(version=ctypes.sizeof(Memory) | 2 << 24)
-    ask("nvmlDeviceGetMemoryInfo_v2", handle, ctypes.byref(memory))
+    for _ in range(TRIES):
+        memory, found = memory_of(handle), processes(handle)
+        if memory_of(handle).used == memory.used:
+            break  # else the processes are of another moment
     index = ctypes.c_uint()
     ask("nvmlDeviceGetIndex", handle, ctypes.byref(index))
     return Reading(
         index.value, text("nvmlDeviceGetName", handle), text("nvmlDeviceGetUUID", handle), memory.total,
-        memory.reserved, memory.used, memory.free, processes(handle),
+        memory.reserved, memory.used, memory.free, found,
     )
+
+
+def memory_of(handle: Any) -> Memory:
+    """The card's memory."""
+    memory = Memory(version=ctypes.sizeof(Memory) | 2 << 24)
+    ask("nvmlDeviceGetMemoryInfo_v2", handle, ctypes.byref(memory))
+    return memory
 
 
 def text(function: str, handle: Any) -> str:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 DRIVER = "CUDA context, kernels, graphs"
 UNSPLIT = "CUDA context, kernels, graphs, libraries"
 UNEXPLAINED = "unexplained"
-TRIES = 5  # until PyTorch and NVML speak of one moment
 OF_A_PROCESS = 9 << 20  # bytes for which NVML names no process: beside.csv, driver
 
 
@@ -81,7 +80,7 @@ def card(device: Any = None) -> Card:
         return outside(monitor.read(monitor.by_index(int(device or 0))))
     index = torch.cuda._utils._get_device_index(device, optional=True)
     handle = monitor.by_bus(tenants.bus_of(torch, index))
-    for _ in range(TRIES):
+    for _ in range(monitor.TRIES):
         before = torch.cuda.memory_reserved(index)
         found = inside(torch, index, monitor.read(handle))
         if torch.cuda.memory_reserved(index) == before:

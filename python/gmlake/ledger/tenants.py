@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import gc
+import functools
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from . import watching
@@ -105,13 +106,42 @@ def communicators(torch: Any) -> Iterator[Entry]:
         yield Entry(name, int(max(sizes, default=0)), "NCCL" if sizes else "this NCCL does not tell its share")
 
 
+class Seen:
+    """What this process has done with the GPU, and what cannot be asked afterwards."""
+
+    graphs: weakref.WeakSet[Any] | None = None
+    nccl = False
+
+
+def follow_graphs(torch: Any) -> None:
+    """Notes from now on each CUDA graph that is captured.
+
+    Objects of Python are not searched for them: a tuple that another thread is making would be broken by that.
+    """
+    if Seen.graphs is not None:
+        return
+    graphs = Seen.graphs = weakref.WeakSet()
+    usual = torch.cuda.CUDAGraph.capture_end
+
+    @functools.wraps(usual)
+    def capture_end(graph: Any) -> Any:
+        graphs.add(graph)
+        return usual(graph)
+
+    torch.cuda.CUDAGraph.capture_end = capture_end
+
+
 def uses(torch: Any) -> dict[str, int]:
     """What this process may have done, by the names in beside.csv, at most: for the upper end of what is expected."""
+    follow_graphs(torch)
+    pools = {tuple(segment.get("segment_pool_id", (0, 0))) for segment in torch.cuda.memory_snapshot()}
+    graphs = max(len(Seen.graphs or ()), len(pools - {(0, 0)}))
     count = sum(1 for _ in groups(torch))
-    graphs = sum(1 for thing in gc.get_objects() if type(thing) is torch.cuda.CUDAGraph)
+    # NCCL's kernels stay loaded when its groups are gone.
+    Seen.nccl |= count > 0 or any(file.startswith(NCCL) for file in watching.watched() or {})
     found = {"context": 1, "gpu": torch.cuda.device_count() - 1, "kernel": 1, "stream": 1}
     found.update(graph=graphs, graph_node=graphs * NODES)
-    found.update(nccl=int(count > 0), messages=int(count > 0))
+    found.update(nccl=int(Seen.nccl), messages=int(Seen.nccl))
     if watching.watched() is None:
         found.update(cublasCreate_v2=THREADS, cudnnCreate=THREADS, cusolverDnCreate=1, cufftCreate=1)
         found.update(communicator=count, ring=count)

@@ -33,6 +33,10 @@ def watch() -> None:
         why = "another tool uses CUPTI in this process" if code == BUSY else f"CUPTI error {code}"
         raise _plugin.NotEnabled(f"gmlake: cannot watch the driver: {why}")
     State.on = True
+    if "torch" in sys.modules:
+        from .tenants import follow_graphs
+
+        follow_graphs(sys.modules["torch"])
 
 
 def cupti() -> str:
