@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 ONE, MANY = "workloads.py", "dist_workloads.py"
 
@@ -70,20 +71,23 @@ def main():
     parser.add_argument("--traces", required=True, metavar="DIR")
     parser.add_argument("--markdown", metavar="FILE", help="write the table there too")
     parser.add_argument("--check", action="store_true", help="fail if a prediction is not as good as promised")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="side by side, which makes each of them slower")
     given = parser.parse_args()
-    rows, bad = [], []
+    rows, bad, truths = [], [], {}
     for name in given.names or RECORDINGS:
         truth = os.path.join(given.traces, f"{name}.stats.json")
         if not os.path.exists(truth):
             print(f"{name}: no {truth}; left out", file=sys.stderr)
             continue
         with open(truth) as file:
-            recorded = json.load(file)
-        found = predict(given.scripts, name)
-        rows.append(row(name, recorded, found))
-        print(rows[-1], flush=True)
-        if not is_kept(RECORDINGS[name][3], recorded["stats"], found):
-            bad.append(name)
+            truths[name] = json.load(file)
+    with ThreadPoolExecutor(given.jobs) as pool:
+        predictions = pool.map(lambda name: predict(given.scripts, name), truths)
+        for (name, recorded), found in zip(truths.items(), predictions):
+            rows.append(row(name, recorded, found))
+            print(rows[-1], flush=True)
+            if not is_kept(RECORDINGS[name][3], recorded["stats"], found):
+                bad.append(name)
     if given.markdown:
         write(given.markdown, rows)
     print(f"{len(rows) - len(bad)} passed, {len(bad)} failed")

@@ -5,13 +5,14 @@ is missing it says so, loudly, and tests only what needs none of them.
 """
 
 import json
+import multiprocessing
 import os
 import pickle
 import subprocess
 import sys
 import tempfile
 import traceback
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import gmlake.fleet
@@ -981,23 +982,27 @@ def missing():
 
 
 def run_all(tests, first, what):
-    """Runs all tests of a module; those from `first` on need PyTorch, and what is skipped without it is said. Names on the
-    command line choose among them."""
+    """Runs all tests of a module, each in a process, as many side by side as there are cores, up to four; those from `first`
+    on need PyTorch, and what is skipped without it is said. Names on the command line choose among them."""
     lack = missing()
-    needs_nothing, failed = True, []
-    for name, test in tests:
-        needs_nothing = needs_nothing and name != first
-        chosen = name.startswith("test_") and (not sys.argv[1:] or name in sys.argv[1:])
-        if chosen and (needs_nothing or not lack) and not passes(name, test):
-            failed.append(name)
+    tests = dict(tests)
+    names = list(tests)
     if lack:
+        names = names[: names.index(first)]
         print(f"!!! SKIPPED: {what}: {lack}", file=sys.stderr)
+    chosen = [name for name in names if name.startswith("test_") and (not sys.argv[1:] or name in sys.argv[1:])]
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(min(4, os.cpu_count() or 1), context, FUNCTIONS.update, (tests,)) as pool:
+        failed = [name for name, passed in zip(chosen, pool.map(passes, chosen)) if not passed]
     sys.exit(f"FAILED: {' '.join(failed)}" if failed else 0)
 
 
-def passes(name, test):
+FUNCTIONS = {}  # the tests by name, in a process that runs them
+
+
+def passes(name):
     try:
-        test()
+        FUNCTIONS[name]()
     except Exception:
         traceback.print_exc()
         print("FAILED", name, flush=True)
