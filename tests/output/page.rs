@@ -164,6 +164,25 @@ fn smaller(picture: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+fn the_whole_card_is_drawn_if_it_was_recorded() {
+    let page = report("card.html", &["tests/data/card/beside.pickle.xz".to_owned()], &[]);
+    let text = std::fs::read_to_string(&page).expect("it is there");
+    assert!(text.contains("PyTorch, live") && text.contains("\"process "), "the owners");
+    let without = std::fs::read_to_string(example()).expect("it is there");
+    assert!(!without.contains("data-chart=\"card\""), "no card was recorded there");
+    let Some(mut browser) = browser() else { return };
+    browser.open(&page, 1280, 900);
+    let state = "document.querySelector('[data-chart=card]').dataset.state";
+    assert_eq!(browser.evaluate(state), "drawn");
+    assert!(colours(&mut browser, "card") >= 5.0);
+    let (x, y) = middle(&mut browser, "card");
+    browser.mouse("mouseMoved", x, y);
+    let shown = tip(&mut browser);
+    assert!(shown.contains("in use") && shown.contains("process"), "{shown}");
+    check_quiet(&mut browser, "the card");
+}
+
+#[test]
 fn a_dark_screen_gets_a_dark_page() {
     let Some(mut browser) = browser() else { return };
     browser.open(example(), 1280, 900);
