@@ -4,7 +4,9 @@ usage: make.py [--set src/bench/small.csv] [--only NAME ...] [--out FOLDER] [--j
 
 Each job runs on the virtual GPU (`python -m gmlake predict`); no GPU is needed. What is written is the program alone:
 requests, frees and the ends of steps. Numbers stand for addresses, and a clock that only moves between steps, by 10 µs
-for each event, for the time. So the file does not depend on the machine, and the same script makes the same bytes again.
+for each event, for the time. Frees with nothing between them stand in the order of these numbers: which of them Python
+makes first is a matter of addresses. So the file does not depend on the machine, and the same script makes the same bytes
+again.
 Recordings of real GPUs are left out: they stand in traces/.
 """
 
@@ -12,7 +14,9 @@ import argparse
 import csv
 import heapq
 import io
+import itertools
 import lzma
+import os
 import pickle
 import shlex
 import subprocess
@@ -24,6 +28,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 # Microseconds of an event, and bytes between the numbers that stand for addresses.
 PACE, STRIDE = 10, 1 << 38
+# Sets go through tensors by their addresses, so these stay the same where the system lets them.
+STILL = ["setarch", "-R"] if not subprocess.call("setarch -R true 2>/dev/null", shell=True) else []
 
 
 def main():
@@ -54,8 +60,9 @@ def make(entry, out):
         target = out / target.name
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        words = [sys.executable, "-m", "gmlake", "predict", "--events", "early", "--out", folder, "--jobs", "1"]
+        words = [*STILL, sys.executable, "-m", "gmlake", "predict", "--events", "early", "--out", folder, "--jobs", "1"]
         done = subprocess.run(words + shlex.split(entry["script"]), cwd=ROOT, stdin=subprocess.DEVNULL,
+                              env={**os.environ, "PYTHONHASHSEED": "0"},
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         snapshots = list(Path(folder).glob("*.pickle"))
         if done.returncode or len(snapshots) != 1:
@@ -83,8 +90,14 @@ def table(snapshot):
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(("action", "addr", "size", "stream", "time_us"))
-    writer.writerows(facts + rows)
+    writer.writerows(facts + list(ordered(rows)))
     return out.getvalue()
+
+
+def ordered(rows):
+    """The same rows; frees between which nothing is requested, and no mark stands, by number."""
+    for (action, _), run in itertools.groupby(rows, key=lambda row: (row[0], row[-1])):
+        yield from sorted(run, key=lambda row: int(row[1], 16)) if action == "free" else run
 
 
 def program(entries):

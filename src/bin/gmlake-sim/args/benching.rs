@@ -10,6 +10,7 @@ const EXAMPLES: &str = "\
 Examples:
   gmlake-sim bench
   gmlake-sim bench --allocators caching,lake --plugin ./libmine.so --export-plot front.svg
+  gmlake-sim bench --set full --part public --allocators caching,lake
   gmlake-sim bench --allocators lake --submit lake.json
   gmlake-sim bench --check lake.json
 
@@ -19,7 +20,7 @@ Exit codes: 0 success, 1 a submission does not reproduce, 2 wrong usage or input
 #[derive(Debug, Parser)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BenchArgs {
-    /// The set: small, or a list of traces of your own
+    /// The set: small, full, or a list of traces of your own
     #[arg(long, value_name = "SET", default_value = "small", help_heading = "Input")]
     pub(crate) set: String,
     /// Folder that the files of the set are in [default: here; for a list of your own, beside it]
