@@ -4,6 +4,7 @@ Plain Python. This file starts itself again as a process on the virtual GPU, whe
 `on_gpu_` compare with PyTorch on the CPU. It is skipped, loudly, without PyTorch for CUDA or without the library.
 """
 
+import copy
 import os
 import subprocess
 import sys
@@ -13,6 +14,17 @@ from pathlib import Path
 
 from gmlake import predict
 from gmlake.predict import library, pytorch
+
+
+# (function of a tensor, its arguments), type, elements.
+DRAWN = [
+    (("random_", 0, 32000), "int64", [22581, 4703, 681, 3964, 11585]),
+    (("random_", 0, 1099511627776), "int64", [228115485564, 409720420979, 729985199318, 908806789545, 416360272441]),
+    (("normal_", 0.5, 0.02), "float32", [0.512661636, 0.532716453, 0.493082732, 0.48718223, 0.526212037]),
+    (("uniform_", -0.3, 0.2), "float32", [0.01041615, -0.286186099, -0.137230828, -0.006342381, -0.240930468]),
+    (("uniform_", -0.3, 0.2), "bfloat16", [0.009643555, -0.287109375, -0.137695312, -0.007110596, -0.2421875]),
+    (("exponential_", 2.0), "float32", [0.238347083, 1.794465542, 0.561137438, 0.266096771, 1.067946196]),
+]
 
 
 def missing():
@@ -418,6 +430,48 @@ def on_gpu_all_values():
     assert torch.allclose(found, wanted, atol=1e-4), (found, wanted)
     assert not mode.unknown_reads() and not mode.failed, (mode.unknown_reads(), mode.failed)
     assert requests[1] == requests[2], requests
+    values_mode.__enter__()
+
+
+def on_gpu_draws_are_those_of_an_h100():
+    """What an H100 drew (PyTorch 2.11, the seed 1234, after three numbers): elements of its first, middle and last threads.
+
+    An H200 has as many processors, and so draws the same.
+    """
+    count, at = 3_000_001, [0, 1, 2, 1_500_000, 3_000_000]
+    for (name, *given), dtype, wanted in DRAWN:
+        torch.manual_seed(1234)
+        torch.rand(3, device="cuda")
+        drawn = getattr(torch.empty(count, dtype=getattr(torch, dtype), device="cuda"), name)(*given)
+        with values_mode.noticed():
+            found = [values.host.view(drawn)[i].item() for i in at]
+        near = 0 if dtype in ("int64", "bfloat16") else 1e-6
+        known = values_mode.shadow.known(drawn)
+        assert not known or all(abs(a - b) <= near for a, b in zip(found, wanted)), (name, dtype, found, wanted)
+        assert known == (dtype == "int64"), (name, dtype)
+
+
+def on_gpu_forward_values():
+    """Without gradients: a loss is that of the CPU, weights stay as they begin, and no more memory is kept than allowed."""
+    torch.manual_seed(3)
+    layers = [layer for _ in range(30) for layer in (torch.nn.Linear(256, 256), torch.nn.Tanh())]
+    net = torch.nn.Sequential(*layers)
+    own = copy.deepcopy(net).cuda()
+    optimizer = torch.optim.AdamW(own.parameters(), lr=0.1)
+    values_mode.__exit__(None, None, None)
+    with values.mode("forward") as mode:
+        mode.shadow.room = 8 << 20
+        for _ in range(2):
+            x = torch.randn(2048, 256)
+            loss = own(x.cuda()).square().mean()
+            most = mode.shadow.bytes
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(own.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            assert abs(loss.item() - net(x).square().mean().item()) < 1e-6
+            assert most <= mode.shadow.room + 20 * x.nbytes, most
+        assert not mode.failed, mode.failed
     values_mode.__enter__()
 
 

@@ -11,6 +11,7 @@ from .. import __version__
 from .._sizes import show
 from . import Problem, others
 from .facts import Need
+from .interval import deciders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -151,8 +152,10 @@ def reads_of(rank: Rank, order: Order) -> Iterator[str]:
         count = sum(read["count"] for read in reads)
         most = max(reads, key=lambda read: read["count"])
         times = "once" if count == 1 else f"{count} times"
-        yield (f"the script read values that only a kernel could compute, {times}, and got {order.assume}; "
+        yield (f"the script read values that only a kernel could compute, {times}, and got {rank.assume or order.assume}; "
                f"most at {most['place']} ({most['what']})")
+        if order.values == "integers" and any(deciders(reads)):
+            yield "such values decide what is requested here; --values forward computes them, which takes minutes"
 
 
 # What a use of `beside.csv` is called in a sentence, where its name is not a function's.

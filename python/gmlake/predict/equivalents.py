@@ -54,8 +54,18 @@ def widened(call: SimpleNamespace) -> tuple[Tensor, Tensor, Tensor, float]:
 
 def attention(call: SimpleNamespace, bias: Tensor | None = None) -> Tensor:
     """Attention by its definition."""
-    q, k, v, scale = widened(call)
-    return (weights(q, k, call.is_causal, scale, bias) @ v).to(call.query.dtype)
+    groups = call.query.shape[1] // call.key.shape[1]
+    k, v = (x.repeat_interleave(groups, 1) if groups > 1 else x for x in (call.key, call.value))
+    mask = bias if bias is None or not call.is_causal else bias + causal(call.query, k).to(bias.dtype)
+    return torch.nn.functional.scaled_dot_product_attention(
+        call.query, k, v, mask, is_causal=call.is_causal and bias is None, scale=call.scale
+    )
+
+
+def causal(query: Tensor, key: Tensor) -> Tensor:
+    """What is added to the scores so that no query sees what comes after it."""
+    whole = torch.full((query.shape[-2], key.shape[-2]), float("-inf"), device="cpu")
+    return whole.triu(1)
 
 
 def attention_backward(call: SimpleNamespace, grad: Tensor, bias: Tensor | None = None) -> list[Tensor]:

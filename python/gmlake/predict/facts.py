@@ -97,6 +97,7 @@ class Facts:
     step_end_us: list[int] | None = None
     oom_step: int | None = None
     unknown_reads: list[UnknownRead] | None = None
+    assume: str | None = None  # what these got
     routed: int = 0  # choices of experts by scores that nobody computed
     host_memory_bytes: int | None = None
     own_runtimes: list[str] | None = None
@@ -168,6 +169,7 @@ class Rank:
     step_end_us: list[int] | None = None
     oom_step: int | None = None
     unknown_reads: list[UnknownRead] | None = None
+    assume: str | None = None
     host_memory_bytes: int | None = None
     own_runtimes: list[str] | None = None
     frameworks: list[str] | None = None

@@ -30,6 +30,9 @@ _sparse* im2col col2im
 # handed. The callers are replaced, so that nothing is lost.
 INNER = frozenset(["aten::pow.Tensor_Tensor_out", "aten::isin.Tensor_Tensor_out"])
 
+# Not a gradient: `istft` sums its windows by it.
+SUMS = frozenset(["unfold_backward"])
+
 
 def _any(names: str) -> re.Pattern[str]:
     return re.compile("|".join(map(fnmatch.translate, names.split())))
@@ -43,4 +46,4 @@ def is_left(name: str, mutable: bool, everything: bool) -> bool:
     base = name.split("::")[1].split(".", maxsplit=1)[0]
     if name in INNER or _SHAPES.match(base):
         return True
-    return not mutable and not everything and _FLOATS.match(base) is not None
+    return not mutable and not everything and base not in SUMS and _FLOATS.match(base) is not None

@@ -40,6 +40,9 @@ if hasattr(_leave_out, "argtypes"):
 # As PyTorch has them: DeepSpeed replaces them in the module while it builds a model.
 _empty, _empty_strided = torch.empty, torch.empty_strided
 
+# The most threads that an operator takes.
+most_threads = 1
+
 _whole: dict[torch.dtype, torch.Tensor] = {}  # dtype: the tensor over all addresses
 
 
@@ -72,15 +75,22 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def call(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Calls an operator on CPU tensors, on one thread, unseen by the program's own modes."""
+    """Calls an operator on CPU tensors, on few threads, unseen by the program's own modes."""
     threads, begin = _threads(), time.thread_time_ns()
-    _set_threads(1)
+    _set_threads(min(threads, most_threads))
     try:
         with torch._C.DisableTorchFunction(), torch.no_grad():
             return overload(*args, **kwargs)
     finally:
         _set_threads(threads)
         _leave_out(time.thread_time_ns() - begin)
+
+
+def available() -> int:
+    """Bytes of memory that this machine has left."""
+    with open("/proc/meminfo") as file:
+        fields = dict(line.split(":") for line in file)
+    return int(fields["MemAvailable"].split()[0]) << 10
 
 
 def map_tensors(change: Callable[[torch.Tensor], Any], value: Any) -> Any:

@@ -116,7 +116,8 @@ class Watched:
             order = self._job.order
             rank = int(os.environ.get("RANK", "0"))
             scenario = Routing(order.routing, lambda: self._steps.done, rank) if order.routing else None
-            self._mode = values.mode(order.values, order.assume, scenario)
+            post = os.environ.get(children.POST) if self._job.together else None
+            self._mode = values.mode(order.values, order.assume, scenario, post)
             self._mode.__enter__()
 
     def facts(self, ending: Ending) -> Facts:
@@ -134,7 +135,7 @@ class Watched:
         report.pop("guesses_used", None)
         return Facts(
             **ending._asdict(), **recorded, **self._steps.facts(), **others.facts(), drawings=drawings,
-            unknown_reads=self._mode.unknown_reads(), routed=self._mode.routed,
+            unknown_reads=self._mode.unknown_reads(), assume=self._job.order.assume, routed=self._mode.routed,
             oom_step=self._ooms[0] if self._ooms else None, library=report,
             host_memory_bytes=peak_host_memory(), torch=self._torch.__version__,
         )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable
 import torch
 from torch import Tensor
 
-from . import equivalents, host, presumed, scalars
+from . import draws, equivalents, families, host, presumed, scalars
 from .readbacks import READBACKS
 from .routing import CHOOSE, is_router
 from .shadow import clear, prepare, span
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 MANY = 256 * MIB  # of storage that may be known
 FEW = MIB >> 4
+FEW_LISTED = 16  # elements of each tensor in a list, such as the steps that an optimizer has made
 LARGE = 32 << 10  # elements, from which on results are written at once and not copied
 CUDA = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
 INTEGERS = host.INTEGERS
@@ -71,8 +72,9 @@ class Limits:
     seldom asked for: where many are known already, only the smallest are computed.
     """
 
-    def __init__(self, shadow: Shadow, everything: bool = False) -> None:
-        endless = 1 << 62
+    def __init__(self, shadow: Shadow, everything: bool = False, forward: bool = False) -> None:
+        """`everything` is computed, without gradients if `forward`."""
+        endless, self.forward = 1 << 62, forward
         self.shadow = shadow
         self.indices = endless if everything else 1024 * MIB
         self.integers = endless if everything else 32 * MIB
@@ -101,6 +103,7 @@ class Operator:
             if a.alias_info is not None and a.alias_info.is_write
         ]
         self.name = overload._schema.name.split("::")[1]
+        self.variant = str(overload).partition(".")[2]
         self.written = [i for i, a in written if not a.kwarg_only]
         self.outs = [a.name for _, a in written if a.kwarg_only]
         returns = overload._schema.returns
@@ -110,6 +113,9 @@ class Operator:
         self.numbers = scalars.positions(overload._schema)
         self.listed = self.name.startswith(("_foreach", "_fused", "_amp_foreach"))
         self.into, self.into_names = host.writing(overload)
+        self.sums = self.name in families.SUMS
+        # Of a matrix that nobody knows, a decomposition succeeds: zero means that.
+        self.succeeds = "linalg" in self.name
         self.equivalent = equivalents.of(self.name, overload._schema)
         self.decides: bool | None = None  # whether integers come out of floats: learnt at the first call
 
@@ -132,7 +138,7 @@ class Operator:
 
     def fresh(self, *args: Any, **kwargs: Any) -> Any:
         """A call that returns new tensors."""
-        if self.decides is False and self.is_large_float(args):
+        if self.decides is False and not self.sums and self.is_large_float(args):
             return self.device(args, kwargs)
         read = host.tensors(args) + host.tensors(kwargs.values())
         lost = self.is_lost(read)
@@ -144,6 +150,8 @@ class Operator:
             self.compute(args, kwargs, read, results, lost)
         elif self.decides and self.name in presumed.NAMES:
             self.presume(args, results)
+        elif self.sums:
+            self.forget(results)  # the zeros with which a sum begins
         return out
 
     def mutable(self, *args: Any, **kwargs: Any) -> Any:
@@ -153,6 +161,8 @@ class Operator:
         own = host.tensors([args[i] for i in self.written if i < len(args)])
         if own and not self.overwriting and not any(map(repeats, own)):
             return self.in_place(own, args, kwargs)
+        if self.random and own:
+            self.values.quiet.begin = self.values.draws_from(kwargs.get("generator"))
         out = self.device(args, kwargs)
         written = own + host.tensors(kwargs[name] for name in self.outs if name in kwargs)
         skipped = self.written if self.overwriting else []
@@ -178,7 +188,8 @@ class Operator:
             changed = self.tried(self.change, own, args, kwargs)
         if changed is None:
             out = self.device(args, kwargs)
-            self.forget(own)
+            if not self.limits.forward or in_backward():
+                self.forget(own)  # otherwise by gradients, without which all stays as it was
             return out
         assumed = lost or not self.are_sure(read)
         with self.shadow.kept_assumptions(own):
@@ -216,7 +227,7 @@ class Operator:
         if not self.may_write(written) or torch._C._cuda_isCurrentStreamCapturing():
             return False
         integers = any(tensor.dtype in INTEGERS for tensor in written)
-        return not lost or integers and self.may_decide(read)
+        return not lost or integers and not self.succeeds and self.may_decide(read)
 
     def is_large_float(self, args: Sequence[Any]) -> bool:
         """Whether the first argument is a tensor of floats that is too large to be computed."""
@@ -246,7 +257,7 @@ class Operator:
 
     def may_write(self, written: Sequence[Tensor]) -> bool:
         """Whether the results are small enough to be computed."""
-        if self.listed and not self.limits.everything:
+        if self.listed and not self.limits.everything and any(tensor.numel() > FEW_LISTED for tensor in written):
             return False
         return self.fit(written)
 
@@ -262,7 +273,8 @@ class Operator:
         size = tensor.numel() * tensor.element_size()
         if size > self.limits.of(tensor.dtype):
             return False
-        return tensor.dtype in INTEGERS or self.limits.everything or not in_backward()
+        gradients = self.limits.everything and not self.limits.forward
+        return tensor.dtype in INTEGERS or gradients or not (in_backward() or self.values.is_updating)
 
     def forget(self, written: Iterable[Tensor]) -> None:
         """Kernels have written here."""
@@ -303,9 +315,14 @@ class Operator:
             self.forget(results)
         else:
             self.learn(fitting, lost or not self.are_sure(read))
+            if self.limits.forward and torch.is_grad_enabled() and any(t.requires_grad for t in read):
+                for tensor in [*(t for t in read if t.grad_fn), *fitting]:
+                    self.shadow.spend(tensor)
 
     def write(self, args: Sequence[Any], kwargs: dict[str, Any], results: Sequence[Tensor]) -> None:
         """Calls the operator on the host, whose results come into the memory of the device's."""
+        if self.random and self.written and draws.draw(self.variant, host.view(args[0]), self.values.quiet.begin, args[1:]):
+            return
         if self.is_zeroing(args):
             self.zero(args[0])
         elif self.written or self.outs:

@@ -75,8 +75,9 @@ class Order:
         "(Megatron-LM's workloads), or a file with the share of each [default: as --assume says]",
     )
     values: str = _option(
-        SCRIPT, "--values", choices=["integers", "real", "off"], default="integers",
-        help="tensors whose values are computed: of integers, all (slow), none [default: integers]",
+        SCRIPT, "--values", choices=["integers", "forward", "real", "off"], default="integers",
+        help="tensors whose values are computed: of integers, all but gradients (slow), all (slower), none "
+        "[default: integers]",
     )
     conf: str | None = _option(
         SCRIPT, "--conf", metavar="SETTINGS", help="PyTorch's allocator settings, as in PYTORCH_ALLOC_CONF"

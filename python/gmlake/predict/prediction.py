@@ -10,6 +10,8 @@ What comes of all this is put together in `interval`.
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 import tempfile
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -42,6 +44,8 @@ def predict(workshop: Workshop, task: Task, files: Files) -> list[Rank]:
     if ranks.together and task.order.routing is None:
         task = replace(task, order=replace(task.order, routing=TOGETHER))
     best = workshop.run(replace(task, events="clock") if is_interval else task, files)
+    if any(map(is_doomed, best)) and not ranks.launched:
+        task, best = otherwise_run(workshop, task, files, best)
     with tempfile.TemporaryDirectory(dir=workshop.folder) as folder:
         others = Bounds([], [])
         if is_interval:
@@ -59,6 +63,40 @@ def processes_of(rank: int, facts: Facts, others: Bounds) -> list[Rank]:
         own = Bounds(*([run.processes[number] for run in runs if len(run.processes) > number] for runs in others))
         found.append(replace(rank_of(rank, child, own), process=number + 1, command=child.command))
     return found
+
+
+def is_doomed(facts: Facts) -> bool:
+    """Whether a script failed that had read values which nobody computed."""
+    return facts.error is not None and facts.oom_step is None and bool(facts.unknown_reads)
+
+
+def otherwise_run(workshop: Workshop, task: Task, files: Files, failed: list[Facts]) -> tuple[Task, list[Facts]]:
+    """The task with values with which its script comes to its end, and what it holds then; otherwise as it failed."""
+    events = "clock" if task.events == "interval" else task.events
+    for assume in ASSUMED:
+        if assume == task.order.assume:
+            continue
+        print(f"gmlake: the script failed after it had read unknown values as {task.order.assume}; again with {assume}",
+              file=sys.stderr, flush=True)
+        other = replace(task, order=replace(task.order, assume=assume))
+        folder = tempfile.mkdtemp(dir=workshop.folder)
+        with open(os.devnull, "w") as nowhere:
+            unseen = Unseen(f"{folder}/again", nowhere)
+            found = workshop.run(replace(other, events=events), unseen)
+        if not any(facts.error for facts in found):
+            for rank, facts in zip(task.ranks.ranks, found):
+                for each in [facts, *facts.processes]:
+                    move(each, unseen.stem(rank), files.stem(rank))
+            return other, found
+    return task, failed
+
+
+def move(facts: Facts, stem: str, to: str) -> None:
+    """Puts a snapshot where those of the first run are."""
+    if facts.snapshot and os.path.exists(facts.snapshot):
+        place = to + facts.snapshot.removeprefix(stem)
+        shutil.copyfile(facts.snapshot, place)
+        facts.snapshot = place
 
 
 class Bounds(NamedTuple):
@@ -136,7 +174,7 @@ def rank_of(rank: int, facts: Facts, others: Bounds) -> Rank:
 # What a rank's numbers have as the facts have it.
 SAME = [
     "requests", "error", "device", "device_memory_bytes", "steps", "step_seconds", "step_end_us", "oom_step",
-    "unknown_reads", "host_memory_bytes", "own_runtimes", "frameworks",
+    "unknown_reads", "assume", "host_memory_bytes", "own_runtimes", "frameworks",
 ]
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .host import INTEGERS
+from .host import INTEGERS, available
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,13 +28,18 @@ CLEAR_PAGES = 256 << 10  # from this size on, cleared pages go back to the host'
 RUNS = 4096  # the most stretches of a strided tensor that are looked at one by one
 HUGE_PAGES = 4 << 20  # from this size on, memory is asked for in large pages
 MADV_DONTNEED, MADV_HUGEPAGE = 4, 14
+KEPT = 16  # storages that a forward pass is at work with
+TRACKED = 1 << 20  # bytes of a storage, from which on its memory is given back where everything is computed
 
 
 class Shadow:
     """What is known of the device memory of this process."""
 
-    def __init__(self, library: Any, everything: bool = False) -> None:
+    def __init__(self, library: Any, everything: bool = False, sharers: int = 0) -> None:
+        """`sharers`: processes among which the host's memory is shared out; 0: it is not limited."""
         self.everything = everything  # all kernels are computed: no need to know when one may be
+        self.room = available() // 2 // sharers if sharers else 0  # bytes that known storages may take
+        self.spent: dict[int, None] = {}  # storages that only a backward pass may still read, the oldest first
         self.library = library
         self.is_known = _function(library, "gmlake_gpu_is_known", ctypes.c_int)
         self.mark_known = _function(library, "gmlake_gpu_known", None)
@@ -82,11 +87,27 @@ class Shadow:
     def hold(self, tensor: torch.Tensor) -> None:
         """The block of this tensor may hold known bytes from now on, until its storage is freed."""
         at = base(tensor)
-        if at not in self.blocks and not self.everything:
+        if at not in self.blocks and self.is_tracked(tensor):
             storage = tensor.untyped_storage()
             gone = weakref.ref(storage, lambda reference: self.freed(at, reference))
             self.blocks[at] = storage.nbytes(), gone
             self.bytes += storage.nbytes()
+
+    def is_tracked(self, tensor: torch.Tensor) -> bool:
+        """Whether it must be known when this tensor's storage is freed."""
+        return not self.everything or bool(self.room) and tensor.untyped_storage().nbytes() >= TRACKED
+
+    def spend(self, tensor: torch.Tensor) -> None:
+        """The forward pass has just made or read this tensor, and may not need it again.
+
+        What no backward pass is computed for would fill the host's memory: the oldest are forgotten.
+        """
+        at = base(tensor)
+        if at in self.blocks:
+            self.spent.pop(at, None)
+            self.spent[at] = None
+        while self.bytes > self.room and len(self.spent) > KEPT:
+            self.freed(next(iter(self.spent)), None)
 
     def presume(self, tensor: torch.Tensor) -> None:
         """All elements of this tensor are taken for true, though its memory says nothing."""
@@ -117,7 +138,8 @@ class Shadow:
     def freed(self, at: int, reference: Any) -> None:
         """PyTorch has freed the storage that began here."""
         size, current = self.blocks.get(at, (0, None))
-        if current is reference:
+        if current is reference or reference is None:
+            self.spent.pop(at, None)
             del self.blocks[at]
             self.bytes -= size
             self.assumed.discard(at)

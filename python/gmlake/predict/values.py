@@ -20,14 +20,17 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Callable
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from . import families, spared
+from . import draws, families, host, spared
 from .assumption import Assumption
+from .exchange import Exchange
 from .operators import Limits, Operator
 from .shadow import Shadow
 from .unknown import UnknownReads
@@ -39,9 +42,15 @@ if TYPE_CHECKING:
     from .routing import Routing
 
 
-def mode(kind: str = "integers", assume: str = "zeros", routing: Routing | None = None) -> Off | Values:
-    """A context in which values are computed: `integers`, all (`real`), or none (`off`)."""
-    return Off() if kind == "off" else Values(kind == "real", assume, routing)
+# What is computed: integers; with all else but gradients, so that weights stay as they begin; all; nothing.
+INTEGERS, FORWARD, REAL, OFF = "integers", "forward", "real", "off"
+
+
+def mode(
+    kind: str = INTEGERS, assume: str = "zeros", routing: Routing | None = None, post: str | None = None
+) -> Off | Values:
+    """A context in which values are computed. `post` is the folder where ranks meet that run together."""
+    return Off() if kind == OFF else Values(kind, assume, routing, post)
 
 
 class Off(contextlib.nullcontext[None]):
@@ -57,16 +66,26 @@ class Off(contextlib.nullcontext[None]):
 class Values:
     """The replaced operators, and what they have found out."""
 
-    def __init__(self, everything: bool, assume: str, routing: Routing | None = None) -> None:
+    def __init__(
+        self, kind: str, assume: str, routing: Routing | None = None, post: str | None = None
+    ) -> None:
         self.library = Library()
-        self.shadow = Shadow(self.library.functions, everything)
-        self.limits = Limits(self.shadow, everything)
+        everything, self.forward = kind in (FORWARD, REAL), kind == FORWARD
+        sharers = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if post else 1
+        self.shadow = Shadow(self.library.functions, everything, sharers if self.forward else 0)
+        self.limits = Limits(self.shadow, everything, self.forward)
+        self.post = post if everything else None
+        self.is_updating = False  # within an optimizer's step, which changes no weights where gradients are not computed
+        if everything:
+            host.most_threads = os.cpu_count() or 1
         self.assumption, self.routing = Assumption(assume), routing
         self.reads = UnknownReads()
         self.computed = 0
         self.routed = 0  # choices of experts by scores that nobody computed
         self.failed: dict[str, str] = {}  # operators that the host could not compute, and why
         self.quiet = threading.local()
+        self.hooks: list[Any] = []
+        self.exchange: Exchange | None = None
         self.registered: dict[str, Any] = {}  # namespace: torch.library.Library
         self.spared: torch.library.Library | None = None
 
@@ -74,6 +93,13 @@ class Values:
         names = torch._C._dispatch_get_all_op_names()
         self.replace(name for name in names if name.startswith("aten::"))
         self.library.on_unknown_read(self.unseen_read)
+        if self.post and torch.distributed.is_available():
+            self.exchange = Exchange(self.post, self.shadow)
+        if self.forward:
+            self.hooks = [
+                register_optimizer_step_pre_hook(lambda *_: self.update(True)),
+                register_optimizer_step_post_hook(lambda *_: self.update(False)),
+            ]
         self.load, torch.ops.load_library = torch.ops.load_library, self.load_library
         return self
 
@@ -84,7 +110,15 @@ class Values:
             registered._destroy()
         if self.spared:
             self.spared._destroy()
+        if self.exchange:
+            self.exchange.close()
+        for hook in self.hooks:
+            hook.remove()
         self.registered, self.spared = {}, None
+
+    def update(self, begins: bool) -> None:
+        """An optimizer's step begins or ends."""
+        self.is_updating = begins
 
     def unknown_reads(self) -> list[UnknownRead]:
         """Places at which the program read what was never computed, the most frequent first."""
@@ -123,11 +157,19 @@ class Values:
         if self.spared is None:
             self.spared = spared.replacements(self.library.functions)
 
+    def generator_of_gpu(self, asked: Any) -> torch.Generator:
+        """The generator with which a kernel draws."""
+        if asked is not None and asked.device.type == "cuda":
+            return asked
+        return torch.cuda.default_generators[torch.cuda.current_device()]
+
+    def draws_from(self, asked: Any) -> draws.State:
+        """Where that generator stands."""
+        return draws.state(self.generator_of_gpu(asked), torch.cuda.current_device())
+
     def generator(self, asked: Any) -> torch.Generator:
         """A generator for the host that draws the same where the device's would draw the same."""
-        device = asked if asked is not None and asked.device.type == "cuda" else None
-        if device is None:
-            device = torch.cuda.default_generators[torch.cuda.current_device()]
+        device = self.generator_of_gpu(asked)
         seed = device.initial_seed() * 0x9E3779B97F4A7C15 + device.get_offset()
         return torch.Generator("cpu").manual_seed(seed % (1 << 63))
 
