@@ -15,7 +15,6 @@ from pathlib import Path
 from gmlake import predict
 from gmlake.predict import library, pytorch
 
-
 # (function of a tensor, its arguments), type, elements.
 DRAWN = [
     (("random_", 0, 32000), "int64", [22581, 4703, 681, 3964, 11585]),
