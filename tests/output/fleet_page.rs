@@ -8,7 +8,8 @@ use serde_json::json;
 
 use crate::browser::Browser;
 use crate::page::{
-    browser, check_quiet, colours, example, folder, keep, middle, needed_width, stacks, tip, trace,
+    browser, check_quiet, colours, example, folder, keep, middle, needed_width, report, stacks,
+    tip, trace,
 };
 
 /// The page of a fleet: two jobs, of which one was not recorded completely, and a file that is no recording.
@@ -146,4 +147,23 @@ fn the_time_in_driver_calls_says_what_it_is() {
     ] {
         assert!(words.contains(part), "{part}: {words}");
     }
+}
+
+#[test]
+fn the_whole_card_is_drawn_if_it_was_recorded() {
+    let page = report("card.html", &["tests/data/card/beside.pickle.xz".to_owned()], &[]);
+    let text = std::fs::read_to_string(&page).expect("it is there");
+    assert!(text.contains("PyTorch, live") && text.contains("\"process "), "the owners");
+    let without = std::fs::read_to_string(example()).expect("it is there");
+    assert!(!without.contains("data-chart=\"card\""), "no card was recorded there");
+    let Some(mut browser) = browser() else { return };
+    browser.open(&page, 1280, 900);
+    let state = "document.querySelector('[data-chart=card]').dataset.state";
+    assert_eq!(browser.evaluate(state), "drawn");
+    assert!(colours(&mut browser, "card") >= 5.0);
+    let (x, y) = middle(&mut browser, "card");
+    browser.mouse("mouseMoved", x, y);
+    let shown = tip(&mut browser);
+    assert!(shown.contains("in use") && shown.contains("process"), "{shown}");
+    check_quiet(&mut browser, "the card");
 }

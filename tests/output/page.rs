@@ -31,7 +31,7 @@ pub(crate) fn folder() -> &'static Path {
 }
 
 /// Written as from the root of the repository, so that the page tells nothing of this machine.
-fn report(name: &str, inputs: &[String], more: &[&str]) -> PathBuf {
+pub(crate) fn report(name: &str, inputs: &[String], more: &[&str]) -> PathBuf {
     let out = folder().join(name);
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"));
     command.current_dir(env!("CARGO_MANIFEST_DIR"));
@@ -161,25 +161,6 @@ fn smaller(picture: &[u8]) -> Vec<u8> {
     writer.write_image_data(&indices).expect("memory");
     writer.finish().expect("memory");
     out
-}
-
-#[test]
-fn the_whole_card_is_drawn_if_it_was_recorded() {
-    let page = report("card.html", &["tests/data/card/beside.pickle.xz".to_owned()], &[]);
-    let text = std::fs::read_to_string(&page).expect("it is there");
-    assert!(text.contains("PyTorch, live") && text.contains("\"process "), "the owners");
-    let without = std::fs::read_to_string(example()).expect("it is there");
-    assert!(!without.contains("data-chart=\"card\""), "no card was recorded there");
-    let Some(mut browser) = browser() else { return };
-    browser.open(&page, 1280, 900);
-    let state = "document.querySelector('[data-chart=card]').dataset.state";
-    assert_eq!(browser.evaluate(state), "drawn");
-    assert!(colours(&mut browser, "card") >= 5.0);
-    let (x, y) = middle(&mut browser, "card");
-    browser.mouse("mouseMoved", x, y);
-    let shown = tip(&mut browser);
-    assert!(shown.contains("in use") && shown.contains("process"), "{shown}");
-    check_quiet(&mut browser, "the card");
 }
 
 #[test]
