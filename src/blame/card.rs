@@ -190,7 +190,7 @@ mod tests {
         let lines = [look("time", 1, ""), look("oom", 2, ""), silent.clone(), "{\"cut".to_owned()];
         let snapshot = written(&folder, &lines);
         let b = OtherProcess { pid: 2, name: "b".to_owned(), bytes: Some(6) };
-        assert_eq!(at_oom(&snapshot), [b.clone()]);
+        assert_eq!(at_oom(&snapshot), std::slice::from_ref(&b));
         assert_eq!(at_oom(&format!("{snapshot}.xz")), [b], "compressed afterwards");
         assert!(at_oom(&written(&folder, &[silent])).is_empty());
     }
