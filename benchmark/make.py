@@ -1,6 +1,6 @@
 """Makes the traces of a set that were predicted, or some of them.
 
-usage: make.py [--set src/bench/small.csv] [--only NAME ...] [--out FOLDER] [--jobs 2]
+usage: make.py [--set src/bench/full.csv] [--only NAME ...] [--out FOLDER] [--jobs 2]
 
 Each job runs on the virtual GPU (`python -m gmlake predict`); no GPU is needed. What is written is the program alone:
 requests, frees and the ends of steps. Numbers stand for addresses, and a clock that only moves between steps, by 10 µs
@@ -34,7 +34,7 @@ STILL = ["setarch", "-R"] if not subprocess.call("setarch -R true 2>/dev/null", 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--set", type=Path, default=ROOT / "src" / "bench" / "small.csv")
+    parser.add_argument("--set", type=Path, default=ROOT / "src" / "bench" / "full.csv")
     parser.add_argument("--only", nargs="+", metavar="NAME")
     parser.add_argument("--out", type=Path, help="folder to write to, in place of the set's own")
     parser.add_argument("--jobs", type=int, default=2, help="side by side")

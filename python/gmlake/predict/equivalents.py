@@ -33,14 +33,13 @@ def of(name: str, schema: Any) -> Callable[..., Any] | None:
     return call
 
 
-def weights(query: Tensor, key: Tensor, causal: bool, scale: float, bias: Tensor | None) -> Tensor:
+def weights(query: Tensor, key: Tensor, is_causal: bool, scale: float, bias: Tensor | None) -> Tensor:
     """How much each query takes of each value."""
     scores = query @ key.transpose(-2, -1) * scale
     if bias is not None:
         scores = scores + bias.float()
-    if causal:
-        below = torch.ones(scores.shape[-2:], dtype=torch.bool, device="cpu").tril()
-        scores = scores.masked_fill(~below, float("-inf"))
+    if is_causal:
+        scores = scores + causal(query, key)
     return scores.softmax(-1)
 
 
