@@ -50,7 +50,8 @@ def enable(allocator: str | None = None, **options: object) -> None:
 
     To be called before PyTorch puts anything on a GPU. Options are those that `gmlake-sim allocators` lists, and
     `record=True` (keep a history for `snapshot`) and `poison=True` (a slow mode that finds writes to freed memory).
-    What is not given here is taken from the environment variable GMLAKE_CONF.
+    With `host=True` pinned host memory has the sizes that are requested; `enable("stock", host=True)` leaves the GPU's
+    memory to PyTorch. What is not given here is taken from the environment variable GMLAKE_CONF.
 
     Raises `NotEnabled` if PyTorch or a GPU is missing or it is too late, and ValueError for a wrong name or option.
     """

@@ -102,46 +102,72 @@ def mounted() -> str | None:
     return "full" if state.mount else "pluggable"
 
 
+# What nearly does the same as exact pinning where there is no full mount.
+PINNED = "PYTORCH_ALLOC_CONF=pinned_max_round_threshold_mb:1,pinned_max_cached_size_mb:1"
+
+
 def put_in_place(configuration: str, check_first: bool) -> bool:
     """Lets PyTorch ask the library from now on; false if it does already. A GPU is opened only to look for one."""
-    problem = _error(library().gmlake_configure, configuration.encode())
+    pieces = configuration.split(",")
+    with_host, is_stock = "host=on" in pieces, "allocator=stock" in pieces
+    rest = ",".join(piece for piece in pieces if piece not in ("host=on", "host=off", "allocator=stock"))
+    problem = _error(library().gmlake_configure, rest.encode())
+    if is_stock and not with_host:
+        problem = "allocator stock is PyTorch's own, and goes with host=True only"
     if problem:
         raise ValueError(f"gmlake: {problem}")
     if enabled():
         return False
+    torch = _torch()
+    if torch.cuda.is_initialized() and not is_stock:
+        raise NotEnabled("gmlake: PyTorch has used the GPU already; call gmlake.enable() before")
+    problem = check(_first_device()) if check_first else ""
+    if problem:
+        raise NotEnabled(problem)
+    mount, why = _mount(torch)
+    if with_host:
+        if mount is None:
+            raise NotEnabled(f"gmlake: host=True: {why}; from PyTorch 2.13 on, {PINNED} does nearly the same")
+        mount.gmlake_mount_host()
+    if not is_stock:
+        state.allocator = _install(torch, mount, why)
+    return True
+
+
+def _torch() -> ModuleType:
+    """PyTorch, built with CUDA."""
     try:
         import torch
     except ImportError as error:
         raise NotEnabled(f"gmlake: PyTorch is not installed ({error})") from error
     if not hasattr(torch._C, "_cuda_customAllocator"):
         raise NotEnabled(f"gmlake: this PyTorch ({torch.__version__}) was built without CUDA")
-    if torch.cuda.is_initialized():
-        raise NotEnabled("gmlake: PyTorch has used the GPU already; call gmlake.enable() before")
-    problem = check(_first_device()) if check_first else ""
-    if problem:
-        raise NotEnabled(problem)
-    state.allocator = _mount(torch) or _install(torch)
-    return True
+    return torch
 
 
-def _mount(torch: ModuleType) -> ctypes.CDLL | None:
-    """Puts the full mount in place, if there is one for this PyTorch; otherwise says what is missing without it."""
+def _mount(torch: ModuleType) -> tuple[ctypes.CDLL | None, str]:
+    """The library of the full mount, or why there is none for this PyTorch."""
     path, why = full.library(torch.__version__)
     if path is None:
-        warnings.warn(f"gmlake: {why}: mounted as a pluggable allocator, without graph trees, MemPool and history", stacklevel=5)
-        return None
-    library()
+        return None, why
     try:
-        mounted = ctypes.CDLL(str(path))
+        return ctypes.CDLL(str(path)), ""
     except OSError as error:
         raise NotEnabled(f"gmlake: {path.name} does not fit this PyTorch ({torch.__version__}): {error}") from error
-    outcome = mounted.gmlake_mount_install()
+
+
+def _install(torch: ModuleType, mount: ctypes.CDLL | None, why: str) -> object:
+    """Puts the full mount in place, or, if there is none, says what is missing without it."""
+    if mount is None:
+        warnings.warn(f"gmlake: {why}: mounted as a pluggable allocator, without graph trees, MemPool and history", stacklevel=5)
+        return _install_pluggable(torch)
+    outcome = mount.gmlake_mount_install()
     if outcome == 1:
         raise NotEnabled("gmlake: PyTorch has used the GPU already; call gmlake.enable() before")
     if outcome == 2:
         raise NotEnabled("gmlake: PYTORCH_CUDA_ALLOC_CONF selects backend:cudaMallocAsync; remove that")
-    state.mount = mounted
-    return mounted
+    state.mount = mount
+    return mount
 
 
 def _first_device() -> int:
@@ -164,7 +190,7 @@ HOOKS = {
 }
 
 
-def _install(torch: ModuleType) -> object:
+def _install_pluggable(torch: ModuleType) -> object:
     plugin = torch.cuda.memory.CUDAPluggableAllocator(str(LIBRARY), "gmlake_malloc", "gmlake_free")
     inner = plugin.allocator()
     missing = []

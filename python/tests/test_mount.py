@@ -627,6 +627,115 @@ def test_an_unknown_version_is_mounted_as_before_and_says_so():
     assert done.returncode == 0, done.stderr
 
 
+def with_host(code, allocator="None"):
+    begin = (
+        "import torch, gmlake\n"
+        f"gmlake.enable({allocator}, host=True)\n"
+        "MIB = 1 << 20\n"
+        "def pinned(size): return torch.empty(size, dtype=torch.uint8, pin_memory=True)\n"
+        "def numbers():\n"
+        "    torch.cuda.init()\n"
+        "    found = torch.cuda.host_memory_stats()\n"
+        "    kind = 'allocated_bytes' if 'active_bytes.peak' in found else 'reserved_bytes'\n"
+        "    return found[f'{kind}.current'], found[f'{kind}.peak'], found['num_host_alloc'], found['num_host_free']\n"
+    )
+    done = in_a_process(begin + code, enable=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_pinned_memory_has_the_size_that_was_requested():
+    code = (
+        "experts = [pinned(size * MIB) for size in (2304, 1152, 576)]\n"  # 1.78 times that in a stock PyTorch
+        "assert numbers() == (4032 * MIB, 4032 * MIB, 3, 0) and all(each.is_pinned() for each in experts)\n"
+        "at = experts.pop().data_ptr()\n"
+        "again = pinned(576 * MIB - 5000)\n"
+        "assert again.data_ptr() == at and numbers()[2] == 3, 'a block that is a little larger will do'\n"
+        "del again\n"
+        "other = pinned(300 * MIB)\n"
+        "assert numbers() == (3756 * MIB, 4032 * MIB, 4, 1), 'the free block of 576 MiB had to go'\n"
+        "del experts, other\n"
+        "torch._C._host_emptyCache()\n"
+        "assert numbers() == (0, 4032 * MIB, 4, 4)\n"
+        "torch.cuda.reset_peak_host_memory_stats(); torch.cuda.reset_accumulated_host_memory_stats()\n"
+        "assert numbers() == (0, 0, 0, 0)\n"
+        "print(gmlake.mounted())"
+    )
+    assert with_host(code).strip() == "full"
+    assert with_host(code, "'stock'").strip() == "None"  # the GPU's memory is PyTorch's
+
+
+def test_what_changes_from_step_to_step_pins_no_more_than_was_in_use():
+    code = (
+        "import random\n"
+        "random.seed(1)\n"
+        "state, stream = pinned(100 * MIB), torch.cuda.Stream()\n"
+        "source = torch.empty(40 * MIB, dtype=torch.uint8, device='cuda')\n"
+        "most = 0\n"
+        "for step in range(30):\n"
+        "    sizes = [random.randrange(1, 40 * MIB) for _ in range(5)]\n"
+        "    most = max(most, 100 * MIB + sum(sizes))\n"
+        "    buffers = [pinned(size) for size in sizes]\n"
+        "    with torch.cuda.stream(stream):\n"
+        "        for buffer in buffers: buffer.copy_(source[:len(buffer)], non_blocking=True)\n"
+        "    del buffers, buffer\n"
+        "    stream.synchronize()\n"
+        "assert most <= numbers()[1] <= 1.01 * most, (most, numbers())\n"
+    )
+    with_host(code)
+
+
+def test_pinned_memory_of_a_graph_is_pytorchs_own():
+    code = (
+        "before = pinned(3 * MIB)\n"
+        "x, graph = torch.zeros(3 * MIB, dtype=torch.uint8, device='cuda'), torch.cuda.CUDAGraph()\n"
+        "with torch.cuda.graph(graph):\n"
+        "    inside = pinned(3 * MIB)\n"
+        "    inside.copy_(x, non_blocking=True); x.copy_(before, non_blocking=True)\n"
+        "held = numbers()[0]\n"
+        "del before\n"
+        "graph.replay(); torch.cuda.synchronize()\n"
+        "assert pinned(3 * MIB).is_pinned() and inside.is_pinned() and held >= 6 * MIB\n"
+    )
+    with_host(code)
+
+
+def test_pinned_memory_of_spawned_children_and_by_the_environment():
+    code = (
+        "import multiprocessing\n"
+        "def child():\n"
+        "    kept = pinned(3 * MIB + 1)\n"
+        "    assert numbers()[0] == 3 * MIB + 1\n"
+        "if __name__ == '__main__':\n"
+        "    process = multiprocessing.get_context('spawn').Process(target=child)\n"
+        "    process.start(); process.join()\n"
+        "    assert process.exitcode == 0\n"
+    )
+    with_host(code)
+    code = (
+        "import torch\n"
+        "torch.cuda.init()\n"
+        "kept = torch.empty((3 << 20) + 1, dtype=torch.uint8, pin_memory=True)\n"
+        "assert (3 << 20) + 1 in torch.cuda.host_memory_stats().values()\n"
+    )
+    done = in_a_process(code, environment={"GMLAKE_CONF": "allocator=lake,host=on"})
+    assert done.returncode == 0, done.stderr
+
+
+def test_exact_pinning_without_a_mount_is_refused_in_one_line():
+    code = (
+        "import gmlake, torch\n"
+        "torch.__version__ = '2.99.0'\n"
+        "try: gmlake.enable(host=True)\n"
+        "except gmlake.NotEnabled as error: print(error)\n"
+        "try: gmlake.enable('stock')\n"
+        "except ValueError as error: print(error)\n"
+    )
+    refused, alone = in_a_process(code, enable=False).stdout.splitlines()
+    assert "host=True" in refused and "2.9 to 2.15" in refused and "pinned_max_round_threshold_mb" in refused, refused
+    assert "host=True only" in alone, alone
+
+
 def test_another_backend_is_refused():
     done = in_a_process("", environment={"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"})
     assert done.returncode != 0 and "remove that" in done.stderr, done.stderr

@@ -7,13 +7,16 @@ use super::PinnedRecording;
 use crate::alloc_conf::{AllocConf, ConfError, PinnedConf, TorchVersion};
 use crate::trace::{Action, Entry, PoolId};
 use crate::units::Bytes;
-use gmlake_allocators::pinned::{Pinned, in_pages};
+use gmlake_allocators::pinned::{ExactPinned, Pinned, in_pages};
 
 /// Settings that are tried, and the first version of PyTorch that has them without the error of 2.13.
 const TRIED: [(&str, u16); 2] = [
     ("pinned_max_round_threshold_mb:1", 14),
     ("pinned_max_round_threshold_mb:1,pinned_max_cached_size_mb:1", 13),
 ];
+
+/// The row of our own allocator for pinned memory.
+const ENABLED: &str = "gmlake.enable(host=True)";
 
 /// What a job needed and what was or would be pinned for it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -39,7 +42,7 @@ pub struct PinnedComparison {
 /// What was pinned, under a setting.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PinnedRow {
-    /// `recorded`, `default`, `exact` or the setting.
+    /// `recorded`, `default`, `gmlake.enable(host=True)` or the setting.
     pub settings: String,
     /// The first version of PyTorch that has the setting.
     pub since: Option<String>,
@@ -76,7 +79,7 @@ impl PinnedRecording {
             rows.push(PinnedRow { since: Some(since.to_string()), ..run });
         }
         if !has_rounded {
-            rows.push(self.run("exact", PinnedConf::EXACT, TorchVersion::NEWEST));
+            rows.push(self.run_exact());
         }
         let requests = self.own().filter(|entry| entry.action == Action::Alloc).count() as u64;
         let least = |size| if self.rounds(size) { size / 2 + 1 } else { size };
@@ -134,6 +137,35 @@ impl PinnedRecording {
             level.set(level.now + bytes.current - old_bytes.current);
         }
         level.row(settings)
+    }
+
+    /// The same with our own allocator for pinned memory.
+    fn run_exact(&self) -> PinnedRow {
+        let (mut host, mut live) = (ExactPinned::default(), FxHashMap::default());
+        let mut level = Level::default();
+        for entry in self.own() {
+            match entry.action {
+                Action::Alloc => {
+                    let at = host.take(entry.size).unwrap_or_else(|| {
+                        level.unpins +=
+                            std::iter::from_fn(|| host.evict_for(entry.size)).count() as u64;
+                        level.pins += 1;
+                        host.pin(level.pins, entry.size);
+                        level.pins
+                    });
+                    live.insert(entry.addr, at);
+                }
+                Action::FreeCompleted => {
+                    live.remove(&entry.addr).map(|at| host.put(at));
+                }
+                Action::SegmentFree if self.is_emptied(entry) => {
+                    level.unpins += std::iter::from_fn(|| host.evict()).count() as u64;
+                }
+                _ => continue,
+            }
+            level.set(host.pinned() as i64);
+        }
+        level.row(ENABLED)
     }
 }
 

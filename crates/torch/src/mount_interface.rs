@@ -5,8 +5,10 @@
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{LazyLock, Mutex, Once, PoisonError};
+
+use gmlake_allocators::pinned::ExactPinned;
 
 use crate::{Elsewhere, Event, Failure, GpuAllocator, Numbers, Process, Served, Shown};
 
@@ -295,6 +297,36 @@ pub unsafe extern "C" fn gmlake_tag(name: *const c_char) -> u32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_use_tag(tag: u32) -> u32 {
     crate::use_tag(tag)
+}
+
+/// Runs something on the pinned memory of this process.
+fn on_host<T>(run: impl FnOnce(&mut ExactPinned) -> T) -> T {
+    static HOST: LazyLock<Mutex<ExactPinned>> = LazyLock::new(Mutex::default);
+    guarded(|| run(&mut HOST.lock().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// The address of a free pinned block for `size` bytes, which is handed out; 0 if one must be pinned.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_host_take(size: u64) -> u64 {
+    on_host(|host| host.take(size)).unwrap_or(0)
+}
+
+/// The address of a free block that is to be unpinned before `size` more bytes are pinned (0: in any case); 0 if none is.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_host_evict(size: u64) -> u64 {
+    on_host(|host| if size == 0 { host.evict() } else { host.evict_for(size) }).unwrap_or(0)
+}
+
+/// A block was pinned for a request of `size` bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_host_pin(at: u64, size: u64) {
+    on_host(|host| host.pin(at, size));
+}
+
+/// Neither the program nor a GPU uses a block any more.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_host_put(at: u64) {
+    on_host(|host| host.put(at));
 }
 
 /// # Safety

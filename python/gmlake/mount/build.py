@@ -62,7 +62,7 @@ def build(torch: Path | None, cuda: str | None, out: Path, cxx: str) -> Path:
         cxx, "-shared", "-fPIC", "-O2", "-std=c++20", "-fvisibility=hidden", "-s", f"-DGMLAKE_MINOR={number}",
         "-isystem", str(torch / "include"), "-isystem", str(cuda or cuda_headers(torch)),
         *(str(HERE / name) for name in SOURCES),
-        f"-L{torch / 'lib'}", "-lc10_cuda", "-lc10", "-o", str(part),
+        f"-L{torch / 'lib'}", "-ltorch_cpu", "-lc10_cuda", "-lc10", "-o", str(part),
     ]
     try:
         done = subprocess.run(command, capture_output=True, text=True)

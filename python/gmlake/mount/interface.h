@@ -54,6 +54,10 @@ int gmlake_mount_sleep(int device, const char* tags, uint64_t (*keep)(void* cont
 int gmlake_mount_wake(int device, const char* tags, void (*fill)(void* context, uint64_t at, uint64_t kept),
                       void* context, uint64_t* bytes);
 void gmlake_mount_unwanted(int device, void (*drop)(void* context, uint64_t kept), void* context);
+uint64_t gmlake_host_take(uint64_t size);
+uint64_t gmlake_host_evict(uint64_t size);
+void gmlake_host_pin(uint64_t at, uint64_t size);
+void gmlake_host_put(uint64_t at);
 void gmlake_reset_peak(int device);
 void gmlake_memory_fraction(double fraction, int device);
 }

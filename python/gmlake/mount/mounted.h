@@ -113,7 +113,7 @@ class Mounted final : public CUDAAllocator {
 
  private:
   struct OfDevice {
-    Pools pools;
+    Pools<cudaStream_t> pools;
     std::atomic<double> fraction{1.0};
     std::atomic<bool> is_fraction_known{false};
     std::atomic<int64_t> hidden_ooms{0}; // of PyTorch's own allocator, that were none after all

@@ -15,9 +15,10 @@
 
 namespace gmlake {
 
+template <typename Stream>
 class Pools {
  public:
-  using Filter = std::function<bool(cudaStream_t)>;
+  using Filter = std::function<bool(Stream)>;
 
   void begin(MempoolId_t id, Filter filter) {
     std::lock_guard lock(mutex_);
@@ -37,7 +38,7 @@ class Pools {
   }
 
   // Whether a request on this stream belongs to one of them.
-  bool take(cudaStream_t stream) {
+  bool take(Stream stream) {
     if (count_.load(std::memory_order_acquire) == 0) {
       return false;
     }

@@ -14,6 +14,7 @@
 //! With `pinned_use_background_threads` a thread of PyTorch looks for what is free. Here it is infinitely fast. Up to
 //! 2.9 requests look for themselves at the same time, and which of the two comes first is chance: that is left out.
 
+mod exact;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,8 @@ use std::collections::VecDeque;
 use gmlake_core::alloc_conf::{PinnedConf, TorchVersion};
 use gmlake_core::units::Bytes;
 use smallvec::SmallVec;
+
+pub use exact::ExactPinned;
 
 /// The unit of pinned memory, and that in which the reserved segment is handed out.
 const PAGE: Bytes = 4096;
@@ -142,11 +145,6 @@ impl Pinned {
             driver_calls: zero,
             driver_bytes: zero,
         }
-    }
-
-    /// Every request pinned as it is, and unpinned when its streams are through.
-    pub fn exact() -> Self {
-        Self::new(PinnedConf::EXACT, TorchVersion::NEWEST)
     }
 
     /// Serves a request of `bytes`, at least 1.

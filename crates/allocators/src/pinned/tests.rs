@@ -4,7 +4,7 @@ use gmlake_core::alloc_conf::{AllocConf, PinnedConf, TorchVersion};
 use gmlake_core::units::{Bytes, GIB, MIB};
 use proptest::prelude::*;
 
-use super::{Pinned, PinnedBlock};
+use super::{ExactPinned, Pinned, PinnedBlock};
 
 fn version(minor: u16) -> TorchVersion {
     TorchVersion { major: 2, minor }
@@ -232,14 +232,58 @@ proptest! {
     }
 
     #[test]
-    fn exact_pinning_holds_what_is_in_use(
-        sizes in proptest::collection::vec(1..u64::from(u32::MAX), 1..50),
+    fn exact_pinning_never_exceeds_what_was_in_use(
+        steps in proptest::collection::vec((0..8_u8, any::<usize>(), 1..5 * MIB), 1..300),
     ) {
-        let mut exact = Pinned::exact();
-        let blocks: Vec<_> = sizes.iter().map(|&bytes| exact.alloc(bytes)).collect();
-        let pages = sizes.iter().map(|bytes| bytes.next_multiple_of(4096) as i64);
-        prop_assert_eq!(bytes_of(&exact).1, pages.sum::<i64>());
-        blocks.into_iter().for_each(|block| exact.free(block));
-        prop_assert_eq!(bytes_of(&exact).1, 0);
+        run_exact(&steps);
+    }
+}
+
+/// Pins and unpins as `ExactPinned` says. The twin only knows which blocks there are, and who has them.
+fn run_exact(steps: &[(u8, usize, Bytes)]) {
+    let (mut host, mut used, mut free) = (ExactPinned::default(), Vec::new(), Vec::new());
+    let (mut most, mut fresh) = (0, 0);
+    let sum = |blocks: &[(u64, Bytes)]| blocks.iter().map(|block| block.1).sum::<Bytes>();
+    for &(step, pick, bytes) in steps {
+        // Few sizes, so that blocks are found again.
+        let bytes = if pick.is_multiple_of(3) { bytes } else { bytes >> 20 << 19 | 1000 };
+        let pages = bytes.next_multiple_of(4096);
+        let fits = |size: Bytes| (pages..=pages + pages / 256).contains(&size);
+        match step {
+            0..4 => {
+                let smallest =
+                    free.iter().map(|block: &(u64, Bytes)| block.1).filter(|&s| fits(s)).min();
+                if let Some(at) = host.take(bytes) {
+                    let block = free.swap_remove(free.iter().position(|b| b.0 == at).unwrap());
+                    assert_eq!(Some(block.1), smallest);
+                    used.push(block);
+                } else {
+                    assert_eq!(smallest, None);
+                    while let Some(at) = host.evict_for(bytes) {
+                        free.swap_remove(free.iter().position(|b| b.0 == at).unwrap());
+                    }
+                    fresh += 1;
+                    host.pin(fresh, bytes);
+                    used.push((fresh, pages));
+                }
+            }
+            4..7 if !used.is_empty() => {
+                let block = used.swap_remove(pick % used.len());
+                assert!(host.put(block.0));
+                assert!(!host.put(block.0), "it is free already");
+                free.push(block);
+            }
+            7 if pick.is_multiple_of(8) => {
+                while let Some(at) = host.evict() {
+                    free.swap_remove(free.iter().position(|b| b.0 == at).unwrap());
+                }
+                assert_eq!(free, []);
+                most = 0;
+            }
+            _ => {}
+        }
+        most = most.max(sum(&used));
+        assert_eq!(host.pinned(), sum(&used) + sum(&free));
+        assert!(host.pinned() <= most + most / 256, "{} for {most}", host.pinned());
     }
 }

@@ -24,10 +24,6 @@ impl Default for PinnedConf {
 }
 
 impl PinnedConf {
-    /// Every request is pinned as it is, and nothing is kept.
-    pub const EXACT: Self =
-        Self { max_rounded: 0, max_cached: 0, reserve: 0, in_background: false };
-
     /// Takes an option, if it is one of these.
     pub(super) fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let size = || whole(key, value).map(|mib| mib.saturating_mul(MIB));
