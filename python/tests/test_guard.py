@@ -155,6 +155,23 @@ def test_a_line_that_grew_is_named_first():
         assert done.returncode == 1 and "the script failed: ValueError: no" in done.stderr, done.stderr
 
 
+def test_pinned_memory_that_grew_is_named():
+    with tempfile.TemporaryDirectory() as folder:
+        guarded = Guarded(folder)
+        pins = "\nkept = torch.empty({} << 20, dtype=torch.uint8, pin_memory=True)\nfor step"
+        guarded.run(MLP.replace("\nfor step", pins.format(12)), "--update")
+        assert json.loads(guarded.text())["ranks"][0]["pinned_peak_bytes"] >> 20 == 16, guarded.text()
+        done = guarded.run(MLP.replace("\nfor step", pins.format(16)))
+        assert done.returncode == 0 and "rank 0 pinned:        16" in done.stdout, done.stdout
+        done = guarded.run(MLP.replace("\nfor step", pins.format(17)))
+        assert done.returncode == 1 and "pins more host memory" in done.stdout.splitlines()[0], done.stdout
+        assert "rank 0 pinned:        16.00 MiB to 32.00 MiB (+16.00 MiB, +100.0%)   more than 1%" in done.stdout, done.stdout
+        # A baseline from before this was watched still is one.
+        Path(folder, "memory.json").write_text(re.sub(r',\s*"pinned_peak_bytes": \d+', "", guarded.text()))
+        done = guarded.run(MLP.replace("\nfor step", pins.format(17)))
+        assert done.returncode == 0 and "pinned" not in done.stdout, done.stdout
+
+
 def test_a_recording_is_guarded_too():
     with tempfile.TemporaryDirectory() as folder:
         guarded = Guarded(folder)

@@ -9,14 +9,13 @@ use crate::trace::{Action, Entry, PoolId};
 use crate::units::Bytes;
 use gmlake_allocators::pinned::{ExactPinned, Pinned, in_pages};
 
-/// Settings that are tried, and the first version of PyTorch that has them without the error of 2.13.
-const TRIED: [(&str, u16); 2] = [
-    ("pinned_max_round_threshold_mb:1", 14),
-    ("pinned_max_round_threshold_mb:1,pinned_max_cached_size_mb:1", 13),
-];
+/// MiB up to which `tune` has requests rounded.
+const ROUNDED: [u32; 5] = [1, 4, 16, 64, 256];
+/// And up to which it has blocks kept.
+const KEPT: [u32; 6] = [1, 4, 16, 64, 256, 1024];
 
 /// The row of our own allocator for pinned memory.
-const ENABLED: &str = "gmlake.enable(host=True)";
+pub(super) const ENABLED: &str = "gmlake.enable(host=True)";
 
 /// What a job needed and what was or would be pinned for it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -54,6 +53,39 @@ pub struct PinnedRow {
     pub unpins: u64,
 }
 
+impl PinnedComparison {
+    /// The row of PyTorch's defaults, unless they would round what is rounded already.
+    #[must_use]
+    pub fn default_row(&self) -> Option<&PinnedRow> {
+        self.rows.iter().find(|row| row.settings == "default")
+    }
+
+    /// The setting of PyTorch that pins least: of those within 1 % the one with the fewest calls. None, if the defaults
+    /// pin no more.
+    #[must_use]
+    pub fn best(&self) -> Option<&PinnedRow> {
+        let settings = || self.rows.iter().filter(|row| row.since.is_some());
+        let least = settings().map(|row| row.pinned_peak_bytes).min()?;
+        settings()
+            .filter(|row| row.pinned_peak_bytes <= least + least / 100)
+            .min_by_key(|row| (row.pins + row.unpins, row.settings.len(), row.pinned_peak_bytes))
+            .filter(|row| {
+                row.pinned_peak_bytes < self.default_row().map_or(0, |d| d.pinned_peak_bytes)
+            })
+    }
+}
+
+/// The setting, and the first version of PyTorch that has it without the error of 2.13.
+fn setting(rounded: u32, kept: Option<u32>) -> (String, u16) {
+    let text = format!("pinned_max_round_threshold_mb:{rounded}");
+    match kept {
+        Some(kept) => {
+            (format!("{text},pinned_max_cached_size_mb:{kept}"), 14 - u16::from(kept == rounded))
+        }
+        None => (text, 14),
+    }
+}
+
 impl PinnedRecording {
     /// Replays the requests under the usual settings, and under others if some are given. Where the recording has
     /// rounded sizes, the usual ones are left out: they would round what is rounded.
@@ -61,6 +93,26 @@ impl PinnedRecording {
     /// # Errors
     /// If the version of PyTorch does not take these settings.
     pub fn compare(&self, more: Option<&str>) -> Result<PinnedComparison, ConfError> {
+        self.try_all(&[setting(1, None), setting(1, Some(1))], more)
+    }
+
+    /// Replays the requests under many settings.
+    ///
+    /// # Errors
+    /// If the version of PyTorch does not take these settings.
+    pub fn tune(&self) -> Result<PinnedComparison, ConfError> {
+        let kept = |rounded| KEPT.into_iter().filter(move |&kept| kept >= rounded).map(Some);
+        let settings = ROUNDED.into_iter().flat_map(|rounded| {
+            std::iter::once(None).chain(kept(rounded)).map(move |kept| setting(rounded, kept))
+        });
+        self.try_all(&settings.collect::<Vec<_>>(), None)
+    }
+
+    fn try_all(
+        &self,
+        settings: &[(String, u16)],
+        more: Option<&str>,
+    ) -> Result<PinnedComparison, ConfError> {
         let has_rounded = self.own().any(|entry| self.rounds(entry.size));
         let mut rows = Vec::new();
         let (recorded, unseen_bytes) = self.recorded();
@@ -71,11 +123,10 @@ impl PinnedRecording {
         if let Some(text) = more {
             rows.push(self.run(text, AllocConf::parse(text, self.version)?.pinned, self.version));
         }
-        for (text, since) in TRIED.into_iter().filter(|_| !has_rounded) {
-            let since = TorchVersion { major: 2, minor: since };
+        for (text, since) in settings.iter().filter(|_| !has_rounded) {
+            let since = TorchVersion { major: 2, minor: *since };
             let version = self.version.max(since);
-            let conf = AllocConf::parse(text, version)?.pinned;
-            let run = self.run(text, conf, version);
+            let run = self.run(text, AllocConf::parse(text, version)?.pinned, version);
             rows.push(PinnedRow { since: Some(since.to_string()), ..run });
         }
         if !has_rounded {

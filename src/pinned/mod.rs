@@ -22,7 +22,7 @@ use crate::trace::{
 use crate::units::Bytes;
 
 pub use compare::{PinnedComparison, PinnedRow};
-pub use show::{comparisons, verifications};
+pub use show::{comparisons, tunings, verifications};
 pub use verify::PinnedVerification;
 
 /// More bytes than this in all entries together are a damaged file.

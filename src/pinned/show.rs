@@ -10,11 +10,25 @@ use crate::units::{Bytes, Grouped, Size};
 #[must_use]
 pub fn comparisons(found: &[PinnedComparison], look: Look) -> String {
     let sections: Vec<Section> =
-        found.iter().flat_map(|one| [table(one), Section::words(verdict(one))]).collect();
+        found.iter().flat_map(|one| [table(one, |_| true), Section::words(verdict(one))]).collect();
     section::text(&sections, look)
 }
 
-fn table(one: &PinnedComparison) -> Section {
+/// What to set for each file, and what that pins.
+#[must_use]
+pub fn tunings(found: &[PinnedComparison], look: Look) -> String {
+    let advice = |one: &PinnedComparison| {
+        let best = one.best().map(|row| &row.settings);
+        let is_shown = |row: &PinnedRow| row.since.is_none() || Some(&row.settings) == best;
+        let set =
+            best.map(|settings| Section::words(format!("export PYTORCH_ALLOC_CONF={settings}")));
+        let rest = [Section::words(verdict(one)), table(one, is_shown)];
+        set.into_iter().chain(rest).collect::<Vec<_>>()
+    };
+    section::text(&found.iter().flat_map(advice).collect::<Vec<_>>(), look)
+}
+
+fn table(one: &PinnedComparison, is_shown: impl Fn(&PinnedRow) -> bool) -> Section {
     let title = format!(
         "{}: pinned host memory of {} requests, simulated as in PyTorch {}",
         one.file,
@@ -32,7 +46,7 @@ fn table(one: &PinnedComparison) -> Section {
         ]
     };
     let heading = ["setting", "peak pinned", "times the needed", "pins", "unpins", "from PyTorch"];
-    Section::new(title, &heading, one.rows.iter().map(row).collect())
+    Section::new(title, &heading, one.rows.iter().filter(|row| is_shown(row)).map(row).collect())
 }
 
 /// How many times what was needed, or between which bounds.
@@ -54,17 +68,17 @@ fn verdict(one: &PinnedComparison) -> String {
             Size(least)
         ),
     };
-    let best = one.rows.iter().filter(|row| row.since.is_some());
-    if let Some(best) = best.min_by_key(|row| row.pinned_peak_bytes)
-        && let Some(pinned) = one.rows.iter().find(|row| row.settings == "default")
-        && best.pinned_peak_bytes < pinned.pinned_peak_bytes
-    {
-        words += &format!(
-            " PYTORCH_ALLOC_CONF={} pins {} in place of {}.",
-            best.settings,
-            Size(best.pinned_peak_bytes),
-            Size(pinned.pinned_peak_bytes)
-        );
+    match (one.best(), one.default_row()) {
+        (Some(best), Some(default)) => {
+            words += &format!(
+                " PYTORCH_ALLOC_CONF={} pins {} in place of {}.",
+                best.settings,
+                Size(best.pinned_peak_bytes),
+                Size(default.pinned_peak_bytes)
+            );
+        }
+        (None, Some(_)) => words += " No setting pins less than PyTorch's defaults.",
+        (_, None) => {}
     }
     if one.unseen_bytes > 0 {
         let unseen = Size(one.unseen_bytes);

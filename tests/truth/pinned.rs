@@ -59,6 +59,32 @@ fn a_rank_of_vllm_pins_96_gib_for_50() {
     assert!(found.rows.iter().all(|row| row.pins == 24));
 }
 
+#[test]
+fn the_best_setting_pins_what_was_needed_in_the_fewest_calls() {
+    for name in ["offload-exact.pickle.xz", "kv-offload.csv"] {
+        let tuned = open(name).tune().unwrap();
+        let (best, default) = (tuned.best().unwrap(), tuned.default_row().unwrap());
+        assert_eq!(best.pins + best.unpins, default.pins + default.unpins, "{name}");
+        assert!(best.pinned_peak_bytes * 100 <= tuned.needed_peak_bytes * 101, "{name}: {best:?}");
+        for row in tuned.rows.iter().filter(|row| row.since.is_some()) {
+            let is_near = row.pinned_peak_bytes * 100 <= best.pinned_peak_bytes * 101;
+            assert!(
+                !is_near || row.pins + row.unpins >= best.pins + best.unpins,
+                "{name}: {row:?} is better than {best:?}"
+            );
+            assert!(row.pinned_peak_bytes * 101 >= best.pinned_peak_bytes * 100, "{name}: {row:?}");
+        }
+    }
+    // Powers of two need no setting, and what is rounded tells of none.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("even.csv");
+    std::fs::write(&file, "event,id,size\nalloc,a,8388608\nalloc,b,4096\n").unwrap();
+    let even = PinnedRecording::open(&file, &LoadOptions::default()).unwrap().tune().unwrap();
+    assert_eq!(even.best(), None);
+    let rounded = open("offload.pickle.xz").tune().unwrap();
+    assert_eq!((rounded.best(), rounded.default_row()), (None, None));
+}
+
 /// wtdcode/vllm-backport#67 measured 4.008, 2.000 and 1.000 GiB for them.
 #[test]
 fn experts_that_are_offloaded_take_1_78_times_their_size() {

@@ -311,7 +311,7 @@ pub extern "C" fn gmlake_host_take(size: u64) -> u64 {
     on_host(|host| host.take(size)).unwrap_or(0)
 }
 
-/// The address of a free block that is to be unpinned before `size` more bytes are pinned (0: in any case); 0 if none is.
+/// The address of a free block that is to be unpinned before `size` more bytes are pinned (0: in any case); 0: none is.
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_host_evict(size: u64) -> u64 {
     on_host(|host| if size == 0 { host.evict() } else { host.evict_for(size) }).unwrap_or(0)

@@ -7,7 +7,8 @@
      "ranks": [{"rank": 0,
                 "reserved_peak_bytes": 257949696,       what PyTorch held at most
                 "live_peak_bytes": 202423300,           what tensors took of it at most: the sum of the lines
-                "lines": {"train.py:5 <module>": [110100480, 13], ...}}]}         bytes and blocks at that peak
+                "lines": {"train.py:5 <module>": [110100480, 13], ...},           bytes and blocks at that peak
+                "pinned_peak_bytes": 0}]}               host memory that was pinned at most
 
 There is no time and no absolute path in it: the same program gives the same file.
 """
@@ -32,6 +33,7 @@ class Rank:
     reserved_peak_bytes: int
     live_peak_bytes: int
     lines: dict[str, list[int]]
+    pinned_peak_bytes: int | None = None  # not known of a recording
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Tolerance(NamedTuple):
 Rows = Mapping[str, Sequence[int]]
 Row = tuple[str, int, int]
 
-QUANTITIES = {"live_peak_bytes": "live", "reserved_peak_bytes": "reserved"}
+QUANTITIES = {"live_peak_bytes": "live", "reserved_peak_bytes": "reserved", "pinned_peak_bytes": "pinned"}
 
 
 def lines(before: Rows, after: Rows) -> list[Line]:

@@ -192,7 +192,8 @@ def rank_of(rank: int, facts: Facts) -> tuple[Rank, str]:
     held = simulator.held(facts)
     blame = simulator.ask("blame", facts.snapshot, "--device", held.device)[0]
     rows = {row["name"]: [row["bytes"], row["blocks"]] for row in blame["rows"]}
-    return Rank(rank, held.reserved, blame["live_bytes"], rows), blame["by"]
+    pinned = facts.library.get("host_peak_bytes", {}).get("pinned")
+    return Rank(rank, held.reserved, blame["live_bytes"], rows, pinned), blame["by"]
 
 
 def summary(rank: Rank) -> str:
@@ -232,7 +233,7 @@ def is_less(rank: Difference, tolerance: Tolerance) -> bool:
 def difference(before: Rank, after: Rank, tolerance: Tolerance) -> Difference:
     """What differs in a rank."""
     was, now = asdict(before), asdict(after)
-    quantities = {name: [was[name], now[name]] for name in change.QUANTITIES}
+    quantities = {name: [was[name], now[name]] for name in change.QUANTITIES if None not in (was[name], now[name])}
     beyond = [name for name, (old, new) in quantities.items() if change.is_beyond(old, new, tolerance)]
     return Difference(after.rank, beyond, quantities, change.lines(before.lines, after.lines))
 
@@ -243,9 +244,10 @@ def shown(rank: Difference, tolerance: str) -> str:
     grown = [line for line in rank.lines if line.after > line.before]
     if rank.beyond:
         texts.append(reason(rank, grown))
-    for name, words in change.QUANTITIES.items():
+    for name, (before, after) in rank.quantities.items():
         mark = f"   more than {tolerance}" if name in rank.beyond else ""
-        texts.append(f"rank {rank.rank} {words + ':':<14} {step(*rank.quantities[name])}{mark}")
+        if before or after:
+            texts.append(f"rank {rank.rank} {change.QUANTITIES[name] + ':':<14} {step(before, after)}{mark}")
     if rank.beyond:
         texts += [f"  {line.name}: {step(line.before, line.after)}" for line in grown[:SHOWN]]
     return "\n".join(texts)
@@ -253,6 +255,8 @@ def shown(rank: Difference, tolerance: str) -> str:
 
 def reason(rank: Difference, grown: Sequence[Line]) -> str:
     """What made it grow."""
+    if rank.beyond == ["pinned_peak_bytes"]:
+        return "The script pins more host memory. PyTorch rounds it up to powers of two: see gmlake-sim compare --host."
     if "live_peak_bytes" not in rank.beyond and not grown:
         return ("No line holds more at the peak: the cause is fragmentation, or the order of requests. "
                 "Keep the snapshot with --out, and see: gmlake-sim blame --fragmentation SNAPSHOT.")

@@ -1,13 +1,13 @@
-//! `--host` of `compare` and `verify`: pinned memory of the host in place of GPU memory.
+//! `--host` of `compare`, `tune` and `verify`: pinned memory of the host in place of GPU memory.
 
 use std::path::PathBuf;
 
 use anyhow::Result;
-use gmlake::pinned::{PinnedRecording, comparisons, verifications};
+use gmlake::pinned::{PinnedRecording, comparisons, tunings, verifications};
 use gmlake::report::Export;
 use gmlake::trace::LoadOptions;
 
-use crate::args::{CompareArgs, InputArgs, VerifyArgs};
+use crate::args::{CompareArgs, InputArgs, TuneArgs, VerifyArgs};
 use crate::typed::check_stdin;
 use crate::{Answer, export, terminal};
 
@@ -21,6 +21,23 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<Answer> {
     }
     export::write_json(exports, "compare", &found)?;
     Ok(answer)
+}
+
+/// `gmlake-sim tune --host`
+pub(crate) fn tune(args: &TuneArgs) -> Result<Answer> {
+    let exports = export::open_all(&args.export_json)?;
+    let (found, answer) = each(&args.input, |recording| Ok(recording.tune()?))?;
+    if !exports.iter().any(Export::is_stdout) && !found.is_empty() {
+        terminal::print(&tunings(&found, terminal::look()))?;
+    }
+    let is_known = found.iter().all(|one| one.default_row().is_some());
+    let helps = found.iter().all(|one| one.best().is_some());
+    export::write_json(exports, "tune", &found)?;
+    Ok(match answer {
+        Answer::Yes if !is_known => Answer::Unknown,
+        Answer::Yes if !helps => Answer::No,
+        other => other,
+    })
 }
 
 /// `gmlake-sim verify --host`

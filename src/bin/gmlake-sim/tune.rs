@@ -8,9 +8,12 @@ use gmlake::tune::{TuneOptions, Tuning, show as report, tune};
 
 use crate::args::TuneArgs;
 use crate::typed::check_stdin;
-use crate::{Answer, export, terminal, work};
+use crate::{Answer, export, pinned, terminal, work};
 
 pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
+    if args.host {
+        return pinned::tune(args);
+    }
     check_stdin(&args.input.files)?;
     if !(0.0..=1.0).contains(&args.worth) {
         bail!("--worth is {}, but must be a share from 0 to 1", args.worth);

@@ -91,6 +91,10 @@ Exit codes: 0 a setting helps, 1 none does, 2 wrong usage or input.";
 pub(crate) struct TuneArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
+    /// Tune pinned host memory instead, from a snapshot with host_traces or a table of requests
+    #[arg(long, help_heading = "Input", hide_short_help = true)]
+    #[arg(conflicts_with_all = ["device", "device_memory"])]
+    pub(crate) host: bool,
     /// Memory of the target device, such as 80GiB [default: that in which the recorded job died,
     /// else unlimited]
     #[arg(long, value_name = "SIZE", value_parser = capacity, help_heading = "Device")]
