@@ -133,6 +133,16 @@ import json, sys
 given = {name[2:]: json.loads(value) for name, value in zip(sys.argv[1::2], sys.argv[2::2])}
 if "another" in given:
     sys.exit(0)
+if "runtime" in given:
+    # What a CUDA runtime does first that is linked into a library, such as SGLang's kernels.
+    import ctypes, torch
+    if given["runtime"]:
+        sys.modules[given["runtime"]] = torch
+    torch.zeros(1, device="cuda")
+    table = ctypes.c_void_p()
+    # SGLang asks in another process.
+    if given["runtime"] == "sglang" or ctypes.CDLL("libcuda.so.1").cuGetExportTable(ctypes.byref(table), bytes(16)):
+        raise RuntimeError("CUDA error: initialization error")
 import vllm
 if "model" in given:
     sys.exit(f"{given['model']}: no such folder")
@@ -301,6 +311,14 @@ def test_what_is_no_question_of_memory_is_wrong_usage():
 def test_a_script_without_vllm_is_told_so():
     code, found, _, said = serve("--another", "1")
     assert code == 2 and found["reason"] == "the script ended before a server was ready" and "did not import vLLM" in said, said
+
+
+def test_a_server_with_a_cuda_runtime_of_its_own_is_told_so_in_a_line():
+    for module, name in [("sgl_kernel", "SGLang"), ("sglang", "SGLang"), ("", "a library of the script")]:
+        code, found, _, said = serve("--runtime", json.dumps(module))
+        (line,) = [line for line in said.splitlines() if "CUDA runtime linked into it" in line]
+        assert code == 2 and line.startswith(f"gmlake: {name} has a CUDA runtime") and line[8:] == found["hint"], said
+        assert "did not import vLLM" not in said and "initialization error" in found["reason"], said
 
 
 def test_servers_are_varied_over_cards_and_settings():

@@ -80,7 +80,8 @@ def predict(torch: ModuleType, job: Job) -> Facts:
         ranks.prepare(job.alone)
     if job.order.serve:
         vllm.watch(job.stem, finish)
-        return Facts(**run(job.order)._asdict(), torch=torch.__version__)
+        ending = run(job.order)
+        return Facts(**ending._asdict(), **others.facts(), library=library.report(), torch=torch.__version__)
     ending = run(job.order)
     children.wait(job.stem)
     return watched.facts(ending)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Modules of libraries that carry the CUDA runtime in themselves.
 CARRIES = {
     "cupy": "CuPy", "cutlass": "CuTe DSL", "rmm": "RAPIDS", "pylibraft": "RAPIDS", "cudf": "RAPIDS", "cuml": "RAPIDS",
-    "cugraph": "RAPIDS",
+    "cugraph": "RAPIDS", "sgl_kernel": "SGLang", "sglang": "SGLang",
 }
 
 # Modules of frameworks that do not use PyTorch.
@@ -34,11 +34,15 @@ def facts() -> Imported:
     }
 
 
+def runtime_of(who: str) -> str:
+    """The line about a runtime that has asked the driver."""
+    return (f"{who} has a CUDA runtime linked into it, which does not run on the virtual GPU; predict sees PyTorch and "
+            "libraries that use PyTorch's CUDA runtime")
+
+
 def notes(rank: Rank) -> Iterator[str]:
     """What to say of them, a line each."""
     if ASKED in rank.unwritten:
-        who = " and ".join(rank.own_runtimes or []) or "a library of the script"
-        yield (f"{who} has a CUDA runtime linked into it, which does not run on the virtual GPU; predict sees PyTorch "
-               "and libraries that use PyTorch's CUDA runtime")
+        yield runtime_of(" and ".join(rank.own_runtimes or []) or "a library of the script")
     if not rank.requests and rank.frameworks:
         yield f"only PyTorch is predicted; what {' and '.join(rank.frameworks)} asks for is not seen"

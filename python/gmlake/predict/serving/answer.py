@@ -86,7 +86,9 @@ def sizes(rank: ServerRank) -> list[int | None]:
 def advice(found: Verdict) -> Iterator[str]:
     """What to do where something other than memory ended a server, in a line."""
     reason = found.reason or ""
-    if found.version is None:
+    if found.hint:
+        yield found.hint
+    elif found.version is None:
         yield "the script did not import vLLM, the one server that --serve knows"
     elif "nvcc" in reason or "cuda_home" in reason.lower():
         yield ("a kernel would have to be compiled with nvcc, which is not here; install CUDA's toolkit, or, for vLLM's "

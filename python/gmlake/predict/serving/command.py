@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from .. import Problem, grid, library, options
+from .. import Problem, grid, library, options, others
 from .. import answer as common
 from ..outputs import Outputs, made, name_of
 from ..series import label
@@ -85,7 +85,11 @@ def configured(task: Task, values: Mapping[str, str]) -> Task:
 def started(workshop: Workshop, task: Task, files: Files) -> Verdict:
     """Starts the server, and reads what its processes have noted."""
     (facts,) = workshop.run(task, files)
-    return verdict(record.read(files.stem(0)), facts.error, facts.seconds)
+    found = verdict(record.read(files.stem(0)), facts.error, facts.seconds)
+    # SGLang's kernels ask in processes of their own, which nobody watches.
+    own = " and ".join(facts.own_runtimes or [])
+    asks = others.ASKED in facts.library.get("unwritten", []) or (own and found.version is None)
+    return replace(found, hint=others.runtime_of(own or "a library of the script")) if asks and found.starts is None else found
 
 
 def write(given: argparse.Namespace, workshop: Workshop, task: Task, result: dict[str, object], kept: str) -> None:

@@ -52,7 +52,10 @@ class ServerRank:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer for one configuration. `starts` is None where something other than memory ended the server."""
+    """The answer for one configuration. `starts` is None where something other than memory ended the server.
+
+    `hint` is what we know of that, if it is not in the server's words.
+    """
 
     version: str | None
     starts: bool | None
@@ -60,6 +63,7 @@ class Verdict:
     ranks: list[ServerRank]
     seconds: float
     host_memory_bytes: int
+    hint: str | None = None
 
 
 def verdict(records: Sequence[Content], error: str | None, seconds: float) -> Verdict:
