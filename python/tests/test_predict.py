@@ -912,6 +912,57 @@ def test_objects_go_from_rank_to_rank():
     assert [rank["error"] for rank in found.json["ranks"]] == [None, None], found.err
 
 
+EXCHANGED = """\
+import os, torch, torch.distributed as dist
+rank = int(os.environ["RANK"])
+torch.cuda.set_device(rank)
+dist.init_process_group("nccl")
+rows = 1 << 19
+mine = torch.arange(3 * rows, device="cuda", dtype=torch.float32).view(3, rows) + 10 * rank
+sent, received = ([1, 2], [1, 1]) if rank == 0 else ([1, 2], [2, 2])
+got = torch.empty(sum(received), rows, device="cuda")
+dist.all_to_all_single(got, mine, received, sent)
+everyone = torch.empty(6, rows, device="cuda")
+dist.all_gather_into_tensor(everyone, mine)
+first = mine.clone()
+dist.broadcast(first, 1)
+summed = mine.clone()
+dist.all_reduce(summed)
+whole = torch.arange(3 * rows, dtype=torch.float32).view(3, rows)
+zero, one = whole, whole + 10
+assert torch.equal(got.cpu(), torch.cat([zero[:1], one[:1]] if rank == 0 else [zero[1:], one[1:]]))
+assert torch.equal(everyone.cpu(), torch.cat([zero, one])) and torch.equal(first.cpu(), one)
+print("read", bool(summed[0, 0] > 0), flush=True)
+"""
+
+
+def test_values_of_large_tensors_go_from_rank_to_rank_where_they_are_computed():
+    with tempfile.TemporaryDirectory() as folder:
+        found = Answer(folder, EXCHANGED, "--world", "2", "--ranks", "all", "--values", "forward")
+    assert [rank["error"] for rank in found.json["ranks"]] == [None, None], found.err
+    # Sums are not made, so that they are unknown, and nothing else is.
+    places = [[read["place"] for read in rank["unknown_reads"]] for rank in found.json["ranks"]]
+    assert places == [["job.py:20 in <module>"]] * 2, places
+
+
+DOOMED = """
+import torch
+scale = torch.randn(1 << 22, device="cuda").abs().mean()
+if scale.item() <= {least}:
+    raise ValueError("step underflows")
+torch.ones(1 << 24, device="cuda")
+"""
+
+
+def test_a_script_that_fails_by_unknown_values_runs_again_with_others():
+    found = predict(DOOMED.format(least=0))
+    assert found.code == 0 and found.rank["assume"] == "ones" and found.rank["error"] is None, found.err
+    assert found.rank["reserved_peak_bytes"] >= 4 << 24 and "again with ones" in found.err, found.err
+    found = predict(DOOMED.format(least=100))
+    assert found.code == 1 and found.rank["error"] == "ValueError: step underflows", found.err
+    assert "again with random" in found.err and found.rank["assume"] == "zeros", found.err
+
+
 ALONE = """\
 import torch, torch.distributed as dist
 from torch.distributed.distributed_c10d import broadcast_object_list

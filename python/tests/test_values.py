@@ -457,22 +457,24 @@ def on_gpu_draws_are_those_of_an_h100():
 def on_gpu_forward_values():
     """Without gradients: a loss is that of the CPU, weights stay as they begin, and no more memory is kept than allowed."""
     torch.manual_seed(3)
-    layers = [layer for _ in range(30) for layer in (torch.nn.Linear(256, 256), torch.nn.Tanh())]
+    layers = [layer for _ in range(30) for layer in (torch.nn.Linear(512, 512), torch.nn.Tanh())]
     net = torch.nn.Sequential(*layers)
-    own = copy.deepcopy(net).cuda()
-    optimizer = torch.optim.AdamW(own.parameters(), lr=0.1)
+    for layer in layers[::2]:
+        torch.nn.init.orthogonal_(layer.weight, 2)  # signals neither vanish nor explode
     values_mode.__exit__(None, None, None)
     with values.mode("forward") as mode:
-        mode.shadow.room = 8 << 20
+        mode.shadow.room = 48 << 20  # 31 MiB of weights, which a backward pass alone could not bring back
+        own = copy.deepcopy(net).cuda()
+        optimizer = torch.optim.AdamW(own.parameters(), lr=0.1)
         for _ in range(2):
-            x = torch.randn(2048, 256)
+            x = torch.randn(1024, 512)
             loss = own(x.cuda()).square().mean()
             most = mode.shadow.bytes
             loss.backward()
             torch.nn.utils.clip_grad_norm_(own.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
-            assert abs(loss.item() - net(x).square().mean().item()) < 1e-6
+            assert abs(loss.item() / net(x).square().mean().item() - 1) < 1e-3
             assert most <= mode.shadow.room + 20 * x.nbytes, most
         assert not mode.failed, mode.failed
     values_mode.__enter__()

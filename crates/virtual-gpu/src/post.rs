@@ -12,7 +12,7 @@
 //! and deletes its own file of that number. A rank that runs alone has no folder, and receives what it sends.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::quiet::{self, Quiet};
@@ -61,10 +61,12 @@ pub enum PostError {
         what: String,
     },
     /// Another rank did not send what was to be received.
-    #[error("rank {from} sent nothing for {} seconds ({what})", PATIENCE.as_secs())]
+    #[error("rank {from} sent nothing for {seconds} seconds ({what})")]
     Missing {
         /// That rank.
         from: usize,
+        /// For how long.
+        seconds: u64,
         /// The communicator and its exchange.
         what: String,
     },
@@ -107,31 +109,10 @@ impl Post {
     /// If it does not come in ten minutes, or in 30 seconds while no rank does anything, or cannot be read.
     pub fn get(&self, name: &str, from: usize) -> Result<Parcel, PostError> {
         let path = self.folder.clone().unwrap_or_default().join(name);
-        let start = Instant::now();
-        let folder = path.parent().unwrap_or(&path);
-        let mut quiet = None;
-        let mut pause = Duration::from_micros(20);
-        loop {
-            match fs::read(&path) {
-                Ok(mut bytes) => {
-                    let is_known = bytes.pop() == Some(1);
-                    return Ok(Parcel { bytes, is_known });
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(PostError::File { path, error }),
-            }
-            if pause >= LONGEST_PAUSE {
-                let quiet = quiet.get_or_insert_with(|| Quiet::watch(folder));
-                if quiet.lasts() > SILENCE {
-                    return Err(PostError::Silence { from, what: name.to_owned() });
-                }
-            }
-            if start.elapsed() > PATIENCE {
-                return Err(PostError::Missing { from, what: name.to_owned() });
-            }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
+        wait(&path, from, PATIENCE)?;
+        let mut bytes = fs::read(&path).map_err(|error| PostError::File { path, error })?;
+        let is_known = bytes.pop() == Some(1);
+        Ok(Parcel { bytes, is_known })
     }
 
     /// Takes data away; it was read by all who wanted it.
@@ -164,6 +145,32 @@ impl Post {
         self.drop(&name(number - 1, rank));
         all
     }
+}
+
+/// Waits for a file of another rank.
+///
+/// # Errors
+/// If it does not come in so long, or in 30 seconds while no rank does anything.
+pub fn wait(path: &Path, from: usize, patience: Duration) -> Result<(), PostError> {
+    let (start, what) =
+        (Instant::now(), || path.file_name().unwrap_or_default().display().to_string());
+    let mut quiet = None;
+    let mut pause = Duration::from_micros(20);
+    while !path.exists() {
+        if pause >= LONGEST_PAUSE {
+            let folder = path.parent().unwrap_or(path);
+            let quiet = quiet.get_or_insert_with(|| Quiet::watch(folder));
+            if quiet.lasts() > SILENCE {
+                return Err(PostError::Silence { from, what: what() });
+            }
+        }
+        if start.elapsed() > patience {
+            return Err(PostError::Missing { from, seconds: patience.as_secs(), what: what() });
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

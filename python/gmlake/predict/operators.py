@@ -48,6 +48,12 @@ def in_backward() -> bool:
     return torch._C._current_graph_task_id() != -1 and not torch.is_grad_enabled()
 
 
+def is_made(tensor: Tensor) -> bool:
+    """Whether the forward pass made this tensor; a view of a weight has a `grad_fn`, too, and is none."""
+    whole = tensor if tensor._base is None else tensor._base
+    return whole.grad_fn is not None
+
+
 def repeats(tensor: Tensor) -> bool:
     """Whether several elements have the same memory, by an expanded dimension."""
     return 0 in tensor.stride() and any(
@@ -316,7 +322,7 @@ class Operator:
         else:
             self.learn(fitting, lost or not self.are_sure(read))
             if self.limits.forward and torch.is_grad_enabled() and any(t.requires_grad for t in read):
-                for tensor in [*(t for t in read if t.grad_fn), *fitting]:
+                for tensor in [*filter(is_made, read), *fitting]:
                     self.shadow.spend(tensor)
 
     def write(self, args: Sequence[Any], kwargs: dict[str, Any], results: Sequence[Tensor]) -> None:

@@ -81,6 +81,8 @@ class Shadow:
         self.hold(tensor)
         if assumed:
             self.assumed.add(at)
+        elif tensor.nbytes == tensor.untyped_storage().nbytes():
+            self.assumed.discard(at)
         for piece, size in runs(tensor):
             self.mark_known(piece, size)
 

@@ -1,8 +1,11 @@
 //! The functions for `gmlake predict`, which its Python side calls.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
 
-use crate::Properties;
+use crate::{Properties, post};
 
 use crate::exports::copies::{self, OnUnknownRead};
 use crate::exports::state::{self, gpu, number};
@@ -125,4 +128,16 @@ pub unsafe extern "C" fn gmlake_gpu_report(text: *mut c_char, room: usize) -> us
     let report = gpu().report();
     // SAFETY: as the caller promises.
     unsafe { put_text(&report, text, room) }
+}
+
+/// Waits for a file of another rank, which may compute for as many seconds; 0 if it does not come. Says why on standard error.
+///
+/// # Safety
+/// `path` is text that ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_gpu_wait(path: *const c_char, from: usize, seconds: u64) -> c_int {
+    // SAFETY: as the caller promises.
+    let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes()));
+    let found = post::wait(path, from, Duration::from_secs(seconds));
+    found.inspect_err(|why| eprintln!("gmlake: virtual GPU: {why}")).is_ok().into()
 }
