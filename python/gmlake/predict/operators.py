@@ -512,7 +512,8 @@ class Operator:
 
     def carried(self, to: Tensor, source: Tensor) -> None:
         """After a copy within the device that was not computed: the library may have made it."""
-        if to.dtype == source.dtype and to.is_contiguous() and source.is_contiguous():
+        is_gradient = self.limits.forward and in_backward()
+        if to.dtype == source.dtype and to.is_contiguous() and source.is_contiguous() and not is_gradient:
             if self.shadow.touched(source):
                 self.shadow.hold(to)
         else:
