@@ -40,7 +40,7 @@ if hasattr(_leave_out, "argtypes"):
 # As PyTorch has them: DeepSpeed replaces them in the module while it builds a model.
 _empty, _empty_strided = torch.empty, torch.empty_strided
 
-# The most threads that an operator takes.
+# How many threads an operator takes.
 most_threads = 1
 
 _whole: dict[torch.dtype, torch.Tensor] = {}  # dtype: the tensor over all addresses
@@ -77,7 +77,7 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
 def call(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Calls an operator on CPU tensors, on few threads, unseen by the program's own modes."""
     threads, begin = _threads(), time.thread_time_ns()
-    _set_threads(min(threads, most_threads))
+    _set_threads(most_threads)
     try:
         with torch._C.DisableTorchFunction(), torch.no_grad():
             return overload(*args, **kwargs)

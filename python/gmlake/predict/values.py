@@ -77,7 +77,7 @@ class Values:
         self.post = post if everything else None
         self.is_updating = False  # within an optimizer's step, which changes no weights where gradients are not computed
         if everything:
-            host.most_threads = os.cpu_count() or 1
+            host.most_threads = max(1, len(os.sched_getaffinity(0)) // sharers)
         self.assumption, self.routing = Assumption(assume), routing
         self.reads = UnknownReads()
         self.computed = 0
