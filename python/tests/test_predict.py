@@ -709,6 +709,20 @@ def test_values_that_decide_a_size_widen_the_interval_and_name_the_line():
     assert "job.py:4" in share["why"] and "job.py:4" in found.err, found.err
 
 
+def test_what_the_host_computes_is_no_surer_than_what_it_computes_is():
+    """A GPU rounds otherwise: the interval is that of the integers alone, around a better guess."""
+    product = "(torch.randn(2048, 64).cuda() @ torch.randn(64, 2048).cuda()).flatten()"
+    script = DECIDED.replace('torch.randn(1 << 22, device="cuda")', product)
+    guessed, computed = predict(script).rank, predict(script, "--values", "forward")
+    assert not computed.rank["unknown_reads"] and not guessed["computed_reads"], computed.rank
+    assert [read["place"] for read in computed.rank["computed_reads"]] == ["job.py:4 in <module>"], computed.rank
+    assert computed.rank["reserved_peak_bytes"] > guessed["reserved_peak_bytes"], computed.rank
+    for rank in (guessed, computed.rank):
+        assert rank["reserved_peak_bytes_low"] < guessed["reserved_peak_bytes"], rank
+        assert rank["reserved_peak_bytes_high"] > computed.rank["reserved_peak_bytes"], rank
+    assert "values that this machine computed decide what is requested, most at job.py:4" in computed.err, computed.err
+
+
 ROUTED = """
 import torch
 tokens, experts = 4096, 16

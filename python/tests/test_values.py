@@ -283,7 +283,7 @@ def on_gpu_small_known_floats():
     assert (mask.bfloat16() * float("-inf")).isnan().sum().item() == 3
     assert torch.arange(0, 8, 2, device="cuda").float().cos()[0].item() == 1.0
     assert torch.linspace(0, 1, 5, device="cuda").tolist() == [0.0, 0.25, 0.5, 0.75, 1.0]
-    assert not values_mode.unknown_reads(), values_mode.unknown_reads()
+    assert not values_mode.reads.facts(), values_mode.reads.facts()
 
 
 def on_gpu_unknown_reads_are_found():
@@ -291,7 +291,7 @@ def on_gpu_unknown_reads_are_found():
     before = count_of_reads()
     if x.sum() > 0:  # the line that is found
         raise AssertionError("zero is not larger than zero")
-    found = values_mode.unknown_reads()
+    found = values_mode.reads.facts()
     assert count_of_reads() == before + 1, found
     line = next(
         i
@@ -315,7 +315,7 @@ def on_gpu_reads_in_backward_are_found():
             return grad
 
     Watch.apply(torch.randn(1000, 1000, device="cuda", requires_grad=True)).sum().backward()
-    places = [read["place"] for read in values_mode.unknown_reads()]
+    places = [read["place"] for read in values_mode.reads.facts()]
     assert any(place.endswith("in backward") for place in places), places
 
 
@@ -427,7 +427,7 @@ def on_gpu_all_values():
             found = train("cuda")
         requests.append(torch.cuda.memory_stats()["allocation.all.allocated"])
     assert torch.allclose(found, wanted, atol=1e-4), (found, wanted)
-    assert not mode.unknown_reads() and not mode.failed, (mode.unknown_reads(), mode.failed)
+    assert not mode.reads.facts() and not mode.failed, (mode.reads.facts(), mode.failed)
     assert requests[1] == requests[2], requests
     values_mode.__enter__()
 
@@ -501,7 +501,7 @@ def on_gpu_forward_values_hold_no_gradients():
 
 
 def count_of_reads():
-    return sum(read["count"] for read in values_mode.unknown_reads())
+    return sum(read["count"] for read in values_mode.reads.facts())
 
 
 if __name__ == "__main__":

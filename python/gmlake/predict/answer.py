@@ -12,6 +12,7 @@ from .._sizes import show
 from . import Problem, others
 from .facts import Need
 from .interval import deciders
+from .order import INTEGERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -154,8 +155,12 @@ def reads_of(rank: Rank, order: Order) -> Iterator[str]:
         times = "once" if count == 1 else f"{count} times"
         yield (f"the script read values that only a kernel could compute, {times}, and got {rank.assume or order.assume}; "
                f"most at {most['place']} ({most['what']})")
-        if order.values == "integers" and any(deciders(reads)):
-            yield "such values decide what is requested here; --values forward computes them, which takes minutes"
+    decides = max(deciders(rank), key=lambda read: read["count"], default=None)
+    if decides and order.values == INTEGERS:
+        yield "such values decide what is requested here; --values forward computes them, which takes minutes"
+    elif decides and not reads:
+        yield (f"values that this machine computed decide what is requested, most at {decides['place']} ({decides['what']}); "
+               "a GPU rounds otherwise, so that the interval is that without them")
 
 
 # What a use of `beside.csv` is called in a sentence, where its name is not a function's.

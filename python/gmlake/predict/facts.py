@@ -97,8 +97,9 @@ class Facts:
     step_end_us: list[int] | None = None
     oom_step: int | None = None
     unknown_reads: list[UnknownRead] | None = None
+    computed_reads: list[UnknownRead] | None = None  # of what the host computed, whose rounding is not a GPU's
     assume: str | None = None  # what these got
-    routed: int = 0  # choices of experts by scores that nobody computed
+    routed: int = 0  # choices of experts by scores that are not sure
     host_memory_bytes: int | None = None
     own_runtimes: list[str] | None = None
     frameworks: list[str] | None = None
@@ -169,6 +170,7 @@ class Rank:
     step_end_us: list[int] | None = None
     oom_step: int | None = None
     unknown_reads: list[UnknownRead] | None = None
+    computed_reads: list[UnknownRead] | None = None
     assume: str | None = None
     host_memory_bytes: int | None = None
     own_runtimes: list[str] | None = None

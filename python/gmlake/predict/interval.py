@@ -19,7 +19,7 @@ from .facts import Share
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from .facts import Facts, UnknownRead
+    from .facts import Facts, Rank, UnknownRead
 
 # Bytes of the best guess, and at least this many: "What no source explains" in reports/predict.md.
 UNEXPLAINED, SEGMENT = 0.0035, 2 << 20
@@ -36,7 +36,7 @@ def shares(best: int, facts: Facts, clock: Sequence[int], values: Sequence[int])
     if facts.drawings:
         found.append(workspaces(facts))
     if values:
-        found.append(Share("values", *around(best, values), deciding(facts.unknown_reads or [])))
+        found.append(Share("values", *around(best, values), deciding(facts)))
     off = max(int(UNEXPLAINED * best), SEGMENT)
     return [*found, Share("unexplained", off, off, "answers without another source of doubt were off by as much")]
 
@@ -55,12 +55,13 @@ def workspaces(facts: Facts) -> Share:
     return Share("workspaces", below, above, f"estimates for {' and '.join(kinds)}")
 
 
-def deciders(reads: Sequence[UnknownRead]) -> Iterator[UnknownRead]:
-    """Reads that may decide what is requested: sizes, conditions and whole numbers."""
+def deciders(it: Facts | Rank) -> Iterator[UnknownRead]:
+    """Reads of what is not sure that may decide what is requested: sizes, conditions and whole numbers."""
+    reads = [*(it.unknown_reads or []), *(it.computed_reads or [])]
     return (read for read in reads if DECIDES.search(read["what"]))
 
 
-def deciding(reads: Sequence[UnknownRead]) -> str:
+def deciding(facts: Facts) -> str:
     """The line that decides, in words."""
-    most = max(deciders(reads), key=lambda read: read["count"], default=None)
+    most = max(deciders(facts), key=lambda read: read["count"], default=None)
     return f"{most['place']} ({most['what']}) decides" if most else "values decide"

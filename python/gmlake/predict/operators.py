@@ -19,7 +19,7 @@ from torch import Tensor
 from . import draws, equivalents, families, host, presumed, scalars
 from .readbacks import READBACKS
 from .routing import CHOOSE, is_router
-from .shadow import clear, prepare, span
+from .shadow import ASSUMED, ROUNDED, SURE, clear, prepare, span
 from .spared import LARGE as LARGE_ON_HOST
 
 if TYPE_CHECKING:
@@ -197,12 +197,12 @@ class Operator:
             if not self.limits.forward or in_backward():
                 self.forget(own)  # otherwise by gradients, without which all stays as it was
             return out
-        assumed = lost or not self.are_sure(read)
+        doubt = self.doubt(read, own, lost)
         with self.shadow.kept_assumptions(own):
             out = self.device(args, kwargs)
         results = own + [r for i, r in enumerate(host.results(out)) if i in self.new_results]
         self.keep(results, changed)
-        self.learn(results, assumed)
+        self.learn(results, doubt)
         return out
 
     def change(self, own: list[Tensor], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
@@ -224,7 +224,7 @@ class Operator:
         for result in results:
             if result.numel() <= LARGE:
                 host.view(result).fill_(True)
-                self.learn([result], True)
+                self.learn([result], ASSUMED)
             else:
                 self.shadow.presume(result)
 
@@ -287,15 +287,20 @@ class Operator:
         for tensor in written:
             self.shadow.forget(tensor)
 
-    def learn(self, results: Iterable[Tensor], assumed: bool) -> None:
+    def learn(self, results: Iterable[Tensor], doubt: int) -> None:
         """The host has written here."""
         for tensor in results:
             if tensor.numel() and self.fits(tensor):
-                self.shadow.learn(tensor, assumed)
+                self.shadow.learn(tensor, doubt)
         self.values.computed += 1
 
-    def are_sure(self, read: Sequence[Tensor]) -> bool:
-        return all(self.shadow.sure(tensor) for tensor in read if tensor.is_cuda)
+    def doubt(self, read: Sequence[Tensor], results: Sequence[Tensor], lost: bool) -> int:
+        """How sure the results are that the host makes of what it reads."""
+        if lost:
+            return ASSUMED
+        found = max((self.shadow.doubt(tensor) for tensor in read if tensor.is_cuda), default=SURE)
+        rounds = self.limits.everything and all(any(map(torch.is_floating_point, each)) for each in (read, results))
+        return max(found, ROUNDED) if rounds else found
 
     # The host's part.
 
@@ -320,7 +325,7 @@ class Operator:
         if self.tried(self.write, args, kwargs, results) is None:
             self.forget(results)
         else:
-            self.learn(fitting, lost or not self.are_sure(read))
+            self.learn(fitting, self.doubt(read, fitting, lost))
             if self.limits.forward and torch.is_grad_enabled() and any(t.requires_grad for t in read):
                 for tensor in [*filter(is_made, read), *fitting]:
                     self.shadow.spend(tensor)
@@ -400,10 +405,12 @@ class Operator:
 
         def seen(tensor: Tensor) -> Any:
             known = not tensor.is_cuda or not tensor.numel() or self.shadow.touched(tensor)
-            if known or not is_router(tensor):
+            if not is_router(tensor) or known and not self.limits.everything:
                 return self.seen(tensor)
             self.values.routed += 1
-            return routing.scores(tensor, chosen) if routing and routing.fits(tensor) else self.seen(tensor)
+            if known or not routing or not routing.fits(tensor):
+                return self.seen(tensor)
+            return routing.scores(tensor, chosen)
 
         return seen
 
@@ -428,20 +435,20 @@ class Operator:
             return self.device(args, kwargs)
         found = self.on_host(self.overload, args, kwargs)
         size, value = READBACKS[self.name](host.map_tensors(host.view, args), found)
-        sure = not lost and self.are_sure(read)
-        if not sure and read[0].numel():
-            self.values.reads.add(size, f"size of {self.name}")
+        doubt = self.doubt(read, (), lost)
+        if doubt and read[0].numel():
+            self.values.noted(doubt, size, f"size of {self.name}")
         with self.values.noticed(), self.values.library.answer(size, value):
             out = self.device(args, kwargs)
         results = host.results(out)
         prepare(results)
         self.keep(results, found)
-        self.learn(results, not sure)
+        self.learn(results, doubt)
         return out
 
     def read(self, tensor: Tensor) -> Any:
         """One value for the host: `item`, `bool`, a branch."""
-        if self.shadow.sure(tensor):
+        if not self.shadow.doubt(tensor):
             return self.device((tensor,), {})
         return self.notice(tensor, "a value", (tensor,))
 
@@ -458,7 +465,7 @@ class Operator:
             out = self.device(args, {})
             self.brought(to, source)
         elif not to.is_cuda:
-            if not source.numel() or self.shadow.sure(source):
+            if not source.numel() or not self.shadow.doubt(source):
                 out = self.device(args, {})
             else:
                 out = self.notice(source, some_values(source.numel()), args)
@@ -469,10 +476,10 @@ class Operator:
         return out
 
     def notice(self, tensor: Tensor, what: str, args: Sequence[Any]) -> Any:
-        """A read of values that were never computed."""
+        """A read of values that are not sure."""
         values, size = self.values, tensor.nbytes
         if not values.is_noticed():
-            values.reads.add(size, f"{what} of {str(tensor.dtype)[6:]}")
+            values.noted(self.shadow.doubt(tensor), size, f"{what} of {str(tensor.dtype)[6:]}")
         if size >= LARGE_ON_HOST:
             values.spare()
         if size <= MIB and not self.shadow.touched(tensor):

@@ -23,6 +23,10 @@ GPU, SCRIPT, SERVER, OUTPUT = "the GPU", "the script", "a server", "many configu
 # What is taken for a value that only a kernel could know.
 ASSUMED = ["zeros", "ones", "random"]
 
+# What is computed: integers; with all else but gradients, so that weights stay as they begin; all; nothing.
+VALUES = INTEGERS, FORWARD, REAL, OFF = "integers", "forward", "real", "off"
+COMPUTED = {FORWARD, REAL}  # even floats
+
 
 def count(text: str) -> int:
     """A whole number, at least one."""
@@ -75,7 +79,7 @@ class Order:
         "(Megatron-LM's workloads), or a file with the share of each [default: as --assume says]",
     )
     values: str = _option(
-        SCRIPT, "--values", choices=["integers", "forward", "real", "off"], default="integers",
+        SCRIPT, "--values", choices=VALUES, default=INTEGERS,
         help="tensors whose values are computed: of integers, all but gradients (slow), all (slower), none "
         "[default: integers]",
     )

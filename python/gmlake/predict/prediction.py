@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import interval, simulator
 from .facts import Facts, Rank
-from .order import ASSUMED
+from .order import ASSUMED, COMPUTED, INTEGERS
 from .outputs import Unseen
 
 if TYPE_CHECKING:
@@ -112,9 +112,9 @@ def is_contested(facts: Facts) -> bool:
 
 
 def is_decided(facts: Facts) -> bool:
-    """Whether values that were assumed may have decided what was requested."""
+    """Whether values that are not sure may have decided what was requested."""
     every = [facts, *facts.processes]
-    return facts.error is None and any(any(interval.deciders(each.unknown_reads or [])) for each in every)
+    return facts.error is None and any(any(interval.deciders(each)) for each in every)
 
 
 def bounds(workshop: Workshop, task: Task, best: Sequence[Facts], folder: str) -> Bounds:
@@ -139,10 +139,16 @@ def bounds(workshop: Workshop, task: Task, best: Sequence[Facts], folder: str) -
 
 
 def otherwise(order: Order, best: Sequence[Facts]) -> list[Order]:
-    """The order with other values: where tokens choose experts, with other choices."""
+    """The order with other values: where tokens choose experts, with other choices.
+
+    The ends of what the host computed are those of the same program with nothing computed.
+    """
+    plain = replace(order, values=INTEGERS) if order.values in COMPUTED else order
+    others: list[Order]
     if any(each.routed for facts in best for each in [facts, *facts.processes]):
-        return [replace(order, routing=each) for each in ROUTINGS if each != order.routing][:2]
-    return [replace(order, assume=each) for each in ASSUMED if each != order.assume]
+        others = [replace(plain, routing=each) for each in ROUTINGS]
+        return [each for each in others if each != order][:3 if plain != order else 2]
+    return [each for each in (replace(plain, assume=each) for each in ASSUMED) if each != order]
 
 
 def rank_of(rank: int, facts: Facts, others: Bounds) -> Rank:
@@ -174,7 +180,7 @@ def rank_of(rank: int, facts: Facts, others: Bounds) -> Rank:
 # What a rank's numbers have as the facts have it.
 SAME = [
     "requests", "error", "device", "device_memory_bytes", "steps", "step_seconds", "step_end_us", "oom_step",
-    "unknown_reads", "assume", "host_memory_bytes", "own_runtimes", "frameworks",
+    "unknown_reads", "computed_reads", "assume", "host_memory_bytes", "own_runtimes", "frameworks",
 ]
 
 

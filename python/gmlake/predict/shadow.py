@@ -6,7 +6,8 @@ two rules:
 
 - What is not known reads as zero. A block that held known bytes is cleared when PyTorch frees it, and a kernel that
   writes over known bytes clears them.
-- A storage whose values rest on an assumption about unknown floats is remembered as assumed until it is freed.
+- A storage whose values are in doubt is remembered until it is freed: they rest on an assumption about unknown floats,
+  or on floats that the host has computed, whose rounding is not the GPU's.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ CLEAR_PAGES = 256 << 10  # from this size on, cleared pages go back to the host'
 RUNS = 4096  # the most stretches of a strided tensor that are looked at one by one
 HUGE_PAGES = 4 << 20  # from this size on, memory is asked for in large pages
 MADV_DONTNEED, MADV_HUGEPAGE = 4, 14
+SURE, ROUNDED, ASSUMED = range(3)  # doubts
 KEPT = 16  # storages that a forward pass is at work with
 TRACKED = 1 << 20  # bytes of a storage, from which on its memory is given back where everything is computed
 
@@ -49,7 +51,7 @@ class Shadow:
         self.blocks: dict[int, tuple[int, Any]] = {}
         # Weak references to storages of booleans that are taken for true, by base address.
         self.presumed: dict[int, Any] = {}
-        self.assumed: set[int] = set()  # base addresses of storages that rest on an assumption
+        self.doubts: dict[int, int] = {}  # of storages that are not sure, by base address
 
     def known(self, tensor: torch.Tensor) -> bool:
         """Whether every element has a value that was computed, copied or set."""
@@ -69,20 +71,21 @@ class Shadow:
             self.hold(tensor)  # from another rank, or copied inside an operator
         return bool(found)
 
-    def sure(self, tensor: torch.Tensor) -> bool:
-        """Whether every element is known, and not by an assumption."""
-        known = not tensor.numel() or self.known(tensor)
-        return known and base(tensor) not in self.assumed
+    def doubt(self, tensor: torch.Tensor) -> int:
+        """How sure the elements are: SURE, ROUNDED or ASSUMED."""
+        if tensor.numel() and not self.known(tensor):
+            return ASSUMED
+        return self.doubts.get(base(tensor), SURE)
 
-    def learn(self, tensor: torch.Tensor, assumed: bool = False) -> None:
+    def learn(self, tensor: torch.Tensor, doubt: int = SURE) -> None:
         """The host has written this tensor's elements."""
         at = base(tensor)
         self.presumed.pop(at, None)
         self.hold(tensor)
-        if assumed:
-            self.assumed.add(at)
+        if doubt:
+            self.doubts[at] = max(doubt, self.doubts.get(at, SURE))
         elif tensor.nbytes == tensor.untyped_storage().nbytes():
-            self.assumed.discard(at)
+            self.doubts.pop(at, None)
         for piece, size in runs(tensor):
             self.mark_known(piece, size)
 
@@ -123,9 +126,10 @@ class Shadow:
     @contextlib.contextmanager
     def kept_assumptions(self, tensors: Iterable[torch.Tensor]) -> Iterator[None]:
         """What is written into these tensors within this, and replaced after it, assumes nothing."""
-        free = {base(tensor) for tensor in tensors} - self.assumed
+        free = {base(tensor) for tensor in tensors} - self.doubts.keys()
         yield
-        self.assumed -= free
+        for at in free:
+            self.doubts.pop(at, None)
 
     def forget(self, tensor: torch.Tensor) -> None:
         """A kernel has written this tensor's elements, which are unknown from now on."""
@@ -144,7 +148,7 @@ class Shadow:
             self.spent.pop(at, None)
             del self.blocks[at]
             self.bytes -= size
-            self.assumed.discard(at)
+            self.doubts.pop(at, None)
             clear(at, size)
             self.mark_unknown(at, size)
 

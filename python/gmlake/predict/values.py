@@ -32,7 +32,8 @@ from . import draws, families, host, spared
 from .assumption import Assumption
 from .exchange import Exchange
 from .operators import Limits, Operator
-from .shadow import Shadow
+from .order import COMPUTED, FORWARD, INTEGERS, OFF
+from .shadow import ASSUMED, Shadow
 from .unknown import UnknownReads
 
 if TYPE_CHECKING:
@@ -40,10 +41,6 @@ if TYPE_CHECKING:
 
     from .facts import UnknownRead
     from .routing import Routing
-
-
-# What is computed: integers; with all else but gradients, so that weights stay as they begin; all; nothing.
-INTEGERS, FORWARD, REAL, OFF = "integers", "forward", "real", "off"
 
 
 def mode(
@@ -58,9 +55,9 @@ class Off(contextlib.nullcontext[None]):
 
     routed = 0
 
-    def unknown_reads(self) -> list[UnknownRead]:
+    def reads_of(self) -> dict[str, list[UnknownRead]]:
         """None: nothing is noticed."""
-        return []
+        return {"unknown_reads": [], "computed_reads": []}
 
 
 class Values:
@@ -70,7 +67,7 @@ class Values:
         self, kind: str, assume: str, routing: Routing | None = None, post: str | None = None
     ) -> None:
         self.library = Library()
-        everything, self.forward = kind in (FORWARD, REAL), kind == FORWARD
+        everything, self.forward = kind in COMPUTED, kind == FORWARD
         sharers = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if post else 1
         self.shadow = Shadow(self.library.functions, everything, sharers if self.forward else 0)
         self.limits = Limits(self.shadow, everything, self.forward)
@@ -79,9 +76,9 @@ class Values:
         if everything:
             host.most_threads = max(1, len(os.sched_getaffinity(0)) // sharers)
         self.assumption, self.routing = Assumption(assume), routing
-        self.reads = UnknownReads()
+        self.reads, self.computed_reads = UnknownReads(), UnknownReads()
         self.computed = 0
-        self.routed = 0  # choices of experts by scores that nobody computed
+        self.routed = 0  # choices of experts by scores that are not sure
         self.failed: dict[str, str] = {}  # operators that the host could not compute, and why
         self.quiet = threading.local()
         self.hooks: list[Any] = []
@@ -120,9 +117,13 @@ class Values:
         """An optimizer's step begins or ends."""
         self.is_updating = begins
 
-    def unknown_reads(self) -> list[UnknownRead]:
-        """Places at which the program read what was never computed, the most frequent first."""
-        return self.reads.facts()
+    def reads_of(self) -> dict[str, list[UnknownRead]]:
+        """Places at which the program read what was never computed, and what the host computed; the most frequent first."""
+        return {"unknown_reads": self.reads.facts(), "computed_reads": self.computed_reads.facts()}
+
+    def noted(self, doubt: int, size: int, what: str) -> None:
+        """The program reads bytes that are not sure."""
+        (self.reads if doubt == ASSUMED else self.computed_reads).add(size, what)
 
     def load_library(self, path: str) -> None:
         """PyTorch's own, after which the operators that came with it are replaced too."""
