@@ -13,34 +13,33 @@ use gmlake_cuda::{DriverError, Poison};
 
 /// Pieces of physical memory, none of which overlap.
 #[derive(Debug, Default)]
-struct Pieces(BTreeMap<(u64, Bytes), Bytes>);
+struct Pieces(BTreeMap<u64, Bytes>);
 
 impl Pieces {
     fn insert(&mut self, extent: Extent) {
-        self.0.insert((extent.object, extent.offset), extent.size);
+        self.0.insert(extent.start, extent.size);
     }
 
     /// Takes out what lies in an extent, and returns it.
     fn take(&mut self, extent: Extent) -> Vec<Extent> {
-        let Extent { object, offset: start, size } = extent;
-        let end = start + size;
-        let first = self.0.range((object, 0)..=(object, start)).next_back();
-        let from = first.map_or((object, start), |(&key, _)| key);
-        let near: Vec<_> = self.0.range(from..(object, end)).map(|(&k, &s)| (k.1, s)).collect();
+        let first = self.0.range(..=extent.start).next_back();
+        let from = first.map_or(extent.start, |(&start, _)| start);
+        let near = self.0.range(from..extent.end());
+        let near: Vec<_> = near.map(|(&start, &size)| Extent { start, size }).collect();
         let mut taken = Vec::new();
-        for (offset, size) in near {
-            let (low, high) = (offset.max(start), (offset + size).min(end));
+        for piece in near {
+            let (low, high) = (piece.start.max(extent.start), piece.end().min(extent.end()));
             if low >= high {
                 continue;
             }
-            self.0.remove(&(object, offset));
-            if offset < low {
-                self.0.insert((object, offset), low - offset);
+            self.0.remove(&piece.start);
+            if piece.start < low {
+                self.0.insert(piece.start, low - piece.start);
             }
-            if high < offset + size {
-                self.0.insert((object, high), offset + size - high);
+            if high < piece.end() {
+                self.0.insert(high, piece.end() - high);
             }
-            taken.push(Extent { object, offset: low, size: high - low });
+            taken.push(Extent { start: low, size: high - low });
         }
         taken
     }
@@ -101,7 +100,7 @@ impl Debug {
         let mut checked = 0;
         for extent in self.record.translate(at, size).unwrap_or_default() {
             for piece in self.poisoned.take(extent) {
-                let start = place.offset(piece.offset - extent.offset);
+                let start = place.offset(piece.start - extent.start);
                 let wrong = self.poison.check(stream, start, piece.size)?;
                 checked += piece.size;
                 self.note(wrong, start, piece.size);
@@ -133,20 +132,20 @@ impl Debug {
 mod tests {
     use super::*;
 
-    fn extent(object: u64, offset: Bytes, size: Bytes) -> Extent {
-        Extent { object, offset, size }
+    fn extent(start: u64, size: Bytes) -> Extent {
+        Extent { start, size }
     }
 
     #[test]
     fn what_is_taken_out_leaves_the_rest() {
         let mut pieces = Pieces::default();
-        pieces.insert(extent(1, 0, 10));
-        pieces.insert(extent(1, 20, 10));
-        pieces.insert(extent(2, 0, 100));
-        assert_eq!(pieces.take(extent(1, 5, 20)), [extent(1, 5, 5), extent(1, 20, 5)]);
-        assert_eq!(pieces.take(extent(1, 0, 100)), [extent(1, 0, 5), extent(1, 25, 5)]);
-        assert_eq!(pieces.take(extent(2, 40, 10)), [extent(2, 40, 10)]);
-        assert_eq!(pieces.take(extent(2, 30, 30)), [extent(2, 30, 10), extent(2, 50, 10)]);
-        assert_eq!(pieces.take(extent(0, 0, 100)), []);
+        pieces.insert(extent(1000, 10));
+        pieces.insert(extent(1020, 10));
+        pieces.insert(extent(2000, 100));
+        assert_eq!(pieces.take(extent(1005, 20)), [extent(1005, 5), extent(1020, 5)]);
+        assert_eq!(pieces.take(extent(1000, 100)), [extent(1000, 5), extent(1025, 5)]);
+        assert_eq!(pieces.take(extent(2040, 10)), [extent(2040, 10)]);
+        assert_eq!(pieces.take(extent(2030, 30)), [extent(2030, 10), extent(2050, 10)]);
+        assert_eq!(pieces.take(extent(0, 100)), []);
     }
 }

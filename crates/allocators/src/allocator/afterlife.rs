@@ -5,16 +5,15 @@
 //! they are known to be done. This is the checker's own book of both, in plain ordered maps:
 //!
 //! ```text
-//!   physical   object 3  ├── freed on stream 1, moment 7 ──┤├─ in use ─┤├── freed on stream 2, moment 9 ──┤
+//!   physical   6 MiB     ├── freed on stream 1, moment 7 ──┤├─ in use ─┤├── freed on stream 2, moment 9 ──┤
 //!   addresses  0x1_0000  ├── last used on stream 1, freed at moment 7 ──┤
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::device::{Extent, Order};
 use gmlake_core::program::StreamId;
-use gmlake_core::units::Bytes;
 
 /// A stream, and the moment when it was done with something, as far as the host can say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,30 +22,29 @@ pub(super) struct LastUse {
     pub(super) moment: u64,
 }
 
-/// Where freed memory begins, as an object and an offset in it.
-type Start = (u64, Bytes);
-
-/// Where it ends, and its last use on each stream.
-type Freed = (Bytes, Arc<[LastUse]>);
+/// Where freed memory ends, and its last use on each stream.
+type Freed = (u64, Arc<[LastUse]>);
 
 /// Physical memory and addresses that were freed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Afterlife {
-    memory: BTreeMap<Start, Freed>,
+    /// By where it begins.
+    memory: BTreeMap<u64, Freed>,
 }
 
 impl Afterlife {
     /// Memory was freed.
-    pub(super) fn free(&mut self, extents: impl Iterator<Item = Extent>, uses: &[LastUse]) {
+    pub(super) fn free(&mut self, extents: &[Extent], uses: &[LastUse]) {
         let uses: Arc<[LastUse]> = uses.into();
-        for Extent { object, offset, size } in extents {
-            self.memory.insert((object, offset), (offset + size, Arc::clone(&uses)));
+        for extent in extents {
+            self.memory.insert(extent.start, (extent.end(), Arc::clone(&uses)));
         }
     }
 
-    /// Only these physical objects are there still; nobody can be handed the memory of others.
-    pub(super) fn keep(&mut self, objects: &BTreeSet<u64>) {
-        self.memory.retain(|(object, _), _| objects.contains(object));
+    /// Only this memory is there still, from each start to its end; nobody can be handed the rest.
+    pub(super) fn keep(&mut self, held: &BTreeMap<u64, u64>) {
+        let last = |end: u64| held.range(..end).next_back().map_or(0, |(_, &end)| end);
+        self.memory.retain(|&start, &mut (end, _)| last(end) > start);
     }
 
     /// Memory is handed out to a stream: the streams that used it last must be done before.
@@ -54,46 +52,42 @@ impl Afterlife {
     /// # Panics
     /// If nothing says that it is.
     pub(super) fn take(&mut self, extent: Extent, stream: StreamId, order: &Order) {
-        for ((object, start), (end, uses)) in self.overlapping(extent) {
-            self.memory.remove(&(object, start));
+        while let Some((start, (end, uses))) = self.last_overlapping(extent) {
+            self.memory.remove(&start);
             for last in &*uses {
                 assert!(
                     order.is_before(last.stream, last.moment, stream),
                     "{extent:?} is handed out to {stream:?}, but {last:?} may still be using it"
                 );
             }
-            let (from, to) = (extent.offset, extent.offset + extent.size);
-            if start < from {
-                self.memory.insert((object, start), (from, Arc::clone(&uses)));
+            if start < extent.start {
+                self.memory.insert(start, (extent.start, Arc::clone(&uses)));
             }
-            if end > to {
-                self.memory.insert((object, to), (end, uses));
+            if end > extent.end() {
+                self.memory.insert(extent.end(), (end, uses));
             }
         }
     }
 
-    fn overlapping(&self, extent: Extent) -> Vec<(Start, Freed)> {
-        let Extent { object, offset, size } = extent;
-        let before = self.memory.range(..(object, offset)).next_back();
-        let inside = self.memory.range((object, offset)..(object, offset + size));
-        let reaches =
-            |&(&(other, _), (end, _)): &(&Start, &Freed)| other == object && *end > offset;
-        before.into_iter().filter(reaches).chain(inside).map(|(&k, v)| (k, v.clone())).collect()
+    fn last_overlapping(&self, extent: Extent) -> Option<(u64, Freed)> {
+        let (&start, freed) = self.memory.range(..extent.end()).next_back()?;
+        (freed.0 > extent.start).then(|| (start, freed.clone()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gmlake_core::units::Bytes;
 
-    fn extent(offset: Bytes, size: Bytes) -> Extent {
-        Extent { object: 1, offset, size }
+    fn extent(start: u64, size: Bytes) -> Extent {
+        Extent { start, size }
     }
 
     fn freed(stream: u16) -> Afterlife {
         let mut afterlife = Afterlife::default();
         let last = LastUse { stream: StreamId(stream), moment: 0 };
-        afterlife.free([extent(100, 100)].into_iter(), &[last]);
+        afterlife.free(&[extent(100, 100)], &[last]);
         afterlife
     }
 
@@ -101,7 +95,7 @@ mod tests {
     fn the_same_stream_may_have_it_and_what_it_leaves_is_still_known() {
         let mut afterlife = freed(1);
         afterlife.take(extent(120, 20), StreamId(1), &Order::default());
-        let left: Vec<_> = afterlife.memory.iter().map(|(&(_, at), &(end, _))| (at, end)).collect();
+        let left: Vec<_> = afterlife.memory.iter().map(|(&at, &(end, _))| (at, end)).collect();
         assert_eq!(left, [(100, 120), (140, 200)]);
     }
 
@@ -116,16 +110,16 @@ mod tests {
     fn nor_may_the_first_before_all_that_used_it_are_done() {
         let mut afterlife = Afterlife::default();
         let uses = [1, 3].map(|stream| LastUse { stream: StreamId(stream), moment: 0 });
-        afterlife.free([extent(100, 100)].into_iter(), &uses);
+        afterlife.free(&[extent(100, 100)], &uses);
         afterlife.take(extent(150, 10), StreamId(1), &Order::default());
     }
 
     #[test]
     fn what_is_gone_is_forgotten() {
         let mut afterlife = freed(1);
-        afterlife.keep(&BTreeSet::from([1]));
+        afterlife.keep(&BTreeMap::from([(0, 50), (150, 160), (200, 300)]));
         assert_eq!(afterlife.memory.len(), 1);
-        afterlife.keep(&BTreeSet::from([2]));
+        afterlife.keep(&BTreeMap::from([(0, 100), (200, 300)]));
         assert!(afterlife.memory.is_empty());
     }
 

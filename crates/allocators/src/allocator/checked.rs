@@ -17,6 +17,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rustc_hash::FxHashMap;
+
 use super::afterlife::{Afterlife, LastUse};
 use super::spec::Spec;
 use super::{
@@ -37,8 +39,8 @@ struct Live {
     let_go: Option<u64>,
     /// Other streams that may still be using it then.
     users: Vec<StreamId>,
-    /// Keys of its entries in `Checked::in_use`.
-    extents: Vec<(u64, Bytes)>,
+    /// The memory behind it.
+    extents: Vec<Extent>,
 }
 
 /// An allocator under supervision.
@@ -48,11 +50,11 @@ pub struct Checked {
     audit_every: u64,
     calls: u64,
     record: Record,
-    live: BTreeMap<BlockId, Live>,
+    live: FxHashMap<BlockId, Live>,
     /// Those of them that only streams use.
     pending: BTreeSet<BlockId>,
     /// Physical extents in use by live and pending blocks: start to end and block.
-    in_use: BTreeMap<(u64, Bytes), (Bytes, BlockId)>,
+    in_use: BTreeMap<u64, (u64, BlockId)>,
     afterlife: Afterlife,
     synchronisations: u64,
     requested: Bytes,
@@ -75,7 +77,7 @@ impl Checked {
             audit_every: 1,
             calls: 0,
             record: Record::default(),
-            live: BTreeMap::new(),
+            live: FxHashMap::default(),
             pending: BTreeSet::new(),
             in_use: BTreeMap::new(),
             afterlife: Afterlife::default(),
@@ -177,9 +179,8 @@ impl Checked {
     }
 
     fn user_of(&self, extent: Extent) -> Option<BlockId> {
-        let last = (extent.object, extent.offset + extent.size);
-        let (&(object, _), &(end, user)) = self.in_use.range(..last).next_back()?;
-        (object == extent.object && end > extent.offset).then_some(user)
+        let (_, &(end, user)) = self.in_use.range(..extent.end()).next_back()?;
+        (end > extent.start).then_some(user)
     }
 
     fn note_malloc(&mut self, request: Request, given: Allocation) {
@@ -197,20 +198,18 @@ impl Checked {
     }
 
     /// Marks the memory behind an allocation as in use, and says where it is.
-    fn take(&mut self, given: Allocation, stream: StreamId) -> Vec<(u64, Bytes)> {
-        let mut taken = Vec::new();
-        for extent in self.extents(given.at, given.size) {
+    fn take(&mut self, given: Allocation, stream: StreamId) -> Vec<Extent> {
+        let extents = self.extents(given.at, given.size);
+        for &extent in &extents {
             if let Some(user) = self.user_of(extent) {
                 panic!("{given:?} shares {extent:?} with {:?}", self.live.get(&user));
             }
             self.afterlife.take(extent, stream, self.record.order());
-            let key = (extent.object, extent.offset);
-            self.in_use.insert(key, (extent.offset + extent.size, given.block));
-            taken.push(key);
+            self.in_use.insert(extent.start, (extent.end(), given.block));
         }
         self.record.note_reused(given.at, given.size);
         self.record.guard(given.at, given.size);
-        taken
+        extents
     }
 
     fn note_free_requested(&mut self, block: BlockId, users: &[StreamId]) {
@@ -253,14 +252,13 @@ impl Checked {
         let Some(live) = self.live.remove(&block) else { return };
         self.pending.remove(&block);
         self.requested -= live.requested;
-        let freed = live.extents.iter().filter_map(|&(object, offset)| {
-            let (end, _) = self.in_use.remove(&(object, offset))?;
-            Some(Extent { object, offset, size: end - offset })
-        });
+        for extent in &live.extents {
+            self.in_use.remove(&extent.start);
+        }
         let moment = live.let_go.unwrap_or(self.record.order().now());
         let streams = std::iter::once(live.stream).chain(live.users);
         let uses: Vec<_> = streams.map(|stream| LastUse { stream, moment }).collect();
-        self.afterlife.free(freed.collect::<Vec<_>>().into_iter(), &uses);
+        self.afterlife.free(&live.extents, &uses);
         self.record.unguard(live.given.at);
         let uses = uses.iter().map(|last| (last.stream, last.moment)).collect();
         self.record.note_freed(live.given.at, live.given.size, uses);
@@ -292,7 +290,7 @@ impl Checked {
         self.calls += 1;
         if self.calls.is_multiple_of(self.audit_every) {
             self.audit();
-            self.afterlife.keep(&self.record.physical_objects());
+            self.afterlife.keep(&self.record.memory());
         }
     }
 

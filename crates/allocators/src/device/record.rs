@@ -1,13 +1,14 @@
 //! A device's own books, kept by somebody else: what an allocator holds, and where each byte really is.
 //!
-//! [`Record`] notes every call that went through in plain ordered maps. Each `cuMemAlloc` and each `cuMemCreate` is a
-//! physical object with a number of its own that is never used again, so any virtual range can be translated:
+//! [`Record`] notes every call that went through in plain ordered maps. All physical memory lies on one line: each
+//! `cuMemAlloc` and each `cuMemCreate` gets the next bytes of it, which are never used again. So any virtual range can be
+//! translated, and handles that came one after the other and are mapped so are one piece:
 //!
 //! ```text
 //!   virtual      ┌──── at ─────────────────────────┐            translate(at, 10 MiB) =
-//!                │  h7 (4 MiB)  │ h3 │  h9 (4 MiB)  │              [(object 12, 0..4 MiB), (object 5, 0..2 MiB),
-//!                └──────────────┴────┴──────────────┘               (object 20, 0..4 MiB)]
-//!   physical       object 12      5     object 20
+//!                │  h7 (4 MiB)  │ h8 │  h3 (4 MiB)  │              [20..26 MiB, 8..12 MiB]
+//!                └──────────────┴────┴──────────────┘
+//!   physical      20..24 MiB   24..26    8..12 MiB
 //! ```
 //!
 //! Two ranges share memory exactly when their translations overlap, whatever their addresses are. The record also
@@ -24,12 +25,17 @@ use gmlake_core::units::Bytes;
 /// A piece of physical memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Extent {
-    /// Which `cuMemAlloc` or `cuMemCreate` it came from, numbered from zero, never used again.
-    pub object: u64,
-    /// First byte in the object.
-    pub offset: Bytes,
+    /// First byte on the line of all memory that ever came from the device.
+    pub start: u64,
     /// Length in bytes.
     pub size: Bytes,
+}
+
+impl Extent {
+    /// The first byte behind it.
+    pub fn end(&self) -> u64 {
+        self.start + self.size
+    }
 }
 
 /// Who may still touch a guarded range.
@@ -44,7 +50,7 @@ enum Guard {
 
 #[derive(Debug, Clone, Copy)]
 struct Handle {
-    object: u64,
+    start: u64,
     size: Bytes,
     mappings: u32,
     is_released: bool,
@@ -53,6 +59,7 @@ struct Handle {
 #[derive(Debug, Clone, Copy)]
 struct Mapping {
     handle: HandleId,
+    start: u64,
     size: Bytes,
     is_accessible: bool,
 }
@@ -65,7 +72,8 @@ pub struct Record {
     handles: BTreeMap<HandleId, Handle>,
     mappings: BTreeMap<DevicePtr, Mapping>,
     guards: BTreeMap<DevicePtr, (Bytes, Guard)>,
-    objects: u64,
+    /// The end of the line.
+    end: u64,
     physical: Bytes,
     synchronisations: u64,
     order: Order,
@@ -90,10 +98,12 @@ impl Record {
         mallocs + self.handles.values().map(|handle| handle.size).sum::<Bytes>()
     }
 
-    /// The physical objects that are held.
-    pub fn physical_objects(&self) -> BTreeSet<u64> {
-        let malloced = self.mallocs.values().map(|&(object, _)| object);
-        malloced.chain(self.handles.values().map(|handle| handle.object)).collect()
+    /// The memory that is held: where each piece of it begins and ends.
+    pub fn memory(&self) -> BTreeMap<u64, u64> {
+        let malloced = self.mallocs.values().map(|&(start, size)| (start, start + size));
+        let created =
+            self.handles.values().map(|handle| (handle.start, handle.start + handle.size));
+        malloced.chain(created).collect()
     }
 
     /// Whether nothing is held: no memory, no addresses, no fence.
@@ -135,9 +145,8 @@ impl Record {
     /// A range is in use again.
     pub fn note_reused(&mut self, at: DevicePtr, size: Bytes) {
         // What remains of a longer range is forgotten with it: fewer checks, and none that is wrong.
-        let inside: Vec<_> = self.freed.range(at..at.offset(size)).map(|(&at, _)| at).collect();
-        for at in inside {
-            self.freed.remove(&at);
+        while let Some((&inside, _)) = self.freed.range(at..at.offset(size)).next() {
+            self.freed.remove(&inside);
         }
     }
 
@@ -161,39 +170,40 @@ impl Record {
     /// # Errors
     /// Names the first address that has no memory, or no access.
     pub fn translate(&self, at: DevicePtr, size: Bytes) -> Result<Vec<Extent>, String> {
-        if let Some((&base, &(object, whole))) = self.mallocs.range(..=at).next_back()
+        if let Some((&base, &(start, whole))) = self.mallocs.range(..=at).next_back()
             && at.0 < base.0 + whole
         {
             let offset = at.0 - base.0;
             return match offset + size <= whole {
-                true => Ok(vec![Extent { object, offset, size }]),
+                true => Ok(vec![Extent { start: start + offset, size }]),
                 false => {
                     Err(format!("{at} + {size} leaves the {whole} bytes of cuMemAlloc {base}"))
                 }
             };
         }
-        let mut extents = Vec::new();
+        let mut extents: Vec<Extent> = Vec::new();
         let (mut cursor, end) = (at, at.offset(size));
-        while cursor < end {
-            let extent = self.mapped(cursor, end)?;
-            cursor = cursor.offset(extent.size);
-            extents.push(extent);
+        let first = self.mappings.range(..=at).next_back().map_or(at, |(&base, _)| base);
+        for (&base, mapping) in self.mappings.range(first..end) {
+            if base > cursor || base.offset(mapping.size) <= cursor {
+                break;
+            }
+            if !mapping.is_accessible {
+                return Err(format!("no access was set at {cursor}"));
+            }
+            let offset = cursor.0 - base.0;
+            let (start, size) = (mapping.start + offset, mapping.size - offset);
+            let size = size.min(end.0 - cursor.0);
+            match extents.last_mut().filter(|last| last.end() == start) {
+                Some(last) => last.size += size,
+                None => extents.push(Extent { start, size }),
+            }
+            cursor = cursor.offset(size);
+        }
+        if cursor < end {
+            return Err(format!("nothing is mapped at {cursor}"));
         }
         Ok(extents)
-    }
-
-    fn mapped(&self, at: DevicePtr, end: DevicePtr) -> Result<Extent, String> {
-        let nothing = || format!("nothing is mapped at {at}");
-        let (&base, mapping) = self.mappings.range(..=at).next_back().ok_or_else(nothing)?;
-        let offset = at.0 - base.0;
-        if offset >= mapping.size {
-            return Err(nothing());
-        }
-        if !mapping.is_accessible {
-            return Err(format!("no access was set at {at}"));
-        }
-        let object = self.handles[&mapping.handle].object;
-        Ok(Extent { object, offset, size: (mapping.size - offset).min(end.0 - at.0) })
     }
 
     /// Guards a range that was handed out.
@@ -274,9 +284,11 @@ impl Record {
         }
     }
 
-    fn next_object(&mut self) -> u64 {
-        self.objects += 1;
-        self.objects - 1
+    /// The next bytes of the line.
+    fn next(&mut self, size: Bytes) -> u64 {
+        self.physical += size;
+        self.end += size;
+        self.end - size
     }
 
     fn handle(&mut self, id: HandleId) -> &mut Handle {
@@ -292,11 +304,10 @@ impl Record {
     }
 
     fn create(&mut self, id: HandleId, size: Bytes) {
-        let object = self.next_object();
-        let handle = Handle { object, size, mappings: 0, is_released: false };
+        let start = self.next(size);
+        let handle = Handle { start, size, mappings: 0, is_released: false };
         let old = self.handles.insert(id, handle);
         assert!(old.is_none(), "the device gave out {id:?}, which is taken");
-        self.physical += size;
     }
 
     fn release(&mut self, handle: HandleId) {
@@ -332,8 +343,8 @@ impl Record {
             let entry = self.handle(handle);
             assert!(!entry.is_released, "{handle:?} was released before it was mapped");
             entry.mappings += 1;
-            let size = entry.size;
-            self.mappings.insert(cursor, Mapping { handle, size, is_accessible: false });
+            let (start, size) = (entry.start, entry.size);
+            self.mappings.insert(cursor, Mapping { handle, start, size, is_accessible: false });
             cursor = cursor.offset(size);
         }
     }
@@ -395,9 +406,8 @@ impl Watch for Record {
             _ if !call.is_done() => {}
             Call::MemAlloc => {
                 self.assert_new_addresses(at, size);
-                let object = self.next_object();
-                self.mallocs.insert(at, (object, size));
-                self.physical += size;
+                let start = self.next(size);
+                self.mallocs.insert(at, (start, size));
             }
             Call::AddressReserve => {
                 self.assert_new_addresses(at, size);
@@ -450,12 +460,7 @@ mod tests {
         assert!(record.translate(at, 1).unwrap_err().contains("no access"));
         record.watch(&mut gpu).set_access(at, 4 * MIB).unwrap();
         let extents = record.translate(at.offset(MIB), 2 * MIB).unwrap();
-        let expected = [(0, MIB, MIB), (0, 0, MIB)].map(|(object, offset, size)| Extent {
-            object,
-            offset,
-            size,
-        });
-        assert_eq!(extents, expected);
+        assert_eq!(extents, [MIB, 0].map(|start| Extent { start, size: MIB }));
         assert!(record.translate(at, 4 * MIB + 1).unwrap_err().contains("nothing is mapped"));
         assert_eq!((record.physical(), record.recount_physical()), (2 * MIB, 2 * MIB));
     }

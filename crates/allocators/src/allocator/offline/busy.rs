@@ -30,6 +30,18 @@ impl Ranges {
         self.0[from] = (start.min(self.0[from].0), end.max(self.0[to - 1].1));
         self.0.drain(from + 1..to);
     }
+
+    /// The lowest address from `at` on with `size` free bytes.
+    fn first_fit(&self, mut at: Bytes, size: Bytes) -> Bytes {
+        let first = self.0.partition_point(|range| range.1 <= at);
+        for &(start, end) in &self.0[first..] {
+            if start >= at + size {
+                break;
+            }
+            at = end;
+        }
+        at
+    }
 }
 
 /// What is taken when.
@@ -43,17 +55,14 @@ pub(super) struct Busy {
     somewhere: Vec<Ranges>,
     /// The nodes of the span at hand, and whether they lie within it as a whole.
     nodes: Vec<(usize, bool)>,
-    /// What is taken in that span.
-    found: Vec<(Bytes, Bytes)>,
 }
 
 impl Busy {
     /// Nothing is taken, for this many moments.
     pub(super) fn new(moments: usize) -> Self {
         let moments = moments.next_power_of_two();
-        let (nodes, found) = (Vec::new(), Vec::new());
         let through = vec![Ranges::default(); 2 * moments];
-        Self { moments, somewhere: through.clone(), through, nodes, found }
+        Self { moments, somewhere: through.clone(), through, nodes: Vec::new() }
     }
 
     /// Takes `size` bytes from `lower` up to `upper` at the lowest address where they are free, and says where.
@@ -70,19 +79,17 @@ impl Busy {
         at
     }
 
-    fn first_fit(&mut self, size: Bytes) -> Bytes {
-        self.found.clear();
-        for &(node, is_whole) in &self.nodes {
+    /// The lowest address that all nodes have free: whichever is in the way moves it up, until none is.
+    fn first_fit(&self, size: Bytes) -> Bytes {
+        let (mut at, mut agree) = (0, 0);
+        for &(node, is_whole) in self.nodes.iter().cycle() {
             let taken = if is_whole { &self.somewhere } else { &self.through };
-            self.found.extend_from_slice(&taken[node].0);
-        }
-        self.found.sort_unstable();
-        let mut at = 0;
-        for &(start, end) in &self.found {
-            if start >= at + size {
+            let free = taken[node].first_fit(at, size);
+            agree = if free == at { agree + 1 } else { 1 };
+            at = free;
+            if agree >= self.nodes.len() {
                 break;
             }
-            at = at.max(end);
         }
         at
     }
@@ -98,6 +105,34 @@ impl Busy {
             let middle = own.start.midpoint(own.end);
             self.visit(2 * node, own.start..middle, span);
             self.visit(2 * node + 1, middle..own.end, span);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Against every address in turn.
+        #[test]
+        fn it_takes_the_lowest_address_that_is_free(
+            blocks in prop::collection::vec((0..20_usize, 1..20_usize, 1..9_u64), 1..40),
+        ) {
+            let mut busy = Busy::new(40);
+            let mut taken: Vec<(usize, usize, Bytes, Bytes)> = Vec::new();
+            for (lower, length, size) in blocks {
+                let upper = lower + length;
+                let is_free = |at: &Bytes| {
+                    !taken.iter().any(|&(from, to, start, end)| {
+                        from < upper && lower < to && start < at + size && *at < end
+                    })
+                };
+                let lowest = (0..).find(is_free).unwrap();
+                prop_assert_eq!(busy.take(lower, upper, size), lowest);
+                taken.push((lower, upper, lowest, lowest + size));
+            }
         }
     }
 }

@@ -18,7 +18,8 @@
 //! that is done; intervals are compared as if they were sorted (`check_overlap`); and a block lies a moment earlier in
 //! its own layer than in those of others (`form_segment_tree`).
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gmlake_core::units::Bytes;
 
@@ -59,18 +60,19 @@ pub(super) fn place(blocks: &[Block], period: Period) -> (Vec<Bytes>, Bytes) {
 
 /// How high addresses are taken at each moment: the moments from which on the height is another, and that height.
 #[derive(Debug, Clone, Default)]
-struct Heights(BTreeMap<usize, Bytes>);
+struct Heights(Vec<(usize, Bytes)>);
 
 impl Heights {
-    fn at(&self, moment: usize) -> Bytes {
-        self.0.range(..=moment).next_back().map_or(0, |(_, &height)| height)
+    /// How many changes come before a moment.
+    fn before(&self, moment: usize) -> usize {
+        self.0.partition_point(|&(at, _)| at < moment)
     }
 
     /// The greatest height from one moment to another, both included; `None` if it is above `room`.
     fn most(&self, (start, end): (usize, usize), room: Bytes) -> Option<Bytes> {
-        let inside = self.0.range(start..=end).map(|(_, &height)| height);
+        let first = self.before(start + 1).saturating_sub(1);
         let mut most = 0;
-        for height in std::iter::once(self.at(start)).chain(inside) {
+        for &(_, height) in self.0[first..].iter().take_while(|&&(at, _)| at <= end) {
             most = most.max(height);
             if most > room {
                 return None;
@@ -81,22 +83,36 @@ impl Heights {
 
     /// Sets the height from one moment to another, both included.
     fn set(&mut self, (start, end): (usize, usize), height: Bytes) {
-        let behind = self.at(end + 1);
-        let old: Vec<usize> = self.0.range(start..=end).map(|(&at, _)| at).collect();
-        for at in old {
-            self.0.remove(&at);
-        }
-        self.0.insert(start, height);
-        self.0.insert(end + 1, behind);
+        let inside = self.before(start)..self.before(end + 2);
+        let behind = inside.end.checked_sub(1).map_or(0, |last| self.0[last].1);
+        self.0.splice(inside, [(start, height), (end + 1, behind)]);
     }
 }
 
 /// Addresses of one size, and how high they are taken.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Layer {
     offset: Bytes,
     size: Bytes,
     heights: Heights,
+}
+
+impl Clone for Layer {
+    fn clone(&self) -> Self {
+        Self { heights: self.heights.clone(), ..*self }
+    }
+
+    /// Keeps the memory.
+    fn clone_from(&mut self, other: &Self) {
+        (self.offset, self.size) = (other.offset, other.size);
+        self.heights.0.clone_from(&other.heights.0);
+    }
+}
+
+/// A layer by its number, and which of some blocks it has room for, each by itself.
+struct Shelf {
+    layer: usize,
+    has_room: Vec<bool>,
 }
 
 impl Layer {
@@ -122,13 +138,12 @@ struct Planner<'b> {
 impl Planner<'_> {
     fn place_size(&mut self, size: Bytes, numbers: &[usize]) {
         let blocks: Vec<usize> = self.rows(numbers).concat();
-        let mut order: Vec<usize> = (0..blocks.len()).collect();
-        for _ in 0..ATTEMPTS {
-            order = self.attempt(&blocks, order);
-        }
+        let shelves = self.shelves(&blocks);
+        let order = self.order(&blocks, &shelves);
         let mut is_placed = vec![false; blocks.len()];
-        for layer in self.layers.iter_mut().filter(|layer| layer.size >= size) {
-            for &at in &order {
+        for shelf in &shelves {
+            let layer = &mut self.layers[shelf.layer];
+            for &at in order.iter().filter(|&&at| shelf.has_room[at]) {
                 let block = &self.blocks[blocks[at]];
                 if let Some(floor) = layer.floor(block).filter(|_| !is_placed[at]) {
                     layer.put(block, floor);
@@ -145,19 +160,42 @@ impl Planner<'_> {
         }
     }
 
+    /// The layers that have room for any of the blocks. In the others there is none later, either: heights only grow.
+    fn shelves(&self, blocks: &[usize]) -> Vec<Shelf> {
+        let shelf = |(layer, one): (usize, &Layer)| {
+            let has_room = |&number: &usize| one.floor(&self.blocks[number]).is_some();
+            let has_room: Vec<bool> = blocks.iter().map(has_room).collect();
+            has_room.contains(&true).then_some(Shelf { layer, has_room })
+        };
+        self.layers.iter().enumerate().filter_map(shelf).collect()
+    }
+
+    /// The order of the blocks after all attempts; once one changes nothing, no later one does.
+    fn order(&self, blocks: &[usize], shelves: &[Shelf]) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..blocks.len()).collect();
+        for _ in 0..ATTEMPTS {
+            let next = self.attempt(blocks, shelves, &order);
+            if next == order {
+                break;
+            }
+            order = next;
+        }
+        order
+    }
+
     /// One attempt: the order with the places first that no layer has room for.
-    fn attempt(&mut self, blocks: &[usize], order: Vec<usize>) -> Vec<usize> {
+    fn attempt(&self, blocks: &[usize], shelves: &[Shelf], order: &[usize]) -> Vec<usize> {
         let mut fits = vec![false; order.len()];
-        for layer in &mut self.layers {
-            let before = layer.heights.clone();
-            for (place, &at) in order.iter().enumerate() {
+        let mut layer = Layer::default();
+        for shelf in shelves {
+            layer.clone_from(&self.layers[shelf.layer]);
+            for (place, &at) in order.iter().enumerate().filter(|&(_, &at)| shelf.has_room[at]) {
                 let block = &self.blocks[blocks[at]];
                 if let Some(floor) = layer.floor(block) {
                     layer.put(block, floor);
                     fits[place] = true;
                 }
             }
-            layer.heights = before;
         }
         // Places in the order are taken for blocks here, as they are there.
         let first = (0..order.len()).filter(|&place| !fits[place]);
@@ -168,18 +206,24 @@ impl Planner<'_> {
     /// again one iteration later.
     fn rows(&self, numbers: &[usize]) -> Vec<Vec<usize>> {
         let mut rows: Vec<Row> = Vec::new();
+        // When the last block of each row ends, the latest first.
+        let mut tails = BTreeSet::new();
         for &number in numbers {
             let block = &self.blocks[number];
-            let mut candidates: Vec<usize> =
-                (0..rows.len()).filter(|&row| rows[row].tail <= block.start).collect();
-            candidates.sort_by_key(|&row| std::cmp::Reverse(rows[row].tail));
-            let found = candidates.into_iter().find(|&row| !rows[row].overlaps(block));
-            let row = found.unwrap_or_else(|| {
-                rows.push(Row::default());
-                rows.len() - 1
-            });
-            let again = self.again(block);
-            rows[row].add(number, block, again);
+            let mut candidates = tails.range((Reverse(block.start), 0)..).copied();
+            let found = candidates.find(|&(_, row): &(_, usize)| !rows[row].overlaps(block));
+            let row = match found {
+                Some(tail) => {
+                    tails.remove(&tail);
+                    tail.1
+                }
+                None => {
+                    rows.push(Row::default());
+                    rows.len() - 1
+                }
+            };
+            tails.insert((Reverse(block.end), row));
+            rows[row].add(number, block, self.again(block));
         }
         rows.into_iter().map(|row| row.blocks).collect()
     }
@@ -208,22 +252,23 @@ impl Planner<'_> {
 #[derive(Debug, Default)]
 struct Row {
     blocks: Vec<usize>,
+    /// When each interval begins, and the latest end up to there.
     intervals: Vec<(usize, usize)>,
-    tail: usize,
 }
 
 impl Row {
-    /// As `check_overlap` has it: the search ends at the first interval that begins after the block.
+    /// As `check_overlap` has it: the search ends at the first interval that ends after the block begins.
     fn overlaps(&self, block: &Block) -> bool {
-        let met = self.intervals.iter().find(|(_, end)| *end > block.start);
-        met.is_some_and(|&(start, _)| block.end > start)
+        let met = self.intervals.partition_point(|&(_, latest)| latest <= block.start);
+        self.intervals.get(met).is_some_and(|&(start, _)| block.end > start)
     }
 
     fn add(&mut self, number: usize, block: &Block, again: Option<(usize, usize)>) {
         self.blocks.push(number);
-        self.intervals.push((block.start, block.end));
-        self.intervals.extend(again);
-        self.tail = block.end;
+        for (start, end) in std::iter::once((block.start, block.end)).chain(again) {
+            let latest = self.intervals.last().map_or(end, |&(_, latest)| latest.max(end));
+            self.intervals.push((start, latest));
+        }
     }
 }
 
@@ -233,7 +278,89 @@ mod tests {
 
     use super::*;
 
+    /// The order after all attempts, the obvious way: each layer a row of numbers, each block tried in each of them,
+    /// all times.
+    fn obvious_order(planner: &Planner, blocks: &[usize]) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..blocks.len()).collect();
+        for _ in 0..ATTEMPTS {
+            let mut fits = vec![false; order.len()];
+            for layer in &planner.layers {
+                let mut row: Vec<Bytes> =
+                    (0..100).map(|at| height_at(&layer.heights, at)).collect();
+                for (place, &at) in order.iter().enumerate() {
+                    let Block { start, end, size } = planner.blocks[blocks[at]];
+                    let most = row[start..=end].iter().copied().max().unwrap();
+                    if most + size <= layer.size {
+                        row[start..=end].fill(most + size);
+                        fits[place] = true;
+                    }
+                }
+            }
+            let first = (0..order.len()).filter(|&place| !fits[place]);
+            order = first.chain(order.iter().copied().filter(|&at| fits[at])).collect();
+        }
+        order
+    }
+
+    /// Blocks, and intervals.
+    type PlainRow = (Vec<usize>, Vec<(usize, usize)>);
+
+    /// Rows, the obvious way: sort, and look at every interval.
+    fn obvious_rows(planner: &Planner, numbers: &[usize]) -> Vec<Vec<usize>> {
+        let mut rows: Vec<PlainRow> = Vec::new();
+        let end = |row: &PlainRow| row.0.last().map_or(0, |&n| planner.blocks[n].end);
+        for &number in numbers {
+            let block = &planner.blocks[number];
+            let mut open: Vec<usize> =
+                (0..rows.len()).filter(|&row| end(&rows[row]) <= block.start).collect();
+            open.sort_by_key(|&row| Reverse(end(&rows[row])));
+            let is_free = |&row: &usize| {
+                let met = rows[row].1.iter().find(|(_, end)| *end > block.start);
+                met.is_none_or(|&(start, _)| block.end <= start)
+            };
+            let row = open.into_iter().find(is_free).unwrap_or(rows.len());
+            if row == rows.len() {
+                rows.push((Vec::new(), Vec::new()));
+            }
+            rows[row].0.push(number);
+            rows[row].1.push((block.start, block.end));
+            rows[row].1.extend(planner.again(block));
+        }
+        rows.into_iter().map(|row| row.0).collect()
+    }
+
+    fn height_at(heights: &Heights, moment: usize) -> Bytes {
+        heights.most((moment, moment), Bytes::MAX).unwrap()
+    }
+
     proptest! {
+        #[test]
+        fn short_cuts_lead_to_the_same_rows_and_orders(
+            rows in prop::collection::vec((1..4usize, 0..20usize, 1..6u64), 1..60),
+            from in 0..40usize,
+        ) {
+            let mut start = 0;
+            let block = |&(gap, length, size): &(usize, usize, Bytes)| {
+                start += gap % 3;
+                Block { start: start + 1, end: start + 1 + length, size }
+            };
+            let blocks: Vec<Block> = rows.iter().map(block).collect();
+            let last = blocks.iter().map(|block| block.end).max().unwrap();
+            let period = Period { start: from, length: 7 };
+            let offsets = vec![0; blocks.len()];
+            let mut planner = Planner { blocks: &blocks, period, last, layers: vec![], offsets };
+            for size in (1..6).rev() {
+                let of_size = (0..blocks.len()).filter(|&number| blocks[number].size == size);
+                let of_size: Vec<usize> = of_size.collect();
+                let rows = planner.rows(&of_size);
+                prop_assert_eq!(&rows, &obvious_rows(&planner, &of_size));
+                let sorted = rows.concat();
+                let order = planner.order(&sorted, &planner.shelves(&sorted));
+                prop_assert_eq!(order, obvious_order(&planner, &sorted));
+                planner.place_size(size, &of_size);
+            }
+        }
+
         #[test]
         fn heights_are_those_of_a_row_of_numbers(
             changes in prop::collection::vec((0..40usize, 0..12usize, 1..9u64), 1..40),
@@ -245,8 +372,9 @@ mod tests {
                 prop_assert_eq!(heights.most((start, end), 4), (most <= 4).then_some(most));
                 heights.set((start, end), height);
                 row[start..=end].fill(height);
-                let is_same = row.iter().enumerate().all(|(at, &height)| heights.at(at) == height);
-                prop_assert!(is_same);
+                for (moment, &expected) in row.iter().enumerate() {
+                    prop_assert_eq!(height_at(&heights, moment), expected);
+                }
             }
         }
     }
