@@ -224,11 +224,15 @@ impl Browser {
         self.call("Input.dispatchKeyEvent", json!({"type": "keyUp", "key": key}));
     }
 
-    /// A picture of the whole page, as PNG.
-    pub(crate) fn screenshot(&mut self) -> Vec<u8> {
-        let size = self.call("Page.getLayoutMetrics", json!({}))["cssContentSize"].clone();
-        let (width, height) = (&size["width"], &size["height"]);
-        let clip = json!({"x": 0, "y": 0, "width": width, "height": height, "scale": 1});
+    /// A picture of an element, as PNG; `html` is the whole page.
+    pub(crate) fn screenshot(&mut self, selector: &str) -> Vec<u8> {
+        let place = |of: &str| {
+            format!("(box => {of})(document.querySelector('{selector}').getBoundingClientRect())")
+        };
+        let (x, y) = (place("box.left + scrollX"), place("box.top + scrollY"));
+        let [x, y] = [x, y].map(|script| self.evaluate(&script));
+        let [width, height] = [place("box.width"), place("box.height")].map(|s| self.evaluate(&s));
+        let clip = json!({"x": x, "y": y, "width": width, "height": height, "scale": 1});
         let params = json!({"format": "png", "captureBeyondViewport": true, "clip": clip});
         let picture = self.call("Page.captureScreenshot", params);
         let text = picture["data"].as_str().expect("base64");

@@ -124,9 +124,14 @@ fn every_chart_draws_at_both_widths() {
 
 /// Keeps a picture of the whole page, if somebody asked.
 pub(crate) fn keep(browser: &mut Browser, name: &str) {
+    keep_part(browser, name, "html");
+}
+
+/// Keeps a picture of a part of the page, if somebody asked.
+pub(crate) fn keep_part(browser: &mut Browser, name: &str, selector: &str) {
     if let Some(folder) = std::env::var_os("SCREENSHOTS") {
         let path = Path::new(&folder).join(format!("{name}.png"));
-        std::fs::write(path, smaller(&browser.screenshot())).expect("the folder is there");
+        std::fs::write(path, smaller(&browser.screenshot(selector))).expect("the folder is there");
     }
 }
 
