@@ -9,11 +9,11 @@ use super::set::{Set, TraceEntry};
 use crate::alloc_conf::AllocConf;
 use crate::allocator::{Choice, Role};
 use crate::device::{AddressPolicy, Profile};
-use crate::plan::{Card, Target, trial};
+use crate::plan::{Card, Target, cards_that_run};
 use crate::run::RunSummary;
 use crate::sim::{
-    Choices, Conf, FileError, Memory, OpenOptions, Opened, RunCount, Setup, Supervision,
-    is_never_refused, open, run_one,
+    Choices, Conf, FileError, Memory, OpenOptions, Opened, RunCount, Setup, Supervision, open,
+    run_one,
 };
 use crate::trace::{EventKind, least_memory, peak_live_bytes};
 use crate::units::{Bytes, GIB};
@@ -39,7 +39,8 @@ pub fn run(
         runs: Arc::clone(runs),
         ..Setup::default()
     };
-    let cards = cards();
+    let target = |card: Card| card.target(RESERVE).ok();
+    let cards: Vec<Target> = Card::built_in().into_iter().filter_map(target).collect();
     let rows: Result<Vec<Vec<Row>>, FileError> = set
         .traces
         .par_iter()
@@ -58,14 +59,6 @@ pub fn run(
 
 /// What a card keeps for the CUDA context and libraries. It is part of the score: no measurement changes it.
 const RESERVE: Bytes = 3 * GIB / 2;
-
-/// The catalogue, the smallest card first.
-fn cards() -> Vec<Target> {
-    let target = |card: Card| card.target(RESERVE).ok();
-    let mut cards: Vec<Target> = Card::built_in().into_iter().filter_map(target).collect();
-    cards.sort_by_key(|card| card.capacity_bytes);
-    cards
-}
 
 /// One allocator on one trace.
 fn judge(
@@ -90,7 +83,9 @@ fn judge(
         live_peak_bytes: peak_live_bytes(&opened.trace),
         reserved_peak_bytes: checked.reserved_peak_bytes,
         card: smallest(opened, choice, &alone, &timed, cards)?,
-        possible_card: possible(opened, cards).next().map(|card| card.name.clone()),
+        possible_card: possible(opened, cards)
+            .min_by_key(|card| card.capacity_bytes)
+            .map(|card| card.name.clone()),
         driver_calls: if is_bound { 0 } else { checked.device_calls.total() },
         driver_once_ns: (!is_bound).then_some(once),
         driver_step_ns: step.filter(|_| !is_bound),
@@ -110,7 +105,7 @@ fn driver_time(run: &RunSummary) -> (u64, Option<u64>) {
     (total.saturating_sub(step * run.steps.len() as u64), Some(step))
 }
 
-/// Cards that have what is in use at once, the smallest first.
+/// Cards that have what is in use at once.
 fn possible<'c>(opened: &Opened, cards: &'c [Target]) -> impl Iterator<Item = &'c Target> {
     let needed = least_memory(&opened.trace);
     cards.iter().filter(move |card| card.capacity_bytes >= needed)
@@ -124,13 +119,8 @@ fn smallest(
     unlimited: &RunSummary,
     cards: &[Target],
 ) -> Result<Option<String>, FileError> {
-    let is_free = is_never_refused(opened, choice, setup, unlimited);
     let choices = Choices { setup: Setup { profile: None, ..setup.clone() }, ..Choices::default() };
-    for card in possible(opened, cards) {
-        let is_known = is_free && unlimited.reserved_peak_bytes <= card.capacity_bytes;
-        if is_known || trial(opened, choice, &choices, card.capacity_bytes)?.runs() {
-            return Ok(Some(card.name.clone()));
-        }
-    }
-    Ok(None)
+    let cards = possible(opened, cards);
+    let card = cards_that_run(opened, choice, &choices, unlimited, cards).next().transpose()?;
+    Ok(card.map(|card| card.name.clone()))
 }

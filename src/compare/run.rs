@@ -102,11 +102,12 @@ pub(super) fn compare_all(
         let failed = |source| failed(opened, &scenario.choice, source);
         let run = scenario.run().map_err(failed)?;
         choices.setup.runs.made_one();
+        let cards = cards_that_run(opened, &scenario.choice, choices, run, choices.cards.iter());
+        let cards = cards.map(|card| Ok(card?.name.clone())).collect::<Result<_, FileError>>()?;
         let has_cards = !choices.cards.is_empty();
-        let cards = has_cards.then(|| cards_that_run(opened, &scenario.choice, choices, run));
         after(scenario).map_err(failed)?;
         let peak = choices.has_peaks.then(|| scenario.peak()).transpose().map_err(failed)?;
-        Ok::<_, FileError>(Found { run: run.clone(), cards: cards.transpose()?, peak })
+        Ok::<_, FileError>(Found { run: run.clone(), cards: has_cards.then_some(cards), peak })
     })?;
     Ok(assemble(opened, choices, found))
 }

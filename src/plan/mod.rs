@@ -144,27 +144,28 @@ pub fn trial(
     Ok(Trial::new(capacity, &run_one(opened, choice, &setup)?))
 }
 
-/// Names of the cards in `choices` on which an allocator serves every request, the smallest first. `run` is the run
-/// that was made already: if it had no limit, it answers for cards that have all it held.
-pub(super) fn cards_that_run(
-    opened: &Opened,
-    choice: &Choice,
-    choices: &Choices,
+/// The cards on which an allocator serves every request, the smallest first; each is tried when it is asked for. `run`
+/// is the run that was made already: if it had no limit, it answers for cards that have all it held.
+pub(crate) fn cards_that_run<'a>(
+    opened: &'a Opened,
+    choice: &'a Choice,
+    choices: &'a Choices,
     run: &RunSummary,
-) -> Result<Vec<String>, FileError> {
+    cards: impl Iterator<Item = &'a Target>,
+) -> impl Iterator<Item = Result<&'a Target, FileError>> {
     let is_known = choices.setup.memory == Memory::Unlimited
         && run.oom_count == 0
         && is_never_refused(opened, choice, &choices.setup, run);
-    let mut found = Vec::new();
-    for card in &choices.cards {
-        let capacity = card.capacity_bytes;
-        let is_enough = is_known && run.reserved_peak_bytes <= capacity;
-        if is_enough || trial(opened, choice, choices, capacity)?.runs() {
-            found.push(card);
+    let known = if is_known { run.reserved_peak_bytes } else { Bytes::MAX };
+    let mut cards: Vec<&Target> = cards.collect();
+    cards.sort_by_key(|card| card.capacity_bytes);
+    cards.into_iter().filter_map(move |card| {
+        if known <= card.capacity_bytes {
+            return Some(Ok(card));
         }
-    }
-    found.sort_by_key(|card| card.capacity_bytes);
-    Ok(found.into_iter().map(|card| card.name.clone()).collect())
+        let trial = trial(opened, choice, choices, card.capacity_bytes);
+        trial.map(|trial| trial.runs().then_some(card)).transpose()
+    })
 }
 
 fn need(
