@@ -1,8 +1,8 @@
 //! A device's own books, kept by somebody else: what an allocator holds, and where each byte really is.
 //!
 //! [`Record`] notes every call that went through in plain ordered maps. All physical memory lies on one line: each
-//! `cuMemAlloc` and each `cuMemCreate` gets the next bytes of it, which are never used again. So any virtual range can be
-//! translated, and handles that came one after the other and are mapped so are one piece:
+//! `cuMemAlloc` and each `cuMemCreate` gets the next bytes of it, which are never used again. So any virtual range can
+//! be translated, and handles that came one after the other and are mapped so are one piece:
 //!
 //! ```text
 //!   virtual      ┌──── at ─────────────────────────┐            translate(at, 10 MiB) =
