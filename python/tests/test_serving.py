@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gmlake.predict import options
 from gmlake.predict.order import Job, Order
-from gmlake.predict.serving import answer, record, vllm
+from gmlake.predict.serving import answer, chart, record, vllm
 from gmlake.predict.serving.verdict import verdict
 from test_predict import raises, result, run_all
 
@@ -249,6 +249,24 @@ def test_a_number_that_is_not_there_is_unknown_and_nothing_else():
         assert not os.listdir(folder) and not found["workers"], found
         (why,) = found["failures"]
         assert why["is_memory"] and "CUDA out of memory" in why["text"] and why["at"] <= time.time(), why
+
+
+def test_a_chart_has_a_bar_for_each_configuration_and_says_how_it_ends():
+    from xml.etree import ElementTree
+
+    full = {"activation_peak_bytes": 1, "device_memory_bytes": 100 << 30, "weights_bytes": 20 << 30, "available_bytes": 50 << 30}
+    starts = verdict([content(workers={"0.0": worker(**full)}, engines={"0": {"cache_tokens": 4096}}, is_ready=True)], None, 0)
+    refused = verdict([content(workers={"0.0": worker(**full)}, failures=[failure(1, "cache is needed", True)])], None, 0)
+    failed = verdict([], "no such folder", 0)
+    assert chart.svg([({"gpu": "x"}, failed)]) == "", "there is no card to draw"
+    picture = ElementTree.fromstring(chart.svg([({"gpu": "a<b"}, starts), ({"gpu": "c"}, refused), ({"gpu": "d"}, failed)]))
+    texts = ["".join(each.itertext()) for each in picture.iter("{http://www.w3.org/2000/svg}text")]
+    for words in ("a<b", "4,096 tokens", "does not start", "failed"):
+        assert words in texts, texts
+    boxes = [each.attrib for each in picture.iter("{http://www.w3.org/2000/svg}rect") if each.get("height") == "22"]
+    weights, cache = (float(boxes[place]["width"]) for place in (0, 3))
+    assert abs(cache / weights - 2.5) < 0.01, boxes
+    assert [each.get("fill-opacity") for each in boxes if each["fill"] == chart.COLOURS["KV cache"]] == [None, "0.3"], boxes
 
 
 def test_a_server_needs_no_options_of_ranks_or_steps():

@@ -6,13 +6,14 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import Problem, grid, library, options, others
 from .. import answer as common
 from ..outputs import Outputs, made, name_of
 from ..series import label
-from . import answer, record
+from . import answer, chart, record
 from .verdict import Verdict, verdict
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def many(given: argparse.Namespace, workshop: Workshop, task: Task, points: list
         found = list(zip(points, pool.map(run, points, tasks)))
     content = [{"values": values, "arguments": own.order.arguments, **asdict(each)} for own, (values, each) in zip(tasks, found)]
     write(given, workshop, task, {"configurations": content}, f"{folder}/{name}.json")
+    if given.out and (picture := chart.svg(found)):
+        Path(folder, f"{name}.svg").write_text(picture)
     if given.json != "-":
         print(answer.varied(found), flush=True)
     for values, each in found:
