@@ -111,7 +111,7 @@ class Watched:
     def enter(self) -> None:
         """Computes values from now on."""
         from . import values  # they import PyTorch
-        from .routing import Routing
+        from .values.routing import Routing
 
         if self._mode is None:
             order = self._job.order

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from . import scenario
+from .. import scenario
 
 if TYPE_CHECKING:
     from collections.abc import Callable

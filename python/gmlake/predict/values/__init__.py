@@ -28,18 +28,19 @@ from typing import TYPE_CHECKING, Any, Callable
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from . import draws, families, host, spared
+from ..order import COMPUTED, FORWARD, INTEGERS, OFF
+from . import draws, families, host, spared, transfers
 from .assumption import Assumption
 from .exchange import Exchange
 from .operators import Limits, Operator
-from .order import COMPUTED, FORWARD, INTEGERS, OFF
 from .shadow import ASSUMED, Shadow
+from .transfers import Transfer
 from .unknown import UnknownReads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from .facts import UnknownRead
+    from ..facts import UnknownRead
     from .routing import Routing
 
 
@@ -146,7 +147,8 @@ class Values:
         overload = getattr(getattr(getattr(torch.ops, space), base), variant or "default")
         if families.is_left(name, overload._schema.is_mutable, self.limits.everything):
             return
-        operator = Operator(overload, torch.library.get_kernel(name, "CUDA"), self)
+        kind = Transfer if base in transfers.NAMES else Operator
+        operator = kind(overload, torch.library.get_kernel(name, "CUDA"), self)
         if space not in self.registered:
             self.registered[space] = torch.library.Library(space, "IMPL")
         with warnings.catch_warnings():

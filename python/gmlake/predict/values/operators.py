@@ -5,8 +5,7 @@ every tensor that it reads is of integers, or is small and known, it is called a
 memory, and the results are written there. Floats that are unknown stay so, except where integers or booleans come out
 of them (`topk`, `argmax`, comparisons): these are computed of the assumption.
 
-Of special kinds are those that bring values to the host (*read*), that copy (*copy*), and those whose result has a size
-that is a value (*count*). All others are *plain*.
+Those that bring values to the host, copy them, or return as many elements as a value says are `transfers`.
 """
 
 from __future__ import annotations
@@ -17,16 +16,14 @@ import torch
 from torch import Tensor
 
 from . import draws, equivalents, families, host, presumed, scalars
-from .readbacks import READBACKS
 from .routing import CHOOSE, is_router
 from .shadow import ASSUMED, ROUNDED, SURE, clear, prepare, span
-from .spared import LARGE as LARGE_ON_HOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from . import Values
     from .shadow import Shadow
-    from .values import Values
 
 MIB = 1 << 20
 MANY = 256 * MIB  # of storage that may be known
@@ -127,11 +124,7 @@ class Operator:
 
     def replacement(self) -> Callable[..., Any]:
         """The function to register in place of the kernel."""
-        kinds: dict[str, Callable[..., Any]] = {"_local_scalar_dense": self.read, "copy_": self.copy}
-        special = kinds.get(self.name)
-        if special or self.written or self.outs:
-            return special or self.mutable
-        return self.count if self.name in READBACKS else self.fresh
+        return self.mutable if self.written or self.outs else self.fresh
 
     def device(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Calls the CUDA kernel."""
@@ -423,105 +416,3 @@ class Operator:
                         f"{list(tensor.shape)} on the device, {list(value.shape)} on the host"
                     )
                 host.view(tensor).copy_(value)
-
-    # The special kinds.
-
-    def count(self, *args: Any, **kwargs: Any) -> Any:
-        """A call that returns as many elements as a kernel has counted."""
-        read = host.tensors(args)
-        lost = self.is_lost(read)
-        skip = self.values.is_noticed() or torch._C._cuda_isCurrentStreamCapturing()
-        if skip or lost and not self.may_decide(read):
-            return self.device(args, kwargs)
-        found = self.on_host(self.overload, args, kwargs)
-        size, value = READBACKS[self.name](host.map_tensors(host.view, args), found)
-        doubt = self.doubt(read, (), lost)
-        if doubt and read[0].numel():
-            self.values.noted(doubt, size, f"size of {self.name}")
-        with self.values.noticed(), self.values.library.answer(size, value):
-            out = self.device(args, kwargs)
-        results = host.results(out)
-        prepare(results)
-        self.keep(results, found)
-        self.learn(results, doubt)
-        return out
-
-    def read(self, tensor: Tensor) -> Any:
-        """One value for the host: `item`, `bool`, a branch."""
-        if not self.shadow.doubt(tensor):
-            return self.device((tensor,), {})
-        return self.notice(tensor, "a value", (tensor,))
-
-    def copy(self, to: Tensor, source: Tensor | complex, non_blocking: bool = False) -> Any:
-        """A copy that the library makes, or drops where it is large, or a kernel where elements change."""
-        if not isinstance(source, Tensor):
-            source = torch.tensor(source, device="cpu")
-        args = (to, source, non_blocking)
-        if source.is_cuda and to.is_cuda and self.is_large_float(args):
-            out = self.device(args, {})
-            if self.shadow.blocks:
-                self.carried(to, source)
-        elif not source.is_cuda:
-            out = self.device(args, {})
-            self.brought(to, source)
-        elif not to.is_cuda:
-            if not source.numel() or not self.shadow.doubt(source):
-                out = self.device(args, {})
-            else:
-                out = self.notice(source, some_values(source.numel()), args)
-            self.fetched(to, source)
-        else:
-            out = self.device(args, {})
-            self.moved(to, source, args)
-        return out
-
-    def notice(self, tensor: Tensor, what: str, args: Sequence[Any]) -> Any:
-        """A read of values that are not sure."""
-        values, size = self.values, tensor.nbytes
-        if not values.is_noticed():
-            values.noted(self.shadow.doubt(tensor), size, f"{what} of {str(tensor.dtype)[6:]}")
-        if size >= LARGE_ON_HOST:
-            values.spare()
-        if size <= MIB and not self.shadow.touched(tensor):
-            values.assumption.write(tensor)
-        with values.noticed():
-            return self.device(args, {})
-
-    def brought(self, to: Tensor, source: Tensor) -> None:
-        """After a copy from the host."""
-        if self.fits(to):
-            prepare([to])
-            host.view(to).copy_(source)
-            self.shadow.learn(to)
-        elif (
-            to.numel() * to.element_size() <= MIB
-            and to.dtype == source.dtype
-            and to.is_contiguous()
-        ):
-            self.shadow.hold(to)
-        else:
-            self.forget([to])
-
-    def fetched(self, to: Tensor, source: Tensor) -> None:
-        """After a copy to the host, which left elements wrong where a kernel was to change them first."""
-        if self.shadow.touched(source) and (
-            self.fits(source) or source.numel() * source.element_size() <= MIB
-        ):
-            to.copy_(host.view(source))
-
-    def moved(self, to: Tensor, source: Tensor, args: Sequence[Any]) -> None:
-        """After a copy within the device."""
-        lost = self.is_lost([source])
-        if self.fits(to) and (not lost or to.dtype in INTEGERS and self.may_decide([source])):
-            self.compute(args, {}, [source], [to], lost)
-        else:
-            self.carried(to, source)
-
-    def carried(self, to: Tensor, source: Tensor) -> None:
-        """After a copy within the device that was not computed: the library may have made it."""
-        is_gradient = self.limits.forward and in_backward()
-        if to.dtype == source.dtype and to.is_contiguous() and source.is_contiguous() and not is_gradient:
-            if self.shadow.touched(source):
-                self.shadow.hold(to)
-        else:
-            self.forget([to])
