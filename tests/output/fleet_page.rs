@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::browser::Browser;
 use crate::page::{
-    browser, check_quiet, colours, example, folder, keep, keep_part, middle, needed_width, report,
-    stacks, tip, trace,
+    browser, check_quiet, colours, example, folder, keep, middle, needed_width, report, stacks,
+    tip, trace,
 };
 
 /// The page of a fleet: two jobs, of which one was not recorded completely, and a file that is no recording.
@@ -72,7 +72,7 @@ fn the_page_of_a_fleet_is_like_that_of_a_recording() {
         assert!(colours(&mut browser, "shares") >= 5.0, "{what}");
         assert_eq!(overlaps(&mut browser), "", "{what}");
         check_quiet(&mut browser, &what);
-        keep(&mut browser, &what);
+        keep(&mut browser, &what, "html");
     }
     let answer = browser.text("document.querySelector('.verdict strong').innerText");
     assert!(answer.contains("where PyTorch reserved at least"), "{answer}");
@@ -161,7 +161,7 @@ fn the_whole_card_is_drawn_if_it_was_recorded() {
     let state = "document.querySelector('[data-chart=card]').dataset.state";
     assert_eq!(browser.evaluate(state), "drawn");
     assert!(colours(&mut browser, "card") >= 5.0);
-    keep_part(&mut browser, "card", "[data-chart=card]");
+    keep(&mut browser, "card", "[data-chart=card]");
     let (x, y) = middle(&mut browser, "card");
     browser.mouse("mouseMoved", x, y);
     let shown = tip(&mut browser);

@@ -118,17 +118,12 @@ fn every_chart_draws_at_both_widths() {
             assert!(seen >= 5.0, "{chart} at {width} has {seen} colours");
         }
         check_quiet(&mut browser, &format!("at {width}"));
-        keep(&mut browser, &format!("report-{width}"));
+        keep(&mut browser, &format!("report-{width}"), "html");
     }
 }
 
-/// Keeps a picture of the whole page, if somebody asked.
-pub(crate) fn keep(browser: &mut Browser, name: &str) {
-    keep_part(browser, name, "html");
-}
-
-/// Keeps a picture of a part of the page, if somebody asked.
-pub(crate) fn keep_part(browser: &mut Browser, name: &str, selector: &str) {
+/// Keeps a picture of a part of the page, if somebody asked; `html` is the whole.
+pub(crate) fn keep(browser: &mut Browser, name: &str, selector: &str) {
     if let Some(folder) = std::env::var_os("SCREENSHOTS") {
         let path = Path::new(&folder).join(format!("{name}.png"));
         std::fs::write(path, smaller(&browser.screenshot(selector))).expect("the folder is there");
@@ -183,7 +178,7 @@ fn a_dark_screen_gets_a_dark_page() {
         assert!(colours(&mut browser, chart) >= 5.0, "{chart}");
     }
     check_quiet(&mut browser, "dark");
-    keep(&mut browser, "report-dark");
+    keep(&mut browser, "report-dark", "html");
 }
 
 #[test]
@@ -377,7 +372,7 @@ fn bands_show_who_holds_the_memory() {
     let text = tip(&mut browser);
     assert!(text.contains("parameters") && text.contains("modeling_opt.py"), "{text}");
     check_quiet(&mut browser, "bands");
-    keep(&mut browser, "blocks");
+    keep(&mut browser, "blocks", "html");
 }
 
 #[test]
