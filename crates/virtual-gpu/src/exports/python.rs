@@ -130,7 +130,8 @@ pub unsafe extern "C" fn gmlake_gpu_report(text: *mut c_char, room: usize) -> us
     unsafe { put_text(&report, text, room) }
 }
 
-/// Waits for a file of another rank, which may compute for as many seconds; 0 if it does not come. Says why on standard error.
+/// Waits for a file of another rank, which may compute for as many seconds; 0 if it does not come. Says why on standard
+/// error.
 ///
 /// # Safety
 /// `path` is text that ends with a zero.
