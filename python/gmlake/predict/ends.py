@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from .facts import Guess, LibraryReport
 
@@ -32,6 +34,7 @@ SETTINGS, ROUNDUP = ["max_split_size", "garbage_collection_threshold", "expandab
 
 ALLOC, FREES = "alloc", ("free_requested", "free_completed")
 
+OWN, OPEN = -1, "%d"  # in place of a guess, and of its bytes
 
 
 def write(stem: str, snapshot: Mapping[str, Any], report: LibraryReport) -> list[str]:
@@ -40,7 +43,7 @@ def write(stem: str, snapshot: Mapping[str, Any], report: LibraryReport) -> list
     if not guesses or not uses:
         return []
     trace = max(snapshot["device_traces"], key=len)
-    requests = requests_of(trace, guesses, uses)
+    pieces = list(joined(rows(trace, requests_of(trace, guesses, uses))))
     draw = random.Random(0)
     paths = []
     for number in range(DRAWINGS + 1):
@@ -49,8 +52,17 @@ def write(stem: str, snapshot: Mapping[str, Any], report: LibraryReport) -> list
         with open(paths[-1], "w") as file:
             file.write("action,addr,size,stream,time_us\n")
             file.writelines(settings_of(snapshot))
-            file.writelines(rows(trace, requests, sizes))
+            file.writelines(filled(pieces, sizes))
     return paths
+
+
+def filled(pieces: Sequence[tuple[int, str]], sizes: Sequence[int]) -> Iterator[str]:
+    """The rows with these bytes for each guess. One of no bytes is not requested."""
+    for guess, text in pieces:
+        if guess == OWN:
+            yield text
+        elif sizes[guess]:
+            yield text % sizes[guess]
 
 
 def drawn(draw: random.Random, guess: Guess) -> int:
@@ -107,30 +119,33 @@ def nearest(
     return None
 
 
-def rows(trace: Sequence[Mapping[str, Any]], requests: Requests, sizes: Sequence[int]) -> Iterator[str]:
-    """The entries as rows, with these bytes for each guess. Each block has an address of its own."""
-    live: dict[int, tuple[int, int]] = {}  # address: that of the row, bytes
+def rows(trace: Sequence[Mapping[str, Any]], requests: Requests) -> Iterator[tuple[int, str]]:
+    """The entries as rows, each with its guess, whose bytes are left open; OWN: none. Each block has an address of its own."""
+    live: dict[int, tuple[int, int, object]] = {}  # address: that of the row, guess, bytes
     fresh, stream = 1, 0
     for index, entry in enumerate(trace):
         at, action = entry["time_us"], entry["action"]
         for number in requests.added.get(index, ()):
-            if sizes[number]:
-                fresh += 1
-                yield from (row(each, fresh, sizes[number], stream, at) for each in (ALLOC, *FREES))
-        if action == ALLOC:
-            number = requests.served.get(index, -1)
-            stream, size = entry["stream"], entry["size"] if number < 0 else sizes[number]
             fresh += 1
-            live[entry["addr"]] = (fresh if size else 0, size)
+            yield from ((number, row(each, fresh, OPEN, stream, at)) for each in (ALLOC, *FREES))
+        if action == ALLOC:
+            fresh, stream, number = fresh + 1, entry["stream"], requests.served.get(index, OWN)
+            live[entry["addr"]] = fresh, number, entry["size"] if number == OWN else OPEN
         elif action not in FREES or entry["addr"] not in live:
             continue
-        address, size = live[entry["addr"]]
+        address, number, size = live[entry["addr"]]
         if action == FREES[1]:
             del live[entry["addr"]]
-        if address:
-            yield row(action, address, size, entry["stream"], at)
+        yield number, row(action, address, size, entry["stream"], at)
 
 
-def row(action: str, address: int, size: int, stream: int, at: int) -> str:
+def joined(found: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """The same with rows between two guesses as one text: a drawing changes few of many."""
+    for guess, group in groupby(found, key=itemgetter(0)):
+        texts = [text for _, text in group]
+        yield from [(OWN, "".join(texts))] if guess == OWN else ((guess, text) for text in texts)
+
+
+def row(action: str, address: int, size: object, stream: int, at: int) -> str:
     """A line of the table."""
     return f"{action},{address << 36:#x},{size},{stream},{at}\n"
