@@ -146,7 +146,7 @@ const PYTORCH: &str = "caching";
 /// The allocator of this name; the error says which there are.
 pub(crate) fn find(name: &str) -> Result<&'static Spec, ChoiceError> {
     allocator::find(name).ok_or_else(|| {
-        let known = allocator::ALL.iter().map(|spec| spec.name).collect::<Vec<_>>().join(", ");
+        let known = allocator::names().join(", ");
         ChoiceError::Unknown { name: name.to_owned(), known }
     })
 }

@@ -74,7 +74,7 @@ typedef struct gmlake_allocator {
     /* 1 to 24 of a-z, 0-9, - and _; and one line that says what it is. Both live as long as the library. */
     const char *name;
     const char *summary;
-    /* A new instance that holds nothing. `options` is "" or "a=1,b=2", as given with --set name.a=1. NULL: refused. */
+    /* A new instance that holds nothing. `options` is "" or "a=1,b=2", as given with --set name.a=1 (bench: --option). NULL: refused. */
     void *(*create)(const char *options);
     /* The host has forgotten all that the instance held: only free your own memory. */
     void (*destroy)(void *self);

@@ -16,7 +16,7 @@ use gmlake_plugin::{abi, load};
 /// Flaws of `data/flawed.c` that a run shows, and a part of what is said of them.
 const FLAWS: &[(&str, &str)] = &[
     ("NULL_ADDRESS", "it returned 0x0 for 1 MiB, which is no address"),
-    ("TOO_SMALL", "with a size of 1048575 bytes"),
+    ("TOO_SMALL", "with a size of 1048575 bytes where 1048576 were requested"),
     ("UNMAPPED", "which has no memory: nothing is mapped"),
     ("OVERLAP", "which overlaps"),
     ("NO_ACCESS", "which has no memory: no access was set"),
@@ -26,7 +26,7 @@ const FLAWS: &[(&str, &str)] = &[
     ("EARLY_FREE", "which has no memory"),
     ("NO_PLACE", "it called malloc without a place for the result"),
     ("MISALIGNED", "alignment"),
-    ("OTHER_STREAM", "may still be using it"),
+    ("OTHER_STREAM", "handed out to stream 1, but stream 0 may still be using them"),
 ];
 
 fn here(path: &str) -> PathBuf {
@@ -209,6 +209,7 @@ fn names_are_unique_and_a_file_is_loaded_once() {
     let taken = load(&file("b.so")).unwrap_err().to_string();
     assert!(taken.ends_with("b.so: there is an allocator \"twice\" already"), "{taken}");
     assert!(load(&file("c.so")).unwrap_err().to_string().contains("\"lake\" already"));
+    assert!(gmlake_allocators::allocator::names().contains(&"twice"));
 }
 
 #[test]

@@ -57,7 +57,10 @@ impl Afterlife {
             for last in &*uses {
                 assert!(
                     order.is_before(last.stream, last.moment, stream),
-                    "{extent:?} is handed out to {stream:?}, but {last:?} may still be using it"
+                    "{} bytes of memory are handed out to stream {}, but stream {} may still be using them",
+                    extent.size,
+                    stream.0,
+                    last.stream.0
                 );
             }
             if start < extent.start {
@@ -100,13 +103,13 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "may still be using it")]
+    #[should_panic(expected = "stream 1 may still be using them")]
     fn another_stream_may_not() {
         freed(1).take(extent(150, 200), StreamId(2), &Order::default());
     }
 
     #[test]
-    #[should_panic(expected = "StreamId(3)")]
+    #[should_panic(expected = "stream 3 may still be using them")]
     fn nor_may_the_first_before_all_that_used_it_are_done() {
         let mut afterlife = Afterlife::default();
         let uses = [1, 3].map(|stream| LastUse { stream: StreamId(stream), moment: 0 });

@@ -111,7 +111,9 @@ impl Visit {
             return Some(format!("{what}, which is no address"));
         }
         if length < size || at.0.checked_add(length).is_none() {
-            return Some(format!("{what}, with a size of {length} bytes"));
+            return Some(format!(
+                "{what}, with a size of {length} bytes where {size} were requested"
+            ));
         }
         if let Some((other, held)) = self.live.range(..at.offset(length)).next_back()
             && other.offset(held.size) > at
@@ -206,6 +208,12 @@ pub fn admit(spec: &'static Spec) -> Result<(), String> {
     let mut guests = GUESTS.write().unwrap_or_else(std::sync::PoisonError::into_inner);
     guests.push(spec);
     Ok(())
+}
+
+/// The names of all that were loaded.
+pub(super) fn names() -> Vec<&'static str> {
+    let guests = GUESTS.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+    guests.iter().map(|spec| spec.name).collect()
 }
 
 /// The plug-in with this name.

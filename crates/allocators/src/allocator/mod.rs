@@ -269,6 +269,11 @@ pub fn by_default() -> impl Iterator<Item = &'static Spec> {
     ALL.iter().filter(|spec| spec.role.is_default())
 }
 
+/// The names of all allocators, plug-ins that were loaded last.
+pub fn names() -> Vec<&'static str> {
+    ALL.iter().map(|spec| spec.name).chain(guest::names()).collect()
+}
+
 /// The allocator with this name, plug-ins that were loaded included.
 pub fn find(name: &str) -> Option<&'static Spec> {
     ALL.iter().find(|spec| spec.name == name).or_else(|| guest::find(name))
