@@ -160,7 +160,7 @@ def reads_of(rank: Rank, order: Order) -> Iterator[str]:
         yield "such values decide what is requested here; --values forward computes them, which takes minutes"
     elif decides and not reads:
         yield (f"values that this machine computed decide what is requested, most at {decides['place']} ({decides['what']}); "
-               "a GPU rounds otherwise, so that the interval is that without them")
+               "a GPU rounds differently, so the interval is as wide as without them")
 
 
 # What a use of `beside.csv` is called in a sentence, where its name is not a function's.
