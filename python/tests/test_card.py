@@ -8,9 +8,12 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from unittest import mock
 
 from gmlake import _plugin
+from gmlake.ledger import sheet
 from gmlake.predict import Problem, library
 
 INSIDE = """
@@ -60,6 +63,23 @@ def test_a_process_that_is_on_no_card_is_wrong_input_and_no_driver_is_said_in_a_
     if not Path("/dev/nvidiactl").exists():
         done = subprocess.run([sys.executable, "-m", "gmlake", "card"], capture_output=True, text=True)
         assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_what_is_unexplained_for_a_moment_is_looked_at_again():
+    """Kernels that are being loaded: in use at once, and a process's three looks later."""
+
+    def card(unexplained):
+        entries = [sheet.Entry("PyTorch's allocator", (2 << 30) - unexplained), sheet.Entry(sheet.UNEXPLAINED, unexplained)]
+        return sheet.Card(0, "", "", 4 << 30, 0, 2 << 30, 2 << 30, entries, [])
+
+    looks = iter([(card(1 << 30), True)] * 2 + [(card(0), False)] + [(card(1 << 20), True)] * 20)
+    with mock.patch.dict(sheet.unexplained, clear=True):
+        assert sheet.settled(0, lambda: next(looks)).named_bytes == (2 << 30) - (1 << 20)
+    # What stays without an owner is not waited for at every look.
+    with mock.patch.dict(sheet.unexplained, clear=True), mock.patch.object(sheet, "PATIENCE", 0.1):
+        begin = time.monotonic()
+        assert {sheet.settled(0, lambda: (card(1 << 30), True)).named_bytes for _ in range(50)} == {1 << 30}
+        assert 0.1 <= time.monotonic() - begin < 0.5
 
 
 def predicted(script, *options):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,15 @@ from .._sizes import show
 from . import monitor, tenants, watching
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from .monitor import Process, Reading
 
 DRIVER = "CUDA context, kernels, graphs"
 UNSPLIT = "CUDA context, kernels, graphs, libraries"
 UNEXPLAINED = "unexplained"
+PATIENCE, PAUSE = 0.5, 0.01  # seconds
+STEP = 8 << 20  # bytes that may be unexplained anew without a second look
 OF_A_PROCESS = 9 << 20  # bytes for which NVML names no process: beside.csv, driver
 
 
@@ -80,12 +83,33 @@ def card(device: Any = None) -> Card:
         return outside(monitor.read(monitor.by_index(int(device or 0))))
     index = torch.cuda._utils._get_device_index(device, optional=True)
     handle = monitor.by_bus(tenants.bus_of(torch, index))
-    for _ in range(monitor.TRIES):
+
+    def look() -> tuple[Card, bool]:
         before = torch.cuda.memory_reserved(index)
         found = inside(torch, index, monitor.read(handle))
-        if torch.cuda.memory_reserved(index) == before:
-            break  # else another thread made PyTorch grow or shrink between two questions
-    return found
+        # Else another thread made PyTorch grow or shrink between two questions.
+        return found, torch.cuda.memory_reserved(index) == before
+
+    return settled(index, look)
+
+
+unexplained: dict[int, int] = {}  # by device: bytes at the last look
+
+
+def settled(device: int, look: Callable[[], tuple[Card, bool]]) -> Card:
+    """The card when nothing is on its way: `look` also says whether it saw one moment.
+
+    What a library asks for is in use before it is the process's, and before its call has ended: NCCL's kernels and
+    buffers for some time. So if more is unexplained than before, the card is looked at again, for PATIENCE seconds at most.
+    """
+    end = time.monotonic() + PATIENCE
+    while True:
+        found, is_still = look()
+        left = found.used_bytes - found.named_bytes
+        if is_still and left <= unexplained.get(device, 0) + STEP or time.monotonic() >= end:
+            unexplained[device] = left
+            return found
+        time.sleep(PAUSE)
 
 
 def outside(reading: Reading) -> Card:
