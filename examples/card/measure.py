@@ -200,7 +200,7 @@ def graphs(log):
     x = torch.zeros(1024, device="cuda")
     kept = []
 
-    def capture(nodes, kind):
+    def capture(nodes, kind, is_launched=True):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             for _ in range(nodes):
@@ -211,7 +211,16 @@ def graphs(log):
                 else:
                     torch.mm(a, a, out=b)
         kept.append(graph)
-        graph.replay()
+        if is_launched:
+            graph.replay()
+
+    def captures(count, nodes, kind):
+        for _ in range(count):
+            capture(nodes, kind, False)
+        log(f"{count} x {kind} {nodes}", nodes=nodes * count, graphs=count)
+        for graph in kept[-count:]:
+            graph.replay()
+        log(f"{count} x {kind} {nodes}, launched")
 
     y, a, b = torch.zeros_like(x), torch.ones(256, 256, device="cuda"), torch.ones(256, 256, device="cuda")
     x.add_(1), y.copy_(x), torch.mm(a, a, out=b)
@@ -223,14 +232,12 @@ def graphs(log):
         for nodes in [1, 1, 10, 100, 1000, 1000, 5000]:
             capture(nodes, kind)
             log(f"{kind} {nodes}", nodes=nodes, kind=kind)
-    for _ in range(50):
-        capture(100, "add")
-    log("add 100 x 50", nodes=5000, graphs=50)
-    for _ in range(20):
-        capture(500, "mm")
-    log("mm 500 x 20", nodes=10000, graphs=20)
+    for count, nodes in [(50, 100), (20, 500), (1000, 1), (1000, 15), (1000, 30)]:
+        for kind in ["add", "copy", "mm"]:
+            captures(count, nodes, kind)
     kept.clear()
     log("all gone")
+    captures(1000, 15, "mm")
 
 
 def streams(log):
@@ -239,8 +246,12 @@ def streams(log):
     x = torch.zeros(1024, device="cuda")
     x.add_(1)
     log("1")
-    kept = []
-    for wanted in [2, 4, 8, 16, 32]:
+    kept = [torch.cuda.Stream()]
+    log("one more, without work")
+    with torch.cuda.stream(kept[0]):
+        x.add_(1)
+    log("2")
+    for wanted in [4, 8, 16, 32]:
         while len(kept) + 1 < wanted:
             kept.append(torch.cuda.Stream())
             with torch.cuda.stream(kept[-1]):

@@ -279,6 +279,26 @@ def test_cublas_has_what_vllm_links():
     assert gpu.cublasHgemm(handle, 0, 0, *extents, *numbers) == 0 and before() > begin
 
 
+def test_the_first_stream_takes_memory_when_it_is_made_and_later_ones_nothing():
+    os.environ["GMLAKE_GPU"] = "h100-80gb"
+    gpu = loaded()
+    free, total, stream = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_void_p()
+
+    def left():
+        assert gpu.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total)) == 0
+        return free.value
+
+    before = left()
+    assert total.value == 85_017_493_504, "as driver 580.159 has it"
+    assert gpu.cudaEventCreate(ctypes.byref(stream)) == 0 and left() == before
+    assert gpu.cudaStreamCreateWithFlags(ctypes.byref(stream), 1) == 0 and before - left() == 70 << 20, (before, left())
+    assert gpu.cudaStreamCreateWithPriority(ctypes.byref(stream), 1, 0) == 0 and before - left() == 70 << 20
+    memory = ctypes.c_void_p()
+    assert gpu.cudaMalloc(ctypes.byref(memory), ctypes.c_size_t(2 << 20)) == 0
+    assert gpu.cudaMemsetAsync(memory, 0, ctypes.c_size_t(8), stream) == 0
+    assert before - left() == (70 + 92 + 2) << 20, "work brings the kernels"
+
+
 def test_memory_of_another_process_takes_addresses_and_nothing_else():
     gpu = loaded()
 

@@ -204,9 +204,6 @@ impl VirtualGpu {
             return;
         }
         self.count_once("kernel");
-        if stream >= FIRST_OBJECT {
-            self.count_once("stream");
-        }
         if let Some(kernel) = work.kernel_of_product() {
             self.load(kernel);
         }

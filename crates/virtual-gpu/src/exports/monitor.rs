@@ -247,10 +247,11 @@ pub unsafe extern "C" fn nvmlSystemGetCudaDriverVersion_v2(to: *mut c_int) -> c_
     unsafe { put(to, gpu().conf.cuda) }
 }
 
+/// The driver under which the memory of cards and of contexts was measured (`cards.csv`, `beside.csv`).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlSystemGetDriverVersion(to: *mut c_char, room: c_uint) -> c_int {
     // SAFETY: the caller hands over a place for the text.
-    unsafe { put_text("580.0", to, room) }
+    unsafe { put_text("580.159.04", to, room) }
 }
 
 macro_rules! not_supported {

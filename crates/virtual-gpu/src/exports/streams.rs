@@ -22,21 +22,33 @@ unsafe fn put_object(to: *mut Object) -> Code {
     unsafe { put(to, pointer(object)) }
 }
 
+/// As [`put_object`]. The first stream takes memory, whether or not work comes to it.
+///
+/// # Safety
+/// `to` can be written to.
+unsafe fn put_stream(to: *mut Object) -> Code {
+    gpu().count_once("stream");
+    // SAFETY: as the caller promises.
+    unsafe { put_object(to) }
+}
+
 macro_rules! creates {
-    ($($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*);)*) => {$(
-        $(#[$doc])*
+    ($put:ident: $($name:ident($($argument:ident: $type:ty),*);)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(to: *mut Object, $($argument: $type),*) -> Code {
             // SAFETY: the caller hands over a place for the object.
-            unsafe { put_object(to) }
+            unsafe { $put(to) }
         }
     )*};
 }
 
-creates! {
+creates! { put_stream:
     cudaStreamCreate();
     cudaStreamCreateWithFlags(_flags: c_uint);
     cudaStreamCreateWithPriority(_flags: c_uint, _priority: c_int);
+}
+
+creates! { put_object:
     cudaEventCreate();
     cudaEventCreateWithFlags(_flags: c_uint);
 }
