@@ -14,144 +14,12 @@ from pathlib import Path
 
 from gmlake.predict import options
 from gmlake.predict.order import Job, Order
-from gmlake.predict.serving import answer, chart, record, vllm
+from gmlake.predict.serving import answer, chart, record, requests, vllm
 from gmlake.predict.serving.verdict import verdict
+from stand_in_vllm import SERVER, VLLM
 from test_predict import raises, result, run_all
 
 MIB = 1 << 20
-
-# A token of the cache takes 1 KiB.
-VLLM = {
-    "__init__": "from .version import __version__",
-    "version": "__version__ = '0.0.1'",
-    "v1/worker/gpu_worker": """
-import torch
-
-class Runner:
-    model_memory_usage = 3 << 20
-    def capture_model(self):
-        return 5 << 20
-
-class Snapshot:
-    non_torch_memory = 700 << 20
-
-class Worker:
-    def __init__(self, config, rank):
-        self.vllm_config, self.rank = config, rank
-    def init_device(self):
-        self.device = torch.device("cuda", self.rank)
-        torch.zeros(1, device=self.device)
-        self.init_snapshot, self.requested_memory = Snapshot(), 1 << 30
-    def load_model(self):
-        if self.vllm_config.breaks == "weights":
-            torch.empty(1 << 50, device=self.device)
-        self.model_runner = Runner()
-    def determine_available_memory(self):
-        self.peak_activation_memory, self.non_torch_memory, self.cudagraph_memory_estimate = 2 << 20, 1 << 20, 4 << 20
-        if self.vllm_config.breaks == "compiler":
-            raise RuntimeError("Could not find nvcc")
-        return self.vllm_config.available
-    def compile_or_warm_up_model(self):
-        if not self.vllm_config.model_config.enforce_eager:
-            self.model_runner.capture_model()
-""",
-    "v1/core/kv_cache_utils": """
-class Tensor:
-    def __init__(self, size):
-        self.size = size
-
-class Config:
-    def __init__(self, size):
-        self.kv_cache_tensors, self.kv_cache_groups = [Tensor(size // 2), Tensor(size // 2)], ["all layers"]
-
-def get_max_concurrency_for_kv_cache_config(config, cache):
-    return sum(each.size for each in cache.kv_cache_tensors) / 1024 / config.model_config.max_model_len
-
-def _estimate_max_model_len_from_groups(config, groups, available):
-    return min(available >> 10, config.model_config.max_model_len)
-
-def get_kv_cache_configs(config, specs, available):
-    fits, wanted = min(available) >> 10, config.model_config.max_model_len
-    if wanted > fits:
-        words = f"Based on the available memory, the estimated maximum model length is {fits}. "
-        raise ValueError(f"({wanted}), KV cache is needed. {words}")
-    return [Config(each) for each in available]
-""",
-    "v1/engine/core": """
-from ..core.kv_cache_utils import get_kv_cache_configs
-from ..worker.gpu_worker import Worker
-
-class EngineCore:
-    def __init__(self, config):
-        workers = [Worker(config, rank) for rank in range(config.ranks)]
-        for name in ["init_device", "load_model"]:
-            for each in workers:
-                getattr(each, name)()
-        available = [each.determine_available_memory() for each in workers]
-        get_kv_cache_configs(config, [{}] * len(workers), available)
-        for each in workers:
-            each.compile_or_warm_up_model()
-
-def main(config):
-    EngineCore(config)
-    import time
-    print("engine runs", flush=True)
-    time.sleep(600)
-""",
-    "v1/engine/llm_engine": """
-import multiprocessing, subprocess, sys
-
-class LLMEngine:
-    def __init__(self, config):
-        if config.alone:
-            from .core import EngineCore
-            EngineCore(config)
-            return
-        code = f"from vllm.config import Config; from vllm.v1.engine.core import main; main(Config({config.given!r}))"
-        self.engine = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-        if not self.engine.stdout.readline():
-            raise RuntimeError("Engine core initialization failed. See root cause above.")
-""",
-    "config": """
-class Part:
-    max_model_len, enforce_eager, data_parallel_index, gpu_memory_utilization = 4096, False, 0, 0.9
-
-class Config:
-    available, ranks, alone, breaks = 64 << 20, 1, False, ""
-    def __init__(self, given):
-        self.given = given
-        self.model_config = self.parallel_config = self.cache_config = Part()
-        self.model_config.max_model_len = given.pop("context", 4096)
-        self.model_config.enforce_eager = given.pop("eager", False)
-        self.given = dict(given, context=self.model_config.max_model_len, eager=self.model_config.enforce_eager)
-        self.__dict__.update(given)
-""",
-}
-
-SERVER = """
-import json, sys
-given = {name[2:]: json.loads(value) for name, value in zip(sys.argv[1::2], sys.argv[2::2])}
-if "another" in given:
-    sys.exit(0)
-if "runtime" in given:
-    # What a CUDA runtime does first that is linked into a library, such as SGLang's kernels.
-    import ctypes, torch
-    if given["runtime"]:
-        sys.modules[given["runtime"]] = torch
-    torch.zeros(1, device="cuda")
-    table = ctypes.c_void_p()
-    # SGLang asks in another process.
-    if given["runtime"] == "sglang" or ctypes.CDLL("libcuda.so.1").cuGetExportTable(ctypes.byref(table), bytes(16)):
-        raise RuntimeError("CUDA error: initialization error")
-import vllm
-if "model" in given:
-    sys.exit(f"{given['model']}: no such folder")
-from vllm.config import Config
-from vllm.v1.engine.llm_engine import LLMEngine
-LLMEngine(Config(given))
-raise AssertionError("the script runs on behind its server")
-"""
-
 
 def package(folder):
     """Writes the package that stands in for vLLM."""
@@ -162,9 +30,10 @@ def package(folder):
     return folder
 
 
-def serve(*arguments, before=()):
+def serve(*arguments, before=(), requests=""):
     """The exit code, the result in JSON, what is printed, and messages."""
     with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "requests.csv").write_text(requests)
         Path(folder, "serve.py").write_text(SERVER)
         paths = [package(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
         own = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
@@ -236,7 +105,7 @@ def test_a_number_that_is_not_there_is_unknown_and_nothing_else():
         Module.Worker = Worker
         vllm.hook_worker(own, Module)
         vllm.hook_cache(own, Module)
-        vllm.hook_engine(own, Module)
+        vllm.hook_engine(None, own, Module)
         each = Worker()
         each.load_model()
         try:
@@ -284,6 +153,37 @@ def test_a_server_needs_no_options_of_ranks_or_steps():
     assert order.gpus == 8 and order.memory is None and order.serve, order
     assert Job.from_json(Job(order, True, False, "a.pickle", "b").to_json()).order == order
     assert Order.of(parser.parse_args(["predict", "x"])).serve is False
+
+
+def test_requests_are_read_in_the_order_of_their_arrival():
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "requests.csv")
+
+        def read(text):
+            path.write_text(text)
+            return requests.read(str(path))
+
+        found = read("prompt_tokens,arrival_s,output_tokens\n7,2.5,1\n5,0,3\n")
+        assert found == [(0.0, 5, 3), (2.5, 7, 1)], found
+        head = "arrival_s,prompt_tokens,output_tokens\n"
+        for text, expected in [
+            ("", "line 1: invalid header; expected arrival_s,prompt_tokens,output_tokens"), (head, "no requests"),
+            ("arrival_s,prompt_tokens\n1,2\n", "line 1: invalid header"),
+            (f"{head}0,1,1\n1,x,2\n", 'line 3: invalid prompt_tokens "x"; expected a whole number, at least 1'),
+            (f"{head}0,1,1\n\n1,2,0\n", 'line 4: invalid output_tokens "0"'), (f"{head}0,1.5,1\n", 'prompt_tokens "1.5"'),
+            (f"{head}-1,2,3\n", 'line 2: invalid arrival_s "-1"; expected seconds, at least 0'),
+            (f"{head}nan,2,3\n", "arrival_s"), (f"{head}0,2\n", 'line 2: invalid output_tokens ""'),
+            (f"{head}0,2,3,4\n", "line 2: too many columns"),
+        ]:
+            raises(expected, read, text)
+        path.write_bytes(b"\xff\xfe\x00")
+        raises("requests.csv", requests.read, str(path))
+        raises("No such file", requests.read, f"{folder}/none.csv")
+
+
+def test_requests_that_were_not_served_are_a_message():
+    found = verdict([content(workers={"0.0": worker()}, engines={"0": {"unserved": "no scheduler"}}, is_ready=True)], None, 0)
+    assert "the requests were not served: no scheduler" in list(answer.notes(found)) and not answer.requests([("", found)])
 
 
 # With PyTorch.
@@ -337,6 +237,34 @@ def test_a_server_with_a_cuda_runtime_of_its_own_is_told_so_in_a_line():
         (line,) = [line for line in said.splitlines() if "CUDA runtime linked into it" in line]
         assert code == 2 and line.startswith(f"gmlake: {name} has a CUDA runtime") and line[8:] == found["hint"], said
         assert "did not import vLLM" not in said and "initialization error" in found["reason"], said
+
+
+REQUESTS = "arrival_s,prompt_tokens,output_tokens\n0,60,3\n0,30,20\n0,4096,1\n9,10,2\n"
+
+
+def test_requests_are_served_by_the_servers_own_scheduler():
+    code, found, shown, said = serve(before=["--requests", "requests.csv"], requests=REQUESTS)
+    server = found["ranks"][0]["server"]
+    # Three of 60, 30 and 10 tokens fill the room for 100; the first that says a token pushes the last out.
+    expected = {"requests": 4, "too_long": 1, "preemptions": 1, "steps": 20, "seconds": None, "running": 3, "queue": 1}
+    assert code == 0 and server["requests"], said
+    assert {name: server["requests"][name] for name in expected} == expected, server["requests"]
+    assert server["requests"]["kv_share"] == 0.96, server["requests"]
+    assert (server["requests"]["kv_tokens"], server["requests"]["kv_bytes"]) == (62915, 64424509), server["requests"]
+    assert "62,915" in shown and "96.0%" in shown, shown
+    code, found, _, said = serve(before=["--requests", "requests.csv", "--step-ms", "100"], requests=REQUESTS)
+    served = found["ranks"][0]["server"]["requests"]
+    # The last arrives when the others are gone.
+    assert (code, served["preemptions"], served["running"], served["seconds"]) == (0, 0, 2, 9.2), (served, said)
+
+
+def test_requests_need_a_server_and_a_file_that_can_be_read():
+    code, found, _, said = serve(before=["--requests", "requests.csv"], requests=REQUESTS + "1,2,-3\n")
+    assert code == 2 and found is None and 'requests.csv, line 6: invalid output_tokens "-3"' in said, said
+    code, _, _, said = serve(before=["--step-ms", "0", "--requests", "requests.csv"], requests=REQUESTS)
+    assert code == 2 and "write milliseconds such as 25" in said, said
+    code, _, _, said = serve(before=["--step-ms", "5"])
+    assert code == 2 and "--step-ms works only with --requests" in said, said
 
 
 def test_servers_are_varied_over_cards_and_settings():

@@ -83,7 +83,7 @@ def begin_watch() -> None:
         return
     job = Job.from_json(told)
     if job.order.serve:
-        vllm.watch(job.stem, lambda: os._exit(0))
+        vllm.watch(job, lambda: os._exit(0))
     child = Child(job)
     if "torch" in sys.modules:
         child.wait_for_gpu(sys.modules["torch"])

@@ -79,7 +79,7 @@ def predict(torch: ModuleType, job: Job) -> Facts:
     if "RANK" in os.environ:
         ranks.prepare(job.alone)
     if job.order.serve:
-        vllm.watch(job.stem, finish)
+        vllm.watch(job, finish)
         ending = run(job.order)
         return Facts(**ending._asdict(), **others.facts(), library=library.report(), torch=torch.__version__)
     ending = run(job.order)
@@ -118,7 +118,7 @@ class Watched:
             rank = int(os.environ.get("RANK", "0"))
             scenario = Routing(order.routing, lambda: self._steps.done, rank) if order.routing else None
             post = os.environ.get(children.POST) if self._job.together else None
-            self._mode = values.mode(order.values, order.assume, scenario, post)
+            self._mode = values.mode(order.values, order.assume, scenario, post, order.serve)
             self._mode.__enter__()
 
     def facts(self, ending: Ending) -> Facts:

@@ -26,6 +26,7 @@ examples:
   python -m gmlake predict --world 4 --ranks all train_fsdp.py
   torchrun --nproc-per-node 4 -m gmlake predict train_fsdp.py
   python -m gmlake predict --serve --gpu h100-80gb vllm serve MODEL
+  python -m gmlake predict --serve --requests day.csv --step-ms 25 vllm serve MODEL
 
 All options of predict stand before SCRIPT; what follows is the script's own.
 Exit codes: 0 the script ran to its end or to --steps, or the server starts;
@@ -90,6 +91,11 @@ def order_of(given: argparse.Namespace, cards: Sequence[str]) -> Order:
     if order.serve:
         server.check(given)
         order = replace(order, script=server.script(order), gpus=order.gpus or given.per_node)
+        order = replace(order, requests=order.requests and os.path.abspath(order.requests))
+    elif order.requests:
+        raise Problem("--requests works only with --serve")
+    if order.step_ms and not order.requests:
+        raise Problem("--step-ms works only with --requests")
     if not order.module and not os.path.exists(order.script):
         raise Problem(f"{order.script}: no such file")
     for table in order.workspaces.split(",") if order.workspaces else []:

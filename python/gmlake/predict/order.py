@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -33,6 +34,16 @@ def count(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text}: write a number such as 4")
     return int(text)
+
+
+def milliseconds(text: str) -> float:
+    """A duration, more than nothing."""
+    try:
+        if 0 < (found := float(text)) < math.inf:
+            return found
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text}: write milliseconds such as 25")
 
 
 def size(text: str) -> int:
@@ -94,6 +105,14 @@ class Order:
     serve: bool = _option(
         SERVER, "--serve", action="store_true",
         help="SCRIPT starts vLLM, as in --serve vllm serve MODEL: say whether it starts, and what its KV cache holds",
+    )
+    requests: str | None = _option(
+        SERVER, "--requests", metavar="FILE", help="then serve these with the server's own scheduler: a CSV of "
+        "arrival_s,prompt_tokens,output_tokens; says how many are preempted, and the peak of the KV cache",
+    )
+    step_ms: float | None = _option(
+        SERVER, "--step-ms", type=milliseconds, metavar="MS",
+        help="what a step of the server takes, so that requests arrive in time [default: all arrive at once]",
     )
 
     @classmethod

@@ -8,7 +8,7 @@ from ..._sizes import show
 from .verdict import at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from .verdict import ServerRank, Verdict
 
@@ -18,6 +18,9 @@ ROW = "{:>4} {:>10} {:>11} {:>10} {:>10} {:>10} {:>12}"
 VARIED = ["starts", "weights", "graphs", "KV cache", "tokens", "at once", "longest"]
 VARIED_ROW = "{:>{wide}} {:>7} {:>10} {:>10} {:>10} {:>11} {:>8} {:>11}"
 
+SERVED = ["requests", "too long", "preempted", "steps", "seconds", "running", "queue", "peak", "of it", "tokens"]
+SERVED_ROW = "{:>{wide}} {:>8} {:>8} {:>9} {:>9} {:>9} {:>7} {:>7} {:>10} {:>7} {:>11}"
+
 WORDS = {True: "yes", False: "no", None: "failed"}
 
 
@@ -26,6 +29,18 @@ def table(found: Verdict) -> str:
     rows = [line(rank) for rank in found.ranks if rank.device]
     rule = ROW.format("-" * 4, "-" * 10, "-" * 11, *["-" * 10] * 3, "-" * 12)
     return "\n".join([ROW.format(*HEAD), rule, *rows, "", ""]) if rows else ""
+
+
+def requests(found: Iterable[tuple[str, Verdict]]) -> str:
+    """What became of the requests, a line for each configuration; empty where none were served."""
+    served = [(name, it) for name, each in found if (it := each.ranks[0].server.requests)]
+    wide = max((len(name) for name, _ in served), default=0)
+    rows = [SERVED_ROW.format("", *SERVED, wide=wide)]
+    for name, it in served:
+        counts = [it[key] for key in ("requests", "too_long", "preemptions", "steps", "seconds", "running", "queue")]
+        peak = [show(it["kv_bytes"]), f"{it['kv_share']:.1%}", number(it["kv_tokens"])]
+        rows.append(SERVED_ROW.format(name, *map(number, counts), *peak, wide=wide))
+    return "\n".join(["", *rows, ""]) if served else ""
 
 
 def line(rank: ServerRank) -> str:
@@ -65,6 +80,8 @@ def notes(found: Verdict) -> Iterator[str]:
         yield f"its words: {' '.join(found.reason.split())}"
     if found.starts is None:
         yield from advice(found)
+    elif unserved := found.ranks[0].server.unserved:
+        yield f"the requests were not served: {unserved}"
     elif any(None in numbers(rank) for rank in found.ranks) and found.starts:
         yield f"some numbers are unknown: predict cannot read them off {found.version}"
     if found.starts is not None:

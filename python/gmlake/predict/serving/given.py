@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from .. import Problem
+from . import requests
 
 if TYPE_CHECKING:
     import argparse
@@ -22,6 +23,8 @@ def check(given: argparse.Namespace) -> None:
             raise Problem(f"--{name} does not work with --serve: a server starts its own processes, and ends when it is ready")
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         raise Problem("--serve does not work under torchrun: a server starts its own processes")
+    if given.requests:
+        requests.read(given.requests)
 
 
 def script(order: Order) -> str:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from .record import Content, Failure
+    from .requests import Served
 
 # The longest context of which vLLM's refusal says that it would fit.
 LONGEST = re.compile(r"estimated maximum model length is (\d+)")
@@ -38,6 +39,8 @@ class Server:
     context_tokens: int | None = None
     longest_context_tokens: int | None = None
     requests_at_once: list[AtOnce] = field(default_factory=list)
+    requests: Served | None = None
+    unserved: str | None = None
 
 
 @dataclass(frozen=True)
@@ -109,16 +112,27 @@ def server(
     engine = engines.get(group, {})
     caches: list[int] = engine.get("cache_bytes", [])
     named, left = LONGEST.search(reason or ""), facts.get("available_bytes")
+    held = caches[int(rank)] if int(rank) < len(caches) else left and max(0, left)
     return Server(
         starts, reason,
         **{key: facts.get(key) for key in ("weights_bytes", "activation_peak_bytes", "graphs_bytes", "graphs_estimate_bytes")},
         non_torch_bytes=total([facts.get("outside_bytes"), facts.get("growth_bytes")]),
-        kv_cache_bytes=caches[int(rank)] if int(rank) < len(caches) else left and max(0, left),
+        kv_cache_bytes=held,
         kv_cache_tokens=engine.get("cache_tokens"),
         context_tokens=engine.get("context_tokens"),
         longest_context_tokens=engine.get("longest_context_tokens", int(named[1]) if named else None),
         requests_at_once=[AtOnce(tokens=tokens, requests=count) for tokens, count in engine.get("requests_at_once", [])],
+        requests=served(engine.get("requests"), engine.get("cache_tokens"), held), unserved=engine.get("unserved"),
     )
+
+
+def served(found: Served | None, tokens: int | None, held: int | None) -> Served | None:
+    """What became of the requests, with the peak of the cache in its tokens and bytes."""
+    if found is None:
+        return None
+    share = found["kv_share"]
+    found["kv_tokens"], found["kv_bytes"] = (size if size is None else round(share * size) for size in (tokens, held))
+    return found
 
 
 def total(parts: Sequence[int | None]) -> int | None:

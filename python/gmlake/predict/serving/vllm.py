@@ -15,11 +15,14 @@ import functools
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..._imports import WhenImported
+from . import requests
 from .record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import ModuleType
+
+    from ..order import Job, Order
 
 # More tokens than any model reads: for the search of the longest context that memory allows.
 ENDLESS = 1 << 31
@@ -31,17 +34,17 @@ KEPT: list[object] = []
 WATCHING: list[Record] = []
 
 
-def watch(stem: str, ready: Callable[[], object]) -> None:
+def watch(job: Job, ready: Callable[[], object]) -> None:
     """Watches vLLM in this process, whenever it imports it. Calls `ready` once the server could serve."""
     if WATCHING:
         return  # what was hooked before a fork still is
-    record = Record(stem)
+    record = Record(job.stem)
     WATCHING.append(record)
     hooks: dict[str, Callable[[Record, ModuleType], object]] = {
         "vllm.version": hook_version,
         "vllm.v1.worker.gpu_worker": hook_worker,
         "vllm.v1.core.kv_cache_utils": hook_cache,
-        "vllm.v1.engine.core": hook_engine,
+        "vllm.v1.engine.core": functools.partial(hook_engine, job.order),
         "vllm.v1.engine.llm_engine": functools.partial(hook_ready, "LLMEngine", ready),
         "vllm.v1.engine.async_llm": functools.partial(hook_ready, "AsyncLLM", ready),
     }
@@ -82,9 +85,18 @@ def hook_ready(name: str, ready: Callable[[], object], record: Record, module: M
     after(record, getattr(module, name, None), "__init__", then)
 
 
-def hook_engine(record: Record, module: ModuleType) -> None:
-    """The engine's process: its failures are the server's words."""
-    after(record, getattr(module, "EngineCore", None), "__init__", lambda _engine, _result: None)
+def hook_engine(order: Order, record: Record, module: ModuleType) -> None:
+    """The engine's process: its failures are the server's words. Once it is there, it serves the user's requests."""
+
+    def then(engine: Any, _result: Any) -> None:
+        if order.requests:
+            try:
+                facts: dict[str, Any] = {"requests": requests.serve(engine, requests.read(order.requests), order.step_ms)}
+            except Exception as error:
+                facts = {"unserved": str(error) or type(error).__name__}
+            record.engine(engine_name(engine.vllm_config), **facts)
+
+    after(record, getattr(module, "EngineCore", None), "__init__", then)
 
 
 def hook_worker(record: Record, module: ModuleType) -> None:

@@ -45,10 +45,18 @@ if TYPE_CHECKING:
 
 
 def mode(
-    kind: str = INTEGERS, assume: str = "zeros", routing: Routing | None = None, post: str | None = None
+    kind: str = INTEGERS, assume: str = "zeros", routing: Routing | None = None, post: str | None = None, serves: bool = False
 ) -> Off | Values:
-    """A context in which values are computed. `post` is the folder where ranks meet that run together."""
-    return Off() if kind == OFF else Values(kind, assume, routing, post)
+    """A context in which values are computed. `post` is the folder where ranks meet that run together.
+
+    In a process that `serves`, many integers are packed weights, of which nothing hangs.
+    """
+    if kind == OFF:
+        return Off()
+    found = Values(kind, assume, routing, post)
+    if serves and kind == INTEGERS:
+        found.limits.indices = found.limits.floats
+    return found
 
 
 class Off(contextlib.nullcontext[None]):
