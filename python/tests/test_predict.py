@@ -113,7 +113,8 @@ def test_sizes_are_binary():
 
 def test_an_order_travels_as_it_is():
     given = order.Order(
-        "a.py", ["--lr", "1e-3"], "H200", None, 2, "table.csv", 3, "ones", "W2", "off", "x:1", False, True, False, True
+        "a.py", ["--lr", "1e-3"], "H200", None, 2, "table.csv", 3, "ones", "W2", "off", "x:1", False, True, False, True,
+        "day.csv", 2.5,
     )
     job = order.Job(given, True, False, "a.pickle", "a.json")
     assert order.Job.from_json(job.to_json()) == job
