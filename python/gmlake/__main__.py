@@ -9,20 +9,8 @@ import os
 import runpy
 import shlex
 import sys
+from importlib import import_module
 from typing import Any, Callable, NoReturn
-
-from . import NotEnabled, check, enable, snapshot, stats
-from .guard.command import add as add_guard
-from .guard.command import main as guard
-from .ledger.command import add as add_card
-from .ledger.command import main as card
-from .measure import add as add_measure
-from .measure import main as measure
-from .mount.build import add as add_mount
-from .mount.build import main as mount
-from .predict.again import on_virtual_gpu
-from .predict.command import main as predict
-from .predict.options import add as add_predict
 
 WRONG = 2
 DESCRIPTION = """\
@@ -38,6 +26,13 @@ examples:
 """
 
 
+# The commands, in the order of the help, and the modules that have their `add` and `main`; those without are here.
+COMMANDS = {
+    "predict": ".predict.command", "guard": ".guard.command", "run": "", "check": "", "measure": ".measure",
+    "mount": ".mount.build", "card": ".ledger.command",
+}
+
+
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line, as all commands do."""
 
@@ -51,19 +46,23 @@ def main() -> None:
     parser = Parser(prog="python -m gmlake", description=DESCRIPTION, epilog=EXAMPLES,
                     formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    add_predict(commands)
-    add_guard(commands)
-    add_run(commands)
+    mains: dict[str, Callable[[argparse.Namespace], str | int | None]] = {"check": look, "run": run}
+    named = sys.argv[1] if len(sys.argv) > 1 else ""
+    for name in [named] if named in COMMANDS else COMMANDS:  # the modules of the others are not imported
+        if COMMANDS[name]:
+            module = import_module(COMMANDS[name], __package__)
+            mains[name] = module.main
+            module.add(commands)
+        else:
+            {"check": add_check, "run": add_run}[name](commands)
+    given = parser.parse_args()
+    sys.exit(mains[given.command](given))
+
+
+def add_check(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds `check` to the commands."""
     text = "say whether the allocators of gmlake work on this machine"
     commands.add_parser("check", help=text, description=f"{text[0].upper()}{text[1:]}.")
-    add_measure(commands)
-    add_mount(commands)
-    add_card(commands)
-    given = parser.parse_args()
-    answers: dict[str, Callable[[argparse.Namespace], str | int | None]] = {
-        "predict": predict, "guard": guard, "measure": measure, "mount": mount, "card": card, "check": look, "run": run,
-    }
-    sys.exit(answers[given.command](given))
 
 
 def add_run(commands: argparse._SubParsersAction[Any]) -> None:
@@ -93,6 +92,8 @@ def settings(text: str) -> dict[str, object]:
 
 def look(_given: argparse.Namespace) -> str | None:
     """The command `check`: why the allocators do not work here, or nothing."""
+    from . import NotEnabled, check
+
     try:
         problem = check()
     except NotEnabled as error:
@@ -105,6 +106,9 @@ def look(_given: argparse.Namespace) -> str | None:
 
 def run(given: argparse.Namespace) -> None:
     """The command `run`."""
+    from . import NotEnabled, enable
+    from .predict.again import on_virtual_gpu
+
     if given.virtual:
         on_virtual_gpu(given.virtual)
     options: dict[str, object] = given.conf
@@ -127,6 +131,8 @@ def run(given: argparse.Namespace) -> None:
 
 def at_end(given: argparse.Namespace) -> None:
     """Prints and writes what the options say, when the script has ended."""
+    from . import snapshot, stats
+
     if given.snapshot:
         rank = os.environ.get("RANK")
         path = given.snapshot if rank is None else f"{given.snapshot}.r{rank}"

@@ -83,7 +83,9 @@ fn judge(
         live_peak_bytes: peak_live_bytes(&opened.trace),
         reserved_peak_bytes: checked.reserved_peak_bytes,
         card: smallest(opened, choice, &alone, &timed, cards)?,
-        possible_card: possible(opened, cards)
+        possible_card: cards
+            .iter()
+            .filter(|card| card.capacity_bytes >= least_memory(&opened.trace))
             .min_by_key(|card| card.capacity_bytes)
             .map(|card| card.name.clone()),
         driver_calls: if is_bound { 0 } else { checked.device_calls.total() },
@@ -105,12 +107,6 @@ fn driver_time(run: &RunSummary) -> (u64, Option<u64>) {
     (total.saturating_sub(step * run.steps.len() as u64), Some(step))
 }
 
-/// Cards that have what is in use at once.
-fn possible<'c>(opened: &Opened, cards: &'c [Target]) -> impl Iterator<Item = &'c Target> {
-    let needed = least_memory(&opened.trace);
-    cards.iter().filter(move |card| card.capacity_bytes >= needed)
-}
-
 /// The smallest card on which every request is served.
 fn smallest(
     opened: &Opened,
@@ -120,7 +116,7 @@ fn smallest(
     cards: &[Target],
 ) -> Result<Option<String>, FileError> {
     let choices = Choices { setup: Setup { profile: None, ..setup.clone() }, ..Choices::default() };
-    let cards = possible(opened, cards);
-    let card = cards_that_run(opened, choice, &choices, unlimited, cards).next().transpose()?;
+    let mut cards = cards_that_run(opened, choice, &choices, unlimited, cards.iter());
+    let card = cards.next().transpose()?;
     Ok(card.map(|card| card.name.clone()))
 }

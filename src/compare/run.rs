@@ -103,7 +103,9 @@ pub(super) fn compare_all(
         let run = scenario.run().map_err(failed)?;
         choices.setup.runs.made_one();
         let cards = cards_that_run(opened, &scenario.choice, choices, run, choices.cards.iter());
-        let cards = cards.map(|card| Ok(card?.name.clone())).collect::<Result<_, FileError>>()?;
+        let most = if choices.only_smallest_card { 1 } else { usize::MAX };
+        let names = cards.take(most).map(|card| Ok(card?.name.clone()));
+        let cards = names.collect::<Result<_, FileError>>()?;
         let has_cards = !choices.cards.is_empty();
         after(scenario).map_err(failed)?;
         let peak = choices.has_peaks.then(|| scenario.peak()).transpose().map_err(failed)?;

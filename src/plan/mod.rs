@@ -144,8 +144,9 @@ pub fn trial(
     Ok(Trial::new(capacity, &run_one(opened, choice, &setup)?))
 }
 
-/// The cards on which an allocator serves every request, the smallest first; each is tried when it is asked for. `run`
-/// is the run that was made already: if it had no limit, it answers for cards that have all it held.
+/// The cards on which an allocator serves every request, the smallest first; each is tried when it is asked for, unless
+/// it has less than is live at once. `run` is the run that was made already: if it had no limit, it answers for cards
+/// that have all it held.
 pub(crate) fn cards_that_run<'a>(
     opened: &'a Opened,
     choice: &'a Choice,
@@ -157,7 +158,8 @@ pub(crate) fn cards_that_run<'a>(
         && run.oom_count == 0
         && is_never_refused(opened, choice, &choices.setup, run);
     let known = if is_known { run.reserved_peak_bytes } else { Bytes::MAX };
-    let mut cards: Vec<&Target> = cards.collect();
+    let least = least_memory(&opened.trace);
+    let mut cards: Vec<&Target> = cards.filter(|card| card.capacity_bytes >= least).collect();
     cards.sort_by_key(|card| card.capacity_bytes);
     cards.into_iter().filter_map(move |card| {
         if known <= card.capacity_bytes {

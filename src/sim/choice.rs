@@ -53,6 +53,8 @@ pub struct Choices {
     pub has_peaks: bool,
     /// Cards for which each run says whether it would do.
     pub cards: Vec<Target>,
+    /// Whether the smallest of them that would do is enough to know.
+    pub only_smallest_card: bool,
     /// Whether every device of a file is compared, and not the only one that has events.
     pub every_device: bool,
 }

@@ -67,8 +67,11 @@ fn compare_names_the_cards_that_plan_finds() {
     let plan = exported("plan", &path, &common);
     let rank = &plan["jobs"][0]["ranks"][0];
     let targets = rank["targets"].as_array().unwrap();
-    let compare = exported("compare", &path, &[&common[..], &["--cards", "all"]].concat());
-    for (need, run) in rank["needs"].as_array().unwrap().iter().zip(&runs_of(&compare)) {
+    let tried = |cards| {
+        runs_of(&exported("compare", &path, &[&common[..], &["--cards", cards]].concat()))
+    };
+    let needs = rank["needs"].as_array().unwrap().iter();
+    for (need, (run, first)) in needs.zip(tried("all").iter().zip(&tried("smallest"))) {
         let verdicts = need["verdicts"].as_array().unwrap();
         let does = |index: usize| verdicts[index]["trial"]["shortage"].is_null();
         let mut fits: Vec<_> = (0..targets.len()).filter(|&index| does(index)).collect();
@@ -77,6 +80,7 @@ fn compare_names_the_cards_that_plan_finds() {
         assert_eq!(run["allocator"], need["allocator"]);
         assert_eq!(run["cards"].as_array().unwrap().iter().collect::<Vec<_>>(), names);
         assert!(names.len() < targets.len() && !names.is_empty());
+        assert_eq!(first["cards"], serde_json::json!([names[0]]));
     }
     let unlimited = ["--cards", "RTX-5090,A100-40GB", "--device-memory", "unlimited"];
     let text = gmlake_sim().arg("compare").arg(&path).args(common).args(unlimited).assert();

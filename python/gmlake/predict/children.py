@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import atexit
 import glob
-import multiprocessing.util
 import os
 import shutil
 import signal
@@ -28,10 +27,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._imports import WhenImported
 from .facts import Facts
 from .order import Job
-from .serving import vllm
 
 if TYPE_CHECKING:
     from types import FrameType, ModuleType
@@ -83,11 +80,15 @@ def begin_watch() -> None:
         return
     job = Job.from_json(told)
     if job.order.serve:
+        from .serving import vllm
+
         vllm.watch(job, lambda: os._exit(0))
     child = Child(job)
     if "torch" in sys.modules:
         child.wait_for_gpu(sys.modules["torch"])
     else:
+        from .._imports import WhenImported
+
         WhenImported("torch", child.wait_for_gpu)
 
 
@@ -102,6 +103,8 @@ class Child:
 
     def wait_for_gpu(self, torch: ModuleType) -> None:
         """Records from the first request on. In a process that was forked the parent's recorder does."""
+        import multiprocessing.util
+
         from . import job
 
         own = replace(self._job, snapshot=self._stem + ".pickle")
@@ -113,6 +116,8 @@ class Child:
 
     def at_end(self) -> None:
         """Has the facts written at this process's end, by whichever way it comes."""
+        import multiprocessing.util
+
         atexit.register(self.write)
         multiprocessing.util.Finalize(None, self.write, exitpriority=-100)
 

@@ -9,19 +9,19 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING
 
-from .. import measure
 from . import Problem, answer, grid, library, options, pytorch, simulator
 from .order import Ranks, Task
 from .outputs import Outputs, made, name_of
 from .prediction import predict
 from .run import Workshop
-from .serving import command as serving
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
     from .facts import Rank
+
+add = options.add
 
 FAILED, WRONG, INTERRUPTED = 1, 2, 130
 
@@ -56,6 +56,8 @@ def command(given: argparse.Namespace) -> int:
         workshop = Workshop(folder, given.jobs or os.cpu_count() or 1, wheel)
         try:
             if order.serve:
+                from .serving import command as serving
+
                 return serving.main(given, workshop, task, points)
             if points:
                 return grid.main(given, workshop, task, points)
@@ -92,6 +94,8 @@ def one(given: argparse.Namespace, workshop: Workshop, task: Task, folder: str) 
     for path in places(given, ranks, outputs):
         answer.write_json(path, "predict", content)
     if given.unknown:
+        from .. import measure
+
         lines = sorted({line for rank in found for line in rank.estimated})
         measure.write(given.unknown, measure.COLUMNS, (dict(zip(measure.COLUMNS, line.split(","))) for line in lines))
     shown = answer.table(found)

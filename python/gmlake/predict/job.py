@@ -20,7 +20,6 @@ from .categories import Categories
 from .facts import Facts
 from .order import Job, Order
 from .recorder import Recorder
-from .serving import vllm
 from .steps import Finished, Steps
 
 if TYPE_CHECKING:
@@ -79,6 +78,8 @@ def predict(torch: ModuleType, job: Job) -> Facts:
     if "RANK" in os.environ:
         ranks.prepare(job.alone)
     if job.order.serve:
+        from .serving import vllm
+
         vllm.watch(job, finish)
         ending = run(job.order)
         return Facts(**ending._asdict(), **others.facts(), library=library.report(), torch=torch.__version__)

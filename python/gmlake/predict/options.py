@@ -8,7 +8,6 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .. import measure
 from . import Problem, scenario
 from .library import UNLIMITED
 from .order import GPU, OUTPUT, SCRIPT, SERVER, Order, Ranks, count
@@ -110,6 +109,8 @@ def order_of(given: argparse.Namespace, cards: Sequence[str]) -> Order:
 
 def check(table: str) -> None:
     """Whether a file is a table of workspaces."""
+    from .. import measure
+
     try:
         measure.read(table, measure.TABLE)
     except Problem as problem:

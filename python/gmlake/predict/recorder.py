@@ -8,10 +8,13 @@ dump never replaces a file of a real GPU's: whoever predicts a job that died sti
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import pickle
 import sys
+from collections import Counter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import library
@@ -57,9 +60,10 @@ class Recorder:
             return {"requests": 0, "devices": []}
         if self._categories:
             self._categories.end()
+        gc.disable()  # the script has ended; and among so many objects each search for garbage takes long
         snapshot = self._torch.cuda.memory._snapshot()
         traces = snapshot["device_traces"]
-        requests = [sum(entry["action"] == "alloc" for entry in trace) for trace in traces]
+        requests = [Counter(map(itemgetter("action"), trace))["alloc"] for trace in traces]
         devices = [index for index, trace in enumerate(traces) if trace]
         if self._categories:
             self._categories.label(traces)

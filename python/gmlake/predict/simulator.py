@@ -77,7 +77,7 @@ def held(facts: Facts, allocators: Sequence[str] = ()) -> Held:
     """What a rank held at most, and would under other allocators without a limit; of its GPUs, on the worst."""
     options = ["--every-device", "--allocators", ",".join(allocators) or "bound", *version(facts)]
     if allocators:
-        options += ["--cards", "all", "--device-memory", "unlimited", *uses(facts)]
+        options += ["--cards", "smallest", "--device-memory", "unlimited", *uses(facts)]
     runs = ask("compare", facts.snapshot, *options)["runs"]
     recorded = [run for run in runs if run["allocator"] == "recorded"]
     if len(recorded) < len({run["device"] for run in runs}):

@@ -18,12 +18,16 @@ use crate::args::{CardArgs, CompareArgs, OutputArgs};
 use crate::typed::{check_stdin, choices, warn_of_gaps};
 use crate::{Answer, message, pinned, plan, terminal, work};
 
+/// In place of names of cards: all, until one does.
+const SMALLEST: &str = "smallest";
+
 pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
     if args.host {
         return pinned::compare(args);
     }
     let reference = args.reference.clone();
     let mut choices = choices(&args.input, &args.device, &args.allocators, reference)?;
+    choices.only_smallest_card = args.cards == [SMALLEST];
     choices.cards = cards(args)?;
     choices.every_device = args.every_device;
     let exports = open_exports(&args.output)?;
@@ -46,18 +50,11 @@ pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
 
 /// The cards on which each run is to be tried.
 fn cards(args: &CompareArgs) -> anyhow::Result<Vec<Target>> {
-    match args.cards.is_empty() {
-        true => Ok(Vec::new()),
-        false => plan::cards(
-            &CardArgs {
-                cards: args.cards.clone(),
-                catalogue: None,
-                reserve: None,
-                uses: args.uses.clone(),
-            },
-            1,
-        ),
+    if args.cards.is_empty() {
+        return Ok(Vec::new());
     }
+    let cards = if args.cards == [SMALLEST] { Vec::new() } else { args.cards.clone() };
+    plan::cards(&CardArgs { cards, catalogue: None, reserve: None, uses: args.uses.clone() }, 1)
 }
 
 /// A line for each allocator with the cards that it runs on; empty unless cards were named.

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::{Properties, post};
+use crate::{Properties, philox, post};
 
 use crate::exports::copies::{self, OnUnknownRead};
 use crate::exports::state::{self, gpu, number};
@@ -84,6 +84,26 @@ pub extern "C" fn gmlake_gpu_on_unknown_read(call: Option<OnUnknownRead>) {
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_gpu_leave_out(processor_ns: u64) {
     gpu().timeline.leave_out(processor_ns);
+}
+
+/// Fills four lists of `count` integers, one behind the other, with the words that as many threads of a GPU draw.
+///
+/// # Safety
+/// `words` has room for the four lists.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmlake_gpu_philox(
+    seed: u64,
+    counter: u64,
+    first: u64,
+    count: usize,
+    words: *mut u64,
+) {
+    for index in 0..count {
+        for (list, word) in philox(seed, counter, first + index as u64).into_iter().enumerate() {
+            // SAFETY: the caller promises the room.
+            unsafe { words.add(list * count + index).write(word.into()) };
+        }
+    }
 }
 
 /// When all that was done and queued so far will be done, in nanoseconds by the estimated clock.

@@ -12,6 +12,7 @@ threads, so the numbers of all threads, one after another, are the tensor:
 
 from __future__ import annotations
 
+import ctypes
 import math
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     Pieces = Iterator[tuple[int, torch.Tensor]]
 
 BLOCK = 256  # threads
-LOW = 0xFFFFFFFF
-MULTIPLY, KEYS = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
 LARGEST = (1 << 63) - 1
 AT_ONCE = 1 << 16  # threads that are computed together, so that they stay in the processor's cache
 UNIT = 2.0**-32
@@ -48,18 +47,10 @@ def state(generator: Any, device: Any) -> State:
 
 def philox(seed: int, counter: int, first: int, count: int) -> list[torch.Tensor]:
     """Four words of each of `count` threads from the `first` on, as integers of 64 bits."""
-    low, high = counter & LOW, counter >> 32
-    thread = torch.arange(first, first + count, device="cpu")
-    words = [torch.full_like(thread, low), torch.full_like(thread, high), thread & LOW, thread >> 32]
-    keys = [seed & LOW, seed >> 32 & LOW]
-    for _ in range(10):
-        one, two = words[0] * MULTIPLY[0], words[2] * MULTIPLY[1]  # right in their lower 64 bits, whatever the sign
-        words = [
-            (two >> 32).bitwise_and_(LOW).bitwise_xor_(words[1]).bitwise_xor_(keys[0]), two.bitwise_and_(LOW),
-            (one >> 32).bitwise_and_(LOW).bitwise_xor_(words[3]).bitwise_xor_(keys[1]), one.bitwise_and_(LOW),
-        ]
-        keys = [(key + more) & LOW for key, more in zip(keys, KEYS)]
-    return words
+    words = torch.empty((4, count), dtype=torch.int64, device="cpu")
+    at = map(ctypes.c_uint64, (seed, counter, first, count, words.data_ptr()))
+    ctypes.CDLL(None).gmlake_gpu_philox(*at)
+    return list(words)
 
 
 def drawn(

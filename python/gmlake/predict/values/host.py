@@ -130,10 +130,8 @@ def results(out: Any) -> list[torch.Tensor]:
 def writing(overload: Any) -> tuple[Any, list[str]]:
     """The overload that writes the same results into given tensors, and their names; None where there is none."""
     schema = overload._schema
-    if schema.is_mutable or any(
-        str(argument.type) == "List[Optional[Tensor]]" for argument in schema.arguments
-    ):
-        return None, []  # an index by a mask has a size of its own
+    if schema.is_mutable:
+        return None, []
     plain = [(argument.name, str(argument.type)) for argument in schema.arguments]
     packet = overload.overloadpacket
     for name in packet.overloads():

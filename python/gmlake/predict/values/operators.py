@@ -32,6 +32,7 @@ FEW_LISTED = 16  # elements of each tensor in a list, such as the steps that an 
 LARGE = 32 << 10  # elements, from which on results are written at once and not copied
 CUDA = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
 INTEGERS = host.INTEGERS
+MASKS = (torch.bool, torch.uint8)
 
 # In place, and what was there before is not read.
 OVERWRITING = frozenset(
@@ -331,7 +332,7 @@ class Operator:
             self.zero(args[0])
         elif self.written or self.outs:
             self.on_host(self.overload, args, kwargs)  # overwrites
-        elif self.into and sum(tensor.numel() for tensor in results) > LARGE and self.fit(results):
+        elif self.into and sum(map(Tensor.numel, results)) > LARGE and self.fit(results) and not self.has_masks(args):
             outs = dict(zip(self.into_names, map(host.view, results)))
             self.on_host(self.into, args, {**kwargs, **outs})
         else:
@@ -342,6 +343,10 @@ class Operator:
                     raise
                 found = self.on_host(self.overload, *host.map_tensors(host.wide, (args, kwargs)))
             self.keep(results, found)
+
+    def has_masks(self, args: Sequence[Any]) -> bool:
+        """Whether this is an index by booleans: its result has a size of its own."""
+        return self.name == "index" and any(tensor.dtype in MASKS for tensor in host.tensors(args[1:]))
 
     def is_zeroing(self, args: Sequence[Any]) -> bool:
         """Whether this writes zeros into a whole stretch of memory."""

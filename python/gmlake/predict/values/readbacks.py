@@ -51,7 +51,7 @@ def verdict(arguments: Sequence[Any], result: Any) -> tuple[int, int]:
 
 READBACKS = {
     "equal": verdict,
-    "nonzero": rows,
+    "nonzero": rows,  # which `transfers` counts by itself
     "masked_select": rows,
     "nms": rows,  # of torchvision, by a masked_select inside
     "_unique": values,

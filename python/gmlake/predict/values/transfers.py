@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 NAMES = frozenset(["_local_scalar_dense", "copy_", *READBACKS])
 
+COUNTED = 4  # bytes of a count of what is not zero
+
 
 class Transfer(Operator):
     """One of these; an overload that writes into a given tensor is plain."""
@@ -37,8 +39,13 @@ class Transfer(Operator):
         skip = self.values.is_noticed() or torch._C._cuda_isCurrentStreamCapturing()
         if skip or lost and not self.may_decide(read):
             return self.device(args, kwargs)
-        found = self.on_host(self.overload, args, kwargs)
-        size, value = READBACKS[self.name](host.map_tensors(host.view, args), found)
+        # What is not zero is counted first and found at once where the result lies, which may be larger than the rest.
+        condition = self.seen(args[0]) if self.name == "nonzero" else None
+        if condition is None:
+            found = self.on_host(self.overload, args, kwargs)
+            size, value = READBACKS[self.name](host.map_tensors(host.view, args), found)
+        else:
+            size, value = COUNTED, int(host.call(torch.ops.aten.count_nonzero, (condition,), {}))
         doubt = self.doubt(read, (), lost)
         if doubt and read[0].numel():
             self.values.noted(doubt, size, f"size of {self.name}")
@@ -46,7 +53,10 @@ class Transfer(Operator):
             out = self.device(args, kwargs)
         results = host.results(out)
         prepare(results)
-        self.keep(results, found)
+        if condition is None:
+            self.keep(results, found)
+        elif results[0].numel() and self.fit(results):
+            host.call(self.into, (condition,), {"out": host.view(results[0])})
         self.learn(results, doubt)
         return out
 
