@@ -480,6 +480,30 @@ def on_gpu_forward_values():
     values_mode.__enter__()
 
 
+def on_gpu_large_results():
+    """Large results are written at once where they belong; those of what the host lacks come there, too."""
+    mask = torch.arange(200_000).view(2, -1) % 3 == 0
+    at = mask.cuda().nonzero()
+    assert torch.equal(at.cpu(), mask.nonzero()), at
+    rows = torch.arange(150_000) * 7 % 100_000
+    table = torch.arange(200_000).view(-1, 2)
+    assert torch.equal(table.cuda()[rows.cuda()].cpu(), table[rows])
+    assert torch.equal(table.cuda()[mask[0].cuda()].cpu(), table[mask[0]])
+    values_mode.__exit__(None, None, None)
+    with values.mode("forward") as mode:
+        layers, x = torch.nn.Sequential(torch.nn.Conv2d(3, 64, 3), torch.nn.BatchNorm2d(64)), torch.randn(2, 3, 64, 64)
+        wanted = layers(x)
+        assert torch.allclose(layers.cuda()(x.cuda()).cpu(), wanted, atol=1e-5) and not mode.failed, mode.failed
+    values_mode.__enter__()
+
+
+def on_gpu_the_first_of_equal_scores_are_chosen():
+    """As CUDA's `topk` chooses: of those that equal the last one chosen, the first."""
+    scores = torch.tensor([[1, 3, 3, 3, 2], [3, 3, 3, 1, 3], [0, 1, 2, 2, 3]], device="cuda")
+    assert scores.topk(2).indices.tolist() == [[1, 2], [0, 1], [4, 2]]
+    assert scores.topk(2, largest=False).indices.tolist() == [[0, 4], [3, 0], [0, 1]]
+
+
 def on_gpu_forward_values_hold_no_gradients():
     """Autograd adds gradients up in place if nobody else holds them, so that the peak is the same in every mode."""
 

@@ -197,7 +197,7 @@ pub(crate) struct CompareArgs {
     /// Row to compare the others with [default: recorded, else caching]
     #[arg(long, value_name = "NAME", help_heading = "Allocators", hide_short_help = true)]
     pub(crate) reference: Option<String>,
-    /// Also try each run on these cards: names that 'gmlake-sim plan' shows, 'all', or 'smallest' to find that one
+    /// Also try each run on these cards: names that 'gmlake-sim plan' shows, 'all', or 'smallest'
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', help_heading = "Device")]
     #[arg(hide_short_help = true)]
     pub(crate) cards: Vec<String>,

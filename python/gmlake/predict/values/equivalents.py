@@ -1,6 +1,6 @@
-"""Equivalents: what stands on the host for operators that PyTorch has for CUDA alone.
+"""Equivalents: what stands on the host for operators that PyTorch has for CUDA alone, or that choose otherwise there.
 
-They are needed where every kernel is computed (`--values real`). Each takes the CUDA operator's arguments, under the names
+Most are needed where every kernel is computed (`--values real`). Each takes the CUDA operator's arguments, under the names
 of its schema, as CPU tensors, and returns its first results, those that a program can use; what only the CUDA backward
 reads is left out. Dropout inside attention is left out: the host could not draw what the backward would draw again.
 """
@@ -17,11 +17,16 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
+MOST_SORTED = 4096  # elements, from which on the order of equal ones is not worth the time
+
 
 def of(name: str, schema: Any) -> Callable[..., Any] | None:
-    """The function that stands for this operator, called as it is; None where the host has the operator."""
+    """The function that stands for this operator, called as it is; None where the host has the operator.
+
+    It returns new results, so none stands for an overload that writes into given tensors.
+    """
     function = EQUIVALENTS.get(name)
-    if function is None:
+    if function is None or schema.is_mutable:
         return None
     arguments = schema.arguments
     defaults = {each.name: each.default_value for each in arguments if each.has_default_value()}
@@ -138,6 +143,14 @@ def batch_norm_backward(call: SimpleNamespace) -> tuple[Tensor, ...]:
     )
 
 
+def topk(call: SimpleNamespace) -> tuple[Tensor, ...]:
+    """The largest: of equal ones those that come first, as CUDA's kernel takes them. Scores of 16 bits are often equal."""
+    if call.self.dim() == 0 or call.self.shape[call.dim] > MOST_SORTED:
+        return aten.topk(call.self, call.k, call.dim, call.largest, call.sorted)
+    found = aten.sort.stable(call.self, stable=True, dim=call.dim, descending=call.largest)
+    return tuple(each.narrow(call.dim, 0, call.k) for each in found)
+
+
 EQUIVALENTS: dict[str, Callable[[SimpleNamespace], Any]] = {
     "_scaled_dot_product_flash_attention": attention,
     "_scaled_dot_product_flash_attention_backward": flash_backward,
@@ -151,4 +164,5 @@ EQUIVALENTS: dict[str, Callable[[SimpleNamespace], Any]] = {
     "conv_depthwise3d": depthwise,
     "cudnn_batch_norm": batch_norm,
     "cudnn_batch_norm_backward": batch_norm_backward,
+    "topk": topk,
 }

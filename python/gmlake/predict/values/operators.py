@@ -116,11 +116,12 @@ class Operator:
         self.overwriting = self.name in OVERWRITING
         self.numbers = scalars.positions(overload._schema)
         self.listed = self.name.startswith(("_foreach", "_fused", "_amp_foreach"))
-        self.into, self.into_names = host.writing(overload)
         self.sums = self.name in families.SUMS
         # Of a matrix that nobody knows, a decomposition succeeds: zero means that.
         self.succeeds = "linalg" in self.name
         self.equivalent = equivalents.of(self.name, overload._schema)
+        into: tuple[Any, list[str]] = (None, []) if self.equivalent else host.writing(overload)
+        self.into, self.into_names = into
         self.decides: bool | None = None  # whether integers come out of floats: learnt at the first call
 
     def replacement(self) -> Callable[..., Any]:
