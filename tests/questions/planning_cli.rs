@@ -67,9 +67,8 @@ fn compare_names_the_cards_that_plan_finds() {
     let plan = exported("plan", &path, &common);
     let rank = &plan["jobs"][0]["ranks"][0];
     let targets = rank["targets"].as_array().unwrap();
-    let tried = |cards| {
-        runs_of(&exported("compare", &path, &[&common[..], &["--cards", cards]].concat()))
-    };
+    let tried =
+        |cards| runs_of(&exported("compare", &path, &[&common[..], &["--cards", cards]].concat()));
     let needs = rank["needs"].as_array().unwrap().iter();
     for (need, (run, first)) in needs.zip(tried("all").iter().zip(&tried("smallest"))) {
         let verdicts = need["verdicts"].as_array().unwrap();
