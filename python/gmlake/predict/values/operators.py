@@ -242,14 +242,15 @@ class Operator:
         )
 
     def is_lost(self, read: Sequence[Tensor]) -> bool:
-        """Whether one of these tensors is too large, or of unknown floats."""
+        """Whether one of these tensors is too large, or of floats or too many integers that are unknown."""
         limits = self.limits
         for tensor in read:
             size = tensor.numel() * tensor.element_size()
             if size > limits.of(tensor.dtype):
                 return True
-        floats = [t for t in read if t.is_cuda and t.numel() and t.dtype not in INTEGERS]
-        return not all(map(self.shadow.known, floats))
+        on_device = [t for t in read if t.is_cuda and t.numel()]
+        vague = [t for t in on_device if t.dtype not in INTEGERS or t.numel() > limits.decided]
+        return not all(map(self.shadow.known, vague))
 
     def may_decide(self, read: Sequence[Tensor]) -> bool:
         """Whether unknown floats are few enough to be taken for something."""
