@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
@@ -116,6 +116,36 @@ impl Submission {
         match self.traces.iter().find(|(name, hash)| here.get(*name) != Some(hash)) {
             Some((trace, _)) => Err(SubmissionError::OtherTrace { trace: trace.clone() }),
             None => Ok(set),
+        }
+    }
+
+    /// Submissions together, as one benchmark. Nothing runs.
+    ///
+    /// # Errors
+    /// If one cannot be read, is of other traces or prices than the first, or has an allocator that another one has.
+    pub fn join(files: &[PathBuf]) -> Result<Bench, SubmissionError> {
+        let mut all: Vec<Self> = Vec::new();
+        for path in files {
+            let next = Self::open(path)?;
+            if let Some(reason) = all.iter().find_map(|other| next.clash(other)) {
+                return Err(SubmissionError::Wrong { file: path.display().to_string(), reason });
+            }
+            all.push(next);
+        }
+        let (set, profile) =
+            all.first().map(|s| (s.set.clone(), s.profile.clone())).unwrap_or_default();
+        let mut rows: Vec<Row> = all.into_iter().flat_map(|submission| submission.rows).collect();
+        rows.sort_by(|one, other| one.trace.cmp(&other.trace));
+        Ok(Bench::new(&set, &profile, rows))
+    }
+
+    /// Why this submission cannot stand in a table with another.
+    fn clash(&self, other: &Self) -> Option<String> {
+        let both = self.allocators.keys().find(|name| other.allocators.contains_key(*name));
+        if (&self.profile, &self.traces) != (&other.profile, &other.traces) {
+            Some("other traces or other prices than the files before it".to_owned())
+        } else {
+            both.map(|name| format!("{name} is in a file before it, too"))
         }
     }
 

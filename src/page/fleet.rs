@@ -116,7 +116,7 @@ fn left_out(summary: &FleetSummary) -> String {
 }
 
 /// A section with a title of its own: what stands before the first colon or semicolon.
-fn article(section: &Section) -> String {
+pub(super) fn article(section: &Section) -> String {
     let split = section.title.split_once([':', ';']);
     let (heading, lead) = split.unwrap_or((&section.title, ""));
     let lead = match lead.trim() {

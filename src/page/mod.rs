@@ -11,6 +11,7 @@
 //! half of this page. What can be read without charts is in the HTML itself; each chart has its numbers in a table
 //! behind it.
 
+mod bench;
 mod data;
 mod encode;
 mod fleet;
@@ -18,6 +19,7 @@ mod lives;
 mod shell;
 mod words;
 
+pub use bench::bench_page;
 pub use fleet::fleet_page;
 
 use std::fmt::Write as _;

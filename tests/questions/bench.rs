@@ -95,6 +95,34 @@ fn a_submission_reproduces_and_one_with_better_figures_does_not() {
 }
 
 #[test]
+fn submissions_stand_together_in_one_table_and_page() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["lake", "caching"] {
+        let file = format!("{name}.json");
+        bench(folder.path()).args(["--allocators", name, "--submit", &file]).assert().success();
+    }
+    let both =
+        bench(folder.path()).args(["--allocators", "lake,caching", "--json"]).output().unwrap();
+    let files = ["--results", "lake.json", "caching.json"];
+    let joined = bench(folder.path()).args(files).arg("--json").output().unwrap();
+    let figures = |text: &[u8]| -> Vec<(String, String, u64)> {
+        let text: serde_json::Value = serde_json::from_slice(text).unwrap();
+        let mut rows =
+            serde_json::from_value::<Vec<gmlake::bench::Row>>(text["result"]["rows"].clone())
+                .unwrap();
+        rows.sort_by(|a, b| (&a.trace, &a.allocator).cmp(&(&b.trace, &b.allocator)));
+        rows.into_iter().map(|row| (row.trace, row.allocator, row.reserved_peak_bytes)).collect()
+    };
+    assert_eq!(figures(&joined.stdout), figures(&both.stdout));
+    bench(folder.path()).args(files).args(["--export-html", "page.html"]).assert().success();
+    let page = fs::read_to_string(folder.path().join("page.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("lake") && !page.contains("{{"), "{page}");
+    let twice = ["--results", "lake.json", "lake.json"];
+    let said = bench(folder.path()).args(twice).assert().code(2);
+    said.stderr(contains("lake.json: lake is in a file before it, too"));
+}
+
+#[test]
 fn what_is_wrong_is_one_line_and_exit_code_2() {
     let folder = tempfile::tempdir().unwrap();
     let fails = |run: &mut Command, expected: &str| {

@@ -128,7 +128,7 @@ def predicted(given: argparse.Namespace) -> tuple[Baseline, list[str]]:
     """What the script needs, as a baseline, and what failed in it."""
     if "RANK" in os.environ and given.world is None:
         raise Problem("guard does not work under torchrun; use --world N --ranks all")
-    given.stacks, given.categories, given.vary, given.unknown, given.serve = True, False, [], None, False
+    given.stacks, given.vary, given.unknown = True, [], None
     # The order of a set of names must not differ from run to run: it decides the order of requests.
     os.environ.setdefault("PYTHONHASHSEED", "0")
     wheel = command.usable()

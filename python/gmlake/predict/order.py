@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import Field, asdict, dataclass, field, fields
 from typing import Any
 
 from .. import _sizes
@@ -59,6 +59,11 @@ def size(text: str) -> int:
 def _option(group: str, *words: str, **more: Any) -> Any:
     """A field that is an option, too; `more` is for argparse."""
     return field(metadata={"group": group, "words": words, "more": more})
+
+
+def _default(option: Field[Any]) -> Any:
+    more = option.metadata.get("more", {})
+    return more.get("default", False if more.get("action") == "store_true" else None)
 
 
 @dataclass(frozen=True)
@@ -124,8 +129,8 @@ class Order:
 
     @classmethod
     def of(cls, given: argparse.Namespace) -> Order:
-        """What was given."""
-        return cls(**{each.name: getattr(given, each.name) for each in fields(cls)})
+        """What was given; an option that the command does not have is at its default."""
+        return cls(**{each.name: getattr(given, each.name, _default(each)) for each in fields(cls)})
 
 
 @dataclass(frozen=True)

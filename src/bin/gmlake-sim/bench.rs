@@ -7,6 +7,7 @@ use anyhow::bail;
 use gmlake::allocator::{ALL, Role};
 use gmlake::bench::{self, Bench, Set, Submission, chart, show};
 use gmlake::device::Profile;
+use gmlake::page::bench_page;
 use gmlake::report::{Export, ImageFormat, section};
 use gmlake::sim::{Choice, RunCount, choose_with};
 use gmlake::units::Count;
@@ -21,21 +22,34 @@ pub(crate) fn main(args: &BenchArgs, json: bool) -> anyhow::Result<Answer> {
     if let Some(file) = &args.check {
         return check(args, file, json);
     }
-    let outputs = Outputs::open(args)?;
+    let mut outputs = Outputs::open(args)?;
+    if !args.results.is_empty() {
+        let found = Submission::join(&args.results)?;
+        show(args, &found, json)?;
+        outputs.write(args, &found)?;
+        return Ok(Answer::Yes);
+    }
     let allocators = chosen(args, &args.allocators, &args.option)?;
     let mut set = Set::open(&args.set, args.folder.as_deref())?;
     if let Some(part) = args.part {
         set = set.only(part.into());
     }
     let found = run(args, &set, &allocators, &args.profile)?;
-    let sections = show::sections(&found, args.each);
-    if json {
-        terminal::print_json("bench", &found)?;
-    } else {
-        terminal::print(&section::text(&sections, terminal::look()))?;
+    show(args, &found, json)?;
+    if let Some(file) = outputs.submission.take() {
+        let named = |choice: &Choice| (choice.spec.name.to_owned(), choice.options.rows());
+        let allocators = allocators.iter().map(named).collect();
+        file.finish_json(&Submission::new(&found, &set, allocators)?)?;
     }
-    outputs.finish(&found, &set, &allocators, &sections)?;
+    outputs.write(args, &found)?;
     Ok(Answer::Yes)
+}
+
+fn show(args: &BenchArgs, found: &Bench, json: bool) -> anyhow::Result<()> {
+    if json {
+        return Ok(terminal::print_json("bench", found)?);
+    }
+    Ok(terminal::print(&section::text(&show::sections(found, args.each), terminal::look()))?)
 }
 
 /// The allocators: those named, or all that have a pool, and the plug-ins.
@@ -110,6 +124,7 @@ struct Outputs {
     submission: Option<Export>,
     plots: Vec<(Export, ImageFormat)>,
     markdown: Vec<Export>,
+    html: Vec<Export>,
 }
 
 impl Outputs {
@@ -120,27 +135,35 @@ impl Outputs {
             submission: args.submit.as_deref().map(Export::open).transpose()?,
             plots: args.export_plot.iter().map(plot).collect::<anyhow::Result<_>>()?,
             markdown: crate::export::open_all(&args.export_markdown)?,
+            html: crate::export::open_all(&args.export_html)?,
         })
     }
 
-    fn finish(
-        self,
-        found: &Bench,
-        set: &Set,
-        allocators: &[Choice],
-        sections: &[gmlake::report::section::Section],
-    ) -> anyhow::Result<()> {
-        if let Some(file) = self.submission {
-            let named = |choice: &Choice| (choice.spec.name.to_owned(), choice.options.rows());
-            let allocators = allocators.iter().map(named).collect();
-            file.finish_json(&Submission::new(found, set, allocators)?)?;
-        }
+    /// Writes the pictures, tables and pages.
+    fn write(self, args: &BenchArgs, found: &Bench) -> anyhow::Result<()> {
+        let sections = show::sections(found, args.each);
         for (file, format) in self.plots {
             file.finish(|out| Ok(chart::write(found, format, out)?))?;
         }
         for file in self.markdown {
-            file.finish(|out| Ok(section::write_markdown(sections, out)?))?;
+            file.finish(|out| Ok(section::write_markdown(&sections, out)?))?;
+        }
+        for file in self.html {
+            let page = bench_page(found, &sections, &command(args, found))?;
+            file.finish(|out| Ok(out.write_all(page.as_bytes())?))?;
         }
         Ok(())
     }
+}
+
+/// The command that made a page, as a user would type it.
+fn command(args: &BenchArgs, found: &Bench) -> String {
+    let names =
+        |files: &[PathBuf]| files.iter().map(|file| format!(" {}", file.display())).collect();
+    let results: String = names(&args.results);
+    let what = match results.as_str() {
+        "" => format!("--set {}", found.set),
+        files => format!("--results{files}"),
+    };
+    format!("gmlake-sim bench {what} --export-html{}", names(&args.export_html))
 }

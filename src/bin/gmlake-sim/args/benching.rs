@@ -13,6 +13,7 @@ Examples:
   gmlake-sim bench --set full --part public --allocators caching,lake
   gmlake-sim bench --allocators lake --submit lake.json
   gmlake-sim bench --check lake.json
+  gmlake-sim bench --results lake.json mine.json --export-html results.html
 
 Exit codes: 0 success, 1 a submission does not reproduce, 2 wrong usage or input.";
 
@@ -52,14 +53,22 @@ pub(crate) struct BenchArgs {
     /// Run a submission again, and say whether its figures come out
     #[arg(long, value_name = "FILE", help_heading = "Input")]
     #[arg(conflicts_with_all = ["allocators", "option", "submit", "part", "profile"])]
-    #[arg(conflicts_with_all = ["each", "export_plot", "export_markdown"])]
+    #[arg(conflicts_with_all = ["each", "export_plot", "export_markdown", "export_html"])]
     pub(crate) check: Option<PathBuf>,
+    /// Show submissions together, without running anything
+    #[arg(long, value_name = "FILE", num_args = 1.., help_heading = "Input")]
+    #[arg(conflicts_with_all = ["check", "submit", "part", "profile"])]
+    #[arg(conflicts_with_all = ["allocators", "plugin", "option"])]
+    pub(crate) results: Vec<PathBuf>,
     /// Draw memory against driver time, as .svg or .png
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) export_plot: Vec<PathBuf>,
     /// Write the tables as Markdown
     #[arg(long, value_name = "FILE", help_heading = "Output", hide_short_help = true)]
     pub(crate) export_markdown: Vec<PathBuf>,
+    /// Write a self-contained page with the picture and the tables
+    #[arg(long, value_name = "FILE", help_heading = "Output", hide_short_help = true)]
+    pub(crate) export_html: Vec<PathBuf>,
     /// Threads to use, at most 256; 1 gives undisturbed host times [default: one for each core]
     #[arg(long, value_name = "N", help_heading = "Output", hide_short_help = true)]
     pub(crate) jobs: Option<NonZeroUsize>,
