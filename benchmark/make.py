@@ -4,10 +4,9 @@ usage: make.py [--set src/bench/full.csv] [--only NAME ...] [--out FOLDER] [--jo
 
 Each job runs on the virtual GPU (`python -m gmlake predict`); no GPU is needed. What is written is the program alone:
 requests, frees and the ends of steps, up to the last request: what is freed while Python ends differs from run to run.
-Numbers stand for addresses, and a clock that only moves between steps, by 10 µs
-for each event, for the time. Frees with nothing between them stand in the order of these numbers: which of them Python
-makes first is a matter of addresses. So the file does not depend on the machine, and the same script makes the same bytes
-again.
+Numbers stand for addresses, and a clock that only moves between steps, by 10 µs for each event, for the time. Frees with
+nothing between them stand in the order of these numbers: which of them Python makes first is a matter of addresses. So the
+file does not depend on the machine, and the same script makes the same bytes again.
 Recordings of real GPUs are left out: they stand in traces/.
 """
 
@@ -82,7 +81,7 @@ def caches(folder):
 
 
 def steady(words):
-    """The same job, with its garbage collected at fixed places."""
+    """The same job, whose tensors die at fixed places."""
     at = next(place for place, word in enumerate(words) if word.endswith(".py"))
     return [*words[:at], "benchmark/steady.py", *words[at:]]
 

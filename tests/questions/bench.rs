@@ -117,6 +117,7 @@ fn submissions_stand_together_in_one_table_and_page() {
     bench(folder.path()).args(files).args(["--export-html", "page.html"]).assert().success();
     let page = fs::read_to_string(folder.path().join("page.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("lake") && !page.contains("{{"), "{page}");
+    assert!(page.contains("--results lake.json caching.json --export-html page.html"), "{page}");
     let twice = ["--results", "lake.json", "lake.json"];
     let said = bench(folder.path()).args(twice).assert().code(2);
     said.stderr(contains("lake.json: lake is in a file before it, too"));

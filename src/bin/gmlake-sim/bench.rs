@@ -149,21 +149,9 @@ impl Outputs {
             file.finish(|out| Ok(section::write_markdown(&sections, out)?))?;
         }
         for file in self.html {
-            let page = bench_page(found, &sections, &command(args, found))?;
+            let page = bench_page(found, &sections, &crate::page::command())?;
             file.finish(|out| Ok(out.write_all(page.as_bytes())?))?;
         }
         Ok(())
     }
-}
-
-/// The command that made a page, as a user would type it.
-fn command(args: &BenchArgs, found: &Bench) -> String {
-    let names =
-        |files: &[PathBuf]| files.iter().map(|file| format!(" {}", file.display())).collect();
-    let results: String = names(&args.results);
-    let what = match results.as_str() {
-        "" => format!("--set {}", found.set),
-        files => format!("--results{files}"),
-    };
-    format!("gmlake-sim bench {what} --export-html{}", names(&args.export_html))
 }

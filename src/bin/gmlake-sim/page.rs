@@ -66,7 +66,7 @@ pub(crate) fn choices(
 }
 
 /// What was typed, so that it can be typed again.
-fn command() -> String {
+pub(crate) fn command() -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     let quoted = |text: String| match text.chars().all(is_plain) && !text.is_empty() {
         true => text,
