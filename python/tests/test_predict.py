@@ -708,6 +708,9 @@ def test_values_that_decide_a_size_widen_the_interval_and_name_the_line():
     # Zeros are none of them, and of random numbers it is every second.
     assert share["above"] > 40 * (1 << 21) * 4 * 0.99, share
     assert "job.py:4" in share["why"] and "job.py:4" in found.err, found.err
+    assert found.rank["unbounded"] == [], found.rank
+    alone = predict(DECIDED, "--events", "clock")
+    assert alone.rank["unbounded"] == ["values"] and "no run bounds values" in alone.err, alone.err
 
 
 def test_what_the_host_computes_is_no_surer_than_what_it_computes_is():
@@ -721,7 +724,8 @@ def test_what_the_host_computes_is_no_surer_than_what_it_computes_is():
     for rank in (guessed, computed.rank):
         assert rank["reserved_peak_bytes_low"] < guessed["reserved_peak_bytes"], rank
         assert rank["reserved_peak_bytes_high"] > computed.rank["reserved_peak_bytes"], rank
-    assert "values that this machine computed decide what is requested, most at job.py:4" in computed.err, computed.err
+    said = "values that this machine computed decide what is requested, most at job.py:4"
+    assert said in computed.err and "as wide as without them" in computed.err, computed.err
 
 
 ROUTED = """

@@ -116,6 +116,9 @@ def notes_of(rank: Rank, order: Order) -> Iterator[str]:
     yield from interval_of(rank)
     if rank.open_ends:
         yield "a run that bounds the interval did not finish, so the interval may be too narrow"
+    elif rank.unbounded:
+        yield (f"no run bounds {' and '.join(rank.unbounded)}, which matter here, so the interval may be too narrow; predict "
+               "makes such runs without --events, and not under torchrun")
     yield from beside_of(rank, order)
     if rank.oom_step is not None:
         yield "memory ran out; predict the full need with --memory unlimited"
@@ -159,8 +162,9 @@ def reads_of(rank: Rank, order: Order) -> Iterator[str]:
     if decides and order.values == INTEGERS:
         yield "such values decide what is requested here; --values forward computes them, which takes minutes"
     elif decides and not reads:
+        wide = "" if "values" in rank.unbounded else ", so the interval is as wide as without them"
         yield (f"values that this machine computed decide what is requested, most at {decides['place']} ({decides['what']}); "
-               "a GPU rounds differently, so the interval is as wide as without them")
+               f"a GPU rounds differently{wide}")
 
 
 # What a use of `beside.csv` is called in a sentence, where its name is not a function's.

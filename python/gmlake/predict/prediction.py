@@ -193,10 +193,13 @@ def with_peaks(rank: Rank, facts: Facts, others: Bounds) -> Rank:
     clock, values = (peaks_of(runs) for runs in others)
     shares = interval.shares(best.reserved, facts, clock, values) if is_whole else []
     low, high = (sum(getattr(share, side) for share in shares) for side in ("below", "above"))
+    matter = {"clock": is_contested(facts), "values": is_decided(facts)} if is_whole else {}
+    bounded = {share.source for share in shares}
     return replace(
         rank, reserved_peak_bytes=best.reserved, reserved_peak_bytes_low=max(0, best.reserved - low),
         reserved_peak_bytes_high=best.reserved + high, active_peak_bytes=best.active,
         open_ends=sum(map(len, others)) - len(clock) - len(values), allocators=best.needs, interval=shares,
+        unbounded=[source for source, matters in matter.items() if matters and source not in bounded],
     )
 
 
