@@ -25,9 +25,18 @@ fn set(folder: &Path) -> PathBuf {
 }
 
 fn bench(folder: &Path) -> Command {
+    let mut run = results(folder, &[]);
+    run.arg("--set").arg(set(folder)).arg("--folder").arg(root());
+    run
+}
+
+/// `bench` for these submissions.
+fn results(folder: &Path, files: &[&str]) -> Command {
     let mut run = Command::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"));
-    run.arg("bench").arg("--set").arg(set(folder)).arg("--folder").arg(root());
-    run.current_dir(folder);
+    run.arg("bench").current_dir(folder);
+    if !files.is_empty() {
+        run.arg("--results").args(files);
+    }
     run
 }
 
@@ -103,8 +112,8 @@ fn submissions_stand_together_in_one_table_and_page() {
     }
     let both =
         bench(folder.path()).args(["--allocators", "lake,caching", "--json"]).output().unwrap();
-    let files = ["--results", "lake.json", "caching.json"];
-    let joined = bench(folder.path()).args(files).arg("--json").output().unwrap();
+    let joined = || results(folder.path(), &["lake.json", "caching.json"]);
+    let told = joined().arg("--json").output().unwrap();
     let figures = |text: &[u8]| -> Vec<(String, String, u64)> {
         let text: serde_json::Value = serde_json::from_slice(text).unwrap();
         let mut rows =
@@ -113,14 +122,17 @@ fn submissions_stand_together_in_one_table_and_page() {
         rows.sort_by(|a, b| (&a.trace, &a.allocator).cmp(&(&b.trace, &b.allocator)));
         rows.into_iter().map(|row| (row.trace, row.allocator, row.reserved_peak_bytes)).collect()
     };
-    assert_eq!(figures(&joined.stdout), figures(&both.stdout));
-    bench(folder.path()).args(files).args(["--export-html", "page.html"]).assert().success();
+    assert_eq!(figures(&told.stdout), figures(&both.stdout));
+    joined().args(["--export-html", "page.html"]).assert().success();
     let page = fs::read_to_string(folder.path().join("page.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("lake") && !page.contains("{{"), "{page}");
     assert!(page.contains("--results lake.json caching.json --export-html page.html"), "{page}");
-    let twice = ["--results", "lake.json", "lake.json"];
-    let said = bench(folder.path()).args(twice).assert().code(2);
+    let said = results(folder.path(), &["lake.json", "lake.json"]).assert().code(2);
     said.stderr(contains("lake.json: lake is in a file before it, too"));
+    for unused in [["--set", "full"], ["--folder", "."], ["--jobs", "1"]] {
+        let said = joined().args(unused).assert().code(2);
+        said.stderr(contains(unused[0]));
+    }
 }
 
 #[test]

@@ -1,12 +1,11 @@
 //! `gmlake-sim fleet report`: what a fleet's tables tell.
 
-use std::path::Path;
-
 use gmlake::fleet::{show as fleet, summarize};
 use gmlake::page::fleet_page;
 use gmlake::report::{Export, section};
 
 use crate::args::FleetReportArgs;
+use crate::page;
 use crate::plan::cards;
 use crate::{Answer, terminal};
 
@@ -26,10 +25,8 @@ pub(crate) fn main(args: &FleetReportArgs, json: bool) -> anyhow::Result<Answer>
         terminal::print(&section::text(&fleet::sections(&summary), terminal::look()))?;
     }
     if let Some(export) = export {
-        let folder = args.folder.display();
-        let out = args.out.as_deref().unwrap_or(Path::new("-")).display();
-        let command = format!("gmlake-sim fleet report {folder} --out {out}");
-        let page = fleet_page(&summary, &folder.to_string(), &command)?;
+        let folder = args.folder.display().to_string();
+        let page = fleet_page(&summary, &folder, &page::command())?;
         export.finish(|out| Ok(out.write_all(page.as_bytes())?))?;
     }
     Ok(Answer::Yes)

@@ -57,7 +57,7 @@ pub(crate) struct BenchArgs {
     pub(crate) check: Option<PathBuf>,
     /// Show submissions together, without running anything
     #[arg(long, value_name = "FILE", num_args = 1.., help_heading = "Input")]
-    #[arg(conflicts_with_all = ["check", "submit", "part", "profile"])]
+    #[arg(conflicts_with_all = ["check", "submit", "set", "folder", "part", "profile", "jobs"])]
     #[arg(conflicts_with_all = ["allocators", "plugin", "option"])]
     pub(crate) results: Vec<PathBuf>,
     /// Draw memory against driver time, as .svg or .png
