@@ -169,26 +169,6 @@ strided! {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cublasSetMathMode(handle: *mut c_void, mode: c_int) -> Status {
-    objects(|all| all.modes.insert(number(handle), mode));
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cublasGetMathMode(handle: *mut c_void, to: *mut c_int) -> Status {
-    let mode = objects(|all| all.modes.get(&number(handle)).copied()).unwrap_or(0);
-    // SAFETY: the caller hands over a place for the mode.
-    unsafe { put(to, mode) }
-}
-
-/// `CUBLAS_POINTER_MODE_HOST`
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cublasGetPointerMode_v2(_handle: *mut c_void, to: *mut c_int) -> Status {
-    // SAFETY: the caller hands over a place for the mode.
-    unsafe { put(to, 0) }
-}
-
-#[unsafe(no_mangle)]
 pub extern "C" fn cublasGetStatusString(code: Status) -> *const c_char {
     if code == SUCCESS {
         c"CUBLAS_STATUS_SUCCESS".as_ptr()
@@ -214,12 +194,6 @@ pub unsafe extern "C" fn cublasLtMatrixLayoutCreate(
     objects(|all| all.layouts.insert(layout, Layout { kind, rows, columns, lead, batches: 1 }));
     // SAFETY: the caller hands over a place for the layout.
     unsafe { put(to, state::pointer(layout)) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cublasLtMatrixLayoutDestroy(layout: *mut c_void) -> Status {
-    objects(|all| all.layouts.remove(&number(layout)));
-    SUCCESS
 }
 
 /// Of a layout's attributes only the number of batches is kept.
@@ -312,4 +286,15 @@ pub unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
         put(results, result);
         put(found, 1)
     }
+}
+
+skins! {
+    cublasSetMathMode(handle: *mut c_void, mode: c_int) =
+        { objects(|all| all.modes.insert(number(handle), mode)); SUCCESS };
+    cublasGetMathMode(handle: *mut c_void, to: *mut c_int) =
+        put(to, objects(|all| all.modes.get(&number(handle)).copied()).unwrap_or(0));
+    /// `CUBLAS_POINTER_MODE_HOST`
+    cublasGetPointerMode_v2(_handle: *mut c_void, to: *mut c_int) = put(to, 0);
+    cublasLtMatrixLayoutDestroy(layout: *mut c_void) =
+        { objects(|all| all.layouts.remove(&number(layout))); SUCCESS };
 }

@@ -206,19 +206,6 @@ pub unsafe extern "C" fn ncclBroadcast(
     SUCCESS
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclBcast(
-    at: *mut c_void,
-    count: usize,
-    kind: c_int,
-    root: c_int,
-    on: *mut c_void,
-    stream: Stream,
-) -> Result_ {
-    // SAFETY: the same promise.
-    unsafe { ncclBroadcast(at, at, count, kind, root, on, stream) }
-}
-
 /// `ncclAlltoAll`: the part for this rank of every rank's data.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclAlltoAll(
@@ -254,9 +241,10 @@ pub unsafe extern "C" fn ncclAlltoAll(
     SUCCESS
 }
 
-/// Custom scalings are sums here: what they scale was made by kernels.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclRedOpCreatePreMulSum(to: *mut c_int) -> Result_ {
-    // SAFETY: the caller hands over a place for the operation.
-    unsafe { put(to, 0) }
+skins! {
+    ncclBcast(
+        at: *mut c_void, count: usize, kind: c_int, root: c_int, on: *mut c_void, stream: Stream
+    ) = ncclBroadcast(at, at, count, kind, root, on, stream);
+    /// Custom scalings are sums here: what they scale was made by kernels.
+    ncclRedOpCreatePreMulSum(to: *mut c_int) = put(to, 0);
 }

@@ -107,42 +107,6 @@ pub unsafe extern "C" fn ncclGetUniqueId(to: *mut UniqueId) -> Result_ {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclCommInitRank(
-    to: *mut *mut c_void,
-    world: c_int,
-    id: UniqueId,
-    rank: c_int,
-) -> Result_ {
-    // SAFETY: the caller hands over a place for the communicator.
-    unsafe { add(to, hexadecimal(&id), rank as usize, world as usize, true) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclCommInitRankConfig(
-    to: *mut *mut c_void,
-    world: c_int,
-    id: UniqueId,
-    rank: c_int,
-    _config: *const c_void,
-) -> Result_ {
-    // SAFETY: the same promise.
-    unsafe { ncclCommInitRank(to, world, id, rank) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclCommInitRankScalable(
-    to: *mut *mut c_void,
-    world: c_int,
-    rank: c_int,
-    _count: c_int,
-    ids: *const UniqueId,
-    _config: *const c_void,
-) -> Result_ {
-    // SAFETY: the caller hands over at least one id, and a place for the communicator.
-    unsafe { ncclCommInitRank(to, world, *ids, rank) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommInitAll(
     to: *mut *mut c_void,
     world: c_int,
@@ -230,37 +194,6 @@ pub extern "C" fn ncclCommDestroy(of: *mut c_void) -> Result_ {
     SUCCESS
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn ncclCommAbort(of: *mut c_void) -> Result_ {
-    ncclCommDestroy(of)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclCommCount(of: *mut c_void, to: *mut c_int) -> Result_ {
-    let count = with(of, |it| it.world).unwrap_or(1);
-    // SAFETY: the caller hands over a place for the number.
-    unsafe { put(to, count as c_int) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclCommUserRank(of: *mut c_void, to: *mut c_int) -> Result_ {
-    let rank = with(of, |it| it.rank).unwrap_or(0);
-    // SAFETY: the caller hands over a place for the number.
-    unsafe { put(to, rank as c_int) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclCommGetAsyncError(_of: *mut c_void, to: *mut c_int) -> Result_ {
-    // SAFETY: the caller hands over a place for the code.
-    unsafe { put(to, SUCCESS) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclGetVersion(to: *mut c_int) -> Result_ {
-    // SAFETY: the caller hands over a place for the number.
-    unsafe { put(to, 22_809) }
-}
-
 static MESSAGE: Mutex<Option<std::ffi::CString>> = Mutex::new(None);
 
 /// Remembers and says why a collective failed.
@@ -286,18 +219,6 @@ pub extern "C" fn ncclGetErrorString(code: Result_) -> *const c_char {
 pub extern "C" fn ncclGetLastError(_of: *mut c_void) -> *const c_char {
     let last = MESSAGE.lock().unwrap_or_else(PoisonError::into_inner);
     last.as_ref().map_or(c"".as_ptr(), |text| text.as_ptr())
-}
-
-/// `ncclMemAlloc` takes memory of the device, as `cudaMalloc` does.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclMemAlloc(to: *mut *mut c_void, bytes: usize) -> Result_ {
-    // SAFETY: the same promise.
-    unsafe { crate::exports::runtime::cudaMalloc(to, bytes) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn ncclMemFree(at: *mut c_void) -> Result_ {
-    crate::exports::runtime::cudaFree(at)
 }
 
 /// Counts the memory with which the first collective connects the ranks of a communicator.
@@ -331,4 +252,27 @@ pub fn exchange(on: *mut c_void, mine: &Parcel) -> Option<(String, usize, Vec<Pa
             None
         }
     }
+}
+
+skins! {
+    ncclCommInitRank(to: *mut *mut c_void, world: c_int, id: UniqueId, rank: c_int) =
+        add(to, hexadecimal(&id), rank as usize, world as usize, true);
+    ncclCommInitRankConfig(
+        to: *mut *mut c_void, world: c_int, id: UniqueId, rank: c_int, _config: *const c_void
+    ) = ncclCommInitRank(to, world, id, rank);
+    ncclCommInitRankScalable(
+        to: *mut *mut c_void, world: c_int, rank: c_int, _count: c_int, ids: *const UniqueId,
+        _config: *const c_void
+    ) = ncclCommInitRank(to, world, *ids, rank);
+    ncclCommAbort(of: *mut c_void) = ncclCommDestroy(of);
+    ncclCommCount(of: *mut c_void, to: *mut c_int) =
+        put(to, with(of, |it| it.world).unwrap_or(1) as c_int);
+    ncclCommUserRank(of: *mut c_void, to: *mut c_int) =
+        put(to, with(of, |it| it.rank).unwrap_or(0) as c_int);
+    ncclCommGetAsyncError(_of: *mut c_void, to: *mut c_int) = put(to, SUCCESS);
+    ncclGetVersion(to: *mut c_int) = put(to, 22_809);
+    /// `ncclMemAlloc` takes memory of the device, as `cudaMalloc` does.
+    ncclMemAlloc(to: *mut *mut c_void, bytes: usize) =
+        crate::exports::runtime::cudaMalloc(to, bytes);
+    ncclMemFree(at: *mut c_void) = crate::exports::runtime::cudaFree(at);
 }

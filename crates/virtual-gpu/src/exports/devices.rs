@@ -7,24 +7,6 @@ use crate::Properties;
 use crate::exports::state::{self, Code, INVALID_DEVICE, INVALID_VALUE, SUCCESS, failed, gpu, put};
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDeviceCount(to: *mut c_int) -> Code {
-    let count = gpu().memories.len() as c_int;
-    // SAFETY: the caller hands over a place for the number.
-    unsafe { put(to, count) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDevice(to: *mut c_int) -> Code {
-    // SAFETY: the caller hands over a place for the number.
-    unsafe { put(to, state::device()) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaSetDevice(device: c_int) -> Code {
-    state::remembered(state::set_device(device))
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudaDeviceGetAttribute(
     to: *mut c_int,
     attribute: c_int,
@@ -66,16 +48,6 @@ pub unsafe extern "C" fn cudaDeviceGetPCIBusId(
     // SAFETY: the caller hands over `room` bytes.
     unsafe { std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, text.len()) };
     SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaDeviceCanAccessPeer(
-    to: *mut c_int,
-    device: c_int,
-    peer: c_int,
-) -> Code {
-    // SAFETY: the caller hands over a place for the answer.
-    unsafe { put(to, c_int::from(device != peer)) }
 }
 
 /// `CUDA 12` and `CUDA 13` lay `cudaDeviceProp` out differently. Offsets of a field in both, and what it holds.
@@ -172,15 +144,12 @@ pub fn device_index(device: c_int) -> Option<usize> {
     usize::try_from(device).ok().filter(|&index| index < gpu().memories.len())
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaDriverGetVersion(to: *mut c_int) -> Code {
-    let version = gpu().conf.cuda;
-    // SAFETY: the caller hands over a place for the number.
-    unsafe { put(to, version) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaRuntimeGetVersion(to: *mut c_int) -> Code {
-    // SAFETY: the same promise.
-    unsafe { cudaDriverGetVersion(to) }
+skins! {
+    cudaGetDeviceCount(to: *mut c_int) = put(to, gpu().memories.len() as c_int);
+    cudaGetDevice(to: *mut c_int) = put(to, state::device());
+    cudaSetDevice(device: c_int) = state::remembered(state::set_device(device));
+    cudaDeviceCanAccessPeer(to: *mut c_int, device: c_int, peer: c_int) =
+        put(to, c_int::from(device != peer));
+    cudaDriverGetVersion(to: *mut c_int) = put(to, gpu().conf.cuda);
+    cudaRuntimeGetVersion(to: *mut c_int) = cudaDriverGetVersion(to);
 }

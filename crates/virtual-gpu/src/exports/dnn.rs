@@ -59,18 +59,6 @@ pub fn stream_of(handle: *mut c_void) -> Stream {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cudnnSetStream(handle: *mut c_void, stream: Stream) -> Status {
-    streams(|all| all.insert(number(handle), number(stream)));
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudnnGetStream(handle: *mut c_void, to: *mut Stream) -> Status {
-    // SAFETY: the caller hands over a place for the stream.
-    unsafe { put(to, stream_of(handle)) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnBackendCreateDescriptor(kind: c_int, to: *mut *mut c_void) -> Status {
     let handle = gpu().object();
     all(|all| all.insert(handle, Descriptor { kind, ..Descriptor::default() }));
@@ -91,12 +79,6 @@ pub extern "C" fn cudnnBackendFinalize(of: *mut c_void) -> Status {
 
 fn computes(plan: u64) -> Plan {
     all(|all| all.get(&plan).and_then(|found| found.computes.clone())).unwrap_or(Plan::Other)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnBackendDestroyDescriptor(of: *mut c_void) -> Status {
-    all(|all| all.remove(&number(of)));
-    SUCCESS
 }
 
 #[unsafe(no_mangle)]
@@ -263,4 +245,12 @@ pub unsafe extern "C" fn cudnnGetLastErrorString(to: *mut c_char, room: usize) {
         // SAFETY: the caller hands over `room` characters.
         unsafe { to.write(0) };
     }
+}
+
+skins! {
+    cudnnSetStream(handle: *mut c_void, stream: Stream) =
+        { streams(|all| all.insert(number(handle), number(stream))); SUCCESS };
+    cudnnGetStream(handle: *mut c_void, to: *mut Stream) = put(to, stream_of(handle));
+    cudnnBackendDestroyDescriptor(of: *mut c_void) =
+        { all(|all| all.remove(&number(of))); SUCCESS };
 }

@@ -36,18 +36,6 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
     if found.is_some() { SUCCESS } else { NOT_FOUND }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDriverGetVersion(to: *mut c_int) -> Code {
-    // SAFETY: the same promise.
-    unsafe { devices::cudaDriverGetVersion(to) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetCount(to: *mut c_int) -> Code {
-    // SAFETY: the same promise.
-    unsafe { devices::cudaGetDeviceCount(to) }
-}
-
 /// A device's handle is its index.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGet(to: *mut c_int, index: c_int) -> Code {
@@ -97,21 +85,9 @@ pub unsafe extern "C" fn cuDeviceTotalMem_v2(to: *mut usize, device: c_int) -> C
     unsafe { put(to, total) }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceCanAccessPeer(to: *mut c_int, device: c_int, peer: c_int) -> Code {
-    // SAFETY: the same promise.
-    unsafe { devices::cudaDeviceCanAccessPeer(to, device, peer) }
-}
-
 /// The handle of a device's primary context.
 fn context(device: c_int) -> *mut c_void {
     pointer(0x100 + device as u64)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(to: *mut *mut c_void, device: c_int) -> Code {
-    // SAFETY: the caller hands over a place for the context.
-    unsafe { put(to, context(device)) }
 }
 
 #[unsafe(no_mangle)]
@@ -128,44 +104,9 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxGetState(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuCtxGetCurrent(to: *mut *mut c_void) -> Code {
-    // SAFETY: the caller hands over a place for the context.
-    unsafe { put(to, context(state::device())) }
-}
-
-#[unsafe(no_mangle)]
 pub extern "C" fn cuCtxSetCurrent(to: *mut c_void) -> Code {
     let device = number(to).wrapping_sub(0x100) as c_int;
     if to.is_null() { SUCCESS } else { state::set_device(device) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuCtxGetDevice(to: *mut c_int) -> Code {
-    // SAFETY: the caller hands over a place for the handle.
-    unsafe { put(to, state::device()) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuCtxSynchronize() -> Code {
-    streams::cudaDeviceSynchronize()
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGetErrorString(of: Code, to: *mut *const c_char) -> Code {
-    // SAFETY: the caller hands over a place for the text.
-    unsafe { put(to, runtime::words(of)) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGetErrorName(of: Code, to: *mut *const c_char) -> Code {
-    // SAFETY: the caller hands over a place for the text.
-    unsafe { put(to, runtime::name(of)) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Code {
-    // SAFETY: the same promise.
-    unsafe { runtime::cudaMemGetInfo(free, total) }
 }
 
 #[unsafe(no_mangle)]
@@ -175,11 +116,6 @@ pub unsafe extern "C" fn cuMemAlloc_v2(to: *mut u64, bytes: usize) -> Code {
         Ok(at) => unsafe { put(to, at) },
         Err(code) => code,
     }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuMemFree_v2(at: u64) -> Code {
-    runtime::free(at)
 }
 
 #[unsafe(no_mangle)]
@@ -292,28 +228,6 @@ pub extern "C" fn cuMemUnmap(at: u64, bytes: usize) -> Code {
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemGetAllocationGranularity(
-    to: *mut usize,
-    _wanted: *const c_void,
-    _which: c_int,
-) -> Code {
-    // SAFETY: the caller hands over a place for the number.
-    unsafe { put(to, 2 << 20) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) -> Code {
-    // SAFETY: the same promise.
-    unsafe { runtime::cudaMemcpy(to, pointer(from), bytes, 0) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) -> Code {
-    // SAFETY: the same promise.
-    unsafe { runtime::cudaMemcpy(pointer(to), from, bytes, 0) }
-}
-
 /// Memsets by numbers of one or four bytes; one byte is enough where all four are the same.
 macro_rules! memsets {
     ($($name:ident($value:ty, $width:literal $(, $on:ident: Stream)?);)*) => {$(
@@ -404,63 +318,6 @@ pub unsafe extern "C" fn cuPointerGetAttributes(
     all.max().unwrap_or(SUCCESS)
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cuEventRecord(event: *mut c_void, on: Stream) -> Code {
-    streams::cudaEventRecord(event, on)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuEventQuery(event: *mut c_void) -> Code {
-    streams::event_state(event)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuEventSynchronize(event: *mut c_void) -> Code {
-    streams::cudaEventSynchronize(event)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuEventDestroy_v2(event: *mut c_void) -> Code {
-    streams::cudaEventDestroy(event)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuStreamWaitEvent(on: Stream, event: *mut c_void, flags: c_uint) -> Code {
-    streams::cudaStreamWaitEvent(on, event, flags)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuStreamQuery(of: Stream) -> Code {
-    streams::stream_state(of)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuStreamSynchronize(of: Stream) -> Code {
-    streams::cudaStreamSynchronize(of)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamIsCapturing(of: Stream, to: *mut c_int) -> Code {
-    // SAFETY: the same promise.
-    unsafe { streams::cudaStreamIsCapturing(of, to) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int) -> Code {
-    // SAFETY: the same promise.
-    unsafe { streams::cudaThreadExchangeStreamCaptureMode(mode) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuModuleGetFunction(
-    to: *mut *mut c_void,
-    module: *mut c_void,
-    _name: *const c_char,
-) -> Code {
-    // SAFETY: the caller hands over a place for the function.
-    unsafe { put(to, module) }
-}
-
 /// `CU_FUNC_ATTRIBUTE_*`: threads per block, registers, and no shared or local memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncGetAttribute(
@@ -480,13 +337,38 @@ pub unsafe extern "C" fn cuFuncGetAttribute(
     unsafe { put(to, value) }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuOccupancyMaxActiveClusters(
-    to: *mut c_int,
-    _function: *mut c_void,
-    _config: *const c_void,
-) -> Code {
-    let clusters = gpu().conf.card.chip.multiprocessors;
-    // SAFETY: the caller hands over a place for the number.
-    unsafe { put(to, clusters) }
+skins! {
+    cuDriverGetVersion(to: *mut c_int) = devices::cudaDriverGetVersion(to);
+    cuDeviceGetCount(to: *mut c_int) = devices::cudaGetDeviceCount(to);
+    cuDeviceCanAccessPeer(to: *mut c_int, device: c_int, peer: c_int) =
+        devices::cudaDeviceCanAccessPeer(to, device, peer);
+    cuDevicePrimaryCtxRetain(to: *mut *mut c_void, device: c_int) = put(to, context(device));
+    cuCtxGetCurrent(to: *mut *mut c_void) = put(to, context(state::device()));
+    cuCtxGetDevice(to: *mut c_int) = put(to, state::device());
+    cuCtxSynchronize() = streams::cudaDeviceSynchronize();
+    cuGetErrorString(of: Code, to: *mut *const c_char) = put(to, runtime::words(of));
+    cuGetErrorName(of: Code, to: *mut *const c_char) = put(to, runtime::name(of));
+    cuMemGetInfo_v2(free: *mut usize, total: *mut usize) = runtime::cudaMemGetInfo(free, total);
+    cuMemFree_v2(at: u64) = runtime::free(at);
+    cuMemGetAllocationGranularity(to: *mut usize, _wanted: *const c_void, _which: c_int) =
+        put(to, 2 << 20);
+    cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) =
+        runtime::cudaMemcpy(to, pointer(from), bytes, 0);
+    cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) =
+        runtime::cudaMemcpy(pointer(to), from, bytes, 0);
+    cuEventRecord(event: *mut c_void, on: Stream) = streams::cudaEventRecord(event, on);
+    cuEventQuery(event: *mut c_void) = streams::event_state(event);
+    cuEventSynchronize(event: *mut c_void) = streams::cudaEventSynchronize(event);
+    cuEventDestroy_v2(event: *mut c_void) = streams::cudaEventDestroy(event);
+    cuStreamWaitEvent(on: Stream, event: *mut c_void, flags: c_uint) =
+        streams::cudaStreamWaitEvent(on, event, flags);
+    cuStreamQuery(of: Stream) = streams::stream_state(of);
+    cuStreamSynchronize(of: Stream) = streams::cudaStreamSynchronize(of);
+    cuStreamIsCapturing(of: Stream, to: *mut c_int) = streams::cudaStreamIsCapturing(of, to);
+    cuThreadExchangeStreamCaptureMode(mode: *mut c_int) =
+        streams::cudaThreadExchangeStreamCaptureMode(mode);
+    cuModuleGetFunction(to: *mut *mut c_void, module: *mut c_void, _name: *const c_char) =
+        put(to, module);
+    cuOccupancyMaxActiveClusters(to: *mut c_int, _function: *mut c_void, _config: *const c_void) =
+        put(to, gpu().conf.card.chip.multiprocessors);
 }

@@ -81,59 +81,12 @@ allocations! {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuMemFreeHost(at: *mut c_void) -> Code {
-    if at.is_null() || free(number(at), HostKind::Pinned) { SUCCESS } else { INVALID_VALUE }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaFreeHost(at: *mut c_void) -> Code {
-    remembered(cuMemFreeHost(at))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaHostRegister(at: *mut c_void, bytes: usize, _flags: c_uint) -> Code {
-    gpu().host.add(number(at), bytes as u64, HostKind::Registered);
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuMemHostRegister_v2(at: *mut c_void, bytes: usize, flags: c_uint) -> Code {
-    cudaHostRegister(at, bytes, flags)
-}
-
-#[unsafe(no_mangle)]
 pub extern "C" fn cudaHostUnregister(at: *mut c_void) -> Code {
     let mut gpu = gpu();
     if gpu.host.find(number(at)).is_some_and(|found| found.kind == HostKind::Registered) {
         gpu.host.remove(number(at));
     }
     SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuMemHostUnregister(at: *mut c_void) -> Code {
-    cudaHostUnregister(at)
-}
-
-/// Pinned memory has the same address on the device.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaHostGetDevicePointer(
-    to: *mut *mut c_void,
-    at: *mut c_void,
-    _flags: c_uint,
-) -> Code {
-    // SAFETY: the caller hands over a place for the address.
-    unsafe { put(to, at) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
-    to: *mut *mut c_void,
-    at: *mut c_void,
-    flags: c_uint,
-) -> Code {
-    // SAFETY: the same promise.
-    unsafe { cudaHostGetDevicePointer(to, at, flags) }
 }
 
 /// `cudaMemLocation` as it is passed: its type, and the number of a device.
@@ -157,34 +110,31 @@ fn prefetch(at: *const c_void, to_device: bool) -> Code {
     if gpu().host.send(number(at), to_device) { SUCCESS } else { INVALID_VALUE }
 }
 
-/// CUDA 13 has a location and flags, CUDA 12 the number of a device.
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaMemPrefetchAsync(at: *const c_void, _bytes: usize, to: Location) -> Code {
-    remembered(prefetch(at, to.is_device()))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaMemPrefetchAsync_v2(
-    at: *const c_void,
-    _bytes: usize,
-    to: Location,
-    _flags: c_uint,
-    _on: Stream,
-) -> Code {
-    remembered(prefetch(at, to.kind == 1))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuMemPrefetchAsync(at: *const c_void, _bytes: usize, device: c_int) -> Code {
-    prefetch(at, device >= 0)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuMemPrefetchAsync_v2(at: *const c_void, _bytes: usize, to: Location) -> Code {
-    prefetch(at, to.kind == 1)
-}
-
 /// The kind of host memory that an address lies in, if the GPU can reach it.
 pub fn kind_of(at: u64) -> Option<HostKind> {
     gpu().host.find(at).map(|range| range.kind)
+}
+
+skins! {
+    cuMemFreeHost(at: *mut c_void) =
+        if at.is_null() || free(number(at), HostKind::Pinned) { SUCCESS } else { INVALID_VALUE };
+    cudaFreeHost(at: *mut c_void) = remembered(cuMemFreeHost(at));
+    cudaHostRegister(at: *mut c_void, bytes: usize, _flags: c_uint) =
+        { gpu().host.add(number(at), bytes as u64, HostKind::Registered); SUCCESS };
+    cuMemHostRegister_v2(at: *mut c_void, bytes: usize, flags: c_uint) =
+        cudaHostRegister(at, bytes, flags);
+    cuMemHostUnregister(at: *mut c_void) = cudaHostUnregister(at);
+    /// Pinned memory has the same address on the device.
+    cudaHostGetDevicePointer(to: *mut *mut c_void, at: *mut c_void, _flags: c_uint) = put(to, at);
+    cuMemHostGetDevicePointer_v2(to: *mut *mut c_void, at: *mut c_void, flags: c_uint) =
+        cudaHostGetDevicePointer(to, at, flags);
+    /// CUDA 13 has a location and flags, CUDA 12 the number of a device.
+    cudaMemPrefetchAsync(at: *const c_void, _bytes: usize, to: Location) =
+        remembered(prefetch(at, to.is_device()));
+    cudaMemPrefetchAsync_v2(
+        at: *const c_void, _bytes: usize, to: Location, _flags: c_uint, _on: Stream
+    ) = remembered(prefetch(at, to.kind == 1));
+    cuMemPrefetchAsync(at: *const c_void, _bytes: usize, device: c_int) = prefetch(at, device >= 0);
+    cuMemPrefetchAsync_v2(at: *const c_void, _bytes: usize, to: Location) =
+        prefetch(at, to.kind == 1);
 }

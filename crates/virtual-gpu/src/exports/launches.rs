@@ -145,13 +145,6 @@ macro_rules! driver_launches {
 
 driver_launches! { cuLaunchKernel cuLaunchCooperativeKernel }
 
-/// A kernel's name for `__cudaLaunchKernel`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __cudaGetKernel(to: *mut *const c_void, function: *const c_void) -> Code {
-    // SAFETY: the caller hands over a place for it.
-    unsafe { put(to, function) }
-}
-
 /// The first fields of `cudaFuncAttributes`, which CUDA 12 and 13 share.
 #[repr(C)]
 pub struct FunctionAttributes {
@@ -216,4 +209,9 @@ occupancies! {
     cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(_flags: c_uint);
     cuOccupancyMaxActiveBlocksPerMultiprocessor();
     cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(_flags: c_uint);
+}
+
+skins! {
+    /// A kernel's name for `__cudaLaunchKernel`.
+    __cudaGetKernel(to: *mut *const c_void, function: *const c_void) = put(to, function);
 }

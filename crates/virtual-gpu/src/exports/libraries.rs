@@ -102,25 +102,8 @@ empty_texts! {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvrtcGetLoweredName(
-    _program: *mut c_void,
-    _name: *const c_char,
-    to: *mut *const c_char,
-) -> c_int {
-    // SAFETY: the caller hands over a place for the name.
-    unsafe { put(to, c"kernel".as_ptr()) }
-}
-
-#[unsafe(no_mangle)]
 pub extern "C" fn nvrtcGetErrorString(code: c_int) -> *const c_char {
     state::numbered("NVRTC", code)
-}
-
-/// The profiler's library has a version and records nothing.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuptiGetVersion(to: *mut c_uint) -> c_int {
-    // SAFETY: the caller hands over a place for the number.
-    unsafe { put(to, 130_000) }
 }
 
 #[unsafe(no_mangle)]
@@ -128,4 +111,11 @@ pub unsafe extern "C" fn cuptiGetResultString(code: c_int, to: *mut *const c_cha
     // SAFETY: the caller hands over a place for the text.
     unsafe { put(to, state::numbered("CUPTI", code)) };
     SUCCESS
+}
+
+skins! {
+    nvrtcGetLoweredName(_program: *mut c_void, _name: *const c_char, to: *mut *const c_char) =
+        put(to, c"kernel".as_ptr());
+    /// The profiler's library has a version and records nothing.
+    cuptiGetVersion(to: *mut c_uint) = put(to, 130_000);
 }

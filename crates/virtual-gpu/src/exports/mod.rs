@@ -8,6 +8,24 @@
 // CUDA's documentation says what each function may be handed, and how many arguments it has.
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments, missing_docs)]
 
+/// Functions that answer with one expression, which may be a function of the same meaning in another library.
+macro_rules! skins {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) = $answer:expr;)*) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> ::std::ffi::c_int {
+            // SAFETY: the caller hands over what CUDA's documentation says: places that can be written to, ranges of
+            // the size given, texts that end with a zero.
+            #[allow(unused_unsafe)]
+            unsafe { $answer }
+        })*
+
+        /// All of these.
+        pub static SKINS: &[$crate::exports::table::Entry] =
+            &[$((stringify!($name), || $name as *const ::std::ffi::c_void as usize)),*];
+    };
+}
+
 mod blas;
 mod collectives;
 mod communicators;

@@ -66,27 +66,6 @@ unsafe fn put_text(text: &str, to: *mut c_char, room: c_uint) -> c_int {
     SUCCESS
 }
 
-/// The first version: PyTorch counts devices by it, so that a process that only counts may fork.
-#[unsafe(no_mangle)]
-pub extern "C" fn nvmlInit() -> c_int {
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn nvmlInit_v2() -> c_int {
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> c_int {
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn nvmlShutdown() -> c_int {
-    SUCCESS
-}
-
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlErrorString(code: c_int) -> *const c_char {
     let text: &CStr = match code {
@@ -97,12 +76,6 @@ pub extern "C" fn nvmlErrorString(code: c_int) -> *const c_char {
         _ => c"Unknown Error",
     };
     text.as_ptr()
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetCount_v2(to: *mut c_uint) -> c_int {
-    // SAFETY: the caller hands over a place for the number.
-    unsafe { put(to, gpu().memories.len() as c_uint) }
 }
 
 #[unsafe(no_mangle)]
@@ -206,17 +179,6 @@ pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     }
 }
 
-/// An old form, which PyTorch asks when memory ran out: there are no others.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses(
-    _device: Device,
-    count: *mut c_uint,
-    _processes: *mut c_void,
-) -> c_int {
-    // SAFETY: the caller hands over a place for the number.
-    unsafe { put(count, 0) }
-}
-
 /// `NVML_P2P_CAPS_INDEX_NVLINK`, `NVML_P2P_STATUS_OK` and `NVML_P2P_STATUS_NOT_SUPPORTED`
 const NVLINK: c_int = 2;
 const LINKED: c_int = 0;
@@ -241,19 +203,6 @@ pub unsafe extern "C" fn nvmlDeviceGetP2PStatus(
     unsafe { put(to, if is_linked { LINKED } else { NOT_LINKED }) }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlSystemGetCudaDriverVersion_v2(to: *mut c_int) -> c_int {
-    // SAFETY: the caller hands over a place for the version.
-    unsafe { put(to, gpu().conf.cuda) }
-}
-
-/// The driver under which the memory of cards and of contexts was measured (`cards.csv`, `beside.csv`).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlSystemGetDriverVersion(to: *mut c_char, room: c_uint) -> c_int {
-    // SAFETY: the caller hands over a place for the text.
-    unsafe { put_text("580.159.04", to, room) }
-}
-
 macro_rules! not_supported {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
@@ -266,4 +215,20 @@ macro_rules! not_supported {
 not_supported! {
     nvmlDeviceGetGpuFabricInfoV nvmlDeviceGetMigMode nvmlDeviceGetNumaNodeId
     nvmlDeviceGetNvLinkRemoteDeviceType nvmlDeviceGetNvLinkRemotePciInfo_v2
+}
+
+skins! {
+    /// The first version: PyTorch counts devices by it, so that a process that only counts may fork.
+    nvmlInit() = SUCCESS;
+    nvmlInit_v2() = SUCCESS;
+    nvmlInitWithFlags(_flags: c_uint) = SUCCESS;
+    nvmlShutdown() = SUCCESS;
+    nvmlDeviceGetCount_v2(to: *mut c_uint) = put(to, gpu().memories.len() as c_uint);
+    /// An old form, which PyTorch asks when memory ran out: there are no others.
+    nvmlDeviceGetComputeRunningProcesses(
+        _device: Device, count: *mut c_uint, _processes: *mut c_void
+    ) = put(count, 0);
+    nvmlSystemGetCudaDriverVersion_v2(to: *mut c_int) = put(to, gpu().conf.cuda);
+    /// The driver under which the memory of cards and of contexts was measured (`cards.csv`, `beside.csv`).
+    nvmlSystemGetDriverVersion(to: *mut c_char, room: c_uint) = put_text("580.159.04", to, room);
 }

@@ -52,43 +52,6 @@ fn size(number: c_int) -> u64 {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cudnnSetDropoutDescriptor(
-    of: *mut c_void,
-    _handle: *mut c_void,
-    share: c_float,
-    _states: *mut c_void,
-    _bytes: usize,
-    _seed: u64,
-) -> Status {
-    DROPOUTS.set(of, share);
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnRestoreDropoutDescriptor(
-    of: *mut c_void,
-    handle: *mut c_void,
-    share: c_float,
-    states: *mut c_void,
-    bytes: usize,
-    seed: u64,
-) -> Status {
-    cudnnSetDropoutDescriptor(of, handle, share, states, bytes, seed)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnDestroyDropoutDescriptor(of: *mut c_void) -> Status {
-    DROPOUTS.forget(of);
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudnnDropoutGetStatesSize(_handle: *mut c_void, to: *mut usize) -> Status {
-    // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, DROPOUT_STATES as usize) }
-}
-
-#[unsafe(no_mangle)]
 pub extern "C" fn cudnnSetRNNDescriptor_v8(
     of: *mut c_void,
     algorithm: c_int,
@@ -147,12 +110,6 @@ pub extern "C" fn cudnnSetRNNDescriptor_v8(
     SUCCESS
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnDestroyRNNDescriptor(of: *mut c_void) -> Status {
-    NETWORKS.forget(of);
-    SUCCESS
-}
-
 /// Sequences may be shorter than the longest: what they have together counts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnSetRNNDataDescriptor(
@@ -173,12 +130,6 @@ pub unsafe extern "C" fn cudnnSetRNNDataDescriptor(
     }
     let (count, longest, is_packed) = (size(batch), size(steps), layout == PACKED);
     DATA.set(of, Sequences { count, longest, tokens, is_packed });
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnDestroyRNNDataDescriptor(of: *mut c_void) -> Status {
-    DATA.forget(of);
     SUCCESS
 }
 
@@ -297,34 +248,29 @@ fn run(handle: *mut c_void, of: *mut c_void, data: *mut c_void) -> Status {
     SUCCESS
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnRNNForward(
-    handle: *mut c_void,
-    network: *mut c_void,
-    _mode: c_int,
-    _lengths: *const c_int,
-    x: *mut c_void,
-) -> Status {
-    run(handle, network, x)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnRNNBackwardData_v8(
-    handle: *mut c_void,
-    network: *mut c_void,
-    _lengths: *const c_int,
-    y: *mut c_void,
-) -> Status {
-    run(handle, network, y)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnRNNBackwardWeights_v8(
-    handle: *mut c_void,
-    network: *mut c_void,
-    _add: c_int,
-    _lengths: *const c_int,
-    x: *mut c_void,
-) -> Status {
-    run(handle, network, x)
+skins! {
+    cudnnSetDropoutDescriptor(
+        of: *mut c_void, _handle: *mut c_void, share: c_float, _states: *mut c_void,
+        _bytes: usize, _seed: u64
+    ) = { DROPOUTS.set(of, share); SUCCESS };
+    cudnnRestoreDropoutDescriptor(
+        of: *mut c_void, handle: *mut c_void, share: c_float, states: *mut c_void, bytes: usize,
+        seed: u64
+    ) = cudnnSetDropoutDescriptor(of, handle, share, states, bytes, seed);
+    cudnnDestroyDropoutDescriptor(of: *mut c_void) = { DROPOUTS.forget(of); SUCCESS };
+    cudnnDropoutGetStatesSize(_handle: *mut c_void, to: *mut usize) =
+        put(to, DROPOUT_STATES as usize);
+    cudnnDestroyRNNDescriptor(of: *mut c_void) = { NETWORKS.forget(of); SUCCESS };
+    cudnnDestroyRNNDataDescriptor(of: *mut c_void) = { DATA.forget(of); SUCCESS };
+    cudnnRNNForward(
+        handle: *mut c_void, network: *mut c_void, _mode: c_int, _lengths: *const c_int,
+        x: *mut c_void
+    ) = run(handle, network, x);
+    cudnnRNNBackwardData_v8(
+        handle: *mut c_void, network: *mut c_void, _lengths: *const c_int, y: *mut c_void
+    ) = run(handle, network, y);
+    cudnnRNNBackwardWeights_v8(
+        handle: *mut c_void, network: *mut c_void, _add: c_int, _lengths: *const c_int,
+        x: *mut c_void
+    ) = run(handle, network, x);
 }

@@ -58,22 +58,6 @@ pub unsafe extern "C" fn cudaMalloc(to: *mut *mut c_void, bytes: usize) -> Code 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMallocAsync(to: *mut *mut c_void, bytes: usize, _on: Stream) -> Code {
-    // SAFETY: the same promise.
-    unsafe { cudaMalloc(to, bytes) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaFree(at: *mut c_void) -> Code {
-    if at.is_null() { SUCCESS } else { remembered(free(number(at))) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaFreeAsync(at: *mut c_void, _on: Stream) -> Code {
-    cudaFree(at)
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> Code {
     let info = gpu().memories[state::device() as usize].info();
     // SAFETY: the caller hands over places for both.
@@ -135,31 +119,6 @@ pub unsafe extern "C" fn cudaMemcpy(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMemcpyAsync(
-    to: *mut c_void,
-    from: *const c_void,
-    bytes: usize,
-    _kind: c_int,
-    on: Stream,
-) -> Code {
-    // SAFETY: the caller hands over ranges of this size.
-    unsafe { copies::copy(to, from, bytes, on) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMemcpyPeerAsync(
-    to: *mut c_void,
-    _to_device: c_int,
-    from: *const c_void,
-    _from_device: c_int,
-    bytes: usize,
-    on: Stream,
-) -> Code {
-    // SAFETY: the caller hands over ranges of this size.
-    unsafe { copies::copy(to, from, bytes, on) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudaMemcpy2DAsync(
     to: *mut c_void,
     to_pitch: usize,
@@ -181,32 +140,10 @@ pub unsafe extern "C" fn cudaMemcpy2DAsync(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMemset(to: *mut c_void, value: c_int, bytes: usize) -> Code {
-    // SAFETY: the caller hands over a range of this size.
-    unsafe { copies::set(to, value, bytes, std::ptr::null_mut()) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMemsetAsync(
-    to: *mut c_void,
-    value: c_int,
-    bytes: usize,
-    on: Stream,
-) -> Code {
-    // SAFETY: the caller hands over a range of this size.
-    unsafe { copies::set(to, value, bytes, on) }
-}
-
-#[unsafe(no_mangle)]
 pub extern "C" fn cudaGetLastError() -> Code {
     let last = state::last_error();
     failed(SUCCESS);
     last
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaPeekAtLastError() -> Code {
-    state::last_error()
 }
 
 /// An error in words.
@@ -282,47 +219,6 @@ unsafe fn entry_point(symbol: *const c_char, to: *mut *const c_void, status: *mu
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDriverEntryPointByVersion(
-    symbol: *const c_char,
-    to: *mut *const c_void,
-    _version: c_uint,
-    _flags: u64,
-    status: *mut c_int,
-) -> Code {
-    // SAFETY: the same promise.
-    unsafe { entry_point(symbol, to, status) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDriverEntryPoint(
-    symbol: *const c_char,
-    to: *mut *const c_void,
-    _flags: u64,
-    status: *mut c_int,
-) -> Code {
-    // SAFETY: the same promise.
-    unsafe { entry_point(symbol, to, status) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaDeviceGetDefaultMemPool(to: *mut *mut c_void, _device: c_int) -> Code {
-    let pool = pointer(gpu().object());
-    // SAFETY: the caller hands over a place for the pool.
-    unsafe { put(to, pool) }
-}
-
-/// All attributes of a memory pool that PyTorch asks for are numbers of 64 bits.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMemPoolGetAttribute(
-    _pool: *mut c_void,
-    _attribute: c_int,
-    to: *mut u64,
-) -> Code {
-    // SAFETY: the caller hands over a place for the number.
-    unsafe { put(to, 0) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudaGetSymbolAddress(
     to: *mut *mut c_void,
     _symbol: *const c_void,
@@ -333,4 +229,32 @@ pub unsafe extern "C" fn cudaGetSymbolAddress(
     let at = VARIABLE.get_or_init(|| vec![0; ROOM].into_boxed_slice()).as_ptr();
     // SAFETY: the caller hands over a place for the address.
     unsafe { put(to, at.cast_mut().cast()) }
+}
+
+skins! {
+    cudaMallocAsync(to: *mut *mut c_void, bytes: usize, _on: Stream) = cudaMalloc(to, bytes);
+    cudaFree(at: *mut c_void) = if at.is_null() { SUCCESS } else { remembered(free(number(at))) };
+    cudaFreeAsync(at: *mut c_void, _on: Stream) = cudaFree(at);
+    cudaMemcpyAsync(to: *mut c_void, from: *const c_void, bytes: usize, _kind: c_int, on: Stream) =
+        copies::copy(to, from, bytes, on);
+    cudaMemcpyPeerAsync(
+        to: *mut c_void, _to_device: c_int, from: *const c_void, _from_device: c_int,
+        bytes: usize, on: Stream
+    ) = copies::copy(to, from, bytes, on);
+    cudaMemset(to: *mut c_void, value: c_int, bytes: usize) =
+        copies::set(to, value, bytes, std::ptr::null_mut());
+    cudaMemsetAsync(to: *mut c_void, value: c_int, bytes: usize, on: Stream) =
+        copies::set(to, value, bytes, on);
+    cudaPeekAtLastError() = state::last_error();
+    cudaGetDriverEntryPointByVersion(
+        symbol: *const c_char, to: *mut *const c_void, _version: c_uint, _flags: u64,
+        status: *mut c_int
+    ) = entry_point(symbol, to, status);
+    cudaGetDriverEntryPoint(
+        symbol: *const c_char, to: *mut *const c_void, _flags: u64, status: *mut c_int
+    ) = entry_point(symbol, to, status);
+    cudaDeviceGetDefaultMemPool(to: *mut *mut c_void, _device: c_int) =
+        put(to, pointer(gpu().object()));
+    /// All attributes of a memory pool that PyTorch asks for are numbers of 64 bits.
+    cudaMemPoolGetAttribute(_pool: *mut c_void, _attribute: c_int, to: *mut u64) = put(to, 0);
 }

@@ -46,33 +46,6 @@ fn close(at: u64) -> bool {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuIpcGetMemHandle(to: *mut MemHandle, at: u64) -> Code {
-    // SAFETY: the caller hands over a place for the handle.
-    handle_of(at).map_or(state::INVALID_VALUE, |handle| unsafe { put(to, handle) })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuIpcOpenMemHandle_v2(
-    to: *mut u64,
-    handle: MemHandle,
-    _flags: c_uint,
-) -> Code {
-    // SAFETY: the caller hands over a place for the address.
-    open(handle).map_or(state::INVALID_VALUE, |at| unsafe { put(to, at) })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuIpcCloseMemHandle(at: u64) -> Code {
-    if close(at) { SUCCESS } else { state::INVALID_VALUE }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaIpcGetMemHandle(to: *mut MemHandle, at: *mut c_void) -> c_int {
-    // SAFETY: the same promise.
-    state::remembered(unsafe { cuIpcGetMemHandle(to, number(at)) })
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudaIpcOpenMemHandle(
     to: *mut *mut c_void,
     handle: MemHandle,
@@ -83,7 +56,13 @@ pub unsafe extern "C" fn cudaIpcOpenMemHandle(
     unsafe { put(to, pointer(at)) }
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaIpcCloseMemHandle(at: *mut c_void) -> c_int {
-    state::remembered(cuIpcCloseMemHandle(number(at)))
+skins! {
+    cuIpcGetMemHandle(to: *mut MemHandle, at: u64) =
+        handle_of(at).map_or(state::INVALID_VALUE, |handle| put(to, handle));
+    cuIpcOpenMemHandle_v2(to: *mut u64, handle: MemHandle, _flags: c_uint) =
+        open(handle).map_or(state::INVALID_VALUE, |at| put(to, at));
+    cuIpcCloseMemHandle(at: u64) = if close(at) { SUCCESS } else { state::INVALID_VALUE };
+    cudaIpcGetMemHandle(to: *mut MemHandle, at: *mut c_void) =
+        state::remembered(cuIpcGetMemHandle(to, number(at)));
+    cudaIpcCloseMemHandle(at: *mut c_void) = state::remembered(cuIpcCloseMemHandle(number(at)));
 }

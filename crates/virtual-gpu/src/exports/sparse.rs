@@ -63,47 +63,6 @@ unsafe fn create(to: *mut *mut c_void, sizes: [i64; 3], format: &str, kinds: &[c
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cusparseCreateCoo(
-    to: *mut *mut c_void,
-    rows: i64,
-    columns: i64,
-    nonzero: i64,
-    _at_rows: *const c_void,
-    _at_columns: *const c_void,
-    _values: *const c_void,
-    index: c_int,
-    base: c_int,
-    kind: c_int,
-) -> Status {
-    // SAFETY: the caller hands over a place for the matrix.
-    unsafe { create(to, [rows, columns, nonzero], "coo", &[index, base, kind]) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cusparseCreateCsr(
-    to: *mut *mut c_void,
-    rows: i64,
-    columns: i64,
-    nonzero: i64,
-    _offsets: *const c_void,
-    _at_columns: *const c_void,
-    _values: *const c_void,
-    offset: c_int,
-    index: c_int,
-    base: c_int,
-    kind: c_int,
-) -> Status {
-    // SAFETY: the caller hands over a place for the matrix.
-    unsafe { create(to, [rows, columns, nonzero], "csr", &[offset, index, base, kind]) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cusparseDestroySpMat(of: *mut c_void) -> Status {
-    MATRICES.forget(of);
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseCreateDnMat(
     to: *mut *mut c_void,
     rows: i64,
@@ -116,29 +75,6 @@ pub unsafe extern "C" fn cusparseCreateDnMat(
     let word = format!("dense/{rows}/{columns}/{leading}/{kind}/{order}");
     // SAFETY: the caller hands over a place for the matrix.
     unsafe { DENSE.create(to, (columns.max(0) as u64, word)) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cusparseCreateDnVec(
-    to: *mut *mut c_void,
-    size: i64,
-    _values: *const c_void,
-    kind: c_int,
-) -> Status {
-    // SAFETY: the caller hands over a place for the vector.
-    unsafe { DENSE.create(to, (1, format!("vector/{size}/{kind}"))) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cusparseDestroyDnMat(of: *mut c_void) -> Status {
-    DENSE.forget(of);
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cusparseDestroyDnVec(of: *mut c_void) -> Status {
-    DENSE.forget(of);
-    SUCCESS
 }
 
 #[unsafe(no_mangle)]
@@ -328,4 +264,22 @@ pub unsafe extern "C" fn cusparseXcsrgeam2Nnz(
     };
     // SAFETY: the caller hands over a place for the number.
     unsafe { put(to, of(a_nonzero).plus(&of(b_nonzero)) as c_int) }
+}
+
+skins! {
+    cusparseCreateCoo(
+        to: *mut *mut c_void, rows: i64, columns: i64, nonzero: i64, _at_rows: *const c_void,
+        _at_columns: *const c_void, _values: *const c_void, index: c_int, base: c_int,
+        kind: c_int
+    ) = create(to, [rows, columns, nonzero], "coo", &[index, base, kind]);
+    cusparseCreateCsr(
+        to: *mut *mut c_void, rows: i64, columns: i64, nonzero: i64, _offsets: *const c_void,
+        _at_columns: *const c_void, _values: *const c_void, offset: c_int, index: c_int,
+        base: c_int, kind: c_int
+    ) = create(to, [rows, columns, nonzero], "csr", &[offset, index, base, kind]);
+    cusparseDestroySpMat(of: *mut c_void) = { MATRICES.forget(of); SUCCESS };
+    cusparseCreateDnVec(to: *mut *mut c_void, size: i64, _values: *const c_void, kind: c_int) =
+        DENSE.create(to, (1, format!("vector/{size}/{kind}")));
+    cusparseDestroyDnMat(of: *mut c_void) = { DENSE.forget(of); SUCCESS };
+    cusparseDestroyDnVec(of: *mut c_void) = { DENSE.forget(of); SUCCESS };
 }

@@ -54,12 +54,6 @@ creates! { put_object:
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cudaEventDestroy(event: Object) -> Code {
-    gpu().timeline.forget_event(number(event));
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
 pub extern "C" fn cudaEventRecord(event: Object, on: Stream) -> Code {
     let (event, on) = (number(event), state::stream(on));
     let mut gpu = state::gpu_now();
@@ -69,33 +63,10 @@ pub extern "C" fn cudaEventRecord(event: Object, on: Stream) -> Code {
     SUCCESS
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaEventRecordWithFlags(event: Object, on: Stream, _flags: c_uint) -> Code {
-    cudaEventRecord(event, on)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaEventQuery(event: Object) -> Code {
-    remembered(event_state(event))
-}
-
 /// Whether an event was reached. The driver's own functions leave the runtime's last error alone.
 pub fn event_state(event: Object) -> Code {
     let reached = state::gpu_now().timeline.is_reached(number(event), state::asker());
     if reached { SUCCESS } else { NOT_READY }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaEventSynchronize(event: Object) -> Code {
-    gpu().timeline.wait_for_event(number(event));
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaEventElapsedTime(to: *mut c_float, from: Object, end: Object) -> Code {
-    let ms = gpu().timeline.elapsed_ms(number(from), number(end));
-    // SAFETY: the caller hands over a place for the time.
-    unsafe { put(to, ms) }
 }
 
 #[unsafe(no_mangle)]
@@ -106,11 +77,6 @@ pub extern "C" fn cudaStreamWaitEvent(on: Stream, event: Object, _flags: c_uint)
         gpu.timeline.wait(on, event);
     }
     SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaStreamQuery(of: Stream) -> Code {
-    remembered(stream_state(of))
 }
 
 /// Whether a stream has nothing left to do.
@@ -124,40 +90,6 @@ pub fn stream_state(of: Stream) -> Code {
 pub extern "C" fn cudaStreamSynchronize(of: Stream) -> Code {
     let of = state::stream(of);
     gpu().timeline.wait_for_stream(of);
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaDeviceSynchronize() -> Code {
-    gpu().timeline.wait_for_all();
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaStreamGetPriority(_of: Stream, to: *mut c_int) -> Code {
-    // SAFETY: the caller hands over a place for the number.
-    unsafe { put(to, 0) }
-}
-
-/// Functions of the host run at once: what they wait for has been done.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaLaunchHostFunc(
-    _on: Stream,
-    call: extern "C" fn(*mut c_void),
-    data: *mut c_void,
-) -> Code {
-    call(data);
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaStreamAddCallback(
-    on: Stream,
-    call: extern "C" fn(Stream, Code, *mut c_void),
-    data: *mut c_void,
-    _flags: c_uint,
-) -> Code {
-    call(on, SUCCESS, data);
     SUCCESS
 }
 
@@ -186,13 +118,6 @@ fn capture_of(of: Stream) -> Option<u64> {
     gpu().graphs.of(of).map(|capture| capture.id)
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaStreamIsCapturing(of: Stream, to: *mut c_int) -> Code {
-    let status = capture_of(of).map_or(0, |_| ACTIVE);
-    // SAFETY: the caller hands over a place for the status.
-    unsafe { put(to, status) }
-}
-
 /// # Safety
 /// Each place is null or can be written to.
 unsafe fn put_capture(of: Stream, status: *mut c_int, id: *mut u64, count: *mut usize) -> Code {
@@ -209,35 +134,6 @@ unsafe fn put_capture(of: Stream, status: *mut c_int, id: *mut u64, count: *mut 
     }
 }
 
-/// CUDA 13; of the nodes that the stream depends on, none are named.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaStreamGetCaptureInfo(
-    of: Stream,
-    status: *mut c_int,
-    id: *mut u64,
-    _graph: *mut Object,
-    _nodes: *mut *const Object,
-    _edges: *mut *const c_void,
-    count: *mut usize,
-) -> Code {
-    // SAFETY: the caller hands over places for what it wants to know.
-    unsafe { put_capture(of, status, id, count) }
-}
-
-/// CUDA 12.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaStreamGetCaptureInfo_v2(
-    of: Stream,
-    status: *mut c_int,
-    id: *mut u64,
-    _graph: *mut Object,
-    _nodes: *mut *const Object,
-    count: *mut usize,
-) -> Code {
-    // SAFETY: the caller hands over places for what it wants to know.
-    unsafe { put_capture(of, status, id, count) }
-}
-
 /// # Safety
 /// `to` can be written to.
 unsafe fn instantiate(to: *mut Object, graph: Object) -> Code {
@@ -248,22 +144,6 @@ unsafe fn instantiate(to: *mut Object, graph: Object) -> Code {
     gpu.graphs.instantiate(number(graph), executable);
     // SAFETY: as the caller promises.
     unsafe { put(to, pointer(executable)) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGraphInstantiate(to: *mut Object, graph: Object, _flags: u64) -> Code {
-    // SAFETY: the caller hands over a place for the executable graph.
-    unsafe { instantiate(to, graph) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGraphInstantiateWithFlags(
-    to: *mut Object,
-    graph: Object,
-    _flags: u64,
-) -> Code {
-    // SAFETY: the caller hands over a place for the executable graph.
-    unsafe { instantiate(to, graph) }
 }
 
 /// Does the graph's copies; kernels are none of our work.
@@ -287,29 +167,6 @@ pub unsafe extern "C" fn cudaGraphLaunch(graph: Object, on: Stream) -> Code {
     SUCCESS
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaGraphDestroy(graph: Object) -> Code {
-    gpu().graphs.destroy(number(graph));
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaGraphExecDestroy(graph: Object) -> Code {
-    cudaGraphDestroy(graph)
-}
-
-/// How many nodes there are; the nodes themselves have no names.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGraphGetNodes(
-    graph: Object,
-    _nodes: *mut Object,
-    count: *mut usize,
-) -> Code {
-    let nodes = gpu().graphs.get(number(graph)).map_or(0, |capture| capture.nodes);
-    // SAFETY: the caller hands over a place for the number.
-    unsafe { put(count, nodes as usize) }
-}
-
 /// No node depends on another. The number's place is the third argument in CUDA 12, the fourth in CUDA 13.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudaGraphNodeGetDependencies(
@@ -328,4 +185,44 @@ pub unsafe extern "C" fn cudaThreadExchangeStreamCaptureMode(mode: *mut c_int) -
     thread_local!(static MODE: std::cell::Cell<c_int> = const { std::cell::Cell::new(0) });
     // SAFETY: the caller hands over the mode it wants, in whose place comes the one that was.
     unsafe { put(mode, MODE.replace(*mode)) }
+}
+
+skins! {
+    cudaEventDestroy(event: Object) = { gpu().timeline.forget_event(number(event)); SUCCESS };
+    cudaEventRecordWithFlags(event: Object, on: Stream, _flags: c_uint) =
+        cudaEventRecord(event, on);
+    cudaEventQuery(event: Object) = remembered(event_state(event));
+    cudaEventSynchronize(event: Object) = { gpu().timeline.wait_for_event(number(event)); SUCCESS };
+    cudaEventElapsedTime(to: *mut c_float, from: Object, end: Object) =
+        put(to, gpu().timeline.elapsed_ms(number(from), number(end)));
+    cudaStreamQuery(of: Stream) = remembered(stream_state(of));
+    cudaDeviceSynchronize() = { gpu().timeline.wait_for_all(); SUCCESS };
+    cudaStreamGetPriority(_of: Stream, to: *mut c_int) = put(to, 0);
+    /// Functions of the host run at once: what they wait for has been done.
+    cudaLaunchHostFunc(_on: Stream, call: extern "C" fn(*mut c_void), data: *mut c_void) =
+        { call(data); SUCCESS };
+    cudaStreamAddCallback(
+        on: Stream, call: extern "C" fn(Stream, Code, *mut c_void), data: *mut c_void,
+        _flags: c_uint
+    ) = { call(on, SUCCESS, data); SUCCESS };
+    cudaStreamIsCapturing(of: Stream, to: *mut c_int) =
+        put(to, capture_of(of).map_or(0, |_| ACTIVE));
+    /// CUDA 13; of the nodes that the stream depends on, none are named.
+    cudaStreamGetCaptureInfo(
+        of: Stream, status: *mut c_int, id: *mut u64, _graph: *mut Object,
+        _nodes: *mut *const Object, _edges: *mut *const c_void, count: *mut usize
+    ) = put_capture(of, status, id, count);
+    /// CUDA 12.
+    cudaStreamGetCaptureInfo_v2(
+        of: Stream, status: *mut c_int, id: *mut u64, _graph: *mut Object,
+        _nodes: *mut *const Object, count: *mut usize
+    ) = put_capture(of, status, id, count);
+    cudaGraphInstantiate(to: *mut Object, graph: Object, _flags: u64) = instantiate(to, graph);
+    cudaGraphInstantiateWithFlags(to: *mut Object, graph: Object, _flags: u64) =
+        instantiate(to, graph);
+    cudaGraphDestroy(graph: Object) = { gpu().graphs.destroy(number(graph)); SUCCESS };
+    cudaGraphExecDestroy(graph: Object) = cudaGraphDestroy(graph);
+    /// How many nodes there are; the nodes themselves have no names.
+    cudaGraphGetNodes(graph: Object, _nodes: *mut Object, count: *mut usize) =
+        put(count, gpu().graphs.get(number(graph)).map_or(0, |capture| capture.nodes) as usize);
 }

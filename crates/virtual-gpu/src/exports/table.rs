@@ -1,6 +1,7 @@
 //! The table of functions: all that the virtual GPU answers, by the kind of answer.
 //!
-//! - `written`: a function in one of the modules next to this file.
+//! - `skins`: one expression, in a `skins!` list of one of the modules next to this file. Here stands only the module.
+//! - `written`: a whole function in one of them.
 //! - `nothing`: what has no meaning here. It succeeds.
 //! - `object`: makes something that has no contents. Its first argument is the place for the handle.
 //! - `no_workspace`: asks how large a workspace must be, and it was not measured (`libraries.rs`). The number is that
@@ -21,12 +22,17 @@ use crate::exports::state::{self, gpu, pointer, put};
 /// The address of a function by its name, if it is in the table.
 pub fn find(name: &str) -> Option<*const c_void> {
     static BY_NAME: OnceLock<FxHashMap<&str, usize>> = OnceLock::new();
-    let table = BY_NAME.get_or_init(|| TABLE.iter().map(|&(name, call)| (name, call())).collect());
+    let all = || TABLE.iter().chain(SKINS.iter().copied().flatten());
+    let table = BY_NAME.get_or_init(|| all().map(|&(name, call)| (name, call())).collect());
     table.get(name).map(|&at| std::ptr::with_exposed_provenance(at))
 }
 
+/// A function by its name, with one that gives its address.
+pub type Entry = (&'static str, fn() -> usize);
+
 macro_rules! table {
     (
+        skins { $($skinned:ident)* }
         written { $($module:ident: $($written:ident)*;)* }
         nothing { $($nothing:ident)* }
         object { $($object:ident)* }
@@ -57,8 +63,11 @@ macro_rules! table {
             }
         )*
 
-        /// All functions, each with one that gives its address.
-        static TABLE: &[(&str, fn() -> usize)] = &[
+        /// The functions of each `skins!` list.
+        static SKINS: &[&[Entry]] = &[$(super::$skinned::SKINS),*];
+
+        /// All other functions.
+        static TABLE: &[Entry] = &[
             $($((stringify!($written), || super::$module::$written as *const c_void as usize),)*)*
             $((stringify!($nothing), || $nothing as *const c_void as usize),)*
             $((stringify!($object), || $object as *const c_void as usize),)*
@@ -69,22 +78,23 @@ macro_rules! table {
 }
 
 table! {
+    skins {
+        blas collectives communicators devices dnn driver host launches libraries messages
+        monitor recurrent runtime shared sparse streams tensors
+    }
     written {
         blas:
             cublasCgemmStridedBatched cublasCgemm_v2 cublasDgemmStridedBatched cublasDgemm_v2
-            cublasGemmEx cublasGemmStridedBatchedEx cublasGetMathMode cublasGetPointerMode_v2
-            cublasGetStatusString cublasHgemm cublasLtGetVersion cublasLtMatmul
-            cublasLtMatmulAlgoGetHeuristic cublasLtMatrixLayoutCreate cublasLtMatrixLayoutDestroy
-            cublasLtMatrixLayoutSetAttribute cublasSetMathMode cublasSetStream_v2 cublasSgemmEx
-            cublasSgemmStridedBatched cublasSgemm_v2 cublasZgemmStridedBatched cublasZgemm_v2;
+            cublasGemmEx cublasGemmStridedBatchedEx cublasGetStatusString cublasHgemm
+            cublasLtGetVersion cublasLtMatmul cublasLtMatmulAlgoGetHeuristic
+            cublasLtMatrixLayoutCreate cublasLtMatrixLayoutSetAttribute cublasSetStream_v2
+            cublasSgemmEx cublasSgemmStridedBatched cublasSgemm_v2 cublasZgemmStridedBatched
+            cublasZgemm_v2;
         collectives:
-            ncclAllGather ncclAllReduce ncclAlltoAll ncclBcast ncclBroadcast
-            ncclRedOpCreatePreMulSum ncclReduce ncclReduceScatter;
+            ncclAllGather ncclAllReduce ncclAlltoAll ncclBroadcast ncclReduce ncclReduceScatter;
         communicators:
-            ncclCommAbort ncclCommCount ncclCommDestroy ncclCommGetAsyncError ncclCommInitAll
-            ncclCommInitRank ncclCommInitRankConfig ncclCommInitRankScalable ncclCommShrink
-            ncclCommSplit ncclCommUserRank ncclGetErrorString ncclGetLastError ncclGetUniqueId
-            ncclGetVersion ncclMemAlloc ncclMemFree;
+            ncclCommDestroy ncclCommInitAll ncclCommShrink ncclCommSplit ncclGetErrorString
+            ncclGetLastError ncclGetUniqueId;
         decompositions:
             cublasCgelsBatched cublasCgeqrfBatched cublasCgetrfBatched cublasCgetrsBatched
             cublasDgelsBatched cublasDgeqrfBatched cublasDgetrfBatched cublasDgetrsBatched
@@ -110,97 +120,66 @@ table! {
             cusolverDnZheevjBatched cusolverDnZpotrf cusolverDnZpotrfBatched cusolverDnZpotrs
             cusolverDnZpotrsBatched cusolverDnZsytrf cusolverDnZungqr cusolverDnZunmqr;
         devices:
-            cudaDeviceCanAccessPeer cudaDeviceGetAttribute cudaDeviceGetPCIBusId
-            cudaDeviceGetStreamPriorityRange cudaDriverGetVersion cudaGetDevice cudaGetDeviceCount
-            cudaGetDeviceProperties cudaGetDeviceProperties_v2 cudaRuntimeGetVersion cudaSetDevice;
+            cudaDeviceGetAttribute cudaDeviceGetPCIBusId cudaDeviceGetStreamPriorityRange
+            cudaGetDeviceProperties cudaGetDeviceProperties_v2;
         dnn:
-            cudnnBackendCreateDescriptor cudnnBackendDestroyDescriptor cudnnBackendExecute
-            cudnnBackendFinalize cudnnBackendGetAttribute cudnnBackendSetAttribute
-            cudnnGetCudartVersion cudnnGetErrorString cudnnGetLastErrorString cudnnGetProperty
-            cudnnGetStream cudnnGetVersion cudnnSetStream;
+            cudnnBackendCreateDescriptor cudnnBackendExecute cudnnBackendFinalize
+            cudnnBackendGetAttribute cudnnBackendSetAttribute cudnnGetCudartVersion
+            cudnnGetErrorString cudnnGetLastErrorString cudnnGetProperty cudnnGetVersion;
         driver:
-            cuCtxGetCurrent cuCtxGetDevice cuCtxSetCurrent cuCtxSynchronize cuDeviceCanAccessPeer
-            cuDeviceGet cuDeviceGetAttribute cuDeviceGetCount cuDeviceGetName
-            cuDevicePrimaryCtxGetState cuDevicePrimaryCtxRetain cuDeviceTotalMem_v2
-            cuDriverGetVersion cuEventDestroy_v2 cuEventQuery cuEventRecord cuEventSynchronize
-            cuFuncGetAttribute cuGetErrorName cuGetErrorString cuGetProcAddress_v2 cuMemAddressFree
-            cuMemAddressReserve cuMemAlloc_v2 cuMemCreate cuMemFree_v2 cuMemGetAddressRange_v2
-            cuMemGetAllocationGranularity cuMemGetAllocationPropertiesFromHandle cuMemGetInfo_v2
-            cuMemMap cuMemRelease cuMemUnmap cuMemcpyDtoH_v2 cuMemcpyHtoD_v2 cuMemsetD32Async
-            cuMemsetD32_v2 cuMemsetD8Async cuMemsetD8_v2 cuModuleGetFunction
-            cuOccupancyMaxActiveClusters cuPointerGetAttribute cuPointerGetAttributes
-            cuStreamIsCapturing cuStreamQuery cuStreamSynchronize cuStreamWaitEvent
-            cuThreadExchangeStreamCaptureMode;
+            cuCtxSetCurrent cuDeviceGet cuDeviceGetAttribute cuDeviceGetName
+            cuDevicePrimaryCtxGetState cuDeviceTotalMem_v2 cuFuncGetAttribute cuGetProcAddress_v2
+            cuMemAddressFree cuMemAddressReserve cuMemAlloc_v2 cuMemCreate cuMemGetAddressRange_v2
+            cuMemGetAllocationPropertiesFromHandle cuMemMap cuMemRelease cuMemUnmap
+            cuMemsetD32Async cuMemsetD32_v2 cuMemsetD8Async cuMemsetD8_v2 cuPointerGetAttribute
+            cuPointerGetAttributes;
         fourier:
             cufftCreate cufftDestroy cufftXtExec cufftXtMakePlanMany;
         host:
-            cuMemAllocHost_v2 cuMemAllocManaged cuMemFreeHost cuMemHostAlloc
-            cuMemHostGetDevicePointer_v2 cuMemHostRegister_v2 cuMemHostUnregister cuMemPrefetchAsync
-            cuMemPrefetchAsync_v2 cudaFreeHost cudaHostAlloc cudaHostGetDevicePointer
-            cudaHostRegister cudaHostUnregister cudaMallocHost cudaMallocManaged
-            cudaMemPrefetchAsync cudaMemPrefetchAsync_v2;
+            cuMemAllocHost_v2 cuMemAllocManaged cuMemHostAlloc cudaHostAlloc cudaHostUnregister
+            cudaMallocHost cudaMallocManaged;
         kernels:
             __cudaRegisterFatBinary __cudaRegisterFunction __cudaUnregisterFatBinary;
         launches:
-            __cudaGetKernel __cudaLaunchKernel __cudaPopCallConfiguration
-            __cudaPushCallConfiguration cuLaunchCooperativeKernel cuLaunchKernel cuLaunchKernelEx
+            __cudaLaunchKernel __cudaPopCallConfiguration __cudaPushCallConfiguration
+            cuLaunchCooperativeKernel cuLaunchKernel cuLaunchKernelEx
             cuOccupancyMaxActiveBlocksPerMultiprocessor
             cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags cudaFuncGetAttributes
             cudaLaunchCooperativeKernel cudaLaunchKernel cudaLaunchKernelExC
             cudaOccupancyMaxActiveBlocksPerMultiprocessor
             cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags;
         libraries:
-            cuptiGetResultString cuptiGetVersion nvrtcGetCUBIN nvrtcGetCUBINSize nvrtcGetErrorString
-            nvrtcGetLoweredName nvrtcGetPTX nvrtcGetPTXSize nvrtcGetProgramLog
-            nvrtcGetProgramLogSize nvrtcVersion;
+            cuptiGetResultString nvrtcGetCUBIN nvrtcGetCUBINSize nvrtcGetErrorString nvrtcGetPTX
+            nvrtcGetPTXSize nvrtcGetProgramLog nvrtcGetProgramLogSize nvrtcVersion;
         messages:
-            ncclGroupEnd ncclGroupStart ncclRecv ncclSend;
+            ncclGroupEnd ncclRecv ncclSend;
         monitor:
-            nvmlDeviceGetComputeRunningProcesses nvmlDeviceGetComputeRunningProcesses_v3
-            nvmlDeviceGetCount_v2 nvmlDeviceGetCudaComputeCapability nvmlDeviceGetGpuFabricInfoV
-            nvmlDeviceGetHandleByIndex_v2 nvmlDeviceGetHandleByPciBusId_v2 nvmlDeviceGetIndex
-            nvmlDeviceGetMemoryInfo nvmlDeviceGetMemoryInfo_v2 nvmlDeviceGetMigMode
-            nvmlDeviceGetName nvmlDeviceGetNumaNodeId nvmlDeviceGetNvLinkRemoteDeviceType
-            nvmlDeviceGetP2PStatus nvmlDeviceGetNvLinkRemotePciInfo_v2 nvmlDeviceGetUUID
-            nvmlErrorString nvmlInit nvmlInitWithFlags nvmlInit_v2 nvmlShutdown
-            nvmlSystemGetCudaDriverVersion_v2 nvmlSystemGetDriverVersion;
+            nvmlDeviceGetComputeRunningProcesses_v3 nvmlDeviceGetCudaComputeCapability
+            nvmlDeviceGetGpuFabricInfoV nvmlDeviceGetHandleByIndex_v2
+            nvmlDeviceGetHandleByPciBusId_v2 nvmlDeviceGetIndex nvmlDeviceGetMemoryInfo
+            nvmlDeviceGetMemoryInfo_v2 nvmlDeviceGetMigMode nvmlDeviceGetName
+            nvmlDeviceGetNumaNodeId nvmlDeviceGetNvLinkRemoteDeviceType nvmlDeviceGetP2PStatus
+            nvmlDeviceGetNvLinkRemotePciInfo_v2 nvmlDeviceGetUUID nvmlErrorString;
         recurrent:
-            cudnnDestroyDropoutDescriptor cudnnDestroyRNNDataDescriptor cudnnDestroyRNNDescriptor
-            cudnnDropoutGetStatesSize cudnnGetRNNTempSpaceSizes cudnnGetRNNWeightParams
-            cudnnGetRNNWeightSpaceSize cudnnRNNBackwardData_v8 cudnnRNNBackwardWeights_v8
-            cudnnRNNForward cudnnRestoreDropoutDescriptor cudnnSetDropoutDescriptor
+            cudnnGetRNNTempSpaceSizes cudnnGetRNNWeightParams cudnnGetRNNWeightSpaceSize
             cudnnSetRNNDataDescriptor cudnnSetRNNDescriptor_v8;
         runtime:
-            cudaDeviceGetDefaultMemPool cudaFree cudaFreeAsync cudaGetDriverEntryPoint
-            cudaGetDriverEntryPointByVersion cudaGetErrorName cudaGetErrorString cudaGetLastError
-            cudaGetSymbolAddress cudaMalloc cudaMallocAsync cudaMemGetInfo cudaMemPoolGetAttribute
-            cudaMemcpy cudaMemcpy2DAsync cudaMemcpyAsync cudaMemcpyPeerAsync cudaMemset
-            cudaMemsetAsync cudaPeekAtLastError cudaPointerGetAttributes;
+            cudaGetErrorName cudaGetErrorString cudaGetLastError cudaGetSymbolAddress cudaMalloc
+            cudaMemGetInfo cudaMemcpy cudaMemcpy2DAsync cudaPointerGetAttributes;
         shared:
-            cuIpcCloseMemHandle cuIpcGetMemHandle cuIpcOpenMemHandle_v2 cudaIpcCloseMemHandle
-            cudaIpcGetMemHandle cudaIpcOpenMemHandle;
+            cudaIpcOpenMemHandle;
         sparse:
-            cusparseCcsrgeam2_bufferSizeExt cusparseCreateCoo cusparseCreateCsr cusparseCreateDnMat
-            cusparseCreateDnVec cusparseDcsrgeam2_bufferSizeExt cusparseDestroyDnMat
-            cusparseDestroyDnVec cusparseDestroySpMat
+            cusparseCcsrgeam2_bufferSizeExt cusparseCreateDnMat cusparseDcsrgeam2_bufferSizeExt
             cusparseGetErrorString cusparseScsrgeam2_bufferSizeExt cusparseSpGEMM_compute
             cusparseSpGEMM_workEstimation cusparseSpMM_bufferSize cusparseSpMV_bufferSize
             cusparseSpMatGetSize cusparseXcsrgeam2Nnz cusparseZcsrgeam2_bufferSizeExt;
         streams:
-            cudaDeviceSynchronize cudaEventCreate cudaEventCreateWithFlags cudaEventDestroy
-            cudaEventElapsedTime cudaEventQuery cudaEventRecord cudaEventRecordWithFlags
-            cudaEventSynchronize cudaGraphDestroy cudaGraphExecDestroy cudaGraphGetNodes
-            cudaGraphInstantiate cudaGraphInstantiateWithFlags cudaGraphLaunch
-            cudaGraphNodeGetDependencies cudaLaunchHostFunc cudaStreamAddCallback
-            cudaStreamBeginCapture cudaStreamCreate cudaStreamCreateWithFlags
-            cudaStreamCreateWithPriority cudaStreamEndCapture cudaStreamGetCaptureInfo
-            cudaStreamGetCaptureInfo_v2 cudaStreamGetPriority cudaStreamIsCapturing cudaStreamQuery
+            cudaEventCreate cudaEventCreateWithFlags cudaEventRecord cudaGraphLaunch
+            cudaGraphNodeGetDependencies cudaStreamBeginCapture cudaStreamCreate
+            cudaStreamCreateWithFlags cudaStreamCreateWithPriority cudaStreamEndCapture
             cudaStreamSynchronize cudaStreamWaitEvent cudaThreadExchangeStreamCaptureMode;
         tensors:
-            cudnnDestroyFilterDescriptor cudnnDestroyTensorDescriptor cudnnGetCTCLossWorkspaceSize
-            cudnnGetBatchNormalizationBackwardExWorkspaceSize cudnnGetCTCLossWorkspaceSize_v8
-            cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize cudnnGetFilterNdDescriptor
-            cudnnGetBatchNormalizationTrainingExReserveSpaceSize cudnnGetTensorNdDescriptor
+            cudnnGetCTCLossWorkspaceSize cudnnGetFilterNdDescriptor cudnnGetTensorNdDescriptor
             cudnnSetFilterNdDescriptor cudnnSetTensorNdDescriptor;
     }
     nothing {

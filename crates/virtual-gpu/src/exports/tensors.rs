@@ -120,18 +120,6 @@ pub unsafe extern "C" fn cudnnGetFilterNdDescriptor(
     }
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnDestroyTensorDescriptor(of: *mut c_void) -> Status {
-    TENSORS.forget(of);
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnDestroyFilterDescriptor(of: *mut c_void) -> Status {
-    TENSORS.forget(of);
-    SUCCESS
-}
-
 /// Bytes of a workspace that is used at once, by a rule.
 fn ask(what: &'static str, line: String, bytes: u64, ends: (u64, u64)) -> usize {
     let guess = Guess { what, bytes, ends, chances: (25, 25) };
@@ -163,19 +151,6 @@ fn ctc_workspace(probabilities: *mut c_void, algorithm: c_int, labels: Option<&[
     let longest = u64::try_from(longest).ok();
     let bytes = workspace::ctc_loss(steps, batch, alphabet, longest);
     ask("CTC losses", line, bytes, (bytes, bytes))
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudnnGetCTCLossWorkspaceSize_v8(
-    _handle: *mut c_void,
-    algorithm: c_int,
-    _loss: *mut c_void,
-    probabilities: *mut c_void,
-    _gradients: *mut c_void,
-    to: *mut usize,
-) -> Status {
-    // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, ctc_workspace(probabilities, algorithm, None)) }
 }
 
 #[unsafe(no_mangle)]
@@ -217,49 +192,24 @@ fn batch_norm(mode: c_int, what: &str, of: *mut c_void) -> usize {
     ask("batch normalizations", line, bytes, ends)
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
-    _handle: *mut c_void,
-    mode: c_int,
-    _operations: c_int,
-    x: *mut c_void,
-    _z: *mut c_void,
-    _y: *mut c_void,
-    _scale: *mut c_void,
-    _activation: *mut c_void,
-    to: *mut usize,
-) -> Status {
-    // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, batch_norm(mode, "forward", x)) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudnnGetBatchNormalizationBackwardExWorkspaceSize(
-    _handle: *mut c_void,
-    mode: c_int,
-    _operations: c_int,
-    x: *mut c_void,
-    _y: *mut c_void,
-    _dy: *mut c_void,
-    _dz: *mut c_void,
-    _dx: *mut c_void,
-    _scale: *mut c_void,
-    _activation: *mut c_void,
-    to: *mut usize,
-) -> Status {
-    // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, batch_norm(mode, "backward", x)) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
-    _handle: *mut c_void,
-    mode: c_int,
-    _operations: c_int,
-    _activation: *mut c_void,
-    x: *mut c_void,
-    to: *mut usize,
-) -> Status {
-    // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, batch_norm(mode, "kept", x)) }
+skins! {
+    cudnnDestroyTensorDescriptor(of: *mut c_void) = { TENSORS.forget(of); SUCCESS };
+    cudnnDestroyFilterDescriptor(of: *mut c_void) = { TENSORS.forget(of); SUCCESS };
+    cudnnGetCTCLossWorkspaceSize_v8(
+        _handle: *mut c_void, algorithm: c_int, _loss: *mut c_void, probabilities: *mut c_void,
+        _gradients: *mut c_void, to: *mut usize
+    ) = put(to, ctc_workspace(probabilities, algorithm, None));
+    cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
+        _handle: *mut c_void, mode: c_int, _operations: c_int, x: *mut c_void, _z: *mut c_void,
+        _y: *mut c_void, _scale: *mut c_void, _activation: *mut c_void, to: *mut usize
+    ) = put(to, batch_norm(mode, "forward", x));
+    cudnnGetBatchNormalizationBackwardExWorkspaceSize(
+        _handle: *mut c_void, mode: c_int, _operations: c_int, x: *mut c_void, _y: *mut c_void,
+        _dy: *mut c_void, _dz: *mut c_void, _dx: *mut c_void, _scale: *mut c_void,
+        _activation: *mut c_void, to: *mut usize
+    ) = put(to, batch_norm(mode, "backward", x));
+    cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
+        _handle: *mut c_void, mode: c_int, _operations: c_int, _activation: *mut c_void,
+        x: *mut c_void, to: *mut usize
+    ) = put(to, batch_norm(mode, "kept", x));
 }
