@@ -146,27 +146,141 @@ pub fn load() -> std::result::Result<(), Option<DriverError>> {
     check("cuInit", unsafe { sys::cuInit(0) }).map_err(Some)
 }
 
-/// How many GPUs there are.
-///
-/// # Errors
-/// What the driver says.
-pub fn device_count() -> Result<u32> {
-    let mut count: c_int = 0;
-    // SAFETY: writes one int to a variable that outlives the call.
-    check("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&raw mut count) })?;
-    Ok(u32::try_from(count).unwrap_or(0))
+/// Calls that answer with a code alone: name and arguments, the driver's name, and the call itself.
+macro_rules! calls {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident($($argument:ident: $type:ty),*) $call:literal $code:expr;
+    )*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// What the driver says.
+        pub fn $name($($argument: $type),*) -> Result<()> {
+            // SAFETY: handles came from the driver or from the owner of a stream, who keeps it. The driver checks
+            // handles and device addresses. What it writes to or reads from our own memory is a slice of that length.
+            check($call, unsafe { $code })
+        }
+    )*};
 }
 
-/// The GPU's number with the driver.
-///
-/// # Errors
-/// If there is no such GPU.
-pub fn device(index: u32) -> Result<Ordinal> {
-    let mut ordinal: Ordinal = 0;
-    let index = c_int::try_from(index).unwrap_or(c_int::MAX);
-    // SAFETY: writes one int to a variable that outlives the call.
-    check("cuDeviceGet", unsafe { sys::cuDeviceGet(&raw mut ordinal, index) })?;
-    Ok(ordinal)
+calls! {
+    /// Gives back a share in the primary context; the last one ends it.
+    release_context(device: Ordinal) "cuDevicePrimaryCtxRelease"
+        sys::cuDevicePrimaryCtxRelease_v2(device);
+    /// Makes a context current on this thread.
+    set_current(context: Context) "cuCtxSetCurrent" sys::cuCtxSetCurrent(context.0);
+    /// Waits until the GPU has done all that was queued in the current context. Errors are those of earlier kernels,
+    /// too.
+    synchronize() "cuCtxSynchronize" sys::cuCtxSynchronize();
+    /// Gives back what [`mem_alloc`] gave. Waits for the GPU.
+    mem_free(at: u64) "cuMemFree" sys::cuMemFree_v2(at);
+    /// Gives back a reservation.
+    address_free(at: u64, size: Bytes) "cuMemAddressFree"
+        sys::cuMemAddressFree(at, size as usize);
+    /// Gives back a handle; the memory stays until its last mapping is gone.
+    release(handle: PhysicalHandle) "cuMemRelease" sys::cuMemRelease(handle);
+    /// Maps `size` bytes of a handle, from `offset` on, at an address. Today's drivers only map whole handles.
+    map(at: u64, size: Bytes, offset: Bytes, handle: PhysicalHandle) "cuMemMap"
+        sys::cuMemMap(at, size as usize, offset as usize, handle, 0);
+    /// Takes mappings away.
+    unmap(at: u64, size: Bytes) "cuMemUnmap" sys::cuMemUnmap(at, size as usize);
+    /// Sets bytes.
+    fill_bytes(at: u64, value: u8, size: Bytes) "cuMemsetD8"
+        sys::cuMemsetD8_v2(at, value, size as usize);
+    /// Queues a memset on a stream.
+    fill_on(stream: Stream, at: u64, value: u8, size: Bytes) "cuMemsetD8Async"
+        sys::cuMemsetD8Async(at, value, size as usize, stream.0);
+    /// Copies from the GPU; waits for what was queued before.
+    read(at: u64, into: &mut [u8]) "cuMemcpyDtoH"
+        sys::cuMemcpyDtoH_v2(into.as_mut_ptr().cast(), at, into.len());
+    /// Ends a stream.
+    stream_destroy(stream: Stream) "cuStreamDestroy" sys::cuStreamDestroy_v2(stream.0);
+    /// Waits until a stream is empty.
+    stream_synchronize(stream: Stream) "cuStreamSynchronize" sys::cuStreamSynchronize(stream.0);
+    /// Lets what is queued on a stream from now on begin after an event. The host does not wait.
+    stream_wait(stream: Stream, event: Event) "cuStreamWaitEvent"
+        sys::cuStreamWaitEvent(stream.0, event.0, 0);
+    /// Ends an event. Streams that wait for it go on waiting.
+    event_destroy(event: Event) "cuEventDestroy" sys::cuEventDestroy_v2(event.0);
+    /// Lets an event be the end of what is queued on a stream now.
+    event_record(event: Event, stream: Stream) "cuEventRecord"
+        sys::cuEventRecord(event.0, stream.0);
+    /// Unloads a kernel, of which no launch is under way.
+    unload_kernel(kernel: Kernel) "cuModuleUnload" sys::cuModuleUnload(kernel.module);
+}
+
+/// Calls that obtain something: name and arguments, the driver's name, zero of what it writes to `out`, the call, and
+/// what becomes of that.
+macro_rules! obtains {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident($($argument:ident: $type:ty),*) -> $returns:ty = $made:expr,
+            $call:literal $zero:expr => |$out:ident| $code:expr;
+    )*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// What the driver says.
+        pub fn $name($($argument: $type),*) -> Result<$returns> {
+            let mut obtained = $zero;
+            let $out = &raw mut obtained;
+            // SAFETY: the driver writes one value to a variable that outlives the call, as do the structs it reads.
+            check($call, unsafe { $code })?;
+            Ok($made(obtained))
+        }
+    )*};
+}
+
+obtains! {
+    /// How many GPUs there are.
+    device_count() -> u32 = |count: c_int| u32::try_from(count).unwrap_or(0),
+        "cuDeviceGetCount" 0 => |out| sys::cuDeviceGetCount(out);
+    /// The GPU's number with the driver.
+    device(index: u32) -> Ordinal = Ordinal::from,
+        "cuDeviceGet" 0 => |out| sys::cuDeviceGet(out, c_int::try_from(index).unwrap_or(c_int::MAX));
+    /// Whether the GPU has virtual memory management.
+    has_vmm(device: Ordinal) -> bool = |value: c_int| value != 0,
+        "cuDeviceGetAttribute" 0 => |out| sys::cuDeviceGetAttribute(out, VMM, device);
+    /// The newest CUDA that the driver can serve, as 1000 x major + 10 x minor.
+    version() -> i32 = i32::from, "cuDriverGetVersion" 0 => |out| sys::cuDriverGetVersion(out);
+    /// Makes the GPU's primary context, or takes one more share in it.
+    retain_context(device: Ordinal) -> Context = Context,
+        "cuDevicePrimaryCtxRetain" ptr::null_mut() => |out| sys::cuDevicePrimaryCtxRetain(out, device);
+    /// Memory and an address at once.
+    mem_alloc(size: Bytes) -> u64 = u64::from,
+        "cuMemAlloc" 0 => |out| sys::cuMemAlloc_v2(out, size as usize);
+    /// Addresses without memory.
+    address_reserve(size: Bytes) -> u64 = u64::from,
+        "cuMemAddressReserve" 0 => |out| sys::cuMemAddressReserve(out, size as usize, 0, 0, 0);
+    /// The smallest unit of physical memory in bytes.
+    granularity(device: Ordinal) -> Bytes = |size: usize| size as Bytes,
+        "cuMemGetAllocationGranularity"
+        0 => |out| sys::cuMemGetAllocationGranularity(out, &properties(device), MINIMUM);
+    /// Memory without an address.
+    create(device: Ordinal, size: Bytes) -> PhysicalHandle = PhysicalHandle::from,
+        "cuMemCreate" 0 => |out| sys::cuMemCreate(out, size as usize, &properties(device), 0);
+    /// A stream that does not wait for others.
+    stream_create() -> Stream = Stream,
+        "cuStreamCreate" ptr::null_mut() => |out| sys::cuStreamCreate(out, NON_BLOCKING);
+    /// An event that knows whether it was reached, but not when.
+    event_create() -> Event = Event,
+        "cuEventCreate" ptr::null_mut() => |out| sys::cuEventCreate(out, WITHOUT_TIME);
+}
+
+const VMM: sys::CUdevice_attribute =
+    sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
+const MINIMUM: sys::CUmemAllocationGranularity_flags =
+    sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
+const NON_BLOCKING: u32 = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+const WITHOUT_TIME: u32 = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
+
+/// The answer to a question: yes, or not yet.
+fn is_ready(call: &'static str, code: CUresult) -> Result<bool> {
+    match code {
+        CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+        code => check(call, code).map(|()| true),
+    }
 }
 
 /// The GPU's name.
@@ -183,70 +297,6 @@ pub fn device_name(device: Ordinal) -> Result<String> {
     Ok(String::from_utf8_lossy(&text[..end]).into_owned())
 }
 
-/// Whether the GPU has virtual memory management.
-///
-/// # Errors
-/// What the driver says.
-pub fn has_vmm(device: Ordinal) -> Result<bool> {
-    const VMM: sys::CUdevice_attribute =
-        sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
-    let mut value: c_int = 0;
-    // SAFETY: writes one int to a variable that outlives the call.
-    let code = unsafe { sys::cuDeviceGetAttribute(&raw mut value, VMM, device) };
-    check("cuDeviceGetAttribute", code)?;
-    Ok(value != 0)
-}
-
-/// The newest CUDA that the driver can serve, as 1000 x major + 10 x minor.
-///
-/// # Errors
-/// What the driver says.
-pub fn version() -> Result<i32> {
-    let mut version: c_int = 0;
-    // SAFETY: writes one int to a variable that outlives the call.
-    check("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&raw mut version) })?;
-    Ok(version)
-}
-
-/// Makes the GPU's primary context, or takes one more share in it.
-///
-/// # Errors
-/// What the driver says.
-pub fn retain_context(device: Ordinal) -> Result<Context> {
-    let mut context: sys::CUcontext = ptr::null_mut();
-    // SAFETY: writes one pointer to a variable that outlives the call.
-    let code = unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut context, device) };
-    check("cuDevicePrimaryCtxRetain", code)?;
-    Ok(Context(context))
-}
-
-/// Gives back a share in the primary context; the last one ends it.
-///
-/// # Errors
-/// What the driver says.
-pub fn release_context(device: Ordinal) -> Result<()> {
-    // SAFETY: takes no pointer.
-    check("cuDevicePrimaryCtxRelease", unsafe { sys::cuDevicePrimaryCtxRelease_v2(device) })
-}
-
-/// Makes a context current on this thread.
-///
-/// # Errors
-/// What the driver says.
-pub fn set_current(context: Context) -> Result<()> {
-    // SAFETY: the handle came from the driver.
-    check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(context.0) })
-}
-
-/// Waits until the GPU has done all that was queued in the current context.
-///
-/// # Errors
-/// What the driver says, errors of earlier kernels included.
-pub fn synchronize() -> Result<()> {
-    // SAFETY: takes no pointer.
-    check("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
-}
-
 /// Free and total memory of the current GPU in bytes.
 ///
 /// # Errors
@@ -257,47 +307,6 @@ pub fn memory_info() -> Result<(Bytes, Bytes)> {
     let code = unsafe { sys::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
     check("cuMemGetInfo", code)?;
     Ok((free as Bytes, total as Bytes))
-}
-
-/// Memory and an address at once.
-///
-/// # Errors
-/// What the driver says.
-pub fn mem_alloc(size: Bytes) -> Result<u64> {
-    let mut at = 0_u64;
-    // SAFETY: writes one address to a variable that outlives the call.
-    check("cuMemAlloc", unsafe { sys::cuMemAlloc_v2(&raw mut at, size as usize) })?;
-    Ok(at)
-}
-
-/// Gives back what [`mem_alloc`] gave. Waits for the GPU.
-///
-/// # Errors
-/// What the driver says.
-pub fn mem_free(at: u64) -> Result<()> {
-    // SAFETY: a device address, which the driver checks.
-    check("cuMemFree", unsafe { sys::cuMemFree_v2(at) })
-}
-
-/// Addresses without memory.
-///
-/// # Errors
-/// What the driver says.
-pub fn address_reserve(size: Bytes) -> Result<u64> {
-    let mut at = 0_u64;
-    // SAFETY: writes one address to a variable that outlives the call.
-    let code = unsafe { sys::cuMemAddressReserve(&raw mut at, size as usize, 0, 0, 0) };
-    check("cuMemAddressReserve", code)?;
-    Ok(at)
-}
-
-/// Gives back a reservation.
-///
-/// # Errors
-/// What the driver says.
-pub fn address_free(at: u64, size: Bytes) -> Result<()> {
-    // SAFETY: a device address, which the driver checks.
-    check("cuMemAddressFree", unsafe { sys::cuMemAddressFree(at, size as usize) })
 }
 
 fn location(device: Ordinal) -> sys::CUmemLocation {
@@ -321,51 +330,6 @@ fn properties(device: Ordinal) -> sys::CUmemAllocationProp {
     }
 }
 
-/// The smallest unit of physical memory in bytes.
-///
-/// # Errors
-/// What the driver says.
-pub fn granularity(device: Ordinal) -> Result<Bytes> {
-    const MINIMUM: sys::CUmemAllocationGranularity_flags =
-        sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
-    let (mut size, wanted) = (0_usize, properties(device));
-    // SAFETY: reads one struct and writes one size, both of which outlive the call.
-    let code =
-        unsafe { sys::cuMemGetAllocationGranularity(&raw mut size, &raw const wanted, MINIMUM) };
-    check("cuMemGetAllocationGranularity", code)?;
-    Ok(size as Bytes)
-}
-
-/// Memory without an address.
-///
-/// # Errors
-/// What the driver says.
-pub fn create(device: Ordinal, size: Bytes) -> Result<PhysicalHandle> {
-    let (mut handle, wanted) = (0_u64, properties(device));
-    // SAFETY: reads one struct and writes one handle, both of which outlive the call.
-    let code = unsafe { sys::cuMemCreate(&raw mut handle, size as usize, &raw const wanted, 0) };
-    check("cuMemCreate", code)?;
-    Ok(handle)
-}
-
-/// Gives back a handle; the memory stays until its last mapping is gone.
-///
-/// # Errors
-/// What the driver says.
-pub fn release(handle: PhysicalHandle) -> Result<()> {
-    // SAFETY: a handle, which the driver checks.
-    check("cuMemRelease", unsafe { sys::cuMemRelease(handle) })
-}
-
-/// Maps `size` bytes of a handle, from `offset` on, at an address.
-///
-/// # Errors
-/// What the driver says; today's drivers only map whole handles.
-pub fn map(at: u64, size: Bytes, offset: Bytes, handle: PhysicalHandle) -> Result<()> {
-    // SAFETY: a device address and a handle, which the driver checks.
-    check("cuMemMap", unsafe { sys::cuMemMap(at, size as usize, offset as usize, handle, 0) })
-}
-
 /// Makes mapped memory readable and writable by these GPUs.
 ///
 /// # Errors
@@ -377,15 +341,6 @@ pub fn set_access(devices: &[Ordinal], at: u64, size: Bytes) -> Result<()> {
     // SAFETY: reads as many structs as the count says, which outlive the call; the address is checked by the driver.
     let code = unsafe { sys::cuMemSetAccess(at, size as usize, access.as_ptr(), access.len()) };
     check("cuMemSetAccess", code)
-}
-
-/// Takes mappings away.
-///
-/// # Errors
-/// What the driver says.
-pub fn unmap(at: u64, size: Bytes) -> Result<()> {
-    // SAFETY: a device address, which the driver checks.
-    check("cuMemUnmap", unsafe { sys::cuMemUnmap(at, size as usize) })
 }
 
 /// Sets `rows` rows of `words` 32-bit words each, `pitch` bytes apart, to a value. Returns before that has happened.
@@ -403,95 +358,13 @@ pub fn fill(at: u64, value: u32, words: u64, rows: u64, pitch: Bytes) -> Result<
     check("cuMemsetD2D32", code)
 }
 
-/// Sets bytes.
-///
-/// # Errors
-/// What the driver says.
-pub fn fill_bytes(at: u64, value: u8, size: Bytes) -> Result<()> {
-    // SAFETY: a device range, which the driver checks.
-    check("cuMemsetD8", unsafe { sys::cuMemsetD8_v2(at, value, size as usize) })
-}
-
-/// Copies from the GPU; waits for what was queued before.
-///
-/// # Errors
-/// What the driver says.
-pub fn read(at: u64, into: &mut [u8]) -> Result<()> {
-    let target: *mut c_void = into.as_mut_ptr().cast();
-    // SAFETY: the driver writes exactly `into.len()` bytes to it; it checks the address.
-    check("cuMemcpyDtoH", unsafe { sys::cuMemcpyDtoH_v2(target, at, into.len()) })
-}
-
-/// A stream that does not wait for others.
-///
-/// # Errors
-/// What the driver says.
-pub fn stream_create() -> Result<Stream> {
-    let mut stream: sys::CUstream = ptr::null_mut();
-    let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-    // SAFETY: writes one pointer to a variable that outlives the call.
-    check("cuStreamCreate", unsafe { sys::cuStreamCreate(&raw mut stream, flags) })?;
-    Ok(Stream(stream))
-}
-
-/// Ends a stream.
-///
-/// # Errors
-/// What the driver says.
-pub fn stream_destroy(stream: Stream) -> Result<()> {
-    // SAFETY: the handle came from the driver.
-    check("cuStreamDestroy", unsafe { sys::cuStreamDestroy_v2(stream.0) })
-}
-
-/// Waits until a stream is empty.
-///
-/// # Errors
-/// What the driver says.
-pub fn stream_synchronize(stream: Stream) -> Result<()> {
-    // SAFETY: the handle came from the driver.
-    check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(stream.0) })
-}
-
 /// Whether work is queued on a stream.
 ///
 /// # Errors
 /// What the driver says.
 pub fn stream_is_busy(stream: Stream) -> Result<bool> {
     // SAFETY: the handle came from the driver.
-    match unsafe { sys::cuStreamQuery(stream.0) } {
-        CUresult::CUDA_ERROR_NOT_READY => Ok(true),
-        code => check("cuStreamQuery", code).map(|()| false),
-    }
-}
-
-/// An event that knows whether it was reached, but not when.
-///
-/// # Errors
-/// What the driver says.
-pub fn event_create() -> Result<Event> {
-    let mut event: sys::CUevent = ptr::null_mut();
-    let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
-    // SAFETY: writes one pointer to a variable that outlives the call.
-    check("cuEventCreate", unsafe { sys::cuEventCreate(&raw mut event, flags) })?;
-    Ok(Event(event))
-}
-
-/// Ends an event. Streams that wait for it go on waiting.
-///
-/// # Errors
-/// What the driver says.
-pub fn event_destroy(event: Event) -> Result<()> {
-    // SAFETY: the handle came from the driver.
-    check("cuEventDestroy", unsafe { sys::cuEventDestroy_v2(event.0) })
-}
-
-/// Lets an event be the end of what is queued on a stream now.
-///
-/// # Errors
-/// What the driver says.
-pub fn event_record(event: Event, stream: Stream) -> Result<()> {
-    // SAFETY: both handles came from the driver, or from the owner of the stream, who keeps it.
-    check("cuEventRecord", unsafe { sys::cuEventRecord(event.0, stream.0) })
+    is_ready("cuStreamQuery", unsafe { sys::cuStreamQuery(stream.0) }).map(|is_idle| !is_idle)
 }
 
 /// Whether the GPU has got to an event.
@@ -500,29 +373,7 @@ pub fn event_record(event: Event, stream: Stream) -> Result<()> {
 /// What the driver says.
 pub fn event_is_reached(event: Event) -> Result<bool> {
     // SAFETY: the handle came from the driver.
-    match unsafe { sys::cuEventQuery(event.0) } {
-        CUresult::CUDA_ERROR_NOT_READY => Ok(false),
-        code => check("cuEventQuery", code).map(|()| true),
-    }
-}
-
-/// Lets what is queued on a stream from now on begin after an event. The host does not wait.
-///
-/// # Errors
-/// What the driver says.
-pub fn stream_wait(stream: Stream, event: Event) -> Result<()> {
-    // SAFETY: both handles came from the driver, or from the owner of the stream, who keeps it.
-    check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(stream.0, event.0, 0) })
-}
-
-/// Queues a memset on a stream.
-///
-/// # Errors
-/// What the driver says.
-pub fn fill_on(stream: Stream, at: u64, value: u8, size: Bytes) -> Result<()> {
-    // SAFETY: a device range and a stream, which the driver checks.
-    let code = unsafe { sys::cuMemsetD8Async(at, value, size as usize, stream.0) };
-    check("cuMemsetD8Async", code)
+    is_ready("cuEventQuery", unsafe { sys::cuEventQuery(event.0) })
 }
 
 /// Loads a kernel from PTX, which the driver compiles for its GPU.
@@ -539,15 +390,6 @@ pub fn load_kernel(ptx: &CStr, name: &CStr) -> Result<Kernel> {
     let code = unsafe { sys::cuModuleGetFunction(&raw mut function, module, name.as_ptr()) };
     check("cuModuleGetFunction", code)?;
     Ok(Kernel { module, function })
-}
-
-/// Unloads a kernel.
-///
-/// # Errors
-/// What the driver says.
-pub fn unload_kernel(kernel: Kernel) -> Result<()> {
-    // SAFETY: the handle came from the driver, and no launch of it is under way: the caller has synchronised.
-    check("cuModuleUnload", unsafe { sys::cuModuleUnload(kernel.module) })
 }
 
 /// Starts a kernel whose parameters are 64-bit numbers, on the default stream.

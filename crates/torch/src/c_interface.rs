@@ -21,7 +21,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use crate::{Failure, Process, print_error};
+use crate::{Failure, GpuAllocator, Process, print_error};
 
 /// `cudaStream_t`.
 type Stream = *mut c_void;
@@ -99,30 +99,19 @@ pub extern "C" fn gmlake_record_stream(at: *mut c_void, stream: Stream) {
 /// argument, a `std::function` that tells which streams are captured, is not needed: the driver knows.
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_begin_pool(device: c_int, high: u64, low: u64, _filter: *const c_void) {
-    guarded(|| {
-        print_line(
-            Process::get().and_then(|p| p.allocator(device)).map(|mut a| a.begin_pool((high, low))),
-        );
-    });
+    on(device, |allocator| allocator.begin_pool((high, low)));
 }
 
 /// The capture is over.
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_end_pool(device: c_int, high: u64, low: u64) {
-    guarded(|| {
-        print_line(
-            Process::get().and_then(|p| p.allocator(device)).map(|mut a| a.end_pool((high, low))),
-        );
-    });
+    on(device, |allocator| allocator.end_pool((high, low)));
 }
 
 /// A graph with memory in this pool is gone.
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_release_pool(device: c_int, high: u64, low: u64) {
-    guarded(|| {
-        let allocator = Process::get().and_then(|process| process.allocator(device));
-        print_line(allocator.map(|mut allocator| allocator.release_pool((high, low))));
-    });
+    on(device, |allocator| allocator.release_pool((high, low)));
 }
 
 /// Settles allocator and options, in the syntax of `GMLAKE_CONF`. Returns 0, or the length of an error message, of
@@ -160,9 +149,7 @@ pub unsafe extern "C" fn gmlake_stats(out: *mut c_char, room: usize) -> usize {
 /// Lets the peaks of a GPU begin anew.
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_reset_peak(device: c_int) {
-    guarded(|| {
-        print_line(Process::get().and_then(|p| p.allocator(device)).map(|mut a| a.reset_peak()))
-    });
+    on(device, GpuAllocator::reset_peak);
 }
 
 /// Keeps this many events of every GPU that is in use, from now on; 0: records no more.
@@ -221,6 +208,12 @@ pub fn print_line(result: Result<(), Failure>) {
     if let Err(failure) = result {
         print_error(&failure.to_string());
     }
+}
+
+/// Runs something on the allocator of a GPU; says why not.
+pub fn on(device: c_int, run: impl FnOnce(&mut GpuAllocator)) {
+    let allocator = || Process::get()?.allocator(device);
+    guarded(|| print_line(allocator().map(|mut allocator| run(&mut allocator))));
 }
 
 /// Copies a text and a final zero, or as much of it as there is room for; returns the length of the text.

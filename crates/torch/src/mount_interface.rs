@@ -12,7 +12,7 @@ use gmlake_allocators::pinned::ExactPinned;
 
 use crate::{Elsewhere, Event, Failure, GpuAllocator, Numbers, Process, Served, Shown};
 
-use crate::c_interface::{guarded, hand_over, print_line};
+use crate::c_interface::{guarded, hand_over, on, print_line};
 
 /// What [`gmlake_mount_malloc`] returns.
 const SERVED: c_int = 0;
@@ -197,17 +197,6 @@ pub extern "C" fn gmlake_mount_begin() {
         if unsafe { pthread_atfork(None, None, Some(forked)) } == 0 {
             Process::will_tell_of_forks();
         }
-    });
-}
-
-/// Runs something on the allocator of a GPU; says why not.
-fn on(device: c_int, run: impl FnOnce(&mut GpuAllocator)) {
-    guarded(|| {
-        print_line(
-            Process::get()
-                .and_then(|process| process.allocator(device))
-                .map(|mut allocator| run(&mut allocator)),
-        );
     });
 }
 
