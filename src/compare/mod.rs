@@ -9,7 +9,6 @@
 pub mod chart;
 mod columns;
 mod comparison;
-mod in_depth;
 mod job;
 mod run;
 pub mod show;
@@ -17,7 +16,6 @@ pub mod show;
 pub use chart::{CHARTS, Chart};
 pub use columns::{Better, Column, Row, Tables, Unit, When, columns};
 pub use comparison::Comparison;
-pub use in_depth::compare_in_depth;
 pub use job::{JobComparison, RankComparison, Spread};
 pub use run::{compare, compare_files, compare_job};
 

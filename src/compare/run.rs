@@ -7,13 +7,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rayon::prelude::*;
 
 use super::comparison::Comparison;
 use super::job::{JobComparison, RankComparison};
-use crate::blame::recorded_oom;
+use crate::blame::{self, BlameError, By, recorded_oom};
 use crate::plan::cards_that_run;
 use crate::run::{Moment, Peak, RECORDED, RunSummary};
 use crate::sim::job::Job;
@@ -27,7 +27,7 @@ use crate::sim::{
 /// # Errors
 /// If a run comes to no result. Running out of memory is a result.
 pub fn compare(opened: &Opened, choices: &Choices) -> Result<Comparison, FileError> {
-    compare_spread(opened, choices, Spread::AllCores)
+    compare_opened(opened, choices, Spread::AllCores)
 }
 
 /// Compares the allocators on each of several files. `done` is called, from any thread, after each file.
@@ -36,29 +36,18 @@ pub fn compare_files(
     choices: &Choices,
     done: impl Fn(&Path) + Sync,
 ) -> Vec<Result<Comparison, FileError>> {
-    each_file(files, done, |file, spread| {
+    let spread = Spread::of_files(files.len());
+    let one = |file: &PathBuf| {
         let all = match choices.every_device {
             true => open_all(file, &choices.open),
             false => open(file, &choices.open).map(|opened| vec![opened]),
         };
-        match all {
-            Ok(all) => all.iter().map(|opened| compare_spread(opened, choices, spread)).collect(),
+        let compared = match all {
+            Ok(all) => all.iter().map(|opened| compare_opened(opened, choices, spread)).collect(),
             Err(error) => vec![Err(FileError::from(error))],
-        }
-    })
-}
-
-/// The results of `compare` for every file, in order.
-pub(super) fn each_file(
-    files: &[PathBuf],
-    done: impl Fn(&Path) + Sync,
-    compare: impl Fn(&Path, Spread) -> Vec<Result<Comparison, FileError>> + Sync,
-) -> Vec<Result<Comparison, FileError>> {
-    let spread = Spread::of_files(files.len());
-    let one = |file: &PathBuf| {
-        let results = compare(file, spread);
+        };
         done(file);
-        results
+        compared
     };
     files.par_iter().flat_map_iter(one).collect()
 }
@@ -69,27 +58,27 @@ pub fn compare_job(job: &Job, choices: &Choices, done: impl Fn(&Path) + Sync) ->
     let spread = Spread::of_files(job.ranks.len());
     let choices = choices.clone().with_cache();
     let (ranks, failures) = each_rank(job, &choices.open, done, |file, opened| {
-        let comparison = compare_spread(opened, &choices, spread)?;
+        let comparison = compare_opened(opened, &choices, spread)?;
         Ok(RankComparison::new(file.number, comparison))
     });
     JobComparison { name: job.name.clone(), ranks, failures }
 }
 
-pub(super) fn compare_spread(
+fn compare_opened(
     opened: &Opened,
     choices: &Choices,
     spread: Spread,
 ) -> Result<Comparison, FileError> {
-    compare_all(&scenarios(opened, choices), opened, choices, spread, |_| Ok(()))
-}
-
-/// The scenarios of a comparison. They know what was found out about each other.
-pub(super) fn scenarios<'o>(opened: &'o Opened, choices: &Choices) -> Vec<Scenario<'o>> {
-    Scenario::each(opened, &choices.allocators, &choices.setup)
+    // The scenarios know what was found out about each other.
+    let scenarios = Scenario::each(opened, &choices.allocators, &choices.setup);
+    match choices.in_depth {
+        true => compare_in_depth(&scenarios, opened, choices, spread),
+        false => compare_all(&scenarios, opened, choices, spread, |_| Ok(())),
+    }
 }
 
 /// Runs all scenarios; `after` is called after each, before its peak is looked at.
-pub(super) fn compare_all(
+fn compare_all(
     scenarios: &[Scenario<'_>],
     opened: &Opened,
     choices: &Choices,
@@ -112,6 +101,44 @@ pub(super) fn compare_all(
         Ok::<_, FileError>(Found { run: run.clone(), cards: has_cards.then_some(cards), peak })
     })?;
     Ok(assemble(opened, choices, found))
+}
+
+/// Compares the allocators, and follows the one that was recorded.
+fn compare_in_depth(
+    scenarios: &[Scenario<'_>],
+    opened: &Opened,
+    choices: &Choices,
+    spread: Spread,
+) -> Result<Comparison, FileError> {
+    let recorded = Scenario::recorded(opened, scenarios.first(), &choices.setup);
+    let Some(recorded) = recorded else {
+        return compare_all(scenarios, opened, choices, spread, |_| Ok(()));
+    };
+    // One more replay shows all that is asked below.
+    let history = OnceLock::new();
+    let follow = |scenario: &Scenario<'_>| -> Result<(), RunError> {
+        if history.get().is_none() && scenario.is(&recorded) {
+            let _ = history.set(blame::history(scenario)?);
+        }
+        Ok(())
+    };
+    let comparison = compare_all(scenarios, opened, choices, spread, follow)?;
+    let failed = |source| failed(opened, &recorded.choice, source);
+    follow(&recorded).map_err(failed)?;
+    let by = if opened.records.stacks.has_frames() { By::Line } else { By::Size };
+    let loss = there(blame::loss(&recorded, by, false)).map_err(failed)?;
+    let refusal = there(blame::refusal(&recorded, by, false)).map_err(failed)?;
+    let card = blame::card_history(&opened.file, comparison.device);
+    Ok(Comparison { history: history.into_inner(), loss, refusal, card, ..comparison })
+}
+
+/// The answer, if the recording has the moment that it is about.
+fn there<T>(answer: Result<T, BlameError>) -> Result<Option<T>, RunError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(BlameError::Moment(_)) => Ok(None),
+        Err(BlameError::Run(source)) => Err(source),
+    }
 }
 
 /// What was found out about one allocator.

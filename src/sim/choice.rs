@@ -57,6 +57,8 @@ pub struct Choices {
     pub only_smallest_card: bool,
     /// Whether every device of a file is compared, and not the only one that has events.
     pub every_device: bool,
+    /// Whether every block of the allocator that was recorded is followed, for the page.
+    pub in_depth: bool,
 }
 
 impl Choices {

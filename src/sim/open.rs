@@ -9,7 +9,6 @@ use std::path::Path;
 use rayon::prelude::*;
 
 use super::opened::Opened;
-use super::places::ends_before_backward;
 use super::reconstruct::reconstruct;
 use crate::alloc_conf::TorchVersion;
 use crate::remote;
@@ -38,15 +37,19 @@ impl Default for OpenOptions {
     }
 }
 
+impl OpenOptions {
+    fn to_load(&self) -> LoadOptions {
+        let Self { version, stacks, max_input, snapshot, .. } = *self;
+        LoadOptions { torch_version: version, stacks, max_bytes: max_input, snapshot, host: false }
+    }
+}
+
 /// Opens one device of a file.
 ///
 /// # Errors
 /// If the file cannot be read or understood, or it is not clear which device is meant.
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, TraceError> {
-    let all = load(path, options)?;
-    let devices = devices(&all);
-    let records = trace::choose_device(all, options.device, path)?;
-    Ok(prepare(path, devices, records, options.version))
+    open_one(path, trace::load(path, &options.to_load())?, options)
 }
 
 /// Opens one device of a file whose content is already in memory, under this name.
@@ -54,10 +57,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, TraceError> {
 /// # Errors
 /// As [`open`].
 pub fn open_bytes(name: &Path, bytes: &[u8], options: &OpenOptions) -> Result<Opened, TraceError> {
-    let all = trace::load_bytes(bytes, &load_options(options))?;
-    let devices = devices(&all);
-    let records = trace::choose_device(all, options.device, name)?;
-    Ok(prepare(name, devices, records, options.version))
+    open_one(name, trace::load_bytes(bytes, &options.to_load())?, options)
 }
 
 /// Opens every device of a file that has entries, or the one that was asked for.
@@ -65,41 +65,23 @@ pub fn open_bytes(name: &Path, bytes: &[u8], options: &OpenOptions) -> Result<Op
 /// # Errors
 /// If the file cannot be read or understood, or has no such device, or no entries at all.
 pub fn open_all(path: &Path, options: &OpenOptions) -> Result<Vec<Opened>, TraceError> {
-    let mut all = load(path, options)?;
+    let mut all = trace::load(path, &options.to_load())?;
     let devices = devices(&all);
     let is_plain = devices.iter().filter(|&&(_, entries)| entries > 0).count() < 2;
     if options.device.is_some() || is_plain {
-        let records = trace::choose_device(all, options.device, path)?;
-        return Ok(vec![prepare(path, devices, records, options.version)]);
+        return Ok(vec![open_one(path, all, options)?]);
     }
     all.retain(|records| !records.entries.is_empty());
-    let prepare = |records| prepare(path, devices.clone(), records, options.version);
-    Ok(all.into_par_iter().map(prepare).collect())
+    let of = |records| reconstruct(remote::shown(path), records, devices.clone(), options.version);
+    Ok(all.into_par_iter().map(of).collect())
 }
 
-fn load(path: &Path, options: &OpenOptions) -> Result<Vec<Records>, TraceError> {
-    trace::load(path, &load_options(options))
-}
-
-fn load_options(options: &OpenOptions) -> LoadOptions {
-    let OpenOptions { version, stacks, max_input, snapshot, .. } = *options;
-    LoadOptions { torch_version: version, stacks, max_bytes: max_input, snapshot, host: false }
+fn open_one(path: &Path, all: Vec<Records>, options: &OpenOptions) -> Result<Opened, TraceError> {
+    let devices = devices(&all);
+    let records = trace::choose_device(all, options.device, path)?;
+    Ok(reconstruct(remote::shown(path), records, devices, options.version))
 }
 
 fn devices(all: &[Records]) -> Vec<(u32, usize)> {
     all.iter().map(|records| (records.device, records.entries.len())).collect()
-}
-
-fn prepare(
-    path: &Path,
-    devices: Vec<(u32, usize)>,
-    records: Records,
-    version: Option<TorchVersion>,
-) -> Opened {
-    let file = remote::shown(path);
-    let mut opened = Opened { devices, ..reconstruct(file, records, version) };
-    if opened.coverage.ends_in_first_step() && ends_before_backward(&opened.records) {
-        opened.coverage = opened.coverage.without_backward();
-    }
-    opened
 }

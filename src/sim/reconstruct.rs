@@ -12,6 +12,7 @@
 
 use super::coverage::{self, Ending};
 use super::opened::Opened;
+use super::places::ends_before_backward;
 use super::recorded_row::row;
 use crate::alloc_conf::TorchVersion;
 use crate::allocator::Environment;
@@ -20,10 +21,11 @@ use crate::trace::{Labels, Records, Trace, ingest, peak_live_bytes};
 use crate::units::{Bytes, Size};
 use crate::verify::{Refused, Verification, begins_with_program, unseen_start, verify};
 
-/// Works out what the program did.
+/// Works out what the program did on one of the file's devices.
 pub(crate) fn reconstruct(
     file: String,
     mut records: Records,
+    devices: Vec<(u32, usize)>,
     version: Option<TorchVersion>,
 ) -> Opened {
     let environment = environment(&records, version);
@@ -33,7 +35,10 @@ pub(crate) fn reconstruct(
         labels.start = unseen_start(&records);
     }
     let trace = ingest(&records, &labels);
-    let coverage = coverage::find(&records, found.as_ref(), &trace, ending);
+    let mut coverage = coverage::find(&records, found.as_ref(), &trace, ending);
+    if coverage.ends_in_first_step() && ends_before_backward(&records) {
+        coverage = coverage.without_backward();
+    }
     let mut notes = found.as_ref().map(notes).unwrap_or_default();
     let common = common(&file, &trace, coverage.is_lower_bound());
     let recorded = row(&records, found.as_ref(), common);
@@ -49,6 +54,7 @@ pub(crate) fn reconstruct(
     let (limit, capacity, start) = (found.limit, found.capacity, found.start.layout);
     Opened {
         file,
+        devices,
         refused,
         kept_cache,
         records,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::common::recordings::all;
 use gmlake::alloc_conf::TorchVersion;
 use gmlake::allocator;
-use gmlake::compare::compare_in_depth;
+use gmlake::compare::compare_files;
 use gmlake::run::RunSummary;
 use gmlake::sim::{
     Choice, Choices, Memory, OpenOptions, Scenario, Setup, choose, open, run, run_cached,
@@ -128,10 +128,11 @@ fn the_page_replays_the_recorded_allocator_at_most_twice() {
             allocators: choose(&["caching".to_owned(), "expandable".to_owned()], &[]).unwrap(),
             setup: Setup { memory, ..Setup::default() },
             has_peaks: true,
+            in_depth: true,
             ..Choices::default()
         };
         let file = folder.join(file);
-        let found = compare_in_depth(std::slice::from_ref(&file), &choices, |_| ());
+        let found = compare_files(std::slice::from_ref(&file), &choices, |_| ());
         let comparison = found.into_iter().next().unwrap().unwrap();
         assert!(comparison.history.is_some() && comparison.loss.is_some());
         assert_eq!(comparison.refusal.is_some(), is_refused, "{}", file.display());

@@ -6,7 +6,7 @@ use crate::common::recordings::{self, case};
 use gmlake::alloc_conf::TypedConf;
 use gmlake::blame::{Question, blame};
 use gmlake::compare::show::{ReportFormat, verdict as sentence};
-use gmlake::compare::{Comparison, Report, compare, compare_in_depth};
+use gmlake::compare::{Comparison, Report, compare, compare_files};
 use gmlake::device::Profile;
 use gmlake::page::Page;
 use gmlake::plan::{FitVerdict, JobFit, PlanOptions, RankFit, plan, trial};
@@ -190,7 +190,8 @@ fn compare_report_and_blame_give_bounds_that_hold_and_say_that_they_are_bounds()
             let Some(caution) = part.coverage.caution() else { continue };
             let file = folder.path().join("cut.pickle");
             std::fs::write(&file, written(&records)).unwrap();
-            let deep = compare_in_depth(&[file], &choices, |_| {}).remove(0).unwrap();
+            let deep = Choices { in_depth: true, ..choices.clone() };
+            let deep = compare_files(&[file], &deep, |_| {}).remove(0).unwrap();
             for text in shown(&deep) {
                 let reason = part.coverage.reason();
                 assert!(text.contains(&reason), "{what}: {reason}: {text}");

@@ -5,14 +5,12 @@ use std::path::{Path, PathBuf};
 
 use gmlake::compare::Report;
 use gmlake::compare::show::{ReportFormat, table};
-use gmlake::compare::{
-    Comparison, JobComparison, compare_files, compare_in_depth, compare_job, show as report,
-};
+use gmlake::compare::{Comparison, JobComparison, compare_files, compare_job, show as report};
 use gmlake::plan::Target;
 use gmlake::remote;
 use gmlake::report::{Export, section};
+use gmlake::sim::Choices;
 use gmlake::sim::job::{is_many, jobs};
-use gmlake::sim::{Choices, FileError};
 
 use crate::args::{CardArgs, CompareArgs, OutputArgs};
 use crate::typed::{check_stdin, choices, warn_of_gaps};
@@ -37,8 +35,7 @@ pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
         return main_of_jobs(args, &choices, exports);
     }
     let files = &args.input.files;
-    let compare = |done: &(dyn Fn(&Path) + Sync)| compare_files(files, &choices, done);
-    let (comparisons, failures) = run_by(files, args.output.jobs, &choices, compare)?;
+    let (comparisons, failures) = compare_all(files, args.output.jobs, &choices)?;
     let (messages, failures) = message::apart(failures);
     let is_complete = print(failures);
     let has_stdout = exports.iter().any(|(export, _)| export.is_stdout());
@@ -131,27 +128,15 @@ pub(crate) fn run(
     jobs: Option<NonZeroUsize>,
     choices: &Choices,
 ) -> anyhow::Result<(Vec<Comparison>, bool)> {
-    let compare = |done: &(dyn Fn(&Path) + Sync)| compare_files(files, choices, done);
-    let (comparisons, failures) = run_by(files, jobs, choices, compare)?;
+    let (comparisons, failures) = compare_all(files, jobs, choices)?;
     Ok((comparisons, print(failures)))
 }
 
-/// The same in depth: every device of every file, and every block.
-pub(crate) fn run_in_depth(
+/// The comparisons of the files that could be used, and why the others could not be.
+fn compare_all(
     files: &[PathBuf],
     jobs: Option<NonZeroUsize>,
     choices: &Choices,
-) -> anyhow::Result<(Vec<Comparison>, bool)> {
-    let compare = |done: &(dyn Fn(&Path) + Sync)| compare_in_depth(files, choices, done);
-    let (comparisons, failures) = run_by(files, jobs, choices, compare)?;
-    Ok((comparisons, print(failures)))
-}
-
-fn run_by(
-    files: &[PathBuf],
-    jobs: Option<NonZeroUsize>,
-    choices: &Choices,
-    compare: impl Fn(&(dyn Fn(&Path) + Sync)) -> Vec<Result<Comparison, FileError>> + Sync,
 ) -> anyhow::Result<(Vec<Comparison>, Vec<anyhow::Error>)> {
     let bar = work::progress(files.len(), &choices.setup.runs);
     let pool = work::pool(jobs)?;
@@ -159,7 +144,7 @@ fn run_by(
         bar.set_message(remote::shown(file));
         bar.inc(1);
     };
-    let results = pool.install(|| compare(&done));
+    let results = pool.install(|| compare_files(files, choices, done));
     bar.finish_and_clear();
     let (mut comparisons, mut failures) = (Vec::with_capacity(results.len()), Vec::new());
     for result in results {

@@ -21,13 +21,14 @@ pub(crate) fn main(args: &ReportArgs, json: bool) -> anyhow::Result<Answer> {
     let reference = args.reference.clone();
     let mut choices = choices(&args.input, &args.device, &args.allocators, reference)?;
     choices.open.stacks = true;
+    (choices.every_device, choices.in_depth) = (true, true);
     let is_pair = args.input.files.len() == 2;
     ensure!(is_pair || !args.diff, "--diff compares two files: before and after");
     let export = Export::open(&args.out)?;
     let is_stdout = export.is_stdout();
     ensure!(!(json && is_stdout), "the page and --json cannot both go to standard output");
     check_stdin(&args.input.files)?;
-    let (comparisons, is_complete) = compare::run_in_depth(&args.input.files, args.jobs, &choices)?;
+    let (comparisons, is_complete) = compare::run(&args.input.files, args.jobs, &choices)?;
     if comparisons.is_empty() {
         return Ok(Answer::Incomplete);
     }
