@@ -1,12 +1,17 @@
 //! Reports of a tiny trace, in every form, with the same numbers in all.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use gmlake::allocator::Usage;
-use gmlake::compare::Comparison;
+use crate::common::cli::output;
+use gmlake::allocator::{ALL, Role, Usage};
 use gmlake::compare::show::{ReportFormat, table};
-use gmlake::device::CallCounts;
-use gmlake::run::{Moment, RECORDED, Range, RunSummary, StepSummary, Timeline, utilization};
+use gmlake::compare::{self, Comparison};
+use gmlake::device::{Bill, CallCounts};
+use gmlake::plan::Card;
+use gmlake::run::{
+    Moment, Prices, RECORDED, Range, RunSummary, StepSummary, Timeline, utilization,
+};
 use gmlake::units::{Bytes, GIB, MIB};
 
 fn run(allocator: &str, reserved: Bytes, active: Bytes) -> RunSummary {
@@ -77,16 +82,36 @@ fn text(format: ReportFormat) -> String {
 #[test]
 fn columns() {
     let table = table::comparison(&tiny(), true, table::Look::default());
-    let texts = [table, text(ReportFormat::Markdown), text(ReportFormat::Csv)];
+    let mut one = tiny();
+    one.runs = vec![one.runs.swap_remove(2)];
+    let json = String::from_utf8(written(ReportFormat::Json, "x", &[one])).unwrap();
+    let texts = [table, text(ReportFormat::Markdown), text(ReportFormat::Csv), json];
     insta::assert_snapshot!(texts.join("\n\n"));
 }
 
 #[test]
-fn json() {
-    let mut comparison = tiny();
-    comparison.runs = vec![comparison.runs.swap_remove(2)];
-    let json = written(ReportFormat::Json, "x", &[comparison]);
-    insta::assert_snapshot!(String::from_utf8(json).unwrap());
+fn what_tables_show_is_in_the_csv_and_in_json_and_the_reference_names_it() {
+    let mut priced = tiny();
+    for run in &mut priced.runs {
+        run.prices = Some(Prices::new("h200", Bill::default(), Some(1_000)));
+    }
+    let csv = written(ReportFormat::Csv, "x", std::slice::from_ref(&priced));
+    let heading = String::from_utf8(csv).unwrap().lines().next().unwrap().to_owned();
+    let shown = compare::columns(&priced.runs).map(|column| column.key);
+    let missing: Vec<_> = shown.filter(|key| !heading.split(',').any(|k| k == *key)).collect();
+    assert!(missing.is_empty(), "not in the CSV: {missing:?}");
+
+    let json = written(ReportFormat::Json, "x", std::slice::from_ref(&priced));
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let run = &json["result"]["runs"][1];
+    let is_in_json = |key: &&str| run.get(key).or(run["device_calls"].get(key)).is_some();
+    let missing: Vec<_> = heading.split(',').filter(|key| !is_in_json(key)).collect();
+    assert!(missing.is_empty(), "not in JSON: {missing:?}");
+
+    let reference = include_str!("../../docs/json.md");
+    let names = run.as_object().unwrap().keys();
+    let missing: Vec<_> = names.filter(|key| !reference.contains(&format!("`{key}`"))).collect();
+    assert!(missing.is_empty(), "not in docs/json.md: {missing:?}");
 }
 
 #[test]
@@ -118,4 +143,56 @@ fn a_plot_of_nothing_much_is_drawn_too() {
         assert!(!written(ReportFormat::Plot, path, std::slice::from_ref(&empty)).is_empty());
     }
     assert!(ReportFormat::Plot.report(Path::new("x.pdf")).is_err());
+}
+
+fn committed(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("reports");
+    std::fs::read_to_string(folder.join(name)).unwrap()
+}
+
+/// The first cells of the rows of a report's first table that begins with `heading`.
+fn rows_of<'r>(report: &'r str, heading: &str) -> Vec<&'r str> {
+    let first =
+        |line: &'r str| line.split('|').nth(1).map(|cell| cell.trim_matches([' ', '\\', '*']));
+    let mut rows = report.lines().map(first).skip_while(|&cell| cell != Some(heading));
+    rows.by_ref().skip(2).map_while(|cell| cell).collect()
+}
+
+/// Recordings that are soon replayed stand for all: the others must have the same rows and columns.
+#[test]
+fn the_committed_comparison_is_what_the_program_writes() {
+    let report = committed("compare.md");
+    assert!(report.contains(&committed("opt-1.3b-LR-var.md")), "opt-1.3b-LR-var.md");
+    let sections: Vec<_> = report.split("### ").skip(1).map(str::trim_end).collect();
+    let mut shapes = BTreeSet::new();
+    for section in &sections {
+        let columns = section.lines().find(|line| line.starts_with("| allocator")).unwrap();
+        let columns: Vec<_> = columns.split('|').map(str::trim).collect();
+        shapes.insert((columns, rows_of(section, "allocator")));
+    }
+    assert_eq!(shapes.len(), 1, "one report, other rows or columns: {shapes:#?}");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
+    for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let Some(title) = name.strip_suffix(".pickle.xz") else { continue };
+        let section = sections.iter().find(|section| section.lines().next() == Some(title));
+        let section = section.unwrap_or_else(|| panic!("compare.md has no {title}"));
+        if path.metadata().unwrap().len() < 100_000 {
+            let file = format!("traces/{name}");
+            let written = output(&["compare", &file, "--export-markdown", "-"]);
+            assert_eq!(written.trim_end(), format!("### {section}"), "{title}");
+        }
+    }
+}
+
+/// Rows only: making these takes longer.
+#[test]
+fn committed_reports_show_every_allocator_and_card() {
+    let pooled = ALL.iter().filter(|spec| spec.role != Role::Direct).map(|spec| spec.name);
+    assert_eq!(rows_of(&committed("bench.md"), "allocator"), pooled.collect::<Vec<_>>());
+    let cards = Card::built_in();
+    let cards: BTreeSet<&str> = cards.iter().map(|card| &card.name[..]).collect();
+    let plan = committed("plan.md");
+    let shown = rows_of(&plan, "device").into_iter().collect();
+    assert_eq!(cards, shown, "gmlake-sim plan traces/opt-1.3b-LR-var.pickle.xz");
 }

@@ -1,11 +1,14 @@
-//! Comparisons as JSON: the result is `{recordings: [...], runs: [...]}`; a run is a [`RunSummary`] field by field.
+//! Comparisons as JSON: the result is `{recordings: [...], runs: [...]}`; a run is a [`RunSummary`] field by field, and
+//! each column that is computed from those.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use serde::Serialize;
+use serde_json::Value;
 
-use crate::compare::Report;
 use crate::compare::comparison::Comparison;
+use crate::compare::{Column, Report, Row, Unit, columns};
 use crate::report::{Result, write_answer};
 use crate::run::RunSummary;
 use crate::trace::Coverage;
@@ -24,18 +27,35 @@ struct Document<'a> {
 struct Run<'a> {
     #[serde(flatten)]
     run: &'a RunSummary,
+    #[serde(flatten)]
+    computed: BTreeMap<&'static str, Option<Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cards: Option<&'a [String]>,
 }
 
 impl<'a> Run<'a> {
     fn of(comparison: &'a Comparison) -> impl Iterator<Item = Self> {
-        let runs = comparison.runs.iter().enumerate();
-        runs.map(|(place, run)| Self {
-            run,
+        let columns = columns(&comparison.runs);
+        comparison.rows().enumerate().map(move |(place, row)| Self {
+            run: row.run,
+            computed: computed(&row, columns.clone()),
             cards: comparison.cards.get(&place).map(Vec::as_slice),
         })
     }
+}
+
+/// The numbers of all columns that are no fields of the run.
+fn computed(
+    row: &Row<'_>,
+    columns: impl Iterator<Item = &'static Column>,
+) -> BTreeMap<&'static str, Option<Value>> {
+    let fields = serde_json::to_value(row.run).unwrap_or_default();
+    let number = |unit: Unit, value: f64| match unit {
+        Unit::Bytes | Unit::Peak | Unit::Count => Value::from(value as i64),
+        Unit::Share | Unit::Nanos => Value::from(value),
+    };
+    let others = columns.filter(|column| fields.get(column.key).is_none());
+    others.map(|column| (column.key, (column.get)(row).map(|n| number(column.unit, n)))).collect()
 }
 
 /// What the runs of one device of a file have in common.
