@@ -13,7 +13,7 @@ use rayon::prelude::*;
 
 use super::comparison::Comparison;
 use super::job::{JobComparison, RankComparison};
-use crate::blame::{self, BlameError, By, recorded_oom};
+use crate::blame::{self, BlameError, By, History, recorded_oom};
 use crate::plan::cards_that_run;
 use crate::run::{Moment, Peak, RECORDED, RunSummary};
 use crate::sim::job::Job;
@@ -69,25 +69,13 @@ fn compare_opened(
     choices: &Choices,
     spread: Spread,
 ) -> Result<Comparison, FileError> {
+    check_assumptions(opened, choices.is_strict)?;
+    choices.setup.runs.plan(choices.allocators.len());
     // The scenarios know what was found out about each other.
     let scenarios = Scenario::each(opened, &choices.allocators, &choices.setup);
-    match choices.in_depth {
-        true => compare_in_depth(&scenarios, opened, choices, spread),
-        false => compare_all(&scenarios, opened, choices, spread, |_| Ok(())),
-    }
-}
-
-/// Runs all scenarios; `after` is called after each, before its peak is looked at.
-fn compare_all(
-    scenarios: &[Scenario<'_>],
-    opened: &Opened,
-    choices: &Choices,
-    spread: Spread,
-    after: impl Fn(&Scenario<'_>) -> Result<(), RunError> + Sync,
-) -> Result<Comparison, FileError> {
-    check_assumptions(opened, choices.is_strict)?;
-    choices.setup.runs.plan(scenarios.len());
-    let found = spread.map(scenarios, |scenario| {
+    let recorded = || Scenario::recorded(opened, scenarios.first(), &choices.setup);
+    let followed = choices.in_depth.then(recorded).flatten().map(Followed::new);
+    let found = spread.map(&scenarios, |scenario| {
         let failed = |source| failed(opened, &scenario.choice, source);
         let run = scenario.run().map_err(failed)?;
         choices.setup.runs.made_one();
@@ -96,40 +84,49 @@ fn compare_all(
         let names = cards.take(most).map(|card| Ok(card?.name.clone()));
         let cards = names.collect::<Result<_, FileError>>()?;
         let has_cards = !choices.cards.is_empty();
-        after(scenario).map_err(failed)?;
+        followed.iter().try_for_each(|it| it.follow(scenario)).map_err(failed)?;
         let peak = choices.has_peaks.then(|| scenario.peak()).transpose().map_err(failed)?;
         Ok::<_, FileError>(Found { run: run.clone(), cards: has_cards.then_some(cards), peak })
     })?;
-    Ok(assemble(opened, choices, found))
+    let comparison = assemble(opened, choices, found);
+    match followed {
+        Some(followed) => {
+            let choice = followed.recorded.choice.clone();
+            followed.complete(comparison).map_err(|source| failed(opened, &choice, source))
+        }
+        None => Ok(comparison),
+    }
 }
 
-/// Compares the allocators, and follows the one that was recorded.
-fn compare_in_depth(
-    scenarios: &[Scenario<'_>],
-    opened: &Opened,
-    choices: &Choices,
-    spread: Spread,
-) -> Result<Comparison, FileError> {
-    let recorded = Scenario::recorded(opened, scenarios.first(), &choices.setup);
-    let Some(recorded) = recorded else {
-        return compare_all(scenarios, opened, choices, spread, |_| Ok(()));
-    };
-    // One more replay shows all that is asked below.
-    let history = OnceLock::new();
-    let follow = |scenario: &Scenario<'_>| -> Result<(), RunError> {
-        if history.get().is_none() && scenario.is(&recorded) {
-            let _ = history.set(blame::history(scenario)?);
+/// The allocator that was recorded, of which every block is followed.
+struct Followed<'o> {
+    recorded: Scenario<'o>,
+    history: OnceLock<History>,
+}
+
+impl<'o> Followed<'o> {
+    fn new(recorded: Scenario<'o>) -> Self {
+        Self { recorded, history: OnceLock::new() }
+    }
+
+    /// Follows a run, if it is that allocator's: one more replay shows all that `complete` asks.
+    fn follow(&self, scenario: &Scenario<'_>) -> Result<(), RunError> {
+        if self.history.get().is_none() && scenario.is(&self.recorded) {
+            let _ = self.history.set(blame::history(scenario)?);
         }
         Ok(())
-    };
-    let comparison = compare_all(scenarios, opened, choices, spread, follow)?;
-    let failed = |source| failed(opened, &recorded.choice, source);
-    follow(&recorded).map_err(failed)?;
-    let by = if opened.records.stacks.has_frames() { By::Line } else { By::Size };
-    let loss = there(blame::loss(&recorded, by, false)).map_err(failed)?;
-    let refusal = there(blame::refusal(&recorded, by, false)).map_err(failed)?;
-    let card = blame::card_history(&opened.file, comparison.device);
-    Ok(Comparison { history: history.into_inner(), loss, refusal, card, ..comparison })
+    }
+
+    fn complete(self, comparison: Comparison) -> Result<Comparison, RunError> {
+        self.follow(&self.recorded)?;
+        let Self { recorded, history } = self;
+        let opened = recorded.opened;
+        let by = if opened.records.stacks.has_frames() { By::Line } else { By::Size };
+        let loss = there(blame::loss(&recorded, by, false))?;
+        let refusal = there(blame::refusal(&recorded, by, false))?;
+        let card = blame::card_history(&opened.file, comparison.device);
+        Ok(Comparison { history: history.into_inner(), loss, refusal, card, ..comparison })
+    }
 }
 
 /// The answer, if the recording has the moment that it is about.
