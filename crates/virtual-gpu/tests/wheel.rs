@@ -58,20 +58,24 @@ fn exports() -> impl Iterator<Item = String> {
     entries.map(|entry| fs::read_to_string(entry.expect("an entry").path()).expect("a source"))
 }
 
-/// The names in the table and in the lists of skins, read from their texts: the library itself need not be built for a
-/// test.
+/// The names in the table and in the lists that stand for a part of it, read from their texts: the library itself need
+/// not be built for a test.
 fn names() -> Vec<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/exports/table.rs");
-    let text = fs::read_to_string(root).expect("the table");
-    let (_, list) = text.split_once("\ntable! {\n").expect("the table's list");
-    let lines = list.lines().map(|line| line.split("//").next().unwrap_or_default());
-    let words = lines.flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_'));
-    let mut names: Vec<_> = words.map(str::to_owned).collect();
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let mut names = Vec::new();
     for text in exports() {
-        let Some((_, list)) = text.split_once("\nskins! {\n") else { continue };
-        let lines = list.lines().take_while(|line| *line != "}");
-        let entries = lines.filter_map(|line| line.strip_prefix("    ")?.split_once('('));
-        names.extend(entries.map(|(name, _)| name.to_owned()));
+        for (list, is_named_first) in [("table", false), ("decompositions", false), ("skins", true)]
+        {
+            let Some((_, list)) = text.split_once(&format!("\n{list}! {{\n")) else { continue };
+            for line in list.lines().take_while(|line| *line != "}") {
+                let line = line.split("//").next().unwrap_or_default();
+                match line.strip_prefix("    ").and_then(|line| line.split_once('(')) {
+                    Some((name, _)) if is_named_first => names.push(name.to_owned()),
+                    _ if is_named_first => {}
+                    _ => names.extend(line.split(|c| !is_part(c)).map(str::to_owned)),
+                }
+            }
+        }
     }
     names.retain(|name| is_of_cuda(name));
     names

@@ -3,10 +3,11 @@
 //! Each leaves a status, which PyTorch reads: 0, or where a matrix was singular, not positive definite and the like.
 //! Nothing is computed here, so no matrix is.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 
 use crate::exports::collectives::set_known;
 use crate::exports::state::{self, is_device, pointer};
+use crate::exports::table::Entry;
 
 /// Sets the status of this many matrices to 0.
 ///
@@ -27,8 +28,8 @@ unsafe fn succeed(at: usize, matrices: usize) {
 /// Functions, behind pairs of numbers of arguments: a place for the status, and how many matrices there are, or 0 for
 /// one.
 macro_rules! decompositions {
-    ($($places:tt: $($name:ident)*;)*) => {$($(
-        #[unsafe(no_mangle)]
+    ($($places:tt: $($name:ident)*;)*) => {
+        $($(#[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
             a: usize, b: usize, c: usize, d: usize, e: usize, f: usize, g: usize, h: usize,
             i: usize, j: usize, k: usize, l: usize, m: usize, n: usize, o: usize, p: usize,
@@ -42,8 +43,12 @@ macro_rules! decompositions {
                 unsafe { succeed(all[place], matrices) };
             }
             0
-        }
-    )*)*};
+        })*)*
+
+        /// All of these.
+        pub static SKINS: &[Entry] =
+            &[$($((stringify!($name), || $name as *const c_void as usize),)*)*];
+    };
 }
 
 decompositions! {

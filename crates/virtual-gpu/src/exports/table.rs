@@ -1,6 +1,6 @@
 //! The table of functions: all that the virtual GPU answers, by the kind of answer.
 //!
-//! - `skins`: one expression, in a `skins!` list of one of the modules next to this file. Here stands only the module.
+//! - `skins`: a line of a list in one of the modules next to this file, mostly of `skins!`. Here stands only the module.
 //! - `written`: a whole function in one of them.
 //! - `nothing`: what has no meaning here. It succeeds.
 //! - `object`: makes something that has no contents. Its first argument is the place for the handle.
@@ -63,7 +63,7 @@ macro_rules! table {
             }
         )*
 
-        /// The functions of each `skins!` list.
+        /// The functions of each such list.
         static SKINS: &[&[Entry]] = &[$(super::$skinned::SKINS),*];
 
         /// All other functions.
@@ -79,8 +79,8 @@ macro_rules! table {
 
 table! {
     skins {
-        blas collectives communicators devices dnn driver host launches libraries messages
-        monitor recurrent runtime shared sparse streams tensors
+        blas collectives communicators decompositions devices dnn driver host launches libraries
+        messages monitor recurrent runtime shared sparse streams tensors
     }
     written {
         blas:
@@ -95,30 +95,6 @@ table! {
         communicators:
             ncclCommDestroy ncclCommInitAll ncclCommShrink ncclCommSplit ncclGetErrorString
             ncclGetLastError ncclGetUniqueId;
-        decompositions:
-            cublasCgelsBatched cublasCgeqrfBatched cublasCgetrfBatched cublasCgetrsBatched
-            cublasDgelsBatched cublasDgeqrfBatched cublasDgetrfBatched cublasDgetrsBatched
-            cublasSgelsBatched cublasSgeqrfBatched cublasSgetrfBatched cublasSgetrsBatched
-            cublasZgelsBatched cublasZgeqrfBatched cublasZgetrfBatched cublasZgetrsBatched
-            cusolverDnCgeqrf cusolverDnCgesvd cusolverDnCgesvdaStridedBatched cusolverDnCgesvdj
-            cusolverDnCgesvdjBatched cusolverDnCgetrf cusolverDnCgetrs cusolverDnCheevd
-            cusolverDnCheevj cusolverDnCheevjBatched cusolverDnCpotrf cusolverDnCpotrfBatched
-            cusolverDnCpotrs cusolverDnCpotrsBatched cusolverDnCsytrf cusolverDnCungqr
-            cusolverDnCunmqr cusolverDnDgeqrf cusolverDnDgesvd cusolverDnDgesvdaStridedBatched
-            cusolverDnDgesvdj cusolverDnDgesvdjBatched cusolverDnDgetrf cusolverDnDgetrs
-            cusolverDnDorgqr cusolverDnDormqr cusolverDnDpotrf cusolverDnDpotrfBatched
-            cusolverDnDpotrs cusolverDnDpotrsBatched cusolverDnDsyevd cusolverDnDsyevj
-            cusolverDnDsyevjBatched cusolverDnDsytrf cusolverDnSgeqrf cusolverDnSgesvd
-            cusolverDnSgesvdaStridedBatched cusolverDnSgesvdj cusolverDnSgesvdjBatched
-            cusolverDnSgetrf cusolverDnSgetrs cusolverDnSorgqr cusolverDnSormqr cusolverDnSpotrf
-            cusolverDnSpotrfBatched cusolverDnSpotrs cusolverDnSpotrsBatched cusolverDnSsyevd
-            cusolverDnSsyevj cusolverDnSsyevjBatched cusolverDnSsytrf cusolverDnXgeev
-            cusolverDnXgeqrf cusolverDnXpotrf cusolverDnXpotrs cusolverDnXsyevBatched
-            cusolverDnXsyevd cusolverDnXsytrs cusolverDnZgeqrf cusolverDnZgesvd
-            cusolverDnZgesvdaStridedBatched cusolverDnZgesvdj cusolverDnZgesvdjBatched
-            cusolverDnZgetrf cusolverDnZgetrs cusolverDnZheevd cusolverDnZheevj
-            cusolverDnZheevjBatched cusolverDnZpotrf cusolverDnZpotrfBatched cusolverDnZpotrs
-            cusolverDnZpotrsBatched cusolverDnZsytrf cusolverDnZungqr cusolverDnZunmqr;
         devices:
             cudaDeviceGetAttribute cudaDeviceGetPCIBusId cudaDeviceGetStreamPriorityRange
             cudaGetDeviceProperties cudaGetDeviceProperties_v2;
