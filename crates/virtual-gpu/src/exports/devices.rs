@@ -4,21 +4,9 @@ use std::ffi::{c_char, c_int};
 
 use crate::Properties;
 
-use crate::exports::state::{self, Code, INVALID_DEVICE, INVALID_VALUE, SUCCESS, failed, gpu, put};
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaDeviceGetAttribute(
-    to: *mut c_int,
-    attribute: c_int,
-    device: c_int,
-) -> Code {
-    if device_index(device).is_none() {
-        return failed(INVALID_DEVICE);
-    }
-    let value = gpu().conf.card.attribute(attribute);
-    // SAFETY: the caller hands over a place for the number.
-    unsafe { put(to, value) }
-}
+use crate::exports::state::{
+    self, Code, INVALID_DEVICE, INVALID_VALUE, SUCCESS, failed, gpu, put, remembered,
+};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudaDeviceGetStreamPriorityRange(
@@ -119,24 +107,9 @@ unsafe fn put_properties(to: *mut u8, size: usize, is_new: bool) -> Code {
     SUCCESS
 }
 
-/// CUDA 13.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDeviceProperties(to: *mut u8, device: c_int) -> Code {
-    if device_index(device).is_none() {
-        return failed(INVALID_DEVICE);
-    }
-    // SAFETY: the caller hands over a struct of CUDA 13, which has 1008 bytes.
-    unsafe { put_properties(to, 1008, true) }
-}
-
-/// CUDA 12.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDeviceProperties_v2(to: *mut u8, device: c_int) -> Code {
-    if device_index(device).is_none() {
-        return failed(INVALID_DEVICE);
-    }
-    // SAFETY: the caller hands over a struct of CUDA 12, which has 1032 bytes.
-    unsafe { put_properties(to, 1032, false) }
+/// The answer to a question about a device, if there is such a device.
+pub fn on_device(device: c_int, answer: impl FnOnce() -> Code) -> Code {
+    if device_index(device).is_some() { answer() } else { INVALID_DEVICE }
 }
 
 /// A device's index, if there is such a device.
@@ -145,6 +118,14 @@ pub fn device_index(device: c_int) -> Option<usize> {
 }
 
 skins! {
+    cudaDeviceGetAttribute(to: *mut c_int, attribute: c_int, device: c_int) =
+        remembered(on_device(device, || put(to, gpu().conf.card.attribute(attribute))));
+    /// CUDA 13.
+    cudaGetDeviceProperties(to: *mut u8, device: c_int) =
+        remembered(on_device(device, || put_properties(to, 1008, true)));
+    /// CUDA 12.
+    cudaGetDeviceProperties_v2(to: *mut u8, device: c_int) =
+        remembered(on_device(device, || put_properties(to, 1032, false)));
     cudaGetDeviceCount(to: *mut c_int) = put(to, gpu().memories.len() as c_int);
     cudaGetDevice(to: *mut c_int) = put(to, state::device());
     cudaSetDevice(device: c_int) = state::remembered(state::set_device(device));

@@ -36,29 +36,6 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
     if found.is_some() { SUCCESS } else { NOT_FOUND }
 }
 
-/// A device's handle is its index.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGet(to: *mut c_int, index: c_int) -> Code {
-    if devices::device_index(index).is_none() {
-        return INVALID_DEVICE;
-    }
-    // SAFETY: the caller hands over a place for the handle.
-    unsafe { put(to, index) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetAttribute(
-    to: *mut c_int,
-    attribute: c_int,
-    device: c_int,
-) -> Code {
-    if devices::device_index(device).is_none() {
-        return INVALID_DEVICE;
-    }
-    // SAFETY: the same promise.
-    unsafe { devices::cudaDeviceGetAttribute(to, attribute, device) }
-}
-
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetName(to: *mut c_char, room: c_int, device: c_int) -> Code {
     if devices::device_index(device).is_none() {
@@ -73,16 +50,6 @@ pub unsafe extern "C" fn cuDeviceGetName(to: *mut c_char, room: c_int, device: c
         to.add(length).write(0);
     }
     SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceTotalMem_v2(to: *mut usize, device: c_int) -> Code {
-    if devices::device_index(device).is_none() {
-        return INVALID_DEVICE;
-    }
-    let total = gpu().conf.card.memory as usize;
-    // SAFETY: the caller hands over a place for the number.
-    unsafe { put(to, total) }
 }
 
 /// The handle of a device's primary context.
@@ -100,21 +67,6 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxGetState(
     unsafe {
         put(flags, 0);
         put(active, 1)
-    }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuCtxSetCurrent(to: *mut c_void) -> Code {
-    let device = number(to).wrapping_sub(0x100) as c_int;
-    if to.is_null() { SUCCESS } else { state::set_device(device) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemAlloc_v2(to: *mut u64, bytes: usize) -> Code {
-    match runtime::malloc(bytes) {
-        // SAFETY: the caller hands over a place for the address.
-        Ok(at) => unsafe { put(to, at) },
-        Err(code) => code,
     }
 }
 
@@ -338,6 +290,18 @@ pub unsafe extern "C" fn cuFuncGetAttribute(
 }
 
 skins! {
+    /// A device's handle is its index.
+    cuDeviceGet(to: *mut c_int, index: c_int) = devices::on_device(index, || put(to, index));
+    cuDeviceGetAttribute(to: *mut c_int, attribute: c_int, device: c_int) =
+        devices::on_device(device, || put(to, gpu().conf.card.attribute(attribute)));
+    cuDeviceTotalMem_v2(to: *mut usize, device: c_int) =
+        devices::on_device(device, || put(to, gpu().conf.card.memory as usize));
+    cuCtxSetCurrent(to: *mut c_void) = match number(to) {
+        0 => SUCCESS,
+        context => state::set_device(context.wrapping_sub(0x100) as c_int),
+    };
+    cuMemAlloc_v2(to: *mut u64, bytes: usize) =
+        runtime::malloc(bytes).map_or_else(|code| code, |at| put(to, at));
     cuDriverGetVersion(to: *mut c_int) = devices::cudaDriverGetVersion(to);
     cuDeviceGetCount(to: *mut c_int) = devices::cudaGetDeviceCount(to);
     cuDeviceCanAccessPeer(to: *mut c_int, device: c_int, peer: c_int) =

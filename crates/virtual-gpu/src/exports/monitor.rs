@@ -78,15 +78,6 @@ pub extern "C" fn nvmlErrorString(code: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: *mut Device) -> c_int {
-    if index as usize >= gpu().memories.len() {
-        return INVALID_ARGUMENT;
-    }
-    // SAFETY: the caller hands over a place for the handle.
-    unsafe { put(to, pointer(u64::from(index) + 1)) }
-}
-
 /// Bus addresses are those of `cudaDeviceGetPCIBusId`: the bus is the index and 1. That of the properties is 0, for
 /// which PyTorch asks when memory runs out.
 #[unsafe(no_mangle)]
@@ -102,23 +93,6 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(
     let bus = text.split(':').nth(1).and_then(|part| c_uint::from_str_radix(part, 16).ok());
     // SAFETY: the caller hands over a place for the handle.
     unsafe { nvmlDeviceGetHandleByIndex_v2(bus.unwrap_or(0).saturating_sub(1), to) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetIndex(of: Device, to: *mut c_uint) -> c_int {
-    let Some(index) = index(of) else { return INVALID_ARGUMENT };
-    // SAFETY: the caller hands over a place for the number.
-    unsafe { put(to, index as c_uint) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetName(of: Device, to: *mut c_char, room: c_uint) -> c_int {
-    if index(of).is_none() {
-        return INVALID_ARGUMENT;
-    }
-    let name = gpu().conf.card.chip.reported.clone();
-    // SAFETY: the caller hands over a place for the text.
-    unsafe { put_text(&name, to, room) }
 }
 
 #[unsafe(no_mangle)]
@@ -140,13 +114,6 @@ pub unsafe extern "C" fn nvmlDeviceGetCudaComputeCapability(
     let capability = gpu().conf.card.chip.capability;
     // SAFETY: the caller hands over places for both numbers.
     unsafe { put(major, capability.0).max(put(minor, capability.1)) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo(of: Device, to: *mut Memory) -> c_int {
-    let Some((free, total)) = memory(of) else { return INVALID_ARGUMENT };
-    // SAFETY: the caller hands over a place for the sizes.
-    unsafe { put(to, Memory { total, free, used: total - free }) }
 }
 
 #[unsafe(no_mangle)]
@@ -218,6 +185,19 @@ not_supported! {
 }
 
 skins! {
+    nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: *mut Device) =
+        match gpu().memories.get(index as usize) {
+            Some(_) => put(to, pointer(u64::from(index) + 1)),
+            None => INVALID_ARGUMENT,
+        };
+    nvmlDeviceGetIndex(of: Device, to: *mut c_uint) =
+        index(of).map_or(INVALID_ARGUMENT, |index| put(to, index as c_uint));
+    nvmlDeviceGetName(of: Device, to: *mut c_char, room: c_uint) =
+        index(of).map_or(INVALID_ARGUMENT, |_| put_text(&gpu().conf.card.chip.reported, to, room));
+    nvmlDeviceGetMemoryInfo(of: Device, to: *mut Memory) =
+        memory(of).map_or(INVALID_ARGUMENT, |(free, total)| {
+            put(to, Memory { total, free, used: total - free })
+        });
     /// The first version: PyTorch counts devices by it, so that a process that only counts may fork.
     nvmlInit() = SUCCESS;
     nvmlInit_v2() = SUCCESS;

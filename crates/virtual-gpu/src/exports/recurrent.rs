@@ -180,17 +180,6 @@ fn ask(of: *mut c_void, network: &Recurrent, is_training: c_int) -> u64 {
     state::workspace(Subject::Line(line), guess)
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudnnGetRNNWeightSpaceSize(
-    _handle: *mut c_void,
-    network: *mut c_void,
-    to: *mut usize,
-) -> Status {
-    let Some(Network { network, .. }) = NETWORKS.get(network) else { return BAD_PARAMETER };
-    // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, network.weights() as usize) }
-}
-
 /// Where a matrix and a bias of a layer lie; each way counts as a layer. Null in place of one that is not wanted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetRNNWeightParams(
@@ -249,6 +238,8 @@ fn run(handle: *mut c_void, of: *mut c_void, data: *mut c_void) -> Status {
 }
 
 skins! {
+    cudnnGetRNNWeightSpaceSize(_handle: *mut c_void, network: *mut c_void, to: *mut usize) =
+        NETWORKS.get(network).map_or(BAD_PARAMETER, |it| put(to, it.network.weights() as usize));
     cudnnSetDropoutDescriptor(
         of: *mut c_void, _handle: *mut c_void, share: c_float, _states: *mut c_void,
         _bytes: usize, _seed: u64

@@ -49,15 +49,6 @@ pub fn free(at: u64) -> Code {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMalloc(to: *mut *mut c_void, bytes: usize) -> Code {
-    match malloc(bytes) {
-        // SAFETY: the caller hands over a place for the address.
-        Ok(at) => unsafe { put(to, pointer(at)) },
-        Err(code) => failed(code),
-    }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> Code {
     let info = gpu().memories[state::device() as usize].info();
     // SAFETY: the caller hands over places for both.
@@ -232,6 +223,8 @@ pub unsafe extern "C" fn cudaGetSymbolAddress(
 }
 
 skins! {
+    cudaMalloc(to: *mut *mut c_void, bytes: usize) =
+        malloc(bytes).map_or_else(failed, |at| put(to, pointer(at)));
     cudaMallocAsync(to: *mut *mut c_void, bytes: usize, _on: Stream) = cudaMalloc(to, bytes);
     cudaFree(at: *mut c_void) = if at.is_null() { SUCCESS } else { remembered(free(number(at))) };
     cudaFreeAsync(at: *mut c_void, _on: Stream) = cudaFree(at);

@@ -63,21 +63,6 @@ unsafe fn create(to: *mut *mut c_void, sizes: [i64; 3], format: &str, kinds: &[c
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cusparseCreateDnMat(
-    to: *mut *mut c_void,
-    rows: i64,
-    columns: i64,
-    leading: i64,
-    _values: *const c_void,
-    kind: c_int,
-    order: c_int,
-) -> Status {
-    let word = format!("dense/{rows}/{columns}/{leading}/{kind}/{order}");
-    // SAFETY: the caller hands over a place for the matrix.
-    unsafe { DENSE.create(to, (columns.max(0) as u64, word)) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cusparseSpMatGetSize(
     of: *mut c_void,
     rows: *mut i64,
@@ -267,6 +252,12 @@ pub unsafe extern "C" fn cusparseXcsrgeam2Nnz(
 }
 
 skins! {
+    cusparseCreateDnMat(
+        to: *mut *mut c_void, rows: i64, columns: i64, leading: i64, _values: *const c_void,
+        kind: c_int, order: c_int
+    ) = DENSE.create(to, (
+        columns.max(0) as u64, format!("dense/{rows}/{columns}/{leading}/{kind}/{order}")
+    ));
     cusparseCreateCoo(
         to: *mut *mut c_void, rows: i64, columns: i64, nonzero: i64, _at_rows: *const c_void,
         _at_columns: *const c_void, _values: *const c_void, index: c_int, base: c_int,

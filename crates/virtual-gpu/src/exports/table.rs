@@ -96,16 +96,14 @@ table! {
             ncclCommDestroy ncclCommInitAll ncclCommShrink ncclCommSplit ncclGetErrorString
             ncclGetLastError ncclGetUniqueId;
         devices:
-            cudaDeviceGetAttribute cudaDeviceGetPCIBusId cudaDeviceGetStreamPriorityRange
-            cudaGetDeviceProperties cudaGetDeviceProperties_v2;
+            cudaDeviceGetPCIBusId cudaDeviceGetStreamPriorityRange;
         dnn:
             cudnnBackendCreateDescriptor cudnnBackendExecute cudnnBackendFinalize
             cudnnBackendGetAttribute cudnnBackendSetAttribute cudnnGetCudartVersion
             cudnnGetErrorString cudnnGetLastErrorString cudnnGetProperty cudnnGetVersion;
         driver:
-            cuCtxSetCurrent cuDeviceGet cuDeviceGetAttribute cuDeviceGetName
-            cuDevicePrimaryCtxGetState cuDeviceTotalMem_v2 cuFuncGetAttribute cuGetProcAddress_v2
-            cuMemAddressFree cuMemAddressReserve cuMemAlloc_v2 cuMemCreate cuMemGetAddressRange_v2
+            cuDeviceGetName cuDevicePrimaryCtxGetState cuFuncGetAttribute cuGetProcAddress_v2
+            cuMemAddressFree cuMemAddressReserve cuMemCreate cuMemGetAddressRange_v2
             cuMemGetAllocationPropertiesFromHandle cuMemMap cuMemRelease cuMemUnmap
             cuMemsetD32Async cuMemsetD32_v2 cuMemsetD8Async cuMemsetD8_v2 cuPointerGetAttribute
             cuPointerGetAttributes;
@@ -131,24 +129,23 @@ table! {
             ncclGroupEnd ncclRecv ncclSend;
         monitor:
             nvmlDeviceGetComputeRunningProcesses_v3 nvmlDeviceGetCudaComputeCapability
-            nvmlDeviceGetGpuFabricInfoV nvmlDeviceGetHandleByIndex_v2
-            nvmlDeviceGetHandleByPciBusId_v2 nvmlDeviceGetIndex nvmlDeviceGetMemoryInfo
-            nvmlDeviceGetMemoryInfo_v2 nvmlDeviceGetMigMode nvmlDeviceGetName
-            nvmlDeviceGetNumaNodeId nvmlDeviceGetNvLinkRemoteDeviceType nvmlDeviceGetP2PStatus
+            nvmlDeviceGetGpuFabricInfoV nvmlDeviceGetHandleByPciBusId_v2
+            nvmlDeviceGetMemoryInfo_v2 nvmlDeviceGetMigMode nvmlDeviceGetNumaNodeId
+            nvmlDeviceGetNvLinkRemoteDeviceType nvmlDeviceGetP2PStatus
             nvmlDeviceGetNvLinkRemotePciInfo_v2 nvmlDeviceGetUUID nvmlErrorString;
         recurrent:
-            cudnnGetRNNTempSpaceSizes cudnnGetRNNWeightParams cudnnGetRNNWeightSpaceSize
-            cudnnSetRNNDataDescriptor cudnnSetRNNDescriptor_v8;
+            cudnnGetRNNTempSpaceSizes cudnnGetRNNWeightParams cudnnSetRNNDataDescriptor
+            cudnnSetRNNDescriptor_v8;
         runtime:
-            cudaGetErrorName cudaGetErrorString cudaGetLastError cudaGetSymbolAddress cudaMalloc
+            cudaGetErrorName cudaGetErrorString cudaGetLastError cudaGetSymbolAddress
             cudaMemGetInfo cudaMemcpy cudaMemcpy2DAsync cudaPointerGetAttributes;
         shared:
             cudaIpcOpenMemHandle;
         sparse:
-            cusparseCcsrgeam2_bufferSizeExt cusparseCreateDnMat cusparseDcsrgeam2_bufferSizeExt
-            cusparseGetErrorString cusparseScsrgeam2_bufferSizeExt cusparseSpGEMM_compute
-            cusparseSpGEMM_workEstimation cusparseSpMM_bufferSize cusparseSpMV_bufferSize
-            cusparseSpMatGetSize cusparseXcsrgeam2Nnz cusparseZcsrgeam2_bufferSizeExt;
+            cusparseCcsrgeam2_bufferSizeExt cusparseDcsrgeam2_bufferSizeExt cusparseGetErrorString
+            cusparseScsrgeam2_bufferSizeExt cusparseSpGEMM_compute cusparseSpGEMM_workEstimation
+            cusparseSpMM_bufferSize cusparseSpMV_bufferSize cusparseSpMatGetSize
+            cusparseXcsrgeam2Nnz cusparseZcsrgeam2_bufferSizeExt;
         streams:
             cudaEventCreate cudaEventCreateWithFlags cudaEventRecord cudaGraphLaunch
             cudaGraphNodeGetDependencies cudaStreamBeginCapture cudaStreamCreate
