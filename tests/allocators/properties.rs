@@ -3,12 +3,9 @@
 //! All runs draw the same cases unless `PROPTEST_RNG_SEED` says otherwise; `PROPTEST_CASES` sets their number. A
 //! failure is printed as the smallest script that was found, ready for [`Script::trace_of`].
 
-use std::cell::Cell;
-use std::sync::Once;
-
 use crate::common::{ROOMY, checked, defaults, run_checked};
 use gmlake::alloc_conf::{AllocConf, TorchVersion};
-use gmlake::allocator::{ALL, Checked, Environment, OptionSpec, Options, Role, Spec};
+use gmlake::allocator::{ALL, Checked, Environment, OptionSpec, Options, Role, Spec, quietly};
 use gmlake::trace::synthetic::{Op, Script};
 use gmlake::trace::{PoolId, StreamId};
 use gmlake::units::{Bytes, GIB, KIB, MIB};
@@ -175,27 +172,6 @@ fn environment(text: &str, total_memory: Bytes) -> Environment {
     Environment { conf, version, total_memory, memory_fraction, limit: None, no_split: Vec::new() }
 }
 
-thread_local! {
-    static IS_QUIET: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs without a word about each panic on this thread: the search for a small script makes hundreds of them.
-fn quietly<T>(run: impl FnOnce() -> T) -> T {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let loud = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if !IS_QUIET.get() {
-                loud(info);
-            }
-        }));
-    });
-    IS_QUIET.set(true);
-    let result = run();
-    IS_QUIET.set(false);
-    result
-}
-
 /// Checks a property of every allocator, and tells of each allocator that fails, with its smallest script.
 fn for_all<S: Strategy>(strategy: impl Fn(&'static Spec) -> S, check: impl Fn(&Spec, S::Value)) {
     let mut failures = Vec::new();
@@ -210,7 +186,9 @@ fn for_all<S: Strategy>(strategy: impl Fn(&'static Spec) -> S, check: impl Fn(&S
             check(spec, value);
             Ok(())
         };
-        let run = quietly(|| runner.run(&strategy(spec), keeps_it));
+        // The search for a small script makes hundreds of panics: without a word about each.
+        let run =
+            quietly(|| runner.run(&strategy(spec), keeps_it)).expect("the runner catches them");
         failures.extend(run.err().map(|failure| match failure {
             TestError::Fail(why, smallest) => format!("{}: {why}\n  by {smallest:?}", spec.name),
             TestError::Abort(why) => format!("{}: {why}", spec.name),

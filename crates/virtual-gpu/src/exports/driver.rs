@@ -12,7 +12,7 @@ use crate::exports::host;
 use crate::exports::kernels;
 use crate::exports::runtime::{self, code};
 use crate::exports::state::{
-    self, Code, INVALID_DEVICE, NOT_FOUND, SUCCESS, Stream, gpu, number, pointer, put,
+    self, Code, INVALID_DEVICE, NOT_FOUND, SUCCESS, Stream, gpu, number, pointer, put, put_text,
 };
 use crate::exports::streams;
 
@@ -34,22 +34,6 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
         }
     }
     if found.is_some() { SUCCESS } else { NOT_FOUND }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetName(to: *mut c_char, room: c_int, device: c_int) -> Code {
-    if devices::device_index(device).is_none() {
-        return INVALID_DEVICE;
-    }
-    let name = gpu().conf.card.chip.reported.clone();
-    let bytes = name.as_bytes();
-    let length = bytes.len().min(room.max(1) as usize - 1);
-    // SAFETY: the caller hands over `room` bytes, and the name with its zero is no longer.
-    unsafe {
-        std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), to, length);
-        to.add(length).write(0);
-    }
-    SUCCESS
 }
 
 /// The handle of a device's primary context.
@@ -294,6 +278,10 @@ skins! {
     cuDeviceGet(to: *mut c_int, index: c_int) = devices::on_device(index, || put(to, index));
     cuDeviceGetAttribute(to: *mut c_int, attribute: c_int, device: c_int) =
         devices::on_device(device, || put(to, gpu().conf.card.attribute(attribute)));
+    cuDeviceGetName(to: *mut c_char, room: c_int, device: c_int) = devices::on_device(device, || {
+        put_text(&gpu().conf.card.chip.reported, to, room.max(0) as usize);
+        SUCCESS
+    });
     cuDeviceTotalMem_v2(to: *mut usize, device: c_int) =
         devices::on_device(device, || put(to, gpu().conf.card.memory as usize));
     cuCtxSetCurrent(to: *mut c_void) = match number(to) {

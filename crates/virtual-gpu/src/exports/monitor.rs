@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-use crate::exports::state::{gpu, number, pointer, put};
+use crate::exports::state::{gpu, number, pointer, put, put_text};
 
 type Device = *mut c_void;
 
@@ -54,16 +54,16 @@ fn memory(of: Device) -> Option<(u64, u64)> {
 
 /// # Safety
 /// `to` is null or has `room` characters.
-unsafe fn put_text(text: &str, to: *mut c_char, room: c_uint) -> c_int {
-    if to.is_null() || text.len() >= room as usize {
-        return if to.is_null() { INVALID_ARGUMENT } else { INSUFFICIENT_SIZE };
+unsafe fn put_whole(text: &str, to: *mut c_char, room: c_uint) -> c_int {
+    match room as usize {
+        _ if to.is_null() => INVALID_ARGUMENT,
+        room if text.len() >= room => INSUFFICIENT_SIZE,
+        room => {
+            // SAFETY: the caller promises the room.
+            unsafe { put_text(text, to, room) };
+            SUCCESS
+        }
     }
-    // SAFETY: the caller promises the room.
-    unsafe {
-        std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, text.len());
-        to.add(text.len()).write(0);
-    }
-    SUCCESS
 }
 
 #[unsafe(no_mangle)]
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(
 pub unsafe extern "C" fn nvmlDeviceGetUUID(of: Device, to: *mut c_char, room: c_uint) -> c_int {
     let Some(index) = index(of) else { return INVALID_ARGUMENT };
     // SAFETY: the caller hands over a place for the text.
-    unsafe { put_text(&format!("GPU-00000000-0000-0000-0000-{index:012x}"), to, room) }
+    unsafe { put_whole(&format!("GPU-00000000-0000-0000-0000-{index:012x}"), to, room) }
 }
 
 #[unsafe(no_mangle)]
@@ -193,7 +193,7 @@ skins! {
     nvmlDeviceGetIndex(of: Device, to: *mut c_uint) =
         index(of).map_or(INVALID_ARGUMENT, |index| put(to, index as c_uint));
     nvmlDeviceGetName(of: Device, to: *mut c_char, room: c_uint) =
-        index(of).map_or(INVALID_ARGUMENT, |_| put_text(&gpu().conf.card.chip.reported, to, room));
+        index(of).map_or(INVALID_ARGUMENT, |_| put_whole(&gpu().conf.card.chip.reported, to, room));
     nvmlDeviceGetMemoryInfo(of: Device, to: *mut Memory) =
         memory(of).map_or(INVALID_ARGUMENT, |(free, total)| {
             put(to, Memory { total, free, used: total - free })
@@ -210,5 +210,5 @@ skins! {
     ) = put(count, 0);
     nvmlSystemGetCudaDriverVersion_v2(to: *mut c_int) = put(to, gpu().conf.cuda);
     /// The driver under which the memory of cards and of contexts was measured (`cards.csv`, `beside.csv`).
-    nvmlSystemGetDriverVersion(to: *mut c_char, room: c_uint) = put_text("580.159.04", to, room);
+    nvmlSystemGetDriverVersion(to: *mut c_char, room: c_uint) = put_whole("580.159.04", to, room);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::{Properties, philox, post};
 
 use crate::exports::copies::{self, OnUnknownRead};
-use crate::exports::state::{self, gpu, number};
+use crate::exports::state::{self, gpu, number, put_text};
 use crate::exports::{host, pages};
 
 /// These bytes have the values that a real GPU would hold.
@@ -110,22 +110,6 @@ pub unsafe extern "C" fn gmlake_gpu_philox(
 #[unsafe(no_mangle)]
 pub extern "C" fn gmlake_gpu_all_done_ns() -> u64 {
     state::gpu_now().timeline.all_done_ns()
-}
-
-/// Writes a text with a zero behind it, as far as there is room. Returns the length without the zero.
-///
-/// # Safety
-/// `to` has `room` characters.
-unsafe fn put_text(text: &str, to: *mut c_char, room: usize) -> usize {
-    if room > 0 {
-        let length = text.len().min(room - 1);
-        // SAFETY: the caller promises the room.
-        unsafe {
-            std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, length);
-            to.add(length).write(0);
-        }
-    }
-    text.len()
 }
 
 /// Writes the names of all cards that there are, as a JSON array. Does not start the virtual GPU.

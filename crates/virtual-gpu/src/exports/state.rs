@@ -228,6 +228,22 @@ pub fn ran(subject: impl FnOnce() -> Subject) {
     }
 }
 
+/// Writes a text with a zero behind it, as far as there is room. Returns the length without the zero.
+///
+/// # Safety
+/// `to` has `room` characters.
+pub unsafe fn put_text(text: &str, to: *mut c_char, room: usize) -> usize {
+    if room > 0 {
+        let length = text.len().min(room - 1);
+        // SAFETY: the caller promises the room.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, length);
+            to.add(length).write(0);
+        }
+    }
+    text.len()
+}
+
 /// Writes a result where the caller wants it.
 ///
 /// # Safety

@@ -102,7 +102,7 @@ table! {
             cudnnBackendGetAttribute cudnnBackendSetAttribute cudnnGetCudartVersion
             cudnnGetErrorString cudnnGetLastErrorString cudnnGetProperty cudnnGetVersion;
         driver:
-            cuDeviceGetName cuDevicePrimaryCtxGetState cuFuncGetAttribute cuGetProcAddress_v2
+            cuDevicePrimaryCtxGetState cuFuncGetAttribute cuGetProcAddress_v2
             cuMemAddressFree cuMemAddressReserve cuMemCreate cuMemGetAddressRange_v2
             cuMemGetAllocationPropertiesFromHandle cuMemMap cuMemRelease cuMemUnmap
             cuMemsetD32Async cuMemsetD32_v2 cuMemsetD8Async cuMemsetD8_v2 cuPointerGetAttribute
