@@ -2,10 +2,8 @@
 
 use std::ffi::{c_char, c_int};
 
-use crate::Properties;
-
 use crate::exports::state::{
-    self, Code, INVALID_DEVICE, INVALID_VALUE, SUCCESS, failed, gpu, put, remembered,
+    self, Code, INVALID_DEVICE, INVALID_VALUE, SUCCESS, failed, gpu, put, put_text, remembered,
 };
 
 #[unsafe(no_mangle)]
@@ -38,56 +36,54 @@ pub unsafe extern "C" fn cudaDeviceGetPCIBusId(
     SUCCESS
 }
 
-/// `CUDA 12` and `CUDA 13` lay `cudaDeviceProp` out differently. Offsets of a field in both, and what it holds.
-struct Field(usize, usize, u64, usize);
+/// Widths of fields, in bytes.
+const INT: usize = 4;
+const SIZE: usize = 8;
 
-fn fields(card: &Properties) -> Vec<Field> {
-    let one = card.multiprocessor();
-    let attribute = |number| card.attribute(number) as u64;
-    let int = |old, new, number| Field(old, new, attribute(number), 4);
-    let size = |old, new, bytes| Field(old, new, bytes, 8);
-    vec![
-        size(288, 288, card.memory),
-        size(296, 296, attribute(8)),
-        int(304, 304, 12),
-        int(308, 308, 10),
-        size(312, 312, attribute(11)),
-        int(320, 320, 1),
-        int(324, 324, 2),
-        int(328, 328, 3),
-        int(332, 332, 4),
-        int(336, 336, 5),
-        int(340, 340, 6),
-        int(344, 344, 7),
-        size(352, 352, attribute(9)),
-        int(360, 360, 75),
-        int(364, 364, 76),
-        size(368, 368, attribute(14)),
-        size(376, 376, attribute(51)),
-        int(388, 384, 16),
-        int(400, 392, 19),
-        int(576, 560, 31),
-        int(580, 564, 32),
-        int(600, 584, 40),
-        int(604, 588, 41),
-        int(616, 596, 38),
-        int(624, 604, 39),
-        int(628, 608, 78),
-        int(632, 612, 79),
-        int(636, 616, 80),
-        size(640, 624, one.shared),
-        int(648, 632, 82),
-        int(652, 636, 83),
-        int(676, 656, 89),
-        int(680, 660, 90),
-        int(688, 668, 95),
-        size(696, 672, one.shared_per_block),
-        int(712, 688, 106),
-        size(720, 696, attribute(111)),
-        int(744, 720, 115),
-        int(772, 748, 120),
-    ]
-}
+/// Fields of `cudaDeviceProp`, which CUDA 12 and CUDA 13 lay out differently: the offsets in both, the width, and the
+/// attribute that the field holds.
+const FIELDS: &[(usize, usize, usize, c_int)] = &[
+    (296, 296, SIZE, 8),  // sharedMemPerBlock
+    (304, 304, INT, 12),  // regsPerBlock
+    (308, 308, INT, 10),  // warpSize
+    (312, 312, SIZE, 11), // memPitch
+    (320, 320, INT, 1),   // maxThreadsPerBlock
+    (324, 324, INT, 2),   // maxThreadsDim
+    (328, 328, INT, 3),
+    (332, 332, INT, 4),
+    (336, 336, INT, 5), // maxGridSize
+    (340, 340, INT, 6),
+    (344, 344, INT, 7),
+    (352, 352, SIZE, 9),   // totalConstMem
+    (360, 360, INT, 75),   // major
+    (364, 364, INT, 76),   // minor
+    (368, 368, SIZE, 14),  // textureAlignment
+    (376, 376, SIZE, 51),  // texturePitchAlignment
+    (388, 384, INT, 16),   // multiProcessorCount
+    (400, 392, INT, 19),   // canMapHostMemory
+    (576, 560, INT, 31),   // concurrentKernels
+    (580, 564, INT, 32),   // ECCEnabled
+    (600, 584, INT, 40),   // asyncEngineCount
+    (604, 588, INT, 41),   // unifiedAddressing
+    (616, 596, INT, 38),   // l2CacheSize
+    (624, 604, INT, 39),   // maxThreadsPerMultiProcessor
+    (628, 608, INT, 78),   // streamPrioritiesSupported
+    (632, 612, INT, 79),   // globalL1CacheSupported
+    (636, 616, INT, 80),   // localL1CacheSupported
+    (640, 624, SIZE, 81),  // sharedMemPerMultiprocessor
+    (648, 632, INT, 82),   // regsPerMultiprocessor
+    (652, 636, INT, 83),   // managedMemory
+    (676, 656, INT, 89),   // concurrentManagedAccess
+    (680, 660, INT, 90),   // computePreemptionSupported
+    (688, 668, INT, 95),   // cooperativeLaunch
+    (696, 672, SIZE, 97),  // sharedMemPerBlockOptin
+    (712, 688, INT, 106),  // maxBlocksPerMultiProcessor
+    (720, 696, SIZE, 111), // reservedSharedMemPerBlock
+    (744, 720, INT, 115),  // memoryPoolsSupported
+    (772, 748, INT, 120),  // clusterLaunch
+];
+/// `totalGlobalMem`, in both.
+const TOTAL: usize = 288;
 
 /// # Safety
 /// `to` has room for `size` bytes, the whole struct.
@@ -96,10 +92,10 @@ unsafe fn put_properties(to: *mut u8, size: usize, is_new: bool) -> Code {
     // SAFETY: as the caller promises; the name is shorter than its 256 bytes, and all offsets lie inside.
     unsafe {
         std::ptr::write_bytes(to, 0, size);
-        let name = card.chip.reported.as_bytes();
-        std::ptr::copy_nonoverlapping(name.as_ptr(), to, name.len().min(255));
-        for Field(old, new, value, width) in fields(&card) {
-            let bytes = value.to_ne_bytes();
+        put_text(&card.chip.reported, to.cast(), 256);
+        to.add(TOTAL).cast::<u64>().write_unaligned(card.memory);
+        for &(old, new, width, attribute) in FIELDS {
+            let bytes = (card.attribute(attribute) as u64).to_ne_bytes();
             let at = to.add(if is_new { new } else { old });
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, width);
         }
