@@ -1,6 +1,6 @@
 //! The table of functions: all that the virtual GPU answers, by the kind of answer.
 //!
-//! - `skins`: a line of a list in one of the modules next to this file, mostly of `skins!`. Here stands only the module.
+//! - `skins`: a line of a list in a module next to this file, mostly of `skins!`. Here stands only the module.
 //! - `written`: a whole function in one of them.
 //! - `nothing`: what has no meaning here. It succeeds.
 //! - `object`: makes something that has no contents. Its first argument is the place for the handle.
