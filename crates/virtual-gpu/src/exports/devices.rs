@@ -76,7 +76,7 @@ const FIELDS: &[(usize, usize, usize, c_int)] = &[
     (676, 656, INT, 89),   // concurrentManagedAccess
     (680, 660, INT, 90),   // computePreemptionSupported
     (688, 668, INT, 95),   // cooperativeLaunch
-    (696, 672, SIZE, 97),  // sharedMemPerBlockOptin
+    (696, 672, SIZE, 97),  // sharedMemPerBlock, on request
     (712, 688, INT, 106),  // maxBlocksPerMultiProcessor
     (720, 696, SIZE, 111), // reservedSharedMemPerBlock
     (744, 720, INT, 115),  // memoryPoolsSupported
