@@ -18,24 +18,41 @@
 
 use std::collections::BTreeSet;
 
-use comfy_table::{
-    Cell, CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle,
-};
+use anstyle::Style;
+use unicode_width::UnicodeWidthStr;
 
 use super::look::Look;
 
 /// A table below this width is written row under row, if it does not fit as it is.
 pub(crate) const NARROW: usize = 80;
 
-const ASCII: TableStyle = TableStyle::new()
-    .header_lines(ContentLineStyle::none().junction(' '))
-    .header_separator(LineStyle::none().fill('-').junction(' '))
-    .content_lines(ContentLineStyle::none().junction(' '));
+/// A text of a table, of one or more lines.
+#[derive(Debug, Clone)]
+pub(crate) struct Cell {
+    text: String,
+    style: Style,
+}
 
-const BOXES: TableStyle = TableStyle::new()
-    .header_lines(ContentLineStyle::none().junction(' '))
-    .header_separator(LineStyle::none().fill('─').junction(' '))
-    .content_lines(ContentLineStyle::none().junction(' '));
+impl Cell {
+    /// A text that is shown in this style where there are colours.
+    pub(crate) const fn new(text: String, style: Style) -> Self {
+        Self { text, style }
+    }
+
+    /// A text as it is.
+    pub(crate) const fn plain(text: String) -> Self {
+        Self::new(text, Style::new())
+    }
+
+    /// Line `index` of the text, with blanks that make it `width` wide, to its right if `is_left`.
+    fn line(&self, index: usize, width: usize, is_left: bool, look: Look) -> String {
+        let text = self.text.lines().nth(index).unwrap_or_default();
+        let blanks = " ".repeat(width.saturating_sub(text.width()));
+        let style = if look.has_colour { self.style } else { Style::new() };
+        let text = if text.is_empty() { String::new() } else { format!("{style}{text}{style:#}") };
+        if is_left { text + &blanks } else { blanks + &text }
+    }
+}
 
 /// A table with its first column to the left and the others to the right. Where it is too wide, columns go, those
 /// first that `dispensable` names first (by their places); the first column stays.
@@ -70,11 +87,11 @@ pub(crate) fn fitted(
 
 /// Characters that each column needs.
 fn widths(heading: &[String], rows: &[Vec<Cell>]) -> Vec<usize> {
-    let longest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+    let longest = |text: &str| text.lines().map(UnicodeWidthStr::width).max().unwrap_or(0);
     let mut widths: Vec<usize> = heading.iter().map(|name| longest(name)).collect();
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
-            *width = longest(&cell.content()).max(*width);
+            *width = longest(&cell.text).max(*width);
         }
     }
     widths
@@ -87,27 +104,23 @@ pub(crate) fn total(widths: impl Iterator<Item = usize>) -> usize {
 
 /// The columns that are shown, without blanks at line ends.
 fn drawn(heading: &[String], rows: &[Vec<Cell>], shown: &BTreeSet<usize>, look: Look) -> String {
-    let mut table = Table::new();
-    table.load_style(if look.has_boxes { BOXES } else { ASCII });
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    if look.has_colour {
-        table.force_no_tty().enforce_styling()
-    } else {
-        table.force_no_tty()
+    let widths = widths(heading, rows);
+    let lines = |row: &[Cell]| -> Vec<String> {
+        let height = shown.iter().filter_map(|&place| Some(row.get(place)?.text.lines().count()));
+        let line = |index| {
+            let cells = shown.iter().enumerate().filter_map(|(at, &place)| {
+                Some(row.get(place)?.line(index, widths[place], at == 0, look))
+            });
+            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        };
+        (0..height.max().unwrap_or(0).max(1)).map(line).collect()
     };
-    table.set_header(shown.iter().map(|&place| heading[place].clone()));
-    for row in rows {
-        table.add_row(shown.iter().filter_map(|&place| row.get(place).cloned()));
-    }
-    for index in 0..shown.len() {
-        if let Some(column) = table.column_mut(index) {
-            column.set_padding((0, 1));
-            let right = if index == 0 { CellAlignment::Left } else { CellAlignment::Right };
-            column.set_cell_alignment(right);
-        }
-    }
-    let lines = table.lines().map(|line| line.trim_end().to_owned());
-    lines.collect::<Vec<_>>().join("\n")
+    let mut out = lines(&heading.iter().cloned().map(Cell::plain).collect::<Vec<_>>());
+    let dash = if look.has_boxes { "─" } else { "-" };
+    let rules = shown.iter().map(|&place| dash.repeat(widths[place] + 1));
+    out.push(rules.collect::<Vec<_>>().join(" "));
+    out.extend(rows.iter().flat_map(|row| lines(row)));
+    out.join("\n")
 }
 
 /// Row under row: its name, and a line for each of its numbers.
@@ -115,12 +128,11 @@ fn vertical(heading: &[String], rows: &[Vec<Cell>], look: Look) -> String {
     let names: Vec<String> = heading.iter().map(|name| name.replace('\n', " ")).collect();
     let width = names.iter().skip(1).map(|name| name.chars().count()).max().unwrap_or(0);
     let row = |row: &Vec<Cell>| {
-        let name = row.first().map(|cell| cell.content().replace('\n', " ")).unwrap_or_default();
+        let name = row.first().map(|cell| cell.text.replace('\n', " ")).unwrap_or_default();
         let name = if look.has_colour { format!("\x1b[1m{name}\x1b[0m") } else { name };
         let numbers = names.iter().zip(row).skip(1);
-        let numbers = numbers.map(|(name, cell)| {
-            format!("\n  {name:<width$}  {}", cell.content().replace('\n', " "))
-        });
+        let numbers = numbers
+            .map(|(name, cell)| format!("\n  {name:<width$}  {}", cell.text.replace('\n', " ")));
         std::iter::once(name).chain(numbers).collect::<String>()
     };
     rows.iter().map(row).collect::<Vec<_>>().join("\n")
@@ -181,7 +193,7 @@ mod tests {
         let heading: Vec<String> = (0..columns).map(|at| format!("column\n{at}")).collect();
         let row = |name: &str| {
             (0..columns)
-                .map(|at| Cell::new(if at == 0 { name.to_owned() } else { format!("{at} GiB") }))
+                .map(|at| Cell::plain(if at == 0 { name.to_owned() } else { format!("{at} GiB") }))
                 .collect()
         };
         let dispensable: Vec<usize> = (1..columns).rev().collect();

@@ -19,7 +19,7 @@ pub use answer::{SCHEMA_VERSION, write_answer};
 pub(crate) use csv::write_row;
 pub use export::{Export, ExportError, remove_unfinished};
 pub use fitted::wrapped;
-pub(crate) use fitted::{NARROW, fitted, total};
+pub(crate) use fitted::{Cell, NARROW, fitted, total};
 pub use look::Look;
 pub(crate) use markdown::{escape, write_lines};
 pub(crate) use palette::{Colour, Rgb};

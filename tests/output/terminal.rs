@@ -50,7 +50,7 @@ fn who_wants_no_warnings_gets_none() {
 /// What a command shows on a terminal of this many columns; nothing where there is no `script` to make one.
 fn on_terminal(columns: u16, command: &str) -> Option<String> {
     let program = assert_cmd::cargo::cargo_bin!("gmlake-sim").display().to_string();
-    let line = format!("stty cols {columns}; '{program}' {command}");
+    let line = format!("stty rows 24 cols {columns}; '{program}' {command}");
     let mut run = Process::new("script");
     run.args(["-qec", &line, "/dev/null"]).current_dir(env!("CARGO_MANIFEST_DIR"));
     run.env("NO_COLOR", "1").stdin(Stdio::null()).stderr(Stdio::null());

@@ -37,7 +37,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("indicatif", &["src/bin/"]),
     ("plotters", &["src/report/picture/", "/chart"]),
     ("inferno", &["/show/"]),
-    ("comfy_table", &["src/report/", "/show/"]),
+    ("anstyle", &["src/report/", "/show/"]),
 ];
 
 struct Source {

@@ -3,14 +3,14 @@
 //! How a table is fitted to the terminal's width is in `fitted.rs`.
 
 use crate::report::table::plain;
-use comfy_table::{Attribute, Cell, Color};
+use anstyle::{AnsiColor, Style};
 
 use super::verdict;
 use crate::compare::comparison::Comparison;
 use crate::compare::{Better, Column, Row, Unit, columns};
 use crate::device::FenceCounts;
+use crate::report::{Cell, NARROW, fitted};
 pub use crate::report::{Look, wrapped};
-use crate::report::{NARROW, fitted};
 use crate::run::{RECORDED, RunSummary};
 use crate::units::Grouped;
 
@@ -88,8 +88,8 @@ fn runs(comparison: &Comparison, has_details: bool, look: Look) -> String {
 }
 
 fn label(row: &Row<'_>) -> Cell {
-    let cell = Cell::new(row.run.label());
-    if row.is_reference() { cell.add_attribute(Attribute::Bold) } else { cell }
+    let style = if row.is_reference() { Style::new().bold() } else { Style::new() };
+    Cell::new(row.run.label(), style)
 }
 
 /// How a number stands among those of its column.
@@ -123,12 +123,12 @@ pub(crate) fn standing(column: &Column, row: &Row<'_>, comparison: &Comparison) 
 
 /// Red where requests were left out, green where a simulated allocator did best.
 fn coloured(column: &Column, row: &Row<'_>, comparison: &Comparison) -> Cell {
-    let cell = Cell::new(cell(column, row));
-    match standing(column, row, comparison) {
-        Standing::Alarm => cell.fg(Color::Red).add_attribute(Attribute::Bold),
-        Standing::Best => cell.fg(Color::Green),
-        Standing::Usual => cell,
-    }
+    let style = match standing(column, row, comparison) {
+        Standing::Alarm => AnsiColor::BrightRed.on_default().bold(),
+        Standing::Best => AnsiColor::BrightGreen.on_default(),
+        Standing::Usual => Style::new(),
+    };
+    Cell::new(cell(column, row), style)
 }
 
 fn calls(comparison: &Comparison, look: Look) -> String {

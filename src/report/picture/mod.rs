@@ -5,9 +5,11 @@
 
 pub(crate) mod style;
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
+use flate2::write::ZlibEncoder;
+use flate2::{Compression, Crc};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
@@ -82,12 +84,30 @@ fn png(picture: &impl Picture, height: u32, out: &mut dyn Write) -> Result<()> {
     let root = BitMapBackend::with_buffer(&mut pixels, large).into_drawing_area();
     drawn(&root, picture, Pen { scale: SUPERSAMPLING })?;
     drop(root);
-    let mut encoder = png::Encoder::new(out, WIDTH, height);
-    encoder.set_color(png::ColorType::Rgb);
-    encoder.set_depth(png::BitDepth::Eight);
-    let mut writer = encoder.write_header().map_err(failed)?;
-    writer.write_image_data(&average(&pixels, large.0 as usize)).map_err(failed)?;
-    writer.finish().map_err(failed)
+    Ok(write_png(&average(&pixels, large.0 as usize), height, out)?)
+}
+
+/// Writes pixels of three bytes as a PNG: chunks of a length, a name, content and a checksum. Each line of pixels
+/// begins with the number of its filter; 0: none.
+fn write_png(pixels: &[u8], height: u32, out: &mut dyn Write) -> io::Result<()> {
+    let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());
+    for line in pixels.chunks(3 * WIDTH as usize) {
+        packed.write_all(&[0])?;
+        packed.write_all(line)?;
+    }
+    // Eight bits for each of red, green and blue.
+    let head = [&WIDTH.to_be_bytes()[..], &height.to_be_bytes(), &[8, 2, 0, 0, 0]].concat();
+    out.write_all(b"\x89PNG\r\n\x1a\n")?;
+    for (name, content) in [(b"IHDR", head), (b"IDAT", packed.finish()?), (b"IEND", Vec::new())] {
+        let mut sum = Crc::new();
+        sum.update(name);
+        sum.update(&content);
+        out.write_all(&(content.len() as u32).to_be_bytes())?;
+        out.write_all(name)?;
+        out.write_all(&content)?;
+        out.write_all(&sum.sum().to_be_bytes())?;
+    }
+    Ok(())
 }
 
 /// Each pixel of the smaller picture is the mean of a square of the larger one.
