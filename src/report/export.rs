@@ -16,6 +16,9 @@ use super::packed::Packed;
 /// What went wrong while a file was written, of whatever kind.
 type Cause = Box<dyn Error + Send + Sync>;
 
+/// Writes the content. In a box: code for files, terminals and packed files is compiled once, not for each caller.
+type Content<'a> = Box<dyn FnOnce(&mut dyn Write) -> Result<(), Cause> + 'a>;
+
 /// A file that could not be written; its source says why.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {}", target.display())]
@@ -67,7 +70,7 @@ impl Export {
         mut self,
         write: impl FnOnce(&mut dyn Write) -> Result<(), Cause>,
     ) -> Result<(), ExportError> {
-        let written = self.write(write);
+        let written = self.write(Box::new(write));
         written.map_err(|source| ExportError { target: self.target.clone(), source })
     }
 
@@ -94,27 +97,21 @@ impl Export {
         })
     }
 
-    fn write(
-        &mut self,
-        write: impl FnOnce(&mut dyn Write) -> Result<(), Cause>,
-    ) -> Result<(), Cause> {
-        let (file, path) = match &mut self.place {
-            Place::Stdout => return pour(io::stdout().lock(), Path::new("-"), write),
+    fn write(&mut self, write: Content<'_>) -> Result<(), Cause> {
+        let (mut file, path) = match &mut self.place {
+            Place::Stdout => return pour(&mut io::stdout().lock(), Path::new("-"), write),
             Place::Special(file) => return pour(file, &self.target, write),
             Place::Temporary { file, path } => (file.take().expect("written once"), path),
         };
-        pour(file, &self.target, write)?;
+        pour(&mut file, &self.target, write)?;
+        drop(file);
         fs::rename(path, &self.target)?;
         Ok(())
     }
 }
 
 /// Has everything written to `out`, the file `name`.
-fn pour(
-    out: impl Write,
-    name: &Path,
-    write: impl FnOnce(&mut dyn Write) -> Result<(), Cause>,
-) -> Result<(), Cause> {
+fn pour(out: &mut dyn Write, name: &Path, write: Content<'_>) -> Result<(), Cause> {
     let mut is_closed = false;
     let pipe = Pipe { out, is_closed: &mut is_closed };
     let written = (|| {
@@ -128,12 +125,12 @@ fn pour(
 }
 
 /// A writer that knows whether its reader has gone.
-struct Pipe<'a, W> {
-    out: W,
+struct Pipe<'a> {
+    out: &'a mut dyn Write,
     is_closed: &'a mut bool,
 }
 
-impl<W: Write> Write for Pipe<'_, W> {
+impl Write for Pipe<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.out.write(bytes);
         *self.is_closed |=
