@@ -183,6 +183,14 @@ impl VirtualGpu {
         }
     }
 
+    /// Counts the executable graphs; a driver keeps the memory of those that are gone for those to come.
+    pub fn count_graphs(&mut self) {
+        let (graphs, nodes) = self.graphs.live();
+        self.uses.raise("graph", graphs);
+        self.uses.raise("graph_node", nodes);
+        self.take_beside();
+    }
+
     /// What the process takes of each card besides PyTorch's allocator.
     pub fn beside(&self) -> Beside {
         beside::beside_pytorch(&self.conf.card.name, &self.uses)

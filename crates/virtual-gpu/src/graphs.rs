@@ -40,6 +40,7 @@ pub struct Capture {
 pub struct Graphs {
     captures: Vec<Capture>,
     graphs: FxHashMap<u64, Capture>,
+    executable: FxHashMap<u64, Capture>,
     last_id: u64,
 }
 
@@ -95,19 +96,26 @@ impl Graphs {
 
     /// A graph, or an executable one, by its name.
     pub fn get(&self, graph: u64) -> Option<&Capture> {
-        self.graphs.get(&graph)
+        self.graphs.get(&graph).or_else(|| self.executable.get(&graph))
     }
 
     /// `cudaGraphInstantiate`: an executable graph that does what `graph` does.
     pub fn instantiate(&mut self, graph: u64, executable: u64) {
         if let Some(capture) = self.graphs.get(&graph).cloned() {
-            self.graphs.insert(executable, capture);
+            self.executable.insert(executable, capture);
         }
+    }
+
+    /// Executable graphs that exist, and their nodes.
+    pub fn live(&self) -> (u64, u64) {
+        let nodes = self.executable.values().map(|graph| graph.nodes).sum();
+        (self.executable.len() as u64, nodes)
     }
 
     /// `cudaGraphDestroy`, `cudaGraphExecDestroy`
     pub fn destroy(&mut self, graph: u64) {
         self.graphs.remove(&graph);
+        self.executable.remove(&graph);
     }
 }
 
@@ -127,8 +135,11 @@ mod tests {
         assert!(graphs.of(1).is_none() && graphs.of(2).is_none());
         graphs.instantiate(50, 51);
         graphs.destroy(50);
+        assert_eq!(graphs.live(), (1, 1));
         assert_eq!((graphs.get(51).unwrap().nodes, graphs.get(51).unwrap().copies.len()), (1, 1));
         assert!(graphs.get(50).is_none());
+        graphs.destroy(51);
+        assert_eq!(graphs.live(), (0, 0));
     }
 
     #[test]

@@ -169,7 +169,7 @@ def reads_of(rank: Rank, order: Order) -> Iterator[str]:
 
 # What a use of `beside.csv` is called in a sentence, where its name is not a function's.
 USES = {
-    "gpu": "other GPUs", "kernel": "kernels", "stream": "second stream", "graph": "graphs", "graph_node": "nodes of graphs",
+    "gpu": "other GPUs", "kernel": "kernels", "stream": "second stream", "graph_chunk": "CUDA graphs",
     "nccl": "NCCL", "messages": "sends and receives", "communicator": "communicators", "communicator_of_one": "communicators",
     "ring": "rings of NCCL", "receiver": "buffers to receive", "sender": "buffers to send",
 }

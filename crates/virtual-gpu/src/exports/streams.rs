@@ -139,9 +139,8 @@ unsafe fn put_capture(of: Stream, status: *mut c_int, id: *mut u64, count: *mut 
 unsafe fn instantiate(to: *mut Object, graph: Object) -> Code {
     let mut gpu = gpu();
     let executable = gpu.object();
-    let nodes = gpu.graphs.get(number(graph)).map_or(0, |captured| captured.nodes);
-    gpu.count(&[("graph", 1), ("graph_node", nodes)]);
     gpu.graphs.instantiate(number(graph), executable);
+    gpu.count_graphs();
     // SAFETY: as the caller promises.
     unsafe { put(to, pointer(executable)) }
 }
