@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use gmlake::fleet::list;
-use gmlake::sim::{OpenOptions, Setup, choose, open_all, run_cached};
+use gmlake::sim::{OpenOptions, Scenario, Setup, choose, open_all};
 
 const ALLOCATORS: [&str; 3] = ["caching", "expandable", "lake"];
 
@@ -24,8 +24,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
             for opened in open_all(&file.path, &OpenOptions::default()).into_iter().flatten() {
                 for choice in &choices {
-                    let run = run_cached(&opened, choice, &setup);
-                    let bytes = run.map_or(0, |run| run.reserved_peak_bytes);
+                    let scenario = Scenario::new(&opened, choice.clone(), setup.clone());
+                    let bytes = scenario.run().map_or(0, |run| run.reserved_peak_bytes);
                     held.fetch_add(bytes, Ordering::Relaxed);
                 }
             }

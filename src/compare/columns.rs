@@ -1,4 +1,4 @@
-//! The columns of every table of runs: table, CSV and Markdown are all made from [`columns`].
+//! What a column of runs is, and every column that there is: tables, CSV, JSON and Markdown are all made from these.
 
 use crate::run::RunSummary;
 use crate::units::{Grouped, Nanos, Size};
@@ -100,7 +100,7 @@ const DROPPED: &[&str] = &[
 ];
 
 /// The columns of every run, in the order of all tables. To add a metric, add its line here.
-const COLUMNS: &[Column] = &[
+pub(super) const COLUMNS: &[Column] = &[
     Column {
         name: "peak reserved",
         key: "reserved_peak_bytes",
@@ -216,22 +216,6 @@ const COLUMNS: &[Column] = &[
         get: |row| row.of_allocator(row.run.prices.as_ref()?.share()?),
     },
 ];
-
-/// The columns for these runs, in the order of all tables.
-pub fn columns<'a>(
-    runs: impl IntoIterator<Item = &'a RunSummary>,
-) -> impl Iterator<Item = &'static Column> + Clone {
-    let (mut is_priced, mut has_times) = (false, false);
-    for prices in runs.into_iter().filter_map(|run| run.prices.as_ref()) {
-        is_priced = true;
-        has_times |= prices.share().is_some();
-    }
-    COLUMNS.iter().filter(move |column| match column.when {
-        When::Always => true,
-        When::Priced => is_priced,
-        When::Timed => has_times,
-    })
-}
 
 impl Column {
     /// Whether it tells of the simulator itself, and of no allocator: for `--details`.

@@ -14,10 +14,11 @@ mod run;
 pub mod show;
 
 pub use chart::{CHARTS, Chart};
-pub use columns::{Better, Column, Row, Tables, Unit, When, columns};
+pub use columns::{Better, Column, Row, Tables, Unit, When};
 pub use comparison::Comparison;
 pub use job::{JobComparison, RankComparison, Spread};
 pub use run::{compare, compare_files, compare_job};
+pub use show::table::columns;
 
 use std::io::Write;
 

@@ -9,7 +9,7 @@ use super::listing::FileEntry;
 use super::tables::{ErrorRow, RankRow, RunRow, StepRow, cells, errors, ranks, runs, steps};
 use crate::report::parquet::Value;
 use crate::run::RunSummary;
-use crate::sim::{Opened, open_all, run_cached};
+use crate::sim::{Opened, Scenario, open_all};
 use crate::sweep::Point;
 
 /// The rows of one recording, or of several, in their order.
@@ -80,8 +80,9 @@ fn rows_of_device(file: &FileEntry, opened: &Opened, config: &Config, done: &dyn
         add(&mut rows, recorded, None);
     }
     for point in &config.grid.points {
-        match run_cached(opened, &point.choice, &point.setup) {
-            Ok(found) => add(&mut rows, &found, Some(point)),
+        let scenario = Scenario::new(opened, point.choice.clone(), point.setup.clone());
+        match scenario.run() {
+            Ok(found) => add(&mut rows, found, Some(point)),
             Err(error) => {
                 let allocator = point.choice.spec.name;
                 rows.add_error(file, &format!("{}: {allocator}: {error}", opened.file));

@@ -7,13 +7,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
 
+use super::opened::Opened;
 use crate::run::{RunSummary, Timeline};
 
 /// Runs that are kept; more than the allocators of any job, and a few megabytes.
 const MOST: usize = 4096;
 
 /// The program's number ([`Opened::program`](super::Opened::program)), and the allocator and its conditions in words.
-pub(crate) type Key = (u128, String);
+pub(super) type Key = (u128, String);
 
 /// Runs that were made, by what they depend on.
 #[derive(Debug, Default)]
@@ -22,11 +23,16 @@ pub struct RunCache {
 }
 
 impl RunCache {
-    pub(crate) fn known(&self, key: &Key) -> Option<RunSummary> {
-        self.lock().get(key).cloned()
+    /// The run that was made under this key, as one of this recording.
+    pub(super) fn known(&self, key: &Key, opened: &Opened) -> Option<RunSummary> {
+        let known = self.lock().get(key).cloned()?;
+        let time = |event: u64| opened.trace.times_us.get(event as usize).copied();
+        let first_oom_us = known.first_oom_event.and_then(time);
+        let (file, device) = (opened.file.clone(), opened.trace.device);
+        Some(RunSummary { file, device, first_oom_us, ..known })
     }
 
-    pub(crate) fn keep(&self, key: Key, run: &RunSummary) {
+    pub(super) fn keep(&self, key: Key, run: &RunSummary) {
         let mut runs = self.lock();
         if runs.len() >= MOST {
             runs.clear();

@@ -1,19 +1,33 @@
 //! Opens a file: from its path to a trace that is ready to be replayed.
 //!
 //! Everything that the simulator reads comes through here, so that every command understands the same files. Reading is
-//! `trace::load`; what the file does not say in words is worked out by [`reconstruct`](super::reconstruct).
+//! `trace::load`. What the file does not say in words is worked out by `reconstruct`: PyTorch's decisions tell what was
+//! live at the beginning, when the cache was emptied, which pool was asked, and where a recording is not the whole job.
+//!
+//! ```text
+//!   path ─load─▶ Records ──▶ does the history lead to the final state? ──no──▶ forget the final state
+//!                                     │yes                                             │
+//!                                     ▼                                                ▼
+//!                            verify: PyTorch's model makes every recorded decision again ──▶ Labels ──▶ Trace
+//! ```
 
 use std::num::NonZeroUsize;
 use std::path::Path;
 
 use rayon::prelude::*;
 
+use super::coverage::{self, Ending};
 use super::opened::Opened;
-use super::reconstruct::reconstruct;
+use super::places::ends_before_backward;
+use super::recorded_row::row;
 use crate::alloc_conf::TorchVersion;
+use crate::allocator::Environment;
 use crate::remote;
-use crate::trace::{self, LoadOptions, MAX_INPUT, Records, TraceError};
-use crate::units::Bytes;
+use crate::run::{RECORDED, RunSummary};
+use crate::trace::{self, Labels, LoadOptions, MAX_INPUT, Records, Trace, TraceError};
+use crate::trace::{ingest, peak_live_bytes};
+use crate::units::{Bytes, Size};
+use crate::verify::{Refused, Verification, begins_with_program, unseen_start, verify};
 
 /// How a file is opened.
 #[derive(Debug, Clone)]
@@ -49,7 +63,7 @@ impl OpenOptions {
 /// # Errors
 /// If the file cannot be read or understood, or it is not clear which device is meant.
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, TraceError> {
-    open_one(path, trace::load(path, &options.to_load())?, options)
+    reconstruct(path, trace::load(path, &options.to_load())?, options)
 }
 
 /// Opens one device of a file whose content is already in memory, under this name.
@@ -57,7 +71,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, TraceError> {
 /// # Errors
 /// As [`open`].
 pub fn open_bytes(name: &Path, bytes: &[u8], options: &OpenOptions) -> Result<Opened, TraceError> {
-    open_one(name, trace::load_bytes(bytes, &options.to_load())?, options)
+    reconstruct(name, trace::load_bytes(bytes, &options.to_load())?, options)
 }
 
 /// Opens every device of a file that has entries, or the one that was asked for.
@@ -69,19 +83,136 @@ pub fn open_all(path: &Path, options: &OpenOptions) -> Result<Vec<Opened>, Trace
     let devices = devices(&all);
     let is_plain = devices.iter().filter(|&&(_, entries)| entries > 0).count() < 2;
     if options.device.is_some() || is_plain {
-        return Ok(vec![open_one(path, all, options)?]);
+        return Ok(vec![reconstruct(path, all, options)?]);
     }
     all.retain(|records| !records.entries.is_empty());
-    let of = |records| reconstruct(remote::shown(path), records, devices.clone(), options.version);
-    Ok(all.into_par_iter().map(of).collect())
+    let one = |records| {
+        let opened = reconstruct(path, vec![records], options)?;
+        Ok(Opened { devices: devices.clone(), ..opened })
+    };
+    all.into_par_iter().map(one).collect()
 }
 
-fn open_one(path: &Path, all: Vec<Records>, options: &OpenOptions) -> Result<Opened, TraceError> {
-    let devices = devices(&all);
-    let records = trace::choose_device(all, options.device, path)?;
-    Ok(reconstruct(remote::shown(path), records, devices, options.version))
-}
-
+/// Every device, with its number of entries.
 fn devices(all: &[Records]) -> Vec<(u32, usize)> {
     all.iter().map(|records| (records.device, records.entries.len())).collect()
+}
+
+/// Works out what the program did on the device that is meant.
+fn reconstruct(
+    path: &Path,
+    all: Vec<Records>,
+    options: &OpenOptions,
+) -> Result<Opened, TraceError> {
+    let devices = devices(&all);
+    let mut records = trace::choose_device(all, options.device, path)?;
+    let environment = environment(&records, options.version);
+    let (found, ending) = explain(&mut records, &environment);
+    let mut labels = found.as_ref().map_or_else(Labels::default, |found| found.labels.clone());
+    if !records.has_segments && labels.start.is_empty() {
+        labels.start = unseen_start(&records);
+    }
+    let trace = ingest(&records, &labels);
+    let mut coverage = coverage::find(&records, found.as_ref(), &trace, ending);
+    if coverage.ends_in_first_step() && ends_before_backward(&records) {
+        coverage = coverage.without_backward();
+    }
+    let mut notes = found.as_ref().map(notes).unwrap_or_default();
+    let file = remote::shown(path);
+    let common = common(&file, &trace, coverage.is_lower_bound());
+    let mut recorded = row(&records, found.as_ref(), common);
+    if recorded.as_ref().is_some_and(|row| !has_room(row, &trace)) {
+        recorded = None;
+        notes.extend(records.has_segments.then(|| NO_ROOM.to_owned()));
+    }
+    let Verification { refused, diverted, limit, capacity, start, .. } = found.unwrap_or_default();
+    let (kept_cache, start) = (diverted > 0, start.layout);
+    let opened = Opened { file, devices, records, trace, coverage, start, ..Opened::default() };
+    Ok(Opened { limit, capacity, refused, kept_cache, notes, recorded, ..opened })
+}
+
+fn environment(records: &Records, version: Option<TorchVersion>) -> Environment {
+    let conf = records.settings.clone().unwrap_or_default();
+    let version = version.unwrap_or_else(|| records.version());
+    Environment { version, ..Environment::new(conf) }
+}
+
+/// Replays PyTorch's own decisions, if the file has them. Where the final state is not that after the last entry, it is
+/// forgotten: undoing the entries from it would invent memory at the beginning.
+fn explain(records: &mut Records, environment: &Environment) -> (Option<Verification>, Ending) {
+    if records.cut_off.is_some() {
+        records.forget_end();
+        return (Some(verify(records, environment)), Ending::Unknown);
+    }
+    if !records.has_segments {
+        return (None, Ending::Unknown);
+    }
+    let found = verify(records, environment);
+    let is_doubtful = found.difference_count > 0 || !found.start.layout.segments.is_empty();
+    if is_doubtful && !records.entries.is_empty() && begins_with_program(records, environment) {
+        records.forget_end();
+        return (Some(verify(records, environment)), Ending::Stopped);
+    }
+    (Some(found), Ending::Snapshot)
+}
+
+const NO_ROOM: &str = "it does not say what PyTorch held: its segments have less room than the \
+                       blocks in them, so that there is no row for the recording";
+
+/// Whether what was held had room for what was live. In snapshots that were made up it need not.
+fn has_room(recorded: &RunSummary, trace: &Trace) -> bool {
+    let live = peak_live_bytes(trace);
+    recorded.reserved_peak_bytes >= live.max(recorded.active_peak_bytes)
+}
+
+/// What the trace knows of the recording's own row.
+fn common(file: &str, trace: &Trace, is_lower_bound: bool) -> RunSummary {
+    let failed = trace.first_failure();
+    RunSummary {
+        file: file.to_owned(),
+        device: trace.device,
+        allocator: RECORDED.to_owned(),
+        events: trace.events.len() as u64,
+        is_lower_bound,
+        first_oom_event: failed.map(|event| event as u64),
+        first_oom_us: failed.and_then(|event| trace.times_us.get(event).copied()),
+        ..RunSummary::default()
+    }
+}
+
+fn notes(found: &Verification) -> Vec<String> {
+    let mut notes = Vec::new();
+    if found.difference_count > 0 {
+        notes.push(format!(
+            "our model of PyTorch decides otherwise than the recording in {} places, so that its \
+             peaks may be off",
+            found.difference_count
+        ));
+    }
+    if let Some(refused) = found.refused.filter(|refused| refused.was_there()) {
+        notes.push(not_short(refused, found.limit));
+    } else if let (Some(refused), None, None) = (found.least_refused, found.limit, found.capacity) {
+        notes.push(format!(
+            "the driver once refused to give {} in all, and gave more at other times: something \
+             else used the device then, which is not simulated",
+            Size(refused)
+        ));
+    }
+    notes
+}
+
+/// A refusal that is not for want of memory.
+fn not_short(refused: Refused, limit: Option<Bytes>) -> String {
+    let free = Size(refused.device_free.unwrap_or(0));
+    match limit {
+        Some(limit) => format!(
+            "a memory fraction that comes to about {} refused requests, while the driver had {free} \
+             free",
+            Size(limit)
+        ),
+        None => format!(
+            "memory was not short when a request was refused: the driver had {free} free. What \
+             refused it (a memory fraction, a MemPool, the driver) is not recorded or simulated"
+        ),
+    }
 }

@@ -4,14 +4,105 @@
 //! cost more than the run. So the first pass notes the event and the second one stops there, at twice the price at
 //! most; it needs no prices, no timeline and no steps. A run does the same each time, so this is the same peak.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
 use rustc_hash::FxHashMap;
 
+use super::meter::Simulated;
 use super::opened::Opened;
-use super::run::{RunError, Simulated, Stage};
-use crate::allocator::{Allocation, Allocator, BlockId, BlockKind, BlockView, SMALL_MAX};
+use super::run::{RunError, Scenario, Stage};
+use super::setup::Setup;
+use super::tenants::Tenants;
+use crate::allocator::{Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, SMALL_MAX};
 use crate::drive::{Observer, Step};
 use crate::run::{Causes, Growth, Moment, Peak, PeakBlock};
 use crate::trace::{Event, EventKind, Trace};
+
+impl<'o> Scenario<'o> {
+    /// The event at which most is held; `None`: before the first.
+    ///
+    /// # Errors
+    /// As [`Scenario::run`].
+    pub fn peak_event(&self) -> Result<Option<usize>, RunError> {
+        Ok(self.run()?.peak_event.map(|event| event as usize))
+    }
+
+    /// What is held after event number `event`, or before the first one. Where that is a request that is not served, it
+    /// is what the allocator was left with.
+    ///
+    /// # Errors
+    /// As [`Scenario::run`].
+    pub fn state_at(&self, event: Option<usize>) -> Result<Arc<Peak>, RunError> {
+        if let Some(state) = self.states().get(&event) {
+            return Ok(Arc::clone(state));
+        }
+        let state = Arc::new(self.stage()?.look(self.opened, event, &mut ())?);
+        self.states().insert(event, Arc::clone(&state));
+        Ok(state)
+    }
+
+    /// What is held at the peak.
+    ///
+    /// # Errors
+    /// As [`Scenario::run`].
+    pub fn peak(&self) -> Result<Arc<Peak>, RunError> {
+        self.state_at(self.peak_event()?)
+    }
+
+    /// Of each segment that is wholly free at the peak, by its free block's address, the request that had it last.
+    /// Those that were not used since the run began are not there. Errors: as [`Scenario::run`].
+    pub(crate) fn left_behind(&self) -> Result<&FxHashMap<u64, usize>, RunError> {
+        if self.known.left.get().is_none() {
+            self.look_at(&mut self.stage()?, &[], &mut ())?;
+        }
+        Ok(self.known.left.get_or_init(FxHashMap::default))
+    }
+
+    /// A run that has not begun, and that nothing is measured of.
+    pub(crate) fn stage(&self) -> Result<Stage<'o>, RunError> {
+        let setup = Setup { profile: None, ..self.setup.clone() };
+        Stage::prepare(self.opened, &self.choice, &setup)
+    }
+
+    /// Carries out a whole run, which `observer` follows, and remembers what is held at the peak and at `events`.
+    pub(crate) fn follow(
+        &self,
+        stage: &mut Stage<'_>,
+        events: &[Option<usize>],
+        observer: &mut impl Observer<Simulated>,
+    ) -> Result<(), RunError> {
+        self.look_at(stage, events, observer)?;
+        stage.advance(self.opened.trace.events.len(), observer).map(drop)
+    }
+
+    fn look_at(
+        &self,
+        stage: &mut Stage<'_>,
+        events: &[Option<usize>],
+        observer: &mut impl Observer<Simulated>,
+    ) -> Result<(), RunError> {
+        let peak_event = self.peak_event()?;
+        let mut wanted: Vec<Option<usize>> = events.iter().copied().chain([peak_event]).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let mut tenants = Tenants::new(observer);
+        for event in wanted {
+            let state = stage.look(self.opened, event, &mut tenants)?;
+            if event == peak_event {
+                let free = state.blocks.iter().map(|block| &block.view);
+                let free = free.filter(|view| view.state == BlockUse::Free).collect::<Vec<_>>();
+                let _ = self.known.left.set(tenants.take_last(&free));
+            }
+            self.states().insert(event, Arc::new(state));
+        }
+        Ok(())
+    }
+
+    fn states(&self) -> MutexGuard<'_, BTreeMap<Option<usize>, Arc<Peak>>> {
+        self.known.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Stage<'_> {
     /// What is held after event number `event`, which was not carried out yet, or now.

@@ -1,33 +1,34 @@
-//! One trace through one allocator on a simulated device.
-//!
-//! The event loop is [`Replay::advance`] and nothing else. It is called for one stretch of events after another, and
-//! what is measured is read between the stretches, so that the loop itself stays as fast as it can be:
+//! A scenario: one recording under one allocator in one setup. What was found out once is not replayed again.
 //!
 //! ```text
-//!   events    ├──────────────────────────────────────────────────────┤
-//!   steps          ├───── 1 ─────┤├───── 2 ──────┤├───── 3 ─────┤          calls and counters at the borders
-//!   buckets   ├──┤├──┤├──┤├──┤├──┤├──┤├──┤├──┤├──┤├──┤├──┤├──┤├──┤├──┤     highest usage, for the plots
-//!   stretches ├──┤├┤├┤├──┤├──┤├─┤├┤ ...
+//!   Scenario ── run ────▶ RunSummary             the first replay: Stage::advance, a stretch of events at a time
+//!       │    ── state_at(event) ─▶ Peak  ┐
+//!       │    ── left_behind ─▶ tenants   ├─────  at most one more (see `peak`), if whoever follows the run says what
+//!       │    ── follow(observer) ────────┘       else is wanted
+//!       └── beside: another allocator or setup, with the same memory of what was found out
 //! ```
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
+use rustc_hash::FxHashMap;
+
+use super::cache::{Key, RunCache};
 use super::fingerprint::relative_places;
 use super::ground::Ground;
+use super::meter::{Meter, Simulated};
 use super::opened::Opened;
 use super::setup::{Memory, Setup};
 use crate::allocator::{
-    AllocError, Allocator, BlockId, Choice, Counter, OptionError, Request, Role, Supervised, Usage,
+    AllocError, Allocator, BlockId, Choice, Counter, OptionError, Options, Request, Role,
+    Supervised, find,
 };
-use crate::device::{
-    Bill, CallCounts, Counted, DeviceError, FenceCounts, Priced, SimDevice, Watched,
-};
+use crate::device::{Bill, Counted, DeviceError, Priced, Watched};
 use crate::drive::{Observer, Replay};
-use crate::run::{
-    Prices, Range, RunSummary, StepSummary, Timeline, Watch, converged_after, utilization,
-};
-use crate::trace::{EventKind, Trace};
+use crate::run::{Peak, Prices, RunSummary, converged_after, utilization};
+use crate::trace::EventKind;
 
 /// Why a run came to no result. Running out of memory is a result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,46 +54,125 @@ pub enum RunError {
     },
 }
 
-/// Runs a trace through an allocator.
+/// A recording, an allocator, and the world that it runs in.
+#[derive(Debug, Clone)]
+pub struct Scenario<'o> {
+    /// The recording.
+    pub opened: &'o Opened,
+    /// The allocator.
+    pub choice: Choice,
+    /// The world.
+    pub setup: Setup,
+    pub(super) known: Arc<Known>,
+    all: Arc<All>,
+}
+
+/// All scenarios of a recording that were asked about, by what they depend on.
+type All = Mutex<FxHashMap<String, Arc<Known>>>;
+
+/// What was found out about one scenario.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    run: OnceLock<Result<RunSummary, RunError>>,
+    /// What is held after events, and before the first.
+    pub(super) states: Mutex<BTreeMap<Option<usize>, Arc<Peak>>>,
+    /// Who had the free segments of the peak last.
+    pub(super) left: OnceLock<FxHashMap<u64, usize>>,
+}
+
+impl<'o> Scenario<'o> {
+    /// A scenario of which nothing is known yet.
+    pub fn new(opened: &'o Opened, choice: Choice, setup: Setup) -> Self {
+        Self::among(Arc::default(), opened, choice, setup)
+    }
+
+    /// A scenario for each of these allocators.
+    pub fn each(opened: &'o Opened, choices: &[Choice], setup: &Setup) -> Vec<Self> {
+        let all = Arc::<All>::default();
+        let one =
+            |choice: &Choice| Self::among(Arc::clone(&all), opened, choice.clone(), setup.clone());
+        choices.iter().map(one).collect()
+    }
+
+    /// The scenario of the allocator that was recorded, with the defaults of its options.
+    pub fn recorded(opened: &'o Opened, beside: Option<&Self>, setup: &Setup) -> Option<Self> {
+        let choice = Choice { spec: find(opened.recorded_by())?, options: Options::default() };
+        Some(match beside {
+            Some(other) => other.beside(choice, setup.clone()),
+            None => Self::new(opened, choice, setup.clone()),
+        })
+    }
+
+    /// Whether both are the same question.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.known, &other.known)
+    }
+
+    /// The same recording under another allocator or in another world.
+    pub fn beside(&self, choice: Choice, setup: Setup) -> Self {
+        Self::among(Arc::clone(&self.all), self.opened, choice, setup)
+    }
+
+    fn among(all: Arc<All>, opened: &'o Opened, choice: Choice, setup: Setup) -> Self {
+        let key = setup.text(&choice);
+        let mut scenarios = all.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = Arc::clone(scenarios.entry(key).or_default());
+        drop(scenarios);
+        Self { opened, choice, setup, known, all }
+    }
+
+    /// What the run comes to. One that is in the cache of the setup is not made again: then its time on this machine is
+    /// not known.
+    ///
+    /// # Errors
+    /// If an option is wrong, or the device fails in another way than by running out of memory.
+    pub fn run(&self) -> Result<&RunSummary, RunError> {
+        let Self { opened, choice, setup, .. } = self;
+        let found = || {
+            let Some((cache, key)) = self.cache() else { return run(opened, choice, setup) };
+            if let Some(known) = cache.known(&key, opened) {
+                return Ok(known);
+            }
+            let made = run(opened, choice, setup)?;
+            cache.keep(key, &made);
+            Ok(made)
+        };
+        self.known.run.get_or_init(found).as_ref().map_err(Clone::clone)
+    }
+
+    /// The cache, with the key of this run. Where driver time is priced, or the recording began with memory in use,
+    /// every run is made.
+    fn cache(&self) -> Option<(&RunCache, Key)> {
+        let Self { opened, choice, setup, .. } = self;
+        let begins_as_recorded =
+            !opened.start.is_empty() && choice.spec.name == opened.recorded_by();
+        let is_own = setup.profile.is_some() || begins_as_recorded;
+        let cache = setup.cache.as_deref().filter(|_| !is_own)?;
+        let addresses = setup.recorded_addresses(opened, choice).map(|at| relative_places(&at));
+        Some((cache, (opened.program(), format!("{} {addresses:x?}", setup.text(choice)))))
+    }
+}
+
+/// Runs a trace through an allocator, in no scenario.
 ///
 /// # Errors
 /// If an option is wrong, or the device fails in another way than by running out of memory.
 pub fn run(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary, RunError> {
     let trace = &opened.trace;
     let mut stage = Stage::prepare(opened, choice, setup)?;
-    let (usage, before) = (stage.allocator.usage(), stage.replay.outcome.events);
-    let mut meter = Meter::new(trace, usage, before, setup.profile.is_some());
+    let mut start = stage.replay.outcome.events;
+    let mut meter = Meter::new(trace, stage.allocator.usage(), start, setup.profile.is_some());
     let begin = Instant::now();
-    drive(&mut meter, &mut stage)?;
+    while start < trace.events.len() {
+        meter.begin(start, stage.allocator.as_ref(), &stage.device);
+        let end = meter.stretch_end(start);
+        let is_over = stage.advance(end, &mut meter.watch)?.is_break();
+        let done = stage.replay.outcome.events;
+        meter.end(start..done, is_over, stage.allocator.as_ref(), &stage.device);
+        start = if is_over { trace.events.len() } else { end };
+    }
     let host_ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
     Ok(summarize((opened, choice, setup), stage, meter, host_ns))
-}
-
-/// The same, from the cache of the setup if it is there: then its time on this machine is not known. Where driver time
-/// is priced, or the recording began with memory in use, every run is made.
-///
-/// # Errors
-/// As [`run`].
-pub fn run_cached(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary, RunError> {
-    let begins_as_recorded = !opened.start.is_empty() && choice.spec.name == opened.recorded_by();
-    let is_own = setup.profile.is_some() || begins_as_recorded;
-    let Some(cache) = setup.cache.as_ref().filter(|_| !is_own) else {
-        return run(opened, choice, setup);
-    };
-    let addresses = setup.recorded_addresses(opened, choice).map(|at| relative_places(&at));
-    let key = (opened.program(), format!("{} {addresses:x?}", setup.text(choice)));
-    let Some(known) = cache.known(&key) else {
-        let made = run(opened, choice, setup)?;
-        cache.keep(key, &made);
-        return Ok(made);
-    };
-    let time = |event: u64| opened.trace.times_us.get(event as usize).copied();
-    Ok(RunSummary {
-        file: opened.file.clone(),
-        device: opened.trace.device,
-        first_oom_us: known.first_oom_event.and_then(time),
-        ..known
-    })
 }
 
 /// Whether a run without a limit shows how one on any device goes that has all it asks for: the allocator never asked
@@ -108,9 +188,6 @@ pub(crate) fn is_never_refused(
     let is_free = limited.memory(opened) == Some(capacity);
     is_free && choice.spec.role != Role::PyTorch && unlimited.memory_inquiries == 0
 }
-
-/// The device of a run: its calls are counted, priced if there is a profile, and noted where segments are asked for.
-pub(crate) type Simulated = Watched<SimDevice, (Counted, Priced, Option<Ground>)>;
 
 /// All that takes part in a run.
 pub(crate) struct Stage<'t> {
@@ -206,32 +283,6 @@ impl<'t> Stage<'t> {
     }
 }
 
-fn drive(meter: &mut Meter, stage: &mut Stage) -> Result<(), RunError> {
-    let mut start = stage.replay.outcome.events;
-    while start < meter.trace.events.len() {
-        meter.begin(start, stage.allocator.as_ref(), &stage.device);
-        let end = meter.stretch_end(start);
-        let is_over = stage.advance(end, &mut meter.watch)?.is_break();
-        let done = stage.replay.outcome.events;
-        meter.end(start..done, is_over, stage.allocator.as_ref(), &stage.device);
-        start = if is_over { meter.trace.events.len() } else { end };
-    }
-    Ok(())
-}
-
-/// Calls so far, and what they have cost.
-#[derive(Debug, Clone, Copy)]
-struct Reading {
-    calls: CallCounts,
-    fences: FenceCounts,
-    bill: Bill,
-}
-
-fn reading(device: &Simulated) -> Reading {
-    let (counted, priced, _) = &device.watch;
-    Reading { calls: counted.calls, fences: counted.fences, bill: priced.bill }
-}
-
 /// All that a run which is over has come to.
 fn summarize(
     (opened, choice, setup): (&Opened, &Choice, &Setup),
@@ -282,133 +333,15 @@ fn summarize(
     }
 }
 
-/// The step that is under way: where it began, and what stood on the counters then.
-struct OpenStep {
-    start: usize,
-    end: usize,
-    highest: Usage,
-    calls: Reading,
-    counters: Vec<Counter>,
-}
-
-/// Reads calls, counters and usage between the stretches of a run.
-struct Meter<'t> {
-    trace: &'t Trace,
-    watch: Watch,
-    timeline: Timeline,
-    steps: Vec<StepSummary>,
-    open: Option<OpenStep>,
-    is_priced: bool,
-}
-
-impl<'t> Meter<'t> {
-    /// A meter for a run in which `before` events count as carried out, with `usage` as their result.
-    fn new(trace: &'t Trace, usage: Usage, before: usize, is_priced: bool) -> Self {
-        let last = trace.events.len().saturating_sub(1) as u64;
-        let end = if trace.span_us() > 0 { trace.span_us() } else { last };
-        let mut timeline = Timeline::new(end, usage);
-        if before > 0 {
-            timeline.push(0, Range::of(usage), usage);
-        }
-        let watch = Watch::new(usage);
-        Self { trace, watch, timeline, steps: Vec::new(), open: None, is_priced }
-    }
-
-    /// Where an event lies on the timeline's axis.
-    fn place(&self, event: usize) -> u64 {
-        if self.trace.span_us() > 0 { self.trace.times_us[event] } else { event as u64 }
-    }
-
-    /// The first event after `start` that lies in a later bucket.
-    fn bucket_end(&self, start: usize) -> usize {
-        let border = self.timeline.border_after(self.place(start));
-        match self.trace.span_us() {
-            0 => border as usize,
-            _ => start + first_from(&self.trace.times_us[start..], border),
-        }
-    }
-
-    /// Opens the next step, if it begins at event `at`.
-    fn begin(&mut self, at: usize, allocator: &dyn Allocator, device: &Simulated) {
-        let next = self.trace.steps.get(self.steps.len());
-        let Some(step) = next.filter(|step| step.start == at && step.end > at) else { return };
-        let (highest, counters) = (allocator.usage(), allocator.counters());
-        let calls = reading(device);
-        self.open = Some(OpenStep { start: at, end: step.end, highest, calls, counters });
-    }
-
-    /// The next border of a bucket or a step after `start`.
-    fn stretch_end(&self, start: usize) -> usize {
-        let next_step = self.trace.steps.get(self.steps.len()).map(|step| step.start);
-        let border = self.open.as_ref().map(|open| open.end).or(next_step);
-        let step_border = border.filter(|&at| at > start).unwrap_or(usize::MAX);
-        self.bucket_end(start).min(step_border).min(self.trace.events.len())
-    }
-
-    /// Takes note of the stretch that was carried out, after which the run may be over.
-    fn end(
-        &mut self,
-        stretch: std::ops::Range<usize>,
-        is_over: bool,
-        allocator: &dyn Allocator,
-        device: &Simulated,
-    ) {
-        let now = allocator.usage();
-        let seen = self.watch.take(now);
-        self.timeline.push(self.place(stretch.start), seen, now);
-        let Some(mut open) = self.open.take() else { return };
-        open.highest = open.highest.max(seen.high);
-        if is_over || open.end <= stretch.end {
-            self.steps.push(open.close(stretch.end, allocator, reading(device), self.is_priced));
-        } else {
-            self.open = Some(open);
-        }
-    }
-}
-
-/// Where times in order reach `border`, which is not far.
-fn first_from(times: &[u64], border: u64) -> usize {
-    let mut far = 16;
-    while times.get(far).is_some_and(|&time| time < border) {
-        far *= 4;
-    }
-    times[..times.len().min(far)].partition_point(|&time| time < border)
-}
-
-impl OpenStep {
-    fn close(
-        self,
-        end: usize,
-        allocator: &dyn Allocator,
-        calls: Reading,
-        is_priced: bool,
-    ) -> StepSummary {
-        // The counters come in a fixed order. One that is a level and not a sum may have fallen.
-        let before = self.counters.iter().map(|&(_, count)| count).chain(std::iter::repeat(0));
-        let since = |((name, count), before): (Counter, u64)| {
-            (name.to_owned(), count.saturating_sub(before))
-        };
-        StepSummary {
-            start_event: self.start as u64,
-            end_event: end as u64,
-            active_peak_bytes: self.highest.active,
-            reserved_peak_bytes: self.highest.reserved,
-            device_calls: calls.calls - self.calls.calls,
-            fence_calls: calls.fences - self.calls.fences,
-            predicted_driver_ns: is_priced
-                .then(|| (calls.bill.nanos - self.calls.bill.nanos).into()),
-            allocator_counters: allocator.counters().into_iter().zip(before).map(since).collect(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocator::{Options, find};
+    use crate::allocator::Usage;
+    use crate::device::SimDevice;
     use crate::drive::{OnOom, Step as Carried};
-    use crate::sim::setup::{Memory, UNLIMITED};
-    use crate::trace::{AllocId, Event, PoolId, Step, StreamId};
+    use crate::run::Timeline;
+    use crate::sim::setup::UNLIMITED;
+    use crate::trace::{AllocId, Event, PoolId, Step, StreamId, Trace};
     use crate::units::{Bytes, MIB};
 
     fn event(kind: EventKind, alloc: u32, size: Bytes) -> Event {

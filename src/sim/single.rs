@@ -1,11 +1,37 @@
 //! Single runs of a file: whether it may be used, and errors that name it.
 
 use super::choice::Choice;
-use super::failure::FileError;
 use super::opened::Opened;
-use super::run::{RunError, run_cached};
+use super::run::{RunError, Scenario};
 use super::setup::Setup;
 use crate::run::RunSummary;
+use crate::trace::TraceError;
+
+/// Why there is no comparison of a file.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The trace cannot be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// A run came to no result.
+    #[error("{file}: {allocator}: {reason}")]
+    Run {
+        /// The file.
+        file: String,
+        /// The allocator.
+        allocator: &'static str,
+        /// What happened.
+        reason: RunError,
+    },
+    /// Something had to be assumed about the trace, which was forbidden.
+    #[error("{file}: {assumption} (--strict)")]
+    Assumption {
+        /// The file.
+        file: String,
+        /// The first assumption, with its count.
+        assumption: String,
+    },
+}
 
 /// Whether the trace may be used, if nothing may be assumed about it.
 pub(crate) fn check_assumptions(opened: &Opened, is_strict: bool) -> Result<(), FileError> {
@@ -24,7 +50,8 @@ pub(crate) fn run_one(
     choice: &Choice,
     setup: &Setup,
 ) -> Result<RunSummary, FileError> {
-    let run = run_cached(opened, choice, setup).map_err(|source| failed(opened, choice, source))?;
+    let scenario = Scenario::new(opened, choice.clone(), setup.clone());
+    let run = scenario.run().map_err(|source| failed(opened, choice, source))?.clone();
     setup.runs.made_one();
     Ok(run)
 }

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use rayon::prelude::*;
 
-use super::failure::FileError;
 use super::job::{Job, RankFile};
 use super::open::{OpenOptions, open};
 use super::opened::Opened;
+use super::single::FileError;
 
 /// Who does the runs of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

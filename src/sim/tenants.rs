@@ -5,7 +5,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::run::Simulated;
+use super::meter::Simulated;
 use crate::allocator::{Allocation, BlockView};
 use crate::drive::{Observer, Step};
 use crate::units::Bytes;

@@ -25,7 +25,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/torch/src/c_interface.rs",
     "crates/torch/src/mount_interface.rs",
     "crates/torch/src/watch_interface.rs",
-    "crates/traces/src/input.rs",
+    "crates/traces/src/load.rs",
     "crates/virtual-gpu/src/exports/",
     "src/host_memory.rs",
 ];

@@ -8,9 +8,7 @@ use gmlake::alloc_conf::TorchVersion;
 use gmlake::allocator;
 use gmlake::compare::compare_files;
 use gmlake::run::RunSummary;
-use gmlake::sim::{
-    Choice, Choices, Memory, OpenOptions, Scenario, Setup, choose, open, run, run_cached,
-};
+use gmlake::sim::{Choice, Choices, Memory, OpenOptions, Scenario, Setup, choose, open, run};
 use gmlake::sweep::{Grid, SweepPlan, SweepRow, sweep};
 use gmlake::units::GIB;
 
@@ -30,9 +28,10 @@ fn a_rank_from_the_cache_has_the_numbers_of_its_own_run() {
             let plain = run(&opened, &choice, &Setup::default()).unwrap();
             for name in ["first", "second"] {
                 opened.file = name.to_owned();
-                let cached = run_cached(&opened, &choice, &setup).unwrap();
+                let scenario = Scenario::new(&opened, choice.clone(), setup.clone());
+                let cached = scenario.run().unwrap();
                 let expected = RunSummary { file: name.to_owned(), ..plain.clone() };
-                assert_eq!(in_words(&cached), in_words(&expected), "{path:?} {}", spec.name);
+                assert_eq!(in_words(cached), in_words(&expected), "{path:?} {}", spec.name);
             }
         }
     }
@@ -55,8 +54,9 @@ fn a_rank_at_other_addresses_has_the_numbers_of_its_own_run() {
             let spec = allocator::find(opened.recorded_by()).unwrap();
             let choice = Choice { spec, options: allocator::Options::default() };
             let plain = run(&opened, &choice, &Setup::default()).unwrap();
-            let cached = run_cached(&opened, &choice, &setup).unwrap();
-            assert_eq!(in_words(&cached), in_words(&plain), "{path:?}");
+            let scenario = Scenario::new(&opened, choice.clone(), setup.clone());
+            let cached = scenario.run().unwrap();
+            assert_eq!(in_words(cached), in_words(&plain), "{path:?}");
         }
     }
 }

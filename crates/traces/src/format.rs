@@ -1,12 +1,9 @@
 //! Formats: every kind of file that we read, recognised by its content.
 
-use std::num::NonZeroUsize;
-
 use super::error::excerpt;
 use super::options::LoadOptions;
 use super::{
-    Position, Records, Result, TraceError, chrome, csv, json, minimalloc, pickle, rmm, room,
-    several, text,
+    Position, Records, Result, TraceError, chrome, csv, json, minimalloc, pickle, rmm, text,
 };
 use gmlake_core::units::Bytes;
 
@@ -19,7 +16,7 @@ pub struct TraceFormat {
     pub help: &'static str,
     detect: fn(&[u8]) -> bool,
     check_beginning: fn(&[u8], &LoadOptions) -> Result<()>,
-    read: Read,
+    pub(super) read: Read,
 }
 
 /// Reads a content; the last is the memory that what it says may take, in bytes.
@@ -81,27 +78,9 @@ impl TraceFormat {
         Self::ALL.iter().find(|format| (format.detect)(bytes)).ok_or_else(|| unknown(bytes))
     }
 
-    /// Reads a content of this format.
-    ///
-    /// # Errors
-    /// If it is damaged, or is no trace after all.
-    pub fn read(&self, bytes: &[u8], options: &LoadOptions) -> Result<Vec<Records>> {
-        let len = bytes.len() as Bytes;
-        self.read_within(bytes, options, room::to_read(len, len))
-    }
-
-    /// The same, in this much memory.
-    pub(super) fn read_within(
-        &self,
-        bytes: &[u8],
-        options: &LoadOptions,
-        room: Bytes,
-    ) -> Result<Vec<Records>> {
-        let number = options.snapshot.map_or(1, NonZeroUsize::get);
-        if number > 1 && !["pickle", "json"].contains(&self.name) {
-            return Err(several::beyond(number, 1));
-        }
-        (self.read)(bytes, options, room)
+    /// Whether it is PyTorch's snapshot: a file may have several, and the beginning of one can be read.
+    pub(super) fn is_snapshot(&self) -> bool {
+        ["pickle", "json"].contains(&self.name)
     }
 
     /// Looks at the beginning of a content that goes on. Fails if no content of this format begins so.

@@ -1,7 +1,7 @@
 //! Traces: from a file to the event list that every allocator is fed with.
 //!
 //! ```text
-//!  file ──input──▶ bytes ──TraceFormat::read──▶ Records (one per device) ──ingest──▶ Trace
+//!  file ───load──▶ bytes ──TraceFormat::read──▶ Records (one per device) ──ingest──▶ Trace
 //!        gzip, zstd,       pickle, JSON,         what the file says,                 dense ids, 16-byte events,
 //!        xz, mmap, -       CSV, Chrome           entry by entry                      nothing left to look up
 //! ```
@@ -16,7 +16,6 @@ mod error;
 mod format;
 mod if_object;
 mod ingest;
-mod input;
 mod json;
 mod json_frame;
 mod json_lines;
@@ -50,8 +49,7 @@ pub use error::{Position, Result, TraceError};
 pub use format::TraceFormat;
 pub use gmlake_core::program::*;
 pub use ingest::ingest;
-pub use input::is_compressed;
-pub use load::{choose_device, load, load_bytes, unpack};
+pub use load::{choose_device, is_compressed, load, load_bytes, unpack};
 pub use minimalloc::write_minimalloc;
 pub use options::{LoadOptions, MAX_INPUT};
 pub use perfetto::owner;

@@ -1,14 +1,16 @@
-//! The tables on the terminal, one for each file, each with a line above that says what was run.
+//! Which rows and columns a comparison shows, and the tables on the terminal: one for each file, each with a line above
+//! that says what was run.
 //!
 //! How a table is fitted to the terminal's width is in `fitted.rs`.
 
-use crate::report::table::plain;
 use anstyle::{AnsiColor, Style};
 
 use super::verdict;
+use crate::compare::columns::COLUMNS;
 use crate::compare::comparison::Comparison;
-use crate::compare::{Better, Column, Row, Unit, columns};
+use crate::compare::{Better, Column, Row, Unit, When};
 use crate::device::FenceCounts;
+use crate::report::table::plain;
 use crate::report::{Cell, NARROW, fitted};
 pub use crate::report::{Look, wrapped};
 use crate::run::{RECORDED, RunSummary};
@@ -44,6 +46,22 @@ pub fn cell(column: &Column, row: &Row<'_>) -> String {
     let shown = column.unit.show(value);
     let is_bound = row.run.is_lower_bound && column.unit == Unit::Peak;
     if is_bound { format!(">= {shown}") } else { shown }
+}
+
+/// The columns for these runs, in the order of all tables.
+pub fn columns<'a>(
+    runs: impl IntoIterator<Item = &'a RunSummary>,
+) -> impl Iterator<Item = &'static Column> + Clone {
+    let (mut is_priced, mut has_times) = (false, false);
+    for prices in runs.into_iter().filter_map(|run| run.prices.as_ref()) {
+        is_priced = true;
+        has_times |= prices.share().is_some();
+    }
+    COLUMNS.iter().filter(move |column| match column.when {
+        When::Always => true,
+        When::Priced => is_priced,
+        When::Timed => has_times,
+    })
 }
 
 /// The rows as people want them: what happened and what one can choose first, then what is only to compare with.

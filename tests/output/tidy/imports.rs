@@ -1,7 +1,7 @@
 //! Imports, as a graph: in every folder, who uses whom; no file may use one that uses it, over however many others.
 //!
 //! ```text
-//!   src/sim/single.rs:  use super::run::run_cached;     in src/sim:  single ──▶ run ──▶ setup
+//!   src/sim/single.rs:  use super::run::Scenario;       in src/sim:  single ──▶ run ──▶ setup
 //!   src/sim/run.rs:     use super::setup::Setup;                        no way back
 //! ```
 //!
