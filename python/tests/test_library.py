@@ -24,6 +24,23 @@ def loaded():
     return gpu
 
 
+def test_the_functions_of_the_driver_are_found_by_their_names():
+    gpu = loaded()
+
+    def find(name):
+        found, status = ctypes.c_void_p(), ctypes.c_int(-1)
+        places = (ctypes.byref(found), 12080, ctypes.c_uint64(0), ctypes.byref(status))
+        return gpu.cuGetProcAddress_v2(name, *places), found.value, status.value
+
+    def address(name):
+        return ctypes.cast(getattr(gpu, name), ctypes.c_void_p).value
+
+    assert find(b"cuInit") == (0, address("cuInit"), 0)
+    assert find(b"cuMemGetAddressRange") == (0, address("cuMemGetAddressRange_v2"), 0)
+    for other in [b"cuInvented", b"cudaMalloc", b"malloc"]:
+        assert find(other)[1:] == (None, 1), other
+
+
 def test_cudnn_hands_out_no_more_descriptors_than_were_asked_for():
     gpu = loaded()
     DESCRIPTOR, HEURISTIC, CONFIGURATION, RESULTS = 15, 4, 3, 202

@@ -8,7 +8,7 @@
 //!   stock PyTorch          operators, autograd, the caching allocator and its recorder
 //!      │ cudaMalloc, cudaLaunchKernel, cublasGemmEx, ncclAllReduce, ...
 //!      ▼
-//!   exports/               libgmlake_gpu.so: C functions in one table, the only unsafe code
+//!   exports/               libgmlake_gpu.so: C functions, the only unsafe code
 //!      ▼
 //!   VirtualGpu             Properties   which card this is
 //!                          images       which code of a kernel the card runs

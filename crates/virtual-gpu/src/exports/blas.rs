@@ -38,13 +38,6 @@ fn objects<R>(use_them: impl FnOnce(&mut Objects) -> R) -> R {
     use_them(OBJECTS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cublasSetStream_v2(handle: *mut c_void, stream: Stream) -> Status {
-    let stream = state::stream(stream);
-    objects(|all| all.streams.insert(number(handle), stream));
-    SUCCESS
-}
-
 /// The extents of a matrix product, and how far the columns of its three matrices lie apart, in elements.
 struct Extents {
     m: c_int,
@@ -182,20 +175,6 @@ pub extern "C" fn cublasLtGetVersion() -> usize {
     130_100
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cublasLtMatrixLayoutCreate(
-    to: *mut *mut c_void,
-    kind: c_int,
-    rows: u64,
-    columns: u64,
-    lead: i64,
-) -> Status {
-    let layout = gpu().object();
-    objects(|all| all.layouts.insert(layout, Layout { kind, rows, columns, lead, batches: 1 }));
-    // SAFETY: the caller hands over a place for the layout.
-    unsafe { put(to, state::pointer(layout)) }
-}
-
 /// Of a layout's attributes only the number of batches is kept.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cublasLtMatrixLayoutSetAttribute(
@@ -289,6 +268,18 @@ pub unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
 }
 
 skins! {
+    cublasSetStream_v2(handle: *mut c_void, stream: Stream) = {
+        let stream = state::stream(stream);
+        objects(|all| all.streams.insert(number(handle), stream));
+        SUCCESS
+    };
+    cublasLtMatrixLayoutCreate(
+        to: *mut *mut c_void, kind: c_int, rows: u64, columns: u64, lead: i64
+    ) = {
+        let layout = gpu().object();
+        objects(|all| all.layouts.insert(layout, Layout { kind, rows, columns, lead, batches: 1 }));
+        put(to, state::pointer(layout))
+    };
     cublasSetMathMode(handle: *mut c_void, mode: c_int) =
         { objects(|all| all.modes.insert(number(handle), mode)); SUCCESS };
     cublasGetMathMode(handle: *mut c_void, to: *mut c_int) =

@@ -187,13 +187,6 @@ pub unsafe extern "C" fn ncclCommShrink(
     unsafe { add(to, name, rank, world, is_whole) }
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn ncclCommDestroy(of: *mut c_void) -> Result_ {
-    let mut all = COMMUNICATORS.lock().unwrap_or_else(PoisonError::into_inner);
-    all.get_or_insert_default().remove(&number(of));
-    SUCCESS
-}
-
 static MESSAGE: Mutex<Option<std::ffi::CString>> = Mutex::new(None);
 
 /// Remembers and says why a collective failed.
@@ -255,6 +248,11 @@ pub fn exchange(on: *mut c_void, mine: &Parcel) -> Option<(String, usize, Vec<Pa
 }
 
 skins! {
+    ncclCommDestroy(of: *mut c_void) = {
+        let mut all = COMMUNICATORS.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get_or_insert_default().remove(&number(of));
+        SUCCESS
+    };
     ncclCommInitRank(to: *mut *mut c_void, world: c_int, id: UniqueId, rank: c_int) =
         add(to, hexadecimal(&id), rank as usize, world as usize, true);
     ncclCommInitRankConfig(

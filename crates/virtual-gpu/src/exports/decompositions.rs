@@ -3,11 +3,10 @@
 //! Each leaves a status, which PyTorch reads: 0, or where a matrix was singular, not positive definite and the like.
 //! Nothing is computed here, so no matrix is.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 
 use crate::exports::collectives::set_known;
 use crate::exports::state::{self, is_device, pointer};
-use crate::exports::table::Entry;
 
 /// Sets the status of this many matrices to 0.
 ///
@@ -44,10 +43,6 @@ macro_rules! decompositions {
             }
             0
         })*)*
-
-        /// All of these.
-        pub static SKINS: &[Entry] =
-            &[$($((stringify!($name), || $name as *const c_void as usize),)*)*];
     };
 }
 

@@ -7,18 +7,6 @@ use crate::exports::state::{
 };
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaDeviceGetStreamPriorityRange(
-    least: *mut c_int,
-    greatest: *mut c_int,
-) -> Code {
-    // SAFETY: the caller hands over places for both.
-    unsafe {
-        put(least, 0);
-        put(greatest, -5)
-    }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudaDeviceGetPCIBusId(
     to: *mut c_char,
     room: c_int,
@@ -114,6 +102,8 @@ pub fn device_index(device: c_int) -> Option<usize> {
 }
 
 skins! {
+    cudaDeviceGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) =
+        { put(least, 0); put(greatest, -5) };
     cudaDeviceGetAttribute(to: *mut c_int, attribute: c_int, device: c_int) =
         remembered(on_device(device, || put(to, gpu().conf.card.attribute(attribute))));
     /// CUDA 13.

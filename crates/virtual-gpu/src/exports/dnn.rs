@@ -219,15 +219,6 @@ pub extern "C" fn cudnnGetCudartVersion() -> usize {
     gpu().conf.cuda as usize
 }
 
-/// Major, minor and patch level.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudnnGetProperty(which: c_int, to: *mut c_int) -> Status {
-    let version = cudnnGetVersion() as c_int;
-    let part = [version / 10_000, version / 100 % 100, version % 100];
-    // SAFETY: the caller hands over a place for the number.
-    unsafe { put(to, part.get(which as usize).copied().unwrap_or(0)) }
-}
-
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnGetErrorString(code: Status) -> *const c_char {
     let text: &CStr = match code {
@@ -248,6 +239,12 @@ pub unsafe extern "C" fn cudnnGetLastErrorString(to: *mut c_char, room: usize) {
 }
 
 skins! {
+    /// Major, minor and patch level.
+    cudnnGetProperty(which: c_int, to: *mut c_int) = {
+        let version = cudnnGetVersion() as c_int;
+        let part = [version / 10_000, version / 100 % 100, version % 100];
+        put(to, part.get(which as usize).copied().unwrap_or(0))
+    };
     cudnnSetStream(handle: *mut c_void, stream: Stream) =
         { streams(|all| all.insert(number(handle), number(stream))); SUCCESS };
     cudnnGetStream(handle: *mut c_void, to: *mut Stream) = put(to, stream_of(handle));

@@ -42,19 +42,6 @@ fn context(device: c_int) -> *mut c_void {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDevicePrimaryCtxGetState(
-    _device: c_int,
-    flags: *mut c_uint,
-    active: *mut c_int,
-) -> Code {
-    // SAFETY: the caller hands over places for both.
-    unsafe {
-        put(flags, 0);
-        put(active, 1)
-    }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAddressReserve(
     to: *mut u64,
     bytes: usize,
@@ -93,18 +80,6 @@ pub struct AllocationProperties {
     device: c_int,
 }
 
-/// What a handle was created with: memory of a device, not to be shared.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemGetAllocationPropertiesFromHandle(
-    to: *mut AllocationProperties,
-    handle: u64,
-) -> Code {
-    let device = split(handle).0 as c_int;
-    let found = AllocationProperties { kind: 1, handle_kinds: 0, location_kind: 1, device };
-    // SAFETY: the caller hands over a place for the properties.
-    unsafe { put(to, found) }
-}
-
 /// The number of the device in the lowest hexadecimal digits of a handle, above it the handle of the device's memory.
 const DEVICES: u64 = 64;
 
@@ -128,24 +103,6 @@ pub unsafe extern "C" fn cuMemCreate(
         Ok(handle) => unsafe { put(to, handle * DEVICES + index as u64) },
         Err(error) => code(error),
     }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuMemRelease(handle: u64) -> Code {
-    let (device, handle) = split(handle);
-    gpu().memories[device].release(handle).map_or_else(code, |()| SUCCESS)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuMemMap(
-    at: u64,
-    bytes: usize,
-    _offset: usize,
-    handle: u64,
-    _flags: u64,
-) -> Code {
-    let (device, handle) = split(handle);
-    gpu().memories[device].map(at, bytes as u64, handle).map_or_else(code, |()| SUCCESS)
 }
 
 #[unsafe(no_mangle)]
@@ -274,6 +231,21 @@ pub unsafe extern "C" fn cuFuncGetAttribute(
 }
 
 skins! {
+    cuDevicePrimaryCtxGetState(_device: c_int, flags: *mut c_uint, active: *mut c_int) =
+        { put(flags, 0); put(active, 1) };
+    /// What a handle was created with: memory of a device, not to be shared.
+    cuMemGetAllocationPropertiesFromHandle(to: *mut AllocationProperties, handle: u64) = {
+        let device = split(handle).0 as c_int;
+        put(to, AllocationProperties { kind: 1, handle_kinds: 0, location_kind: 1, device })
+    };
+    cuMemRelease(handle: u64) = {
+        let (device, handle) = split(handle);
+        gpu().memories[device].release(handle).map_or_else(code, |()| SUCCESS)
+    };
+    cuMemMap(at: u64, bytes: usize, _offset: usize, handle: u64, _flags: u64) = {
+        let (device, handle) = split(handle);
+        gpu().memories[device].map(at, bytes as u64, handle).map_or_else(code, |()| SUCCESS)
+    };
     /// A device's handle is its index.
     cuDeviceGet(to: *mut c_int, index: c_int) = devices::on_device(index, || put(to, index));
     cuDeviceGetAttribute(to: *mut c_int, attribute: c_int, device: c_int) =

@@ -17,13 +17,6 @@ fn place(plan: c_int) -> *mut c_void {
 /// `CUFFT_INVALID_VALUE`
 const INVALID_VALUE: c_int = 4;
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cufftCreate(to: *mut c_int) -> c_int {
-    gpu().count_once("cufftCreate");
-    // SAFETY: the caller hands over a place for the plan.
-    unsafe { put(to, (gpu().object() & 0x7FFF_FFFF) as c_int) }
-}
-
 /// Whether a `cudaDataType` is real, and bytes of a complex number of its precision.
 fn precision(kind: c_int) -> (bool, u64) {
     let complex = match kind {
@@ -87,14 +80,12 @@ pub unsafe extern "C" fn cufftXtMakePlanMany(
     unsafe { put(to, bytes as usize) }
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cufftXtExec(plan: c_int) -> c_int {
-    state::ran(|| Subject::Line(PLANS.get(place(plan)).unwrap_or_default()));
-    0
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cufftDestroy(plan: c_int) -> c_int {
-    PLANS.forget(place(plan));
-    0
+skins! {
+    cufftCreate(to: *mut c_int) = {
+        gpu().count_once("cufftCreate");
+        put(to, (gpu().object() & 0x7FFF_FFFF) as c_int)
+    };
+    cufftXtExec(plan: c_int) =
+        { state::ran(|| Subject::Line(PLANS.get(place(plan)).unwrap_or_default())); 0 };
+    cufftDestroy(plan: c_int) = { PLANS.forget(place(plan)); 0 };
 }

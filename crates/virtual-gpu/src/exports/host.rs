@@ -80,15 +80,6 @@ allocations! {
     cuMemAllocManaged(_flags: c_uint) Managed Code::from;
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaHostUnregister(at: *mut c_void) -> Code {
-    let mut gpu = gpu();
-    if gpu.host.find(number(at)).is_some_and(|found| found.kind == HostKind::Registered) {
-        gpu.host.remove(number(at));
-    }
-    SUCCESS
-}
-
 /// `cudaMemLocation` as it is passed: its type, and the number of a device.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -116,6 +107,13 @@ pub fn kind_of(at: u64) -> Option<HostKind> {
 }
 
 skins! {
+    cudaHostUnregister(at: *mut c_void) = {
+        let mut gpu = gpu();
+        if gpu.host.find(number(at)).is_some_and(|found| found.kind == HostKind::Registered) {
+            gpu.host.remove(number(at));
+        }
+        SUCCESS
+    };
     cuMemFreeHost(at: *mut c_void) =
         if at.is_null() || free(number(at), HostKind::Pinned) { SUCCESS } else { INVALID_VALUE };
     cudaFreeHost(at: *mut c_void) = remembered(cuMemFreeHost(at));

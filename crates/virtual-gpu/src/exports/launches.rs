@@ -83,68 +83,6 @@ pub unsafe extern "C" fn __cudaPopCallConfiguration(
     }
 }
 
-/// The runtime's launches take the extents as two structs.
-macro_rules! runtime_launches {
-    ($($name:ident)*) => {$(
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name(
-            kernel: *const c_void,
-            grid: Extents,
-            block: Extents,
-            _arguments: *mut *mut c_void,
-            _shared: usize,
-            on: Stream,
-        ) -> Code {
-            launch(kernel, grid, block, on)
-        }
-    )*};
-}
-
-runtime_launches! { cudaLaunchKernel __cudaLaunchKernel cudaLaunchCooperativeKernel }
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaLaunchKernelExC(
-    config: *const LaunchConfig,
-    kernel: *const c_void,
-    _arguments: *mut *mut c_void,
-) -> Code {
-    // SAFETY: the caller hands over a configuration.
-    let config = unsafe { &*config };
-    launch(kernel, config.grid, config.block, config.stream)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuLaunchKernelEx(
-    config: *const DriverLaunchConfig,
-    kernel: *const c_void,
-    _parameters: *mut *mut c_void,
-    _extra: *mut *mut c_void,
-) -> Code {
-    // SAFETY: the caller hands over a configuration.
-    let config = unsafe { &*config };
-    launch(kernel, config.grid, config.block, config.stream)
-}
-
-/// The driver's launches take the extents one by one.
-macro_rules! driver_launches {
-    ($($name:ident)*) => {$(
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name(
-            kernel: *const c_void,
-            grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
-            block_x: c_uint, block_y: c_uint, block_z: c_uint,
-            _shared: c_uint,
-            on: Stream,
-            _parameters: *mut *mut c_void,
-        ) -> Code {
-            let grid = Extents { x: grid_x, y: grid_y, z: grid_z };
-            launch(kernel, grid, Extents { x: block_x, y: block_y, z: block_z }, on)
-        }
-    )*};
-}
-
-driver_launches! { cuLaunchKernel cuLaunchCooperativeKernel }
-
 /// The first fields of `cudaFuncAttributes`, which CUDA 12 and 13 share.
 #[repr(C)]
 pub struct FunctionAttributes {
@@ -191,27 +129,49 @@ pub fn blocks_at_a_time(threads: c_int) -> c_int {
     (one.threads / threads).min(65_536 / (REGISTERS * threads)).clamp(1, one.blocks)
 }
 
-macro_rules! occupancies {
-    ($($name:ident($($rest:ident: $type:ty),*);)*) => {$(
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            to: *mut c_int, _kernel: *const c_void, threads: c_int, _shared: usize,
-            $($rest: $type),*
-        ) -> Code {
-            // SAFETY: the caller hands over a place for the number.
-            unsafe { put(to, blocks_at_a_time(threads)) }
-        }
-    )*};
-}
-
-occupancies! {
-    cudaOccupancyMaxActiveBlocksPerMultiprocessor();
-    cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(_flags: c_uint);
-    cuOccupancyMaxActiveBlocksPerMultiprocessor();
-    cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(_flags: c_uint);
-}
-
 skins! {
+    cudaLaunchKernel(
+        kernel: *const c_void, grid: Extents, block: Extents, _arguments: *mut *mut c_void,
+        _shared: usize, on: Stream
+    ) = launch(kernel, grid, block, on);
+    __cudaLaunchKernel(
+        kernel: *const c_void, grid: Extents, block: Extents, arguments: *mut *mut c_void,
+        shared: usize, on: Stream
+    ) = cudaLaunchKernel(kernel, grid, block, arguments, shared, on);
+    cudaLaunchCooperativeKernel(
+        kernel: *const c_void, grid: Extents, block: Extents, arguments: *mut *mut c_void,
+        shared: usize, on: Stream
+    ) = cudaLaunchKernel(kernel, grid, block, arguments, shared, on);
+    cudaLaunchKernelExC(config: *const LaunchConfig, kernel: *const c_void) =
+        launch(kernel, (*config).grid, (*config).block, (*config).stream);
+    cuLaunchKernelEx(config: *const DriverLaunchConfig, kernel: *const c_void) =
+        launch(kernel, (*config).grid, (*config).block, (*config).stream);
+    /// The driver's launches take the extents one by one.
+    cuLaunchKernel(
+        kernel: *const c_void, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
+        block_x: c_uint, block_y: c_uint, block_z: c_uint, _shared: c_uint, on: Stream
+    ) = {
+        let grid = Extents { x: grid_x, y: grid_y, z: grid_z };
+        launch(kernel, grid, Extents { x: block_x, y: block_y, z: block_z }, on)
+    };
+    cuLaunchCooperativeKernel(
+        kernel: *const c_void, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
+        block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, on: Stream
+    ) = cuLaunchKernel(
+        kernel, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, on
+    );
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        to: *mut c_int, _kernel: *const c_void, threads: c_int
+    ) = put(to, blocks_at_a_time(threads));
+    cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        to: *mut c_int, _kernel: *const c_void, threads: c_int
+    ) = put(to, blocks_at_a_time(threads));
+    cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        to: *mut c_int, _kernel: *const c_void, threads: c_int
+    ) = put(to, blocks_at_a_time(threads));
+    cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        to: *mut c_int, _kernel: *const c_void, threads: c_int
+    ) = put(to, blocks_at_a_time(threads));
     /// A kernel's name for `__cudaLaunchKernel`.
     __cudaGetKernel(to: *mut *const c_void, function: *const c_void) = put(to, function);
 }

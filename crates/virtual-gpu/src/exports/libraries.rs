@@ -8,13 +8,10 @@ use crate::exports::signatures;
 use crate::exports::state::{self, put};
 use crate::workspace::{Guess, Subject, decomposition};
 
-/// The status by which all of these libraries say yes.
-const SUCCESS: c_int = 0;
-
 /// A function that asks how large a workspace must be: which arguments are places for answers, and their type. The
 /// first answer is the device's, in bytes (`usize`) or elements (`c_int`); the second is the host's, which needs none.
 macro_rules! no_workspace {
-    ($name:ident($($place:literal),* : $type:ty)) => {
+    ($name:ident ($($place:literal),* : $type:ty)) => {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
             a: usize, b: usize, c: usize, d: usize, e: usize, f: usize, g: usize, h: usize,
@@ -70,50 +67,25 @@ pub fn used(name: &'static str, arguments: &[u64], guess: Guess) -> u64 {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvrtcVersion(major: *mut c_int, minor: *mut c_int) -> c_int {
-    let version = crate::exports::state::gpu().conf.cuda;
-    // SAFETY: the caller hands over places for both.
-    unsafe {
-        put(major, version / 1000);
-        put(minor, version % 1000 / 10)
-    }
-}
-
-/// A compiled program, and the log of its compilation, are one zero.
-macro_rules! empty_texts {
-    ($($size:ident $text:ident)*) => {$(
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $size(_program: *mut c_void, to: *mut usize) -> c_int {
-            // SAFETY: the caller hands over a place for the size.
-            unsafe { put(to, 1) }
-        }
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $text(_program: *mut c_void, to: *mut u8) -> c_int {
-            // SAFETY: the caller hands over as much room as it said.
-            unsafe { put(to, 0) }
-        }
-    )*};
-}
-
-empty_texts! {
-    nvrtcGetPTXSize nvrtcGetPTX
-    nvrtcGetCUBINSize nvrtcGetCUBIN
-    nvrtcGetProgramLogSize nvrtcGetProgramLog
-}
-
-#[unsafe(no_mangle)]
 pub extern "C" fn nvrtcGetErrorString(code: c_int) -> *const c_char {
     state::numbered("NVRTC", code)
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuptiGetResultString(code: c_int, to: *mut *const c_char) -> c_int {
-    // SAFETY: the caller hands over a place for the text.
-    unsafe { put(to, state::numbered("CUPTI", code)) };
-    SUCCESS
-}
-
 skins! {
+    nvrtcVersion(major: *mut c_int, minor: *mut c_int) = {
+        let version = state::gpu().conf.cuda;
+        put(major, version / 1000);
+        put(minor, version % 1000 / 10)
+    };
+    /// A compiled program, and the log of its compilation, are one zero.
+    nvrtcGetPTXSize(_program: *mut c_void, to: *mut usize) = put(to, 1);
+    nvrtcGetPTX(_program: *mut c_void, to: *mut u8) = put(to, 0);
+    nvrtcGetCUBINSize(_program: *mut c_void, to: *mut usize) = put(to, 1);
+    nvrtcGetCUBIN(_program: *mut c_void, to: *mut u8) = put(to, 0);
+    nvrtcGetProgramLogSize(_program: *mut c_void, to: *mut usize) = put(to, 1);
+    nvrtcGetProgramLog(_program: *mut c_void, to: *mut u8) = put(to, 0);
+    cuptiGetResultString(code: c_int, to: *mut *const c_char) =
+        put(to, state::numbered("CUPTI", code));
     nvrtcGetLoweredName(_program: *mut c_void, _name: *const c_char, to: *mut *const c_char) =
         put(to, c"kernel".as_ptr());
     /// The profiler's library has a version and records nothing.

@@ -104,15 +104,13 @@ pub extern "C" fn ncclRecv(
     })
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn ncclGroupEnd() -> Result_ {
-    let open = OPEN.with_borrow_mut(|(depth, open)| {
-        *depth = depth.saturating_sub(1);
-        if *depth == 0 { std::mem::take(open) } else { Vec::new() }
-    });
-    open.into_iter().map(Receive::finish).max().unwrap_or(SUCCESS)
-}
-
 skins! {
+    ncclGroupEnd() = {
+        let open = OPEN.with_borrow_mut(|(depth, open)| {
+            *depth = depth.saturating_sub(1);
+            if *depth == 0 { std::mem::take(open) } else { Vec::new() }
+        });
+        open.into_iter().map(Receive::finish).max().unwrap_or(SUCCESS)
+    };
     ncclGroupStart() = { OPEN.with_borrow_mut(|(depth, _)| *depth += 1); SUCCESS };
 }

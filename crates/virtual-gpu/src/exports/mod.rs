@@ -1,7 +1,7 @@
 //! `libgmlake_gpu.so`: the functions of CUDA's libraries, on a virtual GPU.
 //!
 //! Preloaded before a program starts, it answers in place of the CUDA runtime, cuBLAS, cuDNN, NCCL and the rest,
-//! whether they are installed or not; under the name `libcuda.so.1` it is the driver. [`table`] lists every function.
+//! whether they are installed or not; under the name `libcuda.so.1` it is the driver.
 //!
 //! All of the virtual GPU's unsafe code is here. It does no more than to turn what C hands over into Rust and back.
 #![allow(unsafe_code, non_snake_case)]
@@ -19,10 +19,6 @@ macro_rules! skins {
             #[allow(unused_unsafe)]
             unsafe { $answer }
         })*
-
-        /// All of these.
-        pub static SKINS: &[$crate::exports::table::Entry] =
-            &[$((stringify!($name), || $name as *const ::std::ffi::c_void as usize)),*];
     };
 }
 

@@ -95,37 +95,6 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(
     unsafe { nvmlDeviceGetHandleByIndex_v2(bus.unwrap_or(0).saturating_sub(1), to) }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetUUID(of: Device, to: *mut c_char, room: c_uint) -> c_int {
-    let Some(index) = index(of) else { return INVALID_ARGUMENT };
-    // SAFETY: the caller hands over a place for the text.
-    unsafe { put_whole(&format!("GPU-00000000-0000-0000-0000-{index:012x}"), to, room) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetCudaComputeCapability(
-    of: Device,
-    major: *mut c_int,
-    minor: *mut c_int,
-) -> c_int {
-    if index(of).is_none() {
-        return INVALID_ARGUMENT;
-    }
-    let capability = gpu().conf.card.chip.capability;
-    // SAFETY: the caller hands over places for both numbers.
-    unsafe { put(major, capability.0).max(put(minor, capability.1)) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(of: Device, to: *mut Memory2) -> c_int {
-    let Some((free, total)) = memory(of) else { return INVALID_ARGUMENT };
-    // SAFETY: the caller hands over a place for the sizes, with the version in it.
-    unsafe {
-        let version = if to.is_null() { 0 } else { (*to).version };
-        put(to, Memory2 { version, total, reserved: 0, free, used: total - free })
-    }
-}
-
 /// This process, with all that it took.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
@@ -170,21 +139,27 @@ pub unsafe extern "C" fn nvmlDeviceGetP2PStatus(
     unsafe { put(to, if is_linked { LINKED } else { NOT_LINKED }) }
 }
 
-macro_rules! not_supported {
-    ($($name:ident)*) => {$(
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name() -> c_int {
-            NOT_SUPPORTED
-        }
-    )*};
-}
-
-not_supported! {
-    nvmlDeviceGetGpuFabricInfoV nvmlDeviceGetMigMode nvmlDeviceGetNumaNodeId
-    nvmlDeviceGetNvLinkRemoteDeviceType nvmlDeviceGetNvLinkRemotePciInfo_v2
-}
-
 skins! {
+    nvmlDeviceGetUUID(of: Device, to: *mut c_char, room: c_uint) =
+        index(of).map_or(INVALID_ARGUMENT, |index| {
+            put_whole(&format!("GPU-00000000-0000-0000-0000-{index:012x}"), to, room)
+        });
+    nvmlDeviceGetCudaComputeCapability(of: Device, major: *mut c_int, minor: *mut c_int) =
+        index(of).map_or(INVALID_ARGUMENT, |_| {
+            let capability = gpu().conf.card.chip.capability;
+            put(major, capability.0).max(put(minor, capability.1))
+        });
+    /// The place has the version in it.
+    nvmlDeviceGetMemoryInfo_v2(of: Device, to: *mut Memory2) =
+        memory(of).map_or(INVALID_ARGUMENT, |(free, total)| {
+            let version = if to.is_null() { 0 } else { (*to).version };
+            put(to, Memory2 { version, total, reserved: 0, free, used: total - free })
+        });
+    nvmlDeviceGetGpuFabricInfoV() = NOT_SUPPORTED;
+    nvmlDeviceGetMigMode() = NOT_SUPPORTED;
+    nvmlDeviceGetNumaNodeId() = NOT_SUPPORTED;
+    nvmlDeviceGetNvLinkRemoteDeviceType() = NOT_SUPPORTED;
+    nvmlDeviceGetNvLinkRemotePciInfo_v2() = NOT_SUPPORTED;
     nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: *mut Device) =
         match gpu().memories.get(index as usize) {
             Some(_) => put(to, pointer(u64::from(index) + 1)),

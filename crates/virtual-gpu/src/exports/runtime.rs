@@ -96,20 +96,6 @@ pub unsafe extern "C" fn cudaPointerGetAttributes(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMemcpy(
-    to: *mut c_void,
-    from: *const c_void,
-    bytes: usize,
-    _kind: c_int,
-) -> Code {
-    let none = std::ptr::null_mut();
-    // SAFETY: the caller hands over ranges of this size.
-    let done = unsafe { copies::copy(to, from, bytes, none) };
-    gpu().timeline.wait_for_stream(state::stream(none));
-    done
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudaMemcpy2DAsync(
     to: *mut c_void,
     to_pitch: usize,
@@ -128,13 +114,6 @@ pub unsafe extern "C" fn cudaMemcpy2DAsync(
         }
     }
     SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaGetLastError() -> Code {
-    let last = state::last_error();
-    failed(SUCCESS);
-    last
 }
 
 /// An error in words.
@@ -223,6 +202,17 @@ pub unsafe extern "C" fn cudaGetSymbolAddress(
 }
 
 skins! {
+    cudaMemcpy(to: *mut c_void, from: *const c_void, bytes: usize, _kind: c_int) = {
+        let none = std::ptr::null_mut();
+        let done = copies::copy(to, from, bytes, none);
+        gpu().timeline.wait_for_stream(state::stream(none));
+        done
+    };
+    cudaGetLastError() = {
+        let last = state::last_error();
+        failed(SUCCESS);
+        last
+    };
     cudaMalloc(to: *mut *mut c_void, bytes: usize) =
         malloc(bytes).map_or_else(failed, |at| put(to, pointer(at)));
     cudaMallocAsync(to: *mut *mut c_void, bytes: usize, _on: Stream) = cudaMalloc(to, bytes);

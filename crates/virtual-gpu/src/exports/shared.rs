@@ -3,7 +3,7 @@
 //! A handle says how large the owner's allocation is. Who opens it gets a range of addresses of that size, which takes
 //! no memory of its device, as on a card. What the owner wrote is not there: it is unknown, as after a kernel.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_uint, c_void};
 
 use crate::exports::state::{self, Code, gpu, number, pointer, put};
 
@@ -45,18 +45,9 @@ fn close(at: u64) -> bool {
     })
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaIpcOpenMemHandle(
-    to: *mut *mut c_void,
-    handle: MemHandle,
-    _flags: c_uint,
-) -> c_int {
-    let Some(at) = open(handle) else { return state::failed(state::INVALID_VALUE) };
-    // SAFETY: the caller hands over a place for the address.
-    unsafe { put(to, pointer(at)) }
-}
-
 skins! {
+    cudaIpcOpenMemHandle(to: *mut *mut c_void, handle: MemHandle, _flags: c_uint) =
+        open(handle).map_or_else(|| state::failed(state::INVALID_VALUE), |at| put(to, pointer(at)));
     cuIpcGetMemHandle(to: *mut MemHandle, at: u64) =
         handle_of(at).map_or(state::INVALID_VALUE, |handle| put(to, handle));
     cuIpcOpenMemHandle_v2(to: *mut u64, handle: MemHandle, _flags: c_uint) =

@@ -32,51 +32,10 @@ unsafe fn put_stream(to: *mut Object) -> Code {
     unsafe { put_object(to) }
 }
 
-macro_rules! creates {
-    ($put:ident: $($name:ident($($argument:ident: $type:ty),*);)*) => {$(
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(to: *mut Object, $($argument: $type),*) -> Code {
-            // SAFETY: the caller hands over a place for the object.
-            unsafe { $put(to) }
-        }
-    )*};
-}
-
-creates! { put_stream:
-    cudaStreamCreate();
-    cudaStreamCreateWithFlags(_flags: c_uint);
-    cudaStreamCreateWithPriority(_flags: c_uint, _priority: c_int);
-}
-
-creates! { put_object:
-    cudaEventCreate();
-    cudaEventCreateWithFlags(_flags: c_uint);
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaEventRecord(event: Object, on: Stream) -> Code {
-    let (event, on) = (number(event), state::stream(on));
-    let mut gpu = state::gpu_now();
-    if !gpu.graphs.record(event, on) {
-        gpu.timeline.record(event, on);
-    }
-    SUCCESS
-}
-
 /// Whether an event was reached. The driver's own functions leave the runtime's last error alone.
 pub fn event_state(event: Object) -> Code {
     let reached = state::gpu_now().timeline.is_reached(number(event), state::asker());
     if reached { SUCCESS } else { NOT_READY }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaStreamWaitEvent(on: Stream, event: Object, _flags: c_uint) -> Code {
-    let (on, event) = (state::stream(on), number(event));
-    let mut gpu = gpu();
-    if !gpu.graphs.wait(on, event) {
-        gpu.timeline.wait(on, event);
-    }
-    SUCCESS
 }
 
 /// Whether a stream has nothing left to do.
@@ -84,20 +43,6 @@ pub fn stream_state(of: Stream) -> Code {
     let of = state::stream(of);
     let idle = state::gpu_now().timeline.is_idle(of, state::asker());
     if idle { SUCCESS } else { NOT_READY }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaStreamSynchronize(of: Stream) -> Code {
-    let of = state::stream(of);
-    gpu().timeline.wait_for_stream(of);
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaStreamBeginCapture(on: Stream, _mode: c_int) -> Code {
-    let on = state::stream(on);
-    let begun = gpu().graphs.begin(on);
-    if begun { SUCCESS } else { failed(INVALID_VALUE) }
 }
 
 #[unsafe(no_mangle)]
@@ -166,27 +111,47 @@ pub unsafe extern "C" fn cudaGraphLaunch(graph: Object, on: Stream) -> Code {
     SUCCESS
 }
 
-/// No node depends on another. The number's place is the third argument in CUDA 12, the fourth in CUDA 13.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGraphNodeGetDependencies(
-    _node: Object,
-    _nodes: *mut Object,
-    third: *mut usize,
-    fourth: *mut usize,
-) -> Code {
-    let is_new = gpu().conf.cuda >= 13_000;
-    // SAFETY: the caller hands over a place for the number.
-    unsafe { put(if is_new { fourth } else { third }, 0) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaThreadExchangeStreamCaptureMode(mode: *mut c_int) -> Code {
-    thread_local!(static MODE: std::cell::Cell<c_int> = const { std::cell::Cell::new(0) });
-    // SAFETY: the caller hands over the mode it wants, in whose place comes the one that was.
-    unsafe { put(mode, MODE.replace(*mode)) }
-}
-
 skins! {
+    cudaStreamCreate(to: *mut Object) = put_stream(to);
+    cudaStreamCreateWithFlags(to: *mut Object, _flags: c_uint) = put_stream(to);
+    cudaStreamCreateWithPriority(to: *mut Object, _flags: c_uint, _priority: c_int) =
+        put_stream(to);
+    cudaEventCreate(to: *mut Object) = put_object(to);
+    cudaEventCreateWithFlags(to: *mut Object, _flags: c_uint) = put_object(to);
+    cudaEventRecord(event: Object, on: Stream) = {
+        let (event, on) = (number(event), state::stream(on));
+        let mut gpu = state::gpu_now();
+        if !gpu.graphs.record(event, on) {
+            gpu.timeline.record(event, on);
+        }
+        SUCCESS
+    };
+    cudaStreamWaitEvent(on: Stream, event: Object, _flags: c_uint) = {
+        let (on, event) = (state::stream(on), number(event));
+        let mut gpu = gpu();
+        if !gpu.graphs.wait(on, event) {
+            gpu.timeline.wait(on, event);
+        }
+        SUCCESS
+    };
+    cudaStreamSynchronize(of: Stream) =
+        { let of = state::stream(of); gpu().timeline.wait_for_stream(of); SUCCESS };
+    cudaStreamBeginCapture(on: Stream, _mode: c_int) = {
+        let on = state::stream(on);
+        let begun = gpu().graphs.begin(on);
+        if begun { SUCCESS } else { failed(INVALID_VALUE) }
+    };
+    /// No node depends on another. The number's place is the third argument in CUDA 12, the fourth in CUDA 13.
+    cudaGraphNodeGetDependencies(
+        _node: Object, _nodes: *mut Object, third: *mut usize, fourth: *mut usize
+    ) = {
+        let is_new = gpu().conf.cuda >= 13_000;
+        put(if is_new { fourth } else { third }, 0)
+    };
+    cudaThreadExchangeStreamCaptureMode(mode: *mut c_int) = {
+        thread_local!(static MODE: std::cell::Cell<c_int> = const { std::cell::Cell::new(0) });
+        put(mode, MODE.replace(*mode))
+    };
     cudaEventDestroy(event: Object) = { gpu().timeline.forget_event(number(event)); SUCCESS };
     cudaEventRecordWithFlags(event: Object, on: Stream, _flags: c_uint) =
         cudaEventRecord(event, on);

@@ -1,42 +1,25 @@
-//! The table of functions: all that the virtual GPU answers, by the kind of answer.
+//! What the virtual GPU answers without a function of its own, by the kind of answer:
 //!
-//! - `skins`: a line of a list in a module next to this file, mostly of `skins!`. Here stands only the module.
-//! - `written`: a whole function in one of them.
 //! - `nothing`: what has no meaning here. It succeeds.
 //! - `object`: makes something that has no contents. Its first argument is the place for the handle.
 //! - `no_workspace`: asks how large a workspace must be, and it was not measured (`libraries.rs`). The number is that
 //!   of the argument which is the place for the answer, with its type.
 //! - `unwritten`: it is missing. It answers with an error that names it.
 //!
-//! The names are those for which the libraries of PyTorch 2.4 to 2.15 ask (`tests/wheel.rs` reads an installed
-//! wheel), and of the driver also what Triton and our own plug-in call.
+//! All other functions are written in the modules next to this file. The names are those for which the libraries of
+//! PyTorch 2.4 to 2.15 ask (`tests/wheel.rs` reads an installed wheel), and of the driver also what Triton and our own
+//! plug-in call.
 
 use std::ffi::{c_int, c_void};
-use std::sync::OnceLock;
-
-use rustc_hash::FxHashMap;
 
 use crate::exports::libraries::no_workspace;
 use crate::exports::state::{self, gpu, pointer, put};
 
-/// The address of a function by its name, if it is in the table.
-pub fn find(name: &str) -> Option<*const c_void> {
-    static BY_NAME: OnceLock<FxHashMap<&str, usize>> = OnceLock::new();
-    let all = || TABLE.iter().chain(SKINS.iter().copied().flatten());
-    let table = BY_NAME.get_or_init(|| all().map(|&(name, call)| (name, call())).collect());
-    table.get(name).map(|&at| std::ptr::with_exposed_provenance(at))
-}
-
-/// A function by its name, with one that gives its address.
-pub type Entry = (&'static str, fn() -> usize);
-
 macro_rules! table {
     (
-        skins { $($skinned:ident)* }
-        written { $($module:ident: $($written:ident)*;)* }
         nothing { $($nothing:ident)* }
         object { $($object:ident)* }
-        no_workspace { $($sized:ident($($place:literal),* : $type:ty))* }
+        no_workspace { $($places:tt: $($sized:ident)*;)* }
         unwritten { $($unwritten:ident)* }
     ) => {
         $(
@@ -55,106 +38,17 @@ macro_rules! table {
                 unsafe { put(to, object) }
             }
         )*
-        $( no_workspace!($sized($($place),* : $type)); )*
+        $($( no_workspace!($sized $places); )*)*
         $(
             #[unsafe(no_mangle)]
             pub extern "C" fn $unwritten() -> c_int {
                 state::unwritten(stringify!($unwritten))
             }
         )*
-
-        /// The functions of each such list.
-        static SKINS: &[&[Entry]] = &[$(super::$skinned::SKINS),*];
-
-        /// All other functions.
-        static TABLE: &[Entry] = &[
-            $($((stringify!($written), || super::$module::$written as *const c_void as usize),)*)*
-            $((stringify!($nothing), || $nothing as *const c_void as usize),)*
-            $((stringify!($object), || $object as *const c_void as usize),)*
-            $((stringify!($sized), || $sized as *const c_void as usize),)*
-            $((stringify!($unwritten), || $unwritten as *const c_void as usize),)*
-        ];
     };
 }
 
 table! {
-    skins {
-        blas collectives communicators decompositions devices dnn driver host launches libraries
-        messages monitor recurrent runtime shared sparse streams tensors
-    }
-    written {
-        blas:
-            cublasCgemmStridedBatched cublasCgemm_v2 cublasDgemmStridedBatched cublasDgemm_v2
-            cublasGemmEx cublasGemmStridedBatchedEx cublasGetStatusString cublasHgemm
-            cublasLtGetVersion cublasLtMatmul cublasLtMatmulAlgoGetHeuristic
-            cublasLtMatrixLayoutCreate cublasLtMatrixLayoutSetAttribute cublasSetStream_v2
-            cublasSgemmEx cublasSgemmStridedBatched cublasSgemm_v2 cublasZgemmStridedBatched
-            cublasZgemm_v2;
-        collectives:
-            ncclAllGather ncclAllReduce ncclAlltoAll ncclBroadcast ncclReduce ncclReduceScatter;
-        communicators:
-            ncclCommDestroy ncclCommInitAll ncclCommShrink ncclCommSplit ncclGetErrorString
-            ncclGetLastError ncclGetUniqueId;
-        devices:
-            cudaDeviceGetPCIBusId cudaDeviceGetStreamPriorityRange;
-        dnn:
-            cudnnBackendCreateDescriptor cudnnBackendExecute cudnnBackendFinalize
-            cudnnBackendGetAttribute cudnnBackendSetAttribute cudnnGetCudartVersion
-            cudnnGetErrorString cudnnGetLastErrorString cudnnGetProperty cudnnGetVersion;
-        driver:
-            cuDevicePrimaryCtxGetState cuFuncGetAttribute cuGetProcAddress_v2
-            cuMemAddressFree cuMemAddressReserve cuMemCreate cuMemGetAddressRange_v2
-            cuMemGetAllocationPropertiesFromHandle cuMemMap cuMemRelease cuMemUnmap
-            cuMemsetD32Async cuMemsetD32_v2 cuMemsetD8Async cuMemsetD8_v2 cuPointerGetAttribute
-            cuPointerGetAttributes;
-        fourier:
-            cufftCreate cufftDestroy cufftXtExec cufftXtMakePlanMany;
-        host:
-            cuMemAllocHost_v2 cuMemAllocManaged cuMemHostAlloc cudaHostAlloc cudaHostUnregister
-            cudaMallocHost cudaMallocManaged;
-        kernels:
-            __cudaRegisterFatBinary __cudaRegisterFunction __cudaUnregisterFatBinary;
-        launches:
-            __cudaLaunchKernel __cudaPopCallConfiguration __cudaPushCallConfiguration
-            cuLaunchCooperativeKernel cuLaunchKernel cuLaunchKernelEx
-            cuOccupancyMaxActiveBlocksPerMultiprocessor
-            cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags cudaFuncGetAttributes
-            cudaLaunchCooperativeKernel cudaLaunchKernel cudaLaunchKernelExC
-            cudaOccupancyMaxActiveBlocksPerMultiprocessor
-            cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags;
-        libraries:
-            cuptiGetResultString nvrtcGetCUBIN nvrtcGetCUBINSize nvrtcGetErrorString nvrtcGetPTX
-            nvrtcGetPTXSize nvrtcGetProgramLog nvrtcGetProgramLogSize nvrtcVersion;
-        messages:
-            ncclGroupEnd ncclRecv ncclSend;
-        monitor:
-            nvmlDeviceGetComputeRunningProcesses_v3 nvmlDeviceGetCudaComputeCapability
-            nvmlDeviceGetGpuFabricInfoV nvmlDeviceGetHandleByPciBusId_v2
-            nvmlDeviceGetMemoryInfo_v2 nvmlDeviceGetMigMode nvmlDeviceGetNumaNodeId
-            nvmlDeviceGetNvLinkRemoteDeviceType nvmlDeviceGetP2PStatus
-            nvmlDeviceGetNvLinkRemotePciInfo_v2 nvmlDeviceGetUUID nvmlErrorString;
-        recurrent:
-            cudnnGetRNNTempSpaceSizes cudnnGetRNNWeightParams cudnnSetRNNDataDescriptor
-            cudnnSetRNNDescriptor_v8;
-        runtime:
-            cudaGetErrorName cudaGetErrorString cudaGetLastError cudaGetSymbolAddress
-            cudaMemGetInfo cudaMemcpy cudaMemcpy2DAsync cudaPointerGetAttributes;
-        shared:
-            cudaIpcOpenMemHandle;
-        sparse:
-            cusparseCcsrgeam2_bufferSizeExt cusparseDcsrgeam2_bufferSizeExt cusparseGetErrorString
-            cusparseScsrgeam2_bufferSizeExt cusparseSpGEMM_compute cusparseSpGEMM_workEstimation
-            cusparseSpMM_bufferSize cusparseSpMV_bufferSize cusparseSpMatGetSize
-            cusparseXcsrgeam2Nnz cusparseZcsrgeam2_bufferSizeExt;
-        streams:
-            cudaEventCreate cudaEventCreateWithFlags cudaEventRecord cudaGraphLaunch
-            cudaGraphNodeGetDependencies cudaStreamBeginCapture cudaStreamCreate
-            cudaStreamCreateWithFlags cudaStreamCreateWithPriority cudaStreamEndCapture
-            cudaStreamSynchronize cudaStreamWaitEvent cudaThreadExchangeStreamCaptureMode;
-        tensors:
-            cudnnGetCTCLossWorkspaceSize cudnnGetFilterNdDescriptor cudnnGetTensorNdDescriptor
-            cudnnSetFilterNdDescriptor cudnnSetTensorNdDescriptor;
-    }
     nothing {
         // cudart
         __cudaInitModule __cudaRegisterFatBinaryEnd __cudaRegisterVar cudaDeviceEnablePeerAccess
@@ -268,80 +162,60 @@ table! {
         cuptiSubscribe nvrtcCreateProgram
     }
     no_workspace {
-        cuCtxGetLimit(1: usize)
-        cudaDeviceGetGraphMemAttribute(3: usize)
-        cusolverDnCgeqrf_bufferSize(6: c_int)
-        cusolverDnCgesvd_bufferSize(4: c_int)
-        cusolverDnCgesvdaStridedBatched_bufferSize(17: c_int)
-        cusolverDnCgesvdjBatched_bufferSize(12: c_int)
-        cusolverDnCgesvdj_bufferSize(13: c_int)
-        cusolverDnCgetrf_bufferSize(6: c_int)
-        cusolverDnCheevd_bufferSize(8: c_int)
-        cusolverDnCheevjBatched_bufferSize(8: c_int)
-        cusolverDnCheevj_bufferSize(8: c_int)
-        cusolverDnCpotrf_bufferSize(6: c_int)
-        cusolverDnCsytrf_bufferSize(5: c_int)
-        cusolverDnCungqr_bufferSize(8: c_int)
-        cusolverDnCunmqr_bufferSize(12: c_int)
-        cusolverDnDgeqrf_bufferSize(6: c_int)
-        cusolverDnDgesvd_bufferSize(4: c_int)
-        cusolverDnDgesvdaStridedBatched_bufferSize(17: c_int)
-        cusolverDnDgesvdjBatched_bufferSize(12: c_int)
-        cusolverDnDgesvdj_bufferSize(13: c_int)
-        cusolverDnDgetrf_bufferSize(6: c_int)
-        cusolverDnDorgqr_bufferSize(8: c_int)
-        cusolverDnDormqr_bufferSize(12: c_int)
-        cusolverDnDpotrf_bufferSize(6: c_int)
-        cusolverDnDsyevd_bufferSize(8: c_int)
-        cusolverDnDsyevjBatched_bufferSize(8: c_int)
-        cusolverDnDsyevj_bufferSize(8: c_int)
-        cusolverDnDsytrf_bufferSize(5: c_int)
-        cusolverDnSgeqrf_bufferSize(6: c_int)
-        cusolverDnSgesvd_bufferSize(4: c_int)
-        cusolverDnSgesvdaStridedBatched_bufferSize(17: c_int)
-        cusolverDnSgesvdjBatched_bufferSize(12: c_int)
-        cusolverDnSgesvdj_bufferSize(13: c_int)
-        cusolverDnSgetrf_bufferSize(6: c_int)
-        cusolverDnSorgqr_bufferSize(8: c_int)
-        cusolverDnSormqr_bufferSize(12: c_int)
-        cusolverDnSpotrf_bufferSize(6: c_int)
-        cusolverDnSsyevd_bufferSize(8: c_int)
-        cusolverDnSsyevjBatched_bufferSize(8: c_int)
-        cusolverDnSsyevj_bufferSize(8: c_int)
-        cusolverDnSsytrf_bufferSize(5: c_int)
-        cusolverDnXgeev_bufferSize(18, 19: usize)
-        cusolverDnXgeqrf_bufferSize(11, 12: usize)
-        cusolverDnXpotrf_bufferSize(9, 10: usize)
-        cusolverDnXsyevBatched_bufferSize(12, 13: usize)
-        cusolverDnXsyevd_bufferSize(12, 13: usize)
-        cusolverDnXsytrs_bufferSize(12, 13: usize)
-        cusolverDnZgeqrf_bufferSize(6: c_int)
-        cusolverDnZgesvd_bufferSize(4: c_int)
-        cusolverDnZgesvdaStridedBatched_bufferSize(17: c_int)
-        cusolverDnZgesvdjBatched_bufferSize(12: c_int)
-        cusolverDnZgesvdj_bufferSize(13: c_int)
-        cusolverDnZgetrf_bufferSize(6: c_int)
-        cusolverDnZheevd_bufferSize(8: c_int)
-        cusolverDnZheevjBatched_bufferSize(8: c_int)
-        cusolverDnZheevj_bufferSize(8: c_int)
-        cusolverDnZpotrf_bufferSize(6: c_int)
-        cusolverDnZsytrf_bufferSize(5: c_int)
-        cusolverDnZungqr_bufferSize(8: c_int)
-        cusolverDnZunmqr_bufferSize(12: c_int)
-        cusparseCbsrsm2_bufferSize(14: c_int)
-        cusparseCbsrsv2_bufferSize(12: c_int)
-        cusparseDbsrsm2_bufferSize(14: c_int)
-        cusparseDbsrsv2_bufferSize(12: c_int)
-        cusparseLtMatmulGetWorkspace(3: usize)
-        cusparseSDDMM_bufferSize(11: usize)
-        cusparseSbsrsm2_bufferSize(14: c_int)
-        cusparseSbsrsv2_bufferSize(12: c_int)
-        cusparseSpSM_bufferSize(11: usize)
-        cusparseSpSV_bufferSize(10: usize)
-        cusparseXcoosort_bufferSizeExt(7: usize)
-        cusparseXcsrsort_bufferSizeExt(7: usize)
-        cusparseZbsrsm2_bufferSize(14: c_int)
-        cusparseZbsrsv2_bufferSize(12: c_int)
+        (4: c_int):
+            cusolverDnCgesvd_bufferSize cusolverDnDgesvd_bufferSize cusolverDnSgesvd_bufferSize
+            cusolverDnZgesvd_bufferSize;
+        (5: c_int):
+            cusolverDnCsytrf_bufferSize cusolverDnDsytrf_bufferSize cusolverDnSsytrf_bufferSize
+            cusolverDnZsytrf_bufferSize;
+        (6: c_int):
+            cusolverDnCgeqrf_bufferSize cusolverDnCgetrf_bufferSize cusolverDnCpotrf_bufferSize
+            cusolverDnDgeqrf_bufferSize cusolverDnDgetrf_bufferSize cusolverDnDpotrf_bufferSize
+            cusolverDnSgeqrf_bufferSize cusolverDnSgetrf_bufferSize cusolverDnSpotrf_bufferSize
+            cusolverDnZgeqrf_bufferSize cusolverDnZgetrf_bufferSize cusolverDnZpotrf_bufferSize;
+        (8: c_int):
+            cusolverDnCheevd_bufferSize cusolverDnCheevjBatched_bufferSize
+            cusolverDnCheevj_bufferSize cusolverDnCungqr_bufferSize cusolverDnDorgqr_bufferSize
+            cusolverDnDsyevd_bufferSize cusolverDnDsyevjBatched_bufferSize
+            cusolverDnDsyevj_bufferSize cusolverDnSorgqr_bufferSize cusolverDnSsyevd_bufferSize
+            cusolverDnSsyevjBatched_bufferSize cusolverDnSsyevj_bufferSize
+            cusolverDnZheevd_bufferSize cusolverDnZheevjBatched_bufferSize
+            cusolverDnZheevj_bufferSize cusolverDnZungqr_bufferSize;
+        (12: c_int):
+            cusolverDnCgesvdjBatched_bufferSize cusolverDnCunmqr_bufferSize
+            cusolverDnDgesvdjBatched_bufferSize cusolverDnDormqr_bufferSize
+            cusolverDnSgesvdjBatched_bufferSize cusolverDnSormqr_bufferSize
+            cusolverDnZgesvdjBatched_bufferSize cusolverDnZunmqr_bufferSize
+            cusparseCbsrsv2_bufferSize cusparseDbsrsv2_bufferSize cusparseSbsrsv2_bufferSize
+            cusparseZbsrsv2_bufferSize;
+        (13: c_int):
+            cusolverDnCgesvdj_bufferSize cusolverDnDgesvdj_bufferSize cusolverDnSgesvdj_bufferSize
+            cusolverDnZgesvdj_bufferSize;
+        (14: c_int):
+            cusparseCbsrsm2_bufferSize cusparseDbsrsm2_bufferSize cusparseSbsrsm2_bufferSize
+            cusparseZbsrsm2_bufferSize;
+        (17: c_int):
+            cusolverDnCgesvdaStridedBatched_bufferSize cusolverDnDgesvdaStridedBatched_bufferSize
+            cusolverDnSgesvdaStridedBatched_bufferSize cusolverDnZgesvdaStridedBatched_bufferSize;
+        (1: usize):
+            cuCtxGetLimit;
+        (3: usize):
+            cudaDeviceGetGraphMemAttribute cusparseLtMatmulGetWorkspace;
+        (7: usize):
+            cusparseXcoosort_bufferSizeExt cusparseXcsrsort_bufferSizeExt;
+        (9, 10: usize):
+            cusolverDnXpotrf_bufferSize;
+        (10: usize):
+            cusparseSpSV_bufferSize;
+        (11: usize):
+            cusparseSDDMM_bufferSize cusparseSpSM_bufferSize;
+        (11, 12: usize):
+            cusolverDnXgeqrf_bufferSize;
+        (12, 13: usize):
+            cusolverDnXsyevBatched_bufferSize cusolverDnXsyevd_bufferSize
+            cusolverDnXsytrs_bufferSize;
+        (18, 19: usize):
+            cusolverDnXgeev_bufferSize;
     }
     unwritten {
         // cudart

@@ -46,34 +46,6 @@ unsafe fn list(from: *const c_int, count: c_int) -> Vec<c_int> {
     unsafe { std::slice::from_raw_parts(from, count.max(0) as usize).to_vec() }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudnnSetTensorNdDescriptor(
-    of: *mut c_void,
-    kind: c_int,
-    count: c_int,
-    sizes: *const c_int,
-    strides: *const c_int,
-) -> Status {
-    // SAFETY: the caller hands over `count` sizes and strides.
-    let (sizes, strides) = unsafe { (list(sizes, count), list(strides, count)) };
-    TENSORS.set(of, Tensor { kind, format: 0, sizes, strides });
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudnnSetFilterNdDescriptor(
-    of: *mut c_void,
-    kind: c_int,
-    format: c_int,
-    count: c_int,
-    sizes: *const c_int,
-) -> Status {
-    // SAFETY: the caller hands over `count` sizes.
-    let sizes = unsafe { list(sizes, count) };
-    TENSORS.set(of, Tensor { kind, format, sizes, strides: Vec::new() });
-    SUCCESS
-}
-
 /// # Safety
 /// `to` has room for `room` numbers.
 unsafe fn put_list(to: *mut c_int, room: c_int, list: &[c_int]) {
@@ -193,6 +165,19 @@ fn batch_norm(mode: c_int, what: &str, of: *mut c_void) -> usize {
 }
 
 skins! {
+    cudnnSetTensorNdDescriptor(
+        of: *mut c_void, kind: c_int, count: c_int, sizes: *const c_int, strides: *const c_int
+    ) = {
+        let (sizes, strides) = (list(sizes, count), list(strides, count));
+        TENSORS.set(of, Tensor { kind, format: 0, sizes, strides });
+        SUCCESS
+    };
+    cudnnSetFilterNdDescriptor(
+        of: *mut c_void, kind: c_int, format: c_int, count: c_int, sizes: *const c_int
+    ) = {
+        TENSORS.set(of, Tensor { kind, format, sizes: list(sizes, count), strides: Vec::new() });
+        SUCCESS
+    };
     cudnnDestroyTensorDescriptor(of: *mut c_void) = { TENSORS.forget(of); SUCCESS };
     cudnnDestroyFilterDescriptor(of: *mut c_void) = { TENSORS.forget(of); SUCCESS };
     cudnnGetCTCLossWorkspaceSize_v8(
