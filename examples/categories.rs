@@ -11,12 +11,13 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use gmlake::blame::{Question, verdicts};
-use gmlake::sim::{OpenOptions, open};
+use gmlake::sim::open;
+use gmlake::trace::LoadOptions;
 use gmlake::units::Size;
 
 fn main() -> Result<()> {
     for file in std::env::args_os().skip(1).map(PathBuf::from) {
-        let options = OpenOptions { stacks: true, ..OpenOptions::default() };
+        let options = LoadOptions { stacks: true, ..LoadOptions::default() };
         let rows = verdicts(&open(&file, &options)?, &Question::default())?;
         let all: u64 = rows.iter().map(|row| row.3).sum();
         let right: u64 = rows.iter().filter(|row| row.0 == row.1).map(|row| row.3).sum();

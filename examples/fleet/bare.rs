@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use gmlake::fleet::list;
-use gmlake::sim::{OpenOptions, Scenario, Setup, choose, open_all};
+use gmlake::sim::{Scenario, Setup, choose, open_all};
+use gmlake::trace::LoadOptions;
 
 const ALLOCATORS: [&str; 3] = ["caching", "expandable", "lake"];
 
@@ -22,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (next, held) = (AtomicUsize::new(0), AtomicU64::new(0));
     let work = || {
         while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-            for opened in open_all(&file.path, &OpenOptions::default()).into_iter().flatten() {
+            for opened in open_all(&file.path, &LoadOptions::default()).into_iter().flatten() {
                 for choice in &choices {
                     let scenario = Scenario::new(&opened, choice.clone(), setup.clone());
                     let bytes = scenario.run().map_or(0, |run| run.reserved_peak_bytes);

@@ -20,7 +20,8 @@ use anyhow::{Context, Result};
 use gmlake::allocator::{Options, find};
 use gmlake::device::AddressPolicy;
 use gmlake::run::RunSummary;
-use gmlake::sim::{Choice, Memory, OpenOptions, Opened, Setup, open, run};
+use gmlake::sim::{Choice, Memory, Opened, Setup, open, run};
+use gmlake::trace::LoadOptions;
 
 /// The traces at hand, by name.
 pub(crate) struct Traces {
@@ -57,7 +58,7 @@ impl Traces {
 
     pub(crate) fn open(&self, name: &str) -> Result<Option<Opened>> {
         let Some(path) = self.path(name) else { return Ok(None) };
-        Ok(Some(open(path, &OpenOptions::default())?))
+        Ok(Some(open(path, &LoadOptions::default())?))
     }
 }
 

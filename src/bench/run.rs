@@ -12,10 +12,9 @@ use crate::device::{AddressPolicy, Profile};
 use crate::plan::{Card, Target, cards_that_run};
 use crate::run::RunSummary;
 use crate::sim::{
-    Choices, Conf, FileError, Memory, OpenOptions, Opened, RunCount, Setup, Supervision, open,
-    run_one,
+    Conf, FileError, Memory, Opened, RunCount, Scenario, Setup, Supervision, failed, open, run_one,
 };
-use crate::trace::{EventKind, least_memory, peak_live_bytes};
+use crate::trace::{EventKind, LoadOptions, least_memory, peak_live_bytes};
 use crate::units::{Bytes, GIB};
 
 /// Runs every allocator on every trace of a set, over all threads of the pool; rows come trace by trace. `done` is
@@ -45,7 +44,7 @@ pub fn run(
         .traces
         .par_iter()
         .map(|entry| {
-            let opened = open(&entry.file, &OpenOptions::default())?;
+            let opened = open(&entry.file, &LoadOptions::default())?;
             setup.runs.plan(2 * allocators.len());
             let judged =
                 allocators.par_iter().map(|choice| judge(entry, &opened, choice, &setup, &cards));
@@ -71,7 +70,9 @@ fn judge(
     let supervised = Setup { supervision: Supervision::All, ..setup.clone() };
     let checked = run_one(opened, choice, &supervised)?;
     let alone = Setup { supervision: Supervision::None, ..setup.clone() };
-    let timed = run_one(opened, choice, &alone)?;
+    let alone = Scenario::new(opened, choice.clone(), alone);
+    let timed = alone.run().map_err(|source| failed(opened, choice, source))?;
+    setup.runs.made_one();
     let is_request = |kind| matches!(kind, EventKind::Malloc | EventKind::Attempt);
     let requests = opened.trace.events.iter().filter(|event| is_request(event.kind)).count() as u64;
     let is_bound = choice.spec.role == Role::Bound;
@@ -82,7 +83,7 @@ fn judge(
         allocator: choice.spec.name.to_owned(),
         live_peak_bytes: peak_live_bytes(&opened.trace),
         reserved_peak_bytes: checked.reserved_peak_bytes,
-        card: smallest(opened, choice, &alone, &timed, cards)?,
+        card: cards_that_run(&alone, cards).next().transpose()?.map(|card| card.name.clone()),
         possible_card: cards
             .iter()
             .filter(|card| card.capacity_bytes >= least_memory(&opened.trace))
@@ -105,18 +106,4 @@ fn driver_time(run: &RunSummary) -> (u64, Option<u64>) {
     let late = late.iter().filter_map(|step| step.predicted_driver_ns);
     let step = late.map(|step| step.total).sum::<u64>() / count;
     (total.saturating_sub(step * run.steps.len() as u64), Some(step))
-}
-
-/// The smallest card on which every request is served.
-fn smallest(
-    opened: &Opened,
-    choice: &Choice,
-    setup: &Setup,
-    unlimited: &RunSummary,
-    cards: &[Target],
-) -> Result<Option<String>, FileError> {
-    let choices = Choices { setup: Setup { profile: None, ..setup.clone() }, ..Choices::default() };
-    let mut cards = cards_that_run(opened, choice, &choices, unlimited, cards.iter());
-    let card = cards.next().transpose()?;
-    Ok(card.map(|card| card.name.clone()))
 }

@@ -79,7 +79,7 @@ fn compare_opened(
         let failed = |source| failed(opened, &scenario.choice, source);
         let run = scenario.run().map_err(failed)?;
         choices.setup.runs.made_one();
-        let cards = cards_that_run(opened, &scenario.choice, choices, run, choices.cards.iter());
+        let cards = cards_that_run(scenario, &choices.cards);
         let most = if choices.only_smallest_card { 1 } else { usize::MAX };
         let names = cards.take(most).map(|card| Ok(card?.name.clone()));
         let cards = names.collect::<Result<_, FileError>>()?;

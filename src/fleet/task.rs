@@ -44,7 +44,7 @@ impl Rows {
 
 /// All rows of a recording. `done` is called after each run.
 pub(super) fn rows_of(file: &FileEntry, config: &Config, done: &dyn Fn()) -> Rows {
-    let all = || match open_all(&file.path, &config.open()) {
+    let all = || match open_all(&file.path, &config.load) {
         Err(error) => {
             let mut rows = Rows::default();
             rows.add_error(file, &error.to_string());

@@ -22,15 +22,13 @@ pub use gmlake_core::cards::{Card, CardError, Target};
 
 use std::path::Path;
 
-use crate::allocator::Choice;
 use crate::device::GRANULE;
 use crate::drive::OnOom;
 use crate::remote;
-use crate::run::RunSummary;
 use crate::sim::job::Job;
 use crate::sim::{
-    Choices, FileError, Memory, Opened, Setup, Spread, check_assumptions, each_rank,
-    is_never_refused, run_one,
+    Choices, FileError, Memory, Opened, Scenario, Setup, Spread, check_assumptions, each_rank,
+    failed, run_one,
 };
 use crate::trace::{least_memory, peak_live_bytes};
 use crate::units::Bytes;
@@ -79,8 +77,8 @@ pub fn fit_job(
 ) -> JobFit {
     let (ranks, failures) = each_rank(job, &choices.open, done, |file, opened| {
         check_assumptions(opened, choices.is_strict)?;
-        let choice = choices.allocators.first();
-        let trial = choice.map(|choice| trial(opened, choice, choices, capacity)).transpose()?;
+        let scenarios = Scenario::each(opened, &choices.allocators, &choices.setup);
+        let trial = scenarios.first().map(|scenario| trial(scenario, capacity)).transpose()?;
         let shown = remote::shown(&file.path);
         let coverage = opened.coverage.clone();
         Ok(trial.map(|trial| RankFit { rank: file.number, file: shown, coverage, trial }))
@@ -92,20 +90,15 @@ fn plan_spread(opened: &Opened, options: &PlanOptions, spread: Spread) -> Result
     check_assumptions(opened, options.choices.is_strict)?;
     let allocators = &options.choices.allocators;
     options.choices.setup.runs.plan(allocators.len());
+    let unlimited = Setup { memory: Memory::Unlimited, ..options.choices.setup.clone() };
+    let scenarios = Scenario::each(opened, allocators, &unlimited);
     let floor = least_memory(&opened.trace);
-    let needed = spread.map(allocators, |choice| need(opened, choice, options, floor))?;
-    let pairs: Vec<(&Choice, &Needed, &Target)> = allocators
+    let mut needs = spread.map(&scenarios, |scenario| need(scenario, options, floor))?;
+    let pairs: Vec<(&Scenario<'_>, &Target)> = scenarios
         .iter()
-        .zip(&needed)
-        .flat_map(|(choice, needed)| options.targets.iter().map(move |t| (choice, needed, t)))
+        .flat_map(|scenario| options.targets.iter().map(move |target| (scenario, target)))
         .collect();
-    let trials = spread.map(&pairs, |(choice, needed, target)| {
-        match needed.known(target.capacity_bytes) {
-            Some(trial) => Ok(trial),
-            None => trial(opened, choice, &options.choices, target.capacity_bytes),
-        }
-    })?;
-    let mut needs: Vec<Need> = needed.into_iter().map(|needed| needed.need).collect();
+    let trials = spread.map(&pairs, |(scenario, target)| on(scenario, target.capacity_bytes))?;
     for (need, trials) in needs.iter_mut().zip(trials.chunks(options.targets.len().max(1))) {
         need.verdicts = trials.iter().map(|&trial| verdict(need, trial)).collect();
     }
@@ -113,18 +106,12 @@ fn plan_spread(opened: &Opened, options: &PlanOptions, spread: Spread) -> Result
     Ok(Plan { live_peak_bytes, ..assemble(opened, options, needs) })
 }
 
-/// A need, and what is known of larger devices without a run.
-struct Needed {
-    need: Need,
-    /// The run without a limit, if on every device that does not refuse it memory it would go the same way.
-    unrefused: Option<Trial>,
-}
-
-impl Needed {
-    /// The run on a device of `capacity` bytes, where it must be the one without a limit.
-    fn known(&self, capacity: Bytes) -> Option<Trial> {
-        let same = self.unrefused.filter(|trial| trial.reserved_peak_bytes <= capacity)?;
-        Some(Trial { capacity_bytes: capacity, ..same })
+/// What happens on a device of `capacity` bytes; where it must be the run without a limit, that one answers.
+fn on(scenario: &Scenario<'_>, capacity: Bytes) -> Result<Trial, FileError> {
+    let Scenario { opened, choice, .. } = scenario;
+    match scenario.unrefused(capacity).map_err(|source| failed(opened, choice, source))? {
+        Some(run) => Ok(Trial::new(capacity, &run)),
+        None => trial(scenario, capacity),
     }
 }
 
@@ -132,62 +119,46 @@ impl Needed {
 ///
 /// # Errors
 /// If the run comes to no result.
-pub fn trial(
-    opened: &Opened,
-    choice: &Choice,
-    choices: &Choices,
-    capacity: Bytes,
-) -> Result<Trial, FileError> {
+pub fn trial(scenario: &Scenario<'_>, capacity: Bytes) -> Result<Trial, FileError> {
     let (memory, on_oom) = (Memory::Bytes(capacity), OnOom::Stop);
-    let setup = Setup { memory, on_oom, ..choices.setup.clone() };
+    let setup = Setup { memory, on_oom, profile: None, ..scenario.setup.clone() };
     setup.runs.plan(1);
-    Ok(Trial::new(capacity, &run_one(opened, choice, &setup)?))
+    Ok(Trial::new(capacity, &run_one(scenario.opened, &scenario.choice, &setup)?))
 }
 
 /// The cards on which an allocator serves every request, the smallest first; each is tried when it is asked for, unless
-/// it has less than is live at once. `run` is the run that was made already: if it had no limit, it answers for cards
-/// that have all it held.
+/// it has less than is live at once. A run that was made without a limit answers where it can.
 pub(crate) fn cards_that_run<'a>(
-    opened: &'a Opened,
-    choice: &'a Choice,
-    choices: &'a Choices,
-    run: &RunSummary,
-    cards: impl Iterator<Item = &'a Target>,
+    scenario: &'a Scenario<'_>,
+    cards: &'a [Target],
 ) -> impl Iterator<Item = Result<&'a Target, FileError>> {
-    let is_known = choices.setup.memory == Memory::Unlimited
-        && run.oom_count == 0
-        && is_never_refused(opened, choice, &choices.setup, run);
-    let known = if is_known { run.reserved_peak_bytes } else { Bytes::MAX };
-    let least = least_memory(&opened.trace);
-    let mut cards: Vec<&Target> = cards.filter(|card| card.capacity_bytes >= least).collect();
+    let try_on = if scenario.setup.memory == Memory::Unlimited { on } else { trial };
+    let least = least_memory(&scenario.opened.trace);
+    let mut cards: Vec<&Target> =
+        cards.iter().filter(|card| card.capacity_bytes >= least).collect();
     cards.sort_by_key(|card| card.capacity_bytes);
     cards.into_iter().filter_map(move |card| {
-        if known <= card.capacity_bytes {
-            return Some(Ok(card));
-        }
-        let trial = trial(opened, choice, choices, card.capacity_bytes);
+        let trial = try_on(scenario, card.capacity_bytes);
         trial.map(|trial| trial.runs().then_some(card)).transpose()
     })
 }
 
+/// What a scenario without a limit needs of memory; nothing is said of any device yet.
 fn need(
-    opened: &Opened,
-    choice: &Choice,
+    scenario: &Scenario<'_>,
     options: &PlanOptions,
     live_peak: Bytes,
-) -> Result<Needed, FileError> {
-    let choices = &options.choices;
-    let unlimited = Setup { memory: Memory::Unlimited, ..choices.setup.clone() };
-    let unlimited = run_one(opened, choice, &unlimited)?;
-    let is_free = is_never_refused(opened, choice, &choices.setup, &unlimited);
-    let unrefused = is_free.then(|| Trial::new(unlimited.reserved_peak_bytes, &unlimited));
+) -> Result<Need, FileError> {
+    let Scenario { opened, choice, setup, .. } = scenario;
+    let unlimited = scenario.run().map_err(|source| failed(opened, choice, source))?;
+    setup.runs.made_one();
     let search = Search {
         floor: live_peak,
         ceiling: unlimited.reserved_peak_bytes,
         step: options.resolution,
     };
-    let found = search.smallest(|capacity| trial(opened, choice, choices, capacity))?;
-    let need = Need {
+    let found = search.smallest(|capacity| trial(scenario, capacity))?;
+    Ok(Need {
         allocator: choice.spec.name.to_owned(),
         options: choice.options.rows(),
         unlimited_bytes: unlimited.reserved_peak_bytes,
@@ -195,8 +166,7 @@ fn need(
         below: found.below,
         runs: found.runs,
         verdicts: Vec::new(),
-    };
-    Ok(Needed { need, unrefused })
+    })
 }
 
 fn verdict(need: &Need, trial: Trial) -> Verdict {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::open::OpenOptions;
 use super::setup::{Conf, Setup};
 use crate::alloc_conf::AllocConf;
 pub use crate::allocator::Choice;
 use crate::allocator::{self, Environment, OptionError, Options, Spec};
+use crate::trace::LoadOptions;
 use gmlake_core::cards::Target;
 
 /// Why a choice of allocators was refused.
@@ -40,7 +40,7 @@ pub enum ChoiceError {
 #[derive(Debug, Clone, Default)]
 pub struct Choices {
     /// How files are opened.
-    pub open: OpenOptions,
+    pub open: LoadOptions,
     /// The allocators, in the order of the table.
     pub allocators: Vec<Choice>,
     /// The world that they run in.

@@ -41,12 +41,12 @@ pub(crate) use frames::{
 pub(crate) use ground::{Ground, Owner};
 pub(crate) use meter::Simulated;
 pub use names::title_of;
-pub use open::{OpenOptions, open, open_all, open_bytes};
+pub use open::{open, open_all, open_bytes};
 pub use opened::Opened;
 pub use places::Place;
 pub(crate) use places::place_of;
+pub(crate) use run::Stage;
 pub use run::{RunError, Scenario, run};
-pub(crate) use run::{Stage, is_never_refused};
 pub use run_count::RunCount;
 pub use setup::{Conf, DEFAULT_GPU_LAG, Memory, Setup, Supervision};
 pub use single::FileError;

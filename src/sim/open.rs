@@ -11,7 +11,6 @@
 //!                            verify: PyTorch's model makes every recorded decision again ──▶ Labels ──▶ Trace
 //! ```
 
-use std::num::NonZeroUsize;
 use std::path::Path;
 
 use rayon::prelude::*;
@@ -24,62 +23,33 @@ use crate::alloc_conf::TorchVersion;
 use crate::allocator::Environment;
 use crate::remote;
 use crate::run::{RECORDED, RunSummary};
-use crate::trace::{self, Labels, LoadOptions, MAX_INPUT, Records, Trace, TraceError};
+use crate::trace::{self, Labels, LoadOptions, Records, Trace, TraceError};
 use crate::trace::{ingest, peak_live_bytes};
 use crate::units::{Bytes, Size};
 use crate::verify::{Refused, Verification, begins_with_program, unseen_start, verify};
-
-/// How a file is opened.
-#[derive(Debug, Clone)]
-pub struct OpenOptions {
-    /// The device; `None`: the only one with entries.
-    pub device: Option<u32>,
-    /// The PyTorch that wrote the file; `None`: as its keys tell.
-    pub version: Option<TorchVersion>,
-    /// Whether to keep the call stacks; see [`LoadOptions::stacks`].
-    pub stacks: bool,
-    /// A file whose content is larger than this is refused.
-    pub max_input: Bytes,
-    /// Which snapshot of a file that holds several; see [`LoadOptions::snapshot`].
-    pub snapshot: Option<NonZeroUsize>,
-}
-
-impl Default for OpenOptions {
-    /// The only device, without stacks, read as what wrote it; at most [`MAX_INPUT`].
-    fn default() -> Self {
-        Self { device: None, version: None, stacks: false, max_input: MAX_INPUT, snapshot: None }
-    }
-}
-
-impl OpenOptions {
-    fn to_load(&self) -> LoadOptions {
-        let Self { version, stacks, max_input, snapshot, .. } = *self;
-        LoadOptions { torch_version: version, stacks, max_bytes: max_input, snapshot, host: false }
-    }
-}
 
 /// Opens one device of a file.
 ///
 /// # Errors
 /// If the file cannot be read or understood, or it is not clear which device is meant.
-pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, TraceError> {
-    reconstruct(path, trace::load(path, &options.to_load())?, options)
+pub fn open(path: &Path, options: &LoadOptions) -> Result<Opened, TraceError> {
+    reconstruct(path, trace::load(path, options)?, options)
 }
 
 /// Opens one device of a file whose content is already in memory, under this name.
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_bytes(name: &Path, bytes: &[u8], options: &OpenOptions) -> Result<Opened, TraceError> {
-    reconstruct(name, trace::load_bytes(bytes, &options.to_load())?, options)
+pub fn open_bytes(name: &Path, bytes: &[u8], options: &LoadOptions) -> Result<Opened, TraceError> {
+    reconstruct(name, trace::load_bytes(bytes, options)?, options)
 }
 
 /// Opens every device of a file that has entries, or the one that was asked for.
 ///
 /// # Errors
 /// If the file cannot be read or understood, or has no such device, or no entries at all.
-pub fn open_all(path: &Path, options: &OpenOptions) -> Result<Vec<Opened>, TraceError> {
-    let mut all = trace::load(path, &options.to_load())?;
+pub fn open_all(path: &Path, options: &LoadOptions) -> Result<Vec<Opened>, TraceError> {
+    let mut all = trace::load(path, options)?;
     let devices = devices(&all);
     let is_plain = devices.iter().filter(|&&(_, entries)| entries > 0).count() < 2;
     if options.device.is_some() || is_plain {
@@ -102,11 +72,11 @@ fn devices(all: &[Records]) -> Vec<(u32, usize)> {
 fn reconstruct(
     path: &Path,
     all: Vec<Records>,
-    options: &OpenOptions,
+    options: &LoadOptions,
 ) -> Result<Opened, TraceError> {
     let devices = devices(&all);
     let mut records = trace::choose_device(all, options.device, path)?;
-    let environment = environment(&records, options.version);
+    let environment = environment(&records, options.torch_version);
     let (found, ending) = explain(&mut records, &environment);
     let mut labels = found.as_ref().map_or_else(Labels::default, |found| found.labels.clone());
     if !records.has_segments && labels.start.is_empty() {

@@ -29,6 +29,7 @@ use crate::device::{Bill, Counted, DeviceError, Priced, Watched};
 use crate::drive::{Observer, Replay};
 use crate::run::{Peak, Prices, RunSummary, converged_after, utilization};
 use crate::trace::EventKind;
+use crate::units::Bytes;
 
 /// Why a run came to no result. Running out of memory is a result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -140,6 +141,24 @@ impl<'o> Scenario<'o> {
         self.known.run.get_or_init(found).as_ref().map_err(Clone::clone)
     }
 
+    /// The run with `bytes` of memory, if it is known to go as that without a limit: the allocator holds no more, never
+    /// asks how much memory there is, does not follow from PyTorch's settings, and no share of the memory is its limit.
+    ///
+    /// # Errors
+    /// As [`Scenario::run`], of the run without a limit.
+    pub(crate) fn unrefused(&self, bytes: Bytes) -> Result<Option<RunSummary>, RunError> {
+        if self.choice.spec.role == Role::PyTorch {
+            return Ok(None);
+        }
+        let with = |memory| Setup { memory, ..self.setup.clone() };
+        let unlimited = self.beside(self.choice.clone(), with(Memory::Unlimited));
+        let run = unlimited.run()?;
+        let held = run.reserved_peak_bytes;
+        let is_free = with(Memory::Bytes(held)).memory(self.opened) == Some(held);
+        let is_same = held <= bytes && is_free && run.memory_inquiries == 0;
+        Ok(is_same.then(|| RunSummary { device_memory_bytes: Some(bytes), ..run.clone() }))
+    }
+
     /// The cache, with the key of this run. Where driver time is priced, or the recording began with memory in use,
     /// every run is made.
     fn cache(&self) -> Option<(&RunCache, Key)> {
@@ -173,20 +192,6 @@ pub fn run(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary
     }
     let host_ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
     Ok(summarize((opened, choice, setup), stage, meter, host_ns))
-}
-
-/// Whether a run without a limit shows how one on any device goes that has all it asks for: the allocator never asked
-/// how much memory there is, does not follow from PyTorch's settings, and no share of the memory is its limit.
-pub(crate) fn is_never_refused(
-    opened: &Opened,
-    choice: &Choice,
-    setup: &Setup,
-    unlimited: &RunSummary,
-) -> bool {
-    let capacity = unlimited.reserved_peak_bytes;
-    let limited = Setup { memory: Memory::Bytes(capacity), ..setup.clone() };
-    let is_free = limited.memory(opened) == Some(capacity);
-    is_free && choice.spec.role != Role::PyTorch && unlimited.memory_inquiries == 0
 }
 
 /// All that takes part in a run.
@@ -342,7 +347,7 @@ mod tests {
     use crate::run::Timeline;
     use crate::sim::setup::UNLIMITED;
     use crate::trace::{AllocId, Event, PoolId, Step, StreamId, Trace};
-    use crate::units::{Bytes, MIB};
+    use crate::units::MIB;
 
     fn event(kind: EventKind, alloc: u32, size: Bytes) -> Event {
         let (stream, pool) = (StreamId(0), PoolId::DEFAULT);

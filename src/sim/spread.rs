@@ -8,9 +8,10 @@ use std::path::Path;
 use rayon::prelude::*;
 
 use super::job::{Job, RankFile};
-use super::open::{OpenOptions, open};
+use super::open::open;
 use super::opened::Opened;
 use super::single::FileError;
+use crate::trace::LoadOptions;
 
 /// Who does the runs of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +45,7 @@ impl Spread {
 /// none. A worker has one file in memory at a time; `done` is called, from any thread, after each.
 pub(crate) fn each_rank<R: Send>(
     job: &Job,
-    options: &OpenOptions,
+    options: &LoadOptions,
     done: impl Fn(&Path) + Sync,
     one: impl Fn(&RankFile, &Opened) -> Result<R, FileError> + Sync,
 ) -> (Vec<R>, Vec<String>) {

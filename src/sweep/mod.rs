@@ -11,7 +11,6 @@ mod data;
 mod grid;
 mod journal;
 pub mod show;
-mod unlimited;
 
 pub use axis::AxisError;
 pub use data::{Axis, Setting, Sweep, SweepRow};
@@ -24,10 +23,9 @@ use rayon::prelude::*;
 use twox_hash::XxHash3_128;
 
 use crate::sim::{
-    FileError, Memory, OpenOptions, Opened, Spread, check_assumptions, open, run_one,
+    FileError, Memory, Opened, Scenario, Spread, check_assumptions, failed, open, run_one,
 };
-use crate::trace::least_memory;
-use unlimited::Unlimited;
+use crate::trace::{LoadOptions, least_memory};
 
 /// Everything that a sweep needs apart from its files.
 #[derive(Debug)]
@@ -35,7 +33,7 @@ pub struct SweepPlan {
     /// The points.
     pub grid: Grid,
     /// How files are opened.
-    pub open: OpenOptions,
+    pub open: LoadOptions,
     /// Whether an assumption about a trace is an error.
     pub is_strict: bool,
     /// Whether devices that have less memory than is live at once are left out.
@@ -91,12 +89,9 @@ fn sweep_file(
     let is_left_out = |point: &Point| {
         plan.only_fitting && matches!(point.setup.memory, Memory::Bytes(bytes) if bytes < live)
     };
-    let on_file = OnFile {
-        trace: fingerprint(&opened),
-        opened,
-        plan,
-        unlimited: plan.grid.has_memory_axis().then(Unlimited::default),
-    };
+    let first = plan.grid.points.first().filter(|_| plan.grid.has_memory_axis());
+    let known = first.map(|p| Scenario::new(&opened, p.choice.clone(), p.setup.clone()));
+    let on_file = OnFile { trace: fingerprint(&opened), opened: &opened, plan, known };
     let results = spread.map(&plan.grid.points, |point| {
         let row = if is_left_out(point) { None } else { Some(on_file.row(point)?) };
         done();
@@ -105,18 +100,18 @@ fn sweep_file(
     let left_out = results.iter().filter(|row| row.is_none()).count() as u64;
     let shared = results.iter().flatten().filter(|(_, is_shared)| *is_shared).count() as u64;
     let rows = results.into_iter().flatten().map(|(row, _)| row).collect();
-    let caution = on_file.opened.coverage.caution();
-    let caution = caution.map(|caution| format!("{}: {caution}", on_file.opened.file));
+    let caution = opened.coverage.caution();
+    let caution = caution.map(|caution| format!("{}: {caution}", opened.file));
     Ok(Swept { rows, shared, left_out, caution })
 }
 
 /// A file that is being swept.
 struct OnFile<'a> {
-    opened: Opened,
+    opened: &'a Opened,
     trace: String,
     plan: &'a SweepPlan,
-    /// Where memory is an axis.
-    unlimited: Option<Unlimited>,
+    /// Where memory is an axis, what is known of runs without a limit: most sizes are such on which nothing happens.
+    known: Option<Scenario<'a>>,
 }
 
 impl OnFile<'_> {
@@ -128,12 +123,18 @@ impl OnFile<'_> {
             // The file may have another name by now.
             return Ok((SweepRow { file: self.opened.file.clone(), ..row.clone() }, false));
         }
-        let unlimited = self.unlimited.as_ref();
-        let shared = unlimited.map(|runs| runs.answer(&self.opened, point)).transpose()?.flatten();
+        let shared = match (&self.known, point.setup.memory) {
+            (Some(known), Memory::Bytes(bytes)) => {
+                let scenario = known.beside(point.choice.clone(), point.setup.clone());
+                let run = scenario.unrefused(bytes);
+                run.map_err(|source| failed(self.opened, &point.choice, source))?
+            }
+            _ => None,
+        };
         let is_shared = shared.is_some();
         let run = match shared {
             Some(run) => run,
-            None => run_one(&self.opened, &point.choice, &point.setup)?,
+            None => run_one(self.opened, &point.choice, &point.setup)?,
         };
         let row = SweepRow::new(&run, point.settings.clone());
         if let Some(journal) = self.plan.journal.as_ref().filter(|_| !is_shared) {

@@ -6,7 +6,8 @@ use crate::common::recordings;
 use gmlake::allocator::{BlockKind, BlockUse, find};
 use gmlake::compare::{Comparison, compare};
 use gmlake::run::{Cause, Peak, RunSummary};
-use gmlake::sim::{Choices, Memory, OpenOptions, Opened, Setup, choose, open};
+use gmlake::sim::{Choices, Memory, Opened, Setup, choose, open};
+use gmlake::trace::LoadOptions;
 use gmlake::units::{Bytes, GIB};
 use rayon::prelude::*;
 
@@ -46,7 +47,7 @@ fn check(what: &str, run: &RunSummary, peak: &Peak) {
 }
 
 fn opened(path: &Path) -> Opened {
-    open(path, &OpenOptions::default()).unwrap_or_else(|error| panic!("{error}"))
+    open(path, &LoadOptions::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn varied_lengths() -> Opened {

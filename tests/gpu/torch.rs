@@ -10,7 +10,8 @@ use std::sync::OnceLock;
 
 use crate::common::cpp::{compile, folder, mock};
 use gmlake::allocator::by_default;
-use gmlake::sim::{OpenOptions, open};
+use gmlake::sim::open;
+use gmlake::trace::LoadOptions;
 
 /// The shared library, built as the tests are.
 fn library() -> &'static Path {
@@ -176,7 +177,7 @@ fn a_snapshot_is_a_trace() {
         assert_eq!(written["gmlake"][0]["stats"]["allocator"], *name);
         for device in 0..2 {
             let opened =
-                open(&file, &OpenOptions { device: Some(device), ..OpenOptions::default() });
+                open(&file, &LoadOptions { device: Some(device), ..LoadOptions::default() });
             let opened = opened.unwrap();
             let names: Vec<_> =
                 opened.records.entries.iter().map(|e| (e.action.name(), e.size)).collect();

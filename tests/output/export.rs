@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use gmlake::allocator::{ALL, Environment, Options, find};
-use gmlake::sim::{Choice, OpenOptions, Opened, Setup, open, run, transcribe};
+use gmlake::sim::{Choice, Opened, Setup, open, run, transcribe};
 use gmlake::trace::{
     Action, BlockState, LoadOptions, Records, choose_device, load_bytes, write_minimalloc,
     write_snapshot,
@@ -32,7 +32,7 @@ const TRACES: [&str; 8] = [
 
 fn opened(name: &str) -> Opened {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
-    open(&folder.join(format!("{name}.pickle.xz")), &OpenOptions::default()).unwrap()
+    open(&folder.join(format!("{name}.pickle.xz")), &LoadOptions::default()).unwrap()
 }
 
 /// The run, written and read back.

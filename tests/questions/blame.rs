@@ -9,9 +9,7 @@ use gmlake::blame::{
     At, Blame, By, EventIndex, History, Question, blame, folded, history, loss, refusal,
 };
 use gmlake::run::Cause;
-use gmlake::sim::{
-    Choice, Conf, Memory, OpenOptions, Opened, Scenario, Setup, choose, open, run, transcribe,
-};
+use gmlake::sim::{Choice, Conf, Memory, Opened, Scenario, Setup, choose, open, run, transcribe};
 use gmlake::trace::{
     Action, Entry, EventKind, LoadOptions, Records, ingest, load_bytes, write_snapshot,
 };
@@ -20,7 +18,7 @@ use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
 fn opened(path: &Path) -> Opened {
-    let options = OpenOptions { stacks: true, ..OpenOptions::default() };
+    let options = LoadOptions { stacks: true, ..LoadOptions::default() };
     open(path, &options).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -178,7 +176,7 @@ fn stacks_survive_a_simulated_export() {
 #[test]
 fn loading_without_stacks_costs_nothing_in_a_trace() {
     for path in recordings::all().into_values().take(3) {
-        let options = OpenOptions::default();
+        let options = LoadOptions::default();
         let opened = open(&path, &options).expect("it is good");
         assert!(opened.trace.alloc_stacks.is_empty() && opened.records.stacks.is_empty());
     }

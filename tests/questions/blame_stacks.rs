@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use gmlake::blame::{At, BEFORE, Blame, By, Question, blame, folded};
-use gmlake::sim::{OpenOptions, Opened, open};
+use gmlake::sim::{Opened, open};
+use gmlake::trace::LoadOptions;
 use gmlake::units::{Bytes, MIB};
 
 const OURS: &str = "tests/data/cases";
 
 fn opened(path: &Path) -> Opened {
-    open(path, &OpenOptions { stacks: true, ..OpenOptions::default() }).unwrap()
+    open(path, &LoadOptions { stacks: true, ..LoadOptions::default() }).unwrap()
 }
 
 fn ours(name: &str) -> Opened {

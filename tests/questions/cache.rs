@@ -8,8 +8,9 @@ use gmlake::alloc_conf::TorchVersion;
 use gmlake::allocator;
 use gmlake::compare::compare_files;
 use gmlake::run::RunSummary;
-use gmlake::sim::{Choice, Choices, Memory, OpenOptions, Scenario, Setup, choose, open, run};
+use gmlake::sim::{Choice, Choices, Memory, Scenario, Setup, choose, open, run};
 use gmlake::sweep::{Grid, SweepPlan, SweepRow, sweep};
+use gmlake::trace::LoadOptions;
 use gmlake::units::GIB;
 
 /// A run in words, without the time that it took and without memory over time.
@@ -22,7 +23,7 @@ fn in_words(run: &RunSummary) -> String {
 fn a_rank_from_the_cache_has_the_numbers_of_its_own_run() {
     let setup = Setup { cache: Some(Arc::default()), ..Setup::default() };
     for path in all().into_values() {
-        let mut opened = open(&path, &OpenOptions::default()).unwrap();
+        let mut opened = open(&path, &LoadOptions::default()).unwrap();
         for spec in allocator::by_default() {
             let choice = Choice { spec, options: allocator::Options::default() };
             let plain = run(&opened, &choice, &Setup::default()).unwrap();
@@ -49,7 +50,7 @@ fn a_rank_at_other_addresses_has_the_numbers_of_its_own_run() {
     ];
     for path in all().into_values() {
         for place in moves {
-            let mut opened = open(&path, &OpenOptions::default()).unwrap();
+            let mut opened = open(&path, &LoadOptions::default()).unwrap();
             opened.records.entries.iter_mut().for_each(|entry| entry.addr = place(entry.addr));
             let spec = allocator::find(opened.recorded_by()).unwrap();
             let choice = Choice { spec, options: allocator::Options::default() };
@@ -67,7 +68,7 @@ fn programs_that_differ_in_one_request_have_other_fingerprints() {
     let program = |rows: &str| {
         let path = folder.path().join("job.csv");
         std::fs::write(&path, format!("event,id,size,stream\n{rows}")).unwrap();
-        open(&path, &OpenOptions::default()).unwrap().program()
+        open(&path, &LoadOptions::default()).unwrap().program()
     };
     let usual = program("alloc,a,1000,0\nalloc,b,2000,0\nfree,a,,\n");
     assert_eq!(usual, program("alloc,x,1000,0\nalloc,y,2000,0\nfree,x,,\n"));
@@ -85,7 +86,7 @@ fn swept(path: PathBuf, axes: &[&str], only_fitting: bool) -> (Vec<SweepRow>, u6
     let axes: Vec<String> = axes.iter().map(|&axis| axis.to_owned()).collect();
     let names = ["caching", "expandable", "gmlake", "lake", "native"].map(str::to_owned);
     let grid = Grid::new(&names, &axes, &Setup::default()).unwrap();
-    let open = OpenOptions { version: Some(TorchVersion::V2_11), ..OpenOptions::default() };
+    let open = LoadOptions { torch_version: Some(TorchVersion::V2_11), ..LoadOptions::default() };
     let plan = SweepPlan { grid, open, is_strict: false, only_fitting, journal: None };
     let mut found = sweep(&[path], &plan, || ()).remove(0).unwrap();
     found.rows.iter_mut().for_each(|row| row.host_ns = None);
@@ -98,7 +99,7 @@ fn points_of_a_sweep_that_need_no_run_have_the_numbers_of_one() {
     let axes = ["device-memory=20GiB,36GiB,41GiB,52GiB,60GiB,80GiB,unlimited"];
     let (rows, shared, _) = swept(path.clone(), &axes, false);
     assert!(shared >= 10, "{shared}");
-    let opened = open(&path, &OpenOptions::default()).unwrap();
+    let opened = open(&path, &LoadOptions::default()).unwrap();
     for row in &rows {
         let spec = allocator::find(&row.allocator).unwrap();
         let choice = Choice { spec, options: allocator::Options::default() };
@@ -124,7 +125,7 @@ fn the_page_replays_the_recorded_allocator_at_most_twice() {
         ("tests/data/cases/oom/free-yet-refused.pickle", Memory::AsRecorded, true),
     ] {
         let choices = Choices {
-            open: OpenOptions { stacks: true, ..OpenOptions::default() },
+            open: LoadOptions { stacks: true, ..LoadOptions::default() },
             allocators: choose(&["caching".to_owned(), "expandable".to_owned()], &[]).unwrap(),
             setup: Setup { memory, ..Setup::default() },
             has_peaks: true,

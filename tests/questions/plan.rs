@@ -13,7 +13,8 @@ use gmlake::plan::{
     trial,
 };
 use gmlake::sim::job::{jobs, quantity};
-use gmlake::sim::{Choices, Memory, OpenOptions, Opened, Setup, choose, open};
+use gmlake::sim::{Choices, Memory, Opened, Scenario, Setup, choose, open};
+use gmlake::trace::LoadOptions;
 use gmlake::units::{Bytes, GIB};
 
 fn find(name: &str) -> Option<PathBuf> {
@@ -25,7 +26,7 @@ fn find(name: &str) -> Option<PathBuf> {
 }
 
 fn opened(name: &str) -> Option<Opened> {
-    Some(open(&find(name)?, &OpenOptions::default()).unwrap())
+    Some(open(&find(name)?, &LoadOptions::default()).unwrap())
 }
 
 fn choices(allocators: &[&str]) -> Choices {
@@ -98,7 +99,9 @@ fn no_run_is_left_out_that_would_have_gone_another_way() {
         for need in &found.needs {
             let choices = choices(&[&need.allocator]);
             let shown: Vec<Trial> = need.verdicts.iter().map(|verdict| verdict.trial).collect();
-            let run = |&size| trial(&opened, &choices.allocators[0], &choices, size).unwrap();
+            let choice = choices.allocators[0].clone();
+            let scenario = Scenario::new(&opened, choice, choices.setup);
+            let run = |&size| trial(&scenario, size).unwrap();
             let runs: Vec<Trial> = sizes.iter().map(run).collect();
             assert_eq!(shown, runs, "{name}: {}", need.allocator);
         }

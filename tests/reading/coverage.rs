@@ -4,12 +4,12 @@ use std::path::Path;
 
 use crate::common::cli::gmlake_sim;
 use crate::common::recordings::{self, case};
-use gmlake::sim::{OpenOptions, Opened, open};
-use gmlake::trace::CoverageKind;
+use gmlake::sim::{Opened, open};
+use gmlake::trace::{CoverageKind, LoadOptions};
 use serde_json::Value;
 
 fn coverage_of(name: &str) -> Option<(Opened, CoverageKind)> {
-    let opened = open(&case(name)?, &OpenOptions::default()).expect("it opens");
+    let opened = open(&case(name)?, &LoadOptions::default()).expect("it opens");
     let kind = opened.coverage.kind();
     Some((opened, kind))
 }
@@ -36,7 +36,7 @@ fn each_kind_of_recording_is_recognised() {
 #[test]
 fn complete_recordings_stay_complete() {
     for (name, path) in recordings::all() {
-        let kind = open(&path, &OpenOptions::default()).unwrap().coverage.kind();
+        let kind = open(&path, &LoadOptions::default()).unwrap().coverage.kind();
         let wanted = match name.as_str() {
             name if name.contains("cap") => CoverageKind::OutOfMemory,
             name if name.contains("late") => CoverageKind::StartedLate,

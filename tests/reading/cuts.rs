@@ -10,7 +10,7 @@ use gmlake::compare::{Comparison, Report, compare, compare_files};
 use gmlake::device::Profile;
 use gmlake::page::Page;
 use gmlake::plan::{FitVerdict, JobFit, PlanOptions, RankFit, plan, trial};
-use gmlake::sim::{Choices, Conf, Memory, OpenOptions, Opened, Setup, choose, open_bytes, run};
+use gmlake::sim::{Choices, Conf, Memory, Opened, Scenario, Setup, choose, open_bytes, run};
 use gmlake::sweep::{Grid, SweepPlan, sweep};
 use gmlake::trace::{self, CoverageKind, LoadOptions, Records, choose_device, write_snapshot};
 use gmlake::tune::{TuneOptions, tune};
@@ -82,8 +82,8 @@ impl Whole {
     }
 }
 
-fn with_stacks(stacks: bool) -> OpenOptions {
-    OpenOptions { stacks, ..OpenOptions::default() }
+fn with_stacks(stacks: bool) -> LoadOptions {
+    LoadOptions { stacks, ..LoadOptions::default() }
 }
 
 fn written(records: &Records) -> Vec<u8> {
@@ -112,7 +112,8 @@ fn need(opened: &Opened) -> (u64, u64) {
 
 fn verdict(opened: &Opened, capacity: u64) -> FitVerdict {
     let choices = allocators(&["caching"]);
-    let trial = trial(opened, &choices.allocators[0], &choices, capacity).expect("it runs");
+    let scenario = Scenario::new(opened, choices.allocators[0].clone(), choices.setup);
+    let trial = trial(&scenario, capacity).expect("it runs");
     let coverage = opened.coverage.clone();
     let rank = RankFit { rank: None, file: String::new(), coverage, trial };
     JobFit { ranks: vec![rank], failures: Vec::new() }.verdict().expect("a rank was read")
@@ -260,7 +261,7 @@ fn rows(
     std::fs::write(&file, written(records)).unwrap();
     let plan = SweepPlan {
         grid: Grid::new(names, axes, &Setup::default()).unwrap(),
-        open: OpenOptions::default(),
+        open: LoadOptions::default(),
         is_strict: false,
         only_fitting: false,
         journal: None,

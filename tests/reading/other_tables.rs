@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::common::cli::gmlake_sim;
-use gmlake::sim::{OpenOptions, open_bytes};
+use gmlake::sim::open_bytes;
 use gmlake::trace::synthetic::Program;
 use gmlake::trace::{
     Action, LoadOptions, Records, Trace, WarningKind, load_bytes, peak_live_bytes, write_minimalloc,
@@ -26,7 +26,7 @@ fn refusal(text: &str) -> String {
 
 /// The program in a table.
 fn program(text: &str) -> Trace {
-    open_bytes("table".as_ref(), text.as_bytes(), &OpenOptions::default()).expect(text).trace
+    open_bytes("table".as_ref(), text.as_bytes(), &LoadOptions::default()).expect(text).trace
 }
 
 const LOG: &str = "\

@@ -8,8 +8,8 @@ use gmlake::allocator::Native;
 use gmlake::device::{GRANULE, SimDevice};
 use gmlake::drive::{OnOom, Replay};
 use gmlake::replay::scaled;
-use gmlake::sim::{OpenOptions, open};
-use gmlake::trace::Trace;
+use gmlake::sim::open;
+use gmlake::trace::{LoadOptions, Trace};
 use gmlake::units::{Bytes, TIB};
 
 /// Trace, events, factor of all sizes, and the most that the driver missed.
@@ -27,7 +27,7 @@ const MEASURED: [(&str, usize, f64, Bytes); 9] = [
 
 fn trace(name: &str) -> Trace {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("traces/{name}.pickle.xz"));
-    open(&path, &OpenOptions::default()).expect("a trace of ours").trace
+    open(&path, &LoadOptions::default()).expect("a trace of ours").trace
 }
 
 fn peak(trace: &Trace, events: usize) -> Bytes {

@@ -12,7 +12,7 @@ use gmlake::alloc_conf::AllocConf;
 use gmlake::allocator::{Environment, Options, find};
 use gmlake::device::AddressPolicy;
 use gmlake::run::RunSummary;
-use gmlake::sim::{Choice, OpenOptions, Opened, Setup, open, run};
+use gmlake::sim::{Choice, Opened, Setup, open, run};
 use gmlake::trace::{self, Action, Entry, LoadOptions, PoolId, Records, StreamId};
 use gmlake::units::MIB;
 use gmlake::verify::{Verification, verify};
@@ -130,7 +130,7 @@ fn simulate(opened: &Opened, allocator: &str) -> RunSummary {
 #[test]
 fn the_recorded_allocator_simulated_reaches_the_recorded_peaks() {
     for (name, path) in recordings::all() {
-        let opened = open(&path, &OpenOptions::default()).unwrap();
+        let opened = open(&path, &LoadOptions::default()).unwrap();
         // Where expandable segments were switched at run time, no single allocator was recorded; and where others used
         // the device, too, the driver refused memory as no simulated device would.
         if is_incomplete(&name) || name == "pools" || !opened.notes.is_empty() {
@@ -151,7 +151,7 @@ fn the_recorded_allocator_simulated_reaches_the_recorded_peaks() {
 #[test]
 fn with_the_drivers_addresses_the_peaks_are_those_with_the_recorded_ones() {
     for (name, path) in recordings::all() {
-        let opened = open(&path, &OpenOptions::default()).unwrap();
+        let opened = open(&path, &LoadOptions::default()).unwrap();
         if !opened.notes.is_empty() {
             continue;
         }
@@ -179,8 +179,8 @@ fn a_late_recording_is_compared_from_where_it_begins() {
         let (Some(late), full) = (recordings::all().remove(late), &recordings::all()[full]) else {
             continue;
         };
-        let late = open(&late, &OpenOptions::default()).unwrap();
-        let full = open(full, &OpenOptions::default()).unwrap();
+        let late = open(&late, &LoadOptions::default()).unwrap();
+        let full = open(full, &LoadOptions::default()).unwrap();
         assert!(late.trace.start_events > 1000);
         let (of_late, of_full) = (simulate(&late, "caching"), simulate(&full, "caching"));
         assert_eq!(of_late.reserved_peak_bytes, of_full.reserved_peak_bytes);

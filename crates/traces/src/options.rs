@@ -22,6 +22,9 @@ pub struct LoadOptions {
     /// Which snapshot of a file that holds several, from 1 on; `None`: the last of dumps one behind the other, and none
     /// of a list or a dict.
     pub snapshot: Option<NonZeroUsize>,
+    /// The device that is meant; `None`: the only one with entries. Every device is read; see
+    /// [`choose_device`](super::choose_device).
+    pub device: Option<u32>,
     /// Read what a snapshot says of pinned host memory, as device 0, in place of GPU memory.
     pub host: bool,
 }
@@ -34,6 +37,7 @@ impl Default for LoadOptions {
             max_bytes: MAX_INPUT,
             torch_version: None,
             snapshot: None,
+            device: None,
             host: false,
         }
     }

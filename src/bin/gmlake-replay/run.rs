@@ -11,8 +11,8 @@ use gmlake::cuda::{Coverage, Gpu};
 use gmlake::device::Profile;
 use gmlake::replay::{Pace, Plan, ReplaySummary, replay, scaled};
 use gmlake::report::write_answer;
-use gmlake::sim::{self, Choice, OpenOptions, choose_with};
-use gmlake::trace::Trace;
+use gmlake::sim::{self, Choice, choose_with};
+use gmlake::trace::{LoadOptions, Trace};
 
 use crate::args::{RunArgs, Speed, Verify};
 use crate::{show, times};
@@ -101,10 +101,10 @@ fn plan(args: &RunArgs) -> Result<Plan> {
 
 /// Reads a trace; what its entries leave open is found by replaying the recording.
 fn open(path: &Path, args: &RunArgs) -> Result<Trace> {
-    let options = OpenOptions {
+    let options = LoadOptions {
         device: args.trace_device,
         snapshot: args.snapshot,
-        ..OpenOptions::default()
+        ..LoadOptions::default()
     };
     let opened = sim::open(path, &options)?;
     for warning in &opened.trace.warnings {

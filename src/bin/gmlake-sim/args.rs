@@ -14,7 +14,8 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use gmlake::alloc_conf::TorchVersion;
-use gmlake::sim::{DEFAULT_GPU_LAG, Memory, OpenOptions};
+use gmlake::sim::{DEFAULT_GPU_LAG, Memory};
+use gmlake::trace::LoadOptions;
 use gmlake::units::{Bytes, parse_memory};
 
 pub(crate) use benching::BenchArgs;
@@ -303,10 +304,10 @@ pub(crate) struct ExportArgs {
 
 impl ExportArgs {
     /// How the file is opened.
-    pub(crate) fn open(&self, stacks: bool) -> OpenOptions {
-        let (version, max_input) = (self.torch_version, self.limit.max_input);
-        let snapshot = self.snapshot;
-        OpenOptions { device: self.device, version, stacks, max_input, snapshot }
+    pub(crate) fn open(&self, stacks: bool) -> LoadOptions {
+        let &Self { torch_version, device, snapshot, .. } = self;
+        let max_bytes = self.limit.max_input;
+        LoadOptions { torch_version, device, snapshot, stacks, max_bytes, host: false }
     }
 }
 
@@ -352,10 +353,10 @@ pub(crate) struct InputArgs {
 
 impl InputArgs {
     /// How the files are opened.
-    pub(crate) fn open(&self, stacks: bool) -> OpenOptions {
-        let (version, max_input) = (self.torch_version, self.limit.max_input);
-        let snapshot = self.snapshot;
-        OpenOptions { device: self.device, version, stacks, max_input, snapshot }
+    pub(crate) fn open(&self, stacks: bool) -> LoadOptions {
+        let &Self { torch_version, device, snapshot, .. } = self;
+        let max_bytes = self.limit.max_input;
+        LoadOptions { torch_version, device, snapshot, stacks, max_bytes, host: false }
     }
 }
 

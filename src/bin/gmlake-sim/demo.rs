@@ -5,7 +5,7 @@ use std::path::Path;
 use gmlake::compare::compare;
 use gmlake::compare::show::table;
 use gmlake::report::Export;
-use gmlake::sim::{Choices, OpenOptions, choose, open_bytes};
+use gmlake::sim::{Choices, choose, open_bytes};
 use gmlake::trace::{LoadOptions, unpack};
 
 use crate::args::DemoArgs;
@@ -32,7 +32,7 @@ pub(crate) fn main(args: &DemoArgs, json: bool) -> anyhow::Result<Answer> {
         Export::open(path)?.finish(|out| Ok(out.write_all(&recording)?))?;
         return Ok(Answer::Yes);
     }
-    let opened = open_bytes(Path::new(NAME), RECORDING, &OpenOptions::default())?;
+    let opened = open_bytes(Path::new(NAME), RECORDING, &LoadOptions::default())?;
     let choices = Choices { allocators: choose(&[], &[])?, ..Choices::default() };
     let comparison = compare(&opened, &choices)?;
     if json {

@@ -6,24 +6,25 @@ use anyhow::{Result, bail};
 use gmlake::blame::diff;
 use gmlake::blame::show::diff_table;
 use gmlake::report::Export;
-use gmlake::sim::{OpenOptions, open};
+use gmlake::sim::open;
 
 use crate::args::DiffArgs;
 use crate::blame::by;
 use crate::typed::check_stdin;
 use crate::{Answer, export, terminal, work};
+use gmlake::trace::LoadOptions;
 
 pub(crate) fn main(args: &DiffArgs) -> Result<Answer> {
     check_stdin(&[args.before.clone(), args.after.clone()])?;
     let exports = export::open_all(&args.export_json)?;
     let [first, second] = snapshots(&args.snapshot)?;
-    let max_input = args.limit.max_input;
+    let max_bytes = args.limit.max_input;
     let options =
-        OpenOptions { device: args.device, stacks: true, max_input, ..OpenOptions::default() };
+        LoadOptions { device: args.device, stacks: true, max_bytes, ..LoadOptions::default() };
     let bar = work::rate(2, "recordings");
-    let before = open(&args.before, &OpenOptions { snapshot: first, ..options.clone() })?;
+    let before = open(&args.before, &LoadOptions { snapshot: first, ..options.clone() })?;
     bar.inc(1);
-    let after = open(&args.after, &OpenOptions { snapshot: second, ..options })?;
+    let after = open(&args.after, &LoadOptions { snapshot: second, ..options })?;
     bar.finish_and_clear();
     [&before, &after].into_iter().for_each(terminal::warn_of_assumptions);
     // Both by the same: by what the one with less to tell can tell.

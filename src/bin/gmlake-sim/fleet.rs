@@ -8,6 +8,7 @@ use gmlake::fleet::{Config, Layout, Outcome, RunOptions, Shard, list, run};
 use gmlake::remote::shown;
 use gmlake::sim::Setup;
 use gmlake::sweep::Grid;
+use gmlake::trace::LoadOptions;
 use gmlake::units::Grouped;
 use serde::Serialize;
 
@@ -60,9 +61,9 @@ pub(crate) fn main(args: &FleetArgs, json: bool) -> anyhow::Result<Answer> {
 }
 
 fn config(args: &FleetArgs) -> anyhow::Result<Config> {
-    let version = args.torch_version;
+    let torch_version = args.torch_version;
     let Setup { version: of_all, follows_file, conf, .. } =
-        simulated(version, args.alloc_conf.as_deref())?;
+        simulated(torch_version, args.alloc_conf.as_deref())?;
     let base = Setup { cache: Some(Arc::default()), ..device(&args.device)? };
     let base = Setup { version: of_all, follows_file, conf, ..base };
     // An option of an allocator, as in `caching.max_split_size_mb=128`, names it.
@@ -73,8 +74,9 @@ fn config(args: &FleetArgs) -> anyhow::Result<Config> {
         false => args.allocators.clone(),
     };
     let grid = Grid::new(&names, &args.set, &base)?;
-    let (max_input, snapshot) = (args.limit.max_input, args.snapshot);
-    Ok(Config { grid, version, max_input, snapshot, has_steps: args.steps })
+    let (max_bytes, snapshot) = (args.limit.max_input, args.snapshot);
+    let load = LoadOptions { torch_version, max_bytes, snapshot, ..LoadOptions::default() };
+    Ok(Config { grid, load, has_steps: args.steps })
 }
 
 /// What was typed, for the next call to compare with.

@@ -8,11 +8,12 @@ use gmlake::compare::Report;
 use gmlake::device::Profile;
 use gmlake::page::Page;
 use gmlake::report::Export;
-use gmlake::sim::{Choices, OpenOptions, open};
+use gmlake::sim::{Choices, open};
 
 use crate::args::{AllocatorArgs, DeviceArgs, InputArgs, ReportArgs};
 use crate::typed::{self, check_stdin};
 use crate::{Answer, compare, terminal};
+use gmlake::trace::LoadOptions;
 
 /// The profile that is used by default: one that we measured.
 const PROFILE: &str = "h200";
@@ -45,7 +46,7 @@ pub(crate) fn main(args: &ReportArgs, json: bool) -> anyhow::Result<Answer> {
 }
 
 /// What changed from the first of two files to the second, by every kind of name that both have.
-fn diffs(files: &[PathBuf], options: &OpenOptions) -> anyhow::Result<Vec<Diff>> {
+fn diffs(files: &[PathBuf], options: &LoadOptions) -> anyhow::Result<Vec<Diff>> {
     let (before, after) = (open(&files[0], options)?, open(&files[1], options)?);
     let has_stacks = [&before, &after].iter().all(|one| one.records.stacks.has_frames());
     let kinds = [By::Line, By::Category, By::Size].into_iter();

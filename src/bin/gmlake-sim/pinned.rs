@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use anyhow::Result;
 use gmlake::pinned::{PinnedRecording, comparisons, tunings, verifications};
 use gmlake::report::Export;
-use gmlake::trace::LoadOptions;
 
 use crate::args::{CompareArgs, InputArgs, TuneArgs, VerifyArgs};
 use crate::typed::check_stdin;
@@ -58,12 +57,7 @@ fn each<T>(
     find: impl Fn(&PinnedRecording) -> Result<T>,
 ) -> Result<(Vec<T>, Answer)> {
     check_stdin(&input.files)?;
-    let options = LoadOptions {
-        torch_version: input.torch_version,
-        max_bytes: input.limit.max_input,
-        snapshot: input.snapshot,
-        ..LoadOptions::default()
-    };
+    let options = input.open(false);
     let (mut found, mut answer) = (Vec::new(), Answer::Yes);
     for file in &input.files {
         let open = |file: &PathBuf| find(&PinnedRecording::open(file, &options)?);

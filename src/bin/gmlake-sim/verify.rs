@@ -6,7 +6,7 @@ use anyhow::Result;
 use gmlake::allocator::Environment;
 use gmlake::remote;
 use gmlake::report::Export;
-use gmlake::trace::{self, LoadOptions};
+use gmlake::trace;
 use gmlake::units::Grouped;
 use gmlake::verify::{VerificationSummary, show, verify};
 use indicatif::ProgressBar;
@@ -52,14 +52,8 @@ pub(crate) fn main(args: &VerifyArgs) -> Result<Answer> {
 }
 
 fn verify_file(file: &Path, args: &VerifyArgs, bar: &ProgressBar) -> Result<VerificationSummary> {
-    let version = args.input.torch_version;
-    let options = LoadOptions {
-        torch_version: version,
-        max_bytes: args.input.limit.max_input,
-        snapshot: args.input.snapshot,
-        ..LoadOptions::default()
-    };
-    let records = trace::choose_device(trace::load(file, &options)?, args.input.device, file)?;
+    let options = args.input.open(false);
+    let records = trace::choose_device(trace::load(file, &options)?, options.device, file)?;
     anyhow::ensure!(
         records.has_segments,
         "{}: there is nothing to verify: only a PyTorch snapshot holds PyTorch's own decisions",
@@ -67,7 +61,7 @@ fn verify_file(file: &Path, args: &VerifyArgs, bar: &ProgressBar) -> Result<Veri
     );
     bar.set_message(format!("deciding {} entries again", Grouped(records.entries.len() as u64)));
     let conf = records.settings.clone().unwrap_or_default();
-    let version = version.unwrap_or_else(|| records.version());
+    let version = options.torch_version.unwrap_or_else(|| records.version());
     let mut environment = Environment { version, ..Environment::new(conf) };
     environment.memory_fraction = args.memory_fraction;
     environment.total_memory = args.device_memory.unwrap_or(environment.total_memory);
