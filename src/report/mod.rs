@@ -4,8 +4,6 @@
 mod answer;
 mod csv;
 mod export;
-mod fitted;
-mod look;
 mod markdown;
 mod packed;
 pub(crate) mod palette;
@@ -18,13 +16,12 @@ pub mod table;
 pub use answer::{SCHEMA_VERSION, write_answer};
 pub(crate) use csv::write_row;
 pub use export::{Export, ExportError, remove_unfinished};
-pub use fitted::wrapped;
-pub(crate) use fitted::{Cell, NARROW, fitted, total};
-pub use look::Look;
 pub(crate) use markdown::{escape, write_lines};
 pub(crate) use palette::{Colour, Rgb};
 pub use picture::ImageFormat;
 pub(crate) use svg::scaling;
+pub(crate) use table::{Cell, NARROW, fitted, total};
+pub use table::{Look, wrapped};
 
 use std::io;
 

@@ -3,9 +3,8 @@
 use std::io::Write;
 
 use super::Result;
-use super::look::Look;
 use super::markdown::{self, escape};
-use super::table::plain;
+use super::table::{Look, plain};
 
 /// A table with a line above it that says how to read it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

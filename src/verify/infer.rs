@@ -6,8 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::entries::{ends_operation, limit_bounds};
-use super::lifetimes::Lifetimes;
-use super::mempools::{MemPools, user_pools};
+use super::lifetimes::{Lifetimes, MemPools, user_pools};
 use super::pool_options::OptionSearch;
 use super::replay::{Assumed, HOPELESS, replay};
 use super::verification::Verification;
@@ -56,8 +55,7 @@ pub fn begins_with_program(records: &mut Records, environment: &Environment) -> 
     let whole = records.entries.iter().rposition(ends_operation).map_or(0, |last| last + 1);
     let makes_sense = limits(records, environment).into_iter().any(|limit| {
         let assumed = Assumed { limit, lifetimes: &lifetimes, mempools: &mempools, patience: 0 };
-        let first = replay(records, environment, assumed).differences.first().map(|d| d.entry);
-        first.is_none_or(|entry| entry >= whole)
+        assumed.contradiction(records, environment).is_none_or(|entry| entry >= whole)
     });
     (records.segments, records.has_segments) = (segments, has_segments);
     makes_sense
@@ -236,7 +234,6 @@ impl<'a> PoolSearch<'a> {
         let lifetimes = Lifetimes::new(self.records, private);
         let (limit, mempools) = (self.limit, self.mempools);
         let assumed = Assumed { limit, lifetimes: &lifetimes, mempools, patience: 0 };
-        let trial = replay(self.records, self.environment, assumed);
-        trial.differences.first().map(|difference| difference.entry)
+        assumed.contradiction(self.records, self.environment)
     }
 }

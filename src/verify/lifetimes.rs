@@ -20,6 +20,29 @@ pub struct Lifetimes {
     has_private: bool,
 }
 
+/// Options of a program's own pools (`MemPool`): `no_split` and `use_on_oom`, which a recording does not name.
+#[derive(Debug, Clone, Default)]
+pub(super) struct MemPools {
+    /// Pools whose segments are handed out whole.
+    pub no_split: BTreeSet<PoolId>,
+    /// `alloc` entries of requests to the default pool that another pool served.
+    pub elsewhere: BTreeMap<usize, PoolId>,
+}
+
+impl MemPools {
+    /// What the entries say by themselves.
+    pub(super) fn known(records: &Records) -> Self {
+        Self { elsewhere: served_elsewhere(records), ..Self::default() }
+    }
+}
+
+/// The pools of a recording that the program made, other than those of graphs.
+pub(super) fn user_pools(records: &Records) -> Vec<PoolId> {
+    let numbered = records.pools.iter().zip(0..);
+    let own = numbered.filter(|&(&(of_graph, own), _)| of_graph == 0 && own > 0);
+    own.map(|(_, number)| PoolId(number)).collect()
+}
+
 /// The pool that inferred private segments are put into: one behind all known ones.
 pub(super) fn inferred_pool(records: &Records) -> PoolId {
     PoolId(u8::try_from(records.pools.len().max(1)).unwrap_or(u8::MAX))

@@ -10,7 +10,6 @@ mod entries;
 mod flush;
 mod infer;
 mod lifetimes;
-mod mempools;
 mod pool_options;
 mod replay;
 pub mod show;

@@ -8,9 +8,8 @@
 //! ```
 
 use super::entries::end_of_operation;
-use super::lifetimes::Lifetimes;
-use super::mempools::{MemPools, user_pools};
-use super::replay::{Assumed, replay};
+use super::lifetimes::{Lifetimes, MemPools, user_pools};
+use super::replay::Assumed;
 use crate::allocator::Environment;
 use crate::trace::{Action, Records};
 use crate::units::Bytes;
@@ -76,9 +75,8 @@ impl OptionSearch<'_> {
         }
         self.trials -= 1;
         let Self { records, environment, limit, lifetimes, .. } = *self;
-        let trial =
-            replay(records, environment, Assumed { limit, lifetimes, mempools, patience: 0 });
-        trial.differences.first().map(|difference| difference.entry)
+        let assumed = Assumed { limit, lifetimes, mempools, patience: 0 };
+        assumed.contradiction(records, environment)
     }
 }
 

@@ -20,8 +20,7 @@ use rustc_hash::FxHashMap;
 use super::device::{Problem, RecordedDevice};
 use super::ending::differing_segments;
 use super::entries::{describe, ends_operation, first_growth, limit_bounds};
-use super::lifetimes::{Lifetimes, inferred_pool};
-use super::mempools::MemPools;
+use super::lifetimes::{Lifetimes, MemPools, inferred_pool};
 use super::start::state_at;
 use super::verification::{Difference, Verification};
 use crate::allocator::{AllocError, Allocator, BlockId, Caching, Environment, Request, Usage};
@@ -46,6 +45,18 @@ pub(super) struct Assumed<'a> {
     pub mempools: &'a MemPools,
     /// Differences after which the replay ends; 0 to learn only where the first one is.
     pub patience: u64,
+}
+
+impl Assumed<'_> {
+    /// The entry at which the recording first contradicts this, if it does.
+    pub(super) fn contradiction(
+        self,
+        records: &Records,
+        environment: &Environment,
+    ) -> Option<usize> {
+        let trial = replay(records, environment, Self { patience: 0, ..self });
+        trial.differences.first().map(|difference| difference.entry)
+    }
 }
 
 /// Replays the recording on the model.

@@ -12,14 +12,42 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::json_frame::JsonFrame;
 use super::options::LoadOptions;
 use super::settings::RawSettings;
+use super::stack_table::StackTable;
 use super::torch::{RawAction, RawBlock, RawEntry, RawSegment, Snapshot, block_state};
 use super::whole::{Address, Whole};
 use super::{Annotation, Entry, Position, TraceError};
 use gmlake_core::reader_error;
 use gmlake_core::units::{Bytes, Grouped};
+
+/// A frame: a dict, or one text.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a frame is a dict or a text")]
+enum JsonFrame<'a> {
+    Parts {
+        #[serde(borrow)]
+        name: Option<Cow<'a, str>>,
+        #[serde(borrow)]
+        filename: Option<Cow<'a, str>>,
+        line: Option<u64>,
+    },
+    Text(#[serde(borrow)] Cow<'a, str>),
+}
+
+impl JsonFrame<'_> {
+    /// The number of the frame in `table`.
+    fn number(&self, table: &mut StackTable) -> u32 {
+        match self {
+            Self::Text(text) => table.frame_of_text(text),
+            Self::Parts { name, filename, line } => {
+                let part =
+                    |part: &Option<Cow<str>>| part.clone().unwrap_or("?".into()).into_owned();
+                table.frame(&part(filename), line.unwrap_or(0), &part(name))
+            }
+        }
+    }
+}
 
 /// What the reader says about `bytes`, as an error of ours. `expected` says what the file should be.
 pub(super) fn explain(bytes: &[u8], error: &serde_json::Error, expected: &str) -> TraceError {

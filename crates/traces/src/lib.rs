@@ -17,7 +17,6 @@ mod format;
 mod if_object;
 mod ingest;
 mod json;
-mod json_frame;
 mod json_lines;
 mod json_reader;
 mod json_several;

@@ -1,7 +1,7 @@
 //! Which rows and columns a comparison shows, and the tables on the terminal: one for each file, each with a line above
 //! that says what was run.
 //!
-//! How a table is fitted to the terminal's width is in `fitted.rs`.
+//! How a table is fitted to the terminal's width is in `report/table.rs`.
 
 use anstyle::{AnsiColor, Style};
 

@@ -16,7 +16,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::cells::number;
+use super::columns::number;
 use crate::torch::{RawBlock, RawSegment, Snapshot};
 use crate::writer::VIRTUAL;
 use crate::{Annotation, BlockState, Entry, Result};

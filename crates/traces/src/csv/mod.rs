@@ -25,7 +25,6 @@
 //! left out with a warning. The separator may be a comma, a semicolon or a tab, and a byte order mark may come first:
 //! so spreadsheets write tables.
 
-mod cells;
 mod columns;
 mod facts;
 mod sheet;
@@ -38,9 +37,8 @@ use ::csv::{ReaderBuilder, StringRecord, Trim};
 use super::options::LoadOptions;
 use super::torch::Snapshot;
 use super::{Position, Records, Result, TraceError};
-pub(super) use cells::number;
 use columns::{Columns, is_ours};
-pub(super) use columns::{names, separator};
+pub(super) use columns::{names, number, separator};
 use gmlake_core::units::Bytes;
 use sheet::Sheet;
 

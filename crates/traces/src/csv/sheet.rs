@@ -3,8 +3,7 @@
 use ::csv::StringRecord;
 use rustc_hash::FxHashMap;
 
-use super::cells::{number, pool_id};
-use super::columns::Columns;
+use super::columns::{Columns, number, pool_id};
 use super::facts::{Fact, Facts};
 use crate::torch::{RawAction, RawEntry, Snapshot};
 use crate::{Action, Entry, Records, Result, Warning, WarningKind};
