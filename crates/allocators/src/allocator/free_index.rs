@@ -55,16 +55,17 @@ const _: () = assert!(size_of::<Key>() == 32);
 /// A position in the index, good until the next change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
-    list: usize,
-    bin: usize,
-    slot: usize,
+    stream: StreamId,
+    bin: u16,
+    slot: u32,
     block: SlabIndex,
 }
 
 /// The free blocks of one pool.
 #[derive(Debug, Clone, Default)]
 pub struct FreeIndex {
-    lists: Vec<StreamList>,
+    /// By the number of the stream.
+    lists: Vec<Option<StreamList>>,
     /// In tests and fuzzing, the obvious set goes along, and every answer is compared with its own.
     #[cfg(any(test, fuzzing))]
     twin: twin::Twin,
@@ -72,7 +73,7 @@ pub struct FreeIndex {
 
 impl FreeIndex {
     /// Adds a free block.
-    #[inline]
+    #[inline(always)]
     pub fn insert(
         &mut self,
         stream: StreamId,
@@ -81,8 +82,11 @@ impl FreeIndex {
         block: SlabIndex,
     ) {
         let place = place.into();
-        let list = self.list_of(stream).unwrap_or_else(|| self.add_list(stream));
-        self.lists[list].insert(bin_of(size), Key { order: Order { size, place }, block });
+        let list = match self.lists.get_mut(usize::from(stream.0)) {
+            Some(Some(list)) => list,
+            _ => self.add_list(stream),
+        };
+        list.insert(bin_of(size), Key { order: Order { size, place }, block });
         #[cfg(any(test, fuzzing))]
         self.twin.insert(stream, size, place, block);
     }
@@ -91,23 +95,22 @@ impl FreeIndex {
     ///
     /// # Panics
     /// If it is not there.
-    #[inline]
+    #[inline(always)]
     pub fn remove(&mut self, stream: StreamId, size: Bytes, place: impl Into<Place>) {
         let place = place.into();
-        let list = self.list_of(stream).expect("a free block's stream has a list");
-        self.lists[list].remove(bin_of(size), Order { size, place });
+        self.list_mut(stream).remove(bin_of(size), Order { size, place });
         #[cfg(any(test, fuzzing))]
         self.twin.remove(stream, size, place);
     }
 
     /// The smallest block of `stream` with at least `size` bytes; among equals the one with the lowest place.
-    #[inline]
+    #[inline(always)]
     pub fn best_fit(&self, stream: StreamId, size: Bytes) -> Option<Cursor> {
-        let list = self.list_of(stream)?;
         let bin = bin_of(size);
-        let least = Order { size, place: Place::from(0) };
-        let slot = self.lists[list].bins[bin].partition_point(|key| key.order < least);
-        let found = self.from(list, bin, slot);
+        let found = self.list(stream).and_then(|list| {
+            let slot = list.bins[bin].partition_point(|key| key.order.size < size);
+            list.from(stream, bin, slot)
+        });
         #[cfg(any(test, fuzzing))]
         assert_eq!(found.map(|at| self.block(at)), self.twin.best_fit(stream, size));
         found
@@ -116,12 +119,12 @@ impl FreeIndex {
     /// The next block of the same stream.
     #[inline]
     pub fn next(&self, at: Cursor) -> Option<Cursor> {
-        let next = self.from(at.list, at.bin, at.slot + 1);
+        let list = self.list(at.stream)?;
+        let next = list.from(at.stream, at.bin.into(), at.slot as usize + 1);
         #[cfg(any(test, fuzzing))]
         {
-            let key = &self.lists[at.list].bins[at.bin][at.slot];
-            let after =
-                self.twin.after(self.lists[at.list].stream, key.order.size, key.order.place);
+            let Order { size, place } = list.bins[usize::from(at.bin)][at.slot as usize].order;
+            let after = self.twin.after(at.stream, size, place);
             assert_eq!(next.map(|at| self.block(at)), after);
         }
         next
@@ -134,19 +137,20 @@ impl FreeIndex {
     }
 
     /// Takes out the block at a position.
-    #[inline]
+    #[inline(always)]
     pub fn remove_at(&mut self, at: Cursor) {
         #[cfg(any(test, fuzzing))]
         {
-            let key = &self.lists[at.list].bins[at.bin][at.slot];
-            self.twin.remove(self.lists[at.list].stream, key.order.size, key.order.place);
+            let Order { size, place } =
+                self.list_mut(at.stream).bins[usize::from(at.bin)][at.slot as usize].order;
+            self.twin.remove(at.stream, size, place);
         }
-        self.lists[at.list].remove_at(at.bin, at.slot);
+        self.list_mut(at.stream).remove_at(at.bin.into(), at.slot as usize);
     }
 
     /// Every block in the order of the index.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = SlabIndex> + '_ {
-        let bins = self.lists.iter().flat_map(|list| &list.bins);
+        let bins = self.lists.iter().flatten().flat_map(|list| list.bins.iter());
         bins.flat_map(|bin| bin.iter().map(|key| key.block))
     }
 
@@ -156,35 +160,28 @@ impl FreeIndex {
         stream: StreamId,
         size: Bytes,
     ) -> impl Iterator<Item = SlabIndex> + '_ {
-        let list = self.list_of(stream).map(|list| &self.lists[list]);
-        let bins = list.into_iter().flat_map(|list| list.bins.iter().rev());
+        let bins = self.list(stream).into_iter().flat_map(|list| list.bins.iter().rev());
         let keys = bins.flat_map(|bin| bin.iter().rev());
         keys.filter(move |key| key.order.size < size).map(|key| key.block)
     }
 
-    /// A list for a stream that has none, among the others in order of their streams.
+    /// A list for a stream that has none.
     #[cold]
-    fn add_list(&mut self, stream: StreamId) -> usize {
-        let list = self.lists.partition_point(|other| other.stream < stream);
-        self.lists.insert(list, StreamList::new(stream));
-        list
+    fn add_list(&mut self, stream: StreamId) -> &mut StreamList {
+        let place = usize::from(stream.0);
+        self.lists.resize(self.lists.len().max(place + 1), None);
+        self.lists[place].insert(StreamList::new())
     }
 
-    #[inline]
-    fn list_of(&self, stream: StreamId) -> Option<usize> {
-        self.lists.iter().position(|list| list.stream == stream)
+    #[inline(always)]
+    fn list(&self, stream: StreamId) -> Option<&StreamList> {
+        self.lists.get(usize::from(stream.0))?.as_ref()
     }
 
-    /// The position itself, or the first of the next bin that is not empty.
-    #[inline]
-    fn from(&self, list: usize, bin: usize, slot: usize) -> Option<Cursor> {
-        let bins = &self.lists[list];
-        if let Some(&Key { block, .. }) = bins.bins[bin].get(slot) {
-            return Some(Cursor { list, bin, slot, block });
-        }
-        let bin = bins.occupied_after(bin)?;
-        let Key { block, .. } = bins.bins[bin][0];
-        Some(Cursor { list, bin, slot: 0, block })
+    #[inline(always)]
+    fn list_mut(&mut self, stream: StreamId) -> &mut StreamList {
+        let list = self.lists.get_mut(usize::from(stream.0)).and_then(Option::as_mut);
+        list.expect("a free block's stream has a list")
     }
 }
 
@@ -194,28 +191,37 @@ const STEP_BITS: u32 = 4;
 const WORDS: usize = 10;
 const BINS: usize = WORDS * 64;
 
-/// The bin of a size: its power of two, and the four bits behind the leading one.
-#[inline]
+/// The bin of a size: its power of two, and the five bits that lead. The first 16 bins are those below 512 bytes.
+#[inline(always)]
 fn bin_of(size: Bytes) -> usize {
-    let power = size.max(512).ilog2();
-    let step = (size >> (power - STEP_BITS)) as usize & ((1 << STEP_BITS) - 1);
-    (((power - 9) as usize) << STEP_BITS | step).min(BINS - 1)
+    let step = (size | 512).ilog2() - STEP_BITS;
+    (((step as usize - 5) << STEP_BITS) + (size >> step) as usize).min(BINS - 1)
 }
 
 /// The free blocks of one stream.
 #[derive(Debug, Clone)]
 struct StreamList {
-    stream: StreamId,
     occupied: [u64; WORDS],
-    bins: Vec<Vec<Key>>,
+    bins: Box<[Vec<Key>; BINS]>,
 }
 
 impl StreamList {
-    fn new(stream: StreamId) -> Self {
-        Self { stream, occupied: [0; WORDS], bins: vec![Vec::new(); BINS] }
+    fn new() -> Self {
+        Self { occupied: [0; WORDS], bins: Box::new([const { Vec::new() }; BINS]) }
     }
 
-    #[inline]
+    /// The position itself, or the first of the next bin that is not empty.
+    #[inline(always)]
+    fn from(&self, stream: StreamId, bin: usize, slot: usize) -> Option<Cursor> {
+        if let Some(&Key { block, .. }) = self.bins[bin].get(slot) {
+            return Some(Cursor { stream, bin: bin as u16, slot: slot as u32, block });
+        }
+        let bin = self.occupied_after(bin)?;
+        let Key { block, .. } = self.bins[bin][0];
+        Some(Cursor { stream, bin: bin as u16, slot: 0, block })
+    }
+
+    #[inline(always)]
     fn occupied_after(&self, bin: usize) -> Option<usize> {
         let first = bin + 1;
         let mut word = first / 64;
@@ -227,7 +233,7 @@ impl StreamList {
         Some(word * 64 + bits.trailing_zeros() as usize)
     }
 
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, bin: usize, key: Key) {
         let keys = &mut self.bins[bin];
         let slot = keys.partition_point(|other| other.order < key.order);
@@ -235,7 +241,7 @@ impl StreamList {
         self.occupied[bin / 64] |= 1 << (bin % 64);
     }
 
-    #[inline]
+    #[inline(always)]
     fn remove(&mut self, bin: usize, order: Order) {
         let keys = &self.bins[bin];
         let slot = keys.partition_point(|key| key.order < order);
@@ -243,7 +249,7 @@ impl StreamList {
         self.remove_at(bin, slot);
     }
 
-    #[inline]
+    #[inline(always)]
     fn remove_at(&mut self, bin: usize, slot: usize) {
         let keys = &mut self.bins[bin];
         if slot + 1 == keys.len() {

@@ -144,7 +144,7 @@ impl Blocks {
 
     /// Cuts the first `size` bytes off a block and returns them as a block of their own, in the same state. The rest
     /// keeps its index.
-    #[inline]
+    #[inline(always)]
     pub fn split_front(&mut self, index: SlabIndex, size: Bytes) -> SlabIndex {
         let rest = self.slab[index];
         let front = self.slab.insert(Block { size, next: index, ..rest });

@@ -216,7 +216,7 @@ impl Caching {
         self.take_unmapped(index);
         let mapped = if size < self.blocks[index].size {
             let front = self.blocks.split_front(index, size);
-            self.blocks[index].rank = self.ranks.of_cut(self.blocks[front].rank);
+            self.ranks.cut(&mut self.blocks[index].rank);
             self.put_unmapped(index);
             front
         } else {
@@ -247,12 +247,12 @@ impl Caching {
     fn turn_unmapped(&mut self, device: &mut dyn Device, index: SlabIndex, low: u64, high: u64) {
         if low > self.blocks[index].at {
             let front = self.blocks.split_front(index, low - self.blocks[index].at);
-            self.blocks[front].rank = self.ranks.of_cut(self.blocks[index].rank);
+            self.ranks.cut(&mut self.blocks[front].rank);
             self.put_back(front);
         }
         let unmapped = if high < self.blocks[index].end() {
             let front = self.blocks.split_front(index, high - low);
-            self.blocks[index].rank = self.ranks.of_cut(self.blocks[front].rank);
+            self.ranks.cut(&mut self.blocks[index].rank);
             self.put_back(index);
             front
         } else {

@@ -143,7 +143,7 @@ impl Caching {
     }
 
     /// Best fit, and what PyTorch makes of it: the position of the block to take.
-    #[inline]
+    #[inline(always)]
     fn search(&self, wanted: Wanted) -> Option<Cursor> {
         let free = &self.pools[usize::from(wanted.pool)].free;
         let mut at = free.best_fit(wanted.stream, wanted.size)?;
@@ -156,7 +156,7 @@ impl Caching {
     }
 
     /// Takes the best block out of the free index.
-    #[inline]
+    #[inline(always)]
     fn find(&mut self, wanted: Wanted) -> Option<SlabIndex> {
         if self.collects_garbage() {
             self.pools[usize::from(wanted.pool)].searches += 1;
@@ -168,8 +168,19 @@ impl Caching {
         Some(block)
     }
 
-    /// Memory for a request that no free block fits, from the cheapest source to the last; and where it was found.
+    /// Serves a request that no free block fits.
     #[cold]
+    fn malloc_anew(
+        &mut self,
+        device: &mut dyn Device,
+        wanted: Wanted,
+        requested: Bytes,
+    ) -> AllocResult {
+        let (block, wanted) = self.obtain(device, wanted, requested)?;
+        Ok(self.hand_out(block, wanted, requested))
+    }
+
+    /// Memory for a request that no free block fits, from the cheapest source to the last; and where it was found.
     fn obtain(
         &mut self,
         device: &mut dyn Device,
@@ -274,7 +285,7 @@ impl Caching {
     }
 
     /// Whether a block of `size` bytes is cut for the request, rather than given whole.
-    #[inline]
+    #[inline(always)]
     fn should_split(&self, wanted: Wanted, size: Bytes) -> bool {
         let rest = size - wanted.size;
         if self.pools[usize::from(wanted.pool)].is_whole {
@@ -287,13 +298,13 @@ impl Caching {
     }
 
     /// Gives a block, which is in no index, to the client, and puts back what is too much.
-    #[inline]
+    #[inline(always)]
     fn hand_out(&mut self, block: SlabIndex, wanted: Wanted, requested: Bytes) -> Allocation {
         let size = self.blocks[block].size;
         let given = if self.should_split(wanted, size) {
             self.splits += 1;
             let front = self.blocks.split_front(block, wanted.size);
-            self.blocks[front].rank = self.ranks.of_cut(self.blocks[block].rank);
+            self.ranks.cut(&mut self.blocks[front].rank);
             self.put_back(block);
             front
         } else {
@@ -308,7 +319,7 @@ impl Caching {
     }
 
     /// Puts a block into its pool's free index.
-    #[inline]
+    #[inline(always)]
     fn put_back(&mut self, index: SlabIndex) {
         let block = &mut self.blocks[index];
         let pool = &mut self.pools[usize::from(block.pool)];
@@ -317,13 +328,14 @@ impl Caching {
         pool.free.insert(block.stream, block.size, block.place(), index);
     }
 
+    #[inline(always)]
     fn take_out(&mut self, index: SlabIndex) {
         let block = &self.blocks[index];
         self.pools[usize::from(block.pool)].free.remove(block.stream, block.size, block.place());
     }
 
     /// Ends a block's use: it merges with its free neighbours and waits for the next request.
-    #[inline]
+    #[inline(always)]
     fn complete(&mut self, index: SlabIndex) {
         let Block { requested, size, .. } = self.blocks[index];
         self.ledger.free_completed(requested, size);
@@ -332,7 +344,7 @@ impl Caching {
         self.put_back(index);
     }
 
-    #[inline]
+    #[inline(always)]
     fn merge_neighbours(&mut self, index: SlabIndex) {
         let Block { prev, next, .. } = self.blocks[index];
         if prev != NIL && self.blocks[prev].state == BlockState::Free {
@@ -348,6 +360,7 @@ impl Caching {
     }
 
     /// Makes sure that there is a pool at place `index`; small and large pools come in pairs.
+    #[cold]
     fn pool_entry(&mut self, index: u16) {
         while self.pools.len() <= usize::from(index | 1) {
             self.pools.push(Pool::new(self.pools.len() as u16));
@@ -362,11 +375,10 @@ impl Allocator for Caching {
         if usize::from(wanted.pool) >= self.pools.len() {
             self.pool_entry(wanted.pool);
         }
-        let (block, wanted) = match self.find(wanted) {
-            Some(block) => (block, wanted),
-            None => self.obtain(device, wanted, request.size)?,
-        };
-        Ok(self.hand_out(block, wanted, request.size))
+        match self.find(wanted) {
+            Some(block) => Ok(self.hand_out(block, wanted, request.size)),
+            None => self.malloc_anew(device, wanted, request.size),
+        }
     }
 
     #[inline]

@@ -52,12 +52,11 @@ impl Ranks {
         self.last
     }
 
-    /// The rank of a block that is cut off from another one with the rank `parent`.
+    /// Gives a block that was cut off from another one, whose rank it has, its own.
     #[inline]
-    pub fn of_cut(&mut self, parent: u32) -> u32 {
-        match self.numbered {
-            Numbered::Blocks => self.of_new(),
-            _ => parent,
+    pub fn cut(&mut self, rank: &mut u32) {
+        if self.numbered == Numbered::Blocks {
+            *rank = self.of_new();
         }
     }
 }
