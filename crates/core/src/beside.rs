@@ -27,9 +27,9 @@ const ANY: &str = "*";
 /// Ranks of one machine with which a rank exchanges data by itself: beyond them NCCL shares its channels.
 const NEAR_PEERS: u64 = 7;
 
-/// The pools from which the driver serves CUDA graphs, 2 MiB at a time: bytes for each graph, bytes for each node, and
-/// bytes that the first graph finds free. Of the 247 chunks that 2,650 graphs of vLLM took on an H100, 159 came with the
-/// very graph that the first five pools say. The other 88 are the nodes' parameters, whose bytes are a mean
+/// The pools from which the driver serves CUDA graphs, 2 MiB at a time: bytes for each graph, bytes for each node,
+/// and bytes that the first graph finds free. Of the 247 chunks that 2,650 graphs of vLLM took on an H100, 159 came
+/// with the very graph that the first five pools say. The other 88 are the nodes' parameters, whose bytes are a mean
 /// (reports/serving.md).
 const GRAPH_POOLS: [(u64, u64, u64); 6] = [
     (64 << 10, 0, 8 * (64 << 10)),
