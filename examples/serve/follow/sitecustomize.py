@@ -2,7 +2,7 @@
 
     GRAPH_LOG=graphs VLLM_LOGGING_LEVEL=DEBUG PYTHONPATH=examples/serve/follow \\
         python examples/serve/truth.py measure LOGS measured.csv --only moe-8k-graphs    # writes graphs.PID
-    python examples/serve/pools.py graphs.PID
+    python examples/serve/pools.py graphs.PID 100
 """
 
 import ctypes
