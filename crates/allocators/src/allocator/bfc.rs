@@ -48,7 +48,7 @@ struct Region {
 }
 
 /// Best fit with coalescing, in regions that double.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Bfc {
     preallocate: Bytes,
     collects: bool,
@@ -81,15 +81,9 @@ impl Bfc {
     /// Makes the policy from its options. Fails if a value is of the wrong kind.
     pub(super) fn from_options(options: &mut Options) -> Result<Self, OptionError> {
         Ok(Self {
-            preallocate: options.size("preallocate", 0)?,
-            collects: options.switch("garbage_collection", false)?,
-            limit: None,
-            next_region: 0,
-            held: 0,
-            regions: BTreeMap::new(),
-            chunks: Slab::default(),
-            free: BTreeSet::new(),
-            users: LastUsers::default(),
+            preallocate: options.size("preallocate", "0")?,
+            collects: options.switch("garbage_collection", "off")?,
+            ..Self::default()
         })
     }
 

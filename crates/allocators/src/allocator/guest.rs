@@ -64,7 +64,7 @@ pub trait Guest: Send {
 
 /// A guest as an allocator.
 pub fn hosted(guest: Box<dyn Guest>) -> Box<dyn Allocator> {
-    Box::new(Pool::new(Visit {
+    Box::new(Pool::of(Visit {
         guest,
         record: Record::default(),
         live: BTreeMap::new(),

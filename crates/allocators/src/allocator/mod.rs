@@ -141,7 +141,7 @@ pub const ALL: &[Spec] = &[
         options: Bfc::SPECS,
         role: Role::OnRequest,
         alignment: 256,
-        build: &|options, _| Ok(Box::new(Pool::new(Bfc::from_options(options)?))),
+        build: &|options, _| Ok(Box::new(Pool::of(Bfc::from_options(options)?))),
     },
     Spec {
         name: "rmm-pool",
@@ -149,7 +149,7 @@ pub const ALL: &[Spec] = &[
         options: RmmPool::SPECS,
         role: Role::OnRequest,
         alignment: 256,
-        build: &|options, _| Ok(Box::new(Pool::new(RmmPool::from_options(options)?))),
+        build: &|options, _| Ok(Box::new(Pool::of(RmmPool::from_options(options)?))),
     },
     Spec {
         name: "rmm-arena",
@@ -157,7 +157,7 @@ pub const ALL: &[Spec] = &[
         options: RmmArena::SPECS,
         role: Role::OnRequest,
         alignment: 256,
-        build: &|options, _| Ok(Box::new(Pool::new(RmmArena::from_options(options)?))),
+        build: &|options, _| Ok(Box::new(Pool::of(RmmArena::from_options(options)?))),
     },
     Spec {
         name: "cuda-async",
@@ -165,7 +165,7 @@ pub const ALL: &[Spec] = &[
         options: &[],
         role: Role::OnRequest,
         alignment: ALIGNMENT,
-        build: &|_, _| Ok(Box::new(Pool::new(CudaAsync::default()))),
+        build: &|_, _| Ok(Box::new(Pool::of(CudaAsync::default()))),
     },
     Spec {
         name: "paddle-v1",
@@ -173,7 +173,7 @@ pub const ALL: &[Spec] = &[
         options: PaddleV1::SPECS,
         role: Role::OnRequest,
         alignment: 256,
-        build: &|options, _| Ok(Box::new(Pool::new(PaddleV1::from_options(options)?))),
+        build: &|options, _| Ok(Box::new(Pool::of(PaddleV1::from_options(options)?))),
     },
     Spec {
         name: "paddle-v2",
@@ -181,7 +181,7 @@ pub const ALL: &[Spec] = &[
         options: PaddleV2::SPECS,
         role: Role::OnRequest,
         alignment: 256,
-        build: &|options, _| Ok(Box::new(Pool::new(PaddleV2::from_options(options)?))),
+        build: &|options, _| Ok(Box::new(Pool::of(PaddleV2::from_options(options)?))),
     },
     Spec {
         name: "offline",
@@ -189,7 +189,7 @@ pub const ALL: &[Spec] = &[
         options: Offline::SPECS,
         role: Role::Oracle,
         alignment: ALIGNMENT,
-        build: &|options, _| Ok(Box::new(Pool::new(Offline::from_options(options)?))),
+        build: &|options, _| Ok(Box::new(Pool::of(Offline::from_options(options)?))),
     },
     Spec {
         name: "stalloc",
@@ -197,7 +197,7 @@ pub const ALL: &[Spec] = &[
         options: StAlloc::SPECS,
         role: Role::Oracle,
         alignment: ALIGNMENT,
-        build: &|options, environment| Ok(Box::new(Pool::new(StAlloc::new(options, environment)?))),
+        build: &|options, environment| Ok(Box::new(Pool::of(StAlloc::new(options, environment)?))),
     },
     Spec {
         name: "bound",

@@ -6,9 +6,9 @@
 //! Memory is charged in units of 512 bytes; how the driver packs small allocations into pages is the device's matter
 //! (`device/pages.rs`).
 
-use super::live::Live;
-use super::{AllocError, AllocResult, Allocator, BlockId, BlockKind, BlockView, Request, Usage};
-use crate::device::{Device, DeviceError, DevicePtr};
+use super::NIL;
+use super::pool::{Free, Place, Policy, Pool};
+use crate::device::{Device, DevicePtr, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, round_up};
 
@@ -16,18 +16,7 @@ use gmlake_core::units::{Bytes, round_up};
 const ALIGNMENT: Bytes = 512;
 
 /// The allocator without a cache.
-#[derive(Debug, Clone)]
-pub struct Native {
-    rounding: Bytes,
-    live: Live<()>,
-    retries: u64,
-}
-
-impl Default for Native {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+pub type Native = Pool<Uncached>;
 
 impl Native {
     /// An allocator that holds nothing.
@@ -37,67 +26,42 @@ impl Native {
 
     /// An allocator that holds nothing and rounds each request to a multiple of `rounding` bytes.
     pub fn with_rounding(rounding: Bytes) -> Self {
-        Self { rounding, live: Live::default(), retries: 0 }
-    }
-
-    /// Memory from the device; when there is none, once more after all frees that only wait for a stream.
-    fn obtain(&mut self, device: &mut dyn Device, size: Bytes) -> Result<DevicePtr, AllocError> {
-        match device.malloc(size) {
-            Err(DeviceError::OutOfMemory { .. }) if self.live.has_pending() => {}
-            other => return other.map_err(|error| self.live.explain(error, size)),
-        }
-        self.retries += 1;
-        device.synchronize();
-        for block in self.live.take_pending() {
-            self.give_back(device, block.at, block.size);
-        }
-        device.malloc(size).map_err(|error| self.live.explain(error, size))
-    }
-
-    fn give_back(&mut self, device: &mut dyn Device, at: DevicePtr, size: Bytes) {
-        self.live.shrink(size);
-        device.free(at);
+        Self::of(Uncached { rounding, held: 0 })
     }
 }
 
-impl Allocator for Native {
-    fn malloc(&mut self, device: &mut dyn Device, request: Request) -> AllocResult {
-        let size = round_up(request.size, self.rounding);
-        let at = self.obtain(device, size)?;
-        self.live.grow(size);
-        Ok(self.live.hand_out((), at, request, size))
+/// The policy to ask the device for each request.
+#[derive(Debug, Clone)]
+pub struct Uncached {
+    rounding: Bytes,
+    held: Bytes,
+}
+
+impl Policy for Uncached {
+    fn round(&self, size: Bytes) -> Bytes {
+        round_up(size, self.rounding)
     }
 
-    fn free_requested(&mut self, block: BlockId, _users: &[StreamId]) {
-        self.live.request_free(block);
+    fn take(&mut self, device: &mut dyn Device, size: Bytes, _stream: StreamId) -> Result<Place> {
+        let at = device.malloc(size)?;
+        self.held += size;
+        Ok(Place { at, size, key: NIL })
     }
 
-    fn free_completed(&mut self, device: &mut dyn Device, block: BlockId) {
-        if let Some(block) = self.live.complete(block) {
-            self.give_back(device, block.at, block.size);
-        }
-    }
-
-    fn free(&mut self, device: &mut dyn Device, block: BlockId) {
-        let block = self.live.free(block);
-        self.give_back(device, block.at, block.size);
+    fn give(&mut self, device: &mut dyn Device, place: Place, _stream: StreamId) {
+        self.held -= place.size;
+        device.free(place.at);
     }
 
     fn trim(&mut self, _device: &mut dyn Device) {}
 
-    fn usage(&self) -> Usage {
-        self.live.usage()
+    fn held(&self) -> Bytes {
+        self.held
     }
 
-    fn peak(&self) -> Usage {
-        self.live.peak()
+    fn segment(&self, at: DevicePtr) -> DevicePtr {
+        at
     }
 
-    fn retries(&self) -> u64 {
-        self.retries
-    }
-
-    fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
-        self.live.walk(BlockKind::Large, visit);
-    }
+    fn walk_free(&self, _visit: &mut dyn FnMut(Free)) {}
 }

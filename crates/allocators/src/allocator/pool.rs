@@ -18,7 +18,7 @@ use gmlake_core::units::Bytes;
 
 /// Where a policy serves a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub struct Place {
     /// Address of the first byte.
     pub(super) at: DevicePtr,
     /// Bytes, at least those asked for.
@@ -29,7 +29,7 @@ pub(super) struct Place {
 
 /// Memory that a policy holds for later.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Free {
+pub struct Free {
     /// Address of the first byte.
     pub(super) at: DevicePtr,
     /// Bytes.
@@ -39,13 +39,17 @@ pub(super) struct Free {
 }
 
 /// How a pool decides. All sizes are in bytes.
-pub(super) trait Policy: Send {
+pub trait Policy: Send {
     /// The size that a request is served as.
     fn round(&self, size: Bytes) -> Bytes;
 
     /// Serves a request of a rounded size. Errors: out of memory, after all that the policy does about it; or a driver
     /// error. Nothing was taken then.
     fn take(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<Place>;
+
+    /// A block is freed, and its place is given next. Not called for frees that waited until the device was
+    /// synchronised.
+    fn before_free(&mut self, _device: &mut dyn Device) {}
 
     /// A place is free again; what `stream` has queued may still use it, and nothing else.
     fn give(&mut self, device: &mut dyn Device, place: Place, stream: StreamId);
@@ -81,7 +85,7 @@ pub(super) trait Policy: Send {
 
 /// An allocator with a policy.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Pool<P> {
+pub struct Pool<P> {
     policy: P,
     live: Live<Place>,
     retries: u64,
@@ -89,7 +93,7 @@ pub(super) struct Pool<P> {
 
 impl<P: Policy> Pool<P> {
     /// An allocator that holds nothing.
-    pub(super) fn new(policy: P) -> Self {
+    pub(super) fn of(policy: P) -> Self {
         Self { policy, live: Live::default(), retries: 0 }
     }
 
@@ -114,6 +118,7 @@ impl<P: Policy> Pool<P> {
     }
 
     fn give_back(&mut self, device: &mut dyn Device, block: LiveBlock<Place>) {
+        self.policy.before_free(device);
         self.policy.give(device, block.place, block.stream);
         self.settle();
     }
@@ -126,12 +131,6 @@ impl<P: Policy> Pool<P> {
         } else {
             self.live.shrink(before - now);
         }
-    }
-
-    fn view_of(&self, id: BlockId, block: &LiveBlock<Place>) -> BlockView {
-        let &LiveBlock { at, size, requested, stream, state, .. } = block;
-        let (pool, kind, segment) = (PoolId::DEFAULT, BlockKind::Large, self.policy.segment(at));
-        BlockView { block: Some(id), at, size, requested, stream, state, pool, kind, segment }
     }
 
     fn view_of_free(&self, Free { at, size, stream }: Free) -> BlockView {
@@ -204,8 +203,10 @@ impl<P: Policy> Allocator for Pool<P> {
     }
 
     fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
-        let mut views: Vec<_> =
-            self.live.iter().map(|(id, block)| self.view_of(id, block)).collect();
+        let mut views = Vec::new();
+        self.live.walk(BlockKind::Large, &mut |view| {
+            views.push(BlockView { segment: self.policy.segment(view.at), ..view });
+        });
         self.policy.walk_free(&mut |free| views.push(self.view_of_free(free)));
         views.sort_by_key(|view| view.at);
         views.into_iter().for_each(visit);

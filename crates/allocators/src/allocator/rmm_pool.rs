@@ -79,7 +79,7 @@ impl FreeList {
 }
 
 /// RMM's pool.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct RmmPool {
     initial: Bytes,
     maximum: Option<Bytes>,
@@ -102,13 +102,9 @@ impl RmmPool {
     /// Makes the policy from its options. Fails if a value is of the wrong kind.
     pub(super) fn from_options(options: &mut Options) -> Result<Self, OptionError> {
         Ok(Self {
-            initial: round_up(options.size("initial", 0)?, UNIT),
-            maximum: Some(options.size("maximum", 0)? / UNIT * UNIT).filter(|&size| size > 0),
-            held: 0,
-            upstream: BTreeMap::new(),
-            lists: Vec::new(),
-            waits: 0,
-            merges: 0,
+            initial: round_up(options.size("initial", "0")?, UNIT),
+            maximum: Some(options.size("maximum", "0")? / UNIT * UNIT).filter(|&size| size > 0),
+            ..Self::default()
         })
     }
 

@@ -4,6 +4,7 @@
 //! options out of an [`Options`] bag by name and type; what is left over in the end was unknown.
 
 use std::fmt;
+use std::str::FromStr;
 
 use super::Allocator;
 use crate::device::GRANULE;
@@ -227,73 +228,96 @@ impl Options {
 
     fn read<T>(
         &mut self,
-        name: &str,
-        default: T,
+        (name, default): (&str, &str),
         expected: &'static str,
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<T, OptionError> {
-        let Some(value) = self.take(name) else { return Ok(default) };
+        let value = self.take(name).unwrap_or_else(|| default.to_owned());
         parse(&value).ok_or(OptionError::Value { name: name.to_owned(), value, expected })
     }
 
     /// A size such as `128MiB`.
-    ///
-    /// # Errors
-    /// If the value is not a size.
-    pub fn size(&mut self, name: &str, default: Bytes) -> Result<Bytes, OptionError> {
-        self.read(name, default, "a size such as 128MiB", |text| parse_size(text).ok())
+    pub(super) fn size(&mut self, name: &str, default: &str) -> Result<Bytes, OptionError> {
+        self.read((name, default), "a size such as 128MiB", |text| parse_size(text).ok())
     }
 
     /// The size of a physical chunk: a multiple of 2 MiB, and at most 1 GiB.
-    ///
-    /// # Errors
-    /// If the value is anything else.
-    pub fn chunk(&mut self, name: &str, default: Bytes) -> Result<Bytes, OptionError> {
+    pub(super) fn chunk(&mut self, name: &str, default: &str) -> Result<Bytes, OptionError> {
         let valid = |size: &Bytes| (GRANULE..=GIB).contains(size) && size.is_multiple_of(GRANULE);
         let expected = "a multiple of 2MiB, up to 1GiB";
-        self.read(name, default, expected, |text| parse_size(text).ok().filter(valid))
+        self.read((name, default), expected, |text| parse_size(text).ok().filter(valid))
     }
 
     /// A whole number.
-    ///
-    /// # Errors
-    /// If the value is not a whole number.
-    pub fn whole(&mut self, name: &str, default: u64) -> Result<u64, OptionError> {
-        self.read(name, default, "a whole number", |text| text.parse().ok())
+    pub(super) fn whole<T: FromStr>(
+        &mut self,
+        name: &str,
+        default: &str,
+    ) -> Result<T, OptionError> {
+        self.read((name, default), "a whole number", |text| text.parse().ok())
+    }
+
+    /// A whole number of GiB, in bytes.
+    pub(super) fn whole_gib(&mut self, name: &str, default: &str) -> Result<Bytes, OptionError> {
+        self.whole(name, default).map(|gib: u64| gib.saturating_mul(GIB))
+    }
+
+    /// Whether a whole number is not 0.
+    pub(super) fn flag(&mut self, name: &str, default: &str) -> Result<bool, OptionError> {
+        self.whole(name, default).map(|number: u64| number > 0)
     }
 
     /// A finite number that is not negative.
-    ///
-    /// # Errors
-    /// If the value is anything else.
-    pub fn number(&mut self, name: &str, default: f64) -> Result<f64, OptionError> {
+    pub(super) fn number(&mut self, name: &str, default: &str) -> Result<f64, OptionError> {
         let valid = |number: &f64| number.is_finite() && *number >= 0.0;
-        self.read(name, default, "a number", |text| text.parse().ok().filter(valid))
-    }
-
-    /// One of a few names, each of which stands for something.
-    ///
-    /// # Errors
-    /// If it is none of them.
-    pub fn name<T>(
-        &mut self,
-        name: &str,
-        default: T,
-        expected: &'static str,
-        meaning: impl Fn(&str) -> Option<T>,
-    ) -> Result<T, OptionError> {
-        self.read(name, default, expected, meaning)
+        self.read((name, default), "a number", |text| text.parse().ok().filter(valid))
     }
 
     /// `on` or `off`.
-    ///
-    /// # Errors
-    /// If the value is neither.
-    pub fn switch(&mut self, name: &str, default: bool) -> Result<bool, OptionError> {
-        self.read(name, default, "on or off", |text| match text {
+    pub(super) fn switch(&mut self, name: &str, default: &str) -> Result<bool, OptionError> {
+        self.read((name, default), "on or off", |text| match text {
             "on" | "true" | "1" => Some(true),
             "off" | "false" | "0" => Some(false),
             _ => None,
         })
     }
 }
+
+/// Writes an allocator's settings from one table: for each the field, how it is read ([`Options`]), its name and default
+/// as a user writes them, and one sentence.
+macro_rules! settings {
+    ($(#[$doc:meta])* $settings:ident {
+        $($(#[$of_field:meta])* $field:ident: $type:ty = $read:ident($name:literal, $default:literal),
+            $help:literal;)+
+    }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq)]
+        pub struct $settings {
+            $($(#[$of_field])* pub $field: $type,)+
+        }
+
+        impl $settings {
+            /// The options as a user sees them.
+            pub const SPECS: &'static [$crate::allocator::OptionSpec] = &[
+                $($crate::allocator::OptionSpec { name: $name, default: $default, help: $help },)+
+            ];
+
+            /// Takes the options out of the bag.
+            ///
+            /// # Errors
+            /// If a value is wrong.
+            pub fn take(
+                options: &mut $crate::allocator::Options,
+            ) -> Result<Self, $crate::allocator::OptionError> {
+                Ok(Self { $($field: options.$read($name, $default)?,)+ })
+            }
+        }
+
+        impl Default for $settings {
+            fn default() -> Self {
+                Self::take(&mut $crate::allocator::Options::default()).expect("defaults are valid")
+            }
+        }
+    };
+}
+pub(super) use settings;

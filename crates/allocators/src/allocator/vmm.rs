@@ -8,22 +8,14 @@
 //!   malloc(5 MiB)   reserve 6 MiB ─▶ 3 x (create, map, set_access)      free   unmap ─▶ 3 x release ─▶ unreserve
 //! ```
 
-use super::live::{Live, LiveBlock};
-use super::{
-    AllocError, AllocResult, Allocator, BlockId, BlockKind, BlockView, OptionError, OptionSpec,
-    Options, Request, Usage,
-};
-use crate::device::{Device, DeviceError, DevicePtr, GRANULE, HandleId, Result};
+use super::pool::{Free, Place, Policy, Pool};
+use super::{OptionError, OptionSpec, Options, Slab};
+use crate::device::{Device, DevicePtr, HandleId, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, round_up};
 
 /// The allocator that does nothing but call the driver.
-#[derive(Debug, Clone)]
-pub struct Vmm {
-    live: Live<Vec<HandleId>>,
-    chunk: Bytes,
-    retries: u64,
-}
+pub type Vmm = Pool<Chunks>;
 
 impl Vmm {
     /// The options as a user sees them.
@@ -33,55 +25,26 @@ impl Vmm {
         help: "size of a physical chunk, a multiple of 2 MiB; requests are rounded up to it",
     }];
 
-    /// An allocator that holds nothing; `chunk` is a multiple of 2 MiB, in bytes.
-    pub fn new(chunk: Bytes) -> Self {
-        Self { live: Live::default(), chunk, retries: 0 }
-    }
-
     /// Makes the allocator from its options.
     ///
     /// # Errors
     /// If the size of a chunk is not a multiple of 2 MiB.
     pub fn from_options(options: &mut Options) -> Result<Self, OptionError> {
-        Ok(Self::new(options.chunk("chunk", GRANULE)?))
+        let chunk = options.chunk("chunk", "2MiB")?;
+        Ok(Self::of(Chunks { chunk, held: 0, handles: Slab::default() }))
     }
+}
 
-    /// Memory for `size` bytes; when there is none, once more after all frees that only wait for a stream.
-    fn obtain(
-        &mut self,
-        device: &mut dyn Device,
-        size: Bytes,
-    ) -> Result<(DevicePtr, Vec<HandleId>), AllocError> {
-        match self.obtain_once(device, size) {
-            Err(DeviceError::OutOfMemory { .. }) if self.live.has_pending() => {}
-            other => return other.map_err(|error| self.live.explain(error, size)),
-        }
-        self.retries += 1;
-        device.synchronize();
-        for block in self.live.take_pending() {
-            self.give_back(device, &block);
-        }
-        self.obtain_once(device, size).map_err(|error| self.live.explain(error, size))
-    }
+/// The policy to map chunks for each request.
+#[derive(Debug, Clone)]
+pub struct Chunks {
+    chunk: Bytes,
+    held: Bytes,
+    /// The chunks of each place.
+    handles: Slab<Vec<HandleId>>,
+}
 
-    fn obtain_once(
-        &self,
-        device: &mut dyn Device,
-        size: Bytes,
-    ) -> Result<(DevicePtr, Vec<HandleId>)> {
-        let at = device.reserve(size)?;
-        let count = size / self.chunk;
-        let mut handles = Vec::with_capacity(count as usize);
-        match self.back(device, at, count, &mut handles) {
-            Ok(()) => Ok((at, handles)),
-            Err(error) => {
-                device.release_each(&handles);
-                device.unreserve(at, size);
-                Err(error)
-            }
-        }
-    }
-
+impl Chunks {
     /// Creates, maps and opens `count` chunks. After an error nothing is mapped.
     fn back(
         &self,
@@ -96,56 +59,53 @@ impl Vmm {
             .set_access_each(at, self.chunk, count as usize)
             .inspect_err(|_| device.unmap(at, count * self.chunk))
     }
-
-    fn give_back(&mut self, device: &mut dyn Device, block: &LiveBlock<Vec<HandleId>>) {
-        self.live.shrink(block.size);
-        device.unmap(block.at, block.size);
-        device.release_each(&block.place);
-        device.unreserve(block.at, block.size);
-    }
 }
 
-impl Allocator for Vmm {
-    fn malloc(&mut self, device: &mut dyn Device, request: Request) -> AllocResult {
-        let size = round_up(request.size, self.chunk);
-        let (at, handles) = self.obtain(device, size)?;
-        self.live.grow(size);
-        Ok(self.live.hand_out(handles, at, request, size))
+impl Policy for Chunks {
+    fn round(&self, size: Bytes) -> Bytes {
+        round_up(size, self.chunk)
     }
 
-    fn free_requested(&mut self, block: BlockId, _users: &[StreamId]) {
-        self.live.request_free(block);
-    }
-
-    /// The other streams are done, but its own may not be, and `unmap` does not wait for the GPU: so we do.
-    fn free_completed(&mut self, device: &mut dyn Device, block: BlockId) {
-        if let Some(block) = self.live.complete(block) {
-            device.synchronize();
-            self.give_back(device, &block);
+    fn take(&mut self, device: &mut dyn Device, size: Bytes, _stream: StreamId) -> Result<Place> {
+        let at = device.reserve(size)?;
+        let count = size / self.chunk;
+        let mut handles = Vec::with_capacity(count as usize);
+        match self.back(device, at, count, &mut handles) {
+            Ok(()) => {
+                self.held += size;
+                Ok(Place { at, size, key: self.handles.insert(handles) })
+            }
+            Err(error) => {
+                device.release_each(&handles);
+                device.unreserve(at, size);
+                Err(error)
+            }
         }
     }
 
-    fn free(&mut self, device: &mut dyn Device, block: BlockId) {
-        let block = self.live.free(block);
+    /// The other streams may be done with a block, but its own may not be, and `unmap` does not wait for the GPU: so we
+    /// do.
+    fn before_free(&mut self, device: &mut dyn Device) {
         device.synchronize();
-        self.give_back(device, &block);
+    }
+
+    fn give(&mut self, device: &mut dyn Device, Place { at, size, key }: Place, _stream: StreamId) {
+        self.held -= size;
+        device.unmap(at, size);
+        device.release_each(&std::mem::take(&mut self.handles[key]));
+        self.handles.remove(key);
+        device.unreserve(at, size);
     }
 
     fn trim(&mut self, _device: &mut dyn Device) {}
 
-    fn usage(&self) -> Usage {
-        self.live.usage()
+    fn held(&self) -> Bytes {
+        self.held
     }
 
-    fn peak(&self) -> Usage {
-        self.live.peak()
+    fn segment(&self, at: DevicePtr) -> DevicePtr {
+        at
     }
 
-    fn retries(&self) -> u64 {
-        self.retries
-    }
-
-    fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
-        self.live.walk(BlockKind::Large, visit);
-    }
+    fn walk_free(&self, _visit: &mut dyn FnMut(Free)) {}
 }

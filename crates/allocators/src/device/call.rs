@@ -8,92 +8,84 @@ use super::{DeviceError, DevicePtr, Fence, HandleId, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::Bytes;
 
-/// One of the driver calls behind the device port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Call {
-    /// `cuMemAlloc`
-    MemAlloc,
-    /// `cuMemFree`
-    MemFree,
-    /// `cuMemAddressReserve`
-    AddressReserve,
-    /// `cuMemAddressFree`
-    AddressFree,
-    /// `cuMemCreate`
-    Create,
-    /// `cuMemRelease`
-    Release,
-    /// `cuMemMap`
-    Map,
-    /// `cuMemSetAccess`
-    SetAccess,
-    /// `cuMemUnmap`
-    Unmap,
-    /// `cuCtxSynchronize`
-    Synchronize,
-    /// `cuEventRecord`
-    EventRecord,
-    /// `cuEventQuery`
-    EventQuery,
-    /// `cuStreamWaitEvent`
-    StreamWait,
+/// Writes [`Call`] and [`PerCall`] from a table: the call, its name in our exports, the driver's name.
+macro_rules! calls {
+    ($($(#[$of_field:meta])* $call:ident $name:ident $driver:literal)+) => {
+        /// One of the driver calls behind the device port.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Call {
+            $(
+                #[doc = concat!("`", $driver, "`")]
+                $call,
+            )+
+        }
+
+        impl Call {
+            /// All calls, in the order of every table.
+            pub const ALL: [Self; [$($driver),+].len()] = [$(Self::$call),+];
+
+            /// The name in our exports, which is that of the field in [`PerCall`].
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$call => stringify!($name),)+
+                }
+            }
+
+            /// The driver's name.
+            pub const fn driver_name(self) -> &'static str {
+                match self {
+                    $(Self::$call => $driver,)+
+                }
+            }
+        }
+
+        /// One value for each driver call.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct PerCall<T> {
+            $(
+                #[doc = concat!("Of `", $driver, "`.")]
+                $(#[$of_field])*
+                pub $name: T,
+            )+
+        }
+
+        impl<T> Index<Call> for PerCall<T> {
+            type Output = T;
+
+            #[inline]
+            fn index(&self, call: Call) -> &T {
+                match call {
+                    $(Call::$call => &self.$name,)+
+                }
+            }
+        }
+
+        impl<T> IndexMut<Call> for PerCall<T> {
+            #[inline]
+            fn index_mut(&mut self, call: Call) -> &mut T {
+                match call {
+                    $(Call::$call => &mut self.$name,)+
+                }
+            }
+        }
+    };
 }
 
-impl Call {
-    /// All calls, in the order of every table.
-    pub const ALL: [Self; 13] = [
-        Self::MemAlloc,
-        Self::MemFree,
-        Self::AddressReserve,
-        Self::AddressFree,
-        Self::Create,
-        Self::Release,
-        Self::Map,
-        Self::SetAccess,
-        Self::Unmap,
-        Self::Synchronize,
-        Self::EventRecord,
-        Self::EventQuery,
-        Self::StreamWait,
-    ];
-
-    /// The name in our exports, which is that of the field in [`PerCall`].
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::MemAlloc => "mem_alloc",
-            Self::MemFree => "mem_free",
-            Self::AddressReserve => "address_reserve",
-            Self::AddressFree => "address_free",
-            Self::Create => "create",
-            Self::Release => "release",
-            Self::Map => "map",
-            Self::SetAccess => "set_access",
-            Self::Unmap => "unmap",
-            Self::Synchronize => "synchronize",
-            Self::EventRecord => "event_record",
-            Self::EventQuery => "event_query",
-            Self::StreamWait => "stream_wait",
-        }
-    }
-
-    /// The driver's name.
-    pub const fn driver_name(self) -> &'static str {
-        match self {
-            Self::MemAlloc => "cuMemAlloc",
-            Self::MemFree => "cuMemFree",
-            Self::AddressReserve => "cuMemAddressReserve",
-            Self::AddressFree => "cuMemAddressFree",
-            Self::Create => "cuMemCreate",
-            Self::Release => "cuMemRelease",
-            Self::Map => "cuMemMap",
-            Self::SetAccess => "cuMemSetAccess",
-            Self::Unmap => "cuMemUnmap",
-            Self::Synchronize => "cuCtxSynchronize",
-            Self::EventRecord => "cuEventRecord",
-            Self::EventQuery => "cuEventQuery",
-            Self::StreamWait => "cuStreamWaitEvent",
-        }
-    }
+calls! {
+    MemAlloc mem_alloc "cuMemAlloc"
+    MemFree mem_free "cuMemFree"
+    AddressReserve address_reserve "cuMemAddressReserve"
+    AddressFree address_free "cuMemAddressFree"
+    Create create "cuMemCreate"
+    Release release "cuMemRelease"
+    Map map "cuMemMap"
+    SetAccess set_access "cuMemSetAccess"
+    Unmap unmap "cuMemUnmap"
+    Synchronize synchronize "cuCtxSynchronize"
+    #[serde(default)] EventRecord event_record "cuEventRecord"
+    #[serde(default)] EventQuery event_query "cuEventQuery"
+    #[serde(default)] StreamWait stream_wait "cuStreamWaitEvent"
 }
 
 /// How many handles and bytes a call is about.
@@ -184,85 +176,6 @@ impl DriverCall<'_> {
     }
 }
 
-/// One value for each driver call.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PerCall<T> {
-    /// Of `cuMemAlloc`.
-    pub mem_alloc: T,
-    /// Of `cuMemFree`.
-    pub mem_free: T,
-    /// Of `cuMemAddressReserve`.
-    pub address_reserve: T,
-    /// Of `cuMemAddressFree`.
-    pub address_free: T,
-    /// Of `cuMemCreate`.
-    pub create: T,
-    /// Of `cuMemRelease`.
-    pub release: T,
-    /// Of `cuMemMap`.
-    pub map: T,
-    /// Of `cuMemSetAccess`.
-    pub set_access: T,
-    /// Of `cuMemUnmap`.
-    pub unmap: T,
-    /// Of `cuCtxSynchronize`.
-    pub synchronize: T,
-    /// Of `cuEventRecord`.
-    #[serde(default)]
-    pub event_record: T,
-    /// Of `cuEventQuery`.
-    #[serde(default)]
-    pub event_query: T,
-    /// Of `cuStreamWaitEvent`.
-    #[serde(default)]
-    pub stream_wait: T,
-}
-
-impl<T> Index<Call> for PerCall<T> {
-    type Output = T;
-
-    #[inline]
-    fn index(&self, call: Call) -> &T {
-        match call {
-            Call::MemAlloc => &self.mem_alloc,
-            Call::MemFree => &self.mem_free,
-            Call::AddressReserve => &self.address_reserve,
-            Call::AddressFree => &self.address_free,
-            Call::Create => &self.create,
-            Call::Release => &self.release,
-            Call::Map => &self.map,
-            Call::SetAccess => &self.set_access,
-            Call::Unmap => &self.unmap,
-            Call::Synchronize => &self.synchronize,
-            Call::EventRecord => &self.event_record,
-            Call::EventQuery => &self.event_query,
-            Call::StreamWait => &self.stream_wait,
-        }
-    }
-}
-
-impl<T> IndexMut<Call> for PerCall<T> {
-    #[inline]
-    fn index_mut(&mut self, call: Call) -> &mut T {
-        match call {
-            Call::MemAlloc => &mut self.mem_alloc,
-            Call::MemFree => &mut self.mem_free,
-            Call::AddressReserve => &mut self.address_reserve,
-            Call::AddressFree => &mut self.address_free,
-            Call::Create => &mut self.create,
-            Call::Release => &mut self.release,
-            Call::Map => &mut self.map,
-            Call::SetAccess => &mut self.set_access,
-            Call::Unmap => &mut self.unmap,
-            Call::Synchronize => &mut self.synchronize,
-            Call::EventRecord => &mut self.event_record,
-            Call::EventQuery => &mut self.event_query,
-            Call::StreamWait => &mut self.stream_wait,
-        }
-    }
-}
-
 impl<T> PerCall<T> {
     /// Every call with its value, in order.
     pub fn rows(&self) -> impl Iterator<Item = (Call, &T)> {
@@ -294,23 +207,5 @@ impl Sub for PerCall<u64> {
             self[call] -= earlier[call];
         }
         self
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_those_of_the_fields() {
-        let mut table = PerCall::default();
-        for (value, call) in (1..).zip(Call::ALL) {
-            table[call] = value;
-        }
-        let json = serde_json::to_value(table).unwrap();
-        for call in Call::ALL {
-            assert_eq!(json[call.name()], table[call], "{call:?}");
-        }
-        assert_eq!((table - table).total(), 0);
     }
 }

@@ -28,11 +28,8 @@ use crate::device::{Device, DeviceError, DevicePtr, Result};
 use gmlake_core::program::{Lifetime, StreamId};
 use gmlake_core::units::{Bytes, round_up};
 
-/// Alignment that PyTorch relies on.
-const ROUNDING: Bytes = 512;
-
 /// Serves requests as planned.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Offline {
     rounding: Bytes,
     nodes: u64,
@@ -51,6 +48,7 @@ pub(super) struct Offline {
 impl Offline {
     /// The options as a user sees them.
     pub(super) const SPECS: &'static [OptionSpec] = &[
+        // By default the alignment that PyTorch relies on.
         OptionSpec { name: "rounding", default: "512", help: "sizes are rounded up to this" },
         OptionSpec {
             name: "nodes",
@@ -62,15 +60,9 @@ impl Offline {
     /// Makes the policy from its options. Fails if a value is of the wrong kind.
     pub(super) fn from_options(options: &mut Options) -> Result<Self, OptionError> {
         Ok(Self {
-            rounding: options.size("rounding", ROUNDING)?.max(1),
-            nodes: options.whole("nodes", 0)?,
-            plan: Plan::default(),
-            requests: 0,
-            region: None,
-            taken: BTreeMap::new(),
-            unplanned: 0,
-            users: LastUsers::default(),
-            planned: 0,
+            rounding: options.size("rounding", "512")?.max(1),
+            nodes: options.whole("nodes", "0")?,
+            ..Self::default()
         })
     }
 

@@ -29,14 +29,12 @@ pub(super) use v2::PaddleV2;
 use super::pool::Free;
 use crate::device::{Device, DeviceError, DevicePtr, GRANULE, Result};
 use gmlake_core::program::StreamId;
-use gmlake_core::units::{Bytes, MIB, round_up};
+use gmlake_core::units::{Bytes, round_up};
 
 use self::blocks::Blocks;
 
 /// All sizes are multiples of this (`GpuMinChunkSize`).
 const UNIT: Bytes = 256;
-/// Requests below this have a pool of their own (`FLAGS_vmm_small_pool_size_in_mb`).
-const SMALL: Bytes = MIB;
 /// A card larger than this is taken for one of this size.
 const LARGEST: Bytes = 1 << 40;
 
@@ -87,16 +85,12 @@ impl<B: Default> Arena<B> {
 }
 
 /// The arenas of all streams.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Arenas<B> {
     list: Vec<Arena<B>>,
 }
 
 impl<B: Default> Arenas<B> {
-    fn new() -> Self {
-        Self { list: Vec::new() }
-    }
-
     /// The number of a stream's arena, if it has one.
     fn find(&self, stream: StreamId, is_small: bool) -> Option<usize> {
         self.list.iter().position(|arena| (arena.stream, arena.is_small) == (stream, is_small))

@@ -33,8 +33,8 @@ impl Actor {
                 _ => options.set(option, value),
             }
         }
-        let v1 = |mut options| Pool::new(PaddleV1::from_options(&mut options).expect("options"));
-        let v2 = |mut options| Pool::new(PaddleV2::from_options(&mut options).expect("options"));
+        let v1 = |mut options| Pool::of(PaddleV1::from_options(&mut options).expect("options"));
+        let v2 = |mut options| Pool::of(PaddleV2::from_options(&mut options).expect("options"));
         let allocator: Box<dyn Allocator> = match name {
             "paddle-v1" => Box::new(v1(options)),
             "paddle-v2" => Box::new(v2(options)),

@@ -18,7 +18,7 @@
 //! finds its new address in Paddle's `Allocation`, and an [`Allocation`](crate::allocator::Allocation) of this port
 //! cannot change.
 
-use super::{Arena, Arenas, SMALL, UNIT};
+use super::{Arena, Arenas, UNIT};
 use crate::allocator::pool::{Free, Place, Policy};
 use crate::allocator::{Counter, NIL, OptionError, OptionSpec, Options};
 use crate::device::{Device, DevicePtr, GRANULE, HandleId, Result};
@@ -31,8 +31,9 @@ use super::blocks::Block;
 type Handles = Vec<(DevicePtr, Bytes, HandleId)>;
 
 /// Paddle's first allocator over virtual memory.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::allocator) struct PaddleV1 {
+    /// Requests below this have a pool of their own (`FLAGS_vmm_small_pool_size_in_mb`).
     small: Bytes,
     arenas: Arenas<Handles>,
     held: Bytes,
@@ -49,8 +50,7 @@ impl PaddleV1 {
 
     /// Makes the policy from its options. Fails if a value is of the wrong kind.
     pub(in crate::allocator) fn from_options(options: &mut Options) -> Result<Self, OptionError> {
-        let small = options.size("small_pool", SMALL)?;
-        Ok(Self { small, arenas: Arenas::new(), held: 0, growths: 0 })
+        Ok(Self { small: options.size("small_pool", "1MiB")?, ..Self::default() })
     }
 
     fn arena(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<usize> {

@@ -29,7 +29,7 @@ use std::cmp::Reverse;
 
 use super::blocks::{Block, Blocks, State};
 use super::pages::{Pages, Short, Span};
-use super::{Arena, Arenas, SMALL, UNIT};
+use super::{Arena, Arenas, UNIT};
 use crate::allocator::pool::{Free, Place, Policy};
 use crate::allocator::{Counter, NIL, OptionError, OptionSpec, Options};
 use crate::device::{Device, DeviceError, DevicePtr, GRANULE, Result};
@@ -40,7 +40,7 @@ use gmlake_core::units::{Bytes, round_up};
 const LARGE_TIMES: u64 = 4;
 
 /// Paddle's second allocator over virtual memory.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::allocator) struct PaddleV2 {
     /// Size of every handle of the large pools.
     handle: Bytes,
@@ -74,15 +74,12 @@ impl PaddleV2 {
     /// Makes the policy from its options. Fails if a value is of the wrong kind.
     pub(in crate::allocator) fn from_options(options: &mut Options) -> Result<Self, OptionError> {
         Ok(Self {
-            handle: options.chunk("handle", GRANULE)?,
-            small: Some(options.size("small_pool", SMALL)?)
+            handle: options.chunk("handle", "2MiB")?,
+            small: Some(options.size("small_pool", "1MiB")?)
                 .filter(|&size| size > 0)
                 .unwrap_or(GRANULE),
-            remaps: options.switch("remap", true)?,
-            arenas: Arenas::new(),
-            moves: 0,
-            moved: 0,
-            waits: 0,
+            remaps: options.switch("remap", "on")?,
+            ..Self::default()
         })
     }
 

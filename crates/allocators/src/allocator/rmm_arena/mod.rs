@@ -46,7 +46,7 @@ struct Mapping {
 }
 
 /// RMM's arenas.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct RmmArena {
     size: Bytes,
     range: Option<Range>,
@@ -66,14 +66,7 @@ impl RmmArena {
 
     /// Makes the policy from its options. Fails if a value is of the wrong kind.
     pub(super) fn from_options(options: &mut Options) -> Result<Self, OptionError> {
-        Ok(Self {
-            size: options.size("size", 0)?,
-            range: None,
-            mappings: Vec::new(),
-            global: Superblocks::default(),
-            arenas: Vec::new(),
-            defragmentations: 0,
-        })
+        Ok(Self { size: options.size("size", "0")?, ..Self::default() })
     }
 
     /// The range, which is reserved with the first request.

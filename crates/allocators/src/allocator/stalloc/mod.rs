@@ -135,7 +135,7 @@ impl StAlloc {
             ..environment.clone()
         };
         Ok(Self {
-            reuses: options.switch("reuse", true)?,
+            reuses: options.switch("reuse", "on")?,
             plan: None,
             requests: 0,
             next: 0,

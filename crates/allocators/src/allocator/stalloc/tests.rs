@@ -98,7 +98,7 @@ fn scripts_are_answered_as_the_source_says() {
         let lines = read(script);
         let environment = Environment::new(AllocConf::default());
         let policy = StAlloc::new(&mut Options::default(), &environment).expect("its defaults");
-        let (mut allocator, mut device) = (Pool::new(policy), SimDevice::new(GIB));
+        let (mut allocator, mut device) = (Pool::of(policy), SimDevice::new(GIB));
         allocator.foresee(&|| lifetimes(&lines));
         let mut given = Vec::new();
         for line in &lines {
