@@ -234,15 +234,12 @@ pub unsafe fn hand_over(text: &str, out: *mut c_char, room: usize) -> usize {
 
 /// C++ exceptions, out of parts that are found at run time.
 mod exception {
-    use std::ffi::{CStr, CString, c_char, c_int, c_void};
+    use std::ffi::{CStr, CString, c_char, c_void};
 
     use crate::{Failure, print_error};
 
     /// Room for a `c10::Error`, which has 150 bytes or so.
     const OBJECT: usize = 1024;
-    const RTLD_LAZY: c_int = 1;
-    /// Only if the library is there already.
-    const RTLD_NOLOAD: c_int = 4;
 
     const NEW: &CStr = c"_Znwm";
     const ALLOCATE: &CStr = c"__cxa_allocate_exception";
@@ -252,11 +249,6 @@ mod exception {
         c"_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
     const OOM_VTABLE: &CStr = c"_ZTVN3c1016OutOfMemoryErrorE";
     const OOM_TYPE: &CStr = c"_ZTIN3c1016OutOfMemoryErrorE";
-
-    unsafe extern "C" {
-        fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
-        fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
-    }
 
     /// `std::string` of libstdc++ (since GCC 5): where the text is, its length, and its capacity if it is elsewhere.
     #[repr(C)]
@@ -370,11 +362,11 @@ mod exception {
     fn symbol(library: &CStr, name: &CStr) -> Option<*const c_void> {
         // SAFETY: both names end with a zero. A library that is not there is not loaded; one that is stays.
         let found = unsafe {
-            let library = dlopen(library.as_ptr(), RTLD_LAZY | RTLD_NOLOAD);
+            let library = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
             if library.is_null() {
                 return None;
             }
-            dlsym(library, name.as_ptr())
+            libc::dlsym(library, name.as_ptr())
         };
         (!found.is_null()).then_some(found.cast_const())
     }

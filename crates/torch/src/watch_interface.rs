@@ -53,15 +53,11 @@ const DEPTH: usize = 32;
 
 static WATCH: Mutex<Option<Watch>> = Mutex::new(None);
 
-unsafe extern "C" {
-    fn backtrace(to: *mut *mut c_void, room: c_int) -> c_int;
-}
-
 /// Files of the functions on this thread's stack, the innermost first.
 fn stack() -> Vec<String> {
     let mut frames = [ptr::null_mut(); DEPTH];
     // SAFETY: there is room for `DEPTH` addresses.
-    let count = unsafe { backtrace(frames.as_mut_ptr(), DEPTH as c_int) };
+    let count = unsafe { libc::backtrace(frames.as_mut_ptr(), DEPTH as c_int) };
     frames[..count as usize].iter().filter_map(|&at| file_of(at)).collect()
 }
 

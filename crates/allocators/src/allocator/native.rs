@@ -7,8 +7,8 @@
 //! (`device/pages.rs`).
 
 use super::NIL;
-use super::pool::{Free, Place, Policy, Pool};
-use crate::device::{Device, DevicePtr, Result};
+use super::pool::{Place, Policy, Pool};
+use crate::device::{Device, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, round_up};
 
@@ -53,15 +53,7 @@ impl Policy for Uncached {
         device.free(place.at);
     }
 
-    fn trim(&mut self, _device: &mut dyn Device) {}
-
     fn held(&self) -> Bytes {
         self.held
     }
-
-    fn segment(&self, at: DevicePtr) -> DevicePtr {
-        at
-    }
-
-    fn walk_free(&self, _visit: &mut dyn FnMut(Free)) {}
 }

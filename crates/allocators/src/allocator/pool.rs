@@ -54,17 +54,19 @@ pub trait Policy: Send {
     /// A place is free again; what `stream` has queued may still use it, and nothing else.
     fn give(&mut self, device: &mut dyn Device, place: Place, stream: StreamId);
 
-    /// Gives back to the device what no place needs.
-    fn trim(&mut self, device: &mut dyn Device);
+    /// Gives back to the device what no place needs; by default there is nothing of that kind.
+    fn trim(&mut self, _device: &mut dyn Device) {}
 
     /// Bytes held from the device.
     fn held(&self) -> Bytes;
 
-    /// First address of the segment that a place is in.
-    fn segment(&self, at: DevicePtr) -> DevicePtr;
+    /// First address of the segment that a place is in; by default each place is one.
+    fn segment(&self, at: DevicePtr) -> DevicePtr {
+        at
+    }
 
-    /// Shows all memory that is held and not taken, in any order.
-    fn walk_free(&self, visit: &mut dyn FnMut(Free));
+    /// Shows all memory that is held and not taken, in any order; by default there is none.
+    fn walk_free(&self, _visit: &mut dyn FnMut(Free)) {}
 
     /// See [`Allocator::counters`].
     fn counters(&self) -> Vec<Counter> {

@@ -8,7 +8,7 @@
 //!   malloc(5 MiB)   reserve 6 MiB ─▶ 3 x (create, map, set_access)      free   unmap ─▶ 3 x release ─▶ unreserve
 //! ```
 
-use super::pool::{Free, Place, Policy, Pool};
+use super::pool::{Place, Policy, Pool};
 use super::{OptionError, OptionSpec, Options, Slab};
 use crate::device::{Device, DevicePtr, HandleId, Result};
 use gmlake_core::program::StreamId;
@@ -97,15 +97,7 @@ impl Policy for Chunks {
         device.unreserve(at, size);
     }
 
-    fn trim(&mut self, _device: &mut dyn Device) {}
-
     fn held(&self) -> Bytes {
         self.held
     }
-
-    fn segment(&self, at: DevicePtr) -> DevicePtr {
-        at
-    }
-
-    fn walk_free(&self, _visit: &mut dyn FnMut(Free)) {}
 }

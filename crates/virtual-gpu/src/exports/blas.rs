@@ -3,26 +3,18 @@
 //! Workspaces are PyTorch's own: it allocates a fixed size for each handle and hands it over.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::{Mutex, PoisonError};
 
 use crate::{Precision, Work};
-use rustc_hash::FxHashMap;
 
-use crate::exports::state::{self, Stream, gpu, number, pointer, put};
+use crate::exports::objects::Objects;
+use crate::exports::state::{self, Stream, pointer, put};
 
 /// `cublasStatus_t`
 type Status = c_int;
 const SUCCESS: Status = 0;
 const NOT_INITIALIZED: Status = 1;
 
-/// Stream and mode of each handle; type, rows, columns and batches of each matrix layout.
-#[derive(Default)]
-struct Objects {
-    streams: FxHashMap<u64, u64>,
-    modes: FxHashMap<u64, c_int>,
-    layouts: FxHashMap<u64, Layout>,
-}
-
+/// How a matrix lies in memory.
 #[derive(Clone, Copy)]
 struct Layout {
     kind: c_int,
@@ -32,11 +24,10 @@ struct Layout {
     batches: u64,
 }
 
-static OBJECTS: Mutex<Option<Objects>> = Mutex::new(None);
-
-fn objects<R>(use_them: impl FnOnce(&mut Objects) -> R) -> R {
-    use_them(OBJECTS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
-}
+/// Stream and mode of each handle.
+static STREAMS: Objects<u64> = Objects::new();
+static MODES: Objects<c_int> = Objects::new();
+static LAYOUTS: Objects<Layout> = Objects::new();
 
 /// The extents of a matrix product, and how far the columns of its three matrices lie apart, in elements.
 struct Extents {
@@ -54,7 +45,7 @@ impl Extents {
 }
 
 fn product(handle: *mut c_void, extents: &Extents, precision: Precision) -> Status {
-    let stream = objects(|all| all.streams.get(&number(handle)).copied()).unwrap_or(0);
+    let stream = STREAMS.get(handle).unwrap_or(0);
     let &Extents { m, n, k, batches, leads } = extents;
     let results = f64::from(m) * f64::from(n) * f64::from(batches);
     let flops = 2.0 * results * f64::from(k);
@@ -66,8 +57,7 @@ fn product(handle: *mut c_void, extents: &Extents, precision: Precision) -> Stat
 /// The precision of products in fp32 on a handle: tensor cores must be allowed.
 fn single(handle: *mut c_void) -> Precision {
     const TF32: c_int = 3;
-    let mode = objects(|all| all.modes.get(&number(handle)).copied());
-    if mode == Some(TF32) { Precision::Tensor32 } else { Precision::Single }
+    if MODES.get(handle) == Some(TF32) { Precision::Tensor32 } else { Precision::Single }
 }
 
 /// The precision of products of a `cudaDataType`.
@@ -187,11 +177,7 @@ pub unsafe extern "C" fn cublasLtMatrixLayoutSetAttribute(
     if attribute == BATCH_COUNT {
         // SAFETY: this attribute is a number of 32 bits.
         let batches = unsafe { value.cast::<i32>().read_unaligned() };
-        objects(|all| {
-            if let Some(layout) = all.layouts.get_mut(&number(layout)) {
-                layout.batches = batches.max(1) as u64;
-            }
-        });
+        LAYOUTS.change(layout, |layout| layout.batches = batches.max(1) as u64);
     }
     SUCCESS
 }
@@ -215,8 +201,8 @@ pub extern "C" fn cublasLtMatmul(
     _workspace_bytes: usize,
     stream: Stream,
 ) -> Status {
-    let of = |layout| objects(|all| all.layouts.get(&number(layout)).copied());
-    let (Some(a), Some(b), Some(d)) = (of(a_layout), of(b_layout), of(d_layout)) else {
+    let [Some(a), Some(b), Some(d)] = [a_layout, b_layout, d_layout].map(|it| LAYOUTS.get(it))
+    else {
         return NOT_INITIALIZED;
     };
     // A has m rows and k columns, or the other way round.
@@ -268,24 +254,17 @@ pub unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
 }
 
 skins! {
-    cublasSetStream_v2(handle: *mut c_void, stream: Stream) = {
-        let stream = state::stream(stream);
-        objects(|all| all.streams.insert(number(handle), stream));
-        SUCCESS
-    };
+    cublasSetStream_v2(handle: *mut c_void, stream: Stream) =
+        { STREAMS.set(handle, state::stream(stream)); SUCCESS };
     cublasLtMatrixLayoutCreate(
         to: *mut *mut c_void, kind: c_int, rows: u64, columns: u64, lead: i64
-    ) = {
-        let layout = gpu().object();
-        objects(|all| all.layouts.insert(layout, Layout { kind, rows, columns, lead, batches: 1 }));
-        put(to, state::pointer(layout))
-    };
+    ) = LAYOUTS.create(to, Layout { kind, rows, columns, lead, batches: 1 });
     cublasSetMathMode(handle: *mut c_void, mode: c_int) =
-        { objects(|all| all.modes.insert(number(handle), mode)); SUCCESS };
+        { MODES.set(handle, mode); SUCCESS };
     cublasGetMathMode(handle: *mut c_void, to: *mut c_int) =
-        put(to, objects(|all| all.modes.get(&number(handle)).copied()).unwrap_or(0));
+        put(to, MODES.get(handle).unwrap_or(0));
     /// `CUBLAS_POINTER_MODE_HOST`
     cublasGetPointerMode_v2(_handle: *mut c_void, to: *mut c_int) = put(to, 0);
     cublasLtMatrixLayoutDestroy(layout: *mut c_void) =
-        { objects(|all| all.layouts.remove(&number(layout))); SUCCESS };
+        { LAYOUTS.forget(layout); SUCCESS };
 }

@@ -7,7 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use crate::{Parcel, Post};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::exports::state::{self, gpu, number, pointer, put};
+use crate::exports::objects::Objects;
+use crate::exports::state::{self, gpu, put};
 
 /// `ncclResult_t`
 pub type Result_ = c_int;
@@ -21,7 +22,7 @@ pub const INVALID_ARGUMENT: Result_ = 4;
 pub struct UniqueId([u8; 128]);
 
 /// A group of ranks.
-#[derive(Debug, Clone)]
+#[derive(Debug, Default)]
 pub struct Communicator {
     pub name: String,
     pub rank: usize,
@@ -39,12 +40,11 @@ pub struct Communicator {
     pub received: FxHashMap<usize, u64>,
 }
 
-static COMMUNICATORS: Mutex<Option<FxHashMap<u64, Communicator>>> = Mutex::new(None);
+static COMMUNICATORS: Objects<Communicator> = Objects::new();
 
 /// Uses a communicator, if there is one with this handle.
 pub fn with<R>(handle: *mut c_void, use_it: impl FnOnce(&mut Communicator) -> R) -> Option<R> {
-    let mut all = COMMUNICATORS.lock().unwrap_or_else(PoisonError::into_inner);
-    all.get_or_insert_default().get_mut(&number(handle)).map(use_it)
+    COMMUNICATORS.change(handle, use_it)
 }
 
 /// # Safety
@@ -56,26 +56,12 @@ unsafe fn add(
     world: usize,
     is_whole: bool,
 ) -> Result_ {
-    let handle = gpu().object();
     gpu().count_once("nccl");
     gpu().count_once("stream"); // NCCL works on streams of its own, whatever PyTorch's is
     gpu().count(&[(if world == 1 { "communicator_of_one" } else { "communicator" }, 1)]);
-    let new = Communicator {
-        name,
-        rank,
-        world,
-        is_whole,
-        exchanges: 0,
-        is_ring: false,
-        peers: FxHashSet::default(),
-        splits: 0,
-        sent: FxHashMap::default(),
-        received: FxHashMap::default(),
-    };
-    let mut all = COMMUNICATORS.lock().unwrap_or_else(PoisonError::into_inner);
-    all.get_or_insert_default().insert(handle, new);
+    let new = Communicator { name, rank, world, is_whole, ..Communicator::default() };
     // SAFETY: as the caller promises.
-    unsafe { put(to, pointer(handle)) }
+    unsafe { COMMUNICATORS.create(to, new) }
 }
 
 /// How many ranks a communicator has.
@@ -248,11 +234,7 @@ pub fn exchange(on: *mut c_void, mine: &Parcel) -> Option<(String, usize, Vec<Pa
 }
 
 skins! {
-    ncclCommDestroy(of: *mut c_void) = {
-        let mut all = COMMUNICATORS.lock().unwrap_or_else(PoisonError::into_inner);
-        all.get_or_insert_default().remove(&number(of));
-        SUCCESS
-    };
+    ncclCommDestroy(of: *mut c_void) = { COMMUNICATORS.forget(of); SUCCESS };
     ncclCommInitRank(to: *mut *mut c_void, world: c_int, id: UniqueId, rank: c_int) =
         add(to, hexadecimal(&id), rank as usize, world as usize, true);
     ncclCommInitRankConfig(

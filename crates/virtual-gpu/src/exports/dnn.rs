@@ -10,12 +10,11 @@
 //! ```
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::{Mutex, PoisonError};
 
 use crate::{ALIGNED, Precision, Work};
-use rustc_hash::FxHashMap;
 
 use crate::exports::descriptor::{Descriptor, Descriptors};
+use crate::exports::objects::Objects;
 use crate::exports::plan::{self, Plan};
 use crate::exports::state::{self, Stream, gpu, number, pointer, put};
 use crate::workspace::{ATTENTION, Subject};
@@ -38,47 +37,34 @@ fn width(kind: c_int) -> usize {
     }
 }
 
-static DESCRIPTORS: Mutex<Option<Descriptors>> = Mutex::new(None);
-
-fn all<R>(use_them: impl FnOnce(&mut Descriptors) -> R) -> R {
-    let mut found = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
-    use_them(found.get_or_insert_default())
-}
+static DESCRIPTORS: Objects<Descriptor> = Objects::new();
 
 /// The stream of each handle.
-static STREAMS: Mutex<Option<FxHashMap<u64, u64>>> = Mutex::new(None);
-
-fn streams<R>(use_them: impl FnOnce(&mut FxHashMap<u64, u64>) -> R) -> R {
-    let mut found = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
-    use_them(found.get_or_insert_default())
-}
+static STREAMS: Objects<u64> = Objects::new();
 
 /// The stream of a handle.
 pub fn stream_of(handle: *mut c_void) -> Stream {
-    pointer(streams(|all| all.get(&number(handle)).copied()).unwrap_or(0))
+    pointer(STREAMS.get(handle).unwrap_or(0))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnBackendCreateDescriptor(kind: c_int, to: *mut *mut c_void) -> Status {
-    let handle = gpu().object();
-    all(|all| all.insert(handle, Descriptor { kind, ..Descriptor::default() }));
     // SAFETY: the caller hands over a place for the descriptor.
-    unsafe { put(to, pointer(handle)) }
+    unsafe { DESCRIPTORS.create(to, Descriptor { kind, ..Descriptor::default() }) }
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnBackendFinalize(of: *mut c_void) -> Status {
-    all(|all| {
-        let computes = Plan::of(number(of), all);
-        if let Some(found) = all.get_mut(&number(of)) {
-            found.computes = computes;
-        }
-    });
+    let mut all = DESCRIPTORS.all();
+    let computes = Plan::of(number(of), &all);
+    if let Some(found) = all.get_mut(&number(of)) {
+        found.computes = computes;
+    }
     SUCCESS
 }
 
-fn computes(plan: u64) -> Plan {
-    all(|all| all.get(&plan).and_then(|found| found.computes.clone())).unwrap_or(Plan::Other)
+fn computes(plan: *const c_void) -> Plan {
+    DESCRIPTORS.get(plan).and_then(|found| found.computes).unwrap_or(Plan::Other)
 }
 
 #[unsafe(no_mangle)]
@@ -97,7 +83,7 @@ pub unsafe extern "C" fn cudnnBackendSetAttribute(
     // SAFETY: the caller hands over `count` values of this type.
     unsafe { std::ptr::copy_nonoverlapping(values.cast::<u8>(), copy.as_mut_ptr(), bytes) };
     let set = |descriptor: &mut Descriptor| descriptor.attributes.insert(name, copy);
-    if all(|all| all.get_mut(&number(of)).map(set)).is_some() { SUCCESS } else { BAD_PARAMETER }
+    if DESCRIPTORS.change(of, set).is_some() { SUCCESS } else { BAD_PARAMETER }
 }
 
 const HEURISTIC_GRAPH: c_int = 201;
@@ -118,9 +104,9 @@ pub unsafe extern "C" fn cudnnBackendGetAttribute(
     let all_of_them = if kind == DESCRIPTOR {
         // SAFETY: the caller hands over `wanted` descriptors that it created.
         let places = unsafe { std::slice::from_raw_parts(non_null(values), room) };
-        all(|all| get_descriptors(all, number(of), name, places))
+        get_descriptors(&mut DESCRIPTORS.all(), number(of), name, places)
     } else {
-        let content = get(number(of), name, kind);
+        let content = get(of, name, kind);
         let bytes = content.len().min(width(kind) * room);
         // SAFETY: the caller hands over room for `wanted` values.
         unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), values.cast::<u8>(), bytes) };
@@ -142,10 +128,10 @@ fn non_null(values: *mut c_void) -> *const u64 {
 }
 
 /// The bytes of an attribute.
-fn get(of: u64, name: c_int, kind: c_int) -> Vec<u8> {
+fn get(of: *const c_void, name: c_int, kind: c_int) -> Vec<u8> {
     const NUMERICAL_NOTES: c_int = 11;
     const BEHAVIOR_NOTES: c_int = 19;
-    let stored = all(|all| all.get(&of).and_then(|it| it.attributes.get(&name).cloned()));
+    let stored = DESCRIPTORS.change(of, |it| it.attributes.get(&name).cloned()).flatten();
     match (stored, kind) {
         (Some(bytes), _) => bytes,
         _ if name == PLAN_WORKSPACE => workspace(&computes(of)).to_ne_bytes().to_vec(),
@@ -194,7 +180,7 @@ pub extern "C" fn cudnnBackendExecute(
     plan: *mut c_void,
     _pack: *mut c_void,
 ) -> Status {
-    let work = match computes(number(plan)) {
+    let work = match computes(plan) {
         Plan::Convolution(asked) => {
             state::ran(|| Subject::Convolution(asked.clone()));
             let it = asked.convolution;
@@ -246,8 +232,8 @@ skins! {
         put(to, part.get(which as usize).copied().unwrap_or(0))
     };
     cudnnSetStream(handle: *mut c_void, stream: Stream) =
-        { streams(|all| all.insert(number(handle), number(stream))); SUCCESS };
+        { STREAMS.set(handle, number(stream)); SUCCESS };
     cudnnGetStream(handle: *mut c_void, to: *mut Stream) = put(to, stream_of(handle));
     cudnnBackendDestroyDescriptor(of: *mut c_void) =
-        { all(|all| all.remove(&number(of))); SUCCESS };
+        { DESCRIPTORS.forget(of); SUCCESS };
 }

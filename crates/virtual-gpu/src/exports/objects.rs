@@ -10,18 +10,22 @@ use crate::exports::state::{gpu, number, pointer, put};
 /// Things of one kind, by their handles.
 pub struct Objects<T>(Mutex<FxHashMap<u64, T>>);
 
-impl<T: Clone> Objects<T> {
+impl<T> Objects<T> {
     /// None yet.
     pub const fn new() -> Self {
         Self(Mutex::new(FxHashMap::with_hasher(FxBuildHasher)))
     }
 
-    fn all(&self) -> MutexGuard<'_, FxHashMap<u64, T>> {
+    /// All of them, by the numbers of their handles.
+    pub fn all(&self) -> MutexGuard<'_, FxHashMap<u64, T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is kept of a handle.
-    pub fn get(&self, of: *const c_void) -> Option<T> {
+    pub fn get(&self, of: *const c_void) -> Option<T>
+    where
+        T: Clone,
+    {
         self.all().get(&number(of)).cloned()
     }
 
@@ -30,11 +34,9 @@ impl<T: Clone> Objects<T> {
         self.all().insert(number(of), thing);
     }
 
-    /// Changes what is kept of a handle, if there is something.
-    pub fn change(&self, of: *const c_void, change: impl FnOnce(&mut T)) {
-        if let Some(thing) = self.all().get_mut(&number(of)) {
-            change(thing);
-        }
+    /// Changes what is kept of a handle, or looks at it, if there is something.
+    pub fn change<R>(&self, of: *const c_void, change: impl FnOnce(&mut T) -> R) -> Option<R> {
+        self.all().get_mut(&number(of)).map(change)
     }
 
     /// Forgets a handle.

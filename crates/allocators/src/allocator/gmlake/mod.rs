@@ -50,12 +50,11 @@ mod reclaim;
 
 pub use options::GmlakeOptions;
 
-use super::small_pool::{SMALL_LIMIT, round_small};
-use super::vm_pool::{Front, PBlock, Place, VmPool};
-use super::{AllocResult, Allocator, BlockId, BlockView, Counter, Request, SlabIndex, Usage};
+use super::vm_pool::{Front, PBlock, Place, Stitcher, VmPool};
+use super::{Counter, SlabIndex};
 use crate::device::{Device, DeviceError, Result};
 use gmlake_core::program::StreamId;
-use gmlake_core::units::{Bytes, round_up};
+use gmlake_core::units::Bytes;
 
 /// How many large requests ended in each state of `BestFit`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -91,35 +90,6 @@ impl Gmlake {
             states: States::default(),
             candidates: Vec::new(),
         }
-    }
-
-    #[cfg(test)]
-    pub(super) fn front(&self) -> &Front {
-        &self.front
-    }
-
-    /// A block for a large request; S5 is two more attempts, with ever more given up.
-    #[inline]
-    fn malloc_large(
-        &mut self,
-        device: &mut dyn Device,
-        stream: StreamId,
-        chunks: u32,
-    ) -> Result<Place> {
-        let limit = self.chunks(self.options.fragment_limit);
-        match self.best_fit(device, stream, chunks, limit) {
-            Err(DeviceError::OutOfMemory { .. }) => {}
-            other => return other,
-        }
-        device.synchronize();
-        self.front.complete_all();
-        match self.best_fit(device, stream, chunks, 1) {
-            Err(DeviceError::OutOfMemory { .. }) => {}
-            other => return other,
-        }
-        self.front.retries += 1;
-        self.give_back(device);
-        self.best_fit(device, stream, chunks, 1)
     }
 
     /// The four states, in order. `limit` is the fragmentation limit in chunks.
@@ -228,83 +198,59 @@ impl Gmlake {
         self.candidates.push(block);
         self.stitch_candidates(device, chunks)
     }
+}
 
-    fn malloc_small(
+impl Stitcher for Gmlake {
+    fn front(&self) -> &Front {
+        &self.front
+    }
+
+    fn front_mut(&mut self) -> &mut Front {
+        &mut self.front
+    }
+
+    /// A block for a large request; S5 is two more attempts, with ever more given up.
+    #[inline]
+    fn malloc_large(
         &mut self,
         device: &mut dyn Device,
         stream: StreamId,
-        size: Bytes,
+        chunks: u32,
     ) -> Result<Place> {
-        match self.front.malloc_small(device, size, stream) {
+        let limit = self.front.pool.chunks(self.options.fragment_limit);
+        match self.best_fit(device, stream, chunks, limit) {
             Err(DeviceError::OutOfMemory { .. }) => {}
             other => return other,
         }
         device.synchronize();
+        self.front.complete_all();
+        match self.best_fit(device, stream, chunks, 1) {
+            Err(DeviceError::OutOfMemory { .. }) => {}
+            other => return other,
+        }
         self.front.retries += 1;
+        self.give_back(device);
+        self.best_fit(device, stream, chunks, 1)
+    }
+
+    fn make_room(&mut self, device: &mut dyn Device) {
+        device.synchronize();
         self.front.complete_all();
         self.give_back(device);
-        self.front.malloc_small(device, size, stream)
     }
 
-    /// `size` in chunks, rounded up.
-    #[inline]
-    fn chunks(&self, size: Bytes) -> u32 {
-        u32::try_from(size.div_ceil(self.options.chunk)).unwrap_or(u32::MAX)
-    }
-}
-
-impl Allocator for Gmlake {
-    #[inline]
-    fn malloc(&mut self, device: &mut dyn Device, request: Request) -> AllocResult {
-        let small = round_small(request.size);
-        let (size, place) = if small <= SMALL_LIMIT {
-            (small, self.malloc_small(device, request.stream, small))
-        } else {
-            let size = round_up(small, self.options.chunk);
-            (size, self.malloc_large(device, request.stream, self.chunks(size)))
-        };
-        match place {
-            Ok(place) => Ok(self.front.hand_out(place, request, size)),
-            Err(error) => {
-                self.states.oom += 1;
-                Err(self.front.live.explain(error, request.size))
-            }
-        }
-    }
-
-    fn free_requested(&mut self, block: BlockId, _users: &[StreamId]) {
-        self.front.live.request_free(block);
-    }
-
-    fn free_completed(&mut self, _device: &mut dyn Device, block: BlockId) {
-        self.front.complete_free(block);
-    }
-
-    fn free(&mut self, _device: &mut dyn Device, block: BlockId) {
-        self.front.free(block);
-    }
-
-    fn trim(&mut self, device: &mut dyn Device) {
+    fn give_back_all(&mut self, device: &mut dyn Device) {
         device.synchronize();
         self.give_back(device);
     }
 
-    fn usage(&self) -> Usage {
-        self.front.live.usage()
+    fn note_oom(&mut self) {
+        self.states.oom += 1;
     }
 
-    fn peak(&self) -> Usage {
-        self.front.live.peak()
-    }
-
-    fn retries(&self) -> u64 {
-        self.front.retries
-    }
-
-    fn counters(&self) -> Vec<Counter> {
+    fn own_counters(&self) -> (Vec<Counter>, Vec<Counter>) {
         let states = self.states;
-        let tally = self.front.pool.tally;
-        vec![
+        let own = vec![
             ("s1_exact_pblock", states.exact_pblock),
             ("s1_exact_sblock", states.exact_sblock),
             ("s2_single", states.single),
@@ -312,18 +258,8 @@ impl Allocator for Gmlake {
             ("s4_insufficient_stitched", states.insufficient),
             ("s4_insufficient_new", states.nothing),
             ("s5_oom", states.oom),
-            ("sblocks_created", tally.created),
-            ("sblocks_destroyed", tally.destroyed),
-            ("sblocks_reused", tally.reused),
-            ("chunks_mapped", tally.mapped),
-            ("splits", tally.splits),
-            ("stitched_bytes", tally.stitched),
-            ("stitched_bytes_peak", tally.stitched_peak),
-        ]
-    }
-
-    fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
-        self.front.walk(visit);
+        ];
+        (own, Vec::new())
     }
 }
 

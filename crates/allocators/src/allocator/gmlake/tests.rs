@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::allocator::{AllocError, Allocation};
+use crate::allocator::{AllocError, Allocation, Allocator, BlockId, Request};
 use crate::device::{Counted, SimDevice, Watched};
 use gmlake_core::program::PoolId;
 use gmlake_core::units::{GIB, MIB};

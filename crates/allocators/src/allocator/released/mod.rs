@@ -35,12 +35,11 @@ mod reclaim;
 
 pub use options::ReleasedOptions;
 
-use super::small_pool::{SMALL_LIMIT, round_small};
-use super::vm_pool::{Front, Place, VmPool};
-use super::{AllocResult, Allocator, BlockId, BlockView, Counter, Request, SlabIndex, Usage};
+use super::vm_pool::{Front, Place, Stitcher, VmPool};
+use super::{Counter, SlabIndex};
 use crate::device::{Device, DeviceError, Result};
 use gmlake_core::program::StreamId;
-use gmlake_core::units::{Bytes, MIB, round_up};
+use gmlake_core::units::{Bytes, MIB};
 
 /// The published code's chunk: fixed, whatever the driver's granularity is.
 const CHUNK: Bytes = 2 * MIB;
@@ -87,39 +86,6 @@ impl Released {
             stitched_total: 0,
             members: Vec::new(),
         }
-    }
-
-    #[cfg(test)]
-    pub(super) fn front(&self) -> &Front {
-        &self.front
-    }
-
-    /// Section 2.4 of the facts: from the cache, by stitching, from the device, and after a flush once more.
-    fn malloc_large(
-        &mut self,
-        device: &mut dyn Device,
-        stream: StreamId,
-        chunks: u32,
-    ) -> Result<Place> {
-        if let Some(place) = self.search(stream, chunks) {
-            return Ok(place);
-        }
-        if let Some(place) = self.try_stitch(device, stream, chunks, 0)? {
-            return Ok(place);
-        }
-        let refused = match self.fresh(device, stream, chunks)? {
-            Ok(place) => return Ok(place),
-            Err(refused) => refused,
-        };
-        if let Some(place) = self.try_stitch(device, stream, chunks, 1)? {
-            return Ok(place);
-        }
-        self.front.retries += 1;
-        self.flush(device);
-        if let Ok(place) = self.fresh(device, stream, chunks)? {
-            return Ok(place);
-        }
-        self.try_stitch(device, stream, chunks, 2)?.ok_or(refused)
     }
 
     /// What the cache has: a pBlock that is large enough wins over any sBlock.
@@ -274,93 +240,71 @@ impl Released {
         self.segments += 1;
         Ok(block)
     }
+}
 
-    fn malloc_small(
+impl Stitcher for Released {
+    fn front(&self) -> &Front {
+        &self.front
+    }
+
+    fn front_mut(&mut self) -> &mut Front {
+        &mut self.front
+    }
+
+    /// Section 2.4 of the facts: from the cache, by stitching, from the device, and after a flush once more.
+    fn malloc_large(
         &mut self,
         device: &mut dyn Device,
         stream: StreamId,
-        size: Bytes,
+        chunks: u32,
     ) -> Result<Place> {
-        match self.front.malloc_small(device, size, stream) {
-            Err(DeviceError::OutOfMemory { .. }) => {}
-            other => return other,
+        if let Some(place) = self.search(stream, chunks) {
+            return Ok(place);
+        }
+        if let Some(place) = self.try_stitch(device, stream, chunks, 0)? {
+            return Ok(place);
+        }
+        let refused = match self.fresh(device, stream, chunks)? {
+            Ok(place) => return Ok(place),
+            Err(refused) => refused,
+        };
+        if let Some(place) = self.try_stitch(device, stream, chunks, 1)? {
+            return Ok(place);
         }
         self.front.retries += 1;
         self.flush(device);
-        self.front.malloc_small(device, size, stream)
-    }
-}
-
-impl Allocator for Released {
-    #[inline]
-    fn malloc(&mut self, device: &mut dyn Device, request: Request) -> AllocResult {
-        let small = round_small(request.size);
-        let (size, place) = if small <= SMALL_LIMIT {
-            (small, self.malloc_small(device, request.stream, small))
-        } else {
-            let size = round_up(small, CHUNK);
-            (size, self.malloc_large(device, request.stream, (size / CHUNK) as u32))
-        };
-        match place {
-            Ok(place) => Ok(self.front.hand_out(place, request, size)),
-            Err(error) => {
-                self.hits.oom += 1;
-                Err(self.front.live.explain(error, request.size))
-            }
+        if let Ok(place) = self.fresh(device, stream, chunks)? {
+            return Ok(place);
         }
+        self.try_stitch(device, stream, chunks, 2)?.ok_or(refused)
     }
 
-    fn free_requested(&mut self, block: BlockId, _users: &[StreamId]) {
-        self.front.live.request_free(block);
+    fn make_room(&mut self, device: &mut dyn Device) {
+        self.flush(device);
     }
 
-    fn free_completed(&mut self, _device: &mut dyn Device, block: BlockId) {
-        self.front.complete_free(block);
-    }
-
-    fn free(&mut self, _device: &mut dyn Device, block: BlockId) {
-        self.front.free(block);
-    }
-
-    fn trim(&mut self, device: &mut dyn Device) {
+    fn give_back_all(&mut self, device: &mut dyn Device) {
         self.empty_cache(device);
     }
 
-    fn usage(&self) -> Usage {
-        self.front.live.usage()
+    fn note_oom(&mut self) {
+        self.hits.oom += 1;
     }
 
-    fn peak(&self) -> Usage {
-        self.front.live.peak()
-    }
-
-    fn retries(&self) -> u64 {
-        self.front.retries
-    }
-
-    fn counters(&self) -> Vec<Counter> {
+    fn own_counters(&self) -> (Vec<Counter>, Vec<Counter>) {
         let Hits { pblock, sblock, stitch, fresh, oom } = self.hits;
-        let tally = self.front.pool.tally;
-        vec![
+        let own = vec![
             ("pblock_hits", pblock),
             ("sblock_hits", sblock),
             ("stitches", stitch),
             ("new_memory", fresh),
             ("ooms", oom),
-            ("sblocks_created", tally.created),
-            ("sblocks_destroyed", tally.destroyed),
-            ("sblocks_reused", tally.reused),
-            ("chunks_mapped", tally.mapped),
-            ("splits", tally.splits),
-            ("stitched_bytes", tally.stitched),
-            ("stitched_bytes_peak", tally.stitched_peak),
+        ];
+        let by_its_own_count = vec![
             ("stitched_bytes_by_its_own_count", self.stitched_total),
             ("segments_by_its_own_count", self.segments + self.front.small_segments()),
-        ]
-    }
-
-    fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
-        self.front.walk(visit);
+        ];
+        (own, by_its_own_count)
     }
 }
 

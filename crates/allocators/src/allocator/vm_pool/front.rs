@@ -1,13 +1,21 @@
 //! The front of both GMLakes: the accounts of live tensors, small requests, frees, and the view from outside.
+//!
+//! They differ in how they serve a large request and in what they give back ([`Stitcher`]); the rest of what an
+//! allocator is asked is here.
 
 use super::VmPool;
 use super::pblock::BlockState;
 use crate::allocator::live::{Live, LiveBlock};
-use crate::allocator::small_pool::{SMALL_SEGMENT, SmallBlock, SmallPool};
-use crate::allocator::{Allocation, BlockId, BlockKind, BlockUse, BlockView, Request, SlabIndex};
-use crate::device::{Device, DevicePtr, Result};
+use crate::allocator::small_pool::{
+    SMALL_LIMIT, SMALL_SEGMENT, SmallBlock, SmallPool, round_small,
+};
+use crate::allocator::{
+    AllocResult, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, Counter, Request,
+    SlabIndex, Usage,
+};
+use crate::device::{Device, DeviceError, DevicePtr, Result};
 use gmlake_core::program::{PoolId, StreamId};
-use gmlake_core::units::Bytes;
+use gmlake_core::units::{Bytes, round_up};
 
 /// Where a tensor lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +26,121 @@ pub(in crate::allocator) enum Place {
     Primitive(SlabIndex),
     /// In an sBlock.
     Stitched(SlabIndex),
+}
+
+/// One of the two GMLakes.
+pub(in crate::allocator) trait Stitcher: Send {
+    /// What it holds.
+    fn front(&self) -> &Front;
+
+    /// The same, to change it.
+    fn front_mut(&mut self) -> &mut Front;
+
+    /// A block for a large request of whole chunks. Errors: out of memory, after all that it does about that; or a
+    /// driver error.
+    fn malloc_large(
+        &mut self,
+        device: &mut dyn Device,
+        stream: StreamId,
+        chunks: u32,
+    ) -> Result<Place>;
+
+    /// Waits for the GPU, completes what was pending, and gives back what is free, for another attempt.
+    fn make_room(&mut self, device: &mut dyn Device);
+
+    /// See [`Allocator::trim`].
+    fn give_back_all(&mut self, device: &mut dyn Device);
+
+    /// A request was not served.
+    fn note_oom(&mut self);
+
+    /// What it counts besides what the pool does: before that, and after it.
+    fn own_counters(&self) -> (Vec<Counter>, Vec<Counter>);
+}
+
+impl<S: Stitcher> Allocator for S {
+    #[inline]
+    fn malloc(&mut self, device: &mut dyn Device, request: Request) -> AllocResult {
+        let small = round_small(request.size);
+        let (size, place) = if small <= SMALL_LIMIT {
+            (small, malloc_small(self, device, request.stream, small))
+        } else {
+            let pool = &self.front().pool;
+            let (size, chunks) = (round_up(small, pool.bytes(1)), pool.chunks(small));
+            (size, self.malloc_large(device, request.stream, chunks))
+        };
+        match place {
+            Ok(place) => Ok(self.front_mut().hand_out(place, request, size)),
+            Err(error) => {
+                self.note_oom();
+                Err(self.front().live.explain(error, request.size))
+            }
+        }
+    }
+
+    fn free_requested(&mut self, block: BlockId, _users: &[StreamId]) {
+        self.front_mut().live.request_free(block);
+    }
+
+    fn free_completed(&mut self, _device: &mut dyn Device, block: BlockId) {
+        self.front_mut().complete_free(block);
+    }
+
+    fn free(&mut self, _device: &mut dyn Device, block: BlockId) {
+        self.front_mut().free(block);
+    }
+
+    fn trim(&mut self, device: &mut dyn Device) {
+        self.give_back_all(device);
+    }
+
+    fn usage(&self) -> Usage {
+        self.front().live.usage()
+    }
+
+    fn peak(&self) -> Usage {
+        self.front().live.peak()
+    }
+
+    fn retries(&self) -> u64 {
+        self.front().retries
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        let tally = self.front().pool.tally;
+        let (mut counters, behind) = self.own_counters();
+        counters.extend([
+            ("sblocks_created", tally.created),
+            ("sblocks_destroyed", tally.destroyed),
+            ("sblocks_reused", tally.reused),
+            ("chunks_mapped", tally.mapped),
+            ("splits", tally.splits),
+            ("stitched_bytes", tally.stitched),
+            ("stitched_bytes_peak", tally.stitched_peak),
+        ]);
+        counters.extend(behind);
+        counters
+    }
+
+    fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
+        self.front().walk(visit);
+    }
+}
+
+/// A small block; when there is none, once more after all that is free was given back.
+fn malloc_small(
+    stitcher: &mut impl Stitcher,
+    device: &mut dyn Device,
+    stream: StreamId,
+    size: Bytes,
+) -> Result<Place> {
+    match stitcher.front_mut().malloc_small(device, size, stream) {
+        Err(DeviceError::OutOfMemory { .. }) => {}
+        other => return other,
+    }
+    stitcher.front_mut().retries += 1;
+    stitcher.make_room(device);
+    stitcher.front_mut().malloc_small(device, size, stream)
 }
 
 /// Live tensors, small blocks, large blocks.

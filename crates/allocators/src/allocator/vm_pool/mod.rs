@@ -29,7 +29,7 @@ mod segment;
 mod size_order;
 mod watch;
 
-pub(super) use front::{Front, Place};
+pub(super) use front::{Front, Place, Stitcher};
 #[cfg(test)]
 pub(super) use pblock::BlockState;
 pub(super) use pblock::PBlock;

@@ -111,6 +111,12 @@ impl VmPool {
         Bytes::from(chunks) * self.chunk
     }
 
+    /// `size` in chunks, rounded up.
+    #[inline]
+    pub(in crate::allocator) fn chunks(&self, size: Bytes) -> u32 {
+        u32::try_from(size.div_ceil(self.chunk)).unwrap_or(u32::MAX)
+    }
+
     fn create(&self, device: &mut dyn Device, len: u32) -> Result<Vec<HandleId>> {
         let mut handles = Vec::with_capacity(len as usize);
         match device.create_each(self.chunk, len as usize, &mut handles) {

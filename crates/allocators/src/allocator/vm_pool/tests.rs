@@ -8,7 +8,7 @@ use super::pblock::BlockState;
 use super::sblock::SBlock;
 use super::size_order::SizeKey;
 use super::watch::Watch;
-use super::{Extent, Front, Place, VmPool};
+use super::{Extent, Front, Place, Stitcher, VmPool};
 use crate::allocator::{
     AllocError, Allocator, BlockId, BlockUse, Gmlake, GmlakeOptions, Released, ReleasedOptions,
     Request, SlabIndex,
@@ -38,23 +38,6 @@ impl<D: Device> Device for Mirror<D> {
     fn unmap(&mut self, at: DevicePtr, size: Bytes) {
         self.device.unmap(at, size);
         self.mapped.retain(|&place, _| place < at || place >= at.offset(size));
-    }
-}
-
-/// An allocator whose inside the tests may look at.
-trait Open: Allocator {
-    fn front(&self) -> &Front;
-}
-
-impl Open for Gmlake {
-    fn front(&self) -> &Front {
-        self.front()
-    }
-}
-
-impl Open for Released {
-    fn front(&self) -> &Front {
-        self.front()
     }
 }
 
@@ -211,7 +194,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Plays a script, checks everything after each step, and gives everything back in the end.
-fn play<D: Device>(allocator: &mut impl Open, device: D, script: &[Step]) -> D {
+fn play<D: Device>(allocator: &mut impl Stitcher, device: D, script: &[Step]) -> D {
     let mut mirror = Mirror { device, mapped: BTreeMap::new() };
     let (mut live, mut pending) = (Vec::new(), Vec::new());
     for step in script {
