@@ -94,15 +94,6 @@ fn done<T>(value: T) -> Result<Result<T>, String> {
     Ok(Ok(value))
 }
 
-/// Makes a call that no device refuses, and that has no result.
-fn perform(
-    context: *mut c_void,
-    name: &str,
-    work: impl FnOnce(&mut dyn Device) -> Result<(), String>,
-) -> c_int {
-    call(context, name, None, |device| work(device).map(Ok))
-}
-
 fn size(size: u64) -> Result<Bytes, String> {
     let is_possible = (1..=MOST).contains(&size);
     is_possible.then_some(size).ok_or_else(|| format!("a size of {size} bytes"))
@@ -142,92 +133,46 @@ unsafe extern "C" fn memory_info(context: *mut c_void, free: *mut u64, total: *m
     }
 }
 
-unsafe extern "C" fn malloc(context: *mut c_void, bytes: u64, out: *mut u64) -> c_int {
-    call(context, "malloc", Some(out), |device| Ok(device.malloc(size(bytes)?).map(|at| at.0)))
+/// The functions of the table: their arguments, and what the device is asked for them. Where there is a result, the
+/// last argument is a place for it.
+macro_rules! functions {
+    ($(
+        $name:ident($($argument:ident: $type:ty),*) $(-> $out:ty)? = |$device:ident| $work:expr;
+    )+) => {
+        $(functions! { @one $name($($argument: $type),*) $(-> $out)? = |$device| $work })+
+    };
+    (@one $name:ident($($argument:ident: $type:ty),*) -> $out:ty = |$device:ident| $work:expr) => {
+        unsafe extern "C" fn $name(
+            context: *mut c_void $(, $argument: $type)*, out: *mut $out
+        ) -> c_int {
+            call(context, stringify!($name), Some(out), |$device| $work)
+        }
+    };
+    (@one $name:ident($($argument:ident: $type:ty),*) = |$device:ident| $work:expr) => {
+        #[allow(clippy::unit_arg, reason = "most of these have no result")]
+        unsafe extern "C" fn $name(context: *mut c_void $(, $argument: $type)*) -> c_int {
+            call(context, stringify!($name), None, |$device| $work)
+        }
+    };
 }
 
-unsafe extern "C" fn free(context: *mut c_void, at: u64) -> c_int {
-    perform(context, "free", |device| {
-        device.free(address(at)?);
-        Ok(())
-    })
-}
-
-unsafe extern "C" fn reserve(context: *mut c_void, bytes: u64, out: *mut u64) -> c_int {
-    call(context, "reserve", Some(out), |device| {
-        Ok(device.reserve(granules(bytes)?).map(|at| at.0))
-    })
-}
-
-unsafe extern "C" fn unreserve(context: *mut c_void, at: u64, bytes: u64) -> c_int {
-    perform(context, "unreserve", |device| {
-        device.unreserve(address(at)?, granules(bytes)?);
-        Ok(())
-    })
-}
-
-unsafe extern "C" fn create(context: *mut c_void, bytes: u64, out: *mut u64) -> c_int {
-    call(context, "create", Some(out), |device| {
-        Ok(device.create(granules(bytes)?).map(|handle| u64::from(handle.0)))
-    })
-}
-
-unsafe extern "C" fn release(context: *mut c_void, number: u64) -> c_int {
-    perform(context, "release", |device| {
-        device.release(handle(number)?);
-        Ok(())
-    })
-}
-
-unsafe extern "C" fn map(context: *mut c_void, at: u64, number: u64) -> c_int {
-    call(context, "map", None, |device| Ok(device.map(address(at)?, &[handle(number)?])))
-}
-
-unsafe extern "C" fn set_access(context: *mut c_void, at: u64, bytes: u64) -> c_int {
-    call(
-        context,
-        "set_access",
-        None,
-        |device| Ok(device.set_access(address(at)?, granules(bytes)?)),
-    )
-}
-
-unsafe extern "C" fn unmap(context: *mut c_void, at: u64, bytes: u64) -> c_int {
-    perform(context, "unmap", |device| {
-        device.unmap(address(at)?, granules(bytes)?);
-        Ok(())
-    })
-}
-
-unsafe extern "C" fn synchronize(context: *mut c_void) -> c_int {
-    perform(context, "synchronize", |device| {
-        device.synchronize();
-        Ok(())
-    })
-}
-
-unsafe extern "C" fn event_record(context: *mut c_void, number: u32, out: *mut u64) -> c_int {
-    call(context, "event_record", Some(out), |device| {
-        done(u64::from(device.fence(stream(number)?).0))
-    })
-}
-
-unsafe extern "C" fn event_query(context: *mut c_void, event: u64, out: *mut c_int) -> c_int {
-    call(context, "event_query", Some(out), |device| {
-        done(c_int::from(device.reached(fence(event)?)))
-    })
-}
-
-unsafe extern "C" fn stream_wait_event(context: *mut c_void, number: u32, event: u64) -> c_int {
-    perform(context, "stream_wait_event", |device| {
-        device.stream_wait(stream(number)?, fence(event)?);
-        Ok(())
-    })
-}
-
-unsafe extern "C" fn event_destroy(context: *mut c_void, event: u64) -> c_int {
-    perform(context, "event_destroy", |device| {
-        device.drop_fence(fence(event)?);
-        Ok(())
-    })
+functions! {
+    malloc(bytes: u64) -> u64 = |device| Ok(device.malloc(size(bytes)?).map(|at| at.0));
+    free(at: u64) = |device| done(device.free(address(at)?));
+    reserve(bytes: u64) -> u64 = |device| Ok(device.reserve(granules(bytes)?).map(|at| at.0));
+    unreserve(at: u64, bytes: u64) =
+        |device| done(device.unreserve(address(at)?, granules(bytes)?));
+    create(bytes: u64) -> u64 =
+        |device| Ok(device.create(granules(bytes)?).map(|handle| u64::from(handle.0)));
+    release(number: u64) = |device| done(device.release(handle(number)?));
+    map(at: u64, number: u64) = |device| Ok(device.map(address(at)?, &[handle(number)?]));
+    set_access(at: u64, bytes: u64) =
+        |device| Ok(device.set_access(address(at)?, granules(bytes)?));
+    unmap(at: u64, bytes: u64) = |device| done(device.unmap(address(at)?, granules(bytes)?));
+    synchronize() = |device| done(device.synchronize());
+    event_record(number: u32) -> u64 = |device| done(u64::from(device.fence(stream(number)?).0));
+    event_query(event: u64) -> c_int = |device| done(c_int::from(device.reached(fence(event)?)));
+    stream_wait_event(number: u32, event: u64) =
+        |device| done(device.stream_wait(stream(number)?, fence(event)?));
+    event_destroy(event: u64) = |device| done(device.drop_fence(fence(event)?));
 }

@@ -23,6 +23,20 @@ mod error;
 mod hub;
 #[cfg(feature = "remote")]
 mod parts;
+#[cfg(not(feature = "remote"))]
+mod parts {
+    //! Refuses: built without remote files.
+
+    use super::{Bytes, RemoteError, RemoteFile};
+
+    pub(super) fn fetch(url: &str, _: Bytes) -> Result<Vec<u8>, RemoteError> {
+        Err(RemoteError::not_built(url))
+    }
+
+    pub(super) fn list(url: &str, _: bool) -> Result<Vec<RemoteFile>, RemoteError> {
+        Err(RemoteError::not_built(url))
+    }
+}
 #[cfg(feature = "remote")]
 mod schemes;
 #[cfg(feature = "remote")]
@@ -56,8 +70,8 @@ pub struct RemoteFile {
 /// The content of a remote file, of at most `max_bytes`. A larger one is refused before it is read.
 ///
 /// # Errors
-/// If it is not there, may not be read, is too large, or the network fails again and again.
-#[cfg(feature = "remote")]
+/// If it is not there, may not be read, is too large, or the network fails again and again; in a build without remote
+/// files always.
 pub fn fetch(url: &str, max_bytes: Bytes) -> Result<Vec<u8>, RemoteError> {
     parts::fetch(url, max_bytes)
 }
@@ -67,7 +81,6 @@ pub fn fetch(url: &str, max_bytes: Bytes) -> Result<Vec<u8>, RemoteError> {
 ///
 /// # Errors
 /// As [`fetch`], and for folders and patterns of a web server, which has no listings.
-#[cfg(feature = "remote")]
 pub fn list(url: &str) -> Result<Vec<RemoteFile>, RemoteError> {
     parts::list(url, false)
 }
@@ -76,34 +89,6 @@ pub fn list(url: &str) -> Result<Vec<RemoteFile>, RemoteError> {
 ///
 /// # Errors
 /// As [`list`].
-#[cfg(feature = "remote")]
 pub fn list_below(url: &str) -> Result<Vec<RemoteFile>, RemoteError> {
     parts::list(url, true)
-}
-
-/// Refuses: built without remote files.
-///
-/// # Errors
-/// Always.
-#[cfg(not(feature = "remote"))]
-pub fn fetch(url: &str, _: Bytes) -> Result<Vec<u8>, RemoteError> {
-    Err(RemoteError::not_built(url))
-}
-
-/// Refuses: built without remote files.
-///
-/// # Errors
-/// Always.
-#[cfg(not(feature = "remote"))]
-pub fn list(url: &str) -> Result<Vec<RemoteFile>, RemoteError> {
-    Err(RemoteError::not_built(url))
-}
-
-/// Refuses: built without remote files.
-///
-/// # Errors
-/// Always.
-#[cfg(not(feature = "remote"))]
-pub fn list_below(url: &str) -> Result<Vec<RemoteFile>, RemoteError> {
-    Err(RemoteError::not_built(url))
 }

@@ -127,7 +127,7 @@ const HEAD: Bytes = 64;
 const DEVICE: Bytes = 64 << 10;
 
 /// A snapshot under construction.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Snapshot {
     pub(super) numbers: Numbers,
     pub(super) stacks: StackTable,
@@ -171,22 +171,7 @@ impl Snapshot {
 
     /// The same where only `room` of `limit` bytes are left.
     pub(super) fn with_rest(version: Option<TorchVersion>, room: Bytes, limit: Bytes) -> Self {
-        Self {
-            numbers: Numbers::default(),
-            stacks: StackTable::default(),
-            settings: None,
-            has_segments: false,
-            is_host: false,
-            is_foreign: false,
-            is_virtual: false,
-            evidence: Evidence::default(),
-            cut: None,
-            unknown_keys: BTreeSet::new(),
-            version,
-            devices: BTreeMap::new(),
-            room,
-            limit,
-        }
+        Self { version, room, limit, ..Self::default() }
     }
 
     /// Adds the next entry of a device's history.

@@ -60,7 +60,7 @@ struct Handle {
 }
 
 /// The memory of one device.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Memory {
     capacity: Bytes,
     used: Bytes,
@@ -80,17 +80,7 @@ pub struct Memory {
 impl Memory {
     /// A device with `capacity` bytes, all of them free.
     pub fn new(capacity: Bytes) -> Self {
-        Self {
-            capacity,
-            used: 0,
-            beside: 0,
-            peak: 0,
-            mallocs: BTreeMap::new(),
-            reservations: BTreeMap::new(),
-            mappings: BTreeMap::new(),
-            handles: FxHashMap::default(),
-            next_handle: 0x1000,
-        }
+        Self { capacity, next_handle: 0x1000, ..Self::default() }
     }
 
     /// Free bytes, and all bytes.

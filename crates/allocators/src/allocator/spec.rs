@@ -42,9 +42,7 @@ impl Environment {
         let of_fraction = |fraction: f64| (fraction * self.total_memory as f64) as Bytes;
         self.limit.or_else(|| self.fraction().map(of_fraction))
     }
-}
 
-impl Environment {
     /// These settings, on the PyTorch and the device that are assumed where nothing is known, without a limit.
     pub fn new(conf: AllocConf) -> Self {
         Self {
@@ -283,12 +281,14 @@ impl Options {
     }
 }
 
-/// Writes an allocator's settings from one table: for each the field, how it is read ([`Options`]), its name and default
-/// as a user writes them, and one sentence.
+/// Writes an allocator's settings from one table: for each the field, how it is read ([`Options`]), its name and
+/// default as a user writes them, and one sentence.
 macro_rules! settings {
     ($(#[$doc:meta])* $settings:ident {
-        $($(#[$of_field:meta])* $field:ident: $type:ty = $read:ident($name:literal, $default:literal),
-            $help:literal;)+
+        $(
+            $(#[$of_field:meta])*
+            $field:ident: $type:ty = $read:ident($name:literal, $default:literal), $help:literal;
+        )+
     }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq)]

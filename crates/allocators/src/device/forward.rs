@@ -17,108 +17,73 @@
 #[macro_export]
 macro_rules! forward {
     ($($method:ident),+ $(,)?) => { $( $crate::forward!(@ $method); )+ };
+    (@ streams) => {
+        $crate::forward!(synchronize, fence, reached, stream_wait, drop_fence, elapse);
+    };
     (@ memory_info) => {
         fn memory_info(&self) -> $crate::device::MemoryInfo {
             self.device.memory_info()
         }
     };
     (@ malloc) => {
-        fn malloc(
-            &mut self,
-            size: ::gmlake_core::units::Bytes,
-        ) -> $crate::device::Result<$crate::device::DevicePtr> {
-            self.device.malloc(size)
-        }
+        $crate::forward!(@ malloc(size: u64) -> $crate::device::Result<$crate::device::DevicePtr>);
     };
     (@ free) => {
-        fn free(&mut self, at: $crate::device::DevicePtr) {
-            self.device.free(at);
-        }
+        $crate::forward!(@ free(at: $crate::device::DevicePtr) -> ());
     };
     (@ reserve) => {
-        fn reserve(
-            &mut self,
-            size: ::gmlake_core::units::Bytes,
-        ) -> $crate::device::Result<$crate::device::DevicePtr> {
-            self.device.reserve(size)
-        }
+        $crate::forward!(@ reserve(size: u64) -> $crate::device::Result<$crate::device::DevicePtr>);
     };
     (@ unreserve) => {
-        fn unreserve(&mut self, at: $crate::device::DevicePtr, size: ::gmlake_core::units::Bytes) {
-            self.device.unreserve(at, size);
-        }
+        $crate::forward!(@ unreserve(at: $crate::device::DevicePtr, size: u64) -> ());
     };
     (@ create) => {
-        fn create(
-            &mut self,
-            size: ::gmlake_core::units::Bytes,
-        ) -> $crate::device::Result<$crate::device::HandleId> {
-            self.device.create(size)
-        }
+        $crate::forward!(@ create(size: u64) -> $crate::device::Result<$crate::device::HandleId>);
     };
     (@ release) => {
-        fn release(&mut self, handle: $crate::device::HandleId) {
-            self.device.release(handle);
-        }
+        $crate::forward!(@ release(handle: $crate::device::HandleId) -> ());
     };
     (@ map) => {
-        fn map(
-            &mut self,
+        $crate::forward!(@ map(
             at: $crate::device::DevicePtr,
-            handles: &[$crate::device::HandleId],
-        ) -> $crate::device::Result<()> {
-            self.device.map(at, handles)
-        }
+            handles: &[$crate::device::HandleId]
+        ) -> $crate::device::Result<()>);
     };
     (@ set_access) => {
-        fn set_access(
-            &mut self,
+        $crate::forward!(@ set_access(
             at: $crate::device::DevicePtr,
-            size: ::gmlake_core::units::Bytes,
-        ) -> $crate::device::Result<()> {
-            self.device.set_access(at, size)
-        }
+            size: u64
+        ) -> $crate::device::Result<()>);
     };
     (@ unmap) => {
-        fn unmap(&mut self, at: $crate::device::DevicePtr, size: ::gmlake_core::units::Bytes) {
-            self.device.unmap(at, size);
-        }
-    };
-    (@ streams) => {
-        $crate::forward!(synchronize, fence, reached, stream_wait, drop_fence, elapse);
+        $crate::forward!(@ unmap(at: $crate::device::DevicePtr, size: u64) -> ());
     };
     (@ synchronize) => {
-        fn synchronize(&mut self) {
-            self.device.synchronize();
-        }
+        $crate::forward!(@ synchronize() -> ());
     };
     (@ fence) => {
-        fn fence(&mut self, stream: ::gmlake_core::program::StreamId) -> $crate::device::Fence {
-            self.device.fence(stream)
-        }
+        $crate::forward!(@ fence(
+            stream: ::gmlake_core::program::StreamId
+        ) -> $crate::device::Fence);
     };
     (@ reached) => {
-        fn reached(&mut self, fence: $crate::device::Fence) -> bool {
-            self.device.reached(fence)
-        }
+        $crate::forward!(@ reached(fence: $crate::device::Fence) -> bool);
     };
     (@ stream_wait) => {
-        fn stream_wait(
-            &mut self,
+        $crate::forward!(@ stream_wait(
             stream: ::gmlake_core::program::StreamId,
-            fence: $crate::device::Fence,
-        ) {
-            self.device.stream_wait(stream, fence);
-        }
+            fence: $crate::device::Fence
+        ) -> ());
     };
     (@ drop_fence) => {
-        fn drop_fence(&mut self, fence: $crate::device::Fence) {
-            self.device.drop_fence(fence);
-        }
+        $crate::forward!(@ drop_fence(fence: $crate::device::Fence) -> ());
     };
     (@ elapse) => {
-        fn elapse(&mut self, events: u64, ns: u64) {
-            self.device.elapse(events, ns);
+        $crate::forward!(@ elapse(events: u64, ns: u64) -> ());
+    };
+    (@ $method:ident($($argument:ident: $type:ty),*) -> $answer:ty) => {
+        fn $method(&mut self, $($argument: $type),*) -> $answer {
+            self.device.$method($($argument),*)
         }
     };
 }

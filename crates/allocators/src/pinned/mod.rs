@@ -111,7 +111,7 @@ struct Bucket {
 }
 
 /// PyTorch's pinned memory, without the host.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Pinned {
     conf: PinnedConf,
     version: TorchVersion,
@@ -131,20 +131,7 @@ pub struct Pinned {
 impl Pinned {
     /// Nothing pinned yet.
     pub fn new(conf: PinnedConf, version: TorchVersion) -> Self {
-        let zero = Stat::default();
-        Self {
-            conf,
-            version,
-            blocks: Vec::new(),
-            buckets: vec![Bucket::default(); 65],
-            events: VecDeque::new(),
-            reserve: None,
-            has_thread: false,
-            allocations: zero,
-            allocated_bytes: zero,
-            driver_calls: zero,
-            driver_bytes: zero,
-        }
+        Self { conf, version, buckets: vec![Bucket::default(); 65], ..Self::default() }
     }
 
     /// Serves a request of `bytes`, at least 1.

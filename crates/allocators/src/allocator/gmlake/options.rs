@@ -9,7 +9,8 @@ settings! {
         /// Free pBlocks below this size, in bytes, are neither split nor stitched.
         fragment_limit: Bytes = size("fragment_limit", "2MiB"),
             "free pBlocks below it are neither split nor stitched (paper: 128MiB)";
-        /// Whether the limit is asked of the request instead: smaller ones are served without stitching, from any block.
+        /// Whether the limit is asked of the request instead: smaller ones are served without stitching, from any
+        /// block.
         limit_requests: bool = switch("limit_requests", "off"),
             "apply fragment_limit to requests, as the released code does, and not to blocks";
         /// Whether free neighbours in one address range become one pBlock again.

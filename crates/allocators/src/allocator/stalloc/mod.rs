@@ -127,13 +127,9 @@ impl StAlloc {
         options: &mut Options,
         environment: &Environment,
     ) -> Result<Self, OptionError> {
-        let stock = Environment {
-            conf: AllocConf::default(),
-            memory_fraction: None,
-            limit: None,
-            no_split: Vec::new(),
-            ..environment.clone()
-        };
+        let Environment { version, total_memory, .. } = *environment;
+        let stock = Environment::new(AllocConf::default());
+        let stock = Environment { version, total_memory, ..stock };
         Ok(Self {
             reuses: options.switch("reuse", "on")?,
             plan: None,

@@ -83,7 +83,7 @@ pub(super) struct Tally {
 }
 
 /// pBlocks, sBlocks and the chunks under them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct VmPool {
     chunk: Bytes,
     merges: bool,
@@ -103,17 +103,7 @@ pub(super) struct VmPool {
 impl VmPool {
     /// An empty pool of chunks of `chunk` bytes; `merges` says whether free neighbours become one pBlock again.
     pub(super) fn new(chunk: Bytes, merges: bool) -> Self {
-        Self {
-            chunk,
-            merges,
-            segments: Slab::default(),
-            blocks: Slab::default(),
-            sblocks: Slab::default(),
-            free: SizeOrder::default(),
-            usable: SizeOrder::default(),
-            clock: 0,
-            tally: Tally::default(),
-        }
+        Self { chunk, merges, ..Self::default() }
     }
 
     /// The time of a free, for "least recently used": later than all before.
