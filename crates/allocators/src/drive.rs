@@ -163,50 +163,24 @@ impl<'t> Replay<'t> {
         if range.start == 0 {
             allocator.foresee(&|| lifetimes(self.trace));
         }
-        for index in range {
-            let event = &self.trace.events[index];
-            let alloc = event.alloc.0 as usize;
-            let mut block = None;
-            match event.kind {
+        let stops = self.on_oom == OnOom::Stop;
+        let numbered = range.clone().zip(&self.trace.events[range]);
+        for (index, event) in numbered {
+            let numbered = (index, event);
+            let block = match event.kind {
                 EventKind::Malloc | EventKind::Attempt => {
-                    observer.before(&mut Step { index, event, block, allocator, device });
-                    self.malloc((index, event), allocator, device, observer)?;
+                    self.malloc(numbered, allocator, device, observer)?;
+                    None
                 }
-                EventKind::Free => {
-                    block = self.live[alloc].take();
-                    observer.before(&mut Step { index, event, block, allocator, device });
-                    if let Some(block) = block {
-                        allocator.free(device, block);
-                    }
-                }
-                EventKind::FreeRequested => {
-                    block = self.live[alloc];
-                    observer.before(&mut Step { index, event, block, allocator, device });
-                    if let Some(block) = block {
-                        allocator.free_requested(block, &self.streams);
-                    }
-                }
-                EventKind::FreeCompleted => {
-                    block = self.live[alloc].take();
-                    observer.before(&mut Step { index, event, block, allocator, device });
-                    if let Some(block) = block {
-                        allocator.free_completed(device, block);
-                    }
-                }
-                EventKind::Trim => {
-                    observer.before(&mut Step { index, event, block, allocator, device });
-                    match event.pool {
-                        PoolId::DEFAULT => allocator.trim(device),
-                        pool => allocator.release_pool(device, pool),
-                    }
-                }
-            }
+                EventKind::Free => self.free(numbered, allocator, device, observer),
+                _ => self.carry_out(numbered, allocator, device, observer),
+            };
             self.outcome.events = index + 1;
             if index.is_multiple_of(CLOCK) {
                 device.elapse(CLOCK as u64, self.recorded_ns(index));
             }
             observer.after(&mut Step { index, event, block, allocator, device });
-            if self.on_oom == OnOom::Stop && !self.outcome.ooms.is_empty() {
+            if stops && !self.outcome.ooms.is_empty() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -221,6 +195,52 @@ impl<'t> Replay<'t> {
     }
 
     #[inline]
+    fn free<D: Device, O: Observer<D>>(
+        &mut self,
+        (index, event): (usize, &Event),
+        allocator: &mut dyn Allocator,
+        device: &mut D,
+        observer: &mut O,
+    ) -> Option<BlockId> {
+        let live = &mut self.live[event.alloc.0 as usize];
+        let block = *live;
+        *live = None;
+        observer.before(&mut Step { index, event, block, allocator, device });
+        if let Some(block) = block {
+            allocator.free(device, block);
+        }
+        block
+    }
+
+    /// What is neither a request nor a plain free. Apart from those, the loop needs no table of jumps.
+    #[inline(never)]
+    fn carry_out<D: Device, O: Observer<D>>(
+        &mut self,
+        (index, event): (usize, &Event),
+        allocator: &mut dyn Allocator,
+        device: &mut D,
+        observer: &mut O,
+    ) -> Option<BlockId> {
+        let alloc = event.alloc.0 as usize;
+        let block = match event.kind {
+            EventKind::FreeRequested => self.live[alloc],
+            EventKind::FreeCompleted => self.live[alloc].take(),
+            _ => None,
+        };
+        observer.before(&mut Step { index, event, block, allocator, device });
+        match (event.kind, block) {
+            (EventKind::FreeRequested, Some(block)) => {
+                allocator.free_requested(block, &self.streams);
+            }
+            (EventKind::FreeCompleted, Some(block)) => allocator.free_completed(device, block),
+            (EventKind::Trim, _) if event.pool == PoolId::DEFAULT => allocator.trim(device),
+            (EventKind::Trim, _) => allocator.release_pool(device, event.pool),
+            _ => {}
+        }
+        block
+    }
+
+    #[inline]
     fn malloc<D: Device, O: Observer<D>>(
         &mut self,
         (index, event): (usize, &Event),
@@ -228,6 +248,8 @@ impl<'t> Replay<'t> {
         device: &mut D,
         observer: &mut O,
     ) -> Result<()> {
+        let block = None;
+        observer.before(&mut Step { index, event, block, allocator, device });
         let request = Request { size: event.size, stream: event.stream, pool: event.pool };
         match allocator.malloc(device, request) {
             Ok(given) => {

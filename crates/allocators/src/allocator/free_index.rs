@@ -52,106 +52,54 @@ struct Key {
 
 const _: () = assert!(size_of::<Key>() == 32);
 
-/// A position in the index, good until the next change.
+/// A position in the list of a stream, good until the next change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
-    stream: StreamId,
     bin: u16,
     slot: u32,
-    block: SlabIndex,
+    /// The free block there.
+    pub block: SlabIndex,
 }
 
 /// The free blocks of one pool.
 #[derive(Debug, Clone, Default)]
 pub struct FreeIndex {
     /// By the number of the stream.
-    lists: Vec<Option<StreamList>>,
-    /// In tests and fuzzing, the obvious set goes along, and every answer is compared with its own.
-    #[cfg(any(test, fuzzing))]
-    twin: twin::Twin,
+    lists: Vec<Option<Box<StreamList>>>,
 }
 
 impl FreeIndex {
-    /// Adds a free block.
+    /// The free blocks of a stream, if it has a list.
     #[inline(always)]
-    pub fn insert(
-        &mut self,
-        stream: StreamId,
-        size: Bytes,
-        place: impl Into<Place>,
-        block: SlabIndex,
-    ) {
-        let place = place.into();
-        let list = match self.lists.get_mut(usize::from(stream.0)) {
-            Some(Some(list)) => list,
-            _ => self.add_list(stream),
-        };
-        list.insert(bin_of(size), Key { order: Order { size, place }, block });
-        #[cfg(any(test, fuzzing))]
-        self.twin.insert(stream, size, place, block);
+    pub fn list(&self, stream: StreamId) -> Option<&StreamList> {
+        self.lists.get(usize::from(stream.0))?.as_deref()
     }
 
-    /// Takes a block out.
+    /// The free blocks of a stream, if it has a list.
+    #[inline(always)]
+    pub fn list_mut(&mut self, stream: StreamId) -> Option<&mut StreamList> {
+        self.lists.get_mut(usize::from(stream.0))?.as_deref_mut()
+    }
+
+    /// The free blocks of a stream.
     ///
     /// # Panics
-    /// If it is not there.
+    /// If it has no list.
     #[inline(always)]
-    pub fn remove(&mut self, stream: StreamId, size: Bytes, place: impl Into<Place>) {
-        let place = place.into();
-        self.list_mut(stream).remove(bin_of(size), Order { size, place });
-        #[cfg(any(test, fuzzing))]
-        self.twin.remove(stream, size, place);
+    pub fn of(&mut self, stream: StreamId) -> &mut StreamList {
+        self.list_mut(stream).expect("a block's stream has a list")
     }
 
-    /// The smallest block of `stream` with at least `size` bytes; among equals the one with the lowest place.
-    #[inline(always)]
-    pub fn best_fit(&self, stream: StreamId, size: Bytes) -> Option<Cursor> {
-        let bin = bin_of(size);
-        let found = self.list(stream).and_then(|list| {
-            let slot = list.bins[bin].partition_point(|key| key.order.size < size);
-            list.from(stream, bin, slot)
-        });
-        #[cfg(any(test, fuzzing))]
-        assert_eq!(found.map(|at| self.block(at)), self.twin.best_fit(stream, size));
-        found
-    }
-
-    /// The next block of the same stream.
-    #[inline]
-    pub fn next(&self, at: Cursor) -> Option<Cursor> {
-        let list = self.list(at.stream)?;
-        let next = list.from(at.stream, at.bin.into(), at.slot as usize + 1);
-        #[cfg(any(test, fuzzing))]
-        {
-            let Order { size, place } = list.bins[usize::from(at.bin)][at.slot as usize].order;
-            let after = self.twin.after(at.stream, size, place);
-            assert_eq!(next.map(|at| self.block(at)), after);
-        }
-        next
-    }
-
-    /// The block at a position.
-    #[inline]
-    pub fn block(&self, at: Cursor) -> SlabIndex {
-        at.block
-    }
-
-    /// Takes out the block at a position.
-    #[inline(always)]
-    pub fn remove_at(&mut self, at: Cursor) {
-        #[cfg(any(test, fuzzing))]
-        {
-            let Order { size, place } =
-                self.list_mut(at.stream).bins[usize::from(at.bin)][at.slot as usize].order;
-            self.twin.remove(at.stream, size, place);
-        }
-        self.list_mut(at.stream).remove_at(at.bin.into(), at.slot as usize);
+    /// Makes sure that a stream has a list.
+    pub fn open(&mut self, stream: StreamId) {
+        let place = usize::from(stream.0);
+        self.lists.resize(self.lists.len().max(place + 1), None);
+        self.lists[place].get_or_insert_default();
     }
 
     /// Every block in the order of the index.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = SlabIndex> + '_ {
-        let bins = self.lists.iter().flatten().flat_map(|list| list.bins.iter());
-        bins.flat_map(|bin| bin.iter().map(|key| key.block))
+        self.lists.iter().flatten().flat_map(|list| list.iter())
     }
 
     /// The blocks of `stream` that are smaller than `size`, from the largest down.
@@ -160,65 +108,125 @@ impl FreeIndex {
         stream: StreamId,
         size: Bytes,
     ) -> impl Iterator<Item = SlabIndex> + '_ {
-        let bins = self.list(stream).into_iter().flat_map(|list| list.bins.iter().rev());
-        let keys = bins.flat_map(|bin| bin.iter().rev());
-        keys.filter(move |key| key.order.size < size).map(|key| key.block)
-    }
-
-    /// A list for a stream that has none.
-    #[cold]
-    fn add_list(&mut self, stream: StreamId) -> &mut StreamList {
-        let place = usize::from(stream.0);
-        self.lists.resize(self.lists.len().max(place + 1), None);
-        self.lists[place].insert(StreamList::new())
-    }
-
-    #[inline(always)]
-    fn list(&self, stream: StreamId) -> Option<&StreamList> {
-        self.lists.get(usize::from(stream.0))?.as_ref()
-    }
-
-    #[inline(always)]
-    fn list_mut(&mut self, stream: StreamId) -> &mut StreamList {
-        let list = self.lists.get_mut(usize::from(stream.0)).and_then(Option::as_mut);
-        list.expect("a free block's stream has a list")
+        self.list(stream).into_iter().flat_map(move |list| list.smaller_than(size))
     }
 }
 
 /// Bins for each power of two, as a power of two.
 const STEP_BITS: u32 = 4;
-/// Sizes from 512 bytes to 2^47: 39 powers of two, in whole words of the bitmap.
-const WORDS: usize = 10;
+/// Bins for the 55 powers of two from 512 bytes on and for what is below; a power of two of them, so that
+/// no check of a bin's number is needed.
+const WORDS: usize = 16;
 const BINS: usize = WORDS * 64;
 
 /// The bin of a size: its power of two, and the five bits that lead. The first 16 bins are those below 512 bytes.
 #[inline(always)]
 fn bin_of(size: Bytes) -> usize {
     let step = (size | 512).ilog2() - STEP_BITS;
-    (((step as usize - 5) << STEP_BITS) + (size >> step) as usize).min(BINS - 1)
+    (((step as usize - 5) << STEP_BITS) + (size >> step) as usize) % BINS
 }
 
 /// The free blocks of one stream.
 #[derive(Debug, Clone)]
-struct StreamList {
+pub struct StreamList {
     occupied: [u64; WORDS],
-    bins: Box<[Vec<Key>; BINS]>,
+    bins: [Vec<Key>; BINS],
+    /// In tests and fuzzing, the obvious set goes along, and every answer is compared with its own.
+    #[cfg(any(test, fuzzing))]
+    twin: twin::Twin,
+}
+
+impl Default for StreamList {
+    fn default() -> Self {
+        Self {
+            occupied: [0; WORDS],
+            bins: [const { Vec::new() }; BINS],
+            #[cfg(any(test, fuzzing))]
+            twin: twin::Twin::default(),
+        }
+    }
 }
 
 impl StreamList {
-    fn new() -> Self {
-        Self { occupied: [0; WORDS], bins: Box::new([const { Vec::new() }; BINS]) }
+    /// Adds a free block.
+    #[inline(always)]
+    pub fn insert(&mut self, size: Bytes, place: impl Into<Place>, block: SlabIndex) {
+        let order = Order { size, place: place.into() };
+        let bin = bin_of(size);
+        let keys = &mut self.bins[bin];
+        let slot = keys.partition_point(|key| key.order < order);
+        keys.insert(slot, Key { order, block });
+        self.occupied[bin / 64] |= 1 << (bin % 64);
+        #[cfg(any(test, fuzzing))]
+        self.twin.insert(order, block);
+    }
+
+    /// Takes a block out.
+    ///
+    /// # Panics
+    /// If it is not there.
+    #[inline(always)]
+    pub fn remove(&mut self, size: Bytes, place: impl Into<Place>) {
+        let order = Order { size, place: place.into() };
+        let bin = bin_of(size);
+        let slot = match &self.bins[bin][..] {
+            [_] => 0,
+            keys => keys.partition_point(|key| key.order < order),
+        };
+        let is_there = self.bins[bin].get(slot).is_some_and(|key| key.order == order);
+        assert!(is_there, "block is not free");
+        self.take_out(bin, slot);
+    }
+
+    /// The smallest block with at least `size` bytes; among equals the one with the lowest place.
+    #[inline(always)]
+    pub fn best_fit(&self, size: Bytes) -> Option<Cursor> {
+        let bin = bin_of(size);
+        let slot = self.bins[bin].partition_point(|key| key.order.size < size);
+        let found = self.from(bin, slot);
+        #[cfg(any(test, fuzzing))]
+        assert_eq!(found.map(|at| at.block), self.twin.best_fit(size));
+        found
+    }
+
+    /// The next block.
+    #[inline]
+    pub fn next(&self, at: Cursor) -> Option<Cursor> {
+        let next = self.from(at.bin.into(), at.slot as usize + 1);
+        #[cfg(any(test, fuzzing))]
+        {
+            let order = self.bins[usize::from(at.bin)][at.slot as usize].order;
+            assert_eq!(next.map(|at| at.block), self.twin.after(order));
+        }
+        next
+    }
+
+    /// Takes out the block at a position.
+    #[inline(always)]
+    pub fn remove_at(&mut self, at: Cursor) {
+        self.take_out(at.bin.into(), at.slot as usize);
+    }
+
+    /// Every block in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = SlabIndex> + '_ {
+        self.bins.iter().flat_map(|bin| bin.iter().map(|key| key.block))
+    }
+
+    /// The blocks that are smaller than `size`, from the largest down.
+    pub fn smaller_than(&self, size: Bytes) -> impl Iterator<Item = SlabIndex> + '_ {
+        let keys = self.bins.iter().rev().flat_map(|bin| bin.iter().rev());
+        keys.filter(move |key| key.order.size < size).map(|key| key.block)
     }
 
     /// The position itself, or the first of the next bin that is not empty.
     #[inline(always)]
-    fn from(&self, stream: StreamId, bin: usize, slot: usize) -> Option<Cursor> {
+    fn from(&self, bin: usize, slot: usize) -> Option<Cursor> {
         if let Some(&Key { block, .. }) = self.bins[bin].get(slot) {
-            return Some(Cursor { stream, bin: bin as u16, slot: slot as u32, block });
+            return Some(Cursor { bin: bin as u16, slot: slot as u32, block });
         }
         let bin = self.occupied_after(bin)?;
         let Key { block, .. } = self.bins[bin][0];
-        Some(Cursor { stream, bin: bin as u16, slot: 0, block })
+        Some(Cursor { bin: bin as u16, slot: 0, block })
     }
 
     #[inline(always)]
@@ -234,24 +242,10 @@ impl StreamList {
     }
 
     #[inline(always)]
-    fn insert(&mut self, bin: usize, key: Key) {
+    fn take_out(&mut self, bin: usize, slot: usize) {
         let keys = &mut self.bins[bin];
-        let slot = keys.partition_point(|other| other.order < key.order);
-        keys.insert(slot, key);
-        self.occupied[bin / 64] |= 1 << (bin % 64);
-    }
-
-    #[inline(always)]
-    fn remove(&mut self, bin: usize, order: Order) {
-        let keys = &self.bins[bin];
-        let slot = keys.partition_point(|key| key.order < order);
-        assert!(keys.get(slot).is_some_and(|key| key.order == order), "block is not free");
-        self.remove_at(bin, slot);
-    }
-
-    #[inline(always)]
-    fn remove_at(&mut self, bin: usize, slot: usize) {
-        let keys = &mut self.bins[bin];
+        #[cfg(any(test, fuzzing))]
+        self.twin.remove(keys[slot].order);
         if slot + 1 == keys.len() {
             keys.pop();
         } else {
@@ -263,50 +257,42 @@ impl StreamList {
     }
 }
 
-/// The obvious version: the set as PyTorch has it.
+/// The obvious version: the set as PyTorch has it, for one stream.
 #[cfg(any(test, fuzzing))]
 mod twin {
     use std::collections::BTreeMap;
     use std::ops::Bound::{Excluded, Unbounded};
 
-    use super::{Bytes, Place, SlabIndex, StreamId};
+    use super::{Bytes, Order, Place, SlabIndex};
 
-    const FIRST: Place = Place { rank: 0, at: 0 };
+    const fn first(size: Bytes) -> Order {
+        Order { size, place: Place { rank: 0, at: 0 } }
+    }
 
     #[derive(Debug, Clone, Default)]
     pub(super) struct Twin {
-        pub(super) set: BTreeMap<(StreamId, Bytes, Place), SlabIndex>,
+        pub(super) set: BTreeMap<Order, SlabIndex>,
     }
 
     impl Twin {
-        pub(super) fn insert(
-            &mut self,
-            stream: StreamId,
-            size: Bytes,
-            at: Place,
-            block: SlabIndex,
-        ) {
-            assert_eq!(self.set.insert((stream, size, at), block), None, "block was free already");
+        pub(super) fn insert(&mut self, order: Order, block: SlabIndex) {
+            assert_eq!(self.set.insert(order, block), None, "block was free already");
         }
 
-        pub(super) fn remove(&mut self, stream: StreamId, size: Bytes, at: Place) {
-            assert!(self.set.remove(&(stream, size, at)).is_some(), "block was not free");
+        pub(super) fn remove(&mut self, order: Order) {
+            assert!(self.set.remove(&order).is_some(), "block was not free");
         }
 
-        pub(super) fn best_fit(&self, stream: StreamId, size: Bytes) -> Option<SlabIndex> {
-            let (key, &block) = self.set.range((stream, size, FIRST)..).next()?;
-            (key.0 == stream).then_some(block)
+        pub(super) fn best_fit(&self, size: Bytes) -> Option<SlabIndex> {
+            self.set.range(first(size)..).next().map(|(_, &block)| block)
         }
 
-        pub(super) fn after(&self, stream: StreamId, size: Bytes, at: Place) -> Option<SlabIndex> {
-            let behind = (Excluded((stream, size, at)), Unbounded);
-            let (key, &block) = self.set.range(behind).next()?;
-            (key.0 == stream).then_some(block)
+        pub(super) fn after(&self, order: Order) -> Option<SlabIndex> {
+            self.set.range((Excluded(order), Unbounded)).next().map(|(_, &block)| block)
         }
 
-        pub(super) fn smaller_than(&self, stream: StreamId, size: Bytes) -> Vec<SlabIndex> {
-            let range = (stream, 0, FIRST)..(stream, size, FIRST);
-            self.set.range(range).rev().map(|(_, &block)| block).collect()
+        pub(super) fn smaller_than(&self, size: Bytes) -> Vec<SlabIndex> {
+            self.set.range(..first(size)).rev().map(|(_, &block)| block).collect()
         }
     }
 }
@@ -331,22 +317,24 @@ mod tests {
             let mut index = FreeIndex::default();
             for (number, &(stream, size, action, rank)) in steps.iter().enumerate() {
                 let (stream, block) = (StreamId(stream), number as SlabIndex);
-                match (action, index.best_fit(stream, size)) {
-                    (1, Some(at)) => index.remove_at(index.next(at).unwrap_or(at)),
+                index.open(stream);
+                let list = index.of(stream);
+                match (action, list.best_fit(size)) {
+                    (1, Some(at)) => list.remove_at(list.next(at).unwrap_or(at)),
                     (2, Some(at)) => {
-                        let found = index.block(at);
-                        let mut keys = index.twin.set.iter();
-                        let key = *keys.find(|(_, block)| **block == found).unwrap().0;
-                        index.remove(key.0, key.1, key.2);
+                        let mut keys = list.twin.set.iter();
+                        let order = *keys.find(|(_, block)| **block == at.block).unwrap().0;
+                        list.remove(order.size, order.place);
                     }
                     _ => {
                         let at = u64::from(block).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-                        index.insert(stream, size, Place { rank, at }, block);
+                        list.insert(size, Place { rank, at }, block);
                     }
                 }
-                prop_assert!(index.iter().eq(index.twin.set.values().copied()));
-                let smaller: Vec<_> = index.smaller_than(stream, size).collect();
-                prop_assert_eq!(smaller, index.twin.smaller_than(stream, size));
+                let smaller = list.twin.smaller_than(size);
+                prop_assert!(index.smaller_than(stream, size).eq(smaller));
+                let twins = index.lists.iter().flatten().map(|list| &list.twin);
+                prop_assert!(index.iter().eq(twins.flat_map(|twin| twin.set.values().copied())));
             }
         }
     }

@@ -29,9 +29,19 @@ impl Ledger {
         self.now.requested += requested;
         self.now.allocated += size;
         self.now.active += size;
-        self.peak.requested = self.peak.requested.max(self.now.requested);
-        self.peak.allocated = self.peak.allocated.max(self.now.allocated);
-        self.peak.active = self.peak.active.max(self.now.active);
+        let Self { now, peak } = self;
+        if now.requested > peak.requested
+            || now.allocated > peak.allocated
+            || now.active > peak.active
+        {
+            self.rise();
+        }
+    }
+
+    /// A peak is rare.
+    #[cold]
+    fn rise(&mut self) {
+        self.peak = self.peak.max(self.now);
     }
 
     /// The client let go of a block.

@@ -66,6 +66,13 @@ impl<T> Slab<T> {
         BlockId { index, generation: self.places[index as usize].generation }
     }
 
+    /// The value, with its present id.
+    #[inline]
+    pub fn with_id(&mut self, index: SlabIndex) -> (&mut T, BlockId) {
+        let Place { generation, value } = &mut self.places[index as usize];
+        (value, BlockId { index, generation: *generation })
+    }
+
     /// Index of the value with this id, unless the id is stale.
     #[inline]
     pub fn find(&self, id: BlockId) -> Option<SlabIndex> {
@@ -79,7 +86,7 @@ impl<T> Slab<T> {
     /// If the id is stale: its block was freed before.
     #[inline]
     pub fn expect(&self, id: BlockId) -> SlabIndex {
-        self.find(id).unwrap_or_else(|| panic!("{id:?} is stale: the block was freed before"))
+        self.find(id).unwrap_or_else(|| stale(id))
     }
 
     /// Places in the slab, vacant ones included.
@@ -91,6 +98,12 @@ impl<T> Slab<T> {
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
+}
+
+/// Takes the id by value, so that it stays in registers where it is not stale.
+#[cold]
+fn stale(id: BlockId) -> ! {
+    panic!("{id:?} is stale: the block was freed before")
 }
 
 impl<T> Index<SlabIndex> for Slab<T> {

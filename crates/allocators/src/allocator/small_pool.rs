@@ -62,9 +62,10 @@ impl SmallPool {
     /// A block of exactly `size` bytes (rounded) out of what is there; `None` if nothing fits.
     #[inline]
     pub(crate) fn malloc(&mut self, size: Bytes, stream: StreamId) -> Option<SlabIndex> {
-        let at = self.free.best_fit(stream, size)?;
-        let index = self.free.block(at);
-        self.free.remove_at(at);
+        let list = self.free.list_mut(stream)?;
+        let at = list.best_fit(size)?;
+        list.remove_at(at);
+        let index = at.block;
         let block = &mut self.blocks[index];
         block.is_free = false;
         if block.size > size {
@@ -93,6 +94,7 @@ impl SmallPool {
             next: NIL,
         });
         self.segments += 1;
+        self.free.open(stream);
         self.list(index);
     }
 
@@ -191,13 +193,13 @@ impl SmallPool {
     #[inline]
     fn list(&mut self, index: SlabIndex) {
         let SmallBlock { stream, size, at, .. } = self.blocks[index];
-        self.free.insert(stream, size, at.0, index);
+        self.free.of(stream).insert(size, at.0, index);
     }
 
     #[inline]
     fn unlist(&mut self, index: SlabIndex) {
         let SmallBlock { stream, size, at, .. } = self.blocks[index];
-        self.free.remove(stream, size, at.0);
+        self.free.of(stream).remove(size, at.0);
     }
 }
 
@@ -285,8 +287,8 @@ mod tests {
                     let size = round_small(size);
                     let index = pool.malloc(size, STREAM).unwrap_or_else(|| {
                         pool.grow(&mut gpu, STREAM).unwrap();
-                        let fresh = pool.free.best_fit(STREAM, SMALL_SEGMENT).unwrap();
-                        let fresh = pool.free.block(fresh);
+                        let list = pool.free.of(STREAM);
+                        let fresh = list.best_fit(SMALL_SEGMENT).unwrap().block;
                         plain.blocks.push((pool.block(fresh).at.0, SMALL_SEGMENT, true));
                         pool.malloc(size, STREAM).unwrap()
                     });

@@ -36,10 +36,10 @@ pub struct Block {
     pub at: u64,
     /// Its size.
     pub size: Bytes,
-    /// What the client asked for, while the block is active.
-    pub requested: Bytes,
     /// The pool's count of searches when the block became free; its age is counted from there.
     pub free_since: u64,
+    /// What the client asked for, while the block is active.
+    pub requested: Bytes,
     /// Left neighbour in the segment, or `NIL`.
     pub prev: SlabIndex,
     /// Right neighbour in the segment, or `NIL`.
@@ -117,6 +117,15 @@ impl Blocks {
         self.slab.id(index)
     }
 
+    /// Gives a block to a client, who asked for `requested` bytes, and returns the id by which it is freed.
+    #[inline]
+    pub fn hand_out(&mut self, index: SlabIndex, requested: Bytes) -> BlockId {
+        let (block, id) = self.slab.with_id(index);
+        block.state = BlockState::Allocated;
+        block.requested = requested;
+        id
+    }
+
     /// The block with this id, unless it was freed since.
     #[inline]
     pub fn find(&self, id: BlockId) -> Option<SlabIndex> {
@@ -147,7 +156,8 @@ impl Blocks {
     #[inline(always)]
     pub fn split_front(&mut self, index: SlabIndex, size: Bytes) -> SlabIndex {
         let rest = self.slab[index];
-        let front = self.slab.insert(Block { size, next: index, ..rest });
+        let front = Block { size, next: index, requested: 0, free_since: 0, ..rest };
+        let front = self.slab.insert(front);
         if rest.prev != NIL {
             self.slab[rest.prev].next = front;
         }

@@ -9,10 +9,10 @@
 //! A page is one handle: 2 MiB in the small pool, the size of a large segment (20 MiB) in the large one. Unmapped
 //! ranges are blocks of the same chain. Only a flush takes pages back.
 
-use super::block::{Block, BlockState};
+use super::block::{Block, BlockState, Blocks};
 use super::sizes::SMALL_SEGMENT;
 use super::{Caching, Wanted};
-use crate::allocator::free_index::{Cursor, FreeIndex};
+use crate::allocator::free_index::{Cursor, StreamList};
 use crate::allocator::{NIL, SlabIndex};
 use crate::device::{Device, DeviceError, DevicePtr, HandleId, Result};
 use gmlake_core::units::{Bytes, round_up};
@@ -57,45 +57,52 @@ impl Reservation {
     }
 }
 
-impl Caching {
-    /// From a best fit that is expandable, goes on to the block that PyTorch would take.
+impl Blocks {
+    /// From a best fit that is doubtful, goes on to the block that PyTorch would take.
     ///
     /// With the option on, it avoids the block before the large unmapped tail: while the next larger block together
     /// with the unmapped range behind it reaches less far, that one is better. With it off, expandable blocks are
     /// passed over.
-    pub(super) fn step_over_expandable(
+    pub(super) fn step_over(
         &self,
-        free: &FreeIndex,
+        free: &StreamList,
         mut at: Cursor,
         expandable: bool,
     ) -> Option<Cursor> {
-        let is_expandable = |at| self.blocks[free.block(at)].is_expandable();
-        if !expandable {
-            while is_expandable(at) {
-                at = free.next(at)?;
+        while self.is_doubtful(at.block, expandable) {
+            match free.next(at) {
+                None if expandable => break,
+                Some(next) if expandable && self.reach(next.block) >= self.reach(at.block) => break,
+                next => at = next?,
             }
-            return Some(at);
-        }
-        while let Some(next) = free.next(at).filter(|_| is_expandable(at)) {
-            if self.reach(free.block(next)) >= self.reach(free.block(at)) {
-                break;
-            }
-            at = next;
         }
         Some(at)
     }
 
-    /// Size of a block and of the unmapped range right behind it.
-    fn reach(&self, index: SlabIndex) -> Bytes {
-        let block = &self.blocks[index];
-        let behind = match block.next {
-            NIL => 0,
-            next if self.blocks[next].state == BlockState::Unmapped => self.blocks[next].size,
-            _ => 0,
-        };
-        block.size + behind
+    /// Whether a block behind this best fit may be the one to take. With the option on, none is unless an unmapped range
+    /// follows: the next block is no smaller, and reaches as far.
+    #[inline(always)]
+    pub(super) fn is_doubtful(&self, index: SlabIndex, expandable: bool) -> bool {
+        self[index].is_expandable() && (!expandable || self.unmapped_behind(index) > 0)
     }
 
+    /// Size of a block and of the unmapped range right behind it.
+    fn reach(&self, index: SlabIndex) -> Bytes {
+        self[index].size + self.unmapped_behind(index)
+    }
+
+    /// Size of the unmapped range right behind a block.
+    #[inline(always)]
+    fn unmapped_behind(&self, index: SlabIndex) -> Bytes {
+        match self[index].next {
+            NIL => 0,
+            next if self[next].state == BlockState::Unmapped => self[next].size,
+            _ => 0,
+        }
+    }
+}
+
+impl Caching {
     /// A free block of at least the wanted size, out of the free index, with new pages mapped for what is missing.
     pub(super) fn grow_expandable(
         &mut self,
@@ -222,8 +229,7 @@ impl Caching {
         } else {
             index
         };
-        self.merge_neighbours(mapped);
-        self.put_back(mapped);
+        self.settle(mapped);
         mapped
     }
 

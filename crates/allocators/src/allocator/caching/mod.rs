@@ -32,12 +32,11 @@ mod tests;
 
 pub use sizes::{SMALL_MAX, SMALL_SEGMENT, round_request, segment_size};
 
-use super::free_index::Cursor;
 use block::{Block, BlockState, Blocks};
 use expandable::Reservation;
 use pool::{Pool, pool_index};
 use rank::Ranks;
-use sizes::MIN_BLOCK;
+use sizes::{MIN_BLOCK, round_plain};
 
 use super::{
     AllocError, AllocResult, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView,
@@ -52,6 +51,8 @@ use gmlake_core::units::Bytes;
 #[derive(Debug, Clone)]
 pub struct Caching {
     conf: AllocConf,
+    /// Whether some sizes are rounded up to steps between powers of two.
+    rounds_to_steps: bool,
     version: TorchVersion,
     total_memory: Bytes,
     /// Most bytes that may be held (`set_per_process_memory_fraction`).
@@ -89,6 +90,7 @@ impl Caching {
     pub fn new(environment: &Environment) -> Self {
         let mut new = Self {
             conf: environment.conf.clone(),
+            rounds_to_steps: environment.conf.roundup_power2_divisions.iter().any(|&d| d > 1),
             version: environment.version,
             total_memory: environment.total_memory,
             limit: environment.memory_limit(),
@@ -112,8 +114,9 @@ impl Caching {
     }
 
     /// The block size for a request of `size` bytes.
+    #[inline]
     pub fn round(&self, size: Bytes) -> Bytes {
-        round_request(size, &self.conf)
+        if self.rounds_to_steps { round_request(size, &self.conf) } else { round_plain(size) }
     }
 
     /// Switches expandable segments on or off, as `torch.cuda.memory._set_allocator_settings` does at run time.
@@ -132,7 +135,7 @@ impl Caching {
     }
 
     fn wanted(&self, request: Request) -> Wanted {
-        let size = round_request(request.size, &self.conf);
+        let size = self.round(request.size);
         let pool = pool_index(request.pool, size <= SMALL_MAX);
         let expandable = self.conf.expandable_segments;
         Wanted { pool, stream: request.stream, size, expandable }
@@ -142,42 +145,26 @@ impl Caching {
         self.limit.is_some() && self.conf.garbage_collection_threshold > 0.0
     }
 
-    /// Best fit, and what PyTorch makes of it: the position of the block to take.
-    #[inline(always)]
-    fn search(&self, wanted: Wanted) -> Option<Cursor> {
-        let free = &self.pools[usize::from(wanted.pool)].free;
-        let mut at = free.best_fit(wanted.stream, wanted.size)?;
-        if self.blocks[free.block(at)].is_expandable() {
-            at = self.step_over_expandable(free, at, wanted.expandable)?;
-        }
-        let size = self.blocks[free.block(at)].size;
-        // A block that is too large ends the search, even if one that would do follows: so does PyTorch.
-        self.is_usable(wanted, size).then_some(at)
-    }
-
     /// Takes the best block out of the free index.
     #[inline(always)]
     fn find(&mut self, wanted: Wanted) -> Option<SlabIndex> {
-        if self.collects_garbage() {
-            self.pools[usize::from(wanted.pool)].searches += 1;
+        let collects_garbage = self.collects_garbage();
+        let pool = &mut self.pools[usize::from(wanted.pool)];
+        if collects_garbage {
+            pool.searches += 1;
         }
-        let at = self.search(wanted)?;
-        let free = &mut self.pools[usize::from(wanted.pool)].free;
-        let block = free.block(at);
+        let free = pool.free.list_mut(wanted.stream)?;
+        let at = wanted.search(&self.blocks, &self.conf, free)?;
         free.remove_at(at);
-        Some(block)
+        Some(at.block)
     }
 
     /// Serves a request that no free block fits.
     #[cold]
-    fn malloc_anew(
-        &mut self,
-        device: &mut dyn Device,
-        wanted: Wanted,
-        requested: Bytes,
-    ) -> AllocResult {
-        let (block, wanted) = self.obtain(device, wanted, requested)?;
-        Ok(self.hand_out(block, wanted, requested))
+    fn malloc_anew(&mut self, device: &mut dyn Device, request: Request) -> AllocResult {
+        let wanted = self.wanted(request);
+        let (block, wanted) = self.obtain(device, wanted, request.size)?;
+        Ok(self.hand_out(block, wanted, request.size))
     }
 
     /// Memory for a request that no free block fits, from the cheapest source to the last; and where it was found.
@@ -269,6 +256,7 @@ impl Caching {
     }
 
     fn add_segment(&mut self, at: u64, size: Bytes, pool: u16, stream: StreamId) -> SlabIndex {
+        self.pools[usize::from(pool)].free.open(stream);
         self.blocks.insert(Block {
             at,
             size,
@@ -301,21 +289,18 @@ impl Caching {
     #[inline(always)]
     fn hand_out(&mut self, block: SlabIndex, wanted: Wanted, requested: Bytes) -> Allocation {
         let size = self.blocks[block].size;
-        let given = if self.should_split(wanted, size) {
+        let at = DevicePtr(self.blocks[block].at);
+        let (given, size) = if self.should_split(wanted, size) {
             self.splits += 1;
             let front = self.blocks.split_front(block, wanted.size);
             self.ranks.cut(&mut self.blocks[front].rank);
             self.put_back(block);
-            front
+            (front, wanted.size)
         } else {
-            block
+            (block, size)
         };
-        let entry = &mut self.blocks[given];
-        entry.state = BlockState::Allocated;
-        entry.requested = requested;
-        let (at, size) = (DevicePtr(entry.at), entry.size);
         self.ledger.malloc(requested, size);
-        Allocation { at, size, block: self.blocks.id(given) }
+        Allocation { at, size, block: self.blocks.hand_out(given, requested) }
     }
 
     /// Puts a block into its pool's free index.
@@ -325,13 +310,14 @@ impl Caching {
         let pool = &mut self.pools[usize::from(block.pool)];
         block.state = BlockState::Free;
         block.free_since = pool.searches;
-        pool.free.insert(block.stream, block.size, block.place(), index);
+        pool.free.of(block.stream).insert(block.size, block.place(), index);
     }
 
     #[inline(always)]
     fn take_out(&mut self, index: SlabIndex) {
         let block = &self.blocks[index];
-        self.pools[usize::from(block.pool)].free.remove(block.stream, block.size, block.place());
+        let free = &mut self.pools[usize::from(block.pool)].free;
+        free.of(block.stream).remove(block.size, block.place());
     }
 
     /// Ends a block's use: it merges with its free neighbours and waits for the next request.
@@ -340,23 +326,31 @@ impl Caching {
         let Block { requested, size, .. } = self.blocks[index];
         self.ledger.free_completed(requested, size);
         self.blocks.retire(index);
-        self.merge_neighbours(index);
-        self.put_back(index);
+        self.settle(index);
     }
 
+    /// Merges a block, which is in no index, with its free neighbours, and puts it into its pool's free index. All of
+    /// them are of one pool and one stream.
     #[inline(always)]
-    fn merge_neighbours(&mut self, index: SlabIndex) {
-        let Block { prev, next, .. } = self.blocks[index];
-        if prev != NIL && self.blocks[prev].state == BlockState::Free {
-            self.take_out(prev);
-            self.blocks.absorb_prev(index);
-            self.merges += 1;
+    fn settle(&mut self, index: SlabIndex) {
+        let Self { blocks, pools, merges, .. } = self;
+        let Block { prev, next, pool, stream, .. } = blocks[index];
+        let pool = &mut pools[usize::from(pool)];
+        let free = pool.free.of(stream);
+        if prev != NIL && blocks[prev].state == BlockState::Free {
+            free.remove(blocks[prev].size, blocks[prev].place());
+            blocks.absorb_prev(index);
+            *merges += 1;
         }
-        if next != NIL && self.blocks[next].state == BlockState::Free {
-            self.take_out(next);
-            self.blocks.absorb_next(index);
-            self.merges += 1;
+        if next != NIL && blocks[next].state == BlockState::Free {
+            free.remove(blocks[next].size, blocks[next].place());
+            blocks.absorb_next(index);
+            *merges += 1;
         }
+        let block = &mut blocks[index];
+        block.state = BlockState::Free;
+        block.free_since = pool.searches;
+        free.insert(block.size, block.place(), index);
     }
 
     /// Makes sure that there is a pool at place `index`; small and large pools come in pairs.
@@ -368,6 +362,11 @@ impl Caching {
     }
 }
 
+#[cold]
+fn freed_twice(block: BlockId) -> ! {
+    panic!("{block:?} was freed twice")
+}
+
 impl Allocator for Caching {
     #[inline]
     fn malloc(&mut self, device: &mut dyn Device, request: Request) -> AllocResult {
@@ -377,7 +376,7 @@ impl Allocator for Caching {
         }
         match self.find(wanted) {
             Some(block) => Ok(self.hand_out(block, wanted, request.size)),
-            None => self.malloc_anew(device, wanted, request.size),
+            None => self.malloc_anew(device, request),
         }
     }
 
@@ -385,7 +384,9 @@ impl Allocator for Caching {
     fn free_requested(&mut self, block: BlockId, _users: &[StreamId]) {
         let index = self.blocks.expect(block);
         let entry = &mut self.blocks[index];
-        assert_eq!(entry.state, BlockState::Allocated, "{block:?} was freed twice");
+        if entry.state != BlockState::Allocated {
+            freed_twice(block);
+        }
         entry.state = BlockState::Pending;
         self.pending += 1;
         self.ledger.free_requested(entry.size);
@@ -404,7 +405,9 @@ impl Allocator for Caching {
     fn free(&mut self, _device: &mut dyn Device, block: BlockId) {
         let index = self.blocks.expect(block);
         let entry = &self.blocks[index];
-        assert_eq!(entry.state, BlockState::Allocated, "{block:?} was freed twice");
+        if entry.state != BlockState::Allocated {
+            freed_twice(block);
+        }
         self.ledger.free_requested(entry.size);
         self.complete(index);
     }

@@ -59,11 +59,11 @@ impl Caching {
         let Some(max) = self.conf.max_split_size else { return false };
         let enough = wanted.size.max(max);
         let free = &self.pools[usize::from(wanted.pool)].free;
-        let first = free.best_fit(wanted.stream, enough).map(|at| free.block(at));
+        let first = free.list(wanted.stream).and_then(|list| list.best_fit(enough));
         let is_whole = |&block: &SlabIndex| {
             !self.blocks[block].is_expandable() && !self.blocks[block].is_split()
         };
-        if let Some(block) = first.filter(is_whole) {
+        if let Some(block) = first.map(|at| at.block).filter(is_whole) {
             self.release(device, block);
             return true;
         }

@@ -26,8 +26,14 @@ pub fn round_request(size: Bytes, conf: &AllocConf) -> Bytes {
     if divisions > 1 && size > MIN_BLOCK * divisions {
         round_to_division(size, divisions)
     } else {
-        round_up(size, MIN_BLOCK)
+        round_plain(size)
     }
+}
+
+/// The block size that a request of `size` bytes is rounded to where no steps are set.
+#[inline]
+pub fn round_plain(size: Bytes) -> Bytes {
+    (size.max(1) - 1) / MIN_BLOCK * MIN_BLOCK + MIN_BLOCK
 }
 
 /// Rounds up to the next of `divisions` equal steps between two powers of two.

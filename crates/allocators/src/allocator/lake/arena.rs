@@ -18,7 +18,7 @@ use std::ops::Range;
 
 use super::addresses::Addresses;
 use super::streams::{Gate, Users, note_use};
-use crate::allocator::free_index::FreeIndex;
+use crate::allocator::free_index::StreamList;
 use crate::allocator::{NIL, Slab, SlabIndex};
 use crate::device::{Device, DevicePtr, GRANULE, HandleId, Result};
 use gmlake_core::program::StreamId;
@@ -75,7 +75,7 @@ struct Region {
 /// Free blocks that are looked at before a search is given up: other streams may not be done with them.
 const TRIES: usize = 8;
 
-/// Free blocks are in one list, whichever streams used them.
+/// The stream of free blocks, which are in one list, whichever streams used them.
 pub(super) const ALL: StreamId = StreamId(0);
 
 /// Handles, and the blocks that they are cut into.
@@ -85,7 +85,7 @@ pub(super) struct Arena {
     pub(super) handles: Slab<Handle>,
     pub(super) blocks: Slab<Block>,
     regions: Vec<Region>,
-    free: FreeIndex,
+    free: Box<StreamList>,
     /// Handles that are held.
     pub(super) count: u64,
 }
@@ -180,9 +180,9 @@ impl Arena {
     /// The smallest free block of at least `size` bytes that the gate admits to: its first bytes.
     #[inline]
     pub(super) fn fit(&self, size: Bytes, gate: Gate<'_>) -> Option<Span> {
-        let first = self.free.best_fit(ALL, size);
+        let first = self.free.best_fit(size);
         let cursors = std::iter::successors(first, |&at| self.free.next(at));
-        let blocks = cursors.take(TRIES).map(|at| self.blocks[self.free.block(at)].span.start);
+        let blocks = cursors.take(TRIES).map(|at| self.blocks[at.block].span.start);
         let mut spans = blocks.map(|start| start..start + size);
         spans.find(|span| self.may_use(span, gate))
     }
@@ -206,7 +206,7 @@ impl Arena {
 
     /// All free memory, from the largest block down.
     pub(super) fn largest_first(&self) -> impl Iterator<Item = &Span> + '_ {
-        self.free.smaller_than(ALL, Bytes::MAX).map(|block| &self.blocks[block].span)
+        self.free.smaller_than(Bytes::MAX).map(|block| &self.blocks[block].span)
     }
 
     /// The handle that an address lies in; `NIL` if there is none.
@@ -298,13 +298,13 @@ impl Arena {
         let entry = &mut self.blocks[block];
         entry.is_free = true;
         let Span { start, end } = entry.span;
-        self.free.insert(ALL, end - start, start, block);
+        self.free.insert(end - start, start, block);
     }
 
     #[inline]
     fn unlist(&mut self, block: SlabIndex) {
         let Span { start, end } = self.blocks[block].span;
-        self.free.remove(ALL, end - start, start);
+        self.free.remove(end - start, start);
     }
 
     /// Cuts a block at an address. The smaller part gets a new number.
