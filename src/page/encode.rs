@@ -64,7 +64,7 @@ pub(super) fn ranges(buckets: &[Range], value: impl Fn(&Range) -> (Bytes, Bytes)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocator::Usage;
+    use crate::run::Held;
 
     #[test]
     fn numbers_are_written_as_the_page_reads_them() {
@@ -82,8 +82,8 @@ mod tests {
     #[test]
     fn what_stays_the_same_costs_nothing() {
         let range = |low, high| {
-            let usage = |reserved| Usage { reserved, ..Usage::default() };
-            Range { low: usage(low), high: usage(high) }
+            let held = |reserved| Held { reserved, ..Held::default() };
+            Range { low: held(low), high: held(high) }
         };
         let reserved = |range: &Range| (range.low.reserved, range.high.reserved);
         let buckets = [range(5, 7), range(5, 7), range(5, 7), range(2, 2)];

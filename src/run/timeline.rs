@@ -19,19 +19,51 @@ use crate::drive::{Observer, Step};
 use crate::trace::EventKind;
 use crate::units::Bytes;
 
+/// What is followed over time, in bytes. An event costs as much as it has numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Held {
+    /// [`Usage::active`].
+    pub active: Bytes,
+    /// [`Usage::reserved`].
+    pub reserved: Bytes,
+}
+
+impl Held {
+    /// These of the present numbers.
+    pub const fn of(Usage { active, reserved, .. }: Usage) -> Self {
+        Self { active, reserved }
+    }
+
+    /// The smaller of each pair of numbers.
+    #[inline]
+    #[must_use]
+    pub fn min(self, other: Self) -> Self {
+        let (active, reserved) = (self.active, self.reserved);
+        Self { active: active.min(other.active), reserved: reserved.min(other.reserved) }
+    }
+
+    /// The larger of each pair of numbers.
+    #[inline]
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        let (active, reserved) = (self.active, self.reserved);
+        Self { active: active.max(other.active), reserved: reserved.max(other.reserved) }
+    }
+}
+
 /// The lowest and the highest value of each number within a stretch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Range {
     /// The lowest values.
-    pub low: Usage,
+    pub low: Held,
     /// The highest values.
-    pub high: Usage,
+    pub high: Held,
 }
 
 impl Range {
     /// Nothing but one state.
     pub const fn of(usage: Usage) -> Self {
-        Self { low: usage, high: usage }
+        Self { low: Held::of(usage), high: Held::of(usage) }
     }
 
     /// Both stretches as one.

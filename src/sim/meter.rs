@@ -10,7 +10,7 @@
 use super::ground::Ground;
 use crate::allocator::{Allocator, Counter, Usage};
 use crate::device::{Bill, CallCounts, Counted, FenceCounts, Priced, SimDevice, Watched};
-use crate::run::{Range, StepSummary, Timeline, Watch};
+use crate::run::{Held, Range, StepSummary, Timeline, Watch};
 use crate::trace::Trace;
 
 /// The device of a run: its calls are counted, priced if there is a profile, and noted where segments are asked for.
@@ -33,7 +33,7 @@ fn reading(device: &Simulated) -> Reading {
 struct OpenStep {
     start: usize,
     end: usize,
-    highest: Usage,
+    highest: Held,
     calls: Reading,
     counters: Vec<Counter>,
 }
@@ -79,7 +79,7 @@ impl<'t> Meter<'t> {
     pub(super) fn begin(&mut self, at: usize, allocator: &dyn Allocator, device: &Simulated) {
         let next = self.trace.steps.get(self.steps.len());
         let Some(step) = next.filter(|step| step.start == at && step.end > at) else { return };
-        let (highest, counters) = (allocator.usage(), allocator.counters());
+        let (highest, counters) = (Held::of(allocator.usage()), allocator.counters());
         let calls = reading(device);
         self.open = Some(OpenStep { start: at, end: step.end, highest, calls, counters });
     }

@@ -344,7 +344,7 @@ mod tests {
     use crate::allocator::Usage;
     use crate::device::SimDevice;
     use crate::drive::{OnOom, Step as Carried};
-    use crate::run::Timeline;
+    use crate::run::{Held, Timeline};
     use crate::sim::setup::UNLIMITED;
     use crate::trace::{AllocId, Event, PoolId, Step, StreamId, Trace};
     use crate::units::MIB;
@@ -398,14 +398,14 @@ mod tests {
 
     /// The obvious twin of the buckets: all events whose places lie in one, and the state that it begins with.
     fn check_buckets(timeline: &Timeline, seen: &[Usage], place: impl Fn(usize) -> u64) {
-        let mut before = Usage::default();
+        let mut before = Held::default();
         for (index, bucket) in timeline.buckets.iter().enumerate() {
             let stretch = timeline.start_of(index)..timeline.start_of(index + 1);
             let inside = (0..seen.len()).filter(|&event| stretch.contains(&place(event)));
-            let inside: Vec<Usage> = inside.map(|event| seen[event]).collect();
+            let inside: Vec<Held> = inside.map(|event| Held::of(seen[event])).collect();
             let all = || inside.iter().copied().chain([before]);
-            assert_eq!(bucket.high, all().fold(before, Usage::max), "bucket {index}");
-            assert_eq!(bucket.low, all().fold(before, Usage::min), "bucket {index}");
+            assert_eq!(bucket.high, all().fold(before, Held::max), "bucket {index}");
+            assert_eq!(bucket.low, all().fold(before, Held::min), "bucket {index}");
             before = inside.last().copied().unwrap_or(before);
         }
         assert_eq!(timeline.buckets.len() as u64, timeline.end / timeline.width + 1);

@@ -65,18 +65,6 @@ impl std::ops::Add for Usage {
 }
 
 impl Usage {
-    /// The smaller of each pair of numbers.
-    #[inline]
-    #[must_use]
-    pub fn min(self, other: Self) -> Self {
-        Self {
-            requested: self.requested.min(other.requested),
-            allocated: self.allocated.min(other.allocated),
-            active: self.active.min(other.active),
-            reserved: self.reserved.min(other.reserved),
-        }
-    }
-
     /// The larger of each pair of numbers.
     #[inline]
     #[must_use]

@@ -79,8 +79,8 @@ impl Blocks {
         Some(at)
     }
 
-    /// Whether a block behind this best fit may be the one to take. With the option on, none is unless an unmapped range
-    /// follows: the next block is no smaller, and reaches as far.
+    /// Whether another block than this best fit may be the one to take. With the option on, none is unless an unmapped
+    /// range follows: the next block is no smaller, and reaches as far.
     #[inline(always)]
     pub(super) fn is_doubtful(&self, index: SlabIndex, expandable: bool) -> bool {
         self[index].is_expandable() && (!expandable || self.unmapped_behind(index) > 0)
