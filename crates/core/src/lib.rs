@@ -5,5 +5,6 @@ pub mod beside;
 pub mod cards;
 pub mod printable;
 pub mod program;
+pub mod ranges;
 pub mod reader_error;
 pub mod units;

@@ -10,23 +10,10 @@
 //! ```
 
 use gmlake_allocators::allocator::{SMALL_MAX, SMALL_SEGMENT};
+pub use gmlake_allocators::pinned::Stat;
 use gmlake_core::units::Bytes;
 
-/// One number of `torch.cuda.memory_stats()`; the layout is PyTorch's.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Stat {
-    /// Now.
-    pub current: i64,
-    /// At most, with what others held as well.
-    pub peak: i64,
-    /// Came in all.
-    pub allocated: i64,
-    /// Went in all.
-    pub freed: i64,
-}
-
-/// All, small, large.
+/// All, small, large; peaks are with what others held as well.
 pub type Row = [Stat; 3];
 
 /// What is summed up, in PyTorch's order.
@@ -156,11 +143,8 @@ impl Sums {
     #[inline]
     fn add(&mut self, sum: Sum, class: usize, by: i64) {
         for place in [0, class] {
-            let stat = &mut self.rows[sum as usize][place];
-            stat.current += by;
-            stat.allocated += by.max(0);
-            stat.freed += (-by).max(0);
-            self.top(sum as usize, place);
+            let now = self.rows[sum as usize][place].current;
+            self.set(sum, place, now + by);
         }
     }
 

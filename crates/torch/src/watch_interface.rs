@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use gmlake_core::beside::{Uses, beside_pytorch};
 use gmlake_core::cards::Card;
 
+use crate::c_interface::hand_over;
 use crate::watch::{Watch, asker};
 
 /// `CUpti_CallbackData`, its first fields.
@@ -148,7 +149,7 @@ pub unsafe extern "C" fn gmlake_watched(text: *mut c_char, room: usize) -> usize
     let found = watch.as_ref().map_or_else(|| "{}".to_owned(), Watch::to_json);
     drop(watch);
     // SAFETY: as the caller promises.
-    unsafe { put(&found, text, room) }
+    unsafe { hand_over(&found, text, room) }
 }
 
 /// Writes what a process with these uses (a JSON object of counts) is expected to take of a card besides PyTorch's
@@ -171,18 +172,5 @@ pub unsafe extern "C" fn gmlake_beside(
     let name = known.iter().find(is_it).map_or(&*card, |known| &known.name);
     let found = serde_json::to_string(&beside_pytorch(name, &uses)).unwrap_or_default();
     // SAFETY: as the caller promises.
-    unsafe { put(&found, text, room) }
-}
-
-/// # Safety
-/// `to` has `room` characters.
-unsafe fn put(text: &str, to: *mut c_char, room: usize) -> usize {
-    if text.len() < room {
-        // SAFETY: the caller promises the room.
-        unsafe {
-            ptr::copy_nonoverlapping(text.as_ptr().cast(), to, text.len());
-            to.add(text.len()).write(0);
-        }
-    }
-    text.len()
+    unsafe { hand_over(&found, text, room) }
 }

@@ -10,72 +10,37 @@
 //!
 //! Memory is unknown at first. The set holds disjoint ranges that do not touch, so a question costs a search.
 
-use std::collections::BTreeMap;
+use gmlake_core::ranges::Ranges;
 
 /// A set of bytes, as ranges of addresses.
 #[derive(Debug, Default, Clone)]
 pub struct Known {
-    /// Start and end of each range.
-    ranges: BTreeMap<u64, u64>,
+    ranges: Ranges<()>,
 }
 
 impl Known {
     /// Adds the `bytes` bytes from `at` on.
     pub fn add(&mut self, at: u64, bytes: u64) {
-        if bytes == 0 {
-            return;
-        }
-        let (mut start, mut end) = (at, at + bytes);
-        while let Some((&from, &to)) = self.ranges.range(..=end).next_back() {
-            if to < start {
-                break;
-            }
-            self.ranges.remove(&from);
-            (start, end) = (start.min(from), end.max(to));
-        }
-        self.ranges.insert(start, end);
+        self.ranges.set(at..at + bytes, ());
     }
 
     /// Takes the `bytes` bytes from `at` on out of the set.
     pub fn remove(&mut self, at: u64, bytes: u64) {
-        if bytes == 0 {
-            return;
-        }
-        let end = at + bytes;
-        while let Some((&from, &to)) = self.ranges.range(..end).next_back() {
-            if to <= at {
-                return;
-            }
-            self.ranges.remove(&from);
-            if to > end {
-                self.ranges.insert(end, to);
-            }
-            if from < at {
-                self.ranges.insert(from, at);
-                return;
-            }
-        }
+        self.ranges.take(at..at + bytes);
     }
 
     /// Whether all of the `bytes` bytes from `at` on are in the set.
     pub fn holds(&self, at: u64, bytes: u64) -> bool {
-        let found = self.ranges.range(..=at).next_back();
-        bytes == 0 || found.is_some_and(|(_, &to)| at + bytes <= to)
+        let first = self.ranges.within(at..at + bytes).next();
+        bytes == 0 || first.is_some_and(|(part, ())| part == (at..at + bytes))
     }
 
     /// Makes the state of `bytes` bytes from `to` on that of the bytes from `from` on.
     pub fn copy(&mut self, to: u64, from: u64, bytes: u64) {
-        let end = from + bytes;
-        let before = self.ranges.range(..=from).next_back().map(|(&start, _)| start);
-        let parts: Vec<(u64, u64)> = self
-            .ranges
-            .range(before.unwrap_or(from)..end)
-            .map(|(&start, &stop)| (start.max(from), stop.min(end)))
-            .filter(|(start, stop)| start < stop)
-            .collect();
+        let parts: Vec<_> = self.ranges.within(from..from + bytes).map(|(part, ())| part).collect();
         self.remove(to, bytes);
-        for (start, stop) in parts {
-            self.add(to + (start - from), stop - start);
+        for part in parts {
+            self.add(to + (part.start - from), part.end - part.start);
         }
     }
 }
@@ -113,8 +78,6 @@ mod tests {
                 for at in 0..64u64 {
                     prop_assert_eq!(known.holds(at, 1), flags.0[at as usize], "byte {}", at);
                 }
-                let mut pairs = known.ranges.iter().zip(known.ranges.iter().skip(1));
-                prop_assert!(pairs.all(|(a, b)| a.1 < b.0));
             }
         }
     }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use crate::device::{Extent, Order};
 use gmlake_core::program::StreamId;
+use gmlake_core::ranges::Ranges;
 
 /// A stream, and the moment when it was done with something, as far as the host can say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,14 +23,11 @@ pub(super) struct LastUse {
     pub(super) moment: u64,
 }
 
-/// Where freed memory ends, and its last use on each stream.
-type Freed = (u64, Arc<[LastUse]>);
-
 /// Physical memory and addresses that were freed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Afterlife {
-    /// By where it begins.
-    memory: BTreeMap<u64, Freed>,
+    /// The last use of each piece, on each stream.
+    memory: Ranges<Arc<[LastUse]>>,
 }
 
 impl Afterlife {
@@ -37,14 +35,14 @@ impl Afterlife {
     pub(super) fn free(&mut self, extents: &[Extent], uses: &[LastUse]) {
         let uses: Arc<[LastUse]> = uses.into();
         for extent in extents {
-            self.memory.insert(extent.start, (extent.end(), Arc::clone(&uses)));
+            self.memory.set(extent.start..extent.end(), Arc::clone(&uses));
         }
     }
 
     /// Only this memory is there still, from each start to its end; nobody can be handed the rest.
     pub(super) fn keep(&mut self, held: &BTreeMap<u64, u64>) {
         let last = |end: u64| held.range(..end).next_back().map_or(0, |(_, &end)| end);
-        self.memory.retain(|&start, &mut (end, _)| last(end) > start);
+        self.memory.retain(|piece| last(piece.end) > piece.start);
     }
 
     /// Memory is handed out to a stream: the streams that used it last must be done before.
@@ -52,8 +50,7 @@ impl Afterlife {
     /// # Panics
     /// If nothing says that it is.
     pub(super) fn take(&mut self, extent: Extent, stream: StreamId, order: &Order) {
-        while let Some((start, (end, uses))) = self.last_overlapping(extent) {
-            self.memory.remove(&start);
+        for (_, uses) in self.memory.take(extent.start..extent.end()) {
             for last in &*uses {
                 assert!(
                     order.is_before(last.stream, last.moment, stream),
@@ -63,18 +60,7 @@ impl Afterlife {
                     last.stream.0
                 );
             }
-            if start < extent.start {
-                self.memory.insert(start, (extent.start, Arc::clone(&uses)));
-            }
-            if end > extent.end() {
-                self.memory.insert(extent.end(), (end, uses));
-            }
         }
-    }
-
-    fn last_overlapping(&self, extent: Extent) -> Option<(u64, Freed)> {
-        let (&start, freed) = self.memory.range(..extent.end()).next_back()?;
-        (freed.0 > extent.start).then(|| (start, freed.clone()))
     }
 }
 
@@ -98,8 +84,8 @@ mod tests {
     fn the_same_stream_may_have_it_and_what_it_leaves_is_still_known() {
         let mut afterlife = freed(1);
         afterlife.take(extent(120, 20), StreamId(1), &Order::default());
-        let left: Vec<_> = afterlife.memory.iter().map(|(&at, &(end, _))| (at, end)).collect();
-        assert_eq!(left, [(100, 120), (140, 200)]);
+        let left: Vec<_> = afterlife.memory.within(0..300).map(|(piece, _)| piece).collect();
+        assert_eq!(left, [100..120, 140..200]);
     }
 
     #[test]
@@ -121,9 +107,9 @@ mod tests {
     fn what_is_gone_is_forgotten() {
         let mut afterlife = freed(1);
         afterlife.keep(&BTreeMap::from([(0, 50), (150, 160), (200, 300)]));
-        assert_eq!(afterlife.memory.len(), 1);
+        assert_eq!(afterlife.memory.within(0..300).count(), 1);
         afterlife.keep(&BTreeMap::from([(0, 100), (200, 300)]));
-        assert!(afterlife.memory.is_empty());
+        assert_eq!(afterlife.memory.within(0..300).count(), 0);
     }
 
     #[test]

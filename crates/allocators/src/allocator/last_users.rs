@@ -8,17 +8,15 @@
 //!   ├─ stream 1 ─┼──── stream 2 ────┤                 stream 2 waits for stream 1; the rest was its own
 //! ```
 
-use std::collections::BTreeMap;
-
 use crate::device::{Device, DevicePtr};
 use gmlake_core::program::StreamId;
+use gmlake_core::ranges::Ranges;
 use gmlake_core::units::Bytes;
 
 /// Free memory by address, each piece with the stream that freed it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LastUsers {
-    /// First address to end and stream. Pieces do not overlap; neighbours of one stream are one piece.
-    pieces: BTreeMap<u64, (u64, StreamId)>,
+    pieces: Ranges<StreamId>,
     /// Times that one stream was made to wait for another.
     pub(super) waits: u64,
 }
@@ -26,21 +24,7 @@ pub(super) struct LastUsers {
 impl LastUsers {
     /// Memory was freed, and `stream` used it last.
     pub(super) fn note(&mut self, at: DevicePtr, size: Bytes, stream: StreamId) {
-        let (mut start, mut end) = (at.0, at.0 + size);
-        if let Some((&before, &(its_end, user))) = self.pieces.range(..start).next_back()
-            && its_end == start
-            && user == stream
-        {
-            self.pieces.remove(&before);
-            start = before;
-        }
-        if let Some(&(its_end, user)) = self.pieces.get(&end)
-            && user == stream
-        {
-            self.pieces.remove(&end);
-            end = its_end;
-        }
-        self.pieces.insert(start, (end, stream));
+        self.pieces.set(at.0..at.0 + size, stream);
     }
 
     /// Memory is handed out to `stream`, which waits for all others that used it.
@@ -63,51 +47,6 @@ impl LastUsers {
 
     /// Forgets a range, and says who used it.
     pub(super) fn forget(&mut self, at: DevicePtr, size: Bytes) -> Vec<StreamId> {
-        let (from, to) = (at.0, at.0 + size);
-        let before = self.pieces.range(..from).next_back().filter(|(_, (end, _))| *end > from);
-        let first = before.map_or(from, |(&start, _)| start);
-        let touched: Vec<_> = self.pieces.range(first..to).map(|(&k, &v)| (k, v)).collect();
-        for &(start, (end, user)) in &touched {
-            self.pieces.remove(&start);
-            if start < from {
-                self.pieces.insert(start, (from, user));
-            }
-            if end > to {
-                self.pieces.insert(to, (end, user));
-            }
-        }
-        touched.into_iter().map(|(_, (_, user))| user).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        /// The obvious twin: the last user of each byte.
-        #[test]
-        fn every_byte_has_its_last_user(
-            steps in prop::collection::vec((0..60_u64, 1..12_u64, 0..3_u16, any::<bool>()), 1..60),
-        ) {
-            let mut twin = [None; 80];
-            let mut users = LastUsers::default();
-            for (at, size, stream, is_free) in steps {
-                let range = at as usize..(at + size) as usize;
-                let mut expected: Vec<_> = twin[range.clone()].iter().flatten().copied().collect();
-                let mut found = users.forget(DevicePtr(at), size);
-                expected.sort_unstable();
-                expected.dedup();
-                found.sort_unstable();
-                found.dedup();
-                prop_assert_eq!(found, expected);
-                twin[range.clone()].fill(None);
-                if is_free {
-                    users.note(DevicePtr(at), size, StreamId(stream));
-                    twin[range].fill(Some(StreamId(stream)));
-                }
-            }
-        }
+        self.pieces.take(at.0..at.0 + size).into_iter().map(|(_, user)| user).collect()
     }
 }

@@ -32,7 +32,8 @@ const PAGE: Bytes = 4096;
 /// A block that was handed out. Its number is used again after [`Pinned::free`] only for the same memory.
 pub type PinnedBlock = u32;
 
-/// One of PyTorch's counters.
+/// One of PyTorch's counters, in PyTorch's layout.
+#[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stat {
     /// Now.

@@ -17,12 +17,8 @@ use crate::exports::descriptor::{Descriptor, Descriptors};
 use crate::exports::objects::Objects;
 use crate::exports::plan::{self, Plan};
 use crate::exports::state::{self, Stream, gpu, number, pointer, put};
+use crate::exports::tensors::{BAD_PARAMETER, SUCCESS, Status};
 use crate::workspace::{ATTENTION, Subject};
-
-/// `cudnnStatus_t`
-type Status = c_int;
-const SUCCESS: Status = 0;
-const BAD_PARAMETER: Status = 2000;
 
 /// `cudnnBackendAttributeType_t`, as far as values of it are counted in other than 8 bytes.
 const HANDLE: c_int = 0;

@@ -11,12 +11,7 @@ use crate::{ALIGNED, Precision, Work};
 use crate::exports::dnn;
 use crate::exports::objects::Objects;
 use crate::exports::state::{self, number, pointer, put};
-use crate::exports::tensors::{TENSORS, Tensor, element};
-
-/// `cudnnStatus_t`
-type Status = c_int;
-const SUCCESS: Status = 0;
-const BAD_PARAMETER: Status = 2000;
+use crate::exports::tensors::{BAD_PARAMETER, SUCCESS, Status, TENSORS, Tensor, element};
 
 /// A network as it was described. Its tokens and batch are not known before data is.
 #[derive(Clone)]

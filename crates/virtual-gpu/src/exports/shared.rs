@@ -5,9 +5,8 @@
 
 use std::ffi::{c_uint, c_void};
 
-use crate::exports::state::{self, Code, gpu, number, pointer, put};
+use crate::exports::state::{self, SUCCESS, gpu, number, pointer, put};
 
-const SUCCESS: Code = 0;
 const MARK: u64 = u64::from_le_bytes(*b"gmlakeIP");
 const GRANULE: u64 = 2 << 20;
 

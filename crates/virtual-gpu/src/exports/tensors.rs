@@ -10,9 +10,9 @@ use crate::exports::objects::Objects;
 use crate::exports::state::{self, put};
 
 /// `cudnnStatus_t`
-type Status = c_int;
-const SUCCESS: Status = 0;
-const BAD_PARAMETER: Status = 2000;
+pub type Status = c_int;
+pub const SUCCESS: Status = 0;
+pub const BAD_PARAMETER: Status = 2000;
 
 /// Element type (`cudnnDataType_t`), sizes, and strides; a filter has none of these, but a format.
 #[derive(Debug, Clone, Default)]
