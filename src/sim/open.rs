@@ -26,7 +26,7 @@ use crate::run::{RECORDED, RunSummary};
 use crate::trace::{self, Labels, LoadOptions, Records, Trace, TraceError};
 use crate::trace::{ingest, peak_live_bytes};
 use crate::units::{Bytes, Size};
-use crate::verify::{Refused, Verification, begins_with_program, unseen_start, verify};
+use crate::verify::{Refused, Verification, begins_with_program, counted, unseen_start, verify};
 
 /// Opens one device of a file.
 ///
@@ -156,7 +156,7 @@ fn notes(found: &Verification) -> Vec<String> {
         notes.push(format!(
             "our model of PyTorch decides otherwise than the recording in {} places, so that its \
              peaks may be off",
-            found.difference_count
+            counted(found.difference_count)
         ));
     }
     if let Some(refused) = found.refused.filter(|refused| refused.was_there()) {

@@ -1,8 +1,7 @@
 //! Entries of a recording: what they tell by themselves, before anything is replayed.
 
-use super::start::state_at;
 use crate::allocator::{Environment, segment_size};
-use crate::trace::{Action, Entry, Records};
+use crate::trace::{Action, Entry};
 use crate::units::Bytes;
 
 /// Whether the first growth among the entries is of an expandable segment.
@@ -35,12 +34,14 @@ pub(super) fn describe(entry: &Entry) -> String {
 }
 
 /// The most that was held (a limit is at least that), and the least that would have been held if a failed request had
-/// been served (a limit is below that).
-pub(super) fn limit_bounds(records: &Records, environment: &Environment) -> (Bytes, Bytes) {
-    let start = state_at(records, 0, &environment.conf);
-    let mut held: Bytes = start.layout.segments.iter().map(|segment| segment.size).sum();
+/// been served (a limit is below that). `held` is what was held at the start.
+pub(super) fn limit_bounds(
+    entries: &[Entry],
+    environment: &Environment,
+    mut held: Bytes,
+) -> (Bytes, Bytes) {
     let (mut least, mut most) = (held, Bytes::MAX);
-    for entry in &records.entries {
+    for entry in entries {
         match entry.action {
             Action::SegmentAlloc | Action::SegmentMap => held += entry.size,
             Action::SegmentFree | Action::SegmentUnmap => held = held.saturating_sub(entry.size),

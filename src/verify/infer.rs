@@ -5,10 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use super::entries::{ends_operation, limit_bounds};
+use super::entries::ends_operation;
 use super::lifetimes::{Lifetimes, MemPools, user_pools};
 use super::pool_options::OptionSearch;
-use super::replay::{Assumed, HOPELESS, replay};
+use super::replay::{Assumed, HOPELESS, Recorded, replay};
 use super::verification::Verification;
 use crate::allocator::{Environment, segment_size};
 use crate::trace::{Action, Entry, Records};
@@ -22,26 +22,33 @@ const POOL_EFFORT: usize = 20_000_000;
 
 /// Verifies a recording, inferring what it does not say.
 pub fn verify(records: &Records, environment: &Environment) -> Verification {
-    let lifetimes = Lifetimes::new(records, &BTreeSet::new());
+    let recorded = Recorded::new(records, environment);
+    let mut lifetimes = Lifetimes::new(records);
     let mempools = MemPools::known(records);
-    let found = with_limit(records, environment, &lifetimes, &mempools);
+    let found = with_limit(&recorded, &lifetimes, &mempools);
     if found.difference_count == 0 {
         return found;
     }
-    let (found, mempools) = with_options(records, environment, found, mempools);
+    let (found, mempools) = with_options(&recorded, &lifetimes, found, mempools);
     if found.difference_count == 0 || records.has_pools {
         return found;
     }
-    let mut search = PoolSearch::new(records, environment, found.limit, &mempools);
-    match search.run(&mut BTreeSet::new()) {
-        Some(private) => {
-            let lifetimes = Lifetimes::new(records, &private);
-            let (limit, patience) = (found.limit, HOPELESS);
-            let (lifetimes, mempools) = (&lifetimes, &mempools);
-            replay(records, environment, Assumed { limit, lifetimes, mempools, patience })
-        }
-        None => found,
+    let limit = found.limit;
+    let candidates = lifetimes.undetermined().to_vec();
+    let trials = POOL_EFFORT / records.entries.len().max(1);
+    let mut search = PoolSearch {
+        recorded: &recorded,
+        limit,
+        lifetimes: &mut lifetimes,
+        mempools: &mempools,
+        candidates,
+        trials,
+    };
+    if !search.run(&mut BTreeSet::new()) {
+        return found;
     }
+    let (lifetimes, mempools) = (&lifetimes, &mempools);
+    replay(&recorded, Assumed { limit, lifetimes, mempools, patience: HOPELESS })
 }
 
 /// Whether the entries make sense from an empty device on, whatever state the file ends with. If they do although the
@@ -49,35 +56,38 @@ pub fn verify(records: &Records, environment: &Environment) -> Verification {
 pub fn begins_with_program(records: &mut Records, environment: &Environment) -> bool {
     let (segments, has_segments) = (std::mem::take(&mut records.segments), records.has_segments);
     records.has_segments = false;
-    let lifetimes = Lifetimes::new(records, &BTreeSet::new());
-    let mempools = MemPools::known(records);
-    // The history may stop in the middle of an operation.
-    let whole = records.entries.iter().rposition(ends_operation).map_or(0, |last| last + 1);
-    let makes_sense = limits(records, environment).into_iter().any(|limit| {
-        let assumed = Assumed { limit, lifetimes: &lifetimes, mempools: &mempools, patience: 0 };
-        assumed.contradiction(records, environment).is_none_or(|entry| entry >= whole)
-    });
+    let makes_sense = makes_sense(&Recorded::new(records, environment));
     (records.segments, records.has_segments) = (segments, has_segments);
     makes_sense
 }
 
+fn makes_sense(recorded: &Recorded<'_>) -> bool {
+    let lifetimes = &Lifetimes::new(recorded.records);
+    let mempools = &MemPools::known(recorded.records);
+    // The history may stop in the middle of an operation.
+    let entries = &recorded.records.entries;
+    let whole = entries.iter().rposition(ends_operation).map_or(0, |last| last + 1);
+    limits(recorded).into_iter().any(|limit| {
+        let assumed = Assumed { limit, lifetimes, mempools, patience: 0 };
+        assumed.contradiction(recorded).is_none_or(|entry| entry >= whole)
+    })
+}
+
 /// The same with the options of the program's pools that explain more of it, if any do.
 fn with_options(
-    records: &Records,
-    environment: &Environment,
+    recorded: &Recorded<'_>,
+    lifetimes: &Lifetimes<'_>,
     found: Verification,
     mempools: MemPools,
 ) -> (Verification, MemPools) {
-    if user_pools(records).is_empty() {
+    if user_pools(recorded.records).is_empty() {
         return (found, mempools);
     }
-    let lifetimes = &Lifetimes::new(records, &BTreeSet::new());
     let (limit, patience) = (found.limit, HOPELESS);
-    let trials = POOL_EFFORT / records.entries.len().max(1);
-    let search = OptionSearch { records, environment, limit, lifetimes, trials };
+    let trials = POOL_EFFORT / recorded.records.entries.len().max(1);
+    let search = OptionSearch { recorded, limit, lifetimes, trials };
     let options = search.run(mempools.clone());
-    let assumed = Assumed { limit, lifetimes, mempools: &options, patience };
-    let better = replay(records, environment, assumed);
+    let better = replay(recorded, Assumed { limit, lifetimes, mempools: &options, patience });
     if better.difference_count < found.difference_count {
         (better, options)
     } else {
@@ -87,15 +97,13 @@ fn with_options(
 
 /// A replay under the memory limit with which the recording makes sense longest.
 fn with_limit(
-    records: &Records,
-    environment: &Environment,
-    lifetimes: &Lifetimes,
+    recorded: &Recorded<'_>,
+    lifetimes: &Lifetimes<'_>,
     mempools: &MemPools,
 ) -> Verification {
-    let candidates = limits(records, environment);
-    let under = |limit, patience| {
-        replay(records, environment, Assumed { limit, lifetimes, mempools, patience })
-    };
+    let candidates = limits(recorded);
+    let under =
+        |limit, patience| replay(recorded, Assumed { limit, lifetimes, mempools, patience });
     let mut best = (0, candidates[0]);
     for &limit in candidates.iter().filter(|_| candidates.len() > 1) {
         let trial = under(limit, 0);
@@ -109,7 +117,8 @@ fn with_limit(
 
 /// Limits to try, the most likely first. Without a limit in the environment, requests that failed tell that there was
 /// one: it lies between the most that was ever held and what the least of them would have needed.
-fn limits(records: &Records, environment: &Environment) -> Vec<Option<Bytes>> {
+fn limits(recorded: &Recorded<'_>) -> Vec<Option<Bytes>> {
+    let &Recorded { records, environment, bounds: (least, most), .. } = recorded;
     if environment.memory_fraction.is_some() || environment.limit.is_some() {
         return vec![environment.memory_limit()];
     }
@@ -128,7 +137,6 @@ fn limits(records: &Records, environment: &Environment) -> Vec<Option<Bytes>> {
         return vec![None];
     }
     let named = limits.len();
-    let (least, most) = limit_bounds(records, environment);
     let within = |limit: &Bytes| (least..most).contains(limit);
     for total in totals {
         let percent = (1..100).map(|percent| (f64::from(percent) / 100.0 * total as f64) as Bytes);
@@ -176,64 +184,47 @@ fn refusals(records: &Records, environment: &Environment) -> Refusals {
 /// Which of the segments that are gone at the end were private: chronological backtracking. A contradiction is
 /// resolved by making one segment private that was created before it (or by it), the latest first; where none of them
 /// resolves it, an earlier choice was wrong.
-struct PoolSearch<'a> {
-    records: &'a Records,
-    environment: &'a Environment,
+struct PoolSearch<'a, 'r> {
+    recorded: &'a Recorded<'r>,
     limit: Option<Bytes>,
+    lifetimes: &'a mut Lifetimes<'r>,
     mempools: &'a MemPools,
     candidates: Vec<usize>,
     trials: usize,
 }
 
-impl<'a> PoolSearch<'a> {
-    fn new(
-        records: &'a Records,
-        environment: &'a Environment,
-        limit: Option<Bytes>,
-        mempools: &'a MemPools,
-    ) -> Self {
-        let candidates = Lifetimes::new(records, &BTreeSet::new()).undetermined().to_vec();
-        let trials = POOL_EFFORT / records.entries.len().max(1);
-        Self { records, environment, limit, mempools, candidates, trials }
-    }
-
-    /// Private segments that explain the recording, on top of those in `private`.
-    fn run(&mut self, private: &mut BTreeSet<usize>) -> Option<BTreeSet<usize>> {
+impl PoolSearch<'_, '_> {
+    /// Whether private segments, on top of those in `private`, explain the recording: the lifetimes then have them.
+    fn run(&mut self, private: &mut BTreeSet<usize>) -> bool {
         match self.first_contradiction(private) {
-            None => Some(private.clone()),
+            None => true,
             Some(contradiction) => self.resolve(contradiction, private),
         }
     }
 
-    fn resolve(
-        &mut self,
-        contradiction: usize,
-        private: &mut BTreeSet<usize>,
-    ) -> Option<BTreeSet<usize>> {
+    fn resolve(&mut self, contradiction: usize, private: &mut BTreeSet<usize>) -> bool {
         let before = self.candidates.partition_point(|&index| index <= contradiction);
         for number in (0..before).rev() {
             let candidate = self.candidates[number];
             if self.trials == 0 || !private.insert(candidate) {
                 continue;
             }
-            let found = match self.first_contradiction(private) {
-                None => Some(private.clone()),
-                Some(later) if later > contradiction => self.resolve(later, private),
-                Some(_) => None,
+            let is_found = match self.first_contradiction(private) {
+                None => true,
+                Some(later) => later > contradiction && self.resolve(later, private),
             };
-            if found.is_some() {
-                return found;
+            if is_found {
+                return true;
             }
             private.remove(&candidate);
         }
-        None
+        false
     }
 
     fn first_contradiction(&mut self, private: &BTreeSet<usize>) -> Option<usize> {
         self.trials = self.trials.saturating_sub(1);
-        let lifetimes = Lifetimes::new(self.records, private);
-        let (limit, mempools) = (self.limit, self.mempools);
-        let assumed = Assumed { limit, lifetimes: &lifetimes, mempools, patience: 0 };
-        assumed.contradiction(self.records, self.environment)
+        self.lifetimes.infer(private);
+        let (limit, lifetimes, mempools) = (self.limit, &*self.lifetimes, self.mempools);
+        Assumed { limit, lifetimes, mempools, patience: 0 }.contradiction(self.recorded)
     }
 }

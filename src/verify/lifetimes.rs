@@ -10,14 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::trace::{Action, Entry, PoolId, Records};
 
 /// The pool of each entry, if any is private.
-#[derive(Debug, Clone, Default)]
-pub struct Lifetimes {
-    /// Pool of each entry that is not of the default pool, by index.
-    private: BTreeMap<usize, PoolId>,
-    /// Entries that create a segment which is gone at the end, with its pool unknown.
+#[derive(Debug, Clone)]
+pub struct Lifetimes<'r> {
+    records: &'r Records,
+    /// The entry that created the segment of each entry; empty where all pools are as the entries say.
+    born: Vec<Option<usize>>,
+    /// Entries that create a segment which is gone at the end, ascending.
     undetermined: Vec<usize>,
-    inferred: usize,
-    has_private: bool,
+    /// Of these, the ones that are taken to be private.
+    private: BTreeSet<usize>,
 }
 
 /// Options of a program's own pools (`MemPool`): `no_split` and `use_on_oom`, which a recording does not name.
@@ -48,27 +49,44 @@ pub(super) fn inferred_pool(records: &Records) -> PoolId {
     PoolId(u8::try_from(records.pools.len().max(1)).unwrap_or(u8::MAX))
 }
 
-impl Lifetimes {
-    /// Pools as the recording tells them, and `private` for the lifetimes that begin at these entries.
-    pub fn new(records: &Records, private: &BTreeSet<usize>) -> Self {
-        let mut lifetimes = Self { inferred: private.len(), ..Self::default() };
-        let known = records.segments.iter().any(|segment| segment.pool != PoolId::DEFAULT);
-        if records.has_pools || (!known && private.is_empty()) {
-            lifetimes.undetermined = ended(records);
-            return lifetimes;
+impl<'r> Lifetimes<'r> {
+    /// Pools as the recording tells them.
+    pub fn new(records: &'r Records) -> Self {
+        let is_known = records.segments.iter().any(|segment| segment.pool != PoolId::DEFAULT);
+        let born = if is_known && !records.has_pools { born(records) } else { Vec::new() };
+        Self { records, born, undetermined: ended(records), private: BTreeSet::new() }
+    }
+
+    /// Takes the lifetimes that begin at these entries as private, although the recording does not say so.
+    pub fn infer(&mut self, private: &BTreeSet<usize>) {
+        if self.born.is_empty() {
+            self.born = born(self.records);
         }
-        lifetimes.has_private = true;
-        lifetimes.trace(records, private);
-        lifetimes
+        self.private.clone_from(private);
     }
 
     /// Pool of the entry number `index`.
     #[inline]
     pub fn pool_at(&self, index: usize, entry: &Entry) -> PoolId {
-        if !self.has_private {
+        if self.born.is_empty() {
             return entry.pool;
         }
-        self.private.get(&index).copied().unwrap_or(entry.pool)
+        match (self.born[index], entry.action) {
+            (Some(birth), _) => self.pool_born_at(birth),
+            (None, Action::Alloc) => final_pool(self.records, entry.addr),
+            (None, _) => entry.pool,
+        }
+    }
+
+    /// Pool of the segment that an entry created.
+    fn pool_born_at(&self, birth: usize) -> PoolId {
+        if self.private.contains(&birth) {
+            inferred_pool(self.records)
+        } else if self.undetermined.binary_search(&birth).is_ok() {
+            PoolId::DEFAULT
+        } else {
+            final_pool(self.records, self.records.entries[birth].addr)
+        }
     }
 
     /// Entries that create a segment whose pool is a guess, ascending.
@@ -78,48 +96,53 @@ impl Lifetimes {
 
     /// Lifetimes that were put into a private pool although the recording does not say so.
     pub fn inferred(&self) -> usize {
-        self.inferred
+        self.private.len()
+    }
+}
+
+/// Segments that are held, by address, each with its end.
+struct Held<T>(BTreeMap<u64, (u64, T)>);
+
+impl<T: Copy> Held<T> {
+    fn insert(&mut self, entry: &Entry, what: T) {
+        self.0.insert(entry.addr, (entry.addr.saturating_add(entry.size), what));
     }
 
-    /// Walks through the entries with the set of segments that are live.
-    fn trace(&mut self, records: &Records, private: &BTreeSet<usize>) {
-        let ended = ended(records);
-        let mut live: BTreeMap<u64, (u64, PoolId)> = BTreeMap::new();
-        for (index, entry) in records.entries.iter().enumerate() {
-            let at = entry.addr;
-            match entry.action {
-                Action::SegmentAlloc | Action::SegmentMap => {
-                    let pool = if private.contains(&index) {
-                        inferred_pool(records)
-                    } else if ended.binary_search(&index).is_ok() {
-                        PoolId::DEFAULT
-                    } else {
-                        final_pool(records, at)
-                    };
-                    self.set(index, pool);
-                    live.insert(at, (at + entry.size, pool));
-                }
-                Action::Alloc => {
-                    let before = live.range(..=at).next_back();
-                    let inside = before.filter(|(_, (end, _))| at < *end);
-                    self.set(index, inside.map_or_else(|| final_pool(records, at), |(_, s)| s.1));
-                }
-                Action::SegmentFree | Action::SegmentUnmap => {
-                    let pool = live.get(&at).map_or(PoolId::DEFAULT, |&(_, pool)| pool);
-                    self.set(index, pool);
-                    live.retain(|&from, &mut (end, _)| end <= at || from >= at + entry.size);
-                }
-                _ => {}
+    /// The segment around an address.
+    fn around(&self, at: u64) -> Option<T> {
+        let (_, &(end, what)) = self.0.range(..=at).next_back()?;
+        (at < end).then_some(what)
+    }
+
+    /// Forgets the segments of which the entry gives something back.
+    fn remove(&mut self, entry: &Entry) {
+        let end = entry.addr.saturating_add(entry.size);
+        while let Some((&from, &(to, _))) = self.0.range(..end).next_back() {
+            if to <= entry.addr {
+                break;
             }
+            self.0.remove(&from);
         }
-        self.undetermined = ended;
     }
+}
 
-    fn set(&mut self, index: usize, pool: PoolId) {
-        if pool != PoolId::DEFAULT {
-            self.private.insert(index, pool);
+/// The entry that created the segment of each request, growth and return of memory, as far as it is recorded.
+fn born(records: &Records) -> Vec<Option<usize>> {
+    let mut held = Held(BTreeMap::new());
+    let birth = |(index, entry): (usize, &Entry)| match entry.action {
+        Action::SegmentAlloc | Action::SegmentMap => {
+            held.insert(entry, index);
+            Some(index)
         }
-    }
+        Action::Alloc => held.around(entry.addr),
+        Action::SegmentFree | Action::SegmentUnmap => {
+            let birth = held.0.get(&entry.addr).map(|&(_, birth)| birth);
+            held.remove(entry);
+            birth
+        }
+        _ => None,
+    };
+    records.entries.iter().enumerate().map(birth).collect()
 }
 
 /// Requests that were made to the default pool, as their entries say, and served from a private one: the entry, and
@@ -129,22 +152,14 @@ pub(super) fn served_elsewhere(records: &Records) -> BTreeMap<usize, PoolId> {
     if !records.has_pools || records.pools.len() < 2 {
         return served;
     }
-    let mut live: BTreeMap<u64, (u64, PoolId)> = BTreeMap::new();
+    let mut held = Held(BTreeMap::new());
     for (index, entry) in records.entries.iter().enumerate() {
-        let (at, end) = (entry.addr, entry.addr.saturating_add(entry.size));
         match entry.action {
-            Action::SegmentAlloc | Action::SegmentMap => {
-                live.insert(at, (end, entry.pool));
-            }
-            Action::SegmentFree | Action::SegmentUnmap => {
-                live.retain(|&from, &mut (to, _)| to <= at || from >= end);
-            }
+            Action::SegmentAlloc | Action::SegmentMap => held.insert(entry, entry.pool),
+            Action::SegmentFree | Action::SegmentUnmap => held.remove(entry),
             Action::Alloc if entry.pool == PoolId::DEFAULT => {
-                let around = live.range(..=at).next_back().filter(|(_, (end, _))| at < *end);
-                let pool = around.map_or(PoolId::DEFAULT, |(_, &(_, pool))| pool);
-                if pool != PoolId::DEFAULT {
-                    served.insert(index, pool);
-                }
+                let pool = held.around(entry.addr).filter(|&pool| pool != PoolId::DEFAULT);
+                served.extend(pool.map(|pool| (index, pool)));
             }
             _ => {}
         }

@@ -22,4 +22,5 @@ pub use infer::{begins_with_program, verify};
 pub use start::{StartState, state_at};
 pub use summary::{Compared, VerificationSummary};
 pub use unseen::unseen_start;
+pub(crate) use verification::counted;
 pub use verification::{Difference, Refused, Verification};

@@ -9,21 +9,18 @@
 
 use super::entries::end_of_operation;
 use super::lifetimes::{Lifetimes, MemPools, user_pools};
-use super::replay::Assumed;
-use crate::allocator::Environment;
-use crate::trace::{Action, Records};
+use super::replay::{Assumed, Recorded};
+use crate::trace::Action;
 use crate::units::Bytes;
 
 /// A search for options that explain a recording.
 pub(super) struct OptionSearch<'a> {
     /// The recording.
-    pub records: &'a Records,
-    /// What it ran under.
-    pub environment: &'a Environment,
+    pub recorded: &'a Recorded<'a>,
     /// The memory limit.
     pub limit: Option<Bytes>,
     /// The pools of segments.
-    pub lifetimes: &'a Lifetimes,
+    pub lifetimes: &'a Lifetimes<'a>,
     /// Replays that may still be made.
     pub trials: usize,
 }
@@ -48,9 +45,10 @@ impl OptionSearch<'_> {
 
     /// One more option each, of those that may explain a contradiction.
     fn candidates(&self, contradiction: usize, known: &MemPools) -> Vec<MemPools> {
-        let pools = user_pools(self.records);
+        let records = self.recorded.records;
+        let pools = user_pools(records);
         let mut found = Vec::new();
-        let entries = &self.records.entries;
+        let entries = &records.entries;
         let last = end_of_operation(entries, contradiction.min(entries.len()));
         if let Some(entry) = entries.get(last).filter(|entry| entry.action == Action::Alloc) {
             let pool = self.lifetimes.pool_at(last, entry);
@@ -74,9 +72,9 @@ impl OptionSearch<'_> {
             return Some(0);
         }
         self.trials -= 1;
-        let Self { records, environment, limit, lifetimes, .. } = *self;
+        let Self { recorded, limit, lifetimes, .. } = *self;
         let assumed = Assumed { limit, lifetimes, mempools, patience: 0 };
-        assumed.contradiction(records, environment)
+        assumed.contradiction(recorded)
     }
 }
 

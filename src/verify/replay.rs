@@ -21,7 +21,7 @@ use super::device::{Problem, RecordedDevice};
 use super::ending::differing_segments;
 use super::entries::{describe, ends_operation, first_growth, limit_bounds};
 use super::lifetimes::{Lifetimes, MemPools, inferred_pool};
-use super::start::state_at;
+use super::start::{StartState, state_at};
 use super::verification::{Difference, Verification};
 use crate::allocator::{AllocError, Allocator, BlockId, Caching, Environment, Request, Usage};
 use crate::device::{Counted, Watched};
@@ -29,10 +29,29 @@ use crate::run::{Range, Timeline};
 use crate::trace::{Action, BlockState, Entry, Layout, PoolId, Records, Segment, StartBlock};
 use crate::units::Bytes;
 
-/// Differences that are kept with their words; all are counted.
-const KEPT: usize = 100;
 /// After this many differences the model is not put right any more: it is another allocator.
-pub(super) const HOPELESS: u64 = 1000;
+pub(super) const HOPELESS: u64 = 100;
+
+/// A recording with what it says by itself, worked out once for all replays of it.
+pub(super) struct Recorded<'a> {
+    /// The recording.
+    pub records: &'a Records,
+    /// What it ran under.
+    pub environment: &'a Environment,
+    /// What was held when it began.
+    pub start: StartState,
+    /// What a memory limit lies between, see [`limit_bounds`].
+    pub bounds: (Bytes, Bytes),
+}
+
+impl<'a> Recorded<'a> {
+    pub(super) fn new(records: &'a Records, environment: &'a Environment) -> Self {
+        let start = state_at(records, 0, &environment.conf);
+        let held = start.layout.segments.iter().map(|segment| segment.size).sum();
+        let bounds = limit_bounds(&records.entries, environment, held);
+        Self { records, environment, start, bounds }
+    }
+}
 
 /// What is assumed about a recording while it is replayed.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +59,7 @@ pub(super) struct Assumed<'a> {
     /// The memory limit.
     pub limit: Option<Bytes>,
     /// The pools of segments.
-    pub lifetimes: &'a Lifetimes,
+    pub lifetimes: &'a Lifetimes<'a>,
     /// Options of the program's own pools.
     pub mempools: &'a MemPools,
     /// Differences after which the replay ends; 0 to learn only where the first one is.
@@ -49,25 +68,17 @@ pub(super) struct Assumed<'a> {
 
 impl Assumed<'_> {
     /// The entry at which the recording first contradicts this, if it does.
-    pub(super) fn contradiction(
-        self,
-        records: &Records,
-        environment: &Environment,
-    ) -> Option<usize> {
-        let trial = replay(records, environment, Self { patience: 0, ..self });
+    pub(super) fn contradiction(self, recorded: &Recorded<'_>) -> Option<usize> {
+        let trial = replay(recorded, Self { patience: 0, ..self });
         trial.differences.first().map(|difference| difference.entry)
     }
 }
 
 /// Replays the recording on the model.
-pub(super) fn replay(
-    records: &Records,
-    environment: &Environment,
-    assumed: Assumed<'_>,
-) -> Verification {
+pub(super) fn replay(recorded: &Recorded<'_>, assumed: Assumed<'_>) -> Verification {
     let begin = Instant::now();
-    let mut verifier = Verifier::new(records, environment, assumed);
-    verifier.start();
+    let mut verifier = Verifier::new(recorded, assumed);
+    verifier.start(recorded.start.clone());
     verifier.run();
     verifier.finish(begin)
 }
@@ -97,7 +108,8 @@ pub(super) struct Verifier<'a> {
 }
 
 impl<'a> Verifier<'a> {
-    fn new(records: &'a Records, environment: &Environment, assumed: Assumed<'a>) -> Self {
+    fn new(recorded: &Recorded<'a>, assumed: Assumed<'a>) -> Self {
+        let &Recorded { records, environment, bounds, .. } = recorded;
         let limit = assumed.limit;
         // The limit is what was assumed, whatever share the settings name.
         let memory_fraction = environment.conf.memory_fraction.map(|_| 1.0);
@@ -105,7 +117,7 @@ impl<'a> Verifier<'a> {
         environment.no_split = assumed.mempools.no_split.iter().copied().collect();
         let entries = &records.entries[..];
         let has_failed = entries.iter().any(|entry| entry.action == Action::Oom);
-        let most_held = has_failed.then(|| limit_bounds(records, &environment).0);
+        let most_held = has_failed.then_some(bounds.0);
         let report = Verification { limit: assumed.limit, ..Verification::default() };
         let recorded = RecordedDevice::new(entries, &assumed.mempools.elsewhere);
         Self {
@@ -124,8 +136,7 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    fn start(&mut self) {
-        let start = state_at(self.records, 0, &self.environment.conf);
+    fn start(&mut self, start: StartState) {
         self.restore(&start.layout);
         self.report.timeline = Timeline::new(self.records.axis_end(), self.model.usage());
         self.gpu.device.resume(0, self.model.usage().reserved);
@@ -378,7 +389,7 @@ impl<'a> Verifier<'a> {
 
     fn keep(&mut self, difference: Difference) {
         self.report.difference_count += 1;
-        if self.report.differences.len() < KEPT {
+        if self.report.difference_count <= HOPELESS {
             self.report.differences.push(difference);
         }
     }

@@ -1,5 +1,6 @@
 //! What verifying found out, in words.
 
+use super::counted;
 use super::summary::VerificationSummary;
 use crate::report::Look;
 use crate::report::table::plain;
@@ -44,7 +45,7 @@ fn row(summary: &VerificationSummary) -> Vec<String> {
         count(&["segment_alloc", "segment_free", "segment_map", "segment_unmap"]),
         count(&["oom"]),
         Grouped(summary.final_blocks).to_string(),
-        Grouped(summary.differences).to_string(),
+        counted(summary.differences),
         format!("{:.1} million", summary.entries as f64 / 1e6 / seconds.max(1e-9)),
     ]
 }
@@ -60,7 +61,7 @@ fn verdict(found: &[VerificationSummary]) -> String {
         0 => format!("Exact: all {entries} recorded decisions in {files} were made again."),
         _ => format!(
             "Not exact: {} differences in {entries} entries of {files}.",
-            Grouped(differences)
+            counted(differences)
         ),
     }
 }

@@ -26,7 +26,7 @@ pub struct VerificationSummary {
     pub final_segments: u64,
     /// Blocks at the end that were compared.
     pub final_blocks: u64,
-    /// How many differences there are.
+    /// How many differences there are; from 101 on, at least so many.
     pub differences: u64,
     /// The first of them.
     pub first_differences: Vec<Difference>,

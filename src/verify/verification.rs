@@ -1,11 +1,12 @@
 //! Verification results: differences, and what the entries do not say in words.
 
+use super::replay::HOPELESS;
 use super::start::StartState;
 use crate::allocator::Usage;
 use crate::device::CallCounts;
 use crate::run::Timeline;
 use crate::trace::{Action, Entry, Labels};
-use crate::units::Bytes;
+use crate::units::{Bytes, Grouped};
 
 /// One thing in which the model did otherwise than PyTorch.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -45,7 +46,7 @@ pub struct Verification {
     pub segments: u64,
     /// Final blocks compared.
     pub blocks: u64,
-    /// How many differences there were.
+    /// How many differences there were; if it is more than [`HOPELESS`], there may be more behind them.
     pub difference_count: u64,
     /// The first of them.
     pub differences: Vec<Difference>,
@@ -87,4 +88,10 @@ impl Verification {
         let device_free = Some(entry.addr).filter(|&free| free > 0);
         self.refused.get_or_insert(Refused { held, device_free, needed });
     }
+}
+
+/// How many differences there are, in words.
+pub(crate) fn counted(differences: u64) -> String {
+    let at_least = if differences > HOPELESS { "at least " } else { "" };
+    format!("{at_least}{}", Grouped(differences))
 }
