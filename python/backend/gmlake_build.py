@@ -1,8 +1,9 @@
 """Builds the wheel: maturin packs the two programs, and before it cargo builds the two shared libraries.
 
 maturin packs one kind of thing in one wheel; the libraries are put next to the Python files, where they are data.
-The profile is cargo's `release`, or what GMLAKE_PROFILE names. GMLAKE_TARGET builds for another machine, with zig as the
-linker, and GMLAKE_PLATFORM says for which glibc (manylinux_2_28).
+The profile is `source` of Cargo.toml, which compiles in half the time of `release`, or what GMLAKE_PROFILE names.
+GMLAKE_TARGET builds for another machine, with zig as the linker, and GMLAKE_PLATFORM says for which glibc
+(manylinux_2_28).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import maturin
 
 ROOT = Path(__file__).resolve().parents[2]
-PROFILE = os.environ.get("GMLAKE_PROFILE", "release")
+PROFILE = os.environ.get("GMLAKE_PROFILE", "source")
 TARGET = os.environ.get("GMLAKE_TARGET")
 PLATFORM = os.environ.get("GMLAKE_PLATFORM")
 
