@@ -1,6 +1,7 @@
 """`gmlake predict` on every version of PyTorch, and on every card: the operations of job.py run on each.
 
     python -m matrix [VERSION...]
+    python -m matrix --some         the first and the last version, on three cards
 
 Each version is installed into a folder of its own, without NVIDIA's packages, tried, and deleted; the folder that
 GMLAKE_WHEELS names keeps them (2 GB each). A version that cannot be had is said in a line that begins with SKIPPED.
@@ -27,8 +28,11 @@ GIB_OF_A_RUN = 3  # of host memory, with the compiler's; 1.6 were measured
 LIMIT = 300  # seconds, of a run and of an installation
 
 
-def main(versions):
-    cards = library.cards(library.find())
+def main(arguments):
+    cards, versions = library.cards(library.find()), arguments or VERSIONS
+    if arguments == ["--some"]:
+        versions, others = [VERSIONS[0], VERSIONS[-1]], [card for card in cards if card != CARD]
+        cards = [CARD, next(card for card in others if card.startswith(VOLTA)), others[-1]]
     begin, missing = time.monotonic(), []
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as scratch, ThreadPoolExecutor(side_by_side()) as pool:
         kept = os.environ.get("GMLAKE_WHEELS")
@@ -128,4 +132,4 @@ def wrong(done, answer, card):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] or VERSIONS))
+    sys.exit(main(sys.argv[1:]))
