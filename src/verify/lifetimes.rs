@@ -101,9 +101,9 @@ impl<'r> Lifetimes<'r> {
 }
 
 /// Segments that are held, by address, each with its end.
-struct Held<T>(BTreeMap<u64, (u64, T)>);
+struct Segments<T>(BTreeMap<u64, (u64, T)>);
 
-impl<T: Copy> Held<T> {
+impl<T: Copy> Segments<T> {
     fn insert(&mut self, entry: &Entry, what: T) {
         self.0.insert(entry.addr, (entry.addr.saturating_add(entry.size), what));
     }
@@ -128,7 +128,7 @@ impl<T: Copy> Held<T> {
 
 /// The entry that created the segment of each request, growth and return of memory, as far as it is recorded.
 fn born(records: &Records) -> Vec<Option<usize>> {
-    let mut held = Held(BTreeMap::new());
+    let mut held = Segments(BTreeMap::new());
     let birth = |(index, entry): (usize, &Entry)| match entry.action {
         Action::SegmentAlloc | Action::SegmentMap => {
             held.insert(entry, index);
@@ -152,7 +152,7 @@ pub(super) fn served_elsewhere(records: &Records) -> BTreeMap<usize, PoolId> {
     if !records.has_pools || records.pools.len() < 2 {
         return served;
     }
-    let mut held = Held(BTreeMap::new());
+    let mut held = Segments(BTreeMap::new());
     for (index, entry) in records.entries.iter().enumerate() {
         match entry.action {
             Action::SegmentAlloc | Action::SegmentMap => held.insert(entry, entry.pool),

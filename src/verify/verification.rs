@@ -46,7 +46,7 @@ pub struct Verification {
     pub segments: u64,
     /// Final blocks compared.
     pub blocks: u64,
-    /// How many differences there were; if it is more than [`HOPELESS`], there may be more behind them.
+    /// How many differences there were; from 101 on, at least so many.
     pub difference_count: u64,
     /// The first of them.
     pub differences: Vec<Difference>,
