@@ -22,15 +22,12 @@ use super::ending::differing_segments;
 use super::entries::{describe, ends_operation, first_growth, limit_bounds};
 use super::lifetimes::{Lifetimes, MemPools, inferred_pool};
 use super::start::{StartState, state_at};
-use super::verification::{Difference, Verification};
+use super::verification::{Difference, HOPELESS, Verification};
 use crate::allocator::{AllocError, Allocator, BlockId, Caching, Environment, Request, Usage};
 use crate::device::{Counted, Watched};
 use crate::run::{Range, Timeline};
 use crate::trace::{Action, BlockState, Entry, Layout, PoolId, Records, Segment, StartBlock};
 use crate::units::Bytes;
-
-/// After this many differences the model is not put right any more: it is another allocator.
-pub(super) const HOPELESS: u64 = 100;
 
 /// A recording with what it says by itself, worked out once for all replays of it.
 pub(super) struct Recorded<'a> {

@@ -1,12 +1,14 @@
 //! Verification results: differences, and what the entries do not say in words.
 
-use super::replay::HOPELESS;
 use super::start::StartState;
 use crate::allocator::Usage;
 use crate::device::CallCounts;
 use crate::run::Timeline;
 use crate::trace::{Action, Entry, Labels};
 use crate::units::{Bytes, Grouped};
+
+/// After this many differences the model is not put right any more: it is another allocator.
+pub(super) const HOPELESS: u64 = 100;
 
 /// One thing in which the model did otherwise than PyTorch.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
