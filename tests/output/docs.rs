@@ -95,7 +95,7 @@ fn scratch() -> tempfile::TempDir {
     fs::create_dir(folder.path().join("traces")).unwrap();
     for entry in fs::read_dir(&traces).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
-        // Whether a command runs is told by a small recording, in a tenth of the time.
+        // Whether a command runs is told by a small recording as well.
         let is_large = name.ends_with("LR-var.pickle.xz") || name.ends_with("LR.pickle.xz");
         let source = if is_large { "opt-1.3b-RO.pickle.xz" } else { &name };
         link(source, &format!("traces/{name}"));
