@@ -35,7 +35,7 @@ pub fn verify(records: &Records, environment: &Environment) -> Verification {
     }
     let limit = found.limit;
     let candidates = lifetimes.undetermined().to_vec();
-    let trials = POOL_EFFORT / records.entries.len().max(1);
+    let trials = trials(records);
     let mut search = PoolSearch {
         recorded: &recorded,
         limit,
@@ -49,6 +49,11 @@ pub fn verify(records: &Records, environment: &Environment) -> Verification {
     }
     let (lifetimes, mempools) = (&lifetimes, &mempools);
     replay(&recorded, Assumed { limit, lifetimes, mempools, patience: HOPELESS })
+}
+
+/// Replays that a search may make.
+fn trials(records: &Records) -> usize {
+    POOL_EFFORT / records.entries.len().max(1)
 }
 
 /// Whether the entries make sense from an empty device on, whatever state the file ends with. If they do although the
@@ -84,7 +89,7 @@ fn with_options(
         return (found, mempools);
     }
     let (limit, patience) = (found.limit, HOPELESS);
-    let trials = POOL_EFFORT / recorded.records.entries.len().max(1);
+    let trials = trials(recorded.records);
     let search = OptionSearch { recorded, limit, lifetimes, trials };
     let options = search.run(mempools.clone());
     let better = replay(recorded, Assumed { limit, lifetimes, mempools: &options, patience });
