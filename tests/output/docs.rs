@@ -302,11 +302,11 @@ fn speeds_are_those_of_the_benchmarks() {
     for (name, speed) in names.zip(speeds) {
         let name = name.trim_matches('`');
         let line = table.lines().find(|line| line.split_whitespace().next() == Some(name)).unwrap();
-        let measured: f64 = line.split_whitespace().nth(2).unwrap().parse().unwrap();
-        assert_eq!(speed, format!("{measured:.1} M"), "{name}");
+        let ns: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+        assert_eq!(speed, format!("{:.1} M", 1000.0 / ns), "{name}");
         checked += 1;
     }
-    assert_eq!(checked, 9);
+    assert_eq!(checked, 6);
 }
 
 /// The answer that the front page shows is the answer of the command above it, up to line breaks and what is left out.
