@@ -93,39 +93,64 @@ pub(super) fn lives(history: &History, budget: usize) -> (Lives, String) {
     (tables, text)
 }
 
+/// Blocks from which it is guessed how many fit.
+const SAMPLE: usize = 1 << 18;
+
 /// The columns, and the size up to which blocks were left out.
 fn fit(history: &History, budget: usize) -> (String, Bytes) {
     let mut sizes: Vec<Bytes> = history.blocks.iter().map(|block| block.bytes).collect();
-    sizes.sort_unstable();
-    let mut kept = history.blocks.clone();
+    let mut room = guess(&history.blocks, budget);
     let mut smallest = 0;
     loop {
+        if let Some(border) = sizes.len().checked_sub(room.saturating_add(1)) {
+            smallest = (*sizes.select_nth_unstable(border).1).max(smallest + 1);
+        }
+        let kept = history.blocks.iter().filter(|block| block.bytes > smallest);
+        let kept: Vec<BlockLife> = kept.copied().collect();
         let text = deflated(&columns(&kept, &history.segments));
         if text.len() <= budget || kept.is_empty() {
             return (text, smallest);
         }
-        // In proportion, and a little more: small blocks are many, so that this is done once or twice.
-        let room = (kept.len() as u64 * budget as u64 / text.len() as u64 * 9 / 10) as usize;
-        smallest = sizes[sizes.len() - 1 - room].max(smallest + 1);
-        kept.retain(|block| block.bytes > smallest);
+        // Small blocks are many, so that this is done once or twice.
+        room = share(kept.len(), budget, text.len());
     }
+}
+
+/// How many of the largest blocks probably fit, by what some from the middle take.
+fn guess(blocks: &[BlockLife], budget: usize) -> usize {
+    if blocks.len() <= 4 * SAMPLE {
+        return blocks.len();
+    }
+    let middle = &blocks[(blocks.len() - SAMPLE) / 2..][..SAMPLE];
+    share(SAMPLE, budget, deflated(&columns(middle, &[])).len())
+}
+
+/// How many blocks fit where `blocks` of them take `taken` characters: in proportion, and a little less.
+fn share(blocks: usize, budget: usize, taken: usize) -> usize {
+    (blocks as u64 * budget as u64 / taken as u64 * 9 / 10) as usize
 }
 
 fn left_out(history: &History, smallest: Bytes) -> Option<LeftOut> {
     let out = || history.blocks.iter().filter(|block| block.bytes <= smallest);
-    let mut changes: Vec<(EventIndex, bool, Bytes)> = Vec::new();
-    for block in out() {
-        changes.push((block.life.born, true, block.bytes));
-        changes.push((block.life.died, false, block.bytes));
-    }
-    changes.sort_unstable();
-    let (mut live, mut most_bytes) = (0, 0);
-    for (_, is_birth, bytes) in changes {
-        live = if is_birth { live + bytes } else { live - bytes };
-        most_bytes = most_bytes.max(live);
-    }
     let blocks = out().count();
-    (blocks > 0).then_some(LeftOut { blocks, bytes: smallest, most_bytes })
+    if blocks == 0 {
+        return None;
+    }
+    // How much more is live after each event, modulo 2^64.
+    let mut changes = vec![0; history.events as usize];
+    for block in out() {
+        let Life { born, died } = block.life;
+        for (event, change) in [(born, block.bytes), (died, block.bytes.wrapping_neg())] {
+            if let Some(total) = changes.get_mut(event as usize) {
+                *total = change.wrapping_add(*total);
+            }
+        }
+    }
+    let live = changes.iter().scan(0, |live: &mut Bytes, change| {
+        *live = live.wrapping_add(*change);
+        Some(*live)
+    });
+    Some(LeftOut { blocks, bytes: smallest, most_bytes: live.max().unwrap_or(0) })
 }
 
 fn deflated(bytes: &[u8]) -> String {
@@ -248,7 +273,7 @@ mod tests {
         let mut blocks: Vec<BlockLife> =
             (0..2000).map(|n| block(2 * n, 2 * n + 3, 512 + u64::from(n * n % 97))).collect();
         blocks.push(block(4001, Life::NEVER, 1 << 30));
-        let history = History { blocks, ..History::default() };
+        let history = History { blocks, events: 4002, ..History::default() };
         let (all, text) = lives(&history, usize::MAX);
         assert_eq!((all.left_out, all.blocks), (None, 2001));
         let budget = text.len() / 3;
