@@ -64,7 +64,7 @@ pub(super) fn ranges(buckets: &[Range], value: impl Fn(&Range) -> (Bytes, Bytes)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::Held;
+    use crate::allocator::Held;
 
     #[test]
     fn numbers_are_written_as_the_page_reads_them() {

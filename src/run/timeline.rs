@@ -14,42 +14,10 @@
 //! drawn at its beginning, and two timelines that count other things (a recording its entries, a run its events) would
 //! be drawn side by side. Where a file has no times, there is nothing but the count.
 
-use crate::allocator::Usage;
+use crate::allocator::{Held, Usage};
 use crate::drive::{Observer, Step};
 use crate::trace::EventKind;
 use crate::units::Bytes;
-
-/// What is followed over time, in bytes. An event costs as much as it has numbers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Held {
-    /// [`Usage::active`].
-    pub active: Bytes,
-    /// [`Usage::reserved`].
-    pub reserved: Bytes,
-}
-
-impl Held {
-    /// These of the present numbers.
-    pub const fn of(Usage { active, reserved, .. }: Usage) -> Self {
-        Self { active, reserved }
-    }
-
-    /// The smaller of each pair of numbers.
-    #[inline]
-    #[must_use]
-    pub fn min(self, other: Self) -> Self {
-        let (active, reserved) = (self.active, self.reserved);
-        Self { active: active.min(other.active), reserved: reserved.min(other.reserved) }
-    }
-
-    /// The larger of each pair of numbers.
-    #[inline]
-    #[must_use]
-    pub fn max(self, other: Self) -> Self {
-        let (active, reserved) = (self.active, self.reserved);
-        Self { active: active.max(other.active), reserved: reserved.max(other.reserved) }
-    }
-}
 
 /// The lowest and the highest value of each number within a stretch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -107,16 +75,19 @@ impl Timeline {
         index as u64 * self.width
     }
 
-    /// Where the bucket that holds `at` ends.
+    /// Where the bucket ends that a stretch from `at` on is counted with. A division would take as long as an event.
     pub fn border_after(&self, at: u64) -> u64 {
-        (at / self.width + 1) * self.width
+        let mut border = self.start_of(self.buckets.len());
+        while border <= at {
+            border += self.width;
+        }
+        border
     }
 
     /// Adds what was `seen` in a stretch that lies within one bucket, and at whose end the usage is `now`. Until the
     /// stretch begins, all stays as it was. A stretch that begins before the last one is counted with that.
     pub fn push(&mut self, at: u64, seen: Range, now: Usage) {
-        let bucket = at.min(self.end) / self.width;
-        while self.buckets.len() as u64 <= bucket {
+        while self.start_of(self.buckets.len()) <= at.min(self.end) {
             self.buckets.push(Range::of(self.last));
         }
         if let Some(open) = self.buckets.last_mut() {
@@ -137,6 +108,7 @@ impl Timeline {
 #[derive(Debug, Clone)]
 pub struct Watch {
     seen: Range,
+    reserved: Bytes,
     most: Bytes,
     /// Index of the first event in which as much was reserved as never before or after; `None`: it was so at the
     /// beginning.
@@ -146,27 +118,41 @@ pub struct Watch {
 impl Watch {
     /// A watch over a run that begins with `usage`.
     pub fn new(usage: Usage) -> Self {
-        Self { seen: Range::of(usage), most: usage.reserved, peak_event: None }
+        let reserved = usage.reserved;
+        Self { seen: Range::of(usage), reserved, most: reserved, peak_event: None }
     }
 
     /// What was seen since the last call, where `now` is the present usage, with which the next stretch begins.
     pub fn take(&mut self, now: Usage) -> Range {
         std::mem::replace(&mut self.seen, Range::of(now))
     }
+
+    /// What an attempt gets is given back before we look, but it was held.
+    #[inline(never)]
+    fn reserve<D>(&mut self, reserved: Bytes, step: &Step<'_, D>) {
+        let is_attempt = step.event.kind == EventKind::Attempt;
+        let most = if is_attempt { step.allocator.peak().reserved } else { reserved };
+        self.reserved = reserved;
+        let Range { low, high } = &mut self.seen;
+        low.reserved = low.reserved.min(reserved);
+        high.reserved = high.reserved.max(reserved);
+        if most > self.most {
+            (self.most, self.peak_event) = (most, Some(step.index));
+            high.reserved = high.reserved.max(most);
+        }
+    }
 }
 
 impl<D> Observer<D> for Watch {
     #[inline]
     fn after(&mut self, step: &mut Step<'_, D>) {
-        let now = step.allocator.usage();
-        self.seen = self.seen.and(Range::of(now));
-        // What an attempt gets is given back before we look, but it was held.
-        let is_attempt = step.event.kind == EventKind::Attempt;
-        let most = if is_attempt { step.allocator.peak() } else { now }.reserved;
-        if most > self.most {
-            self.most = most;
-            self.peak_event = Some(step.index);
-            self.seen.high.reserved = self.seen.high.reserved.max(most);
+        let Held { active, reserved } = step.allocator.held();
+        let Range { low, high } = &mut self.seen;
+        low.active = low.active.min(active);
+        high.active = high.active.max(active);
+        // It seldom changes.
+        if reserved != self.reserved || step.event.kind == EventKind::Attempt {
+            self.reserve(reserved, step);
         }
     }
 }

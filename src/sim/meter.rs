@@ -8,9 +8,9 @@
 //! ```
 
 use super::ground::Ground;
-use crate::allocator::{Allocator, Counter, Usage};
+use crate::allocator::{Allocator, Counter, Held, Usage};
 use crate::device::{Bill, CallCounts, Counted, FenceCounts, Priced, SimDevice, Watched};
-use crate::run::{Held, Range, StepSummary, Timeline, Watch};
+use crate::run::{Range, StepSummary, Timeline, Watch};
 use crate::trace::Trace;
 
 /// The device of a run: its calls are counted, priced if there is a profile, and noted where segments are asked for.

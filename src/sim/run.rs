@@ -341,10 +341,10 @@ fn summarize(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocator::Usage;
+    use crate::allocator::{Held, Usage};
     use crate::device::SimDevice;
     use crate::drive::{OnOom, Step as Carried};
-    use crate::run::{Held, Timeline};
+    use crate::run::Timeline;
     use crate::sim::setup::UNLIMITED;
     use crate::trace::{AllocId, Event, PoolId, Step, StreamId, Trace};
     use crate::units::MIB;

@@ -44,7 +44,7 @@ pub use ledger::Ledger;
 pub use native::Native;
 pub use port::{
     AllocError, AllocResult, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView,
-    Counter, Request, SlabIndex, Usage,
+    Counter, Held, Request, SlabIndex, Usage,
 };
 pub use released::{Released, ReleasedOptions};
 pub use slab::{NIL, Slab};

@@ -27,6 +27,12 @@ pub struct Place {
     pub(super) key: SlabIndex,
 }
 
+impl Place {
+    fn of(block: &LiveBlock<SlabIndex>) -> Self {
+        Self { at: block.at, size: block.size, key: block.place }
+    }
+}
+
 /// Memory that a policy holds for later.
 #[derive(Debug, Clone, Copy)]
 pub struct Free {
@@ -89,7 +95,7 @@ pub trait Policy: Send {
 #[derive(Debug, Clone, Default)]
 pub struct Pool<P> {
     policy: P,
-    live: Live<Place>,
+    live: Live<SlabIndex>,
     retries: u64,
 }
 
@@ -114,14 +120,14 @@ impl<P: Policy> Pool<P> {
         self.retries += 1;
         device.synchronize();
         for block in self.live.take_pending() {
-            self.policy.give(device, block.place, block.stream);
+            self.policy.give(device, Place::of(&block), block.stream);
         }
         self.policy.take(device, size, stream)
     }
 
-    fn give_back(&mut self, device: &mut dyn Device, block: LiveBlock<Place>) {
+    fn give_back(&mut self, device: &mut dyn Device, block: LiveBlock<SlabIndex>) {
         self.policy.before_free(device);
-        self.policy.give(device, block.place, block.stream);
+        self.policy.give(device, Place::of(&block), block.stream);
         self.settle();
     }
 
@@ -157,7 +163,7 @@ impl<P: Policy> Allocator for Pool<P> {
         let taken = self.obtain(device, size, request.stream);
         self.settle();
         let place = taken.map_err(|error| self.live.explain(error, size))?;
-        Ok(self.live.hand_out(place, place.at, request, place.size))
+        Ok(self.live.hand_out(place.key, place.at, request, place.size))
     }
 
     fn free_requested(&mut self, block: BlockId, _users: &[StreamId]) {

@@ -51,6 +51,39 @@ pub struct Usage {
     pub reserved: Bytes,
 }
 
+/// The two of them that are followed over time, in bytes; small enough to be returned in registers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Held {
+    /// [`Usage::active`].
+    pub active: Bytes,
+    /// [`Usage::reserved`].
+    pub reserved: Bytes,
+}
+
+impl Held {
+    /// These of all numbers.
+    #[inline]
+    pub const fn of(Usage { active, reserved, .. }: Usage) -> Self {
+        Self { active, reserved }
+    }
+
+    /// The smaller of each pair of numbers.
+    #[inline]
+    #[must_use]
+    pub fn min(self, other: Self) -> Self {
+        let (active, reserved) = (self.active, self.reserved);
+        Self { active: active.min(other.active), reserved: reserved.min(other.reserved) }
+    }
+
+    /// The larger of each pair of numbers.
+    #[inline]
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        let (active, reserved) = (self.active, self.reserved);
+        Self { active: active.max(other.active), reserved: reserved.max(other.reserved) }
+    }
+}
+
 impl std::ops::Add for Usage {
     type Output = Self;
 
@@ -199,8 +232,13 @@ pub trait Allocator: Send {
     /// that is made offline asks for them; PyTorch does not know them.
     fn foresee(&mut self, _lifetimes: &dyn Fn() -> Vec<Lifetime>) {}
 
-    /// The present numbers; cheap enough to be read after every event.
+    /// The present numbers.
     fn usage(&self) -> Usage;
+
+    /// Those that are followed over time; cheap enough to be read after every event.
+    fn held(&self) -> Held {
+        Held::of(self.usage())
+    }
 
     /// The highest value that each number ever had.
     fn peak(&self) -> Usage;
