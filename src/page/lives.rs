@@ -116,13 +116,15 @@ fn fit(history: &History, budget: usize) -> (String, Bytes) {
     }
 }
 
-/// How many of the largest blocks probably fit, by what some from the middle take.
+/// How many of the largest blocks probably fit, by what some from the middle take: all, to be tried, unless it is less
+/// than half.
 fn guess(blocks: &[BlockLife], budget: usize) -> usize {
     if blocks.len() <= 4 * SAMPLE {
         return blocks.len();
     }
     let middle = &blocks[(blocks.len() - SAMPLE) / 2..][..SAMPLE];
-    share(SAMPLE, budget, deflated(&columns(middle, &[])).len())
+    let room = share(SAMPLE, budget, deflated(&columns(middle, &[])).len());
+    if room > blocks.len() / 2 { blocks.len() } else { room }
 }
 
 /// How many blocks fit where `blocks` of them take `taken` characters: in proportion, and a little less.

@@ -75,13 +75,15 @@ impl Timeline {
         index as u64 * self.width
     }
 
-    /// Where the bucket ends that a stretch from `at` on is counted with. A division would take as long as an event.
+    /// Where the bucket ends that a stretch from `at` on is counted with: mostly the open one or the next, which takes
+    /// no division.
     pub fn border_after(&self, at: u64) -> u64 {
-        let mut border = self.start_of(self.buckets.len());
-        while border <= at {
-            border += self.width;
+        let open = self.start_of(self.buckets.len());
+        match at {
+            _ if at < open => open,
+            _ if at < open + self.width => open + self.width,
+            _ => (at / self.width + 1) * self.width,
         }
-        border
     }
 
     /// Adds what was `seen` in a stretch that lies within one bucket, and at whose end the usage is `now`. Until the

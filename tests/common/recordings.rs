@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Those of `traces/`, by name.
-pub(crate) fn shipped() -> BTreeMap<String, PathBuf> {
+fn shipped() -> BTreeMap<String, PathBuf> {
     let found = in_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("traces"));
     assert!(found.len() >= 15, "the recordings of traces/ are missing");
     found

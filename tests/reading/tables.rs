@@ -8,6 +8,7 @@ use crate::common::cli::{gmlake_sim, output};
 use crate::common::recordings;
 use gmlake::trace::{LoadOptions, Records, load, load_bytes};
 use predicates::str::contains;
+use rayon::prelude::*;
 
 /// The files that `export` writes of a recording, as a snapshot and as a table.
 fn both_exports(recording: &Path, folder: &Path) -> (PathBuf, PathBuf) {
@@ -29,9 +30,9 @@ fn records(path: &Path) -> Records {
 
 #[test]
 fn an_exported_table_says_all_that_the_exported_snapshot_says() {
-    let folder = tempfile::tempdir().unwrap();
-    for recording in recordings::shipped().into_values() {
-        let (pickle, csv) = both_exports(&recording, folder.path());
+    recordings::all().into_values().collect::<Vec<_>>().par_iter().for_each(|recording| {
+        let folder = tempfile::tempdir().unwrap();
+        let (pickle, csv) = both_exports(recording, folder.path());
         let (pickle, csv) = (records(&pickle), records(&csv));
         let name = recording.display();
         assert!(pickle.entries == csv.entries, "{name}: entries");
@@ -43,7 +44,7 @@ fn an_exported_table_says_all_that_the_exported_snapshot_says() {
             (csv.streams, csv.pools, csv.has_pools, csv.has_segments),
             "{name}"
         );
-    }
+    });
 }
 
 #[test]
