@@ -189,6 +189,8 @@ mod tests {
             timeline.push(at, Range::of(usage(reserved)), usage(reserved));
         }
         assert_eq!(ranges(&timeline), [(0, 0), (0, 9)]);
+        let far = u64::MAX / 2;
+        assert_eq!(timeline.border_after(far), far + 1);
     }
 
     #[test]
