@@ -88,7 +88,7 @@ fn rows(names: &[String]) -> Vec<Row> {
 
 /// The traces that come with the repository, in order of their names.
 fn shipped() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces");
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
     paths.retain(|path| path.to_string_lossy().ends_with(".pickle.xz"));

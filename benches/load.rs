@@ -45,7 +45,7 @@ fn load(c: &mut Criterion) {
     let mut group = c.benchmark_group("load");
     group.sample_size(10);
     for name in RECORDINGS {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces").join(name);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces").join(name);
         let packed = std::fs::read(path).expect("the recording is there");
         let original = unpack(&packed, &LoadOptions::default()).expect("it is good");
         let mut file = tempfile::NamedTempFile::new().expect("there is room for it");

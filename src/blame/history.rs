@@ -1,6 +1,6 @@
 //! The history of a run: the blocks that it handed out and the segments that it held, written down as they come and go.
 //!
-//! The writer watches the run: it learns where each request was served, and of the device ([`Ground`]) what was
+//! The writer watches the run: it learns where each request was served, and of the device ([`HeldSegments`]) what was
 //! obtained from the driver.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,8 @@ use super::names::Namer;
 use super::refusal::refused_at;
 use crate::allocator::Allocation;
 use crate::drive::{Observer, Step};
-use crate::sim::{Choice, Ground, Opened, Owner, RunError, Scenario, Simulated, Stage};
+use crate::sim::{Choice, Opened, RunError, Scenario, Stage};
+use crate::simulation::{HeldSegments, Owner, Simulated};
 use crate::trace::{Action, AllocId, Event, EventKind};
 use crate::units::Bytes;
 
@@ -25,10 +26,10 @@ use crate::units::Bytes;
 /// If the simulation comes to no result.
 pub fn history(scenario: &Scenario<'_>) -> Result<History, RunError> {
     let mut stage = scenario.stage()?;
-    let mut ground = Ground::default();
+    let mut held = HeldSegments::default();
     let mut writer = Writer::new(scenario.opened, &scenario.choice);
-    writer.adopt(&stage, &mut ground);
-    stage.watch_ground(ground);
+    writer.adopt(&stage, &mut held);
+    stage.watch_segments(held);
     let failed = refused_at(scenario)?.map(|(_, seen_at)| seen_at);
     scenario.follow(&mut stage, failed.as_slice(), &mut writer)?;
     let ooms = stage.replay.outcome.ooms.iter();
@@ -78,12 +79,12 @@ impl<'o> Writer<'o> {
     }
 
     /// What was held before the first event that is carried out.
-    fn adopt(&mut self, stage: &Stage<'_>, ground: &mut Ground) {
+    fn adopt(&mut self, stage: &Stage<'_>, held: &mut HeldSegments) {
         let events = &self.opened.trace.events[..stage.replay.outcome.events];
         if events.is_empty() {
             return;
         }
-        ground.adopt(&self.opened.start);
+        held.adopt(&self.opened.start);
         for segment in &self.opened.start.segments {
             let owner = Owner::new(segment.stream, segment.pool);
             let range = segment.address..segment.address + segment.size;
@@ -199,8 +200,8 @@ impl<'o> Writer<'o> {
 
 impl Observer<Simulated> for Writer<'_> {
     fn before(&mut self, step: &mut Step<'_, Simulated>) {
-        if let Some(ground) = &mut step.device.watch.2 {
-            ground.begin(step.event.stream, step.event.pool);
+        if let Some(held) = &mut step.device.watch.2 {
+            held.begin(step.event.stream, step.event.pool);
         }
     }
 
@@ -211,8 +212,8 @@ impl Observer<Simulated> for Writer<'_> {
     }
 
     fn after(&mut self, step: &mut Step<'_, Simulated>) {
-        if let Some(ground) = &mut step.device.watch.2 {
-            self.segments(step.index, ground.take_calls().made);
+        if let Some(held) = &mut step.device.watch.2 {
+            self.segments(step.index, held.take_calls().made);
         }
         self.let_go(step.index, step.event);
     }

@@ -5,7 +5,7 @@
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 
-use crate::run::Range;
+use crate::simulation::Range;
 use crate::units::Bytes;
 
 /// A row of numbers, written one after the other.

@@ -20,4 +20,4 @@ pub use peak::{Peak, PeakBlock};
 pub use prices::{CallNanos, Prices};
 pub(crate) use summary::label;
 pub use summary::{RECORDED, RunSummary, StepSummary, converged_after, utilization};
-pub use timeline::{Range, Timeline, Watch};
+pub use timeline::Timeline;

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   events     ▁▂▇▂▁▂▁▂▁▃▅▃▁▂▁ ▂      ▂         training is busy, then it waits; the event loop raises and lowers
-//!   time       |       |       |       |         a running range ([`Watch`]), and the buckets are closed outside of
+//!   time       |       |       |       |         a running range (`Extremes`), and the buckets are closed outside of
 //!   buckets     1..7    1..5    1..2    2..2     it, a hundred times less often
 //! ```
 //!
@@ -14,33 +14,9 @@
 //! drawn at its beginning, and two timelines that count other things (a recording its entries, a run its events) would
 //! be drawn side by side. Where a file has no times, there is nothing but the count.
 
-use crate::allocator::{Held, Usage};
-use crate::drive::{Observer, Step};
-use crate::trace::EventKind;
+use crate::allocator::Usage;
+use crate::simulation::Range;
 use crate::units::Bytes;
-
-/// The lowest and the highest value of each number within a stretch.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Range {
-    /// The lowest values.
-    pub low: Held,
-    /// The highest values.
-    pub high: Held,
-}
-
-impl Range {
-    /// Nothing but one state.
-    pub const fn of(usage: Usage) -> Self {
-        Self { low: Held::of(usage), high: Held::of(usage) }
-    }
-
-    /// Both stretches as one.
-    #[inline]
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        Self { low: self.low.min(other.low), high: self.high.max(other.high) }
-    }
-}
 
 /// Memory over time, in buckets of equal duration.
 #[derive(Debug, Clone)]
@@ -103,59 +79,6 @@ impl Timeline {
         let highest = self.buckets.iter().map(|bucket| bucket.high.reserved).max()?;
         let index = self.buckets.iter().position(|bucket| bucket.high.reserved == highest)?;
         Some((self.start_of(index), highest))
-    }
-}
-
-/// Watches a run for its lowest and highest usage, and for the event at which most was reserved.
-#[derive(Debug, Clone)]
-pub struct Watch {
-    seen: Range,
-    reserved: Bytes,
-    most: Bytes,
-    /// Index of the first event in which as much was reserved as never before or after; `None`: it was so at the
-    /// beginning.
-    pub peak_event: Option<usize>,
-}
-
-impl Watch {
-    /// A watch over a run that begins with `usage`.
-    pub fn new(usage: Usage) -> Self {
-        let reserved = usage.reserved;
-        Self { seen: Range::of(usage), reserved, most: reserved, peak_event: None }
-    }
-
-    /// What was seen since the last call, where `now` is the present usage, with which the next stretch begins.
-    pub fn take(&mut self, now: Usage) -> Range {
-        std::mem::replace(&mut self.seen, Range::of(now))
-    }
-
-    /// What an attempt gets is given back before we look, but it was held.
-    #[inline(never)]
-    fn reserve<D>(&mut self, reserved: Bytes, step: &Step<'_, D>) {
-        let is_attempt = step.event.kind == EventKind::Attempt;
-        let most = if is_attempt { step.allocator.peak().reserved } else { reserved };
-        self.reserved = reserved;
-        let Range { low, high } = &mut self.seen;
-        low.reserved = low.reserved.min(reserved);
-        high.reserved = high.reserved.max(reserved);
-        if most > self.most {
-            (self.most, self.peak_event) = (most, Some(step.index));
-            high.reserved = high.reserved.max(most);
-        }
-    }
-}
-
-impl<D> Observer<D> for Watch {
-    #[inline]
-    fn after(&mut self, step: &mut Step<'_, D>) {
-        let Held { active, reserved } = step.allocator.held();
-        let Range { low, high } = &mut self.seen;
-        low.active = low.active.min(active);
-        high.active = high.active.max(active);
-        // It seldom changes.
-        if reserved != self.reserved || step.event.kind == EventKind::Attempt {
-            self.reserve(reserved, step);
-        }
     }
 }
 

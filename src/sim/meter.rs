@@ -7,14 +7,11 @@
 //!   stretches ├──┤├┤├┤├──┤├──┤├─┤├┤ ...
 //! ```
 
-use super::ground::Ground;
 use crate::allocator::{Allocator, Counter, Held, Usage};
-use crate::device::{Bill, CallCounts, Counted, FenceCounts, Priced, SimDevice, Watched};
-use crate::run::{Range, StepSummary, Timeline, Watch};
+use crate::device::{Bill, CallCounts, FenceCounts};
+use crate::run::{StepSummary, Timeline};
+use crate::simulation::{Extremes, Range, Simulated};
 use crate::trace::Trace;
-
-/// The device of a run: its calls are counted, priced if there is a profile, and noted where segments are asked for.
-pub(crate) type Simulated = Watched<SimDevice, (Counted, Priced, Option<Ground>)>;
 
 /// Calls so far, and what they have cost.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +38,7 @@ struct OpenStep {
 /// Reads calls, counters and usage between the stretches of a run.
 pub(super) struct Meter<'t> {
     trace: &'t Trace,
-    pub(super) watch: Watch,
+    pub(super) extremes: Extremes,
     pub(super) timeline: Timeline,
     pub(super) steps: Vec<StepSummary>,
     open: Option<OpenStep>,
@@ -57,8 +54,8 @@ impl<'t> Meter<'t> {
         if before > 0 {
             timeline.push(0, Range::of(usage), usage);
         }
-        let watch = Watch::new(usage);
-        Self { trace, watch, timeline, steps: Vec::new(), open: None, is_priced }
+        let extremes = Extremes::new(usage);
+        Self { trace, extremes, timeline, steps: Vec::new(), open: None, is_priced }
     }
 
     /// Where an event lies on the timeline's axis.
@@ -71,7 +68,7 @@ impl<'t> Meter<'t> {
         let border = self.timeline.border_after(self.place(start));
         match self.trace.span_us() {
             0 => border as usize,
-            _ => start + first_from(&self.trace.times_us[start..], border),
+            _ => self.trace.first_at(border, start),
         }
     }
 
@@ -101,7 +98,7 @@ impl<'t> Meter<'t> {
         device: &Simulated,
     ) {
         let now = allocator.usage();
-        let seen = self.watch.take(now);
+        let seen = self.extremes.take(now);
         self.timeline.push(self.place(stretch.start), seen, now);
         let Some(mut open) = self.open.take() else { return };
         open.highest = open.highest.max(seen.high);
@@ -111,15 +108,6 @@ impl<'t> Meter<'t> {
             self.open = Some(open);
         }
     }
-}
-
-/// Where times in order reach `border`, which is not far.
-fn first_from(times: &[u64], border: u64) -> usize {
-    let mut far = 16;
-    while times.get(far).is_some_and(|&time| time < border) {
-        far *= 4;
-    }
-    times[..times.len().min(far)].partition_point(|&time| time < border)
 }
 
 impl OpenStep {

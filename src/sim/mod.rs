@@ -15,7 +15,6 @@ mod choice;
 mod coverage;
 mod fingerprint;
 mod frames;
-mod ground;
 pub mod job;
 mod meter;
 mod names;
@@ -38,8 +37,6 @@ pub(crate) use choice::{as_set, find};
 pub(crate) use frames::{
     has_stacks, is_machinery, is_of_engine, is_of_program, is_python, node, without_arguments,
 };
-pub(crate) use ground::{Ground, Owner};
-pub(crate) use meter::Simulated;
 pub use names::title_of;
 pub use open::{open, open_all, open_bytes};
 pub use opened::Opened;

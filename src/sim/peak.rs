@@ -9,7 +9,6 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
 
-use super::meter::Simulated;
 use super::opened::Opened;
 use super::run::{RunError, Scenario, Stage};
 use super::setup::Setup;
@@ -17,6 +16,7 @@ use super::tenants::Tenants;
 use crate::allocator::{Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, SMALL_MAX};
 use crate::drive::{Observer, Step};
 use crate::run::{Causes, Growth, Moment, Peak, PeakBlock};
+use crate::simulation::Simulated;
 use crate::trace::{Event, EventKind, Trace};
 
 impl<'o> Scenario<'o> {

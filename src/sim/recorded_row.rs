@@ -2,7 +2,8 @@
 
 use crate::allocator::Usage;
 use crate::device::CallCounts;
-use crate::run::{Range, RunSummary, Timeline, utilization};
+use crate::run::{RunSummary, Timeline, utilization};
+use crate::simulation::Range;
 use crate::trace::{Action, Entry, Records, Total};
 use crate::units::Bytes;
 use crate::verify::Verification;

@@ -17,17 +17,17 @@ use rustc_hash::FxHashMap;
 
 use super::cache::{Key, RunCache};
 use super::fingerprint::relative_places;
-use super::ground::Ground;
-use super::meter::{Meter, Simulated};
+use super::meter::Meter;
 use super::opened::Opened;
 use super::setup::{Memory, Setup};
 use crate::allocator::{
     AllocError, Allocator, BlockId, Choice, Counter, OptionError, Options, Request, Role,
     Supervised, find,
 };
-use crate::device::{Bill, Counted, DeviceError, Priced, Watched};
+use crate::device::{Bill, Counted, DeviceError, Priced, Result as DeviceResult, Watched};
 use crate::drive::{Observer, Replay};
 use crate::run::{Peak, Prices, RunSummary, converged_after, utilization};
+use crate::simulation::{Extremes, HeldSegments, Simulated};
 use crate::trace::EventKind;
 use crate::units::Bytes;
 
@@ -185,7 +185,7 @@ pub fn run(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<RunSummary
     while start < trace.events.len() {
         meter.begin(start, stage.allocator.as_ref(), &stage.device);
         let end = meter.stretch_end(start);
-        let is_over = stage.advance(end, &mut meter.watch)?.is_break();
+        let is_over = stage.measure(end, &mut meter.extremes)?.is_break();
         let done = stage.replay.outcome.events;
         meter.end(start..done, is_over, stage.allocator.as_ref(), &stage.device);
         start = if is_over { trace.events.len() } else { end };
@@ -229,8 +229,8 @@ impl<'t> Stage<'t> {
     }
 
     /// Has all that is obtained from the device from now on noted.
-    pub(crate) fn watch_ground(&mut self, ground: Ground) {
-        self.device.watch.2 = Some(ground);
+    pub(crate) fn watch_segments(&mut self, segments: HeldSegments) {
+        self.device.watch.2 = Some(segments);
         self.device.keep_book();
     }
 
@@ -243,8 +243,25 @@ impl<'t> Stage<'t> {
         let Self { allocator, device, replay } = self;
         let range = replay.outcome.events..end;
         let flow = replay.advance(range, allocator.as_mut(), device, observer);
-        let event = replay.outcome.events;
-        match allocator.fault() {
+        self.judged(flow)
+    }
+
+    /// The same, with nothing watched but the usage.
+    fn measure(
+        &mut self,
+        end: usize,
+        extremes: &mut Extremes,
+    ) -> Result<ControlFlow<()>, RunError> {
+        let Self { allocator, device, replay } = self;
+        let range = replay.outcome.events..end;
+        let flow = replay.simulate(range, allocator.as_mut(), device, extremes);
+        self.judged(flow)
+    }
+
+    /// How the last events went; a fault of the allocator comes first.
+    fn judged(&self, flow: DeviceResult<ControlFlow<()>>) -> Result<ControlFlow<()>, RunError> {
+        let event = self.replay.outcome.events;
+        match self.allocator.fault() {
             Some(reason) => Err(RunError::Fault { event, reason: reason.to_owned() }),
             None => flow.map_err(|source| RunError::Device { event, source }),
         }
@@ -334,7 +351,7 @@ fn summarize(
         steps: meter.steps,
         timeline: meter.timeline,
         first_oom_us: first_oom.and_then(|event| trace.times_us.get(event).copied()),
-        peak_event: meter.watch.peak_event.map(|event| event as u64),
+        peak_event: meter.extremes.peak_event.map(|event| event as u64),
     }
 }
 

@@ -5,9 +5,9 @@
 
 use rustc_hash::FxHashMap;
 
-use super::meter::Simulated;
 use crate::allocator::{Allocation, BlockView};
 use crate::drive::{Observer, Step};
+use crate::simulation::Simulated;
 use crate::units::Bytes;
 
 /// Passes a run on to its own observer, and notes each request that was served: its event, where it was served, and how

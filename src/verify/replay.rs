@@ -25,7 +25,8 @@ use super::start::{StartState, state_at};
 use super::verification::{Difference, HOPELESS, Verification};
 use crate::allocator::{AllocError, Allocator, BlockId, Caching, Environment, Request, Usage};
 use crate::device::{Counted, Watched};
-use crate::run::{Range, Timeline};
+use crate::run::Timeline;
+use crate::simulation::Range;
 use crate::trace::{Action, BlockState, Entry, Layout, PoolId, Records, Segment, StartBlock};
 use crate::units::Bytes;
 

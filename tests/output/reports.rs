@@ -9,9 +9,8 @@ use gmlake::compare::show::{ReportFormat, table};
 use gmlake::compare::{self, Comparison};
 use gmlake::device::{Bill, CallCounts};
 use gmlake::plan::Card;
-use gmlake::run::{
-    Moment, Prices, RECORDED, Range, RunSummary, StepSummary, Timeline, utilization,
-};
+use gmlake::run::{Moment, Prices, RECORDED, RunSummary, StepSummary, Timeline, utilization};
+use gmlake::simulation::Range;
 use gmlake::units::{Bytes, GIB, MIB};
 
 fn run(allocator: &str, reserved: Bytes, active: Bytes) -> RunSummary {

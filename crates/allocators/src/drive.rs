@@ -185,7 +185,7 @@ impl<'t> Replay<'t> {
             };
             self.outcome.events = index + 1;
             if index.is_multiple_of(CLOCK) {
-                device.elapse(CLOCK as u64, self.recorded_ns(index));
+                self.tick(index, device);
             }
             observer.after(&mut Step { index, event, block, allocator, device });
             if stops && !self.outcome.ooms.is_empty() {
@@ -195,11 +195,12 @@ impl<'t> Replay<'t> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Time that the recorded program took for the last events of the clock.
-    fn recorded_ns(&self, index: usize) -> u64 {
+    /// The device's clock advances by as much as the recorded program took for the last events.
+    #[inline(never)]
+    fn tick<D: Device>(&self, index: usize, device: &mut D) {
         let at = |index: usize| self.trace.times_us.get(index).copied().unwrap_or(0);
         let us = at(index).saturating_sub(at(index.saturating_sub(CLOCK)));
-        if self.is_hurried { 0 } else { us * 1000 }
+        device.elapse(CLOCK as u64, if self.is_hurried { 0 } else { us * 1000 });
     }
 
     #[inline]

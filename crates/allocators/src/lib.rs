@@ -5,3 +5,4 @@ pub mod allocator;
 pub mod device;
 pub mod drive;
 pub mod pinned;
+pub mod simulation;

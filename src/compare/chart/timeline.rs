@@ -7,7 +7,8 @@ use plotters::prelude::*;
 use crate::compare::comparison::Comparison;
 use crate::report::Result;
 use crate::report::picture::{Pen, failed, style};
-use crate::run::{Moment, RECORDED, Range, RunSummary, Timeline};
+use crate::run::{Moment, RECORDED, RunSummary, Timeline};
+use crate::simulation::Range;
 use crate::units::{Bytes, GIB, Grouped, Size};
 
 /// Room for the names at the right, the scale at the left and below, and the steps' numbers above.

@@ -8,7 +8,8 @@ use std::io::{Error, Write};
 use crate::compare::Report;
 use crate::compare::comparison::Comparison;
 use crate::report::Result;
-use crate::run::{RECORDED, Range, RunSummary};
+use crate::run::{RECORDED, RunSummary};
+use crate::simulation::Range;
 
 /// A row for each stretch of each run.
 pub(super) struct TimelineCsv;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Replay ──malloc──▶ the allocator ──cuMemAlloc──▶ Watched ──▶ the simulated device
-//!     │ alloc, free_requested, ...                     │ Ground: segment_alloc, segment_map, ...
+//!     │ alloc, free_requested, ...                     │ HeldSegments: segment_alloc, segment_map, ...
 //!     └──▶ Scribe ──▶ entries, in PyTorch's order ◀────┘
 //! ```
 //!
@@ -18,7 +18,6 @@ pub use tracks::{TracksError, write_tracks};
 
 use std::ops::Range;
 
-use super::ground::Ground;
 use super::opened::Opened;
 use super::run::RunError;
 use super::setup::Setup;
@@ -27,6 +26,7 @@ use crate::allocator::Choice;
 use crate::allocator::{Allocation, Allocator, BlockId, BlockUse, BlockView, round_request};
 use crate::device::{AddressPolicy, Device, SimDevice, Watched};
 use crate::drive::{Observer, Replay, Step};
+use crate::simulation::HeldSegments;
 use crate::trace::{Action, Entry, EventKind, PoolId, Records, StreamId, Writer};
 use crate::units::Bytes;
 use rustc_hash::FxHashMap;
@@ -54,7 +54,7 @@ pub fn transcribe(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<Rec
         conf,
     };
     let mut allocator = choice.spec.build(&choice.options, &environment)?;
-    let mut device = Watched::new(setup.device(opened, choice), Ground::default());
+    let mut device = Watched::new(setup.device(opened, choice), HeldSegments::default());
     let mut replay = Replay::new(&opened.trace, setup.on_oom);
     let range = 0..opened.trace.events.len();
     let flow = replay.advance(range, allocator.as_mut(), &mut device, &mut scribe);
@@ -121,7 +121,7 @@ impl Scribe<'_> {
     }
 
     /// Writes what the allocator asked of the device, after the frees that it completed by waiting for the GPU.
-    fn write_calls(&mut self, step: &mut Step<'_, Grounded>) {
+    fn write_calls(&mut self, step: &mut Step<'_, Watching>) {
         let calls = step.device.watch.take_calls();
         if calls.has_waited && !self.pending.is_empty() {
             self.write_completed(step.allocator);
@@ -156,7 +156,7 @@ impl Scribe<'_> {
         }
     }
 
-    fn finish(self, allocator: &dyn Allocator, ground: &Ground) -> Records {
+    fn finish(self, allocator: &dyn Allocator, held: &HeldSegments) -> Records {
         let opened = self.opened;
         let mut views = Vec::new();
         allocator.walk(&mut |view| views.push(view));
@@ -168,7 +168,7 @@ impl Scribe<'_> {
         Records {
             device: opened.trace.device,
             has_pools: self.entries.iter().any(|entry| entry.pool != PoolId::DEFAULT),
-            segments: ground.segments(&views),
+            segments: held.segments(&views),
             entries: self.entries,
             has_segments: true,
             annotations: opened.records.annotations.clone(),
@@ -184,10 +184,10 @@ impl Scribe<'_> {
 }
 
 /// The simulated device, with what is obtained from it.
-type Grounded = Watched<SimDevice, Ground>;
+type Watching = Watched<SimDevice, HeldSegments>;
 
-impl Observer<Grounded> for Scribe<'_> {
-    fn before(&mut self, step: &mut Step<'_, Grounded>) {
+impl Observer<Watching> for Scribe<'_> {
+    fn before(&mut self, step: &mut Step<'_, Watching>) {
         let trace = &self.opened.trace;
         let elapsed_us = trace.times_us.get(step.index).copied().unwrap_or(0);
         self.now_us = self.origin_us + elapsed_us;
@@ -195,7 +195,7 @@ impl Observer<Grounded> for Scribe<'_> {
         step.device.watch.begin(step.event.stream, step.event.pool);
     }
 
-    fn served(&mut self, step: &mut Step<'_, Grounded>, given: Option<Allocation>) {
+    fn served(&mut self, step: &mut Step<'_, Watching>, given: Option<Allocation>) {
         self.write_calls(step);
         let (size, stream, pool) = (step.event.size, step.event.stream, step.event.pool);
         let Some(served) = given else {
@@ -212,7 +212,7 @@ impl Observer<Grounded> for Scribe<'_> {
         }
     }
 
-    fn after(&mut self, step: &mut Step<'_, Grounded>) {
+    fn after(&mut self, step: &mut Step<'_, Watching>) {
         match (step.event.kind, step.block) {
             (EventKind::Free, Some(block)) => self.write_free(block),
             (EventKind::FreeRequested, Some(block)) => {

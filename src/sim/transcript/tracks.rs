@@ -7,14 +7,13 @@
 use std::io::{self, Write};
 
 use crate::allocator::{Allocation, Allocator, BlockUse, Usage};
-use crate::device::Watched;
-use crate::device::{AddressPolicy, SimDevice};
+use crate::device::{AddressPolicy, SimDevice, Watched};
 use crate::drive::{Observer, Replay, Step};
 use crate::sim::choice::Choice;
-use crate::sim::ground::Ground;
 use crate::sim::opened::Opened;
 use crate::sim::run::RunError;
 use crate::sim::setup::Setup;
+use crate::simulation::HeldSegments;
 use crate::trace::{Action, EventKind, Level, Perfetto, owner};
 use crate::units::Bytes;
 
@@ -71,7 +70,7 @@ fn run<W: Write>(
     }
     let environment = setup.environment(opened);
     let mut allocator = choice.spec.build(&choice.options, &environment).map_err(RunError::from)?;
-    let mut device = Watched::new(setup.device(opened, choice), Ground::default());
+    let mut device = Watched::new(setup.device(opened, choice), HeldSegments::default());
     let mut replay = Replay::new(&opened.trace, setup.on_oom);
     let mut tracks = Tracks {
         trace,
@@ -93,7 +92,7 @@ fn run<W: Write>(
 }
 
 /// The simulated device, with what is obtained from it.
-type Grounded = Watched<SimDevice, Ground>;
+type Watching = Watched<SimDevice, HeldSegments>;
 
 /// What was written last.
 struct Tracks<'t, W: Write> {
@@ -112,17 +111,17 @@ struct Tracks<'t, W: Write> {
     outcome: io::Result<()>,
 }
 
-impl<W: Write> Observer<Grounded> for Tracks<'_, W> {
-    fn before(&mut self, step: &mut Step<'_, Grounded>) {
+impl<W: Write> Observer<Watching> for Tracks<'_, W> {
+    fn before(&mut self, step: &mut Step<'_, Watching>) {
         self.was_refused = false;
         step.device.watch.begin(step.event.stream, step.event.pool);
     }
 
-    fn served(&mut self, _: &mut Step<'_, Grounded>, given: Option<Allocation>) {
+    fn served(&mut self, _: &mut Step<'_, Watching>, given: Option<Allocation>) {
         self.was_refused = given.is_none();
     }
 
-    fn after(&mut self, step: &mut Step<'_, Grounded>) {
+    fn after(&mut self, step: &mut Step<'_, Watching>) {
         if self.outcome.is_ok() {
             self.outcome = self.write(step);
         }
@@ -130,7 +129,7 @@ impl<W: Write> Observer<Grounded> for Tracks<'_, W> {
 }
 
 impl<W: Write> Tracks<'_, W> {
-    fn write(&mut self, step: &mut Step<'_, Grounded>) -> io::Result<()> {
+    fn write(&mut self, step: &mut Step<'_, Watching>) -> io::Result<()> {
         let (event, allocator, trace) = (step.index, step.allocator, &self.opened.trace);
         // A recording without times is shown event by event.
         let elapsed = trace.times_us.get(event).copied().unwrap_or(0);
@@ -173,9 +172,9 @@ impl<W: Write> Tracks<'_, W> {
     }
 
     /// Writes what was asked of the driver; returns the bytes that went back.
-    fn calls(&mut self, ground: &mut Ground) -> io::Result<Bytes> {
+    fn calls(&mut self, held: &mut HeldSegments) -> io::Result<Bytes> {
         let (now_us, mut given_back) = (self.now_us, 0);
-        let mut calls = ground.take_calls().made.into_iter().peekable();
+        let mut calls = held.take_calls().made.into_iter().peekable();
         while let Some((action, mut range, place)) = calls.next() {
             // Pages that are mapped one after another, side by side, are one segment.
             while let Some((_, more, _)) =

@@ -60,8 +60,14 @@ impl Ledger {
     /// Memory came from the device.
     #[inline]
     pub fn grow(&mut self, size: Bytes) {
-        self.now.reserved += size;
-        self.peak.reserved = self.peak.reserved.max(self.now.reserved);
+        self.hold(self.now.reserved + size);
+    }
+
+    /// This much memory of the device is held.
+    #[inline]
+    pub fn hold(&mut self, size: Bytes) {
+        self.now.reserved = size;
+        self.peak.reserved = self.peak.reserved.max(size);
     }
 
     /// Memory went back to the device.

@@ -155,6 +155,12 @@ impl<P: Clone> Live<P> {
         self.ledger.shrink(size);
     }
 
+    /// This much memory of the device is held.
+    #[inline]
+    pub(crate) fn hold(&mut self, size: Bytes) {
+        self.ledger.hold(size);
+    }
+
     /// The present numbers.
     #[inline]
     pub(crate) fn usage(&self) -> Usage {

@@ -133,12 +133,7 @@ impl<P: Policy> Pool<P> {
 
     /// Takes over what the policy holds now.
     fn settle(&mut self) {
-        let (now, before) = (self.policy.held(), self.live.usage().reserved);
-        if now > before {
-            self.live.grow(now - before);
-        } else {
-            self.live.shrink(before - now);
-        }
+        self.live.hold(self.policy.held());
     }
 
     fn view_of_free(&self, Free { at, size, stream }: Free) -> BlockView {

@@ -105,6 +105,16 @@ impl Trace {
         self.steps.partition_point(|step| step.end <= event) + 1
     }
 
+    /// The first event from `start` on that came at `time_us` or later. It is near `start`: times are read in order,
+    /// eight to a cache line, which costs less than a search.
+    pub fn first_at(&self, time_us: u64, start: usize) -> usize {
+        const LINE: usize = 8;
+        let times = &self.times_us[start..];
+        let lines = times.chunks_exact(LINE).take_while(|line| line[LINE - 1] < time_us).count();
+        let rest = times[lines * LINE..].iter().take_while(|&&time| time < time_us).count();
+        start + lines * LINE + rest
+    }
+
     /// Time between the first and the last event in microseconds; 0 if the file has no times.
     pub fn span_us(&self) -> u64 {
         self.times_us.last().copied().unwrap_or(0)

@@ -5,51 +5,53 @@ use std::ops::Range;
 
 use crate::allocator::{BlockUse, BlockView};
 use crate::device::{Call, DriverCall, Watch};
-use crate::trace::{Action, BlockState, Layout, PoolId, Segment, SegmentBlock, StreamId};
-use crate::units::{Bytes, MIB};
+use gmlake_core::program::{Action, BlockState, Layout, PoolId, Segment, SegmentBlock, StreamId};
+use gmlake_core::units::{Bytes, MIB};
 
 /// Requests up to here, rounded, come from segments of their own.
 const SMALL: Bytes = MIB;
 
 /// Whom a range of addresses was obtained for.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Owner {
-    pub(crate) stream: StreamId,
-    pub(crate) pool: PoolId,
+pub struct Owner {
+    /// The stream of the request.
+    pub stream: StreamId,
+    /// Its pool.
+    pub pool: PoolId,
     is_small: bool,
     is_expandable: bool,
 }
 
 /// What was asked of the device since it was last looked at.
 #[derive(Debug, Default)]
-pub(crate) struct Calls {
+pub struct SegmentCalls {
     /// Whether the allocator waited for the GPU.
-    pub(crate) has_waited: bool,
+    pub has_waited: bool,
     /// What it obtained and gave back, in order.
-    pub(crate) made: Vec<(Action, Range<u64>, Owner)>,
+    pub made: Vec<(Action, Range<u64>, Owner)>,
 }
 
 /// The ranges of addresses that the allocator holds.
 #[derive(Debug, Default)]
-pub(crate) struct Ground {
+pub struct HeldSegments {
     /// Ends and owners of allocations and reservations, by address.
     ranges: BTreeMap<u64, (u64, Owner)>,
     /// Ends of the parts that have memory under them, by address; neighbours in one range are one part.
     mapped: BTreeMap<u64, u64>,
     asking: Owner,
-    calls: Calls,
+    calls: SegmentCalls,
 }
 
 impl Owner {
     /// The owner of what was obtained for this stream and pool.
-    pub(crate) fn new(stream: StreamId, pool: PoolId) -> Self {
+    pub fn new(stream: StreamId, pool: PoolId) -> Self {
         Self { stream, pool, ..Self::default() }
     }
 }
 
-impl Ground {
+impl HeldSegments {
     /// What was held when the recording began.
-    pub(crate) fn adopt(&mut self, layout: &Layout) {
+    pub fn adopt(&mut self, layout: &Layout) {
         for segment in &layout.segments {
             self.asking = Owner::new(segment.stream, segment.pool);
             self.obtain(segment.address, segment.size, segment.is_expandable);
@@ -58,24 +60,24 @@ impl Ground {
     }
 
     /// A request of this stream and pool comes next.
-    pub(crate) fn begin(&mut self, stream: StreamId, pool: PoolId) {
+    pub fn begin(&mut self, stream: StreamId, pool: PoolId) {
         self.asking = Owner::new(stream, pool);
     }
 
     /// A block of `size` bytes is at `at`: that tells whether its segment is one for small requests.
-    pub(crate) fn hand_out(&mut self, at: u64, size: Bytes) {
+    pub fn hand_out(&mut self, at: u64, size: Bytes) {
         if let Some((_, (_, owner))) = self.ranges.range_mut(..=at).next_back() {
             owner.is_small = size <= SMALL;
         }
     }
 
     /// What was asked since the last time.
-    pub(crate) fn take_calls(&mut self) -> Calls {
+    pub fn take_calls(&mut self) -> SegmentCalls {
         std::mem::take(&mut self.calls)
     }
 
     /// The mapped parts as segments, with `views` (in address order) as their blocks and free blocks in between.
-    pub(crate) fn segments(&self, views: &[BlockView]) -> Vec<Segment> {
+    pub fn segments(&self, views: &[BlockView]) -> Vec<Segment> {
         let segment = |(&start, &end): (&u64, &u64)| {
             let owner = self.owner(start);
             let first = views.partition_point(|view| view.at.0 < start);
@@ -175,7 +177,7 @@ fn blocks<'v>(range: Range<u64>, views: impl Iterator<Item = &'v BlockView>) -> 
     blocks
 }
 
-impl Watch for Ground {
+impl Watch for HeldSegments {
     const ROWS: bool = true;
 
     fn wants_amounts(&self) -> bool {
