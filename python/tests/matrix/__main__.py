@@ -78,20 +78,22 @@ def installed(folder, version):
         return None
     part = folder.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)
-    problem = pip(part, f"torch=={version}")
+    problem = install(part, f"torch=={version}")
     if not problem:
         (wheel,) = importlib.metadata.distributions(name="torch", path=[str(part)])
         triton = next((text.split(";")[0] for text in wheel.requires if text.startswith("triton")), None)
-        problem = triton and pip(part, triton.strip())
+        problem = triton and install(part, triton.strip())
     if not problem:
         part.rename(folder)
     return problem
 
 
-def pip(folder, requirement):
-    """Installs one package into a folder; what went wrong, in a line."""
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    command += ["--no-compile", "--upgrade", "--target", str(folder), requirement]
+def install(folder, requirement):
+    """Installs one package into a folder, with uv where it is and with pip where it is not; what went wrong, in a line."""
+    command = [sys.executable, "-m", "pip", "install", "--no-compile"]
+    if shutil.which("uv"):
+        command = ["uv", "pip", "install", "--no-cache", "--python", sys.executable]  # all versions would not fit a small disk
+    command += ["--quiet", "--no-deps", "--upgrade", "--target", str(folder), requirement]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
     except subprocess.TimeoutExpired:
