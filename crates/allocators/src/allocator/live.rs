@@ -50,7 +50,7 @@ impl<P> Default for Live<P> {
 
 impl<P: Clone> Live<P> {
     /// Gives a client `size` bytes at `at`, which is where `place` says.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn hand_out(
         &mut self,
         place: P,

@@ -42,12 +42,14 @@ impl Policy for Uncached {
         round_up(size, self.rounding)
     }
 
+    #[inline]
     fn take(&mut self, device: &mut dyn Device, size: Bytes, _stream: StreamId) -> Result<Place> {
         let at = device.malloc(size)?;
         self.held += size;
         Ok(Place { at, size, key: NIL })
     }
 
+    #[inline]
     fn give(&mut self, device: &mut dyn Device, place: Place, _stream: StreamId) {
         self.held -= place.size;
         device.free(place.at);

@@ -303,6 +303,7 @@ impl Device for SimDevice {
         MemoryInfo { free: self.capacity - self.used, total: self.capacity + self.others }
     }
 
+    #[inline]
     fn malloc(&mut self, size: Bytes) -> Result<DevicePtr> {
         assert!(size > 0, "malloc of nothing");
         let physical = self.pages.as_ref().map_or(size, |pages| pages.lack(size));
@@ -322,6 +323,7 @@ impl Device for SimDevice {
         }
     }
 
+    #[inline]
     fn free(&mut self, at: DevicePtr) {
         let size = self.mallocs.remove(&at).unwrap_or_else(|| panic!("free of unknown {at}"));
         self.used -= self.pages.as_mut().map_or(size, |pages| pages.give(at, size));
