@@ -163,18 +163,21 @@ impl Arena {
         block
     }
 
-    /// Gives back a block that a stream used, which has not got to its fence number `epoch` yet.
+    /// Gives back a block that a stream used, which has not got to its fence number `epoch` yet. Says which recent views
+    /// map the memory, a bit for each.
     #[inline]
-    pub(super) fn give(&mut self, block: SlabIndex, stream: StreamId, epoch: u32) {
+    pub(super) fn give(&mut self, block: SlabIndex, stream: StreamId, epoch: u32) -> u64 {
         let Span { start, end } = self.blocks[block].span;
-        let mut at = start;
+        let (mut at, mut recent) = (start, 0);
         while at < end {
             let handle = self.handle_at(at);
             let entry = &mut self.handles[handle];
             note_use(&mut entry.users, (stream, epoch));
+            recent |= entry.recent;
             at = entry.span.end;
         }
         self.list(block);
+        recent
     }
 
     /// The smallest free block of at least `size` bytes that the gate admits to: its first bytes.
@@ -191,12 +194,6 @@ impl Arena {
     #[inline]
     pub(super) fn may_use(&self, span: &Span, gate: Gate<'_>) -> bool {
         gate.is_open() || self.handles_in(span).all(|id| gate.admits(&self.handles[id].users))
-    }
-
-    /// The recent views that map memory from one address to another, a bit for each.
-    #[inline]
-    pub(super) fn recent_in(&self, span: &Span) -> u64 {
-        self.handles_in(span).fold(0, |all, handle| all | self.handles[handle].recent)
     }
 
     /// Who may still use memory from one address to another.

@@ -363,8 +363,7 @@ impl Lake {
         let mut block = room.block;
         while block != NIL {
             let next = self.arena.blocks[block].link;
-            self.views.lift_bounds(self.arena.recent_in(&self.arena.blocks[block].span));
-            self.arena.give(block, stream, epoch);
+            self.views.lift_bounds(self.arena.give(block, stream, epoch));
             block = next;
         }
     }
