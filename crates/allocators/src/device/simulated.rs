@@ -351,6 +351,7 @@ impl Device for SimDevice {
         Ok(self.new_handle(size))
     }
 
+    #[inline]
     fn release(&mut self, handle: HandleId) {
         let entry = &mut self.handles[handle.0 as usize];
         assert!(!std::mem::replace(&mut entry.released, true), "handle {handle:?} released twice");
