@@ -163,8 +163,8 @@ impl Arena {
         block
     }
 
-    /// Gives back a block that a stream used, which has not got to its fence number `epoch` yet. Says which recent views
-    /// map the memory, a bit for each.
+    /// Gives back a block that a stream used, which has not got to its fence number `epoch` yet. Says which recent
+    /// views map the memory, a bit for each.
     #[inline]
     pub(super) fn give(&mut self, block: SlabIndex, stream: StreamId, epoch: u32) -> u64 {
         let Span { start, end } = self.blocks[block].span;
