@@ -366,6 +366,15 @@ def test_an_exception_has_its_own_traceback_and_what_was_recorded():
     assert notes[-1].startswith("gmlake: rank 0: the script failed in step 4: ValueError"), lines
 
 
+def test_what_the_script_dumps_says_that_its_gpu_is_virtual():
+    dumps = MLP + "torch.cuda.memory._dump_snapshot('own.pickle')\n"
+    with tempfile.TemporaryDirectory() as folder:
+        found = Answer(folder, dumps)
+        assert found.code == 0, found.err
+        with open(f"{folder}/own.pickle", "rb") as file:
+            assert pickle.load(file)["gmlake_virtual_gpu"]
+
+
 def test_what_the_script_dumps_replaces_no_recording_of_a_real_gpu():
     dumps = MLP + "torch.cuda.memory._dump_snapshot('own.pickle')\n"
     with tempfile.TemporaryDirectory() as folder:

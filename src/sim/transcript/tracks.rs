@@ -6,8 +6,9 @@
 
 use std::io::{self, Write};
 
+use super::Watching;
 use crate::allocator::{Allocation, Allocator, BlockUse, Usage};
-use crate::device::{AddressPolicy, SimDevice, Watched};
+use crate::device::{AddressPolicy, Watched};
 use crate::drive::{Observer, Replay, Step};
 use crate::sim::choice::Choice;
 use crate::sim::opened::Opened;
@@ -90,9 +91,6 @@ fn run<W: Write>(
     let end_us = tracks.now_us;
     Ok(trace.end_process(end_us)?)
 }
-
-/// The simulated device, with what is obtained from it.
-type Watching = Watched<SimDevice, HeldSegments>;
 
 /// What was written last.
 struct Tracks<'t, W: Write> {

@@ -28,7 +28,7 @@ impl Range {
     }
 }
 
-/// Extremeses a run for its lowest and highest usage, and for the event at which most was reserved.
+/// Follows the lowest and highest usage of a run, and notes the event at which most was reserved.
 #[derive(Debug, Clone)]
 pub struct Extremes {
     seen: Range,

@@ -120,3 +120,26 @@ impl Trace {
         self.times_us.last().copied().unwrap_or(0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_read_in_order_are_found_as_by_a_search() {
+        for events in [0, 1, 7, 8, 9, 40] {
+            let times_us: Vec<u64> = (0..events).map(|event| event / 3 * 5).collect();
+            let trace = Trace { times_us, ..Trace::default() };
+            for start in 0..=events as usize {
+                for time in 0..80 {
+                    let later = trace.times_us[start..].partition_point(|&at| at < time);
+                    assert_eq!(
+                        trace.first_at(time, start),
+                        start + later,
+                        "{events} {start} {time}"
+                    );
+                }
+            }
+        }
+    }
+}
