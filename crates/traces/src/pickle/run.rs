@@ -26,7 +26,7 @@ use super::super::torch::{RawAction, RawEntry};
 use super::code::Fallible;
 use super::memo::{Memo, Slot};
 use super::opcode as op;
-use super::scan::{Pattern, Scan, Text};
+use super::scan::{Pattern, Prefix, Scan, Text};
 use super::texts::{Known, Texts};
 use super::value::{Dict, Heap, Value};
 
@@ -63,6 +63,8 @@ struct Key<'a> {
     field: Field,
     /// Place of the key that came after it the last time.
     next: usize,
+    /// It with the beginning of its value, the last time.
+    met: Prefix,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +93,17 @@ impl Field {
             b"compile_context" => Self::Label(0),
             b"user_metadata" => Self::Label(1),
             _ => Self::Other,
+        }
+    }
+}
+
+impl Field {
+    /// Whether its value is a number, or does not count.
+    fn is_plain(self, draft: &Draft) -> bool {
+        match self {
+            Self::Address | Self::Size | Self::Stream | Self::Time | Self::Other => true,
+            Self::Label(which) => draft.labels[which] == NO_LABELS[which],
+            Self::Action | Self::Frames | Self::Pool => false,
         }
     }
 }
@@ -145,14 +158,20 @@ impl<'a> Runs<'a> {
         self.put(&mut scan, ground.memo, own)?;
         scan.expect(op::MARK)?;
         let mut draft = Draft::default();
-        let first_key = self.key(&mut scan, ground, self.first_key)?;
+        let first_key = self.item(&mut scan, ground, self.first_key, &mut draft)?;
         let mut key = first_key;
-        self.field(&mut scan, ground, self.keys[key].field, &mut draft)?;
-        while scan.peek()? != op::SETITEMS {
-            let next = self.key(&mut scan, ground, self.keys[key].next)?;
+        loop {
+            let guess = self.keys[key].next;
+            if self.met(&mut scan, guess, &mut draft).is_some() {
+                key = guess;
+                continue;
+            }
+            if scan.peek()? == op::SETITEMS {
+                break;
+            }
+            let next = self.item(&mut scan, ground, guess, &mut draft)?;
             self.keys[key].next = next;
             key = next;
-            self.field(&mut scan, ground, self.keys[key].field, &mut draft)?;
         }
         self.first_key = first_key;
         let mut entry = draft.entry;
@@ -167,6 +186,42 @@ impl<'a> Runs<'a> {
         }
         ground.numbers.entries_have_pools |= draft.has_pool;
         Some((entry, scan.at + 1))
+    }
+
+    /// A key and its value. Returns the place of the key: most likely `guess`.
+    #[inline(never)]
+    fn item(
+        &mut self,
+        scan: &mut Scan<'a>,
+        ground: &mut Ground<'a, '_>,
+        guess: usize,
+        draft: &mut Draft,
+    ) -> Option<usize> {
+        let begin = scan.at;
+        let place = self.key(scan, ground, guess)?;
+        let key = &self.keys[place];
+        let (field, value) = (key.field, begin + key.known.pattern.len());
+        self.field(scan, ground, field, draft)?;
+        if field.is_plain(draft) {
+            self.keys[place].met = Prefix::new(scan.bytes, begin, value).unwrap_or_default();
+        }
+        Some(place)
+    }
+
+    /// The same of the key in this place, written as the last time but for the digits of a number; nothing otherwise.
+    #[inline(always)]
+    fn met(&self, scan: &mut Scan<'a>, place: usize, draft: &mut Draft) -> Option<()> {
+        let key = self.keys.get(place)?;
+        let number = key.met.number(scan)?;
+        match key.field {
+            Field::Address => (draft.entry.addr, draft.has[1]) = (number, true),
+            Field::Size => (draft.entry.size, draft.has[2]) = (number, true),
+            Field::Stream => draft.stream = Some(number),
+            Field::Time => draft.entry.time_us = number,
+            Field::Label(which) => draft.labels[which] = NO_LABELS[which],
+            Field::Action | Field::Frames | Field::Pool | Field::Other => {}
+        }
+        Some(())
     }
 
     /// Place of the key at hand: most likely the one at `guess`.
@@ -200,7 +255,7 @@ impl<'a> Runs<'a> {
         if let Field::Label(which) = field {
             ground.numbers.entries_have_labels[which] = true;
         }
-        self.keys.push(Key { known, field, next: 0 });
+        self.keys.push(Key { known, field, next: 0, met: Prefix::default() });
         Some(self.keys.len() - 1)
     }
 

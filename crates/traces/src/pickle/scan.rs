@@ -62,6 +62,65 @@ impl<'a> Pattern<'a> {
     }
 }
 
+/// A key and the beginning of its value: all that is before the digits of a number, or the whole of another value.
+#[derive(Clone, Copy)]
+pub(super) struct Prefix {
+    /// At most eight bytes, of which `mask` counts.
+    head: u64,
+    mask: u64,
+    len: usize,
+    /// How many digits follow, and which of their bits count. The number is negative if it has `sign`.
+    digits: usize,
+    bits: u64,
+    sign: u64,
+}
+
+impl Default for Prefix {
+    /// What stands nowhere.
+    fn default() -> Self {
+        Self { head: 1, mask: 0, len: 0, digits: 0, bits: 0, sign: 0 }
+    }
+}
+
+impl Prefix {
+    /// That of the key which stands at `begin` and the value at `value`, if they are short enough.
+    pub(super) fn new(bytes: &[u8], begin: usize, value: usize) -> Option<Self> {
+        let (code, digits, is_signed) = match bytes.get(value..)? {
+            [op::NONE, ..] => (1, 0, false),
+            [op::BINGET, ..] => (2, 0, false),
+            [op::LONG_BINGET, ..] => (5, 0, false),
+            [op::BININT1, ..] => (1, 1, false),
+            [op::BININT2, ..] => (1, 2, false),
+            [op::BININT, ..] => (1, 4, true),
+            &[op::LONG1, digits @ 1..=8, ..] => (2, usize::from(digits), true),
+            _ => return None,
+        };
+        let len = value + code - begin;
+        let (head, bits) = (bytes.get(begin..begin + len)?, low(digits));
+        let mut word = [0; 8];
+        word.get_mut(..len)?.copy_from_slice(head);
+        let sign = if is_signed { bits ^ (bits >> 1) } else { 0 };
+        Some(Self { head: u64::from_le_bytes(word), mask: low(len), len, digits, bits, sign })
+    }
+
+    /// The number behind it, or 0, if it stands where the scan is, which goes on behind that.
+    #[inline]
+    pub(super) fn number(&self, scan: &mut Scan) -> Option<u64> {
+        if scan.word()? & self.mask != self.head {
+            return None;
+        }
+        let digits = scan.bytes.get(scan.at + self.len..)?.first_chunk()?;
+        let number = u64::from_le_bytes(*digits) & self.bits;
+        (number & self.sign == 0).then(|| scan.at += self.len + self.digits)?;
+        Some(number)
+    }
+}
+
+/// The lowest bytes of a word, at most eight.
+fn low(bytes: usize) -> u64 {
+    u64::MAX.checked_shr(64 - 8 * bytes as u32).unwrap_or(0)
+}
+
 impl<'a> Scan<'a> {
     #[inline]
     pub(super) fn peek(&self) -> Option<u8> {

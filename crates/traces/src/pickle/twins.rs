@@ -284,7 +284,7 @@ impl Writer {
 
     /// Something between two items.
     fn oddity(&mut self) {
-        match self.below(9) {
+        match self.below(10) {
             0 => self.item(2, "alloc"),
             1 => self.text("size"),
             2 => self.out.extend([op::BININT1, 7, op::NONE]),
@@ -307,6 +307,11 @@ impl Writer {
             7 => {
                 self.text("frames");
                 self.out.push(op::NONE);
+            }
+            8 => {
+                // As long as an address, and negative.
+                self.text("addr");
+                self.out.extend([op::LONG1, 6, 0, 0, 0, 0, 0, 0xff]);
             }
             _ => self.out.extend([op::FRAME, 0, 0, 1, 0, 0, 0, 0, 0]),
         }
