@@ -21,6 +21,8 @@ use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::num::NonZeroUsize;
 use std::path::Path;
 
+use rayon::prelude::*;
+
 use super::format::TraceFormat;
 use super::options::LoadOptions;
 use super::room::{self, MAX_RATIO};
@@ -148,9 +150,10 @@ impl Input<'static> {
         if len > most {
             return Ok(Self { content: Content::Mapped(copied(file, len)?), packed: len });
         }
-        let mut bytes = Vec::with_capacity(len as usize);
-        let read = file.take(len).read_to_end(&mut bytes);
-        check_whole(read.map_err(|error| cannot_read(&error))? as Bytes, len)?;
+        let mut bytes = vec![0; len as usize];
+        let parts = bytes.par_chunks_mut(PART).enumerate();
+        let read = parts.try_for_each(|(number, part)| read_part(&file, part, number * PART));
+        read.map_err(|error| cannot_read(&error))?;
         Ok(Self { content: Content::Held(bytes), packed: len })
     }
 
@@ -242,6 +245,33 @@ fn ran_out(bytes: &[u8]) -> bool {
 struct Promised<R> {
     reader: R,
     left: Bytes,
+}
+
+/// What one processor reads of a plain file at a time, in bytes.
+const PART: usize = 64 << 20;
+
+/// Reads a part of a file, from `begin` on.
+fn read_part(file: &File, part: &mut [u8], begin: usize) -> io::Result<()> {
+    let mut done = 0;
+    while done < part.len() {
+        match read_at(file, &mut part[done..], (begin + done) as u64) {
+            Ok(0) => return Err(io::Error::other(SHRANK)),
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, part: &mut [u8], at: u64) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::read_at(file, part, at)
+}
+
+#[cfg(windows)]
+fn read_at(file: &File, part: &mut [u8], at: u64) -> io::Result<usize> {
+    std::os::windows::fs::FileExt::seek_read(file, part, at)
 }
 
 /// What is said of a file that does not keep its promise.

@@ -14,6 +14,9 @@
 use std::collections::btree_map::Entry as Place;
 use std::collections::{BTreeMap, BTreeSet};
 
+use rayon::prelude::*;
+use rustc_hash::FxHashSet;
+
 use super::error::excerpt;
 use super::numbers::Numbers;
 use super::room::no_room;
@@ -336,10 +339,11 @@ impl Snapshot {
 
     /// Gives streams, pools and stacks of one device their final numbers.
     fn renumber(&self, records: &mut Records) {
-        let (mut streams, mut pools) = (vec![false; 1 << 16], vec![false; 1 << 8]);
-        let of_entries = records.entries.iter().map(|entry| (entry.stream, entry.pool));
+        let of_entries = records.entries.par_chunks(PART).flat_map_iter(used_by);
+        let of_entries: Vec<(StreamId, PoolId)> = of_entries.collect();
         let of_segments = records.segments.iter().map(|segment| (segment.stream, segment.pool));
-        for (stream, pool) in of_entries.chain(of_segments) {
+        let (mut streams, mut pools) = (vec![false; 1 << 16], vec![false; 1 << 8]);
+        for (stream, pool) in of_entries.into_iter().chain(of_segments) {
             streams[usize::from(stream.0)] = true;
             pools[usize::from(pool.0)] = true;
         }
@@ -349,7 +353,8 @@ impl Snapshot {
             stream.0 = stream_place[usize::from(stream.0)];
             pool.0 = pool_place[usize::from(pool.0)] as u8;
         };
-        records.entries.iter_mut().for_each(|entry| renumber(&mut entry.stream, &mut entry.pool));
+        let entries = records.entries.par_iter_mut().with_min_len(PART);
+        entries.for_each(|entry| renumber(&mut entry.stream, &mut entry.pool));
         for segment in &mut records.segments {
             renumber(&mut segment.stream, &mut segment.pool);
         }
@@ -376,6 +381,22 @@ impl Snapshot {
     pub(super) fn spend(&mut self, cost: u64) -> Result<()> {
         take(&mut self.room, cost, self.limit)
     }
+}
+
+/// Entries that one processor takes at a time.
+const PART: usize = 1 << 18;
+
+/// The streams and pools of some entries, each pair once.
+fn used_by(entries: &[Entry]) -> FxHashSet<(StreamId, PoolId)> {
+    let mut used = FxHashSet::default();
+    let mut last = None;
+    for entry in entries {
+        let pair = (entry.stream, entry.pool);
+        if last.replace(pair) != Some(pair) {
+            used.insert(pair);
+        }
+    }
+    used
 }
 
 /// Says of a device what a file that was cut off does not show of it.
