@@ -98,8 +98,9 @@ const SAMPLE: usize = 1 << 18;
 
 /// The columns, and the size up to which blocks were left out.
 fn fit(history: &History, budget: usize) -> (String, Bytes) {
-    let mut sizes: Vec<Bytes> = history.blocks.iter().map(|block| block.bytes).collect();
-    let mut room = guess(&history.blocks, budget);
+    let sizes = || history.blocks.iter().map(|block| block.bytes).collect();
+    let (mut room, mut sizes): (usize, Vec<Bytes>) =
+        rayon::join(|| guess(&history.blocks, budget), sizes);
     let mut smallest = 0;
     loop {
         if let Some(border) = sizes.len().checked_sub(room.saturating_add(1)) {
@@ -162,29 +163,44 @@ fn deflated(bytes: &[u8]) -> String {
 }
 
 fn columns(blocks: &[BlockLife], segments: &[SegmentLife]) -> Vec<u8> {
-    let mut numbers = Numbers::default();
+    let ([sizes, lives], [table, places]) =
+        rayon::join(|| own_columns(blocks), || place_columns(blocks));
+    let mut others = Numbers::default();
+    push_pending(&mut others, blocks);
+    push_segments(&mut others, segments);
+    let in_order = [sizes, table, lives, places, others];
+    in_order.map(Numbers::into_bytes).concat()
+}
+
+/// The table of sizes, and the columns of all but the place.
+fn own_columns(blocks: &[BlockLife]) -> [Numbers; 2] {
+    let (mut table, mut numbers) = (Numbers::default(), Numbers::default());
     let (sizes, of_size) = by_frequency(blocks);
-    numbers.push(sizes.len() as u64);
+    table.push(sizes.len() as u64);
     for &(bytes, requested) in &sizes {
-        numbers.push(bytes);
-        numbers.push(bytes.saturating_sub(requested));
+        table.push(bytes);
+        table.push(bytes.saturating_sub(requested));
     }
-    let mut places: Vec<u64> = blocks.iter().map(|block| block.at).collect();
-    places.sort_unstable();
-    places.dedup();
-    numbers.push(places.len() as u64);
-    changes(&mut numbers, places.iter().copied());
     numbers.push(blocks.len() as u64);
     changes(&mut numbers, blocks.iter().map(|block| block.life.born.into()));
     blocks.iter().for_each(|block| numbers.push(span(block.life)));
     blocks.iter().for_each(|block| numbers.push(block.origin.into()));
     blocks.iter().for_each(|block| numbers.push(of_size[&(block.bytes, block.requested)]));
+    [table, numbers]
+}
+
+/// The table of places, and their column.
+fn place_columns(blocks: &[BlockLife]) -> [Numbers; 2] {
+    let (mut table, mut numbers) = (Numbers::default(), Numbers::default());
+    let mut places: Vec<u64> = blocks.iter().map(|block| block.at).collect();
+    places.sort_unstable();
+    places.dedup();
+    table.push(places.len() as u64);
+    changes(&mut table, places.iter().copied());
     for block in blocks {
         numbers.push(places.partition_point(|&place| place < block.at) as u64);
     }
-    push_pending(&mut numbers, blocks);
-    push_segments(&mut numbers, segments);
-    numbers.into_bytes()
+    [table, numbers]
 }
 
 /// The different sizes with what was asked for, the commonest first, and the place of each.
