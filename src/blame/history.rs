@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::categories::Categories;
 use super::data::{BlockLife, By, EventIndex, History, Life, NamedStack, Origin, SegmentLife};
+use super::loss::expandable;
 use super::names::Namer;
 use super::refusal::refused_at;
 use crate::allocator::Allocation;
@@ -20,18 +21,24 @@ use crate::trace::{Action, AllocId, Event, EventKind};
 use crate::units::Bytes;
 
 /// Every block and every segment of a run. On the way, what is held at the peak and where memory ran out is remembered,
-/// so that [`loss`](super::loss) and [`refusal`](super::refusal) replay nothing.
+/// and what expandable segments would hold, so that [`loss`](super::loss()) and [`refusal`](super::refusal()) replay
+/// nothing.
 ///
 /// # Errors
 /// If the simulation comes to no result.
 pub fn history(scenario: &Scenario<'_>) -> Result<History, RunError> {
+    let new = || Writer::new(scenario.opened, &scenario.choice);
+    let (run, mut writer) = rayon::join(|| scenario.run().map(drop), new);
+    run?;
     let mut stage = scenario.stage()?;
     let mut held = HeldSegments::default();
-    let mut writer = Writer::new(scenario.opened, &scenario.choice);
     writer.adopt(&stage, &mut held);
     stage.watch_segments(held);
     let failed = refused_at(scenario)?.map(|(_, seen_at)| seen_at);
-    scenario.follow(&mut stage, failed.as_slice(), &mut writer)?;
+    let follow = || scenario.follow(&mut stage, failed.as_slice(), &mut writer);
+    // `loss` asks for it, and says what is wrong with it.
+    let (followed, _) = rayon::join(follow, || expandable(scenario));
+    followed?;
     let ooms = stage.replay.outcome.ooms.iter();
     writer.history.ooms = ooms.map(|oom| (oom.event as EventIndex, oom.requested)).collect();
     Ok(writer.history)

@@ -59,7 +59,7 @@ fn largest_free(peak: &Peak) -> Bytes {
 }
 
 /// What PyTorch would hold with expandable segments.
-fn expandable(scenario: &Scenario<'_>) -> Result<Option<Bytes>, BlameError> {
+pub(super) fn expandable(scenario: &Scenario<'_>) -> Result<Option<Bytes>, BlameError> {
     let Some(spec) = find("expandable").filter(|spec| spec.name != scenario.choice.spec.name)
     else {
         return Ok(None);

@@ -66,7 +66,7 @@ impl MomentError {
     /// Why there is no out-of-memory to look at.
     pub(super) fn never_out(opened: &Opened) -> Self {
         let file = opened.file.clone();
-        match opened.trace.first_failure() {
+        match opened.first_failure() {
             Some(_) => Self::OnlyRecorded(file),
             None => Self::NoOom(file),
         }

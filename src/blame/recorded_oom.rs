@@ -8,7 +8,7 @@ use crate::trace::{Entry, live};
 
 /// The first request that ran out in the recording, if one did.
 pub(crate) fn recorded_oom(opened: &Opened) -> Option<RecordedOom> {
-    let event = opened.trace.first_failure()?;
+    let event = opened.first_failure()?;
     let refused = opened.refused?;
     let requested = opened.trace.events[event].size;
     let before = event.checked_sub(1).and_then(|last| live(&opened.trace).nth(last));

@@ -66,7 +66,7 @@ pub(super) fn refused_at(
         Some(event) => Some((event, Some(event))),
         // Only the recording ran out, and its own allocator, simulated, would serve it: look at what was before.
         None if is_as_recorded(scenario) => {
-            scenario.opened.trace.first_failure().map(|event| (event, event.checked_sub(1)))
+            scenario.opened.first_failure().map(|event| (event, event.checked_sub(1)))
         }
         None => None,
     })

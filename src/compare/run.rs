@@ -77,6 +77,7 @@ fn compare_opened(
     let followed = choices.in_depth.then(recorded).flatten().map(Followed::new);
     let found = spread.map(&scenarios, |scenario| {
         let failed = |source| failed(opened, &scenario.choice, source);
+        followed.iter().try_for_each(|it| it.follow(scenario)).map_err(failed)?;
         let run = scenario.run().map_err(failed)?;
         choices.setup.runs.made_one();
         let cards = cards_that_run(scenario, &choices.cards);
@@ -84,7 +85,6 @@ fn compare_opened(
         let names = cards.take(most).map(|card| Ok(card?.name.clone()));
         let cards = names.collect::<Result<_, FileError>>()?;
         let has_cards = !choices.cards.is_empty();
-        followed.iter().try_for_each(|it| it.follow(scenario)).map_err(failed)?;
         let peak = choices.has_peaks.then(|| scenario.peak()).transpose().map_err(failed)?;
         Ok::<_, FileError>(Found { run: run.clone(), cards: has_cards.then_some(cards), peak })
     })?;

@@ -210,7 +210,7 @@ fn live_peak(trace: &Trace) -> Option<LivePeak> {
 fn first_failure(opened: &Opened) -> Option<Failure> {
     let events = &opened.trace.events;
     let failed = |event: &&Event| event.kind == EventKind::Attempt;
-    let at = opened.trace.first_failure()?;
+    let at = opened.first_failure()?;
     let bytes = events[at].size;
     let name = || Namer::new(opened, By::Line, false).name(at, bytes);
     let count = events.iter().filter(failed).count() as u64;

@@ -133,7 +133,7 @@ pub(crate) fn cards_that_run<'a>(
     cards: &'a [Target],
 ) -> impl Iterator<Item = Result<&'a Target, FileError>> {
     let try_on = if scenario.setup.memory == Memory::Unlimited { on } else { trial };
-    let least = least_memory(&scenario.opened.trace);
+    let least = if cards.is_empty() { 0 } else { least_memory(&scenario.opened.trace) };
     let mut cards: Vec<&Target> =
         cards.iter().filter(|card| card.capacity_bytes >= least).collect();
     cards.sort_by_key(|card| card.capacity_bytes);

@@ -98,13 +98,23 @@ fn out_of_memory(trace: &Trace) -> Option<Gap> {
 
 /// A step that was not finished when the recording ended. Without steps, all that tells is that memory still grew.
 fn unfinished(trace: &Trace) -> Option<Gap> {
-    let live: Vec<Bytes> = live(trace).map(|live| live.bytes).collect();
-    let (&end, peak) = (live.last()?, live.iter().copied().max()?);
-    let Some(last) = trace.steps.last() else {
-        let grew = live.iter().position(|&live| live == peak)?;
-        return (100 * grew >= 99 * live.len() && 10 * end >= 9 * peak).then_some(Gap::Growing);
-    };
-    let before = live.get(last.end.saturating_sub(1)).copied().unwrap_or(0);
+    let last_step = trace.steps.last();
+    let last_of_step = last_step.map(|step| step.end.saturating_sub(1));
+    let (mut end, mut before, mut peak, mut grew) = (None, 0, 0, 0);
+    for (event, live) in live(trace).enumerate() {
+        end = Some(live.bytes);
+        if Some(event) == last_of_step {
+            before = live.bytes;
+        }
+        if live.bytes > peak {
+            (peak, grew) = (live.bytes, event);
+        }
+    }
+    let end = end?;
+    if last_step.is_none() {
+        let is_late = 100 * grew >= 99 * trace.events.len();
+        return (is_late && 10 * end >= 9 * peak).then_some(Gap::Growing);
+    }
     let range = peak.saturating_sub(before);
     (range > 0 && 10 * end.saturating_sub(before) >= range)
         .then(|| Gap::MidStep { step: trace.steps.len() + 1 })

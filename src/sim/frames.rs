@@ -17,7 +17,8 @@ use crate::trace::{Entry, Frame, Records};
 
 /// Whether requests were recorded with their stacks, so that one without a stack was made without Python.
 pub(crate) fn has_stacks(records: &Records) -> bool {
-    records.entries.iter().any(|entry| entry.stack != Entry::NO_STACK)
+    let has_one = |entry: &Entry| entry.stack != Entry::NO_STACK;
+    !records.stacks.stacks.is_empty() && records.entries.iter().any(has_one)
 }
 
 /// Whether it is a frame of the program that was recorded, and not of `gmlake predict`, which has frames of its own in

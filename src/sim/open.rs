@@ -83,7 +83,9 @@ fn reconstruct(
         labels.start = unseen_start(&records);
     }
     let trace = ingest(&records, &labels);
-    let mut coverage = coverage::find(&records, found.as_ref(), &trace, ending);
+    let live_peak = || peak_live_bytes(&trace);
+    let (mut coverage, live_peak) =
+        rayon::join(|| coverage::find(&records, found.as_ref(), &trace, ending), live_peak);
     if coverage.ends_in_first_step() && ends_before_backward(&records) {
         coverage = coverage.without_backward();
     }
@@ -91,7 +93,7 @@ fn reconstruct(
     let file = remote::shown(path);
     let common = common(&file, &trace, coverage.is_lower_bound());
     let mut recorded = row(&records, found.as_ref(), common);
-    if recorded.as_ref().is_some_and(|row| !has_room(row, &trace)) {
+    if recorded.as_ref().is_some_and(|row| !has_room(row, live_peak)) {
         recorded = None;
         notes.extend(records.has_segments.then(|| NO_ROOM.to_owned()));
     }
@@ -130,9 +132,8 @@ const NO_ROOM: &str = "it does not say what PyTorch held: its segments have less
                        blocks in them, so that there is no row for the recording";
 
 /// Whether what was held had room for what was live. In snapshots that were made up it need not.
-fn has_room(recorded: &RunSummary, trace: &Trace) -> bool {
-    let live = peak_live_bytes(trace);
-    recorded.reserved_peak_bytes >= live.max(recorded.active_peak_bytes)
+fn has_room(recorded: &RunSummary, live_peak: Bytes) -> bool {
+    recorded.reserved_peak_bytes >= live_peak.max(recorded.active_peak_bytes)
 }
 
 /// What the trace knows of the recording's own row.

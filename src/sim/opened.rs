@@ -37,6 +37,8 @@ pub struct Opened {
     pub recorded: Option<RunSummary>,
     /// What [`Opened::program`] has found out; nothing before it was asked.
     pub program: OnceLock<u128>,
+    /// The same of [`Opened::first_failure`].
+    pub failure: OnceLock<Option<usize>>,
 }
 
 impl Opened {
@@ -44,6 +46,11 @@ impl Opened {
     pub fn program(&self) -> u128 {
         let limits = (self.limit, self.capacity);
         *self.program.get_or_init(|| fingerprint(&self.trace, limits))
+    }
+
+    /// The first request that failed in the recording, as an event of the trace.
+    pub fn first_failure(&self) -> Option<usize> {
+        *self.failure.get_or_init(|| self.trace.first_failure())
     }
 
     /// All that a reader of any result should know of the recording, one sentence each; how much it covers comes first.

@@ -8,12 +8,6 @@ use crate::trace::{Action, Entry, Records, Total};
 use crate::units::Bytes;
 use crate::verify::Verification;
 
-/// Entries by which an amount of memory grows, and by which it shrinks.
-type Changes = (&'static [Action], &'static [Action]);
-const ACTIVE: Changes = (&[Action::Alloc], &[Action::FreeCompleted]);
-const HELD: Changes =
-    (&[Action::SegmentAlloc, Action::SegmentMap], &[Action::SegmentFree, Action::SegmentUnmap]);
-
 /// The row of a recording, by its decisions where they were replayed, else by its totals; `None` if it has neither.
 /// `common` is what the trace knows of it.
 pub(crate) fn row(
@@ -30,13 +24,18 @@ pub(crate) fn row(
 }
 
 fn of_verification(records: &Records, found: &Verification, common: RunSummary) -> RunSummary {
+    let own = Tally::of(&records.entries);
+    let (mem_alloc, mem_free) = (own.mem_alloc, own.mem_free);
+    // What was there when the recording began is known to the replay only.
+    let is_whole = found.start.layout.segments.is_empty();
+    let peak_of = |level: Level| if is_whole { level.peak } else { 0 };
     RunSummary {
         requested_peak_bytes: found.peak.requested,
-        active_peak_bytes: found.peak.active.max(peak_of(records, found, ACTIVE)),
-        reserved_peak_bytes: found.peak.reserved.max(peak_of(records, found, HELD)),
-        oom_count: failures(records),
+        active_peak_bytes: found.peak.active.max(peak_of(own.active)),
+        reserved_peak_bytes: found.peak.reserved.max(peak_of(own.held)),
+        oom_count: own.failures,
         alloc_retries: found.retries,
-        device_calls: calls(records, found),
+        device_calls: CallCounts { mem_alloc, mem_free, ..found.device_calls },
         timeline: found.timeline.clone(),
         ..common
     }
@@ -60,42 +59,62 @@ fn of_totals(records: &Records, common: RunSummary) -> Option<RunSummary> {
         requested_peak_bytes: peak(|total| total.allocated),
         active_peak_bytes: peak(|total| total.allocated),
         reserved_peak_bytes: peak(|total| total.reserved),
-        oom_count: failures(records),
+        oom_count: Tally::of(&records.entries).failures,
         timeline,
         ..common
     })
 }
 
-fn failures(records: &Records) -> u64 {
-    records.entries.iter().filter(|entry| entry.action == Action::Oom).count() as u64
+/// What the entries of a recording come to by themselves, from zero on: a replay that has given up does not come that
+/// far. Calls of the virtual memory management are not here; the model knows how large the pages are.
+#[derive(Default)]
+struct Tally {
+    active: Level,
+    held: Level,
+    failures: u64,
+    mem_alloc: u64,
+    mem_free: u64,
 }
 
-/// Driver calls in the recording. Calls of the virtual memory management are those of the model, which knows how large
-/// the pages are; the others are entries of their own.
-fn calls(records: &Records, found: &Verification) -> CallCounts {
-    let is = |action: Action| move |entry: &&Entry| entry.action == action;
-    let count = |action: Action| records.entries.iter().filter(is(action)).count() as u64;
-    CallCounts {
-        mem_alloc: count(Action::SegmentAlloc),
-        mem_free: count(Action::SegmentFree),
-        ..found.device_calls
-    }
-}
-
-/// The peak of an amount by the recording's own entries, from zero on. A replay that has given up does not come that
-/// far; what was there when the recording began is known to the replay only.
-fn peak_of(records: &Records, found: &Verification, (grow, shrink): Changes) -> Bytes {
-    if !found.start.layout.segments.is_empty() {
-        return 0;
-    }
-    let (mut now, mut peak): (Bytes, Bytes) = (0, 0);
-    for entry in &records.entries {
-        if grow.contains(&entry.action) {
-            now += entry.size;
-            peak = peak.max(now);
-        } else if shrink.contains(&entry.action) {
-            now = now.saturating_sub(entry.size);
+impl Tally {
+    fn of(entries: &[Entry]) -> Self {
+        let mut tally = Self::default();
+        for entry in entries {
+            match entry.action {
+                Action::Alloc => tally.active.grow(entry.size),
+                Action::FreeCompleted => tally.active.shrink(entry.size),
+                Action::SegmentAlloc => {
+                    tally.held.grow(entry.size);
+                    tally.mem_alloc += 1;
+                }
+                Action::SegmentFree => {
+                    tally.held.shrink(entry.size);
+                    tally.mem_free += 1;
+                }
+                Action::SegmentMap => tally.held.grow(entry.size),
+                Action::SegmentUnmap => tally.held.shrink(entry.size),
+                Action::Oom => tally.failures += 1,
+                Action::FreeRequested | Action::Snapshot => {}
+            }
         }
+        tally
     }
-    peak
+}
+
+/// An amount of memory, and the most that it was.
+#[derive(Default, Clone, Copy)]
+struct Level {
+    now: Bytes,
+    peak: Bytes,
+}
+
+impl Level {
+    fn grow(&mut self, bytes: Bytes) {
+        self.now += bytes;
+        self.peak = self.peak.max(self.now);
+    }
+
+    fn shrink(&mut self, bytes: Bytes) {
+        self.now = self.now.saturating_sub(bytes);
+    }
 }

@@ -22,9 +22,9 @@ const POOL_EFFORT: usize = 20_000_000;
 
 /// Verifies a recording, inferring what it does not say.
 pub fn verify(records: &Records, environment: &Environment) -> Verification {
-    let recorded = Recorded::new(records, environment);
-    let mut lifetimes = Lifetimes::new(records);
-    let mempools = MemPools::known(records);
+    let pools = || (Lifetimes::new(records), MemPools::known(records));
+    let (recorded, (mut lifetimes, mempools)) =
+        rayon::join(|| Recorded::new(records, environment), pools);
     let found = with_limit(&recorded, &lifetimes, &mempools);
     if found.difference_count == 0 {
         return found;
