@@ -4,6 +4,7 @@ It needs a PyTorch wheel for CUDA, `gmlake-sim` and libgmlake_gpu.so, and no GPU
 is missing it says so, loudly, and tests only what needs none of them.
 """
 
+import functools
 import json
 import multiprocessing
 import os
@@ -231,9 +232,27 @@ def test_a_wheel_names_its_cudnn():
 
 # With PyTorch.
 
+COUNTED = ["reserved_bytes.all.peak", "active_bytes.all.peak", "allocation.all.allocated"]
+SAYS = f"""
+stats = torch.cuda.memory_stats()
+for name in {COUNTED}:
+    print(name, stats[name])
+torch.cuda.memory._dump_snapshot("own.pickle")
+"""
+
+
+@functools.cache
+def small():
+    """What several tests look at: the answer for the small script, which in the end says what PyTorch counted and dumps a
+    snapshot; and that snapshot."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = Answer(folder, MLP + SAYS)
+        with open(f"{folder}/own.pickle", "rb") as file:
+            return found, pickle.load(file)
+
 
 def test_the_answer_of_a_small_script():
-    found = predict(MLP)
+    found, _ = small()
     assert found.code == 0, found.err
     assert found.out.splitlines()[0].startswith("rank    PyTorch"), found.out
     assert all(len(line) <= 80 for line in found.out.splitlines()), found.out
@@ -250,11 +269,7 @@ def test_the_answer_of_a_small_script():
 
 
 def test_the_answer_is_that_of_pytorchs_own_counters():
-    reply = "\nstats = torch.cuda.memory_stats()\n" + "".join(
-        f"print('{name}', stats['{name}'])\n"
-        for name in ["reserved_bytes.all.peak", "active_bytes.all.peak", "allocation.all.allocated"]
-    )
-    found = predict(MLP + reply)
+    found, _ = small()
     counted = dict(line.split() for line in found.err.splitlines() if "." in line and len(line.split()) == 2)
     assert int(counted["reserved_bytes.all.peak"]) == found.rank["reserved_peak_bytes"], found.err
     assert int(counted["active_bytes.all.peak"]) == found.rank["active_peak_bytes"]
@@ -272,7 +287,7 @@ torch.cuda.memory._record_memory_history(enabled=None)
 torch.cuda.reset_peak_memory_stats()
 torch.cuda.empty_cache()
 """
-    plain = predict(MLP).rank
+    plain = small()[0].rank
     with tempfile.TemporaryDirectory() as folder:
         found = Answer(folder, records + MLP + stops)
         with open(f"{folder}/own.pickle", "rb") as file:
@@ -367,12 +382,8 @@ def test_an_exception_has_its_own_traceback_and_what_was_recorded():
 
 
 def test_what_the_script_dumps_says_that_its_gpu_is_virtual():
-    dumps = MLP + "torch.cuda.memory._dump_snapshot('own.pickle')\n"
-    with tempfile.TemporaryDirectory() as folder:
-        found = Answer(folder, dumps)
-        assert found.code == 0, found.err
-        with open(f"{folder}/own.pickle", "rb") as file:
-            assert pickle.load(file)["gmlake_virtual_gpu"]
+    found, dumped = small()
+    assert found.code == 0 and dumped["gmlake_virtual_gpu"], found.err
 
 
 def test_what_the_script_dumps_replaces_no_recording_of_a_real_gpu():
@@ -420,7 +431,7 @@ del kept[:]
 
 def test_pinned_memory_is_counted_and_costs_nothing():
     with tempfile.TemporaryDirectory() as folder:
-        found = Answer(folder, PINS, "--world", "12", "--ranks", "0,9")
+        found = Answer(folder, PINS, "--world", "12", "--ranks", "0,9", "--events", "clock")
     for rank in found.json["ranks"]:
         assert rank["pinned_peak_bytes"] == 24 << 30 and rank["error"] is None, found.err
         assert rank["host_memory_bytes"] < 2 << 30, rank["host_memory_bytes"]
@@ -653,13 +664,15 @@ def test_every_kind_is_listed_measured_and_then_known():
         assert measure.read(after) == [] and known.rank["estimated_workspaces"] == {}, known.err
         assert known.rank["reserved_peak_bytes"] == before.rank["reserved_peak_bytes"]
 
-        # Every kind takes what the table says.
-        for kind in measure.KINDS:
-            rows = [dict(row, bytes=3 << 30 if row["kind"] == kind else row["bytes"])
-                    for row in measure.read(table, measure.TABLE)]
-            changed = f"{folder}/{kind}.csv"
-            measure.write(changed, measure.TABLE, rows)
-            assert predict(OF_EVERY_KIND, "--workspaces", changed).rank["reserved_peak_bytes"] >= 3 << 30, kind
+        # Every kind takes what the table says: each another size, that nothing else has.
+        size = {kind: (3 << 30) + (place << 20) for place, kind in enumerate(measure.KINDS)}
+        rows = [dict(row, bytes=size[row["kind"]]) for row in measure.read(table, measure.TABLE)]
+        measure.write(table, measure.TABLE, rows)
+        changed = Answer(folder, OF_EVERY_KIND, "--workspaces", table, "--memory", "unlimited", "--out", "kept")
+        with open(f"{folder}/kept/job.pickle", "rb") as file:
+            requested = {entry["size"] for entry in pickle.load(file)["device_traces"][0] if entry["action"] == "alloc"}
+        assert set(size.values()) <= requested, {kind for kind in size if size[kind] not in requested}
+        assert changed.rank["reserved_peak_bytes"] >= 3 << 30, changed.err
 
 
 def test_lengths_have_their_sum_and_their_maximum():
@@ -743,28 +756,17 @@ for step in range(8):
 
 
 def test_tokens_choose_experts_as_the_scenario_says():
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "shares").write_text("\n".join(["7", *["1"] * 15]))
+    """Every scenario is tried in `test_values.py`."""
+    def counts(*options):
+        found = predict(ROUTED, *options)
+        assert found.code == 0, found.err
+        lines = [line.split()[1:] for line in found.err.splitlines() if line.startswith("counts")]
+        return [[int(word) for word in line] for line in lines]
 
-        def counts(scenario, *options):
-            found = predict(ROUTED, "--routing", scenario.format(folder), *options or ("--events", "clock"))
-            assert found.code == 0, found.err
-            lines = [line.split()[1:] for line in found.err.splitlines() if line.startswith("counts")]
-            return [[int(word) for word in line] for line in lines]
-
-        # The runs that bound the answer print nothing, so that one with them is enough.
-        assert counts("balanced", "--events", "interval") == counts("W0") == [[512] * 16] * 8
-        (skewed, *_), (listed, *_) = counts("skew:4"), counts("{}/shares")
-        assert all(sum(line) == 8192 for line in (skewed, listed))
-        assert abs(skewed[0] - 2048) < 200 and max(skewed[1:]) < 550, skewed
-        assert 1800 < listed[0] < 4096 and max(listed[1:]) < 700, listed
-        hot, spread, dead = (counts(name)[0] for name in ("W2_hot_rank", "W3", "W5"))
-        assert min(hot[:4]) > 1400 > 200 > max(hot[4:]), hot
-        assert min(spread[::2]) > 700 > 300 > max(spread[1::2]), spread
-        assert dead[:8] == [0] * 8 and min(dead[8:]) > 900, dead
-        rotating, burst = counts("W6_rotating_hotspot"), counts("W7")
-        assert [line.index(max(line)) // 4 for line in rotating[::3]] == [0, 1, 2], rotating
-        assert max(burst[2]) < 700 and min(burst[3][:4]) > 1000, burst
+    # The runs that bound the answer print nothing, so that one with them is enough.
+    assert counts("--routing", "balanced", "--events", "interval") == [[512] * 16] * 8
+    rotating = counts("--routing", "W6_rotating_hotspot", "--events", "clock")
+    assert [line.index(max(line)) // 4 for line in rotating[::3]] == [0, 1, 2], rotating
 
 
 def test_a_wrong_scenario_is_refused_in_a_line():
@@ -958,7 +960,7 @@ print("read", bool(summed[0, 0] > 0), flush=True)
 
 def test_values_of_large_tensors_go_from_rank_to_rank_where_they_are_computed():
     with tempfile.TemporaryDirectory() as folder:
-        found = Answer(folder, EXCHANGED, "--world", "2", "--ranks", "all", "--values", "forward")
+        found = Answer(folder, EXCHANGED, "--world", "2", "--ranks", "all", "--values", "forward", "--events", "clock")
     assert [rank["error"] for rank in found.json["ranks"]] == [None, None], found.err
     # Sums are not made, so that they are unknown, and nothing else is.
     places = [[read["place"] for read in rank["unknown_reads"]] for rank in found.json["ranks"]]

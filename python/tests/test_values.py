@@ -42,6 +42,7 @@ def start():
         library.links(library.find(), folder)
         own = library.environment(folder, pytorch.versions(), card="h200")
         own["PYTHONPATH"] = str(Path(predict.__file__).parents[2])
+        own.setdefault("OMP_NUM_THREADS", "1")  # as `run.settings`
         sys.exit(subprocess.run([sys.executable, __file__, "on-gpu"], env=own).returncode)
 
 
@@ -522,6 +523,38 @@ def on_gpu_forward_values_hold_no_gradients():
     found = [peak(kind) for kind in ("off", "integers", "forward")]
     values_mode.__enter__()
     assert found == [found[0]] * 3, found
+
+
+def on_gpu_tokens_choose_experts_as_the_scenario_says():
+    from gmlake.predict.values.routing import Routing
+
+    def counts(scenario):
+        """How many tokens each of 16 experts gets, in each of 8 steps."""
+        found = []
+        with values.mode(routing=Routing(scenario, lambda: len(found))):
+            for _ in range(8):
+                scores = torch.randn(4096, 16, device="cuda") @ torch.randn(16, 16, device="cuda")
+                found.append(torch.bincount(scores.topk(2).indices.flatten(), minlength=16).tolist())
+            return found
+
+    values_mode.__exit__(None, None, None)
+    with tempfile.NamedTemporaryFile("w") as shares:
+        shares.write("\n".join(["7", *["1"] * 15]))
+        shares.flush()
+        (listed, *_) = counts(shares.name)
+    assert counts("balanced") == counts("W0") == [[512] * 16] * 8
+    (skewed, *_) = counts("skew:4")
+    assert all(sum(line) == 8192 for line in (skewed, listed))
+    assert abs(skewed[0] - 2048) < 200 and max(skewed[1:]) < 550, skewed
+    assert 1800 < listed[0] < 4096 and max(listed[1:]) < 700, listed
+    hot, spread, dead = (counts(name)[0] for name in ("W2_hot_rank", "W3", "W5"))
+    assert min(hot[:4]) > 1400 > 200 > max(hot[4:]), hot
+    assert min(spread[::2]) > 700 > 300 > max(spread[1::2]), spread
+    assert dead[:8] == [0] * 8 and min(dead[8:]) > 900, dead
+    rotating, burst = counts("W6_rotating_hotspot"), counts("W7")
+    assert [line.index(max(line)) // 4 for line in rotating[::3]] == [0, 1, 2], rotating
+    assert max(burst[2]) < 700 and min(burst[3][:4]) > 1000, burst
+    values_mode.__enter__()
 
 
 def count_of_reads():

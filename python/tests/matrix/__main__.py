@@ -1,7 +1,7 @@
 """`gmlake predict` on every version of PyTorch, and on every card: the operations of job.py run on each.
 
     python -m matrix [VERSION...]
-    python -m matrix --some         the first and the last version, on three cards
+    python -m matrix --some         the first version on a V100, and the last on the last card
 
 Each version is installed into a folder of its own, without NVIDIA's packages, tried, and deleted; the folder that
 GMLAKE_WHEELS names keeps them (2 GB each). A version that cannot be had is said in a line that begins with SKIPPED.
@@ -31,8 +31,8 @@ LIMIT = 300  # seconds, of a run and of an installation
 def main(arguments):
     cards, versions = library.cards(library.find()), arguments or VERSIONS
     if arguments == ["--some"]:
-        versions, others = [VERSIONS[0], VERSIONS[-1]], [card for card in cards if card != CARD]
-        cards = [CARD, next(card for card in others if card.startswith(VOLTA)), others[-1]]
+        versions = [VERSIONS[0], VERSIONS[-1]]
+        cards = [next(card for card in cards if card.startswith(VOLTA)), cards[-1]]
     begin, missing = time.monotonic(), []
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as scratch, ThreadPoolExecutor(side_by_side()) as pool:
         kept = os.environ.get("GMLAKE_WHEELS")
@@ -47,7 +47,7 @@ def main(arguments):
                 missing.append(number)
                 print(f"SKIPPED: PyTorch {number} could not be installed: predict was NOT tried with it ({problem})", flush=True)
                 return []
-            first = [tried(folder, CARD)]
+            first = [tried(folder, CARD)] if CARD in cards else []
             if number != versions[-1]:
                 first += [tried(folder, card) for card in cards if card.startswith(VOLTA) and number == versions[0]]
                 if not kept:
