@@ -5,8 +5,9 @@ use std::io::BufWriter;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use gmlake::compare::show::ReportFormat;
+use gmlake::compare::chart::write_plot;
 use gmlake::compare::{Comparison, compare};
+use gmlake::report::ImageFormat;
 use gmlake::run::RunSummary;
 use gmlake::sim::{Choices, Memory, Opened, Setup, choose};
 use gmlake::trace::EventKind;
@@ -398,9 +399,9 @@ fn bar(row: &Published, index: usize, label: &str) -> RunSummary {
 }
 
 fn draw(comparisons: &[Comparison], path: &str) -> Result<()> {
-    let report = ReportFormat::Plot.report(Path::new(path))?;
+    let format = ImageFormat::of(Path::new(path))?;
     let mut out = BufWriter::new(File::create(path).with_context(|| path.to_owned())?);
-    Ok(report.write(comparisons, &mut out)?)
+    Ok(write_plot(comparisons, format, &mut out)?)
 }
 
 const WHERE_ELSE: &str = "\

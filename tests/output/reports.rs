@@ -1,14 +1,17 @@
 //! Reports of a tiny trace, in every form, with the same numbers in all.
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::Path;
 
 use crate::common::cli::output;
 use gmlake::allocator::{ALL, Role, Usage};
-use gmlake::compare::show::{ReportFormat, table};
+use gmlake::compare::chart::write_plot;
+use gmlake::compare::show::{table, write_comparisons, write_csv, write_markdown};
 use gmlake::compare::{self, Comparison};
 use gmlake::device::{Bill, CallCounts};
 use gmlake::plan::Card;
+use gmlake::report::ImageFormat;
 use gmlake::run::{Moment, Prices, RECORDED, RunSummary, StepSummary, Timeline, utilization};
 use gmlake::simulation::Range;
 use gmlake::units::{Bytes, GIB, MIB};
@@ -66,16 +69,21 @@ fn tiny() -> Comparison {
     }
 }
 
-fn written(format: ReportFormat, path: &str, comparisons: &[Comparison]) -> Vec<u8> {
+type Form = fn(&[Comparison], &mut dyn Write) -> gmlake::report::Result<()>;
+
+fn written(form: Form, comparisons: &[Comparison]) -> Vec<u8> {
     let mut out = Vec::new();
-    let report = format.report(Path::new(path)).expect("a name with the right ending");
-    report.write(comparisons, &mut out).expect("memory can be written");
+    form(comparisons, &mut out).expect("memory can be written");
     out
 }
 
-fn text(format: ReportFormat) -> String {
-    String::from_utf8(written(format, "x", &[tiny()])).expect("reports are text")
+fn text(form: Form) -> String {
+    String::from_utf8(written(form, &[tiny()])).expect("reports are text")
 }
+
+const JSON: Form = |comparisons, out| write_comparisons("compare", comparisons, out);
+const SVG: Form = |comparisons, out| write_plot(comparisons, ImageFormat::Svg, out);
+const PNG: Form = |comparisons, out| write_plot(comparisons, ImageFormat::Png, out);
 
 /// In one snapshot, so that a new column has one file to look at.
 #[test]
@@ -83,8 +91,8 @@ fn columns() {
     let table = table::comparison(&tiny(), true, table::Look::default());
     let mut one = tiny();
     one.runs = vec![one.runs.swap_remove(2)];
-    let json = String::from_utf8(written(ReportFormat::Json, "x", &[one])).unwrap();
-    let texts = [table, text(ReportFormat::Markdown), text(ReportFormat::Csv), json];
+    let json = String::from_utf8(written(JSON, &[one])).unwrap();
+    let texts = [table, text(write_markdown), text(write_csv), json];
     insta::assert_snapshot!(texts.join("\n\n"));
 }
 
@@ -94,13 +102,13 @@ fn what_tables_show_is_in_the_csv_and_in_json_and_the_reference_names_it() {
     for run in &mut priced.runs {
         run.prices = Some(Prices::new("h200", Bill::default(), Some(1_000)));
     }
-    let csv = written(ReportFormat::Csv, "x", std::slice::from_ref(&priced));
+    let csv = written(write_csv, std::slice::from_ref(&priced));
     let heading = String::from_utf8(csv).unwrap().lines().next().unwrap().to_owned();
     let shown = compare::columns(&priced.runs).map(|column| column.key);
     let missing: Vec<_> = shown.filter(|key| !heading.split(',').any(|k| k == *key)).collect();
     assert!(missing.is_empty(), "not in the CSV: {missing:?}");
 
-    let json = written(ReportFormat::Json, "x", std::slice::from_ref(&priced));
+    let json = written(JSON, std::slice::from_ref(&priced));
     let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
     let run = &json["result"]["runs"][1];
     let is_in_json = |key: &&str| run.get(key).or(run["device_calls"].get(key)).is_some();
@@ -115,8 +123,8 @@ fn what_tables_show_is_in_the_csv_and_in_json_and_the_reference_names_it() {
 
 #[test]
 fn a_plot_shows_every_allocator_by_name_and_is_the_same_each_time() {
-    let svg = written(ReportFormat::Plot, "x.svg", &[tiny()]);
-    assert_eq!(svg, written(ReportFormat::Plot, "x.svg", &[tiny()]));
+    let svg = written(SVG, &[tiny()]);
+    assert_eq!(svg, written(SVG, &[tiny()]));
     let svg = String::from_utf8(svg).unwrap();
     for text in ["tiny_job", "recorded", "caching", "gmlake", "native", "active", "2 OOMs", "GiB"] {
         assert!(svg.contains(text), "{text}");
@@ -127,21 +135,21 @@ fn a_plot_shows_every_allocator_by_name_and_is_the_same_each_time() {
 fn plots_of_any_number_of_files_have_their_size() {
     for (files, height) in [(0, 900), (1, 900), (2, 1280), (3, 1920)] {
         let comparisons = vec![tiny(); files];
-        let png = written(ReportFormat::Plot, "x.png", &comparisons);
+        let png = written(PNG, &comparisons);
         let reader = png::Decoder::new(std::io::Cursor::new(png)).read_info().unwrap();
         assert_eq!((reader.info().width, reader.info().height), (1600, height), "{files} files");
     }
-    let many = String::from_utf8(written(ReportFormat::Plot, "x.svg", &vec![tiny(); 5])).unwrap();
+    let many = String::from_utf8(written(SVG, &vec![tiny(); 5])).unwrap();
     assert_eq!(many.matches("tiny_job").count(), 5);
 }
 
 #[test]
 fn a_plot_of_nothing_much_is_drawn_too() {
     let empty = Comparison { runs: vec![RunSummary::default()], ..Comparison::default() };
-    for path in ["x.svg", "x.png"] {
-        assert!(!written(ReportFormat::Plot, path, std::slice::from_ref(&empty)).is_empty());
+    for form in [SVG, PNG] {
+        assert!(!written(form, std::slice::from_ref(&empty)).is_empty());
     }
-    assert!(ReportFormat::Plot.report(Path::new("x.pdf")).is_err());
+    assert!(ImageFormat::of(Path::new("x.pdf")).is_err());
 }
 
 fn committed(name: &str) -> String {

@@ -1,11 +1,12 @@
 //! Cuts: recordings cut anywhere, in any way. No answer says more than the complete recording confirms.
 
+use std::io::Write;
 use std::path::Path;
 
 use crate::common::recordings::{self, case};
 use gmlake::alloc_conf::TypedConf;
 use gmlake::blame::{Question, blame};
-use gmlake::compare::show::{ReportFormat, verdict as sentence};
+use gmlake::compare::show::{verdict as sentence, write_markdown};
 use gmlake::compare::{Comparison, Report, compare, compare_files};
 use gmlake::device::Profile;
 use gmlake::page::Page;
@@ -161,13 +162,14 @@ fn questioned() -> Vec<Whole> {
 
 /// What a comparison is written as, for people and for programs.
 fn shown(comparison: &Comparison) -> Vec<String> {
-    let text = |report: &dyn Report| {
+    type Form = fn(&[Comparison], &mut dyn Write) -> gmlake::report::Result<()>;
+    let text = |write: Form| {
         let mut out = Vec::new();
-        report.write(std::slice::from_ref(comparison), &mut out).expect("memory takes it");
+        write(std::slice::from_ref(comparison), &mut out).expect("memory takes it");
         String::from_utf8(out).expect("it is a text")
     };
-    let markdown = ReportFormat::Markdown.report(Path::new("a.md")).unwrap();
-    vec![sentence(comparison), text(&*markdown), text(&Page::default())]
+    let page = |all: &[Comparison], out: &mut dyn Write| Page::default().write(all, out);
+    vec![sentence(comparison), text(write_markdown), text(page)]
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `gmlake-sim bench`: every allocator on a set of traces, and submissions.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
@@ -8,11 +8,12 @@ use gmlake::allocator::{ALL, Role};
 use gmlake::bench::{self, Bench, Set, Submission, chart, show};
 use gmlake::device::Profile;
 use gmlake::page::bench_page;
-use gmlake::report::{Export, ImageFormat, section};
+use gmlake::report::{Export, section};
 use gmlake::sim::{Choice, RunCount, choose_with};
 use gmlake::units::Count;
 
 use crate::args::BenchArgs;
+use crate::export::Exports;
 use crate::{Answer, terminal, work};
 
 /// Figures that do not come out, of which so many are named.
@@ -22,11 +23,12 @@ pub(crate) fn main(args: &BenchArgs, json: bool) -> anyhow::Result<Answer> {
     if let Some(file) = &args.check {
         return check(args, file, json);
     }
-    let mut outputs = Outputs::open(args)?;
+    let submission = args.submit.as_deref().map(Export::open).transpose()?;
+    let exports = exports(args)?;
     if !args.results.is_empty() {
         let found = Submission::join(&args.results)?;
         show(args, &found, json)?;
-        outputs.write(args, &found)?;
+        exports.finish(&found)?;
         return Ok(Answer::Yes);
     }
     let allocators = chosen(args, &args.allocators, &args.option)?;
@@ -36,12 +38,12 @@ pub(crate) fn main(args: &BenchArgs, json: bool) -> anyhow::Result<Answer> {
     }
     let found = run(args, &set, &allocators, &args.profile)?;
     show(args, &found, json)?;
-    if let Some(file) = outputs.submission.take() {
+    if let Some(file) = submission {
         let named = |choice: &Choice| (choice.spec.name.to_owned(), choice.options.rows());
         let allocators = allocators.iter().map(named).collect();
         file.finish_json(&Submission::new(&found, &set, allocators)?)?;
     }
-    outputs.write(args, &found)?;
+    exports.finish(&found)?;
     Ok(Answer::Yes)
 }
 
@@ -119,39 +121,17 @@ fn check(args: &BenchArgs, file: &Path, json: bool) -> anyhow::Result<Answer> {
     Ok(if differences.is_empty() { Answer::Yes } else { Answer::No })
 }
 
-/// What is to be written besides the table.
-struct Outputs {
-    submission: Option<Export>,
-    plots: Vec<(Export, ImageFormat)>,
-    markdown: Vec<Export>,
-    html: Vec<Export>,
-}
-
-impl Outputs {
-    /// Makes sure that the files can be written.
-    fn open(args: &BenchArgs) -> anyhow::Result<Self> {
-        let plot = |path: &PathBuf| Ok((Export::open(path)?, ImageFormat::of(path)?));
-        Ok(Self {
-            submission: args.submit.as_deref().map(Export::open).transpose()?,
-            plots: args.export_plot.iter().map(plot).collect::<anyhow::Result<_>>()?,
-            markdown: crate::export::open_all(&args.export_markdown)?,
-            html: crate::export::open_all(&args.export_html)?,
-        })
-    }
-
-    /// Writes the pictures, tables and pages.
-    fn write(self, args: &BenchArgs, found: &Bench) -> anyhow::Result<()> {
-        let sections = show::sections(found, args.each);
-        for (file, format) in self.plots {
-            file.finish(|out| Ok(chart::write(found, format, out)?))?;
-        }
-        for file in self.markdown {
-            file.finish(|out| Ok(section::write_markdown(&sections, out)?))?;
-        }
-        for file in self.html {
-            let page = bench_page(found, &sections, &crate::page::command())?;
-            file.finish(|out| Ok(out.write_all(page.as_bytes())?))?;
-        }
-        Ok(())
-    }
+/// What is to be written besides the table: pictures, tables and pages.
+fn exports(args: &BenchArgs) -> anyhow::Result<Exports<'static, Bench>> {
+    let each = args.each;
+    let mut exports = Exports::new();
+    exports.add_pictures(&args.export_plot, chart::write)?;
+    exports.add(&args.export_markdown, move |found, out| {
+        section::write_markdown(&show::sections(found, each), out)
+    })?;
+    exports.add(&args.export_html, move |found, out| {
+        let page = bench_page(found, &show::sections(found, each), &crate::page::command())?;
+        Ok(out.write_all(page.as_bytes())?)
+    })?;
+    Ok(exports)
 }

@@ -7,7 +7,6 @@ use gmlake::blame::{
     At, Blame, By, JobBlame, Message, Question, RankBlame, blame, folded, growth, loss, refusal,
     show as report,
 };
-use gmlake::report::Export;
 use gmlake::sim::job::{Job, is_many, jobs};
 use gmlake::sim::{Opened, Scenario, Setup, choose, open, under};
 use gmlake::units::Bytes;
@@ -15,9 +14,10 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use crate::args::{BlameArgs, NameArgs};
+use crate::export::Exports;
 use crate::message::{self, Found};
 use crate::typed::{check_stdin, simulated, warn_of_gaps};
-use crate::{Answer, export, terminal, work};
+use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &BlameArgs) -> Result<Answer> {
     check_stdin(&args.input.files)?;
@@ -57,7 +57,7 @@ fn each<T: Serialize>(
     args: &BlameArgs,
     answer: impl Fn(&Opened) -> Result<(String, T)>,
 ) -> Result<Answer> {
-    let exports = export::open_all(&args.output.export_json)?;
+    let exports = Exports::json("blame", &args.output.export_json)?;
     let (mut texts, mut found) = (Vec::new(), Vec::new());
     let mut result = Answer::Yes;
     let bar = work::files(&args.input.files);
@@ -81,41 +81,41 @@ fn each<T: Serialize>(
         bar.inc(1);
     }
     bar.finish_and_clear();
-    if !exports.iter().any(Export::is_stdout) && !texts.is_empty() {
-        terminal::print(&texts.join("\n\n"))?;
-    }
-    export::write_json(exports, "blame", &found)?;
+    exports.tell(&found, |_, _| texts.join("\n\n"))?;
     Ok(result)
 }
 
 /// The live bytes of a moment, of each file or of jobs of many ranks.
 fn main_of_rows(args: &BlameArgs, is_job: bool) -> Result<Answer> {
+    let (mut found, mut messages, mut answer) = (Vec::new(), Vec::new(), Answer::Yes);
     let output = &args.output;
-    let json = export::open_all(&output.export_json)?;
-    let csv = export::open_all(&output.export_csv)?;
-    let flames = export::open_all(&output.export_flamegraph)?;
-    let folded = export::open_all(&output.export_folded)?;
+    let json = Exports::json("blame", &output.export_json)?;
+    let mut csv = Exports::new();
+    csv.add(&output.export_csv, |blames: &[&Blame], out| report::write_csv(blames, out))?;
+    let mut drawn = Exports::new();
+    drawn.add(&output.export_flamegraph, |worst: &Worst, out| {
+        report::write_flamegraph(&worst.stacks, &worst.captions, out)
+    })?;
+    drawn.add(&output.export_folded, |worst, out| report::write_folded(&worst.stacks, out))?;
     let jobs = match is_job {
         true => jobs(&args.input.files, args.job.job)?,
         false => args.input.files.iter().flat_map(|file| jobs_of(file)).collect(),
     };
-    let (mut found, mut stacks, mut answer) = (Vec::new(), Worst::default(), Answer::Yes);
-    let mut messages = Vec::new();
-    let wants_stacks = !flames.is_empty() || !folded.is_empty();
+    let mut worst = Worst::default();
     let ranks: Vec<PathBuf> =
         jobs.iter().flat_map(|job| &job.ranks).map(|r| r.path.clone()).collect();
     let bar = work::files(&ranks);
     for job in &jobs {
         warn_of_gaps(job);
         let before = messages.len();
-        let blame = of_job(args, job, wants_stacks.then_some(&mut stacks), &mut messages, &bar);
+        let wanted = Some(&mut worst).filter(|_| !drawn.is_empty());
+        let blame = of_job(args, job, wanted, &mut messages, &bar);
         let is_complete = blame.ranks.len() + messages.len() - before == job.ranks.len();
         found.extend(Some(blame).filter(|blame| !blame.ranks.is_empty()));
         answer = if is_complete { answer } else { Answer::Incomplete };
     }
     bar.finish_and_clear();
-    let has_stdout =
-        [&json, &csv, &flames, &folded].iter().any(|e| e.iter().any(Export::is_stdout));
+    let has_stdout = json.has_stdout() || csv.has_stdout() || drawn.has_stdout();
     let texts = messages.iter().map(|message| report::message_text(message, terminal::look()));
     let shown = found.iter().map(|job| show(job, args.names.top)).chain(texts);
     let shown: Vec<String> = shown.collect();
@@ -128,19 +128,13 @@ fn main_of_rows(args: &BlameArgs, is_job: bool) -> Result<Answer> {
     let all: Vec<_> =
         blames.iter().map(|&blame| Found::Recording(blame)).chain(of_messages).collect();
     if !all.is_empty() {
-        export::write_json(json, "blame", &all)?;
+        json.finish(&all[..])?;
     }
     if blames.is_empty() {
         return Ok(answer);
     }
-    csv.into_iter().try_for_each(|file| file.finish(|out| Ok(report::write_csv(&blames, out)?)))?;
-    let Worst { captions, stacks, .. } = stacks;
-    for file in flames {
-        file.finish(|out| Ok(report::write_flamegraph(&stacks, &captions, out)?))?;
-    }
-    for file in folded {
-        file.finish(|out| Ok(report::write_folded(&stacks, out)?))?;
-    }
+    csv.finish(&blames)?;
+    drawn.finish(&worst)?;
     Ok(answer)
 }
 

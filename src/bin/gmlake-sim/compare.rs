@@ -3,16 +3,17 @@
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use gmlake::compare::Report;
-use gmlake::compare::show::{ReportFormat, table};
+use gmlake::compare::chart::write_plot;
+use gmlake::compare::show::table;
 use gmlake::compare::{Comparison, JobComparison, compare_files, compare_job, show as report};
 use gmlake::plan::Target;
 use gmlake::remote;
-use gmlake::report::{Export, section};
+use gmlake::report::section;
 use gmlake::sim::Choices;
 use gmlake::sim::job::{is_many, jobs};
 
 use crate::args::{CardArgs, CompareArgs, OutputArgs};
+use crate::export::Exports;
 use crate::typed::{check_stdin, choices, warn_of_gaps};
 use crate::{Answer, message, pinned, plan, terminal, work};
 
@@ -28,7 +29,7 @@ pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
     choices.only_smallest_card = args.cards == [SMALLEST];
     choices.cards = cards(args)?;
     choices.every_device = args.every_device;
-    let exports = open_exports(&args.output)?;
+    let exports = exports(&args.output)?;
     check_stdin(&args.input.files)?;
     if args.job.job || args.input.files.iter().any(|file| is_many(file)) {
         anyhow::ensure!(!args.every_device, "--every-device: name the files one by one");
@@ -38,10 +39,11 @@ pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
     let (comparisons, failures) = compare_all(files, args.output.jobs, &choices)?;
     let (messages, failures) = message::apart(failures);
     let is_complete = print(failures);
-    let has_stdout = exports.iter().any(|(export, _)| export.is_stdout());
-    message::show(&messages, has_stdout && comparisons.is_empty())?;
-    show(args, &comparisons, &exports)?;
-    write(exports, &comparisons)?;
+    message::show(&messages, exports.has_stdout() && comparisons.is_empty())?;
+    exports.tell(&comparisons, |comparisons, look| {
+        let table = |c: &Comparison| table::comparison(c, args.output.details, look);
+        comparisons.iter().map(|c| table(c) + &cards_text(c)).collect::<Vec<_>>().join("\n\n")
+    })?;
     Ok(answer(args, &comparisons, is_complete))
 }
 
@@ -77,7 +79,7 @@ fn answer(args: &CompareArgs, comparisons: &[Comparison], is_complete: bool) -> 
 fn main_of_jobs(
     args: &CompareArgs,
     choices: &Choices,
-    exports: Vec<(Export, Box<dyn Report>)>,
+    exports: Exports<'_, [Comparison]>,
 ) -> anyhow::Result<Answer> {
     let jobs = jobs(&args.input.files, args.job.job)?;
     let bar = work::progress(jobs.iter().map(|job| job.ranks.len()).sum(), &choices.setup.runs);
@@ -93,10 +95,7 @@ fn main_of_jobs(
     let ranks = found.into_iter().flat_map(|job| job.ranks).map(|rank| rank.comparison);
     let comparisons: Vec<Comparison> = ranks.collect();
     terminal::warn_of_notes(comparisons.iter().flat_map(notes_of));
-    if !exports.iter().any(|(export, _)| export.is_stdout()) && !sections.is_empty() {
-        terminal::print(&section::text(&sections, terminal::look()))?;
-    }
-    write(exports, &comparisons)?;
+    exports.tell(&comparisons, |_, look| section::text(&sections, look))?;
     Ok(answer(args, &comparisons, is_complete))
 }
 
@@ -104,21 +103,13 @@ fn notes_of(comparison: &Comparison) -> impl Iterator<Item = (&str, &str)> {
     comparison.notes.iter().map(|note| (comparison.file.as_str(), note.as_str()))
 }
 
-fn open_exports(args: &OutputArgs) -> anyhow::Result<Vec<(Export, Box<dyn Report>)>> {
-    let mut exports = Vec::new();
-    for format in ReportFormat::ALL {
-        let paths = match format {
-            ReportFormat::Json => &args.export_json,
-            ReportFormat::Csv => &args.export_csv,
-            ReportFormat::Markdown => &args.export_markdown,
-            ReportFormat::Plot => &args.export_plot,
-            ReportFormat::Timeline => &args.export_timeline,
-        };
-        for path in paths {
-            let report = format.report(path)?;
-            exports.push((Export::open(path)?, report));
-        }
-    }
+fn exports(args: &OutputArgs) -> anyhow::Result<Exports<'static, [Comparison]>> {
+    let mut exports = Exports::new();
+    exports.add(&args.export_json, |all, out| report::write_comparisons("compare", all, out))?;
+    exports.add(&args.export_csv, report::write_csv)?;
+    exports.add(&args.export_markdown, report::write_markdown)?;
+    exports.add_pictures(&args.export_plot, write_plot)?;
+    exports.add(&args.export_timeline, report::write_timeline)?;
     Ok(exports)
 }
 
@@ -163,41 +154,9 @@ fn print(failures: Vec<anyhow::Error>) -> bool {
     failures.is_empty()
 }
 
-fn show(
-    args: &CompareArgs,
-    comparisons: &[Comparison],
-    exports: &[(Export, Box<dyn Report>)],
-) -> anyhow::Result<()> {
-    if exports.iter().any(|(export, _)| export.is_stdout()) {
-        return Ok(());
-    }
-    let look = terminal::look();
-    let table = |c: &Comparison| table::comparison(c, args.output.details, look);
-    let texts = comparisons.iter().map(|c| table(c) + &cards_text(c));
-    let text = texts.collect::<Vec<_>>().join("\n\n");
-    if !text.is_empty() {
-        terminal::print(&text)?;
-    }
-    Ok(())
-}
-
 /// Prints every number, for commands whose own product is something else.
 pub(crate) fn print_json(command: &str, comparisons: &[Comparison]) -> anyhow::Result<()> {
     Ok(report::write_comparisons(command, comparisons, &mut std::io::stdout().lock())?)
-}
-
-/// Without a single result there is nothing to export.
-fn write(
-    exports: Vec<(Export, Box<dyn Report>)>,
-    comparisons: &[Comparison],
-) -> anyhow::Result<()> {
-    if comparisons.is_empty() {
-        return Ok(());
-    }
-    for (export, report) in exports {
-        export.finish(|out| Ok(report.write(comparisons, out)?))?;
-    }
-    Ok(())
 }
 
 /// Whether memory ran out in an allocator (the recording is not one, it is what happened).

@@ -5,18 +5,18 @@ use std::num::NonZeroUsize;
 use anyhow::{Result, bail};
 use gmlake::blame::diff;
 use gmlake::blame::show::diff_table;
-use gmlake::report::Export;
 use gmlake::sim::open;
 
 use crate::args::DiffArgs;
 use crate::blame::by;
+use crate::export::Exports;
 use crate::typed::check_stdin;
-use crate::{Answer, export, terminal, work};
+use crate::{Answer, terminal, work};
 use gmlake::trace::LoadOptions;
 
 pub(crate) fn main(args: &DiffArgs) -> Result<Answer> {
     check_stdin(&[args.before.clone(), args.after.clone()])?;
-    let exports = export::open_all(&args.export_json)?;
+    let exports = Exports::json("diff", &args.export_json)?;
     let [first, second] = snapshots(&args.snapshot)?;
     let max_bytes = args.limit.max_input;
     let options =
@@ -30,10 +30,10 @@ pub(crate) fn main(args: &DiffArgs) -> Result<Answer> {
     // Both by the same: by what the one with less to tell can tell.
     let of_both = if before.records.stacks.has_frames() { &after } else { &before };
     let found = diff(&before, &after, by(&args.names, of_both)?, args.names.innermost)?;
-    if !exports.iter().any(Export::is_stdout) {
+    if !exports.has_stdout() {
         terminal::print(&diff_table(&found, args.names.top, terminal::look()))?;
     }
-    exports.into_iter().try_for_each(|file| file.finish_answer("diff", &found))?;
+    exports.finish(&found)?;
     Ok(if args.tolerance.is_exceeded(&found) { Answer::No } else { Answer::Yes })
 }
 

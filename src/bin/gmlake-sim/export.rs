@@ -1,59 +1,88 @@
-//! The files of commands that write their results in several forms.
+//! The files of commands that write their results, each in its form.
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::slice;
 
-use gmlake::report::{Export, ExportError, ReportError};
+use gmlake::report::{Export, ExportError, ImageFormat, Look, ReportError, write_answer};
 use serde::Serialize;
 
-use crate::args::DataArgs;
+use crate::terminal;
 
-/// The files of a command that writes its results in three forms.
-pub(crate) struct Exports {
-    json: Vec<Export>,
-    csv: Vec<Export>,
-    markdown: Vec<Export>,
+/// Writes what was found.
+type Form<'a, T> = Box<dyn Fn(&T, &mut dyn Write) -> Result<(), ReportError> + 'a>;
+
+/// The files that a command writes, each with the form that what was found has in it.
+pub(crate) struct Exports<'a, T: ?Sized>(Vec<(Export, Form<'a, T>)>);
+
+impl<'a, T: Serialize + ?Sized + 'a> Exports<'a, T> {
+    /// Files that get what was found as the JSON of a command.
+    pub(crate) fn json(command: &'static str, paths: &[PathBuf]) -> Result<Self, ExportError> {
+        let mut exports = Self::new();
+        exports.add(paths, move |found, out| write_answer(command, found, out))?;
+        Ok(exports)
+    }
 }
 
-impl Exports {
-    /// Makes sure that the files can be written.
-    pub(crate) fn open(args: &DataArgs) -> Result<Self, ExportError> {
-        Ok(Self {
-            json: open_all(&args.export_json)?,
-            csv: open_all(&args.export_csv)?,
-            markdown: open_all(&args.export_markdown)?,
-        })
+impl<'a, T: ?Sized + 'a> Exports<'a, T> {
+    pub(crate) const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Makes sure that files of one form can be written.
+    pub(crate) fn add(
+        &mut self,
+        paths: &[PathBuf],
+        form: impl Fn(&T, &mut dyn Write) -> Result<(), ReportError> + Copy + 'a,
+    ) -> Result<(), ExportError> {
+        for path in paths {
+            self.0.push((Export::open(path)?, Box::new(form)));
+        }
+        Ok(())
+    }
+
+    /// The same for pictures, of the kind that the file's name says.
+    pub(crate) fn add_pictures(
+        &mut self,
+        paths: &[PathBuf],
+        draw: fn(&T, ImageFormat, &mut dyn Write) -> Result<(), ReportError>,
+    ) -> anyhow::Result<()> {
+        for path in paths {
+            let format = ImageFormat::of(path)?;
+            self.add(slice::from_ref(path), move |found, out| draw(found, format, out))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Whether one of them is standard output.
     pub(crate) fn has_stdout(&self) -> bool {
-        self.json.iter().chain(&self.csv).chain(&self.markdown).any(Export::is_stdout)
+        self.0.iter().any(|(file, _)| file.is_stdout())
     }
 
     /// Writes all of them.
-    pub(crate) fn finish(
-        self,
-        json: impl Fn(&mut dyn Write) -> Result<(), ReportError>,
-        csv: impl Fn(&mut dyn Write) -> Result<(), ReportError>,
-        markdown: impl Fn(&mut dyn Write) -> Result<(), ReportError>,
-    ) -> Result<(), ExportError> {
-        self.json.into_iter().try_for_each(|file| file.finish(|out| Ok(json(out)?)))?;
-        self.csv.into_iter().try_for_each(|file| file.finish(|out| Ok(csv(out)?)))?;
-        self.markdown.into_iter().try_for_each(|file| file.finish(|out| Ok(markdown(out)?)))
+    pub(crate) fn finish(self, found: &T) -> Result<(), ExportError> {
+        self.0.into_iter().try_for_each(|(file, form)| file.finish(|out| Ok(form(found, out)?)))
     }
 }
 
-/// Writes what was found as JSON to every file; without a result there is nothing to write.
-pub(crate) fn write_json<T: Serialize>(
-    exports: Vec<Export>,
-    command: &str,
-    found: &[T],
-) -> Result<(), ExportError> {
-    let mut exports = exports.into_iter().filter(|_| !found.is_empty());
-    exports.try_for_each(|export| export.finish_answer(command, found))
-}
-
-/// Makes sure that the files can be written.
-pub(crate) fn open_all(paths: &[PathBuf]) -> Result<Vec<Export>, ExportError> {
-    paths.iter().map(|path| Export::open(path)).collect()
+impl<'a, T: 'a> Exports<'a, [T]> {
+    /// Prints what was found, unless a file of it goes to standard output, and writes the files. Without a result there
+    /// is nothing to tell.
+    pub(crate) fn tell(
+        self,
+        found: &[T],
+        text: impl FnOnce(&[T], Look) -> String,
+    ) -> anyhow::Result<()> {
+        if found.is_empty() {
+            return Ok(());
+        }
+        if !self.has_stdout() {
+            terminal::print(&text(found, terminal::look()))?;
+        }
+        Ok(self.finish(found)?)
+    }
 }

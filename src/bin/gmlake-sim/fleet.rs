@@ -13,7 +13,7 @@ use gmlake::units::Grouped;
 use serde::Serialize;
 
 use crate::args::{FleetArgs, FleetCommand};
-use crate::typed::{device, simulated};
+use crate::typed::setup;
 use crate::{Answer, terminal, work};
 
 /// What runs where nothing is chosen: what users can switch to.
@@ -62,10 +62,8 @@ pub(crate) fn main(args: &FleetArgs, json: bool) -> anyhow::Result<Answer> {
 
 fn config(args: &FleetArgs) -> anyhow::Result<Config> {
     let torch_version = args.torch_version;
-    let Setup { version: of_all, follows_file, conf, .. } =
-        simulated(torch_version, args.alloc_conf.as_deref())?;
-    let base = Setup { cache: Some(Arc::default()), ..device(&args.device)? };
-    let base = Setup { version: of_all, follows_file, conf, ..base };
+    let base = setup(torch_version, &args.device, args.alloc_conf.as_deref())?;
+    let base = Setup { cache: Some(Arc::default()), ..base };
     // An option of an allocator, as in `caching.max_split_size_mb=128`, names it.
     let is_option = |axis: &String| axis.split('=').next().is_some_and(|name| name.contains('.'));
     let by_default = args.allocators.is_empty() && !args.set.iter().any(is_option);

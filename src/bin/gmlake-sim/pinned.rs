@@ -4,34 +4,28 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use gmlake::pinned::{PinnedRecording, comparisons, tunings, verifications};
-use gmlake::report::Export;
 
 use crate::args::{CompareArgs, InputArgs, TuneArgs, VerifyArgs};
+use crate::export::Exports;
 use crate::typed::check_stdin;
-use crate::{Answer, export, terminal};
+use crate::{Answer, terminal};
 
 /// `gmlake-sim compare --host`
 pub(crate) fn compare(args: &CompareArgs) -> Result<Answer> {
-    let exports = export::open_all(&args.output.export_json)?;
+    let exports = Exports::json("compare", &args.output.export_json)?;
     let conf = args.allocators.alloc_conf.as_deref();
     let (found, answer) = each(&args.input, |recording| Ok(recording.compare(conf)?))?;
-    if !exports.iter().any(Export::is_stdout) && !found.is_empty() {
-        terminal::print(&comparisons(&found, terminal::look()))?;
-    }
-    export::write_json(exports, "compare", &found)?;
+    exports.tell(&found, comparisons)?;
     Ok(answer)
 }
 
 /// `gmlake-sim tune --host`
 pub(crate) fn tune(args: &TuneArgs) -> Result<Answer> {
-    let exports = export::open_all(&args.export_json)?;
+    let exports = Exports::json("tune", &args.export_json)?;
     let (found, answer) = each(&args.input, |recording| Ok(recording.tune()?))?;
-    if !exports.iter().any(Export::is_stdout) && !found.is_empty() {
-        terminal::print(&tunings(&found, terminal::look()))?;
-    }
+    exports.tell(&found, tunings)?;
     let is_known = found.iter().all(|one| one.default_row().is_some());
     let helps = found.iter().all(|one| one.best().is_some());
-    export::write_json(exports, "tune", &found)?;
     Ok(match answer {
         Answer::Yes if !is_known => Answer::Unknown,
         Answer::Yes if !helps => Answer::No,
@@ -41,13 +35,10 @@ pub(crate) fn tune(args: &TuneArgs) -> Result<Answer> {
 
 /// `gmlake-sim verify --host`
 pub(crate) fn verify(args: &VerifyArgs) -> Result<Answer> {
-    let exports = export::open_all(&args.export_json)?;
+    let exports = Exports::json("verify", &args.export_json)?;
     let (found, answer) = each(&args.input, |recording| Ok(recording.verify()?))?;
-    if !exports.iter().any(Export::is_stdout) && !found.is_empty() {
-        terminal::print(&verifications(&found, terminal::look()))?;
-    }
+    exports.tell(&found, verifications)?;
     let is_exact = found.iter().all(|one| one.differences == 0);
-    export::write_json(exports, "verify", &found)?;
     Ok(if answer == Answer::Yes && !is_exact { Answer::No } else { answer })
 }
 
@@ -58,16 +49,6 @@ fn each<T>(
 ) -> Result<(Vec<T>, Answer)> {
     check_stdin(&input.files)?;
     let options = input.open(false);
-    let (mut found, mut answer) = (Vec::new(), Answer::Yes);
-    for file in &input.files {
-        let open = |file: &PathBuf| find(&PinnedRecording::open(file, &options)?);
-        match open(file) {
-            Ok(one) => found.push(one),
-            Err(error) => {
-                terminal::print_error(&error);
-                answer = Answer::Incomplete;
-            }
-        }
-    }
-    Ok((found, answer))
+    let open = |file: &PathBuf| find(&PinnedRecording::open(file, &options)?);
+    Ok(terminal::usable(input.files.iter().map(open)))
 }

@@ -1,7 +1,7 @@
 //! `gmlake-sim plan`: how much memory a job needs, and on which cards it runs.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context;
 use gmlake::allocator::ALL;
@@ -10,11 +10,10 @@ use gmlake::plan::chart::write_series;
 use gmlake::plan::{Card, JobPlan, Plan, PlanOptions, Series, Target, plan_job, show as report};
 use gmlake::remote;
 use gmlake::report::section::{self, Section};
-use gmlake::report::{Export, ImageFormat};
 use gmlake::sim::job::{Job, jobs, quantity};
 use gmlake::units::Bytes;
 
-use crate::args::{AllocatorArgs, CardArgs, PlanArgs};
+use crate::args::{AllocatorArgs, CardArgs, DataArgs, PlanArgs};
 use crate::export::Exports;
 use crate::typed::{check_stdin, choices_of_any_device, warn_of_gaps};
 use crate::{Answer, terminal, work};
@@ -31,8 +30,9 @@ pub(crate) fn main(args: &PlanArgs) -> anyhow::Result<Answer> {
         args.export_plot.is_empty() || by.is_some(),
         "--export-plot draws a series: give several jobs and --by"
     );
-    let exports = Exports::open(&args.output)?;
-    let plots = plots(&args.export_plot)?;
+    let exports = exports(&args.output)?;
+    let mut plots = Exports::new();
+    plots.add_pictures(&args.export_plot, write_series)?;
     let (plans, answer) = run(args, &jobs, &options)?;
     let series = by.filter(|_| plans.iter().all(|job| !job.ranks.is_empty()));
     let series = series.map(|(quantity, values)| series_of(quantity, &values, &plans));
@@ -40,19 +40,31 @@ pub(crate) fn main(args: &PlanArgs) -> anyhow::Result<Answer> {
     if !exports.has_stdout() && !sections.is_empty() {
         terminal::print(&section::text(&sections, terminal::look()))?;
     }
-    if plans.iter().any(|job| !job.ranks.is_empty()) {
-        exports.finish(
-            |out| report::write_json(&plans, series.as_ref(), out),
-            |out| report::write_csv(&plans, out),
-            |out| section::write_markdown(&sections, out),
-        )?;
+    if let Some(series) = &series {
+        plots.finish(series)?;
     }
-    if let Some(series) = series {
-        for (file, format) in plots {
-            file.finish(|out| Ok(write_series(&series, format, out)?))?;
-        }
+    if plans.iter().any(|job| !job.ranks.is_empty()) {
+        exports.finish(&Found { plans, series, sections })?;
     }
     Ok(answer)
+}
+
+/// What is written: the same in every form.
+struct Found {
+    plans: Vec<JobPlan>,
+    series: Option<Series>,
+    sections: Vec<Section>,
+}
+
+fn exports(args: &DataArgs) -> anyhow::Result<Exports<'static, Found>> {
+    let mut exports = Exports::new();
+    exports.add(&args.export_json, |found: &Found, out| {
+        report::write_json(&found.plans, found.series.as_ref(), out)
+    })?;
+    exports.add(&args.export_csv, |found, out| report::write_csv(&found.plans, out))?;
+    exports
+        .add(&args.export_markdown, |found, out| section::write_markdown(&found.sections, out))?;
+    Ok(exports)
 }
 
 /// The allocators that were asked for; by default those that one can choose, without the rows that serve to compare.
@@ -63,12 +75,6 @@ fn allocators(args: &PlanArgs) -> AllocatorArgs {
         allocators.allocators = names.map(|spec| spec.name.to_owned()).collect();
     }
     allocators
-}
-
-/// Makes sure that the pictures can be written.
-fn plots(paths: &[PathBuf]) -> anyhow::Result<Vec<(Export, ImageFormat)>> {
-    let open = |path: &PathBuf| Ok((Export::open(path)?, ImageFormat::of(path)?));
-    paths.iter().map(open).collect()
 }
 
 /// The catalogue, built in or from a file.

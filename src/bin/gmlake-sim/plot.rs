@@ -20,7 +20,7 @@ pub(crate) fn main(args: &PlotArgs, json: bool) -> anyhow::Result<Answer> {
     }
     let chart = CHARTS.iter().find(|chart| chart.name == args.chart);
     let chart = chart.context("the command line knows every chart")?;
-    let report = chart.report(ImageFormat::of(&args.out)?);
+    let format = ImageFormat::of(&args.out)?;
     let choices = page::choices(&args.input, &args.device, &args.allocators, None)?;
     let export = Export::open(&args.out)?;
     check_stdin(&args.input.files)?;
@@ -28,7 +28,7 @@ pub(crate) fn main(args: &PlotArgs, json: bool) -> anyhow::Result<Answer> {
     if comparisons.is_empty() {
         return Ok(Answer::Incomplete);
     }
-    export.finish(|out| Ok(report.write(&comparisons, out)?))?;
+    export.finish(|out| Ok((chart.draw)(&comparisons, format, out)?))?;
     if json {
         compare::print_json("plot", &comparisons)?;
     }
@@ -42,7 +42,11 @@ const SWEPT: &str = "gmlake.fragment_limit=2MiB..1GiB:x2";
 fn draw_sweep(args: &PlotArgs, json: bool) -> anyhow::Result<Answer> {
     check_stdin(&args.input.files)?;
     let format = ImageFormat::of(&args.out)?;
-    let base = typed::setup(&args.input, &args.device, args.allocators.alloc_conf.as_deref())?;
+    let base = typed::setup(
+        args.input.torch_version,
+        &args.device,
+        args.allocators.alloc_conf.as_deref(),
+    )?;
     let swept = [SWEPT.to_owned()];
     let given = &args.allocators.set;
     let axes: &[String] = if given.is_empty() { &swept } else { given };

@@ -4,20 +4,19 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::bail;
-use gmlake::report::{Export, ImageFormat, ReportError, section, write_answer};
+use gmlake::report::section;
 use gmlake::sweep::chart::write_sweep;
 use gmlake::sweep::{Grid, Journal, Sweep, SweepPlan, Swept, show as report, sweep};
 use gmlake::units::Grouped;
 
 use crate::args::{SweepArgs, SweepOutputArgs};
+use crate::export::Exports;
 use crate::typed::{check_stdin, setup};
 use crate::{Answer, terminal, work};
 
-type Write = dyn Fn(&Sweep, &mut dyn std::io::Write) -> Result<(), ReportError>;
-
 pub(crate) fn main(args: &SweepArgs) -> anyhow::Result<Answer> {
     check_stdin(&args.input.files)?;
-    let base = setup(&args.input, &args.device, args.alloc_conf.as_deref())?;
+    let base = setup(args.input.torch_version, &args.device, args.alloc_conf.as_deref())?;
     let mut grid = Grid::new(&args.allocators, &args.set, &base)?;
     if let Some(shard) = args.shard {
         grid.keep_share(shard.index, shard.count);
@@ -29,15 +28,13 @@ pub(crate) fn main(args: &SweepArgs) -> anyhow::Result<Answer> {
     let plan = SweepPlan { grid, open, is_strict, only_fitting, journal };
     let (rows, answer) = run(&args.input.files, args.output.jobs, &plan)?;
     let found = Sweep { axes: plan.grid.axes.clone(), rows };
-    if !exports.iter().any(|(export, _)| export.is_stdout()) && !found.rows.is_empty() {
-        terminal::print(&section::text(&report::sections(&found), terminal::look()))?;
-    }
     if found.rows.is_empty() {
         return Ok(answer);
     }
-    for (export, write) in exports {
-        export.finish(|out| Ok(write(&found, out)?))?;
+    if !exports.has_stdout() {
+        terminal::print(&section::text(&report::sections(&found), terminal::look()))?;
     }
+    exports.finish(&found)?;
     // A file that could not be used keeps the others' results in the journal, for when it can.
     if let Some(journal) = plan.journal.filter(|_| answer == Answer::Yes) {
         journal.finish()?;
@@ -59,20 +56,10 @@ pub(crate) fn run(
     let pool = work::pool(jobs)?;
     let results = pool.install(|| sweep(files, plan, || bar.inc(1)));
     bar.finish_and_clear();
-    let (mut rows, mut answer) = (Vec::new(), Answer::Yes);
-    for result in results {
-        match result {
-            Ok(found) => {
-                print_counts(&found);
-                rows.extend(found.rows);
-            }
-            Err(error) => {
-                terminal::print_error(&error.into());
-                answer = Answer::Incomplete;
-            }
-        }
-    }
-    Ok((rows, answer))
+    let results = results.into_iter().map(|result| result.map_err(anyhow::Error::from));
+    let (found, answer) = terminal::usable(results);
+    found.iter().for_each(print_counts);
+    Ok((found.into_iter().flat_map(|one| one.rows).collect(), answer))
 }
 
 /// What the recording lacks, and how many points needed no run, on standard error.
@@ -90,31 +77,14 @@ fn print_counts(found: &Swept) {
     }
 }
 
-fn exports(args: &SweepOutputArgs) -> anyhow::Result<Vec<(Export, Box<Write>)>> {
-    let mut exports: Vec<(Export, Box<Write>)> = Vec::new();
-    for path in &args.export_json {
-        exports
-            .push((Export::open(path)?, Box::new(|sweep, out| write_answer("sweep", sweep, out))));
-    }
-    for path in &args.export_csv {
-        exports.push((Export::open(path)?, Box::new(report::write_csv)));
-    }
-    for path in &args.export_parquet {
-        exports.push((Export::open(path)?, Box::new(report::write_parquet)));
-    }
-    for path in &args.export_markdown {
-        let write = |sweep: &Sweep, out: &mut dyn std::io::Write| {
-            section::write_markdown(&report::sections(sweep), out)
-        };
-        exports.push((Export::open(path)?, Box::new(write)));
-    }
-    for path in &args.plot {
-        let format = ImageFormat::of(path)?;
-        exports.push((
-            Export::open(path)?,
-            Box::new(move |sweep, out| write_sweep(sweep, format, out)),
-        ));
-    }
+fn exports(args: &SweepOutputArgs) -> anyhow::Result<Exports<'static, Sweep>> {
+    let mut exports = Exports::json("sweep", &args.export_json)?;
+    exports.add(&args.export_csv, report::write_csv)?;
+    exports.add(&args.export_parquet, report::write_parquet)?;
+    exports.add(&args.export_markdown, |sweep, out| {
+        section::write_markdown(&report::sections(sweep), out)
+    })?;
+    exports.add_pictures(&args.plot, write_sweep)?;
     Ok(exports)
 }
 

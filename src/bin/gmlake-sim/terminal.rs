@@ -11,7 +11,7 @@ use gmlake::sim::Opened;
 use serde::Serialize;
 
 use crate::args::Color;
-use crate::{bar, topics};
+use crate::{Answer, bar, topics};
 
 /// What a terminal that does not tell its width is taken to have.
 const USUAL_WIDTH: u16 = 120;
@@ -75,6 +75,21 @@ pub(crate) fn print_error(error: &anyhow::Error) {
     let page = error.chain().find_map(topics::page_of);
     let page = page.map_or(String::new(), |page| format!("; see 'gmlake-sim help {page}'"));
     print_line(&format!("{error:#}{page}"));
+}
+
+/// What was found out about the files that could be used; why the others could not be is printed.
+pub(crate) fn usable<T>(results: impl IntoIterator<Item = anyhow::Result<T>>) -> (Vec<T>, Answer) {
+    let (mut found, mut answer) = (Vec::new(), Answer::Yes);
+    for result in results {
+        match result {
+            Ok(one) => found.push(one),
+            Err(error) => {
+                print_error(&error);
+                answer = Answer::Incomplete;
+            }
+        }
+    }
+    (found, answer)
 }
 
 /// Prints a warning to standard error, unless they are off.

@@ -2,13 +2,14 @@
 
 use anyhow::bail;
 use gmlake::device::Profile;
-use gmlake::report::{Export, section};
+use gmlake::report::section;
 use gmlake::sim::{Memory, Setup, open};
 use gmlake::tune::{TuneOptions, Tuning, show as report, tune};
 
 use crate::args::TuneArgs;
+use crate::export::Exports;
 use crate::typed::check_stdin;
-use crate::{Answer, export, pinned, terminal, work};
+use crate::{Answer, pinned, terminal, work};
 
 pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
     if args.host {
@@ -26,7 +27,7 @@ pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
         profile: Profile::open(&args.profile)?,
         worth: args.worth,
     };
-    let exports = export::open_all(&args.export_json)?;
+    let exports = Exports::json("tune", &args.export_json)?;
     let open_options = args.input.open(false);
     let bar = work::progress(args.input.files.len(), &options.setup.runs);
     let pool = work::pool(args.jobs)?;
@@ -59,12 +60,9 @@ pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
         }
     }
     bar.finish_and_clear();
-    if !exports.iter().any(Export::is_stdout) && !found.is_empty() {
-        let look = terminal::look();
-        let texts: Vec<String> =
-            found.iter().map(|t: &Tuning| section::text(&report::sections(t), look)).collect();
-        terminal::print(&texts.join("\n\n"))?;
-    }
-    export::write_json(exports, "tune", &found)?;
+    exports.tell(&found, |found, look| {
+        let text = |tuning: &Tuning| section::text(&report::sections(tuning), look);
+        found.iter().map(text).collect::<Vec<_>>().join("\n\n")
+    })?;
     Ok(answer)
 }

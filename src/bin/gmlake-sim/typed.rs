@@ -35,7 +35,7 @@ pub(crate) fn choices(
             chosen.join(", ")
         );
     }
-    let setup = setup(input, device, conf)?;
+    let setup = setup(input.torch_version, device, conf)?;
     let allocators = under(allocators, setup.conf.as_ref());
     let chosen = |name: &str| allocators.iter().any(|choice| choice.spec.name == name);
     // PyTorch's settings may have made another row of it.
@@ -49,7 +49,7 @@ pub(crate) fn choices(
 }
 
 /// The allocators, as typed, with the plug-ins.
-pub(crate) fn chosen(args: &AllocatorArgs) -> anyhow::Result<Vec<Choice>> {
+fn chosen(args: &AllocatorArgs) -> anyhow::Result<Vec<Choice>> {
     let plug_ins = args.plugin.iter().map(|file| gmlake::plugin::load(file));
     let plug_ins = plug_ins.collect::<Result<Vec<_>, _>>()?;
     Ok(choose_with(&plug_ins, &args.allocators, &args.set)?)
@@ -57,12 +57,11 @@ pub(crate) fn chosen(args: &AllocatorArgs) -> anyhow::Result<Vec<Choice>> {
 
 /// The simulated device and settings, as typed.
 pub(crate) fn setup(
-    input: &InputArgs,
+    version: Option<TorchVersion>,
     args: &DeviceArgs,
     conf: Option<&str>,
 ) -> anyhow::Result<Setup> {
-    let simulated = simulated(input.torch_version, conf)?;
-    let Setup { version, follows_file, conf, .. } = simulated;
+    let Setup { version, follows_file, conf, .. } = simulated(version, conf)?;
     Ok(Setup { version, follows_file, conf, ..device(args)? })
 }
 
@@ -74,7 +73,7 @@ pub(crate) fn simulated(typed: Option<TorchVersion>, conf: Option<&str>) -> anyh
 }
 
 /// The simulated device, as typed, under the settings of a recording.
-pub(crate) fn device(device: &DeviceArgs) -> anyhow::Result<Setup> {
+fn device(device: &DeviceArgs) -> anyhow::Result<Setup> {
     Ok(Setup {
         memory: device.device_memory.unwrap_or_default(),
         memory_fraction: device.memory_fraction,

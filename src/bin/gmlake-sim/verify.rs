@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use gmlake::allocator::Environment;
 use gmlake::remote;
-use gmlake::report::Export;
 use gmlake::trace;
 use gmlake::units::Grouped;
 use gmlake::verify::{VerificationSummary, show, verify};
@@ -13,14 +12,15 @@ use indicatif::ProgressBar;
 use rayon::prelude::*;
 
 use crate::args::VerifyArgs;
+use crate::export::Exports;
 use crate::typed::check_stdin;
-use crate::{Answer, export, pinned, terminal, work};
+use crate::{Answer, pinned, terminal, work};
 
 pub(crate) fn main(args: &VerifyArgs) -> Result<Answer> {
     if args.host {
         return pinned::verify(args);
     }
-    let exports = export::open_all(&args.export_json)?;
+    let exports = Exports::json("verify", &args.export_json)?;
     check_stdin(&args.input.files)?;
     let bar = work::files(&args.input.files);
     let verify = |file: &PathBuf| {
@@ -30,24 +30,11 @@ pub(crate) fn main(args: &VerifyArgs) -> Result<Answer> {
     };
     let results: Vec<_> = args.input.files.par_iter().map(verify).collect();
     bar.finish_and_clear();
-    let mut found = Vec::new();
-    let mut answer = Answer::Yes;
-    for result in results {
-        match result {
-            Ok(summary) => found.push(summary),
-            Err(error) => {
-                terminal::print_error(&error);
-                answer = Answer::Incomplete;
-            }
-        }
-    }
+    let (found, mut answer) = terminal::usable(results);
     if answer == Answer::Yes && found.iter().any(|summary| summary.differences > 0) {
         answer = Answer::No;
     }
-    if !exports.iter().any(Export::is_stdout) && !found.is_empty() {
-        terminal::print(&show::text(&found, terminal::look()))?;
-    }
-    export::write_json(exports, "verify", &found)?;
+    exports.tell(&found, show::text)?;
     Ok(answer)
 }
 

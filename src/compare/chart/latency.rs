@@ -27,8 +27,8 @@ const MOST_NUMBERS: usize = 24;
 
 /// Writes the picture, a row for each file.
 pub(super) fn write(
-    format: ImageFormat,
     comparisons: &[Comparison],
+    format: ImageFormat,
     out: &mut dyn Write,
 ) -> Result<()> {
     if comparisons.iter().all(|comparison| lines(comparison).is_empty()) {

@@ -98,8 +98,8 @@ impl Kind {
 
 /// Writes the picture, one part for each file below the other.
 pub(super) fn write(
-    format: ImageFormat,
     comparisons: &[Comparison],
+    format: ImageFormat,
     out: &mut dyn Write,
 ) -> Result<()> {
     let maps: Vec<Map<'_>> = comparisons.iter().map(Map::new).collect();

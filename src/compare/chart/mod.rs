@@ -19,7 +19,7 @@ use std::io::Write;
 
 use plotters::prelude::*;
 
-use super::{Comparison, Report};
+use super::Comparison;
 use crate::report::Result;
 use crate::report::picture::{Area, ImageFormat, Pen, Picture, WIDTH, titled, write_picture};
 
@@ -30,7 +30,8 @@ pub struct Chart {
     pub name: &'static str,
     /// What it shows, in one line.
     pub summary: &'static str,
-    draw: fn(ImageFormat, &[Comparison], &mut dyn Write) -> Result<()>,
+    /// Writes it as a picture.
+    pub draw: fn(&[Comparison], ImageFormat, &mut dyn Write) -> Result<()>,
 }
 
 /// The charts. To add one, write its file and its line here.
@@ -41,39 +42,22 @@ pub const CHARTS: &[Chart] = &[
     Chart { name: "map", summary: "the memory at the peak, block by block", draw: map::write },
 ];
 
-impl Chart {
-    /// The report that is this chart as a picture.
-    pub fn report(&self, format: ImageFormat) -> Box<dyn Report> {
-        Box::new(Drawn { chart: *self, format })
-    }
-}
-
-struct Drawn {
-    chart: Chart,
-    format: ImageFormat,
-}
-
-impl Report for Drawn {
-    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
-        (self.chart.draw)(self.format, comparisons, out)
-    }
-}
-
-/// Memory over time and utilization, as a picture.
-pub(super) struct Plot {
-    pub(super) format: ImageFormat,
-}
-
 /// Height of the panels of one file among others, and of a file that is alone.
 const ROW: u32 = 640;
 const ALONE: u32 = 900;
 /// With more files than this, there is no memory over time.
 const MOST_TIMELINES: usize = 3;
 
-impl Report for Plot {
-    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
-        write_picture(self.format, height(comparisons), out, &Overview { comparisons })
-    }
+/// Draws memory over time and utilization.
+///
+/// # Errors
+/// If the picture cannot be drawn, or `out` not be written.
+pub fn write_plot(
+    comparisons: &[Comparison],
+    format: ImageFormat,
+    out: &mut dyn Write,
+) -> Result<()> {
+    write_picture(format, height(comparisons), out, &Overview { comparisons })
 }
 
 /// Comparisons, as this picture shows them.

@@ -15,8 +15,8 @@ const ROOM: u32 = 66;
 
 /// Memory over time, a row for each file.
 pub(super) fn timelines(
-    format: ImageFormat,
     comparisons: &[Comparison],
+    format: ImageFormat,
     out: &mut dyn Write,
 ) -> Result<()> {
     let height = if comparisons.len() < 2 { ALONE } else { ROW * comparisons.len() as u32 };
@@ -25,8 +25,8 @@ pub(super) fn timelines(
 
 /// What was held at the peak, and how much of it was in use.
 pub(super) fn utilization(
-    format: ImageFormat,
     comparisons: &[Comparison],
+    format: ImageFormat,
     out: &mut dyn Write,
 ) -> Result<()> {
     if comparisons.len() > MOST_TIMELINES {

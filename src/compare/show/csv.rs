@@ -2,15 +2,11 @@
 
 use std::io::Write;
 
-use crate::compare::Report;
 use crate::compare::comparison::Comparison;
 use crate::compare::{Column, Row, columns};
 use crate::device::CallCounts;
 use crate::report::Result;
 use crate::report::write_row;
-
-/// A row for each run.
-pub(super) struct Csv;
 
 /// What a row begins with, before the columns of all tables.
 const BEFORE: [&str; 9] = [
@@ -25,19 +21,21 @@ const BEFORE: [&str; 9] = [
     "requested_peak_bytes",
 ];
 
-impl Report for Csv {
-    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
-        let mut writer = csv::Writer::from_writer(out);
-        let calls = CallCounts::default().rows();
-        let columns = columns(comparisons.iter().flat_map(|comparison| &comparison.runs));
-        let keys = columns.clone().map(|column| column.key);
-        let heading = BEFORE.into_iter().chain(keys).chain(calls.iter().map(|&(name, _)| name));
-        writer.write_record(heading).map_err(std::io::Error::from)?;
-        for row in comparisons.iter().flat_map(Comparison::rows) {
-            write_row(&mut writer, fields(&row, columns.clone()))?;
-        }
-        Ok(writer.flush()?)
+/// Writes a row for each run.
+///
+/// # Errors
+/// If `out` cannot be written.
+pub fn write_csv(comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
+    let mut writer = csv::Writer::from_writer(out);
+    let calls = CallCounts::default().rows();
+    let columns = columns(comparisons.iter().flat_map(|comparison| &comparison.runs));
+    let keys = columns.clone().map(|column| column.key);
+    let heading = BEFORE.into_iter().chain(keys).chain(calls.iter().map(|&(name, _)| name));
+    writer.write_record(heading).map_err(std::io::Error::from)?;
+    for row in comparisons.iter().flat_map(Comparison::rows) {
+        write_row(&mut writer, fields(&row, columns.clone()))?;
     }
+    Ok(writer.flush()?)
 }
 
 fn fields(row: &Row<'_>, columns: impl Iterator<Item = &'static Column>) -> Vec<String> {

@@ -8,13 +8,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::compare::comparison::Comparison;
-use crate::compare::{Column, Report, Row, Unit, columns};
+use crate::compare::{Column, Row, Unit, columns};
 use crate::report::{Result, write_answer};
 use crate::run::RunSummary;
 use crate::trace::Coverage;
-
-/// Every number of every run.
-pub(super) struct Json;
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -71,12 +68,6 @@ impl<'a> Recording<'a> {
     fn of(comparison: &'a Comparison) -> Self {
         let Comparison { file, device, coverage, notes, .. } = comparison;
         Self { file, device: *device, coverage, notes }
-    }
-}
-
-impl Report for Json {
-    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
-        write_comparisons("compare", comparisons, out)
     }
 }
 

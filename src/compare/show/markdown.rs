@@ -3,26 +3,24 @@
 use std::io::Write;
 
 use super::{table, verdict};
-use crate::compare::Report;
 use crate::compare::columns;
 use crate::compare::comparison::Comparison;
 use crate::report::Result;
 use crate::report::{escape, write_lines};
 
-/// Tables for pages and pull requests.
-pub(super) struct Markdown;
-
-impl Report for Markdown {
-    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
-        for (index, comparison) in comparisons.iter().enumerate() {
-            let gap = if index > 0 { "\n" } else { "" };
-            writeln!(out, "{gap}### {}\n", escape(comparison.title()))?;
-            writeln!(out, "{}\n", escape(&table::headline(comparison)))?;
-            write_table(comparison, out)?;
-            writeln!(out, "\n{}", escape(&verdict(comparison)))?;
-        }
-        Ok(())
+/// Writes tables for pages and pull requests.
+///
+/// # Errors
+/// If `out` cannot be written.
+pub fn write_markdown(comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
+    for (index, comparison) in comparisons.iter().enumerate() {
+        let gap = if index > 0 { "\n" } else { "" };
+        writeln!(out, "{gap}### {}\n", escape(comparison.title()))?;
+        writeln!(out, "{}\n", escape(&table::headline(comparison)))?;
+        write_table(comparison, out)?;
+        writeln!(out, "\n{}", escape(&verdict(comparison)))?;
     }
+    Ok(())
 }
 
 fn write_table(comparison: &Comparison, out: &mut dyn Write) -> Result<()> {

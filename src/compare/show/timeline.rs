@@ -5,14 +5,10 @@
 
 use std::io::{Error, Write};
 
-use crate::compare::Report;
 use crate::compare::comparison::Comparison;
 use crate::report::Result;
 use crate::run::{RECORDED, RunSummary};
 use crate::simulation::Range;
-
-/// A row for each stretch of each run.
-pub(super) struct TimelineCsv;
 
 const COLUMNS: [&str; 11] = [
     "file",
@@ -28,25 +24,27 @@ const COLUMNS: [&str; 11] = [
     "active_high_bytes",
 ];
 
-impl Report for TimelineCsv {
-    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
-        let mut writer = csv::Writer::from_writer(out);
-        writer.write_record(COLUMNS).map_err(Error::from)?;
-        for comparison in comparisons {
-            for run in &comparison.runs {
-                let unit = match run.allocator.as_str() {
-                    _ if comparison.span_us > 0 => "us",
-                    // The recording counts its own entries.
-                    RECORDED => "entry",
-                    _ => "event",
-                };
-                for (index, bucket) in run.timeline.buckets.iter().enumerate() {
-                    writer.write_record(fields(run, unit, index, bucket)).map_err(Error::from)?;
-                }
+/// Writes a row for each stretch of each run.
+///
+/// # Errors
+/// If `out` cannot be written.
+pub fn write_timeline(comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
+    let mut writer = csv::Writer::from_writer(out);
+    writer.write_record(COLUMNS).map_err(Error::from)?;
+    for comparison in comparisons {
+        for run in &comparison.runs {
+            let unit = match run.allocator.as_str() {
+                _ if comparison.span_us > 0 => "us",
+                // The recording counts its own entries.
+                RECORDED => "entry",
+                _ => "event",
+            };
+            for (index, bucket) in run.timeline.buckets.iter().enumerate() {
+                writer.write_record(fields(run, unit, index, bucket)).map_err(Error::from)?;
             }
         }
-        Ok(writer.flush()?)
     }
+    Ok(writer.flush()?)
 }
 
 fn fields(run: &RunSummary, unit: &str, index: usize, bucket: &Range) -> [String; 11] {

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use gmlake::beside::is_counted;
-use gmlake::units::{Bytes, TIB, parse_memory};
+use gmlake::units::{Bytes, TIB};
 
-use super::{AllocatorArgs, InputArgs};
+use super::{AllocatorArgs, InputArgs, bytes};
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
@@ -170,8 +170,4 @@ pub(crate) fn one_use(text: &str) -> Result<(String, u64), String> {
     }
     let count = count.parse().map_err(|_| format!("{name} needs a count, as in {name}=1"))?;
     Ok((name.to_owned(), count))
-}
-
-fn bytes(text: &str) -> Result<Bytes, String> {
-    parse_memory(text).map_err(|error| error.to_string())
 }
