@@ -15,9 +15,7 @@ use plotters::prelude::*;
 use super::data::{Bench, Summary};
 use crate::allocator::{Role, find};
 use crate::report::Result;
-use crate::report::picture::{
-    Area, ImageFormat, Pen, Picture, WIDTH, failed, style, write_picture,
-};
+use crate::report::picture::{Canvas, ImageFormat, Picture, WIDTH, font, style, write_picture};
 use crate::units::Nanos;
 
 /// Height of the picture, and the edges of a panel's frame in it.
@@ -44,37 +42,37 @@ struct Front<'b> {
 }
 
 impl Picture for Front<'_> {
-    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<()> {
+    fn draw<DB: DrawingBackend>(&self, root: &Canvas<DB>) -> Result<()> {
         let title = format!("Memory and driver time, the set {}", self.bench.set);
         let legend =
             "medians over the traces; filled: no other is better in memory and driver time";
-        pen.title(root, &title, legend)?;
-        let (left, right) = root.split_horizontally(pen.px(WIDTH as i32 / 2));
+        root.title(&title, legend)?;
+        let (left, right) = root.split_at_x(WIDTH as i32 / 2);
         let once = |summary: &Summary| summary.driver_once_median_ns;
         let step = |summary: &Summary| summary.driver_step_median_ns;
-        panel(&left, &self.points(once), "driver time once", pen)?;
-        panel(&right, &self.points(step), "driver time in each step", pen)
+        panel(&left, &self.points(once), "driver time once")?;
+        panel(&right, &self.points(step), "driver time in each step")
     }
 }
 
 impl Front<'_> {
     /// All allocators but the bounds.
     fn points(&self, time: impl Fn(&Summary) -> Option<u64>) -> Vec<Point> {
-        let mut more = style::more_colours().into_iter().cycle();
-        let point = |summary: &Summary| {
-            let role = find(&summary.allocator).map(|spec| spec.role);
-            let ns = time(summary).filter(|_| role != Some(Role::Bound))?;
-            Some(Point {
-                name: summary.allocator.clone(),
-                colour: style::known(&summary.allocator)
-                    .or_else(|| more.next())
-                    .unwrap_or(style::INK),
-                ns: (ns as f64).max(LEAST),
-                memory: summary.memory_mean,
-                is_on_front: summary.is_on_front,
-            })
+        let is_shown = |summary: &&Summary| {
+            find(&summary.allocator).is_none_or(|spec| spec.role != Role::Bound)
         };
-        self.bench.summaries.iter().filter_map(point).collect()
+        let timed = |summary| Some((summary, time(summary)?));
+        let shown: Vec<_> =
+            self.bench.summaries.iter().filter(is_shown).filter_map(timed).collect();
+        let colours = style::colours_of(shown.iter().map(|(summary, _)| &summary.allocator[..]));
+        let point = |((summary, ns), colour): ((&Summary, u64), RGBColor)| Point {
+            name: summary.allocator.clone(),
+            colour,
+            ns: (ns as f64).max(LEAST),
+            memory: summary.memory_mean,
+            is_on_front: summary.is_on_front,
+        };
+        shown.into_iter().zip(colours).map(point).collect()
     }
 }
 
@@ -119,55 +117,39 @@ impl Scale {
     }
 }
 
-fn panel<DB: DrawingBackend>(
-    area: &Area<'_, DB>,
-    points: &[Point],
-    name: &str,
-    pen: Pen,
-) -> Result<()> {
+fn panel<DB: DrawingBackend>(area: &Canvas<DB>, points: &[Point], name: &str) -> Result<()> {
     let scale = Scale::of(points);
-    grid(area, &scale, name, pen)?;
+    grid(area, &scale, name)?;
     let wanted: Vec<i32> = points.iter().map(|point| scale.y(point.memory)).collect();
     let labels = style::spread(&wanted, 19, ABOVE - 20, HEIGHT as i32 - BELOW);
     for (point, label) in points.iter().zip(labels) {
         let (x, y) = (scale.x(point.ns), scale.y(point.memory));
-        let line = pen.line(point.colour, 2);
-        let shape = if point.is_on_front { line.filled() } else { line };
-        area.draw(&Circle::new((pen.px(x), pen.px(y)), pen.px(6), shape)).map_err(failed)?;
-        pen.text(area, (x + 12, label), &point.name, &Pen::left(&pen.font(16, point.colour)))?;
+        let line = area.stroke(point.colour, 2);
+        area.circle((x, y), 6, if point.is_on_front { line.filled() } else { line })?;
+        area.text((x + 12, label), &point.name, font(16, point.colour).left())?;
     }
     Ok(())
 }
 
 /// Lines for each decade of time and each fifth of the memory, with their names.
-fn grid<DB: DrawingBackend>(
-    area: &Area<'_, DB>,
-    scale: &Scale,
-    name: &str,
-    pen: Pen,
-) -> Result<()> {
+fn grid<DB: DrawingBackend>(area: &Canvas<DB>, scale: &Scale, name: &str) -> Result<()> {
     let (right, bottom) = (WIDTH as i32 / 2 - RIGHT, HEIGHT as i32 - BELOW);
-    let line = |from: (i32, i32), to: (i32, i32)| {
-        let ends = [from, to].map(|(x, y)| (pen.px(x), pen.px(y)));
-        area.draw(&PathElement::new(ends.to_vec(), pen.line(style::GRID, 1))).map_err(failed)
-    };
-    let font = pen.font(16, style::FAINT_INK);
+    let faint = font(16, style::FAINT_INK);
     for decade in scale.first as i32..=scale.last as i32 {
         let x = scale.x(10_f64.powi(decade));
-        line((x, ABOVE), (x, bottom))?;
+        area.line([(x, ABOVE), (x, bottom)], style::GRID, 1)?;
         let text = Nanos(10_f64.powi(decade)).to_string();
-        pen.text(area, (x, bottom + 26), &text, &Pen::above(&font))?;
+        area.text((x, bottom + 26), &text, faint.above())?;
     }
     for decade in LEAST_SHARE.log10() as i32..=scale.top as i32 {
         let share = 10_f64.powi(decade);
         let y = scale.y(1.0 + share);
-        line((LEFT, y), (right, y))?;
-        pen.text(area, (LEFT - 10, y), &format!("{} %", share * 100.0), &Pen::right(&font))?;
+        area.line([(LEFT, y), (right, y)], style::GRID, 1)?;
+        area.text((LEFT - 10, y), &format!("{} %", share * 100.0), faint.right())?;
     }
-    let font = pen.font(18, style::INK);
-    pen.text(area, ((LEFT + right) / 2, HEIGHT as i32 - 12), name, &Pen::above(&font))?;
-    let title = "memory at the peak above live memory, mean";
-    pen.text(area, (LEFT, ABOVE - 24), title, &Pen::left(&font))
+    let title = font(18, style::INK);
+    area.text(((LEFT + right) / 2, HEIGHT as i32 - 12), name, title.above())?;
+    area.text((LEFT, ABOVE - 24), "memory at the peak above live memory, mean", title.left())
 }
 
 #[cfg(test)]

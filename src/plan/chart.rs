@@ -11,16 +11,11 @@
 
 use std::io::Write;
 
-use plotters::element::DashedPathElement;
-use plotters::prelude::*;
-
-use super::data::{JobPlan, Series};
-use crate::report::picture::{
-    Area, ImageFormat, Pen, Picture, WIDTH, failed, style, write_picture,
-};
+use super::data::{JobPlan, Need, Series};
+use crate::report::picture::{ImageFormat, style, write_picture};
 use crate::report::{ReportError, Result};
 use crate::sweep::Axis;
-use crate::sweep::chart::{ABOVE, BELOW, Frame, HEIGHT, LEFT, RIGHT};
+use crate::sweep::curves::{Curve, Curves, HEIGHT, Mark};
 use crate::units::GIB;
 use gmlake_core::cards::Target;
 
@@ -34,38 +29,31 @@ const HEADROOM: f64 = 1.08;
 pub fn write_series(series: &Series, format: ImageFormat, out: &mut dyn Write) -> Result<()> {
     let first = series.jobs.iter().find_map(|job| job.ranks.first());
     let first = first.ok_or_else(|| ReportError::Draw("no job has a result".to_owned()))?;
-    let lines: Vec<Line> = first
-        .needs
-        .iter()
-        .enumerate()
-        .map(|(index, need)| Line {
-            name: need.label(),
-            colour: style::known(&need.allocator),
-            needs: series.jobs.iter().map(|job| gib(job, index)).collect(),
-        })
-        .collect();
-    let most = lines.iter().flat_map(|line| &line.needs).flatten().copied().fold(1e-3, f64::max);
+    let colours = style::colours_of(first.needs.iter().map(|need| need.allocator.as_str()));
+    let curve = |(index, (need, colour))| {
+        let point = |(value, job)| Some((value, gib(job, index)?, Mark::Dot));
+        let points = series.jobs.iter().enumerate().filter_map(point).collect();
+        Curve { name: Need::label(need), colour, points }
+    };
+    let curves: Vec<Curve> = first.needs.iter().zip(colours).enumerate().map(curve).collect();
+    let needs = curves.iter().flat_map(|curve| &curve.points).map(|&(_, gib, _)| gib);
+    let most = needs.fold(1e-3, f64::max);
     let mut cards: Vec<&Target> = first.targets.iter().collect();
     cards.sort_by_key(|card| card.capacity_bytes);
     // Those that decide something, and the first that is always enough.
     let enough = cards.iter().position(|card| capacity(card) >= most);
     cards.truncate(enough.map_or(cards.len(), |index| index + 1));
     let most = cards.last().map_or(most, |card| most.max(capacity(card)));
-    write_picture(format, HEIGHT, out, &Chart { series, lines, cards, most: most * HEADROOM })
-}
-
-struct Chart<'a> {
-    series: &'a Series,
-    lines: Vec<Line>,
-    cards: Vec<&'a Target>,
-    most: f64,
-}
-
-/// What one allocator needs at each value, in GiB.
-struct Line {
-    name: String,
-    colour: Option<RGBColor>,
-    needs: Vec<Option<f64>>,
+    let values = series.values.iter().map(f64::to_string).collect();
+    let picture = Curves {
+        title: format!("The smallest device memory by {}", series.quantity),
+        legend: "a card is enough where a curve is below its line".to_owned(),
+        axis: &Axis { name: series.quantity.clone(), values },
+        most: most * HEADROOM,
+        levels: cards.iter().map(|card| (card.name.clone(), capacity(card))).collect(),
+        curves,
+    };
+    write_picture(format, HEIGHT, out, &picture)
 }
 
 fn gib(job: &JobPlan, index: usize) -> Option<f64> {
@@ -77,78 +65,10 @@ fn capacity(card: &Target) -> f64 {
     card.capacity_bytes as f64 / GIB as f64
 }
 
-impl Picture for Chart<'_> {
-    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<()> {
-        let title = format!("The smallest device memory by {}", self.series.quantity);
-        let legend = "a card is enough where a curve is below its line";
-        pen.title(root, &title, legend)?;
-        let values = self.series.values.iter().map(f64::to_string).collect();
-        let axis = Axis { name: self.series.quantity.clone(), values };
-        let frame = Frame { columns: self.series.values.len(), most: self.most };
-        frame.scale(root, &axis, pen)?;
-        let mut labels = self.draw_cards(root, &frame, pen)?;
-        let mut more = style::more_colours().into_iter().cycle();
-        for line in &self.lines {
-            let colour = line.colour.or_else(|| more.next()).unwrap_or(style::INK);
-            let end = curve(root, &frame, line, pen.line(colour, 3))?;
-            labels.push((line.name.clone(), colour, end));
-        }
-        let ends: Vec<i32> = labels.iter().map(|&(_, _, y)| y).collect();
-        let places = style::spread(&ends, 22, ABOVE, HEIGHT as i32 - BELOW);
-        for ((name, colour, _), y) in labels.iter().zip(places) {
-            let font = Pen::left(&pen.font(18, *colour));
-            pen.text(root, (WIDTH as i32 - RIGHT + 14, y), name, &font)?;
-        }
-        Ok(())
-    }
-}
-
-/// Words next to the chart: what they say, in which colour, and at which height.
-type Label = (String, RGBColor, i32);
-
-impl Chart<'_> {
-    /// A dashed line for each card.
-    fn draw_cards<DB: DrawingBackend>(
-        &self,
-        root: &Area<'_, DB>,
-        frame: &Frame,
-        pen: Pen,
-    ) -> Result<Vec<Label>> {
-        let mut labels = Vec::new();
-        for card in &self.cards {
-            let y = frame.y(capacity(card));
-            let ends = [(LEFT, y), (WIDTH as i32 - RIGHT, y)].map(|(x, y)| (pen.px(x), pen.px(y)));
-            let (dash, gap) = (pen.px(10), pen.px(6));
-            let style = pen.line(style::FAINT_INK, 1);
-            root.draw(&DashedPathElement::new(ends, dash, gap, style)).map_err(failed)?;
-            labels.push((card.name.clone(), style::FAINT_INK, y));
-        }
-        Ok(labels)
-    }
-}
-
-/// Draws a curve, with a dot for each value that has a result; returns the height at which it ends.
-fn curve<DB: DrawingBackend>(
-    root: &Area<'_, DB>,
-    frame: &Frame,
-    line: &Line,
-    style: ShapeStyle,
-) -> Result<i32> {
-    let scale = root.dim_in_pixel().0 as i32 / WIDTH as i32;
-    let found = line.needs.iter().enumerate().filter_map(|(index, need)| Some((index, (*need)?)));
-    let points: Vec<(i32, i32)> =
-        found.map(|(index, need)| (frame.x(index) * scale, frame.y(need) * scale)).collect();
-    root.draw(&PathElement::new(points.clone(), style)).map_err(failed)?;
-    for &point in &points {
-        root.draw(&Circle::new(point, 4 * scale, style.filled())).map_err(failed)?;
-    }
-    Ok(points.last().map_or(ABOVE, |&(_, y)| y / scale))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::data::{Need, Plan, Trial};
+    use crate::plan::data::{Plan, Trial};
 
     fn job(gib: u64) -> JobPlan {
         let trial = Trial {

@@ -7,30 +7,20 @@
 //!       └──────────────              └─────────────
 //!         2  4  8  16 MiB               24  40  80 GiB
 //! ```
-//!
-//! Axes show the values in the order given and at equal distances: most ranges are geometric, and some values are
-//! names.
 
 use std::io::Write;
 
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
+use super::curves::{ABOVE, BOTTOM, Curve, Curves, HEIGHT, LEFT, Mark, marked};
 use super::data::{Axis, Sweep, SweepRow};
 use crate::report::picture::{
-    Area, ImageFormat, Pen, Picture, WIDTH, failed, style, write_picture,
+    Canvas, ImageFormat, Picture, WIDTH, font, font_on, style, write_picture,
 };
 use crate::report::{ReportError, Result};
 use crate::sim::title_of;
 use crate::units::{GIB, Size};
 
-pub(crate) const HEIGHT: u32 = 760;
-pub(crate) const LEFT: i32 = 110;
-pub(crate) const RIGHT: i32 = 330;
-pub(crate) const ABOVE: i32 = 96;
-pub(crate) const BELOW: i32 = 84;
-/// Marks on an axis at most.
-const MOST_MARKS: usize = 12;
 /// Panels of a picture at most.
 const MOST_PANELS: usize = 6;
 /// Cells of a heat map that are narrower have no room for a number.
@@ -44,7 +34,7 @@ const NARROW: i32 = 84;
 pub fn write_sweep(sweep: &Sweep, format: ImageFormat, out: &mut dyn Write) -> Result<()> {
     let varied: Vec<&Axis> = sweep.axes.iter().filter(|axis| axis.values.len() > 1).collect();
     match varied[..] {
-        [x] => write_picture(format, HEIGHT, out, &Curves { sweep, x }),
+        [axis] => write_picture(format, HEIGHT, out, &curves(sweep, axis)),
         [x, y] => {
             let panels = panels(sweep);
             if panels.len() > MOST_PANELS {
@@ -61,11 +51,6 @@ pub fn write_sweep(sweep: &Sweep, format: ImageFormat, out: &mut dyn Write) -> R
             varied.len()
         ))),
     }
-}
-
-struct Curves<'a> {
-    sweep: &'a Sweep,
-    x: &'a Axis,
 }
 
 struct HeatMaps<'a> {
@@ -113,130 +98,48 @@ fn gib(row: &SweepRow) -> f64 {
     row.reserved_peak_bytes as f64 / GIB as f64
 }
 
-impl Picture for Curves<'_> {
-    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<()> {
-        let lines = panels(self.sweep);
-        heading(root, self.sweep, &format!("Peak reserved memory over {}", self.x.name), pen)?;
-        let most = self.sweep.rows.iter().map(gib).fold(0.0, f64::max).max(1e-3) * 1.08;
-        let frame = Frame { columns: self.x.values.len(), most };
-        frame.scale(root, self.x, pen)?;
-        let mut more = style::more_colours().into_iter().cycle();
-        let colours: Vec<RGBColor> = lines
-            .iter()
-            .map(|line| style::known(line.allocator).or_else(|| more.next()))
-            .map(|c| c.unwrap_or(style::INK))
-            .collect();
-        let mut ends = Vec::new();
-        for (line, &colour) in lines.iter().zip(&colours) {
-            ends.push(frame.curve(root, line, self.x, pen.line(colour, 3))?);
-        }
-        let places = style::spread(&ends, 22, ABOVE, HEIGHT as i32 - BELOW);
-        for ((line, &colour), y) in lines.iter().zip(&colours).zip(places) {
-            let font = Pen::left(&pen.font(18, colour));
-            pen.text(root, (WIDTH as i32 - RIGHT + 14, y), &line.name, &font)?;
-        }
-        Ok(())
-    }
-}
-
-/// Where things are in a chart of curves.
-pub(crate) struct Frame {
-    pub(crate) columns: usize,
-    pub(crate) most: f64,
-}
-
-impl Frame {
-    pub(crate) fn x(&self, index: usize) -> i32 {
-        let width = f64::from(WIDTH as i32 - LEFT - RIGHT);
-        let share = if self.columns > 1 { index as f64 / (self.columns - 1) as f64 } else { 0.5 };
-        LEFT + (width * share) as i32
-    }
-
-    pub(crate) fn y(&self, gib: f64) -> i32 {
-        let height = f64::from(HEIGHT as i32 - ABOVE - BELOW);
-        HEIGHT as i32 - BELOW - (height * gib / self.most) as i32
-    }
-
-    pub(crate) fn scale<DB: DrawingBackend>(
-        &self,
-        root: &DrawingArea<DB, Shift>,
-        axis: &Axis,
-        pen: Pen,
-    ) -> Result<()> {
-        let end = WIDTH as i32 - RIGHT;
-        let step = nice_step(self.most / 6.0);
-        let marks =
-            (0..).map(|index| f64::from(index) * step).take_while(|&mark| mark <= self.most);
-        for mark in marks {
-            let line =
-                [(LEFT, self.y(mark)), (end, self.y(mark))].map(|(x, y)| (pen.px(x), pen.px(y)));
-            root.draw(&PathElement::new(line, pen.line(style::GRID, 1))).map_err(failed)?;
-            let font = Pen::right(&pen.font(16, style::FAINT_INK));
-            pen.text(root, (LEFT - 10, self.y(mark)), &format!("{mark} GiB"), &font)?;
-        }
-        let every = axis.values.len().div_ceil(MOST_MARKS);
-        for (index, value) in axis.values.iter().enumerate().step_by(every) {
-            let font = Pen::above(&pen.font(16, style::FAINT_INK));
-            pen.text(root, (self.x(index), HEIGHT as i32 - BELOW + 30), value, &font)?;
-        }
-        let font = Pen::above(&pen.font(18, style::INK));
-        pen.text(root, ((LEFT + end) / 2, HEIGHT as i32 - 18), &axis.name, &font)
-    }
-
-    /// Draws a line, a dot for each run and a cross for each that ran out of memory; returns where it ends.
-    fn curve<DB: DrawingBackend>(
-        &self,
-        root: &DrawingArea<DB, Shift>,
-        line: &Line<'_>,
-        axis: &Axis,
-        style: ShapeStyle,
-    ) -> Result<i32> {
-        let scale = root.dim_in_pixel().0 as i32 / WIDTH as i32;
+/// A curve for each file and allocator: a dot for each run, a cross for each that ran out of memory.
+fn curves<'a>(sweep: &'a Sweep, axis: &'a Axis) -> Curves<'a> {
+    let lines = panels(sweep);
+    let colours = style::colours_of(lines.iter().map(|line| line.allocator));
+    let curve = |(line, colour): (&Line<'_>, RGBColor)| {
         let level = line.rows.first().copied().filter(|_| line.is_level(axis));
-        let runs: Vec<(i32, i32, bool)> = axis
-            .values
-            .iter()
-            .enumerate()
-            .filter_map(|(index, value)| {
-                let row = level.or_else(|| line.at(axis, value))?;
-                Some((self.x(index) * scale, self.y(gib(row)) * scale, row.oom_count > 0))
-            })
-            .collect();
-        let points: Vec<(i32, i32)> = runs.iter().map(|&(x, y, _)| (x, y)).collect();
-        root.draw(&PathElement::new(points, style)).map_err(failed)?;
-        for &(x, y, has_oom) in &runs {
-            if has_oom {
-                let size = 8 * scale;
-                root.draw(&Cross::new((x, y), size, style::ALARM.stroke_width(3 * scale as u32)))
-                    .map_err(failed)?;
-            } else if level.is_none() {
-                root.draw(&Circle::new((x, y), 4 * scale, style.filled())).map_err(failed)?;
-            }
-        }
-        Ok(runs.last().map_or(ABOVE, |&(_, y, _)| y / scale))
+        let point = |(index, value): (usize, &String)| {
+            let row = level.or_else(|| line.at(axis, value))?;
+            let mark = match level {
+                _ if row.oom_count > 0 => Mark::Cross,
+                Some(_) => Mark::None,
+                None => Mark::Dot,
+            };
+            Some((index, gib(row), mark))
+        };
+        let points = axis.values.iter().enumerate().filter_map(point).collect();
+        Curve { name: line.name.clone(), colour, points }
+    };
+    let first = sweep.rows.first();
+    let more = sweep.rows.iter().any(|row| Some(&row.file) != first.map(|row| &row.file));
+    let file = first.map(|row| format!("{}; ", title_of(&row.file))).filter(|_| !more);
+    Curves {
+        title: format!("Peak reserved memory over {}", axis.name),
+        legend: file.unwrap_or_default() + "a cross marks runs that ran out of memory",
+        axis,
+        most: sweep.rows.iter().map(gib).fold(0.0, f64::max).max(1e-3) * 1.08,
+        levels: Vec::new(),
+        curves: lines.iter().zip(colours).map(curve).collect(),
     }
 }
 
 impl Picture for HeatMaps<'_> {
-    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<()> {
-        let rows = root.split_evenly((self.panels.len().max(1), 1));
-        for (area, panel) in rows.iter().zip(&self.panels) {
-            self.panel(area, panel, pen)?;
-        }
-        Ok(())
+    fn draw<DB: DrawingBackend>(&self, root: &Canvas<DB>) -> Result<()> {
+        let rows = root.rows(self.panels.len());
+        rows.iter().zip(&self.panels).try_for_each(|(area, panel)| self.panel(area, panel))
     }
 }
 
 impl HeatMaps<'_> {
-    fn panel<DB: DrawingBackend>(
-        &self,
-        area: &DrawingArea<DB, Shift>,
-        panel: &Line<'_>,
-        pen: Pen,
-    ) -> Result<()> {
+    fn panel<DB: DrawingBackend>(&self, area: &Canvas<DB>, panel: &Line<'_>) -> Result<()> {
         let title = format!("{}: peak reserved memory", panel.name);
-        let legend = "darker is more; grey with a cross: requests were left out";
-        pen.title(area, &title, legend)?;
+        area.title(&title, "darker is more; grey with a cross: requests were left out")?;
         // Who refused requests did less, and is no measure for the others.
         let served = panel.rows.iter().filter(|row| row.oom_count == 0);
         let range = served.fold((f64::MAX, 0.0), |(least, most): (f64, f64), row| {
@@ -253,81 +156,59 @@ impl HeatMaps<'_> {
                 if let Some(row) = row {
                     let (left, bottom) = self.corner(column, line);
                     let (right, top) = self.corner(column + 1, line + 1);
-                    cell(area, [(left, top), (right, bottom)], row, range, pen)?;
+                    cell(area, [(left, top), (right, bottom)], row, range)?;
                 }
             }
         }
-        self.marks(area, pen)
+        self.marks(area)
     }
 
-    /// Left upper corner of a cell; one beyond the last is the end of the map.
+    /// Left lower corner of a cell; one beyond the last is the end of the map.
     fn corner(&self, column: usize, line: usize) -> (i32, i32) {
         let share = |index: usize, count: usize| index as f64 / count as f64;
         let width = f64::from(WIDTH as i32 - 2 * LEFT - 60);
-        let height = f64::from(HEIGHT as i32 - ABOVE - BELOW);
         let x = LEFT + 60 + (width * share(column, self.x.values.len())) as i32;
-        let y = HEIGHT as i32 - BELOW - (height * share(line, self.y.values.len())) as i32;
-        (x, y)
+        let height = f64::from(BOTTOM - ABOVE);
+        (x, BOTTOM - (height * share(line, self.y.values.len())) as i32)
     }
 
-    fn marks<DB: DrawingBackend>(&self, area: &DrawingArea<DB, Shift>, pen: Pen) -> Result<()> {
-        let (below, faint) = (HEIGHT as i32 - BELOW, pen.font(15, style::FAINT_INK));
-        for (index, value) in
-            self.x.values.iter().enumerate().step_by(self.x.values.len().div_ceil(MOST_MARKS))
-        {
+    fn marks<DB: DrawingBackend>(&self, area: &Canvas<DB>) -> Result<()> {
+        let faint = font(15, style::FAINT_INK);
+        for (index, value) in marked(self.x) {
             let middle = (self.corner(index, 0).0 + self.corner(index + 1, 0).0) / 2;
-            pen.text(area, (middle, below + 28), value, &Pen::above(&faint))?;
+            area.text((middle, BOTTOM + 28), value, faint.above())?;
         }
-        for (index, value) in
-            self.y.values.iter().enumerate().step_by(self.y.values.len().div_ceil(MOST_MARKS))
-        {
+        for (index, value) in marked(self.y) {
             let middle = (self.corner(0, index).1 + self.corner(0, index + 1).1) / 2;
-            pen.text(area, (LEFT + 52, middle), value, &Pen::right(&faint))?;
+            area.text((LEFT + 52, middle), value, faint.right())?;
         }
-        let name = Pen::above(&pen.font(18, style::INK));
-        pen.text(area, (WIDTH as i32 / 2, HEIGHT as i32 - 18), &self.x.name, &name)?;
-        let above = Pen::left(&pen.font(18, style::INK));
-        pen.text(area, (28, ABOVE - 12), &self.y.name, &above)
+        let name = font(18, style::INK);
+        area.text((WIDTH as i32 / 2, HEIGHT as i32 - 18), &self.x.name, name.above())?;
+        area.text((28, ABOVE - 12), &self.y.name, name.left())
     }
 }
 
 /// A cell of a heat map between its left upper corner and its right lower one, `range` being all values of the map in
 /// GiB.
 fn cell<DB: DrawingBackend>(
-    area: &DrawingArea<DB, Shift>,
+    area: &Canvas<DB>,
     [(left, top), (right, bottom)]: [(i32, i32); 2],
     row: &SweepRow,
     (least, most): (f64, f64),
-    pen: Pen,
 ) -> Result<()> {
     let has_oom = row.oom_count > 0;
     let share = if most > least { (gib(row) - least) / (most - least) } else { 0.0 };
     let colour = if has_oom { style::GRID } else { shade(share) };
-    let corners = [(pen.px(left + 1), pen.px(top + 1)), (pen.px(right - 1), pen.px(bottom - 1))];
-    area.draw(&Rectangle::new(corners, colour.filled())).map_err(failed)?;
+    area.rectangle([(left + 1, top + 1), (right - 1, bottom - 1)], &colour)?;
     let middle = ((left + right) / 2, (top + bottom) / 2);
     if has_oom {
-        let at = (pen.px(middle.0), pen.px(middle.1 - 16));
-        area.draw(&Cross::new(at, pen.px(7), pen.line(style::ALARM, 3))).map_err(failed)?;
+        area.cross((middle.0, middle.1 - 16), 7)?;
     }
     if right - left < NARROW {
         return Ok(());
     }
-    let font = Pen::above(&pen.font_on(15, colour));
-    pen.text(area, (middle.0, middle.1 + 14), &Size(row.reserved_peak_bytes).to_string(), &font)
-}
-
-fn heading<DB: DrawingBackend>(
-    root: &DrawingArea<DB, Shift>,
-    sweep: &Sweep,
-    title: &str,
-    pen: Pen,
-) -> Result<()> {
-    let first = sweep.rows.first().map_or("", |row| title_of(&row.file));
-    let more = sweep.rows.iter().any(|row| Some(&row.file) != sweep.rows.first().map(|r| &r.file));
-    let files = if more { String::new() } else { format!("{first}; ") };
-    let text = format!("{files}a cross marks runs that ran out of memory");
-    pen.title(root, title, &text)
+    let text = Size(row.reserved_peak_bytes).to_string();
+    area.text((middle.0, middle.1 + 14), &text, font_on(15, colour).above())
 }
 
 /// From nearly white to a dark blue, which any colour vision tells apart.
@@ -336,13 +217,6 @@ fn shade(share: f64) -> RGBColor {
         (f64::from(light) + share.clamp(0.0, 1.0) * (f64::from(dark) - f64::from(light))) as u8
     };
     RGBColor(mix(236, 8), mix(243, 64), mix(250, 129))
-}
-
-/// 1, 2 or 5 times a power of ten, at least `least`.
-fn nice_step(least: f64) -> f64 {
-    let power = 10_f64.powf(least.max(1e-9).log10().floor());
-    let factor = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * power >= least);
-    factor.unwrap_or(10.0) * power
 }
 
 #[cfg(test)]
@@ -392,13 +266,6 @@ mod tests {
         for axes in [&[][..], &[("a", &["1", "2"][..]), ("b", &["1", "2"]), ("c", &["1", "2"])]] {
             let error = write_sweep(&sweep(axes), ImageFormat::Svg, &mut Vec::new()).unwrap_err();
             assert!(error.to_string().contains("one or two axes"), "{error}");
-        }
-    }
-
-    #[test]
-    fn steps_of_a_scale_are_round() {
-        for (least, step) in [(0.9, 1.0), (1.0, 1.0), (1.2, 2.0), (3.0, 5.0), (7.0, 10.0)] {
-            assert!((nice_step(least) - step).abs() < 1e-9, "{least}");
         }
     }
 }

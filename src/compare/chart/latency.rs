@@ -6,9 +6,7 @@ use plotters::prelude::*;
 
 use super::ROW;
 use crate::compare::comparison::Comparison;
-use crate::report::picture::{
-    Area, ImageFormat, Pen, Picture, failed, style, titled, write_picture,
-};
+use crate::report::picture::{Canvas, ImageFormat, Picture, font, style, write_picture};
 use crate::report::{ReportError, Result};
 use crate::run::{RECORDED, RunSummary};
 use crate::units::Nanos;
@@ -51,24 +49,23 @@ struct Latency<'a> {
 }
 
 impl Picture for Latency<'_> {
-    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<()> {
-        let mut rest = root.clone();
+    fn draw<DB: DrawingBackend>(&self, root: &Canvas<DB>) -> Result<()> {
+        let mut rest = root.split_at_y(0).1;
         for comparison in self.comparisons {
-            let (row, below) = rest.split_vertically(pen.px(room(comparison) as i32));
+            let (row, below) = rest.split_at_y(room(comparison) as i32);
             rest = below;
-            let row = &row;
-            let body = titled(row, comparison.title(), &subtitle(comparison), pen)?;
+            let body = row.titled(comparison.title(), &subtitle(comparison))?;
             let lines = lines(comparison);
-            let Some(scale) = Scale::new(&body, &lines, pen) else {
-                let font = pen.font(18, style::FAINT_INK);
-                pen.text(&body, (28, 10), "No training steps were found.", &font)?;
+            let Some(scale) = Scale::new(&body, &lines) else {
+                let faint = font(18, style::FAINT_INK);
+                body.text((28, 10), "No training steps were found.", faint)?;
                 continue;
             };
-            grid(&body, &scale, pen)?;
+            grid(&body, &scale)?;
             for (_, nanos, colour) in &lines {
-                line(&body, &scale, nanos, *colour, pen)?;
+                line(&body, &scale, nanos, *colour)?;
             }
-            names(&body, &scale, &lines, pen)?;
+            names(&body, &scale, &lines)?;
         }
         Ok(())
     }
@@ -105,15 +102,14 @@ struct Scale {
 
 impl Scale {
     /// `None` if there is nothing to draw.
-    fn new<DB: DrawingBackend>(area: &Area<'_, DB>, lines: &[Line], pen: Pen) -> Option<Self> {
+    fn new<DB: DrawingBackend>(area: &Canvas<DB>, lines: &[Line]) -> Option<Self> {
         let steps = lines.iter().map(|(_, nanos, _)| nanos.len()).max()?;
         let all = || lines.iter().flat_map(|(_, nanos, _)| nanos).filter(|&&ns| ns > 0);
         let power = |ns: u64| (ns as f64).log10();
         let low = all().min().map_or(3.0, |&ns| power(ns)).floor() as i32;
         let high = all().max().map_or(6.0, |&ns| power(ns)).ceil() as i32;
-        let (width, height) = area.dim_in_pixel();
-        let finished = |pixels: u32| (pixels / pen.scale) as i32;
-        let (right, bottom) = (finished(width) - RIGHT, finished(height) - BELOW);
+        let (width, height) = area.size();
+        let (right, bottom) = (width - RIGHT, height - BELOW);
         Some(Self { steps, powers: (low, high.max(low + 1)), right, bottom })
     }
 
@@ -134,60 +130,49 @@ impl Scale {
     }
 }
 
-fn grid<DB: DrawingBackend>(area: &Area<'_, DB>, scale: &Scale, pen: Pen) -> Result<()> {
-    let (right, left) =
-        (Pen::right(&pen.font(16, style::INK)), Pen::left(&pen.font(16, style::INK)));
-    pen.text(area, (28, 14), "driver time in a step (logarithmic scale)", &left)?;
+fn grid<DB: DrawingBackend>(area: &Canvas<DB>, scale: &Scale) -> Result<()> {
+    let ink = font(16, style::INK);
+    area.text((28, 14), "driver time in a step (logarithmic scale)", ink.left())?;
     let powers = (scale.powers.0..=scale.powers.1).map(|power| {
         let nanos = 10_f64.powi(power);
         // The unit is enough to tell a power of ten: "100 ms", not "100.0 ms".
         (scale.y(nanos), Nanos(nanos).to_string().replace(".00", "").replace(".0", ""))
     });
     for (y, text) in powers.chain([(scale.bottom, "none".to_owned())]) {
-        let ends = [LEFT, scale.right].map(|x| (pen.px(x), pen.px(y)));
-        area.draw(&PathElement::new(ends, pen.line(style::GRID, 1))).map_err(failed)?;
-        pen.text(area, (LEFT - 10, y), &text, &right)?;
+        area.line([(LEFT, y), (scale.right, y)], style::GRID, 1)?;
+        area.text((LEFT - 10, y), &text, ink.right())?;
     }
-    let above = Pen::above(&pen.font(16, style::INK));
     let each = scale.steps.div_ceil(MOST_NUMBERS).max(1);
     for step in (0..scale.steps).step_by(each) {
-        pen.text(area, (scale.x(step), scale.bottom + 26), &(step + 1).to_string(), &above)?;
+        area.text((scale.x(step), scale.bottom + 26), &(step + 1).to_string(), ink.above())?;
     }
     let middle = (LEFT + scale.right) / 2;
-    pen.text(area, (middle, scale.bottom + 54), "training step", &above)
+    area.text((middle, scale.bottom + 54), "training step", ink.above())
 }
 
 fn line<DB: DrawingBackend>(
-    area: &Area<'_, DB>,
+    area: &Canvas<DB>,
     scale: &Scale,
     nanos: &[u64],
     colour: RGBColor,
-    pen: Pen,
 ) -> Result<()> {
-    let point = |(step, &ns): (usize, &u64)| (pen.px(scale.x(step)), pen.px(scale.y(ns as f64)));
+    let point = |(step, &ns): (usize, &u64)| (scale.x(step), scale.y(ns as f64));
     let points: Vec<(i32, i32)> = nanos.iter().enumerate().map(point).collect();
     for &point in points.iter().filter(|_| nanos.len() <= 80) {
-        area.draw(&Circle::new(point, pen.px(4), colour.filled())).map_err(failed)?;
+        area.circle(point, 4, colour.filled())?;
     }
-    area.draw(&PathElement::new(points, pen.line(colour, 2))).map_err(failed)
+    area.line(points, colour, 2)
 }
 
 /// Names at the right ends of the lines, as in the other pictures.
-fn names<DB: DrawingBackend>(
-    area: &Area<'_, DB>,
-    scale: &Scale,
-    lines: &[Line],
-    pen: Pen,
-) -> Result<()> {
+fn names<DB: DrawingBackend>(area: &Canvas<DB>, scale: &Scale, lines: &[Line]) -> Result<()> {
     let end = |(_, nanos, _): &Line| scale.y(nanos.last().map_or(0.0, |&ns| ns as f64));
     let ends: Vec<i32> = lines.iter().map(end).collect();
     let places = style::spread(&ends, 22, ABOVE, scale.bottom);
     for (((name, _, colour), from), to) in lines.iter().zip(ends).zip(places) {
-        let corners = [(scale.right, from), (scale.right + 6, from), (scale.right + 20, to)];
-        let thread = corners.map(|(x, y)| (pen.px(x), pen.px(y)));
-        area.draw(&PathElement::new(thread, pen.line(*colour, 1))).map_err(failed)?;
-        let font = Pen::left(&pen.font(18, *colour));
-        pen.text(area, (scale.right + 26, to), name, &font)?;
+        let thread = [(scale.right, from), (scale.right + 6, from), (scale.right + 20, to)];
+        area.line(thread, *colour, 1)?;
+        area.text((scale.right + 26, to), name, font(18, *colour).left())?;
     }
     Ok(())
 }

@@ -17,9 +17,7 @@ use plotters::prelude::*;
 use crate::allocator::{BlockKind, BlockUse};
 use crate::compare::comparison::Comparison;
 use crate::report::Result;
-use crate::report::picture::{
-    Area, ImageFormat, Pen, Picture, WIDTH, failed, style, write_picture,
-};
+use crate::report::picture::{Canvas, ImageFormat, Picture, WIDTH, font, style, write_picture};
 use crate::run::{Moment, Peak, PeakBlock, RunSummary};
 use crate::units::{Bytes, Size};
 
@@ -46,14 +44,15 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 7] = [
-        Self::Oldest,
-        Self::Older,
-        Self::Newer,
-        Self::Newest,
-        Self::Pending,
-        Self::Held,
-        Self::Free,
+    /// Every kind with its colour and its name, in their order.
+    const ALL: [(Self, RGBColor, &'static str); 7] = [
+        (Self::Oldest, RGBColor(31, 78, 121), "in use, oldest"),
+        (Self::Older, RGBColor(64, 121, 171), "older"),
+        (Self::Newer, RGBColor(123, 173, 214), "newer"),
+        (Self::Newest, RGBColor(188, 214, 236), "newest"),
+        (Self::Pending, RGBColor(156, 111, 174), "waits for a stream"),
+        (Self::Held, RGBColor(42, 157, 143), "in use, stitched"),
+        (Self::Free, RGBColor(240, 178, 122), "free"),
     ];
 
     /// The kind of a block, where `oldest` is the greatest age at this peak.
@@ -68,30 +67,6 @@ impl Kind {
                 share if share > 0.01 => Self::Newer,
                 _ => Self::Newest,
             },
-        }
-    }
-
-    fn colour(self) -> RGBColor {
-        match self {
-            Self::Oldest => RGBColor(31, 78, 121),
-            Self::Older => RGBColor(64, 121, 171),
-            Self::Newer => RGBColor(123, 173, 214),
-            Self::Newest => RGBColor(188, 214, 236),
-            Self::Pending => RGBColor(156, 111, 174),
-            Self::Held => RGBColor(42, 157, 143),
-            Self::Free => RGBColor(240, 178, 122),
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Oldest => "in use, oldest",
-            Self::Older => "older",
-            Self::Newer => "newer",
-            Self::Newest => "newest",
-            Self::Pending => "waits for a stream",
-            Self::Held => "in use, stitched",
-            Self::Free => "free",
         }
     }
 }
@@ -112,10 +87,10 @@ struct Maps<'a> {
 }
 
 impl Picture for Maps<'_> {
-    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<()> {
+    fn draw<DB: DrawingBackend>(&self, root: &Canvas<DB>) -> Result<()> {
         let mut top = 0;
         for map in &self.maps {
-            map.draw(root, top, pen)?;
+            map.draw(root, top)?;
             top += map.height();
         }
         Ok(())
@@ -146,42 +121,34 @@ impl<'a> Map<'a> {
         HEAD + lines.sum::<i32>() + GAP
     }
 
-    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, top: i32, pen: Pen) -> Result<()> {
+    fn draw<DB: DrawingBackend>(&self, root: &Canvas<DB>, top: i32) -> Result<()> {
         let title = format!("{}: all memory at the peak", self.comparison.title());
-        pen.title(&root.clone().shrink((0, pen.px(top)), root.dim_in_pixel()), &title, "")?;
-        self.legend(root, top + 66, pen)?;
+        root.split_at_y(top).1.title(&title, "")?;
+        self.legend(root, top + 66)?;
         let mut top = top + HEAD;
         for &(run, peak) in &self.runs {
-            pen.text(root, (28, top - 2), &run.label(), &pen.font(18, style::INK))?;
+            root.text((28, top - 2), &run.label(), font(18, style::INK))?;
             let reserved = Size(peak.usage.reserved).to_string();
-            pen.text(root, (28, top + 18), &reserved, &pen.font(16, style::FAINT_INK))?;
-            self.ribbon(root, peak, top, pen)?;
+            root.text((28, top + 18), &reserved, font(16, style::FAINT_INK))?;
+            self.ribbon(root, peak, top)?;
             top += self.lines(peak) * PITCH + GAP;
         }
         Ok(())
     }
 
-    fn legend<DB: DrawingBackend>(&self, root: &Area<'_, DB>, top: i32, pen: Pen) -> Result<()> {
+    fn legend<DB: DrawingBackend>(&self, root: &Canvas<DB>, top: i32) -> Result<()> {
         let mut left = LEFT;
         let present: Vec<Kind> = self.runs.iter().flat_map(|(_, peak)| kinds(peak)).collect();
-        for kind in Kind::ALL.into_iter().filter(|kind| present.contains(kind)) {
-            let corners = [(left, top), (left + 14, top + 14)].map(|(x, y)| (pen.px(x), pen.px(y)));
-            root.draw(&Rectangle::new(corners, kind.colour().filled())).map_err(failed)?;
-            let font = Pen::left(&pen.font(16, style::INK));
-            pen.text(root, (left + 22, top + 7), kind.name(), &font)?;
-            left += 56 + 8 * kind.name().len() as i32;
+        for (_, colour, name) in Kind::ALL.iter().filter(|(kind, ..)| present.contains(kind)) {
+            root.rectangle([(left, top), (left + 14, top + 14)], colour)?;
+            root.text((left + 22, top + 7), name, font(16, style::INK).left())?;
+            left += 56 + 8 * name.len() as i32;
         }
         let line = format!("each line: {}", Size(self.per_line));
-        pen.text(root, (28, top - 1), &line, &pen.font(16, style::FAINT_INK))
+        root.text((28, top - 1), &line, font(16, style::FAINT_INK))
     }
 
-    fn ribbon<DB: DrawingBackend>(
-        &self,
-        root: &Area<'_, DB>,
-        peak: &Peak,
-        top: i32,
-        pen: Pen,
-    ) -> Result<()> {
+    fn ribbon<DB: DrawingBackend>(&self, root: &Canvas<DB>, peak: &Peak, top: i32) -> Result<()> {
         let cells = self.cells(peak);
         let width = (RIGHT - LEFT) as usize;
         for (line, row) in cells.chunks(width).enumerate() {
@@ -189,9 +156,7 @@ impl<'a> Map<'a> {
             for run in row.chunk_by(|a, b| a == b) {
                 let end = x + run.len() as i32;
                 if let Some(kind) = run[0] {
-                    let corners = [(pen.px(x), pen.px(y)), (pen.px(end), pen.px(y + LINE))];
-                    let style = kind.colour().filled();
-                    root.draw(&Rectangle::new(corners, style)).map_err(failed)?;
+                    root.rectangle([(x, y), (end, y + LINE)], &Kind::ALL[kind as usize].1)?;
                 }
                 x = end;
             }
@@ -217,7 +182,8 @@ impl<'a> Map<'a> {
             start = end;
         }
         let most = |all: &[f64; Kind::ALL.len()]| {
-            let kinds = Kind::ALL.into_iter().filter(|&kind| all[kind as usize] > 0.0);
+            let kinds = Kind::ALL.map(|(kind, ..)| kind).into_iter();
+            let kinds = kinds.filter(|&kind| all[kind as usize] > 0.0);
             kinds.max_by(|&a, &b| all[a as usize].total_cmp(&all[b as usize]))
         };
         bytes.iter().map(most).collect()

@@ -21,7 +21,7 @@ use plotters::prelude::*;
 
 use super::Comparison;
 use crate::report::Result;
-use crate::report::picture::{Area, ImageFormat, Pen, Picture, WIDTH, titled, write_picture};
+use crate::report::picture::{Canvas, ImageFormat, Picture, WIDTH, write_picture};
 
 /// A chart that can be drawn by itself.
 #[derive(Debug, Clone, Copy)]
@@ -66,15 +66,12 @@ struct Overview<'a> {
 }
 
 impl Picture for Overview<'_> {
-    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<()> {
+    fn draw<DB: DrawingBackend>(&self, root: &Canvas<DB>) -> Result<()> {
         if self.comparisons.len() > MOST_TIMELINES {
-            return overview::draw(root, self.comparisons, pen);
+            return overview::draw(root, self.comparisons);
         }
-        let rows = root.split_evenly((self.comparisons.len().max(1), 1));
-        for (row, comparison) in rows.iter().zip(self.comparisons) {
-            panels(row, comparison, pen)?;
-        }
-        Ok(())
+        let rows = root.rows(self.comparisons.len());
+        rows.iter().zip(self.comparisons).try_for_each(|(row, one)| panels(row, one))
     }
 }
 
@@ -87,12 +84,12 @@ fn height(comparisons: &[Comparison]) -> u32 {
 }
 
 /// The two panels of one file, under their title.
-fn panels<DB: DrawingBackend>(row: &Area<'_, DB>, comparison: &Comparison, pen: Pen) -> Result<()> {
+fn panels<DB: DrawingBackend>(row: &Canvas<DB>, comparison: &Comparison) -> Result<()> {
     let subtitle = about(comparison) + first_oom(comparison);
-    let body = titled(row, comparison.title(), &subtitle, pen)?;
-    let (left, right) = body.split_horizontally(pen.px(WIDTH as i32 - 430));
-    timeline::draw(&left, comparison, pen)?;
-    bars::draw(&right, comparison, pen)
+    let body = row.titled(comparison.title(), &subtitle)?;
+    let (left, right) = body.split_at_x(WIDTH as i32 - 430);
+    timeline::draw(&left, comparison)?;
+    bars::draw(&right, comparison)
 }
 
 /// What there is to know of one file, without its name, which is the title.

@@ -1,11 +1,10 @@
 //! Many files at a glance: for each file and allocator, how much of the reserved memory was used.
 
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use crate::compare::comparison::Comparison;
 use crate::report::Result;
-use crate::report::picture::{Pen, failed, style};
+use crate::report::picture::{Canvas, font, style};
 use crate::units::Size;
 
 /// More files would make an unreadable picture.
@@ -27,20 +26,19 @@ pub(super) fn height(comparisons: &[Comparison]) -> u32 {
 
 /// Draws the picture.
 pub(super) fn draw<DB: DrawingBackend>(
-    area: &DrawingArea<DB, Shift>,
+    area: &Canvas<DB>,
     comparisons: &[Comparison],
-    pen: Pen,
 ) -> Result<()> {
     let mut title =
         format!("Utilization of {} traces: peak active / peak reserved", comparisons.len());
     if comparisons.len() > MOST_FILES {
         title += &format!(" (the first {MOST_FILES} are shown)");
     }
-    pen.title(area, &title, "")?;
-    scale(area, height(comparisons) as i32, pen)?;
+    area.title(&title, "")?;
+    scale(area, height(comparisons) as i32)?;
     let mut top = HEAD;
     for comparison in comparisons.iter().take(MOST_FILES) {
-        group(area, comparison, top, pen)?;
+        group(area, comparison, top)?;
         top += comparison.runs.len() as i32 * BAR + GAP;
     }
     Ok(())
@@ -51,47 +49,32 @@ fn place(share: f64) -> i32 {
 }
 
 /// Lines at every fifth of the whole.
-fn scale<DB: DrawingBackend>(area: &DrawingArea<DB, Shift>, height: i32, pen: Pen) -> Result<()> {
+fn scale<DB: DrawingBackend>(area: &Canvas<DB>, height: i32) -> Result<()> {
     for fifth in 0..=5 {
         let share = f64::from(fifth) / 5.0;
         let x = place(share);
-        let line = vec![(pen.px(x), pen.px(HEAD - 10)), (pen.px(x), pen.px(height - GAP))];
-        area.draw(&PathElement::new(line, pen.line(style::GRID, 1))).map_err(failed)?;
-        let font = Pen::above(&pen.font(16, style::FAINT_INK));
-        pen.text(area, (x, HEAD - 14), &format!("{:.0} %", 100.0 * share), &font)?;
+        area.line([(x, HEAD - 10), (x, height - GAP)], style::GRID, 1)?;
+        let faint = font(16, style::FAINT_INK);
+        area.text((x, HEAD - 14), &format!("{:.0} %", 100.0 * share), faint.above())?;
     }
     Ok(())
 }
 
 /// One file: its name at the left, a bar for each allocator.
-fn group<DB: DrawingBackend>(
-    area: &DrawingArea<DB, Shift>,
-    comparison: &Comparison,
-    top: i32,
-    pen: Pen,
-) -> Result<()> {
-    let middle = top + comparison.runs.len() as i32 * BAR / 2;
-    let font = Pen::right(&pen.font(18, style::INK));
-    pen.text(area, (NAMES, middle), comparison.title(), &font)?;
-    for (index, (run, colour)) in
-        comparison.runs.iter().zip(style::colours(&comparison.runs)).enumerate()
-    {
+fn group<DB: DrawingBackend>(area: &Canvas<DB>, comparison: &Comparison, top: i32) -> Result<()> {
+    let runs = &comparison.runs;
+    let middle = top + runs.len() as i32 * BAR / 2;
+    area.text((NAMES, middle), comparison.title(), font(18, style::INK).right())?;
+    for (index, (run, colour)) in runs.iter().zip(style::colours(runs)).enumerate() {
         let top = top + index as i32 * BAR;
-        let name = Pen::right(&pen.font(14, style::INK));
-        pen.text(area, (BARS - 8, top + BAR / 2), &run.allocator, &name)?;
-        let end = place(run.utilization);
-        let corners = [(pen.px(BARS), pen.px(top + 2)), (pen.px(end), pen.px(top + BAR - 2))];
-        area.draw(&Rectangle::new(corners, colour.filled())).map_err(failed)?;
+        let (middle, end) = (top + BAR / 2, place(run.utilization));
+        area.text((BARS - 8, middle), &run.allocator, font(14, style::INK).right())?;
+        area.rectangle([(BARS, top + 2), (end, top + BAR - 2)], &colour)?;
         let held = Size(run.reserved_peak_bytes);
         let ooms =
             if run.oom_count > 0 { format!(", {} OOMs", run.oom_count) } else { String::new() };
         let text = format!("{:.1} % of {held}{ooms}", 100.0 * run.utilization);
-        pen.text(
-            area,
-            (end + 8, top + BAR / 2),
-            &text,
-            &Pen::left(&pen.font(14, style::FAINT_INK)),
-        )?;
+        area.text((end + 8, middle), &text, font(14, style::FAINT_INK).left())?;
     }
     Ok(())
 }

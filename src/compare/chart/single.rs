@@ -7,7 +7,7 @@ use plotters::prelude::*;
 use super::{ALONE, MOST_TIMELINES, Overview, ROW, about, bars, first_oom, height, timeline};
 use crate::compare::comparison::Comparison;
 use crate::report::Result;
-use crate::report::picture::{Area, ImageFormat, Pen, Picture, titled, write_picture};
+use crate::report::picture::{Canvas, ImageFormat, Picture, write_picture};
 
 /// Height of what stands above the bars, and of each bar with its label.
 const HEAD: u32 = 164;
@@ -44,16 +44,16 @@ struct Rows<'a> {
 }
 
 impl Picture for Rows<'_> {
-    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<()> {
-        let rows = root.split_evenly((self.comparisons.len().max(1), 1));
+    fn draw<DB: DrawingBackend>(&self, root: &Canvas<DB>) -> Result<()> {
+        let rows = root.rows(self.comparisons.len());
         for (row, comparison) in rows.iter().zip(self.comparisons) {
             let legend = if self.has_bars { "" } else { first_oom(comparison) };
             let subtitle = about(comparison) + legend;
-            let body = titled(row, comparison.title(), &subtitle, pen)?;
+            let body = row.titled(comparison.title(), &subtitle)?;
             if self.has_bars {
-                bars::draw(&body.margin(0, 0, pen.px(28), 0), comparison, pen)?;
+                bars::draw(&body.indented(28), comparison)?;
             } else {
-                timeline::draw(&body, comparison, pen)?;
+                timeline::draw(&body, comparison)?;
             }
         }
         Ok(())

@@ -1,12 +1,11 @@
 //! Memory over time: what was in use as an area, what each allocator held as a line, the names at the lines' ends.
 
-use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 use crate::compare::comparison::Comparison;
 use crate::report::Result;
-use crate::report::picture::{Pen, failed, style};
+use crate::report::picture::{Canvas, failed, font, style};
 use crate::run::{Moment, RECORDED, RunSummary, Timeline};
 use crate::simulation::Range;
 use crate::units::{Bytes, GIB, Grouped, Size};
@@ -72,33 +71,31 @@ impl<'a> Axis<'a> {
 }
 
 /// Draws the panel.
-pub(super) fn draw<DB: DrawingBackend>(
-    area: &DrawingArea<DB, Shift>,
-    comparison: &Comparison,
-    pen: Pen,
-) -> Result<()> {
+pub(super) fn draw<DB: DrawingBackend>(canvas: &Canvas<DB>, comparison: &Comparison) -> Result<()> {
     let axis = Axis::new(comparison);
     let highest = comparison.runs.iter().map(|run| run.reserved_peak_bytes).max().unwrap_or(0);
     let top = (1.06 * gib(highest)).max(1.0 / 1024.0);
-    let mut chart = ChartBuilder::on(area)
-        .margin_top(pen.px(ABOVE))
-        .margin_right(pen.px(RIGHT))
-        .y_label_area_size(pen.px(LEFT))
-        .x_label_area_size(pen.px(BELOW))
+    let mut chart = ChartBuilder::on(&canvas.area)
+        .margin_top(canvas.px(ABOVE))
+        .margin_right(canvas.px(RIGHT))
+        .y_label_area_size(canvas.px(LEFT))
+        .x_label_area_size(canvas.px(BELOW))
         .build_cartesian_2d(0.0..axis.end, 0.0..top)
         .map_err(failed)?;
     active_area(&mut chart, &axis)?;
-    mesh(&mut chart, &axis, top, pen)?;
-    steps(&mut chart, area, &axis, top, pen)?;
+    mesh(&mut chart, &axis, top, canvas)?;
+    steps(&mut chart, &axis, top, canvas)?;
     let levels = levels(comparison, top);
     for (bytes, colour, _) in &levels {
-        level(&mut chart, &axis, *bytes, *colour, pen)?;
+        let ends = [(0.0, gib(*bytes)), (axis.end, gib(*bytes))];
+        let (dash, gap, stroke) = (canvas.px(10), canvas.px(7), canvas.stroke(*colour, 2));
+        chart.draw_series(DashedLineSeries::new(ends, dash, gap, stroke)).map_err(failed)?;
     }
     let lines = lines(comparison);
     for (run, colour) in &lines {
-        reserved_line(&mut chart, run, &axis, *colour, pen)?;
+        reserved_line(&mut chart, run, &axis, *colour, canvas)?;
     }
-    pen.text(area, (LEFT - 52, 4), "GiB", &pen.font(18, style::INK))?;
+    canvas.text((LEFT - 52, 4), "GiB", font(18, style::INK))?;
     let mut named: Vec<Name> = lines
         .iter()
         .map(|(run, colour)| (held_last(run), *colour, run.allocator.clone()))
@@ -106,7 +103,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     named.extend(levels);
     let active = comparison.runs.first().and_then(|run| run.timeline.buckets.last());
     named.extend(active.map(|last| (last.high.active, style::FAINT_INK, "active".to_owned())));
-    names(&chart, area, named, pen)
+    names(&chart, named, canvas)
 }
 
 /// A height in bytes, a colour and a name.
@@ -143,7 +140,7 @@ fn mesh<DB: DrawingBackend>(
     chart: &mut Chart<'_, DB>,
     axis: &Axis<'_>,
     top: f64,
-    pen: Pen,
+    canvas: &Canvas<DB>,
 ) -> Result<()> {
     let digits = if top < 0.2 {
         3
@@ -156,10 +153,10 @@ fn mesh<DB: DrawingBackend>(
         .configure_mesh()
         .disable_x_mesh()
         .light_line_style(TRANSPARENT)
-        .bold_line_style(pen.line(style::GRID, 1))
-        .axis_style(pen.line(style::FAINT_INK, 1))
-        .label_style(pen.font(18, style::INK))
-        .axis_desc_style(pen.font(18, style::INK))
+        .bold_line_style(canvas.stroke(style::GRID, 1))
+        .axis_style(canvas.stroke(style::FAINT_INK, 1))
+        .label_style(canvas.text_style(font(18, style::INK)))
+        .axis_desc_style(canvas.text_style(font(18, style::INK)))
         .x_labels(if axis.has_times { 10 } else { axis.end.clamp(1.0, 10.0) as usize })
         .y_labels(9)
         .x_desc(axis.name())
@@ -172,29 +169,28 @@ fn mesh<DB: DrawingBackend>(
 /// A faint line where each step begins, and the numbers of some of them above the chart.
 fn steps<DB: DrawingBackend>(
     chart: &mut Chart<'_, DB>,
-    area: &DrawingArea<DB, Shift>,
     axis: &Axis<'_>,
     top: f64,
-    pen: Pen,
+    canvas: &Canvas<DB>,
 ) -> Result<()> {
     let starts = &axis.comparison.step_starts;
     if starts.len() > MOST_STEPS {
         return Ok(());
     }
     let numbered = starts.len().div_ceil(MOST_STEP_NUMBERS).max(1);
-    let font = Pen::above(&pen.font(15, style::FAINT_INK));
-    let origin = area.get_base_pixel();
+    let style = canvas.text_style(font(15, style::FAINT_INK).above());
+    let origin = canvas.area.get_base_pixel();
     let mut last = i32::MIN;
     for (index, moment) in starts.iter().enumerate() {
         let at = axis.step(moment);
-        let border = PathElement::new(vec![(at, 0.0), (at, top)], pen.line(style::GRID, 1));
+        let border = PathElement::new(vec![(at, 0.0), (at, top)], canvas.stroke(style::GRID, 1));
         chart.draw_series([border]).map_err(failed)?;
         let place = chart.plotting_area().map_coordinate(&(at, top));
         let x = place.0 - origin.0;
         let text = if index == 0 { "step 1".to_owned() } else { (index + 1).to_string() };
-        if index.is_multiple_of(numbered) && x > last.saturating_add(pen.px(44)) {
-            let at = (x, place.1 - origin.1 - pen.px(4));
-            area.draw(&Text::new(text, at, font.clone())).map_err(failed)?;
+        if index.is_multiple_of(numbered) && x > last.saturating_add(canvas.px(44)) {
+            let at = (x, place.1 - origin.1 - canvas.px(4));
+            canvas.area.draw(&Text::new(text, at, style.clone())).map_err(failed)?;
             last = x;
         }
     }
@@ -216,20 +212,20 @@ fn reserved_line<DB: DrawingBackend>(
     run: &RunSummary,
     axis: &Axis<'_>,
     colour: RGBColor,
-    pen: Pen,
+    canvas: &Canvas<DB>,
 ) -> Result<()> {
     let points =
         staircase(&run.timeline, axis, |bucket| (bucket.low.reserved, bucket.high.reserved));
     // The recording lies under the others and is wider, so that both show where a model agrees with it.
     let width = if run.allocator == RECORDED { 5 } else { 2 };
-    chart.draw_series([PathElement::new(points, pen.line(colour, width))]).map_err(failed)?;
+    chart.draw_series([PathElement::new(points, canvas.stroke(colour, width))]).map_err(failed)?;
     let Some(event) = run.first_oom_event else { return Ok(()) };
     let place = if axis.has_times { run.first_oom_us } else { Some(event) };
     let at = place.unwrap_or(event);
     let bucket = (at / run.timeline.width) as usize;
     let held = run.timeline.buckets.get(bucket).map_or(0, |range| range.high.reserved);
     let at = (axis.place(at, &run.timeline), gib(held));
-    let cross = Cross::new(at, pen.px(8), pen.line(style::ALARM, 3));
+    let cross = Cross::new(at, canvas.px(8), canvas.stroke(style::ALARM, 3));
     chart.draw_series([cross]).map_err(failed)?;
     Ok(())
 }
@@ -257,27 +253,13 @@ fn staircase(
     points
 }
 
-/// A dashed line across the chart.
-fn level<DB: DrawingBackend>(
-    chart: &mut Chart<'_, DB>,
-    axis: &Axis<'_>,
-    bytes: Bytes,
-    colour: RGBColor,
-    pen: Pen,
-) -> Result<()> {
-    let ends = [(0.0, gib(bytes)), (axis.end, gib(bytes))];
-    let line = DashedLineSeries::new(ends, pen.px(10), pen.px(7), pen.line(colour, 2));
-    chart.draw_series(line).map_err(failed)?;
-    Ok(())
-}
-
 /// Names at the right ends of the lines, moved apart where lines are close, with a thread from the line to the name.
 fn names<DB: DrawingBackend>(
     chart: &Chart<'_, DB>,
-    area: &DrawingArea<DB, Shift>,
     names: Vec<Name>,
-    pen: Pen,
+    canvas: &Canvas<DB>,
 ) -> Result<()> {
+    let area = &canvas.area;
     let (columns, rows) = chart.plotting_area().get_pixel_range();
     let origin = area.get_base_pixel();
     let end = columns.end - origin.0;
@@ -285,14 +267,14 @@ fn names<DB: DrawingBackend>(
     let place =
         |bytes: Bytes| chart.plotting_area().map_coordinate(&(0.0, gib(bytes))).1 - origin.1;
     let ends: Vec<i32> = names.iter().map(|&(bytes, ..)| place(bytes)).collect();
-    let spread = style::spread(&ends, pen.px(22), high + pen.px(6), low - pen.px(6));
+    let spread = style::spread(&ends, canvas.px(22), high + canvas.px(6), low - canvas.px(6));
     for (((_, colour, name), from), to) in names.into_iter().zip(ends).zip(spread) {
-        let (bend, text) = (end + pen.px(6), end + pen.px(26));
+        let (bend, text) = (end + canvas.px(6), end + canvas.px(26));
         let thread =
-            vec![(end, from), (bend, from), (text - pen.px(8), to), (text - pen.px(3), to)];
-        area.draw(&PathElement::new(thread, pen.line(colour, 1))).map_err(failed)?;
-        let font = Pen::left(&pen.font(18, colour));
-        area.draw(&Text::new(name, (text, to), font)).map_err(failed)?;
+            vec![(end, from), (bend, from), (text - canvas.px(8), to), (text - canvas.px(3), to)];
+        area.draw(&PathElement::new(thread, canvas.stroke(colour, 1))).map_err(failed)?;
+        let style = canvas.text_style(font(18, colour).left());
+        area.draw(&Text::new(name, (text, to), style)).map_err(failed)?;
     }
     Ok(())
 }

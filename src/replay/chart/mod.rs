@@ -14,17 +14,15 @@ mod table_1;
 
 use std::io::Write;
 
-use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
 use super::building::{BlockTimes, Building, PAPER_LEAST_ALLOCS};
 use crate::report::Result;
-use crate::report::picture::style::{self, Pen, failed, line, whole};
-use crate::report::picture::{Area, ImageFormat, Picture, write_picture};
+use crate::report::picture::style::{self, whole};
+use crate::report::picture::{Canvas, HEAD, ImageFormat, Picture, font, write_picture};
 use crate::units::{Bytes, Nanos, Size};
 
 const HEIGHT: u32 = 860;
-const HEAD: i32 = 84;
 /// Where the latency figure ends and Table 1 begins.
 const SPLIT: i32 = 980;
 /// Room for the scale, and for the names between it and the curves.
@@ -46,19 +44,17 @@ pub fn write_building(building: &Building, format: ImageFormat, out: &mut dyn Wr
 }
 
 impl Picture for Building {
-    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<()> {
-        let (head, body) = root.split_vertically(pen.px(HEAD));
+    fn draw<DB: DrawingBackend>(&self, root: &Canvas<DB>) -> Result<()> {
         let title = "What a block costs when it is built out of chunks";
         let (device, rounds) = (&self.device, self.rounds);
         let rounds = if rounds == 1 { "one round".to_owned() } else { format!("{rounds} rounds") };
         let subtitle = format!(
             "{device}: medians of {rounds} with an empty queue; the paper: A100, CUDA 11.4"
         );
-        pen.title(&head, title, &subtitle)?;
-        let (left, right) = body.split_horizontally(pen.px(SPLIT));
+        let (left, right) = root.titled(title, &subtitle)?.split_at_x(SPLIT);
         let colours = colours(&self.blocks);
-        draw(&left, &self.blocks, &colours, pen)?;
-        table_1::draw(&right, self, colours.last().copied().unwrap_or(style::INK), pen)
+        draw(&left, &self.blocks, &colours)?;
+        table_1::draw(&right, self, colours.last().copied().unwrap_or(style::INK))
     }
 }
 
@@ -69,27 +65,22 @@ fn colours(blocks: &[BlockTimes]) -> Vec<RGBColor> {
 
 /// The latency figure.
 fn draw<DB: DrawingBackend>(
-    area: &Area<'_, DB>,
+    area: &Canvas<DB>,
     blocks: &[BlockTimes],
     colours: &[RGBColor],
-    pen: Pen,
 ) -> Result<()> {
-    pen.text(
-        area,
-        (28, 0),
-        "Time to build a block (both scales are logarithmic)",
-        &pen.font(20, style::INK),
-    )?;
+    let title = "Time to build a block (both scales are logarithmic)";
+    area.text((28, 0), title, font(20, style::INK))?;
     let Some(scale) = Scale::new(blocks) else {
         let text = "not measured: it needs 2 GiB of free memory and more";
-        return pen.text(area, (28, 40), text, &pen.font(18, style::FAINT_INK));
+        return area.text((28, 40), text, font(18, style::FAINT_INK));
     };
-    scale.grid(area, pen)?;
+    scale.grid(area)?;
     for (block, &colour) in blocks.iter().zip(colours) {
-        scale.block(area, block, colour, pen)?;
+        scale.block(area, block, colour)?;
     }
-    scale.names(area, (blocks, colours), pen)?;
-    legend(area, pen)
+    scale.names(area, blocks, colours)?;
+    legend(area)
 }
 
 /// Where things are, in finished pixels.
@@ -132,56 +123,53 @@ impl Scale {
         bottom - (f64::from(bottom - ABOVE) * share).round() as i32
     }
 
-    fn grid<DB: DrawingBackend>(&self, area: &Area<'_, DB>, pen: Pen) -> Result<()> {
-        let (font, end) = (pen.font(16, style::INK), SPLIT - RIGHT);
+    fn grid<DB: DrawingBackend>(&self, area: &Canvas<DB>) -> Result<()> {
+        let (ink, end) = (font(16, style::INK), SPLIT - RIGHT);
         let is_power = |mark: f64| (mark.log10() - mark.log10().round()).abs() < 1e-9;
         for &mark in &self.marks {
-            line(area, [(LEFT, self.y(mark)), (end, self.y(mark))], style::GRID, pen)?;
+            area.line([(LEFT, self.y(mark)), (end, self.y(mark))], style::GRID, 1)?;
             if self.marks.len() <= MOST_MARKS || is_power(mark) {
                 // The unit is enough to tell such a number: "100 µs", not "100.0 µs".
                 let text = Nanos(mark).to_string().replace(".00", "").replace(".0", "");
-                pen.text(area, (LEFT - 10, self.y(mark)), &text, &Pen::right(&font))?;
+                area.text((LEFT - 10, self.y(mark)), &text, ink.right())?;
             }
         }
         let bottom = self.y(self.marks[0]);
         for &chunk in &self.chunks {
-            let (x, font) = (self.x(chunk), Pen::above(&pen.font(14, style::INK)));
-            line(area, [(x, ABOVE), (x, bottom)], style::GRID, pen)?;
-            pen.text(area, (x, bottom + 26), &whole(Size(chunk)), &font)?;
+            let (x, below) = (self.x(chunk), font(14, style::INK).above());
+            area.line([(x, ABOVE), (x, bottom)], style::GRID, 1)?;
+            area.text((x, bottom + 26), &whole(Size(chunk)), below)?;
         }
         let middle = (LEFT + NAMES + end) / 2;
-        pen.text(area, (middle, bottom + 58), "size of the chunks", &Pen::above(&font))
+        area.text((middle, bottom + 58), "size of the chunks", ink.above())
     }
 
     /// One block: in chunks, as one `cuMemAlloc`, and what the paper says.
     fn block<DB: DrawingBackend>(
         &self,
-        area: &Area<'_, DB>,
+        area: &Canvas<DB>,
         block: &BlockTimes,
         colour: RGBColor,
-        pen: Pen,
     ) -> Result<()> {
-        let place = |x: i32, nanos: f64| (pen.px(x), pen.px(self.y(nanos)));
-        let native = [LEFT, SPLIT - RIGHT].map(|x| place(x, block.native_ns as f64));
-        dashed(area, native, colour, pen)?;
-        let point = |&(chunk, ns): &(Bytes, u64)| place(self.x(chunk), ns as f64);
+        let native = [LEFT, SPLIT - RIGHT].map(|x| (x, self.y(block.native_ns as f64)));
+        area.dashed(native, [9, 6], colour, 2)?;
+        let point = |&(chunk, ns): &(Bytes, u64)| (self.x(chunk), self.y(ns as f64));
         let points: Vec<_> = block.chunks.iter().map(point).collect();
         for &point in &points {
-            area.draw(&Circle::new(point, pen.px(5), colour.filled())).map_err(failed)?;
+            area.circle(point, 5, colour.filled())?;
         }
-        area.draw(&PathElement::new(points, pen.line(colour, 2))).map_err(failed)?;
+        area.line(points, colour, 2)?;
         // Next to the points, which it would cover.
-        let paper =
-            place(self.x(self.chunks[0]) - 18, (PAPER_LEAST_ALLOCS * block.native_ns) as f64);
-        area.draw(&TriangleMarker::new(paper, pen.px(7), colour.filled())).map_err(failed)
+        let paper = self.y((PAPER_LEAST_ALLOCS * block.native_ns) as f64);
+        area.triangle((self.x(self.chunks[0]) - 18, paper), 7, colour)
     }
 
     /// What the lines are, each at the end where it is away from the others.
     fn names<DB: DrawingBackend>(
         &self,
-        area: &Area<'_, DB>,
-        (blocks, colours): (&[BlockTimes], &[RGBColor]),
-        pen: Pen,
+        area: &Canvas<DB>,
+        blocks: &[BlockTimes],
+        colours: &[RGBColor],
     ) -> Result<()> {
         let bottom = self.y(self.marks[0]);
         let first = |block: &BlockTimes| self.y(block.chunks.first().map_or(0, |c| c.1) as f64);
@@ -191,14 +179,13 @@ impl Scale {
         let ends = style::spread(&ends, 22, ABOVE, bottom);
         let places = begins.into_iter().zip(ends);
         for ((block, &colour), (begin, end)) in blocks.iter().zip(colours).zip(places) {
-            let (size, font) = (whole(Size(block.size)), pen.font(17, colour));
+            let (size, font) = (whole(Size(block.size)), font(17, colour));
             if let Some(times) = block.most_allocs() {
                 let text = format!("{size} = {times:.0} cuMemAllocs");
-                let x = self.x(self.chunks[0]) - 34;
-                pen.text(area, (x, begin), &text, &Pen::right(&font))?;
+                area.text((self.x(self.chunks[0]) - 34, begin), &text, font.right())?;
             }
             let text = format!("{size}: {}", Nanos(block.native_ns as f64));
-            pen.text(area, (SPLIT - RIGHT + 12, end), &text, &Pen::left(&font))?;
+            area.text((SPLIT - RIGHT + 12, end), &text, font.left())?;
         }
         Ok(())
     }
@@ -215,44 +202,25 @@ fn marks(least: f64, most: f64) -> Vec<f64> {
 }
 
 /// What the kinds of line are, in the upper right corner, which the falling lines leave empty.
-fn legend<DB: DrawingBackend>(area: &Area<'_, DB>, pen: Pen) -> Result<()> {
+fn legend<DB: DrawingBackend>(area: &Canvas<DB>) -> Result<()> {
     let paper = format!("the paper: over {PAPER_LEAST_ALLOCS} cuMemAllocs in chunks of 2 MiB");
     let texts = ["built out of chunks", "one cuMemAlloc of the same size", &paper];
-    let (left, top, font) = (SPLIT - RIGHT - 414, ABOVE + 14, pen.font(17, style::INK));
-    let corners = [(left - 16, top - 12), (SPLIT - RIGHT, top + 74)];
-    let corners = corners.map(|(x, y)| (pen.px(x), pen.px(y)));
-    area.draw(&Rectangle::new(corners, WHITE.filled())).map_err(failed)?;
+    let (left, top) = (SPLIT - RIGHT - 414, ABOVE + 14);
+    area.rectangle([(left - 16, top - 12), (SPLIT - RIGHT, top + 74)], &WHITE)?;
     for (index, text) in texts.into_iter().enumerate() {
         let y = top + 6 + 26 * index as i32;
-        let ends = [left, left + 36].map(|x| (pen.px(x), pen.px(y)));
-        let middle = (pen.px(left + 18), pen.px(y));
+        let (ends, middle) = ([left, left + 36].map(|x| (x, y)), (left + 18, y));
         match index {
             0 => {
-                area.draw(&PathElement::new(ends, pen.line(style::INK, 2))).map_err(failed)?;
-                let dot = Circle::new(middle, pen.px(5), style::INK.filled());
-                area.draw(&dot).map_err(failed)?;
+                area.line(ends, style::INK, 2)?;
+                area.circle(middle, 5, style::INK.filled())?;
             }
-            1 => dashed(area, ends, style::INK, pen)?,
-            _ => {
-                let mark = TriangleMarker::new(middle, pen.px(7), style::INK.filled());
-                area.draw(&mark).map_err(failed)?;
-            }
+            1 => area.dashed(ends, [9, 6], style::INK, 2)?,
+            _ => area.triangle(middle, 7, style::INK)?,
         }
-        pen.text(area, (left + 48, y), text, &Pen::left(&font))?;
+        area.text((left + 48, y), text, font(17, style::INK).left())?;
     }
     Ok(())
-}
-
-/// A dashed line between places as they are drawn.
-fn dashed<DB: DrawingBackend>(
-    area: &Area<'_, DB>,
-    ends: [(i32, i32); 2],
-    colour: RGBColor,
-    pen: Pen,
-) -> Result<()> {
-    let (dash, gap) = (pen.px(9), pen.px(6));
-    let line = DashedPathElement::new(ends, dash, gap, pen.line(colour, 2));
-    area.draw(&line).map_err(failed)
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use plotters::prelude::*;
 
 use crate::replay::building::{Building, PAPER_TABLE_1, TABLE_1_CHUNKS, Table1Row};
 use crate::report::Result;
-use crate::report::picture::Area;
-use crate::report::picture::style::{self, Pen, failed, line, whole};
+use crate::report::picture::style::{self, whole};
+use crate::report::picture::{Canvas, font};
 use crate::units::Size;
 
 /// Room for the names at the left.
@@ -20,24 +20,23 @@ const POWERS: (i32, i32) = (-3, 3);
 
 /// Draws the panel; what is ours has this colour.
 pub(super) fn draw<DB: DrawingBackend>(
-    area: &Area<'_, DB>,
+    area: &Canvas<DB>,
     building: &Building,
     colour: RGBColor,
-    pen: Pen,
 ) -> Result<()> {
     let title = "2 GiB in units of one cuMemAlloc (the paper's Table 1)";
-    pen.text(area, (0, 0), title, &pen.font(20, style::INK))?;
+    area.text((0, 0), title, font(20, style::INK))?;
     let Some(here) = &building.table_1 else {
         let text = "not measured: it needs 8 GiB of free memory";
-        return pen.text(area, (0, 40), text, &pen.font(18, style::FAINT_INK));
+        return area.text((0, 40), text, font(18, style::FAINT_INK));
     };
-    let panel = Panel { powers: powers(here), colour, pen };
+    let panel = Panel { powers: powers(here), colour };
     panel.grid(area)?;
     panel.head(area)?;
     let mut y = ABOVE + ROW / 2;
     for (place, chunk) in TABLE_1_CHUNKS.into_iter().enumerate() {
         let text = format!("in chunks of {}", whole(Size(chunk)));
-        pen.text(area, (0, y), &text, &Pen::left(&pen.font(17, style::FAINT_INK)))?;
+        area.text((0, y), &text, font(17, style::FAINT_INK).left())?;
         for (ours, theirs) in here.iter().zip(&PAPER_TABLE_1) {
             y += ROW;
             panel.row(area, y, ours.call, [ours.ratios[place], theirs.ratios[place]])?;
@@ -59,7 +58,6 @@ fn powers(here: &[Table1Row]) -> (i32, i32) {
 struct Panel {
     powers: (i32, i32),
     colour: RGBColor,
-    pen: Pen,
 }
 
 impl Panel {
@@ -70,26 +68,24 @@ impl Panel {
         LEFT + (f64::from(END - LEFT) * (power - low) / (high - low)).round() as i32
     }
 
-    fn grid<DB: DrawingBackend>(&self, area: &Area<'_, DB>) -> Result<()> {
+    fn grid<DB: DrawingBackend>(&self, area: &Canvas<DB>) -> Result<()> {
         let bottom = ABOVE + ROW * (TABLE_1_CHUNKS.len() * (PAPER_TABLE_1.len() + 1)) as i32 + 10;
-        let font = Pen::above(&self.pen.font(15, style::INK));
         for power in self.powers.0..=self.powers.1 {
             let ratio = 10_f64.powi(power);
             let x = self.x(ratio);
             let colour = if power == 0 { style::FAINT_INK } else { style::GRID };
-            line(area, [(x, ABOVE), (x, bottom)], colour, self.pen)?;
-            self.pen.text(area, (x, bottom + 26), &ratio.to_string(), &font)?;
+            area.line([(x, ABOVE), (x, bottom)], colour, 1)?;
+            area.text((x, bottom + 26), &ratio.to_string(), font(15, style::INK).above())?;
         }
-        let (middle, font) = ((LEFT + END) / 2, Pen::above(&self.pen.font(16, style::INK)));
-        self.pen.text(area, (middle, bottom + 58), "cuMemAllocs of 2 GiB", &font)
+        let middle = ((LEFT + END) / 2, bottom + 58);
+        area.text(middle, "cuMemAllocs of 2 GiB", font(16, style::INK).above())
     }
 
     /// The names of the two columns, each with its mark.
-    fn head<DB: DrawingBackend>(&self, area: &Area<'_, DB>) -> Result<()> {
+    fn head<DB: DrawingBackend>(&self, area: &Canvas<DB>) -> Result<()> {
         let columns = COLUMNS.into_iter().zip(["here", "paper"]).zip([self.colour, style::INK]);
         for (index, ((right, name), colour)) in columns.enumerate() {
-            let font = Pen::right(&self.pen.font(17, colour));
-            self.pen.text(area, (right, ABOVE - 8), name, &font)?;
+            area.text((right, ABOVE - 8), name, font(17, colour).right())?;
             self.mark(area, (right - 58 + 8 * i32::from(index == 0), ABOVE - 15), index == 0)?;
         }
         Ok(())
@@ -98,21 +94,20 @@ impl Panel {
     /// One call: here, and in the paper.
     fn row<DB: DrawingBackend>(
         &self,
-        area: &Area<'_, DB>,
+        area: &Canvas<DB>,
         y: i32,
         call: &str,
         ratios: [f64; 2],
     ) -> Result<()> {
-        let (pen, ends) = (self.pen, ratios.map(|ratio| (self.x(ratio), y)));
-        let name = Pen::right(&pen.font(16, style::INK));
-        pen.text(area, (LEFT - 14, y), call, &name)?;
-        line(area, ends, style::FAINT_INK, pen)?;
+        let ends = ratios.map(|ratio| (self.x(ratio), y));
+        area.text((LEFT - 14, y), call, font(16, style::INK).right())?;
+        area.line(ends, style::FAINT_INK, 1)?;
         self.mark(area, ends[1], false)?;
         self.mark(area, ends[0], true)?;
         let texts = [digits(ratios[0]), ratios[1].to_string()];
         for ((right, text), colour) in COLUMNS.into_iter().zip(texts).zip([self.colour, style::INK])
         {
-            pen.text(area, (right, y), &text, &Pen::right(&pen.font(16, colour)))?;
+            area.text((right, y), &text, font(16, colour).right())?;
         }
         Ok(())
     }
@@ -120,18 +115,16 @@ impl Panel {
     /// A dot for what is ours, a ring for the paper's.
     fn mark<DB: DrawingBackend>(
         &self,
-        area: &Area<'_, DB>,
-        (x, y): (i32, i32),
+        area: &Canvas<DB>,
+        at: (i32, i32),
         is_ours: bool,
     ) -> Result<()> {
-        let at = (self.pen.px(x), self.pen.px(y));
-        let dot = |radius, style| area.draw(&Circle::new(at, self.pen.px(radius), style));
         if is_ours {
-            return dot(6, self.colour.filled()).map_err(failed);
+            return area.circle(at, 6, self.colour.filled());
         }
         // Filled with the ground, so that the line between the two ends at the ring.
-        dot(7, WHITE.filled()).map_err(failed)?;
-        dot(7, self.pen.line(style::INK, 2)).map_err(failed)
+        area.circle(at, 7, WHITE.filled())?;
+        area.circle(at, 7, area.stroke(style::INK, 2))
     }
 }
 

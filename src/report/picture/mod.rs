@@ -3,6 +3,7 @@
 //! The font is part of the program, so that a picture is the same on every machine. A PNG is drawn at twice its size
 //! and averaged down, which smooths what the drawing library leaves jagged.
 
+mod canvas;
 pub(crate) mod style;
 
 use std::io::{self, Write};
@@ -10,12 +11,12 @@ use std::path::Path;
 
 use flate2::write::ZlibEncoder;
 use flate2::{Compression, Crc};
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::svg::scaling;
 use super::{ReportError, Result};
-pub(crate) use style::{Pen, failed};
+pub(crate) use canvas::{Canvas, HEAD, font, font_on};
+pub(crate) use style::failed;
 
 /// Kinds of picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,11 +45,8 @@ impl ImageFormat {
 /// Something that can be drawn in any format.
 pub(crate) trait Picture {
     /// Draws it on white ground.
-    fn draw<DB: DrawingBackend>(&self, root: &Area<'_, DB>, pen: Pen) -> Result<()>;
+    fn draw<DB: DrawingBackend>(&self, root: &Canvas<DB>) -> Result<()>;
 }
-
-/// An area that is drawn on.
-pub(crate) type Area<'a, DB> = DrawingArea<DB, Shift>;
 
 /// Width of every picture in pixels.
 pub(crate) const WIDTH: u32 = 1600;
@@ -62,7 +60,7 @@ pub(crate) fn write_picture(
     out: &mut dyn Write,
     picture: &impl Picture,
 ) -> Result<()> {
-    style::register_font()?;
+    canvas::register_font()?;
     match format {
         ImageFormat::Svg => out.write_all(svg(picture, height)?.as_bytes())?,
         ImageFormat::Png => png(picture, height, out)?,
@@ -72,18 +70,15 @@ pub(crate) fn write_picture(
 
 fn svg(picture: &impl Picture, height: u32) -> Result<String> {
     let mut text = String::new();
-    let root = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
-    drawn(&root, picture, Pen { scale: 1 })?;
-    drop(root);
+    drawn(Canvas::new(SVGBackend::with_string(&mut text, (WIDTH, height)), 1), picture)?;
     Ok(scaling(&text, "max-width:100%;height:auto"))
 }
 
 fn png(picture: &impl Picture, height: u32, out: &mut dyn Write) -> Result<()> {
     let large = (WIDTH * SUPERSAMPLING, height * SUPERSAMPLING);
     let mut pixels = vec![0; 3 * large.0 as usize * large.1 as usize];
-    let root = BitMapBackend::with_buffer(&mut pixels, large).into_drawing_area();
-    drawn(&root, picture, Pen { scale: SUPERSAMPLING })?;
-    drop(root);
+    let backend = BitMapBackend::with_buffer(&mut pixels, large);
+    drawn(Canvas::new(backend, SUPERSAMPLING as i32), picture)?;
     Ok(write_png(&average(&pixels, large.0 as usize), height, out)?)
 }
 
@@ -128,20 +123,8 @@ fn average(pixels: &[u8], width: usize) -> Vec<u8> {
 }
 
 /// A picture on white ground.
-fn drawn<DB: DrawingBackend>(root: &Area<'_, DB>, picture: &impl Picture, pen: Pen) -> Result<()> {
-    root.fill(&WHITE).map_err(failed)?;
-    picture.draw(root, pen)?;
-    root.present().map_err(failed)
-}
-
-/// Writes the title of one file, and leaves the room below it.
-pub(crate) fn titled<'a, DB: DrawingBackend>(
-    row: &Area<'a, DB>,
-    title: &str,
-    subtitle: &str,
-    pen: Pen,
-) -> Result<Area<'a, DB>> {
-    let (head, body) = row.split_vertically(pen.px(84));
-    pen.title(&head, title, subtitle)?;
-    Ok(body)
+fn drawn<DB: DrawingBackend>(canvas: Canvas<DB>, picture: &impl Picture) -> Result<()> {
+    canvas.area.fill(&WHITE).map_err(failed)?;
+    picture.draw(&canvas)?;
+    canvas.area.present().map_err(failed)
 }
