@@ -100,7 +100,7 @@ fn judge(
 /// Driver time that comes once, and that of each step: the mean of the second half of the steps, times their number,
 /// is what comes with steps.
 fn driver_time(run: &RunSummary) -> (u64, Option<u64>) {
-    let total = run.prices.as_ref().map_or(0, |prices| prices.predicted_driver_ns.total);
+    let total = run.predicted_driver_ns().unwrap_or(0);
     let late = &run.steps[run.steps.len() / 2..];
     let Some(count) = std::num::NonZeroU64::new(late.len() as u64) else { return (total, None) };
     let late = late.iter().filter_map(|step| step.predicted_driver_ns);

@@ -99,6 +99,17 @@ const DROPPED: &[&str] = &[
     "reserved_peak_bytes",
 ];
 
+/// A column as most are: of every run, in every table.
+const USUAL: Column = Column {
+    name: "",
+    key: "",
+    unit: Unit::Count,
+    better: Better::Lower,
+    when: When::Always,
+    tables: Tables::Everywhere,
+    get: |_| None,
+};
+
 /// The columns of every run, in the order of all tables. To add a metric, add its line here.
 pub(super) const COLUMNS: &[Column] = &[
     Column {
@@ -106,93 +117,87 @@ pub(super) const COLUMNS: &[Column] = &[
         key: "reserved_peak_bytes",
         unit: Unit::Peak,
         better: Better::Lower,
-        when: When::Always,
-        tables: Tables::Everywhere,
         get: |row| Some(row.run.reserved_peak_bytes as f64),
+        ..USUAL
     },
     Column {
         name: "peak active",
         key: "active_peak_bytes",
         unit: Unit::Peak,
         better: Better::Neither,
-        when: When::Always,
-        tables: Tables::Everywhere,
         get: |row| Some(row.run.active_peak_bytes as f64),
+        ..USUAL
     },
     Column {
         name: "utilization",
         key: "utilization",
         unit: Unit::Share,
         better: Better::Higher,
-        when: When::Always,
-        tables: Tables::Everywhere,
         get: |row| Some(row.run.utilization),
+        ..USUAL
     },
     Column {
         name: "fragmentation",
         key: "fragmentation",
         unit: Unit::Share,
         better: Better::Lower,
-        when: When::Always,
         tables: Tables::NotOnPage,
         get: |row| Some(row.run.fragmentation),
+        ..USUAL
     },
     Column {
         name: "saved",
         key: "saved_bytes",
         unit: Unit::Bytes,
         better: Better::Higher,
-        when: When::Always,
-        tables: Tables::Everywhere,
         get: |row| row.saved(),
+        ..USUAL
     },
     Column {
         name: "saved %",
         key: "saved_share",
         unit: Unit::Share,
         better: Better::Higher,
-        when: When::Always,
-        tables: Tables::Everywhere,
         get: |row| {
             let reference = row.reference?.reserved_peak_bytes as f64;
             row.saved().filter(|_| reference > 0.0).map(|saved| saved / reference)
         },
+        ..USUAL
     },
     Column {
         name: "OOMs",
         key: "oom_count",
         unit: Unit::Count,
         better: Better::Zero,
-        when: When::Always,
         tables: Tables::OnPageIfAny,
         get: |row| Some(row.run.oom_count as f64),
+        ..USUAL
     },
     Column {
         name: "retries",
         key: "alloc_retries",
         unit: Unit::Count,
         better: Better::Lower,
-        when: When::Always,
         tables: Tables::OnPageIfAny,
         get: |row| row.of_allocator(row.run.alloc_retries as f64),
+        ..USUAL
     },
     Column {
         name: "driver calls",
         key: "device_calls",
         unit: Unit::Count,
         better: Better::Lower,
-        when: When::Always,
-        tables: Tables::Everywhere,
         get: |row| row.of_allocator(row.run.device_calls.total() as f64),
+        ..USUAL
     },
     Column {
         name: "host/event",
         key: "host_ns_per_event",
         unit: Unit::Nanos,
         better: Better::Lower,
-        when: When::Always,
         tables: Tables::Details,
         get: |row| row.of_allocator(row.run.host_ns_per_event()?),
+        ..USUAL
     },
     Column {
         name: "driver time",
@@ -200,11 +205,8 @@ pub(super) const COLUMNS: &[Column] = &[
         unit: Unit::Nanos,
         better: Better::Lower,
         when: When::Priced,
-        tables: Tables::Everywhere,
-        get: |row| {
-            let prices = row.run.prices.as_ref()?;
-            row.of_allocator(prices.predicted_driver_ns.total as f64)
-        },
+        get: |row| row.of_allocator(row.run.predicted_driver_ns()? as f64),
+        ..USUAL
     },
     Column {
         name: "of run",
@@ -212,8 +214,8 @@ pub(super) const COLUMNS: &[Column] = &[
         unit: Unit::Share,
         better: Better::Lower,
         when: When::Timed,
-        tables: Tables::Everywhere,
         get: |row| row.of_allocator(row.run.prices.as_ref()?.share()?),
+        ..USUAL
     },
 ];
 

@@ -5,7 +5,7 @@ use super::data::{CardCount, FleetJob, FleetSummary, FleetTotal, JobPeak};
 use crate::report::section::Section;
 use crate::run::RECORDED;
 use crate::trace::Bounded;
-use crate::units::{Bytes, Count, Grouped, Nanos, Size};
+use crate::units::{Bytes, Count, Grouped, Nanos, Size, grouped};
 
 /// Everything that is shown of a fleet.
 pub fn sections(fleet: &FleetSummary) -> Vec<Section> {
@@ -229,8 +229,4 @@ fn problems(fleet: &FleetSummary) -> Option<Section> {
         .iter()
         .map(|problem| vec![problem.text.clone(), grouped(problem.count), problem.example.clone()]);
     Some(Section::new(title, &["problem", "recordings", "one of them"], rows.collect()))
-}
-
-fn grouped(value: u64) -> String {
-    Grouped(value).to_string()
 }

@@ -107,8 +107,7 @@ pub(super) fn runs<'a>() -> Vec<Column<RunRow<'a>>> {
             Value::Whole(row.run.first_oom_event)
         }),
         ("first_oom_step", Kind::Whole, "its step, from 1", |row| {
-            let step = row.run.first_oom_event.and_then(|event| row.run.step_of(event));
-            Value::Whole(step.map(|step| step as u64))
+            Value::Whole(row.run.first_oom_step())
         }),
         ("alloc_retries", Kind::Whole, "times that all free memory was released", |row| {
             whole(row.run.alloc_retries)
@@ -118,8 +117,7 @@ pub(super) fn runs<'a>() -> Vec<Column<RunRow<'a>>> {
             Value::Text(row.run.prices.as_ref().map(|prices| prices.profile.clone()))
         }),
         ("predicted_driver_ns", Kind::Whole, "predicted time in driver calls", |row| {
-            let prices = row.run.prices.as_ref();
-            Value::Whole(prices.map(|prices| prices.predicted_driver_ns.total))
+            Value::Whole(row.run.predicted_driver_ns())
         }),
     ]
 }

@@ -5,10 +5,12 @@
 use std::sync::Arc;
 
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical, ZstdLevel};
-use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::file::writer::{
+    SerializedColumnWriter, SerializedFileWriter, SerializedRowGroupWriter,
+};
 use parquet::schema::types::{Type, TypePtr};
 
 use super::{ReportError, Result};
@@ -91,50 +93,34 @@ fn write_column(
 ) -> Result<(), ParquetError> {
     let Some(mut writer) = group.next_column()? else { return Ok(()) };
     match kind {
-        Kind::Text => {
-            let texts: Vec<Option<ByteArray>> = column.iter().map(|value| text(value)).collect();
-            let values: Vec<ByteArray> = texts.iter().flatten().cloned().collect();
-            writer.typed::<ByteArrayType>().write_batch(&values, Some(&levels(&texts)), None)?;
-        }
-        Kind::Whole => {
-            let numbers: Vec<Option<i64>> = column.iter().map(|value| whole(value)).collect();
-            let values: Vec<i64> = numbers.iter().flatten().copied().collect();
-            writer.typed::<Int64Type>().write_batch(&values, Some(&levels(&numbers)), None)?;
-        }
-        Kind::Real => {
-            let numbers: Vec<Option<f64>> = column.iter().map(|value| real(value)).collect();
-            let values: Vec<f64> = numbers.iter().flatten().copied().collect();
-            writer.typed::<DoubleType>().write_batch(&values, Some(&levels(&numbers)), None)?;
-        }
+        Kind::Text => fill::<ByteArrayType>(&mut writer, column, |value| match value {
+            Value::Text(text) => text.as_deref().map(ByteArray::from),
+            _ => None,
+        })?,
+        // Counts and bytes of real runs are far below 2^63.
+        Kind::Whole => fill::<Int64Type>(&mut writer, column, |value| match value {
+            Value::Whole(number) => number.and_then(|number| i64::try_from(number).ok()),
+            _ => None,
+        })?,
+        Kind::Real => fill::<DoubleType>(&mut writer, column, |value| match value {
+            Value::Real(number) => Some(*number),
+            _ => None,
+        })?,
     }
     writer.close()
 }
 
-/// 1 where there is a value, 0 where there is none.
-fn levels<T>(values: &[Option<T>]) -> Vec<i16> {
-    values.iter().map(|value| i16::from(value.is_some())).collect()
-}
-
-fn text(value: &Value) -> Option<ByteArray> {
-    match value {
-        Value::Text(text) => text.as_deref().map(ByteArray::from),
-        _ => None,
-    }
-}
-
-/// Counts and bytes of real runs are far below 2^63.
-fn whole(value: &Value) -> Option<i64> {
-    match value {
-        Value::Whole(number) => number.and_then(|number| i64::try_from(number).ok()),
-        _ => None,
-    }
-}
-
-fn real(value: &Value) -> Option<f64> {
-    match value {
-        Value::Real(number) => Some(*number),
-        _ => None,
-    }
+/// Writes the cells that are not empty; a level is 1 where there is a value, 0 where there is none.
+fn fill<T: DataType>(
+    writer: &mut SerializedColumnWriter<'_>,
+    column: &[&Value],
+    get: impl Fn(&Value) -> Option<T::T>,
+) -> Result<(), ParquetError> {
+    let cells: Vec<Option<T::T>> = column.iter().map(|value| get(value)).collect();
+    let levels: Vec<i16> = cells.iter().map(|cell| i16::from(cell.is_some())).collect();
+    let values: Vec<T::T> = cells.into_iter().flatten().collect();
+    writer.typed::<T>().write_batch(&values, Some(&levels), None)?;
+    Ok(())
 }
 
 #[cfg(test)]

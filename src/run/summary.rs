@@ -135,9 +135,19 @@ impl RunSummary {
     }
 
     /// Number of the step, from 1, that an event lies in.
-    pub fn step_of(&self, event: u64) -> Option<usize> {
+    pub fn step_of(&self, event: u64) -> Option<u64> {
         let holds = |step: &StepSummary| (step.start_event..step.end_event).contains(&event);
-        self.steps.iter().position(holds).map(|index| index + 1)
+        self.steps.iter().position(holds).map(|index| index as u64 + 1)
+    }
+
+    /// The same of the first event that was not served.
+    pub fn first_oom_step(&self) -> Option<u64> {
+        self.step_of(self.first_oom_event?)
+    }
+
+    /// Predicted time in driver calls in nanoseconds, if they were priced.
+    pub fn predicted_driver_ns(&self) -> Option<u64> {
+        self.prices.as_ref().map(|prices| prices.predicted_driver_ns.total)
     }
 }
 

@@ -10,6 +10,7 @@
 //! ```
 
 use super::data::Axis;
+use crate::alloc_conf::split_outside_brackets;
 use crate::units::{Bytes, GIB, KIB, MIB, TIB, parse_size};
 
 /// More values than this on one axis are a slip.
@@ -48,7 +49,7 @@ pub(super) fn parse(text: &str) -> Result<Axis, AxisError> {
     kind(name).ok_or_else(|| fail(usage))?;
     let separator = if name == "alloc-conf" { ';' } else { ',' };
     let mut all = Vec::new();
-    for item in split(values, separator) {
+    for item in split_outside_brackets(values, separator) {
         match item.split_once("..") {
             Some(range) if name != "alloc-conf" && name != "profile" => {
                 all.extend(expand(range).map_err(|problem| AxisError::new(text, problem))?);
@@ -78,24 +79,6 @@ pub(super) fn kind(name: &str) -> Option<Kind<'_>> {
         "alloc-conf" => Some(Kind::Conf),
         _ => name.split_once('.').map(|(allocator, option)| Kind::Option { allocator, option }),
     }
-}
-
-/// Cuts a list; what stands in brackets stays together.
-fn split(text: &str, separator: char) -> Vec<&str> {
-    let (mut depth, mut from, mut items) = (0_i32, 0, Vec::new());
-    for (at, c) in text.char_indices() {
-        match c {
-            '[' => depth += 1,
-            ']' => depth -= 1,
-            _ if c == separator && depth == 0 => {
-                items.push(&text[from..at]);
-                from = at + c.len_utf8();
-            }
-            _ => {}
-        }
-    }
-    items.push(&text[from..]);
-    items
 }
 
 /// The values of `first..last:STEP`.

@@ -79,7 +79,6 @@ pub struct SweepRow {
 impl SweepRow {
     /// The row of a run.
     pub fn new(run: &RunSummary, settings: Vec<Setting>) -> Self {
-        let step = run.first_oom_event.and_then(|event| run.step_of(event));
         Self {
             file: run.file.clone(),
             device: run.device,
@@ -95,10 +94,10 @@ impl SweepRow {
             utilization: run.utilization,
             oom_count: run.oom_count,
             first_oom_event: run.first_oom_event,
-            first_oom_step: step.map(|step| step as u64),
+            first_oom_step: run.first_oom_step(),
             alloc_retries: run.alloc_retries,
             device_calls: run.device_calls.total(),
-            predicted_driver_ns: run.prices.as_ref().map(|prices| prices.predicted_driver_ns.total),
+            predicted_driver_ns: run.predicted_driver_ns(),
             host_ns: run.host_ns,
         }
     }

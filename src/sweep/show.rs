@@ -7,7 +7,7 @@ use crate::report::parquet::{Value, encode};
 use crate::report::section::Section;
 use crate::report::{Result, write_row};
 use crate::sim::title_of;
-use crate::units::{Grouped, Nanos, Size};
+use crate::units::{Nanos, Size, grouped};
 
 /// Rows that are shown on a terminal.
 const MOST_ROWS: usize = 200;
@@ -128,8 +128,4 @@ fn title(sweep: &Sweep) -> String {
 
 fn setting(row: &SweepRow, axis: &Axis) -> String {
     row.value_of(&axis.name).unwrap_or("-").to_owned()
-}
-
-fn grouped(value: u64) -> String {
-    Grouped(value).to_string()
 }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::alloc_conf::split_outside_brackets;
 use crate::plan::Shortage;
 use crate::run::RunSummary;
 use crate::trace::Coverage;
@@ -31,36 +32,21 @@ pub struct Tried {
 impl Tried {
     /// What a run under a setting has shown.
     pub fn new(conf: &str, run: &RunSummary) -> Self {
-        let step = |event| run.step_of(event).map(|step| step as u64);
-        let prices = run.prices.as_ref();
         Self {
             conf: conf.to_owned(),
             reserved_peak_bytes: run.reserved_peak_bytes,
             oom_count: run.oom_count,
-            shortage: run.first_oom_event.map(|event| Shortage { event, step: step(event) }),
+            shortage: Shortage::of(run),
             alloc_retries: run.alloc_retries,
             device_calls: run.device_calls.total(),
-            predicted_driver_ns: prices.map_or(0, |prices| prices.predicted_driver_ns.total),
-            predicted_driver_share: prices.and_then(crate::run::Prices::share),
+            predicted_driver_ns: run.predicted_driver_ns().unwrap_or(0),
+            predicted_driver_share: run.prices.as_ref().and_then(crate::run::Prices::share),
         }
     }
 
     /// The options that are set, each as `name:value`.
     pub fn options(&self) -> Vec<&str> {
-        let (mut depth, mut from, mut options) = (0_i32, 0, Vec::new());
-        for (at, c) in self.conf.char_indices() {
-            match c {
-                '[' => depth += 1,
-                ']' => depth -= 1,
-                // What stands in brackets stays together.
-                ',' if depth == 0 => {
-                    options.push(&self.conf[from..at]);
-                    from = at + 1;
-                }
-                _ => {}
-            }
-        }
-        options.push(&self.conf[from..]);
+        let mut options = split_outside_brackets(&self.conf, ',');
         options.retain(|option| !option.is_empty());
         options
     }

@@ -146,6 +146,11 @@ impl fmt::Display for Grouped {
     }
 }
 
+/// A number as [`Grouped`] prints it.
+pub fn grouped(value: u64) -> String {
+    Grouped(value).to_string()
+}
+
 /// Prints how many there are: `Count(1, "rank")` is `1 rank`, `Count(2048, "rank")` is `2,048 ranks`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Count<'w>(pub u64, pub &'w str);

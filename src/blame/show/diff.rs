@@ -1,6 +1,6 @@
 //! Two peaks side by side, as a table.
 
-use super::{fitted, percent};
+use super::{fitted, percent, signed};
 use crate::blame::data::{Change, Diff, DiffRow};
 use crate::report::Look;
 use crate::report::section::Section;
@@ -86,12 +86,4 @@ fn headline(diff: &Diff) -> String {
         text += &format!("; reserved {} to {}", Size(before), Size(after));
     }
     text
-}
-
-fn signed(bytes: i128) -> String {
-    let size = Size(Bytes::try_from(bytes.unsigned_abs()).unwrap_or(Bytes::MAX));
-    match bytes {
-        0 => "0 B".to_owned(),
-        bytes => format!("{}{size}", if bytes < 0 { "-" } else { "+" }),
-    }
 }

@@ -7,24 +7,24 @@ const LEAST: usize = 28;
 
 /// Cuts the names of a table so that no line is longer than the terminal. Where the width is not known, none is cut.
 /// Which columns go, and when a table is written row under row, is for [`fitted`](super::super::fitted) to say.
-pub(super) fn fit(rows: &mut [(String, Vec<String>)], heading: &[&str], look: Look) {
+pub(super) fn fit(rows: &mut [Vec<String>], heading: &[String], look: Look) {
     let Some(width) = look.width.map(usize::from).filter(|&width| width > 0) else { return };
     let length = |text: &str| text.chars().count();
     let column = |place: usize| {
-        let cells = rows.iter().filter_map(|(_, cells)| cells.get(place));
-        cells.map(|cell| length(cell)).chain([length(heading[place])]).max().unwrap_or(0)
+        let cells = rows.iter().filter_map(|row| row.get(place));
+        cells.map(|cell| length(cell)).chain([length(&heading[place])]).max().unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..heading.len()).map(column).collect();
+    let widths: Vec<usize> = (1..heading.len()).map(column).collect();
     // What a name of no length leaves of a line with this many columns of numbers.
     let room = |columns: usize| {
         width.saturating_sub(total([0].into_iter().chain(widths[..columns].iter().copied())))
     };
-    let fewest = if width < NARROW { heading.len() } else { 1 };
-    let columns = (fewest..=heading.len()).rev().find(|&columns| room(columns) >= LEAST);
+    let fewest = if width < NARROW { widths.len() } else { 1 };
+    let columns = (fewest..=widths.len()).rev().find(|&columns| room(columns) >= LEAST);
     // Row under row, a name has a line for itself.
     let room = columns.map_or(width, room);
-    for (name, _) in rows {
-        *name = cut(name, room, look.has_boxes);
+    for row in rows {
+        row[0] = cut(&row[0], room, look.has_boxes);
     }
 }
 
@@ -42,6 +42,7 @@ pub fn cut(name: &str, room: usize, has_ellipsis: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::section::Section;
 
     #[test]
     fn the_end_of_a_name_is_kept() {
@@ -55,10 +56,11 @@ mod tests {
     fn a_name_is_cut_before_a_column_goes_and_a_column_goes_before_it_is_no_name() {
         let name = "transformers/models/opt/modeling_opt.py:499 forward";
         let table = |width: Option<u16>| {
-            let numbers = ["larger", "+1.25 GiB", "10.5 GiB", "11.75 GiB", "1,234 to 1,235"];
-            let row = (name.to_owned(), numbers.map(str::to_owned).to_vec());
-            let heading = ["change", "bytes", "before", "after", "blocks"];
-            super::super::named("line", &heading, vec![row], Look { width, ..Look::default() })
+            let row = [name, "larger", "+1.25 GiB", "10.5 GiB", "11.75 GiB", "1,234 to 1,235"];
+            let heading = ["line", "change", "bytes", "before", "after", "blocks"];
+            let rows = vec![row.map(str::to_owned).to_vec()];
+            let look = Look { width, ..Look::default() };
+            super::super::fitted(&[Section::new("", &heading, rows)], look)
         };
         let whole = table(None);
         let width_of = |text: &str| text.lines().map(str::len).max().unwrap_or(0);

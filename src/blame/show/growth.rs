@@ -1,8 +1,9 @@
 //! Growth from step to step, as a table.
 
-use super::{called_from, named, subject};
+use super::{called_from, fitted, signed, subject};
 use crate::blame::data::{GrowthRow, Leftover, StepGrowth};
 use crate::report::Look;
+use crate::report::section::Section;
 use crate::units::{Grouped, Size};
 
 /// A headline, a table of the `top` first rows, and a sentence on the leaks.
@@ -24,41 +25,29 @@ pub fn growth_table(growth: &StepGrowth, top: usize, look: Look) -> String {
     if growth.rows.is_empty() {
         return format!("{title}: nothing.");
     }
-    let heading = ["kind", "live", "per step", "blocks", "in steps"];
-    let mut parts = vec![title];
-    parts.push(named(
-        "requested by",
-        &heading,
-        growth.rows.iter().take(top).map(row).collect(),
-        look,
-    ));
+    let heading = ["requested by", "kind", "live", "per step", "blocks", "in steps"];
+    let rows = growth.rows.iter().take(top).map(row).collect();
+    let mut parts = vec![Section::words(title), Section::new("", &heading, rows)];
     if let Some(more) = growth.rows.len().checked_sub(top).filter(|&more| more > 0) {
-        parts.push(format!("{} more rows.", Grouped(more as u64)));
+        parts.push(Section::words(format!("{} more rows.", Grouped(more as u64))));
     }
-    parts.push(verdict(growth));
-    parts.join("\n\n")
+    parts.push(Section::words(verdict(growth)));
+    fitted(&parts, look)
 }
 
-fn row(row: &GrowthRow) -> (String, Vec<String>) {
+fn row(row: &GrowthRow) -> Vec<String> {
     let steps = match row.steps {
         (first, last) if first == last => Grouped(first).to_string(),
         (first, last) => format!("{} to {}", Grouped(first), Grouped(last)),
     };
-    let numbers = vec![
+    vec![
+        row.with_own(),
         row.kind.name().to_owned(),
         Size(row.bytes).to_string(),
-        signed(row.per_step_bytes),
+        signed(row.per_step_bytes.into()),
         Grouped(row.blocks).to_string(),
         steps,
-    ];
-    (row.with_own(), numbers)
-}
-
-fn signed(bytes: i64) -> String {
-    match bytes {
-        0 => "0 B".to_owned(),
-        bytes => format!("{}{}", if bytes < 0 { "-" } else { "+" }, Size(bytes.unsigned_abs())),
-    }
+    ]
 }
 
 fn verdict(growth: &StepGrowth) -> String {
@@ -68,5 +57,5 @@ fn verdict(growth: &StepGrowth) -> String {
     };
     let per_step: i64 = leaks().map(|row| row.per_step_bytes).sum();
     let line = called_from(&subject(&first.name), first.own.as_deref());
-    format!("Leak: {} per step, most of it requested by {line}.", signed(per_step))
+    format!("Leak: {} per step, most of it requested by {line}.", signed(per_step.into()))
 }

@@ -10,12 +10,12 @@ mod refusal;
 
 use std::io::Write;
 
-use super::data::{Blame, JobBlame, NO_STACK, RankDifference};
+use super::data::{Blame, BlameRow, JobBlame, NO_STACK, RankDifference};
 use crate::report::section::Section;
 use crate::report::table::plain;
 use crate::report::{Look, Result, write_row};
 use crate::sim::title_of;
-use crate::units::{Bytes, Grouped, Size};
+use crate::units::{Bytes, Grouped, Size, grouped};
 pub use diff::{diff_sections, diff_table};
 pub use fit::cut;
 pub use flame::{write_flamegraph, write_folded};
@@ -26,28 +26,24 @@ pub use refusal::{refusal_sections, refusal_text};
 
 /// A headline, and a table of the `top` largest rows, the rest as one, and all.
 pub fn table(blame: &Blame, top: usize, look: Look) -> String {
-    let heading = ["bytes", "share", "blocks", "since step"];
+    let heading = [blame.by.name(), "bytes", "share", "blocks", "since step"];
     let share = |bytes: Bytes| percent(bytes, blame.live_bytes);
-    let mut rows: Vec<(String, Vec<String>)> = Vec::new();
-    for row in blame.rows.iter().take(top) {
-        let step = row.oldest_step.map_or("-".to_owned(), |step| Grouped(step).to_string());
-        let numbers =
-            [Size(row.bytes).to_string(), share(row.bytes), Grouped(row.blocks).to_string()];
-        rows.push((row.with_own(), [&numbers[..], &[step]].concat()));
-    }
-    let mut sum = |name: String, bytes: Bytes, blocks: u64| {
-        let blocks = Grouped(blocks).to_string();
-        rows.push((name, vec![Size(bytes).to_string(), share(bytes), blocks, String::new()]));
+    let line = |name: String, (bytes, blocks): (Bytes, u64), step: String| {
+        vec![name, Size(bytes).to_string(), share(bytes), grouped(blocks), step]
     };
+    let of_row = |row: &BlameRow| {
+        let step = row.oldest_step.map_or("-".to_owned(), grouped);
+        line(row.with_own(), (row.bytes, row.blocks), step)
+    };
+    let mut rows: Vec<Vec<String>> = blame.rows.iter().take(top).map(of_row).collect();
     let rest = blame.rows.get(top..).unwrap_or_default();
     if !rest.is_empty() {
-        let (bytes, blocks) = totals(rest.iter().map(|row| (row.bytes, row.blocks)));
-        sum(format!("{} more", Grouped(rest.len() as u64)), bytes, blocks);
+        let name = format!("{} more", Grouped(rest.len() as u64));
+        rows.push(line(name, totals(rest), String::new()));
     }
-    let (bytes, blocks) = totals(blame.rows.iter().map(|row| (row.bytes, row.blocks)));
-    sum("all".to_owned(), bytes, blocks);
-    let mut text =
-        format!("{}\n\n{}", headline(blame), named(blame.by.name(), &heading, rows, look));
+    rows.push(line("all".to_owned(), totals(&blame.rows), String::new()));
+    let table = fitted(&[Section::new("", &heading, rows)], look);
+    let mut text = format!("{}\n\n{table}", headline(blame));
     if blame.before_bytes > 0 && blame.before_bytes < blame.live_bytes {
         let (bytes, share) = (Size(blame.before_bytes), share(blame.before_bytes));
         text += &format!("\n\n{bytes} ({share}) was live before the recording started.");
@@ -81,7 +77,7 @@ fn moment(blame: &Blame) -> String {
     if let Some(step) = blame.step {
         text += &format!(" in step {}", Grouped(step));
     }
-    let (_, blocks) = totals(blame.rows.iter().map(|row| (row.bytes, row.blocks)));
+    let (_, blocks) = totals(&blame.rows);
     text += &format!("; {} live in {} blocks", Size(blame.live_bytes), Grouped(blocks));
     if let Some(reserved) = blame.reserved_bytes {
         text += &format!(", {} reserved", Size(reserved));
@@ -104,14 +100,13 @@ pub fn job_table(job: &JobBlame, top: usize, look: Look) -> String {
     }
     let line = |row: &RankDifference| {
         let cell = |(bytes, rank): (Bytes, u64)| format!("{} (rank {rank})", Size(bytes));
-        let numbers =
-            vec![Size(row.most.0 - row.least.0).to_string(), cell(row.least), cell(row.most)];
-        (row.name.clone(), numbers)
+        let apart = Size(row.most.0 - row.least.0).to_string();
+        vec![row.name.clone(), apart, cell(row.least), cell(row.most)]
     };
     let shown = differences.iter().take(top);
     parts.push(format!("Rows that differ between ranks: {}", Grouped(differences.len() as u64)));
-    let heading = ["differs by", "least", "most"];
-    parts.push(named(worst.blame.by.name(), &heading, shown.map(line).collect(), look));
+    let heading = [worst.blame.by.name(), "differs by", "least", "most"];
+    parts.push(fitted(&[Section::new("", &heading, shown.map(line).collect())], look));
     parts.join("\n\n")
 }
 
@@ -144,30 +139,18 @@ pub fn write_csv(blames: &[&Blame], out: &mut dyn Write) -> Result<()> {
     Ok(writer.flush()?)
 }
 
-/// Words and tables, a blank line between any two parts. The first column of each table holds names.
+/// Words and tables, a blank line between any two parts. The first column of each table holds names, cut so that it
+/// fits the terminal.
 fn fitted(sections: &[Section], look: Look) -> String {
     let part = |section: &Section| {
-        let Some((first, heading)) = section.heading.split_first() else {
-            return section.title.clone();
-        };
-        let heading: Vec<&str> = heading.iter().map(String::as_str).collect();
-        let line = |row: &Vec<String>| (row[0].clone(), row[1..].to_vec());
-        named(first, &heading, section.rows.iter().map(line).collect(), look)
+        let Section { title, heading, mut rows } = section.clone();
+        if heading.is_empty() {
+            return title;
+        }
+        fit::fit(&mut rows, &heading, look);
+        plain(heading, rows, look)
     };
     sections.iter().map(part).collect::<Vec<_>>().join("\n\n")
-}
-
-/// A table whose first column holds names, cut so that it fits the terminal.
-pub(super) fn named(
-    first: &str,
-    heading: &[&str],
-    mut rows: Vec<(String, Vec<String>)>,
-    look: Look,
-) -> String {
-    fit::fit(&mut rows, heading, look);
-    let heading = std::iter::once(first).chain(heading.iter().copied()).map(str::to_owned);
-    let lines = rows.into_iter().map(|(name, numbers)| [vec![name], numbers].concat());
-    plain(heading.collect(), lines.collect(), look)
 }
 
 /// A name as the subject of a sentence.
@@ -180,8 +163,17 @@ pub(super) fn percent(part: Bytes, whole: Bytes) -> String {
     format!("{:.1} %", if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 })
 }
 
-fn totals(rows: impl Iterator<Item = (Bytes, u64)>) -> (Bytes, u64) {
-    rows.fold((0, 0), |(bytes, blocks), row| (bytes + row.0, blocks + row.1))
+fn totals(rows: &[BlameRow]) -> (Bytes, u64) {
+    rows.iter().fold((0, 0), |(bytes, blocks), row| (bytes + row.bytes, blocks + row.blocks))
+}
+
+/// A change of bytes, with its sign.
+fn signed(bytes: i128) -> String {
+    let size = Size(Bytes::try_from(bytes.unsigned_abs()).unwrap_or(Bytes::MAX));
+    match bytes {
+        0 => "0 B".to_owned(),
+        bytes => format!("{}{size}", if bytes < 0 { "-" } else { "+" }),
+    }
 }
 
 /// A line with the user's own line that called it: `loss_utils.py:40 f (called from train.py:12 g)`.

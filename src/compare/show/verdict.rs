@@ -125,8 +125,7 @@ fn best<'a>(runs: impl Iterator<Item = &'a RunSummary> + Clone) -> Option<&'a Ru
 
 /// Nanoseconds in the driver; without a profile the calls, which cost about the same each.
 fn driver_time(run: &RunSummary) -> u64 {
-    let predicted = run.prices.as_ref().map(|prices| prices.predicted_driver_ns.total);
-    predicted.unwrap_or_else(|| run.device_calls.total())
+    run.predicted_driver_ns().unwrap_or_else(|| run.device_calls.total())
 }
 
 /// The allocator that needs least, and PyTorch's own setting where that is another one.

@@ -25,6 +25,13 @@ pub struct Shortage {
     pub step: Option<u64>,
 }
 
+impl Shortage {
+    /// Where memory ran out in a run, if it did.
+    pub fn of(run: &RunSummary) -> Option<Self> {
+        run.first_oom_event.map(|event| Self { event, step: run.first_oom_step() })
+    }
+}
+
 /// One run on a device of a given size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Trial {
@@ -43,14 +50,12 @@ pub struct Trial {
 impl Trial {
     /// What a run on a device of `capacity_bytes` has shown.
     pub fn new(capacity_bytes: Bytes, run: &RunSummary) -> Self {
-        let step = |event| run.step_of(event).map(|step| step as u64);
-        let shortage = run.first_oom_event.map(|event| Shortage { event, step: step(event) });
         Self {
             capacity_bytes,
             reserved_peak_bytes: run.reserved_peak_bytes,
             alloc_retries: run.alloc_retries,
             device_calls: run.device_calls.total(),
-            shortage,
+            shortage: Shortage::of(run),
         }
     }
 

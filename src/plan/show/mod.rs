@@ -10,7 +10,7 @@ use super::data::{JobFit, JobPlan, Need, Plan, RankFit, Shortage, Verdict};
 use crate::report::section::Section;
 use crate::sim::title_of;
 use crate::trace::{Bounded, Coverage};
-use crate::units::{Count, Grouped, Size};
+use crate::units::{Count, Grouped, Size, grouped};
 use gmlake_core::cards::Target;
 
 /// Rows of a table of ranks; the ranks that need most come first.
@@ -236,10 +236,6 @@ fn names(plan: &Plan, indices: &[usize]) -> String {
 
 fn rank(plan: &Plan) -> String {
     plan.rank.map_or_else(|| title_of(&plan.file).to_owned(), |rank| rank.to_string())
-}
-
-fn grouped(value: u64) -> String {
-    Grouped(value).to_string()
 }
 
 fn dash() -> String {

@@ -210,6 +210,16 @@ fn backend(value: &str) -> Result<Backend, String> {
     }
 }
 
+/// Cuts a list of settings or of values; what stands in brackets stays together.
+pub fn split_outside_brackets(text: &str, separator: char) -> Vec<&str> {
+    let mut depth = 0;
+    let ends_item = |c: char| {
+        depth += i32::from(c == '[') - i32::from(c == ']');
+        c == separator && depth == 0
+    };
+    text.split(ends_item).collect()
+}
+
 /// Cuts `a:1,b:[x:1,y:2]` into its pairs; commas inside brackets do not separate.
 fn split_pairs(compact: &str) -> Result<Vec<(&str, &str)>, String> {
     let mut pairs = Vec::new();
