@@ -7,6 +7,7 @@ mod fleet;
 mod guiding;
 mod pages;
 mod planning;
+mod recordings;
 mod sweeping;
 
 use std::num::NonZeroUsize;
@@ -24,6 +25,7 @@ pub(crate) use fleet::{FleetArgs, FleetCommand, FleetReportArgs};
 pub(crate) use guiding::{CompletionsArgs, DemoArgs, HelpArgs, ManArgs};
 pub(crate) use pages::{PlotArgs, ReportArgs, SWEEP};
 pub(crate) use planning::{CardArgs, DataArgs, FitsArgs, JobArgs, PlanArgs, capacity};
+pub(crate) use recordings::{ExportArgs, ExportFormat, InspectArgs, VerifyArgs};
 pub(crate) use sweeping::{SweepArgs, SweepOutputArgs, TuneArgs};
 
 /// How much GPU memory a recorded PyTorch job needs, how much it wastes, and what another allocator would need
@@ -173,12 +175,6 @@ Examples:
 Sizes are binary: 80GB, 80GiB and 80g are the same.
 Exit codes: 0 success, 1 memory ran out under --fail-on-oom, 2 wrong usage or input.";
 
-const INSPECT_EXAMPLES: &str = "\
-Examples:
-  gmlake-sim inspect traces/opt-1.3b-LR-var.pickle.xz
-  gmlake-sim inspect snapshot.pickle --device 1
-  xz -dc snapshot.pickle.xz | gmlake-sim inspect - --export-json inspection.json";
-
 /// `gmlake-sim compare`
 #[derive(Debug, Parser)]
 #[command(after_help = COMPARE_EXAMPLES)]
@@ -212,116 +208,6 @@ pub(crate) struct CompareArgs {
     pub(crate) every_device: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
-}
-
-/// `gmlake-sim inspect`
-#[derive(Debug, Parser)]
-#[command(after_help = INSPECT_EXAMPLES)]
-pub(crate) struct InspectArgs {
-    #[command(flatten)]
-    pub(crate) input: InputArgs,
-    /// Write the result as JSON ('-' for standard output, in place of the tables)
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(crate) export_json: Vec<PathBuf>,
-}
-
-const VERIFY_EXAMPLES: &str = "\
-Examples:
-  gmlake-sim verify traces/*.pickle.xz
-  gmlake-sim verify snapshot.pickle --memory-fraction 0.5 --device-memory 80GiB
-  gmlake-sim verify rank*.pickle --torch-version 2.8 --export-json verification.json
-
-Exit codes: 0 nothing differs, 1 something differs, 2 wrong usage or input.";
-
-/// `gmlake-sim verify`
-#[derive(Debug, Parser)]
-#[command(after_help = VERIFY_EXAMPLES)]
-pub(crate) struct VerifyArgs {
-    #[command(flatten)]
-    pub(crate) input: InputArgs,
-    /// Check the decisions about pinned host memory instead, in snapshots with host_traces
-    #[arg(long, help_heading = "Input", conflicts_with_all = ["device", "device_memory"])]
-    #[arg(hide_short_help = true)]
-    pub(crate) host: bool,
-    /// Memory of the recording's device, as its properties state it [default: unknown]
-    #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = "Device")]
-    pub(crate) device_memory: Option<Bytes>,
-    /// Share of it that the job was allowed to reserve [default: inferred]
-    #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Device")]
-    #[arg(requires = "device_memory", hide_short_help = true)]
-    pub(crate) memory_fraction: Option<f64>,
-    /// Write the result as JSON ('-' for standard output, in place of the table)
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub(crate) export_json: Vec<PathBuf>,
-}
-
-const EXPORT_EXAMPLES: &str = "\
-Examples:
-  gmlake-sim export job.pickle --allocator gmlake --out gmlake.pickle
-  gmlake-sim export job.pickle --alloc-conf max_split_size_mb:128 --out split.pickle
-  gmlake-sim export job.pickle --format minimalloc --out lifetimes.csv
-  gmlake-sim export job.pickle --format perfetto --allocator caching,lake --out job.json.gz
-
-A snapshot opens in PyTorch's viewer (pytorch.org/memory_viz, _memory_viz.py), and here.";
-
-/// `gmlake-sim export`
-#[derive(Debug, Parser)]
-#[command(after_help = EXPORT_EXAMPLES)]
-pub(crate) struct ExportArgs {
-    /// Trace: a PyTorch snapshot (pickle or JSON), CSV or profiler trace, also compressed; '-' is standard input
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-    /// File to write ('-' for standard output)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) out: PathBuf,
-    /// What to write
-    #[arg(long, value_name = "FORMAT", default_value = "snapshot")]
-    pub(crate) format: ExportFormat,
-    /// Device to take from the file [default: the only one with events]
-    #[arg(long, value_name = "N", hide_short_help = true)]
-    pub(crate) device: Option<u32>,
-    /// Snapshot to take from a file with several, from 1 [default: the last of consecutive dumps]
-    #[arg(long, value_name = "N", hide_short_help = true)]
-    pub(crate) snapshot: Option<NonZeroUsize>,
-    /// Version of PyTorch to assume and simulate [default: from the file's keys, else 2.11]
-    #[arg(long, value_name = "VERSION", hide_short_help = true)]
-    pub(crate) torch_version: Option<TorchVersion>,
-    #[command(flatten)]
-    pub(crate) limit: LimitArgs,
-    /// Allocator to simulate, see 'gmlake-sim allocators'; perfetto takes several [default: the recorded one]
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
-    pub(crate) allocator: Vec<String>,
-    /// Set an option of the allocator, such as gmlake.fragment_limit=2MiB; may be repeated
-    #[arg(long, value_name = "ALLOCATOR.OPTION=VALUE", hide_short_help = true)]
-    pub(crate) set: Vec<String>,
-    /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: the recording's]
-    #[arg(long, value_name = "SETTINGS")]
-    pub(crate) alloc_conf: Option<String>,
-    /// Memory of the simulated device, such as 80GiB, or 'unlimited' [default: from the recording]
-    #[arg(long, value_name = "SIZE", value_parser = memory)]
-    pub(crate) device_memory: Option<Memory>,
-}
-
-impl ExportArgs {
-    /// How the file is opened.
-    pub(crate) fn open(&self, stacks: bool) -> LoadOptions {
-        let &Self { torch_version, device, snapshot, .. } = self;
-        let max_bytes = self.limit.max_input;
-        LoadOptions { torch_version, device, snapshot, stacks, max_bytes, host: false }
-    }
-}
-
-/// What `export` writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ExportFormat {
-    /// PyTorch's memory snapshot, as a pickle
-    Snapshot,
-    /// The same as a table: action,addr,size,stream,time_us,pool
-    Csv,
-    /// Memory over time for ui.perfetto.dev, on the profiler's clock: counters, segments, out of memory
-    Perfetto,
-    /// Lifetime of each allocation, for any allocator: id,lower,upper,size
-    Minimalloc,
 }
 
 /// What is read.

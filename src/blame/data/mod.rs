@@ -4,6 +4,7 @@ mod category;
 mod diff;
 mod growth;
 mod history;
+mod lines;
 mod loss;
 mod message;
 mod oom;
@@ -11,9 +12,10 @@ mod refusal;
 mod rows;
 
 pub use category::{Category, Lifetime, Phases};
-pub use diff::{Change, Diff, DiffRow, Lines};
+pub use diff::{Change, Diff, DiffRow};
 pub use growth::{GrowthRow, Leftover, StepGrowth};
 pub use history::{BlockLife, EventIndex, History, Life, NamedStack, Origin, SegmentLife};
+pub use lines::Lines;
 pub use loss::{Loss, LossGrowth, LossRow};
 pub use message::{
     Cause as MessageCause, Finding, MemorySummary, Message, MessageNumbers, SourceLine, SummaryRow,

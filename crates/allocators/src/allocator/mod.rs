@@ -106,9 +106,7 @@ pub const ALL: &[Spec] = &[
         role: Role::Candidate,
         alignment: ALIGNMENT,
         build: &|options, environment| {
-            let options = GmlakeOptions::take(options)?;
-            let limit = environment.memory_limit().unwrap_or(Bytes::MAX);
-            Ok(Box::new(Gmlake::new(options, limit)))
+            Ok(Box::new(Gmlake::new(GmlakeOptions::take(options)?, limit(environment))))
         },
     },
     Spec {
@@ -118,9 +116,7 @@ pub const ALL: &[Spec] = &[
         role: Role::Candidate,
         alignment: ALIGNMENT,
         build: &|options, environment| {
-            let options = ReleasedOptions::take(options)?;
-            let limit = environment.memory_limit().unwrap_or(Bytes::MAX);
-            Ok(Box::new(Released::new(options, limit)))
+            Ok(Box::new(Released::new(ReleasedOptions::take(options)?, limit(environment))))
         },
     },
     Spec {
@@ -130,9 +126,7 @@ pub const ALL: &[Spec] = &[
         role: Role::Candidate,
         alignment: ALIGNMENT,
         build: &|options, environment| {
-            let options = LakeOptions::take(options)?;
-            let limit = environment.memory_limit().unwrap_or(Bytes::MAX);
-            Ok(Box::new(Lake::new(options, limit)))
+            Ok(Box::new(Lake::new(LakeOptions::take(options)?, limit(environment))))
         },
     },
     Spec {
@@ -245,6 +239,11 @@ const CACHING_OPTIONS: &[OptionSpec] = &[
         help: "segment for requests from 1 MiB up to 10 MiB",
     },
 ];
+
+/// Bytes that an allocator may hold.
+fn limit(environment: &Environment) -> Bytes {
+    environment.memory_limit().unwrap_or(Bytes::MAX)
+}
 
 fn build_caching(
     options: &mut Options,

@@ -45,6 +45,8 @@ struct Arena<B> {
     is_small: bool,
     at: DevicePtr,
     size: Bytes,
+    /// All memory comes in multiples of this.
+    page: Bytes,
     blocks: Blocks,
     backing: B,
 }
@@ -55,13 +57,13 @@ impl<B: Default> Arena<B> {
         device: &mut dyn Device,
         (stream, is_small): (StreamId, bool),
         times: u64,
-        grain: Bytes,
+        page: Bytes,
     ) -> Result<Self> {
         let total = device.memory_info().total.min(LARGEST);
-        let size = round_up((total * times).max(GRANULE), grain);
+        let size = round_up((total * times).max(GRANULE), page);
         let at = device.reserve(size)?;
         let (blocks, backing) = (Blocks::default(), B::default());
-        Ok(Self { stream, is_small, at, size, blocks, backing })
+        Ok(Self { stream, is_small, at, size, page, blocks, backing })
     }
 
     /// The first address behind all blocks.
@@ -91,9 +93,20 @@ struct Arenas<B> {
 }
 
 impl<B: Default> Arenas<B> {
-    /// The number of a stream's arena, if it has one.
-    fn find(&self, stream: StreamId, is_small: bool) -> Option<usize> {
-        self.list.iter().position(|arena| (arena.stream, arena.is_small) == (stream, is_small))
+    /// The number of a stream's arena; a new one has addresses for `times` the memory of the card.
+    fn obtain(
+        &mut self,
+        device: &mut dyn Device,
+        (stream, is_small): (StreamId, bool),
+        times: u64,
+        page: Bytes,
+    ) -> Result<usize> {
+        let is_it = |arena: &Arena<B>| (arena.stream, arena.is_small) == (stream, is_small);
+        if let Some(found) = self.list.iter().position(is_it) {
+            return Ok(found);
+        }
+        self.list.push(Arena::new(device, (stream, is_small), times, page)?);
+        Ok(self.list.len() - 1)
     }
 
     /// The arena that a block is in.

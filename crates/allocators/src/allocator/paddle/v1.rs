@@ -18,7 +18,7 @@
 //! finds its new address in Paddle's `Allocation`, and an [`Allocation`](crate::allocator::Allocation) of this port
 //! cannot change.
 
-use super::{Arena, Arenas, UNIT};
+use super::{Arenas, UNIT};
 use crate::allocator::pool::{Free, Place, Policy};
 use crate::allocator::{Counter, NIL, OptionError, OptionSpec, Options};
 use crate::device::{Device, DevicePtr, GRANULE, HandleId, Result};
@@ -53,15 +53,6 @@ impl PaddleV1 {
         Ok(Self { small: options.size("small_pool", "1MiB")?, ..Self::default() })
     }
 
-    fn arena(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<usize> {
-        let is_small = size < self.small;
-        if let Some(found) = self.arenas.find(stream, is_small) {
-            return Ok(found);
-        }
-        self.arenas.list.push(Arena::new(device, (stream, is_small), 1, GRANULE)?);
-        Ok(self.arenas.list.len() - 1)
-    }
-
     /// More memory at the end of an arena, so that its last block holds `size` bytes.
     fn grow(&mut self, device: &mut dyn Device, arena: usize, size: Bytes) -> Result<()> {
         let arena = &mut self.arenas.list[arena];
@@ -89,7 +80,7 @@ impl Policy for PaddleV1 {
     }
 
     fn take(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<Place> {
-        let number = self.arena(device, size, stream)?;
+        let number = self.arenas.obtain(device, (stream, size < self.small), 1, GRANULE)?;
         if self.arenas.list[number].blocks.best_fit(size).is_none() {
             self.grow(device, number, size)?;
         }

@@ -83,20 +83,6 @@ impl PaddleV2 {
         })
     }
 
-    fn arena(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<usize> {
-        let is_small = size < self.small;
-        if let Some(found) = self.arenas.find(stream, is_small) {
-            return Ok(found);
-        }
-        let (times, page) = if is_small { (1, GRANULE) } else { (LARGE_TIMES, self.handle) };
-        self.arenas.list.push(Arena::new(device, (stream, is_small), times, page)?);
-        Ok(self.arenas.list.len() - 1)
-    }
-
-    fn page(&self, arena: usize) -> Bytes {
-        if self.arenas.list[arena].is_small { GRANULE } else { self.handle }
-    }
-
     /// Serves a request after free handles were moved, if that helps.
     fn recover(
         &mut self,
@@ -104,38 +90,32 @@ impl PaddleV2 {
         (number, size): (usize, Bytes),
         short: Short,
     ) -> Result<Attempt> {
-        let page = self.page(number);
         let arena = &mut self.arenas.list[number];
         if !self.remaps || arena.is_small {
             return Ok(Err(short));
         }
-        let moved = remap(arena, device, page, size, short)?;
+        let moved = remap(arena, device, size, short)?;
         if moved == 0 {
             return Ok(Err(short));
         }
         self.moves += 1;
         self.moved += moved as u64;
-        attempt(arena, device, page, size)
+        attempt(arena, device, size)
     }
 }
 
 /// Serves a request from a free block, from a hole that may be backed, or by growth.
-fn attempt(
-    arena: &mut Arena<Pages>,
-    device: &mut dyn Device,
-    page: Bytes,
-    size: Bytes,
-) -> Result<Attempt> {
+fn attempt(arena: &mut Arena<Pages>, device: &mut dyn Device, size: Bytes) -> Result<Attempt> {
     if let Some((at, _)) = arena.blocks.best_fit(size) {
         arena.blocks.activate(at, size);
         return Ok(Ok(at));
     }
-    if let Some(at) = back_hole(arena, device, page, size)? {
+    if let Some(at) = back_hole(arena, device, size)? {
         return Ok(Ok(at));
     }
-    let bytes = round_up(size - arena.blocks.tail_free(), page);
+    let bytes = round_up(size - arena.blocks.tail_free(), arena.page);
     let end = arena.room(bytes)?;
-    if let Err(short) = arena.backing.back(device, span(arena, page, end, bytes))? {
+    if let Err(short) = arena.backing.back(device, span(arena, end, bytes))? {
         return Ok(Err(short));
     }
     arena.blocks.add_merged(end, Block::fresh(bytes));
@@ -144,7 +124,8 @@ fn attempt(
     Ok(Ok(at))
 }
 
-fn span(arena: &Arena<Pages>, page: Bytes, at: u64, size: Bytes) -> Span {
+fn span(arena: &Arena<Pages>, at: u64, size: Bytes) -> Span {
+    let page = arena.page;
     let first = ((at - arena.at.0) / page) as usize;
     Span { base: arena.at, page, first, count: (size / page) as usize }
 }
@@ -153,18 +134,17 @@ fn span(arena: &Arena<Pages>, page: Bytes, at: u64, size: Bytes) -> Span {
 fn back_hole(
     arena: &mut Arena<Pages>,
     device: &mut dyn Device,
-    page: Bytes,
     size: Bytes,
 ) -> Result<Option<u64>> {
-    let bytes = round_up(size, page);
+    let bytes = round_up(size, arena.page);
     let mut holes = arena.blocks.holes_from(bytes);
     let is_vacant = |at: &u64| {
-        let Span { first, count, .. } = span(arena, page, *at, bytes);
+        let Span { first, count, .. } = span(arena, *at, bytes);
         !arena.backing.is_claimed(first, count)
     };
     let Some(at) = holes.find(is_vacant) else { return Ok(None) };
     drop(holes);
-    if arena.backing.back(device, span(arena, page, at, bytes))?.is_err() {
+    if arena.backing.back(device, span(arena, at, bytes))?.is_err() {
         return Ok(None);
     }
     arena.blocks.fill(at, bytes);
@@ -176,18 +156,17 @@ fn back_hole(
 fn remap(
     arena: &mut Arena<Pages>,
     device: &mut dyn Device,
-    page: Bytes,
     size: Bytes,
     short: Short,
 ) -> Result<usize> {
-    let count = short.wanted - short.created;
+    let (page, count) = (arena.page, short.wanted - short.created);
     settle(arena, device);
-    let sources = sources(arena, page, count);
+    let sources = sources(arena, count);
     if count == 0 || sources.len() < count {
         return Ok(0);
     }
     let Some(at) = target(arena, count as u64 * page, round_up(size, page)) else { return Ok(0) };
-    let to = span(arena, page, at, count as u64 * page);
+    let to = span(arena, at, count as u64 * page);
     let address = |number: usize| arena.at.0 + number as u64 * page;
     if let Err((error, lost)) = arena.backing.move_to(device, &sources, to) {
         for number in lost {
@@ -235,7 +214,8 @@ fn settle(arena: &mut Arena<Pages>, device: &mut dyn Device) {
 
 /// Up to `count` pages that are free as a whole and may be moved, from as few blocks as possible; in order of address.
 /// The tail is not among them: a request can have it where it is.
-fn sources(arena: &Arena<Pages>, page: Bytes, count: usize) -> Vec<usize> {
+fn sources(arena: &Arena<Pages>, count: usize) -> Vec<usize> {
+    let page = arena.page;
     let tail = arena.blocks.tail().map(|(at, _)| at);
     let inside = |at: u64, size: Bytes| {
         let (start, end) = (at - arena.at.0, at + size - arena.at.0);
@@ -258,19 +238,20 @@ fn target(arena: &Arena<Pages>, bytes: Bytes, request: Bytes) -> Option<u64> {
 }
 
 /// Gives back every page that no client has anything of, and with the last one the addresses.
-fn release_idle(arena: &mut Arena<Pages>, device: &mut dyn Device, page: Bytes) {
+fn release_idle(arena: &mut Arena<Pages>, device: &mut dyn Device) {
+    let page = arena.page;
     arena.blocks.normalize();
     let free: Vec<_> = arena.blocks.iter_free().map(|(at, block)| (at, block.size)).collect();
     for (at, size) in free {
         let start = arena.at.0 + round_up(at - arena.at.0, page);
         let end = arena.at.0 + (at + size - arena.at.0) / page * page;
         if start < end {
-            arena.backing.release(device, span(arena, page, start, end - start));
+            arena.backing.release(device, span(arena, start, end - start));
             arena.blocks.punch(start, end);
         }
     }
     while let Some((at, block)) = arena.blocks.tail().filter(|(_, it)| it.state == State::Hole) {
-        arena.backing.release(device, span(arena, page, at, block.size));
+        arena.backing.release(device, span(arena, at, block.size));
         arena.blocks.remove(at);
     }
 }
@@ -281,9 +262,10 @@ impl Policy for PaddleV2 {
     }
 
     fn take(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<Place> {
-        let number = self.arena(device, size, stream)?;
-        let page = self.page(number);
-        let mut answer = attempt(&mut self.arenas.list[number], device, page, size)?;
+        let is_small = size < self.small;
+        let (times, page) = if is_small { (1, GRANULE) } else { (LARGE_TIMES, self.handle) };
+        let number = self.arenas.obtain(device, (stream, is_small), times, page)?;
+        let mut answer = attempt(&mut self.arenas.list[number], device, size)?;
         if let Err(short) = answer {
             answer = self.recover(device, (number, size), short)?;
         }
@@ -310,11 +292,7 @@ impl Policy for PaddleV2 {
         if self.held() > 0 {
             device.synchronize();
         }
-        let handle = self.handle;
-        for arena in &mut self.arenas.list {
-            let page = if arena.is_small { GRANULE } else { handle };
-            release_idle(arena, device, page);
-        }
+        self.arenas.list.iter_mut().for_each(|arena| release_idle(arena, device));
         self.arenas.list.retain(|arena| {
             let is_empty = arena.blocks.tail().is_none();
             if is_empty {
@@ -325,10 +303,7 @@ impl Policy for PaddleV2 {
     }
 
     fn held(&self) -> Bytes {
-        let of = |arena: &Arena<Pages>| {
-            arena.backing.mapped * if arena.is_small { GRANULE } else { self.handle }
-        };
-        self.arenas.list.iter().map(of).sum()
+        self.arenas.list.iter().map(|arena| arena.backing.mapped * arena.page).sum()
     }
 
     fn segment(&self, at: DevicePtr) -> DevicePtr {
