@@ -61,8 +61,11 @@ impl Files {
         let own = |stacks| all(stacks).filter(|(_, own)| *own).map(|(file, _)| file).collect();
         let roots = roots(own(before), own(after));
         let side = |stacks, root: &str| -> Vec<_> {
-            let from_root = |file| if let Some(rest) = strip(file, root) { rest } else { file };
-            all(stacks).map(|(file, own)| (file, from_root(file), own)).collect()
+            let from_root = |file, is_own| match in_package(file) {
+                None => (file, file.strip_prefix(root).unwrap_or(file), is_own),
+                Some(_) => (file, file, is_own),
+            };
+            all(stacks).map(|(file, is_own)| from_root(file, is_own)).collect()
         };
         let sides = [side(before, &roots[0]), side(after, &roots[1])];
         let together = sides.concat();
@@ -103,10 +106,6 @@ impl Files {
 /// Every file with whether it is the user's own.
 fn all(stacks: &Stacks) -> impl Iterator<Item = (&str, bool)> {
     stacks.frames.iter().map(|frame| (&*frame.file, is_own(frame)))
-}
-
-fn strip<'f>(file: &'f str, root: &str) -> Option<&'f str> {
-    file.strip_prefix(root).filter(|_| in_package(file).is_none())
 }
 
 /// Makes what is shown of each path, its last bytes, longer by folders until no two are alike.

@@ -169,7 +169,7 @@ pub fn inspect(opened: &Opened) -> Inspection {
         devices: opened
             .devices
             .iter()
-            .map(|&(device, entries)| device_line(device, entries))
+            .map(|&(device, entries)| DeviceEntries { device, entries: entries as u64 })
             .collect(),
         settings: records.settings.as_ref().map(settings),
         written_by: records.written_by.map(|writer| writer.to_string()),
@@ -216,10 +216,6 @@ fn first_failure(opened: &Opened) -> Option<Failure> {
     let count = events.iter().filter(failed).count() as u64;
     let asked_by = opened.records.stacks.has_frames().then(name);
     Some(Failure { event: at as u64, bytes, asked_by, count })
-}
-
-fn device_line(device: u32, entries: usize) -> DeviceEntries {
-    DeviceEntries { device, entries: entries as u64 }
 }
 
 /// The settings that differ from PyTorch's defaults, by their names in `PYTORCH_CUDA_ALLOC_CONF`.

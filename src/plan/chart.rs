@@ -15,7 +15,7 @@ use super::data::{JobPlan, Need, Series};
 use crate::report::picture::{ImageFormat, style, write_picture};
 use crate::report::{ReportError, Result};
 use crate::sweep::Axis;
-use crate::sweep::curves::{Curve, Curves, HEIGHT, Mark};
+use crate::sweep::chart::curves::{Curve, Curves, HEIGHT, Mark};
 use crate::units::GIB;
 use gmlake_core::cards::Target;
 

@@ -10,7 +10,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
-use super::answer::write_answer;
 use super::packed::Packed;
 
 /// What went wrong while a file was written, of whatever kind.
@@ -74,19 +73,7 @@ impl Export {
         written.map_err(|source| ExportError { target: self.target.clone(), source })
     }
 
-    /// Writes the result of a command as JSON.
-    ///
-    /// # Errors
-    /// As [`Export::finish`].
-    pub fn finish_answer(
-        self,
-        command: &str,
-        result: &(impl Serialize + ?Sized),
-    ) -> Result<(), ExportError> {
-        self.finish(|out| Ok(write_answer(command, result, out)?))
-    }
-
-    /// Writes a value as JSON that is no answer, but what programs read, such as a profile.
+    /// Writes a value as JSON that is no answer of a command, but what programs read, such as a profile.
     ///
     /// # Errors
     /// As [`Export::finish`].

@@ -7,7 +7,6 @@
 
 mod axis;
 pub mod chart;
-pub(crate) mod curves;
 mod data;
 mod grid;
 mod journal;

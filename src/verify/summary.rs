@@ -102,12 +102,6 @@ impl VerificationSummary {
         }
     }
 
-    /// The same for decisions of this version.
-    #[must_use]
-    pub fn with_version(self, version: TorchVersion) -> Self {
-        Self { torch_version: version.to_string(), ..self }
-    }
-
     /// What had to be assumed or stayed open, in words.
     pub fn assumptions(&self) -> Vec<String> {
         let mut words = Vec::new();

@@ -13,7 +13,7 @@ use gmlake::replay::calibrate::{
     native_latency, table_1,
 };
 use gmlake::replay::chart::write_building;
-use gmlake::report::{Export, ImageFormat};
+use gmlake::report::{Export, ImageFormat, write_answer};
 use gmlake::units::Size;
 
 use crate::args::CalibrateArgs;
@@ -64,7 +64,9 @@ impl Files {
 
     fn write(self, found: &Calibration) -> Result<()> {
         self.profile.map_or(Ok(()), |file| file.finish_json(&found.profile))?;
-        self.measurements.map_or(Ok(()), |file| file.finish_answer("calibrate", found))?;
+        if let Some(file) = self.measurements {
+            file.finish(|out| Ok(write_answer("calibrate", found, out)?))?;
+        }
         if let Some((file, format)) = self.picture {
             file.finish(|out| Ok(write_building(&building(found), format, out)?))?;
         }

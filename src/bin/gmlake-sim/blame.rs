@@ -97,9 +97,10 @@ fn main_of_rows(args: &BlameArgs, is_job: bool) -> Result<Answer> {
         report::write_flamegraph(&worst.stacks, &worst.captions, out)
     })?;
     drawn.add(&output.export_folded, |worst, out| report::write_folded(&worst.stacks, out))?;
-    let jobs = match is_job {
+    let jobs: Vec<Job> = match is_job {
         true => jobs(&args.input.files, args.job.job)?,
-        false => args.input.files.iter().flat_map(|file| jobs_of(file)).collect(),
+        // Each file is a job of its own.
+        false => args.input.files.chunks(1).flat_map(|file| jobs(file, false)).flatten().collect(),
     };
     let mut worst = Worst::default();
     let ranks: Vec<PathBuf> =
@@ -136,11 +137,6 @@ fn main_of_rows(args: &BlameArgs, is_job: bool) -> Result<Answer> {
     csv.finish(&blames)?;
     drawn.finish(&worst)?;
     Ok(answer)
-}
-
-/// One file as a job of its own.
-fn jobs_of(file: &Path) -> Vec<Job> {
-    jobs(&[file.to_owned()], false).unwrap_or_default()
 }
 
 fn show(job: &JobBlame, top: usize) -> String {

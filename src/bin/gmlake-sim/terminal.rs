@@ -99,13 +99,6 @@ pub(crate) fn warn(text: &str) {
     }
 }
 
-/// Warns where a recording is not the whole job.
-pub(crate) fn warn_of_coverage(opened: &Opened) {
-    if let Some(caution) = opened.coverage.caution() {
-        warn(&format!("{}: {caution}", opened.file));
-    }
-}
-
 /// Warns of what had to be assumed about a recording.
 pub(crate) fn warn_of_assumptions(opened: &Opened) {
     for note in opened.all_notes() {

@@ -41,7 +41,9 @@ pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
                 terminal::print_line(&format!("{}: unknown: {reason}", opened.file));
                 return Ok(None);
             }
-            terminal::warn_of_coverage(&opened);
+            if let Some(caution) = opened.coverage.caution() {
+                terminal::warn(&format!("{}: {caution}", opened.file));
+            }
             Ok(Some(pool.install(|| tune(&opened, &options))?))
         });
         bar.inc(1);

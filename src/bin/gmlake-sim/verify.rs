@@ -53,6 +53,7 @@ fn verify_file(file: &Path, args: &VerifyArgs, bar: &ProgressBar) -> Result<Veri
     environment.memory_fraction = args.memory_fraction;
     environment.total_memory = args.device_memory.unwrap_or(environment.total_memory);
     let found = verify(&records, &environment);
-    let summary = VerificationSummary::new(&remote::shown(file), &records, &found);
-    Ok(summary.with_version(version))
+    let mut summary = VerificationSummary::new(&remote::shown(file), &records, &found);
+    summary.torch_version = version.to_string();
+    Ok(summary)
 }

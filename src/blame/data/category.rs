@@ -129,7 +129,10 @@ impl Phases {
             (Place::Recompute, _) => or_temporary(is_live_at(next_backward), Category::Activations),
             (Place::Unknown, _) => Category::Unknown,
             _ if self.is_parameter(block) => Category::Parameters,
-            _ if self.lasts(block) || self.may_be_parameter(block) => Category::Unknown,
+            // What looks like a parameter is none, where the model was built before.
+            _ if self.lasts(block) || self.is_early(block) && self.is_built_before() => {
+                Category::Unknown
+            }
             (Place::Program, _) if self.is_input(block) => Category::Inputs,
             _ => or_temporary(is_live_at(next_backward), Category::Activations),
         }
@@ -161,11 +164,6 @@ impl Phases {
         matches!(block.place, Place::Module | Place::Program)
             && self.module.first().is_none_or(|&first| block.asked < first)
             && block.freed >= self.first_end()
-    }
-
-    /// Whether it looks like a parameter, but the model was built before.
-    fn may_be_parameter(&self, block: &Lifetime) -> bool {
-        self.is_built_before() && self.is_early(block)
     }
 
     /// Where the first step ends, or the pass in which the recording was cut off.

@@ -212,7 +212,7 @@ fn raise(line: &mut Line, factor: f64) {
 /// How far it is from where the points really are, relative to that: how far they lie from it, and how uncertain
 /// they are. Root of the mean square, to four digits; not a number if there are none.
 fn error(line: &Line, points: &[Point]) -> f64 {
-    four_digits(square_error(line, points).sqrt())
+    (square_error(line, points).sqrt() * 1e4).round() / 1e4
 }
 
 /// The mean square of the relative error, by weight.
@@ -223,10 +223,6 @@ fn square_error(line: &Line, points: &[Point]) -> f64 {
         point.weight * ((predicted / point.ns - 1.0).powi(2) + point.uncertain.powi(2))
     };
     points.iter().map(square).sum::<f64>() / weight(points)
-}
-
-fn four_digits(share: f64) -> f64 {
-    (share * 1e4).round() / 1e4
 }
 
 /// A hundredth of a nanosecond is far below what was measured.

@@ -17,7 +17,6 @@ use crate::replay::probe::PaceProbe;
 use crate::replay::workload::scaled;
 use crate::trace::synthetic::Program;
 use crate::trace::{Trace, peak_live_bytes};
-use crate::units::Bytes;
 
 /// Events of each program.
 const EVENTS: usize = 4000;
@@ -68,7 +67,9 @@ pub(super) fn observe(
         for (number, program) in (0..).zip(Program::ALL) {
             let mut trace = program.generate(seed, EVENTS);
             if (seed + number) % 2 == 1 {
-                trace = stretched(&trace, gpu.memory()?.free);
+                // Larger sizes, so that it takes a quarter of what is free; smaller ones, if it does not fit.
+                let wanted = (gpu.memory()?.free / 4) as f64;
+                trace = scaled(&trace, wanted / peak_live_bytes(&trace).max(1) as f64);
             }
             for spec in by_default().filter(|spec| is_real(spec)) {
                 if seed == 0 || !over() {
@@ -86,11 +87,6 @@ pub(super) fn observe(
         seed += 1;
     }
     Ok(seen)
-}
-
-/// The program with larger sizes, so that it takes a quarter of what is free; smaller ones, if it does not fit.
-fn stretched(trace: &Trace, free: Bytes) -> Trace {
-    scaled(trace, (free / 4) as f64 / peak_live_bytes(trace).max(1) as f64)
 }
 
 /// Allocators, not bounds; and not the one that makes a call for each 2 MiB of every request, which alone would take

@@ -69,7 +69,7 @@ fn combine<T: PartialOrd>(
 }
 
 macro_rules! fold {
-    ($parts:expr, $operation:expr, $type:ty, $sum:expr, $product:expr) => {{
+    ($parts:expr, $operation:expr, $ranks:expr, $type:ty, $sum:expr, $product:expr) => {{
         let mut total: Vec<$type> = Vec::new();
         for part in $parts {
             let values = part.chunks_exact(size_of::<$type>());
@@ -83,23 +83,6 @@ macro_rules! fold {
                 *a = combine($operation, *a, b, $sum, $product);
             }
         }
-        total
-    }};
-}
-
-macro_rules! integers {
-    ($parts:expr, $operation:expr, $ranks:expr, $type:ty) => {{
-        let total =
-            fold!($parts, $operation, $type, |a, b| a.wrapping_add(b), |a, b| a.wrapping_mul(b));
-        let divided =
-            total.into_iter().map(|a| if $operation == AVERAGE { a / $ranks as $type } else { a });
-        divided.flat_map(<$type>::to_ne_bytes).collect()
-    }};
-}
-
-macro_rules! floats {
-    ($parts:expr, $operation:expr, $ranks:expr, $type:ty) => {{
-        let total = fold!($parts, $operation, $type, |a, b| a + b, |a, b| a * b);
         let divided =
             total.into_iter().map(|a| if $operation == AVERAGE { a / $ranks as $type } else { a });
         divided.flat_map(<$type>::to_ne_bytes).collect()
@@ -126,15 +109,20 @@ pub fn reduce(
     }
     let brought = all.iter().cycle().take(ranks.max(all.len()));
     let parts = brought.filter_map(|parcel| parcel.bytes.get(part.clone()));
+    macro_rules! integers {
+        ($type:ident) => {
+            fold!(parts, operation, ranks, $type, $type::wrapping_add, $type::wrapping_mul)
+        };
+    }
     let bytes = match kind {
-        Kind::I8 => integers!(parts, operation, ranks, i8),
-        Kind::U8 => integers!(parts, operation, ranks, u8),
-        Kind::I32 => integers!(parts, operation, ranks, i32),
-        Kind::U32 => integers!(parts, operation, ranks, u32),
-        Kind::I64 => integers!(parts, operation, ranks, i64),
-        Kind::U64 => integers!(parts, operation, ranks, u64),
-        Kind::F32 => floats!(parts, operation, ranks, f32),
-        _ => floats!(parts, operation, ranks, f64),
+        Kind::I8 => integers!(i8),
+        Kind::U8 => integers!(u8),
+        Kind::I32 => integers!(i32),
+        Kind::U32 => integers!(u32),
+        Kind::I64 => integers!(i64),
+        Kind::U64 => integers!(u64),
+        Kind::F32 => fold!(parts, operation, ranks, f32, |a, b| a + b, |a, b| a * b),
+        _ => fold!(parts, operation, ranks, f64, |a, b| a + b, |a, b| a * b),
     };
     Parcel { bytes, is_known: true }
 }

@@ -73,8 +73,8 @@ impl DriverAddresses {
     /// All addresses below `top`.
     pub fn new(top: u64) -> Self {
         Self {
-            high: Side::down_from(top / STEP * STEP),
-            low: Side::up_from(LOWEST_RESERVATION),
+            high: Side::new(top / STEP * STEP, true),
+            low: Side::new(LOWEST_RESERVATION, false),
             ranges: BTreeMap::new(),
             births: Vec::new(),
             largest: Heights::default(),
@@ -88,8 +88,10 @@ impl DriverAddresses {
         let mut addresses = Self::new(top);
         for (size, taken) in CONTEXT {
             // A range is made as large as what is asked of it: the whole is taken first.
-            let whole = addresses.take(size);
-            whole.into_iter().for_each(|at| addresses.shorten(at, taken));
+            if let Some(at) = addresses.take(size) {
+                addresses.taken.insert(at, taken);
+                addresses.free(at + taken, size - taken);
+            }
         }
         addresses
     }
@@ -167,11 +169,6 @@ impl DriverAddresses {
             self.births.push(range.base);
             self.largest.set(birth, range.largest());
         }
-    }
-
-    fn shorten(&mut self, at: u64, size: Bytes) {
-        let whole = self.taken.insert(at, size).unwrap_or(size);
-        self.free(at + size, whole - size);
     }
 
     fn free(&mut self, at: u64, size: Bytes) {

@@ -30,12 +30,8 @@ pub(super) struct Side {
 }
 
 impl Side {
-    pub(super) fn down_from(origin: u64) -> Self {
-        Self { origin, down: true, gaps: BTreeMap::new(), lengths: Heights::default(), end: 0 }
-    }
-
-    pub(super) fn up_from(origin: u64) -> Self {
-        Self { down: false, ..Self::down_from(origin) }
+    pub(super) fn new(origin: u64, down: bool) -> Self {
+        Self { origin, down, gaps: BTreeMap::new(), lengths: Heights::default(), end: 0 }
     }
 
     /// The lowest address in use on a side that goes down.

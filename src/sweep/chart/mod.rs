@@ -8,11 +8,13 @@
 //!         2  4  8  16 MiB               24  40  80 GiB
 //! ```
 
+pub(crate) mod curves;
+
 use std::io::Write;
 
 use plotters::prelude::*;
 
-use super::curves::{ABOVE, BOTTOM, Curve, Curves, HEIGHT, LEFT, Mark, marked};
+use self::curves::{ABOVE, BOTTOM, Curve, Curves, HEIGHT, LEFT, Mark, marked};
 use super::data::{Axis, Sweep, SweepRow};
 use crate::report::picture::{
     Canvas, ImageFormat, Picture, WIDTH, font, font_on, style, write_picture,

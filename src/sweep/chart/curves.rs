@@ -5,9 +5,9 @@
 
 use plotters::prelude::*;
 
-use super::data::Axis;
 use crate::report::Result;
 use crate::report::picture::{Canvas, Picture, WIDTH, font, style};
+use crate::sweep::data::Axis;
 
 pub(crate) const HEIGHT: u32 = 760;
 pub(super) const LEFT: i32 = 110;
