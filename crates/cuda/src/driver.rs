@@ -80,6 +80,9 @@ pub struct Event(sys::CUevent);
 unsafe impl Send for Event {}
 
 impl Stream {
+    /// The stream that waits for all others.
+    pub(super) const DEFAULT: Self = Self(ptr::null_mut());
+
     /// The stream with this handle, which somebody else made; 0 is the default stream.
     pub fn from_raw(handle: u64) -> Self {
         Self(handle as sys::CUstream)
@@ -88,21 +91,6 @@ impl Stream {
     /// Its handle.
     pub(super) fn raw(self) -> sys::CUstream {
         self.0
-    }
-}
-
-/// A loaded module with one kernel. The driver allows its use from any thread.
-#[derive(Debug, Clone, Copy)]
-pub struct Kernel {
-    module: sys::CUmodule,
-    function: sys::CUfunction,
-}
-// SAFETY: module and function are handles that the driver looks up, and its interface is thread-safe.
-unsafe impl Send for Kernel {}
-
-impl Kernel {
-    pub(super) fn function(self) -> sys::CUfunction {
-        self.function
     }
 }
 
@@ -170,6 +158,8 @@ calls! {
         sys::cuDevicePrimaryCtxRelease_v2(device);
     /// Makes a context current on this thread.
     set_current(context: Context) "cuCtxSetCurrent" sys::cuCtxSetCurrent(context.0);
+    /// Leaves this thread without a context.
+    set_none() "cuCtxSetCurrent" sys::cuCtxSetCurrent(ptr::null_mut());
     /// Waits until the GPU has done all that was queued in the current context. Errors are those of earlier kernels,
     /// too.
     synchronize() "cuCtxSynchronize" sys::cuCtxSynchronize();
@@ -191,6 +181,9 @@ calls! {
     /// Queues a memset on a stream.
     fill_on(stream: Stream, at: u64, value: u8, size: Bytes) "cuMemsetD8Async"
         sys::cuMemsetD8Async(at, value, size as usize, stream.0);
+    /// Queues setting `words` 32-bit words on a stream.
+    fill_words_on(stream: Stream, at: u64, value: u32, words: u64) "cuMemsetD32Async"
+        sys::cuMemsetD32Async(at, value, words as usize, stream.0);
     /// Copies from the GPU; waits for what was queued before.
     read(at: u64, into: &mut [u8]) "cuMemcpyDtoH"
         sys::cuMemcpyDtoH_v2(into.as_mut_ptr().cast(), at, into.len());
@@ -206,8 +199,6 @@ calls! {
     /// Lets an event be the end of what is queued on a stream now.
     event_record(event: Event, stream: Stream) "cuEventRecord"
         sys::cuEventRecord(event.0, stream.0);
-    /// Unloads a kernel, of which no launch is under way.
-    unload_kernel(kernel: Kernel) "cuModuleUnload" sys::cuModuleUnload(kernel.module);
 }
 
 /// Calls that obtain something: name and arguments, the driver's name, zero of what it writes to `out`, the call, and
@@ -376,48 +367,55 @@ pub fn event_is_reached(event: Event) -> Result<bool> {
     is_ready("cuEventQuery", unsafe { sys::cuEventQuery(event.0) })
 }
 
-/// Loads a kernel from PTX, which the driver compiles for its GPU.
-///
-/// # Errors
-/// What the driver says.
-pub fn load_kernel(ptx: &CStr, name: &CStr) -> Result<Kernel> {
-    let mut module: sys::CUmodule = ptr::null_mut();
-    // SAFETY: PTX is read up to its final zero, which a `CStr` has; the module pointer outlives the call.
-    let code = unsafe { sys::cuModuleLoadData(&raw mut module, ptx.as_ptr().cast()) };
-    check("cuModuleLoadData", code)?;
-    let mut function: sys::CUfunction = ptr::null_mut();
-    // SAFETY: the name is read up to its final zero; the function pointer outlives the call.
-    let code = unsafe { sys::cuModuleGetFunction(&raw mut function, module, name.as_ptr()) };
-    check("cuModuleGetFunction", code)?;
-    Ok(Kernel { module, function })
+/// A loaded module with one kernel. The driver allows its use from any thread.
+#[derive(Debug, Clone, Copy)]
+pub struct Kernel {
+    module: sys::CUmodule,
+    function: sys::CUfunction,
 }
+// SAFETY: module and function are handles that the driver looks up, and its interface is thread-safe.
+unsafe impl Send for Kernel {}
 
-/// Starts a kernel whose parameters are 64-bit numbers, on the default stream.
-///
-/// # Errors
-/// What the driver says; faults of the kernel itself come with a later call.
-pub fn launch(kernel: Kernel, grid: [u32; 2], block: u32, parameters: &[u64]) -> Result<()> {
-    let mut pointers: Vec<*mut c_void> =
-        parameters.iter().map(|value| ptr::from_ref(value).cast_mut().cast()).collect();
-    let pointers = pointers.as_mut_ptr();
-    // SAFETY: the driver copies one 64-bit value through each pointer before it returns, and writes none; the only
-    // caller passes as many as its kernel declares.
-    let code = unsafe {
-        let stream = ptr::null_mut();
-        let [x, y] = grid;
-        sys::cuLaunchKernel(
-            kernel.function,
-            x,
-            y,
-            1,
-            block,
-            1,
-            1,
-            0,
-            stream,
-            pointers,
-            ptr::null_mut(),
-        )
-    };
-    check("cuLaunchKernel", code)
+impl Kernel {
+    /// Loads a kernel from PTX, which the driver compiles for its GPU.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn load(ptx: &CStr, name: &CStr) -> Result<Self> {
+        let mut module: sys::CUmodule = ptr::null_mut();
+        // SAFETY: PTX is read up to its final zero, which a `CStr` has; the module pointer outlives the call.
+        let code = unsafe { sys::cuModuleLoadData(&raw mut module, ptx.as_ptr().cast()) };
+        check("cuModuleLoadData", code)?;
+        let mut function: sys::CUfunction = ptr::null_mut();
+        // SAFETY: the name is read up to its final zero; the function pointer outlives the call.
+        let code = unsafe { sys::cuModuleGetFunction(&raw mut function, module, name.as_ptr()) };
+        check("cuModuleGetFunction", code)?;
+        Ok(Self { module, function })
+    }
+
+    /// Queues it on a stream. Its parameters are 64-bit numbers.
+    ///
+    /// # Errors
+    /// What the driver says; faults of the kernel itself come with a later call.
+    pub fn launch(self, stream: Stream, grid: [u32; 2], block: u32, values: &[u64]) -> Result<()> {
+        let mut pointers: Vec<*mut c_void> =
+            values.iter().map(|value| ptr::from_ref(value).cast_mut().cast()).collect();
+        let (pointers, none) = (pointers.as_mut_ptr(), ptr::null_mut());
+        let (function, stream, [x, y]) = (self.function, stream.0, grid);
+        // SAFETY: the driver copies one 64-bit value through each pointer before it returns, and writes none; the
+        // only caller passes as many as its kernel declares.
+        let code = unsafe {
+            sys::cuLaunchKernel(function, x, y, 1, block, 1, 1, 0, stream, pointers, none)
+        };
+        check("cuLaunchKernel", code)
+    }
+
+    /// Unloads it, when no launch is under way.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn unload(self) -> Result<()> {
+        // SAFETY: the handle came from the driver.
+        check("cuModuleUnload", unsafe { sys::cuModuleUnload(self.module) })
+    }
 }

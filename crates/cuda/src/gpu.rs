@@ -162,7 +162,7 @@ impl Drop for Entered {
         // A driver that refuses this refuses everything, and the owner of the thread will hear of it.
         let _ = match self.0 {
             Before::Same => Ok(()),
-            Before::None => guest::set_none(),
+            Before::None => driver::set_none(),
             Before::Other(context) => driver::set_current(context),
         };
     }

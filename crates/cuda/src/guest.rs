@@ -3,12 +3,12 @@
 //! The rules are those of [`super::driver`]: nothing here owns anything, and the driver checks what it is given.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::ptr;
 
 use cudarc::driver::sys::{self, CUresult};
 
-use super::driver::{Context, DriverError, Kernel, Ordinal, Stream, check};
+use super::driver::{Context, DriverError, Ordinal, Stream, check};
 
 type Result<T> = std::result::Result<T, DriverError>;
 
@@ -21,15 +21,6 @@ pub fn current() -> Result<Option<Context>> {
     // SAFETY: writes one pointer to a variable that outlives the call.
     check("cuCtxGetCurrent", unsafe { sys::cuCtxGetCurrent(&raw mut context) })?;
     Ok((!context.is_null()).then(|| Context::from_raw(context)))
-}
-
-/// Leaves this thread without a context.
-///
-/// # Errors
-/// What the driver says.
-pub fn set_none() -> Result<()> {
-    // SAFETY: a null context is allowed, and means none.
-    check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(ptr::null_mut()) })
 }
 
 /// Whether a GPU can read and write another one's memory.
@@ -78,49 +69,6 @@ impl Drop for Relaxed {
         // It worked a moment ago; should it fail, the thread stays as tolerant as it is.
         let _ = exchange_capture_mode(self.0);
     }
-}
-
-/// Queues setting `words` 32-bit words to a value.
-///
-/// # Errors
-/// What the driver says.
-pub fn fill_words_on(stream: Stream, at: u64, value: u32, words: u64) -> Result<()> {
-    // SAFETY: a device range and a stream, which the driver checks.
-    let code = unsafe { sys::cuMemsetD32Async(at, value, words as usize, stream.raw()) };
-    check("cuMemsetD32Async", code)
-}
-
-/// Queues a kernel whose parameters are 64-bit numbers on a stream.
-///
-/// # Errors
-/// What the driver says; faults of the kernel itself come with a later call.
-pub fn launch_on(
-    stream: Stream,
-    kernel: Kernel,
-    blocks: u32,
-    threads: u32,
-    parameters: &[u64],
-) -> Result<()> {
-    let mut pointers: Vec<*mut c_void> =
-        parameters.iter().map(|value| ptr::from_ref(value).cast_mut().cast()).collect();
-    let (pointers, none) = (pointers.as_mut_ptr(), ptr::null_mut());
-    let function = kernel.function();
-    // SAFETY: the driver copies one 64-bit value through each pointer before it returns, and writes none; the only
-    // caller passes as many as its kernel declares.
-    let code = unsafe {
-        let queue = stream.raw();
-        sys::cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, queue, pointers, none)
-    };
-    check("cuLaunchKernel", code)
-}
-
-/// Copies from the GPU, after what is queued on a stream; waits for it.
-///
-/// # Errors
-/// What the driver says.
-pub fn read_after(stream: Stream, at: u64, into: &mut [u8]) -> Result<()> {
-    super::driver::stream_synchronize(stream)?;
-    super::driver::read(at, into)
 }
 
 /// Sets this thread's mode, and returns the one before.

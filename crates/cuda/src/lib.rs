@@ -7,6 +7,7 @@ mod device;
 pub mod driver;
 mod gpu;
 mod guest;
+mod mismatches;
 mod order;
 mod pattern;
 mod poison;
