@@ -158,7 +158,7 @@ fn tables_follow_recordings_that_change_and_go() {
 fn killed_at_any_moment_it_ends_with_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let input = folder.path().join("snapshots");
-    for job in 0..6 {
+    for job in 0..12 {
         for rank in 0..4 {
             put("opt-1.3b-RO", &input.join(format!("job{job}/rank{rank}.pickle.xz")));
         }
