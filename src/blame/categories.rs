@@ -5,7 +5,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::data::{Category, Lifetime, Phases};
+use super::data::{Category, EventIndex, Lifetime, Phases};
 use crate::sim::{Opened, Place, has_stacks, place_of};
 use crate::trace::{Entry, EventKind, Gap};
 use crate::units::Bytes;
@@ -20,16 +20,16 @@ pub(super) struct Categories<'o> {
     has_stacks: bool,
     places: FxHashMap<u32, Place>,
     /// For each allocation, the event that gave it back.
-    freed: Vec<usize>,
+    freed: Vec<EventIndex>,
 }
 
 impl<'o> Categories<'o> {
     pub(super) fn new(opened: &'o Opened) -> Self {
         let trace = &opened.trace;
-        let mut freed = vec![usize::MAX; trace.allocs as usize];
+        let mut freed = vec![EventIndex::MAX; trace.allocs as usize];
         for (index, event) in trace.events.iter().enumerate() {
             if matches!(event.kind, EventKind::Free | EventKind::FreeCompleted) {
-                freed[event.alloc.0 as usize] = index;
+                freed[event.alloc.0 as usize] = index as EventIndex;
             }
         }
         let began_before = opened.coverage.gaps().iter().any(is_of_beginning);
@@ -94,7 +94,9 @@ impl<'o> Categories<'o> {
 
     fn lifetime(&mut self, event: usize) -> Lifetime {
         let asked = self.opened.trace.events[event];
-        let freed = self.freed.get(asked.alloc.0 as usize).copied().unwrap_or(usize::MAX);
+        let freed = self.freed.get(asked.alloc.0 as usize).copied();
+        let freed = freed.filter(|&freed| freed != EventIndex::MAX);
+        let freed = freed.map_or(usize::MAX, |freed| freed as usize);
         Lifetime { place: self.place(event), asked: event, freed, bytes: asked.size }
     }
 

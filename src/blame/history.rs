@@ -4,6 +4,7 @@
 //! obtained from the driver.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::ops::Range;
 
 use rustc_hash::FxHashMap;
@@ -48,8 +49,8 @@ pub fn history(scenario: &Scenario<'_>) -> Result<History, RunError> {
 struct Writer<'o> {
     opened: &'o Opened,
     history: History,
-    /// The block of each allocation, while it is there.
-    blocks: Vec<Option<u32>>,
+    /// The number of each allocation's block, from 1 on, while it is there.
+    blocks: Vec<Option<NonZeroU32>>,
     /// Segments that are held, by address.
     held: BTreeMap<u64, usize>,
     namer: Namer<'o>,
@@ -116,8 +117,9 @@ impl<'o> Writer<'o> {
         let origin = self.origin(index, event);
         let life = Life { born: index as EventIndex, died: Life::NEVER };
         let (requested, let_go) = (event.size, Life::NEVER);
-        self.blocks[event.alloc.0 as usize] = Some(self.history.blocks.len() as u32);
         self.history.blocks.push(BlockLife { at, bytes, requested, life, let_go, origin });
+        let number = NonZeroU32::new(self.history.blocks.len() as u32);
+        self.blocks[event.alloc.0 as usize] = number;
     }
 
     /// Notes the end of a block, if the event lets go of one.
@@ -127,13 +129,13 @@ impl<'o> Writer<'o> {
         match event.kind {
             EventKind::Free | EventKind::FreeCompleted => {
                 let Some(block) = self.blocks[alloc as usize].take() else { return };
-                let block = &mut self.history.blocks[block as usize];
+                let block = &mut self.history.blocks[block.get() as usize - 1];
                 block.life.died = now;
                 block.let_go = block.let_go.min(now);
             }
             EventKind::FreeRequested => {
                 let Some(block) = self.blocks[alloc as usize] else { return };
-                self.history.blocks[block as usize].let_go = now;
+                self.history.blocks[block.get() as usize - 1].let_go = now;
             }
             EventKind::Malloc | EventKind::Attempt | EventKind::Trim => {}
         }

@@ -10,6 +10,7 @@
 //! blocks would make the page too large, the smallest are left out, and the page says so. `js/lives.js` is the other
 //! end of this.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
@@ -98,13 +99,12 @@ const SAMPLE: usize = 1 << 18;
 
 /// The columns, and the size up to which blocks were left out.
 fn fit(history: &History, budget: usize) -> (String, Bytes) {
-    let sizes = || history.blocks.iter().map(|block| block.bytes).collect();
-    let (mut room, mut sizes): (usize, Vec<Bytes>) =
-        rayon::join(|| guess(&history.blocks, budget), sizes);
+    let counts = || counts(&history.blocks);
+    let (mut room, counts) = rayon::join(|| guess(&history.blocks, budget), counts);
     let mut smallest = 0;
     loop {
-        if let Some(border) = sizes.len().checked_sub(room.saturating_add(1)) {
-            smallest = (*sizes.select_nth_unstable(border).1).max(smallest + 1);
+        if let Some(border) = history.blocks.len().checked_sub(room.saturating_add(1)) {
+            smallest = size_at(&counts, border).max(smallest + 1);
         }
         let kept = history.blocks.iter().filter(|block| block.bytes > smallest);
         let kept: Vec<BlockLife> = kept.copied().collect();
@@ -115,6 +115,23 @@ fn fit(history: &History, budget: usize) -> (String, Bytes) {
         // Small blocks are many, so that this is done once or twice.
         room = share(kept.len(), budget, text.len());
     }
+}
+
+/// How many blocks there are of each size.
+fn counts(blocks: &[BlockLife]) -> BTreeMap<Bytes, usize> {
+    let mut counts: FxHashMap<Bytes, usize> = FxHashMap::default();
+    blocks.iter().for_each(|block| *counts.entry(block.bytes).or_default() += 1);
+    counts.into_iter().collect()
+}
+
+/// The size of the block in this place of all, the smallest first.
+fn size_at(counts: &BTreeMap<Bytes, usize>, place: usize) -> Bytes {
+    let mut before = 0;
+    let reaches = |(&bytes, &count)| {
+        before += count;
+        (before > place).then_some(bytes)
+    };
+    counts.iter().find_map(reaches).unwrap_or(0)
 }
 
 /// How many of the largest blocks probably fit, by what some from the middle take: all, to be tried, unless it is less

@@ -137,7 +137,7 @@ fn limits(recorded: &Recorded<'_>) -> Vec<Option<Bytes>> {
     }
     let is_limited = !limits.is_empty()
         || environment.conf.garbage_collection_threshold > 0.0
-        || records.entries.iter().any(|entry| entry.action == Action::Oom);
+        || recorded.has_failed();
     if !is_limited {
         return vec![None];
     }

@@ -49,6 +49,11 @@ impl<'a> Recorded<'a> {
         let bounds = limit_bounds(&records.entries, environment, held);
         Self { records, environment, start, bounds }
     }
+
+    /// Whether a request failed: only then is there a limit from above.
+    pub(super) fn has_failed(&self) -> bool {
+        self.bounds.1 < Bytes::MAX
+    }
 }
 
 /// What is assumed about a recording while it is replayed.
@@ -114,8 +119,7 @@ impl<'a> Verifier<'a> {
         let mut environment = Environment { limit, memory_fraction, ..environment.clone() };
         environment.no_split = assumed.mempools.no_split.iter().copied().collect();
         let entries = &records.entries[..];
-        let has_failed = entries.iter().any(|entry| entry.action == Action::Oom);
-        let most_held = has_failed.then_some(bounds.0);
+        let most_held = recorded.has_failed().then_some(bounds.0);
         let report = Verification { limit: assumed.limit, ..Verification::default() };
         let recorded = RecordedDevice::new(entries, &assumed.mempools.elsewhere);
         Self {

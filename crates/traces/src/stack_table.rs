@@ -67,6 +67,9 @@ impl StackTable {
         let mut place = vec![NONE; self.stacks.values().len()];
         let mut frame_place = vec![NONE; self.frames.values().len()];
         let mut used = Stacks::default();
+        if place.is_empty() {
+            return used;
+        }
         for number in numbers.filter(|number| **number != Entry::NO_STACK) {
             let at = &mut place[*number as usize];
             if *at == NONE {

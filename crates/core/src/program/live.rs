@@ -16,24 +16,41 @@ pub struct LiveBytes {
     pub pending: Bytes,
 }
 
+/// The bytes of a block that is live, and whether the program has given it back. There are as many as allocations.
+#[derive(Clone, Copy)]
+struct BlockSize(u64);
+
+/// No block has as many bytes.
+const PENDING: u64 = 1 << 63;
+
+impl BlockSize {
+    fn bytes(self) -> Bytes {
+        self.0 & !PENDING
+    }
+
+    fn is_pending(self) -> bool {
+        self.0 & PENDING != 0
+    }
+}
+
 /// What is live after each event. Everything that speaks of live bytes counts them here.
 pub fn live(trace: &Trace) -> impl Iterator<Item = LiveBytes> {
-    let mut sizes: Vec<(Bytes, bool)> = vec![(0, false); trace.allocs as usize];
+    let mut sizes = vec![BlockSize(0); trace.allocs as usize];
     trace.events.iter().scan(LiveBytes::default(), move |live, event| {
         let place = event.alloc.0 as usize;
         match event.kind {
             EventKind::Malloc => {
-                sizes[place] = (event.size, false);
+                sizes[place] = BlockSize(event.size);
                 (live.bytes, live.blocks) = (live.bytes + event.size, live.blocks + 1);
             }
             EventKind::FreeRequested => {
-                let (size, is_pending) = &mut sizes[place];
-                live.pending += if std::mem::replace(is_pending, true) { 0 } else { *size };
+                live.pending += if sizes[place].is_pending() { 0 } else { sizes[place].bytes() };
+                sizes[place].0 |= PENDING;
             }
             EventKind::Free | EventKind::FreeCompleted => {
-                let (size, is_pending) = std::mem::take(&mut sizes[place]);
-                live.bytes -= size;
-                live.pending -= if is_pending { size } else { 0 };
+                let size = std::mem::replace(&mut sizes[place], BlockSize(0));
+                live.bytes -= size.bytes();
+                live.pending -= if size.is_pending() { size.bytes() } else { 0 };
                 live.blocks = live.blocks.saturating_sub(1);
             }
             EventKind::Attempt | EventKind::Trim => {}
