@@ -38,9 +38,10 @@ struct Row {
 
 fn find_trace(name: &str) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let more = std::env::var_os("GMLAKE_TRACES").map(PathBuf::from);
-    let folders = [root.join("traces"), more.unwrap_or_else(|| root.join("../shared/traces"))];
-    let paths = folders.iter().map(|folder| folder.join(format!("{name}.pickle.xz")));
+    let named = std::env::var_os("GMLAKE_TRACES").map(PathBuf::from);
+    let folders = [Some(root.join("traces")), named, Some(root.join("../shared/traces"))];
+    let paths =
+        folders.into_iter().flatten().map(|folder| folder.join(format!("{name}.pickle.xz")));
     paths.into_iter().find(|path| path.exists())
 }
 
