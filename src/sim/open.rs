@@ -23,7 +23,7 @@ use crate::alloc_conf::TorchVersion;
 use crate::allocator::Environment;
 use crate::remote;
 use crate::run::{RECORDED, RunSummary};
-use crate::trace::{self, Labels, LoadOptions, Records, Trace, TraceError};
+use crate::trace::{self, Draft, Labels, LoadOptions, Records, Trace, TraceError};
 use crate::trace::{ingest, peak_live_bytes};
 use crate::units::{Bytes, Size};
 use crate::verify::{Refused, Verification, begins_with_program, counted, unseen_start, verify};
@@ -77,12 +77,12 @@ fn reconstruct(
     let devices = devices(&all);
     let mut records = trace::choose_device(all, options.device, path)?;
     let environment = environment(&records, options.torch_version);
-    let (found, ending) = explain(&mut records, &environment);
+    let Explained { found, ending, trace } = explain(&mut records, &environment);
     let mut labels = found.as_ref().map_or_else(Labels::default, |found| found.labels.clone());
     if !records.has_segments && labels.start.is_empty() {
         labels.start = unseen_start(&records);
     }
-    let trace = ingest(&records, &labels);
+    let trace = trace.unwrap_or_else(|| ingest(&records, &labels));
     let live_peak = || peak_live_bytes(&trace);
     let (mut coverage, live_peak) =
         rayon::join(|| coverage::find(&records, found.as_ref(), &trace, ending), live_peak);
@@ -109,23 +109,36 @@ fn environment(records: &Records, version: Option<TorchVersion>) -> Environment 
     Environment { version, ..Environment::new(conf) }
 }
 
+/// What PyTorch's decisions tell, with the trace if that was made on the way.
+struct Explained {
+    found: Option<Verification>,
+    ending: Ending,
+    trace: Option<Trace>,
+}
+
 /// Replays PyTorch's own decisions, if the file has them. Where the final state is not that after the last entry, it is
 /// forgotten: undoing the entries from it would invent memory at the beginning.
-fn explain(records: &mut Records, environment: &Environment) -> (Option<Verification>, Ending) {
+fn explain(records: &mut Records, environment: &Environment) -> Explained {
+    let only = |found, ending| Explained { found, ending, trace: None };
     if records.cut_off.is_some() {
         records.forget_end();
-        return (Some(verify(records, environment)), Ending::Unknown);
+        return only(Some(verify(records, environment)), Ending::Unknown);
     }
     if !records.has_segments {
-        return (None, Ending::Unknown);
+        return only(None, Ending::Unknown);
     }
-    let found = verify(records, environment);
+    let (found, draft) = rayon::join(|| verify(records, environment), || Draft::new(records));
     let is_doubtful = found.difference_count > 0 || !found.start.layout.segments.is_empty();
-    if is_doubtful && !records.entries.is_empty() && begins_with_program(records, environment) {
-        records.forget_end();
-        return (Some(verify(records, environment)), Ending::Stopped);
+    if !is_doubtful || records.entries.is_empty() {
+        let trace = Some(draft.finish(&found.labels));
+        return Explained { found: Some(found), ending: Ending::Snapshot, trace };
     }
-    (Some(found), Ending::Snapshot)
+    drop(draft);
+    if begins_with_program(records, environment) {
+        records.forget_end();
+        return only(Some(verify(records, environment)), Ending::Stopped);
+    }
+    only(Some(found), Ending::Snapshot)
 }
 
 const NO_ROOM: &str = "it does not say what PyTorch held: its segments have less room than the \

@@ -41,9 +41,10 @@ struct Live {
     is_pending: bool,
 }
 
-struct Ingest<'a> {
+/// A trace in the making.
+pub(super) struct Ingest<'a> {
     records: &'a Records,
-    trace: Trace,
+    pub(super) trace: Trace,
     live: FxHashMap<u64, Live>,
     origin_us: u64,
     last_us: u64,
@@ -51,7 +52,7 @@ struct Ingest<'a> {
 }
 
 impl<'a> Ingest<'a> {
-    fn new(records: &'a Records, labels: &Labels) -> Self {
+    pub(super) fn new(records: &'a Records, labels: &Labels) -> Self {
         let capacity = records.entries.len() + labels.start.len();
         let trace = Trace {
             device: records.device,
@@ -94,7 +95,7 @@ impl<'a> Ingest<'a> {
         }
     }
 
-    fn entries(&mut self, labels: &Labels) {
+    pub(super) fn entries(&mut self, labels: &Labels) {
         let entries = &self.records.entries;
         let recorded = self.records.trims.iter().map(|&at| (at, PoolId::DEFAULT));
         let mut trims: Vec<(usize, PoolId)> =
@@ -110,8 +111,7 @@ impl<'a> Ingest<'a> {
                 self.push_other(EventKind::Trim, 0, StreamId(0), pool);
             }
             let labelled = pools.next_if(|&&(at, _)| at == index).map(|&(_, pool)| pool);
-            let is_fused = entry.action == Action::FreeRequested
-                && entries.get(index + 1).is_some_and(|next| completes(&entry, next));
+            let is_fused = completes(&entry, entries.get(index + 1));
             match entry.action {
                 Action::Alloc => self.alloc(index, &entry, labelled.unwrap_or(entry.pool)),
                 Action::FreeRequested if is_fused => self.free(index, &entry),
@@ -225,7 +225,12 @@ impl<'a> Ingest<'a> {
         self.trace.warnings.push(Warning { kind, count: 1, first });
     }
 
-    fn finish(mut self) -> Trace {
+    /// Whether something had to be assumed so far: otherwise each request, free and failure is an event.
+    pub(super) fn has_warnings(&self) -> bool {
+        !self.trace.warnings.is_empty()
+    }
+
+    pub(super) fn finish(mut self) -> Trace {
         let live = self.live.iter().map(|(&address, live)| (address, live.alloc));
         self.trace.alloc_stacks = self.origins.finish(live);
         self.trace.warnings.extend(self.records.warnings.iter().cloned());
@@ -239,6 +244,7 @@ impl<'a> Ingest<'a> {
 }
 
 /// Whether `next` is the immediate completion of the free `entry`.
-fn completes(entry: &Entry, next: &Entry) -> bool {
-    next.action == Action::FreeCompleted && next.addr == entry.addr
+pub(super) fn completes(entry: &Entry, next: Option<&Entry>) -> bool {
+    let is_same = |next: &Entry| next.action == Action::FreeCompleted && next.addr == entry.addr;
+    entry.action == Action::FreeRequested && next.is_some_and(is_same)
 }

@@ -12,6 +12,7 @@
 mod chrome;
 mod coverage;
 mod csv;
+mod draft;
 mod error;
 mod format;
 mod if_object;
@@ -44,6 +45,7 @@ mod writer;
 
 pub use coverage::{Bounded, Coverage, CoverageKind, Gap};
 pub use csv::write_csv;
+pub use draft::Draft;
 pub use error::{Position, Result, TraceError};
 pub use format::TraceFormat;
 pub use gmlake_core::program::*;
