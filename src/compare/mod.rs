@@ -19,16 +19,3 @@ pub use comparison::Comparison;
 pub use job::{JobComparison, RankComparison, Spread};
 pub use run::{compare, compare_files, compare_job};
 pub use show::table::columns;
-
-use std::io::Write;
-
-use crate::report::Result;
-
-/// A way to write comparisons down.
-pub trait Report: Sync {
-    /// Writes all comparisons.
-    ///
-    /// # Errors
-    /// If `out` cannot be written, or a picture cannot be drawn.
-    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<()>;
-}

@@ -32,7 +32,7 @@ use shell::{HELPERS, Shell, escape, fact_list, fill, in_script, loud, of_runs, v
 use crate::blame::show::{diff_sections, loss_sections, refusal_sections};
 use crate::blame::{Diff, Loss, Refusal};
 use crate::compare::show::{table, verdict};
-use crate::compare::{Comparison, Report, columns};
+use crate::compare::{Comparison, columns};
 use crate::report::Result;
 use crate::run::{Cause, RunSummary};
 use crate::sim::title_of;
@@ -79,8 +79,12 @@ pub struct Page {
     pub diffs: Vec<Diff>,
 }
 
-impl Report for Page {
-    fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
+impl Page {
+    /// Writes the page.
+    ///
+    /// # Errors
+    /// If `out` cannot be written.
+    pub fn write(&self, comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
         let title = match comparisons {
             [one] => one.title().to_owned(),
             many => format!("{} recordings", many.len()),

@@ -7,7 +7,7 @@ use crate::common::recordings::{self, case};
 use gmlake::alloc_conf::TypedConf;
 use gmlake::blame::{Question, blame};
 use gmlake::compare::show::{verdict as sentence, write_markdown};
-use gmlake::compare::{Comparison, Report, compare, compare_files};
+use gmlake::compare::{Comparison, compare, compare_files};
 use gmlake::device::Profile;
 use gmlake::page::Page;
 use gmlake::plan::{FitVerdict, JobFit, PlanOptions, RankFit, plan, trial};

@@ -369,7 +369,7 @@ pub fn event_is_reached(event: Event) -> Result<bool> {
 
 /// A loaded module with one kernel. The driver allows its use from any thread.
 #[derive(Debug, Clone, Copy)]
-pub struct Kernel {
+pub(crate) struct Kernel {
     module: sys::CUmodule,
     function: sys::CUfunction,
 }
@@ -381,7 +381,7 @@ impl Kernel {
     ///
     /// # Errors
     /// What the driver says.
-    pub fn load(ptx: &CStr, name: &CStr) -> Result<Self> {
+    pub(crate) fn load(ptx: &CStr, name: &CStr) -> Result<Self> {
         let mut module: sys::CUmodule = ptr::null_mut();
         // SAFETY: PTX is read up to its final zero, which a `CStr` has; the module pointer outlives the call.
         let code = unsafe { sys::cuModuleLoadData(&raw mut module, ptx.as_ptr().cast()) };
@@ -397,7 +397,7 @@ impl Kernel {
     ///
     /// # Errors
     /// What the driver says; faults of the kernel itself come with a later call.
-    pub fn launch(self, stream: Stream, grid: [u32; 2], block: u32, values: &[u64]) -> Result<()> {
+    pub(crate) fn launch(self, stream: Stream, grid: [u32; 2], block: u32, values: &[u64]) -> Result<()> {
         let mut pointers: Vec<*mut c_void> =
             values.iter().map(|value| ptr::from_ref(value).cast_mut().cast()).collect();
         let (pointers, none) = (pointers.as_mut_ptr(), ptr::null_mut());
@@ -414,7 +414,7 @@ impl Kernel {
     ///
     /// # Errors
     /// What the driver says.
-    pub fn unload(self) -> Result<()> {
+    pub(crate) fn unload(self) -> Result<()> {
         // SAFETY: the handle came from the driver.
         check("cuModuleUnload", unsafe { sys::cuModuleUnload(self.module) })
     }

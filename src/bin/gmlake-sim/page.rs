@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use anyhow::ensure;
 use gmlake::blame::{By, Diff, diff};
-use gmlake::compare::Report;
 use gmlake::device::Profile;
 use gmlake::page::Page;
 use gmlake::report::Export;
