@@ -18,7 +18,7 @@ use crate::allocator::Allocation;
 use crate::drive::{Observer, Step};
 use crate::sim::{Choice, Opened, RunError, Scenario, Stage};
 use crate::simulation::{HeldSegments, Owner, Simulated};
-use crate::trace::{Action, AllocId, Event, EventKind};
+use crate::trace::{Action, AllocId, Event, EventKind, both};
 use crate::units::Bytes;
 
 /// Every block and every segment of a run. On the way, what is held at the peak and where memory ran out is remembered,
@@ -29,7 +29,7 @@ use crate::units::Bytes;
 /// If the simulation comes to no result.
 pub fn history(scenario: &Scenario<'_>) -> Result<History, RunError> {
     let new = || Writer::new(scenario.opened, &scenario.choice);
-    let (run, mut writer) = rayon::join(|| scenario.run().map(drop), new);
+    let (run, mut writer) = both(|| scenario.run().map(drop), new);
     run?;
     let mut stage = scenario.stage()?;
     let mut held = HeldSegments::default();
@@ -38,7 +38,7 @@ pub fn history(scenario: &Scenario<'_>) -> Result<History, RunError> {
     let failed = refused_at(scenario)?.map(|(_, seen_at)| seen_at);
     let follow = || scenario.follow(&mut stage, failed.as_slice(), &mut writer);
     // `loss` asks for it, and says what is wrong with it.
-    let (followed, _) = rayon::join(follow, || expandable(scenario));
+    let (followed, _) = both(follow, || expandable(scenario));
     followed?;
     let ooms = stage.replay.outcome.ooms.iter();
     writer.history.ooms = ooms.map(|oom| (oom.event as EventIndex, oom.requested)).collect();

@@ -21,6 +21,7 @@ use serde::Serialize;
 
 use super::encode::Numbers;
 use crate::blame::{BlockLife, Category, EventIndex, History, Life, SegmentLife};
+use crate::trace::both;
 use crate::units::Bytes;
 
 /// What the page knows of a history in addition to the columns.
@@ -100,7 +101,7 @@ const SAMPLE: usize = 1 << 18;
 /// The columns, and the size up to which blocks were left out.
 fn fit(history: &History, budget: usize) -> (String, Bytes) {
     let counts = || counts(&history.blocks);
-    let (mut room, counts) = rayon::join(|| guess(&history.blocks, budget), counts);
+    let (mut room, counts) = both(|| guess(&history.blocks, budget), counts);
     let mut smallest = 0;
     loop {
         if let Some(border) = history.blocks.len().checked_sub(room.saturating_add(1)) {
@@ -180,8 +181,7 @@ fn deflated(bytes: &[u8]) -> String {
 }
 
 fn columns(blocks: &[BlockLife], segments: &[SegmentLife]) -> Vec<u8> {
-    let ([sizes, lives], [table, places]) =
-        rayon::join(|| own_columns(blocks), || place_columns(blocks));
+    let ([sizes, lives], [table, places]) = both(|| own_columns(blocks), || place_columns(blocks));
     let mut others = Numbers::default();
     push_pending(&mut others, blocks);
     push_segments(&mut others, segments);

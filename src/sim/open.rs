@@ -24,7 +24,7 @@ use crate::allocator::Environment;
 use crate::remote;
 use crate::run::{RECORDED, RunSummary};
 use crate::trace::{self, Draft, Labels, LoadOptions, Records, Trace, TraceError};
-use crate::trace::{ingest, peak_live_bytes};
+use crate::trace::{both, ingest, peak_live_bytes};
 use crate::units::{Bytes, Size};
 use crate::verify::{Refused, Verification, begins_with_program, counted, unseen_start, verify};
 
@@ -85,7 +85,7 @@ fn reconstruct(
     let trace = trace.unwrap_or_else(|| ingest(&records, &labels));
     let live_peak = || peak_live_bytes(&trace);
     let (mut coverage, live_peak) =
-        rayon::join(|| coverage::find(&records, found.as_ref(), &trace, ending), live_peak);
+        both(|| coverage::find(&records, found.as_ref(), &trace, ending), live_peak);
     if coverage.ends_in_first_step() && ends_before_backward(&records) {
         coverage = coverage.without_backward();
     }
@@ -127,7 +127,7 @@ fn explain(records: &mut Records, environment: &Environment) -> Explained {
     if !records.has_segments {
         return only(None, Ending::Unknown);
     }
-    let (found, draft) = rayon::join(|| verify(records, environment), || Draft::new(records));
+    let (found, draft) = both(|| verify(records, environment), || Draft::new(records));
     let is_doubtful = found.difference_count > 0 || !found.start.layout.segments.is_empty();
     if !is_doubtful || records.entries.is_empty() {
         let trace = Some(draft.finish(&found.labels));

@@ -11,7 +11,7 @@ use super::pool_options::OptionSearch;
 use super::replay::{Assumed, Recorded, replay};
 use super::verification::{HOPELESS, Verification};
 use crate::allocator::{Environment, segment_size};
-use crate::trace::{Action, Entry, Records};
+use crate::trace::{Action, Entry, Records, both};
 use crate::units::Bytes;
 
 /// Memory of an NVIDIA H200 as its device properties state it, in bytes.
@@ -23,8 +23,7 @@ const POOL_EFFORT: usize = 20_000_000;
 /// Verifies a recording, inferring what it does not say.
 pub fn verify(records: &Records, environment: &Environment) -> Verification {
     let pools = || (Lifetimes::new(records), MemPools::known(records));
-    let (recorded, (mut lifetimes, mempools)) =
-        rayon::join(|| Recorded::new(records, environment), pools);
+    let (recorded, (mut lifetimes, mempools)) = both(|| Recorded::new(records, environment), pools);
     let found = with_limit(&recorded, &lifetimes, &mempools);
     if found.difference_count == 0 {
         return found;

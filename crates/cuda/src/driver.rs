@@ -397,7 +397,13 @@ impl Kernel {
     ///
     /// # Errors
     /// What the driver says; faults of the kernel itself come with a later call.
-    pub(crate) fn launch(self, stream: Stream, grid: [u32; 2], block: u32, values: &[u64]) -> Result<()> {
+    pub(crate) fn launch(
+        self,
+        stream: Stream,
+        grid: [u32; 2],
+        block: u32,
+        values: &[u64],
+    ) -> Result<()> {
         let mut pointers: Vec<*mut c_void> =
             values.iter().map(|value| ptr::from_ref(value).cast_mut().cast()).collect();
         let (pointers, none) = (pointers.as_mut_ptr(), ptr::null_mut());

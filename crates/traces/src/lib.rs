@@ -9,6 +9,7 @@
 //! [`Records`] keep every recorded entry, PyTorch's own decisions included: they are the truth that our models are
 //! verified against. A [`Trace`] keeps only what the *program* did: requests, frees, calls of `empty_cache`.
 
+mod both;
 mod chrome;
 mod coverage;
 mod csv;
@@ -43,6 +44,7 @@ mod whole;
 mod wrapped;
 mod writer;
 
+pub use both::both;
 pub use coverage::{Bounded, Coverage, CoverageKind, Gap};
 pub use csv::write_csv;
 pub use draft::Draft;

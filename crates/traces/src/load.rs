@@ -21,8 +21,7 @@ use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use rayon::prelude::*;
-
+use super::both::halves;
 use super::format::TraceFormat;
 use super::options::LoadOptions;
 use super::room::{self, MAX_RATIO};
@@ -151,8 +150,8 @@ impl Input<'static> {
             return Ok(Self { content: Content::Mapped(copied(file, len)?), packed: len });
         }
         let mut bytes = vec![0; len as usize];
-        let parts = bytes.par_chunks_mut(PART).enumerate();
-        let read = parts.try_for_each(|(number, part)| read_part(&file, part, number * PART));
+        let read = halves(&mut bytes, |begin, part| read_part(&file, part, begin));
+        let read: io::Result<()> = read.into_iter().collect();
         read.map_err(|error| cannot_read(&error))?;
         Ok(Self { content: Content::Held(bytes), packed: len })
     }
@@ -246,9 +245,6 @@ struct Promised<R> {
     reader: R,
     left: Bytes,
 }
-
-/// What one processor reads of a plain file at a time, in bytes.
-const PART: usize = 64 << 20;
 
 /// Reads a part of a file, from `begin` on.
 fn read_part(file: &File, part: &mut [u8], begin: usize) -> io::Result<()> {

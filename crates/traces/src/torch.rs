@@ -14,9 +14,9 @@
 use std::collections::btree_map::Entry as Place;
 use std::collections::{BTreeMap, BTreeSet};
 
-use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 
+use super::both::halves;
 use super::error::excerpt;
 use super::numbers::Numbers;
 use super::room::no_room;
@@ -339,11 +339,10 @@ impl Snapshot {
 
     /// Gives streams, pools and stacks of one device their final numbers.
     fn renumber(&self, records: &mut Records) {
-        let of_entries = records.entries.par_chunks(PART).flat_map_iter(used_by);
-        let of_entries: Vec<(StreamId, PoolId)> = of_entries.collect();
+        let of_entries = halves(&mut records.entries, |_, part| used_by(part));
         let of_segments = records.segments.iter().map(|segment| (segment.stream, segment.pool));
         let (mut streams, mut pools) = (vec![false; 1 << 16], vec![false; 1 << 8]);
-        for (stream, pool) in of_entries.into_iter().chain(of_segments) {
+        for (stream, pool) in of_entries.into_iter().flatten().chain(of_segments) {
             streams[usize::from(stream.0)] = true;
             pools[usize::from(pool.0)] = true;
         }
@@ -353,8 +352,9 @@ impl Snapshot {
             stream.0 = stream_place[usize::from(stream.0)];
             pool.0 = pool_place[usize::from(pool.0)] as u8;
         };
-        let entries = records.entries.par_iter_mut().with_min_len(PART);
-        entries.for_each(|entry| renumber(&mut entry.stream, &mut entry.pool));
+        halves(&mut records.entries, |_, part| {
+            part.iter_mut().for_each(|entry| renumber(&mut entry.stream, &mut entry.pool));
+        });
         for segment in &mut records.segments {
             renumber(&mut segment.stream, &mut segment.pool);
         }
@@ -382,9 +382,6 @@ impl Snapshot {
         take(&mut self.room, cost, self.limit)
     }
 }
-
-/// Entries that one processor takes at a time.
-const PART: usize = 1 << 18;
 
 /// The streams and pools of some entries, each pair once.
 fn used_by(entries: &[Entry]) -> FxHashSet<(StreamId, PoolId)> {

@@ -13,8 +13,6 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use super::super::Result;
 use super::super::torch::{RawAction, RawEntry, Snapshot};
 use super::document::{Document, Place};
@@ -75,7 +73,7 @@ impl Document<'_> {
         }
         let is_plain = |entry: &RawEntry| matches!(entry.action, RawAction::Known(_));
         // What comes behind them, such as pinned memory of the host, is of no device.
-        self.heap.entries[..next].par_iter().all(is_plain).then_some(whole)
+        self.heap.entries[..next].iter().all(is_plain).then_some(whole)
     }
 
     fn take_whole(
