@@ -113,7 +113,7 @@ impl At {
             (Self::Peak, None) => Some(highest(trace, 0..last + 1)),
             (Self::Oom, _) => {
                 let simulated = run.map(|run| run.first_oom_event.map(|event| event as usize));
-                let found = simulated.unwrap_or_else(|| trace.first_failure());
+                let found = simulated.unwrap_or_else(|| opened.first_failure());
                 Some(found.ok_or_else(|| MomentError::never_out(opened))?)
             }
             (Self::End, _) => Some(last),

@@ -12,6 +12,7 @@
 //! ```
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use rayon::prelude::*;
 
@@ -91,7 +92,8 @@ fn reconstruct(
     }
     let mut notes = found.as_ref().map(notes).unwrap_or_default();
     let file = remote::shown(path);
-    let common = common(&file, &trace, coverage.is_lower_bound());
+    let failed = trace.first_failure();
+    let common = common(&file, &trace, failed, coverage.is_lower_bound());
     let mut recorded = row(&records, found.as_ref(), common);
     if recorded.as_ref().is_some_and(|row| !has_room(row, live_peak)) {
         recorded = None;
@@ -99,7 +101,9 @@ fn reconstruct(
     }
     let Verification { refused, diverted, limit, capacity, start, .. } = found.unwrap_or_default();
     let (kept_cache, start) = (diverted > 0, start.layout);
-    let opened = Opened { file, devices, records, trace, coverage, start, ..Opened::default() };
+    let failure = OnceLock::from(failed);
+    let known = Opened { failure, ..Opened::default() };
+    let opened = Opened { file, devices, records, trace, coverage, start, ..known };
     Ok(Opened { limit, capacity, refused, kept_cache, notes, recorded, ..opened })
 }
 
@@ -150,8 +154,7 @@ fn has_room(recorded: &RunSummary, live_peak: Bytes) -> bool {
 }
 
 /// What the trace knows of the recording's own row.
-fn common(file: &str, trace: &Trace, is_lower_bound: bool) -> RunSummary {
-    let failed = trace.first_failure();
+fn common(file: &str, trace: &Trace, failed: Option<usize>, is_lower_bound: bool) -> RunSummary {
     RunSummary {
         file: file.to_owned(),
         device: trace.device,

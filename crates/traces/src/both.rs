@@ -6,7 +6,7 @@
 use std::panic::resume_unwind;
 use std::thread;
 
-/// What is split: less takes no longer than to begin a thread, many times over. In bytes.
+/// Items of fewer bytes are not split: a thread would cost more than it saves.
 const LARGE: usize = 8 << 20;
 
 /// Does two things at the same time; one after the other where the program has but one thread (`--jobs 1`).
@@ -21,7 +21,7 @@ pub fn both<A, B: Send>(first: impl FnOnce() -> A, second: impl FnOnce() -> B + 
     })
 }
 
-/// Does the same with both halves of many items, or with all of few. `work` is told where its part begins.
+/// Works on both halves of many items at once, or on all of a few. `work` is told where its part begins.
 pub(super) fn halves<T: Send, R: Send>(
     items: &mut [T],
     work: impl Fn(usize, &mut [T]) -> R + Sync,

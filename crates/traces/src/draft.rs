@@ -78,13 +78,14 @@ fn insert(trace: &mut Trace, trims: &[Trim]) {
     let Trace { events, times_us, attempt_stacks, .. } = trace;
     let mut end = events.len();
     let (alloc, stream, kind) = (AllocId(u32::MAX), StreamId(0), EventKind::Trim);
-    events.resize(end + trims.len(), Event { size: 0, alloc, stream, kind, pool: PoolId::DEFAULT });
+    let trim_of = |pool| Event { size: 0, alloc, stream, kind, pool };
+    events.resize(end + trims.len(), trim_of(PoolId::DEFAULT));
     times_us.resize(end + trims.len(), 0);
     for (before, trim) in trims.iter().enumerate().rev() {
         let place = trim.event + before;
         events.copy_within(trim.event..end, place + 1);
         times_us.copy_within(trim.event..end, place + 1);
-        events[place] = Event { size: 0, alloc, stream, kind, pool: trim.pool };
+        events[place] = trim_of(trim.pool);
         times_us[place] = trim.time_us;
         end = trim.event;
     }

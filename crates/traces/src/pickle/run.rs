@@ -95,9 +95,7 @@ impl Field {
             _ => Self::Other,
         }
     }
-}
 
-impl Field {
     /// Whether its value is a number, or does not count.
     fn is_plain(self, draft: &Draft) -> bool {
         match self {
