@@ -545,6 +545,16 @@ def test_what_predict_does_not_see_is_named():
     assert "only PyTorch is predicted; what JAX asks for is not seen" in other.err and other.code == 1, other.err
 
 
+def test_the_compiler_is_imported_only_by_who_compiles():
+    checked = "import sys\nassert torch.is_grad_enabled() and ('torch._dynamo' in sys.modules) == {}\n"
+    plain = predict(MLP + checked.format(False))
+    compiled = predict(
+        MLP.replace("optimizer =", "net = torch.compile(net, backend='eager')\noptimizer =") + checked.format(True)
+    )
+    assert plain.code == compiled.code == 0, plain.err + compiled.err
+    assert plain.rank["allocators"] == compiled.rank["allocators"]
+
+
 def test_settings_reach_pytorch_and_stacks_the_snapshot():
     with tempfile.TemporaryDirectory() as folder:
         found = Answer(folder, MLP, "--out", "kept", "--stacks", "--conf", "expandable_segments:True")

@@ -88,7 +88,9 @@ def begin_watch() -> None:
         child.wait_for_gpu(sys.modules["torch"])
     else:
         from .._imports import WhenImported
+        from . import compiling
 
+        compiling.spare()
         WhenImported("torch", child.wait_for_gpu)
 
 

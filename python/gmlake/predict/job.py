@@ -15,7 +15,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from . import children, ends, library, others
+from . import children, compiling, ends, library, others
 from .categories import Categories
 from .facts import Facts
 from .order import Job, Order
@@ -43,6 +43,7 @@ def main() -> None:
     """Runs the job in the arguments of this process."""
     faulthandler.enable()
     job = Job.from_json(sys.argv[1])
+    compiling.spare()
     try:
         import torch
     except (ImportError, OSError) as error:

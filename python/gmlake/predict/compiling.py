@@ -1,0 +1,63 @@
+"""The compiler behind torch.compile, which takes a second to import.
+
+Every optimizer imports it, to say what it must not compile. Where no one has imported it to compile something, there is
+nobody to be told.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING, Any, Callable
+
+from .._imports import WhenImported
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+def spare() -> None:
+    """Keeps PyTorch, which is not imported yet, from importing the compiler for its own sake."""
+    WhenImported("torch._compile", _tell_nobody)
+    WhenImported("torch.optim.optimizer", _break_nothing)
+
+
+def _is_loaded() -> bool:
+    return "torch._dynamo" in sys.modules
+
+
+def _tell_nobody(module: ModuleType) -> None:
+    """Functions that are not to be compiled are called as they are."""
+    usual = module._disable_dynamo
+
+    def disable(fn: Callable[..., Any] | None = None, recursive: bool = True) -> Callable[..., Any]:
+        if fn is None:
+            return functools.partial(disable, recursive=recursive)
+        disabled = usual(fn, recursive)
+
+        @functools.wraps(fn)
+        def inner(*args: Any, **kwargs: Any) -> Any:
+            return (disabled if _is_loaded() else fn)(*args, **kwargs)
+
+        return inner
+
+    module._disable_dynamo = disable  # type: ignore[attr-defined]
+
+
+def _break_nothing(module: ModuleType) -> None:
+    """Steps of optimizers keep no gradients, and break no graph."""
+    usual = module._use_grad_for_differentiable
+
+    def decorated(step: Callable[..., Any]) -> Callable[..., Any]:
+        breaking = usual(step)
+
+        @functools.wraps(step)
+        def own(*args: Any, **kwargs: Any) -> Any:
+            if _is_loaded():
+                return breaking(*args, **kwargs)
+            with sys.modules["torch"].set_grad_enabled(args[0].defaults["differentiable"]):
+                return step(*args, **kwargs)
+
+        return own
+
+    module._use_grad_for_differentiable = decorated  # type: ignore[attr-defined]
