@@ -84,15 +84,14 @@ fn reconstruct(
         labels.start = unseen_start(&records);
     }
     let trace = trace.unwrap_or_else(|| ingest(&records, &labels));
-    let live_peak = || peak_live_bytes(&trace);
-    let (mut coverage, live_peak) =
-        both(|| coverage::find(&records, found.as_ref(), &trace, ending), live_peak);
+    let of_trace = || (peak_live_bytes(&trace), trace.first_failure());
+    let (mut coverage, (live_peak, failed)) =
+        both(|| coverage::find(&records, found.as_ref(), &trace, ending), of_trace);
     if coverage.ends_in_first_step() && ends_before_backward(&records) {
         coverage = coverage.without_backward();
     }
     let mut notes = found.as_ref().map(notes).unwrap_or_default();
     let file = remote::shown(path);
-    let failed = trace.first_failure();
     let common = common(&file, &trace, failed, coverage.is_lower_bound());
     let mut recorded = row(&records, found.as_ref(), common);
     if recorded.as_ref().is_some_and(|row| !has_room(row, live_peak)) {

@@ -10,13 +10,30 @@
 //! ```
 
 use super::ingest::{Ingest, completes, ingest};
-use super::{Action, AllocId, Entry, Event, EventKind, Labels, PoolId, Records, StreamId, Trace};
+use super::{
+    Action, AllocId, Entry, Event, EventKind, Labels, PoolId, Records, StreamId, Trace, steps,
+};
 
 /// A trace that lacks its labels.
 pub struct Draft<'r> {
     records: &'r Records,
     plain: Ingest<'r>,
+    /// One for each [`STRIDE`] entries.
+    marks: Vec<Mark>,
+    /// Where its steps begin, if nothing is annotated.
+    starts: Option<Vec<usize>>,
 }
+
+/// How far the entries had led.
+#[derive(Clone, Copy, Default)]
+struct Mark {
+    entry: usize,
+    event: usize,
+    time_us: u64,
+}
+
+/// Entries from one mark to the next, at least.
+const STRIDE: usize = 256;
 
 /// An event that is put before number `event` of the others.
 struct Trim {
@@ -31,7 +48,10 @@ impl<'r> Draft<'r> {
         let labels = Labels::default();
         let mut plain = Ingest::new(records, &labels);
         plain.entries(&labels);
-        Self { records, plain }
+        let Trace { events, times_us, .. } = &plain.trace;
+        let is_annotated = steps::annotated(records, times_us).is_some();
+        let starts = (!is_annotated).then(|| steps::periodic_starts(events));
+        Self { records, plain, marks: marks(&records.entries), starts }
     }
 
     /// The trace with these labels: what [`ingest`] makes of the same records.
@@ -42,30 +62,74 @@ impl<'r> Draft<'r> {
             return ingest(self.records, labels);
         }
         if !trims.is_empty() {
-            insert(&mut self.plain.trace, &places(&self.records.entries, trims));
+            let trims = self.places(trims);
+            insert(&mut self.plain.trace, &trims);
+            for start in self.starts.iter_mut().flatten() {
+                *start += trims.partition_point(|trim| trim.event <= *start);
+            }
         }
-        self.plain.finish()
+        self.plain.finish(self.starts)
+    }
+
+    /// Where the cache was emptied, among events of which each follows from an entry.
+    fn places(&self, trims: &[(usize, PoolId)]) -> Vec<Trim> {
+        let mut trims = trims.to_vec();
+        trims.sort_by_key(|&(at, _)| at);
+        let end = self.marks.last().copied().unwrap_or_default();
+        let mut is_passed = false;
+        let place = |(at, pool)| {
+            let now = self.walk_to(at);
+            // One that no event is made at comes last, and so do those behind it.
+            is_passed |= now.entry != at || at >= end.entry;
+            let (event, time_us) = match is_passed {
+                true => (end.event, end.time_us),
+                false => (now.event, now.after(&self.records.entries).time_us),
+            };
+            Trim { event, time_us, pool }
+        };
+        trims.into_iter().map(place).collect()
+    }
+
+    /// How far the entries before this one had led: from the mark before it on.
+    fn walk_to(&self, entry: usize) -> Mark {
+        let entries = &self.records.entries;
+        let next = self.marks.partition_point(|mark| mark.entry <= entry);
+        let mut now = self.marks[..next].last().copied().unwrap_or_default();
+        while now.entry < entry.min(entries.len()) {
+            now = now.after(entries);
+        }
+        now
     }
 }
 
-/// Where the cache was emptied, among events of which each follows from an entry.
-fn places(entries: &[Entry], trims: &[(usize, PoolId)]) -> Vec<Trim> {
-    let mut trims = trims.to_vec();
-    trims.sort_by_key(|&(at, _)| at);
-    let mut left = trims.into_iter().peekable();
-    let origin_us = entries.first().map_or(0, |entry| entry.time_us);
-    let (mut found, mut event, mut time_us, mut index) = (Vec::new(), 0, 0, 0);
-    while index < entries.len() {
-        let entry = &entries[index];
-        time_us = entry.time_us.saturating_sub(origin_us).max(time_us);
-        while let Some((_, pool)) = left.next_if(|&(at, _)| at == index) {
-            found.push(Trim { event, time_us, pool });
+impl Mark {
+    /// What comes after this: one entry further, or two that make one event.
+    fn after(self, entries: &[Entry]) -> Self {
+        let entry = &entries[self.entry];
+        let is_fused = completes(entry, entries.get(self.entry + 1));
+        let time_us = entry.time_us.saturating_sub(entries[0].time_us).max(self.time_us);
+        Self {
+            entry: self.entry + if is_fused { 2 } else { 1 },
+            event: self.event + usize::from(is_event(entry.action)),
+            time_us,
         }
-        event += usize::from(is_event(entry.action));
-        index += if completes(entry, entries.get(index + 1)) { 2 } else { 1 };
     }
-    found.extend(left.map(|(_, pool)| Trim { event, time_us, pool }));
-    found
+}
+
+/// A mark for each [`STRIDE`] entries, and one behind all.
+fn marks(entries: &[Entry]) -> Vec<Mark> {
+    let mut now = Mark::default();
+    let mut marks = vec![now];
+    let mut next = STRIDE;
+    while now.entry < entries.len() {
+        now = now.after(entries);
+        if now.entry >= next {
+            marks.push(now);
+            next += STRIDE;
+        }
+    }
+    marks.push(now);
+    marks
 }
 
 fn is_event(action: Action) -> bool {
@@ -139,10 +203,10 @@ mod tests {
     proptest! {
         #[test]
         fn a_finished_draft_is_the_trace_itself(
-            count in 0_usize..80,
+            count in prop_oneof![0_usize..80, 0_usize..1000],
             odd in prop::sample::select(vec![0, 0, 100]),
             seed: u64,
-            trims in prop::collection::vec((0_usize..90, 0_u8..3), 0..6),
+            trims in prop::collection::vec((prop_oneof![0_usize..90, 0_usize..1100], 0_u8..3), 0..6),
             has_start in prop::sample::select(vec![false, false, true]),
         ) {
             let entries = entries(count, odd, seed);
@@ -171,5 +235,27 @@ mod tests {
         let trace = draft.finish(&labels);
         let trims = trace.events.iter().filter(|event| event.kind == EventKind::Trim);
         assert_eq!(trims.map(|event| event.pool.0).collect::<Vec<_>>(), [1, 0]);
+    }
+    /// Eighty blocks that are freed from the last one on, in each of twenty steps.
+    #[test]
+    fn steps_that_nobody_noted_move_with_the_trims() {
+        let entry = |action, block: u64| Entry {
+            addr: (block + 1) << 20,
+            size: 512 + block,
+            action,
+            ..entries(1, 0, 1)[0]
+        };
+        let freed = [Action::FreeRequested, Action::FreeCompleted];
+        let step = (0..80)
+            .map(|block| entry(Action::Alloc, block))
+            .chain((0..80).rev().flat_map(|block| freed.map(|action| entry(action, block))));
+        let step: Vec<Entry> = step.collect();
+        let records = Records { entries: step.repeat(20), ..Records::default() };
+        for trims in [vec![], vec![(0, PoolId(0)), (240, PoolId(0)), (250, PoolId(0))]] {
+            let labels = Labels { trims, ..Labels::default() };
+            let (draft, trace) = (Draft::new(&records), ingest(&records, &labels));
+            assert!(trace.steps.len() > 10);
+            assert_eq!(draft.finish(&labels).steps, trace.steps);
+        }
     }
 }

@@ -29,7 +29,7 @@ pub fn ingest(records: &Records, labels: &Labels) -> Trace {
     let mut ingest = Ingest::new(records, labels);
     ingest.start_blocks(&labels.start);
     ingest.entries(labels);
-    ingest.finish()
+    ingest.finish(None)
 }
 
 #[derive(Clone, Copy)]
@@ -230,13 +230,14 @@ impl<'a> Ingest<'a> {
         !self.trace.warnings.is_empty()
     }
 
-    pub(super) fn finish(mut self) -> Trace {
+    /// The trace. `starts` are those of its steps by [`steps::periodic_starts`], if they are known.
+    pub(super) fn finish(mut self, starts: Option<Vec<usize>>) -> Trace {
         let live = self.live.iter().map(|(&address, live)| (address, live.alloc));
         self.trace.alloc_stacks = self.origins.finish(live);
         self.trace.warnings.extend(self.records.warnings.iter().cloned());
         // A state without a history has no steps, whatever its annotations say.
         if !self.records.entries.is_empty() {
-            self.trace.steps = steps::find(self.records, &self.trace);
+            self.trace.steps = steps::find(self.records, &self.trace, starts);
         }
         self.trace.warnings.sort_by_key(|warning| warning.kind);
         self.trace

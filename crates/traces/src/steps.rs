@@ -18,15 +18,24 @@ use rustc_hash::FxHashMap;
 use super::{Annotation, Event, EventKind, Records, Step, Trace};
 
 /// The training steps of a trace, in order; events before the first or after the last belong to none. Where only the
-/// ends of steps are known, the first step begins with the trace, so that it contains the set-up.
-pub(super) fn find(records: &Records, trace: &Trace) -> Vec<Step> {
-    let origin_us = records.entries.first().map_or(0, |entry| entry.time_us);
-    let clock = Clock { times_us: &trace.times_us, origin_us };
-    let annotated = profiler_steps(&records.annotations, &clock)
-        .or_else(|| optimizer_steps(&records.annotations, &clock));
-    let mut steps = annotated.unwrap_or_else(|| periodic_steps(&trace.events));
+/// ends of steps are known, the first step begins with the trace, so that it contains the set-up. `starts` are
+/// [`periodic_starts`], if these are known.
+pub(super) fn find(records: &Records, trace: &Trace, starts: Option<Vec<usize>>) -> Vec<Step> {
+    let steps = annotated(records, &trace.times_us);
+    let mut steps = steps.unwrap_or_else(|| {
+        let starts = starts.unwrap_or_else(|| periodic_starts(&trace.events));
+        periodic_steps(&trace.events, starts)
+    });
     steps.retain(|step| step.start < step.end);
     steps
+}
+
+/// The steps that PyTorch's optimizers or its profiler noted, if they did; `times_us` are those of the events.
+pub(super) fn annotated(records: &Records, times_us: &[u64]) -> Option<Vec<Step>> {
+    let origin_us = records.entries.first().map_or(0, |entry| entry.time_us);
+    let clock = Clock { times_us, origin_us };
+    profiler_steps(&records.annotations, &clock)
+        .or_else(|| optimizer_steps(&records.annotations, &clock))
 }
 
 /// From moments to events.
@@ -184,20 +193,20 @@ struct Whole {
     live_range: u64,
 }
 
-fn periodic_steps(events: &[Event]) -> Vec<Step> {
+/// The events with which the run of requests begins that comes once in every step; none if nothing repeats
+/// convincingly. Only requests and frees count.
+pub(super) fn periodic_starts(events: &[Event]) -> Vec<usize> {
     let marks = marks(events);
     let runs = runs(&marks);
-    let Some((count, hash)) = boundary_run(&runs, &marks) else { return Vec::new() };
-    let starts: Vec<usize> = runs
-        .hashes
-        .iter()
-        .zip(&marks)
-        .filter(|(run, _)| **run == hash)
-        .map(|(_, m)| m.event)
-        .collect();
-    debug_assert_eq!(starts.len(), count);
+    let Some(hash) = boundary_run(&runs, &marks) else { return Vec::new() };
+    let all = runs.hashes.iter().zip(&marks);
+    all.filter(|(run, _)| **run == hash).map(|(_, mark)| mark.event).collect()
+}
+
+fn periodic_steps(events: &[Event], starts: Vec<usize>) -> Vec<Step> {
+    let Some(&last) = starts.last() else { return Vec::new() };
     let shortest = starts.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap_or(0);
-    let tail = events.len() - starts[count - 1];
+    let tail = events.len() - last;
     // A boundary shortly before the end of the trace ends the last step. Then the first one ends the first step, and
     // what lies before it is not just the set-up.
     let bounds: Vec<usize> = match 2 * tail >= shortest {
@@ -225,18 +234,22 @@ fn keep_for_backward(events: &[Event], steps: &[Step]) -> bool {
 /// Where the blocks of a step begin that are live in the middle of it, in the order in which they are freed.
 fn kept_over_middle(events: &[Event], step: &Step) -> Vec<usize> {
     let middle = step.start.midpoint(step.end);
-    let mut begins: FxHashMap<u32, usize> = FxHashMap::default();
+    // Requests are numbered one after another.
+    let first = events[step.start..middle].iter().find(|event| event.kind == EventKind::Malloc);
+    let Some(first) = first.map(|event| event.alloc.0) else { return Vec::new() };
+    let mut begins: Vec<Option<usize>> = Vec::new();
+    let freed = |begins: &mut [Option<usize>], event: &Event| {
+        let is_free = matches!(event.kind, EventKind::Free | EventKind::FreeRequested);
+        let place = event.alloc.0.checked_sub(first).filter(|_| is_free)?;
+        begins.get_mut(place as usize)?.take()
+    };
     for (index, event) in events[step.start..middle].iter().enumerate() {
         match event.kind {
-            EventKind::Malloc => drop(begins.insert(event.alloc.0, index)),
-            EventKind::Free | EventKind::FreeRequested => drop(begins.remove(&event.alloc.0)),
-            _ => {}
+            EventKind::Malloc => begins.push(Some(index)),
+            _ => drop(freed(&mut begins, event)),
         }
     }
-    let frees = events[middle..step.end]
-        .iter()
-        .filter(|event| matches!(event.kind, EventKind::Free | EventKind::FreeRequested));
-    frees.filter_map(|event| begins.remove(&event.alloc.0)).collect()
+    events[middle..step.end].iter().filter_map(|event| freed(&mut begins, event)).collect()
 }
 
 fn marks(events: &[Event]) -> Vec<Mark> {
@@ -281,8 +294,8 @@ fn runs(marks: &[Mark]) -> Runs {
     runs
 }
 
-/// How often the boundary's run occurs, and its hash.
-fn boundary_run(runs: &Runs, marks: &[Mark]) -> Option<(usize, u64)> {
+/// The hash of the boundary's run.
+fn boundary_run(runs: &Runs, marks: &[Mark]) -> Option<u64> {
     let lives = || marks.iter().map(|mark| mark.live);
     let live_range = lives().max()? - lives().min()?;
     let whole = Whole { marks: marks.len(), live_range };
@@ -297,11 +310,8 @@ fn boundary_run(runs: &Runs, marks: &[Mark]) -> Option<(usize, u64)> {
     let &(best, _) = votes.iter().max_by_key(|&&(count, agreeing)| count * agreeing)?;
     let rarer = votes.iter().filter(|&&(count, _)| 2 * count <= best);
     let count = rarer.max_by_key(|&&(count, agreeing)| count * agreeing).map_or(best, |&(c, _)| c);
-    let of_count = |hash: &&u64| {
-        let repeats = &runs.repeats[*hash];
-        repeats.count == count && repeats.is_periodic(&whole)
-    };
-    let least =
-        runs.hashes.iter().filter(of_count).min_by_key(|hash| runs.repeats[*hash].max_live)?;
-    Some((count, *least))
+    let of_count =
+        |(_, repeats): &(&u64, &Repeats)| repeats.count == count && repeats.is_periodic(&whole);
+    let all = runs.repeats.iter().filter(of_count);
+    all.min_by_key(|(_, repeats)| (repeats.max_live, repeats.first)).map(|(&hash, _)| hash)
 }

@@ -13,8 +13,8 @@
 
 use std::ops::Range;
 
-use super::super::Result;
 use super::super::torch::{RawAction, RawEntry, Snapshot};
+use super::super::{Entry, Result};
 use super::document::{Document, Place};
 use super::stacks::StackNumbers;
 use super::value::{Dict, Value};
@@ -91,8 +91,14 @@ impl Document<'_> {
                 self.odd_entry(item, (device as u32, at), &place.index(index), out)?;
             }
             if self.want_stacks {
+                // A free often has the stack of the entry before it.
+                let (mut last, mut number) = (Entry::NO_STACK, Entry::NO_STACK);
                 for (index, entry) in entries[range.clone()].iter_mut().enumerate() {
-                    entry.stack = self.stack(entry.stack, stacks, &place.index(index), out)?;
+                    if entry.stack != last {
+                        last = entry.stack;
+                        number = self.stack(last, stacks, &place.index(index), out)?;
+                    }
+                    entry.stack = number;
                 }
             }
         }
