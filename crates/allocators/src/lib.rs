@@ -4,5 +4,6 @@
 pub mod allocator;
 pub mod device;
 pub mod drive;
+mod holes;
 pub mod pinned;
 pub mod simulation;

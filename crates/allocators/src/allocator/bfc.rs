@@ -15,12 +15,13 @@
 //! partitioning and timestamps, which the GPU client leaves off, are not here. The original knows nothing of streams
 //! (its client orders them); here the next stream waits for the last one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::last_users::LastUsers;
 use super::pool::{Free, Place, Policy};
-use super::{Counter, NIL, OptionError, OptionSpec, Options, Slab, SlabIndex};
+use super::{Counter, NIL, OptionError, OptionSpec, Options};
 use crate::device::{Device, DeviceError, DevicePtr, Result};
+use crate::holes::Holes;
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, MIB, round_up};
 
@@ -32,21 +33,6 @@ const MOST_WASTE: Bytes = 128 * MIB;
 /// When the device has no room for a region, this share of it is tried next.
 const BACKPEDAL: f32 = 0.9;
 
-#[derive(Debug, Clone, Copy)]
-struct Chunk {
-    at: u64,
-    size: Bytes,
-    prev: SlabIndex,
-    next: SlabIndex,
-    is_free: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Region {
-    size: Bytes,
-    first: SlabIndex,
-}
-
 /// Best fit with coalescing, in regions that double.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Bfc {
@@ -56,10 +42,10 @@ pub(super) struct Bfc {
     limit: Option<Bytes>,
     next_region: Bytes,
     held: Bytes,
-    regions: BTreeMap<u64, Region>,
-    chunks: Slab<Chunk>,
-    /// Free chunks by size and address.
-    free: BTreeSet<(Bytes, u64, SlabIndex)>,
+    /// Sizes by address.
+    regions: BTreeMap<u64, Bytes>,
+    /// Free chunks.
+    free: Holes,
     users: LastUsers,
 }
 
@@ -113,70 +99,36 @@ impl Bfc {
             self.next_region *= 2;
         }
         self.held += bytes;
-        let chunk = Chunk { at: at.0, size: bytes, prev: NIL, next: NIL, is_free: true };
-        let first = self.chunks.insert(chunk);
-        self.regions.insert(at.0, Region { size: bytes, first });
-        self.free.insert((bytes, at.0, first));
+        self.regions.insert(at.0, bytes);
+        self.join(at.0, bytes);
         Ok(())
     }
 
-    fn find(&mut self, size: Bytes) -> Option<SlabIndex> {
-        let &(its_size, at, index) = self.free.range((size, 0, 0)..).next()?;
-        self.free.remove(&(its_size, at, index));
-        self.chunks[index].is_free = false;
-        if its_size >= 2 * size || its_size - size >= MOST_WASTE {
-            self.split(index, size);
-        }
-        Some(index)
+    /// Takes a chunk, or the front of it.
+    fn find(&mut self, size: Bytes) -> Option<(u64, Bytes)> {
+        let at = self.free.best(size)?;
+        let whole = self.free.get(at)?;
+        let is_split = whole >= 2 * size || whole - size >= MOST_WASTE;
+        let taken = if is_split { size } else { whole };
+        self.free.take(at, taken);
+        Some((at, taken))
     }
 
-    /// Cuts a chunk after `size` bytes; the rest is free.
-    fn split(&mut self, index: SlabIndex, size: Bytes) {
-        let chunk = self.chunks[index];
-        let (at, rest) = (chunk.at + size, chunk.size - size);
-        let tail = Chunk { at, size: rest, prev: index, next: chunk.next, is_free: true };
-        let tail = self.chunks.insert(tail);
-        if chunk.next != NIL {
-            self.chunks[chunk.next].prev = tail;
-        }
-        self.chunks[index].size = size;
-        self.chunks[index].next = tail;
-        self.free.insert((rest, at, tail));
-    }
-
-    /// Makes a chunk one with its successor.
-    fn merge(&mut self, index: SlabIndex, next: SlabIndex) {
-        let absorbed = self.chunks[next];
-        self.chunks[index].size += absorbed.size;
-        self.chunks[index].next = absorbed.next;
-        if absorbed.next != NIL {
-            self.chunks[absorbed.next].prev = index;
-        }
-        self.chunks.remove(next);
-    }
-
-    fn is_free(&self, index: SlabIndex) -> bool {
-        index != NIL && self.chunks[index].is_free
-    }
-
-    fn unlist(&mut self, index: SlabIndex) {
-        let Chunk { at, size, .. } = self.chunks[index];
-        self.free.remove(&(size, at, index));
+    /// Makes a chunk free, and one with its neighbours in its region.
+    fn join(&mut self, at: u64, size: Bytes) {
+        self.free.give(at, size, |at| self.regions.contains_key(&at));
     }
 
     /// Regions without a chunk in use.
     fn idle_regions(&self) -> Vec<u64> {
-        let is_idle = |region: &Region| {
-            let first = &self.chunks[region.first];
-            first.is_free && first.size == region.size
-        };
-        self.regions.iter().filter(|(_, region)| is_idle(region)).map(|(&at, _)| at).collect()
+        let idle = self.regions.iter().filter(|&(&at, &size)| self.free.get(at) == Some(size));
+        idle.map(|(&at, _)| at).collect()
     }
 
     /// Gives idle regions back if a request of `size` bytes could be served then.
     fn collect(&mut self, device: &mut dyn Device, size: Bytes) -> bool {
         let idle = self.idle_regions();
-        let bytes: Bytes = idle.iter().map(|at| self.regions[at].size).sum();
+        let bytes: Bytes = idle.iter().map(|at| self.regions[at]).sum();
         let available = self.limit(device).saturating_sub(self.held) + bytes;
         let is_of_use = self.collects && bytes > 0 && size <= available;
         if is_of_use {
@@ -187,16 +139,15 @@ impl Bfc {
 
     fn release(&mut self, device: &mut dyn Device, regions: &[u64]) {
         for at in regions {
-            let Some(Region { size, first }) = self.regions.remove(at) else { continue };
-            self.unlist(first);
-            self.chunks.remove(first);
+            let Some(size) = self.regions.remove(at) else { continue };
+            self.free.take(*at, size);
             self.held -= size;
             self.users.forget(DevicePtr(*at), size);
             device.free(DevicePtr(*at));
         }
     }
 
-    fn search(&mut self, device: &mut dyn Device, size: Bytes) -> Result<SlabIndex> {
+    fn search(&mut self, device: &mut dyn Device, size: Bytes) -> Result<(u64, Bytes)> {
         if let Some(found) = self.find(size) {
             return Ok(found);
         }
@@ -237,28 +188,14 @@ impl Policy for Bfc {
     }
 
     fn take(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<Place> {
-        let key = self.search(device, size)?;
-        let Chunk { at, size, .. } = self.chunks[key];
+        let (at, size) = self.search(device, size)?;
         self.users.take(device, (DevicePtr(at), size), stream);
-        Ok(Place { at: DevicePtr(at), size, key })
+        Ok(Place { at: DevicePtr(at), size, key: NIL })
     }
 
     fn give(&mut self, _device: &mut dyn Device, place: Place, stream: StreamId) {
         self.users.note(place.at, place.size, stream);
-        let mut index = place.key;
-        self.chunks[index].is_free = true;
-        let Chunk { prev, next, .. } = self.chunks[index];
-        if self.is_free(next) {
-            self.unlist(next);
-            self.merge(index, next);
-        }
-        if self.is_free(prev) {
-            self.unlist(prev);
-            self.merge(prev, index);
-            index = prev;
-        }
-        let Chunk { at, size, .. } = self.chunks[index];
-        self.free.insert((size, at, index));
+        self.join(place.at.0, place.size);
     }
 
     fn trim(&mut self, device: &mut dyn Device) {
@@ -275,7 +212,7 @@ impl Policy for Bfc {
     }
 
     fn walk_free(&self, visit: &mut dyn FnMut(Free)) {
-        for &(size, at, _) in &self.free {
+        for (at, size) in self.free.within(..) {
             visit(Free { at: DevicePtr(at), size, stream: StreamId(0) });
         }
     }

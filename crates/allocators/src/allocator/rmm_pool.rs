@@ -15,11 +15,12 @@
 //! (rapidsai/rmm, 5d50a37). One difference: after a merge we record the stream's event again. The original does not, so
 //! that a third stream which takes such a block waits for too early an event.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::pool::{Free, Place, Policy};
 use super::{Counter, NIL, OptionError, OptionSpec, Options};
 use crate::device::{Device, DeviceError, DevicePtr, Fence, Result};
+use crate::holes::Holes;
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, round_up};
 
@@ -33,41 +34,15 @@ struct FreeList {
     /// A list that was merged into another is gone until its stream needs one again.
     exists: bool,
     event: Option<Fence>,
-    by_address: BTreeMap<u64, Bytes>,
-    by_size: BTreeSet<(Bytes, u64)>,
+    blocks: Holes,
 }
 
 impl FreeList {
-    /// Takes the best fit out.
-    fn take(&mut self, size: Bytes) -> Option<(u64, Bytes)> {
-        let &(its_size, at) = self.by_size.range((size, 0)..).next()?;
-        self.remove(at, its_size);
-        Some((at, its_size))
-    }
-
-    fn remove(&mut self, at: u64, size: Bytes) {
-        self.by_address.remove(&at);
-        self.by_size.remove(&(size, at));
-    }
-
-    /// Adds a block, and makes it one with its neighbours. A head is the beginning of what came from the device.
-    fn insert(&mut self, (mut at, mut size): (u64, Bytes), is_head: impl Fn(u64) -> bool) {
-        if let Some((&before, &its_size)) = self.by_address.range(..at).next_back()
-            && before + its_size == at
-            && !is_head(at)
-        {
-            self.remove(before, its_size);
-            (at, size) = (before, its_size + size);
-        }
-        let end = at + size;
-        if let Some(&its_size) = self.by_address.get(&end)
-            && !is_head(end)
-        {
-            self.remove(end, its_size);
-            size += its_size;
-        }
-        self.by_address.insert(at, size);
-        self.by_size.insert((size, at));
+    /// Takes the front of the best fit.
+    fn take(&mut self, size: Bytes) -> Option<u64> {
+        let at = self.blocks.best(size)?;
+        self.blocks.take(at, size);
+        Some(at)
     }
 
     /// Records the stream's event, in place of the last one.
@@ -117,18 +92,10 @@ impl RmmPool {
         self.lists.len() - 1
     }
 
-    /// Cuts a block to `size` bytes; the rest goes to a list.
-    fn cut(&mut self, (at, its_size): (u64, Bytes), size: Bytes, list: usize) -> u64 {
-        if its_size > size {
-            self.insert(list, at + size, its_size - size);
-        }
-        at
-    }
-
+    /// Adds a free block to a list. Blocks are one with their neighbours, unless those came from the device apart.
     fn insert(&mut self, list: usize, at: u64, size: Bytes) {
-        let Self { lists, upstream, .. } = self;
-        lists[list].insert((at, size), |at| upstream.contains_key(&at));
-        lists[list].exists = true;
+        self.lists[list].blocks.give(at, size, |at| self.upstream.contains_key(&at));
+        self.lists[list].exists = true;
     }
 
     /// Makes the stream of a list wait for that of another.
@@ -150,9 +117,9 @@ impl RmmPool {
         size: Bytes,
     ) -> Option<u64> {
         for other in self.others(list) {
-            if let Some(block) = self.lists[other].take(size) {
+            if let Some(at) = self.lists[other].take(size) {
                 self.wait(device, list, other);
-                return Some(self.cut(block, size, other));
+                return Some(at);
             }
         }
         None
@@ -168,13 +135,12 @@ impl RmmPool {
             self.wait(device, list, other);
             self.merges += 1;
             self.lists[other].exists = false;
-            self.lists[other].by_size.clear();
-            for (at, its_size) in std::mem::take(&mut self.lists[other].by_address) {
+            for (at, its_size) in std::mem::take(&mut self.lists[other].blocks).within(..) {
                 self.insert(list, at, its_size);
             }
             self.lists[list].record(device);
-            if let Some(block) = self.lists[list].take(size) {
-                return Some(self.cut(block, size, list));
+            if let Some(at) = self.lists[list].take(size) {
+                return Some(at);
             }
         }
         None
@@ -193,8 +159,8 @@ impl RmmPool {
         }
     }
 
-    /// A block from the device: as large as the pool would grow, or half of it, and so on.
-    fn grow(&mut self, device: &mut dyn Device, size: Bytes) -> Result<(u64, Bytes)> {
+    /// The front of a block from the device: as large as the pool would grow, or half of it, and so on.
+    fn grow(&mut self, device: &mut dyn Device, list: usize, size: Bytes) -> Result<u64> {
         let mut growth = self.growth(size);
         if growth < size {
             let free = self.maximum.map_or(0, |maximum| maximum.saturating_sub(self.held));
@@ -205,7 +171,9 @@ impl RmmPool {
                 Ok(at) => {
                     self.held += growth;
                     self.upstream.insert(at.0, growth);
-                    return Ok((at.0, growth));
+                    self.insert(list, at.0, growth);
+                    self.lists[list].blocks.take(at.0, size);
+                    return Ok(at.0);
                 }
                 Err(DeviceError::OutOfMemory { .. }) if growth > size => {
                     growth = size.max(growth / 2);
@@ -216,23 +184,22 @@ impl RmmPool {
     }
 
     fn search(&mut self, device: &mut dyn Device, list: usize, size: Bytes) -> Result<u64> {
-        if let Some(block) = self.lists[list].take(size) {
-            return Ok(self.cut(block, size, list));
+        if let Some(at) = self.lists[list].take(size) {
+            return Ok(at);
         }
         self.lists[list].exists = true;
         let found = self.take_from_other(device, list, size);
         if let Some(at) = found.or_else(|| self.take_from_merged(device, list, size)) {
             return Ok(at);
         }
-        let block = self.grow(device, size)?;
-        Ok(self.cut(block, size, list))
+        self.grow(device, list, size)
     }
 
     /// Free blocks within a range, as the number of their list, address and size.
     fn free_within(&self, at: u64, size: Bytes) -> Vec<(usize, u64, Bytes)> {
         let of_list = |(list, blocks): (usize, &FreeList)| {
-            let inside = blocks.by_address.range(at..at + size);
-            inside.map(|(&at, &size)| (list, at, size)).collect::<Vec<_>>()
+            let inside = blocks.blocks.within(at..at + size);
+            inside.map(|(at, size)| (list, at, size)).collect::<Vec<_>>()
         };
         self.lists.iter().enumerate().flat_map(of_list).collect()
     }
@@ -260,14 +227,14 @@ impl Policy for RmmPool {
             let free = self.free_within(at, size);
             if free.iter().map(|block| block.2).sum::<Bytes>() == size {
                 for (list, at, size) in free {
-                    self.lists[list].remove(at, size);
+                    self.lists[list].blocks.take(at, size);
                 }
                 self.upstream.remove(&at);
                 self.held -= size;
                 device.free(DevicePtr(at));
             }
         }
-        let idle = self.lists.iter_mut().filter(|list| list.by_address.is_empty());
+        let idle = self.lists.iter_mut().filter(|list| list.blocks.largest() == 0);
         idle.filter_map(|list| list.event.take()).for_each(|event| device.drop_fence(event));
     }
 
@@ -281,7 +248,7 @@ impl Policy for RmmPool {
 
     fn walk_free(&self, visit: &mut dyn FnMut(Free)) {
         for list in &self.lists {
-            for (&at, &size) in &list.by_address {
+            for (at, size) in list.blocks.within(..) {
                 visit(Free { at: DevicePtr(at), size, stream: list.stream });
             }
         }

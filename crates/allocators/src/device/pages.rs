@@ -9,39 +9,29 @@
 //! Found on an H200: on nine replays of `native` this rule gives what the driver reports at the peak, to a page
 //! (`reports/vmm/README.md`). A program with a cache asks for whole pages, and never sees it.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use rustc_hash::FxHashMap;
 
 use super::{DevicePtr, GRANULE};
+use crate::holes::Holes;
 use gmlake_core::units::{Bytes, round_up};
 
 /// Requests are rounded up to this.
 const UNIT: Bytes = 512;
 
-/// A piece of a page that is free.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Gap {
-    // Compared in this order: the smallest, and of equal ones the first.
-    size: Bytes,
-    page: u64,
-    offset: Bytes,
-}
-
-/// Pages that are shared by small requests.
+/// Pages that are shared by small requests, one behind the other.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pages {
-    gaps: BTreeSet<Gap>,
-    /// The gaps of each page in use, by offset.
-    pages: BTreeMap<u64, BTreeMap<Bytes, Bytes>>,
-    blocks: FxHashMap<DevicePtr, Gap>,
-    next: u64,
+    gaps: Holes,
+    /// Place and size, by the address that the program knows.
+    blocks: FxHashMap<DevicePtr, (u64, Bytes)>,
+    /// Where the newest page begins.
+    newest: u64,
 }
 
 impl Pages {
     /// Bytes of pages that `size` bytes would take beyond those in use.
     pub(super) fn lack(&self, size: Bytes) -> Bytes {
-        if size < GRANULE && self.fitting(round_up(size, UNIT)).is_some() {
+        if size < GRANULE && self.gaps.best(round_up(size, UNIT)).is_some() {
             0
         } else {
             round_up(size, GRANULE)
@@ -54,68 +44,30 @@ impl Pages {
             return;
         }
         let size = round_up(size, UNIT);
-        let gap = self.fitting(size).unwrap_or_else(|| self.open());
-        self.remove(gap);
-        if gap.size > size {
-            self.insert(Gap { size: gap.size - size, offset: gap.offset + size, ..gap });
-        }
-        self.blocks.insert(at, Gap { size, ..gap });
+        let place = self.gaps.best(size).unwrap_or_else(|| {
+            self.newest += GRANULE;
+            self.give_back(self.newest, GRANULE).0
+        });
+        self.gaps.take(place, size);
+        self.blocks.insert(at, (place, size));
     }
 
     /// It got them back. Returns the bytes of pages that are no longer needed.
     pub(super) fn give(&mut self, at: DevicePtr, size: Bytes) -> Bytes {
-        let Some(block) = self.blocks.remove(&at) else {
+        let Some((place, size)) = self.blocks.remove(&at) else {
             return round_up(size, GRANULE);
         };
-        let gap = self.joined(block);
-        if gap.size < GRANULE {
-            self.insert(gap);
+        let (page, free) = self.give_back(place, size);
+        if free < GRANULE {
             return 0;
         }
-        self.pages.remove(&gap.page);
+        self.gaps.take(page, GRANULE);
         GRANULE
     }
 
-    /// A piece that is free again, and the gaps on both sides of it, taken out.
-    fn joined(&mut self, mut gap: Gap) -> Gap {
-        let gaps = &self.pages[&gap.page];
-        let before = gaps.range(..gap.offset).next_back().map(|(&offset, &size)| (offset, size));
-        let after = gaps.get(&(gap.offset + gap.size)).copied();
-        if let Some(size) = after {
-            self.remove(Gap { size, offset: gap.offset + gap.size, ..gap });
-            gap.size += size;
-        }
-        if let Some((offset, size)) = before.filter(|(offset, size)| offset + size == gap.offset) {
-            self.remove(Gap { size, offset, ..gap });
-            (gap.offset, gap.size) = (offset, gap.size + size);
-        }
-        gap
-    }
-
-    /// The smallest gap of at least this size.
-    fn fitting(&self, size: Bytes) -> Option<Gap> {
-        self.gaps.range(Gap { size, page: 0, offset: 0 }..).next().copied()
-    }
-
-    /// A page anew.
-    fn open(&mut self) -> Gap {
-        let gap = Gap { size: GRANULE, page: self.next, offset: 0 };
-        self.next += 1;
-        self.pages.insert(gap.page, BTreeMap::new());
-        self.insert(gap);
-        gap
-    }
-
-    fn insert(&mut self, gap: Gap) {
-        self.gaps.insert(gap);
-        self.pages.entry(gap.page).or_default().insert(gap.offset, gap.size);
-    }
-
-    fn remove(&mut self, gap: Gap) {
-        self.gaps.remove(&gap);
-        if let Some(gaps) = self.pages.get_mut(&gap.page) {
-            gaps.remove(&gap.offset);
-        }
+    /// Makes a gap, which ends where the next page begins.
+    fn give_back(&mut self, place: u64, size: Bytes) -> (u64, Bytes) {
+        self.gaps.give(place, size, |at| at.is_multiple_of(GRANULE))
     }
 }
 
@@ -187,7 +139,7 @@ mod tests {
         for (at, size) in live {
             held -= pages.give(at, size);
         }
-        assert!(held == 0 && pages.gaps.is_empty() && pages.blocks.is_empty());
+        assert!(held == 0 && pages.gaps.largest() == 0 && pages.blocks.is_empty());
     }
 
     #[test]

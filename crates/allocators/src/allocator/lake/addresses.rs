@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::device::{Device, DevicePtr, Result};
+use crate::holes::Holes;
 use gmlake_core::units::{Bytes, GIB};
 
 /// Addresses that are reserved at a time: address space costs nothing, so that the second one is rarely needed.
@@ -13,29 +14,26 @@ const RESERVATION: Bytes = 1024 * GIB;
 pub(super) struct Addresses {
     /// Size by first address.
     reservations: BTreeMap<DevicePtr, Bytes>,
-    /// Where nothing is mapped: size by first address.
-    gaps: BTreeMap<DevicePtr, Bytes>,
+    /// Where nothing is mapped.
+    gaps: Holes,
 }
 
 impl Addresses {
     /// Addresses for `size` bytes: the end of the last reservation, if there is room.
     pub(super) fn place(&mut self, device: &mut dyn Device, size: Bytes) -> Result<DevicePtr> {
-        if let Some((&at, _)) = self.gaps.iter().rev().find(|&(_, &room)| room >= size) {
-            return Ok(at);
+        if let Some((at, _)) = self.gaps.within(..).rev().find(|&(_, room)| room >= size) {
+            return Ok(DevicePtr(at));
         }
         let room = RESERVATION.max(size);
         let at = device.reserve(room)?;
         self.reservations.insert(at, room);
-        self.gaps.insert(at, room);
+        self.gaps.give(at.0, room, |_| true);
         Ok(at)
     }
 
     /// Something is mapped at the beginning of a gap.
     pub(super) fn take(&mut self, at: DevicePtr, size: Bytes) {
-        let room = self.gaps.remove(&at).expect("what is mapped is placed at a gap's beginning");
-        if room > size {
-            self.gaps.insert(at.offset(size), room - size);
-        }
+        self.gaps.take(at.0, size);
     }
 
     /// Whether a reservation begins here: memory on the two sides belongs to different ones.
@@ -51,20 +49,8 @@ impl Addresses {
 
     /// Something was unmapped. Reservations that are empty go.
     pub(super) fn give(&mut self, device: &mut dyn Device, at: DevicePtr, size: Bytes) {
-        let (mut at, mut size) = (at, size);
-        if !self.is_border(at.offset(size))
-            && let Some(room) = self.gaps.remove(&at.offset(size))
-        {
-            size += room;
-        }
-        if !self.is_border(at)
-            && let Some((&before, &room)) = self.gaps.range(..at).next_back()
-            && before.offset(room) == at
-        {
-            self.gaps.remove(&before);
-            (at, size) = (before, size + room);
-        }
-        self.gaps.insert(at, size);
+        let reservations = &self.reservations;
+        self.gaps.give(at.0, size, |at| reservations.contains_key(&DevicePtr(at)));
         self.drop_empty(device);
     }
 
@@ -72,9 +58,9 @@ impl Addresses {
     pub(super) fn drop_empty(&mut self, device: &mut dyn Device) {
         let gaps = &mut self.gaps;
         self.reservations.retain(|at, size| {
-            let is_empty = gaps.get(at) == Some(size);
+            let is_empty = gaps.get(at.0) == Some(*size);
             if is_empty {
-                gaps.remove(at);
+                gaps.take(at.0, *size);
                 device.unreserve(*at, *size);
             }
             !is_empty

@@ -1,4 +1,4 @@
-//! A row of heights, and which of them is the first or the last that is high enough.
+//! A row of heights, and which of them is the last that is high enough.
 //!
 //! ```text
 //!              9              a tree of maxima over the row
@@ -26,29 +26,14 @@ impl Heights {
         }
     }
 
-    /// The lowest index whose height is `least` or more; `least` is not 0.
-    pub(super) fn first_at_least(&self, least: u64) -> Option<usize> {
-        self.find(least, |tree, node| if tree[2 * node] >= least { 2 * node } else { 2 * node + 1 })
-    }
-
-    /// The highest such index.
+    /// The highest index whose height is `least` or more; `least` is not 0.
     pub(super) fn last_at_least(&self, least: u64) -> Option<usize> {
-        let right = |node: usize| 2 * node + 1;
-        self.find(
-            least,
-            |tree, node| {
-                if tree[right(node)] >= least { right(node) } else { 2 * node }
-            },
-        )
-    }
-
-    fn find(&self, least: u64, child: impl Fn(&[u64], usize) -> usize) -> Option<usize> {
         if self.tree.get(1).is_none_or(|&highest| highest < least) {
             return None;
         }
         let mut node = 1;
         while node < self.leaves() {
-            node = child(&self.tree, node);
+            node = if self.tree[2 * node + 1] >= least { 2 * node + 1 } else { 2 * node };
         }
         Some(node - self.leaves())
     }
@@ -86,7 +71,6 @@ mod tests {
                 row[index] = height;
             }
             let high = |&height: &u64| height >= least;
-            prop_assert_eq!(heights.first_at_least(least), row.iter().position(high));
             prop_assert_eq!(heights.last_at_least(least), row.iter().rposition(high));
         }
     }

@@ -79,7 +79,7 @@ impl DriverAddresses {
             births: Vec::new(),
             largest: Heights::default(),
             taken: FxHashMap::default(),
-            small: Small::default(),
+            small: Small::new(),
         }
     }
 

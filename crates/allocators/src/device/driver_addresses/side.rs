@@ -12,26 +12,23 @@
 //!   2 or 3 steps: the gap at 2;  4 steps: at 8 (the gap has no step to spare)
 //! ```
 
-use std::collections::BTreeMap;
-
 use super::STEP;
-use super::heights::Heights;
+use crate::holes::Holes;
 use gmlake_core::units::Bytes;
 
 #[derive(Debug, Clone)]
 pub(super) struct Side {
     origin: u64,
     down: bool,
-    /// Lengths of the gaps, by the steps at which they begin.
-    gaps: BTreeMap<u64, u64>,
-    lengths: Heights,
+    /// In steps.
+    gaps: Holes,
     /// From here on all is free.
     end: u64,
 }
 
 impl Side {
     pub(super) fn new(origin: u64, down: bool) -> Self {
-        Self { origin, down, gaps: BTreeMap::new(), lengths: Heights::default(), end: 0 }
+        Self { origin, down, gaps: Holes::default(), end: 0 }
     }
 
     /// The lowest address in use on a side that goes down.
@@ -53,37 +50,22 @@ impl Side {
     pub(super) fn take(&mut self, size: Bytes) -> Option<u64> {
         let steps = size / STEP;
         let spare = u64::from(self.down);
-        let first = match self.lengths.first_at_least(steps + spare) {
-            Some(first) => first as u64,
-            None => return self.take_end(steps),
-        };
-        let length = self.remove(first);
-        self.insert(first + steps, length - steps);
+        let Some(first) = self.gaps.first(steps + spare) else { return self.take_end(steps) };
+        self.gaps.take(first, steps);
         Some(self.address(first, steps))
     }
 
     pub(super) fn give(&mut self, base: u64, size: Bytes) {
         let steps = size / STEP;
-        let mut first = if self.down {
+        let first = if self.down {
             (self.origin - base) / STEP - steps
         } else {
             (base - self.origin) / STEP
         };
-        let mut end = first + steps;
-        let before = self.gaps.range(..first).next_back().map(|(&start, &length)| (start, length));
-        if let Some((start, length)) = before
-            && start + length == first
-        {
-            self.remove(start);
-            first = start;
-        }
-        if self.gaps.contains_key(&end) {
-            end += self.remove(end);
-        }
-        if end == self.end {
+        let (first, length) = self.gaps.give(first, steps, |_| false);
+        if first + length == self.end {
+            self.gaps.take(first, length);
             self.end = first;
-        } else {
-            self.insert(first, end - first);
         }
     }
 
@@ -99,17 +81,5 @@ impl Side {
 
     fn address(&self, first: u64, steps: u64) -> u64 {
         if self.down { self.origin - (first + steps) * STEP } else { self.origin + first * STEP }
-    }
-
-    fn insert(&mut self, first: u64, length: u64) {
-        if length > 0 {
-            self.gaps.insert(first, length);
-            self.lengths.set(first as usize, length);
-        }
-    }
-
-    fn remove(&mut self, first: u64) -> u64 {
-        self.lengths.set(first as usize, 0);
-        self.gaps.remove(&first).unwrap_or(0)
     }
 }

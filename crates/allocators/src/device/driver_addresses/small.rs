@@ -3,28 +3,27 @@
 //! The smallest free piece of any page that holds the request, of equals the one that has been free longest. A page
 //! goes back once nothing is left in it.
 
-use std::collections::BTreeMap;
-
 use rustc_hash::FxHashMap;
 
 use crate::device::GRANULE;
+use crate::holes::Holes;
 use gmlake_core::units::{Bytes, round_up};
 
 /// Requests are rounded up to this.
 const UNIT: Bytes = 512;
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Small {
-    /// How many changes there were: the age of a hole.
-    now: u64,
-    /// Size and age of each hole, by address.
-    holes: BTreeMap<u64, (Bytes, u64)>,
-    by_size: BTreeMap<(Bytes, u64), u64>,
+    holes: Holes,
     /// Sizes, by address.
     taken: FxHashMap<u64, Bytes>,
 }
 
 impl Small {
+    pub(super) fn new() -> Self {
+        Self { holes: Holes::oldest_first(), taken: FxHashMap::default() }
+    }
+
     /// Whether a request of this size shares a page.
     pub(super) fn is_for(size: Bytes) -> bool {
         size <= GRANULE - UNIT
@@ -38,11 +37,8 @@ impl Small {
     /// A piece of a page that is there.
     pub(super) fn take(&mut self, size: Bytes) -> Option<u64> {
         let size = round_up(size.max(1), UNIT);
-        let (_, &at) = self.by_size.range((size, 0)..).next()?;
-        let hole = self.remove(at);
-        if hole > size {
-            self.insert(at + size, hole - size);
-        }
+        let at = self.holes.best(size)?;
+        self.holes.take(at, size);
         self.taken.insert(at, size);
         Some(at)
     }
@@ -50,7 +46,7 @@ impl Small {
     /// The front of a new page.
     pub(super) fn take_new(&mut self, page: u64, size: Bytes) -> u64 {
         let size = round_up(size.max(1), UNIT);
-        self.insert(page + size, GRANULE - size);
+        self.holes.give(page + size, GRANULE - size, is_page);
         self.taken.insert(page, size);
         page
     }
@@ -58,34 +54,16 @@ impl Small {
     /// Gives a piece back; returns its page once that is empty.
     pub(super) fn give(&mut self, at: u64) -> Option<u64> {
         let size = self.taken.remove(&at)?;
-        let page = at / GRANULE * GRANULE;
-        let (mut at, mut end) = (at, at + size);
-        let before = self.holes.range(page..at).next_back().map(|(&start, hole)| (start, hole.0));
-        if let Some((start, size)) = before
-            && start + size == at
-        {
-            self.remove(start);
-            at = start;
+        let (page, free) = self.holes.give(at, size, is_page);
+        if free < GRANULE {
+            return None;
         }
-        if end < page + GRANULE && self.holes.contains_key(&end) {
-            end += self.remove(end);
-        }
-        if end - at == GRANULE {
-            return Some(page);
-        }
-        self.insert(at, end - at);
-        None
+        self.holes.take(page, GRANULE);
+        Some(page)
     }
+}
 
-    fn insert(&mut self, at: u64, size: Bytes) {
-        self.now += 1;
-        self.holes.insert(at, (size, self.now));
-        self.by_size.insert((size, self.now), at);
-    }
-
-    fn remove(&mut self, at: u64) -> Bytes {
-        let hole = self.holes.remove(&at).unwrap_or_default();
-        self.by_size.remove(&hole);
-        hole.0
-    }
+/// Whether a page begins here: a hole ends there.
+fn is_page(at: u64) -> bool {
+    at.is_multiple_of(GRANULE)
 }
