@@ -100,126 +100,68 @@ const DROPPED: &[&str] = &[
 ];
 
 /// A column as most are: of every run, in every table.
-const USUAL: Column = Column {
-    name: "",
-    key: "",
-    unit: Unit::Count,
-    better: Better::Lower,
-    when: When::Always,
-    tables: Tables::Everywhere,
-    get: |_| None,
-};
+const fn column(
+    name: &'static str,
+    key: &'static str,
+    unit: Unit,
+    better: Better,
+    get: fn(&Row<'_>) -> Option<f64>,
+) -> Column {
+    Column { name, key, unit, better, when: When::Always, tables: Tables::Everywhere, get }
+}
 
 /// The columns of every run, in the order of all tables. To add a metric, add its line here.
 pub(super) const COLUMNS: &[Column] = &[
-    Column {
-        name: "peak reserved",
-        key: "reserved_peak_bytes",
-        unit: Unit::Peak,
-        better: Better::Lower,
-        get: |row| Some(row.run.reserved_peak_bytes as f64),
-        ..USUAL
-    },
-    Column {
-        name: "peak active",
-        key: "active_peak_bytes",
-        unit: Unit::Peak,
-        better: Better::Neither,
-        get: |row| Some(row.run.active_peak_bytes as f64),
-        ..USUAL
-    },
-    Column {
-        name: "utilization",
-        key: "utilization",
-        unit: Unit::Share,
-        better: Better::Higher,
-        get: |row| Some(row.run.utilization),
-        ..USUAL
-    },
-    Column {
-        name: "fragmentation",
-        key: "fragmentation",
-        unit: Unit::Share,
-        better: Better::Lower,
-        tables: Tables::NotOnPage,
-        get: |row| Some(row.run.fragmentation),
-        ..USUAL
-    },
-    Column {
-        name: "saved",
-        key: "saved_bytes",
-        unit: Unit::Bytes,
-        better: Better::Higher,
-        get: |row| row.saved(),
-        ..USUAL
-    },
-    Column {
-        name: "saved %",
-        key: "saved_share",
-        unit: Unit::Share,
-        better: Better::Higher,
-        get: |row| {
-            let reference = row.reference?.reserved_peak_bytes as f64;
-            row.saved().filter(|_| reference > 0.0).map(|saved| saved / reference)
-        },
-        ..USUAL
-    },
-    Column {
-        name: "OOMs",
-        key: "oom_count",
-        unit: Unit::Count,
-        better: Better::Zero,
-        tables: Tables::OnPageIfAny,
-        get: |row| Some(row.run.oom_count as f64),
-        ..USUAL
-    },
-    Column {
-        name: "retries",
-        key: "alloc_retries",
-        unit: Unit::Count,
-        better: Better::Lower,
-        tables: Tables::OnPageIfAny,
-        get: |row| row.of_allocator(row.run.alloc_retries as f64),
-        ..USUAL
-    },
-    Column {
-        name: "driver calls",
-        key: "device_calls",
-        unit: Unit::Count,
-        better: Better::Lower,
-        get: |row| row.of_allocator(row.run.device_calls.total() as f64),
-        ..USUAL
-    },
-    Column {
-        name: "host/event",
-        key: "host_ns_per_event",
-        unit: Unit::Nanos,
-        better: Better::Lower,
-        tables: Tables::Details,
-        get: |row| row.of_allocator(row.run.host_ns_per_event()?),
-        ..USUAL
-    },
-    Column {
-        name: "driver time",
-        key: "predicted_driver_ns",
-        unit: Unit::Nanos,
-        better: Better::Lower,
-        when: When::Priced,
-        get: |row| row.of_allocator(row.run.predicted_driver_ns()? as f64),
-        ..USUAL
-    },
-    Column {
-        name: "of run",
-        key: "predicted_driver_share",
-        unit: Unit::Share,
-        better: Better::Lower,
-        when: When::Timed,
-        get: |row| row.of_allocator(row.run.prices.as_ref()?.share()?),
-        ..USUAL
-    },
+    column("peak reserved", "reserved_peak_bytes", Unit::Peak, Better::Lower, |row| {
+        Some(row.run.reserved_peak_bytes as f64)
+    }),
+    column("peak active", "active_peak_bytes", Unit::Peak, Better::Neither, |row| {
+        Some(row.run.active_peak_bytes as f64)
+    }),
+    column("utilization", "utilization", Unit::Share, Better::Higher, |row| {
+        Some(row.run.utilization)
+    }),
+    column("fragmentation", "fragmentation", Unit::Share, Better::Lower, |row| {
+        Some(row.run.fragmentation)
+    })
+    .shown_in(Tables::NotOnPage),
+    column("saved", "saved_bytes", Unit::Bytes, Better::Higher, |row| row.saved()),
+    column("saved %", "saved_share", Unit::Share, Better::Higher, |row| {
+        let reference = row.reference?.reserved_peak_bytes as f64;
+        row.saved().filter(|_| reference > 0.0).map(|saved| saved / reference)
+    }),
+    column("OOMs", "oom_count", Unit::Count, Better::Zero, |row| Some(row.run.oom_count as f64))
+        .shown_in(Tables::OnPageIfAny),
+    column("retries", "alloc_retries", Unit::Count, Better::Lower, |row| {
+        row.of_allocator(row.run.alloc_retries as f64)
+    })
+    .shown_in(Tables::OnPageIfAny),
+    column("driver calls", "device_calls", Unit::Count, Better::Lower, |row| {
+        row.of_allocator(row.run.device_calls.total() as f64)
+    }),
+    column("host/event", "host_ns_per_event", Unit::Nanos, Better::Lower, |row| {
+        row.of_allocator(row.run.host_ns_per_event()?)
+    })
+    .shown_in(Tables::Details),
+    column("driver time", "predicted_driver_ns", Unit::Nanos, Better::Lower, |row| {
+        row.of_allocator(row.run.predicted_driver_ns()? as f64)
+    })
+    .when(When::Priced),
+    column("of run", "predicted_driver_share", Unit::Share, Better::Lower, |row| {
+        row.of_allocator(row.run.prices.as_ref()?.share()?)
+    })
+    .when(When::Timed),
 ];
 
 impl Column {
+    const fn when(self, when: When) -> Self {
+        Self { when, ..self }
+    }
+
+    const fn shown_in(self, tables: Tables) -> Self {
+        Self { tables, ..self }
+    }
+
     /// Whether it tells of the simulator itself, and of no allocator: for `--details`.
     pub fn is_detail(&self) -> bool {
         self.tables == Tables::Details
