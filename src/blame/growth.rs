@@ -5,15 +5,8 @@ use rustc_hash::FxHashMap;
 use super::data::{By, GrowthRow, Leftover, StepGrowth};
 use super::names::Namer;
 use crate::sim::Opened;
-use crate::trace::{EventKind, Trace};
+use crate::trace::{Trace, lifetimes};
 use crate::units::Bytes;
-
-/// An allocation, with the places of its request and of its end among the events.
-struct Life {
-    request: usize,
-    end: usize,
-    bytes: Bytes,
-}
 
 /// What one name left over, step by step.
 struct Series {
@@ -35,25 +28,25 @@ pub fn growth(opened: &Opened, by: By, innermost: bool, after: u64) -> StepGrowt
     // The last steps cannot be judged: what they leave may be freed in the next one.
     let judged = trace.steps.len().saturating_sub(after);
     let mut names: FxHashMap<String, Series> = FxHashMap::default();
-    for life in lives(trace) {
-        let Some(step) = step_at(trace, life.request).filter(|&step| step < judged) else {
+    for life in lifetimes(trace) {
+        let Some(step) = step_at(trace, life.lower).filter(|&step| step < judged) else {
             continue;
         };
-        if life.end < trace.steps[step + after].end {
+        if life.upper < trace.steps[step + after].end {
             continue;
         }
-        let series = names.entry(namer.name(life.request, life.bytes)).or_insert_with(|| Series {
+        let series = names.entry(namer.name(life.lower, life.size)).or_insert_with(|| Series {
             levels: vec![(0, 0); judged],
             lasting: vec![false; judged],
             blocks: 0,
             steps: (step as u64 + 1, 0),
             stacks: FxHashMap::default(),
         });
-        let stack = trace.stack_of(life.request);
-        series.stacks.entry(stack).or_insert((0, life.request)).0 += life.bytes;
+        let stack = trace.stack_of(life.lower);
+        series.stacks.entry(stack).or_insert((0, life.lower)).0 += life.size;
         // It counts from the end of its step to the end of the last one that it lives through.
-        let gone = trace.steps.partition_point(|own| own.end <= life.end).min(judged);
-        let bytes = i128::from(life.bytes);
+        let gone = trace.steps.partition_point(|own| own.end <= life.upper).min(judged);
+        let bytes = i128::from(life.size);
         let add = |level: &mut (i128, i64), sign: i64| {
             *level = (level.0 + i128::from(sign) * bytes, level.1 + sign);
         };
@@ -101,27 +94,6 @@ fn row(name: String, series: Series, namer: &Namer) -> GrowthRow {
         per_step_bytes: (last as i64 - middle as i64) / steps,
         steps: series.steps,
     }
-}
-
-/// Every allocation, in order of the requests. One that is never freed ends behind the last event.
-fn lives(trace: &Trace) -> Vec<Life> {
-    let mut lives: Vec<Life> = Vec::with_capacity(trace.allocs as usize);
-    let mut places = vec![usize::MAX; trace.allocs as usize];
-    for (index, event) in trace.events.iter().enumerate() {
-        match event.kind {
-            EventKind::Malloc => {
-                places[event.alloc.0 as usize] = lives.len();
-                lives.push(Life { request: index, end: usize::MAX, bytes: event.size });
-            }
-            EventKind::Free | EventKind::FreeCompleted => {
-                if let Some(life) = lives.get_mut(places[event.alloc.0 as usize]) {
-                    life.end = index;
-                }
-            }
-            EventKind::FreeRequested | EventKind::Attempt | EventKind::Trim => {}
-        }
-    }
-    lives
 }
 
 fn step_at(trace: &Trace, event: usize) -> Option<usize> {

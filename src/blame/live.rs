@@ -4,7 +4,7 @@ use super::{BlameError, Question, moments};
 use crate::allocator::BlockUse;
 use crate::run::{Moment, Peak};
 use crate::sim::Opened;
-use crate::trace::{EventKind, Trace};
+use crate::trace::{Lifetime, Trace, lifetimes};
 use crate::units::Bytes;
 
 /// A block that is live.
@@ -52,15 +52,7 @@ pub(super) fn in_use(held: &Peak) -> Vec<Live> {
 
 /// What is live after event number `last`, in order of the requests.
 pub(super) fn after(trace: &Trace, last: usize) -> Vec<Live> {
-    let mut live = vec![None; trace.allocs as usize];
-    for (index, event) in trace.events[..=last].iter().enumerate() {
-        match event.kind {
-            EventKind::Malloc => {
-                live[event.alloc.0 as usize] = Some(Live { event: index, bytes: event.size });
-            }
-            EventKind::Free | EventKind::FreeCompleted => live[event.alloc.0 as usize] = None,
-            EventKind::FreeRequested | EventKind::Attempt | EventKind::Trim => {}
-        }
-    }
-    live.into_iter().flatten().collect()
+    let is_live = |life: &Lifetime| life.lower <= last && last < life.upper;
+    let live = lifetimes(trace).into_iter().filter(is_live);
+    live.map(|life| Live { event: life.lower, bytes: life.size }).collect()
 }
