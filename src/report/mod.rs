@@ -14,7 +14,7 @@ mod svg;
 pub mod table;
 
 pub use answer::{SCHEMA_VERSION, write_answer};
-pub(crate) use csv::write_row;
+pub(crate) use csv::{Column, cells, write_cells, write_rows};
 pub use export::{Export, ExportError, remove_unfinished};
 pub(crate) use markdown::{escape, write_lines};
 pub(crate) use palette::{Colour, Rgb};

@@ -38,6 +38,16 @@ pub enum Kind {
 }
 
 impl Value {
+    /// A text that is there.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text(Some(text.into()))
+    }
+
+    /// A count or bytes, or an empty cell.
+    pub fn whole(number: impl Into<Option<u64>>) -> Self {
+        Self::Whole(number.into())
+    }
+
     /// What it is.
     pub const fn kind(&self) -> Kind {
         match self {

@@ -1,39 +1,36 @@
 //! Sweeps as tables and data: a row for each run, and a column for each axis.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use super::data::{Axis, Sweep, SweepRow};
 use crate::report::parquet::{Value, encode};
 use crate::report::section::Section;
-use crate::report::{Result, write_row};
+use crate::report::{Column, Result, cells, write_cells};
 use crate::sim::title_of;
 use crate::units::{Nanos, Size, grouped};
 
 /// Rows that are shown on a terminal.
 const MOST_ROWS: usize = 200;
 
-/// A column of data: its name, and what it holds of a row.
-type Column = (&'static str, fn(&SweepRow) -> Value);
-
 /// The columns after the axes, for programs. A new one is a line here.
-const COLUMNS: &[Column] = &[
-    ("device", |row| Value::Whole(Some(u64::from(row.device)))),
-    ("allocator", |row| Value::Text(Some(row.allocator.clone()))),
-    ("device_memory_bytes", |row| Value::Whole(row.device_memory_bytes)),
+const COLUMNS: &[Column<SweepRow>] = &[
+    ("device", |row| Value::whole(u64::from(row.device))),
+    ("allocator", |row| Value::text(row.allocator.clone())),
+    ("device_memory_bytes", |row| Value::whole(row.device_memory_bytes)),
     ("profile_name", |row| Value::Text(row.profile.clone())),
-    ("events", |row| Value::Whole(Some(row.events))),
-    ("is_lower_bound", |row| Value::Text(Some(row.is_lower_bound.to_string()))),
-    ("requested_peak_bytes", |row| Value::Whole(Some(row.requested_peak_bytes))),
-    ("active_peak_bytes", |row| Value::Whole(Some(row.active_peak_bytes))),
-    ("reserved_peak_bytes", |row| Value::Whole(Some(row.reserved_peak_bytes))),
+    ("events", |row| Value::whole(row.events)),
+    ("is_lower_bound", |row| Value::text(row.is_lower_bound.to_string())),
+    ("requested_peak_bytes", |row| Value::whole(row.requested_peak_bytes)),
+    ("active_peak_bytes", |row| Value::whole(row.active_peak_bytes)),
+    ("reserved_peak_bytes", |row| Value::whole(row.reserved_peak_bytes)),
     ("utilization", |row| Value::Real(row.utilization)),
-    ("oom_count", |row| Value::Whole(Some(row.oom_count))),
-    ("first_oom_event", |row| Value::Whole(row.first_oom_event)),
-    ("first_oom_step", |row| Value::Whole(row.first_oom_step)),
-    ("alloc_retries", |row| Value::Whole(Some(row.alloc_retries))),
-    ("device_calls", |row| Value::Whole(Some(row.device_calls))),
-    ("predicted_driver_ns", |row| Value::Whole(row.predicted_driver_ns)),
-    ("host_ns", |row| Value::Whole(row.host_ns)),
+    ("oom_count", |row| Value::whole(row.oom_count)),
+    ("first_oom_event", |row| Value::whole(row.first_oom_event)),
+    ("first_oom_step", |row| Value::whole(row.first_oom_step)),
+    ("alloc_retries", |row| Value::whole(row.alloc_retries)),
+    ("device_calls", |row| Value::whole(row.device_calls)),
+    ("predicted_driver_ns", |row| Value::whole(row.predicted_driver_ns)),
+    ("host_ns", |row| Value::whole(row.host_ns)),
 ];
 
 /// Writes a row for each run: the file, the axes, then every number.
@@ -41,17 +38,7 @@ const COLUMNS: &[Column] = &[
 /// # Errors
 /// If `out` cannot be written.
 pub fn write_csv(sweep: &Sweep, out: &mut dyn Write) -> Result<()> {
-    let mut writer = csv::Writer::from_writer(out);
-    writer.write_record(names(sweep)).map_err(io::Error::from)?;
-    for row in &sweep.rows {
-        let cells = cells(sweep, row).into_iter().map(|value| match value {
-            Value::Text(text) => text.unwrap_or_default(),
-            Value::Whole(number) => number.map(|n| n.to_string()).unwrap_or_default(),
-            Value::Real(number) => format!("{number:.6}"),
-        });
-        write_row(&mut writer, cells)?;
-    }
-    Ok(writer.flush()?)
+    write_cells(names(sweep), sweep.rows.iter().map(|row| all_cells(sweep, row)), out)
 }
 
 /// Writes the columns of the CSV as Parquet.
@@ -59,9 +46,9 @@ pub fn write_csv(sweep: &Sweep, out: &mut dyn Write) -> Result<()> {
 /// # Errors
 /// If `out` cannot be written.
 pub fn write_parquet(sweep: &Sweep, out: &mut dyn Write) -> Result<()> {
-    let rows: Vec<Vec<Value>> = sweep.rows.iter().map(|row| cells(sweep, row)).collect();
+    let rows: Vec<Vec<Value>> = sweep.rows.iter().map(|row| all_cells(sweep, row)).collect();
     // An empty sweep has columns all the same, and no cells to go by.
-    let sample = cells(sweep, &sweep.rows.first().cloned().unwrap_or_default());
+    let sample = all_cells(sweep, &sweep.rows.first().cloned().unwrap_or_default());
     let kinds = sample.iter().map(Value::kind);
     let columns: Vec<_> = names(sweep).into_iter().zip(kinds).collect();
     // The library wants to write from any thread, which a writer here need not allow.
@@ -75,11 +62,11 @@ fn names(sweep: &Sweep) -> Vec<&str> {
 }
 
 /// The cells of a row, in the order of [`names`].
-fn cells(sweep: &Sweep, row: &SweepRow) -> Vec<Value> {
+fn all_cells(sweep: &Sweep, row: &SweepRow) -> Vec<Value> {
     let axes = sweep.axes.iter().map(|axis| row.value_of(&axis.name).map(str::to_owned));
     let file = Some(row.file.clone());
     let texts = [file].into_iter().chain(axes).map(Value::Text);
-    texts.chain(COLUMNS.iter().map(|(_, get)| get(row))).collect()
+    texts.chain(cells(COLUMNS, row)).collect()
 }
 
 /// What is shown of a sweep.

@@ -11,9 +11,10 @@ mod refusal;
 use std::io::Write;
 
 use super::data::{Blame, BlameRow, JobBlame, NO_STACK, RankDifference};
+use crate::report::parquet::Value;
 use crate::report::section::Section;
 use crate::report::table::plain;
-use crate::report::{Look, Result, write_row};
+use crate::report::{Column, Look, Result, write_rows};
 use crate::sim::title_of;
 use crate::units::{Bytes, Grouped, Size, grouped};
 pub use diff::{diff_sections, diff_table};
@@ -110,33 +111,27 @@ pub fn job_table(job: &JobBlame, top: usize, look: Look) -> String {
     parts.join("\n\n")
 }
 
+fn columns<'a>() -> [Column<(&'a Blame, &'a BlameRow)>; 9] {
+    [
+        ("file", |(blame, _)| Value::text(&blame.file)),
+        ("device", |(blame, _)| Value::whole(u64::from(blame.device))),
+        ("at", |(blame, _)| Value::text(&blame.at)),
+        ("event", |(blame, _)| Value::whole(blame.event)),
+        ("by", |(blame, _)| Value::text(blame.by.name())),
+        ("name", |(_, row)| Value::text(&row.name)),
+        ("bytes", |(_, row)| Value::whole(row.bytes)),
+        ("blocks", |(_, row)| Value::whole(row.blocks)),
+        ("oldest_step", |(_, row)| Value::whole(row.oldest_step)),
+    ]
+}
+
 /// Every row of every table, numbers bare.
 ///
 /// # Errors
 /// If `out` cannot be written.
 pub fn write_csv(blames: &[&Blame], out: &mut dyn Write) -> Result<()> {
-    let mut writer = csv::Writer::from_writer(out);
-    let heading = ["file", "device", "at", "event", "by", "name", "bytes", "blocks", "oldest_step"];
-    writer.write_record(heading).map_err(std::io::Error::from)?;
-    let optional =
-        |number: Option<u64>| number.map(|number| number.to_string()).unwrap_or_default();
-    for blame in blames {
-        for row in &blame.rows {
-            let fields = [
-                blame.file.clone(),
-                blame.device.to_string(),
-                blame.at.clone(),
-                optional(blame.event),
-                blame.by.name().to_owned(),
-                row.name.clone(),
-                row.bytes.to_string(),
-                row.blocks.to_string(),
-                optional(row.oldest_step),
-            ];
-            write_row(&mut writer, fields)?;
-        }
-    }
-    Ok(writer.flush()?)
+    let rows = blames.iter().flat_map(|&blame| blame.rows.iter().map(move |row| (blame, row)));
+    write_rows(&columns(), rows, out)
 }
 
 /// Words and tables, a blank line between any two parts. The first column of each table holds names, cut so that it

@@ -2,59 +2,45 @@
 
 use std::io::Write;
 
+use crate::compare::columns::Unit;
 use crate::compare::comparison::Comparison;
-use crate::compare::{Column, Row, columns};
+use crate::compare::{Row, columns};
 use crate::device::CallCounts;
-use crate::report::Result;
-use crate::report::write_row;
+use crate::report::parquet::Value;
+use crate::report::{Column, Result, cells, write_cells};
 
 /// What a row begins with, before the columns of all tables.
-const BEFORE: [&str; 9] = [
-    "file",
-    "device",
-    "device_memory_bytes",
-    "allocator",
-    "options",
-    "events",
-    "first_oom_event",
-    "is_lower_bound",
-    "requested_peak_bytes",
-];
+fn before<'a>() -> [Column<Row<'a>>; 9] {
+    [
+        ("file", |row| Value::text(&row.run.file)),
+        ("device", |row| Value::whole(u64::from(row.run.device))),
+        ("device_memory_bytes", |row| Value::whole(row.run.device_memory_bytes)),
+        ("allocator", |row| Value::text(&row.run.allocator)),
+        ("options", |row| Value::text(row.run.options.join(" "))),
+        ("events", |row| Value::whole(row.run.events)),
+        ("first_oom_event", |row| Value::whole(row.run.first_oom_event)),
+        ("is_lower_bound", |row| Value::text(row.run.is_lower_bound.to_string())),
+        ("requested_peak_bytes", |row| Value::whole(row.run.requested_peak_bytes)),
+    ]
+}
 
 /// Writes a row for each run.
 ///
 /// # Errors
 /// If `out` cannot be written.
 pub fn write_csv(comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
-    let mut writer = csv::Writer::from_writer(out);
+    let before = before();
     let calls = CallCounts::default().rows();
     let columns = columns(comparisons.iter().flat_map(|comparison| &comparison.runs));
-    let keys = columns.clone().map(|column| column.key);
-    let heading = BEFORE.into_iter().chain(keys).chain(calls.iter().map(|&(name, _)| name));
-    writer.write_record(heading).map_err(std::io::Error::from)?;
-    for row in comparisons.iter().flat_map(Comparison::rows) {
-        write_row(&mut writer, fields(&row, columns.clone()))?;
-    }
-    Ok(writer.flush()?)
-}
-
-fn fields(row: &Row<'_>, columns: impl Iterator<Item = &'static Column>) -> Vec<String> {
-    let run = row.run;
-    let optional = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
-    let mut fields = vec![
-        run.file.clone(),
-        run.device.to_string(),
-        optional(run.device_memory_bytes),
-        run.allocator.clone(),
-        run.options.join(" "),
-        run.events.to_string(),
-        optional(run.first_oom_event),
-        run.is_lower_bound.to_string(),
-        run.requested_peak_bytes.to_string(),
-    ];
-    let shown =
-        |value: Option<f64>, unit: crate::compare::columns::Unit| value.map(|v| unit.raw(v));
-    fields.extend(columns.map(|c| shown((c.get)(row), c.unit).unwrap_or_default()));
-    fields.extend(run.device_calls.rows().iter().map(|(_, count)| count.to_string()));
-    fields
+    let names = before.iter().map(|&(name, _)| name);
+    let names = names.chain(columns.clone().map(|column| column.key));
+    let names = names.chain(calls.iter().map(|&(name, _)| name));
+    let row = |row| {
+        let mut all = cells(&before, &row);
+        let of = |value: Option<f64>, unit: Unit| Value::Text(value.map(|v| unit.raw(v)));
+        all.extend(columns.clone().map(|column| of((column.get)(&row), column.unit)));
+        all.extend(row.run.device_calls.rows().iter().map(|&(_, count)| Value::whole(count)));
+        all
+    };
+    write_cells(names, comparisons.iter().flat_map(Comparison::rows).map(row), out)
 }

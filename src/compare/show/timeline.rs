@@ -3,63 +3,58 @@
 //! A stretch is a bucket of the run's [`Timeline`](crate::run::Timeline): some thousands of equal length, each with
 //! its lowest and its highest values, so that no peak is lost.
 
-use std::io::{Error, Write};
+use std::io::Write;
 
 use crate::compare::comparison::Comparison;
-use crate::report::Result;
+use crate::report::parquet::Value;
+use crate::report::{Column, Result, write_rows};
 use crate::run::{RECORDED, RunSummary};
 use crate::simulation::Range;
 
-const COLUMNS: [&str; 11] = [
-    "file",
-    "device",
-    "allocator",
-    "options",
-    "unit",
-    "start",
-    "end",
-    "reserved_low_bytes",
-    "reserved_high_bytes",
-    "active_low_bytes",
-    "active_high_bytes",
-];
+struct Stretch<'a> {
+    run: &'a RunSummary,
+    unit: &'static str,
+    index: usize,
+    bucket: &'a Range,
+}
+
+fn columns<'a>() -> [Column<Stretch<'a>>; 11] {
+    [
+        ("file", |row| Value::text(&row.run.file)),
+        ("device", |row| Value::whole(u64::from(row.run.device))),
+        ("allocator", |row| Value::text(&row.run.allocator)),
+        ("options", |row| Value::text(row.run.options.join(" "))),
+        ("unit", |row| Value::text(row.unit)),
+        ("start", |row| Value::whole(row.run.timeline.start_of(row.index))),
+        ("end", |row| {
+            let timeline = &row.run.timeline;
+            Value::whole(timeline.start_of(row.index + 1).min(timeline.end + 1))
+        }),
+        ("reserved_low_bytes", |row| Value::whole(row.bucket.low.reserved)),
+        ("reserved_high_bytes", |row| Value::whole(row.bucket.high.reserved)),
+        ("active_low_bytes", |row| Value::whole(row.bucket.low.active)),
+        ("active_high_bytes", |row| Value::whole(row.bucket.high.active)),
+    ]
+}
 
 /// Writes a row for each stretch of each run.
 ///
 /// # Errors
 /// If `out` cannot be written.
 pub fn write_timeline(comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
-    let mut writer = csv::Writer::from_writer(out);
-    writer.write_record(COLUMNS).map_err(Error::from)?;
-    for comparison in comparisons {
-        for run in &comparison.runs {
-            let unit = match run.allocator.as_str() {
-                _ if comparison.span_us > 0 => "us",
-                // The recording counts its own entries.
-                RECORDED => "entry",
-                _ => "event",
-            };
-            for (index, bucket) in run.timeline.buckets.iter().enumerate() {
-                writer.write_record(fields(run, unit, index, bucket)).map_err(Error::from)?;
-            }
-        }
-    }
-    Ok(writer.flush()?)
+    write_rows(&columns(), comparisons.iter().flat_map(stretches), out)
 }
 
-fn fields(run: &RunSummary, unit: &str, index: usize, bucket: &Range) -> [String; 11] {
-    let Range { low, high } = bucket;
-    [
-        run.file.clone(),
-        run.device.to_string(),
-        run.allocator.clone(),
-        run.options.join(" "),
-        unit.to_owned(),
-        run.timeline.start_of(index).to_string(),
-        (run.timeline.start_of(index + 1).min(run.timeline.end + 1)).to_string(),
-        low.reserved.to_string(),
-        high.reserved.to_string(),
-        low.active.to_string(),
-        high.active.to_string(),
-    ]
+fn stretches(comparison: &Comparison) -> impl Iterator<Item = Stretch<'_>> {
+    let is_timed = comparison.span_us > 0;
+    comparison.runs.iter().flat_map(move |run| {
+        let unit = match run.allocator.as_str() {
+            _ if is_timed => "us",
+            // The recording counts its own entries.
+            RECORDED => "entry",
+            _ => "event",
+        };
+        let buckets = run.timeline.buckets.iter().enumerate();
+        buckets.map(move |(index, bucket)| Stretch { run, unit, index, bucket })
+    })
 }

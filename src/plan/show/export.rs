@@ -1,11 +1,13 @@
 //! Plans for programs: every number, as JSON and as CSV.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use serde::Serialize;
 
-use crate::plan::data::{JobPlan, Limit, Need, Plan, Series, Trial, Verdict};
-use crate::report::{Result, write_answer, write_row};
+use crate::plan::data::{JobPlan, Limit, Need, Plan, Series, Shortage, Trial, Verdict};
+use crate::report::parquet::Value;
+use crate::report::{Column, Result, write_answer, write_rows};
+use gmlake_core::cards::Target;
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -55,83 +57,70 @@ fn series_document(series: &Series) -> SeriesDocument<'_> {
     SeriesDocument { quantity: &series.quantity, values: &series.values, limits }
 }
 
-/// Names of the columns that [`write_csv`] writes.
-const COLUMNS: [&str; 18] = [
-    "job",
-    "file",
-    "rank",
-    "allocator",
-    "options",
-    "live_peak_bytes",
-    "unlimited_bytes",
-    "smallest_bytes",
-    "resolution_bytes",
-    "alloc_retries",
-    "device_calls",
-    "below_oom_step",
-    "below_oom_event",
-    "target",
-    "capacity_bytes",
-    "spare_bytes",
-    "oom_step",
-    "oom_event",
-];
+/// What an allocator needs for a rank, and for one of the devices that were asked about.
+struct Row<'a> {
+    job: &'a JobPlan,
+    plan: &'a Plan,
+    need: &'a Need,
+    target: Option<(&'a Target, &'a Verdict)>,
+}
+
+fn columns<'a>() -> [Column<Row<'a>>; 18] {
+    [
+        ("job", |row| Value::text(&row.job.name)),
+        ("file", |row| Value::text(&row.plan.file)),
+        ("rank", |row| Value::whole(row.plan.rank)),
+        ("allocator", |row| Value::text(&row.need.allocator)),
+        ("options", |row| Value::text(row.need.options.join(" "))),
+        ("live_peak_bytes", |row| Value::whole(row.plan.live_peak_bytes)),
+        ("unlimited_bytes", |row| Value::whole(row.need.unlimited_bytes)),
+        ("smallest_bytes", |row| Value::whole(row.need.smallest_bytes())),
+        ("resolution_bytes", |row| Value::whole(row.plan.resolution_bytes)),
+        ("alloc_retries", |row| Value::whole(row.need.smallest.map(|trial| trial.alloc_retries))),
+        ("device_calls", |row| Value::whole(row.need.smallest.map(|trial| trial.device_calls))),
+        ("below_oom_step", |row| Value::whole(row.below().and_then(|place| place.step))),
+        ("below_oom_event", |row| Value::whole(row.below().map(|place| place.event))),
+        ("target", |row| Value::Text(row.target.map(|(target, _)| target.name.clone()))),
+        ("capacity_bytes", |row| Value::whole(row.trial().map(|trial| trial.capacity_bytes))),
+        ("spare_bytes", |row| Value::whole(row.target.and_then(|(_, fit)| fit.spare_bytes))),
+        ("oom_step", |row| Value::whole(row.there().and_then(|place| place.step))),
+        ("oom_event", |row| Value::whole(row.there().map(|place| place.event))),
+    ]
+}
+
+impl Row<'_> {
+    /// Where memory runs out on a device that is a step too small.
+    fn below(&self) -> Option<Shortage> {
+        self.need.below?.shortage
+    }
+
+    fn trial(&self) -> Option<Trial> {
+        self.target.map(|(_, verdict)| verdict.trial)
+    }
+
+    /// Where memory runs out on the device that was asked about.
+    fn there(&self) -> Option<Shortage> {
+        self.trial()?.shortage
+    }
+}
 
 /// Writes a row for each rank, allocator and device; one with empty cells at the end where no device was asked about.
 ///
 /// # Errors
 /// If `out` cannot be written.
 pub fn write_csv(jobs: &[JobPlan], out: &mut dyn Write) -> Result<()> {
-    let mut writer = csv::Writer::from_writer(out);
-    writer.write_record(COLUMNS).map_err(io::Error::from)?;
+    let mut all = Vec::new();
     for job in jobs {
         for plan in &job.ranks {
             for need in &plan.needs {
-                for row in rows(job, plan, need) {
-                    write_row(&mut writer, row)?;
+                let row = |target| Row { job, plan, need, target };
+                let targets = plan.targets.iter().zip(&need.verdicts);
+                all.extend(targets.map(|target| row(Some(target))));
+                if need.verdicts.is_empty() {
+                    all.push(row(None));
                 }
             }
         }
     }
-    Ok(writer.flush()?)
-}
-
-fn rows(job: &JobPlan, plan: &Plan, need: &Need) -> Vec<Vec<String>> {
-    let mut before = vec![
-        job.name.clone(),
-        plan.file.clone(),
-        number(plan.rank),
-        need.allocator.clone(),
-        need.options.join(" "),
-        plan.live_peak_bytes.to_string(),
-        need.unlimited_bytes.to_string(),
-        number(need.smallest_bytes()),
-        plan.resolution_bytes.to_string(),
-        number(need.smallest.map(|trial| trial.alloc_retries)),
-        number(need.smallest.map(|trial| trial.device_calls)),
-    ];
-    before.extend(shortage(need.below.as_ref()));
-    if need.verdicts.is_empty() {
-        before.resize(COLUMNS.len(), String::new());
-        return vec![before];
-    }
-    let with_target = |(name, verdict): (&String, &Verdict)| {
-        let capacity = verdict.trial.capacity_bytes.to_string();
-        let mut row = before.clone();
-        row.extend([name.clone(), capacity, number(verdict.spare_bytes)]);
-        row.extend(shortage(Some(&verdict.trial)));
-        row
-    };
-    let names = plan.targets.iter().map(|target| &target.name);
-    names.zip(&need.verdicts).map(with_target).collect()
-}
-
-/// Step and event of a shortage.
-fn shortage(trial: Option<&Trial>) -> [String; 2] {
-    let shortage = trial.and_then(|trial| trial.shortage);
-    [number(shortage.and_then(|s| s.step)), number(shortage.map(|s| s.event))]
-}
-
-fn number(value: Option<u64>) -> String {
-    value.map(|value| value.to_string()).unwrap_or_default()
+    write_rows(&columns(), all, out)
 }
