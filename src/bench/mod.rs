@@ -19,5 +19,5 @@ mod submission;
 
 pub use data::{Bench, Row, Summary};
 pub use run::run;
-pub use set::{Part, Set, SetError, TraceEntry};
-pub use submission::{Difference, Submission, SubmissionError};
+pub use set::{Part, Set, TraceEntry};
+pub use submission::{Difference, Submission};

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
+use crate::input_error::InputError;
 use crate::reader_error;
 
 /// The lists that are in the program.
@@ -72,37 +73,6 @@ impl TraceEntry {
     }
 }
 
-/// Why a list was refused.
-#[derive(Debug, thiserror::Error)]
-pub enum SetError {
-    /// The file cannot be read.
-    #[error("{}: cannot be read: {reason}", file.display())]
-    Unreadable {
-        /// The file.
-        file: PathBuf,
-        /// What the system says.
-        reason: String,
-    },
-    /// It is no list, or a line of it is wrong.
-    #[error("{name}: {reason}")]
-    Wrong {
-        /// Name of the list.
-        name: String,
-        /// What is wrong.
-        reason: String,
-    },
-    /// A trace is not there.
-    #[error("{}: no such trace of the set {set}; {cure}", file.display())]
-    Missing {
-        /// The file.
-        file: PathBuf,
-        /// Name of the set.
-        set: String,
-        /// What to do.
-        cure: String,
-    },
-}
-
 /// A list of traces, and where they are.
 #[derive(Debug, Clone)]
 pub struct Set {
@@ -117,7 +87,7 @@ impl Set {
     ///
     /// # Errors
     /// If there is no such list, a line of it is wrong, or a trace is not there.
-    pub fn open(name: &str, folder: Option<&Path>) -> Result<Self, SetError> {
+    pub fn open(name: &str, folder: Option<&Path>) -> Result<Self, InputError> {
         let path = Path::new(name);
         let (text, beside) = match LISTS.iter().find(|list| list.0 == name) {
             Some((_, text)) => ((*text).to_owned(), Path::new("")),
@@ -126,16 +96,15 @@ impl Set {
         let set = Self::read(name, &text, folder.unwrap_or(beside))?;
         match set.traces.iter().find(|entry| !entry.file.exists()) {
             None => Ok(set),
-            Some(entry) => Err(SetError::Missing {
-                file: entry.file.clone(),
-                set: name.to_owned(),
-                cure: entry.cure(),
-            }),
+            Some(entry) => {
+                let problem = format!("no such trace of the set {name}; {}", entry.cure());
+                Err(InputError::at(entry.file.display(), problem))
+            }
         }
     }
 
-    fn read(name: &str, text: &str, folder: &Path) -> Result<Self, SetError> {
-        let wrong = |reason| SetError::Wrong { name: name.to_owned(), reason };
+    fn read(name: &str, text: &str, folder: &Path) -> Result<Self, InputError> {
+        let wrong = |reason| InputError::at(name, reason);
         let lines = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text.as_bytes());
         let traces: Result<Vec<TraceEntry>, _> = lines.into_deserialize().collect();
         let mut traces = traces.map_err(|error| wrong(reader_error::table(&error)))?;
@@ -159,12 +128,8 @@ impl Set {
     }
 }
 
-fn read(path: &Path) -> Result<String, SetError> {
-    let unreadable = |error: std::io::Error| SetError::Unreadable {
-        file: path.to_owned(),
-        reason: error.to_string(),
-    };
-    std::fs::read_to_string(path).map_err(unreadable)
+fn read(path: &Path) -> Result<String, InputError> {
+    std::fs::read_to_string(path).map_err(|error| InputError::unreadable(path, error))
 }
 
 #[cfg(test)]

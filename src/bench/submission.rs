@@ -12,6 +12,7 @@ use twox_hash::XxHash3_128;
 
 use super::data::{Bench, Row};
 use super::set::Set;
+use crate::input_error::InputError;
 
 /// What the files say of themselves; raised when a field changes its meaning.
 const FORMAT: &str = "gmlake-bench 1";
@@ -34,25 +35,6 @@ pub struct Submission {
     pub allocators: BTreeMap<String, Vec<String>>,
     /// A row for each allocator on each trace.
     pub rows: Vec<Row>,
-}
-
-/// Why a submission cannot be checked.
-#[derive(Debug, thiserror::Error)]
-pub enum SubmissionError {
-    /// The file cannot be read, or is none.
-    #[error("{file}: {reason}")]
-    Wrong {
-        /// The file.
-        file: String,
-        /// What is wrong.
-        reason: String,
-    },
-    /// A trace is not the one that was submitted.
-    #[error("{trace}: the file is not the one of the submission; make the set anew")]
-    OtherTrace {
-        /// Name of the trace.
-        trace: String,
-    },
 }
 
 /// A figure that does not come out again.
@@ -79,7 +61,7 @@ impl Submission {
         bench: &Bench,
         set: &Set,
         allocators: BTreeMap<String, Vec<String>>,
-    ) -> Result<Self, SubmissionError> {
+    ) -> Result<Self, InputError> {
         Ok(Self {
             format: FORMAT.to_owned(),
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -95,9 +77,9 @@ impl Submission {
     ///
     /// # Errors
     /// If it is none, or of another version.
-    pub fn open(path: &Path) -> Result<Self, SubmissionError> {
-        let wrong = |reason| SubmissionError::Wrong { file: path.display().to_string(), reason };
-        let text = fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    pub fn open(path: &Path) -> Result<Self, InputError> {
+        let wrong = |reason| InputError::at(path.display(), reason);
+        let text = fs::read(path).map_err(|error| InputError::unreadable(path, error))?;
         let read: Self = serde_json::from_slice(&text)
             .map_err(|error| wrong(format!("no submission of 'gmlake-sim bench': {error}")))?;
         match read.format == FORMAT {
@@ -110,11 +92,14 @@ impl Submission {
     ///
     /// # Errors
     /// If one is not in the set, or another file.
-    pub fn traces_of(&self, mut set: Set) -> Result<Set, SubmissionError> {
+    pub fn traces_of(&self, mut set: Set) -> Result<Set, InputError> {
         set.traces.retain(|entry| self.traces.contains_key(&entry.name));
         let here = hashes(&set)?;
         match self.traces.iter().find(|(name, hash)| here.get(*name) != Some(hash)) {
-            Some((trace, _)) => Err(SubmissionError::OtherTrace { trace: trace.clone() }),
+            Some((trace, _)) => {
+                let problem = "the file is not the one of the submission; make the set anew";
+                Err(InputError::at(trace, problem))
+            }
             None => Ok(set),
         }
     }
@@ -123,12 +108,12 @@ impl Submission {
     ///
     /// # Errors
     /// If one cannot be read, is of other traces or prices than the first, or has an allocator that another one has.
-    pub fn join(files: &[PathBuf]) -> Result<Bench, SubmissionError> {
+    pub fn join(files: &[PathBuf]) -> Result<Bench, InputError> {
         let mut all: Vec<Self> = Vec::new();
         for path in files {
             let next = Self::open(path)?;
             if let Some(reason) = all.iter().find_map(|other| next.clash(other)) {
-                return Err(SubmissionError::Wrong { file: path.display().to_string(), reason });
+                return Err(InputError::at(path.display(), reason));
             }
             all.push(next);
         }
@@ -198,12 +183,10 @@ fn figures(row: &Row) -> Vec<(&'static str, String)> {
 }
 
 /// The hash of each trace's file.
-fn hashes(set: &Set) -> Result<BTreeMap<String, String>, SubmissionError> {
+fn hashes(set: &Set) -> Result<BTreeMap<String, String>, InputError> {
     let hash = |entry: &super::TraceEntry| {
-        let bytes = fs::read(&entry.file).map_err(|error| SubmissionError::Wrong {
-            file: entry.file.display().to_string(),
-            reason: format!("cannot be read: {error}"),
-        })?;
+        let file = &entry.file;
+        let bytes = fs::read(file).map_err(|error| InputError::unreadable(file, error))?;
         Ok((entry.name.clone(), format!("{:032x}", XxHash3_128::oneshot(&bytes))))
     };
     set.traces.iter().map(hash).collect()

@@ -31,13 +31,14 @@ pub use growth::growth;
 pub use history::history;
 pub use loss::loss;
 pub use message::explain;
-pub use moments::{At, MomentError};
+pub use moments::At;
 pub(crate) use names::Namer;
 pub(crate) use recorded_oom::recorded_oom;
 pub use refusal::refusal;
 
 use rustc_hash::FxHashMap;
 
+use crate::input_error::InputError;
 use crate::run::Moment;
 use crate::sim::{Opened, RunError, Scenario};
 use crate::trace::Gap;
@@ -63,7 +64,7 @@ pub struct Question<'o> {
 pub enum BlameError {
     /// The recording has no such moment.
     #[error(transparent)]
-    Moment(#[from] MomentError),
+    Moment(#[from] InputError),
     /// The simulation came to no result.
     #[error(transparent)]
     Run(#[from] RunError),

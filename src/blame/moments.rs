@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use crate::input_error::InputError;
 use crate::run::{Moment, RunSummary};
 use crate::sim::Opened;
 use crate::trace::{Trace, most_live};
@@ -23,54 +24,15 @@ pub enum At {
     Event(u64),
 }
 
-/// Why there is no such moment.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum MomentError {
-    /// It is not written as one.
-    #[error("invalid moment {0:?}; expected peak, oom, end, step:N or event:N")]
-    Text(String),
-    /// The step is not there.
-    #[error("{file}: no step {step}; {}", steps_in_words(*.steps))]
-    Step {
-        /// The file.
-        file: String,
-        /// The step that was asked for.
-        step: u64,
-        /// How many there are.
-        steps: usize,
-    },
-    /// The event is not there.
-    #[error("{file}: no event {event}; the last one is {}", Grouped(*.last))]
-    Event {
-        /// The file.
-        file: String,
-        /// The event that was asked for.
-        event: u64,
-        /// The last one.
-        last: u64,
-    },
-    /// Memory never ran out.
-    #[error("{0}: memory never ran out; simulate a smaller device with --device-memory")]
-    NoOom(String),
-    /// Memory ran out in the recording, and would not have with what was asked for.
-    #[error(
-        "{0}: memory ran out in the recording, but not with these options, as far as the recording goes"
-    )]
-    OnlyRecorded(String),
-    /// Nothing was ever requested.
-    #[error("{0}: the recording has no events")]
-    Nothing(String),
-}
-
-impl MomentError {
-    /// Why there is no out-of-memory to look at.
-    pub(super) fn never_out(opened: &Opened) -> Self {
-        let file = opened.file.clone();
-        match opened.first_failure() {
-            Some(_) => Self::OnlyRecorded(file),
-            None => Self::NoOom(file),
+/// Why there is no out-of-memory to look at.
+pub(super) fn never_out(opened: &Opened) -> InputError {
+    let problem = match opened.first_failure() {
+        Some(_) => {
+            "memory ran out in the recording, but not with these options, as far as the recording goes"
         }
-    }
+        None => "memory never ran out; simulate a smaller device with --device-memory",
+    };
+    InputError::at(&opened.file, problem)
 }
 
 fn steps_in_words(steps: usize) -> String {
@@ -82,10 +44,11 @@ fn steps_in_words(steps: usize) -> String {
 }
 
 impl FromStr for At {
-    type Err = MomentError;
+    type Err = InputError;
 
-    fn from_str(text: &str) -> Result<Self, MomentError> {
-        let wrong = || MomentError::Text(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, InputError> {
+        let expected = "expected peak, oom, end, step:N or event:N";
+        let wrong = || InputError(format!("invalid moment {text:?}; {expected}"));
         let number = |digits: &str| digits.replace([',', '_'], "").parse().ok();
         match (text, text.split_once([':', '=', ' '])) {
             ("peak", _) => Ok(Self::Peak),
@@ -104,28 +67,30 @@ impl At {
         self,
         opened: &Opened,
         run: Option<&RunSummary>,
-    ) -> Result<(Option<usize>, String), MomentError> {
+    ) -> Result<(Option<usize>, String), InputError> {
         let trace = &opened.trace;
-        let file = || opened.file.clone();
-        let last = trace.events.len().checked_sub(1).ok_or_else(|| MomentError::Nothing(file()))?;
+        let wrong = |problem: String| InputError::at(&opened.file, problem);
+        let nothing = || wrong("the recording has no events".to_owned());
+        let last = trace.events.len().checked_sub(1).ok_or_else(nothing)?;
         let event = match (self, run) {
             (Self::Peak, Some(run)) => run.peak_event.map(|event| event as usize),
             (Self::Peak, None) => Some(highest(trace, 0..last + 1)),
             (Self::Oom, _) => {
                 let simulated = run.map(|run| run.first_oom_event.map(|event| event as usize));
                 let found = simulated.unwrap_or_else(|| opened.first_failure());
-                Some(found.ok_or_else(|| MomentError::never_out(opened))?)
+                Some(found.ok_or_else(|| never_out(opened))?)
             }
             (Self::End, _) => Some(last),
             (Self::Step(number), _) => {
-                let steps = trace.steps.len();
-                let missing = || MomentError::Step { file: file(), step: number, steps };
+                let steps = || steps_in_words(trace.steps.len());
+                let missing = || wrong(format!("no step {number}; {}", steps()));
                 let place = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
                 let step = place.and_then(|place| trace.steps.get(place)).ok_or_else(missing)?;
                 Some(highest(trace, step.start..step.end))
             }
             (Self::Event(event), _) => {
-                let missing = || MomentError::Event { file: file(), event, last: last as u64 };
+                let last_one = Grouped(last as u64);
+                let missing = || wrong(format!("no event {event}; the last one is {last_one}"));
                 let found = usize::try_from(event).ok().filter(|&event| event <= last);
                 Some(found.ok_or_else(missing)?)
             }

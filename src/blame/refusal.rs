@@ -2,7 +2,7 @@
 
 use super::data::{By, Refusal, Served, UnusableFree};
 use super::live::in_use;
-use super::moments::MomentError;
+use super::moments::never_out;
 use super::names::Namer;
 use super::{BlameError, card, rows, step_of};
 use crate::alloc_conf::TorchVersion;
@@ -21,7 +21,7 @@ use crate::units::Bytes;
 pub fn refusal(scenario: &Scenario<'_>, by: By, innermost: bool) -> Result<Refusal, BlameError> {
     let Scenario { opened, choice, setup, .. } = scenario;
     let found = refused_at(scenario)?;
-    let (event, seen_at) = found.ok_or_else(|| MomentError::never_out(opened))?;
+    let (event, seen_at) = found.ok_or_else(|| never_out(opened))?;
     let held = scenario.state_at(seen_at)?;
     let mut namer = Namer::new(opened, by, innermost);
     let request = opened.trace.events[event];

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, io};
 
-use super::manifest::{self, ManifestError};
-use crate::remote::{self, RemoteError, RemoteFile};
+use super::manifest;
+use crate::input_error::InputError;
+use crate::remote::{self, RemoteFile};
 use crate::sim::job;
 
 /// In place of a date that is not known.
@@ -40,36 +41,11 @@ pub struct Listing {
     pub files: Vec<FileEntry>,
 }
 
-/// Why there is no listing.
-#[derive(Debug, thiserror::Error)]
-pub enum ListingError {
-    /// Something cannot be looked at.
-    #[error("{path}: cannot be listed: {source}")]
-    Io {
-        /// The file or folder.
-        path: String,
-        /// What happened.
-        source: io::Error,
-    },
-    /// Nothing was found.
-    #[error("{0}: no recording here: no file ends in .pickle, .pkl, .json or .csv")]
-    Empty(String),
-    /// It is no pattern.
-    #[error("{0}: not a pattern: {1}")]
-    Pattern(String, String),
-    /// A remote folder cannot be listed.
-    #[error(transparent)]
-    Remote(#[from] RemoteError),
-    /// The manifest is wrong.
-    #[error(transparent)]
-    Manifest(#[from] ManifestError),
-}
-
 /// Lists what the arguments (files, folders, patterns) and the lines of a manifest stand for.
 ///
 /// # Errors
 /// If one of them cannot be listed or stands for nothing.
-pub fn list(arguments: &[PathBuf], manifest: Option<&Path>) -> Result<Listing, ListingError> {
+pub fn list(arguments: &[PathBuf], manifest: Option<&Path>) -> Result<Listing, InputError> {
     let mut files = Vec::new();
     for argument in arguments {
         let before = files.len();
@@ -82,7 +58,8 @@ pub fn list(arguments: &[PathBuf], manifest: Option<&Path>) -> Result<Listing, L
             }
         }
         if files.len() == before {
-            return Err(ListingError::Empty(remote::shown(argument)));
+            let problem = "no recording here: no file ends in .pickle, .pkl, .json or .csv";
+            return Err(InputError::at(remote::shown(argument), problem));
         }
     }
     if let Some(manifest) = manifest {
@@ -104,10 +81,11 @@ pub fn list(arguments: &[PathBuf], manifest: Option<&Path>) -> Result<Listing, L
 }
 
 /// The recordings in a remote folder, or of a remote pattern.
-fn far(argument: &Path) -> Result<Vec<FileEntry>, ListingError> {
+fn far(argument: &Path) -> Result<Vec<FileEntry>, InputError> {
     let root = root(argument);
     let mut folders: BTreeMap<PathBuf, BTreeMap<PathBuf, RemoteFile>> = BTreeMap::new();
-    for file in remote::list_below(&argument.to_string_lossy())? {
+    let found = remote::list_below(&argument.to_string_lossy());
+    for file in found.map_err(|error| InputError(error.to_string()))? {
         let path = PathBuf::from(&file.url);
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
         if !is_hidden(&folder, &root) {
@@ -132,7 +110,7 @@ fn is_hidden(folder: &Path, root: &Path) -> bool {
 }
 
 /// The recordings that an argument stands for.
-fn expand(argument: &Path) -> Result<Vec<PathBuf>, ListingError> {
+fn expand(argument: &Path) -> Result<Vec<PathBuf>, InputError> {
     if argument.is_dir() {
         let mut found = Vec::new();
         search(argument, &mut found)?;
@@ -142,8 +120,8 @@ fn expand(argument: &Path) -> Result<Vec<PathBuf>, ListingError> {
     if argument.exists() || !text.contains(['*', '?', '[']) {
         return Ok(vec![argument.to_owned()]);
     }
-    let paths =
-        glob::glob(&text).map_err(|e| ListingError::Pattern(text.clone(), e.to_string()))?;
+    let no_pattern = |error| InputError::at(&text, format_args!("not a pattern: {error}"));
+    let paths = glob::glob(&text).map_err(no_pattern)?;
     let mut found = Vec::new();
     for path in paths.flatten() {
         if path.is_dir() { search(&path, &mut found)? } else { found.push(path) }
@@ -152,7 +130,7 @@ fn expand(argument: &Path) -> Result<Vec<PathBuf>, ListingError> {
 }
 
 /// Adds the recordings in a folder and below it. What begins with a dot is left out.
-fn search(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), ListingError> {
+fn search(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), InputError> {
     let (mut files, mut folders) = (Vec::new(), Vec::new());
     let failed = |source| io_error(folder, source);
     for entry in fs::read_dir(folder).map_err(failed)? {
@@ -182,7 +160,7 @@ fn root(argument: &Path) -> PathBuf {
     parent.components().take_while(is_plain).collect()
 }
 
-fn entry(path: PathBuf, root: &Path) -> Result<FileEntry, ListingError> {
+fn entry(path: PathBuf, root: &Path) -> Result<FileEntry, InputError> {
     if remote::is_remote(&path) {
         // One object that was named is not asked for before it is read.
         return Ok(named(path, root, 0, String::new(), None));
@@ -256,8 +234,8 @@ fn day_number(days: u64) -> String {
     format!("{:04}-{month:02}-{day:02}", era * 400 + year + later)
 }
 
-pub(super) fn io_error(path: &Path, source: io::Error) -> ListingError {
-    ListingError::Io { path: path.display().to_string(), source }
+fn io_error(path: &Path, source: io::Error) -> InputError {
+    InputError::at(path.display(), format_args!("cannot be listed: {source}"))
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@
 //! ```
 
 use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use super::reading::{self, Record};
+use crate::input_error::InputError;
 
 /// A line of a manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,55 +20,19 @@ pub(super) struct Line {
     pub(super) rank: Option<u64>,
 }
 
-/// Why a manifest cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ManifestError {
-    /// It cannot be read.
-    #[error("{path}: cannot be read: {source}")]
-    Io {
-        /// The manifest.
-        path: String,
-        /// What happened.
-        source: io::Error,
-    },
-    /// It is damaged.
-    #[error("{path}: {problem}")]
-    Damaged {
-        /// The manifest.
-        path: String,
-        /// What is wrong.
-        problem: String,
-    },
-    /// There is no column of paths.
-    #[error("{0}: no column named path; there may also be job, date and rank")]
-    NoPath(String),
-    /// A cell is not what its column is.
-    #[error("{path}: line {line}: {problem}")]
-    Cell {
-        /// The manifest.
-        path: String,
-        /// The line, from 1 with the heading.
-        line: usize,
-        /// What is wrong.
-        problem: String,
-    },
-}
-
 /// Reads a manifest; relative paths are relative to it.
-pub(super) fn read(path: &Path) -> Result<Vec<Line>, ManifestError> {
+pub(super) fn read(path: &Path) -> Result<Vec<Line>, InputError> {
     let is_parquet = path.extension().is_some_and(|ending| ending == "parquet");
     let (names, rows) = if is_parquet { from_parquet(path)? } else { from_csv(path)? };
     let column = |wanted: &str| names.iter().position(|name| name.trim() == wanted);
-    let place = path.display().to_string();
+    let wrong = |problem: String| InputError::at(path.display(), problem);
     let at = column("path").or_else(|| column("file"));
-    let at = at.ok_or_else(|| ManifestError::NoPath(place.clone()))?;
+    let no_path = "no column named path; there may also be job, date and rank";
+    let at = at.ok_or_else(|| wrong(no_path.to_owned()))?;
     let others = [column("job"), column("date"), column("rank")];
     let folder = path.parent().unwrap_or(Path::new(""));
     let line = |(index, row): (usize, &Vec<String>)| {
-        let fail = |problem: String| {
-            let (path, line) = (place.clone(), index + 2);
-            Err(ManifestError::Cell { path, line, problem })
-        };
+        let fail = |problem: String| Err(wrong(format!("line {}: {problem}", index + 2)));
         let text = |at: Option<usize>| {
             let cell = at.and_then(|at| row.get(at)).map(|cell| cell.trim().to_owned());
             cell.filter(|cell| !cell.is_empty())
@@ -88,12 +52,10 @@ pub(super) fn read(path: &Path) -> Result<Vec<Line>, ManifestError> {
 /// Names of columns, and rows of texts.
 type Sheet = (Vec<String>, Vec<Vec<String>>);
 
-fn from_csv(path: &Path) -> Result<Sheet, ManifestError> {
-    let place = || path.display().to_string();
-    let file = File::open(path).map_err(|source| ManifestError::Io { path: place(), source })?;
+fn from_csv(path: &Path) -> Result<Sheet, InputError> {
+    let file = File::open(path).map_err(|error| InputError::unreadable(path, error))?;
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(file);
-    let damaged =
-        |error: csv::Error| ManifestError::Damaged { path: place(), problem: error.to_string() };
+    let damaged = |error: csv::Error| InputError::at(path.display(), error);
     let names = reader.headers().map_err(damaged)?.iter().map(str::to_owned).collect();
     let row = |record: Result<csv::StringRecord, csv::Error>| {
         Ok(record.map_err(damaged)?.iter().map(str::to_owned).collect())
@@ -102,11 +64,10 @@ fn from_csv(path: &Path) -> Result<Sheet, ManifestError> {
     Ok((names, rows))
 }
 
-fn from_parquet(path: &Path) -> Result<Sheet, ManifestError> {
-    let place = || path.display().to_string();
-    let file = File::open(path).map_err(|source| ManifestError::Io { path: place(), source })?;
-    let (names, rows) = reading::read(file)
-        .map_err(|error| ManifestError::Damaged { path: place(), problem: error.to_string() })?;
+fn from_parquet(path: &Path) -> Result<Sheet, InputError> {
+    let file = File::open(path).map_err(|error| InputError::unreadable(path, error))?;
+    let damaged = |error| InputError::at(path.display(), error);
+    let (names, rows) = reading::read(file).map_err(damaged)?;
     Ok((names.to_vec(), rows.iter().map(Record::texts).collect()))
 }
 

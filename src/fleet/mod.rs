@@ -39,9 +39,7 @@ pub use data::{
     CardCount, FleetJob, FleetSummary, FleetTotal, JobPeak, Problem, SizeHistogram, UnlikeRank,
 };
 pub use layout::{Layout, Part, Shard};
-pub use listing::{FileEntry, Listing, ListingError, list};
-pub use manifest::ManifestError;
+pub use listing::{FileEntry, Listing, list};
 pub use run::{FleetError, MOST_JOBS, Outcome, RunOptions, run};
-pub use store::StoreError;
 pub use summary::{SummaryError, summarize};
 pub use tables::{SCHEMA_VERSION, TABLES, Table};

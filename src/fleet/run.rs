@@ -12,9 +12,10 @@ use super::config::Config;
 use super::layout::{Layout, Part, Shard};
 use super::listing::FileEntry;
 use super::reading::row_count;
-use super::store::{About, Store, StoreError};
+use super::store::{About, Store};
 use super::tables::{Column, SCHEMA_VERSION, TABLES, errors, heading, ranks, runs, steps};
 use super::task::{Rows, rows_of};
+use crate::input_error::InputError;
 use crate::report::ReportError;
 use crate::report::parquet::{Value, encode};
 
@@ -26,7 +27,7 @@ pub const MOST_JOBS: usize = 256;
 pub enum FleetError {
     /// The folder cannot be used.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] InputError),
     /// A table cannot be written.
     #[error(transparent)]
     Report(#[from] ReportError),
@@ -133,7 +134,7 @@ pub fn run(
 }
 
 /// Takes away parts that the layout does not have: their recordings have changed, or have gone.
-fn remove_others(store: &Store, layout: &Layout) -> Result<usize, StoreError> {
+fn remove_others(store: &Store, layout: &Layout) -> Result<usize, InputError> {
     let mut wanted: Vec<&str> = layout.parts.iter().map(|part| part.path.as_str()).collect();
     wanted.sort_unstable();
     let mut removed = 0;

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::tables::SCHEMA_VERSION;
+use crate::input_error::InputError;
 
 /// What the tables of a folder are made of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,36 +28,6 @@ pub(super) struct About {
     pub(super) conditions: String,
 }
 
-/// Why a folder cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// Something cannot be read or written.
-    #[error("{path}: {source}")]
-    Io {
-        /// The file or folder.
-        path: String,
-        /// What happened.
-        source: io::Error,
-    },
-    /// It holds something else.
-    #[error("{0}: holds no results of a fleet, but other files: name another folder")]
-    Foreign(String),
-    /// There are no results.
-    #[error("{0}: no results of a fleet here: name the folder that 'gmlake-sim fleet' wrote")]
-    Missing(String),
-    /// The tables have columns that this program does not know.
-    #[error("{0}: written by a newer gmlake-sim")]
-    Newer(String),
-    /// It holds other results.
-    #[error("{path}: holds results of other {what}: give the same, or name another folder")]
-    Other {
-        /// The folder.
-        path: String,
-        /// What differs.
-        what: &'static str,
-    },
-}
-
 const ABOUT: &str = "fleet.json";
 
 /// A folder for tables.
@@ -67,16 +38,20 @@ pub(super) struct Store {
 
 impl Store {
     /// Opens a folder, or makes it.
-    pub(super) fn open(root: &Path, about: &About) -> Result<Self, StoreError> {
+    pub(super) fn open(root: &Path, about: &About) -> Result<Self, InputError> {
         let store = Self { root: root.to_owned() };
         fs::create_dir_all(root).map_err(|source| io_error(root, source))?;
-        let place = root.display().to_string();
         match fs::read(root.join(ABOUT)) {
             Ok(text) => {
                 let known: Option<About> = serde_json::from_slice(&text).ok();
                 match known.map(|known| known.difference(about)) {
-                    None => return Err(StoreError::Foreign(place)),
-                    Some(Some(what)) => return Err(StoreError::Other { path: place, what }),
+                    None => return Err(foreign(root)),
+                    Some(Some(what)) => {
+                        let problem = format!(
+                            "holds results of other {what}: give the same, or name another folder"
+                        );
+                        return Err(InputError::at(root.display(), problem));
+                    }
                     Some(None) => {}
                 }
             }
@@ -84,11 +59,7 @@ impl Store {
                 if !store.is_new()? {
                     // Another shard may have begun between the two looks.
                     let has_begun = store.has(ABOUT);
-                    return if has_begun {
-                        Self::open(root, about)
-                    } else {
-                        Err(StoreError::Foreign(place))
-                    };
+                    return if has_begun { Self::open(root, about) } else { Err(foreign(root)) };
                 }
                 let mut text = serde_json::to_vec_pretty(about).unwrap_or_default();
                 text.push(b'\n');
@@ -100,13 +71,14 @@ impl Store {
     }
 
     /// Opens a folder that is there, whatever its tables are made of.
-    pub(super) fn existing(root: &Path) -> Result<Self, StoreError> {
+    pub(super) fn existing(root: &Path) -> Result<Self, InputError> {
         let text = fs::read(root.join(ABOUT));
-        let text = text.map_err(|_| StoreError::Missing(root.display().to_string()))?;
+        let missing = "no results of a fleet here: name the folder that 'gmlake-sim fleet' wrote";
+        let text = text.map_err(|_| InputError::at(root.display(), missing))?;
         let known: Option<About> = serde_json::from_slice(&text).ok();
-        let known = known.ok_or_else(|| StoreError::Foreign(root.display().to_string()))?;
+        let known = known.ok_or_else(|| foreign(root))?;
         if known.schema_version > SCHEMA_VERSION {
-            return Err(StoreError::Newer(root.display().to_string()));
+            return Err(InputError::at(root.display(), "written by a newer gmlake-sim"));
         }
         Ok(Self { root: root.to_owned() })
     }
@@ -117,7 +89,7 @@ impl Store {
     }
 
     /// Whether nothing is in the folder, but what another shard is about to write.
-    fn is_new(&self) -> Result<bool, StoreError> {
+    fn is_new(&self) -> Result<bool, InputError> {
         let failed = |source| io_error(&self.root, source);
         let mut names = fs::read_dir(&self.root).map_err(failed)?;
         Ok(names.all(|entry| {
@@ -129,13 +101,13 @@ impl Store {
         self.root.join(name).is_file()
     }
 
-    pub(super) fn file(&self, name: &str) -> Result<File, StoreError> {
+    pub(super) fn file(&self, name: &str) -> Result<File, InputError> {
         let path = self.root.join(name);
         File::open(&path).map_err(|source| io_error(&path, source))
     }
 
     /// Writes a file; it is there as a whole or not at all.
-    pub(super) fn write(&self, name: &str, content: &[u8]) -> Result<(), StoreError> {
+    pub(super) fn write(&self, name: &str, content: &[u8]) -> Result<(), InputError> {
         let path = self.root.join(name);
         let failed = |source| io_error(&path, source);
         let folder = path.parent().unwrap_or(&self.root);
@@ -155,7 +127,7 @@ impl Store {
     }
 
     /// Names of all files of a table, below its folder, in order.
-    pub(super) fn parts(&self, table: &str) -> Result<Vec<String>, StoreError> {
+    pub(super) fn parts(&self, table: &str) -> Result<Vec<String>, InputError> {
         let mut found = Vec::new();
         let folder = self.root.join(table);
         if folder.is_dir() {
@@ -173,7 +145,7 @@ impl Store {
     }
 
     /// Removes a file, and the folders that are empty without it.
-    pub(super) fn remove(&self, name: &str) -> Result<(), StoreError> {
+    pub(super) fn remove(&self, name: &str) -> Result<(), InputError> {
         let path = self.root.join(name);
         match fs::remove_file(&path) {
             // Another shard was first.
@@ -202,7 +174,7 @@ impl About {
 }
 
 /// Names of what is in a folder, without those that begin with a dot, in order.
-fn names(folder: &Path) -> Result<Vec<String>, StoreError> {
+fn names(folder: &Path) -> Result<Vec<String>, InputError> {
     let failed = |source| io_error(folder, source);
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
@@ -220,8 +192,13 @@ fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-fn io_error(path: &Path, source: io::Error) -> StoreError {
-    StoreError::Io { path: path.display().to_string(), source }
+fn io_error(path: &Path, source: io::Error) -> InputError {
+    InputError::at(path.display(), source)
+}
+
+fn foreign(root: &Path) -> InputError {
+    let problem = "holds no results of a fleet, but other files: name another folder";
+    InputError::at(root.display(), problem)
 }
 
 #[cfg(test)]
@@ -249,7 +226,8 @@ mod tests {
         let foreign = folder.path().join("foreign");
         fs::create_dir(&foreign).unwrap();
         fs::write(foreign.join("thesis.tex"), "x").unwrap();
-        assert!(matches!(Store::open(&foreign, &about("a")), Err(StoreError::Foreign(_))));
+        let refused = Store::open(&foreign, &about("a")).unwrap_err().to_string();
+        assert!(refused.contains("holds no results of a fleet, but other files"), "{refused}");
     }
 
     #[test]

@@ -9,7 +9,8 @@ use std::path::Path;
 use super::data::{CardCount, FleetJob, FleetSummary, FleetTotal, JobPeak, Problem, UnlikeRank};
 use super::peers::{RankFacts, unlike};
 use super::reading::{self, Record};
-use super::store::{Store, StoreError};
+use super::store::Store;
+use crate::input_error::InputError;
 use crate::report::ReportError;
 use crate::run::RECORDED;
 use crate::units::Bytes;
@@ -25,7 +26,7 @@ const PROBLEMS: usize = 1000;
 pub enum SummaryError {
     /// The folder cannot be read.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] InputError),
     /// A table is damaged.
     #[error("{file}: {source}")]
     Damaged {

@@ -6,34 +6,32 @@ use super::setup::{Conf, Setup};
 use crate::alloc_conf::AllocConf;
 pub use crate::allocator::Choice;
 use crate::allocator::{self, Environment, OptionError, Options, Spec};
+use crate::input_error::InputError;
 use crate::trace::LoadOptions;
 use gmlake_core::cards::Target;
 
 /// Why a choice of allocators was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChoiceError {
-    /// There is no such allocator.
-    #[error("there is no allocator {name:?}; there are: {known}")]
-    Unknown {
-        /// What was asked for.
-        name: String,
-        /// All that there are.
-        known: String,
-    },
-    /// An allocator was named twice.
-    #[error("allocator {0:?} is listed twice")]
-    Twice(String),
-    /// An option is not written as `allocator.option=value`.
-    #[error(
-        "{0:?} is not an option: write allocator.option=value, such as gmlake.fragment_limit=128MiB"
-    )]
-    NoOption(String),
-    /// An option of an allocator that does not run.
-    #[error("option {0:?} is of an allocator that is not among those compared")]
-    NotChosen(String),
     /// The allocator refused its options.
     #[error(transparent)]
     Option(#[from] OptionError),
+    /// Anything else.
+    #[error(transparent)]
+    Other(#[from] InputError),
+}
+
+impl ChoiceError {
+    /// An allocator was named twice.
+    pub(crate) fn twice(name: &str) -> Self {
+        InputError(format!("allocator {name:?} is listed twice")).into()
+    }
+
+    /// An option of an allocator that does not run.
+    pub(crate) fn not_chosen(option: &str) -> Self {
+        let problem = "is of an allocator that is not among those compared";
+        InputError(format!("option {option:?} {problem}")).into()
+    }
 }
 
 /// What to compare, and how.
@@ -96,7 +94,7 @@ pub fn choose_with(
     for name in names.iter().map(|name| name.trim()).filter(|_| !is_all) {
         let spec = find(name)?;
         if chosen.iter().any(|choice| choice.spec.name == spec.name) {
-            return Err(ChoiceError::Twice(name.to_owned()));
+            return Err(ChoiceError::twice(name));
         }
         chosen.push(Choice { spec, options: Options::default() });
     }
@@ -151,17 +149,18 @@ const PYTORCH: &str = "caching";
 pub(crate) fn find(name: &str) -> Result<&'static Spec, ChoiceError> {
     allocator::find(name).ok_or_else(|| {
         let known = allocator::names().join(", ");
-        ChoiceError::Unknown { name: name.to_owned(), known }
+        InputError(format!("there is no allocator {name:?}; there are: {known}")).into()
     })
 }
 
 fn set_option(chosen: &mut [Choice], text: &str) -> Result<(), ChoiceError> {
-    let malformed = || ChoiceError::NoOption(text.to_owned());
+    let hint = "write allocator.option=value, such as gmlake.fragment_limit=128MiB";
+    let malformed = || InputError(format!("{text:?} is not an option: {hint}"));
     let (key, value) = text.split_once('=').ok_or_else(malformed)?;
     let (name, option) = key.trim().split_once('.').ok_or_else(malformed)?;
     let spec = find(name)?;
     let choice = chosen.iter_mut().find(|choice| choice.spec.name == spec.name);
-    let choice = choice.ok_or_else(|| ChoiceError::NotChosen(text.to_owned()))?;
+    let choice = choice.ok_or_else(|| ChoiceError::not_chosen(text))?;
     choice.options.set(option, value.trim());
     Ok(())
 }

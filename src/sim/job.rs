@@ -14,6 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::names::{self, Name};
+use crate::input_error::InputError;
 use crate::remote::{self, RemoteError};
 
 /// A file of a job.
@@ -34,55 +35,18 @@ pub struct Job {
     pub ranks: Vec<RankFile>,
 }
 
+const EMPTY: &str = "no trace in this folder: no file ends in .pickle, .pkl, .json or .csv";
+const NO_MATCH: &str = "no file matches this pattern";
+
 /// Why files do not make jobs.
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
-    /// A folder cannot be listed.
-    #[error("{folder}: cannot be listed: {source}")]
-    Folder {
-        /// The folder.
-        folder: String,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// A folder without a trace in it.
-    #[error("{0}: no trace in this folder: no file ends in .pickle, .pkl, .json or .csv")]
-    Empty(String),
     /// A remote folder or pattern cannot be listed.
     #[error(transparent)]
     Remote(#[from] RemoteError),
-    /// Nothing has a name like this.
-    #[error("{0}: no file matches this pattern")]
-    NoMatch(String),
-    /// It is no pattern either.
-    #[error("{0}: not a pattern: {1}")]
-    Pattern(String, String),
-    /// The files are not of one job.
-    #[error(
-        "{place}: a mix of jobs, such as {first:?} and {other:?}, whose names differ in more than the rank: \
-         give the files of one job"
-    )]
-    Mixed {
-        /// Where the files are from.
-        place: String,
-        /// A file.
-        first: String,
-        /// Another one.
-        other: String,
-    },
-    /// Two files are of the same rank.
-    #[error("{first:?} and {other:?} are both rank {rank} of one job")]
-    Twice {
-        /// The rank.
-        rank: u64,
-        /// A file.
-        first: String,
-        /// Another one.
-        other: String,
-    },
-    /// What the jobs differ in is not clear.
-    #[error("{0}")]
-    Quantity(String),
+    /// Anything else.
+    #[error(transparent)]
+    Other(#[from] InputError),
 }
 
 impl Job {
@@ -141,7 +105,7 @@ pub fn is_many(argument: &Path) -> bool {
 /// # Errors
 /// If the values do not fit the jobs, or the names do not tell them.
 pub fn quantity(jobs: &[Job], by: Option<&str>) -> Result<Option<(String, Vec<f64>)>, JobError> {
-    let wrong = |text: String| Err(JobError::Quantity(text));
+    let wrong = |text: String| Err(InputError(text).into());
     let (name, values) = match by {
         None => match names::only_difference(&parsed(jobs)) {
             Some(found) if jobs.len() > 1 => found,
@@ -166,20 +130,16 @@ pub fn quantity(jobs: &[Job], by: Option<&str>) -> Result<Option<(String, Vec<f6
 fn numbers(by: &str, values: &str) -> Result<Vec<f64>, JobError> {
     let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
     let numbers: Option<Vec<f64>> = values.split(',').map(number).collect();
-    numbers.ok_or_else(|| {
-        JobError::Quantity(format!("--by {by}: write a number for each job, as in batch=32,96,160"))
-    })
+    let expected = "write a number for each job, as in batch=32,96,160";
+    Ok(numbers.ok_or_else(|| InputError::at(format_args!("--by {by}"), expected))?)
 }
 
 fn from_names(jobs: &[Job], quantity: &str) -> Result<Vec<f64>, JobError> {
     let value = |name: Name| {
-        name.value_of(quantity).ok_or_else(|| {
-            JobError::Quantity(format!(
-                "{:?} does not say its {quantity}: give the value of each job, as in \
-                 --by {quantity}=32,96,160",
-                name.text
-            ))
-        })
+        let hint = format!("give the value of each job, as in --by {quantity}=32,96,160");
+        let file = &name.text;
+        let wrong = || InputError(format!("{file:?} does not say its {quantity}: {hint}"));
+        Ok(name.value_of(quantity).ok_or_else(wrong)?)
     };
     parsed(jobs).into_iter().map(value).collect()
 }
@@ -201,9 +161,10 @@ fn expand(argument: &Path) -> Result<Option<Vec<PathBuf>>, JobError> {
         return folder(argument).map(Some);
     }
     let text = argument.display().to_string();
-    let paths = glob::glob(&text).map_err(|e| JobError::Pattern(text.clone(), e.to_string()))?;
+    let no_pattern = |error| InputError::at(&text, format_args!("not a pattern: {error}"));
+    let paths = glob::glob(&text).map_err(no_pattern)?;
     let files: Vec<PathBuf> = paths.flatten().filter(|path| !path.is_dir()).collect();
-    if files.is_empty() { Err(JobError::NoMatch(text)) } else { Ok(Some(files)) }
+    if files.is_empty() { Err(InputError::at(text, NO_MATCH).into()) } else { Ok(Some(files)) }
 }
 
 fn is_pattern(argument: &Path) -> bool {
@@ -219,15 +180,15 @@ fn listed(argument: &Path) -> Result<Vec<PathBuf>, JobError> {
     let files = if is_folder { recordings(&files) } else { files };
     match files.is_empty() {
         false => Ok(files),
-        true if is_folder => Err(JobError::Empty(remote::shown(argument))),
-        true => Err(JobError::NoMatch(remote::shown(argument))),
+        true if is_folder => Err(InputError::at(remote::shown(argument), EMPTY).into()),
+        true => Err(InputError::at(remote::shown(argument), NO_MATCH).into()),
     }
 }
 
 /// The traces in a folder.
 fn folder(folder: &Path) -> Result<Vec<PathBuf>, JobError> {
-    let place = folder.display().to_string();
-    let failed = |source| JobError::Folder { folder: place.clone(), source };
+    let wrong = |problem: String| InputError::at(folder.display(), problem);
+    let failed = |error: std::io::Error| wrong(format!("cannot be listed: {error}"));
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
@@ -240,7 +201,7 @@ fn folder(folder: &Path) -> Result<Vec<PathBuf>, JobError> {
     if files.is_empty() {
         files = below(folder).map_err(failed)?;
     }
-    if files.is_empty() { Err(JobError::Empty(place)) } else { Ok(files) }
+    if files.is_empty() { Err(wrong(EMPTY.to_owned()).into()) } else { Ok(files) }
 }
 
 /// The traces in the folders of a folder, such as `iteration_10/rank0_memory_snapshot.pickle`.
@@ -299,11 +260,10 @@ fn by_name(files: &[PathBuf]) -> Result<Vec<Job>, JobError> {
 fn sorted(name: String, mut ranks: Vec<RankFile>) -> Result<Job, JobError> {
     ranks.sort_by_key(|rank| rank.number);
     if let Some(pair) = ranks.windows(2).find(|pair| pair[0].number == pair[1].number) {
-        return Err(JobError::Twice {
-            rank: pair[0].number.unwrap_or(0),
-            first: remote::shown(&pair[0].path),
-            other: remote::shown(&pair[1].path),
-        });
+        let (first, other) = (remote::shown(&pair[0].path), remote::shown(&pair[1].path));
+        let rank = pair[0].number.unwrap_or(0);
+        let problem = format!("{first:?} and {other:?} are both rank {rank} of one job");
+        return Err(InputError(problem).into());
     }
     let name = if ranks.len() == 1 { Name::of(&ranks[0].path).title() } else { name };
     Ok(Job { name, ranks })
@@ -324,8 +284,12 @@ fn one(files: &[PathBuf], place: &str) -> Result<Job, JobError> {
         };
         return sorted(place.to_owned(), files.iter().zip(&numbers).map(number).collect());
     }
-    let (first, other) = (jobs[0].name.clone(), jobs[1].name.clone());
-    Err(JobError::Mixed { place: place.to_owned(), first, other })
+    let (first, other) = (&jobs[0].name, &jobs[1].name);
+    let problem = format!(
+        "a mix of jobs, such as {first:?} and {other:?}, whose names differ in more than the rank: \
+         give the files of one job"
+    );
+    Err(InputError::at(place, problem).into())
 }
 
 #[cfg(test)]

@@ -113,7 +113,7 @@ fn allocators(names: &[String], axes: &[Axis]) -> Result<Vec<&'static Spec>, Gri
     for name in names.iter().map(|name| name.trim()) {
         let spec = find(name)?;
         if specs.iter().any(|other| other.name == spec.name) {
-            return Err(ChoiceError::Twice(name.to_owned()).into());
+            return Err(ChoiceError::twice(name).into());
         }
         specs.push(spec);
     }
@@ -123,7 +123,7 @@ fn allocators(names: &[String], axes: &[Axis]) -> Result<Vec<&'static Spec>, Gri
         let spec = find(allocator)?;
         if specs.iter().all(|other| other.name != spec.name) {
             if is_given {
-                return Err(ChoiceError::NotChosen(axis.name.clone()).into());
+                return Err(ChoiceError::not_chosen(&axis.name).into());
             }
             specs.push(spec);
         }

@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use super::data::SweepRow;
+use crate::input_error::InputError;
 
 const HEADER: &str = "{\"gmlake-sim\":\"journal of a sweep\",\"format\":1}";
 
@@ -24,25 +25,6 @@ pub struct Journal {
     path: PathBuf,
     file: Mutex<File>,
     known: FxHashMap<String, SweepRow>,
-}
-
-/// Why a journal cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum JournalError {
-    /// It cannot be read or written.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The journal.
-        path: PathBuf,
-        /// What happened.
-        source: io::Error,
-    },
-    /// Another sweep has it open.
-    #[error("{}: another sweep is writing this journal", .0.display())]
-    Busy(PathBuf),
-    /// The file is something else.
-    #[error("{}: not the journal of a sweep: remove it or name another file", .0.display())]
-    Foreign(PathBuf),
 }
 
 #[derive(Serialize)]
@@ -62,11 +44,12 @@ impl Journal {
     ///
     /// # Errors
     /// If it cannot be written, is in use, or is no journal.
-    pub fn open(path: &Path) -> Result<Self, JournalError> {
-        let failed = |source| JournalError::Io { path: path.to_owned(), source };
+    pub fn open(path: &Path) -> Result<Self, InputError> {
+        let wrong = |problem| InputError::at(path.display(), problem);
+        let failed = |error| InputError::at(path.display(), error);
         let mut options = OpenOptions::new();
         let mut file = options.read(true).append(true).create(true).open(path).map_err(failed)?;
-        file.try_lock().map_err(|_| JournalError::Busy(path.to_owned()))?;
+        file.try_lock().map_err(|_| wrong("another sweep is writing this journal"))?;
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(failed)?;
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
@@ -80,7 +63,7 @@ impl Journal {
             first == HEADER.as_bytes()
         };
         if !is_ours {
-            return Err(JournalError::Foreign(path.to_owned()));
+            return Err(wrong("not the journal of a sweep: remove it or name another file"));
         }
         file.set_len(whole as u64).map_err(failed)?;
         file.seek(SeekFrom::End(0)).map_err(failed)?;
@@ -111,10 +94,10 @@ impl Journal {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn note(&self, key: &str, row: &SweepRow) -> Result<(), JournalError> {
-        let failed = |source| JournalError::Io { path: self.path.clone(), source };
-        let mut line = serde_json::to_vec(&NewLine { key, row })
-            .map_err(|error| failed(io::Error::from(error)))?;
+    pub fn note(&self, key: &str, row: &SweepRow) -> Result<(), InputError> {
+        let failed = |error: io::Error| InputError::at(self.path.display(), error);
+        let line = serde_json::to_vec(&NewLine { key, row });
+        let mut line = line.map_err(|error| failed(error.into()))?;
         line.push(b'\n');
         // A thread that panicked while it held the file has at worst torn a line, which is allowed for.
         let mut file = self.file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -125,9 +108,9 @@ impl Journal {
     ///
     /// # Errors
     /// If it cannot be removed.
-    pub fn finish(self) -> Result<(), JournalError> {
-        let failed = |source| JournalError::Io { path: self.path.clone(), source };
-        std::fs::remove_file(&self.path).map_err(failed)
+    pub fn finish(self) -> Result<(), InputError> {
+        let removed = std::fs::remove_file(&self.path);
+        removed.map_err(|error| InputError::at(self.path.display(), error))
     }
 }
 
@@ -148,7 +131,8 @@ mod tests {
             assert!(journal.is_empty());
             journal.note("one", &row(1)).unwrap();
             journal.note("two", &row(2)).unwrap();
-            assert!(matches!(Journal::open(&path), Err(JournalError::Busy(_))));
+            let busy = Journal::open(&path).unwrap_err().to_string();
+            assert!(busy.contains("another sweep is writing this journal"), "{busy}");
         }
         let whole = std::fs::read(&path).unwrap();
         for end in 0..=whole.len() {
@@ -172,7 +156,8 @@ mod tests {
         let path = folder.path().join("precious.txt");
         for text in ["results of a year\n", "results", "{\"gmlake-sim\":\"something else\"}\n"] {
             std::fs::write(&path, text).unwrap();
-            assert!(matches!(Journal::open(&path), Err(JournalError::Foreign(_))));
+            let foreign = Journal::open(&path).unwrap_err().to_string();
+            assert!(foreign.contains("not the journal of a sweep"), "{foreign}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
         assert!(Journal::open(&folder.path().join("no/such/folder")).is_err());

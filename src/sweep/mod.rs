@@ -15,13 +15,14 @@ pub mod show;
 pub use axis::AxisError;
 pub use data::{Axis, Setting, Sweep, SweepRow};
 pub use grid::{Grid, GridError, Point};
-pub use journal::{Journal, JournalError};
+pub use journal::Journal;
 
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use twox_hash::XxHash3_128;
 
+use crate::input_error::InputError;
 use crate::sim::{
     FileError, Memory, Opened, Scenario, Spread, check_assumptions, failed, open, run_one,
 };
@@ -50,7 +51,7 @@ pub enum SweepError {
     File(#[from] FileError),
     /// What was done cannot be noted.
     #[error(transparent)]
-    Journal(#[from] JournalError),
+    Journal(#[from] InputError),
 }
 
 /// What came of one file.

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::programs::Observed;
 use crate::device::{Amount, Call, Observation};
+use crate::input_error::InputError;
 use crate::reader_error;
 use crate::units::Bytes;
 
@@ -26,28 +27,6 @@ struct Row<'r> {
     bytes: Bytes,
     ns: u64,
     probe_ns: u64,
-}
-
-/// Why times cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum CallTimesError {
-    /// The columns are others, or a number is none; the text says where.
-    #[error("{}; times are written by `gmlake-replay calibrate --call-times FILE`", reader_error::table(.0))]
-    Csv(csv::Error),
-    /// There is no such call.
-    #[error("row {row}: there is no call {call:?}")]
-    Call {
-        /// The row, from 1, the head not counted.
-        row: usize,
-        /// What is said there.
-        call: String,
-    },
-    /// The pace is not known.
-    #[error("row {row}: probe_ns is 0")]
-    Probe {
-        /// The row, from 1, the head not counted.
-        row: usize,
-    },
 }
 
 /// Writes one row for each call.
@@ -70,17 +49,22 @@ pub fn write(programs: &[Observed], out: &mut dyn Write) -> Result<(), csv::Erro
 ///
 /// # Errors
 /// With the row that is wrong.
-pub fn read(input: impl Read) -> Result<Vec<Observed>, CallTimesError> {
+pub fn read(input: impl Read) -> Result<Vec<Observed>, InputError> {
+    let wrong = |error: csv::Error| {
+        let hint = "times are written by `gmlake-replay calibrate --call-times FILE`";
+        InputError(format!("{}; {hint}", reader_error::table(&error)))
+    };
     let mut table = csv::Reader::from_reader(input);
-    let head = table.headers().map_err(CallTimesError::Csv)?.clone();
+    let head = table.headers().map_err(wrong)?.clone();
     let mut programs: Vec<Observed> = Vec::new();
     for (row, record) in (1..).zip(table.into_records()) {
-        let record = record.map_err(CallTimesError::Csv)?;
-        let one: Row<'_> = record.deserialize(Some(&head)).map_err(CallTimesError::Csv)?;
+        let record = record.map_err(wrong)?;
+        let one: Row<'_> = record.deserialize(Some(&head)).map_err(wrong)?;
         let call = Call::ALL.into_iter().find(|call| call.name() == one.call);
-        let call = call.ok_or_else(|| CallTimesError::Call { row, call: one.call.into() })?;
+        let unknown = || InputError(format!("row {row}: there is no call {:?}", one.call));
+        let call = call.ok_or_else(unknown)?;
         if one.probe_ns == 0 {
-            return Err(CallTimesError::Probe { row });
+            return Err(InputError(format!("row {row}: probe_ns is 0")));
         }
         let amount = Amount { handles: one.handles, size: one.bytes };
         let run = run_of(&mut programs, one.program, one.allocator);
