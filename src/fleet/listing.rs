@@ -131,18 +131,7 @@ fn expand(argument: &Path) -> Result<Vec<PathBuf>, InputError> {
 
 /// Adds the recordings in a folder and below it. What begins with a dot is left out.
 fn search(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), InputError> {
-    let (mut files, mut folders) = (Vec::new(), Vec::new());
-    let failed = |source| io_error(folder, source);
-    for entry in fs::read_dir(folder).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        if entry.file_name().to_string_lossy().starts_with('.') {
-            continue;
-        }
-        let path = entry.path();
-        if path.is_dir() { folders.push(path) } else { files.push(path) }
-    }
-    files.sort();
-    folders.sort();
+    let (files, folders) = job::inside(folder, true).map_err(|error| io_error(folder, error))?;
     found.extend(job::recordings(&files));
     folders.iter().try_for_each(|folder| search(folder, found))
 }

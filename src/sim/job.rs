@@ -10,8 +10,8 @@
 //!   s3://bucket/run-1/                           the same, remote
 //! ```
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use super::names::{self, Name};
 use crate::input_error::InputError;
@@ -188,42 +188,40 @@ fn listed(argument: &Path) -> Result<Vec<PathBuf>, JobError> {
 /// The traces in a folder.
 fn folder(folder: &Path) -> Result<Vec<PathBuf>, JobError> {
     let wrong = |problem: String| InputError::at(folder.display(), problem);
-    let failed = |error: std::io::Error| wrong(format!("cannot be listed: {error}"));
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(folder).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        if !path.is_dir() {
-            paths.push(path);
-        }
-    }
-    paths.sort();
-    let mut files = recordings(&paths);
-    if files.is_empty() {
-        files = below(folder).map_err(failed)?;
-    }
+    let files = below(folder).map_err(|error| wrong(format!("cannot be listed: {error}")))?;
     if files.is_empty() { Err(wrong(EMPTY.to_owned()).into()) } else { Ok(files) }
 }
 
-/// The traces in the folders of a folder, such as `iteration_10/rank0_memory_snapshot.pickle`.
-fn below(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let (mut folders, mut found) = (Vec::new(), Vec::new());
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
-        if !is_hidden && entry.file_type()?.is_dir() {
-            folders.push(entry.path());
+/// The traces in a folder, else in its folders, such as `iteration_10/rank0_memory_snapshot.pickle`.
+fn below(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let (files, folders) = inside(folder, false)?;
+    let mut found = recordings(&files);
+    if found.is_empty() {
+        for folder in folders {
+            found.extend(below(&folder)?);
         }
     }
-    folders.sort();
-    for folder in folders {
-        let entries = fs::read_dir(&folder)?.collect::<Result<Vec<_>, _>>()?;
-        let mut paths: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
-        paths.retain(|path| !path.is_dir());
-        paths.sort();
-        let files = recordings(&paths);
-        found.extend(if files.is_empty() { below(&folder)? } else { files });
-    }
     Ok(found)
+}
+
+/// Files and folders in a folder, in order, without those that begin with a dot. `with_links`: links to folders count.
+pub(crate) fn inside(folder: &Path, with_links: bool) -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
+    let (mut files, mut folders) = (Vec::new(), Vec::new());
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_name().to_string_lossy().starts_with('.') {
+            continue;
+        }
+        if !path.is_dir() {
+            files.push(path);
+        } else if with_links || entry.file_type()?.is_dir() {
+            folders.push(path);
+        }
+    }
+    files.sort();
+    folders.sort();
+    Ok((files, folders))
 }
 
 /// The pickles among the files of one folder; if there are none, its JSON and CSV files. What begins with a dot is left
