@@ -6,6 +6,7 @@ use std::ops::Range;
 use crate::allocator::{BlockUse, BlockView};
 use crate::device::{Call, DriverCall, Watch};
 use gmlake_core::program::{Action, BlockState, Layout, PoolId, Segment, SegmentBlock, StreamId};
+use gmlake_core::ranges::Ranges;
 use gmlake_core::units::{Bytes, MIB};
 
 /// Requests up to here, rounded, come from segments of their own.
@@ -36,8 +37,8 @@ pub struct SegmentCalls {
 pub struct HeldSegments {
     /// Ends and owners of allocations and reservations, by address.
     ranges: BTreeMap<u64, (u64, Owner)>,
-    /// Ends of the parts that have memory under them, by address; neighbours in one range are one part.
-    mapped: BTreeMap<u64, u64>,
+    /// The parts that have memory under them, each with the beginning of its range.
+    mapped: Ranges<u64>,
     asking: Owner,
     calls: SegmentCalls,
 }
@@ -55,7 +56,8 @@ impl HeldSegments {
         for segment in &layout.segments {
             self.asking = Owner::new(segment.stream, segment.pool);
             self.obtain(segment.address, segment.size, segment.is_expandable);
-            self.mapped.insert(segment.address, segment.address + segment.size);
+            let end = segment.address + segment.size;
+            self.mapped.set(segment.address..end, segment.address);
         }
     }
 
@@ -78,7 +80,7 @@ impl HeldSegments {
 
     /// The mapped parts as segments, with `views` (in address order) as their blocks and free blocks in between.
     pub fn segments(&self, views: &[BlockView]) -> Vec<Segment> {
-        let segment = |(&start, &end): (&u64, &u64)| {
+        let segment = |(Range { start, end }, _)| {
             let owner = self.owner(start);
             let first = views.partition_point(|view| view.at.0 < start);
             let inside = views[first..].iter().take_while(|view| view.at.0 < end);
@@ -92,7 +94,7 @@ impl HeldSegments {
                 blocks: blocks(start..end, inside),
             }
         };
-        self.mapped.iter().map(segment).collect()
+        self.mapped.within(0..u64::MAX).map(segment).collect()
     }
 
     fn owner(&self, at: u64) -> Owner {
@@ -108,16 +110,8 @@ impl HeldSegments {
     /// Memory is under `range` from now on. It joins its neighbours in the same reservation.
     fn map(&mut self, action: Action, range: Range<u64>) {
         self.calls.made.push((action, range.clone(), self.owner(range.start)));
-        let (mut start, mut end) = (range.start, range.end);
-        let before = self.mapped.range(..start).next_back().map(|(&at, &end)| (at, end));
-        let (base, limit) = self.bounds(start);
-        if let Some((at, _)) = before.filter(|&(at, end)| end == start && at >= base) {
-            start = at;
-        }
-        if end < limit {
-            end = self.mapped.remove(&end).unwrap_or(end);
-        }
-        self.mapped.insert(start, end);
+        let base = self.bounds(range.start).0;
+        self.mapped.set(range, base);
     }
 
     fn unmap(&mut self, action: Action, range: Range<u64>) {
@@ -132,14 +126,7 @@ impl HeldSegments {
             }
             _ => self.calls.made.push((action, range.clone(), owner)),
         }
-        let Some((&start, &end)) = self.mapped.range(..=range.start).next_back() else { return };
-        self.mapped.remove(&start);
-        if start < range.start {
-            self.mapped.insert(start, range.start);
-        }
-        if range.end < end {
-            self.mapped.insert(range.end, end);
-        }
+        self.mapped.take(range);
     }
 
     /// The allocation or reservation around an address.
