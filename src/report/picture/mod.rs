@@ -6,12 +6,11 @@
 mod canvas;
 pub(crate) mod style;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 
-use flate2::write::ZlibEncoder;
-use flate2::{Compression, Crc};
 use plotters::prelude::*;
+use png::{ColorType, Compression, Encoder, EncodingError, Filter};
 
 use super::svg::scaling;
 use super::{ReportError, Result};
@@ -79,30 +78,26 @@ fn png(picture: &impl Picture, height: u32, out: &mut dyn Write) -> Result<()> {
     let mut pixels = vec![0; 3 * large.0 as usize * large.1 as usize];
     let backend = BitMapBackend::with_buffer(&mut pixels, large);
     drawn(Canvas::new(backend, SUPERSAMPLING as i32), picture)?;
-    Ok(write_png(&average(&pixels, large.0 as usize), height, out)?)
+    write_png(&average(&pixels, large.0 as usize), height, out).map_err(unwritten)
 }
 
-/// Writes pixels of three bytes as a PNG: chunks of a length, a name, content and a checksum. Each line of pixels
-/// begins with the number of its filter; 0: none.
-fn write_png(pixels: &[u8], height: u32, out: &mut dyn Write) -> io::Result<()> {
-    let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());
-    for line in pixels.chunks(3 * WIDTH as usize) {
-        packed.write_all(&[0])?;
-        packed.write_all(line)?;
+/// Writes pixels of three bytes as a PNG.
+fn write_png(pixels: &[u8], height: u32, out: &mut dyn Write) -> Result<(), EncodingError> {
+    let mut encoder = Encoder::new(out, WIDTH, height);
+    encoder.set_color(ColorType::Rgb);
+    encoder.set_compression(Compression::High);
+    encoder.set_filter(Filter::NoFilter);
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(pixels)?;
+    writer.finish()
+}
+
+/// The error of whoever takes what is written.
+fn unwritten(error: EncodingError) -> ReportError {
+    match error {
+        EncodingError::IoError(error) => error.into(),
+        other => failed(other),
     }
-    // Eight bits for each of red, green and blue.
-    let head = [&WIDTH.to_be_bytes()[..], &height.to_be_bytes(), &[8, 2, 0, 0, 0]].concat();
-    out.write_all(b"\x89PNG\r\n\x1a\n")?;
-    for (name, content) in [(b"IHDR", head), (b"IDAT", packed.finish()?), (b"IEND", Vec::new())] {
-        let mut sum = Crc::new();
-        sum.update(name);
-        sum.update(&content);
-        out.write_all(&(content.len() as u32).to_be_bytes())?;
-        out.write_all(name)?;
-        out.write_all(&content)?;
-        out.write_all(&sum.sum().to_be_bytes())?;
-    }
-    Ok(())
 }
 
 /// Each pixel of the smaller picture is the mean of a square of the larger one.
