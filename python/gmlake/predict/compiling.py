@@ -1,12 +1,13 @@
 """The compiler behind torch.compile, which takes a second to import.
 
 Every optimizer imports it, to say what it must not compile. Where no one has imported it to compile something, there is
-nobody to be told.
+nobody to be told. So large an import also has Python collect its garbage, tensors in it included; that stays.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -23,7 +24,18 @@ def spare() -> None:
 
 
 def _is_loaded() -> bool:
-    return "torch._dynamo" in sys.modules
+    """Whether there is somebody to be told."""
+    if "torch._dynamo" in sys.modules:
+        return True
+    _collect()
+    return False
+
+
+@functools.cache
+def _collect() -> None:
+    """Collects garbage once, as the import would have done."""
+    if gc.isenabled():
+        gc.collect()
 
 
 def _tell_nobody(module: ModuleType) -> None:

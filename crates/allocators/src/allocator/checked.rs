@@ -43,6 +43,9 @@ struct Live {
     extents: Vec<Extent>,
 }
 
+/// Calls after which the checker forgets who used memory that is gone: nobody can be handed that again.
+const FORGET_EVERY: u64 = 1 << 10;
+
 /// An allocator under supervision.
 pub struct Checked {
     inner: Box<dyn Allocator>,
@@ -290,6 +293,8 @@ impl Checked {
         self.calls += 1;
         if self.calls.is_multiple_of(self.audit_every) {
             self.audit();
+        }
+        if self.calls.is_multiple_of(FORGET_EVERY) {
             self.afterlife.keep(&self.record.memory());
         }
     }
