@@ -19,7 +19,7 @@ use rayon::prelude::*;
 use super::coverage::{self, Ending};
 use super::opened::Opened;
 use super::places::ends_before_backward;
-use super::recorded_row::row;
+use super::recorded_row::{Tally, row};
 use crate::alloc_conf::TorchVersion;
 use crate::allocator::Environment;
 use crate::remote;
@@ -78,7 +78,7 @@ fn reconstruct(
     let devices = devices(&all);
     let mut records = trace::choose_device(all, options.device, path)?;
     let environment = environment(&records, options.torch_version);
-    let Explained { found, ending, trace } = explain(&mut records, &environment);
+    let Explained { found, ending, trace, own } = explain(&mut records, &environment);
     let mut labels = found.as_ref().map_or_else(Labels::default, |found| found.labels.clone());
     if !records.has_segments && labels.start.is_empty() {
         labels.start = unseen_start(&records);
@@ -93,7 +93,7 @@ fn reconstruct(
     let mut notes = found.as_ref().map(notes).unwrap_or_default();
     let file = remote::shown(path);
     let common = common(&file, &trace, failed, coverage.is_lower_bound());
-    let mut recorded = row(&records, found.as_ref(), common);
+    let mut recorded = row(&records, found.as_ref(), &own, common);
     if recorded.as_ref().is_some_and(|row| !has_room(row, live_peak)) {
         recorded = None;
         notes.extend(records.has_segments.then(|| NO_ROOM.to_owned()));
@@ -112,36 +112,39 @@ fn environment(records: &Records, version: Option<TorchVersion>) -> Environment 
     Environment { version, ..Environment::new(conf) }
 }
 
-/// What PyTorch's decisions tell, with the trace if that was made on the way.
+/// What PyTorch's decisions tell, with the trace if that was made on the way, and what the entries come to.
 struct Explained {
     found: Option<Verification>,
     ending: Ending,
     trace: Option<Trace>,
+    own: Tally,
 }
 
 /// Replays PyTorch's own decisions, if the file has them. Where the final state is not that after the last entry, it is
 /// forgotten: undoing the entries from it would invent memory at the beginning.
 fn explain(records: &mut Records, environment: &Environment) -> Explained {
-    let only = |found, ending| Explained { found, ending, trace: None };
+    let only = |found, ending, own| Explained { found, ending, trace: None, own };
     if records.cut_off.is_some() {
         records.forget_end();
-        return only(Some(verify(records, environment)), Ending::Unknown);
+        let found = verify(records, environment);
+        return only(Some(found), Ending::Unknown, Tally::of(&records.entries));
     }
     if !records.has_segments {
-        return only(None, Ending::Unknown);
+        return only(None, Ending::Unknown, Tally::of(&records.entries));
     }
-    let (found, draft) = both(|| verify(records, environment), || Draft::new(records));
+    let beside = || (Draft::new(records), Tally::of(&records.entries));
+    let (found, (draft, own)) = both(|| verify(records, environment), beside);
     let is_doubtful = found.difference_count > 0 || !found.start.layout.segments.is_empty();
     if !is_doubtful || records.entries.is_empty() {
         let trace = Some(draft.finish(&found.labels));
-        return Explained { found: Some(found), ending: Ending::Snapshot, trace };
+        return Explained { found: Some(found), ending: Ending::Snapshot, trace, own };
     }
     drop(draft);
     if begins_with_program(records, environment) {
         records.forget_end();
-        return only(Some(verify(records, environment)), Ending::Stopped);
+        return only(Some(verify(records, environment)), Ending::Stopped, own);
     }
-    only(Some(found), Ending::Snapshot)
+    only(Some(found), Ending::Snapshot, own)
 }
 
 const NO_ROOM: &str = "it does not say what PyTorch held: its segments have less room than the \

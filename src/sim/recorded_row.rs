@@ -9,22 +9,22 @@ use crate::units::Bytes;
 use crate::verify::Verification;
 
 /// The row of a recording, by its decisions where they were replayed, else by its totals; `None` if it has neither.
-/// `common` is what the trace knows of it.
+/// `own` is what its entries come to, and `common` what the trace knows of it.
 pub(crate) fn row(
     records: &Records,
     found: Option<&Verification>,
+    own: &Tally,
     common: RunSummary,
 ) -> Option<RunSummary> {
     let row = match found {
-        Some(found) => of_verification(records, found, common),
-        None => of_totals(records, common)?,
+        Some(found) => of_verification(found, own, common),
+        None => of_totals(records, own, common)?,
     };
     let utilization = utilization(row.active_peak_bytes, row.reserved_peak_bytes);
     Some(RunSummary { utilization, fragmentation: 1.0 - utilization, ..row })
 }
 
-fn of_verification(records: &Records, found: &Verification, common: RunSummary) -> RunSummary {
-    let own = Tally::of(&records.entries);
+fn of_verification(found: &Verification, own: &Tally, common: RunSummary) -> RunSummary {
     let (mem_alloc, mem_free) = (own.mem_alloc, own.mem_free);
     // What was there when the recording began is known to the replay only.
     let is_whole = found.start.layout.segments.is_empty();
@@ -41,7 +41,7 @@ fn of_verification(records: &Records, found: &Verification, common: RunSummary) 
     }
 }
 
-fn of_totals(records: &Records, common: RunSummary) -> Option<RunSummary> {
+fn of_totals(records: &Records, own: &Tally, common: RunSummary) -> Option<RunSummary> {
     let totals = &records.totals;
     let usage = |total: &Total| Usage {
         requested: total.allocated,
@@ -59,7 +59,7 @@ fn of_totals(records: &Records, common: RunSummary) -> Option<RunSummary> {
         requested_peak_bytes: peak(|total| total.allocated),
         active_peak_bytes: peak(|total| total.allocated),
         reserved_peak_bytes: peak(|total| total.reserved),
-        oom_count: Tally::of(&records.entries).failures,
+        oom_count: own.failures,
         timeline,
         ..common
     })
@@ -68,7 +68,7 @@ fn of_totals(records: &Records, common: RunSummary) -> Option<RunSummary> {
 /// What the entries of a recording come to by themselves, from zero on: a replay that has given up does not come that
 /// far. Calls of the virtual memory management are not here; the model knows how large the pages are.
 #[derive(Default)]
-struct Tally {
+pub(crate) struct Tally {
     active: Level,
     held: Level,
     failures: u64,
@@ -77,7 +77,8 @@ struct Tally {
 }
 
 impl Tally {
-    fn of(entries: &[Entry]) -> Self {
+    /// Adds them up.
+    pub(crate) fn of(entries: &[Entry]) -> Self {
         let mut tally = Self::default();
         for entry in entries {
             match entry.action {
