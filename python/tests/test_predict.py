@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+import types
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from gmlake.measure import calls
 from gmlake.predict import (
     Problem,
     answer,
+    compiling,
     grid,
     library,
     options,
@@ -99,6 +101,14 @@ def raises(text, call, *arguments):
 
 
 # Without PyTorch.
+
+
+def test_a_pytorch_without_what_is_spared_stays_as_it_is():
+    for hook in [compiling._tell_nobody, compiling._break_nothing]:
+        module = types.ModuleType("torch.anything")
+        before = dict(vars(module))
+        hook(module)
+        assert vars(module) == before
 
 
 def test_sizes_are_binary():

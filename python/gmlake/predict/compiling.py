@@ -1,7 +1,8 @@
 """The compiler behind torch.compile, which takes a second to import.
 
 Every optimizer imports it, to say what it must not compile. Where no one has imported it to compile something, there is
-nobody to be told. So large an import also has Python collect its garbage, tensors in it included; that stays.
+nobody to be told. So large an import also has Python collect its garbage, tensors in it included; that stays. In a
+PyTorch without the functions that are looked for, all is as usual.
 """
 
 from __future__ import annotations
@@ -40,36 +41,39 @@ def _collect() -> None:
 
 def _tell_nobody(module: ModuleType) -> None:
     """Functions that are not to be compiled are called as they are."""
-    usual = module._disable_dynamo
+    usual = getattr(module, "_disable_dynamo", None)
+    if usual is None:
+        return
 
-    def disable(fn: Callable[..., Any] | None = None, recursive: bool = True) -> Callable[..., Any]:
+    def disable(fn: Callable[..., Any] | None = None, *given: Any, **options: Any) -> Callable[..., Any]:
         if fn is None:
-            return functools.partial(disable, recursive=recursive)
-        disabled = usual(fn, recursive)
-
-        @functools.wraps(fn)
-        def inner(*args: Any, **kwargs: Any) -> Any:
-            return (disabled if _is_loaded() else fn)(*args, **kwargs)
-
-        return inner
+            return lambda fn: disable(fn, *given, **options)
+        return _unless_loaded(fn, usual(fn, *given, **options))
 
     module._disable_dynamo = disable  # type: ignore[attr-defined]
 
 
 def _break_nothing(module: ModuleType) -> None:
     """Steps of optimizers keep no gradients, and break no graph."""
-    usual = module._use_grad_for_differentiable
+    usual = getattr(module, "_use_grad_for_differentiable", None)
+    if usual is None:
+        return
 
     def decorated(step: Callable[..., Any]) -> Callable[..., Any]:
-        breaking = usual(step)
-
-        @functools.wraps(step)
-        def own(*args: Any, **kwargs: Any) -> Any:
-            if _is_loaded():
-                return breaking(*args, **kwargs)
+        def plain(*args: Any, **kwargs: Any) -> Any:
             with sys.modules["torch"].set_grad_enabled(args[0].defaults["differentiable"]):
                 return step(*args, **kwargs)
 
-        return own
+        return _unless_loaded(functools.wraps(step)(plain), usual(step))
 
     module._use_grad_for_differentiable = decorated  # type: ignore[attr-defined]
+
+
+def _unless_loaded(plain: Callable[..., Any], told: Callable[..., Any]) -> Callable[..., Any]:
+    """Calls `plain` as long as there is nobody to be told."""
+
+    @functools.wraps(plain)
+    def own(*args: Any, **kwargs: Any) -> Any:
+        return (told if _is_loaded() else plain)(*args, **kwargs)
+
+    return own
