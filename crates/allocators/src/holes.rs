@@ -7,20 +7,27 @@
 //!     │  ├─┤                 take 3 at 4: the hole begins at 7
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeBounds;
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 use gmlake_core::units::Bytes;
 
 /// Holes by address and by size.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Holes {
-    /// Size and age of each, by address.
-    by_address: BTreeMap<u64, (Bytes, u64)>,
-    /// Size, age and address.
-    by_size: BTreeSet<(Bytes, u64, u64)>,
-    /// The age of the next hole, where ages count.
+    /// By the address at which each ends, which stays when its front is taken.
+    by_end: BTreeMap<u64, Hole>,
+    /// Where each begins, by size and rank.
+    by_size: BTreeMap<(Bytes, u64), u64>,
+    /// The age of the newest hole, where ages count.
     age: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Hole {
+    start: u64,
+    /// Of equal holes the best has the lowest: its age or its address.
+    rank: u64,
 }
 
 impl Holes {
@@ -31,75 +38,82 @@ impl Holes {
 
     /// The size of the hole that begins here.
     pub(crate) fn get(&self, at: u64) -> Option<Bytes> {
-        self.by_address.get(&at).map(|&(size, _)| size)
+        let (&end, hole) = self.by_end.range(at + 1..).next()?;
+        (hole.start == at).then_some(end - at)
     }
 
     /// The size of the largest hole, 0 if there is none.
     pub(crate) fn largest(&self) -> Bytes {
-        self.by_size.last().map_or(0, |&(size, ..)| size)
+        self.by_size.last_key_value().map_or(0, |(&(size, _), _)| size)
     }
 
     /// The smallest hole of at least this size.
     pub(crate) fn best(&self, size: Bytes) -> Option<u64> {
-        self.by_size.range((size, 0, 0)..).next().map(|&(.., at)| at)
+        self.by_size.range((size, 0)..).next().map(|(_, &at)| at)
     }
 
     /// The lowest hole of at least this size, after a walk along all that are lower.
     pub(crate) fn first(&self, size: Bytes) -> Option<u64> {
-        self.within(..).find(|&(_, hole)| hole >= size).map(|(at, _)| at)
+        self.iter().find(|&(_, hole)| hole >= size).map(|(at, _)| at)
     }
 
-    /// Address and size of the holes that begin in a range.
-    pub(crate) fn within(
-        &self,
-        range: impl RangeBounds<u64>,
-    ) -> impl DoubleEndedIterator<Item = (u64, Bytes)> {
-        self.by_address.range(range).map(|(&at, &(size, _))| (at, size))
+    /// Address and size of each, by address.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, Bytes)> {
+        self.by_end.iter().map(|(&end, hole)| (hole.start, end - hole.start))
+    }
+
+    /// Those of them that begin in a range.
+    pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = (u64, Bytes)> {
+        let ends_behind = self.by_end.range(range.start + 1..);
+        ends_behind
+            .map(|(&end, hole)| (hole.start, end - hole.start))
+            .skip_while(move |&(at, _)| at < range.start)
+            .take_while(move |&(at, _)| at < range.end)
     }
 
     /// Makes a hole, one with its neighbours unless a border is between them. Returns the whole.
     pub(crate) fn give(
         &mut self,
-        mut at: u64,
-        mut size: Bytes,
+        at: u64,
+        size: Bytes,
         is_border: impl Fn(u64) -> bool,
     ) -> (u64, Bytes) {
-        let end = at + size;
-        if !is_border(end) {
-            size += self.remove(end);
-        }
-        let before =
-            self.within(..at).next_back().filter(|&(start, its_size)| start + its_size == at);
-        if let Some((start, its_size)) = before
-            && !is_border(at)
+        let (mut start, mut end) = (at, at + size);
+        if !is_border(at)
+            && let Some(before) = self.by_end.remove(&at)
         {
-            self.remove(start);
-            (at, size) = (start, its_size + size);
+            self.by_size.remove(&(at - before.start, before.rank));
+            start = before.start;
         }
-        self.insert(at, size);
-        (at, size)
+        if !is_border(end)
+            && let Some((&its_end, after)) = self.by_end.range(end + 1..).next()
+            && after.start == end
+        {
+            self.by_size.remove(&(its_end - end, after.rank));
+            end = its_end;
+        }
+        self.insert(start, end);
+        (start, end - start)
     }
 
     /// Takes the front of the hole that begins here.
     pub(crate) fn take(&mut self, at: u64, size: Bytes) {
-        let hole = self.remove(at);
-        debug_assert!(size <= hole, "{size} bytes of a hole of {hole} at {at:#x}");
-        if hole > size {
-            self.insert(at + size, hole - size);
+        let Some((&end, &hole)) = self.by_end.range(at + 1..).next() else { return };
+        debug_assert!(hole.start == at && end - at >= size, "no {size} bytes at {at:#x}: {hole:?}");
+        self.by_size.remove(&(end - at, hole.rank));
+        if end - at > size {
+            self.insert(at + size, end);
+        } else {
+            self.by_end.remove(&end);
         }
     }
 
-    fn insert(&mut self, at: u64, size: Bytes) {
+    /// A hole, in place of one with the same end.
+    fn insert(&mut self, start: u64, end: u64) {
         self.age = self.age.map(|age| age + 1);
-        let age = self.age.unwrap_or(0);
-        self.by_address.insert(at, (size, age));
-        self.by_size.insert((size, age, at));
-    }
-
-    fn remove(&mut self, at: u64) -> Bytes {
-        let (size, age) = self.by_address.remove(&at).unwrap_or_default();
-        self.by_size.remove(&(size, age, at));
-        size
+        let rank = self.age.unwrap_or(start);
+        self.by_end.insert(end, Hole { start, rank });
+        self.by_size.insert((end - start, rank), start);
     }
 }
 
@@ -136,7 +150,10 @@ mod tests {
                     holes.take(at, size);
                 }
                 let runs = runs(&free);
-                prop_assert_eq!(holes.within(..).collect::<Vec<_>>(), runs.clone());
+                prop_assert_eq!(holes.iter().collect::<Vec<_>>(), runs.clone());
+                let in_the_middle: Vec<_> =
+                    runs.iter().copied().filter(|run| (20..40).contains(&run.0)).collect();
+                prop_assert_eq!(holes.within(20..40).collect::<Vec<_>>(), in_the_middle);
                 let fits = || runs.iter().filter(|&&(_, size)| size >= least);
                 prop_assert_eq!(holes.first(least), fits().next().map(|&(at, _)| at));
                 let best = fits().min_by_key(|&&(at, size)| (size, at));

@@ -212,7 +212,7 @@ impl Policy for Bfc {
     }
 
     fn walk_free(&self, visit: &mut dyn FnMut(Free)) {
-        for (at, size) in self.free.within(..) {
+        for (at, size) in self.free.iter() {
             visit(Free { at: DevicePtr(at), size, stream: StreamId(0) });
         }
     }

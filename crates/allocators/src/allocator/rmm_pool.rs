@@ -135,7 +135,7 @@ impl RmmPool {
             self.wait(device, list, other);
             self.merges += 1;
             self.lists[other].exists = false;
-            for (at, its_size) in std::mem::take(&mut self.lists[other].blocks).within(..) {
+            for (at, its_size) in std::mem::take(&mut self.lists[other].blocks).iter() {
                 self.insert(list, at, its_size);
             }
             self.lists[list].record(device);
@@ -248,7 +248,7 @@ impl Policy for RmmPool {
 
     fn walk_free(&self, visit: &mut dyn FnMut(Free)) {
         for list in &self.lists {
-            for (at, size) in list.blocks.within(..) {
+            for (at, size) in list.blocks.iter() {
                 visit(Free { at: DevicePtr(at), size, stream: list.stream });
             }
         }

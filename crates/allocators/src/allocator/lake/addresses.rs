@@ -21,7 +21,7 @@ pub(super) struct Addresses {
 impl Addresses {
     /// Addresses for `size` bytes: the end of the last reservation, if there is room.
     pub(super) fn place(&mut self, device: &mut dyn Device, size: Bytes) -> Result<DevicePtr> {
-        if let Some((at, _)) = self.gaps.within(..).rev().find(|&(_, room)| room >= size) {
+        if let Some((at, _)) = self.gaps.iter().rev().find(|&(_, room)| room >= size) {
             return Ok(DevicePtr(at));
         }
         let room = RESERVATION.max(size);
