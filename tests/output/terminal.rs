@@ -116,7 +116,7 @@ fn a_terminal_sees_how_far_we_are_and_a_pipe_does_not() {
     let commands = [
         (format!("compare {job} --allocators caching"), "reading"),
         (format!("plan {job} --allocators caching --cards none"), " runs"),
-        (format!("tune {job}"), " runs"),
+        ("tune traces/opt-1.3b-RO.pickle.xz".to_owned(), " runs"),
         (format!("inspect {job}"), "reading"),
         (format!("verify {job}"), "reading"),
         (format!("blame {job} --by size"), "reading"),
