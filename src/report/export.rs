@@ -26,7 +26,7 @@ pub struct ExportError {
     source: Cause,
 }
 
-/// A file that is to be written. Dropped before [`Export::finish`], it leaves nothing behind.
+/// A file that is to be written; a link's is the one that it leads to. Dropped before [`Export::finish`], it leaves nothing behind.
 #[derive(Debug)]
 pub struct Export {
     target: PathBuf,
@@ -40,7 +40,7 @@ enum Place {
     /// A pipe or a device, such as /dev/null: there is nothing that could take its name.
     Special(File),
     /// A file next to the target.
-    Temporary { file: Option<File>, path: PathBuf },
+    Temporary { file: Option<File>, path: PathBuf, target: PathBuf },
 }
 
 impl Export {
@@ -85,14 +85,16 @@ impl Export {
     }
 
     fn write(&mut self, write: Content<'_>) -> Result<(), Cause> {
-        let (mut file, path) = match &mut self.place {
+        let (mut file, path, target) = match &mut self.place {
             Place::Stdout => return pour(&mut io::stdout().lock(), Path::new("-"), write),
             Place::Special(file) => return pour(file, &self.target, write),
-            Place::Temporary { file, path } => (file.take().expect("written once"), path),
+            Place::Temporary { file, path, target } => {
+                (file.take().expect("written once"), path, target)
+            }
         };
         pour(&mut file, &self.target, write)?;
         drop(file);
-        fs::rename(path, &self.target)?;
+        fs::rename(path, target)?;
         Ok(())
     }
 }
@@ -107,8 +109,8 @@ fn pour(out: &mut dyn Write, name: &Path, write: Content<'_>) -> Result<(), Caus
         let packed = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         Ok(packed.finish()?)
     })();
-    // Encoders wrap errors in ones of their own, so that this one would look like a fault.
-    if is_closed { Err(io::Error::from(io::ErrorKind::BrokenPipe).into()) } else { written }
+    // Whoever read it has had enough. Encoders wrap the error in ones of their own.
+    if is_closed { Ok(()) } else { written }
 }
 
 /// A writer that knows whether its reader has gone.
@@ -173,6 +175,7 @@ fn place(target: &Path) -> io::Result<Place> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
+    let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
     let Some(name) = target.file_name() else {
         return Err(io::Error::other("it is not the name of a file"));
     };
@@ -180,7 +183,7 @@ fn place(target: &Path) -> io::Result<Place> {
     let path = target.with_file_name(name);
     let file = File::options().write(true).create_new(true).open(&path)?;
     unfinished().push(path.clone());
-    Ok(Place::Temporary { file: Some(file), path })
+    Ok(Place::Temporary { file: Some(file), path, target })
 }
 
 #[cfg(test)]

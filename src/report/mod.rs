@@ -10,6 +10,7 @@ pub(crate) mod palette;
 pub mod parquet;
 pub mod picture;
 pub mod section;
+mod stdout;
 mod svg;
 pub mod table;
 
@@ -19,6 +20,7 @@ pub use export::{Export, ExportError, remove_unfinished};
 pub(crate) use markdown::{escape, write_lines};
 pub(crate) use palette::{Colour, Rgb};
 pub use picture::ImageFormat;
+pub use stdout::stdout;
 pub(crate) use svg::scaling;
 pub(crate) use table::{Cell, NARROW, fitted, total};
 pub use table::{Look, wrapped};

@@ -151,6 +151,61 @@ fn no_command_writes_over_what_it_reads() {
 }
 
 #[test]
+fn a_reader_that_goes_changes_no_file_and_no_exit_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = "tests/data/by_hand.csv";
+    let commands: [(&[&str], Option<i32>); 5] = [
+        (&["compare", job, "--export-csv", "table.csv", "--export-plot", "picture.svg"], Some(0)),
+        (&["compare", job, "missing.csv", "--json", "--export-csv", "other.csv"], Some(2)),
+        (&["fits", job, "--device-memory", "1MiB"], Some(1)),
+        (&["export", job, "--out", "-"], Some(0)),
+        (&["blame", job, "--export-csv", "-", "--export-json", "blame.json"], Some(0)),
+    ];
+    let job = Path::new(env!("CARGO_MANIFEST_DIR")).join(job);
+    for (command, code) in commands {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut run = std::process::Command::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"));
+        let words = command.iter().map(|&word| match word {
+            "tests/data/by_hand.csv" => job.as_os_str(),
+            _ => word.as_ref(),
+        });
+        run.args(words).current_dir(&folder).stdout(writer).stderr(std::process::Stdio::null());
+        assert_eq!(run.status().unwrap().code(), code, "{command:?}");
+    }
+    let mut files: Vec<_> =
+        fs::read_dir(&folder).unwrap().map(|file| file.unwrap().file_name()).collect();
+    files.sort();
+    assert_eq!(files, ["blame.json", "other.csv", "picture.svg", "table.csv"]);
+}
+
+#[test]
+fn two_results_are_not_written_to_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, same) = (folder.path().join("one.csv"), folder.path().join(".").join("one.csv"));
+    let compare = || {
+        let mut run = gmlake_sim();
+        run.args(["compare", "tests/data/by_hand.csv", "--export-csv"]);
+        run
+    };
+    let refused = compare().arg(&one).arg("--export-json").arg(&same).assert().code(2);
+    refused.stderr(contains("give each a file of its own"));
+    assert!(!one.exists());
+    compare().args(["/dev/null", "--export-json", "/dev/null"]).assert().success();
+}
+
+#[test]
+fn what_a_link_leads_to_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, link) = (folder.path().join("file.csv"), folder.path().join("link.csv"));
+    fs::write(&file, "").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let mut run = gmlake_sim();
+    run.args(["compare", "tests/data/by_hand.csv", "--export-csv"]).arg(&link).assert().success();
+    assert!(link.is_symlink() && fs::read_to_string(&file).unwrap().starts_with("file,"));
+}
+
+#[test]
 fn memory_without_a_unit_is_asked_about() {
     let job = "tests/data/by_hand.csv";
     let commands: [&[&str]; 7] = [
@@ -306,11 +361,16 @@ fn every_command_answers_in_json() {
         let text = output(&with_json);
         has_the_shape_of_all(command, &text);
     }
-    for command in
-        [&["report", job, "--out", "-", "--json"][..], &["export", job, "--out", "-", "--json"]]
-    {
+    for command in [
+        &["report", job, "--out", "-", "--json"][..],
+        &["export", job, "--out", "-", "--json"],
+        &["plot", job, "--chart", "map", "--out", "-", "--json"],
+        &["compare", job, "--json", "--export-csv", "-"],
+        &["compare", job, "--export-json", "-", "--export-csv", "-"],
+    ] {
         gmlake_sim().args(command).assert().code(2).stderr(contains("cannot both go to standard"));
     }
+    output(&["compare", job, "--allocators", "caching", "--json", "--export-json", "-"]);
 }
 
 /// Every command writes the same: the version first, the result last, and nothing else.

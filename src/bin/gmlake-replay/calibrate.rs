@@ -1,6 +1,6 @@
 //! `calibrate`: what the memory calls of this GPU cost, next to the paper's.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use gmlake::replay::calibrate::{
     native_latency, table_1,
 };
 use gmlake::replay::chart::write_building;
-use gmlake::report::{Export, ImageFormat, write_answer};
+use gmlake::report::{Export, ImageFormat, stdout, write_answer};
 use gmlake::units::Size;
 
 use crate::args::CalibrateArgs;
@@ -24,7 +24,7 @@ use crate::show::{nanos, row, table};
 pub(crate) fn calibrate(args: &CalibrateArgs, stop: &AtomicBool) -> Result<bool> {
     let files = Files::open(args)?;
     let gpu = Gpu::open(args.device)?;
-    println!("GPU {}: {}, driver for CUDA {}\n", gpu.index, gpu.name, gpu.cuda);
+    writeln!(stdout(), "GPU {}: {}, driver for CUDA {}\n", gpu.index, gpu.name, gpu.cuda)?;
     let budget = Duration::from_secs_f64(args.seconds);
     let found = calibrate::calibrate(&gpu, &args.name, budget, stop)?;
     files.write(&found)?;
@@ -34,7 +34,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs, stop: &AtomicBool) -> Result<bool>
     busy(&found.samples)?;
     probes(&found)?;
     if let Some(reason) = &found.stopped {
-        println!("stopped early: {reason}");
+        writeln!(stdout(), "stopped early: {reason}")?;
     }
     Ok(found.stopped.is_none())
 }
@@ -80,13 +80,14 @@ impl Files {
 /// The paper's Table 1 next to ours.
 fn paper_table(samples: &[Sample], rounds: u64) -> io::Result<()> {
     let Some(here) = table_1(samples) else {
-        println!("Table 1 of the paper: left out, it needs 8 GiB of free memory\n");
+        writeln!(stdout(), "Table 1 of the paper: left out, it needs 8 GiB of free memory\n")?;
         return Ok(());
     };
-    println!(
+    writeln!(
+        stdout(),
         "Time to build 2 GiB out of chunks, in units of one cuMemAlloc: medians of {rounds} rounds on an\n\
          idle GPU, next to Table 1 of the paper (A100, CUDA 11.4)"
-    );
+    )?;
     let head = ["call", "2 MiB", "paper", "128 MiB", "paper", "1024 MiB", "paper"];
     let mut rows = vec![row(head)];
     for (ours, theirs) in here.iter().zip(PAPER_TABLE_1) {
@@ -101,8 +102,8 @@ fn paper_table(samples: &[Sample], rounds: u64) -> io::Result<()> {
 
 /// The paper's latency figure; of its values the text only gives "over 100 times" for chunks of 2 MiB.
 fn latencies(samples: &[Sample]) -> io::Result<()> {
-    println!("Time to build a block out of chunks, and as a multiple of one cuMemAlloc");
-    println!("(the paper: over 100 cuMemAllocs with chunks of 2 MiB)");
+    writeln!(stdout(), "Time to build a block out of chunks, and as a multiple of one cuMemAlloc")?;
+    writeln!(stdout(), "(the paper: over 100 cuMemAllocs with chunks of 2 MiB)")?;
     let mut rows = vec![vec!["chunk".to_owned()]];
     rows[0]
         .extend(LATENCY_TOTALS.iter().flat_map(|&total| [Size(total).to_string(), String::new()]));
@@ -128,7 +129,7 @@ fn latencies(samples: &[Sample]) -> io::Result<()> {
 
 /// Calls that were also measured while the queue was full.
 fn busy(samples: &[Sample]) -> io::Result<()> {
-    println!("Time of calls while 8 ms of work or more is queued on the GPU");
+    writeln!(stdout(), "Time of calls while 8 ms of work or more is queued on the GPU")?;
     let mut rows = vec![row(["call", "handles", "size", "idle", "busy", "p90"])];
     for loaded in samples.iter().filter(|sample| sample.busy) {
         let is_same = |sample: &&Sample| {
@@ -150,7 +151,7 @@ fn busy(samples: &[Sample]) -> io::Result<()> {
 }
 
 fn probes(found: &Calibration) -> io::Result<()> {
-    println!("Checks of the driver");
+    writeln!(stdout(), "Checks of the driver")?;
     let mut rows = Vec::new();
     for probe in &found.probes {
         let note = if probe.as_expected { "" } else { "differs from the model" };

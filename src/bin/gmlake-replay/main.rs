@@ -47,7 +47,6 @@ fn main() -> ExitCode {
     match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "gmlake-replay: {error:#}");
             ExitCode::from(2)
@@ -61,9 +60,4 @@ fn man(folder: &Path) -> anyhow::Result<bool> {
     std::fs::create_dir_all(folder).with_context(wrong)?;
     clap_mangen::generate_to(<Args as CommandFactory>::command(), folder).with_context(wrong)?;
     Ok(true)
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let is_pipe = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
-    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(is_pipe))
 }

@@ -1,18 +1,20 @@
 //! The table of prices.
 
-use std::io;
+use std::io::{self, Write};
 
 use gmlake::device::{PerCall, Profile};
+use gmlake::report::stdout;
 use gmlake::units::{Grouped, Nanos, Size};
 
 use crate::show::{row, table};
 
 /// The lines of each call, with their error; and how much of its price pays for rare long calls.
 pub(crate) fn show(profile: &Profile, rare: &PerCall<f64>, observed: u64) -> io::Result<()> {
-    println!(
+    writeln!(
+        stdout(),
         "Prices on an idle GPU, fitted to {} calls of synthetic programs on every allocator",
         Grouped(observed)
-    );
+    )?;
     let mut rows =
         vec![row(["call", "up to", "per call", "per handle", "per MiB", "fit error", "rare"])];
     let price = |ns: f64| if ns == 0.0 { "-".to_owned() } else { Nanos(ns).to_string() };
@@ -31,11 +33,12 @@ pub(crate) fn show(profile: &Profile, rare: &PerCall<f64>, observed: u64) -> io:
     }
     table(&rows)?;
     match profile.zeroing_ns_per_mib {
-        0.0 => println!("the driver reuses freed memory without zeroing it\n"),
-        ns => println!(
+        0.0 => writeln!(stdout(), "the driver reuses freed memory without zeroing it\n")?,
+        ns => writeln!(
+            stdout(),
             "the driver zeroes freed memory at {:.0} GiB/s before it reuses it\n",
             1e9 / (ns * 1024.0)
-        ),
+        )?,
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use gmlake::replay::{ReplaySummary, StepReplay};
+use gmlake::report::stdout;
 use gmlake::units::{Nanos, Size};
 
 /// Lines up columns: the first to the left, the others to the right.
@@ -11,7 +12,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> io::Result<()> {
     let cell = |row: &Vec<String>, column: usize| row.get(column).map_or(0, |c| c.chars().count());
     let width = |column| rows.iter().map(|row| cell(row, column)).max().unwrap_or(0);
     let widths: Vec<_> = (0..columns).map(width).collect();
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     for row in rows {
         let mut line = String::new();
         for (column, (text, width)) in row.iter().zip(&widths).enumerate() {
@@ -45,7 +46,7 @@ fn deviation(predicted: u64, measured: u64) -> String {
 
 /// One run: its calls, its steps, and what was found.
 pub(crate) fn run(summary: &ReplaySummary) -> io::Result<()> {
-    println!("{}: {} on {}", summary.file, summary.allocator, summary.gpu);
+    writeln!(stdout(), "{}: {} on {}", summary.file, summary.allocator, summary.gpu)?;
     let mut rows = vec![row(["call", "count", "total", "p50", "p99", "max", "predicted", "off"])];
     for call in &summary.calls {
         rows.push(vec![
@@ -62,9 +63,9 @@ pub(crate) fn run(summary: &ReplaySummary) -> io::Result<()> {
     table(&rows)?;
     steps(&summary.steps)?;
     for line in findings(summary) {
-        println!("  {line}");
+        writeln!(stdout(), "  {line}")?;
     }
-    println!();
+    writeln!(stdout())?;
     Ok(())
 }
 
@@ -127,7 +128,7 @@ fn findings(summary: &ReplaySummary) -> Vec<String> {
 /// All allocators of one file side by side.
 pub(crate) fn overview(summaries: &[ReplaySummary]) -> io::Result<()> {
     let Some(first) = summaries.first() else { return Ok(()) };
-    println!("{}, profile {}", first.file, first.profile);
+    writeln!(stdout(), "{}, profile {}", first.file, first.profile)?;
     let mut rows = vec![row([
         "allocator",
         "events",

@@ -8,7 +8,7 @@ use gmlake::compare::show::table;
 use gmlake::compare::{Comparison, JobComparison, compare_files, compare_job, show as report};
 use gmlake::plan::Target;
 use gmlake::remote;
-use gmlake::report::section;
+use gmlake::report::{section, stdout};
 use gmlake::sim::Choices;
 use gmlake::sim::job::{is_many, jobs};
 
@@ -156,7 +156,7 @@ fn print(failures: Vec<anyhow::Error>) -> bool {
 
 /// Prints every number, for commands whose own product is something else.
 pub(crate) fn print_json(command: &str, comparisons: &[Comparison]) -> anyhow::Result<()> {
-    Ok(report::write_comparisons(command, comparisons, &mut std::io::stdout().lock())?)
+    Ok(report::write_comparisons(command, comparisons, &mut stdout())?)
 }
 
 /// Whether memory ran out in an allocator (the recording is not one, it is what happened).

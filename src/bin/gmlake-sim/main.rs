@@ -38,12 +38,10 @@ mod typed;
 mod verify;
 mod work;
 
-use std::io;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
 use gmlake::host_memory::OrEnd;
-use gmlake::report::ReportError;
 
 use args::{Args, Command};
 
@@ -88,8 +86,6 @@ fn main() -> ExitCode {
         Ok(Answer::No) => ExitCode::from(1),
         Ok(Answer::Incomplete) => ExitCode::from(2),
         Ok(Answer::Unknown) => ExitCode::from(3),
-        // Whoever read our output has had enough of it.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::print_error(&error);
             ExitCode::from(2)
@@ -137,16 +133,4 @@ fn one_line(error: &str) -> String {
     let lines = error.lines().map(str::trim).take_while(is_advice).filter(|line| !line.is_empty());
     let text = lines.collect::<Vec<_>>().join(" ");
     text.strip_prefix("error: ").unwrap_or(&text).to_owned()
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let kind = |cause: &(dyn std::error::Error + 'static)| {
-        // A report's error stands in for the one it was made of, which is then no link of the chain.
-        let io = match cause.downcast_ref() {
-            Some(ReportError::Io(error)) => Some(error),
-            _ => cause.downcast_ref::<io::Error>(),
-        };
-        io.map(io::Error::kind)
-    };
-    error.chain().any(|cause| kind(cause) == Some(io::ErrorKind::BrokenPipe))
 }

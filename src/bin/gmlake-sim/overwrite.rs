@@ -1,6 +1,6 @@
-//! Overwriting: no command may write to a file that it reads.
+//! Overwriting: no command may write to a file that it reads, nor write two results to one place.
 //!
-//! The check is made once for all commands: what stands alone on the command line is read, and every file behind an
+//! The checks are made once for all commands: what stands alone on the command line is read, and every file behind an
 //! option is written, but for those in [`READ`].
 
 use std::fs;
@@ -12,6 +12,7 @@ use clap::ArgMatches;
 use gmlake::remote::{is_remote, shown};
 use gmlake::sim::job::{is_many, jobs};
 use gmlake::trace::is_compressed;
+use rustc_hash::FxHashSet;
 
 use crate::args;
 
@@ -25,12 +26,17 @@ pub(crate) fn refuse(matches: &ArgMatches) -> anyhow::Result<()> {
     let positional = command.find_subcommand(name).into_iter().flat_map(|c| c.get_positionals());
     let positional: Vec<&str> = positional.map(|argument| argument.get_id().as_str()).collect();
     let (mut read, mut written): (Vec<PathBuf>, Vec<PathBuf>) = (Vec::new(), Vec::new());
+    // What `--json` prints is what `--export-json -` prints, where there is that.
+    if matches.get_flag("json") && !prints_json(matches) {
+        written.push(PathBuf::from("-"));
+    }
     for id in matches.ids() {
         // Whatever is no path is of no interest here.
         let Ok(Some(paths)) = matches.try_get_many::<PathBuf>(id.as_str()) else { continue };
         let is_read = positional.contains(&id.as_str()) || READ.contains(&id.as_str());
         if is_read { &mut read } else { &mut written }.extend(paths.cloned());
     }
+    refuse_twice(&written)?;
     let read: Vec<PathBuf> = read.into_iter().flat_map(files).collect();
     for out in &written {
         if is_remote(out) {
@@ -44,6 +50,37 @@ pub(crate) fn refuse(matches: &ArgMatches) -> anyhow::Result<()> {
         }
         if let Some(file) = read.iter().find(|file| is_same(file, out)) {
             bail!("{} is read, and would be overwritten: write to another file", file.display());
+        }
+    }
+    Ok(())
+}
+
+/// Whether JSON goes to standard output as an export.
+fn prints_json(matches: &ArgMatches) -> bool {
+    let Ok(Some(mut paths)) = matches.try_get_many::<PathBuf>("export_json") else { return false };
+    paths.any(|path| is_stdout(path))
+}
+
+fn is_stdout(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Refuses two results for one file, or for standard output. Devices take what they get.
+fn refuse_twice(written: &[PathBuf]) -> anyhow::Result<()> {
+    let mut targets = FxHashSet::default();
+    for path in written.iter().filter(|path| !path.exists() || path.is_file()) {
+        let folder = path.parent().filter(|folder| *folder != Path::new(""));
+        let folder = fs::canonicalize(folder.unwrap_or(Path::new("."))).unwrap_or_default();
+        let name = path.file_name().unwrap_or_default();
+        let target = fs::canonicalize(path).unwrap_or_else(|_| folder.join(name));
+        if targets.insert(if is_stdout(path) { path.clone() } else { target }) {
+            continue;
+        }
+        match is_stdout(path) {
+            true => {
+                bail!("two results cannot both go to standard output: write one of them to a file")
+            }
+            false => bail!("two results for {}: give each a file of its own", path.display()),
         }
     }
     Ok(())

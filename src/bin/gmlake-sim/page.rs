@@ -26,7 +26,6 @@ pub(crate) fn main(args: &ReportArgs, json: bool) -> anyhow::Result<Answer> {
     ensure!(is_pair || !args.diff, "--diff compares two files: before and after");
     let export = Export::open(&args.out)?;
     let is_stdout = export.is_stdout();
-    ensure!(!(json && is_stdout), "the page and --json cannot both go to standard output");
     check_stdin(&args.input.files)?;
     let (comparisons, is_complete) = compare::run(&args.input.files, args.jobs, &choices)?;
     if comparisons.is_empty() {

@@ -1,6 +1,6 @@
 //! `gmlake-sim plot`: one chart, as a picture.
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use gmlake::compare::chart::CHARTS;
 use gmlake::report::{Export, ImageFormat};
 use gmlake::sweep::chart::write_sweep;
@@ -11,10 +11,6 @@ use crate::typed::{self, check_stdin};
 use crate::{Answer, compare, page, sweep, terminal};
 
 pub(crate) fn main(args: &PlotArgs, json: bool) -> anyhow::Result<Answer> {
-    ensure!(
-        !(json && args.out.as_os_str() == "-"),
-        "the picture and --json cannot both go to standard output"
-    );
     if args.chart == SWEEP {
         return draw_sweep(args, json);
     }

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use gmlake::printable::printable_lines;
 use gmlake::report::table::terminal_width;
-use gmlake::report::{Look, ReportError, wrapped, write_answer};
+use gmlake::report::{Look, ReportError, stdout, wrapped, write_answer};
 use gmlake::sim::Opened;
 use serde::Serialize;
 
@@ -47,7 +47,7 @@ pub(crate) fn look() -> Look {
 
 /// Prints the result of a command to standard output as JSON.
 pub(crate) fn print_json(command: &str, result: &impl Serialize) -> Result<(), ReportError> {
-    write_answer(command, result, &mut io::stdout().lock())
+    write_answer(command, result, &mut stdout())
 }
 
 /// Prints to standard output, with lines that are no longer than a terminal's.
@@ -57,7 +57,7 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     // The colours of a table are ours; everything else that acts upon a terminal came out of a file.
     let parts: Vec<String> = text.split("\x1b[").map(printable_lines).collect();
     let text = if look().has_colour { parts.join("\x1b[") } else { printable_lines(&text) };
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     out.write_all(text.as_bytes())?;
     out.write_all(b"\n")?;
     out.flush()

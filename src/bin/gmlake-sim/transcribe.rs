@@ -19,10 +19,6 @@ pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
         "lifetimes are the same under every allocator: --format minimalloc goes without --allocator and --set"
     );
     let export = Export::open(&args.out)?;
-    ensure!(
-        !(json && export.is_stdout()),
-        "the export and --json cannot both go to standard output"
-    );
     // A table cannot hold them, and says so.
     let wants_stacks = [ExportFormat::Snapshot, ExportFormat::Csv].contains(&args.format);
     let options = args.open(wants_stacks);
