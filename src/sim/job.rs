@@ -20,7 +20,7 @@ use crate::remote::{self, RemoteError};
 /// A file of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankFile {
-    /// Number of the rank, if the name tells one.
+    /// Number of the rank, if the name tells one, or the place where the names tell none.
     pub number: Option<u64>,
     /// The file.
     pub path: PathBuf,
@@ -63,7 +63,7 @@ impl Job {
     }
 }
 
-/// The jobs that files, folders and patterns stand for. `is_one`: they must be one.
+/// The jobs that files, folders and patterns stand for. `is_one`: all are one, whatever their names.
 ///
 /// # Errors
 /// If a folder or a pattern holds nothing, or files of several jobs, or one rank twice.
@@ -78,7 +78,7 @@ pub fn jobs(arguments: &[PathBuf], is_one: bool) -> Result<Vec<Job>, JobError> {
         }
     }
     if is_one {
-        return Ok(vec![one(&plain, "the files given")?]);
+        return Ok(vec![whatever_their_names(&plain)?]);
     }
     found.extend(by_name(&plain)?);
     Ok(found)
@@ -267,6 +267,15 @@ fn sorted(name: String, mut ranks: Vec<RankFile>) -> Result<Job, JobError> {
     Ok(Job { name, ranks })
 }
 
+/// One job of all files. Where their names do not tell ranks, the order does.
+fn whatever_their_names(files: &[PathBuf]) -> Result<Job, JobError> {
+    let place = "the files given";
+    by_name(files)?;
+    let in_order = files.iter().zip(0..);
+    let ranks = in_order.map(|(path, place)| RankFile { number: Some(place), path: path.clone() });
+    one(files, place).or_else(|_| sorted(place.to_owned(), ranks.collect()))
+}
+
 fn one(files: &[PathBuf], place: &str) -> Result<Job, JobError> {
     let mut jobs = by_name(files)?;
     if jobs.len() == 1 {
@@ -322,8 +331,14 @@ mod tests {
         assert_eq!(found(&names).len(), 2);
         let one = jobs(&paths(&names), true).unwrap();
         assert_eq!((one.len(), one[0].ranks.len()), (1, 2));
-        let mixed = jobs(&paths(&["a.r0.pickle", "b.r0.pickle"]), true).unwrap_err().to_string();
-        assert!(mixed.contains("a mix of jobs, such as \"a.r0\" and \"b.r0\""), "{mixed}");
+        let mixed = jobs(&paths(&["b.r0.pickle", "a.r0.pickle", "c.pickle"]), true).unwrap();
+        let ranks = mixed[0].ranks.iter().map(|rank| (rank.number, rank.path.to_str()));
+        let expected = [
+            (Some(0), Some("b.r0.pickle")),
+            (Some(1), Some("a.r0.pickle")),
+            (Some(2), Some("c.pickle")),
+        ];
+        assert_eq!((mixed.len(), ranks.collect::<Vec<_>>()), (1, expected.to_vec()));
         let twice = jobs(&paths(&["a.r0.pickle", "a.r0.pickle.xz"]), false).unwrap_err();
         assert!(twice.to_string().contains("both rank 0"), "{twice}");
     }

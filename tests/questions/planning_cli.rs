@@ -194,6 +194,23 @@ fn a_job_of_ranks_is_as_large_as_its_worst() {
 }
 
 #[test]
+fn files_of_any_names_are_one_job_on_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let [a, b] = ["a.r0.csv", "b.csv"].map(|name| job(folder.path(), name, 64, 2));
+    let (a, b) = (a.to_str().unwrap(), b.to_str().unwrap());
+    for command in [
+        &["compare", b, a, "--job"][..],
+        &["plan", b, a, "--job", "--cards", "none"],
+        &["blame", b, a, "--job"],
+        &["fits", b, a, "--job", "--device-memory", "1GiB"],
+    ] {
+        let run = gmlake_sim().args(command).assert().success();
+        let shown = String::from_utf8(run.get_output().stdout.clone()).unwrap();
+        assert!(shown.contains("the files given"), "{command:?}: {shown}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_said_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let a = job(folder.path(), "a.r0.csv", 1, 1);
@@ -216,7 +233,6 @@ fn what_is_wrong_is_said_in_one_line() {
         (&["plan", a, b, "--by", "batch"], "does not say its batch"),
         (&["plan", a, b, "--by", "batch=1,2,3"], "3 values for 2 jobs"),
         (&["plan", "no*such"], "no file matches this pattern"),
-        (&["compare", a, b, "--job"], "a mix of jobs"),
         (&["compare", a, "--device-memory", "0"], "a device without memory"),
         (&["compare", a, "--frobnicate"], "see 'gmlake-sim help compare'"),
         (&["fits", a, b, "--device-memory", "1GiB"], "fits answers for one job at a time"),
