@@ -21,6 +21,7 @@ use crate::sim::{
     Choices, FileError, Opened, RunError, Scenario, Spread, check_assumptions, each_rank, failed,
     open, open_all,
 };
+use crate::trace::least_memory;
 
 /// Compares the allocators on a trace that is already open, over all cores.
 ///
@@ -173,6 +174,7 @@ fn assemble(opened: &Opened, choices: &Choices, found: Vec<Found>) -> Comparison
         device: trace.device,
         is_one_of_many: opened.devices.iter().filter(|&&(_, entries)| entries > 0).count() > 1,
         device_memory: choices.setup.memory(opened),
+        least_bytes: least_memory(trace),
         runs,
         peaks,
         cards,
