@@ -1,7 +1,9 @@
 //! Moments: the places in a recording that can be asked about, as they are typed.
 
+use std::ops::Range;
 use std::str::FromStr;
 
+use super::step_of;
 use crate::input_error::InputError;
 use crate::run::{Moment, RunSummary};
 use crate::sim::Opened;
@@ -84,9 +86,8 @@ impl At {
             (Self::Step(number), _) => {
                 let steps = || steps_in_words(trace.steps.len());
                 let missing = || wrong(format!("no step {number}; {}", steps()));
-                let place = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
-                let step = place.and_then(|place| trace.steps.get(place)).ok_or_else(missing)?;
-                Some(highest(trace, step.start..step.end))
+                let step = step_range(opened, number).ok_or_else(missing)?;
+                Some(highest(trace, step))
             }
             (Self::Event(event), _) => {
                 let last_one = Grouped(last as u64);
@@ -107,6 +108,17 @@ impl At {
             (Self::Step(step), _) => format!("peak of live memory in step {step}"),
             (Self::Event(event), _) => format!("after event {}", Grouped(event)),
         }
+    }
+}
+
+/// The events of a step, from 1; that of the step in which the recording ends goes to its end.
+fn step_range(opened: &Opened, number: u64) -> Option<Range<usize>> {
+    let (steps, end) = (&opened.trace.steps, opened.trace.events.len());
+    let place = usize::try_from(number.checked_sub(1)?).ok()?;
+    let is_unfinished = || step_of(opened, end.checked_sub(1)?).filter(|&last| last == number);
+    match steps.get(place) {
+        Some(step) => Some(step.start..step.end),
+        None => is_unfinished().map(|_| steps.last().map_or(0, |step| step.end)..end),
     }
 }
 

@@ -72,13 +72,13 @@ impl<'t> Meter<'t> {
         }
     }
 
-    /// Opens the next step, if it begins at event `at`.
+    /// Opens the next step, if it begins at event `at`, or began in what was restored before the first event.
     pub(super) fn begin(&mut self, at: usize, allocator: &dyn Allocator, device: &Simulated) {
         let next = self.trace.steps.get(self.steps.len());
-        let Some(step) = next.filter(|step| step.start == at && step.end > at) else { return };
+        let Some(step) = next.filter(|step| step.start <= at && step.end > at) else { return };
         let (highest, counters) = (Held::of(allocator.usage()), allocator.counters());
         let calls = reading(device);
-        self.open = Some(OpenStep { start: at, end: step.end, highest, calls, counters });
+        self.open = Some(OpenStep { start: step.start, end: step.end, highest, calls, counters });
     }
 
     /// The next border of a bucket or a step after `start`.

@@ -127,3 +127,16 @@ fn all_commands_count_steps_alike() {
         }
     }
 }
+
+#[test]
+fn the_step_in_which_a_recording_ends_can_be_asked_about() {
+    let at = |file: &str, step: u64| {
+        gmlake_sim().args(["blame", file, "--at", &format!("step:{step}")]).assert()
+    };
+    let file = "traces/opt-1.3b-LR-var.gc60-cap16pct.pickle.xz";
+    let shown = at(file, 4).success().get_output().stdout.clone();
+    let shown = String::from_utf8(shown).unwrap();
+    assert!(shown.contains("peak of live memory in step 4"), "{shown}");
+    at(file, 5).code(2).stderr(contains("no step 5; the recording has 3 steps"));
+    at("traces/opt-1.3b-RO.pickle.xz", 99).code(2);
+}

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::common::cli::gmlake_sim;
 use crate::common::recordings::{self, case};
-use gmlake::sim::{Opened, open};
+use gmlake::sim::{self, Opened, Setup, choose, open};
 use gmlake::trace::{CoverageKind, LoadOptions};
 use serde_json::Value;
 
@@ -31,6 +31,24 @@ fn each_kind_of_recording_is_recognised() {
         let Some((opened, kind)) = coverage_of(name) else { continue };
         assert_eq!(kind, wanted, "{name}: {:?}", opened.coverage);
     }
+}
+
+/// The recorded allocator begins with what was live, the others request it: both go through the same steps.
+#[test]
+fn every_allocator_goes_through_the_steps_of_a_recording_that_began_late() {
+    let mut seen = 0;
+    for (name, path) in recordings::all().into_iter().filter(|(name, _)| name.contains("ring")) {
+        let opened = open(&path, &LoadOptions::default()).unwrap();
+        let wanted: Vec<_> =
+            opened.trace.steps.iter().map(|step| (step.start as u64, step.end as u64)).collect();
+        for choice in choose(&["caching".to_owned(), "lake".to_owned()], &[]).unwrap() {
+            let run = sim::run(&opened, &choice, &Setup::default()).unwrap();
+            let steps = run.steps.iter().map(|step| (step.start_event, step.end_event));
+            assert_eq!(steps.collect::<Vec<_>>(), wanted, "{name}, {}", choice.spec.name);
+        }
+        seen += wanted.len();
+    }
+    assert!(seen > 0, "no step in any of them");
 }
 
 #[test]
