@@ -77,7 +77,8 @@ pub fn sections(sweep: &Sweep) -> Vec<Section> {
     let mut heading = if files { vec!["file"] } else { Vec::new() };
     heading.push("allocator");
     heading.extend(sweep.axes.iter().map(|axis| axis.name.as_str()));
-    heading.extend(["peak reserved", "utilization", "OOMs", "retries", "driver calls"]);
+    // Columns to the right go first on a narrow terminal.
+    heading.extend(["peak reserved", "OOMs", "utilization", "retries", "driver calls"]);
     if is_priced {
         heading.push("driver time");
     }
@@ -86,8 +87,9 @@ pub fn sections(sweep: &Sweep) -> Vec<Section> {
         cells.push(row.allocator.clone());
         cells.extend(sweep.axes.iter().map(|axis| setting(row, axis)));
         cells.push(Size(row.reserved_peak_bytes).to_string());
+        cells.push(grouped(row.oom_count));
         cells.push(format!("{:.1} %", 100.0 * row.utilization));
-        cells.extend([row.oom_count, row.alloc_retries, row.device_calls].map(grouped));
+        cells.extend([row.alloc_retries, row.device_calls].map(grouped));
         if is_priced {
             let time = row.predicted_driver_ns.map(|ns| Nanos(ns as f64).to_string());
             cells.push(time.unwrap_or_else(|| "-".to_owned()));

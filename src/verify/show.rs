@@ -11,9 +11,8 @@ const SHOWN: usize = 5;
 
 /// A row for each file, what was assumed, the first differences, and one sentence.
 pub fn text(found: &[VerificationSummary], look: Look) -> String {
-    let heading =
-        ["file", "entries", "requests", "segment events", "out of memory", "final blocks"];
-    let heading = heading.into_iter().chain(["differences", "entries/s"]).map(str::to_owned);
+    let heading = ["file", "entries", "differences", "requests", "segment events", "out of memory"];
+    let heading = heading.into_iter().chain(["final blocks", "entries/s"]).map(str::to_owned);
     let rows = found.iter().map(row).collect();
     let mut parts = vec![plain(heading.collect(), rows, look)];
     for summary in found {
@@ -41,11 +40,11 @@ fn row(summary: &VerificationSummary) -> Vec<String> {
     vec![
         summary.file.clone(),
         Grouped(summary.entries).to_string(),
+        counted(summary.differences),
         count(&["alloc", "oom"]),
         count(&["segment_alloc", "segment_free", "segment_map", "segment_unmap"]),
         count(&["oom"]),
         Grouped(summary.final_blocks).to_string(),
-        counted(summary.differences),
         format!("{:.1} million", summary.entries as f64 / 1e6 / seconds.max(1e-9)),
     ]
 }

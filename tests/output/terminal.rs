@@ -59,6 +59,19 @@ fn on_terminal(columns: u16, command: &str) -> Option<String> {
 }
 
 #[test]
+fn a_narrow_terminal_shows_what_an_answer_turns_on() {
+    let sets = "--set caching.max_split_size_mb=default,64 --set device-memory=1GiB,2GiB";
+    let file = "traces/streams.pickle.xz";
+    let commands =
+        [(format!("sweep {file} {sets} -q"), "OOMs"), (format!("verify {file} -q"), "differences")];
+    for (command, column) in commands {
+        let Some(shown) = on_terminal(80, &command) else { return };
+        let table = shown.split("Left out").next().unwrap();
+        assert!(table.contains(column) && table != shown, "{command}: {shown}");
+    }
+}
+
+#[test]
 fn tables_fit_the_terminal_and_break_no_word() {
     let file = "traces/streams.pickle.xz";
     let commands = [
