@@ -334,8 +334,11 @@ fn a_stream_that_is_no_trace_is_refused_at_once() {
         assert!(shown.contains("is no trace"), "{shown} for {stream}");
     }
     // What begins like a pickle must go on like one.
-    let shown = refused(r#"(printf '\200\004'; cat /dev/urandom) | exec "$0" inspect -"#);
-    assert!(shown.contains("byte "), "{shown}");
+    for head in [r"\200\004", r"\200\004B\377\377\377\177"] {
+        let shown =
+            refused(&format!("(printf '{head}'; cat /dev/urandom) | exec \"$0\" inspect -"));
+        assert!(shown.contains("byte "), "{shown}");
+    }
     for device in ["/dev/urandom", "/dev/zero"] {
         let shown = refused(&format!("exec \"$0\" inspect {device}"));
         assert!(shown.starts_with(&format!("gmlake-sim: {device}: ")), "{shown}");

@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
+use crate::common::cli::gmlake_sim;
 use gmlake::trace::{
     Action, BlockState, EventKind, Labels, LoadOptions, Records, Stacks, StreamId, TraceFormat,
     WarningKind, choose_device, ingest, load, load_bytes, write_csv, write_snapshot,
 };
 use gmlake::units::{GIB, MIB};
+use predicates::str::contains;
 
 fn data(name: &str) -> Vec<u8> {
     std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name))
@@ -211,6 +213,27 @@ fn each_format_knows_its_own_files_and_no_other() {
             error.contains("formats are: pickle, json, chrome, rmm, minimalloc, csv"),
             "{error}"
         );
+    }
+}
+
+/// They speak of segments and of memory that ran out.
+#[test]
+fn what_gmlake_wrote_is_no_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (page, picture, answer) = (file("a.html"), file("a.svg"), file("a.json"));
+    let job = "tests/data/cases/oom/mempool.pickle";
+    for command in [
+        &["report", job, "--out", &page][..],
+        &["plot", job, "--chart", "map", "--out", &picture],
+        &["inspect", job, "--export-json", &answer],
+    ] {
+        gmlake_sim().args(command).assert().success();
+    }
+    for (written, what) in
+        [(page, "gmlake wrote"), (picture, "a picture"), (answer, "gmlake wrote")]
+    {
+        gmlake_sim().args(["compare", &written]).assert().code(2).stderr(contains(what));
     }
 }
 

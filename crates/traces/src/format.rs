@@ -75,7 +75,9 @@ impl TraceFormat {
     /// # Errors
     /// If it is none of ours.
     pub fn detect(bytes: &[u8]) -> Result<&'static Self> {
-        Self::ALL.iter().find(|format| (format.detect)(bytes)).ok_or_else(|| unknown(bytes))
+        let format = || Self::ALL.iter().find(|format| (format.detect)(bytes));
+        // A page or an answer speaks of segments and of memory that ran out, too.
+        if is_ours(bytes) { None } else { format() }.ok_or_else(|| unknown(bytes))
     }
 
     /// Whether it is PyTorch's snapshot: a file may have several, and the beginning of one can be read.
@@ -131,8 +133,16 @@ fn json_kind(bytes: &[u8]) -> Option<JsonKind> {
     tails.find_map(|tail| known(tail).map(|&(_, kind)| kind))
 }
 
+/// Whether gmlake wrote it, of a recording.
+fn is_ours(bytes: &[u8]) -> bool {
+    let head = &bytes[..bytes.len().min(512)];
+    let has = |words: &[u8]| head.windows(words.len()).any(|part| part == words);
+    has(b"name=\"generator\" content=\"gmlake")
+        || (has(b"\"schema_version\"") && has(b"\"tool_version\""))
+}
+
 /// Files that people have in place of recordings, by how they begin: what they are, and what to do.
-const OTHERS: [(&[u8], &str, &str); 8] = [
+const OTHERS: [(&[u8], &str, &str); 9] = [
     (b"BZh", "bzip2, which is not read", "bunzip2 it first, or compress with gzip, xz or zstd"),
     (
         b"version https://git-lfs.github.com/spec",
@@ -147,6 +157,7 @@ const OTHERS: [(&[u8], &str, &str); 8] = [
     (b"7z\xbc\xaf", "a 7z archive", "unpack it, and give the files"),
     (b"Rar!", "a RAR archive", "unpack it, and give the files"),
     (b"\x89PNG", "a picture", RECORD),
+    (b"<svg", "a picture", RECORD),
     (b"\x89HDF", "an HDF5 file, such as a checkpoint", RECORD),
     (b"\x7fELF", "a program", RECORD),
 ];
@@ -163,6 +174,9 @@ fn other(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     let is_page = text.starts_with(b"<");
     let head = &text[..text.len().min(64 << 10)];
     let has = |words: &[u8]| head.windows(words.len()).any(|part| part == words);
+    if is_ours(bytes) {
+        return Some(("what gmlake wrote about a recording", "give the recording itself"));
+    }
     if is_tar {
         return Some(("a tar archive", "unpack it into a folder, and give the folder"));
     }
@@ -188,7 +202,8 @@ fn other(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
 }
 
 fn unknown(bytes: &[u8]) -> TraceError {
-    if let Some(text) = text::find(bytes) {
+    let is_output = is_ours(bytes) || bytes.starts_with(b"<svg");
+    if !is_output && let Some(text) = text::find(bytes) {
         return TraceError::of_text(text);
     }
     if let Some((what, remedy)) = other(bytes) {

@@ -114,6 +114,11 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Whether no list, tuple or dict of several values is under way.
+    pub(super) fn is_bare(&self) -> bool {
+        self.marks.is_empty()
+    }
+
     /// What the program built; its stack and memo are given up.
     pub(super) fn into_heap(self) -> Heap {
         self.heap

@@ -145,8 +145,14 @@ fn one(bytes: &[u8], options: &LoadOptions, room: Bytes, place: Option<usize>) -
 pub(super) fn check_beginning(bytes: &[u8], options: &LoadOptions) -> Result<()> {
     let room = Room::new(BEGINNING);
     let mut machine = Machine::new(bytes, options.stacks, room);
-    match start(&mut machine, bytes, options.stacks, room) {
+    let started = start(&mut machine, bytes, options.stacks, room);
+    // What random bytes go on as, if as anything.
+    let is_one_text = machine.is_bare() && machine.code.at < bytes.len() / 2;
+    match started {
         Err(error) if error.position != Position::Byte(bytes.len() as u64) => Err(*error),
+        Err(_) if is_one_text => {
+            Err(*machine.code.damaged("begins a long text where a snapshot has a dict"))
+        }
         _ => Ok(()),
     }
 }
