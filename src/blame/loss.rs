@@ -6,9 +6,9 @@
 
 use rustc_hash::FxHashMap;
 
+use super::BlameError;
 use super::data::{By, Loss, LossGrowth, LossRow};
 use super::names::Namer;
-use super::{BlameError, step_of};
 use crate::allocator::{BlockKind, BlockUse, BlockView, Options, find};
 use crate::run::{Cause, Causes, Peak};
 use crate::sim::{Choice, Opened, Scenario};
@@ -41,7 +41,7 @@ pub fn loss(scenario: &Scenario<'_>, by: By, innermost: bool) -> Result<Loss, Bl
         allocator: scenario.choice.spec.name.to_owned(),
         options: scenario.choice.options.rows(),
         event: event.map(|event| event as u64),
-        step: event.and_then(|event| step_of(opened, event)),
+        step: event.and_then(|event| opened.step_of(event)),
         reserved_bytes: peak.usage.reserved,
         live_bytes: peak.usage.requested,
         live_peak_bytes: summary.requested_peak_bytes,

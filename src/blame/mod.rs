@@ -41,7 +41,6 @@ use rustc_hash::FxHashMap;
 use crate::input_error::InputError;
 use crate::run::Moment;
 use crate::sim::{Opened, RunError, Scenario};
-use crate::trace::Gap;
 use crate::units::Bytes;
 use categories::Categories;
 use live::Live;
@@ -85,7 +84,7 @@ fn blame_by(
     namer: &mut Namer,
 ) -> Result<Blame, BlameError> {
     let found = live::find(opened, question)?;
-    let step = found.moment.and_then(|moment| step_of(opened, moment.event as usize));
+    let step = found.moment.and_then(|moment| opened.step_of(moment.event as usize));
     let mut blame = Blame::new(question.by, found.words, found.moment, step);
     blame.file.clone_from(&opened.file);
     blame.device = opened.trace.device;
@@ -152,21 +151,6 @@ pub fn verdicts(
     Ok(rows)
 }
 
-/// The training step, from 1, that event number `event` is in. A step that the recording ends in counts, as it does for
-/// the [`Coverage`](crate::trace::Coverage).
-pub(crate) fn step_of(opened: &Opened, event: usize) -> Option<u64> {
-    let trace = &opened.trace;
-    let is_unfinished = |gap: &Gap| matches!(gap, Gap::OutOfMemory { .. } | Gap::MidStep { .. });
-    let place = trace.steps.partition_point(|step| step.start <= event);
-    let number = match place.checked_sub(1) {
-        Some(step) if event < trace.steps[step].end => Some(place),
-        // Between two steps, or before the first.
-        _ if place < trace.steps.len() => None,
-        _ => opened.coverage.gaps().iter().any(is_unfinished).then(|| trace.step_at(event)),
-    };
-    number.map(|number| number as u64)
-}
-
 fn rows(opened: &Opened, blocks: &[Live], namer: &mut Namer) -> Vec<BlameRow> {
     let mut places: FxHashMap<String, usize> = FxHashMap::default();
     let mut rows: Vec<Row> = Vec::new();
@@ -206,7 +190,7 @@ impl Row {
     }
 
     fn finish(mut self, opened: &Opened, namer: &Namer) -> BlameRow {
-        self.row.oldest_step = step_of(opened, self.oldest);
+        self.row.oldest_step = opened.step_of(self.oldest);
         self.row.own = namer.own_of(&self.row.name, self.stacks.into_values());
         self.row
     }

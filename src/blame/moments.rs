@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::str::FromStr;
 
-use super::step_of;
 use crate::input_error::InputError;
 use crate::run::{Moment, RunSummary};
 use crate::sim::Opened;
@@ -115,7 +114,7 @@ impl At {
 fn step_range(opened: &Opened, number: u64) -> Option<Range<usize>> {
     let (steps, end) = (&opened.trace.steps, opened.trace.events.len());
     let place = usize::try_from(number.checked_sub(1)?).ok()?;
-    let is_unfinished = || step_of(opened, end.checked_sub(1)?).filter(|&last| last == number);
+    let is_unfinished = || opened.step_of(end.checked_sub(1)?).filter(|&last| last == number);
     match steps.get(place) {
         Some(step) => Some(step.start..step.end),
         None => is_unfinished().map(|_| steps.last().map_or(0, |step| step.end)..end),

@@ -2,7 +2,6 @@
 
 use super::data::{By, RecordedOom, Shortfall};
 use super::names::Namer;
-use super::step_of;
 use crate::sim::Opened;
 use crate::trace::{Entry, live};
 
@@ -23,7 +22,7 @@ pub(crate) fn recorded_oom(opened: &Opened) -> Option<RecordedOom> {
     let (line, own_line) = lines(opened, event).unzip();
     Some(RecordedOom {
         event: event as u64,
-        step: step_of(opened, event),
+        step: opened.step_of(event),
         line,
         own_line: own_line.flatten(),
         requested_bytes: requested,

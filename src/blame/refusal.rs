@@ -4,7 +4,7 @@ use super::data::{By, Refusal, Served, UnusableFree};
 use super::live::in_use;
 use super::moments::never_out;
 use super::names::Namer;
-use super::{BlameError, card, rows, step_of};
+use super::{BlameError, card, rows};
 use crate::alloc_conf::TorchVersion;
 use crate::allocator::{BlockKind, BlockUse, Options, Role, Spec, by_default, find};
 use crate::beside::usual_targets;
@@ -36,7 +36,7 @@ pub fn refusal(scenario: &Scenario<'_>, by: By, innermost: bool) -> Result<Refus
         device: opened.trace.device,
         allocator: choice.spec.name.to_owned(),
         event: event as u64,
-        step: step_of(opened, event),
+        step: opened.step_of(event),
         by,
         own: namer.own_of_event(event, &name),
         name,

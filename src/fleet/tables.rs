@@ -107,7 +107,7 @@ pub(super) fn runs<'a>() -> Vec<Column<RunRow<'a>>> {
             Value::Whole(row.run.first_oom_event)
         }),
         ("first_oom_step", Kind::Whole, "its step, from 1", |row| {
-            Value::Whole(row.run.first_oom_step())
+            Value::Whole(row.run.first_oom_step)
         }),
         ("alloc_retries", Kind::Whole, "times that all free memory was released", |row| {
             whole(row.run.alloc_retries)

@@ -43,6 +43,9 @@ pub struct RunSummary {
     pub oom_count: u64,
     /// Index of the first event that was not served.
     pub first_oom_event: Option<u64>,
+    /// Its step, from 1; that of the step in which the recording ends counts. `None` for the recording.
+    #[serde(skip)]
+    pub first_oom_step: Option<u64>,
     /// Times that the allocator gave everything back and tried again.
     pub alloc_retries: u64,
     /// Driver calls made.
@@ -138,11 +141,6 @@ impl RunSummary {
     pub fn step_of(&self, event: u64) -> Option<u64> {
         let holds = |step: &StepSummary| (step.start_event..step.end_event).contains(&event);
         self.steps.iter().position(holds).map(|index| index as u64 + 1)
-    }
-
-    /// The same of the first event that was not served.
-    pub fn first_oom_step(&self) -> Option<u64> {
-        self.step_of(self.first_oom_event?)
     }
 
     /// Predicted time in driver calls in nanoseconds, if they were priced.

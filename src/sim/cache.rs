@@ -28,8 +28,9 @@ impl RunCache {
         let known = self.lock().get(key).cloned()?;
         let time = |event: u64| opened.trace.times_us.get(event as usize).copied();
         let first_oom_us = known.first_oom_event.and_then(time);
+        let first_oom_step = known.first_oom_event.and_then(|at| opened.step_of(at as usize));
         let (file, device) = (opened.file.clone(), opened.trace.device);
-        Some(RunSummary { file, device, first_oom_us, ..known })
+        Some(RunSummary { file, device, first_oom_us, first_oom_step, ..known })
     }
 
     pub(super) fn keep(&self, key: Key, run: &RunSummary) {

@@ -74,7 +74,7 @@ impl<'t> Meter<'t> {
 
     /// Opens the next step, if it begins at event `at`, or began in what was restored before the first event.
     pub(super) fn begin(&mut self, at: usize, allocator: &dyn Allocator, device: &Simulated) {
-        let next = self.trace.steps.get(self.steps.len());
+        let next = self.trace.steps.get(self.steps.len()).filter(|_| self.open.is_none());
         let Some(step) = next.filter(|step| step.start <= at && step.end > at) else { return };
         let (highest, counters) = (Held::of(allocator.usage()), allocator.counters());
         let calls = reading(device);

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::fingerprint::fingerprint;
 use crate::run::RunSummary;
-use crate::trace::{Coverage, CoverageKind, Layout, Records, Trace, WarningKind};
+use crate::trace::{Coverage, CoverageKind, Gap, Layout, Records, Trace, WarningKind};
 use crate::units::Bytes;
 use crate::verify::Refused;
 
@@ -51,6 +51,22 @@ impl Opened {
     /// The first request that failed in the recording, as an event of the trace.
     pub fn first_failure(&self) -> Option<usize> {
         *self.failure.get_or_init(|| self.trace.first_failure())
+    }
+
+    /// The training step, from 1, that event number `event` is in. A step that the recording ends in counts, as it does
+    /// for the [`Coverage`].
+    pub fn step_of(&self, event: usize) -> Option<u64> {
+        let steps = &self.trace.steps;
+        let is_unfinished =
+            |gap: &Gap| matches!(gap, Gap::OutOfMemory { .. } | Gap::MidStep { .. });
+        let place = steps.partition_point(|step| step.start <= event);
+        let number = match place.checked_sub(1) {
+            Some(step) if event < steps[step].end => Some(place),
+            // Between two steps, or before the first.
+            _ if place < steps.len() => None,
+            _ => self.coverage.gaps().iter().any(is_unfinished).then(|| self.trace.step_at(event)),
+        };
+        number.map(|number| number as u64)
     }
 
     /// All that a reader of any result should know of the recording, one sentence each; how much it covers comes first.

@@ -340,6 +340,7 @@ fn summarize(
         fragmentation: 1.0 - utilization,
         oom_count: outcome.ooms.len() as u64,
         first_oom_event: first_oom.map(|event| event as u64),
+        first_oom_step: first_oom.and_then(|event| opened.step_of(event)),
         alloc_retries: allocator.retries(),
         device_calls: counted.calls,
         fence_calls: counted.fences,
@@ -479,7 +480,7 @@ mod tests {
         let oom = summary.first_oom_event.unwrap();
         assert_eq!((summary.oom_count, summary.events), (1, oom + 1));
         assert_eq!(summary.steps[0].end_event, oom + 1);
-        assert_eq!(summary.step_of(oom), Some(1));
+        assert_eq!((summary.step_of(oom), summary.first_oom_step), (Some(1), Some(1)));
         assert!(summary.reserved_peak_bytes <= 90 * MIB);
     }
 

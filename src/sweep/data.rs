@@ -94,7 +94,7 @@ impl SweepRow {
             utilization: run.utilization,
             oom_count: run.oom_count,
             first_oom_event: run.first_oom_event,
-            first_oom_step: run.first_oom_step(),
+            first_oom_step: run.first_oom_step,
             alloc_retries: run.alloc_retries,
             device_calls: run.device_calls.total(),
             predicted_driver_ns: run.predicted_driver_ns(),

@@ -137,6 +137,8 @@ fn the_step_in_which_a_recording_ends_can_be_asked_about() {
     let shown = at(file, 4).success().get_output().stdout.clone();
     let shown = String::from_utf8(shown).unwrap();
     assert!(shown.contains("peak of live memory in step 4"), "{shown}");
+    let fits = gmlake_sim().args(["fits", file, "--device-memory", "22GiB"]).assert().code(1);
+    fits.stdout(contains("in step 4, event 43,966"));
     at(file, 5).code(2).stderr(contains("no step 5; the recording has 3 steps"));
     at("traces/opt-1.3b-RO.pickle.xz", 99).code(2);
 }

@@ -188,7 +188,7 @@ fn failure(run: &RunSummary) -> String {
     let Some(event) = run.first_oom_event else {
         return format!("{} runs out of memory", run.label());
     };
-    let step = run.step_of(event).map(|step| format!(" (step {step})")).unwrap_or_default();
+    let step = run.first_oom_step.map(|step| format!(" (step {step})")).unwrap_or_default();
     format!("{} runs out of memory at event {}{step}", run.label(), Grouped(event))
 }
 
@@ -208,7 +208,7 @@ fn bound(comparison: &Comparison) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{StepSummary, utilization};
+    use crate::run::utilization;
     use crate::units::GIB;
 
     fn run(allocator: &str, reserved: f64, active: f64) -> RunSummary {
@@ -303,13 +303,7 @@ mod tests {
     fn out_of_memory_comes_with_its_place_and_with_who_gets_through() {
         let mut failed = run("caching", 40.0, 24.0);
         failed.oom_count = 3;
-        failed.first_oom_event = Some(123_456);
-        let step = |start_event, end_event| StepSummary {
-            start_event,
-            end_event,
-            ..StepSummary::default()
-        };
-        failed.steps = vec![step(10, 100_000), step(100_000, 200_000)];
+        (failed.first_oom_event, failed.first_oom_step) = (Some(123_456), Some(2));
         let runs = vec![run("recorded", 62.74, 24.87), failed, run("expandable", 30.96, 24.87)];
         let mut comparison = comparison("recorded", runs);
         comparison.device_memory = Some(40 * GIB);

@@ -28,7 +28,7 @@ pub struct Shortage {
 impl Shortage {
     /// Where memory ran out in a run, if it did.
     pub fn of(run: &RunSummary) -> Option<Self> {
-        run.first_oom_event.map(|event| Self { event, step: run.first_oom_step() })
+        run.first_oom_event.map(|event| Self { event, step: run.first_oom_step })
     }
 }
 
