@@ -261,6 +261,15 @@ def small():
             return found, pickle.load(file)
 
 
+def test_a_reader_may_go():
+    code = "from gmlake.predict import answer; answer.tell('a'); answer.write_json('-', 'predict', {}); exit(3)"
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (3, "")
+
+
 def test_the_answer_of_a_small_script():
     found, _ = small()
     assert found.code == 0, found.err

@@ -109,7 +109,7 @@ def guard(given: argparse.Namespace) -> int:
         return BEYOND
     if old is None:
         baseline.write(given.baseline, new)
-        print(f"{given.baseline}: written: " + ", ".join(map(summary, new.ranks)))
+        answer.tell(f"{given.baseline}: written: " + ", ".join(map(summary, new.ranks)))
         return WITHIN
     return compared(given, old, new, tolerance)
 
@@ -214,7 +214,7 @@ def compared(given: argparse.Namespace, old: Baseline, new: Baseline, tolerance:
             "ranks": [rank.to_json() for rank in found],
         })
     if given.json != "-":
-        print("\n\n".join(shown(rank, given.tolerance) for rank in found), flush=True)
+        answer.tell("\n\n".join(shown(rank, given.tolerance) for rank in found))
     for name, version in old.versions.items():
         if version != new.versions.get(name):
             command.say(f"{name} is {new.versions.get(name)}; the baseline was written with {version}")

@@ -44,7 +44,7 @@ def main(given: argparse.Namespace) -> int:
         print(f"gmlake: {problem}", file=sys.stderr)
         return WRONG
     if given.json != "-":
-        print("\n\n".join(map(str, chosen)))
+        answer.tell("\n\n".join(map(str, chosen)))
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -247,18 +248,26 @@ def head(task: Task, torch: str) -> dict[str, object]:
     }
 
 
+def tell(text: str) -> None:
+    """Prints a result. Whoever reads it may have had enough; the exit code is what it would have been."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def write_json(path: str, command: str, result: object) -> None:
     """Writes a command's result to a file, or to standard output for `-`, in the shape of all commands: docs/json.md.
 
     A dataclass becomes an object.
     """
     content = {"schema_version": SCHEMA, "tool_version": __version__, "command": command, "result": result}
-    text = json.dumps(content, indent=1, default=asdict) + "\n"
+    text = json.dumps(content, indent=1, default=asdict)
     if path == "-":
-        sys.stdout.write(text)
+        tell(text)
         return
     try:
         with open(path, "w") as file:
-            file.write(text)
+            file.write(text + "\n")
     except OSError as error:
         raise Problem(f"--json: {path}: {error.strerror}") from error

@@ -100,7 +100,7 @@ def one(given: argparse.Namespace, workshop: Workshop, task: Task, folder: str) 
         measure.write(given.unknown, measure.COLUMNS, (dict(zip(measure.COLUMNS, line.split(","))) for line in lines))
     shown = answer.table(found)
     if given.json != "-" and shown:
-        print(shown, flush=True)
+        answer.tell(shown)
     for note in answer.notes(found, order, nodes):
         say(note)
     if shown:

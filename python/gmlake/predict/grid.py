@@ -132,7 +132,7 @@ def main(given: argparse.Namespace, workshop: Workshop, task: Task, points: list
         if path:
             answer.write_json(path, "predict", content)
     if given.json != "-":
-        print("\n\n".join(texts), flush=True)
+        answer.tell("\n\n".join(texts))
     for note in [*failures(found), *answer.shared_notes([r for each in found for r in each.ranks], task.order)]:
         print(f"gmlake: {note}", file=sys.stderr)
     return 1 if any(reason(each) and not out_of_memory(each) for each in found) else 0

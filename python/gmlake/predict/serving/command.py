@@ -41,7 +41,7 @@ def one(given: argparse.Namespace, workshop: Workshop, task: Task) -> int:
     found = started(workshop, task, outputs)
     write(given, workshop, task, asdict(found), f"{folder}/{name}.json")
     if given.json != "-":
-        print(answer.table(found) + answer.sentence(found) + answer.requests([("", found)]), flush=True)
+        common.tell(answer.table(found) + answer.sentence(found) + answer.requests([("", found)]))
     for note in answer.notes(found):
         print(f"gmlake: {note}", file=sys.stderr, flush=True)
     return CODES[found.starts]
@@ -70,7 +70,7 @@ def many(given: argparse.Namespace, workshop: Workshop, task: Task, points: list
         Path(folder, f"{name}.svg").write_text(picture)
     if given.json != "-":
         named = [(", ".join(values.values()), each) for values, each in found]
-        print(answer.varied(found) + answer.requests(named), flush=True)
+        common.tell(answer.varied(found) + answer.requests(named))
     for values, each in found:
         if each.starts is None:
             print(f"gmlake: {label(values)}: {' '.join((each.reason or '').split())}", file=sys.stderr)
