@@ -14,6 +14,7 @@ use super::data::{BlockLife, By, EventIndex, History, Life, NamedStack, Origin, 
 use super::loss::expandable;
 use super::names::Namer;
 use super::refusal::refused_at;
+use super::times::samples;
 use crate::allocator::Allocation;
 use crate::drive::{Observer, Step};
 use crate::sim::{Choice, Opened, RunError, Scenario, Stage};
@@ -64,11 +65,10 @@ impl<'o> Writer<'o> {
     fn new(opened: &'o Opened, choice: &Choice) -> Self {
         let trace = &opened.trace;
         let has_times = trace.span_us() > 0;
-        let times = trace.times_us.iter().copied().step_by(History::TIME_EVERY);
         let history = History {
             allocator: choice.spec.name.to_owned(),
             events: trace.events.len() as EventIndex,
-            times_us: times.filter(|_| has_times).collect(),
+            times_us: if has_times { samples(&trace.times_us) } else { Vec::new() },
             has_stacks: opened.records.stacks.has_frames(),
             is_state: opened.records.entries.is_empty(),
             steps: trace.steps.iter().map(|step| step.start as EventIndex).collect(),

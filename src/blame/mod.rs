@@ -23,6 +23,7 @@ mod names;
 mod recorded_oom;
 mod refusal;
 pub mod show;
+mod times;
 
 pub use card::{CardHistory, card_history};
 pub use data::*;

@@ -4,6 +4,7 @@
 //!   blocks     born, as change │ life + 1, or 0 for ever │ origin │ size │ place      five columns, one after another
 //!   let go     count │ block, as change; how long before its end ...
 //!   segments   count │ born, as change; life + 1; address, as change; size; stream; pool ...
+//!   times      count │ event, as change; time, as change ...
 //! ```
 //!
 //! Sizes and places are numbers of rows in tables of their own, which come first: both occur again and again. Where all
@@ -29,8 +30,6 @@ use crate::units::Bytes;
 pub(super) struct Lives {
     allocator: String,
     events: EventIndex,
-    time_every: usize,
-    times_us: Vec<u64>,
     steps: Vec<EventIndex>,
     ooms: Vec<(EventIndex, Bytes)>,
     has_stacks: bool,
@@ -79,8 +78,6 @@ pub(super) fn lives(history: &History, budget: usize) -> (Lives, String) {
     let tables = Lives {
         allocator: history.allocator.clone(),
         events: history.events,
-        time_every: History::TIME_EVERY,
-        times_us: history.times_us.clone(),
         steps: history.steps.clone(),
         ooms: history.ooms.clone(),
         has_stacks: history.has_stacks,
@@ -109,7 +106,7 @@ fn fit(history: &History, budget: usize) -> (String, Bytes) {
         }
         let kept = history.blocks.iter().filter(|block| block.bytes > smallest);
         let kept: Vec<BlockLife> = kept.copied().collect();
-        let text = deflated(&columns(&kept, &history.segments));
+        let text = deflated(&columns(&kept, &history.segments, &history.times_us));
         if text.len() <= budget || kept.is_empty() {
             return (text, smallest);
         }
@@ -142,7 +139,7 @@ fn guess(blocks: &[BlockLife], budget: usize) -> usize {
         return blocks.len();
     }
     let middle = &blocks[(blocks.len() - SAMPLE) / 2..][..SAMPLE];
-    let room = share(SAMPLE, budget, deflated(&columns(middle, &[])).len());
+    let room = share(SAMPLE, budget, deflated(&columns(middle, &[], &[])).len());
     if room > blocks.len() / 2 { blocks.len() } else { room }
 }
 
@@ -180,11 +177,16 @@ fn deflated(bytes: &[u8]) -> String {
     BASE64_STANDARD.encode(written.expect("memory takes everything"))
 }
 
-fn columns(blocks: &[BlockLife], segments: &[SegmentLife]) -> Vec<u8> {
+fn columns(
+    blocks: &[BlockLife],
+    segments: &[SegmentLife],
+    times_us: &[(EventIndex, u64)],
+) -> Vec<u8> {
     let ([sizes, lives], [table, places]) = both(|| own_columns(blocks), || place_columns(blocks));
     let mut others = Numbers::default();
     push_pending(&mut others, blocks);
     push_segments(&mut others, segments);
+    push_times(&mut others, times_us);
     let in_order = [sizes, table, lives, places, others];
     in_order.map(Numbers::into_bytes).concat()
 }
@@ -274,6 +276,16 @@ fn push_segments(numbers: &mut Numbers, segments: &[SegmentLife]) {
         numbers.push(segment.stream.0.into());
         numbers.push(segment.pool.0.into());
         last = (born, segment.at);
+    }
+}
+
+fn push_times(numbers: &mut Numbers, times_us: &[(EventIndex, u64)]) {
+    numbers.push(times_us.len() as u64);
+    let mut last = (0, 0);
+    for &(event, time) in times_us {
+        numbers.push((event - last.0).into());
+        numbers.push_change(last.1, time);
+        last = (event, time);
     }
 }
 

@@ -15,6 +15,7 @@ mod export;
 mod fleet_page;
 mod long_page;
 mod page;
+mod page_times;
 mod pictures;
 mod readable;
 mod reports;

@@ -347,7 +347,7 @@ fn click(browser: &mut Browser, chart: &str, selector: &str) {
     browser.settle();
 }
 
-fn state_words(browser: &mut Browser) -> String {
+pub(crate) fn state_words(browser: &mut Browser) -> String {
     browser.settle();
     browser.text("document.querySelector('[data-chart=state] .words').innerText")
 }

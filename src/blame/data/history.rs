@@ -97,9 +97,9 @@ pub struct History {
     pub allocator: String,
     /// How many events there are.
     pub events: EventIndex,
-    /// The moment of every [`History::TIME_EVERY`]th event in microseconds since the first; empty if there are no
-    /// times.
-    pub times_us: Vec<u64>,
+    /// Events and their times in microseconds since the first, with a straight line between one and the next; empty if
+    /// there are no times.
+    pub times_us: Vec<(EventIndex, u64)>,
     /// Blocks in order of their requests.
     pub blocks: Vec<BlockLife>,
     /// Segments in order of their beginnings.
@@ -116,9 +116,4 @@ pub struct History {
     pub is_state: bool,
     /// First event of each training step.
     pub steps: Vec<EventIndex>,
-}
-
-impl History {
-    /// Events from one time to the next.
-    pub const TIME_EVERY: usize = 1024;
 }

@@ -55,7 +55,10 @@ const decodeLives = async (tables, text) => {
     at += change();
     segments.push({ born: from, died, at, size: next(), stream: next(), pool: next() });
   }
-  const lives = { ...tables, count, bytes, requested, places, born, died, origin, sizeOf, placeOf, letGo, segments };
+  const times = [];
+  for (let left = next(), event = 0, time = 0; left > 0; left--) times.push([event += next(), time += change()]);
+  const columns = { count, bytes, requested, places, born, died, origin, sizeOf, placeOf, letGo, segments, times };
+  const lives = { ...tables, ...columns };
   return Object.assign(lives, { changes: await changesOf(lives), held: heldOf(segments) });
 };
 
@@ -113,12 +116,16 @@ const categoryOf = (lives, block) => lives.categories[lives.origins[lives.origin
 const sizeOfBlock = (lives, block) => lives.bytes[lives.sizeOf[block]];
 const stepAt = (lives, event) => upTo(lives.steps, event);
 
-// The time of an event in microseconds, between those that are known; null without times.
-const timeAt = ({ times_us: times, time_every: every }, event) => {
+// The time of an event in microseconds, on the line between the two that are known; null without times.
+const timeAt = ({ times }, event) => {
   if (!times.length) return null;
-  const n = Math.min(times.length - 1, Math.floor(event / every));
-  const next = times[n + 1] ?? times[n];
-  return times[n] + (next - times[n]) * (event / every - n);
+  let low = 0, high = times.length - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (times[middle][0] < event) low = middle + 1; else high = middle;
+  }
+  const [[from, start], [to, end]] = [times[Math.max(low - 1, 0)], times[low]];
+  return to > from ? start + (end - start) * Math.min((event - from) / (to - from), 1) : end;
 };
 const momentWords = (lives, event) => {
   const step = stepAt(lives, event), time = timeAt(lives, event);
