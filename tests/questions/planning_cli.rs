@@ -52,6 +52,19 @@ fn plan_tells_the_smallest_memory_and_the_cards() {
     assert!(fs::read_to_string(&markdown).unwrap().contains("| caching   |"));
 }
 
+#[test]
+fn a_card_that_the_reserve_takes_whole_does_not_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = job(folder.path(), "job.csv", 64, 500);
+    let mut run = gmlake_sim();
+    run.arg("plan").arg(&path).args(["--allocators", "caching", "--reserve", "20GiB"]);
+    run.assert()
+        .success()
+        .stderr("")
+        .stdout(predicate::str::is_match(r"\nT4 +0 B +OOM 0\n").unwrap())
+        .stdout(contains("The smallest of these devices that runs job: H100 80GB: caching."));
+}
+
 /// The result of `compare` or `plan` as JSON.
 fn exported(command: &str, path: &Path, more: &[&str]) -> serde_json::Value {
     let run = gmlake_sim().arg(command).arg(path).args(more).arg("--json").assert().success();

@@ -101,8 +101,18 @@ pub(crate) fn cards(args: &CardArgs, ranks: usize) -> anyhow::Result<Vec<Target>
         ["none"] => Vec::new(),
         _ => names.iter().map(|name| Card::find(&known, name)).collect::<Result<_, _>>()?,
     };
-    let target = |card: &Card| target(card, args.reserve, &args.uses, ranks);
-    chosen.into_iter().map(target).collect()
+    let target = |card: &&Card| target(card, args.reserve, &args.uses, ranks);
+    let targets: Vec<anyhow::Result<Target>> = chosen.iter().map(target).collect();
+    if targets.iter().all(Result::is_err) {
+        return targets.into_iter().collect();
+    }
+    let targets = chosen.into_iter().zip(targets);
+    Ok(targets.map(|(card, target)| target.unwrap_or_else(|_| full(card))).collect())
+}
+
+/// A card all of which is left to others than PyTorch.
+fn full(card: &Card) -> Target {
+    Target { name: card.name.clone(), capacity_bytes: 0, reserve_bytes: card.usable_bytes }
 }
 
 /// A card less a reserve: the one given, or the most that the job is expected to take besides PyTorch's allocator.
