@@ -46,9 +46,11 @@ pub struct FleetTotal {
     pub reserved_bytes: Bytes,
     /// Sum of their peaks of active memory.
     pub active_bytes: Bytes,
-    /// What the same ranks hold under the reference, summed over those that have both.
+    /// Ranks that leave out as many requests as under the reference: only they did the same work.
+    pub compared_ranks: u64,
+    /// What these ranks hold under the reference, summed.
     pub reference_bytes: Bytes,
-    /// What this one holds of those.
+    /// What they hold under this one.
     pub compared_bytes: Bytes,
     /// Ranks in which a request was not served.
     pub oom_ranks: u64,
@@ -174,7 +176,7 @@ fn as_pairs<S: Serializer>(sizes: &SizeHistogram, serializer: S) -> Result<S::Ok
 }
 
 impl FleetTotal {
-    /// Bytes that it needs less than the reference, over all ranks; negative if it needs more.
+    /// Bytes that it needs less than the reference, over the ranks that can be compared; negative if it needs more.
     pub fn saved(&self) -> f64 {
         self.reference_bytes as f64 - self.compared_bytes as f64
     }

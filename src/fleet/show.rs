@@ -40,8 +40,9 @@ pub(crate) fn clauses(fleet: &FleetSummary) -> Vec<String> {
         && saves(setting, reference)
     {
         let (held, share) = (held(fleet, setting.compared_bytes), setting.saved_share());
+        let on = compared(setting);
         let setting = "With expandable_segments:True, one setting";
-        clauses.push(format!("{setting}: {held} ({share:.1} % less)."));
+        clauses.push(format!("{setting}{on}: {held} ({share:.1} % less)."));
     }
     let used = 100.0 * reference.utilization();
     clauses.push(format!("{what}. Of the reserved memory {used:.1} % is in use at the peaks."));
@@ -56,14 +57,26 @@ fn answer(fleet: &FleetSummary, reference: &FleetTotal, best: Option<&FleetTotal
     };
     let Some(best) = best else {
         let held = held(fleet, reference.reserved_bytes);
-        return match fleet.totals.len() {
-            1 => format!("{owner} reserved {held} at the peaks of all ranks."),
-            _ => format!("No other allocator needs less than the {held} that {owner} reserved."),
+        let is_compared = fleet.totals[1..].iter().any(|total| total.compared_ranks > 0);
+        return match is_compared {
+            false => format!("{owner} reserved {held} at the peaks of all ranks."),
+            true => format!("No other allocator needs less than the {held} that {owner} reserved."),
         };
     };
     let [less, more] = [best.compared_bytes, best.reference_bytes].map(|b| held(fleet, b));
-    let share = best.saved_share();
-    format!("{} would hold {less} where {owner} reserved {more}: {share:.1} % less.", name(best))
+    let (on, share) = (compared(best), best.saved_share());
+    format!(
+        "{} would hold {less} where {owner} reserved {more}{on}: {share:.1} % less.",
+        name(best)
+    )
+}
+
+/// On which ranks it is compared with the reference, unless it is on all of them.
+fn compared(total: &FleetTotal) -> String {
+    match total.compared_ranks {
+        ranks if ranks == total.ranks => String::new(),
+        ranks => format!(" on the {} that can be compared", Count(ranks, "rank")),
+    }
 }
 
 /// The allocator that saves most, and serves all that the reference serves.
@@ -108,16 +121,13 @@ fn totals(fleet: &FleetSummary) -> Section {
         heading.push("driver time");
     }
     let row = |total: &FleetTotal| {
-        let saved = total.saved();
-        let sign = if saved < 0.0 { "-" } else { "" };
         let is_lower_bound = fleet.incomplete_ranks > 0;
         let mut cells = vec![
             total.allocator.clone(),
             Bounded { bytes: total.reserved_bytes, is_lower_bound }.to_string(),
             format!("{:.1} %", 100.0 * total.utilization()),
-            format!("{sign}{}", Size(saved.abs() as u64)),
-            format!("{:.1} %", total.saved_share()),
         ];
+        cells.extend(saved(total));
         cells.extend([total.ranks, total.oom_ranks, total.alloc_retries].map(grouped));
         if has_time {
             let time = total.predicted_driver_ns.map(|ns| Nanos(ns as f64).to_string());
@@ -126,7 +136,19 @@ fn totals(fleet: &FleetSummary) -> Section {
         cells
     };
     let rows = fleet.totals.iter().map(row).collect();
-    Section::new("What all ranks hold at their peaks", &heading, rows)
+    let is_partial = fleet.totals.iter().any(|total| total.compared_ranks < total.ranks);
+    let note = if is_partial { "; saved: on ranks that serve the same requests" } else { "" };
+    Section::new(format!("What all ranks hold at their peaks{note}"), &heading, rows)
+}
+
+/// What it saves, in bytes and in percent; nothing where no rank can be compared.
+fn saved(total: &FleetTotal) -> [String; 2] {
+    if total.compared_ranks == 0 {
+        return ["-", "-"].map(str::to_owned);
+    }
+    let saved = total.saved();
+    let sign = if saved < 0.0 { "-" } else { "" };
+    [format!("{sign}{}", Size(saved.abs() as u64)), format!("{:.1} %", total.saved_share())]
 }
 
 fn cards(fleet: &FleetSummary) -> Section {

@@ -168,7 +168,11 @@ impl<'a> Summary<'a> {
         }
     }
 
+    /// Counts a job, unless none of its recordings can be used.
     fn add_job(&mut self, place: &str, ranks: &[Rank]) {
+        if ranks.is_empty() {
+            return;
+        }
         let (job, date) = names(place);
         self.found.jobs += 1;
         self.found.ranks += ranks.len() as u64;
@@ -183,7 +187,7 @@ impl<'a> Summary<'a> {
         for (label, peak) in peaks.iter().enumerate() {
             self.count_cards(label, peak, ranks);
         }
-        if let Some(reference) = reference.filter(|_| !ranks.is_empty()) {
+        if let Some(reference) = reference {
             self.name_unlike(&job, &date, ranks, reference);
             let runs = ranks.iter().filter_map(|rank| rank.run(reference));
             let lost_bytes = runs.map(|run| run.reserved.saturating_sub(run.active)).sum();
@@ -210,7 +214,7 @@ impl<'a> Summary<'a> {
     }
 
     fn add_rank(&mut self, rank: &Rank, reference: Option<usize>) {
-        let held = reference.and_then(|label| rank.run(label)).map(|run| run.reserved);
+        let reference = reference.and_then(|label| rank.run(label));
         for run in &rank.runs {
             let total = &mut self.totals[run.label];
             total.ranks += 1;
@@ -221,8 +225,9 @@ impl<'a> Summary<'a> {
             if rank.facts.is_complete {
                 total.sizes.add(run.reserved);
             }
-            if let Some(held) = held {
-                total.reference_bytes += held;
+            if let Some(reference) = reference.filter(|reference| reference.ooms == run.ooms) {
+                total.compared_ranks += 1;
+                total.reference_bytes += reference.reserved;
                 total.compared_bytes += run.reserved;
             }
             if let Some(time) = run.driver_ns {

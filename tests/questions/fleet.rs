@@ -14,18 +14,18 @@ use predicates::prelude::*;
 use predicates::str::contains;
 use serde_json::Value;
 
-fn gmlake_sim() -> Command {
+pub(crate) fn gmlake_sim() -> Command {
     Command::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"))
 }
 
-fn fleet(input: &Path, out: &Path) -> Command {
+pub(crate) fn fleet(input: &Path, out: &Path) -> Command {
     let mut command = gmlake_sim();
     command.arg("fleet").arg(input).arg("--out").arg(out);
     command
 }
 
 /// The error is one line that begins with the program's name.
-fn one_line(text: &str) -> impl Predicate<str> + use<> {
+pub(crate) fn one_line(text: &str) -> impl Predicate<str> + use<> {
     contains(text.to_owned())
         .and(predicate::str::starts_with("gmlake-sim: "))
         .and(predicate::function(|text: &str| text.lines().count() == 1))
@@ -36,7 +36,7 @@ fn recording(name: &str) -> PathBuf {
 }
 
 /// Puts a recording there under another name.
-fn put(name: &str, path: &Path) {
+pub(crate) fn put(name: &str, path: &Path) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::copy(recording(name), path).unwrap();
 }
@@ -52,7 +52,7 @@ fn small(folder: &Path) -> PathBuf {
 }
 
 /// All rows of a table as JSON objects, with job and date from the folders' names.
-fn rows(out: &Path, table: &str) -> Vec<Value> {
+pub(crate) fn rows(out: &Path, table: &str) -> Vec<Value> {
     let mut found = Vec::new();
     for path in files(out).keys().filter(|path| path.starts_with(&format!("{table}/"))) {
         let reader = SerializedFileReader::new(File::open(out.join(path)).unwrap()).unwrap();
@@ -243,55 +243,6 @@ fn settings_that_are_varied_are_rows_of_their_own() {
         ]
     );
     assert_eq!(runs.len(), 6 * 5);
-}
-
-#[test]
-fn the_report_names_what_is_lost_and_who_is_unlike() {
-    let folder = tempfile::tempdir().unwrap();
-    let (input, out) = (folder.path().join("snapshots"), folder.path().join("out"));
-    for rank in 0..5 {
-        let name = if rank == 3 { "opt-1.3b-RO" } else { "opt-1.3b-N" };
-        put(name, &input.join(format!("opt/rank{rank}.pickle.xz")));
-    }
-    fs::write(input.join("opt/rank5.pickle"), "no recording").unwrap();
-    fleet(&input, &out).assert().code(2);
-    let page = folder.path().join("page.html");
-    let mut report = gmlake_sim();
-    report.args(["fleet", "report"]).arg(&out).arg("--out").arg(&page);
-    report
-        .assert()
-        .success()
-        .stdout(contains("5 ranks in 1 job, ").and(contains("lake would hold")))
-        .stdout(contains("OPT").not())
-        .stdout(contains("Ranks unlike their peers").and(contains("less in tensors")))
-        .stdout(contains("Problems with recordings: 1 cannot be used"));
-    let html = fs::read_to_string(&page).unwrap();
-    assert!(html.contains("data-chart=\"shares\"") && !html.contains("{{"));
-    // The one address is the name of a vocabulary, which is not fetched.
-    let html = html.replace("http://www.w3.org/2000/svg", "");
-    assert!(!html.contains("http://") && !html.contains("https://") && !html.contains("src=\""));
-    let mut report = gmlake_sim();
-    let json = report.args(["fleet", "report", "--json"]).arg(&out).output().unwrap().stdout;
-    let json: Value = serde_json::from_slice(&json).unwrap();
-    let json = &json["result"];
-    let total = |name: &str| {
-        let totals = json["totals"].as_array().unwrap();
-        totals.iter().find(|total| total["allocator"] == name).unwrap().clone()
-    };
-    let sum: u64 = rows(&out, "runs")
-        .iter()
-        .filter(|row| row["allocator"] == "lake")
-        .map(|row| row["reserved_peak_bytes"].as_u64().unwrap())
-        .sum();
-    assert_eq!(total("lake")["reserved_bytes"], sum);
-    assert_eq!(json["reference"], "recorded");
-    assert_eq!(json["unlike"][0]["rank"], 3);
-    let mut report = gmlake_sim();
-    report.args(["fleet", "report", "--reference", "jemalloc"]).arg(&out);
-    report
-        .assert()
-        .code(2)
-        .stderr(one_line("no row \"jemalloc\" to compare with; there are: recorded"));
 }
 
 #[test]

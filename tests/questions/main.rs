@@ -12,6 +12,7 @@ mod blame_cli;
 mod blame_stacks;
 mod cache;
 mod fleet;
+mod fleet_report;
 mod oom;
 mod plan;
 mod planning_cli;
