@@ -354,6 +354,36 @@ fn a_sweep_is_written_in_every_form() {
     assert!(fs::read(path("a.png")).unwrap().starts_with(b"\x89PNG"));
 }
 
+#[test]
+fn an_empty_sweep_is_written_as_well() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = job(folder.path(), "job.csv", 64, 500);
+    let csv = folder.path().join("e.csv");
+    let files = ["md", "parquet", "svg"].map(|end| folder.path().join(format!("e.{end}")));
+    let sweep = |more: &[&str]| {
+        let mut run = gmlake_sim();
+        run.args(["sweep", "--allocators", "lake", "--set", "device-memory=1GiB,2GiB"]);
+        run.arg(&path).args(more).args(["--json", "--export-csv"]).arg(&csv);
+        let forms = ["--export-markdown", "--export-parquet", "--plot"];
+        forms.iter().zip(&files).for_each(|(form, file)| {
+            run.arg(form).arg(file);
+        });
+        run.assert().success()
+    };
+    let empty: [(&[&str], &str); 2] =
+        [(&["--only-fitting"], "nothing fits"), (&["--shard", "2/4"], "this shard has no points")];
+    for (more, line) in empty {
+        let found = sweep(more).stderr(contains(line));
+        let document: serde_json::Value =
+            serde_json::from_slice(&found.get_output().stdout).unwrap();
+        assert_eq!(document["result"]["rows"], serde_json::json!([]));
+        let text = fs::read_to_string(&csv).unwrap();
+        assert!(text.starts_with("file,device-memory,device,") && text.lines().count() == 1);
+        assert!(files.iter().all(|file| fs::metadata(file).unwrap().len() > 0));
+        fs::remove_file(&csv).unwrap();
+    }
+}
+
 /// The figures that the README quotes.
 #[test]
 fn tune_finds_what_helps_and_warns_of_what_does_harm() {

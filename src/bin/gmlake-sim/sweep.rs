@@ -28,10 +28,15 @@ pub(crate) fn main(args: &SweepArgs) -> anyhow::Result<Answer> {
     let plan = SweepPlan { grid, open, is_strict, only_fitting, journal };
     let (rows, answer) = run(&args.input.files, args.output.jobs, &plan)?;
     let found = Sweep { axes: plan.grid.axes.clone(), rows };
-    if found.rows.is_empty() {
+    if found.rows.is_empty() && answer == Answer::Incomplete {
         return Ok(answer);
     }
-    if !exports.has_stdout() {
+    if found.rows.is_empty() {
+        terminal::print_line(match plan.grid.points.len() {
+            0 => "nothing was run: this shard has no points",
+            _ => "nothing fits: every device has less memory than is live at once",
+        });
+    } else if !exports.has_stdout() {
         terminal::print(&section::text(&report::sections(&found), terminal::look()))?;
     }
     exports.finish(&found)?;
