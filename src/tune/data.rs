@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::alloc_conf::split_outside_brackets;
-use crate::plan::Shortage;
+use crate::plan::{FitVerdict, Shortage};
 use crate::run::RunSummary;
 use crate::trace::Coverage;
 use crate::units::Bytes;
@@ -93,6 +93,39 @@ pub struct Tuning {
     pub beside_best: Vec<Tried>,
     /// Everything that was tried.
     pub tried: Vec<Tried>,
+}
+
+/// What is known of one file.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Tuned {
+    /// The settings that were tried on it.
+    Known(Box<Tuning>),
+    /// It shows too little of the job.
+    Unknown(Untuned),
+}
+
+impl Tuned {
+    /// The settings, if they are known.
+    pub fn known(&self) -> Option<&Tuning> {
+        match self {
+            Self::Known(tuning) => Some(tuning),
+            Self::Unknown(_) => None,
+        }
+    }
+}
+
+/// A recording that shows too little of the job to recommend a setting.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Untuned {
+    /// The trace file, as given.
+    pub file: String,
+    /// How much of the job the recording shows.
+    pub coverage: Coverage,
+    /// What can be said: [`FitVerdict::Unknown`].
+    pub verdict: FitVerdict,
+    /// Why, and how to record the rest.
+    pub reason: String,
 }
 
 impl Tuning {

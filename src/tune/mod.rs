@@ -24,7 +24,7 @@ mod data;
 mod knobs;
 pub mod show;
 
-pub use data::{Tried, Tuning};
+pub use data::{Tried, Tuned, Tuning, Untuned};
 pub(crate) use knobs::single_settings;
 
 use rayon::prelude::*;

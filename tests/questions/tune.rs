@@ -26,6 +26,20 @@ fn a_job_that_died_in_its_first_step_gets_no_setting() {
 }
 
 #[test]
+fn where_nothing_is_known_the_files_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.json");
+    let mut run = gmlake_sim();
+    run.args(["tune", "tests/data/cases/oom/mempool.pickle", "--json", "--export-json"]).arg(&file);
+    let printed = run.assert().code(3).get_output().stdout.clone();
+    assert_eq!(printed, std::fs::read(file).unwrap());
+    let document: serde_json::Value = serde_json::from_slice(&printed).unwrap();
+    let found = &document["result"][0];
+    assert_eq!(found["verdict"], "unknown");
+    assert!(found["reason"].as_str().unwrap().contains("no setting can be recommended"), "{found}");
+}
+
+#[test]
 fn the_command_has_the_name_that_the_version_reads() {
     for (version, name) in [("2.9", "PYTORCH_CUDA_ALLOC_CONF"), ("2.11", "PYTORCH_ALLOC_CONF")] {
         let text = output(&["tune", JOB, "--torch-version", version]);

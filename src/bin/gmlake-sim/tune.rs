@@ -2,9 +2,10 @@
 
 use anyhow::bail;
 use gmlake::device::Profile;
+use gmlake::plan::FitVerdict;
 use gmlake::report::section;
 use gmlake::sim::{Memory, Setup, open};
-use gmlake::tune::{TuneOptions, Tuning, show as report, tune};
+use gmlake::tune::{TuneOptions, Tuned, Untuned, show as report, tune};
 
 use crate::args::TuneArgs;
 use crate::export::Exports;
@@ -39,22 +40,27 @@ pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
             }
             if let Some(reason) = opened.too_little_to_tune() {
                 terminal::print_line(&format!("{}: unknown: {reason}", opened.file));
-                return Ok(None);
+                let (file, coverage) = (opened.file, opened.coverage);
+                let verdict = FitVerdict::Unknown;
+                return Ok(Tuned::Unknown(Untuned { file, coverage, verdict, reason }));
             }
             if let Some(caution) = opened.coverage.caution() {
                 terminal::warn(&format!("{}: {caution}", opened.file));
             }
-            Ok(Some(pool.install(|| tune(&opened, &options))?))
+            Ok(Tuned::Known(Box::new(pool.install(|| tune(&opened, &options))?)))
         });
         bar.inc(1);
         match result {
-            Ok(Some(tuning)) => {
-                if !tuning.helps() && answer == Answer::Yes {
-                    answer = Answer::No;
+            Ok(tuned) => {
+                match tuned.known() {
+                    None => answer = Answer::Unknown,
+                    Some(tuning) if !tuning.helps() && answer == Answer::Yes => {
+                        answer = Answer::No;
+                    }
+                    Some(_) => {}
                 }
-                found.push(tuning);
+                found.push(tuned);
             }
-            Ok(None) => answer = Answer::Unknown,
             Err(error) => {
                 terminal::print_error(&error);
                 answer = Answer::Incomplete;
@@ -62,9 +68,20 @@ pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
         }
     }
     bar.finish_and_clear();
-    exports.tell(&found, |found, look| {
-        let text = |tuning: &Tuning| section::text(&report::sections(tuning), look);
-        found.iter().map(text).collect::<Vec<_>>().join("\n\n")
-    })?;
+    if !found.is_empty() {
+        tell(exports, &found)?;
+    }
     Ok(answer)
+}
+
+/// Prints the settings that are known, unless a file goes to standard output, and writes the files.
+fn tell(exports: Exports<'_, [Tuned]>, found: &[Tuned]) -> anyhow::Result<()> {
+    let look = terminal::look();
+    let texts = found.iter().filter_map(Tuned::known);
+    let texts: Vec<String> =
+        texts.map(|tuning| section::text(&report::sections(tuning), look)).collect();
+    if !texts.is_empty() && !exports.has_stdout() {
+        terminal::print(&texts.join("\n\n"))?;
+    }
+    Ok(exports.finish(found)?)
 }
