@@ -26,7 +26,8 @@ pub struct ExportError {
     source: Cause,
 }
 
-/// A file that is to be written; a link's is the one that it leads to. Dropped before [`Export::finish`], it leaves nothing behind.
+/// A file that is to be written; a link's is the one that it leads to. Dropped before [`Export::finish`], it leaves
+/// nothing behind.
 #[derive(Debug)]
 pub struct Export {
     target: PathBuf,

@@ -1,5 +1,7 @@
 //! `gmlake-sim tune`: the best settings of PyTorch for a trace.
 
+use std::path::Path;
+
 use anyhow::bail;
 use gmlake::device::Profile;
 use gmlake::plan::FitVerdict;
@@ -20,35 +22,13 @@ pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
     if !(0.0..=1.0).contains(&args.worth) {
         bail!("--worth is {}, but must be a share from 0 to 1", args.worth);
     }
-    let version = args.input.torch_version.unwrap_or_default();
-    let follows_file = args.input.torch_version.is_none();
-    let options = TuneOptions {
-        setup: Setup { version, follows_file, ..Setup::default() },
-        memory: args.device_memory.map_or(Memory::AsRecorded, Memory::Bytes),
-        profile: Profile::open(&args.profile)?,
-        worth: args.worth,
-    };
+    let options = options(args)?;
     let exports = Exports::json("tune", &args.export_json)?;
-    let open_options = args.input.open(false);
     let bar = work::progress(args.input.files.len(), &options.setup.runs);
     let pool = work::pool(args.jobs)?;
     let (mut found, mut answer) = (Vec::new(), Answer::Yes);
     for file in &args.input.files {
-        let result = open(file, &open_options).map_err(anyhow::Error::from).and_then(|opened| {
-            if let Some(warning) = opened.trace.warnings.first().filter(|_| args.input.strict) {
-                bail!("{}: {warning} (--strict)", opened.file);
-            }
-            if let Some(reason) = opened.too_little_to_tune() {
-                terminal::print_line(&format!("{}: unknown: {reason}", opened.file));
-                let (file, coverage) = (opened.file, opened.coverage);
-                let verdict = FitVerdict::Unknown;
-                return Ok(Tuned::Unknown(Untuned { file, coverage, verdict, reason }));
-            }
-            if let Some(caution) = opened.coverage.caution() {
-                terminal::warn(&format!("{}: {caution}", opened.file));
-            }
-            Ok(Tuned::Known(Box::new(pool.install(|| tune(&opened, &options))?)))
-        });
+        let result = pool.install(|| tuned(file, args, &options));
         bar.inc(1);
         match result {
             Ok(tuned) => {
@@ -72,6 +52,35 @@ pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
         tell(exports, &found)?;
     }
     Ok(answer)
+}
+
+fn options(args: &TuneArgs) -> anyhow::Result<TuneOptions> {
+    let version = args.input.torch_version.unwrap_or_default();
+    let follows_file = args.input.torch_version.is_none();
+    Ok(TuneOptions {
+        setup: Setup { version, follows_file, ..Setup::default() },
+        memory: args.device_memory.map_or(Memory::AsRecorded, Memory::Bytes),
+        profile: Profile::open(&args.profile)?,
+        worth: args.worth,
+    })
+}
+
+/// The settings for one file, or why none can be recommended, which is printed.
+fn tuned(file: &Path, args: &TuneArgs, options: &TuneOptions) -> anyhow::Result<Tuned> {
+    let opened = open(file, &args.input.open(false))?;
+    if let Some(warning) = opened.trace.warnings.first().filter(|_| args.input.strict) {
+        bail!("{}: {warning} (--strict)", opened.file);
+    }
+    if let Some(reason) = opened.too_little_to_tune() {
+        terminal::print_line(&format!("{}: unknown: {reason}", opened.file));
+        let (file, coverage) = (opened.file, opened.coverage);
+        let verdict = FitVerdict::Unknown;
+        return Ok(Tuned::Unknown(Untuned { file, coverage, verdict, reason }));
+    }
+    if let Some(caution) = opened.coverage.caution() {
+        terminal::warn(&format!("{}: {caution}", opened.file));
+    }
+    Ok(Tuned::Known(Box::new(tune(&opened, options)?)))
 }
 
 /// Prints the settings that are known, unless a file goes to standard output, and writes the files.
