@@ -17,7 +17,7 @@ use rustc_hash::FxHashSet;
 use crate::args;
 
 /// Options whose files are read.
-const READ: [&str; 4] = ["catalogue", "check", "folder", "plugin"];
+const READ: [&str; 6] = ["catalogue", "check", "folder", "manifest", "plugin", "results"];
 
 /// Refuses a command line whose output would take the place of its input.
 pub(crate) fn refuse(matches: &ArgMatches) -> anyhow::Result<()> {
