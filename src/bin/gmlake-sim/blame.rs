@@ -85,6 +85,15 @@ fn each<T: Serialize>(
     Ok(result)
 }
 
+/// A flame graph has one form, and its file's name says no other.
+fn check_svg(path: &Path) -> Result<()> {
+    let is_svg = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg"));
+    if !is_svg && path.as_os_str() != "-" {
+        bail!("a flame graph is written as .svg; {:?} does not end so", path.display().to_string());
+    }
+    Ok(())
+}
+
 /// The live bytes of a moment, of each file or of jobs of many ranks.
 fn main_of_rows(args: &BlameArgs, is_job: bool) -> Result<Answer> {
     let (mut found, mut messages, mut answer) = (Vec::new(), Vec::new(), Answer::Yes);
@@ -92,6 +101,7 @@ fn main_of_rows(args: &BlameArgs, is_job: bool) -> Result<Answer> {
     let json = Exports::json("blame", &output.export_json)?;
     let mut csv = Exports::new();
     csv.add(&output.export_csv, |blames: &[&Blame], out| report::write_csv(blames, out))?;
+    output.export_flamegraph.iter().try_for_each(|path| check_svg(path))?;
     let mut drawn = Exports::new();
     drawn.add(&output.export_flamegraph, |worst: &Worst, out| {
         report::write_flamegraph(&worst.stacks, &worst.captions, out)

@@ -127,7 +127,7 @@ fn of_cause(loss: &Loss, cause: Cause) -> String {
         ),
         Cause::WrongPool if is_for_small(loss) => format!(
             "{bytes} is cached in the pool for large requests, {largest} of it left by {whose}, and \
-             {next} makes a small one. Call torch.cuda.empty_cache() before it."
+             {next} requests a small block. Call torch.cuda.empty_cache() before it."
         ),
         Cause::WrongPool => format!(
             "{bytes} is cached in a different pool from the one {next} uses, {largest} of it by \
