@@ -9,10 +9,14 @@ use std::time::Duration;
 use crate::report::remove_unfinished;
 use crate::units::Size;
 
-/// The system's allocator, which ends the program where it has no memory. It holds what a user can do about that,
-/// before the limit of the process is raised, such as `use fewer threads (--jobs 1), or `.
+/// The system's allocator, which ends the program where it has no memory.
 #[derive(Debug)]
-pub struct OrEnd(pub &'static str);
+pub struct OrEnd {
+    /// The program's name.
+    pub program: &'static str,
+    /// What a user can do, before the limit of the process is raised, such as `use fewer threads (--jobs 1), or `.
+    pub remedy: &'static str,
+}
 
 // SAFETY: every call goes to `System` as it is, and what `System` returns is passed on unless it is null.
 #[allow(unsafe_code)]
@@ -42,7 +46,7 @@ impl OrEnd {
     #[inline]
     fn or_end(&self, block: *mut u8, size: usize) -> *mut u8 {
         if block.is_null() {
-            end(size, self.0);
+            end(size, self);
         }
         block
     }
@@ -59,7 +63,7 @@ thread_local! {
 /// Ends the program after a request of this many bytes. What this needs of memory is little; should there be none at
 /// all, it ends without more words.
 #[cold]
-fn end(size: usize, remedy: &str) -> ! {
+fn end(size: usize, OrEnd { program, remedy }: &OrEnd) -> ! {
     if ENDS.swap(true, Ordering::SeqCst) {
         if !IS_HERE.get() {
             // The other thread needs a moment.
@@ -71,8 +75,8 @@ fn end(size: usize, remedy: &str) -> ! {
     let size = Size(size as u64);
     let _ = writeln!(
         io::stderr(),
-        "memory ran out: the system refused {size} more; {remedy}raise the limit of this process \
-         (ulimit -v)"
+        "{program}: memory ran out: the system refused {size} more; {remedy}raise the limit of this \
+         process (ulimit -v)"
     );
     remove_unfinished();
     exit();

@@ -90,7 +90,7 @@ pub fn choose_with(
     options: &[String],
 ) -> Result<Vec<Choice>, ChoiceError> {
     let mut chosen: Vec<Choice> = Vec::new();
-    let is_all = matches!(names, [name] if name.trim() == EVERY);
+    let is_all = names.iter().any(|name| name.trim() == EVERY);
     for name in names.iter().map(|name| name.trim()).filter(|_| !is_all) {
         let spec = find(name)?;
         if chosen.iter().any(|choice| choice.spec.name == spec.name) {

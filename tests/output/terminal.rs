@@ -147,3 +147,18 @@ fn a_terminal_sees_how_far_we_are_and_a_pipe_does_not() {
         gmlake_sim().args(["plan", job, "--allocators", "caching", "--cards", "none"]).assert();
     piped.success().stderr("");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_cannot_be_printed_is_an_error_of_one_line() {
+    let cases: [&[&str]; 6] =
+        [&[], &["--version"], &["--help"], &["plan", "-h"], &["completions", "bash"], &["help"]];
+    for arguments in cases {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let program = assert_cmd::cargo::cargo_bin!("gmlake-sim");
+        let found = Process::new(program).args(arguments).stdout(full).output().unwrap();
+        let shown = String::from_utf8_lossy(&found.stderr);
+        assert_eq!(found.status.code(), Some(2), "{arguments:?}: {shown}");
+        assert!(shown.starts_with("gmlake-sim: ") && shown.lines().count() == 1, "{shown}");
+    }
+}

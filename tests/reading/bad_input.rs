@@ -261,6 +261,7 @@ fn files_that_are_none() {
         assert!(shown.starts_with(&path.display().to_string()) && shown.contains(text), "{shown}");
     }
     assert!(error(b"").contains("is empty"));
+    assert!(error(b"\n").contains(r#"it begins with "\n";"#), "{}", error(b"\n"));
 }
 
 /// 10 GB of zeros in each compression, and a pickle that goes on with zeros, or with what could be one.

@@ -211,6 +211,8 @@ fn memory_that_is_refused_is_one_line_and_no_abort() {
         assert_eq!(output.status.code(), Some(2), "{shown}");
         assert_eq!(shown.lines().count(), 1, "{shown}");
         assert!(shown.contains("memory ran out") && shown.contains("ulimit"), "{shown}");
+        let name = program.file_name().unwrap().to_string_lossy().into_owned();
+        assert!(shown.starts_with(&format!("{name}: ")), "{shown}");
         assert_eq!(shown.contains("--jobs"), has_jobs, "{shown}");
         assert!(output.stdout.is_empty());
     }

@@ -175,6 +175,15 @@ fn table() -> &'static [Line] {
     })
 }
 
+/// The uses that take memory, as far as the table knows.
+pub fn counted() -> Vec<&'static str> {
+    let mut names: Vec<&str> = table().iter().map(|line| line.r#use.as_str()).collect();
+    names.extend(["graph", "graph_node"]);
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
 /// Whether a use of this name takes memory, as far as the table knows.
 pub fn is_counted(name: &str) -> bool {
     ["graph", "graph_node"].contains(&name) || table().iter().any(|line| line.r#use == name)

@@ -214,7 +214,7 @@ fn unknown(bytes: &[u8]) -> TraceError {
         [b'<', ..] => "a web page without a snapshot in it".to_owned(),
         [b'{' | b'[', ..] => "JSON, but neither a snapshot nor a profiler's trace".to_owned(),
         [0, ..] => "zeros".to_owned(),
-        _ => format!("it begins with {:?}", excerpt(&bytes[..bytes.len().min(16)])),
+        _ => format!("it begins with \"{}\"", excerpt(&bytes[..bytes.len().min(16)])),
     };
     let names: Vec<&str> = TraceFormat::ALL.iter().map(|format| format.name).collect();
     let remedy = format!("formats are: {}", names.join(", "));

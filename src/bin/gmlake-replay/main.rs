@@ -23,7 +23,7 @@ use gmlake::host_memory::OrEnd;
 use args::{Args, Command};
 
 #[global_allocator]
-static MEMORY: OrEnd = OrEnd("");
+static MEMORY: OrEnd = OrEnd { program: "gmlake-replay", remedy: "" };
 
 fn main() -> ExitCode {
     let args = Args::parse();

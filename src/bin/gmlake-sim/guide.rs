@@ -85,11 +85,9 @@ fn section(title: &str, help: &str) -> String {
 }
 
 /// Prints what a shell needs to complete our commands.
-pub(crate) fn completions(args: &CompletionsArgs) -> Answer {
-    match terminal::print(completion::script(args.shell).trim_end()) {
-        Ok(()) => Answer::Yes,
-        Err(_) => Answer::Incomplete,
-    }
+pub(crate) fn completions(args: &CompletionsArgs) -> anyhow::Result<Answer> {
+    terminal::print(completion::script(args.shell).trim_end())?;
+    Ok(Answer::Yes)
 }
 
 /// The same command line, where options that the short help leaves out have their words in the manual.

@@ -38,6 +38,7 @@ mod typed;
 mod verify;
 mod work;
 
+use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
@@ -46,7 +47,7 @@ use gmlake::host_memory::OrEnd;
 use args::{Args, Command};
 
 #[global_allocator]
-static MEMORY: OrEnd = OrEnd("use fewer threads (--jobs 1), or ");
+static MEMORY: OrEnd = OrEnd { program: "gmlake-sim", remedy: "use fewer threads (--jobs 1), or " };
 
 /// How a command ended that ran to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,8 +64,7 @@ enum Answer {
 
 fn main() -> ExitCode {
     if std::env::args_os().len() < 2 {
-        let _ = terminal::print(guide::START);
-        return ExitCode::SUCCESS;
+        return printed(terminal::print(guide::START), ExitCode::SUCCESS);
     }
     // Ctrl-C and SIGTERM leave no half-written files.
     let _ = ctrlc::set_handler(|| {
@@ -74,7 +74,10 @@ fn main() -> ExitCode {
     let mut matches = match args::command().try_get_matches() {
         Ok(matches) => matches,
         // Help and version are answers.
-        Err(error) if !error.use_stderr() || shows_help(&error) => error.exit(),
+        Err(error) if !error.use_stderr() || shows_help(&error) => {
+            let code = ExitCode::from(error.exit_code() as u8);
+            return printed(error.print().and_then(|()| io::stdout().flush()), code);
+        }
         Err(error) => {
             let help = guide::help_for(std::env::args().nth(1).as_deref());
             terminal::print_line(&format!("{}; see '{help}'", one_line(&error.to_string())));
@@ -90,6 +93,17 @@ fn main() -> ExitCode {
             terminal::print_error(&error);
             ExitCode::from(2)
         }
+    }
+}
+
+/// How the program ends once it has printed what it was asked for.
+fn printed(result: io::Result<()>, code: ExitCode) -> ExitCode {
+    match result {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            terminal::print_error(&error.into());
+            ExitCode::from(2)
+        }
+        _ => code,
     }
 }
 
@@ -117,7 +131,7 @@ fn run(matches: &mut clap::ArgMatches) -> anyhow::Result<Answer> {
         Command::Export(args) => transcribe::main(args, json),
         Command::Allocators => allocators::main(json),
         Command::Help(args) => guide::help(args),
-        Command::Completions(args) => Ok(guide::completions(args)),
+        Command::Completions(args) => guide::completions(args),
         Command::Man(args) => guide::man(args),
     }
 }

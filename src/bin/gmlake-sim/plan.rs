@@ -97,7 +97,8 @@ pub(crate) fn cards(args: &CardArgs, ranks: usize) -> anyhow::Result<Vec<Target>
     let known = catalogue(args.catalogue.as_deref())?;
     let names: Vec<&str> = args.cards.iter().map(|name| name.trim()).collect();
     let chosen: Vec<&Card> = match names[..] {
-        [] | ["all"] => known.iter().collect(),
+        [] => known.iter().collect(),
+        _ if names.contains(&"all") => known.iter().collect(),
         ["none"] => Vec::new(),
         _ => names.iter().map(|name| Card::find(&known, name)).collect::<Result<_, _>>()?,
     };

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Parser;
-use gmlake::beside::is_counted;
+use gmlake::beside::{counted, is_counted};
 use gmlake::units::{Bytes, TIB};
 
 use super::{AllocatorArgs, InputArgs, bytes};
@@ -166,7 +166,7 @@ pub(crate) fn capacity(text: &str) -> Result<Bytes, String> {
 pub(crate) fn one_use(text: &str) -> Result<(String, u64), String> {
     let (name, count) = text.split_once('=').unwrap_or((text, ""));
     if !is_counted(name) {
-        return Err("no such use; crates/core/src/beside.csv has them all".to_owned());
+        return Err(format!("no such use; there are: {}", counted().join(", ")));
     }
     let count = count.parse().map_err(|_| format!("{name} needs a count, as in {name}=1"))?;
     Ok((name.to_owned(), count))
