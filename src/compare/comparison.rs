@@ -58,6 +58,14 @@ impl Comparison {
         title_of(&self.file)
     }
 
+    /// The title, and the device if the file tells of others.
+    pub fn heading(&self) -> String {
+        match self.is_one_of_many {
+            true => format!("{}, device {}", self.title(), self.device),
+            false => self.title().to_owned(),
+        }
+    }
+
     /// The run of the allocator with this name; the first, if it ran with several sets of options.
     pub fn run(&self, allocator: &str) -> Option<&RunSummary> {
         self.runs.iter().find(|run| run.allocator == allocator)

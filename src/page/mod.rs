@@ -153,14 +153,6 @@ fn colours(comparisons: &[Comparison]) -> Vec<(String, Colour)> {
     all
 }
 
-/// The file, and the device in it.
-fn heading(comparison: &Comparison) -> String {
-    match comparison.is_one_of_many {
-        true => format!("{}, device {}", comparison.title(), comparison.device),
-        false => comparison.title().to_owned(),
-    }
-}
-
 /// Links to the sections, if there are several.
 fn contents(comparisons: &[Comparison]) -> String {
     if comparisons.len() < 2 {
@@ -168,7 +160,7 @@ fn contents(comparisons: &[Comparison]) -> String {
     }
     let mut text = String::from("<nav aria-label=\"Recordings\"><ol>");
     for (index, comparison) in comparisons.iter().enumerate() {
-        let (title, held) = (escape(&heading(comparison)), comparison.reference());
+        let (title, held) = (escape(&comparison.heading()), comparison.reference());
         let held = held.map(|run| format!(" <span>{}</span>", Size(run.reserved_peak_bytes)));
         let held = held.unwrap_or_default();
         let _ = write!(text, "<li><a href=\"#file-{index}\">{title}</a>{held}</li>");
@@ -177,7 +169,7 @@ fn contents(comparisons: &[Comparison]) -> String {
 }
 
 fn section(index: usize, comparison: &Comparison, lives: Option<&Lives>) -> String {
-    let (sentence, title) = (verdict(comparison), comparison.title());
+    let (sentence, title) = (verdict(comparison), comparison.heading());
     // The title stands above it already.
     let words = sentence.strip_prefix(&format!("{title}: ")).unwrap_or(&sentence);
     let about = table::headline(comparison);
@@ -189,7 +181,7 @@ fn section(index: usize, comparison: &Comparison, lives: Option<&Lives>) -> Stri
         &[
             ("index", &index.to_string()),
             ("class", if is_state { "file state-only" } else { "file" }),
-            ("title", &escape(&heading(comparison))),
+            ("title", &escape(&title)),
             ("about", &escape(about)),
             ("verdict", &verdict_html(words)),
             ("facts", &facts(comparison)),
@@ -261,19 +253,24 @@ fn history(comparison: &Comparison, lives: Option<&Lives>) -> String {
 
 /// The sentence, its first letter a capital, its clauses a sentence each.
 fn verdict_html(words: &str) -> String {
-    let mut letters = words.chars();
-    let first = letters.next().map(|letter| letter.to_uppercase().collect::<String>());
-    let words = first.unwrap_or_default() + letters.as_str();
+    let words = capitalized(words);
     let clauses = words.trim_end_matches('.').split("; ").filter(|clause| !clause.is_empty());
     let clauses: Vec<String> = clauses.map(|clause| format!("{}.", capital(clause))).collect();
     loud(&clauses)
 }
 
+fn capitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|letter| letter.to_uppercase().collect::<String>());
+    first.unwrap_or_default() + letters.as_str()
+}
+
 /// Names of allocators stay as they are.
 fn capital(clause: &str) -> String {
-    match clause.strip_prefix("no ") {
-        Some(rest) => format!("No {rest}"),
-        None => clause.to_owned(),
+    let first = clause.split(' ').next().unwrap_or_default();
+    match first {
+        "no" | "with" | "to" | "at" => capitalized(clause),
+        _ => clause.to_owned(),
     }
 }
 
@@ -377,6 +374,12 @@ mod tests {
     fn templates_are_filled_once() {
         let values = [("a", "{{b}}"), ("b", "2")];
         assert_eq!(fill("<{{a}}|{{b}}>", &values), "<{{b}}|2>");
+    }
+
+    #[test]
+    fn a_sentence_begins_with_a_capital_unless_with_a_name() {
+        let shown = verdict_html("lake reserves 1 GiB; with 2 GiB, caching runs out; lake fits.");
+        assert!(shown.contains("With 2") && shown.contains("lake fits."), "{shown}");
     }
 
     #[test]

@@ -139,6 +139,11 @@ fn compare_runs_on_every_device() {
         (2, "caching", large),
     ];
     assert_eq!(held, wanted);
+    let mut shown = gmlake_sim();
+    shown.arg("compare").arg(&path).arg("--every-device").assert().success().stdout(
+        contains("\ntwo, device 0: PyTorch reserved 20 MiB")
+            .and(contains("\ntwo, device 2: PyTorch reserved 40 MiB")),
+    );
     let mut folder = gmlake_sim();
     folder.arg("compare").arg(path.parent().unwrap()).arg("--every-device");
     folder.assert().code(2).stderr(one_line("--every-device: name the files one by one"));

@@ -15,7 +15,7 @@ use crate::report::{escape, write_lines};
 pub fn write_markdown(comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
     for (index, comparison) in comparisons.iter().enumerate() {
         let gap = if index > 0 { "\n" } else { "" };
-        writeln!(out, "{gap}### {}\n", escape(comparison.title()))?;
+        writeln!(out, "{gap}### {}\n", escape(&comparison.heading()))?;
         writeln!(out, "{}\n", escape(&table::headline(comparison)))?;
         write_table(comparison, out)?;
         writeln!(out, "\n{}", escape(&verdict(comparison)))?;

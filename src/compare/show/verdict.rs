@@ -36,7 +36,7 @@ pub fn verdict(comparison: &Comparison) -> String {
     let rest = if oom.is_some() { capitalized(&rest) } else { rest };
     let caution = comparison.coverage.caution();
     let caution = caution.map(|caution| format!(" {}.", capitalized(&caution)));
-    format!("{}: {first}{rest}.{}", comparison.title(), caution.unwrap_or_default())
+    format!("{}: {first}{rest}.{}", comparison.heading(), caution.unwrap_or_default())
 }
 
 /// The out-of-memory of a recording: where, how much, and why what there was did not do.
