@@ -71,7 +71,10 @@ impl At {
     ) -> Result<(Option<usize>, String), InputError> {
         let trace = &opened.trace;
         let wrong = |problem: String| InputError::at(&opened.file, problem);
-        let nothing = || wrong("the recording has no events".to_owned());
+        let nothing = || match opened.records.entries.len() {
+            0 => wrong("the recording has no events".to_owned()),
+            _ => wrong("no entry of the recording can be used".to_owned()),
+        };
         let last = trace.events.len().checked_sub(1).ok_or_else(nothing)?;
         let event = match (self, run) {
             (Self::Peak, Some(run)) => run.peak_event.map(|event| event as usize),

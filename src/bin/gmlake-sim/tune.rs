@@ -32,13 +32,12 @@ pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
         bar.inc(1);
         match result {
             Ok(tuned) => {
-                match tuned.known() {
-                    None => answer = Answer::Unknown,
-                    Some(tuning) if !tuning.helps() && answer == Answer::Yes => {
-                        answer = Answer::No;
-                    }
-                    Some(_) => {}
-                }
+                answer = match tuned.known() {
+                    _ if answer == Answer::Incomplete => answer,
+                    None => Answer::Unknown,
+                    Some(tuning) if !tuning.helps() && answer == Answer::Yes => Answer::No,
+                    Some(_) => answer,
+                };
                 found.push(tuned);
             }
             Err(error) => {
