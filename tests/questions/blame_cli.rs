@@ -230,3 +230,12 @@ fn what_is_wrong_is_said_in_one_line() {
     let run = gmlake_sim().current_dir(folder.path()).args(["blame", "job.csv"]).assert().success();
     run.stdout(contains("1 MiB")).stderr(contains("listed by size"));
 }
+
+#[test]
+fn entries_that_cannot_be_used_are_not_called_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.csv");
+    fs::write(&file, "action,addr,size\nalloc,4096,0\nalloc,8192,0\n").unwrap();
+    let refused = gmlake_sim().arg("blame").arg(&file).assert().code(2);
+    refused.stderr(contains("no entry of the recording can be used"));
+}

@@ -357,16 +357,6 @@ fn refused(script: &str) -> String {
 }
 
 #[test]
-fn entries_that_cannot_be_used_are_not_called_none() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("a.csv");
-    std::fs::write(&file, "action,addr,size\nalloc,4096,0\nalloc,8192,0\n").expect("written");
-    let run = Command::new(env!("CARGO_BIN_EXE_gmlake-sim")).arg("blame").arg(&file).output();
-    let shown = String::from_utf8(run.expect("it runs").stderr).expect("a text");
-    assert!(shown.contains("no entry of the recording can be used"), "{shown}");
-}
-
-#[test]
 fn the_limit_is_an_option() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/snapshot.4.pickle");
     let shown = refused(&format!("exec \"$0\" inspect {file} --max-input 1KiB"));
