@@ -91,7 +91,7 @@ pub fn choose_with(
 ) -> Result<Vec<Choice>, ChoiceError> {
     let mut chosen: Vec<Choice> = Vec::new();
     let is_all = names.iter().any(|name| name.trim() == EVERY);
-    for name in names.iter().map(|name| name.trim()).filter(|_| !is_all) {
+    for name in names.iter().map(|name| name.trim()).filter(|&name| name != EVERY) {
         let spec = find(name)?;
         if chosen.iter().any(|choice| choice.spec.name == spec.name) {
             return Err(ChoiceError::twice(name));

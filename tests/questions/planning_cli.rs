@@ -246,6 +246,7 @@ fn what_is_wrong_is_said_in_one_line() {
         (&["plan", a, "--catalogue", "no.csv"], "no.csv: cannot be read"),
         (&["plan", a, "--catalogue", a], "is not known here"),
         (&["plan", a, "--allocators", "cashing"], "there is no allocator \"cashing\""),
+        (&["plan", a, "--allocators", "cashing,all"], "there is no allocator \"cashing\""),
         (&["plan", a, "--export-csv", unwritable], "cannot write no/such/folder/out.csv"),
         (&["plan", all], "a mix of jobs, such as"),
         (&["plan", a, a, "--job"], "both rank 0"),
