@@ -262,7 +262,8 @@ def small():
 
 
 def test_a_reader_may_go():
-    code = "from gmlake.predict import answer; answer.tell('a'); answer.write_json('-', 'predict', {}); exit(3)"
+    code = "from gmlake import measure; from gmlake.predict import answer; answer.write_json('-', 'predict', {})"
+    code += "; measure.write('-', ['a'], []); exit(3)"
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run([sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, text=True)

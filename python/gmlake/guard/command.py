@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__, _sizes
+from .._stdout import tell
 from ..predict import Problem, answer, command, library, options, simulator
 from ..predict.facts import Facts
 from ..predict.order import GPU, SCRIPT, Order, Task
@@ -109,7 +110,7 @@ def guard(given: argparse.Namespace) -> int:
         return BEYOND
     if old is None:
         baseline.write(given.baseline, new)
-        answer.tell(f"{given.baseline}: written: " + ", ".join(map(summary, new.ranks)))
+        tell(f"{given.baseline}: written: " + ", ".join(map(summary, new.ranks)))
         return WITHIN
     return compared(given, old, new, tolerance)
 
@@ -214,7 +215,7 @@ def compared(given: argparse.Namespace, old: Baseline, new: Baseline, tolerance:
             "ranks": [rank.to_json() for rank in found],
         })
     if given.json != "-":
-        answer.tell("\n\n".join(shown(rank, given.tolerance) for rank in found))
+        tell("\n\n".join(shown(rank, given.tolerance) for rank in found))
     for name, version in old.versions.items():
         if version != new.versions.get(name):
             command.say(f"{name} is {new.versions.get(name)}; the baseline was written with {version}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from .._stdout import tell
 from ..predict import Problem, answer
 from . import monitor
 from .sheet import Card, outside
@@ -44,7 +45,7 @@ def main(given: argparse.Namespace) -> int:
         print(f"gmlake: {problem}", file=sys.stderr)
         return WRONG
     if given.json != "-":
-        answer.tell("\n\n".join(map(str, chosen)))
+        tell("\n\n".join(map(str, chosen)))
     return 0
 
 

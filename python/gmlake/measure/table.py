@@ -9,12 +9,14 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._stdout import tell
 from ..predict import Problem
 from . import kinds
 
@@ -59,7 +61,9 @@ def write(path: str, columns: list[str], table: Iterable[dict[str, object]]) -> 
         writer.writerows(table)
 
     if path == "-":
-        to(sys.stdout)
+        text = io.StringIO()
+        to(text)
+        tell(text.getvalue().rstrip("\n"))
         return
     partial = f"{path}.{os.getpid()}.partial"
     with open(partial, "w", newline="") as file:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from .. import __version__
 from .._sizes import show
+from .._stdout import tell
 from . import Problem, others
 from .facts import Need
 from .interval import deciders
@@ -246,14 +245,6 @@ def head(task: Task, torch: str) -> dict[str, object]:
             "world": task.ranks.world, "events": task.events,
         },
     }
-
-
-def tell(text: str) -> None:
-    """Prints a result. Whoever reads it may have had enough; the exit code is what it would have been."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write_json(path: str, command: str, result: object) -> None:

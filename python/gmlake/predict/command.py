@@ -9,6 +9,7 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING
 
+from .._stdout import tell
 from . import Problem, answer, grid, library, options, pytorch, simulator
 from .order import Ranks, Task
 from .outputs import Outputs, made, name_of
@@ -100,7 +101,7 @@ def one(given: argparse.Namespace, workshop: Workshop, task: Task, folder: str) 
         measure.write(given.unknown, measure.COLUMNS, (dict(zip(measure.COLUMNS, line.split(","))) for line in lines))
     shown = answer.table(found)
     if given.json != "-" and shown:
-        answer.tell(shown)
+        tell(shown)
     for note in answer.notes(found, order, nodes):
         say(note)
     if shown:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .. import _sizes
+from .._stdout import tell
 from . import Problem, answer
 from .facts import Configuration, Rank
 from .outputs import Outputs, made, name_of
@@ -132,7 +133,7 @@ def main(given: argparse.Namespace, workshop: Workshop, task: Task, points: list
         if path:
             answer.write_json(path, "predict", content)
     if given.json != "-":
-        answer.tell("\n\n".join(texts))
+        tell("\n\n".join(texts))
     for note in [*failures(found), *answer.shared_notes([r for each in found for r in each.ranks], task.order)]:
         print(f"gmlake: {note}", file=sys.stderr)
     return 1 if any(reason(each) and not out_of_memory(each) for each in found) else 0

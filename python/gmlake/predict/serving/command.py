@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..._stdout import tell
 from .. import Problem, grid, library, options, others
 from .. import answer as common
 from ..outputs import Outputs, made, name_of
@@ -41,7 +42,7 @@ def one(given: argparse.Namespace, workshop: Workshop, task: Task) -> int:
     found = started(workshop, task, outputs)
     write(given, workshop, task, asdict(found), f"{folder}/{name}.json")
     if given.json != "-":
-        common.tell(answer.table(found) + answer.sentence(found) + answer.requests([("", found)]))
+        tell(answer.table(found) + answer.sentence(found) + answer.requests([("", found)]))
     for note in answer.notes(found):
         print(f"gmlake: {note}", file=sys.stderr, flush=True)
     return CODES[found.starts]
@@ -70,7 +71,7 @@ def many(given: argparse.Namespace, workshop: Workshop, task: Task, points: list
         Path(folder, f"{name}.svg").write_text(picture)
     if given.json != "-":
         named = [(", ".join(values.values()), each) for values, each in found]
-        common.tell(answer.varied(found) + answer.requests(named))
+        tell(answer.varied(found) + answer.requests(named))
     for values, each in found:
         if each.starts is None:
             print(f"gmlake: {label(values)}: {' '.join((each.reason or '').split())}", file=sys.stderr)
