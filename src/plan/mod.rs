@@ -103,7 +103,7 @@ fn plan_spread(opened: &Opened, options: &PlanOptions, spread: Spread) -> Result
         need.verdicts = trials.iter().map(|&trial| verdict(need, trial)).collect();
     }
     let live_peak_bytes = peak_live_bytes(&opened.trace);
-    Ok(Plan { live_peak_bytes, ..assemble(opened, options, needs) })
+    Ok(Plan { live_peak_bytes, least_bytes: floor, ..assemble(opened, options, needs) })
 }
 
 /// What happens on a device of `capacity` bytes; where it must be the run without a limit, that one answers.
@@ -185,6 +185,7 @@ fn assemble(opened: &Opened, options: &PlanOptions, needs: Vec<Need>) -> Plan {
         events: trace.events.len() as u64,
         steps: trace.steps.len() as u64,
         live_peak_bytes: 0,
+        least_bytes: 0,
         resolution_bytes: options.resolution,
         targets: options.targets.clone(),
         needs,

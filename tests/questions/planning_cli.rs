@@ -212,6 +212,16 @@ fn a_job_of_ranks_is_as_large_as_its_worst() {
 }
 
 #[test]
+fn what_only_streams_still_use_is_no_need() {
+    let command =
+        ["plan", "traces/streams.pickle.xz", "--allocators", "caching", "--cards", "none"];
+    let run = gmlake_sim().args(command).assert().success();
+    run.stdout(contains(
+        "9.97 GiB live at the peak (1.56 GiB without what only streams still use)",
+    ));
+}
+
+#[test]
 fn files_of_any_names_are_one_job_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let [a, b] = ["a.r0.csv", "b.csv"].map(|name| job(folder.path(), name, 64, 2));

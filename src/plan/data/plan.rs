@@ -128,9 +128,10 @@ pub struct Plan {
     pub events: u64,
     /// Training steps in the trace.
     pub steps: u64,
-    /// Most bytes in use at any time, unrounded, without those that the program had given back: no device can be
-    /// smaller.
+    /// Most bytes in use at any time, unrounded, with those that the program had given back and a stream still used.
     pub live_peak_bytes: Bytes,
+    /// The same without those: no device can be smaller.
+    pub least_bytes: Bytes,
     /// How finely the smallest capacities were searched, in bytes.
     pub resolution_bytes: Bytes,
     /// The devices that were asked about.

@@ -10,7 +10,7 @@ use super::data::{JobFit, JobPlan, Need, Plan, RankFit, Shortage, Verdict};
 use crate::report::section::Section;
 use crate::sim::title_of;
 use crate::trace::{Bounded, Coverage};
-use crate::units::{Count, Grouped, Size, grouped};
+use crate::units::{Bytes, Count, Grouped, Size, grouped};
 use gmlake_core::cards::Target;
 
 /// Rows of a table of ranks; the ranks that need most come first.
@@ -96,9 +96,13 @@ fn needs(job: &JobPlan, first: &Plan) -> Section {
             Count(events, "event")
         ),
     };
-    let live = job.ranks.iter().map(|plan| plan.live_peak_bytes).max().unwrap_or(0);
+    let most = |bytes: fn(&Plan) -> Bytes| job.ranks.iter().map(bytes).max().unwrap_or(0);
+    let (live, least) = (most(|plan| plan.live_peak_bytes), most(|plan| plan.least_bytes));
     let is_lower_bound = job.coverage().is_lower_bound();
     title += &format!("; {} live at the peak", Bounded { bytes: live, is_lower_bound });
+    if least < live {
+        title += &format!(" ({} without what only streams still use)", Size(least));
+    }
     title += &format!("; the smallest device memory that runs it, to {resolution}");
     let mut heading = vec!["allocator", "smallest", "unlimited", "retries", "driver calls"];
     heading.push("with one step less");
