@@ -21,8 +21,8 @@ pub struct Comparison {
     pub is_one_of_many: bool,
     /// Memory of the simulated device in bytes; `None`: as much as was asked for.
     pub device_memory: Option<Bytes>,
-    /// The least memory on which every request can be served.
-    pub least_bytes: Bytes,
+    /// What must be live at once, so that no device with less serves every request; only where the bound is a row.
+    pub least_bytes: Option<Bytes>,
     /// The runs; what the recording says comes first, where it says anything.
     pub runs: Vec<RunSummary>,
     /// What was held at the peaks of runs, by their places in `runs`; only where it was asked for.

@@ -159,6 +159,7 @@ fn assemble(opened: &Opened, choices: &Choices, found: Vec<Found>) -> Comparison
     }
     let has = |name: &str| runs.iter().any(|run| run.allocator == name);
     let by_default = [RECORDED, "caching"].into_iter().find(|name| has(name));
+    let least_bytes = has("bound").then(|| least_memory(trace));
     let reference = match &choices.reference {
         Some(name) if has(name) => Some(name.clone()),
         Some(name) => {
@@ -174,7 +175,7 @@ fn assemble(opened: &Opened, choices: &Choices, found: Vec<Found>) -> Comparison
         device: trace.device,
         is_one_of_many: opened.devices.iter().filter(|&&(_, entries)| entries > 0).count() > 1,
         device_memory: choices.setup.memory(opened),
-        least_bytes: least_memory(trace),
+        least_bytes,
         runs,
         peaks,
         cards,

@@ -63,7 +63,7 @@ fn tiny() -> Comparison {
             run("bound", 4 * GIB - MIB, 4 * GIB - MIB),
         ],
         reference: Some(RECORDED.to_owned()),
-        least_bytes: 4 * GIB - MIB,
+        least_bytes: Some(4 * GIB - MIB),
         span_us: 4_000_000,
         step_starts: vec![Moment { event: 0, time_us: 0 }],
         ..Comparison::default()

@@ -98,8 +98,10 @@ impl Holes {
 
     /// Takes the front of the hole that begins here.
     pub(crate) fn take(&mut self, at: u64, size: Bytes) {
-        let Some((&end, &hole)) = self.by_end.range(at + 1..).next() else { return };
-        debug_assert!(hole.start == at && end - at >= size, "no {size} bytes at {at:#x}: {hole:?}");
+        let behind = self.by_end.range(at + 1..).next().map(|(&end, &hole)| (end, hole));
+        let found = behind.filter(|&(end, hole)| hole.start == at && end - at >= size);
+        debug_assert!(found.is_some(), "no {size} bytes at {at:#x}: {behind:?}");
+        let Some((end, hole)) = found else { return };
         self.by_size.remove(&(end - at, hole.rank));
         if end - at > size {
             self.insert(at + size, end);

@@ -175,10 +175,13 @@ fn table() -> &'static [Line] {
     })
 }
 
+/// Uses that a formula counts, and no line of the table.
+const GRAPHS: [&str; 2] = ["graph", "graph_node"];
+
 /// The uses that take memory, as far as the table knows.
 pub fn counted() -> Vec<&'static str> {
     let mut names: Vec<&str> = table().iter().map(|line| line.r#use.as_str()).collect();
-    names.extend(["graph", "graph_node"]);
+    names.extend(GRAPHS);
     names.sort_unstable();
     names.dedup();
     names
@@ -186,7 +189,7 @@ pub fn counted() -> Vec<&'static str> {
 
 /// Whether a use of this name takes memory, as far as the table knows.
 pub fn is_counted(name: &str) -> bool {
-    ["graph", "graph_node"].contains(&name) || table().iter().any(|line| line.r#use == name)
+    GRAPHS.contains(&name) || table().iter().any(|line| line.r#use == name)
 }
 
 /// What a process with these uses takes of the card besides PyTorch's allocator. A use that is not in the table counts
