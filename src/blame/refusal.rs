@@ -27,7 +27,7 @@ pub fn refusal(scenario: &Scenario<'_>, by: By, innermost: bool) -> Result<Refus
     let request = opened.trace.events[event];
     let name = namer.name(event, request.size);
     let served_by = served_by(scenario, event)?;
-    let (card, expandable_card) = match opened.coverage.is_lower_bound() {
+    let (card, expandable_card) = match opened.coverage.is_partial() {
         true => (None, None),
         false => cards(scenario, served_by.iter().any(|served| served.runs_job))?,
     };

@@ -37,7 +37,7 @@ pub struct Comparison {
     pub step_starts: Vec<Moment>,
     /// The out-of-memory that the recording tells of, if it does.
     pub recorded_oom: Option<RecordedOom>,
-    /// How much of the job the recording shows. Unless it is complete, every peak is a lower bound.
+    /// How much of the job the recording shows. Unless it is complete, peaks are bounds or estimates.
     pub coverage: Coverage,
     /// What was assumed about the trace or about the run, one sentence each.
     pub notes: Vec<String>,

@@ -85,7 +85,7 @@ pub struct FleetJob {
     pub date: String,
     /// Its ranks.
     pub ranks: u64,
-    /// Whether what its ranks hold is a lower bound, because one of them was not recorded completely.
+    /// Whether what is known of its ranks are bounds or estimates, because one of them was not recorded completely.
     pub is_lower_bound: bool,
     /// What its ranks hold under the reference and do not use at their peaks, summed.
     pub lost_bytes: Bytes,

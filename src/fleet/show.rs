@@ -2,9 +2,10 @@
 //! peers.
 
 use super::data::{CardCount, FleetJob, FleetSummary, FleetTotal, JobPeak};
+use crate::allocator::{Role, find};
 use crate::report::section::Section;
 use crate::run::RECORDED;
-use crate::trace::Bounded;
+use crate::trace::{Bounded, Certainty};
 use crate::units::{Bytes, Count, Grouped, Nanos, Size, grouped};
 
 /// Everything that is shown of a fleet.
@@ -99,6 +100,18 @@ fn held(fleet: &FleetSummary, bytes: Bytes) -> String {
     format!("{sign}{}", Size(bytes))
 }
 
+/// How a figure under an allocator, named by its label, stands to the jobs'. Tables do not tell whether it is the
+/// beginning that an incomplete recording lacks.
+fn certainty(is_partial: bool, label: &str) -> Certainty {
+    let name = label.split(' ').next().unwrap_or_default();
+    let is_bound = || find(name).is_some_and(|spec| spec.role == Role::Bound);
+    match is_partial {
+        false => Certainty::Exact,
+        true if name == RECORDED || is_bound() => Certainty::AtLeast,
+        true => Certainty::About,
+    }
+}
+
 /// What the recordings do not show.
 fn caution(fleet: &FleetSummary) -> Option<String> {
     let (incomplete, ranks) = (fleet.incomplete_ranks, fleet.ranks);
@@ -109,7 +122,8 @@ fn caution(fleet: &FleetSummary) -> Option<String> {
     };
     let of = format!("{} of {}", Grouped(incomplete), Count(ranks, "rank"));
     Some(format!(
-        "{of} {what} not recorded completely: what {whose} is at least what is shown, and the card is unknown."
+        "{of} {what} not recorded completely: what {whose} is at least (>=) or about (~) what is shown, and the card \
+         is unknown."
     ))
 }
 
@@ -121,10 +135,10 @@ fn totals(fleet: &FleetSummary) -> Section {
         heading.push("driver time");
     }
     let row = |total: &FleetTotal| {
-        let is_lower_bound = fleet.incomplete_ranks > 0;
+        let certainty = certainty(fleet.incomplete_ranks > 0, &total.allocator);
         let mut cells = vec![
             total.allocator.clone(),
-            Bounded { bytes: total.reserved_bytes, is_lower_bound }.to_string(),
+            Bounded { bytes: total.reserved_bytes, certainty }.to_string(),
             format!("{:.1} %", 100.0 * total.utilization()),
         ];
         cells.extend(saved(total));
@@ -210,8 +224,8 @@ fn jobs(fleet: &FleetSummary) -> Section {
                 None => "-".to_owned(),
                 Some(peak) if peak.oom_ranks > 0 => format!("OOM in {}", peak.oom_ranks),
                 Some(peak) => {
-                    let (bytes, is_lower_bound) = (peak.worst_bytes, job.is_lower_bound);
-                    Bounded { bytes, is_lower_bound }.to_string()
+                    let certainty = certainty(job.is_lower_bound, &total.allocator);
+                    Bounded { bytes: peak.worst_bytes, certainty }.to_string()
                 }
             }
         }));

@@ -81,7 +81,9 @@ pub fn fit_job(
         let trial = scenarios.first().map(|scenario| trial(scenario, capacity)).transpose()?;
         let shown = remote::shown(&file.path);
         let coverage = opened.coverage.clone();
-        Ok(trial.map(|trial| RankFit { rank: file.number, file: shown, coverage, trial }))
+        let least_bytes = least_memory(&opened.trace);
+        let rank = file.number;
+        Ok(trial.map(|trial| RankFit { rank, file: shown, coverage, least_bytes, trial }))
     });
     JobFit { ranks: ranks.into_iter().flatten().collect(), failures }
 }

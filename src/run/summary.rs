@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 use super::{CallNanos, Prices, Timeline};
 use crate::allocator::{Role, find};
 use crate::device::{CallCounts, FenceCounts};
+use crate::trace::Certainty;
 use crate::units::Bytes;
 
 /// Name in the `allocator` column of what the recording itself says.
@@ -27,8 +28,8 @@ pub struct RunSummary {
     pub device_memory_bytes: Option<Bytes>,
     /// Events that were replayed.
     pub events: u64,
-    /// Whether the recording is not the whole job, so that every peak may be larger.
-    pub is_lower_bound: bool,
+    /// How the reserved peak stands to that of the whole job.
+    pub certainty: Certainty,
     /// Most bytes asked for at any time, unrounded.
     pub requested_peak_bytes: Bytes,
     /// Most bytes in blocks that were allocated, or freed and still in use by a stream.

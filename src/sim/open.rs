@@ -24,7 +24,7 @@ use crate::alloc_conf::TorchVersion;
 use crate::allocator::Environment;
 use crate::remote;
 use crate::run::{RECORDED, RunSummary};
-use crate::trace::{self, Draft, Labels, LoadOptions, Records, Trace, TraceError};
+use crate::trace::{self, Certainty, Draft, Labels, LoadOptions, Records, Trace, TraceError};
 use crate::trace::{both, ingest, peak_live_bytes};
 use crate::units::{Bytes, Size};
 use crate::verify::{Refused, Verification, begins_with_program, counted, unseen_start, verify};
@@ -92,7 +92,7 @@ fn reconstruct(
     }
     let mut notes = found.as_ref().map(notes).unwrap_or_default();
     let file = remote::shown(path);
-    let common = common(&file, &trace, failed, coverage.is_lower_bound());
+    let common = common(&file, &trace, failed, coverage.of_what_was_seen());
     let mut recorded = row(&records, found.as_ref(), &own, common);
     if recorded.as_ref().is_some_and(|row| !has_room(row, live_peak)) {
         recorded = None;
@@ -156,13 +156,13 @@ fn has_room(recorded: &RunSummary, live_peak: Bytes) -> bool {
 }
 
 /// What the trace knows of the recording's own row.
-fn common(file: &str, trace: &Trace, failed: Option<usize>, is_lower_bound: bool) -> RunSummary {
+fn common(file: &str, trace: &Trace, failed: Option<usize>, certainty: Certainty) -> RunSummary {
     RunSummary {
         file: file.to_owned(),
         device: trace.device,
         allocator: RECORDED.to_owned(),
         events: trace.events.len() as u64,
-        is_lower_bound,
+        certainty,
         first_oom_event: failed.map(|event| event as u64),
         first_oom_us: failed.and_then(|event| trace.times_us.get(event).copied()),
         ..RunSummary::default()

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::run::RunSummary;
+use crate::trace::Certainty;
 use crate::units::Bytes;
 
 /// A sweep's grid and its results.
@@ -49,9 +50,9 @@ pub struct SweepRow {
     pub profile: Option<String>,
     /// Events that were replayed.
     pub events: u64,
-    /// Whether the recording is not the whole job, so that every peak may be larger.
+    /// How the reserved peak stands to that of the whole job.
     #[serde(default)]
-    pub is_lower_bound: bool,
+    pub certainty: Certainty,
     /// Most bytes asked for at any time, unrounded.
     pub requested_peak_bytes: Bytes,
     /// Most active bytes.
@@ -87,7 +88,7 @@ impl SweepRow {
             device_memory_bytes: run.device_memory_bytes,
             profile: run.prices.as_ref().map(|prices| prices.profile.clone()),
             events: run.events,
-            is_lower_bound: run.is_lower_bound,
+            certainty: run.certainty,
             requested_peak_bytes: run.requested_peak_bytes,
             active_peak_bytes: run.active_peak_bytes,
             reserved_peak_bytes: run.reserved_peak_bytes,

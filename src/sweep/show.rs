@@ -19,7 +19,7 @@ const COLUMNS: &[Column<SweepRow>] = &[
     ("device_memory_bytes", |row| Value::whole(row.device_memory_bytes)),
     ("profile_name", |row| Value::Text(row.profile.clone())),
     ("events", |row| Value::whole(row.events)),
-    ("is_lower_bound", |row| Value::text(row.is_lower_bound.to_string())),
+    ("certainty", |row| Value::text(row.certainty.name())),
     ("requested_peak_bytes", |row| Value::whole(row.requested_peak_bytes)),
     ("active_peak_bytes", |row| Value::whole(row.active_peak_bytes)),
     ("reserved_peak_bytes", |row| Value::whole(row.reserved_peak_bytes)),

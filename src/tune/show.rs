@@ -4,6 +4,7 @@ use super::data::{Tried, Tuning};
 use crate::plan::show::place;
 use crate::report::section::Section;
 use crate::sim::title_of;
+use crate::trace::Bounded;
 use crate::units::{Grouped, Nanos, Size};
 
 /// Harmful settings that are shown, the worst first.
@@ -15,13 +16,17 @@ pub fn sections(tuning: &Tuning) -> Vec<Section> {
     let alone = harmful(&tuning.alone, &tuning.default);
     if !alone.is_empty() {
         let title = "Harmful here, alone instead of PyTorch's defaults:";
-        sections.push(table(title, alone.iter().map(|tried| (tried.conf.clone(), *tried))));
+        sections.push(table(tuning, title, alone.iter().map(|tried| (tried.conf.clone(), *tried))));
     }
     let harmful_then = harmful(&tuning.beside_best, &tuning.best);
     if !harmful_then.is_empty() && !tuning.best.conf.is_empty() {
         let title = format!("Harmful as a change of {}:", tuning.best.conf);
         let change = |tried: &&Tried| change(&tuning.best, tried);
-        sections.push(table(&title, harmful_then.iter().map(|tried| (change(tried), *tried))));
+        sections.push(table(
+            tuning,
+            &title,
+            harmful_then.iter().map(|tried| (change(tried), *tried)),
+        ));
     }
     sections
 }
@@ -63,10 +68,15 @@ fn figures(tuning: &Tuning) -> Section {
     if !tuning.best.conf.is_empty() {
         rows.push((tuning.best.conf.clone(), &tuning.best));
     }
-    table(&title, rows)
+    table(tuning, &title, rows)
 }
 
-fn table<'a>(title: &str, rows: impl IntoIterator<Item = (String, &'a Tried)>) -> Section {
+fn table<'a>(
+    tuning: &Tuning,
+    title: &str,
+    rows: impl IntoIterator<Item = (String, &'a Tried)>,
+) -> Section {
+    let certainty = tuning.coverage.of_a_simulation();
     let rows: Vec<(String, &Tried)> = rows.into_iter().collect();
     let mut heading =
         vec!["setting", "peak reserved", "OOMs", "retries", "driver calls", "driver time"];
@@ -78,7 +88,7 @@ fn table<'a>(title: &str, rows: impl IntoIterator<Item = (String, &'a Tried)>) -
         let share = share.map_or_else(|| "-".to_owned(), |share| format!("{:.2} %", 100.0 * share));
         let mut cells = vec![
             name,
-            Size(tried.reserved_peak_bytes).to_string(),
+            Bounded { bytes: tried.reserved_peak_bytes, certainty }.to_string(),
             Grouped(tried.oom_count).to_string(),
             Grouped(tried.alloc_retries).to_string(),
             Grouped(tried.device_calls).to_string(),
@@ -97,7 +107,7 @@ fn advice(tuning: &Tuning) -> String {
         return format!("No setting helps: the best of them still runs out of memory in {place}.");
     }
     if best.conf.is_empty() {
-        return "No setting helps: PyTorch's defaults are the best here.".to_owned();
+        return format!("No setting helps: PyTorch's defaults are the best here.{}", doubt(tuning));
     }
     let gain = match (default.oom_count, default.shortage) {
         (0, _) => {
@@ -124,7 +134,7 @@ fn advice(tuning: &Tuning) -> String {
 
 /// What a recording that shows only a part of the job leaves open.
 fn doubt(tuning: &Tuning) -> String {
-    match tuning.coverage.is_lower_bound() {
+    match tuning.coverage.is_partial() {
         true => {
             format!(" Whether the whole job runs is unknown: {}.", tuning.coverage.reason())
         }

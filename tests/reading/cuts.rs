@@ -5,15 +5,20 @@ use std::path::Path;
 
 use crate::common::recordings::{self, case};
 use gmlake::alloc_conf::TypedConf;
+use gmlake::allocator::ALL;
 use gmlake::blame::{Question, blame};
 use gmlake::compare::show::{verdict as sentence, write_markdown};
 use gmlake::compare::{Comparison, compare, compare_files};
 use gmlake::device::Profile;
 use gmlake::page::Page;
 use gmlake::plan::{FitVerdict, JobFit, PlanOptions, RankFit, plan, trial};
+use gmlake::run::RECORDED;
 use gmlake::sim::{Choices, Conf, Memory, Opened, Scenario, Setup, choose, open_bytes, run};
 use gmlake::sweep::{Grid, SweepPlan, sweep};
-use gmlake::trace::{self, CoverageKind, LoadOptions, Records, choose_device, write_snapshot};
+use gmlake::trace::{
+    self, Certainty, CoverageKind, LoadOptions, Records, choose_device, least_memory,
+    write_snapshot,
+};
 use gmlake::tune::{TuneOptions, tune};
 use gmlake::verify::state_at;
 
@@ -112,11 +117,16 @@ fn need(opened: &Opened) -> (u64, u64) {
 }
 
 fn verdict(opened: &Opened, capacity: u64) -> FitVerdict {
-    let choices = allocators(&["caching"]);
+    verdict_of("caching", opened, capacity)
+}
+
+fn verdict_of(allocator: &str, opened: &Opened, capacity: u64) -> FitVerdict {
+    let choices = allocators(&[allocator]);
     let scenario = Scenario::new(opened, choices.allocators[0].clone(), choices.setup);
     let trial = trial(&scenario, capacity).expect("it runs");
     let coverage = opened.coverage.clone();
-    let rank = RankFit { rank: None, file: String::new(), coverage, trial };
+    let least_bytes = least_memory(&opened.trace);
+    let rank = RankFit { rank: None, file: String::new(), coverage, least_bytes, trial };
     JobFit { ranks: vec![rank], failures: Vec::new() }.verdict().expect("a rank was read")
 }
 
@@ -140,7 +150,7 @@ fn no_cut_recording_claims_more_than_the_complete_one() {
                 assert!(recorded.reserved_peak_bytes <= of_whole, "{what}");
             }
             // A dump between two whole steps cannot be told from a shorter job.
-            if how == Cut::Dumped && !opened.coverage.is_lower_bound() {
+            if how == Cut::Dumped && !opened.coverage.is_partial() {
                 continue;
             }
             for capacity in [part_live, (part_live + smallest) / 2, smallest - (2 << 20)] {
@@ -182,7 +192,7 @@ fn compare_report_and_blame_give_bounds_that_hold_and_say_that_they_are_bounds()
         for (_, records, what) in whole.parts(5) {
             let part = reopen(&records);
             let found = compare(&part, &choices).unwrap();
-            for run in found.runs.iter().filter(|run| run.allocator != gmlake::run::RECORDED) {
+            for run in found.runs.iter().filter(|run| run.allocator != RECORDED) {
                 let all = complete.run(&run.allocator).unwrap();
                 assert!(run.requested_peak_bytes <= all.requested_peak_bytes, "{what}: {run:?}");
                 assert!(run.active_peak_bytes <= all.active_peak_bytes, "{what}: {run:?}");
@@ -202,6 +212,36 @@ fn compare_report_and_blame_give_bounds_that_hold_and_say_that_they_are_bounds()
             assert!(found.notes.contains(&caution), "{what}: {:?}", found.notes);
         }
     }
+}
+
+/// Whatever the allocator: what is called a bound is one, and a device that a part does not fit the whole does not fit.
+#[test]
+fn what_a_part_is_sure_of_holds_for_the_whole() {
+    let names: Vec<&str> = ALL.iter().map(|spec| spec.name).collect();
+    let choices = allocators(&names);
+    let mut sure = 0;
+    for whole in questioned() {
+        let complete = compare(&whole.opened, &choices).unwrap();
+        for (how, records, what) in whole.parts(5) {
+            let part = reopen(&records);
+            // A dump between two whole steps cannot be told from a shorter job.
+            if how == Cut::Dumped && !part.coverage.is_partial() {
+                continue;
+            }
+            for run in compare(&part, &choices).unwrap().runs {
+                let (name, held) = (&run.allocator, run.reserved_peak_bytes);
+                let most = complete.run(name).unwrap().reserved_peak_bytes;
+                assert_ne!(run.certainty, Certainty::Exact, "{what}: {name}");
+                assert!(run.certainty == Certainty::About || held <= most, "{what}: {name}");
+                sure += usize::from(run.certainty == Certainty::AtLeast);
+                let of = |opened| verdict_of(name, opened, most);
+                if name != RECORDED && of(&part) == FitVerdict::DoesNotFit {
+                    assert_eq!(of(&whole.opened), FitVerdict::DoesNotFit, "{what}: {name}");
+                }
+            }
+        }
+    }
+    assert!(sure >= 60, "{sure} bounds");
 }
 
 /// What tune recommends, the complete recording confirms: it holds no more than PyTorch's defaults do.
@@ -245,7 +285,7 @@ fn sweep_says_of_every_cut_recording_that_its_rows_are_bounds() {
         let complete = rows(&whole.records, &names, &axes, folder.path());
         for (_, records, what) in whole.parts(5) {
             let (part, found) = (reopen(&records), rows(&records, &names, &axes, folder.path()));
-            assert_eq!(found.caution.is_some(), part.coverage.is_lower_bound(), "{what}");
+            assert_eq!(found.caution.is_some(), part.coverage.is_partial(), "{what}");
             for (row, all) in found.rows.iter().zip(&complete.rows) {
                 assert!(row.oom_count == 0 || all.oom_count > 0, "{what}: {row:?}");
             }

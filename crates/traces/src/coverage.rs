@@ -9,10 +9,11 @@
 //!   state only                                                    │   one moment, no history
 //! ```
 //!
-//! From anything but a complete recording, every need is a lower bound.
+//! From anything but a complete recording, every need is a lower bound. Where the beginning is missing, that holds only
+//! of what was seen: another allocator would not have begun as the simulation does, and may need less ([`Certainty`]).
 
-use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
+use serde::{Deserialize, Serialize};
 
 use gmlake_core::units::{Bytes, Size};
 
@@ -112,6 +113,21 @@ impl Gap {
         }
     }
 
+    /// Whether it hides how the job began.
+    const fn hides_beginning(&self) -> bool {
+        match self {
+            Self::StartedLate { .. }
+            | Self::TailOnly { .. }
+            | Self::EntriesMissing { .. }
+            | Self::StateOnly => true,
+            Self::OutOfMemory { .. }
+            | Self::MidStep { .. }
+            | Self::Growing
+            | Self::HistoryStopped
+            | Self::CutOff { .. } => false,
+        }
+    }
+
     /// How to record what is missing, as an imperative.
     pub const fn cure(&self) -> &'static str {
         match self {
@@ -163,19 +179,53 @@ impl std::fmt::Display for Gap {
     }
 }
 
-/// Bytes as a reader may take them: `7.29 GiB`, or `>= 7.29 GiB` for a lower bound.
+/// How a figure from a recording stands to that of the whole job.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Certainty {
+    /// It is the job's.
+    #[default]
+    Exact,
+    /// The job's is at least as large.
+    AtLeast,
+    /// The job's may be smaller or larger.
+    About,
+}
+
+impl Certainty {
+    /// The name in JSON and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::AtLeast => "at_least",
+            Self::About => "about",
+        }
+    }
+
+    /// What stands before such a figure.
+    pub const fn sign(self) -> &'static str {
+        match self {
+            Self::Exact => "",
+            Self::AtLeast => ">= ",
+            Self::About => "~ ",
+        }
+    }
+}
+
+/// Bytes as a reader may take them: `7.29 GiB`, `>= 7.29 GiB` for a lower bound, or `~ 7.29 GiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounded {
     /// The figure.
     pub bytes: Bytes,
-    /// Whether the true figure may be larger.
-    pub is_lower_bound: bool,
+    /// How it stands to the job's.
+    pub certainty: Certainty,
 }
 
 impl std::fmt::Display for Bounded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let sign = if self.is_lower_bound { ">= " } else { "" };
-        write!(f, "{sign}{}", Size(self.bytes))
+        write!(f, "{}{}", self.certainty.sign(), Size(self.bytes))
     }
 }
 
@@ -204,8 +254,23 @@ impl Coverage {
     }
 
     /// Whether the job may need more than the recording shows.
-    pub fn is_lower_bound(&self) -> bool {
+    pub fn is_partial(&self) -> bool {
         !self.gaps.is_empty()
+    }
+
+    /// Whether the recording shows the job from its first allocation on.
+    pub fn sees_beginning(&self) -> bool {
+        !self.gaps.iter().any(Gap::hides_beginning)
+    }
+
+    /// How a figure of what was seen stands to the job's: bytes that were live, or what PyTorch held.
+    pub fn of_what_was_seen(&self) -> Certainty {
+        if self.is_partial() { Certainty::AtLeast } else { Certainty::Exact }
+    }
+
+    /// How a figure of a simulated allocator stands to the job's.
+    pub fn of_a_simulation(&self) -> Certainty {
+        if self.sees_beginning() { self.of_what_was_seen() } else { Certainty::About }
     }
 
     /// Whether all that it lacks is what came after an out-of-memory in the first step, which ended the program.
@@ -241,7 +306,11 @@ impl Coverage {
     /// What the reader of any figure must know, in a sentence; nothing if the recording is complete.
     pub fn caution(&self) -> Option<String> {
         let cure = self.cure()?;
-        Some(format!("lower bounds only: {} ({cure})", self.reason()))
+        let what = match self.sees_beginning() {
+            true => "lower bounds only",
+            false => "lower bounds and estimates (~) only",
+        };
+        Some(format!("{what}: {} ({cure})", self.reason()))
     }
 
     /// How to record what is missing, if anything is.
@@ -254,7 +323,7 @@ impl Serialize for Coverage {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut out = serializer.serialize_struct("Coverage", 4)?;
         out.serialize_field("kind", &self.kind())?;
-        out.serialize_field("is_lower_bound", &self.is_lower_bound())?;
+        out.serialize_field("is_lower_bound", &self.is_partial())?;
         let gaps: Vec<String> = self.gaps.iter().map(ToString::to_string).collect();
         out.serialize_field("gaps", &gaps)?;
         out.serialize_field("cure", &self.cure())?;
@@ -282,6 +351,21 @@ mod tests {
         assert_eq!(Coverage::worst_of([&complete, &late].into_iter()), late);
         assert_eq!(Coverage::worst_of([&late, &complete].into_iter()), late);
         assert_eq!(Coverage::worst_of(std::iter::empty()), complete);
-        assert!(!Coverage::default().is_lower_bound());
+        assert!(!Coverage::default().is_partial());
+    }
+
+    #[test]
+    fn without_the_beginning_only_what_was_seen_bounds_the_job() {
+        let gaps = [
+            (None, Certainty::Exact, Certainty::Exact),
+            (Some(Gap::Growing), Certainty::AtLeast, Certainty::AtLeast),
+            (Some(Gap::TailOnly { entries: 9 }), Certainty::AtLeast, Certainty::About),
+            (Some(Gap::StateOnly), Certainty::AtLeast, Certainty::About),
+        ];
+        for (gap, seen, simulated) in gaps {
+            let coverage = Coverage::new(gap.into_iter().collect());
+            let found = (coverage.of_what_was_seen(), coverage.of_a_simulation());
+            assert_eq!(found, (seen, simulated), "{coverage:?}");
+        }
     }
 }

@@ -45,7 +45,7 @@ mod wrapped;
 mod writer;
 
 pub use both::both;
-pub use coverage::{Bounded, Coverage, CoverageKind, Gap};
+pub use coverage::{Bounded, Certainty, Coverage, CoverageKind, Gap};
 pub use csv::write_csv;
 pub use draft::Draft;
 pub use error::{Position, Result, TraceError};

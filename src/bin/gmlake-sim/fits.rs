@@ -54,7 +54,7 @@ fn answer(allocator: &str, target: &Target, fit: &JobFit) -> serde_json::Value {
         "fits": fit.failures.is_empty() && fit.verdict() == Some(FitVerdict::Fits),
         "verdict": fit.verdict().filter(|_| fit.failures.is_empty()),
         "coverage": fit.coverage(),
-        "is_lower_bound": fit.coverage().is_lower_bound(),
+        "is_lower_bound": fit.coverage().is_partial(),
         "ranks": fit.ranks,
         "failures": fit.failures,
     })

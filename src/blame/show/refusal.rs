@@ -138,7 +138,7 @@ fn in_same_memory(refusal: &Refusal) -> String {
         );
     }
     match (names(true), names(false)) {
-        (Some(all), _) if refusal.coverage.is_lower_bound() => {
+        (Some(all), _) if refusal.coverage.is_partial() => {
             format!(
                 "In the same memory, {all} would serve all that was recorded. Whether the job then runs \
                  is unknown."
@@ -168,7 +168,7 @@ fn listed(names: &[String]) -> Option<String> {
 fn on_a_card(refusal: &Refusal) -> String {
     let Refusal { allocator, coverage, .. } = refusal;
     match &refusal.card {
-        None if coverage.is_lower_bound() => format!(
+        None if coverage.is_partial() => format!(
             "No card can be recommended: {} ({}).",
             coverage.reason(),
             coverage.cure().unwrap_or_default()

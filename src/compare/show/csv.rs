@@ -19,7 +19,7 @@ fn before<'a>() -> [Column<Row<'a>>; 9] {
         ("options", |row| Value::text(row.run.options.join(" "))),
         ("events", |row| Value::whole(row.run.events)),
         ("first_oom_event", |row| Value::whole(row.run.first_oom_event)),
-        ("is_lower_bound", |row| Value::text(row.run.is_lower_bound.to_string())),
+        ("certainty", |row| Value::text(row.run.certainty.name())),
         ("requested_peak_bytes", |row| Value::whole(row.run.requested_peak_bytes)),
     ]
 }

@@ -44,8 +44,8 @@ pub fn headline(comparison: &Comparison) -> String {
 pub fn cell(column: &Column, row: &Row<'_>) -> String {
     let Some(value) = (column.get)(row) else { return "-".to_owned() };
     let shown = column.unit.show(value);
-    let is_bound = row.run.is_lower_bound && column.unit == Unit::Peak;
-    if is_bound { format!(">= {shown}") } else { shown }
+    let sign = if column.unit == Unit::Peak { row.run.certainty.sign() } else { "" };
+    format!("{sign}{shown}")
 }
 
 /// The columns for these runs, in the order of all tables.

@@ -5,7 +5,7 @@ use crate::blame::show::called_from;
 use crate::blame::{RecordedOom, Shortfall};
 use crate::compare::comparison::Comparison;
 use crate::run::{RECORDED, RunSummary};
-use crate::trace::CoverageKind;
+use crate::trace::{Certainty, CoverageKind};
 use crate::units::{Bytes, Count, Grouped, Size};
 
 /// Savings below this share are not worth a change.
@@ -131,17 +131,24 @@ fn driver_time(run: &RunSummary) -> u64 {
 /// The allocator that needs least, and PyTorch's own setting where that is another one.
 fn alternative(comparison: &Comparison) -> Option<String> {
     let reference = comparison.reference()?;
-    let others = || choices(comparison).filter(|run| !std::ptr::eq(*run, reference));
+    // Where it is not known with what PyTorch began, it holds more than the simulation of it does.
+    let is_same = |run: &&RunSummary| {
+        let is_as_recorded = reference.allocator == RECORDED && run.label() == "caching";
+        is_as_recorded && run.certainty == Certainty::About
+    };
+    let others = || {
+        let others = choices(comparison).filter(|run| !std::ptr::eq(*run, reference));
+        others.filter(|run| !is_same(run))
+    };
     let best = best(others().collect::<Vec<_>>().into_iter())?;
     if reference.oom_count > best.oom_count {
-        let needs = Size(best.reserved_peak_bytes);
-        return Some(format!("to serve all, {} would need {needs}", best.label()));
+        return Some(format!("to serve all, {} would need {}", best.label(), need(best)));
     }
     let Some(saved) = saving(best, reference.reserved_peak_bytes) else {
-        let needs = Size(best.reserved_peak_bytes);
         return Some(format!(
-            "no other allocator needs noticeably less ({}: {needs})",
-            best.label()
+            "no other allocator needs noticeably less ({}: {})",
+            best.label(),
+            need(best)
         ));
     };
     let mut text = format!("{} would need {saved}", best.label());
@@ -149,19 +156,22 @@ fn alternative(comparison: &Comparison) -> Option<String> {
     if let Some(setting) = setting.filter(|setting| !std::ptr::eq(*setting, best))
         && saving(setting, reference.reserved_peak_bytes).is_some()
     {
-        let needs = Size(setting.reserved_peak_bytes);
-        text += &format!(", and expandable, which is only a setting, {needs}");
+        text += &format!(", and expandable, which is only a setting, {}", need(setting));
     }
     Some(text)
+}
+
+/// What a run held, which is `about 30.96 GiB` where nobody knows with what it would have begun.
+fn need(run: &RunSummary) -> String {
+    let about = if run.certainty == Certainty::About { "about " } else { "" };
+    format!("{about}{}", Size(run.reserved_peak_bytes))
 }
 
 /// `30.96 GiB, 31.78 GiB (51 %) less`, if that is noticeable.
 fn saving(run: &RunSummary, reference: Bytes) -> Option<String> {
     let saved = reference.checked_sub(run.reserved_peak_bytes)?;
     let share = saved as f64 / reference as f64;
-    let text = || {
-        format!("{}, {} ({:.0} %) less", Size(run.reserved_peak_bytes), Size(saved), 100.0 * share)
-    };
+    let text = || format!("{}, {} ({:.0} %) less", need(run), Size(saved), 100.0 * share);
     (share >= NOTICEABLE).then(text)
 }
 

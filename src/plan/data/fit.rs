@@ -2,17 +2,18 @@
 
 use super::plan::Trial;
 use crate::trace::Coverage;
+use crate::units::Bytes;
 
 /// What can be said of a job on a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FitVerdict {
-    /// Every request of the whole job is served.
-    Fits,
     /// A request is not served.
     DoesNotFit,
-    /// What was recorded fits, and the recording is not the whole job.
+    /// The recording is not the whole job, and what it shows does not decide.
     Unknown,
+    /// Every request of the whole job is served.
+    Fits,
 }
 
 /// What one rank does on the device.
@@ -24,8 +25,24 @@ pub struct RankFit {
     pub file: String,
     /// How much of the rank the recording shows.
     pub coverage: Coverage,
+    /// The least memory that any allocator needs for what was recorded, in bytes.
+    pub least_bytes: Bytes,
     /// The run on the device.
     pub trial: Trial,
+}
+
+impl RankFit {
+    /// Whether the rank fits, as far as its recording tells.
+    pub fn verdict(&self) -> FitVerdict {
+        match self.trial.runs() {
+            true if self.coverage.is_partial() => FitVerdict::Unknown,
+            true => FitVerdict::Fits,
+            false if self.trial.is_certain(&self.coverage, self.least_bytes) => {
+                FitVerdict::DoesNotFit
+            }
+            false => FitVerdict::Unknown,
+        }
+    }
 }
 
 /// What a job does on one device.
@@ -40,12 +57,7 @@ pub struct JobFit {
 impl JobFit {
     /// Whether the job fits, as far as its recordings tell; `None` if no rank could be read.
     pub fn verdict(&self) -> Option<FitVerdict> {
-        let worst = self.worst()?;
-        Some(match (worst.trial.runs(), self.coverage().is_lower_bound()) {
-            (false, _) => FitVerdict::DoesNotFit,
-            (true, true) => FitVerdict::Unknown,
-            (true, false) => FitVerdict::Fits,
-        })
+        self.worst().map(RankFit::verdict)
     }
 
     /// How much of the job its recordings show: as much as the worst of them.
@@ -53,11 +65,11 @@ impl JobFit {
         Coverage::worst_of(self.ranks.iter().map(|rank| &rank.coverage))
     }
 
-    /// The rank that fails first, else the one that holds most.
+    /// The rank that decides: of those that fare worst the one that fails first, else the one that holds most.
     pub fn worst(&self) -> Option<&RankFit> {
         self.ranks.iter().min_by_key(|rank| {
             let event = rank.trial.shortage.map_or(u64::MAX, |shortage| shortage.event);
-            (event, std::cmp::Reverse(rank.trial.reserved_peak_bytes))
+            (rank.verdict(), event, std::cmp::Reverse(rank.trial.reserved_peak_bytes))
         })
     }
 }

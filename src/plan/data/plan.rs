@@ -13,7 +13,7 @@ use gmlake_core::cards::Target;
 
 use crate::allocator::{Role, find};
 use crate::run::RunSummary;
-use crate::trace::Coverage;
+use crate::trace::{Bounded, Coverage};
 use crate::units::Bytes;
 
 /// The place in a trace at which memory ran out.
@@ -62,6 +62,12 @@ impl Trial {
     /// Whether every request was served.
     pub fn runs(&self) -> bool {
         self.shortage.is_none()
+    }
+
+    /// Whether the whole job runs out of memory as this run did. Where its beginning is not known, it may come to the
+    /// same request in another state: only a device with less than what is live at once is too small for certain.
+    pub fn is_certain(&self, coverage: &Coverage, least: Bytes) -> bool {
+        coverage.sees_beginning() || self.capacity_bytes < least
     }
 }
 
@@ -138,10 +144,26 @@ pub struct Plan {
     pub targets: Vec<Target>,
     /// The allocators, in the order of all tables.
     pub needs: Vec<Need>,
-    /// How much of the job the recording shows. Unless it is complete, every need is a lower bound.
+    /// How much of the job the recording shows. Unless it is complete, every need is a bound or an estimate.
     pub coverage: Coverage,
     /// What was assumed about the trace, one sentence each.
     pub notes: Vec<String>,
+}
+
+impl Plan {
+    /// Whether the whole job is known to run out of memory as it did on a target.
+    pub fn excludes(&self, verdict: &Verdict) -> bool {
+        !verdict.trial.runs() && verdict.trial.is_certain(&self.coverage, self.least_bytes)
+    }
+
+    /// A figure of an allocator, as a reader may take it.
+    pub fn bounded(&self, need: &Need, bytes: Bytes) -> Bounded {
+        let certainty = match need.is_bound() {
+            true => self.coverage.of_what_was_seen(),
+            false => self.coverage.of_a_simulation(),
+        };
+        Bounded { bytes, certainty }
+    }
 }
 
 /// The plans of the ranks of one job. A job runs where all its ranks do.
@@ -193,10 +215,11 @@ impl JobPlan {
         let verdicts = self
             .needs(index)
             .filter_map(|(plan, need)| need.verdicts.get(target).map(|&verdict| (plan, verdict)));
-        // A shortage before none, an early one before a late one, little to spare before much.
-        verdicts.min_by_key(|(_, verdict)| {
+        // A shortage before none, a certain one before a likely one, an early one before a late one, little to spare
+        // before much.
+        verdicts.min_by_key(|(plan, verdict)| {
             let event = verdict.trial.shortage.map_or(u64::MAX, |shortage| shortage.event);
-            (event, verdict.spare_bytes.unwrap_or(0))
+            (!plan.excludes(verdict), event, verdict.spare_bytes.unwrap_or(0))
         })
     }
 }

@@ -6,10 +6,10 @@ mod series;
 pub use export::{write_csv, write_json};
 pub use series::series_section;
 
-use super::data::{JobFit, JobPlan, Need, Plan, RankFit, Shortage, Verdict};
+use super::data::{FitVerdict, JobFit, JobPlan, Need, Plan, RankFit, Shortage, Verdict};
 use crate::report::section::Section;
 use crate::sim::title_of;
-use crate::trace::{Bounded, Coverage};
+use crate::trace::Bounded;
 use crate::units::{Bytes, Count, Grouped, Size, grouped};
 use gmlake_core::cards::Target;
 
@@ -35,10 +35,10 @@ pub fn job_sections(job: &JobPlan) -> Vec<Section> {
 /// Whether there is a device of which more can be said than that the job might run there.
 fn is_anything_known(job: &JobPlan, first: &Plan) -> bool {
     let fails = |index: usize, target: usize| {
-        job.verdict(index, target).is_some_and(|(_, verdict)| !verdict.trial.runs())
+        job.verdict(index, target).is_some_and(|(plan, verdict)| plan.excludes(&verdict))
     };
     let is_known = |target| (0..first.needs.len()).any(|index| fails(index, target));
-    !job.coverage().is_lower_bound() || (0..first.targets.len()).any(is_known)
+    !job.coverage().is_partial() || (0..first.targets.len()).any(is_known)
 }
 
 /// One line that says whether a job fits, and by how much, or where it ends.
@@ -55,14 +55,10 @@ pub fn fit_line(
         _ => String::new(),
     };
     let trial = &worst.trial;
-    let coverage = fit.coverage();
     match trial.shortage {
-        None if coverage.is_lower_bound() => format!(
-            "unknown: {name} on {device} with {allocator}: {who}needs at least {}; {} ({})",
-            Size(trial.reserved_peak_bytes),
-            coverage.reason(),
-            coverage.cure().unwrap_or_default()
-        ),
+        _ if worst.verdict() == FitVerdict::Unknown => {
+            format!("unknown: {name} on {device} with {allocator}: {who}{}", doubt(worst))
+        }
         Some(shortage) => format!(
             "does not fit: {name} on {device} with {allocator}: {who}runs out of memory in {}",
             place(shortage)
@@ -73,6 +69,21 @@ pub fn fit_line(
             Size(trial.capacity_bytes.saturating_sub(trial.reserved_peak_bytes))
         ),
     }
+}
+
+/// What is known of a rank that might fit, and why no more.
+fn doubt(rank: &RankFit) -> String {
+    let coverage = &rank.coverage;
+    let known = match rank.trial.shortage {
+        None => format!("needs at least {}", Size(rank.least_bytes)),
+        Some(shortage) => {
+            format!(
+                "runs out of memory in {}, if the job began as the simulation does",
+                place(shortage)
+            )
+        }
+    };
+    format!("{known}; {} ({})", coverage.reason(), coverage.cure().unwrap_or_default())
 }
 
 /// A place in a trace, in words.
@@ -98,8 +109,8 @@ fn needs(job: &JobPlan, first: &Plan) -> Section {
     };
     let most = |bytes: fn(&Plan) -> Bytes| job.ranks.iter().map(bytes).max().unwrap_or(0);
     let (live, least) = (most(|plan| plan.live_peak_bytes), most(|plan| plan.least_bytes));
-    let is_lower_bound = job.coverage().is_lower_bound();
-    title += &format!("; {} live at the peak", Bounded { bytes: live, is_lower_bound });
+    let certainty = job.coverage().of_what_was_seen();
+    title += &format!("; {} live at the peak", Bounded { bytes: live, certainty });
     if least < live {
         title += &format!(" ({} without what only streams still use)", Size(least));
     }
@@ -111,7 +122,7 @@ fn needs(job: &JobPlan, first: &Plan) -> Section {
     }
     let row = |index: usize| {
         let (plan, need) = job.worst(index)?;
-        let mut row = need_row(need, plan.coverage.is_lower_bound());
+        let mut row = need_row(plan, need);
         if job.ranks.len() > 1 {
             let spread = job.spread(index).map_or_else(dash, |spread| Size(spread).to_string());
             row.splice(2..2, [rank(plan), spread]);
@@ -121,8 +132,8 @@ fn needs(job: &JobPlan, first: &Plan) -> Section {
     Section::new(title, &heading, (0..first.needs.len()).filter_map(row).collect())
 }
 
-fn need_row(need: &Need, is_lower_bound: bool) -> Vec<String> {
-    let bounded = |bytes| Bounded { bytes, is_lower_bound }.to_string();
+fn need_row(plan: &Plan, need: &Need) -> Vec<String> {
+    let bounded = |bytes| plan.bounded(need, bytes).to_string();
     let smallest = need.smallest;
     let of = |show: fn(u64) -> String, value: Option<u64>| value.map_or_else(dash, show);
     let below = need.below.and_then(|trial| trial.shortage);
@@ -154,9 +165,10 @@ fn ranks(job: &JobPlan, first: &Plan) -> Section {
     let mut heading = vec!["rank"];
     heading.extend(labels.iter().map(String::as_str));
     let row = |plan: &&Plan| {
-        let is_lower_bound = plan.coverage.is_lower_bound();
-        let bounded = |bytes| Bounded { bytes, is_lower_bound }.to_string();
-        let smallest = |need: &Need| need.smallest_bytes().map_or_else(dash, bounded);
+        let smallest = |need: &Need| {
+            let bounded = |bytes| plan.bounded(need, bytes).to_string();
+            need.smallest_bytes().map_or_else(dash, bounded)
+        };
         [rank(plan)].into_iter().chain(plan.needs.iter().map(smallest)).collect()
     };
     Section::new(title, &heading, order.iter().take(MOST_RANKS).map(row).collect())
@@ -176,7 +188,7 @@ fn targets(job: &JobPlan, first: &Plan) -> Section {
     let row = |(number, target): (usize, &Target)| {
         let mut row = vec![target.name.clone(), Size(target.capacity_bytes).to_string()];
         row.extend(shown.iter().map(|&index| {
-            let of = |(plan, verdict): (&Plan, Verdict)| cell(&verdict, &plan.coverage);
+            let of = |(plan, verdict): (&Plan, Verdict)| cell(plan, &verdict);
             job.verdict(index, number).map_or_else(dash, of)
         }));
         row
@@ -196,9 +208,9 @@ pub fn reserve(targets: &[Target]) -> String {
 }
 
 /// From a recording that is not the whole job, only what does not run is known.
-fn cell(verdict: &Verdict, coverage: &Coverage) -> String {
+fn cell(plan: &Plan, verdict: &Verdict) -> String {
     match (verdict.trial.shortage, verdict.spare_bytes) {
-        (None, _) if coverage.is_lower_bound() => "unknown".to_owned(),
+        _ if plan.coverage.is_partial() && !plan.excludes(verdict) => "unknown".to_owned(),
         (Some(Shortage { event, step: Some(step) }), _) => format!("OOM {step}:{event}"),
         (Some(Shortage { event, step: None }), _) => format!("OOM {event}"),
         (None, Some(spare)) => Size(spare).to_string(),
