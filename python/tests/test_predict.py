@@ -383,6 +383,27 @@ def test_out_of_memory_is_an_answer():
     assert found.code == 0 and found.rank["oom_step"] is None and found.rank["active_peak_bytes"] > 9 << 30
 
 
+POOL = """
+import torch, weakref
+pool, weight = torch.cuda.MemPool(), torch.nn.Parameter(torch.ones(1, device="cuda"))
+weakref.finalize(weight, print, "the script's last word")
+with torch.cuda.use_mem_pool(pool):
+    blocks = [torch.empty(1 << 32, dtype=torch.uint8, device="cuda") for _ in range(5)]
+del blocks
+block = torch.empty(5 << 32, dtype=torch.uint8, device="cuda")
+weight.sum().backward()
+torch.optim.SGD([weight]).step()
+"""
+
+
+def test_a_pool_that_the_script_has_at_its_end_counts_for_the_card():
+    inside = "def main():" + POOL.replace("\n", "\n    ") + "\nmain()"
+    for script, steps in [(POOL, []), (inside, ["--steps", "1"])]:
+        found = predict(script, *steps)
+        assert found.code == 0 and found.rank["allocators"]["caching"]["smallest_card"] == "L40S", found.out + found.err
+        assert found.err.count("the script's last word") == 1, found.err
+
+
 def test_an_exception_has_its_own_traceback_and_what_was_recorded():
     fails = MLP.replace("    optimizer.zero_grad()\n", "    if step == 2: raise ValueError('the third')\n")
     with tempfile.TemporaryDirectory() as folder:

@@ -82,11 +82,13 @@ def predict(torch: ModuleType, job: Job) -> Facts:
         from .serving import vllm
 
         vllm.watch(job, finish)
-        ending = run(job.order)
+        ending = run(job.order, [])
         return Facts(**ending._asdict(), **others.facts(), library=library.report(), torch=torch.__version__)
-    ending = run(job.order)
+    left: list[object] = []
+    facts = watched.facts(run(job.order, left))
+    left.clear()  # only now: a pool that the script still has is a pool in the snapshot
     children.wait(job.stem)
-    return watched.facts(ending)
+    return facts
 
 
 def finish() -> None:
@@ -144,18 +146,19 @@ class Watched:
         )
 
 
-def run(order: Order) -> Ending:
-    """Runs the script as Python would have, and says how it ended."""
+def run(order: Order, left: list[object]) -> Ending:
+    """Runs the script as Python would have, and says how it ended; what it leaves alive goes into `left`."""
     script = order.script
     sys.argv = [script, *order.arguments]
     try:
         if order.module:
             sys.path[0] = os.getcwd()
-            runpy.run_module(script, run_name="__main__", alter_sys=True)
+            left.append(runpy.run_module(script, run_name="__main__", alter_sys=True))
         else:
             sys.path[0] = os.path.dirname(os.path.abspath(script))
-            runpy.run_path(script, run_name="__main__")
+            left.append(runpy.run_path(script, run_name="__main__"))
     except BaseException as error:
+        left.append(error)
         return end_by(error, order)
     return Ending(DONE)
 
