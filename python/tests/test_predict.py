@@ -14,6 +14,7 @@ import sys
 import tempfile
 import traceback
 import types
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
@@ -30,11 +31,12 @@ from gmlake.predict import (
     options,
     order,
     pytorch,
+    recorder,
     run,
     series,
     simulator,
 )
-from gmlake.predict.facts import Configuration
+from gmlake.predict.facts import Configuration, Need, Rank
 from gmlake.predict.order import Ranks
 from stacks import listed
 
@@ -165,6 +167,19 @@ def test_series_are_by_the_first_number():
     assert [(each.mark, len(each.members)) for each in series.series_of([Configuration(v, [], []) for v in found])] == [
         (".b=u", 2), (".b=v", 2)
     ]
+
+
+def test_what_served_a_script_is_told_from_its_entries():
+    for counts, allocator in [
+        ([{"segment_alloc": 2, "alloc": 3}, {}], "caching"), ([{}, {"segment_map": 2}], "expandable"),
+        ([{"segment_map": 2}, {"segment_alloc": 1}], None), ([], "caching"),
+    ]:
+        assert recorder.allocator_of(map(Counter, counts)) == allocator, counts
+    ours = Rank(0, None, allocator="gmlake", requests=1, allocators={"gmlake": Need(5, "T4"), "lake": Need(5, "L4")})
+    assert answer.cards(ours) == "T4 / L4" and "the script enables gmlake's gmlake" in next(answer.allocator_of(ours))
+    members = [Configuration({"n": str(size)}, [], [ours]) for size in (1, 2)]
+    (found,) = series.series_of(members)
+    assert found.own == "gmlake" and simulator.allocators(found.own)[-1] == "gmlake", found.own
 
 
 def test_ranks_come_from_options_or_torchrun():
@@ -402,6 +417,30 @@ def test_a_pool_that_the_script_has_at_its_end_counts_for_the_card():
         found = predict(script, *steps)
         assert found.code == 0 and found.rank["allocators"]["caching"]["smallest_card"] == "L40S", found.out + found.err
         assert found.err.count("the script's last word") == 1, found.err
+
+
+EXPANDABLE = """
+import torch
+def empty(size): return torch.empty(size << 20, dtype=torch.uint8, device="cuda")
+kept = [empty(4000) for _ in range(10)]
+TOGGLE
+del kept
+kept = [empty(2000) for _ in range(20)]
+del kept[::2]
+kept.append(empty(20000))
+"""
+
+
+def test_the_card_for_pytorch_is_that_of_the_scripts_settings():
+    settings = "torch._C._accelerator_setAllocatorSettings('expandable_segments:{}')"
+    for script, options_, allocator, card in [
+        (EXPANDABLE.replace("TOGGLE", ""), ["--conf", "expandable_segments:True"], "expandable", "L40S"),
+        (EXPANDABLE.replace("TOGGLE", settings.format(True)), [], None, "unknown"),
+        (EXPANDABLE.replace("TOGGLE", ""), [], "caching", "A100 80GB"),
+    ]:
+        found = predict(script, *options_)
+        assert found.rank["allocator"] == allocator and f"  {card} / " in found.out, found.out + found.err
+        assert ("not known" in found.err) == (card == "unknown"), found.err
 
 
 def test_an_exception_has_its_own_traceback_and_what_was_recorded():

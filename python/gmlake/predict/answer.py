@@ -24,6 +24,8 @@ SCHEMA = 2  # as SCHEMA_VERSION of the programs: src/report/answer.rs
 
 WORTH_A_NOTE = 256 << 20  # bytes of the host's memory
 
+PYTORCHS = ["caching", "expandable"]  # allocators that are PyTorch's own
+
 HEAD = ["rank", "PyTorch", "live", "expandable", "lake", "smallest card: PyTorch / lake"]
 ROW = "{:>4} {:>10} {:>10} {:>10} {:>10}  {}"
 
@@ -67,8 +69,8 @@ def cards(rank: Rank) -> str:
         return f"out of memory in step {rank.oom_step}"
     if rank.error:
         return f"failed in step {(rank.steps or 0) + 1}: {kind(rank.error)}"
-    names = [allocator(rank, name).smallest_card for name in ["caching", "lake"]]
-    return " / ".join(name or "none" for name in names)
+    own = (allocator(rank, rank.allocator).smallest_card or "none") if rank.allocator else "unknown"
+    return f"{own} / {allocator(rank, 'lake').smallest_card or 'none'}"
 
 
 def kind(error: str) -> str:
@@ -113,6 +115,7 @@ def on_nodes(found: Iterable[Rank], ranks: Ranks) -> list[Node]:
 
 def notes_of(rank: Rank, order: Order) -> Iterator[str]:
     """What must be known about one rank's numbers."""
+    yield from allocator_of(rank)
     yield from interval_of(rank)
     if rank.open_ends:
         yield "a run that bounds the interval did not finish, so the interval may be too narrow"
@@ -137,6 +140,14 @@ def notes_of(rank: Rank, order: Order) -> Iterator[str]:
         yield f"the script failed{when}: {short(rank.error)}"
     elif not rank.requests and not rank.frameworks:
         yield "the script requested no GPU memory in this process"
+
+
+def allocator_of(rank: Rank) -> Iterator[str]:
+    """What served the script, where that is not PyTorch's own allocator with its settings."""
+    if rank.requests and rank.allocator is None:
+        yield "expandable segments were on for a part of the script, so the smallest card for PyTorch is not known"
+    elif rank.requests and rank.allocator not in PYTORCHS:
+        yield f"the script enables gmlake's {rank.allocator}, so the column PyTorch is {rank.allocator}'s memory"
 
 
 def interval_of(rank: Rank) -> Iterator[str]:

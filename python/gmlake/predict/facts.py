@@ -62,6 +62,7 @@ class Recorded(TypedDict, total=False):
 
     requests: int
     devices: list[int]
+    allocator: str | None
     device: str
     device_memory_bytes: int
 
@@ -90,6 +91,7 @@ class Facts:
     error: str | None = None
     requests: int = 0
     devices: list[int] = field(default_factory=list)
+    allocator: str | None = "caching"  # as gmlake-sim calls it; None: several
     device: str | None = None
     device_memory_bytes: int | None = None
     steps: int | None = None
@@ -163,6 +165,7 @@ class Rank:
     is_beside_measured: bool = True
     requests: int = 0
     error: str | None = None
+    allocator: str | None = None  # as in `allocators`
     device: str | None = None
     device_memory_bytes: int | None = None
     steps: int | None = None

@@ -179,7 +179,7 @@ def rank_of(rank: int, facts: Facts, others: Bounds) -> Rank:
 
 # What a rank's numbers have as the facts have it.
 SAME = [
-    "requests", "error", "device", "device_memory_bytes", "steps", "step_seconds", "step_end_us", "oom_step",
+    "requests", "error", "allocator", "device", "device_memory_bytes", "steps", "step_seconds", "step_end_us", "oom_step",
     "unknown_reads", "computed_reads", "assume", "host_memory_bytes", "own_runtimes", "frameworks",
 ]
 
@@ -189,7 +189,7 @@ def with_peaks(rank: Rank, facts: Facts, others: Bounds) -> Rank:
     # Nothing is known of what a script that failed would have asked for. What came after memory ran out is another
     # program's doing under another allocator.
     is_whole = facts.oom_step is None and facts.error is None
-    best = simulator.held(facts, simulator.ALLOCATORS if is_whole else [])
+    best = simulator.held(facts, simulator.allocators(facts.allocator) if is_whole else [])
     clock, values = (peaks_of(runs) for runs in others)
     shares = interval.shares(best.reserved, facts, clock, values) if is_whole else []
     low, high = (sum(getattr(share, side) for share in shares) for side in ("below", "above"))

@@ -17,9 +17,11 @@ from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Callable
 
+from .. import _plugin
 from . import library
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import ModuleType
 
     from .categories import Categories
@@ -63,7 +65,7 @@ class Recorder:
         gc.disable()  # the script has ended; and among so many objects each search for garbage takes long
         snapshot = self._torch.cuda.memory._snapshot()
         traces = snapshot["device_traces"]
-        requests = [Counter(map(itemgetter("action"), trace))["alloc"] for trace in traces]
+        counts = [Counter(map(itemgetter("action"), trace)) for trace in traces]
         devices = [index for index, trace in enumerate(traces) if trace]
         if self._categories:
             self._categories.label(traces)
@@ -73,9 +75,19 @@ class Recorder:
         then(snapshot)
         card = self._torch.cuda.get_device_properties(devices[0] if devices else 0)
         return {
-            "requests": sum(requests), "devices": devices,
+            "requests": sum(count["alloc"] for count in counts), "devices": devices, "allocator": allocator_of(counts),
             "device": card.name, "device_memory_bytes": card.total_memory,
         }
+
+
+def allocator_of(entries: Iterable[Counter[str]]) -> str | None:
+    """What served a script whose entries are of these kinds: an allocator of ours, or PyTorch's. None: one after another."""
+    if _plugin.enabled():
+        return str(_plugin.stats()[0]["allocator"])
+    whole = sum(entries, Counter[str]())
+    if whole["segment_map"] and whole["segment_alloc"]:
+        return None
+    return "expandable" if whole["segment_map"] else "caching"
 
 
 def spared(path: str | os.PathLike[str]) -> str:

@@ -53,12 +53,18 @@ class Series:
         """What tells its chart's file from those of the other series."""
         return f".{label(self.others)}" if self.others else ""
 
+    @property
+    def own(self) -> str:
+        """The allocator that served all of them; if they had several, PyTorch's without expandable segments."""
+        found = {rank.allocator for each in self.members for rank in each.ranks}
+        return (found.pop() if len(found) == 1 else None) or simulator.ALLOCATORS[0]
+
     def ask(self, chart: str | None) -> dict[str, Any]:
         """What `gmlake-sim plan` says of them: where each card's memory ends."""
         files = [rank.snapshot for each in self.members for rank in each.ranks]
         by = f"{self.name}=" + ",".join(each.values[self.name] for each in self.members)
         options = ["--by", by, "--resolution", RESOLUTION]
-        options += ["--allocators", ",".join(simulator.ALLOCATORS)]
+        options += ["--allocators", ",".join(simulator.allocators(self.own))]
         options += ["--export-plot", chart] if chart else []
         reply = simulator.ask("plan", *files, *options)
         return {"others": self.others, **reply["series"]}
@@ -74,7 +80,7 @@ class Series:
         shape = "{:<14}" + " {:>14}" * len(simulator.ALLOCATORS)
         lines = [shape.format("card", "PyTorch", *simulator.ALLOCATORS[1:])]
         for card, found in rows.items():
-            cells = [found.get(name, "-") for name in simulator.ALLOCATORS]
+            cells = [found.get(name, "-") for name in [self.own, *simulator.ALLOCATORS[1:]]]
             lines.append(shape.format(card, *cells))
         return "\n".join([title, *lines])
 

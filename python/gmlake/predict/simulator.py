@@ -30,6 +30,11 @@ NAME = "gmlake-sim"
 ALLOCATORS = ["caching", "expandable", "lake"]
 
 
+def allocators(own: str | None) -> list[str]:
+    """Those that a job is tried with, its own included."""
+    return [*ALLOCATORS, *([own] if own and own not in ALLOCATORS else [])]
+
+
 @dataclass(frozen=True)
 class Held:
     """What PyTorch held of one GPU at most and what was live there, in bytes, and what other allocators need."""
@@ -90,14 +95,15 @@ def held(facts: Facts, allocators: Sequence[str] = ()) -> Held:
 
 def played(facts: Facts) -> list[int]:
     """Peaks of PyTorch's allocator for each drawing of a rank, in bytes. The drawings are deleted."""
-    options = ["--allocators", "caching", *version(facts)]
+    own = facts.allocator or ALLOCATORS[0]
+    options = ["--allocators", own, *version(facts)]
 
     def peak(path: str) -> int:
         try:
             runs = ask("compare", path, *options)["runs"]
         finally:
             os.unlink(path)
-        return next(int(run["reserved_peak_bytes"]) for run in runs if run["allocator"] == "caching")
+        return next(int(run["reserved_peak_bytes"]) for run in runs if run["allocator"] == own)
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         return list(pool.map(peak, facts.drawings))
