@@ -221,8 +221,10 @@ def test_a_grid_has_a_folder_for_each_configuration():
     found = predictions.grid_of({"batch": range(8, 25, 8), "lr": "1e-3"})
     assert found == [{"batch": str(batch), "lr": "1e-3"} for batch in (8, 16, 24)], found
     assert predictions.grid_of({}) == [{}]
-    assert predictions.home_of("/out", found[0]) == "/out/batch=8,lr=1e-3" and predictions.home_of("/out", {}) == "/out"
-    raises("same folder", predictions.grid_of, {"data": ["a/b", "a_b"]})
+    assert predictions.homes_of("/out", found)[0] == "/out/batch=8,lr=1e-3" and predictions.homes_of("/out", [{}]) == ["/out"]
+    homes = predictions.homes_of("/out", predictions.grid_of({"data": ["a/b", "a_b"]}))
+    assert homes == ["/out/data=a_b", "/out/data=a_b-2"], homes
+    raises("given twice", predictions.grid_of, {"data": [8, "8"]})
     raises("out=DIR", gmlake.fleet.predict, "train.py")
 
 

@@ -162,6 +162,19 @@ def test_a_grid_is_every_combination():
     raises("twice", grid.configurations, ["a=1", "a=2"])
 
 
+def test_every_configuration_has_files_of_its_own():
+    points = [{"path": path} for path in ["a/b", "a_b", "a b", "a_b-2", "/" * 300, "ü" * 300]]
+    found = series.marks(points)
+    assert found[:4] == ["path=a_b", "path=a_b-2", "path=a_b-3", "path=a_b-2-2"], found
+    assert len(set(found)) == len(found) and all("/" not in mark and len(mark.encode()) <= 100 for mark in found), found
+
+
+def test_a_number_is_varied_once():
+    for text in ["n=8,8.0", "n=1000,1_000"]:
+        raises("the same number", grid.configurations, [text])
+    assert len(grid.configurations(["n=8,9", "version=1.1,1.10"])) == 4
+
+
 def test_series_are_by_the_first_number():
     found = grid.configurations(["a=1,2,x", "b=u,v"])
     assert [(each.mark, len(each.members)) for each in series.series_of([Configuration(v, [], []) for v in found])] == [
@@ -972,6 +985,32 @@ def test_a_grid_has_a_row_for_each_configuration_and_for_each_card():
     assert all(len(line) <= 80 for line in lines), found.out
     (reply,) = found.json["series"]
     assert reply["quantity"] == "batch" and reply["values"] == [64, 4096]
+
+
+PATHS = """
+import sys, torch
+count, path = int(sys.argv[2]), sys.argv[4]
+torch.empty((count * (30 if path == "m/x" else 5000)) << 20, dtype=torch.uint8, device="cuda")
+"""
+
+
+def test_values_that_differ_in_punctuation_share_no_files():
+    with tempfile.TemporaryDirectory() as folder:
+        found = Answer(folder, PATHS, "--out", "kept", "--vary", "n=1,1_0", "--vary", "path=m/x,m x")
+        files = set(os.listdir(f"{folder}/kept"))
+    assert found.code == 0, found.err
+    assert [each["ranks"][0]["active_peak_bytes"] >> 20 for each in found.json["configurations"]] == [30, 300, 5000, 50000]
+    assert [each["values"] for each in found.json["series"]] == [[1, 10]] * 2, found.json["series"]
+    small, large = (each["limits"] for each in found.json["series"])
+    assert small != large and {"job.path=m_x.svg", "job.path=m_x-2.svg", "job.n=1,path=m_x-2.pickle"} <= files, files
+
+
+def test_a_failed_chart_takes_no_answer_with_it():
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "kept", "job.svg").mkdir(parents=True)
+        found = Answer(folder, MLP, "--out", "kept", "--steps", "1", "--vary", "batch=64,128")
+    assert found.code == 0 and "128" in found.out and len(found.json["configurations"]) == 2, found.err
+    assert "no cards by batch: gmlake-sim plan: " in found.err and found.json["series"] == [], found.err
 
 
 def test_configurations_and_ranks_are_tasks_of_an_engine():

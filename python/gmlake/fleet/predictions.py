@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..predict import Problem, grid
 from ..predict.outputs import name_of
+from ..predict.series import label, marks
 from .engines import engine_of, optional, run_all
 from .process import Failed, finish
 from .shard import listed, place
 from .wishes import PredictWishes, check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from typing_extensions import Unpack
 
@@ -89,7 +90,7 @@ def predict(
 
 
 def tasks_of(
-    script: str, arguments: list[str], points: Iterable[dict[str, str]], out: str, wishes: PredictWishes
+    script: str, arguments: list[str], points: Sequence[dict[str, str]], out: str, wishes: PredictWishes
 ) -> list[Task]:
     """A task for each rank of each configuration."""
     world, ranks, module = wishes.get("world"), wishes.get("ranks"), wishes.get("module", False)
@@ -97,23 +98,23 @@ def tasks_of(
     target = script if module else os.path.abspath(script)
     each: list[str | None] = [None] if ranks is None else [*listed(ranks)]
     return [
-        Task(home_of(out, values), values, rank, target, module, options, grid.arguments(arguments, values))
-        for values in points
+        Task(home, values, rank, target, module, options, grid.arguments(arguments, values))
+        for values, home in zip(points, homes_of(out, points))
         for rank in each
     ]
 
 
 def grid_of(vary: Mapping[str, types.Listed]) -> list[dict[str, str]]:
-    """The configurations; each has a folder of its own."""
+    """The configurations."""
     found = grid.combinations({name: listed(values) for name, values in vary.items()}) or [{}]
-    if len({grid.mark(values) for values in found}) < len(found):
-        raise Problem("vary: two configurations have the same folder; remove repeated values")
+    if len({label(values) for values in found}) < len(found):
+        raise Problem("vary: a value is given twice; remove one")
     return found
 
 
-def home_of(out: str, values: Mapping[str, str]) -> str:
-    """The folder of a configuration."""
-    return os.path.join(out, grid.mark(values)) if values else out
+def homes_of(out: str, points: Sequence[Mapping[str, str]]) -> list[str]:
+    """The folder of each configuration: each has one of its own."""
+    return [os.path.join(out, mark) if mark else out for mark in marks(points)]
 
 
 def work(task: Task, folder: str) -> list[dict[str, Any]]:

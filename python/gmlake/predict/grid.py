@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import sys
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from .facts import Configuration, Rank
 from .outputs import Outputs, made, name_of
 from .prediction import failed, predict
 from .progress import Progress
-from .series import label, series_of
+from .series import is_number, label, marks, series_of
 
 if TYPE_CHECKING:
     import argparse
@@ -40,6 +39,11 @@ def configurations(varied: Sequence[str]) -> list[dict[str, str]]:
     lists = dict(map(values_of, varied))
     if len(lists) < len(varied):
         raise Problem("--vary: the same name is given twice")
+    for name, values in list(lists.items())[:1]:
+        numbers: dict[float, str] = {}
+        for value in filter(is_number, values):
+            if (other := numbers.setdefault(float(value), value)) != value:
+                raise Problem(f"--vary {name}: {other} and {value} are the same number; remove one")
     return combinations(lists)
 
 
@@ -88,7 +92,7 @@ class Grid:
         """The configurations with their ranks, in the order of the grid, with progress meanwhile."""
         progress, count = Progress(len(self.points)), 0
         with ThreadPoolExecutor(self.workshop.jobs) as pool:
-            work = [pool.submit(self.run_one, values) for values in self.points]
+            work = [pool.submit(self.run_one, *each) for each in zip(self.points, marks(self.points))]
             try:
                 for future in as_completed(work):
                     count += reason(future.result()) is not None
@@ -101,11 +105,11 @@ class Grid:
                 progress.end()
         return [future.result() for future in work]
 
-    def run_one(self, values: dict[str, str]) -> Configuration:
-        """One configuration."""
+    def run_one(self, values: dict[str, str], mark: str) -> Configuration:
+        """One configuration; `mark` tells its files from those of the others."""
         ranks, given = self.task.ranks, self.task.order.arguments
         order = replace(self.task.order, arguments=arguments(given, values))
-        outputs = Outputs(self.folder, f"{self.name}.{mark(values)}", ranks.world > 1, shows=None)
+        outputs = Outputs(self.folder, f"{self.name}.{mark}", ranks.world > 1, shows=None)
         try:
             found = predict(self.workshop, replace(self.task, order=order), outputs)
         except Problem as problem:
@@ -120,9 +124,13 @@ def main(given: argparse.Namespace, workshop: Workshop, task: Task, points: list
     folder = made(given.out or os.path.join(workshop.folder, "grid"))
     name = name_of(task.order.script, task.order.module)
     found = Grid(workshop, task, points, folder, name).run()
-    replies, texts = [], [table(found)]
+    replies, texts, problems = [], [table(found)], []
     for series in series_of([each for each in found if reason(each) is None]):
-        reply = series.ask(os.path.join(folder, f"{name}{series.mark}.svg") if given.out else None)
+        try:
+            reply = series.ask(os.path.join(folder, f"{name}{series.mark}.svg") if given.out else None)
+        except Problem as problem:
+            problems.append(f"no cards by {series.name}: {problem}")
+            continue
         replies.append(reply)
         texts.append(series.table(reply))
     if not given.out:
@@ -134,7 +142,7 @@ def main(given: argparse.Namespace, workshop: Workshop, task: Task, points: list
             answer.write_json(path, "predict", content)
     if given.json != "-":
         tell("\n\n".join(texts))
-    for note in [*failures(found), *answer.shared_notes([r for each in found for r in each.ranks], task.order)]:
+    for note in [*problems, *failures(found), *answer.shared_notes([r for each in found for r in each.ranks], task.order)]:
         print(f"gmlake: {note}", file=sys.stderr)
     return 1 if any(reason(each) and not out_of_memory(each) for each in found) else 0
 
@@ -154,11 +162,6 @@ def forget_snapshots(found: Iterable[Configuration]) -> None:
     for configuration in found:
         for rank in configuration.ranks:
             rank.snapshot = None
-
-
-def mark(values: Mapping[str, str]) -> str:
-    """A configuration in the name of a file."""
-    return re.sub(r"[^\w.,=+-]", "_", label(values))
 
 
 def worst(configuration: Configuration) -> Rank:

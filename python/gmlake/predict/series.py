@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from . import simulator
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 # How fine the smallest memory is to be: a chart shows no more, and each step costs runs.
 RESOLUTION = "256MiB"
 
+LONGEST = 100  # bytes of a mark: the name of a file has up to 255, and other parts
+
 
 def series_of(configurations: Iterable[Configuration]) -> list[Series]:
     """A series by the first varied name, if it is a number, for each combination of the others."""
@@ -26,11 +29,13 @@ def series_of(configurations: Iterable[Configuration]) -> list[Series]:
         if is_number(each.values[name]):
             rest = {other: each.values[other] for other in others}
             groups.setdefault(label(rest), Series(name, rest, [])).members.append(each)
+    for series, mark in zip(groups.values(), marks(series.others for series in groups.values())):
+        series.mark = f".{mark}" if mark else ""
     return [series for series in groups.values() if len(series.members) > 1]
 
 
 def is_number(text: str) -> bool:
-    """Whether `plan --by` can read it."""
+    """Whether it can be one of a series."""
     try:
         return abs(float(text)) < float("inf")
     except ValueError:
@@ -42,16 +47,25 @@ def label(values: Mapping[str, str]) -> str:
     return ",".join(f"{name}={value}" for name, value in values.items())
 
 
+def marks(points: Iterable[Mapping[str, str]]) -> list[str]:
+    """Each point in the names of its files. What a name may not have becomes `_`; a mark that is taken gets a number."""
+    found: list[str] = []
+    for values in points:
+        plain = re.sub(r"[^\w.,=+-]", "_", label(values)).encode()[:LONGEST].decode(errors="ignore")
+        mark, number = plain, 1
+        while mark in found:
+            number += 1
+            mark = f"{plain}-{number}"
+        found.append(mark)
+    return found
+
+
 class Series:
     """Configurations that differ in the first varied value alone."""
 
     def __init__(self, name: str, others: dict[str, str], members: list[Configuration]) -> None:
         self.name, self.others, self.members = name, others, members
-
-    @property
-    def mark(self) -> str:
-        """What tells its chart's file from those of the other series."""
-        return f".{label(self.others)}" if self.others else ""
+        self.mark = ""  # what tells its chart's file from those of the other series
 
     @property
     def own(self) -> str:
@@ -62,7 +76,7 @@ class Series:
     def ask(self, chart: str | None) -> dict[str, Any]:
         """What `gmlake-sim plan` says of them: where each card's memory ends."""
         files = [rank.snapshot for each in self.members for rank in each.ranks]
-        by = f"{self.name}=" + ",".join(each.values[self.name] for each in self.members)
+        by = f"{self.name}=" + ",".join(number(float(each.values[self.name])) for each in self.members)
         options = ["--by", by, "--resolution", RESOLUTION]
         options += ["--allocators", ",".join(simulator.allocators(self.own))]
         options += ["--export-plot", chart] if chart else []

@@ -13,7 +13,7 @@ from ..._stdout import tell
 from .. import Problem, grid, library, options, others
 from .. import answer as common
 from ..outputs import Outputs, made, name_of
-from ..series import label
+from ..series import label, marks
 from . import answer, chart, record
 from .verdict import Verdict, verdict
 
@@ -54,8 +54,8 @@ def many(given: argparse.Namespace, workshop: Workshop, task: Task, points: list
     name = name_of(task.order.script, task.order.module)
     tasks = [configured(task, values) for values in points]
 
-    def run(values: Mapping[str, str], own: Task) -> Verdict:
-        outputs = Outputs(folder, f"{name}.{grid.mark(values)}", False, shows=None)
+    def run(mark: str, own: Task) -> Verdict:
+        outputs = Outputs(folder, f"{name}.{mark}", False, shows=None)
         try:
             return started(workshop, own, outputs)
         except Problem as problem:
@@ -64,7 +64,7 @@ def many(given: argparse.Namespace, workshop: Workshop, task: Task, points: list
             outputs.close()
 
     with ThreadPoolExecutor(workshop.jobs) as pool:
-        found = list(zip(points, pool.map(run, points, tasks)))
+        found = list(zip(points, pool.map(run, marks(points), tasks)))
     content = [{"values": values, "arguments": own.order.arguments, **asdict(each)} for own, (values, each) in zip(tasks, found)]
     write(given, workshop, task, {"configurations": content}, f"{folder}/{name}.json")
     if given.out and (picture := chart.svg(found)):
