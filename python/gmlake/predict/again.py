@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,30 @@ def on_virtual_gpu(card: str) -> None:
             library.links(library.find(), folder)
             own = library.environment(folder, wheel, card=card)
             command = [sys.executable, "-m", "gmlake", *sys.argv[1:]]
-            sys.exit(subprocess.call(command, env=own))
+            sys.exit(finish(command, own))
     except Problem as problem:
         print(f"gmlake: {problem}", file=sys.stderr)
         sys.exit(2)
+
+
+def finish(command: list[str], environment: dict[str, str]) -> int:
+    """Runs a command to its end, and returns its exit code. What asks this process to end, ends the command first."""
+    process = subprocess.Popen(command, env=environment)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda number, _: process.send_signal(number))
+    try:
+        code = process.wait()
+    except KeyboardInterrupt:  # a terminal's goes to both
+        code = ended(process)
+    return code if code >= 0 else 128 - code
+
+
+def ended(process: subprocess.Popen[bytes], seconds: int = 2) -> int:
+    """The exit code of a process that was asked to end, by force if need be."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.send_signal(number)
+    return process.wait()
