@@ -10,6 +10,7 @@ import runpy
 import shlex
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Callable, NoReturn
 
 WRONG = 2
@@ -87,7 +88,7 @@ def settings(text: str) -> dict[str, object]:
     wrong = [piece for piece in pieces if "=" not in piece]
     if wrong:
         raise argparse.ArgumentTypeError(f"invalid option {wrong[0]!r}; expected NAME=VALUE")
-    return {name: value for name, _, value in (piece.partition("=") for piece in pieces)}
+    return {name.strip(): value.strip() for name, _, value in (piece.partition("=") for piece in pieces)}
 
 
 def look(_given: argparse.Namespace) -> str | None:
@@ -107,19 +108,27 @@ def look(_given: argparse.Namespace) -> str | None:
 def run(given: argparse.Namespace) -> None:
     """The command `run`."""
     from . import NotEnabled, enable
+    from .predict import Problem
     from .predict.again import on_virtual_gpu
 
-    if given.virtual:
-        on_virtual_gpu(given.virtual)
-    options: dict[str, object] = given.conf
-    if given.snapshot:
-        options.setdefault("record", "on")
     try:
-        enable(given.allocator, **options)
+        allocator = allocator_of(given)
+        check_run(given)
+        if given.virtual:
+            on_virtual_gpu(given.virtual)
+        if given.snapshot:
+            given.conf.setdefault("record", "on")
+        enable(allocator, **given.conf)
     except (NotEnabled, ValueError) as error:
         print(error, file=sys.stderr)
         sys.exit(WRONG)
-    atexit.register(at_end, given)
+    except Problem as problem:
+        print(f"gmlake: {problem}", file=sys.stderr)
+        sys.exit(WRONG)
+    if given.stats:
+        atexit.register(write_stats)
+    if given.snapshot:  # the last comes first
+        atexit.register(write_snapshot, given.snapshot, os.path.abspath(given.snapshot))
     sys.argv = [given.script, *given.arguments]
     if given.module:
         sys.path.insert(0, os.getcwd())
@@ -129,18 +138,60 @@ def run(given: argparse.Namespace) -> None:
         runpy.run_path(given.script, run_name="__main__")
 
 
-def at_end(given: argparse.Namespace) -> None:
-    """Prints and writes what the options say, when the script has ended."""
-    from . import snapshot, stats
+def allocator_of(given: argparse.Namespace) -> str | None:
+    """The allocator that the options name, taken out of --conf."""
+    named = given.conf.pop("allocator", None)
+    if named and given.allocator and named != given.allocator:
+        from .predict import Problem
 
-    if given.snapshot:
-        rank = os.environ.get("RANK")
-        path = given.snapshot if rank is None else f"{given.snapshot}.r{rank}"
-        snapshot(path)
-        if rank in (None, "0"):
-            print(f"gmlake: next: gmlake-sim compare {shlex.quote(path)}", file=sys.stderr)
-    if given.stats:
-        print(json.dumps(stats(), indent=1), file=sys.stderr)
+        raise Problem(f"--allocator {given.allocator} and --conf allocator={named} are two allocators; leave one of them out")
+    return given.allocator or named
+
+
+def check_run(given: argparse.Namespace) -> None:
+    """Fails where there is no such script, and where the snapshot cannot be written in the end."""
+    from . import _files
+    from .predict import Problem
+
+    if given.module:
+        if not is_module(given.script):
+            raise Problem(f"-m {given.script}: no such module")
+    elif not os.path.exists(given.script):
+        raise Problem(f"{given.script}: no such file")
+    _files.check("--snapshot", given.snapshot, [None if given.module else given.script])
+
+
+def is_module(name: str) -> bool:
+    """Whether Python finds the module, in this folder, too; of one in a package, the package, which is not imported."""
+    sys.path.insert(0, os.getcwd())
+    try:
+        return find_spec(name.partition(".")[0]) is not None
+    except (ImportError, ValueError):
+        return False
+    finally:
+        del sys.path[0]
+
+
+def write_snapshot(shown: str, path: str) -> None:
+    """Writes what was recorded, when the script has ended; `shown` is the path as it was given."""
+    from . import snapshot
+
+    rank = os.environ.get("RANK")
+    mark = "" if rank is None else f".r{rank}"
+    try:
+        snapshot(path + mark)
+    except OSError as error:
+        print(f"gmlake: --snapshot {shown}: {error.strerror or error}", file=sys.stderr)
+        return
+    if rank in (None, "0"):
+        print(f"gmlake: next: gmlake-sim compare {shlex.quote(shown + mark)}", file=sys.stderr)
+
+
+def write_stats() -> None:
+    """Prints the statistics, when the script has ended."""
+    from . import stats
+
+    print(json.dumps(stats(), indent=1), file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import pickle
 import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import os
-
     from .ledger.history import History
     from .predict.categories import Categories
 
@@ -26,13 +25,14 @@ class record(contextlib.ContextDecorator):
     the GPU for an exact trace. `frames` adds Python stacks, which makes the file much larger. `categories` notes what each
     block is for (parameters, gradients, activations ...), for `gmlake-sim blame --by category`. `card` writes what
     the whole card is used for, other processes included, to `<path>.card.jsonl`, every second or so many. The trace is also
-    written if the block fails, out of memory among other things, and if the program ends within it.
+    written if the block fails, out of memory among other things, and if the program ends within it. On the virtual GPU it
+    replaces no file of a real GPU's. Raises OSError if nothing can be written to `path`.
     """
 
     def __init__(
         self,
         path: str | os.PathLike[str],
-        max_entries: int = 20_000_000,
+        max_entries: int = sys.maxsize,
         frames: bool = False,
         categories: bool = False,
         card: bool | float = False,
@@ -42,9 +42,11 @@ class record(contextlib.ContextDecorator):
         self.history: History | None = None
         self.noted: Categories | None = None
         self.torch: Any = None
+        self.shown = self.place = os.fspath(path)  # where it is written, as given and as a whole path
 
     def __enter__(self) -> record:
-        from . import _plugin
+        from . import _files, _plugin
+        from .predict import library
         from .predict.categories import Categories
 
         if _plugin.mounted() == "pluggable":
@@ -53,6 +55,11 @@ class record(contextlib.ContextDecorator):
 
         if not torch.cuda.is_available():
             raise _plugin.NotEnabled("gmlake: this machine has no GPU to record")
+        # A block may go to another folder.
+        self.shown = library.spared(self.path)
+        self.place = os.path.abspath(self.shown)
+        if why := _files.refusal(self.place):
+            raise OSError(f"gmlake: {self.shown}: {why}")
         torch.cuda.init()
         self.torch = torch
         self.noted = Categories(torch) if self.with_categories else None
@@ -60,7 +67,7 @@ class record(contextlib.ContextDecorator):
         if self.card:
             from .ledger.history import History
 
-            self.history = History(torch, str(self.path), float(self.card))
+            self.history = History(torch, self.place, float(self.card))
         torch.cuda.memory._record_memory_history("all", context, "python", self.max_entries)
         # A block that is never left, such as that of an ExitStack which is not closed, ends with the program.
         atexit.register(self._end)
@@ -81,8 +88,8 @@ class record(contextlib.ContextDecorator):
         if self.noted:
             self.noted.label(content["device_traces"])
         # Protocol 4 whatever this Python's default is: PyTorch's viewer does not read 5.
-        with open(self.path, "wb") as file:
+        with open(self.place, "wb") as file:
             pickle.dump(content, file, protocol=4)
         self.torch.cuda.memory._record_memory_history(enabled=None)
         command = "blame" if self.frames else "compare"
-        print(f"gmlake: next: gmlake-sim {command} {shlex.quote(str(self.path))}", file=sys.stderr)
+        print(f"gmlake: next: gmlake-sim {command} {shlex.quote(self.shown)}", file=sys.stderr)

@@ -110,11 +110,21 @@ def test_wrong_usage_is_told_of_in_a_line():
             ([], "memory.json: no such file; write it with --update"),
             (["--tolerance", "x"], "invalid --tolerance x; expected a share"),
             (["--update", "--recording", "absent.pickle"], "absent.pickle: no such file"),
+            (["--update", "--json", "x.json"], "--json writes a comparison, and --update makes none"),
+            (["--update", "--baseline", "job.py"], "--baseline job.py: this command reads the file; choose another name"),
+            (["--update", "--baseline", "/proc/x"], "--baseline /proc/x: No such file"),
+            (["--json", "memory.json/x"], "--json memory.json/x: its folder does not exist"),
+            (["--recording", "absent.pickle", "--steps", "3"], "--steps does not work with --recording"),
+            (["--recording", "absent.pickle", "--per-node", "4"], "--per-node does not work with --recording"),
         ]:
             done = guarded.run(MLP, *options)
             assert done.returncode == 2 and text in done.stderr, done.stderr
             assert len(done.stderr.splitlines()) == 1 and not done.stdout, done.stderr
         assert os.listdir(folder) == ["job.py"]
+        Path(folder, "mine.txt").write_text("a list")
+        done = guarded.run(MLP, "--update", "--baseline", "mine.txt")
+        assert done.returncode == 2 and "mine.txt: not a baseline" in done.stderr, done.stderr
+        assert Path(folder, "mine.txt").read_text() == "a list"
 
 
 # With PyTorch.
@@ -149,6 +159,9 @@ def test_a_line_that_grew_is_named_first():
         assert done.returncode == 1 and done.stdout.startswith("job.py:5 <module> made it grow: +"), done.stdout
         done = guarded.run(MLP, "--steps", "2")
         assert done.returncode == 2 and "steps was None and is 2" in done.stderr, done.stderr
+        for options, text in [(["--gpus", "4"], "gpus was None and is"), (["--routing", "balanced"], "routing was None and is")]:
+            done = guarded.run(MLP, "--steps", "1", *options)
+            assert done.returncode == 2 and text in done.stderr, done.stderr
         done = guarded.run(MLP.replace("2048", "1024"))
         assert done.returncode == 0 and "lower the baseline with --update" in done.stderr, done.stderr
         done = guarded.run(MLP.replace("for step", "raise ValueError('no')\nfor step"))

@@ -4,11 +4,13 @@ It needs a PyTorch wheel for CUDA, `gmlake-sim` and libgmlake_gpu.so, and no GPU
 is missing it says so, loudly, and tests only what needs none of them.
 """
 
+import argparse
 import functools
 import json
 import multiprocessing
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,12 +21,14 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import gmlake.fleet
+from gmlake import __main__ as program
 from gmlake import measure
 from gmlake._imports import WhenImported
 from gmlake.measure import calls
 from gmlake.predict import (
     Problem,
     answer,
+    children,
     compiling,
     grid,
     library,
@@ -221,6 +225,31 @@ def test_a_script_is_told_its_rank_only_if_there_is_a_world():
         Given.world = world
         own = run.rank_environment(options.ranks_of(Given), 0, "clock", run.Meeting())
         assert {name: own[name] for name in own if name in ("RANK", "WORLD_SIZE")} == reply
+
+
+WAITS = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+AGAIN = f"""
+import os, signal, sys
+from gmlake.predict import again
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(again.finish([sys.executable, "-c", {WAITS!r}], dict(os.environ)))
+"""
+
+
+def test_what_ends_run_ends_its_script():
+    for number in signal.SIGTERM, signal.SIGHUP, signal.SIGINT:
+        process = subprocess.Popen([sys.executable, "-c", AGAIN], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        child = int(process.stdout.readline())
+        process.send_signal(number)
+        _, err = process.communicate()
+        assert process.returncode == 128 + number and "subprocess" not in err, (number, process.returncode, err)
+        assert not children.is_running(child), number
+
+
+def test_run_takes_its_allocator_from_conf_too():
+    conf = program.settings("allocator=gmlake, fragment_limit = 2MiB")
+    assert program.allocator_of(argparse.Namespace(allocator=None, conf=conf)) == "gmlake"
+    assert conf == {"fragment_limit": "2MiB"}, conf
 
 
 def test_an_import_is_noticed_once():
@@ -497,6 +526,97 @@ def test_what_the_script_dumps_replaces_no_recording_of_a_real_gpu():
         Answer(folder, dumps)
         with open(f"{folder}/own.pickle", "rb") as file:
             assert pickle.load(file)["gmlake_virtual_gpu"]
+
+
+def test_a_script_may_go_to_another_folder():
+    goes = "import os\nos.mkdir('work')\nos.chdir('work')\n"
+    records = "import gmlake\nwith gmlake.record('own.pickle'):\n    os.chdir('..')\n    torch.ones(9, device='cuda')\n"
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "shares").write_text("1 3")
+        found = Answer(folder, goes + MLP + records, "--out", "kept", "--routing", "shares", "--steps", "9")
+        assert found.code == 0 and found.rank["snapshot"] == "kept/job.pickle", found.err
+        assert sorted(os.listdir(f"{folder}/kept")) == ["job.json", "job.pickle"]
+        assert os.listdir(f"{folder}/work") == ["own.pickle"], os.listdir(folder)
+
+
+def test_record_replaces_no_recording_of_a_real_gpu():
+    records = "import gmlake, torch\nwith gmlake.record('own.pickle'):\n    torch.ones(1 << 20, device='cuda')\n"
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "own.pickle").write_bytes(pickle.dumps({"segments": [], "device_traces": []}))
+        found = Answer(folder, records)
+        assert found.code == 0 and "own.pickle is kept as it was" in found.err, found.err
+        assert "gmlake_virtual_gpu" not in pickle.loads(Path(folder, "own.pickle").read_bytes())
+        assert pickle.loads(Path(folder, "own.predicted.pickle").read_bytes())["gmlake_virtual_gpu"]
+
+
+def test_record_says_at_once_that_it_cannot_write():
+    found = predict("import gmlake\nwith gmlake.record('absent/own.pickle'):\n    print('trained')\n")
+    assert found.code == 1 and "trained" not in found.err, found.err
+    assert "OSError: gmlake: absent/own.pickle: its folder does not exist" in found.err, found.err
+
+
+def test_the_end_of_the_terminal_ends_a_prediction():
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "job.py").write_text(f"import torch\ntorch.ones(9, device='cuda')\n{WAITS}")
+        command = [sys.executable, "-m", "gmlake", "predict", "job.py"]
+        process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": folder})
+        child = int(process.stderr.readline())
+        process.send_signal(signal.SIGHUP)
+        process.communicate()
+        assert process.returncode == 130 and not children.is_running(child)
+        assert not [name for name in os.listdir(folder) if name.startswith("gmlake-predict")], os.listdir(folder)
+
+
+def refused(folder, *words, script="print('ran')"):
+    """The one line with which a command refuses to run a script."""
+    Path(folder, "job.py").write_text(script)
+    done = subprocess.run([sys.executable, "-m", "gmlake", *words], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 2 and not done.stdout and len(done.stderr.splitlines()) == 1, (words, done)
+    assert Path(folder, "job.py").read_text() == script
+    return done.stderr.removeprefix("gmlake: ").strip()
+
+
+def test_files_that_cannot_be_written_are_told_of_before_the_run():
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "job.json").write_text('{"mine": 1}')
+        Path(folder, "shares").write_text("1 3")
+        for words, text in [
+            ("--unknown absent/x.csv", "--unknown absent/x.csv: its folder does not exist"),
+            ("--json .", "--json .: it is a folder"),
+            ("--json /proc/x.json", "--json /proc/x.json: No such file or directory"),
+            ("--json job.py", "--json job.py: this command reads the file; choose another name"),
+            ("--routing shares --unknown ./shares", "--unknown ./shares: this command reads the file; choose another name"),
+            ("--json x --unknown x", "--json and --unknown write the same file: x"),
+            ("--out .", "--out .: ./job.json is not from predict, and would be replaced; choose another folder"),
+            ("--out job.json", "--out: job.json: File exists"),
+        ]:
+            assert refused(folder, "predict", *words.split(), "job.py") == text, words
+        assert sorted(os.listdir(folder)) == ["job.json", "job.py", "shares"]
+
+
+def test_a_file_that_fails_takes_no_table_with_it():
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "job.py").write_text("import torch\ntorch.ones(1 << 20, device='cuda')")
+        command = [sys.executable, "-m", "gmlake", "predict", "--json", "/dev/full", "job.py"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 2 and done.stdout.startswith("rank ") and "--json: /dev/full: No space" in done.stderr, done
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([*command[:-2], "b.json", "job.py"], cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 2 and done.stderr == "gmlake: standard output: No space left on device\n", done
+        assert Path(folder, "b.json").exists()
+
+
+def test_run_says_in_a_line_what_it_cannot_do():
+    with tempfile.TemporaryDirectory() as folder:
+        for words, text in [
+            ("absent.py", "absent.py: no such file"),
+            ("-m absent.module", "-m absent.module: no such module"),
+            ("--snapshot absent/x.pickle job.py", "--snapshot absent/x.pickle: its folder does not exist"),
+            ("--snapshot job.py job.py", "--snapshot job.py: this command reads the file; choose another name"),
+            ("--allocator lake --conf allocator=gmlake job.py",
+             "--allocator lake and --conf allocator=gmlake are two allocators; leave one of them out"),
+        ]:
+            assert refused(folder, "run", *words.split()) == text, words
 
 
 def test_bad_ends_are_told_of_in_a_line():

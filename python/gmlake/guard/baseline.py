@@ -76,6 +76,14 @@ def read(path: str) -> Baseline | None:
         raise Problem(f"{path}: an incomplete baseline ({error}); write it again with --update") from error
 
 
+def check_replaceable(path: str) -> None:
+    """Fails where a file is there that is no baseline: --update would replace it."""
+    if os.path.isfile(path) and os.path.getsize(path):
+        with open(path, "rb") as file:
+            if b'"schema_version"' not in file.read(4096):
+                raise Problem(f"{path}: not a baseline; choose another name, or delete it")
+
+
 def write(path: str, found: Baseline) -> None:
     """Writes the baseline, whole or not at all."""
     try:

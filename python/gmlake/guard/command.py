@@ -5,18 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import signal
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import __version__, _sizes
+from .. import __version__, _files, _sizes
 from .._stdout import tell
 from ..predict import Problem, answer, command, library, options, simulator
 from ..predict.facts import Facts
 from ..predict.order import GPU, SCRIPT, Order, Task
-from ..predict.outputs import Outputs, made, name_of
+from ..predict.outputs import Outputs, check_own, made, name_of
 from ..predict.run import Workshop
 from . import baseline, change
 from .baseline import Baseline, Rank
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 WITHIN, BEYOND, WRONG, INTERRUPTED = 0, 1, 2, 130
 SHOWN = 8  # lines that grew
+OF_A_RUN = {"events": "early", "world": None, "ranks": None, "per_node": 8, "out": None}  # options and their defaults
 
 EXAMPLES = """\
 examples:
@@ -85,7 +85,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
 
 def main(given: argparse.Namespace) -> int:
     """Compares as the options say, and returns the exit code."""
-    signal.signal(signal.SIGTERM, command.interrupt)
+    command.end_politely()
     try:
         return guard(given)
     except Problem as problem:
@@ -100,6 +100,7 @@ def guard(given: argparse.Namespace) -> int:
     tolerance = tolerance_of(given.tolerance)
     if bool(given.script) == bool(given.recording):
         raise Problem("guard: give either SCRIPT or --recording SNAPSHOT")
+    check_files(given)
     old = None if given.update else baseline.read(given.baseline)
     if old is None and not given.update:
         raise Problem(f"{given.baseline}: no such file; write it with --update, and commit it")
@@ -113,6 +114,22 @@ def guard(given: argparse.Namespace) -> int:
         tell(f"{given.baseline}: written: " + ", ".join(map(summary, new.ranks)))
         return WITHIN
     return compared(given, old, new, tolerance)
+
+
+def check_files(given: argparse.Namespace) -> None:
+    """Fails where a file cannot be written in the end, or is an input; and where options of a run stand beside a recording."""
+    changed = Order.changed(given)
+    changed += [f"--{name.replace('_', '-')}" for name, usual in OF_A_RUN.items() if getattr(given, name) != usual]
+    if given.recording and changed:
+        raise Problem(f"guard: {changed[0]} does not work with --recording, which runs nothing")
+    if given.update and given.json:
+        raise Problem("guard: --json writes a comparison, and --update makes none; leave one of them out")
+    tables = given.workspaces.split(",") if given.workspaces else []
+    inputs = [None if given.module else given.script, given.recording, given.routing, *tables]
+    if given.update:
+        _files.check("--baseline", given.baseline, inputs)
+        baseline.check_replaceable(given.baseline)
+    _files.check("--json", given.json, [*inputs, given.baseline])
 
 
 def tolerance_of(text: str) -> Tolerance:
@@ -135,6 +152,8 @@ def predicted(given: argparse.Namespace) -> tuple[Baseline, list[str]]:
     wheel = command.usable()
     order = options.order_of(given, library.cards(library.find()))
     task = Task(order, options.ranks_of(given), given.events)
+    if given.out:
+        check_own(made(given.out), name_of(order.script, order.module), task.ranks)
     with tempfile.TemporaryDirectory(prefix="gmlake-guard-") as folder:
         found = run(task, Workshop(folder, os.cpu_count() or 1, wheel), made(given.out) if given.out else folder)
         failures = [text for rank, facts in found for text in failures_of(rank, facts)]
@@ -159,7 +178,11 @@ def source_of(task: Task) -> dict[str, Any]:
     """What was run, as the baseline says it."""
     names = ["script", "module", "arguments", "gpu", "memory", "steps", "values", "assume", "conf"]
     order = {name: getattr(task.order, name) for name in names}
-    return {**order, "events": task.events, "world": task.ranks.world}
+    more = {name: getattr(task.order, name) for name in ["gpus", "routing", "workspaces"]}
+    more["per_node"] = None if task.ranks.per_node == OF_A_RUN["per_node"] else task.ranks.per_node
+    # Older baselines lack these, and had them at their defaults.
+    rest = {name: value for name, value in more.items() if value is not None}
+    return {**order, "events": task.events, "world": task.ranks.world, **rest}
 
 
 def failures_of(rank: int, facts: Facts) -> Iterator[str]:
@@ -208,12 +231,12 @@ def compared(given: argparse.Namespace, old: Baseline, new: Baseline, tolerance:
     baseline.check_same(given.baseline, old, new)
     found = [difference(before, after, tolerance) for before, after in zip(old.ranks, new.ranks)]
     is_beyond = any(rank.beyond for rank in found)
-    if given.json:
-        answer.write_json(given.json, "guard", {
-            "baseline": given.baseline, "tolerance": given.tolerance,
-            "beyond": is_beyond, "versions": [old.versions, new.versions],
-            "ranks": [rank.to_json() for rank in found],
-        })
+    result = {
+        "baseline": given.baseline, "tolerance": given.tolerance,
+        "beyond": is_beyond, "versions": [old.versions, new.versions],
+        "ranks": [rank.to_json() for rank in found],
+    }
+    problems = _files.problems_of([lambda: answer.write_json(given.json, "guard", result)] if given.json else [])
     if given.json != "-":
         tell("\n\n".join(shown(rank, given.tolerance) for rank in found))
     for name, version in old.versions.items():
@@ -223,6 +246,8 @@ def compared(given: argparse.Namespace, old: Baseline, new: Baseline, tolerance:
         command.say(f"more than {given.baseline} says; if you accept that, write the baseline again with --update")
     elif any(is_less(rank, tolerance) for rank in found):
         command.say(f"less than {given.baseline} says; lower the baseline with --update")
+    if problems:
+        raise problems[0]
     return BEYOND if is_beyond else WITHIN
 
 

@@ -16,6 +16,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from .. import _files
 from ..predict import Problem
 from . import kinds
 from .kinds import KINDS
@@ -55,6 +56,7 @@ def main(given: argparse.Namespace) -> int:
         rows = read(given.list)
         if given.out != "-" and os.path.exists(given.out) and not given.force:
             raise Problem(f"{given.out}: the file is there already; give another name, or --force")
+        _files.check("--out", given.out, [given.list])
         table = [*measured(rows, given.seconds)]
         write(given.out, TABLE, table)
     except (Problem, OSError) as problem:

@@ -66,6 +66,9 @@ def write(path: str, columns: list[str], table: Iterable[dict[str, object]]) -> 
         tell(text.getvalue().rstrip("\n"))
         return
     partial = f"{path}.{os.getpid()}.partial"
-    with open(partial, "w", newline="") as file:
-        to(file)
-    os.replace(partial, path)
+    try:
+        with open(partial, "w", newline="") as file:
+            to(file)
+        os.replace(partial, path)
+    except OSError as error:
+        raise Problem(f"{path}: {error.strerror}") from error

@@ -7,12 +7,14 @@ import shlex
 import signal
 import sys
 import tempfile
+from functools import partial
 from typing import TYPE_CHECKING
 
+from .. import _files
 from .._stdout import tell
 from . import Problem, answer, grid, library, options, pytorch, simulator
-from .order import Ranks, Task
-from .outputs import Outputs, made, name_of
+from .order import Order, Ranks, Task
+from .outputs import Outputs, check_own, made, name_of
 from .prediction import predict
 from .run import Workshop
 
@@ -29,7 +31,7 @@ FAILED, WRONG, INTERRUPTED = 1, 2, 130
 
 def main(given: argparse.Namespace) -> int:
     """Predicts as the options say, and returns the exit code."""
-    signal.signal(signal.SIGTERM, interrupt)
+    end_politely()
     try:
         return command(given)
     except Problem as problem:
@@ -39,8 +41,15 @@ def main(given: argparse.Namespace) -> int:
         return INTERRUPTED
 
 
+def end_politely() -> None:
+    """Lets a polite request to end, and the end of the terminal, do the same as ctrl-C."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, interrupt)
+
+
 def interrupt(*_: object) -> None:
-    """What a polite request to end does: the same as ctrl-C."""
+    """What such a signal does."""
     raise KeyboardInterrupt
 
 
@@ -50,9 +59,10 @@ def command(given: argparse.Namespace) -> int:
     order, ranks = options.order_of(given, library.cards(library.find())), options.ranks_of(given)
     task = Task(order, ranks, options.events_of(given, ranks))
     points = grid.configurations(given.vary)
+    check_outputs(given, order, ranks)
     out = given.out and made(given.out)
-    if given.json and not os.path.isdir(os.path.dirname(os.path.abspath(given.json))):
-        raise Problem(f"--json {given.json}: its folder does not exist")
+    if out:
+        check_own(out, name_of(order.script, order.module), ranks, points)
     with tempfile.TemporaryDirectory(prefix="gmlake-predict-") as folder:
         workshop = Workshop(folder, given.jobs or os.cpu_count() or 1, wheel)
         try:
@@ -92,13 +102,10 @@ def one(given: argparse.Namespace, workshop: Workshop, task: Task, folder: str) 
             rank.snapshot = None
     nodes = answer.on_nodes(found, ranks)
     content = {**answer.head(task, workshop.wheel.torch), "ranks": found, "nodes": nodes}
-    for path in places(given, ranks, outputs):
-        answer.write_json(path, "predict", content)
-    if given.unknown:
-        from .. import measure
-
-        lines = sorted({line for rank in found for line in rank.estimated})
-        measure.write(given.unknown, measure.COLUMNS, (dict(zip(measure.COLUMNS, line.split(","))) for line in lines))
+    problems = _files.problems_of([
+        *(partial(answer.write_json, path, "predict", content) for path in places(given, ranks, outputs)),
+        lambda: write_unknown(given.unknown, found),
+    ])
     shown = answer.table(found)
     if given.json != "-" and shown:
         tell(shown)
@@ -106,7 +113,18 @@ def one(given: argparse.Namespace, workshop: Workshop, task: Task, folder: str) 
         say(note)
     if shown:
         say(f"next: {following(found)}")
+    if problems:
+        raise problems[0]
     return FAILED if any(rank.failed for rank in found) else 0
+
+
+def write_unknown(path: str | None, found: Sequence[Rank]) -> None:
+    """Lists the operations that were not measured."""
+    if path:
+        from .. import measure
+
+        lines = sorted({line for rank in found for line in rank.estimated})
+        measure.write(path, measure.COLUMNS, (dict(zip(measure.COLUMNS, line.split(","))) for line in lines))
 
 
 def following(found: Sequence[Rank]) -> str:
@@ -120,12 +138,31 @@ def following(found: Sequence[Rank]) -> str:
 
 def places(given: argparse.Namespace, ranks: Ranks, outputs: Outputs) -> Iterator[str]:
     """Where the numbers are to be written; under torchrun every rank writes a file of its own."""
-    mark = f".r{ranks.ranks[0]}" if ranks.launched and ranks.world > 1 else ""
     if given.out:
-        yield outputs.file(f"{mark}.json")
+        yield outputs.file(f"{mark_of(ranks)}.json")
     if given.json:
-        stem, ending = os.path.splitext(given.json)
-        yield given.json if given.json == "-" else stem + mark + ending
+        yield json_of(given.json, ranks)
+
+
+def mark_of(ranks: Ranks) -> str:
+    """What tells a file of this rank from those of the others under torchrun."""
+    return f".r{ranks.ranks[0]}" if ranks.launched and ranks.world > 1 else ""
+
+
+def json_of(path: str, ranks: Ranks) -> str:
+    """The file of --json."""
+    stem, ending = os.path.splitext(path)
+    return path if path == "-" else stem + mark_of(ranks) + ending
+
+
+def check_outputs(given: argparse.Namespace, order: Order, ranks: Ranks) -> None:
+    """Fails where a file cannot be written in the end, or is an input."""
+    tables = order.workspaces.split(",") if order.workspaces else []
+    inputs = [None if order.module else order.script, *tables, order.routing, order.requests]
+    _files.check("--json", given.json and json_of(given.json, ranks), inputs)
+    _files.check("--unknown", given.unknown, inputs)
+    if given.json and given.json == given.unknown:
+        raise Problem(f"--json and --unknown write the same file: {given.json}")
 
 
 def say(text: str) -> None:

@@ -13,9 +13,10 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from .. import _sizes
+from .. import _files, _sizes
 from .._stdout import tell
 from . import Problem, answer
 from .facts import Configuration, Rank
@@ -137,13 +138,14 @@ def main(given: argparse.Namespace, workshop: Workshop, task: Task, points: list
         forget_snapshots(found)
     head = answer.head(task, workshop.wheel.torch)
     content = {**head, "configurations": found, "series": replies}
-    for path in [given.out and os.path.join(folder, f"{name}.json"), given.json]:
-        if path:
-            answer.write_json(path, "predict", content)
+    paths = [given.out and os.path.join(folder, f"{name}.json"), given.json]
+    unwritten = _files.problems_of(partial(answer.write_json, path, "predict", content) for path in paths if path)
     if given.json != "-":
         tell("\n\n".join(texts))
     for note in [*problems, *failures(found), *answer.shared_notes([r for each in found for r in each.ranks], task.order)]:
         print(f"gmlake: {note}", file=sys.stderr)
+    if unwritten:
+        raise unwritten[0]
     return 1 if any(reason(each) and not out_of_memory(each) for each in found) else 0
 
 

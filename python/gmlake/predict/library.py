@@ -12,6 +12,7 @@ import ctypes
 import glob
 import json
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -125,9 +126,14 @@ def compiled(folder: str, base: str | None) -> str:
     return base if base.endswith(stamp) else os.path.join(base, stamp)
 
 
+def is_virtual() -> bool:
+    """Whether the GPU of this process is the virtual one."""
+    return PREFIX + "_CUDA" in os.environ
+
+
 def mark(snapshot: Any) -> Any:
     """Says in a snapshot that it was made on the virtual GPU, if this process has it: its times are no GPU's."""
-    if PREFIX + "_CUDA" in os.environ:
+    if is_virtual():
         snapshot[MARK] = os.environ.get(PREFIX) or True
     return snapshot
 
@@ -137,6 +143,17 @@ def marked(path: str) -> bool:
     with open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - 1024))
         return MARK.encode() in file.read()
+
+
+def spared(path: str | os.PathLike[str]) -> str:
+    """Where the script may dump: `path`, or beside it if a file with contents is there that the virtual GPU did not make."""
+    path = os.fspath(path)
+    if not is_virtual() or not os.path.isfile(path) or not os.path.getsize(path) or marked(path):
+        return path
+    root, extension = os.path.splitext(path)
+    beside = f"{root}.predicted{extension}"
+    print(f"gmlake: {path} is kept as it was; the script's snapshot is in {beside}", file=sys.stderr, flush=True)
+    return beside
 
 
 def report() -> LibraryReport:

@@ -74,7 +74,8 @@ def add_output(group: argparse._ActionsContainer) -> None:
     """Adds the options that say what comes out."""
     option = group.add_argument
     option("--vary", action="append", default=[], metavar="NAME=LIST", help="run once with each "
-           "value, in place of {NAME} in ARGS or as --NAME VALUE after them; several make a grid")
+           "value, in place of {NAME} in ARGS or as --NAME VALUE after them; several make a grid; the GPU "
+           "has unlimited memory unless --memory says otherwise")
     option("--jobs", type=count, metavar="N", help="processes to run in parallel [default: one for each "
            "core]")
     Order.add(group, OUTPUT)

@@ -75,7 +75,7 @@ class Order:
     gpu: str = _option(GPU, "--gpu", default="h200", metavar="CARD", help="the card, such as h200 or rtx-4090 [default: h200]")
     memory: int | None = _option(
         GPU, "--memory", type=size, metavar="SIZE",
-        help="memory of the GPU, such as 80GiB, or 'unlimited' [default: the card's; with --vary unlimited]",
+        help="memory of the GPU, such as 80GiB, or 'unlimited' [default: the card's]",
     )
     gpus: int | None = _option(
         GPU, "--gpus", type=count, metavar="N",
@@ -131,6 +131,12 @@ class Order:
     def of(cls, given: argparse.Namespace) -> Order:
         """What was given; an option that the command does not have is at its default."""
         return cls(**{each.name: getattr(given, each.name, _default(each)) for each in fields(cls)})
+
+    @classmethod
+    def changed(cls, given: argparse.Namespace) -> list[str]:
+        """The options that are not at their defaults."""
+        options = [each for each in fields(cls) if each.metadata and getattr(given, each.name, _default(each)) != _default(each)]
+        return [each.metadata["words"][0] for each in options]
 
 
 @dataclass(frozen=True)

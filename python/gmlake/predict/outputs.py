@@ -8,16 +8,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from . import Problem
+from . import Problem, library
+from .series import marks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from .order import Ranks
 
 LAST_LINES = 20  # of a log, shown when its script failed
 
@@ -86,6 +91,28 @@ def made(folder: str) -> str:
     """A folder that exists now."""
     try:
         os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
         raise Problem(f"--out: {folder}: {error.strerror}") from error
     return folder
+
+
+def check_own(folder: str, name: str, ranks: Ranks, points: Sequence[Mapping[str, str]] = ()) -> None:
+    """Fails where a file that would be replaced is the user's own."""
+    names = [f"{name}.{mark}" for mark in marks(points)] or [name]
+    stems = [name, *names, *(f"{each}.r{rank}" for each in names for rank in ranks.ranks)]
+    for path in (os.path.join(folder, stem + ending) for stem in stems for ending in (".json", ".pickle")):
+        if os.path.isfile(path) and os.path.getsize(path) and not is_ours(path):
+            raise Problem(f"--out {folder}: {path} is not from predict, and would be replaced; choose another folder")
+
+
+def is_ours(path: str) -> bool:
+    """Whether a prediction has written this file."""
+    if path.endswith(".pickle"):
+        return library.marked(path)
+    try:
+        content = json.loads(Path(path).read_text())
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and content.get("command") == "predict"

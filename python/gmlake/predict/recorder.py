@@ -43,7 +43,7 @@ class Recorder:
         torch.cuda.memory._snapshot = lambda *given, **named: library.mark(snapshot(*given, **named))
         dump = torch.cuda.memory._dump_snapshot
         torch.cuda.memory._dump_snapshot = lambda filename="dump_snapshot.pickle", *given, **named: dump(
-            spared(filename), *given, **named
+            library.spared(filename), *given, **named
         )
 
         def begin() -> None:
@@ -88,17 +88,6 @@ def allocator_of(entries: Iterable[Counter[str]]) -> str | None:
     if whole["segment_map"] and whole["segment_alloc"]:
         return None
     return "expandable" if whole["segment_map"] else "caching"
-
-
-def spared(path: str | os.PathLike[str]) -> str:
-    """Where the script may dump: `path`, or beside it if a file with contents is there that the virtual GPU did not make."""
-    path = os.fspath(path)
-    if not os.path.isfile(path) or not os.path.getsize(path) or library.marked(path):
-        return path
-    root, extension = os.path.splitext(path)
-    beside = f"{root}.predicted{extension}"
-    print(f"gmlake: {path} is kept as it was; the script's snapshot is in {beside}", file=sys.stderr, flush=True)
-    return beside
 
 
 def _no_effect(*_arguments: object, **_options: object) -> None:

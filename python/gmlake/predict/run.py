@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Callable, Protocol, TypeVar
 
-from . import Problem, children, library
+from . import Problem, children, library, scenario
 from .facts import Facts
 from .order import Job, Order, Ranks, Task
 
@@ -152,7 +152,7 @@ class Child:
 
     def __init__(self, job: Job, environment: dict[str, str], output: IO[str] | None) -> None:
         self._job = job
-        command = [sys.executable, "-m", "gmlake.predict.job", job.to_json()]
+        command = [sys.executable, "-m", "gmlake.predict.job", absolute(job).to_json()]
         # The script's output is a message of ours: standard output is for the answer.
         shown = sys.stderr if output is None else output
         self._begin, self.limit = time.monotonic(), ENDLESS
@@ -205,6 +205,12 @@ class Child:
         if facts.problem:
             raise Problem(facts.problem)
         return replace(facts, snapshot=self._job.snapshot, processes=children.read(self._job.stem))
+
+
+def absolute(job: Job) -> Job:
+    """The same for a script that may go to another folder."""
+    order = replace(job.order, routing=scenario.absolute(job.order.routing))
+    return replace(job, order=order, snapshot=os.path.abspath(job.snapshot), facts=os.path.abspath(job.facts))
 
 
 def end_group(leader: int) -> None:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +46,12 @@ def parse(text: str) -> Scenario:
         reason = getattr(error, "strerror", None) or error
         raise Problem(f"--routing {text}: {reason}; write balanced, skew:FACTOR, W0 to W7, or a file with the share of "
                       "each expert, a number a line") from error
+
+
+def absolute(text: str | None) -> str | None:
+    """The same, with the whole path of a file."""
+    is_file = text is not None and text != "balanced" and text not in WORKLOADS and not re.match("W[0-7]$|skew:", text)
+    return os.path.abspath(text) if text is not None and is_file else text
 
 
 def factor(text: str) -> float:

@@ -6,9 +6,11 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ... import _files
 from ..._stdout import tell
 from .. import Problem, grid, library, options, others
 from .. import answer as common
@@ -40,11 +42,13 @@ def one(given: argparse.Namespace, workshop: Workshop, task: Task) -> int:
     name = name_of(task.order.script, task.order.module)
     outputs = Outputs(folder, name, False, shows=0)
     found = started(workshop, task, outputs)
-    write(given, workshop, task, asdict(found), f"{folder}/{name}.json")
+    problems = write(given, workshop, task, asdict(found), f"{folder}/{name}.json")
     if given.json != "-":
         tell(answer.table(found) + answer.sentence(found) + answer.requests([("", found)]))
     for note in answer.notes(found):
         print(f"gmlake: {note}", file=sys.stderr, flush=True)
+    if problems:
+        raise problems[0]
     return CODES[found.starts]
 
 
@@ -66,15 +70,17 @@ def many(given: argparse.Namespace, workshop: Workshop, task: Task, points: list
     with ThreadPoolExecutor(workshop.jobs) as pool:
         found = list(zip(points, pool.map(run, marks(points), tasks)))
     content = [{"values": values, "arguments": own.order.arguments, **asdict(each)} for own, (values, each) in zip(tasks, found)]
-    write(given, workshop, task, {"configurations": content}, f"{folder}/{name}.json")
+    problems = write(given, workshop, task, {"configurations": content}, f"{folder}/{name}.json")
     if given.out and (picture := chart.svg(found)):
-        Path(folder, f"{name}.svg").write_text(picture)
+        problems += _files.problems_of([lambda: Path(folder, f"{name}.svg").write_text(picture)])
     if given.json != "-":
         named = [(", ".join(values.values()), each) for values, each in found]
         tell(answer.varied(found) + answer.requests(named))
     for values, each in found:
         if each.starts is None:
             print(f"gmlake: {label(values)}: {' '.join((each.reason or '').split())}", file=sys.stderr)
+    if problems:
+        raise problems[0]
     return 2 if any(each.starts is None for _, each in found) else 0
 
 
@@ -97,9 +103,8 @@ def started(workshop: Workshop, task: Task, files: Files) -> Verdict:
     return replace(found, hint=others.runtime_of(own or "a library of the script")) if asks and found.starts is None else found
 
 
-def write(given: argparse.Namespace, workshop: Workshop, task: Task, result: dict[str, object], kept: str) -> None:
-    """Writes the JSON where the options say."""
+def write(given: argparse.Namespace, workshop: Workshop, task: Task, result: dict[str, object], kept: str) -> list[Problem]:
+    """Writes the JSON where the options say, and returns what went wrong."""
     content = {**common.head(task, workshop.wheel.torch), **result}
-    for path in [given.out and kept, given.json]:
-        if path:
-            common.write_json(path, "predict", content)
+    paths = [given.out and kept, given.json]
+    return _files.problems_of(partial(common.write_json, path, "predict", content) for path in paths if path)
